@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# ttrun: one non-recursive makefile. `make help` lists the targets; V=1 shows the commands; MODE=release|debug|asan|tsan.
+#   core/**/*.c but core/cli/main.c  →  libttrun.so.1 (what plugins link) and libttrun_core.a (what tests link)
+#   core/cli/main.c                  →  ttrun
+#   plugins/<kind>/<name>.c, or a folder plugins/<kind>/<name>/  →  plugins/<kind>/<name>.so, found by wildcard
+#   tests/<area>/test_*.c            →  one binary each
+MODE    ?= release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CC      ?= gcc
+AR      ?= ar
+VERSION := 0.1.0
+ABI     := 1.0
+
+B := build/$(MODE)
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '%-7s%s\n' $(1) $(2))
+
+all:
+include mk/flags.mk
+include mk/plugins.mk
+
+# ---- what there is ----
+rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
+CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
+CORE_OBJ := $(CORE_SRC:%.c=$B/%.o)
+LIB      := $B/libttrun.so.1
+CORE_A   := $B/libttrun_core.a
+BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
+TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c)))
+TEST_BIN := $(TEST_SRC:%.c=$B/%)
+TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+LINKS    := $(if $(filter release,$(MODE)),$(if $(BIN),ttrun) $(PLUGIN_SO:$B/%=%))
+
+all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(LINKS)
+
+# ---- compile ----
+$B/core/%.o: core/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -MMD -MP -c $< -o $@
+
+$B/plugins/%.o: plugins/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude $(call plugin_cflags,$<) -MMD -MP -c $< -o $@
+
+# A change of compiler or flags rebuilds, a file gone relinks, a plugin gone takes its .so along.
+stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
+FLAGS := $(subst ',,$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL))
+$B/.flags: force
+	$(call stamp,$(FLAGS))
+$B/.objects: force
+	$(call stamp,$(CORE_OBJ))
+STALE := $(filter-out $(PLUGIN_SO),$(wildcard $B/plugins/*/*.so))
+$(if $(STALE),$(shell rm -f $(STALE) $(STALE:$B/%=%)))
+
+# ---- link ----
+$(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.1 -Wl,--version-script=mk/ttrun.map \
+	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -o $@
+	@ln -sf libttrun.so.1 $B/libttrun.so
+
+$(CORE_A): $(CORE_OBJ) $B/.objects
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(CORE_OBJ)
+
+$B/ttrun: $B/core/cli/main.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$B -lttrun -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@
+
+# rpath: beside the build folder's library, or lib/ttrun/plugins/<kind>/ under lib/.
+.SECONDEXPANSION:
+$(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(call plugin_objects,$*) -L$B \
+	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
+
+ttrun: $B/ttrun
+	@ln -sfn $< $@
+$(PLUGIN_SO:$B/%=%): %.so: $B/%.so
+	@ln -sfn ../../$< $@
+
+# ---- tests ----
+# -rdynamic: a plugin that a test loads binds to the test's copy of the core. Tools (<name>_tool.c) serve test scripts.
+$(TEST_BIN) $(TOOL_BIN): $B/%: $B/%.o $(CORE_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $< $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
+
+$B/tests/%.o: tests/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -Itests -MMD -MP -c $< -o $@
+
+test: deps
+	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
+tests: all $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
+run-tests: tests
+	$(Q)sh mk/run-tests.sh $B
+test-%: $$(if $$(wildcard tests/$$*/*.sh),all)
+	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
+	$(Q)sh mk/run-tests.sh $B $*
+
+include mk/fuzz.mk
+include mk/install.mk
+
+# ---- the rest ----
+debug asan tsan:
+	+$(Q)$(MAKE) --no-print-directory MODE=$@ all
+deps:
+	@sh mk/deps.sh
+lint:
+	@sh mk/lint.sh
+fmt:
+	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
+	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
+bench: all
+	$(Q)set -e; for s in bench/*/run.sh; do [ -e "$$s" ] || continue; echo "== $$s"; sh "$$s"; done
+demo: deps
+	+$(Q)$(MAKE) --no-print-directory all
+	$(Q)sh mk/demo.sh
+clean:
+	$(Q)rm -rf build
+	$(Q)find . -path ./.git -prune -o -type l \( -name '*.so' -o -name ttrun \) -lname '*build/*' -exec rm {} +
+help:
+	@sed -n 's/^#: //p' Makefile mk/*.mk
+
+#: all        build ./ttrun, libttrun.so and the plugins (the default)
+#: test       install what is missing, build everything, run every test; test-AREA: one area
+#: lint       include rules, sizes, forbidden words, format
+#: fmt        clang-format everything
+#: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
+#: bench      bench/*/run.sh
+#: demo       a small model trained and sampled from
+#: deps       check for compilers and libraries; install them with apt where allowed
+#: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
+#: install uninstall  PREFIX=/usr/local DESTDIR=
+#: clean      remove build/ and the links into it
+
+force:
+.PHONY: all test tests run-tests debug asan tsan deps lint fmt bench demo clean help force
+.DELETE_ON_ERROR:
+-include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

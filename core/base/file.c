@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Reads fd to its end into *text; the size told by fstat is only a first guess (pipes, /proc). */
+static tt_status read_all(int fd, const char *path, size_t max_bytes, size_t guess, char **text,
+                          size_t *n, tt_error *err)
+{
+    size_t cap = guess + 1, used = 0;
+    char *p = malloc(cap);
+    for (;;) {
+        if (!p)
+            return TT_FAIL(err, TT_ENOMEM, "%s: no memory for %zu bytes", path, cap);
+        ssize_t k = read(fd, p + used, cap - used);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0) {
+            int e = errno;
+            free(p);
+            return tt_fail_errno(err, e, "read", path);
+        }
+        if (k == 0)
+            break;
+        used += (size_t)k;
+        if (used > max_bytes) {
+            free(p);
+            return TT_FAIL(err, TT_EINVAL, "%s: larger than the %zu bytes allowed here", path,
+                           max_bytes);
+        }
+        if (used == cap) {
+            cap = TT_MAXV(cap * 2, (size_t)4096);
+            char *grown = realloc(p, cap);
+            if (!grown)
+                free(p);
+            p = grown;
+        }
+    }
+    p[used] = '\0'; /* used < cap: a full buffer was grown */
+    *text = p;
+    *n = used;
+    return TT_OK;
+}
+
+tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err)
+{
+    tt_status status;
+    struct stat st;
+    max_bytes = max_bytes ? max_bytes : SIZE_MAX / 4;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tt_fail_errno(err, errno, "open", path);
+    if (fstat(fd, &st) != 0) {
+        status = tt_fail_errno(err, errno, "read", path);
+    } else if (S_ISDIR(st.st_mode)) {
+        status = TT_FAIL(err, TT_EINVAL, "%s: is a folder; a file is wanted", path);
+    } else if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max_bytes) {
+        status = TT_FAIL(err, TT_EINVAL, "%s: %lld bytes, more than the %zu allowed here", path,
+                         (long long)st.st_size, max_bytes);
+    } else {
+        size_t guess = S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
+        status = read_all(fd, path, max_bytes, guess, text, n, err);
+    }
+    close(fd);
+    return status;
+}
+
+static tt_status write_fd(int fd, const char *path, const char *p, size_t n, tt_error *err)
+{
+    while (n > 0) {
+        ssize_t k = write(fd, p, TT_MIN(n, (size_t)1 << 30));
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return tt_fail_errno(err, errno, "write", path);
+        p += k;
+        n -= (size_t)k;
+    }
+    return fsync(fd) == 0 ? TT_OK : tt_fail_errno(err, errno, "fsync", path);
+}
+
+static tt_status fsync_parent(const char *path, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_status status = tt_fsync_path(tt_path_dir(a, path), err);
+    tt_arena_free(a);
+    return status;
+}
+
+tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err)
+{
+    static _Atomic unsigned counter; /* two threads may write the same file; the last rename wins */
+    tt_str tmp = {0};
+    tt_status status;
+    tt_str_printf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+    int fd = open(tmp.s, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        status = tt_fail_errno(err, errno, "create", tmp.s);
+        tt_str_free(&tmp);
+        return status;
+    }
+    status = write_fd(fd, tmp.s, p, n, err);
+    if (close(fd) != 0 && status == TT_OK)
+        status = tt_fail_errno(err, errno, "close", tmp.s);
+    if (status == TT_OK && rename(tmp.s, path) != 0)
+        status = tt_fail_errno(err, errno, "replace", path);
+    if (status == TT_OK)
+        status = fsync_parent(path, err);
+    else
+        unlink(tmp.s);
+    tt_str_free(&tmp);
+    return status;
+}
+
+tt_status tt_fsync_path(const char *path, tt_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tt_fail_errno(err, errno, "open", path);
+    tt_status status = TT_OK;
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system without it for folders */
+        status = tt_fail_errno(err, errno, "fsync", path);
+    close(fd);
+    return status;
+}
+
+bool tt_path_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err)
+{
+    tt_status status = TT_OK;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tt_fail_errno(err, errno, "open", path);
+    if (fstat(fd, &st) != 0) {
+        status = tt_fail_errno(err, errno, "read", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        status = TT_FAIL(err, TT_EINVAL, "%s: not a regular file; it cannot be mapped", path);
+    } else if (st.st_size == 0) {
+        *out = (tt_mapping){(const uint8_t *)"", 0};
+    } else {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            status = tt_fail_errno(err, errno, "map", path);
+        else
+            *out = (tt_mapping){p, (size_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+void tt_unmap_file(tt_mapping *m)
+{
+    if (m->n > 0)
+        munmap((void *)m->p, m->n);
+    *m = (tt_mapping){0};
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "internal.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The process has one stderr, so this is the one place with process-wide state. `lock` keeps a
+ * line, and the progress bar it displaces, whole. */
+static struct {
+    _Atomic int level, rank;
+    _Atomic bool color, held;
+    _Atomic int64_t origin_ns; /* 0 = the first line sets it */
+    pthread_mutex_t lock;
+    void (*redraw)(void *);
+    void *redraw_arg;
+} state = {.level = TT_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local int thread_rank = -1;
+
+void tt_log_setup(tt_log_level level, int rank, int world, bool color)
+{
+    TT_ASSERT(rank >= 0 && rank < world);
+    atomic_store(&state.level, (int)level);
+    atomic_store(&state.rank, rank);
+    atomic_store(&state.color, color);
+    atomic_store(&state.origin_ns, tt_now_ns());
+}
+
+void tt_log_set_thread_rank(int rank)
+{
+    thread_rank = rank;
+}
+
+int tt_log_thread_rank(void)
+{
+    return thread_rank;
+}
+
+static int my_rank(void)
+{
+    return thread_rank >= 0 ? thread_rank : atomic_load(&state.rank);
+}
+
+bool tt_log_enabled(tt_log_level level)
+{
+    return (int)level <= atomic_load(&state.level) && (my_rank() == 0 || level <= TT_WARN);
+}
+
+void tt_log_hold(bool hold)
+{
+    atomic_store(&state.held, hold);
+}
+
+/* fn draws the bar; it runs under the log's lock and must not log. */
+void tt_log_set_redraw(void (*fn)(void *), void *arg)
+{
+    pthread_mutex_lock(&state.lock);
+    state.redraw = fn;
+    state.redraw_arg = arg;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static double seconds_since_start(void)
+{
+    int64_t now = tt_now_ns(), zero = 0;
+    if (atomic_compare_exchange_strong(&state.origin_ns, &zero, now))
+        return 0.0;
+    return (double)(now - zero) * 1e-9; /* a failed exchange left the origin in zero */
+}
+
+static void write_all(const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = write(STDERR_FILENO, p, n);
+        if (k < 0 && errno != EINTR)
+            return; /* nowhere left to complain */
+        if (k > 0) {
+            p += k;
+            n -= (size_t)k;
+        }
+    }
+}
+
+/* One line, newline included, into buf; returns its length. */
+static size_t format_line(char *buf, size_t size, tt_log_level level, const char *area,
+                          const char *fmt, va_list ap)
+{
+    static const char letters[] = "EWID";
+    static const char *const tint[] = {"\033[31m", "\033[33m", "\033[32m", "\033[36m"};
+    bool color = atomic_load(&state.color), held = atomic_load(&state.held);
+    int i = level < TT_ERROR ? TT_ERROR : level > TT_DEBUG ? TT_DEBUG : (int)level;
+    int n = snprintf(buf, size, "%s[r%d +%.1fs %s%c%s %s] ", held ? "\r\033[K" : "", my_rank(),
+                     seconds_since_start(), color ? tint[i] : "", letters[i],
+                     color ? "\033[0m" : "", area);
+    size_t head = TT_MIN((size_t)TT_MAXV(n, 0), size - 2);
+    n = vsnprintf(buf + head, size - 1 - head, fmt, ap);
+    size_t text = TT_MIN((size_t)TT_MAXV(n, 0), size - 2 - head);
+    for (size_t k = head; k < head + text; k++)
+        if (buf[k] == '\n' || buf[k] == '\r')
+            buf[k] = ' ';
+    size_t end = head + text;
+    while (end > head && buf[end - 1] == ' ')
+        end--;
+    buf[end++] = '\n';
+    return end;
+}
+
+void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
+{
+    if (!tt_log_enabled(level))
+        return;
+    int saved = errno;
+    char line[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    size_t n = format_line(line, sizeof line, level, area, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&state.lock);
+    write_all(line, n);
+    if (atomic_load(&state.held) && state.redraw)
+        state.redraw(state.redraw_arg);
+    pthread_mutex_unlock(&state.lock);
+    errno = saved;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "pool.h"
+#include "internal.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* How a job is passed without locks. The caller fills `job`, then stores the number of pieces in
+ * `tickets` (release). A thread takes a piece with fetch_sub (acquire); only one that got a
+ * positive ticket reads `job`, and as long as its piece is not counted in `done` the caller cannot
+ * return, hence not rewrite `job`. A late worker merely drives `tickets` below zero, which the next
+ * job overwrites. So nobody waits for workers that are asleep. */
+
+typedef struct job {
+    tt_range_fn fn;
+    void *arg;
+    int64_t n, grain, n_pieces;
+} job;
+
+typedef struct worker {
+    tt_pool *pool;
+    pthread_t thread;
+    int index;
+} worker;
+
+#define CACHE_LINE 64
+struct tt_pool {
+    _Alignas(CACHE_LINE) _Atomic int64_t tickets; /* pieces not yet taken */
+    _Alignas(CACHE_LINE) _Atomic int64_t done;    /* pieces finished */
+    _Alignas(CACHE_LINE) _Atomic uint32_t epoch;  /* counts jobs; idle workers sleep on it */
+    _Atomic uint32_t n_sleeping;
+    _Atomic uint32_t caller_sleeps; /* the caller sleeps on it */
+    _Atomic bool stop;
+    _Alignas(CACHE_LINE) job job;
+    bool busy; /* the caller's: finds reentrance */
+    int n_threads, n_started;
+    int log_rank;
+    int64_t spin_ns;
+    worker *workers;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, (void *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+    syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Take pieces until none is left; true if this thread finished the last one. */
+static bool work(tt_pool *p, int thread)
+{
+    int64_t finished = 0, n_pieces = 0;
+    for (;;) {
+        if (atomic_load_explicit(&p->tickets, memory_order_relaxed) <= 0)
+            break;
+        int64_t ticket = atomic_fetch_sub_explicit(&p->tickets, 1, memory_order_acquire);
+        if (ticket <= 0)
+            break;
+        const job *j = &p->job;
+        n_pieces = j->n_pieces;
+        int64_t begin = (n_pieces - ticket) * j->grain;
+        j->fn(j->arg, begin, j->n - begin > j->grain ? begin + j->grain : j->n, thread);
+        finished++;
+        /* Counted one by one: between jobs a ticket taken may belong to the next one. */
+        if (atomic_fetch_add(&p->done, 1) + 1 == n_pieces)
+            return true;
+    }
+    return false;
+}
+
+/* True if `ready` became so within the pool's spinning time. */
+static bool spin(const tt_pool *p, bool (*ready)(const tt_pool *))
+{
+    int64_t until = 0;
+    for (;;) {
+        for (int i = 0; i < 32; i++) {
+            if (ready(p))
+                return true;
+            relax();
+        }
+        if (p->spin_ns == 0) { /* more threads than cores: let the others run */
+            for (int i = 0; i < 4; i++) {
+                sched_yield();
+                if (ready(p))
+                    return true;
+            }
+            return false;
+        }
+        int64_t now = tt_now_ns();
+        if (!until)
+            until = now + p->spin_ns;
+        else if (now > until)
+            return false;
+    }
+}
+
+static bool work_ready(const tt_pool *p)
+{
+    return atomic_load_explicit(&p->tickets, memory_order_relaxed) > 0 ||
+           atomic_load_explicit(&p->stop, memory_order_relaxed);
+}
+
+static bool all_done(const tt_pool *p)
+{
+    return atomic_load(&p->done) == p->job.n_pieces;
+}
+
+static void *worker_main(void *arg)
+{
+    const worker *w = arg;
+    tt_pool *p = w->pool;
+    tt_log_set_thread_rank(p->log_rank);
+    while (!atomic_load(&p->stop)) {
+        if (work(p, w->index) && atomic_exchange(&p->caller_sleeps, 0))
+            futex_wake(&p->caller_sleeps, 1);
+        if (spin(p, work_ready))
+            continue;
+        /* Announce, then look again: the caller publishes, then reads n_sleeping; one of the two
+         * sees the other. */
+        uint32_t epoch = atomic_load(&p->epoch);
+        atomic_fetch_add(&p->n_sleeping, 1);
+        if (atomic_load(&p->tickets) <= 0 && !atomic_load(&p->stop))
+            futex_wait(&p->epoch, epoch);
+        atomic_fetch_sub(&p->n_sleeping, 1);
+    }
+    return NULL;
+}
+
+static void publish(tt_pool *p, int64_t tickets)
+{
+    atomic_store(&p->tickets, tickets);
+    atomic_fetch_add(&p->epoch, 1);
+    if (atomic_load(&p->n_sleeping) > 0)
+        futex_wake(&p->epoch, (int)TT_MIN(tickets, (int64_t)p->n_threads - 1));
+}
+
+static void wait_done(tt_pool *p)
+{
+    while (!spin(p, all_done)) {
+        atomic_store(&p->caller_sleeps, 1);
+        if (!all_done(p))
+            futex_wait(&p->caller_sleeps, 1);
+        atomic_store(&p->caller_sleeps, 0);
+    }
+}
+
+void tt_parallel_for(tt_pool *p, int64_t n, int64_t grain, tt_range_fn fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    grain = TT_MAXV(grain, (int64_t)1);
+    int64_t n_pieces = (n - 1) / grain + 1;
+    if (!p || p->n_threads == 1 || n_pieces == 1) {
+        for (int64_t i = 0, begin = 0; i < n_pieces; i++, begin += grain)
+            fn(arg, begin, n - begin > grain ? begin + grain : n, 0);
+        return;
+    }
+    TT_ASSERT(!p->busy);
+    p->busy = true;
+    p->job = (job){fn, arg, n, grain, n_pieces};
+    atomic_store(&p->done, 0);
+    publish(p, n_pieces);
+    if (!work(p, 0))
+        wait_done(p);
+    p->busy = false;
+}
+
+int tt_pool_threads(const tt_pool *p)
+{
+    return p ? p->n_threads : 1;
+}
+
+/* Signals are for the main thread: workers are started with all of them blocked. */
+static int start_workers(tt_pool *p)
+{
+    sigset_t all, before;
+    int rc = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 0; i < p->n_threads - 1 && rc == 0; i++) {
+        worker *w = &p->workers[i];
+        *w = (worker){.pool = p, .index = i + 1};
+        rc = pthread_create(&w->thread, NULL, worker_main, w);
+        if (rc == 0) {
+            pthread_setname_np(w->thread, "ttrun-pool");
+            p->n_started++;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err)
+{
+    if (n_threads < 1 || n_threads > 4096)
+        return TT_FAIL(err, TT_EINVAL, "thread pool: %d threads asked for; use 1 to 4096",
+                       n_threads);
+    tt_pool *p = aligned_alloc(CACHE_LINE, sizeof *p);
+    if (!p)
+        tt_out_of_memory(sizeof *p, "tt_pool_new");
+    memset(p, 0, sizeof *p);
+    p->n_threads = n_threads;
+    p->log_rank = tt_log_thread_rank();
+    p->spin_ns = tt_cpu_count() >= n_threads ? 30000 : 0;
+    p->workers = calloc((size_t)n_threads, sizeof *p->workers);
+    if (!p->workers)
+        tt_out_of_memory((size_t)n_threads * sizeof *p->workers, "tt_pool_new");
+    int rc = start_workers(p);
+    if (rc) {
+        int started = p->n_started;
+        tt_pool_free(p);
+        return TT_FAIL(err, TT_ENOMEM,
+                       "thread pool: only %d of %d threads could be started (error %d); lower "
+                       "backend.threads or raise the limit on processes",
+                       started + 1, n_threads, rc);
+    }
+    *out = p;
+    return TT_OK;
+}
+
+void tt_pool_free(tt_pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->epoch, 1);
+    futex_wake(&p->epoch, p->n_threads);
+    for (int i = 0; i < p->n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    free(p->workers);
+    free(p);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "internal.h"
+#include <errno.h>
+#include <string.h>
+
+/* An error is one line. */
+static void one_line(char *text)
+{
+    for (char *p = text; *p; p++)
+        if (*p == '\n' || *p == '\r')
+            *p = ' ';
+    for (size_t n = strlen(text); n > 0 && text[n - 1] == ' '; n--)
+        text[n - 1] = '\0';
+}
+
+/* A cut may have split a UTF-8 sequence: drop the half. */
+static void trim_cut(char *text, size_t size, int wanted)
+{
+    if (wanted >= 0 && (size_t)wanted >= size)
+        text[tt_utf8_valid(text, strlen(text))] = '\0';
+}
+
+tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...)
+{
+    if (!err)
+        return code;
+    char text[sizeof err->text]; /* the arguments may point into err->text */
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    trim_cut(text, sizeof text, n);
+    one_line(text);
+    err->code = code;
+    memcpy(err->text, text, sizeof text);
+    return code;
+}
+
+tt_status tt_error_context(tt_error *err, const char *fmt, ...)
+{
+    if (!err)
+        return TT_EINTERNAL; /* the code is lost with the error, the failure must not be */
+    char text[sizeof err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    trim_cut(text, sizeof text, n);
+    size_t used = strlen(text);
+    n = snprintf(text + used, sizeof text - used, ": %s", err->text);
+    trim_cut(text, sizeof text - used, n);
+    one_line(text);
+    memcpy(err->text, text, sizeof text);
+    return err->code;
+}
+
+tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path)
+{
+    char buf[128];
+    const char *text = strerror_r(errno_value, buf, sizeof buf); /* GNU's: thread-safe */
+    tt_status code = errno_value == ENOENT || errno_value == ENOTDIR ? TT_ENOTFOUND
+                     : errno_value == EEXIST                         ? TT_EEXIST
+                     : errno_value == ENOMEM                         ? TT_ENOMEM
+                                                                     : TT_EIO;
+    return tt_fail(err, code, "%s: cannot %s: %s", path, verb, text);
+}
+
+const char *tt_status_name(tt_status s)
+{
+    switch (s) {
+#define NAME(name, value, text)                                                                    \
+    case name:                                                                                     \
+        return #name;
+        TT_STATUS_LIST(NAME)
+#undef NAME
+    }
+    return "TT_UNKNOWN";
+}
+
+const char *tt_status_text(tt_status s)
+{
+    switch (s) {
+#define TEXT(name, value, text)                                                                    \
+    case name:                                                                                     \
+        return text;
+        TT_STATUS_LIST(TEXT)
+#undef TEXT
+    }
+    return "unknown status";
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_CHECKPOINT_H
+#define TT_CHECKPOINT_H
+#include "checkpoint/safetensors.h"
+#include "mesh/mesh.h"
+
+/* core/checkpoint: step-N folders of safetensors shards + trainer.json. A folder step-N is complete
+ * or does not exist. Any mesh loads what any other wrote: a reader plans by intersection of boxes
+ * and checks that they cover. Layout and names: contract.md "Checkpoints". */
+
+/* One piece of a named global tensor that this rank holds. */
+typedef struct tt_ckpt_piece {
+    const char *name; /* "model.layers.0.mlp.up_proj.weight", "optimizer.state.<param>.exp_avg" */
+    tt_dtype dtype;
+    int n_dims;
+    int64_t global[TT_MAX_DIMS];
+    tt_box box; /* of this rank; may be empty */
+    void *data; /* contiguous box */
+    bool owner; /* false: a replica, another rank writes it */
+} tt_ckpt_piece;
+
+/* What trainer.json holds besides file hashes. */
+typedef struct tt_trainer_state {
+    int64_t step, tokens_seen;
+    int64_t samples_seen;          /* loader state: the next global sample */
+    const char *job_json;          /* resolved job that wrote it */
+    const char *model_fingerprint; /* names and shapes; another is an error on resume */
+    const char *tokenizer_fingerprint;
+    double last_loss;
+    int world;
+} tt_trainer_state;
+
+/* Save is in three calls so that ranks may be threads or processes:
+ *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, may
+ * run on a thread over staged copies) · commit (rank 0, after all: trainer.json with every file's
+ * hash, reread and verified, fsync, one rename, then purge to keep_latest_k). */
+tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
+tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
+                        size_t n, tt_error *err);
+tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_state *state,
+                         int64_t keep_latest_k, tt_error *err);
+
+/* A rank's second disjoint box of one tensor goes to its second file. Only one save at a time in a
+ * folder: begin removes what an interrupted one left. keep_latest_k <= 0 keeps all; the step just
+ * saved is never purged. */
+
+/* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
+ * has none. */
+tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t *n, tt_error *err);
+/* trainer.json of a step folder. */
+tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
+                             tt_error *err);
+/* Fill every piece from the folder's shards (step-N of ours, or one that PyTorch's
+ * HuggingFaceStorageWriter wrote). Errors name the tensor and the uncovered range; shape
+ * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
+typedef struct tt_ckpt_reader tt_ckpt_reader;
+tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
+tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
+bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
+void tt_ckpt_close(tt_ckpt_reader *r);
+/* Every file's hash against trainer.json, every tensor's boxes against its shape. One line per
+ * fault into out; TT_EFORMAT with their number where there are any. */
+tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err);
+
+#endif

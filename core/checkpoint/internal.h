@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_CHECKPOINT_INTERNAL_H
+#define TT_CHECKPOINT_INTERNAL_H
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
+
+/* Shared by the files of core/checkpoint only (and their tests and fuzzers). */
+
+#define TT_STATE_FILE "trainer.json"
+#define TT_STATE_MAX_BYTES ((size_t)256 << 20)
+#define TT_ST_MAX_DIMS 8
+
+/* ---- convert.c: dtypes of safetensors, in the reference's order (which is also its order in
+ * files, last first) ---- */
+typedef struct tt_st_dtype {
+    const char *name; /* "BF16" */
+    int bits;         /* an element */
+    tt_dtype dtype;   /* TT_N_DTYPES where tt_dtype has no value for it */
+} tt_st_dtype;
+const tt_st_dtype *
+tt_st_dtype_by_name(const char *name); /* NULL = unknown; pointers compare as the order does */
+const tt_st_dtype *tt_st_dtype_of(tt_dtype dtype); /* NULL = out of range */
+/* Bytes of a tensor; false on overflow, a negative size, or a part of a byte. */
+bool tt_st_bytes(const tt_st_dtype *t, const int64_t *shape, int n_dims, size_t *bytes);
+/* F32, BF16, F16 and F64 convert into each other, every dtype into itself. */
+bool tt_can_convert(tt_dtype to, tt_dtype from);
+/* n elements, either side unaligned; rounds to nearest even, f64 by way of f32 to the 16-bit ones
+ * (as PyTorch does). */
+void tt_convert(void *to, tt_dtype to_dtype, const void *from, tt_dtype from_dtype, size_t n);
+
+/* ---- state.c: trainer.json, and the part of it each rank leaves in step-N.tmp ---- */
+typedef struct tt_ckpt_file {
+    const char *name; /* in the step's folder */
+    int64_t bytes;
+    char hash[33]; /* XXH3, 128 bit */
+} tt_ckpt_file;
+
+typedef struct tt_ckpt_tensor {
+    const char *name;
+    const char *dtype_name;
+    int n_dims;
+    int64_t shape[TT_MAX_DIMS]; /* global */
+} tt_ckpt_tensor;
+
+typedef struct tt_manifest {
+    TT_VEC(tt_ckpt_file) files;
+    TT_VEC(tt_ckpt_tensor) tensors;
+} tt_manifest;
+
+void tt_manifest_print(const tt_manifest *m, tt_str *out); /* {"files":…,"tensors":…} */
+tt_status tt_manifest_parse(tt_arena *a, const char *path, const char *text, size_t n,
+                            tt_manifest *out, tt_error *err);
+tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
+                         tt_error *err);
+/* state or manifest may be NULL where not wanted; both are checked. */
+tt_status tt_state_parse(tt_arena *a, const char *path, const char *text, size_t n,
+                         tt_trainer_state *state, tt_manifest *manifest, tt_error *err);
+tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_trainer_state *state,
+                                  tt_manifest *manifest, tt_error *err);
+
+/* ---- load.c ---- */
+typedef struct tt_shard {
+    tt_box box;
+    const tt_st_tensor *tensor;
+    const tt_st_file *file;
+} tt_shard;
+
+typedef struct tt_entry { /* a tensor by name */
+    const char *name;
+    int n_dims;
+    int64_t global[TT_MAX_DIMS];
+    TT_VEC(tt_shard) shards; /* by begin[0] */
+    bool known_disjoint;
+} tt_entry;
+
+struct tt_ckpt_reader {
+    tt_arena *arena;
+    const char *path;
+    size_t n_files;
+    tt_st_file *files;
+    tt_map *entries; /* name → tt_entry */
+    bool has_manifest;
+    tt_manifest manifest;
+};
+
+/* Two shards of a tensor that overlap are an error: which of them counts is not said. */
+tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err);
+/* The shards cover the box; needs known_disjoint. An error names the tensor and an uncovered range.
+ */
+tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, const tt_box *box,
+                                tt_error *err);
+
+/* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
+tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,
+                                     tt_error *err);
+
+/* ---- folder.c ---- */
+/* Names in a folder, sorted, "." and ".." left out; filter may be NULL. */
+tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const char *name),
+                          const char ***names, size_t *n, tt_error *err);
+bool tt_is_safetensors_name(const char *name);
+/* "step-12" → 12; rest (may be NULL) gets what follows the digits. -1 = not such a name. */
+int64_t tt_step_of_name(const char *name, const char **rest);
+tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
+                        tt_error *err);
+/* Size and hash of a file as the disk has it: the page cache is dropped first where that works. */
+tt_status tt_hash_file(const char *path, int64_t *bytes, char hash[33], tt_error *err);
+/* An error of the system's, with the path and, for the usual ones, what to do. */
+tt_status tt_fail_system(tt_error *err, int number, const char *what, const char *path);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A reader knows of every tensor the boxes that lie in files (tt_entry). Filling a piece = copying
+ * the intersections of its box with those, after a check that they cover it. */
+
+/* ---- copy: box `both` from a shard's rows to a piece's, in runs as long as both lie contiguous
+ * ---- */
+
+static void copy_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
+{
+    const int n = p->n_dims;
+    const tt_box *from = &s->box, *to = &p->box;
+    int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
+    int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
+    int outer = n; /* dims before it are walked, the others are one run */
+    for (int d = n - 1; d >= 0; d--) {
+        from_stride[d] = from_step;
+        to_stride[d] = to_step;
+        from_step *= from->end[d] - from->begin[d];
+        to_step *= to->end[d] - to->begin[d];
+    }
+    for (bool whole = true; outer > 0 && whole;) {
+        outer--;
+        int64_t length = both->end[outer] - both->begin[outer];
+        whole = length == from->end[outer] - from->begin[outer] &&
+                length == to->end[outer] - to->begin[outer];
+        run *= length;
+    }
+    for (int d = 0; d < outer; d++)
+        runs *= both->end[d] - both->begin[d];
+    const size_t from_size = tt_dtype_size(s->tensor->dtype), to_size = tt_dtype_size(p->dtype);
+    for (; runs > 0; runs--) {
+        int64_t from_at = 0, to_at = 0;
+        for (int d = 0; d < n; d++) {
+            from_at += (both->begin[d] + at[d] - from->begin[d]) * from_stride[d];
+            to_at += (both->begin[d] + at[d] - to->begin[d]) * to_stride[d];
+        }
+        tt_convert((uint8_t *)p->data + (size_t)to_at * to_size, p->dtype,
+                   (const uint8_t *)s->tensor->data + (size_t)from_at * from_size, s->tensor->dtype,
+                   (size_t)run);
+        for (int d = outer - 1; d >= 0 && ++at[d] == both->end[d] - both->begin[d]; d--)
+            at[d] = 0;
+    }
+}
+
+/* ---- coverage ---- */
+
+static void add_range(tt_str *s, const tt_box *b, int n_dims)
+{
+    tt_str_addc(s, '[');
+    for (int d = 0; d < n_dims; d++)
+        tt_str_printf(s, "%s%lld:%lld", d ? ", " : "", (long long)b->begin[d],
+                      (long long)b->end[d]);
+    tt_str_addc(s, ']');
+}
+
+tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error *err)
+{
+    for (size_t i = 0; i < e->shards.n && !e->known_disjoint; i++) {
+        const tt_shard *x = &e->shards.items[i];
+        for (size_t j = i + 1; j < e->shards.n; j++) {
+            const tt_shard *y = &e->shards.items[j];
+            tt_box both;
+            if (e->n_dims > 0 && y->box.begin[0] >= x->box.end[0])
+                break; /* sorted: nor do those behind it */
+            if (!tt_box_intersect(&x->box, &y->box, e->n_dims, &both))
+                continue;
+            tt_str range = {0};
+            add_range(&range, &both, e->n_dims);
+            tt_status status = TT_FAIL(err, TT_EFORMAT,
+                                       "%s: tensor '%s': %s is in two files, %s and %s; remove one",
+                                       r->path, e->name, range.s, x->file->path, y->file->path);
+            tt_str_free(&range);
+            return status;
+        }
+    }
+    e->known_disjoint = true;
+    return TT_OK;
+}
+
+/* A part of `box` that no shard from the first-th on covers: what a shard leaves of it is cut off
+ * side by side. */
+static bool find_uncovered(const tt_entry *e, size_t first, const tt_box *box, int depth,
+                           tt_box *out)
+{
+    tt_box both, rest = *box;
+    while (first < e->shards.n &&
+           !tt_box_intersect(&e->shards.items[first].box, box, e->n_dims, &both))
+        first++;
+    if (first == e->shards.n || depth == 0) {
+        *out = *box;
+        return true;
+    }
+    for (int d = 0; d < e->n_dims; d++) {
+        tt_box side = rest;
+        side.end[d] = both.begin[d];
+        if (side.end[d] > side.begin[d] && find_uncovered(e, first + 1, &side, depth - 1, out))
+            return true;
+        side = rest;
+        side.begin[d] = both.end[d];
+        if (side.end[d] > side.begin[d] && find_uncovered(e, first + 1, &side, depth - 1, out))
+            return true;
+        rest.begin[d] = both.begin[d];
+        rest.end[d] = both.end[d];
+    }
+    return false;
+}
+
+tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, const tt_box *box,
+                                tt_error *err)
+{
+    int64_t wanted = 1, there = 0;
+    for (int d = 0; d < e->n_dims; d++)
+        if (!tt_mul_i64(wanted, box->end[d] - box->begin[d], &wanted))
+            return TT_FAIL(err, TT_EFORMAT, "%s: tensor '%s': its size overflows", r->path,
+                           e->name);
+    for (size_t i = 0; i < e->shards.n && wanted > 0; i++) {
+        tt_box both;
+        if (tt_box_intersect(&e->shards.items[i].box, box, e->n_dims, &both))
+            there += tt_box_numel(&both, e->n_dims);
+    }
+    if (there == wanted || wanted == 0)
+        return TT_OK;
+    tt_box hole = *box;
+    tt_str range = {0};
+    find_uncovered(e, 0, box, 1000, &hole);
+    add_range(&range, &hole, e->n_dims);
+    tt_status status =
+        TT_FAIL(err, TT_EFORMAT,
+                "%s: tensor '%s': %s is in no file (%lld of %lld elements are); a shard is missing",
+                r->path, e->name, range.s, (long long)there, (long long)wanted);
+    tt_str_free(&range);
+    return status;
+}
+
+/* ---- load ---- */
+
+static void add_shape(tt_str *s, const int64_t *shape, int n_dims)
+{
+    tt_str_addc(s, '[');
+    for (int d = 0; d < n_dims; d++)
+        tt_str_printf(s, "%s%lld", d ? "," : "", (long long)shape[d]);
+    tt_str_addc(s, ']');
+}
+
+static tt_status shape_differs(const tt_ckpt_reader *r, const tt_entry *e, const tt_ckpt_piece *p,
+                               tt_error *err)
+{
+    tt_str have = {0}, want = {0};
+    add_shape(&have, e->global, TT_MIN(e->n_dims, TT_MAX_DIMS));
+    add_shape(&want, p->global, p->n_dims);
+    tt_status status = TT_FAIL(
+        err, TT_EINVAL,
+        "%s: tensor '%s' is %s there, %s in the model; load what this model wrote%s", r->path,
+        e->name, have.s, want.s, r->has_manifest ? "" : " (or a shard file is missing)");
+    tt_str_free(&have);
+    tt_str_free(&want);
+    return status;
+}
+
+static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    size_t n = tt_map_size(r->entries);
+    const char **names = tt_arena_array(a, n, sizeof *names);
+    for (size_t i = 0; i < n; i++)
+        names[i] = tt_map_key(r->entries, i);
+    const char *near = tt_nearest(p->name, names, n);
+    tt_status status = TT_FAIL(err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s", r->path, p->name,
+                               near ? " (there is '" : "", near ? near : "", near ? "')" : "");
+    tt_arena_free(a);
+    return status;
+}
+
+static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+{
+    tt_entry *e = tt_map_get(r->entries, p->name);
+    int64_t global = 1;
+    if (!tt_st_dtype_of(p->dtype) || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS)
+        return TT_FAIL(err, TT_EINVAL,
+                       "checkpoint: tensor '%s' has no sound dtype or number of dims", p->name);
+    for (int d = 0; d < p->n_dims; d++) {
+        if (p->box.begin[d] < 0 || p->box.end[d] < p->box.begin[d] || p->box.end[d] > p->global[d])
+            return TT_FAIL(err, TT_EINVAL, "checkpoint: tensor '%s': a box beyond its shape",
+                           p->name);
+        global = p->global[d] == 0 ? 0 : TT_MIN(global, 1);
+    }
+    if (!e) /* a tensor without elements is in no file */
+        return global == 0 ? TT_OK : absent(r, p, err);
+    if (e->n_dims != p->n_dims ||
+        memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
+        return shape_differs(r, e, p, err);
+    for (size_t i = 0; i < e->shards.n; i++) {
+        const tt_st_tensor *t = e->shards.items[i].tensor;
+        if (!tt_can_convert(p->dtype, t->dtype))
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "%s: tensor '%s' is %s there, %s in the model; only floating-point ones convert",
+                r->path, p->name, t->dtype_name, tt_dtype_name(p->dtype));
+    }
+    TT_TRY(tt_entry_check_disjoint(r, e, err));
+    return tt_entry_check_covers(r, e, &p->box, err);
+}
+
+tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
+{
+    for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
+        TT_TRY(check_piece(r, &pieces[i], err));
+    for (size_t i = 0; i < n; i++) {
+        const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
+        for (size_t k = 0; e && k < e->shards.n; k++) {
+            tt_box both;
+            if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
+                copy_box(&e->shards.items[k], &pieces[i], &both);
+        }
+    }
+    return TT_OK;
+}
+
+bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
+{
+    return tt_map_get(r->entries, name) != NULL;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Opening a folder of shards. Which files count: those trainer.json names; else, where
+ * model.safetensors.index.json is and no file is a rank's shard, those of its weight_map; else
+ * every *.safetensors directly in the folder. */
+
+#define INDEX "model.safetensors.index.json"
+
+static tt_status names_of_index(tt_arena *a, const char *folder, const char ***names, size_t *n,
+                                tt_error *err)
+{
+    char *text;
+    size_t bytes;
+    const tt_json *root, *weights;
+    const char *path = tt_path_join(a, folder, INDEX);
+    TT_VEC(const char *) found = {0};
+    TT_TRY(tt_read_file(path, TT_STATE_MAX_BYTES, &text, &bytes, err));
+    tt_status status = tt_json_parse(a, path, text, bytes, &root, err);
+    free(text);
+    TT_TRY(status);
+    weights = tt_json_get(root, "weight_map");
+    if (!weights || weights->type != TT_JSON_OBJECT)
+        return TT_FAIL(err, TT_EFORMAT, "%s: no object \"weight_map\"", path);
+    tt_map *seen = tt_map_new(a);
+    for (size_t i = 0; i < weights->n; i++) {
+        const tt_json *v = weights->items[i];
+        if (v->type != TT_JSON_STRING || !tt_is_safetensors_name(v->string))
+            return TT_FAIL(
+                err, TT_EFORMAT,
+                "%s:%d:%d: '%s' is not in the name of a .safetensors file in this folder", path,
+                v->line, v->column, weights->keys[i]);
+        if (tt_map_get(seen, v->string))
+            continue;
+        tt_map_set(seen, v->string, (void *)v->string);
+        tt_vec_push(a, &found, v->string);
+    }
+    *names = found.items;
+    *n = found.n;
+    return TT_OK;
+}
+
+static tt_status names_of_manifest(tt_ckpt_reader *r, const char ***names, size_t *n, tt_error *err)
+{
+    TT_TRY(tt_ckpt_state_from_file(r->arena, r->path, NULL, &r->manifest, err));
+    r->has_manifest = true;
+    const char **found = tt_arena_array(r->arena, r->manifest.files.n, sizeof *found);
+    for (size_t i = 0; i < r->manifest.files.n; i++)
+        found[i] = r->manifest.files.items[i].name;
+    *names = found;
+    *n = r->manifest.files.n;
+    return TT_OK;
+}
+
+static tt_status names_to_open(tt_ckpt_reader *r, const char ***names, size_t *n, tt_error *err)
+{
+    tt_arena *a = r->arena;
+    bool shards = false;
+    if (tt_path_exists(tt_path_join(a, r->path, TT_STATE_FILE)))
+        return names_of_manifest(r, names, n, err);
+    TT_TRY(tt_folder_names(a, r->path, tt_is_safetensors_name, names, n, err));
+    for (size_t i = 0; i < *n; i++)
+        shards = shards || strncmp((*names)[i], "shard-", 6) == 0;
+    if (!shards && tt_path_exists(tt_path_join(a, r->path, INDEX)))
+        return names_of_index(a, r->path, names, n, err);
+    if (*n == 0)
+        return TT_FAIL(err, TT_ENOTFOUND,
+                       "%s: no " TT_STATE_FILE " and no .safetensors file: not a checkpoint",
+                       r->path);
+    return TT_OK;
+}
+
+static tt_status add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
+                           tt_error *err)
+{
+    tt_entry *e = tt_map_get(r->entries, t->name);
+    tt_shard s = {.tensor = t, .file = f};
+    if (t->n_dims > TT_MAX_DIMS)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "%s: tensor '%s' has %d dims; at most %d are supported", f->path, t->name,
+                       t->n_dims, TT_MAX_DIMS);
+    if (!e) {
+        e = tt_arena_alloc(r->arena, sizeof *e);
+        e->name = t->name;
+        e->n_dims = t->n_dims;
+        tt_map_set(r->entries, t->name, e);
+    }
+    if (e->n_dims != t->n_dims)
+        return TT_FAIL(err, TT_EFORMAT, "%s: tensor '%s' has %d dims, %d in another file", f->path,
+                       t->name, t->n_dims, e->n_dims);
+    for (int d = 0; d < t->n_dims; d++) {
+        s.box.begin[d] = t->offset[d];
+        s.box.end[d] = t->offset[d] + t->shape[d]; /* checked by the parser */
+        e->global[d] = TT_MAXV(e->global[d], s.box.end[d]);
+    }
+    if (t->bytes > 0)
+        tt_vec_push(r->arena, &e->shards, s);
+    return TT_OK;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const tt_shard *x = a, *y = b;
+    return x->box.begin[0] < y->box.begin[0] ? -1 : x->box.begin[0] > y->box.begin[0];
+}
+
+/* trainer.json knows the global shapes; without it they are what the shards reach. */
+static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
+{
+    for (size_t i = 0; i < r->manifest.tensors.n; i++) {
+        const tt_ckpt_tensor *t = &r->manifest.tensors.items[i];
+        tt_entry *e = tt_map_get(r->entries, t->name);
+        if (!e) {
+            e = tt_arena_alloc(r->arena, sizeof *e);
+            e->name = t->name;
+            e->n_dims = t->n_dims;
+            tt_map_set(r->entries, t->name, e);
+        }
+        bool fits = e->n_dims == t->n_dims;
+        for (int d = 0; d < t->n_dims && fits; d++)
+            fits = e->global[d] <= t->shape[d];
+        if (!fits)
+            return TT_FAIL(err, TT_EFORMAT,
+                           "%s: tensor '%s' lies outside its shape in " TT_STATE_FILE, r->path,
+                           t->name);
+        memcpy(e->global, t->shape, sizeof e->global);
+    }
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        tt_entry *e = tt_map_value(r->entries, i);
+        if (e->shards.n > 1)
+            qsort(e->shards.items, e->shards.n, sizeof *e->shards.items, by_begin);
+    }
+    return TT_OK;
+}
+
+static tt_status open_files(tt_ckpt_reader *r, tt_error *err)
+{
+    const char **names = NULL;
+    size_t n = 0;
+    TT_TRY(names_to_open(r, &names, &n, err));
+    r->files = tt_arena_array(r->arena, n, sizeof *r->files);
+    for (size_t i = 0; i < n; i++) {
+        tt_st_file *f = &r->files[r->n_files];
+        TT_TRY(tt_st_open(tt_path_join(r->arena, r->path, names[i]), r->arena, f, err));
+        r->n_files++;
+        for (size_t k = 0; k < f->n_tensors; k++)
+            TT_TRY(add_shard(r, f, &f->tensors[k], err));
+    }
+    return settle_shapes(r, err);
+}
+
+tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_reader *r = tt_arena_alloc(a, sizeof *r);
+    r->arena = a;
+    r->path = tt_arena_str(a, step_folder);
+    r->entries = tt_map_new(a);
+    tt_status status = open_files(r, err);
+    if (status == TT_OK)
+        *out = r;
+    else
+        tt_ckpt_close(r);
+    return status;
+}
+
+void tt_ckpt_close(tt_ckpt_reader *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->n_files; i++)
+        tt_st_close(&r->files[i]);
+    tt_arena_free(r->arena);
+}

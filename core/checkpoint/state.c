@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/internal.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* trainer.json, version 1:
+ *   {"format": "ttrun-checkpoint", "version": 1, "step": N, "tokens_seen": N, "loader":
+ * {"samples_seen": N}, "last_loss": x|null, "world": N, "model_fingerprint": "…"|null,
+ * "tokenizer_fingerprint": "…"|null, "job": {…}|null, "files": {"<name>": {"bytes": N, "xxh3_128":
+ * "<32 hex>"}}, "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}} Further keys are left
+ * alone: a later 1.x may add some. */
+
+#define FORMAT "ttrun-checkpoint"
+#define VERSION 1
+
+void tt_manifest_print(const tt_manifest *m, tt_str *out)
+{
+    tt_str_add(out, "{\"files\":{");
+    for (size_t i = 0; i < m->files.n; i++) {
+        const tt_ckpt_file *f = &m->files.items[i];
+        tt_str_add(out, i ? ",\n" : "\n");
+        tt_str_json(out, f->name);
+        tt_str_printf(out, ":{\"bytes\":%lld,\"xxh3_128\":\"%s\"}", (long long)f->bytes, f->hash);
+    }
+    tt_str_add(out, "},\n\"tensors\":{");
+    for (size_t i = 0; i < m->tensors.n; i++) {
+        const tt_ckpt_tensor *t = &m->tensors.items[i];
+        tt_str_add(out, i ? ",\n" : "\n");
+        tt_str_json(out, t->name);
+        tt_str_printf(out, ":{\"dtype\":\"%s\",\"shape\":[", t->dtype_name);
+        for (int d = 0; d < t->n_dims; d++)
+            tt_str_printf(out, "%s%lld", d ? "," : "", (long long)t->shape[d]);
+        tt_str_add(out, "]}");
+    }
+    tt_str_add(out, "}}\n");
+}
+
+static void add_text(tt_str *out, const char *key, const char *value)
+{
+    tt_str_printf(out, "\"%s\":", key);
+    if (value)
+        tt_str_json(out, value);
+    else
+        tt_str_add(out, "null");
+    tt_str_add(out, ",\n");
+}
+
+tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str *out,
+                         tt_error *err)
+{
+    if (s->job_json) { /* goes in as it is: must be JSON */
+        const tt_json *job;
+        tt_arena *a = tt_arena_new();
+        tt_status status =
+            tt_json_parse(a, "the resolved job", s->job_json, strlen(s->job_json), &job, err);
+        if (status == TT_OK && job->type != TT_JSON_OBJECT)
+            status = TT_FAIL(err, TT_EINVAL, "the resolved job is not a JSON object");
+        tt_arena_free(a);
+        TT_TRY(status);
+    }
+    tt_str_printf(
+        out, "{\"format\":\"" FORMAT "\",\"version\":%d,\n\"step\":%lld,\n\"tokens_seen\":%lld,\n",
+        VERSION, (long long)s->step, (long long)s->tokens_seen);
+    tt_str_printf(
+        out, "\"loader\":{\"samples_seen\":%lld},\n\"last_loss\":", (long long)s->samples_seen);
+    tt_str_json_number(out, s->last_loss);
+    tt_str_printf(out, ",\n\"world\":%d,\n", s->world);
+    add_text(out, "model_fingerprint", s->model_fingerprint);
+    add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
+    tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
+    tt_str parts = {0};
+    tt_manifest_print(m, &parts);
+    tt_str_add(out, parts.s + 1); /* its members: one object, one brace */
+    tt_str_free(&parts);
+    return TT_OK;
+}
+
+/* ---- reading ---- */
+
+typedef struct reading {
+    tt_arena *arena;
+    const char *path;
+    tt_error *err;
+} reading;
+
+static tt_status bad(const reading *r, const tt_json *at, const char *key, const char *what)
+{
+    return tt_fail(r->err, TT_EFORMAT, "%s:%d:%d: %s: %s", r->path, at->line, at->column, key,
+                   what);
+}
+
+static tt_status count(const reading *r, const tt_json *object, const char *key, int64_t max,
+                       int64_t *out)
+{
+    const tt_json *v = tt_json_get(object, key);
+    if (!v || v->type != TT_JSON_INT || v->integer < 0 || v->integer > max)
+        return bad(r, v ? v : object, key, "an integer >= 0 in range is wanted");
+    *out = v->integer;
+    return TT_OK;
+}
+
+/* Absent or null = NULL. */
+static tt_status text(const reading *r, const tt_json *object, const char *key, const char **out)
+{
+    const tt_json *v = tt_json_get(object, key);
+    if (v && v->type != TT_JSON_STRING && v->type != TT_JSON_NULL)
+        return bad(r, v, key, "a string or null is wanted");
+    *out = v && v->type == TT_JSON_STRING ? v->string : NULL;
+    return TT_OK;
+}
+
+static tt_status member(const reading *r, const tt_json *object, const char *key,
+                        const tt_json **out)
+{
+    const tt_json *v = tt_json_get(object, key);
+    if (!v || v->type != TT_JSON_OBJECT)
+        return bad(r, v ? v : object, key, "an object is wanted");
+    *out = v;
+    return TT_OK;
+}
+
+static tt_status one_file(const reading *r, const char *name, const tt_json *v, tt_ckpt_file *out)
+{
+    const char *hash = NULL;
+    if (!tt_is_safetensors_name(name)) /* nor may it lead out of the folder */
+        return bad(r, v, name, "not the name of a .safetensors file in this folder");
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, name, "an object is wanted");
+    TT_TRY(count(r, v, "bytes", INT64_MAX, &out->bytes));
+    TT_TRY(text(r, v, "xxh3_128", &hash));
+    if (!hash || strlen(hash) != 32 || strspn(hash, "0123456789abcdef") != 32)
+        return bad(r, v, "xxh3_128", "32 lower-case hexadecimal digits are wanted");
+    memcpy(out->hash, hash, sizeof out->hash);
+    out->name = name;
+    return TT_OK;
+}
+
+static tt_status one_tensor(const reading *r, const char *name, const tt_json *v,
+                            tt_ckpt_tensor *out)
+{
+    const tt_json *shape = tt_json_get(v, "shape");
+    size_t bytes;
+    if (v->type != TT_JSON_OBJECT)
+        return bad(r, v, name, "an object is wanted");
+    TT_TRY(text(r, v, "dtype", &out->dtype_name));
+    const tt_st_dtype *dtype = out->dtype_name ? tt_st_dtype_by_name(out->dtype_name) : NULL;
+    if (!dtype)
+        return bad(r, v, "dtype", "a dtype of safetensors is wanted (\"F32\")");
+    if (!shape || shape->type != TT_JSON_ARRAY || shape->n > TT_MAX_DIMS)
+        return bad(r, v, "shape", "a list of at most six integers is wanted");
+    for (size_t d = 0; d < shape->n; d++) {
+        if (shape->items[d]->type != TT_JSON_INT)
+            return bad(r, shape, "shape", "integers are wanted");
+        out->shape[d] = shape->items[d]->integer;
+    }
+    out->n_dims = (int)shape->n;
+    out->name = name;
+    if (!tt_st_bytes(dtype, out->shape, out->n_dims, &bytes))
+        return bad(r, shape, "shape", "no sound shape");
+    return TT_OK;
+}
+
+static tt_status manifest(const reading *r, const tt_json *root, tt_manifest *out)
+{
+    const tt_json *files = NULL, *tensors = NULL;
+    tt_manifest m = {0};
+    TT_TRY(member(r, root, "files", &files));
+    TT_TRY(member(r, root, "tensors", &tensors));
+    for (size_t i = 0; i < files->n; i++) {
+        tt_ckpt_file f = {0};
+        TT_TRY(one_file(r, files->keys[i], files->items[i], &f));
+        tt_vec_push(r->arena, &m.files, f);
+    }
+    for (size_t i = 0; i < tensors->n; i++) {
+        tt_ckpt_tensor t = {0};
+        TT_TRY(one_tensor(r, tensors->keys[i], tensors->items[i], &t));
+        tt_vec_push(r->arena, &m.tensors, t);
+    }
+    *out = m;
+    return TT_OK;
+}
+
+static tt_status parse_object(const reading *r, const char *bytes, size_t n, const tt_json **out)
+{
+    const tt_json *root = NULL;
+    TT_TRY(tt_json_parse(r->arena, r->path, bytes, n, &root, r->err));
+    if (root->type != TT_JSON_OBJECT)
+        return bad(r, root, "top level", "an object is wanted");
+    *out = root;
+    return TT_OK;
+}
+
+tt_status tt_manifest_parse(tt_arena *a, const char *path, const char *bytes, size_t n,
+                            tt_manifest *out, tt_error *err)
+{
+    reading r = {a, path, err};
+    const tt_json *root = NULL;
+    TT_TRY(parse_object(&r, bytes, n, &root));
+    return manifest(&r, root, out);
+}
+
+static tt_status check_version(const reading *r, const tt_json *root)
+{
+    const char *format = NULL;
+    int64_t version;
+    TT_TRY(text(r, root, "format", &format));
+    if (!format || strcmp(format, FORMAT) != 0)
+        return bad(r, root, "format", "\"" FORMAT "\" is wanted: not a checkpoint of ttrun");
+    TT_TRY(count(r, root, "version", INT64_MAX, &version));
+    if (version != VERSION)
+        return bad(r, root, "version",
+                   "written by another version of ttrun; this one reads version 1");
+    return TT_OK;
+}
+
+static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state *out)
+{
+    tt_trainer_state s = {0};
+    const tt_json *loader = NULL, *loss = tt_json_get(root, "last_loss"),
+                  *job = tt_json_get(root, "job");
+    int64_t world;
+    TT_TRY(count(r, root, "step", INT64_MAX, &s.step));
+    TT_TRY(count(r, root, "tokens_seen", INT64_MAX, &s.tokens_seen));
+    TT_TRY(member(r, root, "loader", &loader));
+    TT_TRY(count(r, loader, "samples_seen", INT64_MAX, &s.samples_seen));
+    TT_TRY(count(r, root, "world", INT32_MAX, &world));
+    TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
+    TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
+    s.world = (int)world;
+    s.last_loss = (double)NAN;
+    if (loss && (loss->type == TT_JSON_REAL || loss->type == TT_JSON_INT))
+        s.last_loss = loss->real;
+    else if (loss && loss->type != TT_JSON_NULL)
+        return bad(r, loss, "last_loss", "a number or null is wanted");
+    if (job && job->type == TT_JSON_OBJECT) {
+        tt_str printed = {0};
+        tt_json_write(job, &printed);
+        s.job_json = tt_arena_str(r->arena, tt_str_get(&printed));
+        tt_str_free(&printed);
+    } else if (job && job->type != TT_JSON_NULL) {
+        return bad(r, job, "job", "an object or null is wanted");
+    }
+    *out = s;
+    return TT_OK;
+}
+
+tt_status tt_state_parse(tt_arena *a, const char *path, const char *bytes, size_t n,
+                         tt_trainer_state *state, tt_manifest *m, tt_error *err)
+{
+    reading r = {a, path, err};
+    const tt_json *root = NULL;
+    tt_trainer_state s;
+    tt_manifest parts;
+    TT_TRY(parse_object(&r, bytes, n, &root));
+    TT_TRY(check_version(&r, root));
+    TT_TRY(trainer(&r, root, &s));
+    TT_TRY(manifest(&r, root, &parts));
+    if (state)
+        *state = s;
+    if (m)
+        *m = parts;
+    return TT_OK;
+}
+
+tt_status tt_ckpt_state_from_file(tt_arena *a, const char *step_folder, tt_trainer_state *state,
+                                  tt_manifest *m, tt_error *err)
+{
+    char *bytes;
+    size_t n;
+    const char *path = tt_path_join(a, step_folder, TT_STATE_FILE);
+    TT_TRY(tt_read_file(path, TT_STATE_MAX_BYTES, &bytes, &n, err));
+    tt_status status = tt_state_parse(a, path, bytes, n, state, m, err);
+    free(bytes);
+    return status;
+}
+
+tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
+                             tt_error *err)
+{
+    return tt_ckpt_state_from_file(a, step_folder, out, NULL, err);
+}

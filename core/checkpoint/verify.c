@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/internal.h"
+#include <string.h>
+
+/* verify: reads every byte. A commit uses it on what it is about to publish. */
+
+static size_t add_fault(tt_str *out, const char *text)
+{
+    tt_str_add(out, text);
+    tt_str_addc(out, '\n');
+    return 1;
+}
+
+static size_t check_file(tt_arena *a, const char *folder, const tt_ckpt_file *f, tt_str *out)
+{
+    int64_t bytes = 0;
+    char hash[33] = "";
+    tt_error why = {0};
+    const char *path = tt_path_join(a, folder, f->name);
+    if (tt_hash_file(path, &bytes, hash, &why) != TT_OK)
+        return add_fault(out, why.text);
+    if (bytes != f->bytes) {
+        tt_str_printf(out, "%s: %lld bytes, %lld in " TT_STATE_FILE "\n", path, (long long)bytes,
+                      (long long)f->bytes);
+        return 1;
+    }
+    if (strcmp(hash, f->hash) != 0) {
+        tt_str_printf(out, "%s: XXH3 is %s, %s in " TT_STATE_FILE "; the data has changed\n", path,
+                      hash, f->hash);
+        return 1;
+    }
+    return 0;
+}
+
+static size_t check_files(tt_arena *a, const char *folder, const tt_manifest *m, tt_str *out)
+{
+    const char **names = NULL;
+    size_t n = 0, faults = 0;
+    tt_error why = {0};
+    tt_map *listed = tt_map_new(a);
+    for (size_t i = 0; i < m->files.n; i++) {
+        faults += check_file(a, folder, &m->files.items[i], out);
+        tt_map_set(listed, m->files.items[i].name, &m->files.items[i]);
+    }
+    if (tt_folder_names(a, folder, tt_is_safetensors_name, &names, &n, &why) != TT_OK)
+        return faults + add_fault(out, why.text);
+    for (size_t i = 0; i < n; i++) {
+        if (tt_map_get(listed, names[i]))
+            continue;
+        tt_str_printf(out, "%s/%s: not in " TT_STATE_FILE "\n", folder, names[i]);
+        faults++;
+    }
+    return faults;
+}
+
+static size_t check_tensors(const char *folder, tt_str *out)
+{
+    size_t faults = 0;
+    tt_ckpt_reader *r = NULL;
+    tt_error why = {0};
+    if (tt_ckpt_open(folder, &r, &why) != TT_OK)
+        return add_fault(out, why.text);
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        tt_entry *e = tt_map_value(r->entries, i);
+        tt_box whole = {{0}, {0}};
+        memcpy(whole.end, e->global, sizeof whole.end);
+        if (tt_entry_check_disjoint(r, e, &why) != TT_OK ||
+            tt_entry_check_covers(r, e, &whole, &why) != TT_OK)
+            faults += add_fault(out, why.text);
+    }
+    tt_ckpt_close(r);
+    return faults;
+}
+
+tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_manifest m = {0};
+    tt_error why = {0};
+    size_t faults;
+    if (tt_ckpt_state_from_file(a, step_folder, NULL, &m, &why) == TT_OK)
+        faults = check_files(a, step_folder, &m, out);
+    else
+        faults = add_fault(out, why.text);
+    faults += check_tensors(step_folder, out);
+    tt_arena_free(a);
+    if (faults)
+        return TT_FAIL(err, TT_EFORMAT, "%s: %zu faults; load another step", step_folder, faults);
+    return TT_OK;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The command line: names without a dot are ours, names with a dot are the job's. */
+
+static const tt_command *const commands[] = {
+    &tt_cmd_train,    &tt_cmd_plan,  &tt_cmd_config,   &tt_cmd_plugins_,
+    &tt_cmd_tokenize, &tt_cmd_ckpt,  &tt_cmd_generate,
+};
+
+typedef struct common_option {
+    const char *name, *value, *doc;
+} common_option;
+static const common_option common[] = {
+    {"spec", "NAME", "TrainSpec to use instead of the job's"},
+    {"plugin-dir", "DIR", "look for plugins here (and below); may be given more than once"},
+    {"nproc", "N", "start N ranks on this machine"},
+    {"resume", "auto|never", "never: start at step 0 though there are checkpoints"},
+    {"dump_folder", "DIR", "folder of the run, instead of the job's"},
+    {"dry-run", NULL, "stop before step 1 with the plan printed"},
+    {"json", NULL, "one JSON object on stdout, where the command has one"},
+    {"verbose", NULL, "-v: say more"},
+    {"quiet", NULL, "-q: say less"},
+    {"help", NULL, "-h: this text"},
+    {"version", NULL, "the version"},
+};
+
+TT_EXPORT int tt_cli_main(int argc, char **argv);
+
+void tt_cli_print(const tt_str *text)
+{
+    fwrite(tt_str_get(text), 1, text->n, stdout);
+    fflush(stdout);
+}
+
+const char *tt_cli_option(const tt_cli *cli, const char *name)
+{
+    for (size_t i = cli->n_options; i-- > 0;)
+        if (!strcmp(cli->options[i].key, name)) return cli->options[i].value;
+    return NULL;
+}
+
+static const tt_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < TT_COUNT(commands); i++)
+        if (!strcmp(commands[i]->name, name)) return commands[i];
+    return NULL;
+}
+
+static bool in_list(const char *const *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i], name)) return true;
+    return false;
+}
+
+static tt_status unknown_option(const tt_command *c, const char *name, tt_error *err)
+{
+    const char *all[64];
+    size_t n = 0;
+    for (size_t i = 0; i < TT_COUNT(common); i++)
+        all[n++] = common[i].name;
+    for (size_t i = 0; i < c->n_options && n < 64; i++)
+        all[n++] = c->options[i];
+    for (size_t i = 0; i < c->n_flags && n < 64; i++)
+        all[n++] = c->flags[i];
+    const char *near = tt_nearest(name, all, n);
+    return TT_FAIL(err, TT_EINVAL, "--%s: unknown option of ttrun %s%s%s%s", name, c->name,
+                   near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "; options of the job have a dot, as --training.steps");
+}
+
+static void push(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value)
+{
+    tt_override *more = tt_arena_array(cli->arena, *n + 1, sizeof *more);
+    if (*n) memcpy(more, *list, *n * sizeof *more);
+    more[*n] = (tt_override){key, value};
+    *list = more;
+    ++*n;
+}
+
+static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
+{
+    char *end;
+    if (!strcmp(name, "spec")) {
+        cli->spec = value;
+    } else if (!strcmp(name, "plugin-dir")) {
+        const char **more = tt_arena_array(cli->arena, cli->n_plugin_dirs + 1, sizeof *more);
+        for (size_t i = 0; i < cli->n_plugin_dirs; i++)
+            more[i] = cli->plugin_dirs[i];
+        more[cli->n_plugin_dirs++] = value;
+        cli->plugin_dirs = more;
+    } else if (!strcmp(name, "nproc")) {
+        const long n = strtol(value, &end, 10);
+        if (*end || n < 1 || n > 4096)
+            return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to 4096, got \"%s\"", value);
+        cli->nproc = (int)n;
+    } else if (!strcmp(name, "dump_folder")) {
+        push(cli, &cli->overrides, &cli->n_overrides, name, value);
+    } else {
+        cli->no_resume = !strcmp(value, "never");
+        if (!cli->no_resume && strcmp(value, "auto"))
+            return TT_FAIL(err, TT_EINVAL, "--resume: expected auto or never, got \"%s\"", value);
+    }
+    return TT_OK;
+}
+
+static bool common_flag(tt_cli *cli, const char *name)
+{
+    if (!strcmp(name, "json")) cli->json = true;
+    else if (!strcmp(name, "dry-run")) cli->dry_run = true;
+    else if (!strcmp(name, "verbose")) cli->verbose++;
+    else if (!strcmp(name, "quiet")) cli->verbose--;
+    else return false;
+    return true;
+}
+
+/* One "--name[=value]"; *used: how many of the next words it took. */
+static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, const char *next, int *used,
+                             tt_error *err)
+{
+    const char *eq = strchr(arg, '=');
+    const char *name = eq ? tt_arena_strn(cli->arena, arg, (size_t)(eq - arg)) : arg;
+    const char *value = eq ? eq + 1 : next;
+    *used = 0;
+    if (!strchr(name, '.') && !eq && (common_flag(cli, name) || in_list(c->flags, c->n_flags, name))) {
+        if (in_list(c->flags, c->n_flags, name)) push(cli, &cli->options, &cli->n_options, name, "");
+        return TT_OK;
+    }
+    const bool ours = !strcmp(name, "spec") || !strcmp(name, "plugin-dir") || !strcmp(name, "nproc") ||
+                      !strcmp(name, "resume") || !strcmp(name, "dump_folder");
+    const bool sub = in_list(c->options, c->n_options, name);
+    if (!strchr(name, '.') && !strchr(name, '[') && !ours && !sub) return unknown_option(c, name, err);
+    if (!value) return TT_FAIL(err, TT_EINVAL, "--%s: needs a value", name);
+    if (!eq) *used = 1;
+    if (ours) return common_value(cli, name, value, err);
+    if (sub)
+        push(cli, &cli->options, &cli->n_options, name, value);
+    else
+        push(cli, &cli->overrides, &cli->n_overrides, name, value);
+    return TT_OK;
+}
+
+static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, tt_error *err)
+{
+    cli->words = tt_arena_array(cli->arena, (size_t)argc + 1, sizeof *cli->words);
+    for (int i = 0; i < argc; i++) {
+        int used = 0;
+        if (!strcmp(argv[i], "-v")) {
+            cli->verbose++;
+        } else if (!strcmp(argv[i], "-q")) {
+            cli->verbose--;
+        } else if (!strncmp(argv[i], "--", 2) && argv[i][2]) {
+            TT_TRY(long_option(cli, c, argv[i] + 2, i + 1 < argc ? argv[i + 1] : NULL, &used, err));
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            return TT_FAIL(err, TT_EINVAL, "%s: unknown option; see ttrun %s --help", argv[i], c->name);
+        } else {
+            if (cli->n_words == c->words)
+                return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words; usage: ttrun %s", argv[i], c->usage);
+            cli->words[cli->n_words++] = argv[i];
+        }
+        i += used;
+    }
+    return TT_OK;
+}
+
+static void usage(const tt_command *c)
+{
+    tt_str o = {0};
+    if (c) {
+        tt_str_printf(&o, "usage: ttrun %s\n%s\n\n", c->usage, c->doc);
+        for (size_t i = 0; i < c->n_options; i++)
+            tt_str_printf(&o, "  --%s VALUE\n", c->options[i]);
+        for (size_t i = 0; i < c->n_flags; i++)
+            tt_str_printf(&o, "  --%s\n", c->flags[i]);
+    } else {
+        tt_str_add(&o, "usage: ttrun [COMMAND] [OPTION]... [JOB.json] [--section.key VALUE]...\n"
+                       "Train large language models.\n\ncommands (train is the default):\n");
+        for (size_t i = 0; i < TT_COUNT(commands); i++)
+            tt_str_printf(&o, "  %-10s %s\n", commands[i]->name, commands[i]->doc);
+    }
+    tt_str_add(&o, "\noptions of every command:\n");
+    for (size_t i = 0; i < TT_COUNT(common); i++) {
+        char left[48];
+        snprintf(left, sizeof left, "--%s%s%s", common[i].name, common[i].value ? " " : "",
+                 common[i].value ? common[i].value : "");
+        tt_str_printf(&o, "  %-22s %s\n", left, common[i].doc);
+    }
+    tt_str_add(&o, "\nNames with a dot are the job's: --training.steps 20. `ttrun config --explain` lists them.\n");
+    tt_cli_print(&o);
+    tt_str_free(&o);
+}
+
+/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3 numerics, 4 signal. */
+static int exit_status(tt_status s)
+{
+    switch (s) {
+    case TT_OK:
+        return 0;
+    case TT_ENUMERIC:
+        return 3;
+    case TT_ESIGNAL:
+        return 4;
+    case TT_EINVAL:
+    case TT_EFORMAT:
+    case TT_ENOTFOUND:
+    case TT_EEXIST:
+    case TT_EABI:
+    case TT_EUNSUPPORTED:
+    case TT_EBUSY:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+static bool wants(int argc, char **argv, const char *a, const char *b)
+{
+    for (int i = 0; i < argc; i++)
+        if (!strcmp(argv[i], a) || !strcmp(argv[i], b)) return true;
+    return false;
+}
+
+tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
+{
+    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL};
+    return tt_registry_new(&o, out, err);
+}
+
+tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out, tt_error *err)
+{
+    tt_job *job;
+    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
+    TT_TRY(tt_cli_registry(cli, r, err));
+    return tt_setup_make(o, *r, job, cli->arena, out, err);
+}
+
+int tt_cli_main(int argc, char **argv)
+{
+    tt_error err = {0};
+    const tt_command *c = argc > 1 ? find_command(argv[1]) : NULL;
+    const int skip = c ? 2 : 1;
+    if (wants(argc - 1, argv + 1, "--version", "--version")) {
+        tt_str o = {0};
+        tt_str_printf(&o, "ttrun %s\n", TT_BUILD_VERSION);
+        tt_cli_print(&o);
+        tt_str_free(&o);
+        return 0;
+    }
+    if (wants(argc - 1, argv + 1, "--help", "-h")) {
+        usage(c);
+        return 0;
+    }
+    if (argc == 1) {
+        usage(NULL);
+        return 2;
+    }
+    if (!c) c = &tt_cmd_train;
+    tt_cli cli = {.arena = tt_arena_new()};
+    tt_log_setup(TT_INFO, 0, 1, isatty(2) && !getenv("NO_COLOR"));
+    tt_status s = parse(&cli, c, argc - skip, argv + skip, &err);
+    tt_log_setup(cli.verbose > 0 ? TT_DEBUG : cli.verbose < 0 ? TT_WARN : TT_INFO, 0, 1,
+                 isatty(2) && !getenv("NO_COLOR"));
+    if (s == TT_OK) s = c->run(&cli, &err);
+    if (s == TT_ESIGNAL)
+        tt_log(TT_WARN, "train", "%s", err.text);
+    else if (s != TT_OK)
+        fprintf(stderr, "ttrun: %s\n", err.text);
+    tt_arena_free(cli.arena);
+    return exit_status(s);
+}

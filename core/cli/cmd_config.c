@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <string.h>
+
+static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *n, tt_error *err)
+{
+    TT_TRY(tt_cli_registry(cli, r, err));
+    return tt_setup_docs(*r, cli->arena, d, n, err);
+}
+
+static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error *err)
+{
+    tt_section_doc *d;
+    size_t n;
+    TT_TRY(docs(cli, r, &d, &n, err));
+    if (tt_cli_option(cli, "schema"))
+        tt_schema_print(d, n, out);
+    else if (tt_cli_option(cli, "reference"))
+        tt_reference_print(d, n, out);
+    else
+        tt_explain_print(d, n, cli->n_words ? cli->words[0] : NULL, out);
+    return TT_OK;
+}
+
+static tt_status run(tt_cli *cli, tt_error *err)
+{
+    tt_registry *r = NULL;
+    tt_setup s;
+    tt_str out = {0};
+    tt_status st;
+    if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") || tt_cli_option(cli, "reference")) {
+        st = print_docs(cli, &r, &out, err);
+    } else {
+        const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .data = true};
+        cli->job = cli->n_words ? cli->words[0] : NULL;
+        st = tt_cli_setup(cli, &so, &r, &s, err);
+        if (st == TT_OK) {
+            tt_job_print(s.job, !cli->json, &out);
+            tt_str_addc(&out, '\n');
+        }
+    }
+    if (st == TT_OK) tt_cli_print(&out);
+    tt_str_free(&out);
+    tt_registry_free(r);
+    return st;
+}
+
+static const char *const flags[] = {"schema", "explain", "reference"};
+const tt_command tt_cmd_config = {.name = "config",
+                                  .usage = "config [JOB.json | --schema | --explain [KEY] | --reference]",
+                                  .doc = "the resolved job with the origin of each value; its schema; its keys explained",
+                                  .flags = flags,
+                                  .n_flags = TT_COUNT(flags),
+                                  .run = run,
+                                  .words = 1};
+
+static tt_status run_plugins(tt_cli *cli, tt_error *err)
+{
+    return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
+}
+
+const tt_command tt_cmd_plugins_ = {.name = "plugins",
+                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
+                                    .doc = "what can be loaded; does a plugin hold to the rules; start a new one",
+                                    .run = run_plugins,
+                                    .words = 4};

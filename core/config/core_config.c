@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/internal.h"
+#include "config/job_core.h"
+#include <string.h>
+
+/* The core's sections, and what must hold between their keys. */
+
+static tt_status section(tt_job *job, const char *key, const char *const *ignore, void *out,
+                         tt_error *err)
+{
+    size_t n;
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    while (n > 0 && strcmp(docs->key, key) != 0) {
+        docs++;
+        n--;
+    }
+    TT_ASSERT(n > 0);
+    return tt_job_section(job, key, docs->options, docs->n_options, docs->option_size, ignore, out,
+                          err);
+}
+
+static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
+{
+    static const char *const of_model[] = {"name", "args", NULL}, *const of_validation[] = {
+                                                                      "dataloader", NULL};
+    static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
+                                              "num_tokens_per_train_step", NULL};
+    TT_TRY(section(job, "", NULL, c, err));
+    TT_TRY(section(job, "model", of_model, c, err));
+    TT_TRY(section(job, "training", of_training, &c->training, err));
+    TT_TRY(section(job, "parallelism", NULL, &c->parallelism, err));
+    TT_TRY(section(job, "activation_checkpoint", NULL, c, err));
+    TT_TRY(section(job, "checkpoint", NULL, &c->checkpoint, err));
+    TT_TRY(section(job, "validation", of_validation, &c->validation, err));
+    TT_TRY(section(job, "metrics", NULL, &c->metrics, err));
+    TT_TRY(section(job, "profiling", NULL, &c->profiling, err));
+    TT_TRY(section(job, "comm", NULL, &c->comm, err));
+    TT_TRY(section(job, "debug", NULL, &c->debug, err));
+    return section(job, "log", NULL, c, err);
+}
+
+/* torchtitan's token budgets of today: `key` tokens are tokens/seq_len samples, said instead of
+ * `sibling`. */
+static tt_status take_budget(tt_job *job, const char *key, const char *sibling, int64_t seq_len,
+                             int64_t rounds, int64_t *samples, tt_error *err)
+{
+    const tt_option o = {.name = key, .type = TT_OPT_INT, .min = -1, .max = 1e15};
+    const tt_json *v = tt_config_find(job, key), *other = tt_config_find(job, sibling);
+    tt_config_value tokens;
+    if (!v)
+        return TT_OK;
+    tt_config_claim(job, key);
+    TT_TRY(tt_config_read(job, &o, key, v, &tokens, err));
+    if (other && other->origin->layer == v->origin->layer)
+        return tt_job_fail(job, key, err, "says the same as %s; keep one of them", sibling);
+    if (tokens.integer == -1 || (other && other->origin->layer > v->origin->layer))
+        return TT_OK;
+    if (tokens.integer < 1 || tokens.integer % seq_len)
+        return tt_job_fail(job, key, err,
+                           "%lld tokens are no whole number of samples of %lld (training.seq_len)",
+                           (long long)tokens.integer, (long long)seq_len);
+    int64_t n;
+    if (!tt_mul_i64(tokens.integer / seq_len, rounds, &n) || n > 1000000000)
+        return tt_job_fail(job, key, err, "%lld tokens are too many", (long long)tokens.integer);
+    tokens = (tt_config_value){.integer = n};
+    tt_config_set(job, sibling, tt_config_json(job, &o, &tokens), tt_config_origin(job->arena, v),
+                  false);
+    *samples = n;
+    return TT_OK;
+}
+
+static tt_status take_budgets(tt_job *job, tt_core_config *c, tt_error *err)
+{
+    const tt_parallelism_config *p = &c->parallelism;
+    int64_t pieces = p->pipeline_parallel_degree > 1
+                         ? TT_MAXV(p->pipeline_parallel_microbatches, (int64_t)1)
+                         : 1;
+    tt_training_config *t = &c->training;
+    TT_TRY(take_budget(job, "training.num_tokens_per_microbatch_per_dp_rank",
+                       "training.local_batch_size", t->seq_len, pieces, &t->local_batch_size,
+                       err)); /* our local batch is a pipeline's whole round */
+    return take_budget(job, "training.num_tokens_per_train_step", "training.global_batch_size",
+                       t->seq_len, 1, &t->global_batch_size, err);
+}
+
+static tt_status check_not_zero(const tt_job *job, const char *key, int64_t value, tt_error *err)
+{
+    if (value != 0)
+        return TT_OK;
+    return tt_job_fail(job, key, err, "expected 1 or more, or -1, got 0");
+}
+
+static tt_status check_not_empty(const tt_job *job, const char *key, const char *value,
+                                 tt_error *err)
+{
+    if (!value || *value)
+        return TT_OK;
+    return tt_job_fail(job, key, err, "expected a name, got \"\"");
+}
+
+static tt_status check_batch(const tt_job *job, const tt_core_config *c, tt_error *err)
+{
+    const tt_parallelism_config *p = &c->parallelism;
+    int64_t local = c->training.local_batch_size, global = c->training.global_batch_size;
+    int64_t pieces = p->pipeline_parallel_microbatches, dp = p->data_parallel_replicate_degree;
+    bool all_known = p->data_parallel_shard_degree > 0;
+    if (all_known)
+        dp *= p->data_parallel_shard_degree; /* both at most 1e6 */
+    int64_t share = INT64_MAX;
+    (void)tt_mul_i64(local, dp, &share); /* too large to count is too large to divide global */
+    if (global > 0 && global % share)
+        return tt_job_fail(job, "training.global_batch_size", err,
+                           "%lld is no multiple of local_batch_size %lld times %s %lld",
+                           (long long)global, (long long)local,
+                           all_known ? "data-parallel degree" : "data_parallel_replicate_degree",
+                           (long long)dp);
+    if (p->pipeline_parallel_degree > 1 && pieces > 0 && local % pieces)
+        return tt_job_fail(job, "parallelism.pipeline_parallel_microbatches", err,
+                           "training.local_batch_size %lld does not divide into %lld microbatches",
+                           (long long)local, (long long)pieces);
+    return TT_OK;
+}
+
+static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err)
+{
+    TT_TRY(check_not_empty(job, "spec", c->spec, err));
+    TT_TRY(check_not_empty(job, "dump_folder", c->dump_folder, err));
+    TT_TRY(check_not_empty(job, "model.flavor", c->flavor, err));
+    TT_TRY(check_not_empty(job, "model.hf_assets_path", c->hf_assets_path, err));
+    TT_TRY(check_not_empty(job, "checkpoint.folder", c->checkpoint.folder, err));
+    TT_TRY(
+        check_not_empty(job, "checkpoint.initial_load_path", c->checkpoint.initial_load_path, err));
+    TT_TRY(check_not_empty(job, "debug.dump_graph", c->debug.dump_graph, err));
+    TT_TRY(check_not_zero(job, "training.global_batch_size", c->training.global_batch_size, err));
+    TT_TRY(check_not_zero(job, "parallelism.data_parallel_shard_degree",
+                          c->parallelism.data_parallel_shard_degree, err));
+    TT_TRY(check_not_zero(job, "parallelism.pipeline_parallel_microbatches",
+                          c->parallelism.pipeline_parallel_microbatches, err));
+    TT_TRY(check_not_zero(job, "validation.steps", c->validation.steps, err));
+    if (strcmp(c->flavor, "hf") == 0 && !c->hf_assets_path)
+        return tt_job_fail(job, "model.flavor", err,
+                           "\"hf\" takes the sizes from model.hf_assets_path, which is not set");
+    if (c->checkpoint.keep_latest_k == 1)
+        return tt_job_fail(
+            job, "checkpoint.keep_latest_k", err,
+            "1 would leave none while the next is written; use 0 (all) or 2 or more");
+    return check_batch(job, c, err);
+}
+
+tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err)
+{
+    size_t n;
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    tt_core_config c;
+    memset(&c, 0, sizeof c);
+    tt_job_know(job, docs, n);
+    TT_TRY(parse_sections(job, &c, err));
+    TT_TRY(take_budgets(job, &c, err));
+    TT_TRY(check(job, &c, err));
+    *out = c;
+    return TT_OK;
+}
+
+tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
+                                   tt_error *err)
+{
+    tt_backend_section b = {0};
+    TT_TRY(section(job, "backend", ignore, &b, err));
+    TT_TRY(check_not_empty(job, "backend.name", b.name, err));
+    *out = b;
+    return TT_OK;
+}

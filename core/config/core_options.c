@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/job_core.h"
+#include <math.h>
+
+/* Tables of the core's sections. Names and defaults are the contract's; aliases are torchtitan's
+ * names of 2025 and of today. Sections with a component (tokenizer … lr_scheduler, converters,
+ * hooks) have here what holds for every component, for documentation; the rest is in the
+ * component's own table. */
+
+#define ANY ((double)INFINITY)
+/* INT(section, field, default, …, doc, further designators): the field is the key. */
+#define ROW(section, field, type_, default_)                                                       \
+    .name = #field, .type = type_, .offset = offsetof(tt_##section##_config, field),               \
+    .default_json = default_
+#define BOOL(section, field, default_, ...)                                                        \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_BOOL, default_), .doc = __VA_ARGS__                             \
+    }
+#define STRING(section, field, default_, ...)                                                      \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_STRING, default_), .doc = __VA_ARGS__                           \
+    }
+#define ENUM(section, field, default_, choices_, ...)                                              \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_ENUM, default_), .choices = choices_, .doc = __VA_ARGS__        \
+    }
+#define INT(section, field, default_, min_, max_, ...)                                             \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_INT, default_), .min = min_, .max = max_, .doc = __VA_ARGS__    \
+    }
+#define FLOAT(section, field, default_, min_, max_, ...)                                           \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_FLOAT, default_), .min = min_, .max = max_, .doc = __VA_ARGS__  \
+    }
+#define KEY(key, type_, default_, ...)                                                             \
+    {                                                                                              \
+        .name = #key, .type = TT_OPT_##type_, .default_json = default_, .doc = __VA_ARGS__         \
+    }
+
+typedef tt_core_config tt_top_config, tt_model_config;
+typedef tt_backend_section tt_backend_config;
+
+static const tt_option top_options[] = {
+    STRING(top, spec, "\"llama3\"",
+           "TrainSpec: the named set of model, tokenizer, dataloader, loss, optimizer and metrics"),
+    STRING(top, dump_folder, "\"./outputs\"",
+           "folder of the run: metrics, checkpoints, event files"),
+};
+
+static const tt_option model_options[] = {
+    STRING(model, flavor, "\"debugmodel\"",
+           "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
+    STRING(model, hf_assets_path, "null",
+           "folder with config.json, tokenizer.json and weights in Hugging Face form",
+           .flags = TT_OPT_NULLABLE),
+};
+
+static const tt_option model_names[] = {
+    KEY(name, STRING, NULL, "model plugin; without it the spec's"),
+};
+
+static const tt_option tokenizer_options[] = {
+    KEY(name, STRING, NULL, "tokenizer plugin; without it the spec's"),
+};
+
+static const tt_option dataloader_options[] = {
+    KEY(name, STRING, NULL, "dataloader plugin: text, jsonl or bin; without it the spec's"),
+    KEY(shuffle, BOOL, "true", "draw the samples of an epoch in a seeded random order"),
+    KEY(seed, INT, "null", "of the order; null = training.seed", .flags = TT_OPT_NULLABLE, .min = 0,
+        .max = ANY),
+};
+
+static const tt_option loss_options[] = {
+    KEY(name, STRING, NULL, "loss plugin; without it the spec's"),
+};
+
+static const tt_option optimizer_options[] = {
+    KEY(name, STRING, NULL, "optimizer plugin; without it the spec's"),
+    KEY(param_groups, JSON, "[]",
+        "list of {\"match\": regex on names or \"tag:…\", options…}; the first match wins, an "
+        "empty match is an error"),
+};
+
+static const tt_option lr_scheduler_options[] = {
+    KEY(name, STRING, NULL, "learning-rate scheduler plugin; without it the spec's"),
+};
+
+static const tt_option training_options[] = {
+    INT(training, local_batch_size, "8", 1, 1e6,
+        "samples a data rank feeds one forward, or one round of a pipeline"),
+    INT(training, global_batch_size, "-1", -1, 1e9,
+        "samples of one optimizer step over all ranks; -1 = local_batch_size times data ranks"),
+    INT(training, seq_len, "2048", 1, 1e9, "tokens of a sample", .aliases = "max_context_length"),
+    INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
+    FLOAT(training, max_norm, "1.0", 0, ANY,
+          "gradients are clipped to this global L2 norm; 0 = not clipped"),
+    ENUM(training, dtype, "\"float32\"", "float32|~bfloat16", "type parameters are kept in"),
+    ENUM(training, mixed_precision_param, "\"float32\"", "float32|~bfloat16|~float16",
+         "type of compute"),
+    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|~bfloat16",
+         "type gradients are summed in"),
+    INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
+};
+
+static const tt_option training_budgets[] = {
+    KEY(num_tokens_per_microbatch_per_dp_rank, INT, "null",
+        "torchtitan's spelling of local_batch_size times seq_len", .flags = TT_OPT_NULLABLE,
+        .min = -1, .max = 1e15),
+    KEY(num_tokens_per_train_step, INT, "null",
+        "torchtitan's spelling of global_batch_size times seq_len", .flags = TT_OPT_NULLABLE,
+        .min = -1, .max = 1e15),
+};
+
+static const tt_option parallelism_options[] = {
+    INT(parallelism, data_parallel_replicate_degree, "1", 1, 1e6,
+        "copies of the model that share no state (DDP, HSDP)"),
+    INT(parallelism, data_parallel_shard_degree, "-1", -1, 1e6,
+        "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
+    INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
+    INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
+    INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
+    INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
+        "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
+    ENUM(parallelism, pipeline_parallel_schedule, "\"1F1B\"",
+         "1F1B|GPipe|~Interleaved1F1B|~InterleavedZeroBubble|~ZBVZeroBubble|~DualPipeV|~LoopedBFS",
+         "order of forwards and backwards in the pipeline"),
+    INT(parallelism, pipeline_parallel_microbatches, "-1", -1, 1e6,
+        "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
+        "else the largest divisor",
+        .aliases = "num_pp_microbatches"),
+    ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
+         "drop gathered parameters after the forward; default = unless there is a pipeline"),
+    BOOL(parallelism, enable_sequence_parallel, "true",
+         "with tensor parallelism, cut the sequence over its ranks between the matrices"),
+};
+
+static const tt_option activation_checkpoint_options[] = {
+    KEY(mode, ENUM, "\"none\"", "which activations are computed again in the backward",
+        .choices = "none|selective|full|~budget",
+        .offset = offsetof(tt_core_config, activation_checkpoint)),
+};
+
+static const tt_option converters_options[] = {
+    KEY(name, STRING, NULL, "converter plugin"),
+    KEY(from_step, INT, "0", "first step it applies to", .min = 0, .max = 1e12),
+    KEY(filter, STRINGS, "[]", "parameters whose name holds one of these are left alone"),
+};
+
+static const tt_option checkpoint_options[] = {
+    BOOL(checkpoint, enable, "true", "save, and resume from what was saved",
+         .aliases = "enable_checkpoint"),
+    STRING(checkpoint, folder, "\"checkpoint\"",
+           "folder of the checkpoints, below dump_folder unless absolute"),
+    INT(checkpoint, interval, "500", 1, 1e12, "steps from one save to the next"),
+    ENUM(checkpoint, async_mode, "\"async\"", "disabled|async|async_with_pinned_mem",
+         "write while training goes on"),
+    INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
+    STRING(checkpoint, initial_load_path, "null",
+           "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder",
+         .flags = TT_OPT_NOT_YET),
+    INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
+    BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
+    BOOL(checkpoint, last_save_in_hf, "false", "the last save is a Hugging Face folder",
+         .flags = TT_OPT_NOT_YET),
+};
+
+static const tt_option validation_options[] = {
+    BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
+    INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
+    INT(validation, steps, "-1", -1, 1e12, "batches of one validation; -1 = the whole set"),
+};
+
+static const tt_option metrics_options[] = {
+    INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
+    BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
+};
+
+static const tt_option profiling_options[] = {
+    BOOL(profiling, enable, "false", "write traces of steps", .flags = TT_OPT_NOT_YET,
+         .aliases = "enable_profiling"),
+    INT(profiling, freq, "10", 1, 1e12, "steps from one trace to the next",
+        .aliases = "profile_freq"),
+};
+
+static const tt_option comm_options[] = {
+    ENUM(comm, backend, "\"auto\"", "auto|local|~shm|~mpi|~nccl",
+         "how ranks talk; local = threads of one process"),
+    INT(comm, train_timeout_seconds, "100", 1, 1e6,
+        "longest wait for another rank during training"),
+    INT(comm, init_timeout_seconds, "300", 1, 1e6,
+        "longest wait for another rank before the first step"),
+};
+
+static const tt_option backend_options[] = {
+    STRING(backend, name, "\"auto\"", "backend plugin; auto = the best that is loadable"),
+    INT(backend, threads, "0", 0, 4096,
+        "threads of a rank; 0 = cores of the machine over its ranks"),
+};
+
+static const tt_option hooks_options[] = {
+    KEY(name, STRING, NULL, "hook plugin"),
+};
+
+static const tt_option debug_options[] = {
+    BOOL(debug, detect_nan, "false",
+         "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
+         .aliases = "detect_anomaly"),
+    STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
+           .flags = TT_OPT_NULLABLE),
+    BOOL(debug, poison, "false",
+         "fill freed memory with NaN and check the bytes around each value"),
+    BOOL(debug, disable_fusion, "false", "run pointwise ops one by one"),
+};
+
+static const tt_option log_options[] = {
+    KEY(ranks, STRING, "\"0\"", "ranks whose log lines are shown: \"0\", \"0,3\" or \"all\"",
+        .offset = offsetof(tt_core_config, log_ranks)),
+};
+
+#define DOC(key, table, doc)                                                                       \
+    {                                                                                              \
+        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option)                                  \
+    }
+
+static const tt_section_doc docs[] = {
+    DOC("", top_options, "the run as a whole"),
+    DOC("model", model_options, "the model and its size; sizes one by one in model.args"),
+    DOC("model", model_names, ""),
+    DOC("tokenizer", tokenizer_options, "text to tokens"),
+    DOC("dataloader", dataloader_options, "where samples come from"),
+    DOC("loss", loss_options, "what is minimised"),
+    DOC("optimizer", optimizer_options, "how parameters change"),
+    DOC("lr_scheduler", lr_scheduler_options, "the learning rate over the steps"),
+    DOC("training", training_options, "batch, length and precision of the training"),
+    DOC("training", training_budgets, ""),
+    DOC("parallelism", parallelism_options, "how the work is spread over ranks"),
+    DOC("activation_checkpoint", activation_checkpoint_options, "memory for time: recomputation"),
+    DOC("converters[]", converters_options, "rewrites of the model's layers, in order"),
+    DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
+    DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
+    DOC("metrics", metrics_options, "what is logged how often"),
+    DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
+    DOC("comm", comm_options, "communication between ranks"),
+    DOC("backend", backend_options, "what computes"),
+    DOC("hooks[]", hooks_options, "plugins called around every step"),
+    DOC("debug", debug_options, "finding faults"),
+    DOC("log", log_options, "log lines"),
+};
+
+const tt_section_doc *tt_core_config_docs(size_t *n)
+{
+    *n = TT_COUNT(docs);
+    return docs;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/internal.h"
+#include <string.h>
+
+/* `ttrun config --explain` and docs/reference.md, from the tables. */
+
+static void add_choices(const tt_option *o, bool built, tt_str *out)
+{
+    size_t start = out->n;
+    for (const char *p = o->choices; p && *p;) {
+        size_t n = strcspn(p, "|");
+        if ((*p != '~') == built)
+            tt_str_printf(out, "%s%.*s", out->n > start ? ", " : "", (int)n - !built, p + !built);
+        p += n + (p[n] == '|');
+    }
+}
+
+/* "integer, 1 or more", "one of none, selective, full" */
+static void add_type(const tt_option *o, tt_str *out)
+{
+    static const char *const names[] = {
+        [TT_OPT_BOOL] = "true or false", [TT_OPT_INT] = "integer",
+        [TT_OPT_FLOAT] = "number",       [TT_OPT_STRING] = "string",
+        [TT_OPT_ENUM] = "one of ",       [TT_OPT_STRINGS] = "list of strings",
+        [TT_OPT_JSON] = "JSON"};
+    tt_str_add(out, o->type <= TT_OPT_JSON ? names[o->type] : "value");
+    if (o->type == TT_OPT_ENUM)
+        add_choices(o, true, out);
+    if (o->flags & TT_OPT_NULLABLE)
+        tt_str_add(out, " or null");
+    bool number = o->type == TT_OPT_INT || o->type == TT_OPT_FLOAT;
+    if (!number || !(o->min < 0 || o->min > 0 || o->max < 0 || o->max > 0))
+        return;
+    tt_str_add(out, ", ");
+    if (o->min > -1e18)
+        tt_str_json_number(out, o->min);
+    if (o->max < 1e18) {
+        tt_str_add(out, o->min > -1e18 ? " to " : "at most ");
+        tt_str_json_number(out, o->max);
+    } else {
+        tt_str_add(out, " or more");
+    }
+}
+
+/* What else there is to know, each with a leading "; ". */
+static void add_notes(const tt_option *o, tt_str *out)
+{
+    tt_str later = {0};
+    if (o->type == TT_OPT_ENUM)
+        add_choices(o, false, &later);
+    if (later.n)
+        tt_str_printf(out, "; not built yet: %s", later.s);
+    if (o->flags & TT_OPT_NOT_YET)
+        tt_str_add(out, "; not built yet: only the default works");
+    if (o->aliases) {
+        tt_str_add(out, "; also spelt ");
+        for (const char *p = o->aliases; *p; p++)
+            tt_str_add(out, *p == '|' ? ", " : (const char[]){*p, '\0'});
+    }
+    tt_str_free(&later);
+}
+
+static const char *default_text(const tt_option *o)
+{
+    return o->default_json ? o->default_json : "none";
+}
+
+static void explain_row(const char *path, const char *component, const tt_option *o, tt_str *out)
+{
+    tt_str_printf(out, "%s", path);
+    if (component)
+        tt_str_printf(out, " [%s]", component);
+    tt_str_add(out, "\n    ");
+    tt_str_add(out, o->doc ? o->doc : "");
+    add_notes(o, out);
+    tt_str_add(out, "\n    ");
+    add_type(o, out);
+    tt_str_printf(out, "; default %s\n", default_text(o));
+}
+
+/* Does the user's key ask for this one: itself, its section, or the section's alias. */
+static bool asked(tt_arena *a, const char *key, const char *path, const char *section,
+                  const tt_option *o)
+{
+    size_t n = strcspn(key, ".[");
+    const char *head = tt_config_section_name(tt_arena_strn(a, key, n));
+    const char *canonical = tt_arena_printf(a, "%s%s", head, key + n),
+               *last = strrchr(canonical, '.');
+    if (tt_config_under(path, canonical))
+        return true;
+    if (!last)
+        return !*section && tt_config_spelling(o->aliases, canonical);
+    return strncmp(canonical, section, strlen(section)) == 0 &&
+           (size_t)(last - canonical) == strlen(section) &&
+           tt_config_spelling(o->aliases, last + 1);
+}
+
+static void explain_nearest(tt_arena *a, const tt_section_doc *s, size_t n, const char *key,
+                            tt_str *out)
+{
+    TT_VEC(const char *) all = {0};
+    const char *last = strrchr(key, '.'), *found = NULL;
+    last = last ? last + 1 : key;
+    for (size_t d = 0; d < n; d++) {
+        tt_vec_push(a, &all, s[d].key);
+        for (size_t i = 0; i < s[d].n_options; i++) {
+            tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
+            const char *path = tt_config_join(a, s[d].key, o.name);
+            tt_vec_push(a, &all, path);
+            if (!found && strcmp(o.name, last) == 0)
+                found = path;
+        }
+    }
+    found = found ? found : tt_nearest(key, all.items, all.n);
+    size_t plain =
+        strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]");
+    tt_str_printf(out, "%s: unknown key", key[plain] ? tt_config_key(a, key) : key);
+    if (found)
+        tt_str_printf(out, " (did you mean %s?)", found);
+    tt_str_addc(out, '\n');
+}
+
+void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str *out)
+{
+    tt_arena *a = tt_arena_new();
+    bool found = false;
+    for (size_t d = 0; d < n; d++) {
+        bool headed = false;
+        for (size_t i = 0; i < s[d].n_options; i++) {
+            tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
+            const char *path = tt_config_join(a, s[d].key, o.name);
+            if (key && !asked(a, key, path, s[d].key, &o))
+                continue;
+            bool whole = !key || strcmp(path, key) != 0;
+            if (whole && !headed && s[d].doc && *s[d].doc && *s[d].key)
+                tt_str_printf(out, "%s%s%s: %s\n", s[d].key, s[d].component ? " " : "",
+                              s[d].component ? s[d].component : "", s[d].doc);
+            headed = found = true;
+            explain_row(path, s[d].component, &o, out);
+        }
+    }
+    if (key && !found)
+        explain_nearest(a, s, n, key, out);
+    tt_arena_free(a);
+}
+
+/* A cell of a Markdown table: a bar would end it. */
+static void add_cell(const char *text, tt_str *out)
+{
+    for (const char *p = text; *p; p++) {
+        if (*p == '|')
+            tt_str_addc(out, '\\');
+        tt_str_addc(out, *p);
+    }
+}
+
+void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
+{
+    tt_str_add(out, "# Job file reference\n\nMade from the option tables by `ttrun config "
+                    "--explain`; do not edit.\n"
+                    "Every key may be given on the command line as `--section.key VALUE`.\n");
+    for (size_t d = 0; d < n; d++) {
+        if (s[d].component)
+            tt_str_printf(out, "\n### %s: %s\n\n", s[d].key, s[d].component);
+        else
+            tt_str_printf(out, "\n## %s\n\n", *s[d].key ? s[d].key : "Top level");
+        if (s[d].doc && *s[d].doc)
+            tt_str_printf(out, "%s\n\n", s[d].doc);
+        if (!s[d].n_options) {
+            tt_str_add(out, "No keys.\n");
+            continue;
+        }
+        tt_str_add(out, "| key | type | default | meaning |\n|---|---|---|---|\n");
+        for (size_t i = 0; i < s[d].n_options; i++) {
+            tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
+            tt_str type = {0}, notes = {0};
+            add_type(&o, &type);
+            add_notes(&o, &notes);
+            tt_str_printf(out, "| `%s` | ", o.name);
+            add_cell(type.s, out);
+            tt_str_add(out, " | `");
+            add_cell(default_text(&o), out);
+            tt_str_add(out, "` | ");
+            add_cell(o.doc ? o.doc : "", out);
+            add_cell(tt_str_get(&notes), out);
+            tt_str_add(out, " |\n");
+            tt_str_free(&type);
+            tt_str_free(&notes);
+        }
+    }
+}

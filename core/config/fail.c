@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/internal.h"
+#include <string.h>
+
+/* What a user reads when something is wrong: where, what, what was meant. */
+
+#define QUOTE_BYTES 60 /* of a value shown in an error */
+
+/* The start of text that fits, whole characters only. */
+static size_t cut(const char *text)
+{
+    size_t n = strlen(text);
+    if (n <= QUOTE_BYTES)
+        return n;
+    for (n = QUOTE_BYTES; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+        n--;
+    return n;
+}
+
+void tt_config_quote(const char *text, tt_str *out)
+{
+    size_t n = cut(text);
+    char start[QUOTE_BYTES + 1];
+    memcpy(start, text, n);
+    start[n] = '\0';
+    tt_str_json(out, start);
+    if (text[n])
+        tt_str_add(out, "…");
+}
+
+const char *tt_config_key(tt_arena *a, const char *key)
+{
+    size_t n = strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$");
+    if (n && !key[n] && n <= QUOTE_BYTES)
+        return key;
+    tt_str text = {0};
+    tt_config_quote(key, &text);
+    const char *quoted = tt_arena_str(a, text.s);
+    tt_str_free(&text);
+    return quoted;
+}
+
+static void describe(const tt_json *v, tt_str *out)
+{
+    if (v->type == TT_JSON_STRING)
+        tt_config_quote(v->string, out);
+    else if (v->type == TT_JSON_ARRAY)
+        tt_str_add(out, "a list");
+    else if (v->type == TT_JSON_OBJECT)
+        tt_str_add(out, "an object");
+    else
+        tt_json_write(v, out);
+}
+
+const char *tt_config_origin(tt_arena *a, const tt_json *v)
+{
+    if (!v->origin)
+        return "default";
+    if (v->origin->command_line || v->origin->layer < 0)
+        return v->origin->name;
+    return tt_arena_printf(a, "%s:%d:%d", v->origin->name, v->line, v->column);
+}
+
+static void where(const tt_json *v, const tt_json_pos *pos, const char *path, tt_str *out)
+{
+    const tt_json_origin *o = v->origin;
+    if (o && o->command_line) {
+        tt_str_add(out, o->name);
+        if (strcmp(o->name + 2, path) == 0)
+            path = "";
+    } else if (o) {
+        tt_str_printf(out, "%s:%d:%d", o->name, pos ? pos->line : v->line,
+                      pos ? pos->column : v->column);
+    }
+    tt_str_printf(out, "%s%s", out->n && *path ? ": " : "", path);
+}
+
+tt_status tt_config_fail(const tt_json *v, const tt_json_pos *pos, const char *path, tt_error *err,
+                         const char *fmt, ...)
+{
+    tt_str text = {0}, at = {0};
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    TT_ASSERT(n >= 0);
+    tt_str_printf(&text, "%*s", n, "");
+    vsnprintf(text.s, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    where(v, pos, path, &at);
+    tt_status s = TT_FAIL(err, TT_EINVAL, "%s%s%s", tt_str_get(&at), at.n ? ": " : "", text.s);
+    tt_str_free(&text);
+    tt_str_free(&at);
+    return s;
+}
+
+tt_status tt_config_fail_type(const tt_json *v, const char *path, const char *what, tt_error *err)
+{
+    const char *raw = v->origin ? v->origin->raw : NULL;
+    tt_str got = {0};
+    tt_error why = {0};
+    tt_arena *a = tt_arena_new();
+    tt_json_origin origin = {.name = "value"};
+    tt_json *ignored;
+    describe(v, &got);
+    if (raw && v->type == TT_JSON_STRING && (*raw == '{' || *raw == '[') &&
+        tt_config_parse(a, &origin, raw, strlen(raw), &ignored, &why) != TT_OK)
+        tt_str_printf(&got, " (as JSON: %s)", why.text);
+    tt_status s = tt_config_fail(v, NULL, path, err, "expected %s, got %s", what, got.s);
+    tt_arena_free(a);
+    tt_str_free(&got);
+    return s;
+}
+
+/* ---- did you mean …? */
+
+/* Keys of torchtitan, or of habit, and where they are here. */
+static const char *const moved[][2] = {
+    {"model.converters",                              "converters"                                },
+    {"model.tokenizer_path",                          "tokenizer.path"                            },
+    {"job",                                           "dump_folder"                               },
+    {"hf_assets_path",                                "model.hf_assets_path"                      },
+    {"training.dataset",                              "dataloader.name"                           },
+    {"training.dataset_path",                         "dataloader.path"                           },
+    {"training.batch_size",                           "training.local_batch_size"                 },
+    {"training.data_parallel_degree",                 "parallelism.data_parallel_shard_degree"    },
+    {"training.tensor_parallel_degree",               "parallelism.tensor_parallel_degree"        },
+    {"training.lr",                                   "optimizer.lr"                              },
+    {"training.learning_rate",                        "optimizer.lr"                              },
+    {"optimizer.learning_rate",                       "optimizer.lr"                              },
+    {"training.weight_decay",                         "optimizer.weight_decay"                    },
+    {"training.warmup_steps",                         "lr_scheduler.warmup_steps"                 },
+    {"optimizer.warmup_steps",                        "lr_scheduler.warmup_steps"                 },
+    {"optimizer.max_norm",                            "training.max_norm"                         },
+    {"debug.seed",                                    "training.seed"                             },
+    {"parallelism.pipeline_parallel_microbatch_size", "parallelism.pipeline_parallel_microbatches"},
+    {"metrics.save_tb_folder",                        "dump_folder"                               },
+};
+
+/* The sections of a job (contract), for a misspelt one before its tables are known. */
+static const char *const sections[] = {
+    "spec",       "dump_folder", "extends",  "model",        "tokenizer",   "dataloader",
+    "loss",       "optimizer",   "training", "lr_scheduler", "parallelism", "activation_checkpoint",
+    "converters", "checkpoint",  "metrics",  "validation",   "profiling",   "comm",
+    "backend",    "hooks",       "debug",    "log",
+};
+
+/* The other section that has a key spelt exactly like this. */
+static const char *elsewhere(const tt_job *job, const char *key)
+{
+    for (size_t t = 0; t < job->book->tables.n; t++) {
+        const tt_section_doc *d = &job->book->tables.items[t];
+        for (size_t i = 0; i < d->n_options; i++) {
+            tt_option o = tt_config_row(d->options, d->option_size, i);
+            if (o.name && (strcmp(o.name, key) == 0 || tt_config_spelling(o.aliases, key)))
+                return tt_config_join(job->arena, d->key, o.name);
+        }
+    }
+    return NULL;
+}
+
+/* One is the other's beginning: seq_len, seq_length. */
+static const char *same_start(const char *key, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t k = TT_MIN(strlen(key), strlen(names[i]));
+        if (k >= 4 && strncmp(key, names[i], k) == 0)
+            return names[i];
+    }
+    return NULL;
+}
+
+static const char *nearest(const char *key, const char *const *names, size_t n)
+{
+    const char *near = same_start(key, names, n);
+    return near ? near : tt_nearest(key, names, n);
+}
+
+/* The key of another section whose name is near. */
+static const char *near_elsewhere(const tt_job *job, const char *key)
+{
+    TT_VEC(const char *) names = {0};
+    for (size_t t = 0; t < job->book->tables.n; t++) {
+        const tt_section_doc *d = &job->book->tables.items[t];
+        for (size_t i = 0; i < d->n_options; i++) {
+            tt_option o = tt_config_row(d->options, d->option_size, i);
+            if (o.name)
+                tt_vec_push(job->arena, &names, o.name);
+        }
+    }
+    const char *name = tt_nearest(key, names.items, names.n);
+    return name ? elsewhere(job, name) : NULL;
+}
+
+static const char *suggest(const tt_job *job, const char *section, const char *key,
+                           const char *path, const char *const *own, size_t n_own)
+{
+    for (size_t i = 0; i < TT_COUNT(moved); i++)
+        if (strcmp(moved[i][0], path) == 0)
+            return moved[i][1];
+    if (!*section) {
+        const char *name = nearest(key, sections, TT_COUNT(sections));
+        if (name)
+            return name;
+    }
+    const char *found = elsewhere(job, key);
+    if (found && strcmp(found, path) != 0)
+        return found;
+    found = n_own ? nearest(key, own, n_own) : NULL;
+    if (found)
+        return tt_config_join(job->arena, section, found);
+    return near_elsewhere(job, key);
+}
+
+tt_status tt_config_fail_unknown(const tt_job *job, const tt_json *object, size_t i,
+                                 const char *section, const char *const *own, size_t n_own,
+                                 tt_error *err)
+{
+    const char *key = object->keys[i];
+    const char *path = tt_config_join(job->arena, section, key);
+    const char *meant = suggest(job, section, key, path, own, n_own);
+    const char *shown = tt_config_join(job->arena, section, tt_config_key(job->arena, key));
+    const tt_json *v = object->items[i];
+    const tt_json_pos *pos = &object->key_pos[i];
+    if (!meant)
+        return tt_config_fail(v, pos, shown, err, "unknown key");
+    return tt_config_fail(v, pos, shown, err, "unknown key (did you mean %s?)", meant);
+}

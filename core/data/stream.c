@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "data/data.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One step of this rank: its micro-batches, or the error that met it there. */
+typedef struct {
+    tt_batch *micro; /* [micro_batches] */
+    int64_t epoch;
+    tt_status status;
+    tt_error err;
+} slot;
+
+/* A ring of depth+1 slots: one is the consumer's, the rest may be ahead. Steps are numbered from 0
+ * within the stream; step k lives in slot k % n_slots. `filled` steps are ready, `taken` were
+ * handed out; the last taken is still being read. */
+struct tt_stream {
+    tt_stream_opts o;
+    slot *slots;
+    int64_t n_slots;
+    tt_batch *batches; /* [n_slots * micro_batches] */
+    int32_t *tokens;   /* [n_slots * micro_batches][ids labels pos seg][local * seq_len] */
+    int64_t filled, taken;
+    atomic_bool stop; /* also polled between samples, outside the lock */
+    bool threaded, failed;
+    tt_error failure; /* what every call after the failed one repeats */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+/* Ids a plugin or a file gave us index tables later: check every one. */
+static tt_status check_sample(const tt_stream_opts *o, const tt_sample *s, tt_error *err)
+{
+    for (int64_t t = 0; t < o->seq_len; t++) {
+        const bool bad_id = s->ids[t] < 0 || s->ids[t] >= o->vocab_size;
+        if (bad_id || s->labels[t] >= o->vocab_size)
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "%s %d at position %lld is outside the model's vocabulary of %lld; use the "
+                "tokenizer the data was made with, or a larger model.args.vocab_size",
+                bad_id ? "token id" : "label", bad_id ? s->ids[t] : s->labels[t], (long long)t,
+                (long long)o->vocab_size);
+        if (s->pos[t] < 0 || s->seg[t] < 0)
+            return TT_FAIL(err, TT_EINVAL, "the dataloader gave a negative %s at position %lld",
+                           s->pos[t] < 0 ? "position" : "segment", (long long)t);
+    }
+    return TT_OK;
+}
+
+/* Read sample `index` into lane j of a micro-batch and keep its segments apart from the samples
+ * before it. */
+static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j, int32_t *seg_base,
+                             tt_error *err)
+{
+    const int64_t T = s->o.seq_len;
+    tt_sample x = {.struct_size = sizeof x,
+                   .seq_len = T,
+                   .ids = b->ids + j * T,
+                   .labels = b->labels + j * T,
+                   .pos = b->pos + j * T,
+                   .seg = b->seg + j * T};
+    for (int64_t t = 0; t < T; t++)
+        x.pos[t] = (int32_t)t;
+    memset(x.seg, 0, (size_t)T * sizeof *x.seg);
+    TT_TRY(s->o.loader->read(s->o.loader_self, index, &x, err));
+    TT_TRY(check_sample(&s->o, &x, err));
+    int32_t top = 0;
+    for (int64_t t = 0; t < T; t++) {
+        top = TT_MAXV(top, x.seg[t]);
+        b->counted += x.labels[t] >= 0;
+    }
+    if (top >= INT32_MAX - *seg_base)
+        return TT_FAIL(err, TT_EINVAL, "the dataloader gave segment %d, too large to number", top);
+    for (int64_t t = 0; t < T; t++)
+        x.seg[t] += *seg_base;
+    *seg_base += top + 1;
+    return TT_OK;
+}
+
+static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
+{
+    const tt_stream_opts *o = &s->o;
+    int64_t offset = 0, g = 0;
+    if (!tt_mul_i64(k, o->global_batch, &offset) || !tt_add_i64(offset, o->first_sample, &g) ||
+        !tt_add_i64(g, o->global_batch, &offset))
+        return TT_FAIL(err, TT_EINVAL, "the run is past 2^63 samples");
+    (void)tt_order_sample(&o->order, g, &out->epoch);
+    g += o->data_rank * o->local * o->micro_batches;
+    for (int64_t m = 0; m < o->micro_batches; m++) {
+        tt_batch *b = &out->micro[m];
+        int32_t seg_base = 0;
+        b->counted = 0;
+        for (int64_t j = 0; j < o->local; j++, g++) {
+            if (atomic_load_explicit(&s->stop, memory_order_relaxed))
+                return TT_OK; /* nobody will read it */
+            int64_t epoch;
+            const int64_t index = tt_order_sample(&o->order, g, &epoch);
+            if (read_sample(s, index, b, j, &seg_base, err) != TT_OK)
+                return tt_error_context(err, "data: sample %lld of epoch %lld", (long long)index,
+                                        (long long)epoch);
+        }
+    }
+    return TT_OK;
+}
+
+static void fill(tt_stream *s, int64_t k)
+{
+    slot *at = &s->slots[k % s->n_slots];
+    at->err = (tt_error){0};
+    at->status = read_step(s, k, at, &at->err);
+}
+
+static void *prefetch(void *arg)
+{
+    tt_stream *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && (s->o.n_steps < 0 || s->filled < s->o.n_steps)) {
+        /* steps in use: those ahead, and the one being read */
+        if (s->filled - s->taken >= s->n_slots - (s->taken > 0)) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        const int64_t k = s->filled;
+        pthread_mutex_unlock(&s->lock);
+        fill(s, k);
+        pthread_mutex_lock(&s->lock);
+        s->filled = k + 1;
+        pthread_cond_broadcast(&s->changed);
+        if (s->slots[k % s->n_slots].status != TT_OK)
+            break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static tt_status check_opts(const tt_stream_opts *o, tt_error *err)
+{
+    int64_t n = 0;
+    const bool whole = tt_mul_i64(o->local, o->micro_batches, &n) &&
+                       tt_mul_i64(n, o->data_world, &n) && n == o->global_batch;
+    if (o->local < 1 || o->micro_batches < 1 || o->data_world < 1 || !whole)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "a global batch of %lld samples is not %lld samples times %lld micro-batches "
+            "times %d data ranks",
+            (long long)o->global_batch, (long long)o->local, (long long)o->micro_batches,
+            o->data_world);
+    if (o->data_rank < 0 || o->data_rank >= o->data_world || o->seq_len < 1 ||
+        o->seq_len > INT32_MAX || o->order.n_samples < 1 || o->first_sample < 0 ||
+        o->vocab_size < 1 || o->depth < 0)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "data stream: rank %d of %d, seq_len %lld, %lld samples an epoch, first sample "
+            "%lld, vocabulary %lld, depth %d: out of range",
+            o->data_rank, o->data_world, (long long)o->seq_len, (long long)o->order.n_samples,
+            (long long)o->first_sample, (long long)o->vocab_size, o->depth);
+    return TT_OK;
+}
+
+/* All memory the stream will ever use. */
+static tt_status allocate(tt_stream *s, tt_error *err)
+{
+    const tt_stream_opts *o = &s->o;
+    int64_t n_batches, n_tokens, plane, bytes;
+    if (!tt_mul_i64(s->n_slots, o->micro_batches, &n_batches) ||
+        !tt_mul_i64(o->local, o->seq_len, &n_tokens) || !tt_mul_i64(n_tokens, 4, &plane) ||
+        !tt_mul_i64(plane, n_batches, &bytes) || !tt_mul_i64(bytes, sizeof(int32_t), &bytes))
+        return TT_FAIL(err, TT_EINVAL, "a batch of %lld samples of %lld tokens is too large",
+                       (long long)o->local, (long long)o->seq_len);
+    s->slots = calloc((size_t)s->n_slots, sizeof *s->slots);
+    s->batches = calloc((size_t)n_batches, sizeof *s->batches);
+    s->tokens = malloc((size_t)bytes);
+    if (!s->slots || !s->batches || !s->tokens)
+        return TT_FAIL(err, TT_ENOMEM,
+                       "out of memory for %lld bytes of batches (%lld steps of %lld)",
+                       (long long)bytes, (long long)s->n_slots, (long long)(bytes / s->n_slots));
+    for (int64_t i = 0; i < s->n_slots; i++)
+        s->slots[i].micro = s->batches + i * o->micro_batches;
+    for (int64_t i = 0; i < n_batches; i++) {
+        int32_t *p = s->tokens + i * plane;
+        s->batches[i] = (tt_batch){.n_tokens = n_tokens,
+                                   .seq_len = o->seq_len,
+                                   .ids = p,
+                                   .labels = p + n_tokens,
+                                   .pos = p + 2 * n_tokens,
+                                   .seg = p + 3 * n_tokens};
+    }
+    return TT_OK;
+}
+
+/* Signals are the main thread's business: the prefetch thread blocks them all. */
+static tt_status start(tt_stream *s, tt_error *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&s->thread, NULL, prefetch, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return TT_FAIL(err, TT_ENOMEM, "cannot start the data thread: %s", strerror(rc));
+    s->threaded = true;
+    return TT_OK;
+}
+
+tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err)
+{
+    TT_TRY(check_opts(o, err));
+    tt_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a data stream");
+    s->o = *o;
+    s->n_slots = (int64_t)o->depth + 1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    tt_status status = allocate(s, err);
+    if (status == TT_OK && o->depth > 0)
+        status = start(s, err);
+    if (status != TT_OK) {
+        tt_stream_free(s);
+        return status;
+    }
+    *out = s;
+    return TT_OK;
+}
+
+tt_status tt_stream_next(tt_stream *s, const tt_batch **micro, int64_t *epoch, tt_error *err)
+{
+    if (s->failed)
+        return TT_FAIL(err, s->failure.code, "%s", s->failure.text);
+    const int64_t k = s->taken;
+    if (s->o.n_steps >= 0 && k >= s->o.n_steps)
+        return TT_FAIL(err, TT_EINVAL, "the data stream ended after %lld steps", (long long)k);
+    if (!s->threaded) {
+        fill(s, k);
+        s->taken = k + 1;
+    } else {
+        pthread_mutex_lock(&s->lock);
+        while (s->filled <= k)
+            pthread_cond_wait(&s->changed, &s->lock);
+        s->taken = k + 1; /* gives back the slot of the step before */
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+    }
+    const slot *at = &s->slots[k % s->n_slots];
+    if (at->status != TT_OK) {
+        s->failed = true;
+        s->failure = at->err;
+        s->failure.code = at->status;
+        return TT_FAIL(err, at->status, "%s", at->err.text);
+    }
+    *micro = at->micro;
+    if (epoch)
+        *epoch = at->epoch;
+    return TT_OK;
+}
+
+void tt_stream_free(tt_stream *s)
+{
+    if (!s)
+        return;
+    if (s->threaded) {
+        pthread_mutex_lock(&s->lock);
+        atomic_store(&s->stop, true);
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s->slots);
+    free(s->batches);
+    free(s->tokens);
+    free(s);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_DIST_H
+#define TT_DIST_H
+#include "mesh/mesh.h"
+#include <ttrun/comm.h>
+
+/* core/dist: the ranks of a run as one rank sees them, and groups of them by mesh atoms. */
+
+typedef struct tt_dist {
+    const tt_comm_vt *vt; /* NULL: one rank, no communication */
+    void *self;
+    int rank, world;
+    tt_comm *all;         /* every rank */
+    void (*free_self)(void *self);
+} tt_dist;
+
+/* ---- rank-threads of one process (comm.backend "local") ---- */
+typedef struct tt_threads tt_threads;
+tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err);
+void tt_threads_free(tt_threads *t);
+/* One rank's end. [setup, called by that rank's thread] */
+tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err);
+void tt_dist_leave(tt_dist *d);
+
+/* ---- a group of the ranks that differ from this one only in these atoms ---- */
+typedef struct tt_group_comm {
+    tt_comm *comm;
+    int n, me;       /* members, own position: ascending world ranks */
+    int *ranks;      /* ascending */
+} tt_group_comm;
+tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a, tt_group_comm *out, tt_error *err);
+
+/* A phase ends in agreement: every rank gets the first failing rank's status, and an error that names it. [collective] */
+tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
+/* Wake every rank with an error: called by the rank that failed outside an agreed phase. */
+void tt_dist_abort(tt_dist *d, const char *why);
+
+#endif

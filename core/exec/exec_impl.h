@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_EXEC_IMPL_H
+#define TT_EXEC_IMPL_H
+#include "exec/exec.h"
+
+/* Inside of exec: bound instructions. */
+
+typedef enum tt_instr_kind {
+    TT_INSTR_KERNEL,
+    TT_INSTR_COLLECTIVE,
+    TT_INSTR_SEND,
+    TT_INSTR_RECV,
+    TT_INSTR_STAGE_SUM,
+    TT_INSTR_ACCUMULATE, /* not fused into its producer */
+    TT_INSTR_ASSIGN,
+    TT_INSTR_INPUT
+} tt_instr_kind;
+
+typedef struct tt_operand {
+    tt_tensor tensor;   /* data: slot 0's */
+    int64_t slot_bytes; /* stride of slots; 0 = the same for all */
+} tt_operand;
+
+typedef struct tt_collective {
+    tt_step_kind kind;
+    tt_group_comm group;
+    int64_t *counts, *recv_counts;  /* by member */
+    tt_box *send_box, *recv_box;    /* relative to the local tensors */
+    int n_dims;
+    bool packed, unpacked;          /* the tensors themselves can be sent, received */
+    bool zero;                      /* MASK: this rank holds the neutral element */
+    tt_reduce reduce;
+} tt_collective;
+
+typedef struct tt_instr {
+    tt_instr_kind kind;
+    const tt_node *node;
+    const tt_kernel *kernel;
+    tt_operand *in, *out;
+    int n_in, n_out;
+    void *scratch;
+    size_t scratch_bytes;
+    bool adds; /* out[0] is an accumulator: stored for the first micro-batch, added to after */
+    tt_collective *collective;
+    int peer;              /* SEND, RECV: member of the pipeline group */
+    const char *input;     /* INPUT */
+    const tt_operand **dead; /* poison: operands that die here */
+    int n_dead;
+    int64_t ns, calls;
+} tt_instr;
+
+typedef struct tt_instr_list {
+    tt_instr *items;
+    int n, cap;
+} tt_instr_list;
+
+typedef struct tt_stage_code {
+    int stage;
+    tt_instr_list lists[4]; /* by region */
+} tt_stage_code;
+
+struct tt_exec {
+    tt_exec_opts o;
+    tt_arena *arena;
+    int32_t coords[TT_MAX_ATOMS];
+    uint8_t *space[TT_N_SPACES];
+    size_t mapped[TT_N_SPACES];
+    tt_stage_code *code;
+    int n_code;
+    tt_tensor *args;      /* scratch for a call's operands */
+    tt_group_comm pipeline;
+    int pp;               /* this rank's pipeline coordinate */
+    int64_t step;
+    int64_t comm_ns;
+    bool profile;
+    TT_VEC(tt_group_comm) groups;
+    TT_VEC(uint16_t) group_atoms;
+};
+
+#define TT_CANARY_BYTES 4096
+
+/* bind.c */
+tt_status tt_exec_bind(tt_exec *x, tt_error *err);
+void *tt_exec_address(const tt_exec *x, const tt_value *v, int64_t *slot_bytes);
+void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member);
+/* collective.c */
+tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);
+tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out, tt_error *err);
+tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
+/* debug.c */
+tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n, int micro, tt_error *err);
+void tt_exec_poison(void *p, size_t bytes);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/exec_impl.h"
+#include <string.h>
+
+/* The interpreter: a flat list of bound instructions per stage and region. */
+
+typedef struct run {
+    tt_exec *x;
+    int micro, slot;
+    tt_fill_fn fill;
+    void *user;
+} run;
+
+static tt_tensor *operands(tt_exec *x, const tt_operand *o, int n, int slot, tt_tensor *at)
+{
+    for (int i = 0; i < n; i++) {
+        at[i] = o[i].tensor;
+        if (slot && o[i].slot_bytes) at[i].data = (char *)at[i].data + slot * o[i].slot_bytes;
+    }
+    (void)x;
+    return at;
+}
+
+static tt_status call_kernel(const run *r, tt_instr *i, const tt_tensor *in, int n_in,
+                             tt_tensor *out, int accumulate, tt_error *err)
+{
+    const tt_kernel_call c = {.struct_size = sizeof c, .op = i->kernel->op, .in = in, .n_in = n_in,
+                              .out = out, .n_out = i->n_out, .attrs = i->node->attrs,
+                              .pool = r->x->o.pool, .scratch = i->scratch,
+                              .scratch_bytes = i->scratch_bytes, .accumulate = accumulate,
+                              .seed = r->x->o.seed, .step = r->x->step};
+    return i->kernel->run(r->x->o.backend_self, &c, err);
+}
+
+static size_t bytes_of(const tt_tensor *t)
+{
+    return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
+}
+
+static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
+                           tt_error *err)
+{
+    float *all = i->scratch, sum = 0;
+    memset(all, 0, (size_t)i->n_in * sizeof *all);
+    for (int j = 0; j < i->n_in; j++)
+        if (in[j].data) all[j] = *(const float *)in[j].data;
+    TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, i->n_in, TT_F32, TT_SUM, err));
+    for (int j = 0; j < i->n_in; j++) /* in stage order: the other terms were zeros */
+        sum += all[j];
+    *(float *)out[0].data = sum;
+    return TT_OK;
+}
+
+static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_tensor *out,
+                            tt_error *err)
+{
+    if (r->micro == 0) {
+        memcpy(out[0].data, in[0].data, bytes_of(&in[0]));
+        return TT_OK;
+    }
+    const tt_tensor both[2] = {out[0], in[0]};
+    return call_kernel(r, i, both, 2, out, 0, err);
+}
+
+static tt_status step(const run *r, tt_instr *i, tt_error *err)
+{
+    tt_exec *x = r->x;
+    tt_tensor *in = operands(x, i->in, i->n_in, r->slot, x->args);
+    tt_tensor *out = operands(x, i->out, i->n_out, r->slot, x->args + i->n_in);
+    const int64_t t0 = x->profile || i->kind != TT_INSTR_KERNEL ? tt_now_ns() : 0;
+    tt_status s = TT_OK;
+    switch (i->kind) {
+    case TT_INSTR_KERNEL:
+        s = call_kernel(r, i, in, i->n_in, out, i->adds && r->micro > 0, err);
+        break;
+    case TT_INSTR_COLLECTIVE:
+        s = tt_exec_run_collective(x, i, &in[0], &out[0], err);
+        break;
+    case TT_INSTR_SEND:
+        s = x->o.dist->vt->send(x->pipeline.comm, i->peer, in[0].data, (int64_t)bytes_of(&in[0]), err);
+        break;
+    case TT_INSTR_RECV:
+        s = x->o.dist->vt->recv(x->pipeline.comm, i->peer, out[0].data, (int64_t)bytes_of(&out[0]), err);
+        break;
+    case TT_INSTR_STAGE_SUM:
+        s = stage_sum(x, i, in, out, err);
+        break;
+    case TT_INSTR_ACCUMULATE:
+        s = accumulate(r, i, in, out, err);
+        break;
+    case TT_INSTR_ASSIGN:
+        memmove(out[0].data, in[0].data, bytes_of(&in[0]));
+        break;
+    case TT_INSTR_INPUT:
+        s = r->fill(r->user, i->input, r->micro, out[0].begin[0], out[0].begin[0] + out[0].shape[0],
+                    out[0].data, err);
+        break;
+    }
+    if (s != TT_OK)
+        return tt_error_context(err, "step %lld, %s in \"%s\"", (long long)x->step,
+                                i->node->op->name, i->node->scope ? i->node->scope : "");
+    if (x->o.detect_nan && i->n_out) TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
+    if (t0) {
+        const int64_t ns = tt_now_ns() - t0;
+        i->ns += ns;
+        i->calls++;
+        if (i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV ||
+            i->kind == TT_INSTR_STAGE_SUM)
+            x->comm_ns += ns;
+    }
+    for (int k = 0; k < i->n_dead; k++)
+        tt_exec_poison((char *)i->dead[k]->tensor.data + r->slot * i->dead[k]->slot_bytes,
+                       bytes_of(&i->dead[k]->tensor));
+    return TT_OK;
+}
+
+static tt_status run_list(const run *r, tt_instr_list *l, tt_error *err)
+{
+    for (int i = 0; i < l->n; i++)
+        TT_TRY(step(r, &l->items[i], err));
+    return TT_OK;
+}
+
+static tt_stage_code *code_of(tt_exec *x, int stage)
+{
+    for (int i = 0; i < x->n_code; i++)
+        if (x->code[i].stage == stage) return &x->code[i];
+    return NULL;
+}
+
+static int slots_of(const tt_exec *x, int stage)
+{
+    for (int i = 0; i < x->o.plan->n_stages; i++)
+        if (x->o.plan->stages[i].stage == stage) return x->o.plan->stages[i].n_slots;
+    return 1;
+}
+
+tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill, void *user,
+                                tt_error *err)
+{
+    const tt_schedule *s = x->o.plan->schedule;
+    x->step = step_number;
+    x->comm_ns = 0;
+    for (int i = 0; i < s->n_actions[x->pp]; i++) {
+        const tt_action *a = &s->actions[x->pp][i];
+        const run r = {x, a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), fill, user};
+        tt_instr_list *l =
+            &code_of(x, a->stage)->lists[a->kind == TT_ACTION_F ? TT_FORWARD : TT_BACKWARD];
+        TT_TRY(run_list(&r, l, err));
+    }
+    return TT_OK;
+}
+
+static tt_status run_region(tt_exec *x, tt_region region, tt_error *err)
+{
+    const run r = {x, 0, 0, NULL, NULL};
+    for (int i = 0; i < x->n_code; i++)
+        TT_TRY(run_list(&r, &x->code[i].lists[region], err));
+    return TT_OK;
+}
+
+tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
+{
+    return run_region(x, TT_EPILOGUE, err);
+}
+
+tt_status tt_exec_update(tt_exec *x, tt_error *err)
+{
+    return run_region(x, TT_UPDATE, err);
+}
+
+double tt_exec_comm_seconds(const tt_exec *x)
+{
+    return 1e-9 * (double)x->comm_ns;
+}
+
+void tt_exec_profile(tt_exec *x, bool on)
+{
+    x->profile = on;
+    for (int s = 0; s < x->n_code; s++)
+        for (int l = 0; l < 4; l++)
+            for (int i = 0; i < x->code[s].lists[l].n; i++)
+                x->code[s].lists[l].items[i].ns = x->code[s].lists[l].items[i].calls = 0;
+}
+
+size_t tt_exec_op_times(const tt_exec *x, tt_op_time *out, size_t cap)
+{
+    size_t n = 0;
+    for (int s = 0; s < x->n_code; s++)
+        for (int l = 0; l < 4; l++)
+            for (int i = 0; i < x->code[s].lists[l].n; i++) {
+                const tt_instr *e = &x->code[s].lists[l].items[i];
+                size_t k = 0;
+                while (k < n && strcmp(out[k].op, e->node->op->name))
+                    k++;
+                if (k == cap) continue;
+                if (k == n) out[n++] = (tt_op_time){e->node->op->name, 0, 0};
+                out[k].ns += e->ns;
+                out[k].calls += e->calls;
+            }
+    return n;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* The builder's bookkeeping: life, errors, scopes, blocks, inputs, parameters, outputs. */
+
+tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
+{
+    tt_builder *b = tt_arena_alloc(a, sizeof *b);
+    b->arena = a;
+    b->opts = *o;
+    b->block = -1;
+    b->scope = "";
+    b->g = tt_arena_alloc(a, sizeof *b->g);
+    b->g->arena = a;
+    b->g->ops = o->ops;
+    b->g->n_stages = 1;
+    b->g->tokens = o->tokens;
+    b->g->lines = o->lines;
+    b->g->outputs = tt_map_new(a);
+    b->inputs = tt_map_new(a);
+    b->param_values = tt_map_new(a);
+    b->rules = tt_map_new(a);
+    return b;
+}
+
+tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,
+                                  const tt_label_table *t)
+{
+    tt_builder *b = tt_builder_new(a, o);
+    b->g->placed = true;
+    b->g->mesh = m;
+    b->g->labels = t;
+    return b;
+}
+
+tt_graph *tt_builder_graph(tt_builder *b)
+{
+    return b->g;
+}
+
+bool tt_builder_placed(const tt_builder *b)
+{
+    return b->g->placed;
+}
+
+tt_status tt_builder_finish(tt_builder *b, tt_error *err)
+{
+    if (!b->failed) return TT_OK;
+    if (err) *err = b->err;
+    return b->err.code;
+}
+
+const tt_error *tt_builder_error(const tt_builder *b)
+{
+    return b->failed ? &b->err : NULL;
+}
+
+void tt_builder_context(tt_builder *b, const char *what)
+{
+    b->context = what ? tt_arena_str(b->arena, what) : NULL;
+}
+
+/* A value to go on with after an error: f32 [1]. Nothing is emitted once the builder has failed. */
+tt_value *tt_placeholder(tt_builder *b)
+{
+    tt_value *v = tt_arena_alloc(b->arena, sizeof *v);
+    v->type.dtype = TT_F32;
+    v->type.n_dims = 2;
+    v->type.dims[0] = TT_DIM(1, NULL);
+    v->type.dims[1] = TT_DIM(1, NULL);
+    v->id = -1;
+    return v;
+}
+
+tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
+{
+    if (!b->failed) {
+        va_list ap;
+        va_start(ap, fmt);
+        char *text = tt_arena_vprintf(b->arena, fmt, ap);
+        va_end(ap);
+        b->failed = true;
+        tt_fail(&b->err, code, "%s", text);
+        if (b->scope && b->scope[0]) tt_error_context(&b->err, "in %s", b->scope);
+        if (b->context) tt_error_context(&b->err, "%s", b->context);
+    }
+    return tt_placeholder(b);
+}
+
+const tt_type *tt_value_type(const tt_value *v)
+{
+    return &v->type;
+}
+
+/* ---- scopes and blocks ---- */
+
+static const char *scope_name(tt_builder *b, const char *fmt, va_list ap)
+{
+    char *name = tt_arena_vprintf(b->arena, fmt, ap);
+    return b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name) : name;
+}
+
+void tt_scope(tt_builder *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    tt_vec_push(b->arena, &b->scopes, b->scope);
+    b->scope = scope_name(b, fmt, ap);
+    va_end(ap);
+}
+
+void tt_scope_end(tt_builder *b)
+{
+    if (!b->scopes.n) {
+        tt_builder_fail(b, TT_EINVAL, "tt_scope_end without tt_scope");
+        return;
+    }
+    b->scope = b->scopes.items[--b->scopes.n];
+}
+
+void tt_block(tt_builder *b, const char *fmt, ...)
+{
+    if (b->in_block) {
+        tt_builder_fail(b, TT_EINVAL, "tt_block inside a block: blocks do not nest");
+        return;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    tt_vec_push(b->arena, &b->scopes, b->scope);
+    b->scope = scope_name(b, fmt, ap);
+    va_end(ap);
+    b->in_block = true;
+    b->block = b->g->n_blocks++;
+}
+
+void tt_block_end(tt_builder *b)
+{
+    if (!b->in_block) {
+        tt_builder_fail(b, TT_EINVAL, "tt_block_end without tt_block");
+        return;
+    }
+    b->in_block = false;
+    b->block = -1;
+    tt_scope_end(b);
+}
+
+void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope)
+{
+    b->region = region;
+    b->stage = stage;
+    b->block = block;
+    b->scope = scope ? scope : "";
+}
+
+bool tt_builder_follow(tt_builder *b, bool follow)
+{
+    bool was = b->follow;
+    b->follow = follow;
+    return was;
+}
+
+/* ---- inputs, outputs, losses ---- */
+
+tt_value *tt_input(tt_builder *b, const char *name)
+{
+    static const char *const known[] = {"ids", "pos", "seg", "labels"};
+    if (b->failed) return tt_placeholder(b);
+    bool ok = false;
+    for (size_t i = 0; i < TT_COUNT(known); i++)
+        ok = ok || !strcmp(name, known[i]);
+    if (!ok)
+        return tt_builder_fail(b, TT_EINVAL,
+                               "input \"%s\" is none of the dataloader's: ids, pos, seg, labels",
+                               name);
+    const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->stage);
+    tt_value *v = tt_map_get(b->inputs, key);
+    if (v) return v;
+    tt_type t = {.dtype = TT_I32, .n_dims = 1};
+    t.dims[0] = tt_dim_make(b->g->tokens, "tokens", 1, b->g->lines);
+    tt_placement p = {0};
+    tt_region region = b->region;
+    b->region = TT_FORWARD; /* filled before the forward, read by both */
+    tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &p, 1);
+    b->region = region;
+    n->block = -1;
+    n->input_name = tt_arena_str(b->arena, name);
+    tt_map_set(b->inputs, key, n->out[0]);
+    return n->out[0];
+}
+
+void tt_output(tt_builder *b, const char *name, tt_value *v)
+{
+    if (b->failed) return;
+    tt_map_set(b->g->outputs, name, v);
+}
+
+tt_value *tt_get_output(tt_builder *b, const char *name)
+{
+    if (b->failed) return tt_placeholder(b);
+    tt_value *v = tt_map_get(b->g->outputs, name);
+    if (v) return v;
+    tt_str have = {0};
+    for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
+        tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
+    v = tt_builder_fail(b, TT_EINVAL, "the model has no output \"%s\" (it has: %s)", name,
+                        have.n ? tt_str_get(&have) : "none");
+    tt_str_free(&have);
+    return v;
+}
+
+void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
+{
+    if (b->failed) return;
+    if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
+        tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
+        return;
+    }
+    tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
+    tt_vec_push(b->arena, &b->g->losses, e);
+}
+
+/* ---- parameters ---- */
+
+static bool dims_agree(const tt_type *t, const tt_dim *dims, int n)
+{
+    if (t->n_dims != n) return false;
+    for (int i = 0; i < n; i++)
+        if (t->dims[i].size != dims[i].size || t->dims[i].unit != dims[i].unit) return false;
+    return true;
+}
+
+static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type *t,
+                                 const tt_param_opts *o)
+{
+    static const tt_param_opts none;
+    if (!o) o = &none;
+    tt_param_info *p = tt_arena_alloc(b->arena, sizeof *p);
+    p->name = full;
+    p->type = *t;
+    p->init = o->init;
+    if (p->init.kind == TT_INIT_TRUNC_NORMAL) {
+        if (p->init.a <= 0) p->init.a = 0.02;
+        if (p->init.lo == 0 && p->init.hi == 0) p->init.lo = -2, p->init.hi = 2;
+    }
+    p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
+    p->frozen = o->frozen != 0;
+    p->group = -1;
+    p->stages = 1;
+    p->n_storage = o->n_storage;
+    tt_storage *st = tt_arena_array(b->arena, o->n_storage, sizeof *st);
+    for (size_t i = 0; i < o->n_storage; i++) {
+        st[i] = o->storage[i];
+        st[i].name = tt_arena_str(b->arena, o->storage[i].name ? o->storage[i].name : full);
+    }
+    p->storage = st;
+    tt_vec_push(b->arena, &b->g->params, p);
+    return p;
+}
+
+tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
+                   const tt_param_opts *opts)
+{
+    if (b->failed) return tt_placeholder(b);
+    const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
+                                   : tt_arena_str(b->arena, name);
+    if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
+        return tt_builder_fail(b, TT_EINVAL, "parameter %s: %d dims, at most %d", full, n_dims,
+                               TT_MAX_DIMS - 1);
+    tt_type t = {.dtype = TT_F32, .n_dims = n_dims};
+    int64_t numel = 1;
+    for (int i = 0; i < n_dims; i++) {
+        t.dims[i] = dims[i];
+        if (dims[i].size < 1 || dims[i].unit < 1 || dims[i].size % dims[i].unit ||
+            !tt_mul_i64(numel, dims[i].size, &numel))
+            return tt_builder_fail(b, TT_EINVAL,
+                                   "parameter %s: dim %d of size %lld in units of %lld", full, i,
+                                   (long long)dims[i].size, (long long)dims[i].unit);
+    }
+    tt_value *v = tt_map_get(b->param_values, full);
+    if (v) {
+        if (dims_agree(&v->type, dims, n_dims)) return v;
+        return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
+                               full);
+    }
+    tt_placement p = {0};
+    tt_node *n = tt_node_new(b, &tt_op_param, NULL, 0, &t, &p, 1);
+    n->param = param_info(b, full, &t, opts);
+    tt_map_set(b->param_values, full, n->out[0]);
+    return n->out[0];
+}
+
+tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w)
+{
+    if (b->failed || !b->opts.convert_linear) return NULL;
+    return b->opts.convert_linear(b->opts.convert_user, b, param, x, w);
+}

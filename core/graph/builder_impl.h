@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_GRAPH_BUILDER_IMPL_H
+#define TT_GRAPH_BUILDER_IMPL_H
+#include "graph/graph.h"
+
+/* Inside of the builder, shared by builder.c, emit.c, place.c and leaves.c only. */
+
+typedef struct tt_fetch_key {
+    tt_param_info *param;
+    int block, stage;
+    tt_region region;
+    tt_value *value;
+} tt_fetch_key;
+
+typedef struct tt_versions { /* of one meaning: the root and its redistributes */
+    TT_VEC(tt_value *) items;
+} tt_versions;
+
+typedef struct tt_rule_cache {
+    const char *text;
+    tt_rule *rule;
+} tt_rule_cache;
+
+struct tt_builder {
+    tt_arena *arena;
+    tt_graph *g;
+    tt_builder_opts opts;
+    tt_error err;
+    bool failed;
+    const char *context;
+    /* where */
+    tt_region region;
+    int stage, block;
+    const char *scope;
+    TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
+    bool in_block, follow, inner;
+    /* leaves and shared nodes */
+    tt_map *inputs;              /* "name@stage@region" → tt_value */
+    tt_map *param_values;        /* unplaced: name → tt_value   */
+    tt_map *rules;               /* rule text + ranks → tt_rule */
+    TT_VEC(tt_fetch_key) fetches;
+    TT_VEC(tt_versions *) versions; /* by root value id         */
+    TT_VEC(tt_value *) transfers;
+    const struct tt_update_impl *update; /* while an optimizer describes */
+};
+
+/* place.c: place inputs of op (redistributing them into `args`) and compute output placements. */
+typedef struct tt_placing {
+    const tt_rule *rule;
+    tt_atom_list letters[TT_MAX_LETTERS];
+    uint16_t keep[TT_MAX_INS];
+    tt_placement out[TT_MAX_OUTS];
+    bool expand; /* the op is not emitted but expanded: args are the inputs as they are */
+} tt_placing;
+tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
+tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, const tt_rule **rule, tt_error *err);
+tt_value *tt_placeholder(tt_builder *b);
+
+#endif

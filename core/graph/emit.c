@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* Emission: every op, described or derived, goes through tt_op. */
+
+tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,
+                     const tt_type *types, const tt_placement *places, int n_out)
+{
+    tt_graph *g = b->g;
+    tt_node *n = tt_arena_alloc(b->arena, sizeof *n);
+    n->id = g->n_ids++;
+    n->op = op;
+    n->n_in = n_in;
+    n->n_out = n_out;
+    n->in = tt_arena_array(b->arena, (size_t)n_in + 1, sizeof *n->in);
+    if (n_in) memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    n->out = tt_arena_array(b->arena, (size_t)n_out + 1, sizeof *n->out);
+    for (int i = 0; i < n_out; i++) {
+        tt_value *v = tt_arena_alloc(b->arena, sizeof *v);
+        v->id = g->n_values++;
+        v->type = types[i];
+        if (places) v->place = places[i];
+        v->node = n;
+        v->out = i;
+        n->out[i] = v;
+    }
+    n->region = b->region;
+    n->stage = b->stage;
+    n->block = b->block;
+    n->scope = b->scope;
+    n->follow = b->follow;
+    n->inner = b->inner;
+    n->accumulate_index = -1;
+    tt_vec_push(b->arena, &g->nodes, n);
+    return n;
+}
+
+static void fill_placeholders(tt_builder *b, tt_value **outs, int n)
+{
+    for (int i = 0; i < n; i++)
+        outs[i] = tt_placeholder(b);
+}
+
+static void op_fail(tt_builder *b, tt_error *e, tt_value **outs, int n)
+{
+    tt_builder_fail(b, e->code, "%s", e->text);
+    fill_placeholders(b, outs, n);
+}
+
+static void record_letters(tt_builder *b, tt_node *n, const tt_placing *p)
+{
+    n->rule = p->rule;
+    n->letters = tt_arena_dup(b->arena, p->letters,
+                              sizeof(tt_atom_list) * (size_t)TT_MAXV(p->rule->n_letters, 1));
+    n->keep = tt_arena_dup(b->arena, p->keep, sizeof p->keep);
+}
+
+/* The expansion of an op (R5): inner nodes in follow mode, and a virtual node that carries the derivative. */
+static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                           tt_value **args, const void *attrs, tt_value **outs)
+{
+    bool follow = tt_builder_follow(b, true), inner = b->inner;
+    b->inner = true;
+    def->expand(b, q, args, outs);
+    b->inner = inner;
+    tt_builder_follow(b, follow);
+    if (b->failed) return;
+    tt_node *v = tt_node_new(b, def, args, q->n_in, NULL, NULL, 0);
+    v->virtual_ = true;
+    v->attrs = attrs;
+    v->n_out = def->n_out;
+    v->out = tt_arena_dup(b->arena, outs, sizeof *outs * (size_t)def->n_out);
+}
+
+static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                        const tt_type *types, tt_value *const *in, const void *attrs,
+                        tt_value **outs)
+{
+    tt_error e = {0};
+    tt_placing p;
+    memset(&p, 0, sizeof p);
+    tt_value *here[TT_MAX_INS], *args[TT_MAX_INS];
+    for (int i = 0; i < q->n_in; i++)
+        here[i] = tt_to_stage(b, in[i]);
+    if (b->failed || tt_place(b, def, q, types, here, args, &p, &e) != TT_OK) {
+        op_fail(b, &e, outs, def->n_out);
+        return;
+    }
+    if (p.expand) {
+        emit_expansion(b, def, q, args, attrs, outs);
+        return;
+    }
+    tt_node *n = tt_node_new(b, def, args, q->n_in, types, p.out, def->n_out);
+    n->attrs = attrs;
+    record_letters(b, n, &p);
+    for (int i = 0; i < def->n_out; i++)
+        outs[i] = n->out[i];
+}
+
+static bool backend_lacks(const tt_builder *b, const tt_op_def *def)
+{
+    return b->opts.has_kernel && def->decompose && !b->opts.has_kernel(b->opts.has_kernel_user, def->name);
+}
+
+void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs,
+           tt_value **outs, int n_out)
+{
+    tt_error e = {0};
+    const tt_op_def *def = b->failed ? NULL : tt_op_find(b->g->ops, op);
+    if (!def) {
+        if (!b->failed) tt_builder_fail(b, TT_ENOTFOUND, "no op \"%s\"", op);
+        fill_placeholders(b, outs, n_out);
+        return;
+    }
+    if (n_out != def->n_out || n_in > TT_MAX_INS) {
+        tt_builder_fail(b, TT_EINVAL, "op %s has %d outputs, asked for %d", op, def->n_out, n_out);
+        fill_placeholders(b, outs, n_out);
+        return;
+    }
+    const tt_type *in_types[TT_MAX_INS];
+    for (int i = 0; i < n_in; i++)
+        in_types[i] = &ins[i]->type;
+    const void *kept = def->attrs_size ? tt_arena_dup(b->arena, attrs, def->attrs_size) : NULL;
+    tt_shape_query q = {sizeof q, n_in, in_types, kept, op};
+    tt_type types[TT_MAX_OUTS];
+    memset(types, 0, sizeof types);
+    if (def->infer(&q, types, &e) != TT_OK) {
+        op_fail(b, &e, outs, n_out);
+        return;
+    }
+    if (backend_lacks(b, def)) {
+        def->decompose(b, &q, ins, outs);
+        return;
+    }
+    if (b->g->placed) {
+        emit_placed(b, def, &q, types, ins, kept, outs);
+        return;
+    }
+    tt_node *n = tt_node_new(b, def, ins, n_in, types, NULL, n_out);
+    n->attrs = kept;
+    for (int i = 0; i < n_out; i++)
+        outs[i] = n->out[i];
+}
+
+tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,
+                        tt_custom_vjp_fn vjp, void *user)
+{
+    if (b->failed) return tt_placeholder(b);
+    if (n > TT_MAX_INS)
+        return tt_builder_fail(b, TT_EINVAL, "tt_custom_vjp: %d inputs, at most %d", n, TT_MAX_INS);
+    bool inner = b->inner;
+    b->inner = true;
+    tt_value *y = fn(b, xs, n, user);
+    b->inner = inner;
+    if (b->failed) return tt_placeholder(b);
+    tt_node *v = tt_node_new(b, &tt_op_custom, xs, n, NULL, NULL, 0);
+    v->virtual_ = true;
+    v->custom_vjp = vjp;
+    v->custom_user = user;
+    v->n_out = 1;
+    v->out[0] = y; /* tt_node_new reserves one slot */
+    return y;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_GRAPH_H
+#define TT_GRAPH_H
+#include "base/base.h"
+#include "graph/op.h"
+#include "mesh/mesh.h"
+
+/* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state (R7).
+ * An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1). */
+
+typedef struct tt_node tt_node;
+typedef struct tt_graph tt_graph;
+
+typedef enum tt_region {
+    TT_FORWARD,  /* per micro-batch and stage */
+    TT_BACKWARD, /* per micro-batch and stage */
+    TT_EPILOGUE, /* once a step: sunk reductions, norm */
+    TT_UPDATE    /* once a step: the optimizer */
+} tt_region;
+
+typedef enum tt_state_kind {
+    TT_STATE_PARAM,
+    TT_STATE_OPTIMIZER,
+    TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
+    TT_STATE_METRIC,      /* read by the host after the step */
+    TT_STATE_SCALAR       /* written by the host before the step: lr, step, inv_tokens, … */
+} tt_state_kind;
+
+/* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13): member i is
+ * elements [i*numel, (i+1)*numel) of it. */
+typedef struct tt_state {
+    int id;
+    tt_state_kind kind;
+    const char *name; /* "stack.3", "stack.3.exp_avg", "lr" */
+    tt_type type;     /* stacks: dims[0] is the member */
+    tt_placement place;
+    uint64_t stages;  /* bit s: lives on the ranks of stage s */
+    bool accumulate_max;
+    const char *suffix;       /* OPTIMIZER: "exp_avg" */
+    struct tt_stack *stack;   /* of PARAM, OPTIMIZER, ACCUMULATOR */
+} tt_state;
+
+typedef struct tt_param_info {
+    const char *name;
+    tt_type type;
+    tt_init init;
+    const char *tags;
+    bool frozen;
+    const tt_storage *storage;
+    size_t n_storage;
+    uint64_t stages;
+    tt_placement compute, stored;
+    int group;              /* of param_groups; -1 = the default */
+    struct tt_stack *stack; /* after tt_graph_make_stacks */
+    int index;              /* in the stack */
+} tt_param_info;
+
+typedef struct tt_stack {
+    int id, n, group;
+    tt_param_info **members;
+    tt_state *param, *grad; /* grad NULL: frozen */
+} tt_stack;
+
+struct tt_value {
+    int id;
+    tt_type type;
+    tt_placement place;
+    tt_node *node;
+    int out; /* which output of node */
+};
+
+struct tt_node {
+    int id;
+    const tt_op_def *op;
+    int n_in, n_out;
+    tt_value **in;
+    tt_value **out;
+    const void *attrs;
+    tt_region region;
+    int stage;
+    int block;         /* -1 = outside blocks */
+    const char *scope; /* "model.layers.3.mlp" */
+    bool follow;       /* placed in follow mode */
+    bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
+    bool inner;        /* part of an expansion: never differentiated itself */
+    bool recomputed;   /* a clone made by the recompute pass */
+    /* placement by letter; rule is NULL for nodes without a rule */
+    const tt_rule *rule;
+    tt_atom_list *letters;
+    uint16_t *keep; /* pending partial atoms each input may carry */
+    /* special nodes */
+    tt_state *state;        /* state, accumulate, assign */
+    tt_param_info *param;   /* param, fetch */
+    const char *input_name; /* input */
+    /* set by passes */
+    tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
+    int accumulate_index;      /* member of a stack, -1 = all */
+    tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
+    int map;                   /* chunk: 0 = none, else the token-chunk loop it belongs to */
+    const tt_lower_step *step; /* lower: a collective */
+    tt_custom_vjp_fn custom_vjp;
+    void *custom_user;
+};
+
+typedef struct tt_loss_entry {
+    const char *name;
+    tt_value *value;
+    double weight;
+} tt_loss_entry;
+
+struct tt_graph {
+    tt_arena *arena;
+    const tt_op_table *ops;
+    bool placed;
+    const tt_mesh *mesh;          /* placed */
+    const tt_label_table *labels; /* placed */
+    int n_stages;
+    int64_t tokens, lines; /* of one micro-batch, global */
+    TT_VEC(tt_node *) nodes;
+    int n_values, n_ids;
+    TT_VEC(tt_param_info *) params;
+    TT_VEC(tt_state *) states;
+    TT_VEC(tt_stack *) stacks;
+    tt_map *outputs;      /* name → tt_value */
+    TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
+    int n_blocks;
+    tt_value *loss;       /* per-token loss, f32 [tokens] */
+};
+
+/* Ops without kernels. */
+extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute, tt_op_transfer,
+    tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective;
+
+/* ---- the builder ---- */
+typedef struct tt_builder_opts {
+    const tt_op_table *ops;
+    int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
+    /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
+    bool (*has_kernel)(void *user, const char *op);
+    void *has_kernel_user;
+    /* Converters: the replacement of a linear, or NULL. */
+    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x, tt_value *w);
+    void *convert_user;
+} tt_builder_opts;
+tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
+/* A builder whose ops are placed as they are built. */
+tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m, const tt_label_table *t);
+tt_graph *tt_builder_graph(tt_builder *b);
+tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the sticky error, if any */
+const tt_error *tt_builder_error(const tt_builder *b);     /* NULL = none so far */
+void tt_builder_context(tt_builder *b, const char *what);  /* "plugin mini.so": prefixes errors */
+tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w);
+
+/* Where what is built next goes. */
+void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
+bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
+bool tt_builder_placed(const tt_builder *b);
+
+/* Identity in meaning (R1): one node per (meaning, placement), from the cheapest version. */
+tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
+tt_value *tt_fetch(tt_builder *b, tt_param_info *p);            /* at the current block: stored → compute placement */
+tt_value *tt_state_read(tt_builder *b, tt_state *s);
+tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
+tt_value *tt_to_stage(tt_builder *b, tt_value *v);              /* v at the current stage: cloned leaf or transfers */
+void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);
+void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v);
+tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs, int n); /* scalars of several stages → their sum, everywhere */
+tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const tt_type *type, const tt_placement *place);
+/* A replicated-input op whose single output is stored as told: broadcast of a scalar. */
+tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like);
+tt_value *tt_line_sum(tt_builder *b, tt_value *x); /* f32 [tokens] → [lines] */
+
+/* Low level: append a node; outs get types and places. */
+tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in, const tt_type *types, const tt_placement *places, int n_out);
+tt_value *tt_value_root(tt_value *v); /* through redistributes */
+
+/* ---- printing, checking ---- */
+void tt_graph_print(const tt_graph *g, tt_str *out);
+/* Every op's inputs and outputs against its rule; SSA order; atoms; regions. Run after every pass. */
+tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err);
+
+#endif

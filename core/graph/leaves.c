@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* Leaves and the nodes that are the identity in meaning: fetch, state, redistribute, transfer; and the only two that
+ * write: accumulate and assign (R1, R6, R7). */
+
+static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    (void)out;
+    return TT_FAIL(err, TT_EINVAL, "op %s is built by the core alone", q->op);
+}
+
+#define SPECIAL(name_, doc_)                                                                       \
+    {                                                                                              \
+        .struct_size = sizeof(tt_op_def), .name = (name_), .doc = (doc_), .rule = "", .n_out = 1,  \
+        .infer = no_infer                                                                          \
+    }
+const tt_op_def tt_op_param = SPECIAL("param", "a parameter as stored");
+const tt_op_def tt_op_input = SPECIAL("input", "an input of the step, in any placement for free");
+const tt_op_def tt_op_state = SPECIAL("state", "read named state");
+const tt_op_def tt_op_fetch = SPECIAL("fetch", "a parameter as computed with");
+const tt_op_def tt_op_redistribute = SPECIAL("redistribute", "the same value, stored otherwise");
+const tt_op_def tt_op_transfer = SPECIAL("transfer", "the same value on another stage");
+const tt_op_def tt_op_accumulate = SPECIAL("accumulate", "add to an accumulator");
+const tt_op_def tt_op_assign = SPECIAL("assign", "write state");
+const tt_op_def tt_op_custom = SPECIAL("custom", "ops with a derivative of their own");
+const tt_op_def tt_op_stage_sum = SPECIAL("stage_sum", "the sum of one scalar a stage");
+const tt_op_def tt_op_collective = SPECIAL("collective", "one step of a lowered redistribute");
+
+tt_value *tt_value_root(tt_value *v)
+{
+    while (v->node && v->node->op == &tt_op_redistribute)
+        v = v->node->in[0];
+    return v;
+}
+
+static tt_versions *versions_of(tt_builder *b, tt_value *root)
+{
+    while ((int)b->versions.n <= root->id)
+        tt_vec_push(b->arena, &b->versions, NULL);
+    tt_versions **slot = &b->versions.items[root->id];
+    if (!*slot) {
+        *slot = tt_arena_alloc(b->arena, sizeof **slot);
+        tt_vec_push(b->arena, &(*slot)->items, root);
+    }
+    return *slot;
+}
+
+/* A version made in an epilogue is not there in a forward: reuse only what ran before on the same stage. */
+static bool version_usable(const tt_builder *b, const tt_value *w)
+{
+    return w->node->stage == b->stage && w->node->region <= b->region &&
+           (w->node->region == b->region || b->region <= TT_BACKWARD);
+}
+
+tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
+{
+    if (b->failed || tt_placement_equal(&v->place, to)) return v;
+    tt_value *root = tt_value_root(v), *best = NULL;
+    tt_versions *vs = versions_of(b, root);
+    double best_cost = 0;
+    for (size_t i = 0; i < vs->items.n; i++) {
+        tt_value *w = vs->items.items[i];
+        if (!version_usable(b, w)) continue;
+        if (tt_placement_equal(&w->place, to)) return w;
+        const double c =
+            tt_lower_cost(b->g->mesh, root->type.dims, root->type.n_dims, &w->place, to);
+        if (!best || c < best_cost) best = w, best_cost = c;
+    }
+    if (!best) best = v;
+    tt_node *n = tt_node_new(b, &tt_op_redistribute, &best, 1, &root->type, to, 1);
+    tt_vec_push(b->arena, &vs->items, n->out[0]);
+    return n->out[0];
+}
+
+tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
+{
+    for (size_t i = 0; i < b->fetches.n; i++) {
+        const tt_fetch_key *k = &b->fetches.items[i];
+        if (k->param == p && k->block == b->block && k->stage == b->stage && k->region == b->region)
+            return k->value;
+    }
+    tt_node *leaf = tt_node_new(b, &tt_op_param, NULL, 0, &p->type, &p->stored, 1);
+    leaf->param = p;
+    tt_node *n = tt_node_new(b, &tt_op_fetch, leaf->out, 1, &p->type, &p->compute, 1);
+    n->param = p;
+    p->stages |= UINT64_C(1) << b->stage;
+    tt_fetch_key k = {p, b->block, b->stage, b->region, n->out[0]};
+    tt_vec_push(b->arena, &b->fetches, k);
+    return n->out[0];
+}
+
+tt_value *tt_state_read(tt_builder *b, tt_state *s)
+{
+    tt_node *n = tt_node_new(b, &tt_op_state, NULL, 0, &s->type, &s->place, 1);
+    n->state = s;
+    s->stages |= UINT64_C(1) << b->stage;
+    return n->out[0];
+}
+
+/* v one stage on: the same transfer for all uses there. */
+static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
+{
+    for (size_t i = 0; i < b->transfers.n; i++) {
+        tt_value *t = b->transfers.items[i];
+        if (t->node->in[0] == v && t->node->stage == to) return t;
+    }
+    const int stage = b->stage;
+    b->stage = to;
+    tt_node *n = tt_node_new(b, &tt_op_transfer, &v, 1, &v->type, &v->place, 1);
+    b->stage = stage;
+    n->block = -1;
+    tt_vec_push(b->arena, &b->transfers, n->out[0]);
+    return n->out[0];
+}
+
+tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage)
+{
+    while (v->node->stage != to_stage)
+        v = transfer_once(b, v, v->node->stage + (to_stage > v->node->stage ? 1 : -1));
+    return v;
+}
+
+tt_value *tt_to_stage(tt_builder *b, tt_value *v)
+{
+    if (b->failed || v->node->stage == b->stage) return v;
+    tt_value *root = tt_value_root(v);
+    if (root->node->op == &tt_op_input) return tt_input(b, root->node->input_name);
+    if (root->node->op == &tt_op_state) return tt_state_read(b, root->node->state);
+    if (root->node->n_in == 0 && root->type.n_dims == 0) { /* constants are cloned */
+        tt_value *out = NULL;
+        tt_op(b, root->node->op->name, NULL, 0, root->node->attrs, &out, 1);
+        return out;
+    }
+    return tt_transfer(b, v, b->stage);
+}
+
+void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
+{
+    if (b->failed) return;
+    tt_node *n = tt_node_new(b, &tt_op_accumulate, &v, 1, NULL, NULL, 0);
+    n->state = s;
+    n->accumulate_index = index;
+    s->stages |= UINT64_C(1) << b->stage;
+}
+
+void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
+{
+    if (b->failed) return;
+    v = tt_redistribute(b, v, &s->place);
+    tt_node *n = tt_node_new(b, &tt_op_assign, &v, 1, NULL, NULL, 0);
+    n->state = s;
+}
+
+tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs, int n)
+{
+    if (b->failed) return tt_placeholder(b);
+    if (n == 1 && b->g->n_stages == 1) return xs[0];
+    tt_placement whole = {0};
+    tt_node *s = tt_node_new(b, &tt_op_stage_sum, xs, n, &xs[0]->type, &whole, 1);
+    return s->out[0];
+}
+
+tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const tt_type *type,
+                       const tt_placement *place)
+{
+    tt_state *s = tt_arena_alloc(g->arena, sizeof *s);
+    s->id = (int)g->states.n;
+    s->kind = kind;
+    s->name = tt_arena_str(g->arena, name);
+    s->type = *type;
+    s->place = *place;
+    tt_vec_push(g->arena, &g->states, s);
+    return s;
+}
+
+tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
+{
+    if (b->failed) return tt_placeholder(b);
+    tt_attrs_dims a = {.n_dims = like->type.n_dims};
+    memcpy(a.dims, like->type.dims, sizeof a.dims);
+    tt_type t = like->type;
+    t.dtype = scalar->type.dtype;
+    tt_placement place = like->place;
+    place.partial = 0;
+    place.partial_max = 0;
+    const tt_op_def *def = tt_op_find(b->g->ops, "broadcast");
+    scalar = tt_to_stage(b, scalar);
+    tt_node *n = tt_node_new(b, def, &scalar, 1, &t, &place, 1);
+    n->attrs = tt_arena_dup(b->arena, &a, sizeof a);
+    return n->out[0];
+}
+
+tt_value *tt_line_sum(tt_builder *b, tt_value *x)
+{
+    tt_value *y = NULL;
+    tt_op(b, "line_sum", &x, 1, NULL, &y, 1);
+    return y;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/ops/internal.h"
+#include <math.h>
+
+/* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]] →
+ * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
+ * (builder.h). Dao et al. 2022, arXiv:2205.14135. Rule: t=(b q): queries may be cut inside lines,
+ * keys must be whole there; heads and kv heads are cut together. */
+
+#define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
+
+static tt_status want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,
+                            int64_t *n, tt_error *err)
+{
+    TT_TRY(tt_want_rank(q, i, what, 2, err));
+    TT_TRY(tt_want_float(q, i, what, err));
+    const tt_dim *d = &q->in[i]->dims[1];
+    if (head_dim <= 0 || d->size % head_dim != 0 || d->size == 0)
+        return tt_infer_fail(q, err, "%s's last dim must be a multiple of its head size %lld", what,
+                             (long long)head_dim);
+    if (d->unit != head_dim)
+        return tt_infer_fail(
+            q, err,
+            "%s's last dim must have its head size %lld as its unit, not %lld (TT_DIM_UNIT)", what,
+            (long long)head_dim, (long long)d->unit);
+    *n = d->size / head_dim;
+    return TT_OK;
+}
+
+/* q, k, v at inputs 0 to 2; pos_q, seg_q, pos_k, seg_k from input `at` on. Number of query heads in
+ * *n_heads. */
+static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, tt_error *err)
+{
+    const tt_attrs_attention *a = q->attrs;
+    int64_t h = 0, k = 0, v = 0;
+    TT_TRY(want_heads(q, 0, "q", a->head_dim, &h, err));
+    TT_TRY(want_heads(q, 1, "k", a->head_dim, &k, err));
+    TT_TRY(want_heads(q, 2, "v", a->v_head_dim, &v, err));
+    if (k != v)
+        return tt_infer_fail(q, err, "k has %lld heads, v %lld", (long long)k, (long long)v);
+    if (h % k != 0)
+        return tt_infer_fail(q, err, "%lld kv heads must divide %lld heads", (long long)k,
+                             (long long)h);
+    TT_TRY(tt_want_equal(q, 1, 0, 2, 0, err));
+    for (int i = 0; i < 4; i++) {
+        TT_TRY(tt_want_rank(q, at + i, "pos and seg", 1, err));
+        TT_TRY(tt_want_i32(q, at + i, "pos and seg", err));
+        TT_TRY(tt_want_equal(q, at + i, 0, i < 2 ? 0 : 1, 0, err));
+    }
+    if (a->window < 0 || a->softcap < 0.0 || !isfinite(a->scale))
+        return tt_infer_fail(q, err, "window %lld and softcap %g must not be negative",
+                             (long long)a->window, a->softcap);
+    *n_heads = h;
+    return TT_OK;
+}
+
+static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_attention *a = q->attrs;
+    int64_t h = 0;
+    TT_TRY(tt_want_inputs(q, 7, 8, err));
+    TT_TRY(want_common(q, 3, &h, err));
+    if (q->n_in == 8) {
+        TT_TRY(tt_want_rank(q, 7, "sinks", 1, err));
+        if (q->in[7]->dims[0].size != h)
+            return tt_infer_fail(q, err, "sinks must have %lld elements, one a head", (long long)h);
+    }
+    const tt_type *x = q->in[0];
+    tt_dim d[2] = {x->dims[0], TT_DIM_UNIT(h * a->v_head_dim, x->dims[1].label, a->v_head_dim)};
+    out[0] = tt_type_make(x->dtype, d, 2);
+    d[1] = TT_DIM(h, x->dims[1].label);
+    out[1] = tt_type_make(x->dtype == TT_F64 ? TT_F64 : TT_F32, d, 2);
+    return TT_OK;
+}
+
+static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    int64_t h = 0;
+    TT_TRY(tt_want_inputs(q, 10, 10, err));
+    TT_TRY(want_common(q, 6, &h, err));
+    TT_TRY(tt_want_same(q, 3, 5, err));
+    for (int i = 0; i < 3; i++)
+        out[i] = *q->in[i];
+    return TT_OK;
+}
+
+static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+{
+    snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", q->n_in == 8 ? ", h" : "");
+}
+
+/* Σ_t -exp(sink - lse) (out·dout) of each head: lse holds the sinks, so that is their share of the
+ * softmax. */
+static tt_value *sinks_gradient(tt_builder *b, tt_vjp *c)
+{
+    const tt_attrs_attention *a = c->attrs;
+    const tt_type *lse = tt_value_type(c->out[1]);
+    tt_dim dims[3] = {lse->dims[0], lse->dims[1], TT_DIM(a->v_head_dim, NULL)};
+    tt_value *p = tt_mul(b, tt_cast_up(b, c->out[0]), tt_cast_up(b, c->dout[0]));
+    tt_value *dot = tt_sum(b, tt_reshape(b, p, dims, 3), -1, 0);
+    tt_value *share = tt_exp(b, tt_sub(b, tt_cast_up(b, c->in[7]), c->out[1]));
+    return tt_neg(b, tt_sum(b, tt_mul(b, share, dot), 0, 0));
+}
+
+static void vjp(tt_builder *b, tt_vjp *c)
+{
+    tt_value *outs[3] = {NULL, NULL, NULL};
+    if (c->dout[1] != NULL) {
+        tt_builder_fail(
+            b, TT_EUNSUPPORTED,
+            "attention: its lse output has no derivative; put tt_stop_gradient around it");
+        return;
+    }
+    tt_value *ins[10] = {c->in[0],   c->in[1], c->in[2], c->out[0], c->out[1],
+                         c->dout[0], c->in[3], c->in[4], c->in[5],  c->in[6]};
+    if (c->want[0] || c->want[1] || c->want[2])
+        tt_op(b, "attention_bwd", ins, 10, c->attrs, outs, 3);
+    for (int i = 0; i < 3; i++)
+        if (c->want[i])
+            c->din[i] = outs[i];
+    if (c->n_in == 8 && c->want[7])
+        c->din[7] = sinks_gradient(b, c);
+}
+
+/* Pairs a query may see: half of them when causal, at most the window. An upper bound where
+ * segments are shorter. */
+static double pairs(const tt_shape_query *q)
+{
+    const tt_attrs_attention *a = q->attrs;
+    double t = (double)q->in[0]->dims[0].size, s = (double)q->in[1]->dims[0].size,
+           lines = (double)q->in[1]->dims[0].lines;
+    double keys = (lines > 1.0 ? s / lines : s) * (a->bidirectional ? 1.0 : 0.5);
+    return t * (a->window > 0 && (double)a->window < keys ? (double)a->window : keys);
+}
+
+static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+{
+    const tt_attrs_attention *a = q->attrs;
+    double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
+    return tt_cost_make(q, out, 2,
+                        pairs(q) * heads * (2.0 * (double)(a->head_dim + a->v_head_dim) + 10.0));
+}
+
+static tt_cost cost_bwd(const tt_shape_query *q, const tt_type *out)
+{ /* five products instead of two */
+    const tt_attrs_attention *a = q->attrs;
+    double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
+    return tt_cost_make(q, out, 3,
+                        pairs(q) * heads *
+                            (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0));
+}
+
+static void print(const void *attrs, char *text, size_t size)
+{
+    const tt_attrs_attention *a = attrs;
+    int n = snprintf(text, size, "head_dim=%lld scale=%.6g", (long long)a->head_dim, a->scale);
+    if (a->v_head_dim != a->head_dim && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " v_head_dim=%lld", (long long)a->v_head_dim);
+    if (a->window > 0 && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " window=%lld", (long long)a->window);
+    if (a->softcap > 0.0 && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " softcap=%g", a->softcap);
+    if (a->bidirectional && n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, " bidirectional");
+}
+
+const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
+                                   .name = "attention",
+                                   .doc = "scaled dot-product attention, causal within segments",
+                                   .flags = TT_OP_MIXES_TOKENS,
+                                   .attrs_size = sizeof(tt_attrs_attention),
+                                   .n_out = 2,
+                                   .infer = infer,
+                                   .rule_for = rule_for,
+                                   .vjp = vjp,
+                                   .cost = cost,
+                                   .print_attrs = print};
+const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
+                                       .name = "attention_bwd",
+                                       .doc = "dq, dk, dv of attention",
+                                       .rule =
+                                           RULE_IN ", t h, t h, t h, t, t, s, s -> t h, s k, s k",
+                                       .flags = TT_OP_MIXES_TOKENS,
+                                       .attrs_size = sizeof(tt_attrs_attention),
+                                       .n_out = 3,
+                                       .infer = infer_bwd,
+                                       .cost = cost_bwd,
+                                       .print_attrs = print};
+
+tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
+                       const tt_attention_opts *opts)
+{
+    tt_attention_opts o = {0};
+    tt_value *pos = tt_input(b, "pos"), *seg = tt_input(b, "seg"), *outs[2] = {NULL, NULL};
+    if (opts != NULL)
+        o = *opts;
+    tt_attrs_attention a = {.head_dim = head_dim,
+                            .v_head_dim = o.v_head_dim ? o.v_head_dim : head_dim,
+                            .window = o.window,
+                            .softcap = o.softcap,
+                            .scale = o.scale != 0.0 ? o.scale
+                                     : head_dim > 0 ? 1.0 / sqrt((double)head_dim)
+                                                    : 1.0,
+                            .bidirectional = !!o.bidirectional};
+    tt_value *ins[8] = {q, k, v, pos, seg, pos, seg, o.sinks};
+    tt_op(b, "attention", ins, o.sinks != NULL ? 8 : 7, &a, outs, 2);
+    return outs[0];
+}

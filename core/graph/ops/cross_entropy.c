@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/ops/internal.h"
+
+/* cross_entropy: logits [T,V] at labels [T] → nll, lse f32 [T]; nll is 0 where the label is
+ * negative. v must be whole, or the op expands (R5): the maximum, the sum of exponentials and the
+ * target's logit are three [T] partials, reduced by the redistributes the builder puts between
+ * them. */
+
+static tt_status want_logits(const tt_shape_query *q, const char *what, tt_error *err)
+{
+    TT_TRY(tt_want_rank(q, 0, what, 2, err));
+    return tt_want_float(q, 0, what, err);
+}
+
+static tt_status want_labels(const tt_shape_query *q, tt_error *err)
+{
+    TT_TRY(tt_want_rank(q, 1, "the labels", 1, err));
+    TT_TRY(tt_want_i32(q, 1, "the labels", err));
+    return tt_want_equal(q, 0, 0, 1, 0, err);
+}
+
+static tt_type per_token(const tt_shape_query *q)
+{
+    return tt_type_make(q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32, q->in[0]->dims, 1);
+}
+
+static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    TT_TRY(want_logits(q, "the logits", err));
+    TT_TRY(want_labels(q, err));
+    out[0] = out[1] = per_token(q);
+    return TT_OK;
+}
+
+static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 4, 4, err));
+    TT_TRY(want_logits(q, "the logits", err));
+    TT_TRY(want_labels(q, err));
+    TT_TRY(tt_want_same(q, 1, 2, err));
+    TT_TRY(tt_want_same(q, 1, 3, err));
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+
+static tt_status infer_max_last(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    TT_TRY(want_logits(q, "x", err));
+    out[0] = per_token(q);
+    return TT_OK;
+}
+
+static tt_status infer_sum_exp(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    TT_TRY(want_logits(q, "x", err));
+    TT_TRY(tt_want_rank(q, 1, "the maximum", 1, err));
+    TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
+    out[0] = per_token(q);
+    return TT_OK;
+}
+
+static tt_status infer_pick(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    TT_TRY(want_logits(q, "x", err));
+    TT_TRY(want_labels(q, err));
+    out[0] = per_token(q);
+    return TT_OK;
+}
+
+static tt_status infer_pick_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 3, 3, err));
+    TT_TRY(want_logits(q, "x", err));
+    TT_TRY(want_labels(q, err));
+    TT_TRY(tt_want_same(q, 1, 2, err));
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+
+static tt_value *counted(tt_builder *b, tt_value *labels) /* labels >= 0 */
+{
+    return tt_less_equal(b, tt_const(b, 0.0, TT_I32), labels);
+}
+
+static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
+{
+    tt_value *logits = in[0], *labels = in[1];
+    (void)q;
+    tt_value *m = tt_emit1(b, "max_last", tt_stop_gradient(b, logits), NULL);
+    tt_value *sum = tt_emit2(b, "sum_exp", logits, m, NULL);
+    tt_value *at = tt_emit2(b, "pick", logits, labels, NULL);
+    tt_value *lse = tt_add(b, tt_log_e(b, sum), m);
+    tt_value *zero = tt_const(b, 0.0, tt_value_type(lse)->dtype);
+    outs[0] = tt_select(b, counted(b, labels), tt_sub(b, lse, at), zero);
+    outs[1] = lse;
+}
+
+/* exp(logits - lse) dlse: the softmax weighted per token */
+static tt_value *softmax_times(tt_builder *b, tt_value *logits, tt_value *lse, tt_value *d)
+{
+    tt_value *p = tt_exp(b, tt_sub(b, tt_cast_up(b, logits), tt_unsqueeze_last(b, lse)));
+    return tt_mul(b, p, tt_unsqueeze_last(b, d));
+}
+
+static void vjp(tt_builder *b, tt_vjp *c)
+{
+    tt_value *logits = c->in[0], *d = NULL;
+    if (!c->want[0])
+        return;
+    if (c->dout[0] != NULL) {
+        tt_value *ins[4] = {logits, c->in[1], c->out[1], c->dout[0]};
+        d = tt_emit(b, "cross_entropy_bwd", ins, 4, NULL);
+    }
+    if (c->dout[1] != NULL) { /* a z-loss reads lse */
+        tt_value *z = tt_cast(b, softmax_times(b, logits, c->out[1], c->dout[1]),
+                              tt_value_type(logits)->dtype);
+        d = d == NULL ? z : tt_add(b, d, z);
+    }
+    c->din[0] = d;
+}
+
+static void vjp_sum_exp(tt_builder *b, tt_vjp *c) /* to x; the maximum's cancels and is not given */
+{
+    tt_value *d = softmax_times(b, c->in[0], c->in[1], c->dout[0]);
+    if (c->want[0])
+        c->din[0] = tt_vjp_fit(b, d, c->in[0]);
+    if (c->want[1])
+        c->din[1] = tt_neg(b, tt_mul(b, c->out[0], c->dout[0]));
+}
+
+static void vjp_pick(tt_builder *b, tt_vjp *c)
+{
+    if (c->want[0])
+        c->din[0] = tt_emit3(b, "pick_bwd", c->in[0], c->in[1], c->dout[0], NULL);
+}
+
+static void decompose_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                          tt_value **outs)
+{
+    tt_value *d = tt_select(b, counted(b, in[1]), in[3], tt_zero_like_dtype(b, in[3]));
+    tt_value *p = tt_cast(b, softmax_times(b, in[0], in[2], d), q->in[0]->dtype);
+    outs[0] = tt_sub(b, p, tt_emit3(b, "pick_bwd", in[0], in[1], d, NULL));
+}
+
+static void decompose_max_last(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                               tt_value **outs)
+{
+    (void)q;
+    outs[0] = tt_max(b, tt_cast_up(b, in[0]), -1, 0);
+}
+
+static void decompose_sum_exp(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                              tt_value **outs)
+{
+    tt_value *x = tt_cast_up(b, in[0]);
+    (void)q;
+    outs[0] = tt_sum(b, tt_exp(b, tt_sub(b, x, tt_unsqueeze_last(b, in[1]))), -1, 0);
+}
+
+static tt_cost cost_exp(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, 11.0 * tt_numel(q->in[0]));
+}
+
+static tt_cost cost_two(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 2, 12.0 * tt_numel(q->in[0]));
+}
+
+static tt_cost cost_max(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, tt_numel(q->in[0]));
+}
+
+static tt_cost cost_pick(const tt_shape_query *q, const tt_type *out)
+{ /* one element a row, not the rows */
+    (void)q;
+    return (tt_cost){.flops = 0.0, .bytes = 12.0 * tt_numel(&out[0])};
+}
+
+const tt_op_def tt_op_cross_entropy = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "cross_entropy",
+    .doc = "per-token cross-entropy and log of the sum of exponentials",
+    .rule = "t !v, t -> t, t",
+    .n_out = 2,
+    .infer = infer,
+    .vjp = vjp,
+    .decompose = expand,
+    .expand_letters = "v",
+    .expand = expand,
+    .cost = cost_two};
+const tt_op_def tt_op_cross_entropy_bwd = {.struct_size = sizeof(tt_op_def),
+                                           .name = "cross_entropy_bwd",
+                                           .doc = "(softmax - onehot) times dnll",
+                                           .rule = "t v, t, t, t -> t v",
+                                           .n_out = 1,
+                                           .infer = infer_bwd,
+                                           .decompose = decompose_bwd,
+                                           .cost = cost_exp};
+const tt_op_def tt_op_max_last = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "max_last",
+    .doc = "maximum over the last dim, f32; no derivative: put stop_gradient before it",
+    .rule = "t v -> t",
+    .flags = TT_OP_NO_GRADIENT,
+    .reduce_max = 1,
+    .n_out = 1,
+    .infer = infer_max_last,
+    .decompose = decompose_max_last,
+    .cost = cost_max};
+const tt_op_def tt_op_sum_exp = {.struct_size = sizeof(tt_op_def),
+                                 .name = "sum_exp",
+                                 .doc = "sum of e^(x - m) over the last dim, f32",
+                                 .rule = "t v, t -> t",
+                                 .n_out = 1,
+                                 .infer = infer_sum_exp,
+                                 .vjp = vjp_sum_exp,
+                                 .decompose = decompose_sum_exp,
+                                 .cost = cost_exp};
+const tt_op_def tt_op_pick = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "pick",
+    .doc = "one element of each row by index, f32; 0 outside this rank's box",
+    .rule = "t v, t -> t",
+    .n_out = 1,
+    .infer = infer_pick,
+    .vjp = vjp_pick,
+    .cost = cost_pick};
+const tt_op_def tt_op_pick_bwd = {.struct_size = sizeof(tt_op_def),
+                                  .name = "pick_bwd",
+                                  .doc = "derivative of pick: dy at the index, else 0",
+                                  .rule = "t v, t, t -> t v",
+                                  .n_out = 1,
+                                  .infer = infer_pick_bwd,
+                                  .cost = tt_cost_move};
+
+tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
+{
+    tt_value *ins[2] = {logits, labels}, *outs[2] = {NULL, NULL};
+    tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);
+    return outs[0];
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/ops/internal.h"
+
+/* Mixture of experts without data-dependent shapes (R8): slots sorted by expert, products over the
+ * sorted rows. */
+
+static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_dim *e = &((const tt_attrs_dims *)q->attrs)->dims[0];
+    int64_t slots = 0;
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    TT_TRY(tt_want_rank(q, 0, "the assignment", 2, err));
+    TT_TRY(tt_want_i32(q, 0, "the assignment", err));
+    if (e->size < 1)
+        return tt_infer_fail(q, err, "there must be at least 1 expert, not %lld",
+                             (long long)e->size);
+    if (!tt_mul_i64(q->in[0]->dims[0].size, q->in[0]->dims[1].size, &slots) || slots > INT32_MAX)
+        return tt_infer_fail(q, err, "more slots than i32 counts");
+    tt_dim rows = TT_DIM(slots, NULL);
+    out[0] = tt_type_make(TT_I32, &rows, 1);
+    out[1] = tt_type_make(TT_I32, e, 1);
+    return TT_OK;
+}
+
+static tt_status want_counts(const tt_shape_query *q, int64_t experts, tt_error *err)
+{
+    TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
+    TT_TRY(tt_want_i32(q, 2, "counts", err));
+    if (q->in[2]->dims[0].size != experts)
+        return tt_infer_fail(q, err, "counts must have %lld elements, one an expert",
+                             (long long)experts);
+    return TT_OK;
+}
+
+/* x [R,i], w [E,o,i] → [R,o], or dy [R,o] → [R,i]: `in` is the dim of w that the rows' last dim
+ * equals. */
+static tt_status infer_rows(const tt_shape_query *q, int in, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 3, 3, err));
+    TT_TRY(tt_want_rank(q, 0, "the rows", 2, err));
+    TT_TRY(tt_want_rank(q, 1, "the weight", 3, err));
+    TT_TRY(tt_want_float(q, 0, "the rows", err));
+    TT_TRY(tt_want_float(q, 1, "the weight", err));
+    TT_TRY(tt_want_equal(q, 0, 1, 1, in, err));
+    TT_TRY(want_counts(q, q->in[1]->dims[0].size, err));
+    tt_dim d[2] = {q->in[0]->dims[0], q->in[1]->dims[3 - in]};
+    out[0] = tt_type_make(tt_dtype_promote(q->in[0]->dtype, q->in[1]->dtype), d, 2);
+    return TT_OK;
+}
+
+static tt_status infer_grouped(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    return infer_rows(q, 2, out, err);
+}
+
+static tt_status infer_dx(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    return infer_rows(q, 1, out, err);
+}
+
+static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 3, 3, err));
+    TT_TRY(tt_want_rank(q, 0, "dy", 2, err));
+    TT_TRY(tt_want_rank(q, 1, "x", 2, err));
+    TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
+    TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
+    TT_TRY(tt_want_i32(q, 2, "counts", err));
+    tt_dim d[3] = {q->in[2]->dims[0], q->in[0]->dims[1], q->in[1]->dims[1]};
+    out[0] = tt_type_make(q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32, d, 3);
+    return TT_OK;
+}
+
+static void vjp_grouped(tt_builder *b, tt_vjp *c)
+{
+    if (c->want[0])
+        c->din[0] = tt_vjp_fit(
+            b, tt_emit3(b, "grouped_linear_dx", c->dout[0], c->in[1], c->in[2], NULL), c->in[0]);
+    if (c->want[1])
+        c->din[1] = tt_emit3(b, "grouped_linear_dw", c->dout[0], c->in[0], c->in[2], NULL);
+}
+
+static tt_cost cost_sort(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 2, 0.0);
+}
+
+static tt_cost cost_grouped(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, 2.0 * tt_numel(&out[0]) * (double)q->in[0]->dims[1].size);
+}
+
+static tt_cost cost_dw(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, 2.0 * tt_numel(q->in[0]) * (double)q->in[1]->dims[1].size);
+}
+
+static void print_experts(const void *attrs, char *text, size_t size)
+{
+    snprintf(text, size, "experts=%lld", (long long)((const tt_attrs_dims *)attrs)->dims[0].size);
+}
+
+const tt_op_def tt_op_expert_sort = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "expert_sort",
+    .doc = "slots [T*k] in the order of their experts, stable; rows of each expert",
+    .rule = "!t !k -> !n, !e",
+    .flags = TT_OP_NO_GRADIENT,
+    .attrs_size = sizeof(tt_attrs_dims),
+    .n_out = 2,
+    .infer = infer_sort,
+    .cost = cost_sort,
+    .print_attrs = print_experts};
+const tt_op_def tt_op_grouped_linear = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "grouped_linear",
+    .doc = "rows grouped by expert times their expert's weight transposed",
+    .rule = "!r i, !e o i, !e -> r o",
+    .n_out = 1,
+    .infer = infer_grouped,
+    .vjp = vjp_grouped,
+    .cost = cost_grouped};
+const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
+                                           .name = "grouped_linear_dx",
+                                           .doc = "grouped_linear's derivative to the rows",
+                                           .rule = "!r o, !e o i, !e -> r i",
+                                           .linear_inputs = 1,
+                                           .n_out = 1,
+                                           .infer = infer_dx,
+                                           .cost = cost_grouped};
+const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
+                                           .name = "grouped_linear_dw",
+                                           .doc = "grouped_linear's derivative to the weights",
+                                           .rule = "!r o, !r i, !e -> e o i",
+                                           .linear_inputs = 1,
+                                           .n_out = 1,
+                                           .infer = infer_dw,
+                                           .cost = cost_dw};
+
+void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
+                    tt_value **counts)
+{
+    tt_attrs_dims a = {.n_dims = 1, .dims = {TT_DIM(n_experts, "experts")}};
+    tt_value *outs[2] = {NULL, NULL};
+    tt_op(b, "expert_sort", &assign, 1, &a, outs, 2);
+    *order = outs[0];
+    *counts = outs[1];
+}
+
+tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts)
+{
+    return tt_emit3(b, "grouped_linear", x, w, counts, NULL);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_GRAPH_OPS_INTERNAL_H
+#define TT_GRAPH_OPS_INTERNAL_H
+#include "graph/op.h"
+
+/* Shared between the op definitions of this folder only. */
+
+/* ---- definitions: tt_op_<name> for every line of ops.def ---- */
+#define TT_CORE_OP(name) extern const tt_op_def tt_op_##name;
+#include "graph/ops/ops.def"
+#undef TT_CORE_OP
+
+/* ---- shape rules: each is TT_OK or one line that names the op ---- */
+tt_status tt_want_inputs(const tt_shape_query *q, int min, int max, tt_error *err);
+tt_status tt_want_rank(const tt_shape_query *q, int i, const char *what, int n_dims, tt_error *err);
+tt_status tt_want_min_rank(const tt_shape_query *q, int i, const char *what, int n_dims,
+                           tt_error *err);
+tt_status tt_want_float(const tt_shape_query *q, int i, const char *what, tt_error *err);
+tt_status tt_want_i32(const tt_shape_query *q, int i, const char *what, tt_error *err);
+/* dim di of input i and dim dj of input j have one size */
+tt_status tt_want_equal(const tt_shape_query *q, int i, int di, int j, int dj, tt_error *err);
+/* inputs i and j have the same dims */
+tt_status tt_want_same(const tt_shape_query *q, int i, int j, tt_error *err);
+/* a dim index in [-n, n) → [0, n) */
+tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_error *err);
+
+bool tt_dtype_is_float(tt_dtype t);
+/* The dtype that holds both: f64 > f32 > bf16, f16; a float over an integer; two different halves
+ * give f32. */
+tt_dtype tt_dtype_promote(tt_dtype a, tt_dtype b);
+tt_type tt_type_make(tt_dtype dtype, const tt_dim *dims, int n_dims);
+/* The inputs' dims broadcast against each other, their dtype promoted (a scalar does not widen a
+ * tensor). Input 0 gives no dtype when skip_first (select's condition). */
+tt_status tt_broadcast_type(const tt_shape_query *q, bool skip_first, tt_type *out, tt_error *err);
+
+/* ---- sharding rules ---- */
+typedef struct tt_rule_text {
+    char *s;
+    size_t size, n;
+} tt_rule_text;
+void tt_rule_add(tt_rule_text *t, const char *fmt, ...) TT_PRINTF(2, 3);
+/* The broadcasting rule of all inputs to one shape, n_out times: "a b, b -> a b". */
+void tt_rule_broadcast(const tt_shape_query *q, int n_out, char *rule, size_t size);
+/* " a b c" for the n dims, `letter` where it is not NULL in place of dim `at`. */
+void tt_rule_dims(tt_rule_text *t, int n, int at, const char *letter);
+
+/* ---- cost ---- */
+tt_cost tt_cost_make(const tt_shape_query *q, const tt_type *out, int n_out, double flops);
+tt_cost tt_cost_move(const tt_shape_query *q, const tt_type *out); /* no flops, one output */
+double tt_numel(const tt_type *t);
+
+/* ---- emitting ---- */
+tt_value *tt_emit(tt_builder *b, const char *op, tt_value *const *ins, int n, const void *attrs);
+tt_value *tt_emit1(tt_builder *b, const char *op, tt_value *x, const void *attrs);
+tt_value *tt_emit2(tt_builder *b, const char *op, tt_value *x, tt_value *y, const void *attrs);
+tt_value *tt_emit3(tt_builder *b, const char *op, tt_value *x, tt_value *y, tt_value *z,
+                   const void *attrs);
+tt_dim tt_last_dim(const tt_value *v);                    /* size 1 for a scalar */
+tt_value *tt_unsqueeze_last(tt_builder *b, tt_value *v);  /* [..] → [..,1] */
+tt_value *tt_cast_up(tt_builder *b, tt_value *x);         /* a half to f32, others as they are */
+tt_value *tt_zero_like_dtype(tt_builder *b, tt_value *x); /* scalar 0 of x's dtype */
+/* A cotangent in the dims of `like`: what was stretched is summed (in f32); otherwise cast to
+ * like's dtype. */
+tt_value *tt_vjp_fit(tt_builder *b, tt_value *d, tt_value *like);
+
+#endif

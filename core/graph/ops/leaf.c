@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/ops/internal.h"
+#include <math.h>
+
+/* const and random make values from nothing; cast and stop_gradient hand one on. */
+
+static tt_status infer_const(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_const *a = q->attrs;
+    TT_TRY(tt_want_inputs(q, 0, 0, err));
+    if ((unsigned)a->dtype >= TT_N_DTYPES)
+        return tt_infer_fail(q, err, "unknown dtype %d", (int)a->dtype);
+    out[0] = tt_type_make(a->dtype, NULL, 0);
+    return TT_OK;
+}
+
+static tt_status infer_random(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_random *a = q->attrs;
+    TT_TRY(tt_want_inputs(q, 0, 0, err));
+    if (a->dims.n_dims < 0 || a->dims.n_dims > TT_MAX_DIMS)
+        return tt_infer_fail(q, err, "at most %d dims", TT_MAX_DIMS);
+    if (a->stream == NULL)
+        return tt_infer_fail(q, err, "a stream name is needed");
+    out[0] = tt_type_make(TT_F32, a->dims.dims, a->dims.n_dims);
+    return TT_OK;
+}
+
+static void rule_random(const tt_shape_query *q, char *rule, size_t size)
+{
+    tt_rule_text t = {.s = rule, .size = size};
+    tt_rule_add(&t, "->");
+    tt_rule_dims(&t, ((const tt_attrs_random *)q->attrs)->dims.n_dims, -1, NULL);
+}
+
+static tt_status infer_cast(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_cast *a = q->attrs;
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    if ((unsigned)a->to >= TT_N_DTYPES)
+        return tt_infer_fail(q, err, "unknown dtype %d", (int)a->to);
+    out[0] = *q->in[0];
+    out[0].dtype = a->to;
+    return TT_OK;
+}
+
+static tt_status infer_same(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+
+static void vjp_cast(tt_builder *b, tt_vjp *c)
+{
+    tt_dtype from = tt_value_type(c->in[0])->dtype;
+    if (tt_dtype_is_float(from) && tt_dtype_is_float(tt_value_type(c->out[0])->dtype))
+        c->din[0] = tt_cast(b, c->dout[0], from);
+}
+
+static tt_cost cost_random(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, 60.0 * tt_numel(&out[0]));
+}
+
+static void print_const(const void *attrs, char *text, size_t size)
+{
+    snprintf(text, size, "%.9g", ((const tt_attrs_const *)attrs)->value);
+}
+
+static void print_random(const void *attrs, char *text, size_t size)
+{
+    const tt_attrs_random *a = attrs;
+    snprintf(text, size, "stream=%s%s", a->stream, a->normal ? " normal" : "");
+}
+
+static void print_cast(const void *attrs, char *text, size_t size)
+{
+    snprintf(text, size, "to=%s", tt_dtype_name(((const tt_attrs_cast *)attrs)->to));
+}
+
+const tt_op_def tt_op_const = {.struct_size = sizeof(tt_op_def),
+                               .name = "const",
+                               .doc = "a scalar known when the graph is built",
+                               .rule = "->",
+                               .flags = TT_OP_NO_GRADIENT,
+                               .attrs_size = sizeof(tt_attrs_const),
+                               .n_out = 1,
+                               .infer = infer_const,
+                               .cost = tt_cost_move,
+                               .print_attrs = print_const};
+const tt_op_def tt_op_random = {.struct_size = sizeof(tt_op_def),
+                                .name = "random",
+                                .doc =
+                                    "random numbers keyed by seed, step, stream and global index",
+                                .flags = TT_OP_NO_GRADIENT,
+                                .attrs_size = sizeof(tt_attrs_random),
+                                .n_out = 1,
+                                .infer = infer_random,
+                                .rule_for = rule_random,
+                                .cost = cost_random,
+                                .print_attrs = print_random};
+const tt_op_def tt_op_cast = {.struct_size = sizeof(tt_op_def),
+                              .name = "cast",
+                              .doc = "to the same or a wider floating dtype",
+                              .rule = "* -> *",
+                              .flags = TT_OP_POINTWISE,
+                              .linear_inputs = 1,
+                              .attrs_size = sizeof(tt_attrs_cast),
+                              .n_out = 1,
+                              .infer = infer_cast,
+                              .vjp = vjp_cast,
+                              .cost = tt_cost_move,
+                              .print_attrs = print_cast};
+const tt_op_def tt_op_cast_down = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "cast_down",
+    .doc = "to a narrower floating dtype, or from or to integers: not linear (R1)",
+    .rule = "* -> *",
+    .flags = TT_OP_POINTWISE,
+    .attrs_size = sizeof(tt_attrs_cast),
+    .n_out = 1,
+    .infer = infer_cast,
+    .vjp = vjp_cast,
+    .cost = tt_cost_move,
+    .print_attrs = print_cast};
+const tt_op_def tt_op_stop_gradient = {.struct_size = sizeof(tt_op_def),
+                                       .name = "stop_gradient",
+                                       .doc = "x, with derivative 0",
+                                       .rule = "* -> *",
+                                       .flags = TT_OP_NO_GRADIENT | TT_OP_VIEW,
+                                       .linear_inputs = 1,
+                                       .n_out = 1,
+                                       .infer = infer_same,
+                                       .cost = tt_cost_move};
+
+tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype)
+{
+    tt_attrs_const a = {.value = value, .dtype = dtype};
+    return tt_emit(b, "const", NULL, 0, &a);
+}
+
+tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)
+{
+    if (n_dims < 0 || n_dims > TT_MAX_DIMS)
+        return tt_builder_fail(b, TT_EINVAL, "random: a value has at most %d dims, not %d",
+                               TT_MAX_DIMS, n_dims);
+    tt_attrs_random a = {.dims = {.n_dims = n_dims}, .stream = stream, .normal = !!normal};
+    for (int i = 0; i < n_dims; i++)
+        a.dims.dims[i] = dims[i];
+    return tt_emit(b, "random", NULL, 0, &a);
+}
+
+tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to)
+{
+    tt_dtype from = tt_value_type(x)->dtype;
+    tt_attrs_cast a = {.to = to};
+    if (from == to)
+        return x;
+    bool up = tt_dtype_is_float(from) && tt_dtype_is_float(to) && tt_dtype_promote(from, to) == to;
+    return tt_emit1(b, up ? "cast" : "cast_down", x, &a);
+}
+
+tt_value *tt_stop_gradient(tt_builder *b, tt_value *x)
+{
+    return tt_emit1(b, "stop_gradient", x, NULL);
+}
+
+/* tt_random_at: element `index` of the stream. The key hashes seed, name and step, so that streams
+ * are independent. */
+double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index, int normal)
+{
+    tt_rng_key key = tt_rng_key_make(seed, stream, (uint64_t)step);
+    double u = tt_rng_uniform(key, index);
+    return normal ? tt_normal_quantile(u) : u;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/ops/internal.h"
+#include <math.h>
+
+/* rope: rotary positions on x [T, heads*head_dim] at pos i32 [T]. Su et al. 2021, arXiv:2104.09864.
+ * The angles are computed in f64, cos and sin rounded to f32. Linear in x; its derivative is the
+ * rotation by the negative angle. */
+
+static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_rope_opts *o = &((const tt_attrs_rope *)q->attrs)->opts;
+    TT_TRY(tt_want_inputs(q, 2, 2, err));
+    TT_TRY(tt_want_rank(q, 0, "x", 2, err));
+    TT_TRY(tt_want_float(q, 0, "x", err));
+    TT_TRY(tt_want_rank(q, 1, "pos", 1, err));
+    TT_TRY(tt_want_i32(q, 1, "pos", err));
+    TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
+    const tt_dim *d = &q->in[0]->dims[1];
+    if (o->head_dim <= 0 || d->size % o->head_dim != 0)
+        return tt_infer_fail(q, err, "x's last dim must be a multiple of head_dim %lld",
+                             (long long)o->head_dim);
+    if (d->label != NULL && d->unit % o->head_dim != 0)
+        return tt_infer_fail(
+            q, err,
+            "x's last dim \"%s\" must have head_dim %lld as its unit, not %lld (TT_DIM_UNIT)",
+            d->label, (long long)o->head_dim, (long long)d->unit);
+    if (o->rotary_dim <= 0 || o->rotary_dim > o->head_dim || o->rotary_dim % 2 != 0)
+        return tt_infer_fail(q, err, "rotary_dim %lld must be even and at most head_dim %lld",
+                             (long long)o->rotary_dim, (long long)o->head_dim);
+    if (!(o->theta > 0.0) || !(o->factor > 0.0) || !isfinite(o->theta) || !isfinite(o->factor))
+        return tt_infer_fail(q, err, "theta %g and factor %g must be positive", o->theta,
+                             o->factor);
+    if ((unsigned)o->scaling > TT_ROPE_YARN)
+        return tt_infer_fail(q, err, "unknown scaling %d", (int)o->scaling);
+    if (o->scaling == TT_ROPE_LLAMA3 && !(o->high_freq_factor > o->low_freq_factor))
+        return tt_infer_fail(q, err, "high_freq_factor %g must exceed low_freq_factor %g",
+                             o->high_freq_factor, o->low_freq_factor);
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+
+static void vjp(tt_builder *b, tt_vjp *c)
+{
+    tt_attrs_rope a = *(const tt_attrs_rope *)c->attrs;
+    a.inverse = !a.inverse;
+    if (c->want[0])
+        c->din[0] = tt_emit2(b, "rope", c->dout[0], c->in[1], &a);
+}
+
+static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+{
+    return tt_cost_make(q, out, 1, 3.0 * tt_numel(&out[0]));
+}
+
+static void print(const void *attrs, char *text, size_t size)
+{
+    static const char *const scaling[] = {"", " linear", " llama3", " yarn"};
+    const tt_attrs_rope *a = attrs;
+    snprintf(text, size, "head_dim=%lld theta=%g%s%s%s", (long long)a->opts.head_dim, a->opts.theta,
+             scaling[(unsigned)a->opts.scaling & 3u], a->opts.interleaved ? " interleaved" : "",
+             a->inverse ? " inverse" : "");
+}
+
+const tt_op_def tt_op_rope = {.struct_size = sizeof(tt_op_def),
+                              .name = "rope",
+                              .doc = "rotary positions",
+                              .rule = "t h, t -> t h",
+                              .linear_inputs = 1,
+                              .attrs_size = sizeof(tt_attrs_rope),
+                              .n_out = 1,
+                              .infer = infer,
+                              .vjp = vjp,
+                              .cost = cost,
+                              .print_attrs = print};
+
+static double or_default(double v, double otherwise)
+{
+    return v == 0.0 ? otherwise : v;
+}
+
+tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts)
+{
+    if (opts == NULL)
+        return tt_builder_fail(b, TT_EINVAL, "rope: options with head_dim are needed");
+    tt_attrs_rope a = {.opts = *opts};
+    tt_rope_opts *o = &a.opts;
+    if (o->rotary_dim == 0)
+        o->rotary_dim = o->head_dim;
+    o->theta = or_default(o->theta, 10000.0);
+    o->factor = or_default(o->factor, 1.0);
+    o->low_freq_factor = or_default(o->low_freq_factor, 1.0);
+    o->high_freq_factor = or_default(o->high_freq_factor, 4.0);
+    o->original_max_position = or_default(o->original_max_position, 8192.0);
+    o->beta_fast = or_default(o->beta_fast, 32.0);
+    o->beta_slow = or_default(o->beta_slow, 1.0);
+    o->attention_factor =
+        or_default(o->attention_factor, o->factor > 1.0 ? 0.1 * log(o->factor) + 1.0 : 1.0);
+    return tt_emit2(b, "rope", x, pos, &a);
+}

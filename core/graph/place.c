@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* tt_place (R1, R3): letters → atoms → inputs redistributed → natural output placements.
+ * Canonical mode walks the labels over the op's iteration space; follow mode keeps what the inputs have. */
+
+tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                     const tt_type *out, const tt_rule **rule, tt_error *err)
+{
+    char text[512], key[640];
+    if (def->rule)
+        snprintf(text, sizeof text, "%s", def->rule);
+    else
+        def->rule_for(q, text, sizeof text);
+    int in_ranks[TT_MAX_INS], out_ranks[TT_MAX_OUTS];
+    int len = snprintf(key, sizeof key, "%s|", text);
+    for (int i = 0; i < q->n_in; i++) {
+        in_ranks[i] = q->in[i]->n_dims;
+        len += snprintf(key + len, sizeof key - (size_t)len, "%d", in_ranks[i]);
+    }
+    len += snprintf(key + len, sizeof key - (size_t)len, ">");
+    for (int i = 0; i < def->n_out; i++) {
+        out_ranks[i] = out[i].n_dims;
+        len += snprintf(key + len, sizeof key - (size_t)len, "%d", out_ranks[i]);
+    }
+    tt_rule *r = tt_map_get(b->rules, key);
+    if (!r) {
+        r = tt_arena_alloc(b->arena, sizeof *r);
+        if (tt_rule_parse(text, in_ranks, q->n_in, out_ranks, def->n_out, r, err) != TT_OK)
+            return tt_error_context(err, "op %s, rule \"%s\"", def->name, text);
+        tt_map_set(b->rules, key, r);
+    }
+    *rule = r;
+    return TT_OK;
+}
+
+static int64_t units(const tt_dim *d)
+{
+    return d->size / d->unit;
+}
+
+/* Bind every letter to a dim; occurrences must have equal unit counts. */
+static tt_status bind_letters(const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
+                              const tt_rule *r, tt_dim *dim, bool *bound, tt_error *err)
+{
+    for (int s = 0; s < r->n_in + r->n_out; s++) {
+        const bool is_in = s < r->n_in;
+        const int o = is_in ? s : s - r->n_in;
+        const tt_type *t = is_in ? q->in[o] : &out[o];
+        const int8_t *names = is_in ? r->in[o] : r->out[o];
+        const int n = is_in ? r->n_in_dims[o] : r->n_out_dims[o];
+        if (n != t->n_dims)
+            return TT_FAIL(err, TT_EINVAL, "op %s: its rule gives operand %d %d dims, it has %d",
+                           def->name, s, n, t->n_dims);
+        for (int d = 0; d < n; d++) {
+            const int x = names[d];
+            if (!bound[x]) {
+                dim[x] = t->dims[d];
+                bound[x] = true;
+            } else if (units(&dim[x]) != units(&t->dims[d])) {
+                return TT_FAIL(err, TT_EINVAL, "op %s: %s is %lld here and %lld there", def->name,
+                               r->name[x], (long long)units(&dim[x]),
+                               (long long)units(&t->dims[d]));
+            }
+        }
+    }
+    return TT_OK;
+}
+
+static tt_atom_list prefix_of(const tt_mesh *m, const tt_atom_list *atoms, int64_t count)
+{
+    tt_atom_list p = *atoms;
+    p.n = (uint8_t)tt_prefix_dividing(m, atoms, count);
+    for (int i = p.n; i < TT_MAX_ATOMS; i++)
+        p.atom[i] = 0;
+    return p;
+}
+
+/* x=(a b): a takes the longest prefix that cuts it exactly, b the rest; the same a in two groups ties them. */
+static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
+                         tt_atom_list *ax, const bool *fixed)
+{
+    bool have[TT_MAX_LETTERS] = {false};
+    tt_atom_list first[TT_MAX_LETTERS];
+    for (int i = 0; i < r->n_groups; i++) {
+        const int x = r->groups[i].x, a = r->groups[i].first, rest = r->groups[i].rest;
+        if (!have[a]) {
+            const int64_t count = bound[a] ? units(&dim[a]) : dim[x].lines;
+            first[a] = prefix_of(m, &ax[x], count);
+            have[a] = true;
+        }
+        if (!fixed[a]) ax[a] = first[a];
+        if ((r->whole >> rest & 1u) && !fixed[x]) ax[x] = first[a];
+    }
+}
+
+/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). */
+static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *ax)
+{
+    for (int x = 0; def->expand && def->expand_letters && x < r->n_letters; x++)
+        if (ax[x].n && strstr(def->expand_letters, r->name[x])) return true;
+    return false;
+}
+
+static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt_dim *dim,
+                                   const bool *bound, tt_placing *p, tt_error *err)
+{
+    const tt_rule *r = p->rule;
+    tt_atom_list *ax = p->letters;
+    static const bool none[TT_MAX_LETTERS];
+    tt_dim dims[TT_MAX_LETTERS];
+    int at[TT_MAX_LETTERS], n = 0;
+    tt_atom_list got[TT_MAX_LETTERS];
+    for (int x = 0; x < r->n_letters; x++) {
+        if (!bound[x]) continue;
+        at[n] = x;
+        dims[n++] = dim[x];
+    }
+    TT_TRY(tt_canon(b->g->mesh, b->g->labels, dims, n, got, err));
+    for (int i = 0; i < n; i++)
+        ax[at[i]] = got[i];
+    p->expand = expands(def, r, ax);
+    for (int x = 0; x < r->n_letters; x++)
+        if (r->whole >> x & 1u) memset(&ax[x], 0, sizeof ax[x]);
+    apply_groups(b->g->mesh, r, dim, bound, ax, none);
+    return TT_OK;
+}
+
+static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
+                           tt_value *const *in, tt_atom_list *ax)
+{
+    bool fixed[TT_MAX_LETTERS] = {false};
+    for (int i = 0; i < r->n_in; i++)
+        for (int d = 0; d < r->n_in_dims[i]; d++) {
+            const int x = r->in[i][d];
+            if (fixed[x]) continue;
+            fixed[x] = true;
+            if (r->whole >> x & 1u) continue;
+            ax[x].n = in[i]->place.n[d];
+            memcpy(ax[x].atom, in[i]->place.atom[d], TT_MAX_ATOMS);
+        }
+    apply_groups(m, r, dim, bound, ax, fixed);
+}
+
+static uint16_t used_atoms(const tt_rule *r, const tt_atom_list *ax)
+{
+    uint16_t used = 0;
+    for (int x = 0; x < r->n_letters; x++)
+        for (int i = 0; i < ax[x].n; i++)
+            used |= (uint16_t)(1u << TT_ATOM(ax[x].atom[i]));
+    return used;
+}
+
+/* Which pending partials pass through: only sums, only over atoms the op does not shard by (R1). */
+static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const *in, int n_in,
+                              uint16_t used, uint16_t *keep)
+{
+    uint16_t sums[TT_MAX_INS], all = 0, kept = 0;
+    for (int i = 0; i < n_in; i++) {
+        keep[i] = 0;
+        sums[i] = in[i]->place.partial_max ? 0 : (uint16_t)(in[i]->place.partial & ~used);
+        all |= sums[i];
+    }
+    if (def->linear_inputs == TT_LINEAR_JOINT) {
+        for (int i = 0; follow && i < n_in; i++)
+            keep[i] = all;
+    } else if (def->linear_inputs) {
+        for (int i = 0; i < n_in; i++)
+            if (def->linear_inputs >> i & 1u) {
+                keep[i] = sums[i];
+                break;
+            }
+    }
+    for (int i = 0; i < n_in; i++)
+        kept |= keep[i];
+    return kept;
+}
+
+static tt_placement place_of(const int8_t *names, int n, const tt_atom_list *ax)
+{
+    tt_placement p = {0};
+    for (int d = 0; d < n; d++) {
+        p.n[d] = ax[names[d]].n;
+        memcpy(p.atom[d], ax[names[d]].atom, TT_MAX_ATOMS);
+    }
+    return p;
+}
+
+tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
+                   tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err)
+{
+    tt_dim dim[TT_MAX_LETTERS];
+    bool bound[TT_MAX_LETTERS] = {false};
+    TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
+    const tt_rule *r = p->rule;
+    TT_TRY(bind_letters(def, q, out, r, dim, bound, err));
+    if (b->follow)
+        letters_follow(b->g->mesh, r, dim, bound, in, p->letters);
+    else if (letters_canonical(b, def, dim, bound, p, err) != TT_OK)
+        return tt_error_context(err, "op %s", def->name);
+    if (p->expand) { /* its inputs as they are: the inner ops follow them */
+        memcpy(args, in, sizeof *in * (size_t)q->n_in);
+        return TT_OK;
+    }
+    const uint16_t used = used_atoms(r, p->letters);
+    const uint16_t kept = keep_partials(def, b->follow, in, q->n_in, used, p->keep);
+    for (int i = 0; i < q->n_in; i++) {
+        tt_placement want = place_of(r->in[i], r->n_in_dims[i], p->letters);
+        want.partial = p->keep[i];
+        args[i] = tt_redistribute(b, in[i], &want);
+    }
+    for (int o = 0; o < r->n_out; o++) {
+        tt_placement *pl = &p->out[o];
+        *pl = place_of(r->out[o], r->n_out_dims[o], p->letters);
+        const uint16_t mine = tt_placement_shard_atoms(pl, r->n_out_dims[o]);
+        pl->partial = (uint16_t)((used & ~mine) | kept);
+        pl->partial_max = pl->partial && def->reduce_max;
+    }
+    return TT_OK;
+}

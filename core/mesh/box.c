@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/mesh.h"
+
+/* The one box function. A dim is cut ATOM BY ATOM, major first, so that a prefix of the list gives
+ * the enclosing box. Never by the product: 14 over tp 2, fsdp 3 would cross tp's cut at 7. */
+
+/* Padded size of one of n parts: ceil(parent / n) in whole units. */
+static int64_t cut(int64_t parent, int64_t n, int64_t unit)
+{
+    int64_t units = (parent + unit - 1) / unit;
+    return (units + n - 1) / n * unit;
+}
+
+static int64_t unit_of(const tt_dim *d, uint8_t atom)
+{
+    return (atom & TT_LOOSE) || d->unit < 1 ? 1 : d->unit;
+}
+
+int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n)
+{
+    int64_t padded = d->size;
+    for (int i = 0; i < n; i++)
+        padded = cut(padded, m->atom_size[TT_ATOM(atoms[i])], unit_of(d, atoms[i]));
+    return padded;
+}
+
+void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n,
+                const int32_t *coords, int64_t *begin, int64_t *end)
+{
+    int64_t lo = 0, hi = d->size, padded = d->size;
+    for (int i = 0; i < n; i++) {
+        unsigned atom = TT_ATOM(atoms[i]);
+        padded = cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
+        lo = TT_MIN(lo + coords[atom] * padded, hi);
+        hi = TT_MIN(lo + padded,
+                    hi); /* clipped to the parent: padding never reaches the neighbour */
+    }
+    *begin = lo;
+    *end = hi;
+}
+
+void tt_box_of(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *p,
+               const int32_t *coords, tt_box *out)
+{
+    tt_box b = {{0}, {0}};
+    for (int d = 0; d < n_dims; d++)
+        tt_dim_box(m, &dims[d], p->atom[d], p->n[d], coords, &b.begin[d], &b.end[d]);
+    *out = b;
+}
+
+int64_t tt_box_numel(const tt_box *b, int n_dims)
+{
+    int64_t n = 1;
+    for (int d = 0; d < n_dims; d++)
+        n *= b->end[d] - b->begin[d];
+    return n;
+}
+
+bool tt_box_intersect(const tt_box *a, const tt_box *b, int n_dims, tt_box *out)
+{
+    tt_box both = {{0}, {0}};
+    bool some = true;
+    for (int d = 0; d < n_dims; d++) {
+        both.begin[d] = TT_MAXV(a->begin[d], b->begin[d]);
+        both.end[d] = TT_MIN(a->end[d], b->end[d]);
+        if (both.end[d] <= both.begin[d]) {
+            both.end[d] = both.begin[d];
+            some = false;
+        }
+    }
+    *out = both;
+    return some;
+}
+
+int64_t tt_max_local_numel(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *p)
+{
+    int64_t n = 1;
+    for (int d = 0; d < n_dims; d++)
+        n *= tt_chunk(m, &dims[d], p->atom[d], p->n[d]);
+    return n;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mesh/mesh.h"
+#include <string.h>
+
+/* Lowering: what a redistribute between two placements costs and which collectives it is. Reduce
+ * before gather, reduce-scatter before all-reduce, so that the all-reduce runs on the shard. */
+
+typedef struct lowering {
+    const tt_mesh *m;
+    const tt_dim *dims;
+    int n_dims;
+    const tt_placement *from, *to;
+    tt_placement cur;
+    tt_lower_step *steps;
+    int n;
+} lowering;
+
+const char *tt_step_kind_name(tt_step_kind k)
+{
+    static const char *const names[] = {
+        [TT_STEP_ALL_GATHER] = "all_gather", [TT_STEP_REDUCE_SCATTER] = "reduce_scatter",
+        [TT_STEP_ALL_REDUCE] = "all_reduce", [TT_STEP_ALL_TO_ALL] = "all_to_all",
+        [TT_STEP_SLICE] = "slice",           [TT_STEP_MASK] = "mask"};
+    return names[k];
+}
+
+/* In double: a product of sizes can pass int64; exact below 2^53. */
+static double padded_numel(const lowering *w, const tt_placement *p)
+{
+    double n = 1;
+    for (int d = 0; d < w->n_dims; d++)
+        n *= (double)tt_chunk(w->m, &w->dims[d], p->atom[d], p->n[d]);
+    return n;
+}
+
+static double step_cost(const lowering *w, tt_step_kind kind, const tt_placement *dst, int degree)
+{
+    double elements = 0;
+    switch (kind) {
+    case TT_STEP_ALL_GATHER:
+        elements = padded_numel(w, dst);
+        break;
+    case TT_STEP_ALL_REDUCE:
+        elements = 2 * padded_numel(w, &w->cur);
+        break;
+    case TT_STEP_REDUCE_SCATTER:
+    case TT_STEP_ALL_TO_ALL:
+        elements = padded_numel(w, &w->cur);
+        break;
+    case TT_STEP_SLICE:
+    case TT_STEP_MASK:
+        break;
+    }
+    return elements * (degree - 1) / degree;
+}
+
+/* Appends one step from the current placement to dst. Every step but a mask only removes partial
+ * atoms. */
+static void go(lowering *w, tt_step_kind kind, const uint8_t *atoms, int n, tt_placement dst)
+{
+    TT_ASSERT(w->n < TT_MAX_STEPS);
+    tt_lower_step *s = &w->steps[w->n++];
+    memset(s, 0, sizeof *s);
+    dst.partial_max = 0;
+    if (dst.partial != 0)
+        dst.partial_max = (kind == TT_STEP_MASK ? w->to : w->from)->partial_max;
+    s->kind = kind;
+    s->atoms.n = (uint8_t)n;
+    for (int i = 0; i < n; i++)
+        s->atoms.atom[i] = TT_ATOM(atoms[i]);
+    s->src = w->cur;
+    s->dst = dst;
+    s->cost = step_cost(w, kind, &dst, tt_mesh_degree(w->m, &s->atoms));
+    w->cur = dst;
+}
+
+/* Atoms dim d has in common with the target, from the front. */
+static int prefix(const lowering *w, int d)
+{
+    int k = 0, n = TT_MIN(w->cur.n[d], w->to->n[d]);
+    while (k < n && w->cur.atom[d][k] == w->to->atom[d][k])
+        k++;
+    return k;
+}
+
+static void truncate_dim(tt_placement *p, int d, int n)
+{
+    memset(&p->atom[d][n], 0, (size_t)(TT_MAX_ATOMS - n));
+    p->n[d] = (uint8_t)n;
+}
+
+static void append_atoms(tt_placement *p, int d, const uint8_t *atoms, int n)
+{
+    memcpy(&p->atom[d][p->n[d]], atoms, (size_t)n);
+    p->n[d] = (uint8_t)(p->n[d] + n);
+}
+
+static unsigned mask_of(const uint8_t *atoms, int n)
+{
+    unsigned mask = 0;
+    for (int i = 0; i < n; i++)
+        mask |= 1u << TT_ATOM(atoms[i]);
+    return mask;
+}
+
+/* A whole suffix moves to the end of another dim. */
+static void move_suffixes(lowering *w)
+{
+    for (int i = 0; i < w->n_dims; i++) {
+        for (int j = 0; j < w->n_dims; j++) {
+            int keep = prefix(w, i), n = w->cur.n[i] - keep, at = w->cur.n[j];
+            if (i == j || n == 0 || w->to->n[j] - at != n || prefix(w, j) != at)
+                continue;
+            const uint8_t *moved = &w->to->atom[j][at];
+            if (memcmp(&w->cur.atom[i][keep], moved, (size_t)n) != 0)
+                continue;
+            tt_placement dst = w->cur;
+            truncate_dim(&dst, i, keep);
+            append_atoms(&dst, j, moved, n);
+            go(w, TT_STEP_ALL_TO_ALL, moved, n, dst);
+        }
+    }
+}
+
+static void gather_suffix(lowering *w, int d)
+{
+    int keep = prefix(w, d);
+    tt_placement src = w->cur, dst = w->cur;
+    truncate_dim(&dst, d, keep);
+    go(w, TT_STEP_ALL_GATHER, &src.atom[d][keep], src.n[d] - keep, dst);
+}
+
+/* Gathers what stands in the way of an addition: on the same dim, or an atom wanted elsewhere. */
+static void gather_obstacles(lowering *w)
+{
+    for (int i = 0; i < w->n_dims; i++) {
+        int keep = prefix(w, i);
+        unsigned wanted = w->to->partial;
+        for (int j = 0; j < w->n_dims; j++) {
+            int k = prefix(w, j);
+            wanted |= mask_of(&w->to->atom[j][k], w->to->n[j] - k);
+        }
+        unsigned drop = mask_of(&w->cur.atom[i][keep], w->cur.n[i] - keep);
+        if (drop != 0 && (w->to->n[i] > keep || (drop & wanted) != 0))
+            gather_suffix(w, i);
+    }
+}
+
+/* Additions, major first, in runs: reduce_scatter of partial atoms, slice of replicated ones. Where
+ * there is something to add, gather_obstacles has left a prefix of the target. */
+static void add_cuts(lowering *w)
+{
+    for (int d = 0; d < w->n_dims; d++) {
+        while (w->cur.n[d] < w->to->n[d]) {
+            const uint8_t *run = &w->to->atom[d][w->cur.n[d]];
+            int left = w->to->n[d] - w->cur.n[d], n = 1;
+            unsigned partial = w->from->partial >> TT_ATOM(run[0]) & 1u;
+            while (n < left && (w->from->partial >> TT_ATOM(run[n]) & 1u) == partial)
+                n++;
+            tt_placement dst = w->cur;
+            append_atoms(&dst, d, run, n);
+            dst.partial = (uint16_t)(dst.partial & ~mask_of(run, n));
+            go(w, partial ? TT_STEP_REDUCE_SCATTER : TT_STEP_SLICE, run, n, dst);
+        }
+    }
+}
+
+int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *from,
+             const tt_placement *to, tt_lower_step steps[TT_MAX_STEPS])
+{
+    lowering w = {.m = m,
+                  .dims = dims,
+                  .n_dims = n_dims,
+                  .from = from,
+                  .to = to,
+                  .cur = *from,
+                  .steps = steps};
+    move_suffixes(&w);
+    gather_obstacles(&w);
+    add_cuts(&w);
+    /* Partials stay where the target has them; of another kind (sum, max) they must be reduced
+     * first. */
+    unsigned stay = from->partial_max == to->partial_max ? to->partial : 0;
+    unsigned reduce = w.cur.partial & ~stay;
+    if (reduce != 0) {
+        tt_atom_list atoms = tt_mesh_atoms_by_name(m, (uint16_t)reduce);
+        tt_placement dst = w.cur;
+        dst.partial = (uint16_t)(dst.partial & ~reduce);
+        go(&w, TT_STEP_ALL_REDUCE, atoms.atom, atoms.n, dst);
+    }
+    for (int d = 0; d < n_dims; d++)
+        if (w.cur.n[d] > prefix(&w, d))
+            gather_suffix(&w, d);
+    unsigned fresh = to->partial & ~(unsigned)w.cur.partial;
+    if (fresh != 0) { /* replicate → partial: the value at coordinate 0, the identity elsewhere */
+        tt_atom_list atoms = tt_mesh_atoms_by_name(m, (uint16_t)fresh);
+        tt_placement dst = w.cur;
+        dst.partial = to->partial;
+        go(&w, TT_STEP_MASK, atoms.atom, atoms.n, dst);
+    }
+    TT_ASSERT(tt_placement_equal(&w.cur, to));
+    return w.n;
+}
+
+double tt_lower_cost(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *from,
+                     const tt_placement *to)
+{
+    tt_lower_step steps[TT_MAX_STEPS];
+    double cost = 0;
+    int n = tt_lower(m, dims, n_dims, from, to, steps);
+    for (int i = 0; i < n; i++)
+        cost += steps[i].cost;
+    return cost;
+}

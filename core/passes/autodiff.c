@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* autodiff: reverse mode on meanings (R1, R6, R16). Never sees a collective: a redistribute is the identity, its
+ * derivative redistributes the summed cotangent to the storage its input's placement asks for. */
+
+typedef TT_VEC(tt_value *) value_list;
+
+typedef struct differ {
+    tt_builder *b;
+    tt_graph *g;
+    value_list *cots;    /* by value id */
+    bool *needs;         /* by value id: on a path from a trainable parameter */
+    int n_forward;       /* values of the forward */
+    value_list *params;  /* by position in g->params: cotangents of the fetches */
+} differ;
+
+/* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending partial where dy is so. */
+static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
+{
+    tt_placement p = *a;
+    p.partial = (uint16_t)(dy->partial & ~a->partial & ~tt_placement_shard_atoms(a, n_dims));
+    p.partial_max = 0;
+    return p;
+}
+
+static bool same_dims(const tt_placement *a, const tt_placement *b)
+{
+    return !memcmp(a->n, b->n, sizeof a->n) && !memcmp(a->atom, b->atom, sizeof a->atom);
+}
+
+static tt_value *to_storage(differ *d, const tt_placement *a, tt_value *v)
+{
+    const tt_placement want = cotangent_storage(a, &v->place, v->type.n_dims);
+    return tt_redistribute(d->b, v, &want);
+}
+
+/* Sum first (follow mode, union of pending partials), then redistribute once. */
+static tt_value *sum_cotangents(differ *d, const tt_placement *a, const value_list *parts)
+{
+    const bool was = tt_builder_follow(d->b, true);
+    tt_value *sum = NULL;
+    for (size_t i = 0; i < parts->n; i++) {
+        tt_value *p = parts->items[i];
+        if (!same_dims(&p->place, a)) p = to_storage(d, a, p);
+        sum = sum ? tt_add(d->b, sum, p) : p;
+    }
+    tt_builder_follow(d->b, was);
+    return sum;
+}
+
+static void push(differ *d, const tt_value *v, tt_value *cot)
+{
+    if (v->id < 0 || v->id >= d->n_forward || !d->needs[v->id]) return;
+    tt_vec_push(d->g->arena, &d->cots[v->id], cot);
+}
+
+static bool is_float(const tt_value *v)
+{
+    return v->type.dtype <= TT_F64;
+}
+
+static void mark_needs(differ *d)
+{
+    for (size_t i = 0; i < d->g->nodes.n; i++) {
+        const tt_node *n = d->g->nodes.items[i];
+        if (n->op->flags & TT_OP_NO_GRADIENT) continue;
+        bool any = n->op == &tt_op_fetch && !n->param->frozen;
+        for (int j = 0; n->op != &tt_op_fetch && j < n->n_in; j++)
+            any = any || (n->in[j]->id >= 0 && d->needs[n->in[j]->id]);
+        for (int j = 0; any && j < n->n_out; j++)
+            if (is_float(n->out[j])) d->needs[n->out[j]->id] = true;
+    }
+}
+
+static int param_position(const tt_graph *g, const tt_param_info *p)
+{
+    for (size_t i = 0; i < g->params.n; i++)
+        if (g->params.items[i] == p) return (int)i;
+    return -1;
+}
+
+static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
+{
+    unsigned char want[TT_MAX_INS];
+    tt_value *din[TT_MAX_INS] = {0};
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) {
+        want[i] = n->in[i]->id >= 0 && d->needs[n->in[i]->id];
+        any = any || want[i];
+    }
+    if (!any) return TT_OK;
+    if (n->custom_vjp) {
+        n->custom_vjp(d->b, n->in, n->n_in, n->out[0], dout[0], din, n->custom_user);
+    } else if (!n->op->vjp) {
+        return TT_FAIL(err, TT_EINVAL,
+                       "op %s in \"%s\" has no derivative, but a trainable parameter depends on "
+                       "it: wrap its input in tt_stop_gradient or freeze the parameter",
+                       n->op->name, n->scope ? n->scope : "");
+    } else {
+        tt_vjp c = {.struct_size = sizeof c, .n_in = n->n_in, .n_out = n->n_out, .in = n->in,
+                    .out = n->out, .dout = dout, .want = want, .din = din, .attrs = n->attrs};
+        n->op->vjp(d->b, &c);
+    }
+    TT_TRY(tt_builder_finish(d->b, err));
+    for (int i = 0; i < n->n_in; i++)
+        if (din[i] && want[i]) push(d, n->in[i], din[i]);
+    return TT_OK;
+}
+
+static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
+{
+    tt_value *dout[TT_MAX_OUTS] = {0};
+    bool any = false;
+    tt_builder_at(d->b, TT_BACKWARD, n->stage, n->block, n->scope);
+    for (int i = 0; i < n->n_out; i++) {
+        const tt_value *v = n->out[i];
+        if (v->id >= d->n_forward || !d->cots[v->id].n) continue;
+        dout[i] = sum_cotangents(d, &v->place, &d->cots[v->id]);
+        any = true;
+    }
+    if (!any) return TT_OK;
+    if (n->op == &tt_op_fetch) {
+        tt_vec_push(d->g->arena, &d->params[param_position(d->g, n->param)], dout[0]);
+        return TT_OK;
+    }
+    if (n->op == &tt_op_transfer) {
+        push(d, n->in[0], tt_transfer(d->b, dout[0], n->in[0]->node->stage));
+        return TT_OK;
+    }
+    if (n->op == &tt_op_redistribute) {
+        push(d, n->in[0], to_storage(d, &n->in[0]->place, dout[0]));
+        return TT_OK;
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (dout[i]) dout[i] = to_storage(d, &n->out[i]->place, dout[i]);
+    tt_builder_follow(d->b, n->follow);
+    tt_status s = call_vjp(d, n, dout, err);
+    tt_builder_follow(d->b, false);
+    return s;
+}
+
+static void seed(differ *d)
+{
+    tt_graph *g = d->g;
+    const tt_placement whole = {0};
+    const tt_type scalar = {.dtype = TT_F32};
+    tt_state *inv = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_TOKENS, &scalar, &whole);
+    tt_value *v = g->loss;
+    tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
+    push(d, v, tt_broadcast_like(d->b, tt_state_read(d->b, inv), v));
+    for (size_t i = 0; i < g->losses.n; i++) {
+        v = g->losses.items[i].value;
+        tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
+        tt_value *w = tt_const(d->b, g->losses.items[i].weight, TT_F32);
+        if (v->type.n_dims) w = tt_mul(d->b, w, tt_state_read(d->b, inv));
+        push(d, v, tt_broadcast_like(d->b, w, v));
+    }
+}
+
+/* ---- stacks ---- */
+
+typedef struct stack_key {
+    const tt_param_info *p;
+    tt_placement grad;
+} stack_key;
+
+static bool same_stack(const stack_key *a, const stack_key *b)
+{
+    const tt_param_info *p = a->p, *q = b->p;
+    if (p->type.n_dims != q->type.n_dims || p->group != q->group || p->stages != q->stages ||
+        p->frozen != q->frozen)
+        return false;
+    for (int i = 0; i < p->type.n_dims; i++)
+        if (p->type.dims[i].size != q->type.dims[i].size ||
+            p->type.dims[i].unit != q->type.dims[i].unit)
+            return false;
+    return tt_placement_equal(&p->stored, &q->stored) && tt_placement_equal(&a->grad, &b->grad);
+}
+
+static tt_placement with_stack_dim(const tt_placement *p)
+{
+    tt_placement s = *p;
+    memmove(s.n + 1, s.n, sizeof s.n - 1);
+    memmove(s.atom + 1, s.atom, sizeof s.atom - sizeof s.atom[0]);
+    s.n[0] = 0;
+    memset(s.atom[0], 0, sizeof s.atom[0]);
+    return s;
+}
+
+static tt_type with_stack_type(const tt_type *t, int n)
+{
+    tt_type s = {.dtype = t->dtype, .n_dims = t->n_dims + 1};
+    s.dims[0] = TT_DIM(n, "stack");
+    memcpy(s.dims + 1, t->dims, sizeof *t->dims * (size_t)t->n_dims);
+    return s;
+}
+
+static void make_stacks(tt_graph *g, const stack_key *keys)
+{
+    const size_t n = g->params.n;
+    for (size_t i = 0; i < n; i++) {
+        if (g->params.items[i]->stack) continue;
+        tt_stack *s = tt_arena_alloc(g->arena, sizeof *s);
+        s->id = (int)g->stacks.n;
+        s->group = g->params.items[i]->group;
+        s->members = tt_arena_array(g->arena, n - i, sizeof *s->members);
+        for (size_t j = i; j < n; j++) {
+            tt_param_info *p = g->params.items[j];
+            if (p->stack || !same_stack(&keys[i], &keys[j])) continue;
+            p->stack = s;
+            p->index = s->n;
+            s->members[s->n++] = p;
+        }
+        const tt_param_info *first = s->members[0];
+        const tt_type t = with_stack_type(&first->type, s->n);
+        tt_placement place = with_stack_dim(&first->stored);
+        s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t,
+                                &place);
+        s->param->stack = s;
+        s->param->stages = first->stages;
+        if (!first->frozen) {
+            place = with_stack_dim(&keys[i].grad);
+            s->grad = tt_state_new(g, TT_STATE_ACCUMULATOR,
+                                   tt_arena_printf(g->arena, "stack.%d.grad", s->id), &t, &place);
+            s->grad->stack = s;
+            s->grad->stages = first->stages;
+        }
+        tt_vec_push(g->arena, &g->stacks, s);
+    }
+}
+
+/* Reduce every parameter's cotangent over the axes its storage shards (the others stay pending: the accumulator is
+ * declared with them, C11) and add it to the accumulator. */
+static tt_status accumulate(differ *d, tt_error *err)
+{
+    tt_graph *g = d->g;
+    stack_key *keys = tt_arena_array(g->arena, g->params.n + 1, sizeof *keys);
+    tt_value **grads = tt_arena_array(g->arena, g->params.n + 1, sizeof *grads);
+    for (size_t i = 0; i < g->params.n; i++) {
+        tt_param_info *p = g->params.items[i];
+        keys[i].p = p;
+        if (!d->params[i].n) {
+            if (!p->frozen)
+                return TT_FAIL(err, TT_EINVAL,
+                               "parameter %s does not influence the loss: remove it, or freeze it",
+                               p->name);
+            continue;
+        }
+        const tt_node *at = d->params[i].items[d->params[i].n - 1]->node;
+        tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
+        tt_value *sum = sum_cotangents(d, &p->compute, &d->params[i]);
+        grads[i] = to_storage(d, &p->stored, sum);
+        keys[i].grad = grads[i]->place;
+    }
+    make_stacks(g, keys);
+    for (size_t i = 0; i < g->params.n; i++) {
+        if (!grads[i]) continue;
+        tt_builder_at(d->b, TT_BACKWARD, grads[i]->node->stage, grads[i]->node->block,
+                      g->params.items[i]->name);
+        tt_accumulate(d->b, g->params.items[i]->stack->grad, g->params.items[i]->index, grads[i]);
+    }
+    return tt_builder_finish(d->b, err);
+}
+
+tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    differ d = {b, g, NULL, NULL, g->n_values, NULL};
+    const int n_nodes = (int)g->nodes.n;
+    d.cots = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.cots);
+    d.needs = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.needs);
+    d.params = tt_arena_array(g->arena, g->params.n + 1, sizeof *d.params);
+    mark_needs(&d);
+    seed(&d);
+    for (int i = n_nodes - 1; i >= 0; i--) {
+        tt_node *n = g->nodes.items[i];
+        if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
+            n->op == &tt_op_state || (n->inner && !n->virtual_))
+            continue;
+        TT_TRY(differentiate(&d, n, err));
+    }
+    TT_TRY(tt_builder_finish(b, err));
+    TT_TRY(accumulate(&d, err));
+    return tt_graph_verify(g, "autodiff", err);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/compile.h"
+#include "graph/builder_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* describe → place → autodiff → update → recompute → lower → order → fuse */
+
+typedef struct compiler {
+    const tt_compile_opts *o;
+    tt_arena *a;
+    int n_dumped;
+} compiler;
+
+static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error *err)
+{
+    if (!c->o->dump_folder) return TT_OK;
+    tt_str text = {0};
+    tt_graph_print(g, &text);
+    const char *name = tt_arena_printf(c->a, "%02d-%s.txt", c->n_dumped++, pass);
+    tt_status s = tt_mkdirs(c->o->dump_folder, err);
+    if (s == TT_OK)
+        s = tt_write_file_atomic(tt_path_join(c->a, c->o->dump_folder, name), tt_str_get(&text),
+                                 text.n, err);
+    tt_str_free(&text);
+    return s;
+}
+
+static tt_builder_opts builder_opts(const tt_compile_opts *o)
+{
+    return (tt_builder_opts){.ops = o->ops,
+                             .tokens = o->lines * o->seq_len,
+                             .lines = o->lines,
+                             .has_kernel = o->has_kernel,
+                             .has_kernel_user = o->backend_user,
+                             .convert_linear = o->convert_linear,
+                             .convert_user = o->convert_user};
+}
+
+static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
+{
+    const tt_compile_opts *o = c->o;
+    tt_builder_opts bo = builder_opts(o);
+    tt_builder *b = tt_builder_new(c->a, &bo);
+    if (o->model_name) tt_builder_context(b, o->model_name);
+    o->model->describe(o->model_config, b);
+    tt_builder_context(b, NULL);
+    tt_graph *g = tt_builder_graph(b);
+    if (o->mode != TT_MODE_LOGITS && !tt_builder_error(b))
+        g->loss = o->loss->describe(o->loss_config, b);
+    TT_TRY(tt_builder_finish(b, err));
+    if (!tt_map_get(g->outputs, "logits"))
+        return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
+                       o->model_name ? o->model_name : "the model");
+    for (size_t i = 0; i < g->params.n; i++)
+        if (o->group_of) g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
+    TT_TRY(tt_graph_verify(g, "describe", err));
+    TT_TRY(dump(c, g, "describe", err));
+    *out = g;
+    return TT_OK;
+}
+
+/* Generation reads the logits after the forward: they are a state. */
+static tt_status keep_logits(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    tt_value *v = tt_map_get(g->outputs, "logits");
+    const tt_placement whole = {0};
+    tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
+    tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
+    s->stages = UINT64_C(1) << v->node->stage;
+    tt_state_assign(b, s, v);
+    return tt_builder_finish(b, err);
+}
+
+static bool has_fused(void *user)
+{
+    const tt_compile_opts *o = user;
+    return !o->has_kernel || o->has_kernel(o->backend_user, "fused");
+}
+
+static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
+{
+    const tt_compile_opts *o = c->o;
+    tt_graph *g = tt_builder_graph(b);
+    if (o->mode == TT_MODE_LOGITS) return keep_logits(b, err);
+    TT_TRY(tt_pass_metrics(b, err));
+    TT_TRY(dump(c, g, "metrics", err));
+    if (o->mode == TT_MODE_EVAL) return TT_OK;
+    TT_TRY(tt_pass_autodiff(b, err));
+    TT_TRY(dump(c, g, "autodiff", err));
+    TT_TRY(tt_pass_update(b, &o->update, err));
+    TT_TRY(dump(c, g, "update", err));
+    TT_TRY(tt_pass_recompute(g, &o->recompute, err));
+    return dump(c, g, "recompute", err);
+}
+
+tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
+{
+    compiler c = {o, a, 0};
+    tt_graph *described;
+    TT_TRY(describe(&c, &described, err));
+    tt_builder_opts bo = builder_opts(o);
+    bo.convert_linear = NULL; /* done in describe */
+    tt_builder *b = tt_builder_new_placed(a, &bo, o->mesh, o->labels);
+    tt_graph *g = tt_builder_graph(b);
+    tt_place_opts po = {.n_stages = o->n_stages};
+    int *block_stage = NULL;
+    if (o->n_stages > 1)
+        TT_TRY(tt_split_blocks(described->n_blocks, o->n_stages, a, &block_stage, err));
+    po.block_stage = block_stage;
+    TT_TRY(tt_pass_place(described, &po, b, err));
+    TT_TRY(dump(&c, g, "place", err));
+    TT_TRY(after_place(&c, b, err));
+    TT_TRY(tt_pass_lower(g, err));
+    TT_TRY(dump(&c, g, "lower", err));
+    TT_TRY(tt_pass_order(g, err));
+    TT_TRY(dump(&c, g, "order", err));
+    const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
+                             .can_accumulate = o->can_accumulate,
+                             .user = o->backend_user};
+    TT_TRY(tt_pass_fuse(g, &fo, err));
+    TT_TRY(dump(&c, g, "fuse", err));
+    *out = g;
+    return TT_OK;
+}
+
+tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_stage, tt_error *err)
+{
+    if (n_stages > n_blocks)
+        return TT_FAIL(err, TT_EINVAL,
+                       "parallelism.pipeline_parallel_degree: %d stages, but the model has %d "
+                       "blocks: use at most that many",
+                       n_stages, n_blocks);
+    int *at = tt_arena_array(a, (size_t)n_blocks + 1, sizeof *at);
+    const int units = n_blocks + 2; /* embedding and head as one block each */
+    for (int s = 0, b = 0; s < n_stages; s++) {
+        int n = units / n_stages + (s < units % n_stages);
+        if (s == 0) n--;
+        if (s == n_stages - 1) n = n_blocks - b;
+        n = TT_MAXV(n, 1);
+        n = TT_MIN(n, n_blocks - b - (n_stages - 1 - s)); /* one left for each later stage */
+        for (int i = 0; i < n; i++)
+            at[b++] = s;
+    }
+    *block_stage = at;
+    return TT_OK;
+}
+
+/* A parameter that only embedding reads is looked up, not multiplied with. */
+static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
+{
+    bool looked_up = false;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
+            const tt_node *f = n->in[j]->node;
+            if (f->param != p || n->op == &tt_op_fetch || n->op == &tt_op_collective) continue;
+            if (strcmp(n->op->name, "embedding")) return false;
+            looked_up = true;
+        }
+    }
+    return looked_up;
+}
+
+tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len,
+                           tt_model_size *out)
+{
+    tt_model_size s = {0};
+    for (size_t i = 0; i < g->params.n; i++) {
+        const int64_t n = tt_type_numel(&g->params.items[i]->type);
+        s.parameters += n;
+        if (only_looked_up(g, g->params.items[i])) s.embedding += n;
+    }
+    s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) +
+                        6.0 * (double)attention_width * (double)seq_len;
+    *out = s;
+    return TT_OK;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* lower: every redistribute and fetch (from, to) becomes named single-kind steps (R1); equal placements become nothing,
+ * redistributes of inputs become inputs stored otherwise: the loader fills any placement. */
+
+typedef struct lowerer {
+    tt_graph *g;
+    tt_value **now; /* by value id: what replaces it */
+    TT_VEC(tt_node *) list;
+} lowerer;
+
+static tt_value *replaced(lowerer *l, tt_value *v)
+{
+    while (v->id < l->g->n_values && l->now[v->id])
+        v = l->now[v->id];
+    return v;
+}
+
+static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const tt_lower_step *s)
+{
+    tt_node *n = tt_arena_dup(l->g->arena, from, sizeof *from);
+    n->id = l->g->n_ids++;
+    n->op = &tt_op_collective;
+    n->step = tt_arena_dup(l->g->arena, s, sizeof *s);
+    n->in = tt_arena_array(l->g->arena, 2, sizeof *n->in);
+    n->in[0] = v;
+    n->out = tt_arena_array(l->g->arena, 2, sizeof *n->out);
+    tt_value *w = tt_arena_dup(l->g->arena, from->out[0], sizeof *w);
+    w->id = l->g->n_ids++ + (1 << 28); /* renumbered below */
+    w->place = s->dst;
+    w->node = n;
+    n->out[0] = w;
+    tt_vec_push(l->g->arena, &l->list, n);
+    return w;
+}
+
+static void lower_node(lowerer *l, tt_node *n)
+{
+    tt_value *v = replaced(l, n->in[0]);
+    if (n->op == &tt_op_redistribute && v->node->op == &tt_op_input) {
+        tt_node *in = tt_arena_dup(l->g->arena, v->node, sizeof *in);
+        in->id = l->g->n_ids++;
+        in->region = n->region;
+        in->out = n->out;
+        n->out[0]->node = in;
+        tt_vec_push(l->g->arena, &l->list, in);
+        return;
+    }
+    tt_lower_step steps[TT_MAX_STEPS];
+    const int k = tt_lower(l->g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims, &v->place,
+                           &n->out[0]->place, steps);
+    for (int i = 0; i < k; i++)
+        v = emit_step(l, n, v, &steps[i]);
+    l->now[n->out[0]->id] = v;
+}
+
+tt_status tt_pass_lower(tt_graph *g, tt_error *err)
+{
+    lowerer l = {.g = g};
+    l.now = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *l.now);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *n = g->nodes.items[i];
+        if (n->op == &tt_op_redistribute || n->op == &tt_op_fetch) {
+            lower_node(&l, n);
+            continue;
+        }
+        for (int j = 0; j < n->n_in; j++)
+            n->in[j] = replaced(&l, n->in[j]);
+        tt_vec_push(g->arena, &l.list, n);
+    }
+    g->nodes.items = l.list.items;
+    g->nodes.n = l.list.n;
+    g->nodes.cap = l.list.cap;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int j = 0; j < g->nodes.items[i]->n_out; j++)
+            if (g->nodes.items[i]->out[j]->id >= 1 << 28)
+                g->nodes.items[i]->out[j]->id = g->n_values++;
+    return tt_graph_verify(g, "lower", err);
+}

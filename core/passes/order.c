@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* order: nodes nothing reads are dropped; a gradient's reduction and accumulation move to right after what they read, so
+ * that it lives no longer than it must; regions and stages become contiguous. */
+
+static bool is_effect(const tt_node *n)
+{
+    return n->op == &tt_op_accumulate || n->op == &tt_op_assign;
+}
+
+/* Backwards over the list: a node is needed if it writes state or a needed node reads it. */
+static void mark_live(const tt_graph *g, bool *live_value, bool *keep)
+{
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = is_effect(n);
+        for (int j = 0; j < n->n_out; j++)
+            any = any || live_value[n->out[j]->id];
+        if (n->virtual_) any = false;
+        keep[i] = any;
+        for (int j = 0; any && j < n->n_in; j++)
+            live_value[n->in[j]->id] = true;
+    }
+}
+
+typedef struct orderer {
+    tt_graph *g;
+    tt_node **out;
+    size_t n_out;
+    bool *done;        /* by node index */
+    int **readers;     /* by value id: eager node indices that read it */
+    int *n_readers;
+} orderer;
+
+static bool eager(const tt_node *n)
+{
+    return n->op == &tt_op_accumulate || n->accumulate_index == -2;
+}
+
+static void put(orderer *o, size_t i)
+{
+    tt_node *n = o->g->nodes.items[i];
+    o->done[i] = true;
+    o->out[o->n_out++] = n;
+    for (int j = 0; j < n->n_out; j++) {
+        const int v = n->out[j]->id;
+        for (int k = 0; k < o->n_readers[v]; k++)
+            if (!o->done[o->readers[v][k]]) put(o, (size_t)o->readers[v][k]);
+    }
+}
+
+/* A redistribute whose only reader is an accumulate belongs to it. -2 marks it while this pass runs. */
+static void mark_eager_chains(tt_graph *g, const bool *keep)
+{
+    int *uses = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *uses);
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int j = 0; keep[i] && j < g->nodes.items[i]->n_in; j++)
+            uses[g->nodes.items[i]->in[j]->id]++;
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        tt_node *n = g->nodes.items[i];
+        if (!keep[i] || n->op != &tt_op_accumulate) continue;
+        for (tt_node *p = n->in[0]->node;
+             p->op == &tt_op_redistribute && p->region == n->region && uses[p->out[0]->id] == 1;
+             p = p->in[0]->node)
+            p->accumulate_index = -2;
+    }
+}
+
+/* State is read as it was before the step: a reader after the assignment would see the new value. */
+static tt_status check_reads(const tt_graph *g, tt_error *err)
+{
+    bool *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int j = 0; j < n->n_in; j++) {
+            const tt_node *p = n->in[j]->node;
+            if (p->op == &tt_op_state && written[p->state->id])
+                return TT_FAIL(err, TT_EINVAL,
+                               "%s: reads %s after tt_assign() to it: compute with the old value "
+                               "before assigning the new",
+                               n->scope, p->state->name);
+        }
+        if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC)
+            written[n->state->id] = true;
+    }
+    return TT_OK;
+}
+
+tt_status tt_pass_order(tt_graph *g, tt_error *err)
+{
+    const size_t n = g->nodes.n;
+    bool *live = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *live);
+    bool *keep = tt_arena_array(g->arena, n + 1, sizeof *keep);
+    mark_live(g, live, keep);
+    mark_eager_chains(g, keep);
+    orderer o = {.g = g};
+    o.out = tt_arena_array(g->arena, n + 1, sizeof *o.out);
+    o.done = tt_arena_array(g->arena, n + 1, sizeof *o.done);
+    o.readers = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *o.readers);
+    o.n_readers = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *o.n_readers);
+    for (size_t i = 0; i < n; i++) {
+        const tt_node *e = g->nodes.items[i];
+        if (!keep[i] || !eager(e)) continue;
+        const int v = e->in[0]->id;
+        int *r = tt_arena_array(g->arena, (size_t)o.n_readers[v] + 1, sizeof *r);
+        if (o.n_readers[v]) memcpy(r, o.readers[v], (size_t)o.n_readers[v] * sizeof *r);
+        r[o.n_readers[v]++] = (int)i;
+        o.readers[v] = r;
+    }
+    for (int region = TT_FORWARD; region <= TT_UPDATE; region++)
+        for (size_t i = 0; i < n; i++) {
+            const tt_node *e = g->nodes.items[i];
+            if (keep[i] && !o.done[i] && (int)e->region == region && !eager(e)) put(&o, i);
+        }
+    for (size_t i = 0; i < o.n_out; i++)
+        if (o.out[i]->accumulate_index == -2) o.out[i]->accumulate_index = -1;
+    memcpy(g->nodes.items, o.out, o.n_out * sizeof *o.out);
+    g->nodes.n = o.n_out;
+    TT_TRY(check_reads(g, err));
+    return tt_graph_verify(g, "order", err);
+}

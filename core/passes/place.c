@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* place: re-emit what describe() wrote through the placed builder. Parameters become fetches of their block, values
+ * that cross stages become transfers; every other redistribute appears by itself (R3). */
+
+typedef struct placer {
+    const tt_graph *src;
+    const tt_place_opts *o;
+    tt_builder *b;
+    tt_value **map; /* by value id of the described graph */
+    int last_block;
+} placer;
+
+static int stage_of(const placer *p, int block)
+{
+    if (p->o->n_stages <= 1) return 0;
+    if (block < 0) {
+        if (p->last_block < 0) return 0;
+        if (p->last_block == p->src->n_blocks - 1) return p->o->n_stages - 1;
+        block = p->last_block;
+    }
+    return p->o->block_stage ? p->o->block_stage[block] : 0;
+}
+
+static tt_value *mapped(placer *p, tt_value *v)
+{
+    if (v->node->op == &tt_op_param) return tt_fetch(p->b, v->node->param);
+    if (v->node->op == &tt_op_input) return tt_input(p->b, v->node->input_name);
+    return p->map[v->id];
+}
+
+static void emit_virtual(placer *p, const tt_node *n)
+{
+    tt_value *in[TT_MAX_INS];
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = tt_to_stage(p->b, mapped(p, n->in[i]));
+    tt_node *v = tt_node_new(p->b, n->op, in, n->n_in, NULL, NULL, 0);
+    v->virtual_ = true;
+    v->inner = n->inner;
+    v->custom_vjp = n->custom_vjp;
+    v->custom_user = n->custom_user;
+    v->attrs = n->attrs;
+    v->n_out = n->n_out;
+    for (int i = 0; i < n->n_out; i++)
+        v->out[i] = mapped(p, n->out[i]);
+}
+
+static void emit(placer *p, const tt_node *n)
+{
+    if (n->op == &tt_op_param || n->op == &tt_op_input) return;
+    if (n->block >= 0) p->last_block = n->block;
+    tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
+    p->b->inner = n->inner;
+    if (n->virtual_) {
+        emit_virtual(p, n);
+    } else {
+        tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
+        for (int i = 0; i < n->n_in; i++)
+            in[i] = mapped(p, n->in[i]);
+        tt_op(p->b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
+        for (int i = 0; i < n->n_out; i++)
+            p->map[n->out[i]->id] = out[i];
+    }
+    p->b->inner = false;
+}
+
+static tt_status place_params(placer *p, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(p->b);
+    for (size_t i = 0; i < p->src->params.n; i++) {
+        tt_param_info *q = p->src->params.items[i];
+        q->stages = 0;
+        if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &q->compute,
+                                &q->stored, err) != TT_OK)
+            return tt_error_context(err, "parameter %s", q->name);
+        tt_vec_push(g->arena, &g->params, q);
+    }
+    return TT_OK;
+}
+
+tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
+                        tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    placer p = {described, o, b, NULL, -1};
+    p.map = tt_arena_array(g->arena, (size_t)described->n_values + 1, sizeof *p.map);
+    g->n_stages = o->n_stages > 0 ? o->n_stages : 1;
+    g->n_blocks = described->n_blocks;
+    TT_TRY(place_params(&p, err));
+    for (size_t i = 0; i < described->nodes.n; i++)
+        emit(&p, described->nodes.items[i]);
+    TT_TRY(tt_builder_finish(b, err));
+    for (size_t i = 0; i < tt_map_size(described->outputs); i++)
+        tt_map_set(g->outputs, tt_map_key(described->outputs, i),
+                   mapped(&p, tt_map_value(described->outputs, i)));
+    for (size_t i = 0; i < described->losses.n; i++) {
+        tt_loss_entry e = described->losses.items[i];
+        e.value = mapped(&p, e.value);
+        tt_vec_push(g->arena, &g->losses, e);
+    }
+    if (described->loss) g->loss = mapped(&p, described->loss);
+    for (size_t i = 0; i < g->params.n; i++)
+        if (tt_mesh_axis(g->mesh, "pp") && __builtin_popcountll(g->params.items[i]->stages) > 1)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "parameter %s is used on two pipeline stages (tied embeddings): not "
+                           "built yet; set model.args.tie_embeddings to false or "
+                           "parallelism.pipeline_parallel_degree to 1",
+                           g->params.items[i]->name);
+    return tt_graph_verify(g, "place", err);
+}

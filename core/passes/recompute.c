@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* recompute: what the backward reads of its own block's forward is computed again there instead of kept. One mark for
+ * activation checkpointing and for FSDP's reshard-after-forward (a fetch that is done again). Clones are the same ops on
+ * the same values, so results are bitwise those of keeping (R11). Chen et al. 2016, arXiv:1604.06174. */
+
+typedef struct redo {
+    tt_graph *g;
+    const tt_recompute_opts *o;
+    tt_value **clone; /* by value id: its clone in the backward */
+    TT_VEC(tt_node *) list;
+} redo;
+
+static bool heavy(const tt_node *n)
+{
+    static const char *const ops[] = {"linear", "matmul", "attention", "grouped_linear", "conv1d"};
+    for (size_t i = 0; i < TT_COUNT(ops); i++)
+        if (!strcmp(n->op->name, ops[i])) return true;
+    return false;
+}
+
+static bool wanted(const redo *r, const tt_node *n)
+{
+    if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
+        n->op == &tt_op_state || n->op == &tt_op_transfer)
+        return false;
+    if (n->op == &tt_op_fetch) {
+        return r->o->fetches && n->block >= 0 &&
+               !tt_placement_equal(&n->in[0]->place, &n->out[0]->place);
+    }
+    if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE) return false;
+    return r->o->mode == TT_RECOMPUTE_FULL || !heavy(n);
+}
+
+static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
+{
+    tt_node *n = v->node;
+    if (r->clone[v->id]) return r->clone[v->id];
+    if (!wanted(r, n) || n->block != reader->block || n->stage != reader->stage) return v;
+    tt_node *c = tt_arena_dup(r->g->arena, n, sizeof *n);
+    c->id = r->g->n_ids++;
+    c->region = TT_BACKWARD;
+    c->recomputed = true;
+    c->in = tt_arena_dup(r->g->arena, n->in, sizeof *n->in * (size_t)(n->n_in + 1));
+    for (int i = 0; i < n->n_in; i++)
+        c->in[i] = redo_value(r, n->in[i], reader);
+    c->out = tt_arena_array(r->g->arena, (size_t)n->n_out + 1, sizeof *c->out);
+    for (int i = 0; i < n->n_out; i++) {
+        tt_value *w = tt_arena_dup(r->g->arena, n->out[i], sizeof *w);
+        w->id = r->g->n_values++;
+        w->node = c;
+        c->out[i] = w;
+        r->clone[n->out[i]->id] = w;
+    }
+    tt_vec_push(r->g->arena, &r->list, c);
+    return r->clone[v->id];
+}
+
+tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err)
+{
+    redo r = {.g = g, .o = o};
+    r.clone = tt_arena_array(g->arena, (size_t)g->n_values * 2 + 64, sizeof *r.clone);
+    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches) return TT_OK;
+    const size_t n = g->nodes.n;
+    for (size_t i = 0; i < n; i++) {
+        tt_node *e = g->nodes.items[i];
+        for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++)
+            e->in[j] = redo_value(&r, e->in[j], e);
+        tt_vec_push(g->arena, &r.list, e);
+    }
+    g->nodes.items = r.list.items;
+    g->nodes.n = r.list.n;
+    g->nodes.cap = r.list.cap;
+    return tt_graph_verify(g, "recompute", err);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* update: reduce what is pending, the global norm and the clip factor (epilogue), then every stack's optimizer (R13).
+ * Everything is placed in follow mode: it stays where the parameters are stored. */
+
+typedef struct tt_update_impl {
+    tt_update public_;
+    tt_stack *stack;
+} tt_update_impl;
+
+tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
+{
+    if (tt_builder_error(b)) return tt_placeholder(b);
+    const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
+    tt_graph *g = tt_builder_graph(b);
+    const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
+    if (tt_graph_state(g, full))
+        return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
+    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &i->stack->param->type,
+                               &i->stack->param->place);
+    s->suffix = tt_arena_str(g->arena, name);
+    s->stack = i->stack;
+    s->stages = i->stack->param->stages;
+    return tt_state_read(b, s);
+}
+
+void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
+{
+    if (tt_builder_error(b)) return;
+    if (target->node->op != &tt_op_state) {
+        tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
+        return;
+    }
+    tt_state_assign(b, target->node->state, value);
+}
+
+static int stage_of(const tt_stack *s)
+{
+    return s->param->stages ? __builtin_ctzll(s->param->stages) : 0;
+}
+
+/* Σ g² of every stage's gradients, whole on every rank of every stage. grads: by stack. */
+static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_stage, int *n_out)
+{
+    tt_graph *g = tt_builder_graph(b);
+    const tt_placement whole = {0};
+    int n = 0;
+    for (int st = 0; st < g->n_stages; st++) {
+        tt_value *sum = NULL;
+        tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
+        for (size_t i = 0; i < g->stacks.n; i++) {
+            if (!grads[i] || stage_of(g->stacks.items[i]) != st) continue;
+            tt_value *sq = tt_sum_squares(b, grads[i]);
+            sum = sum ? tt_add(b, sum, sq) : sq;
+        }
+        if (sum) per_stage[n++] = tt_redistribute(b, sum, &whole);
+    }
+    *n_out = n;
+    return n ? per_stage[0] : NULL;
+}
+
+static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, tt_value *grad,
+                         tt_value *clip, tt_state *lr, tt_state *step)
+{
+    const tt_group *group = &o->groups[s->group + 1];
+    tt_builder_at(b, TT_UPDATE, stage_of(s), -1, s->param->name);
+    tt_update_impl u = {.stack = s};
+    u.public_.struct_size = sizeof u.public_;
+    u.public_.param = tt_state_read(b, s->param);
+    u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
+    u.public_.lr = tt_state_read(b, lr);
+    if (group->lr_factor < 1 || group->lr_factor > 1)
+        u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
+    u.public_.step = tt_state_read(b, step);
+    group->vt->describe_update(group->config, b, &u.public_);
+}
+
+tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    const tt_placement whole = {0};
+    const tt_type f64 = {.dtype = TT_F64}, f32 = {.dtype = TT_F32};
+    tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
+    tt_value *stages[64], *clips[64] = {0};
+    int n = 0;
+    tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
+    tt_state *step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
+    tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
+    tt_builder_follow(b, true);
+    for (size_t i = 0; i < g->stacks.n; i++) {
+        tt_stack *s = g->stacks.items[i];
+        if (!s->grad) continue;
+        tt_builder_at(b, TT_EPILOGUE, stage_of(s), -1, s->param->name);
+        grads[i] = tt_redistribute(b, tt_state_read(b, s->grad), &s->param->place);
+    }
+    norm_squared(b, grads, stages, &n);
+    for (int st = 0; n && st < g->n_stages; st++) {
+        tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
+        tt_value *x = tt_sqrt(b, tt_stage_sum(b, stages, n));
+        tt_state_assign(b, norm, x);
+        norm->stages |= UINT64_C(1) << st;
+        if (o->max_norm <= 0) continue;
+        x = tt_add(b, x, tt_const(b, 1e-6, TT_F32)); /* as torch.nn.utils.clip_grad_norm_ */
+        x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
+        clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
+    }
+    for (size_t i = 0; i < g->stacks.n; i++)
+        if (grads[i])
+            update_stack(b, o, g->stacks.items[i], grads[i], clips[stage_of(g->stacks.items[i])],
+                         lr, step);
+    tt_builder_follow(b, false);
+    TT_TRY(tt_builder_finish(b, err));
+    return tt_graph_verify(g, "update", err);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+typedef ElfW(Ehdr) elf_header;
+typedef ElfW(Phdr) elf_segment;
+typedef ElfW(Shdr) elf_section;
+typedef ElfW(Dyn) elf_dynamic;
+
+#if defined(__x86_64__)
+#define HOST_MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define HOST_MACHINE EM_AARCH64
+#elif defined(__riscv)
+#define HOST_MACHINE EM_RISCV
+#elif defined(__powerpc64__)
+#define HOST_MACHINE EM_PPC64
+#else
+#define HOST_MACHINE EM_NONE /* left to the dynamic loader */
+#endif
+
+#define HOST_CLASS (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32)
+#define HOST_DATA (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB)
+
+static tt_status truncated(size_t n, const char *part, tt_error *err)
+{
+    return TT_FAIL(err, TT_EFORMAT,
+                   "truncated or damaged: %s lies beyond its %zu bytes; copy or build it again",
+                   part, n);
+}
+
+/* [offset, offset + size) lies in the file's n bytes. */
+static bool inside(uint64_t offset, uint64_t size, size_t n)
+{
+    return offset <= n && size <= n - offset;
+}
+
+static tt_status check_header(const unsigned char *p, size_t n, elf_header *h, tt_error *err)
+{
+    if (n == 0)
+        return TT_FAIL(err, TT_EFORMAT, "not a plugin: the file is empty");
+    if (n < SELFMAG || memcmp(p, ELFMAG, SELFMAG) != 0)
+        return TT_FAIL(err, TT_EFORMAT,
+                       "not a plugin: no ELF file (a shared object built with -shared is wanted)");
+    if (n < sizeof *h)
+        return truncated(n, "the ELF header", err);
+    memcpy(h, p, sizeof *h);
+    if (h->e_ident[EI_CLASS] != HOST_CLASS)
+        return TT_FAIL(err, TT_EFORMAT, "built for another word size; build it for this machine");
+    if (h->e_ident[EI_DATA] != HOST_DATA ||
+        (HOST_MACHINE != EM_NONE && h->e_machine != HOST_MACHINE))
+        return TT_FAIL(err, TT_EFORMAT,
+                       "built for another machine (ELF machine %u); build it for this one",
+                       (unsigned)h->e_machine);
+    if (h->e_type != ET_DYN)
+        return TT_FAIL(err, TT_EFORMAT, "not a shared object (ELF type %u); link it with -shared",
+                       (unsigned)h->e_type);
+    if (h->e_phentsize != sizeof(elf_segment) || h->e_phnum == 0)
+        return TT_FAIL(err, TT_EFORMAT, "damaged: its ELF header has no program headers");
+    if (!inside(h->e_phoff, (uint64_t)h->e_phnum * sizeof(elf_segment), n))
+        return truncated(n, "the table of segments", err);
+    return TT_OK;
+}
+
+/* The loader follows these two without asking whether they are there. */
+static tt_status check_dynamic(const unsigned char *p, size_t n, const elf_segment *s,
+                               tt_error *err)
+{
+    bool strings = false, symbols = false;
+    for (uint64_t at = 0; at + sizeof(elf_dynamic) <= s->p_filesz; at += sizeof(elf_dynamic)) {
+        elf_dynamic d;
+        memcpy(&d, p + s->p_offset + at, sizeof d);
+        if (d.d_tag == DT_NULL)
+            break;
+        strings = strings || d.d_tag == DT_STRTAB;
+        symbols = symbols || d.d_tag == DT_SYMTAB;
+    }
+    if (!strings || !symbols)
+        return TT_FAIL(err, TT_EFORMAT,
+                       "damaged: its dynamic section names no symbols (%zu bytes); build it again",
+                       n);
+    return TT_OK;
+}
+
+static tt_status check_segments(const unsigned char *p, size_t n, const elf_header *h,
+                                tt_error *err)
+{
+    bool dynamic = false;
+    for (unsigned i = 0; i < h->e_phnum; i++) {
+        elf_segment s;
+        memcpy(&s, p + h->e_phoff + (size_t)i * sizeof s, sizeof s);
+        if (s.p_type != PT_LOAD && s.p_type != PT_DYNAMIC)
+            continue;
+        if (!inside(s.p_offset, s.p_filesz, n))
+            return truncated(n, "a segment", err);
+        if (s.p_type == PT_DYNAMIC) {
+            dynamic = true;
+            TT_TRY(check_dynamic(p, n, &s, err));
+        } else if (s.p_memsz < s.p_filesz) {
+            return TT_FAIL(err, TT_EFORMAT,
+                           "damaged: a segment is larger in the file than in memory");
+        }
+    }
+    if (!dynamic)
+        return TT_FAIL(err, TT_EFORMAT,
+                       "not a shared object: it has no dynamic section; link it with -shared");
+    return TT_OK;
+}
+
+/* Sections are not needed to load, but stand at the end: they tell a file that lacks its tail, or
+ * has zeros for it. */
+static tt_status check_sections(const unsigned char *p, size_t n, const elf_header *h,
+                                tt_error *err)
+{
+    if (h->e_shoff == 0)
+        return TT_OK; /* stripped of them */
+    if (h->e_shentsize != sizeof(elf_section) ||
+        !inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(elf_section), n))
+        return truncated(n, "the table of sections", err);
+    for (unsigned i = 0; i < h->e_shnum; i++) {
+        elf_section s;
+        memcpy(&s, p + h->e_shoff + (size_t)i * sizeof s, sizeof s);
+        if (s.sh_type != SHT_NULL && s.sh_type != SHT_NOBITS && !inside(s.sh_offset, s.sh_size, n))
+            return truncated(n, "a section", err);
+        if (i == h->e_shstrndx && i != SHN_UNDEF && s.sh_type != SHT_STRTAB)
+            return TT_FAIL(err, TT_EFORMAT,
+                           "damaged: the table of sections is not one; copy or build it again");
+    }
+    return TT_OK;
+}
+
+tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err)
+{
+    elf_header h;
+    TT_TRY(check_header(p, n, &h, err));
+    TT_TRY(check_segments(p, n, &h, err));
+    return check_sections(p, n, &h, err);
+}

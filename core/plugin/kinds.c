@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <string.h>
+#include <ttrun/ttrun.h>
+
+/* A function pointer of a vtable; optional ones may be NULL. */
+typedef struct slot {
+    const char *name;
+    size_t offset;
+    bool optional;
+} slot;
+
+typedef tt_status (*data_check)(const tt_check *c, const tt_component *k, tt_error *err);
+
+typedef struct kind_info {
+    const char *name, *folder;
+    size_t v1_0, size; /* bytes of the vtable in minor 0 and today */
+    const slot *slots;
+    size_t n_slots;
+    data_check data; /* what is not a function; NULL = nothing */
+} kind_info;
+
+#define NEED(type, f)                                                                              \
+    {                                                                                              \
+#f, offsetof(type, f), false                                                               \
+    }
+#define MAY(type, f)                                                                               \
+    {                                                                                              \
+#f, offsetof(type, f), true                                                                \
+    }
+
+static const slot model_slots[] = {
+    MAY(tt_model_vt, finish),
+    NEED(tt_model_vt, describe),
+    NEED(tt_model_vt, vocab_size),
+    NEED(tt_model_vt, attention_width),
+};
+static const slot tokenizer_slots[] = {
+    NEED(tt_tokenizer_vt, open),   NEED(tt_tokenizer_vt, close),  NEED(tt_tokenizer_vt, info),
+    NEED(tt_tokenizer_vt, encode), NEED(tt_tokenizer_vt, decode),
+};
+static const slot dataloader_slots[] = {
+    NEED(tt_dataloader_vt, open),
+    NEED(tt_dataloader_vt, close),
+    NEED(tt_dataloader_vt, n_samples),
+    NEED(tt_dataloader_vt, read),
+};
+static const slot loss_slots[] = {NEED(tt_loss_vt, describe)};
+static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
+static const slot lr_scheduler_slots[] = {NEED(tt_lr_scheduler_vt, factor)};
+static const slot metrics_slots[] = {NEED(tt_metrics_vt, open), NEED(tt_metrics_vt, log),
+                                     NEED(tt_metrics_vt, close)};
+static const slot converter_slots[] = {NEED(tt_converter_vt, linear)};
+static const slot backend_slots[] = {
+    NEED(tt_backend_vt, open),       NEED(tt_backend_vt, close),    NEED(tt_backend_vt, kernel),
+    NEED(tt_backend_vt, peak_flops), NEED(tt_backend_vt, describe),
+};
+static const slot comm_slots[] = {
+    NEED(tt_comm_vt, group),          NEED(tt_comm_vt, group_free), NEED(tt_comm_vt, all_gather),
+    NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
+    NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
+    NEED(tt_comm_vt, abort),
+};
+static const slot hook_slots[] = {
+    NEED(tt_hook_vt, open),
+    MAY(tt_hook_vt, before_step),
+    MAY(tt_hook_vt, after_step),
+    NEED(tt_hook_vt, close),
+};
+static const slot op_def_slots[] = {
+    NEED(tt_op_def, infer),      MAY(tt_op_def, rule_for), MAY(tt_op_def, vjp),
+    MAY(tt_op_def, decompose),   MAY(tt_op_def, expand),   MAY(tt_op_def, cost),
+    MAY(tt_op_def, print_attrs),
+};
+
+static tt_status check_slots(const tt_check *c, const void *vt, const slot *slots, size_t n,
+                             tt_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        uintptr_t fn = 0;
+        memcpy(&fn, (const char *)vt + slots[i].offset, sizeof fn);
+        if (!fn && !slots[i].optional)
+            return TT_FAIL(err, TT_EABI, "its function %s is NULL", slots[i].name);
+        if (fn && !tt_image_code(&c->image, fn))
+            return TT_FAIL(err, TT_EABI, "%s points to no function", slots[i].name);
+    }
+    return TT_OK;
+}
+
+static tt_status check_train_spec(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_train_spec_vt *v = k->vtable;
+    TT_TRY(tt_check_text(c, "model", v->model, true, err));
+    TT_TRY(tt_check_text(c, "tokenizer", v->tokenizer, false, err));
+    TT_TRY(tt_check_text(c, "dataloader", v->dataloader, false, err));
+    TT_TRY(tt_check_text(c, "loss", v->loss, false, err));
+    TT_TRY(tt_check_text(c, "optimizer", v->optimizer, false, err));
+    TT_TRY(tt_check_text(c, "lr_scheduler", v->lr_scheduler, false, err));
+    TT_TRY(tt_check_text(c, "metrics", v->metrics, false, err));
+    TT_TRY(tt_check_array(c, "rules", v->rules, v->n_rules, sizeof *v->rules, err));
+    for (size_t i = 0; i < v->n_rules; i++) {
+        TT_TRY(tt_check_text(c, "a rule's label", v->rules[i].label, true, err));
+        TT_TRY(tt_check_text(c, "a rule's axes", v->rules[i].axes, false, err));
+        TT_TRY(tt_check_text(c, "a rule's policy", v->rules[i].policy, false, err));
+    }
+    return TT_OK;
+}
+
+static tt_status check_flavor(const tt_check *c, const tt_flavor *f, tt_error *err)
+{
+    const tt_json *v = NULL;
+    tt_error why;
+    TT_TRY(tt_check_text(c, "a flavor's name", f->name, true, err));
+    if (tt_check_text(c, "args_json", f->args_json, true, err) != TT_OK)
+        return tt_error_context(err, "flavor \"%s\"", f->name);
+    if (tt_json_parse(c->arena, "args_json", f->args_json, strlen(f->args_json), &v, &why) != TT_OK)
+        return TT_FAIL(err, TT_EABI, "flavor \"%s\": %s", f->name, why.text);
+    return v->type == TT_JSON_OBJECT
+               ? TT_OK
+               : TT_FAIL(err, TT_EABI, "flavor \"%s\": args_json is no object", f->name);
+}
+
+static tt_status check_model(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_model_vt *v = k->vtable;
+    TT_TRY(tt_check_array(c, "flavors", v->flavors, v->n_flavors, sizeof *v->flavors, err));
+    for (size_t i = 0; i < v->n_flavors; i++)
+        TT_TRY(check_flavor(c, &v->flavors[i], err));
+    return TT_OK;
+}
+
+static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    static const char *const keys[] = {"lr",
+                                       "weight_decay"}; /* param_groups and schedules set them */
+    (void)c;
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        bool found = false;
+        for (size_t j = 0; j < k->n_options && !found; j++) {
+            const tt_option *o = tt_option_at(k, j);
+            found = o->type == TT_OPT_FLOAT && strcmp(o->name, keys[i]) == 0;
+        }
+        if (!found)
+            return TT_FAIL(err, TT_EABI,
+                           "it lacks the option \"%s\" (TT_OPT_FLOAT) every optimizer has",
+                           keys[i]);
+    }
+    return TT_OK;
+}
+
+static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_op_def *d = ((const tt_op_vt *)k->vtable)->def;
+    TT_TRY(tt_check_array(c, "tt_op_def", d, 1, sizeof d->struct_size, err));
+    TT_TRY(tt_check_size(c, "tt_op_def", d->struct_size, TT_V1_0(tt_op_def, print_attrs), sizeof *d,
+                         err));
+    TT_TRY(tt_check_array(c, "tt_op_def", d, 1, d->struct_size, err));
+    TT_TRY(tt_check_text(c, "the op's name", d->name, true, err));
+    TT_TRY(tt_check_text(c, "the op's doc", d->doc, true, err));
+    TT_TRY(tt_check_text(c, "rule", d->rule, false, err));
+    TT_TRY(tt_check_text(c, "expand_letters", d->expand_letters, false, err));
+    if (strcmp(d->name, k->name) != 0)
+        return TT_FAIL(err, TT_EABI, "the op calls itself \"%.64s\"", d->name);
+    if (d->n_out < 1 || d->n_out > TT_MAX_OUTS)
+        return TT_FAIL(err, TT_EABI, "n_out %d is not 1 to %d", d->n_out, TT_MAX_OUTS);
+    if (d->attrs_size > TT_STRUCT_MAX)
+        return TT_FAIL(err, TT_EABI, "attrs_size %zu is more than %d", d->attrs_size,
+                       TT_STRUCT_MAX);
+    if (!d->rule && !d->rule_for)
+        return TT_FAIL(err, TT_EABI, "it has neither a rule nor rule_for");
+    return check_slots(c, d, op_def_slots, TT_COUNT(op_def_slots), err);
+}
+
+#define KIND(name, folder, type, last, slots, data)                                                \
+    {                                                                                              \
+        name, folder, TT_V1_0(type, last), sizeof(type), slots, TT_COUNT(slots), data              \
+    }
+
+/* Indexed by tt_kind. */
+static const kind_info kinds[TT_KIND_END] = {
+    [TT_KIND_TRAIN_SPEC] = {"train_spec", "specs", TT_V1_0(tt_train_spec_vt, n_rules),
+                            sizeof(tt_train_spec_vt),                                                    NULL, 0, check_train_spec},
+    [TT_KIND_MODEL] =
+        KIND("model", "models", tt_model_vt, attention_width, model_slots, check_model),
+    [TT_KIND_TOKENIZER] =
+        KIND("tokenizer", "tokenizers", tt_tokenizer_vt, decode, tokenizer_slots, NULL),
+    [TT_KIND_DATALOADER] = KIND("dataloader", "dataloaders", tt_dataloader_vt, needs_tokenizer,
+                                dataloader_slots, NULL),
+    [TT_KIND_LOSS] = KIND("loss", "losses", tt_loss_vt, describe, loss_slots, NULL),
+    [TT_KIND_OPTIMIZER] = KIND("optimizer", "optimizers", tt_optimizer_vt, describe_update,
+                               optimizer_slots, check_optimizer),
+    [TT_KIND_LR_SCHEDULER] =
+        KIND("lr_scheduler", "lr_schedulers", tt_lr_scheduler_vt, factor, lr_scheduler_slots, NULL),
+    [TT_KIND_METRICS] = KIND("metrics", "metrics", tt_metrics_vt, close, metrics_slots, NULL),
+    [TT_KIND_CONVERTER] =
+        KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
+    [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, NULL),
+    [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, NULL),
+    [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
+    [TT_KIND_OP] = {"op",         "ops",   TT_V1_0(tt_op_vt,         def),     sizeof(tt_op_vt), NULL, 0, check_op        },
+};
+
+bool tt_kind_known(tt_kind k)
+{
+    return (int)k >= 1 && (int)k < (int)TT_KIND_END && kinds[k].name;
+}
+
+const char *tt_kind_name(tt_kind k)
+{
+    return tt_kind_known(k) ? kinds[k].name : "unknown kind";
+}
+
+const char *tt_kind_folder(tt_kind k)
+{
+    return tt_kind_known(k) ? kinds[k].folder : "unknown";
+}
+
+tt_status tt_kind_parse(const char *name, tt_kind *out, tt_error *err)
+{
+    const char *names[TT_KIND_END];
+    size_t n = 0;
+    for (int k = 1; k < (int)TT_KIND_END; k++) {
+        if (strcmp(kinds[k].name, name) == 0 || strcmp(kinds[k].folder, name) == 0) {
+            *out = (tt_kind)k;
+            return TT_OK;
+        }
+        names[n++] = kinds[k].name;
+    }
+    tt_str list = {0};
+    for (size_t i = 0; i < n; i++)
+        tt_str_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    const char *near = tt_nearest(name, names, n);
+    TT_FAIL(err, TT_EINVAL, "\"%s\": unknown kind of plugin%s%s%s; there are %s", name,
+            near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", tt_str_get(&list));
+    tt_str_free(&list);
+    return TT_EINVAL;
+}
+
+tt_status tt_check_vtable(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const kind_info *info = &kinds[k->kind];
+    size_t size = 0;
+    if (!k->vtable)
+        return TT_FAIL(err, TT_EABI, "its vtable is NULL");
+    TT_TRY(tt_check_array(c, "vtable", k->vtable, 1, sizeof size, err));
+    memcpy(&size, k->vtable, sizeof size);
+    TT_TRY(tt_check_size(c, "vtable", size, info->v1_0, info->size, err));
+    TT_TRY(tt_check_array(c, "vtable", k->vtable, 1, size, err));
+    TT_TRY(check_slots(c, k->vtable, info->slots, info->n_slots, err));
+    return info->data ? info->data(c, k, err) : TT_OK;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "internal.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <ltdl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENTRY "tt_plugin_entry"
+#define FILE_MAX ((size_t)1 << 30) /* bytes of a plugin */
+
+/* libltdl keeps its handles in process-wide lists and is not thread-safe; ranks may be threads. */
+static pthread_mutex_t ltdl_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+tt_status tt_plugin_loader_begin(tt_error *err)
+{
+    pthread_mutex_lock(&ltdl_mutex);
+    int failed = lt_dlinit();
+    pthread_mutex_unlock(&ltdl_mutex);
+    return failed ? TT_FAIL(err, TT_EINTERNAL, "libltdl could not be initialised: %s", lt_dlerror())
+                  : TT_OK;
+}
+
+void tt_plugin_loader_end(void)
+{
+    pthread_mutex_lock(&ltdl_mutex);
+    lt_dlexit();
+    pthread_mutex_unlock(&ltdl_mutex);
+}
+
+/* ---- the private copy (R19): overwriting a mapped .so, which is what `make` does, would kill the
+ * run ---- */
+
+typedef struct copy {
+    char *path;      /* what to load, absolute */
+    char *temporary; /* folder to remove afterwards, or NULL */
+} copy;
+
+static bool write_bytes(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* The copy's name carries the content's hash: a file of that name and these bytes is as good as a
+ * new one. */
+static bool holds(const char *path, const char *bytes, size_t n)
+{
+    struct stat st;
+    char *old = NULL;
+    size_t n_old = 0;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n)
+        return false;
+    bool same = tt_read_file(path, n, &old, &n_old, NULL) == TT_OK && n_old == n &&
+                memcmp(old, bytes, n) == 0;
+    free(old);
+    return same;
+}
+
+static bool copy_into(tt_arena *a, const char *dir, const char *file, const char *bytes, size_t n,
+                      char **out)
+{
+    static _Atomic unsigned counter; /* rank-threads may copy the same plugin at once */
+    char hash[33];
+    char *folder = realpath(dir, NULL); /* libltdl searches for what is not absolute */
+    if (!folder)
+        return false;
+    const char *slash = strrchr(file, '/');
+    tt_hash128_hex(bytes, n, hash);
+    char *path = tt_arena_printf(a, "%s/%.16s-%s", folder, hash, slash ? slash + 1 : file);
+    free(folder);
+    if (!holds(path, bytes, n)) {
+        char *tmp =
+            tt_arena_printf(a, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+        int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        bool written = fd >= 0 && write_bytes(fd, bytes, n);
+        if (fd >= 0 && (close(fd) != 0 || !written || rename(tmp, path) != 0)) {
+            unlink(tmp);
+            written = false;
+        }
+        if (!written)
+            return false;
+    }
+    *out = path;
+    return true;
+}
+
+static bool copy_to_temporary(tt_arena *a, const char *file, const char *bytes, size_t n, copy *out)
+{
+    const char *base = getenv("TMPDIR");
+    char *dir = tt_arena_printf(a, "%s/ttrun-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(dir))
+        return false;
+    if (!copy_into(a, dir, file, bytes, n, &out->path)) {
+        rmdir(dir);
+        return false;
+    }
+    out->temporary = dir;
+    return true;
+}
+
+/* false: neither folder takes the copy. */
+static bool make_copy(tt_arena *a, const char *file, const char *private_dir, const char *bytes,
+                      size_t n, copy *out)
+{
+    if (private_dir) {
+        tt_error why;
+        if (tt_mkdirs(private_dir, &why) == TT_OK &&
+            copy_into(a, private_dir, file, bytes, n, &out->path))
+            return true;
+        tt_log(TT_WARN, "plugin",
+               "%s: cannot be copied into %s; trying the folder for temporary files", file,
+               private_dir);
+    }
+    return copy_to_temporary(a, file, bytes, n, out);
+}
+
+/* The mapping outlives the name: a loaded plugin leaves nothing behind where its process is killed.
+ */
+static void drop_temporary(const copy *c)
+{
+    if (!c->temporary)
+        return;
+    unlink(c->path);
+    rmdir(c->temporary);
+}
+
+/* ---- the loader ---- */
+
+/* dlerror's words without the name of the private copy. */
+static tt_status loader_error(const char *private_path, tt_error *err)
+{
+    const char *text = dlerror();
+    text = text ? text : "the dynamic loader gave no reason";
+    size_t n = strlen(private_path);
+    if (strncmp(text, private_path, n) == 0 && text[n] == ':')
+        text += n + 1 + (text[n + 1] == ' ');
+    const char *hint =
+        strstr(text, "undefined symbol") ? "; this ttrun lacks it: link the library it is in, or "
+                                           "rebuild against this ttrun's headers"
+        : strstr(text, "cannot open shared object file") ? "; a library it needs is not installed"
+                                                         : "";
+    return TT_FAIL(err, TT_EABI, "%s%s", text, hint);
+}
+
+/* The descriptor, in this very object: dlsym also searches the libraries it needs. */
+static tt_status find_entry(void *handle, const tt_plugin **out, tt_error *err)
+{
+    struct link_map *own = NULL, *where = NULL;
+    Dl_info info;
+    void *symbol = dlsym(handle, ENTRY);
+    if (!symbol || dlinfo(handle, RTLD_DI_LINKMAP, &own) != 0 ||
+        !dladdr1(symbol, &info, (void **)&where, RTLD_DL_LINKMAP) || where != own)
+        return TT_FAIL(err, TT_EABI,
+                       "no ttrun plugin: it exports no " ENTRY
+                       " (TT_PLUGIN(name, version, components) defines it)");
+    *out = symbol;
+    return TT_OK;
+}
+
+static tt_status own_by_ltdl(const char *path, void **out, tt_error *err)
+{
+    pthread_mutex_lock(&ltdl_mutex);
+    lt_dlhandle handle = lt_dlopen(path);
+    const char *text = handle ? NULL : lt_dlerror();
+    pthread_mutex_unlock(&ltdl_mutex);
+    if (!handle)
+        return TT_FAIL(err, TT_EABI, "libltdl refuses it: %s", text ? text : "no reason given");
+    *out = handle;
+    return TT_OK;
+}
+
+/* libltdl binds lazily and calls every fault "file not found" (measured, style.md 2.6): dlopen
+ * gives the verdict, and libltdl owns the handle only of what passed. */
+static tt_status open_copy(const char *path, const char *file, tt_loaded *out, tt_error *err)
+{
+    const tt_plugin *plugin = NULL;
+    void *owned = NULL;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return tt_error_context((loader_error(path, err), err), "%s", file);
+    tt_status status = find_entry(handle, &plugin, err);
+    if (status != TT_OK)
+        tt_error_context(err, "%s", file);
+    if (status == TT_OK)
+        status = tt_plugin_verify(plugin, file, err);
+    if (status == TT_OK)
+        status = own_by_ltdl(path, &owned, err);
+    dlclose(handle);
+    if (status == TT_OK)
+        *out = (tt_loaded){owned, plugin};
+    return status;
+}
+
+static tt_status read_plugin(const char *file, char **bytes, size_t *n, tt_error *err)
+{
+    struct stat st;
+    if (stat(file, &st) != 0)
+        return TT_FAIL(err, errno == ENOENT ? TT_ENOTFOUND : TT_EIO, "%s: cannot be opened: %s",
+                       file, strerror(errno));
+    if (!S_ISREG(st.st_mode)) /* a pipe would block for ever */
+        return TT_FAIL(err, TT_EFORMAT, "%s: not a plugin: no regular file", file);
+    TT_TRY(tt_read_file(file, FILE_MAX, bytes, n, err));
+    tt_status status = tt_elf_check((const unsigned char *)*bytes, *n, err);
+    if (status == TT_OK)
+        return TT_OK;
+    free(*bytes);
+    *bytes = NULL;
+    tt_error_context(err, "%s", file);
+    return status;
+}
+
+static tt_status open_in_place(const char *file, const char *why, tt_loaded *out, tt_error *err)
+{
+    char *path = realpath(file, NULL);
+    if (!path)
+        return TT_FAIL(err, TT_EIO, "%s: cannot resolve its path: %s", file, strerror(errno));
+    tt_status status = open_copy(path, file, out, err);
+    free(path);
+    if (status == TT_OK)
+        tt_log(TT_WARN, "plugin",
+               "%s: %s, so it is loaded where it lies: do not overwrite it during the run", file,
+               why);
+    return status;
+}
+
+/* Why a file may load although its copy does not; NULL = it would not. */
+static const char *reason_for_in_place(const tt_error *e)
+{
+    if (strstr(e->text, "failed to map segment"))
+        return "the folder of its copy allows no code"; /* mounted noexec */
+    if (strstr(e->text, "cannot open shared object file"))
+        return "it looks for libraries beside it"; /* an rpath with $ORIGIN */
+    return NULL;
+}
+
+tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *out, tt_error *err)
+{
+    tt_error local;
+    char *bytes = NULL;
+    const char *why = "no private copy of it can be written";
+    size_t n = 0;
+    tt_status status = TT_EIO;
+    err = err ? err : &local;
+    TT_TRY(read_plugin(path, &bytes, &n, err));
+    tt_arena *a = tt_arena_new();
+    copy c = {0};
+    if (make_copy(a, path, private_dir, bytes, n, &c)) {
+        status = open_copy(c.path, path, out, err);
+        drop_temporary(&c);
+        why = status == TT_OK ? NULL : reason_for_in_place(err);
+    }
+    if (status != TT_OK && why)
+        status = open_in_place(path, why, out, err);
+    tt_arena_free(a);
+    free(bytes);
+    return status;
+}
+
+void tt_plugin_close(tt_loaded *l)
+{
+    if (!l->handle)
+        return;
+    pthread_mutex_lock(&ltdl_mutex);
+    lt_dlclose(l->handle);
+    pthread_mutex_unlock(&ltdl_mutex);
+    *l = (tt_loaded){0};
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <string.h>
+
+/* "name" and the caller's list, NULL-terminated. */
+static const char *const *with_name(tt_arena *a, const char *const *ignore)
+{
+    size_t n = 0;
+    while (ignore && ignore[n])
+        n++;
+    const char **list = tt_arena_array(a, n + 2, sizeof *list);
+    list[0] = "name";
+    for (size_t i = 0; i < n; i++)
+        list[i + 1] = ignore[i];
+    return list;
+}
+
+tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
+                           const char *fallback, const char *const *ignore, tt_arena *a,
+                           tt_part *out, tt_error *err)
+{
+    tt_error why = {0};
+    const char *name = NULL;
+    const tt_component *c = NULL;
+    const char *key = tt_arena_printf(a, "%s.name", section);
+    TT_TRY(tt_job_string(job, key, fallback, &name, err));
+    if (!name)
+        return tt_job_fail(job, section, err, "needs a \"name\": which %s", tt_kind_name(kind));
+    if (tt_registry_find(r, kind, name, &c, &why) != TT_OK)
+        return tt_job_has(job, key) ? tt_job_fail(job, key, err, "%s", why.text)
+                                    : TT_FAIL(err, why.code, "%s", why.text);
+    void *config = tt_arena_alloc(a, TT_MAXV(c->config_size, (size_t)1));
+    TT_TRY(tt_job_section(job, section, c->options, c->n_options, c->option_size,
+                          with_name(a, ignore), config, err));
+    *out = (tt_part){c, config, c->name, tt_registry_file(r, c)};
+    return TT_OK;
+}

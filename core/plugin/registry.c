@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <string.h>
+
+struct tt_registry {
+    tt_arena *arena;
+    const char *private_dir;
+    tt_plugin_files files;
+    const char *searched; /* the folders, for messages */
+};
+
+typedef struct offer {
+    const tt_component *component;
+    const tt_plugin_file *file;
+} offer;
+typedef TT_VEC(offer) offers;
+
+static tt_status scan_all(tt_registry *r, const tt_registry_opts *o, tt_error *err)
+{
+    tt_str searched = {0};
+    tt_status status = TT_OK;
+    for (size_t i = 0; i < o->n_dirs && status == TT_OK; i++) {
+        tt_str_printf(&searched, "%s%s", i ? ", " : "", o->dirs[i]);
+        status = tt_scan_folder(r->arena, o->dirs[i], &r->files, err);
+    }
+    if (o->n_dirs == 0)
+        status = tt_scan_default(r->arena, &r->files, &searched, err);
+    r->searched = tt_arena_str(r->arena, tt_str_get(&searched));
+    tt_str_free(&searched);
+    return status;
+}
+
+tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err)
+{
+    TT_TRY(tt_plugin_loader_begin(err));
+    tt_arena *a = tt_arena_new();
+    tt_registry *r = tt_arena_alloc(a, sizeof *r);
+    r->arena = a;
+    r->private_dir = tt_arena_str(a, o->private_dir);
+    tt_status status = scan_all(r, o, err);
+    if (status != TT_OK) {
+        tt_registry_free(r);
+        return status;
+    }
+    *out = r;
+    return TT_OK;
+}
+
+void tt_registry_free(tt_registry *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->files.n; i++)
+        tt_plugin_close(&r->files.items[i]->loaded);
+    tt_arena_free(r->arena);
+    tt_plugin_loader_end();
+}
+
+const char *tt_registry_searched(const tt_registry *r)
+{
+    return *r->searched ? r->searched : "no folder (name one with --plugin-dir)";
+}
+
+static void note_unknown_kinds(const tt_plugin_file *f)
+{
+    for (size_t i = 0; i < f->loaded.plugin->n_components; i++) {
+        int kind = (int)tt_component_at(f->loaded.plugin, i)->kind;
+        if (!tt_kind_known((tt_kind)kind))
+            tt_log(TT_INFO, "plugin",
+                   "%s: component %zu is of kind %d, which this ttrun does not know: skipped",
+                   f->path, i, kind);
+    }
+}
+
+/* Once a file; its fault is kept. */
+static tt_file_state open_file(tt_registry *r, tt_plugin_file *f)
+{
+    tt_error err;
+    if (f->state != TT_FILE_CLOSED)
+        return f->state;
+    if (tt_plugin_open(f->path, r->private_dir, &f->loaded, &err) == TT_OK) {
+        f->state = TT_FILE_LOADED;
+        note_unknown_kinds(f);
+    } else {
+        f->state = TT_FILE_FAULTY;
+        f->fault = tt_arena_str(r->arena, err.text);
+    }
+    return f->state;
+}
+
+static const tt_component *component_of(const tt_plugin_file *f, tt_kind kind, const char *name)
+{
+    if (f->state != TT_FILE_LOADED)
+        return NULL;
+    for (size_t i = 0; i < f->loaded.plugin->n_components; i++) {
+        const tt_component *k = tt_component_at(f->loaded.plugin, i);
+        if (k->kind == kind && tt_kind_known(kind) && strcmp(k->name, name) == 0)
+            return k;
+    }
+    return NULL;
+}
+
+/* Where a component of this kind may be without a look at everything: its kind's folder, and
+ * folders that are none's. */
+static bool likely(const tt_plugin_file *f, tt_kind kind)
+{
+    return f->folder == kind || f->folder == TT_KIND_END;
+}
+
+static const char *known_names(tt_registry *r, tt_kind kind, const char *name)
+{
+    TT_VEC(const char *) names = {0};
+    tt_str list = {0};
+    for (size_t i = 0; i < r->files.n; i++) {
+        const tt_plugin_file *f = r->files.items[i];
+        for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
+            const tt_component *k = tt_component_at(f->loaded.plugin, j);
+            if (k->kind == kind) {
+                tt_vec_push(r->arena, &names, k->name);
+                tt_str_printf(&list, "%s%s", list.n ? ", " : "", k->name);
+            }
+        }
+    }
+    const char *near = tt_nearest(name, names.items, names.n);
+    const char *text =
+        names.n == 0 ? tt_arena_printf(r->arena, "there is none in %s", tt_registry_searched(r))
+        : near       ? tt_arena_printf(r->arena, "did you mean \"%s\"? Known: %s", near, list.s)
+                     : tt_arena_printf(r->arena, "known: %s", list.s);
+    tt_str_free(&list);
+    return text;
+}
+
+static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_error *err)
+{
+    const char *fault = NULL;
+    size_t n_faults = 0;
+    for (size_t i = 0; i < r->files.n; i++) {
+        if (open_file(r, r->files.items[i]) != TT_FILE_FAULTY)
+            continue;
+        fault = fault ? fault : r->files.items[i]->fault;
+        n_faults++;
+    }
+    const char *known = known_names(r, kind, name);
+    if (n_faults == 0)
+        return TT_FAIL(err, TT_ENOTFOUND, "%s \"%s\" is unknown; %s", tt_kind_name(kind), name,
+                       known);
+    return TT_FAIL(err, TT_ENOTFOUND,
+                   "%s \"%s\" is unknown; %s; %zu file%s could not be loaded: %s%s",
+                   tt_kind_name(kind), name, known, n_faults, n_faults == 1 ? "" : "s", fault,
+                   n_faults == 1 ? "" : "; …");
+}
+
+static void collect(tt_registry *r, tt_kind kind, const char *name, offers *out)
+{
+    for (size_t i = 0; i < r->files.n; i++) {
+        const tt_component *k = component_of(r->files.items[i], kind, name);
+        offer o = {k, r->files.items[i]};
+        if (k)
+            tt_vec_push(r->arena, out, o);
+    }
+}
+
+/* Opens the files the component is likely in. A faulty file of the component's own name is the
+ * error. */
+static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_error *err)
+{
+    for (size_t i = 0; i < r->files.n; i++) {
+        tt_plugin_file *f = r->files.items[i];
+        const bool named = strcmp(f->stem, name) == 0;
+        if (!likely(f, kind) || f->state == TT_FILE_FAULTY)
+            continue;
+        if (f->state == TT_FILE_CLOSED && (named || tt_scan_mentions(f->path, name)))
+            open_file(r, f);
+    }
+    for (size_t i = 0; i < r->files.n; i++) {
+        const tt_plugin_file *f = r->files.items[i];
+        if (likely(f, kind) && f->state == TT_FILE_FAULTY && strcmp(f->stem, name) == 0)
+            return TT_FAIL(err, TT_EABI, "%s", f->fault);
+    }
+    return TT_OK;
+}
+
+tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
+                           tt_error *err)
+{
+    offers found = {0};
+    TT_TRY(open_likely(r, kind, name, err));
+    collect(r, kind, name, &found);
+    if (found.n == 0) {
+        for (size_t i = 0; i < r->files.n; i++)
+            open_file(r, r->files.items[i]);
+        collect(r, kind, name, &found);
+    }
+    if (found.n == 0)
+        return not_found(r, kind, name, err);
+    if (found.n > 1)
+        return TT_FAIL(err, TT_EEXIST, "%s \"%s\" is in both %s and %s: remove or rename one",
+                       tt_kind_name(kind), name, found.items[0].file->path,
+                       found.items[1].file->path);
+    *out = found.items[0].component;
+    return TT_OK;
+}
+
+static void add_duplicates(tt_kind kind, const offers *all, tt_str *faults)
+{
+    for (size_t i = 0; i < all->n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(all->items[i].component->name, all->items[j].component->name) == 0)
+                tt_str_printf(faults, "%s \"%s\" is in both %s and %s: remove or rename one\n",
+                              tt_kind_name(kind), all->items[i].component->name,
+                              all->items[j].file->path, all->items[i].file->path);
+}
+
+tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
+                          size_t *n, tt_str *faults, tt_error *err)
+{
+    offers all = {0};
+    if (!tt_kind_known(kind))
+        return TT_FAIL(err, TT_EINVAL, "there is no kind of plugin %d", (int)kind);
+    for (size_t i = 0; i < r->files.n; i++) {
+        tt_plugin_file *f = r->files.items[i];
+        if (open_file(r, f) == TT_FILE_FAULTY && faults)
+            tt_str_printf(faults, "%s\n", f->fault);
+        for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
+            offer o = {tt_component_at(f->loaded.plugin, j), f};
+            if (o.component->kind == kind)
+                tt_vec_push(r->arena, &all, o);
+        }
+    }
+    if (faults)
+        add_duplicates(kind, &all, faults);
+    const tt_component **list =
+        tt_arena_array(a, TT_MAXV(all.n, (size_t)1), sizeof(const tt_component *));
+    for (size_t i = 0; i < all.n; i++)
+        list[i] = all.items[i].component;
+    *out = list;
+    *n = all.n;
+    return TT_OK;
+}
+
+static const tt_plugin_file *file_of(const tt_registry *r, const tt_component *c)
+{
+    for (size_t i = 0; i < r->files.n; i++) {
+        const tt_plugin_file *f = r->files.items[i];
+        for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++)
+            if (tt_component_at(f->loaded.plugin, j) == c)
+                return f;
+    }
+    return NULL;
+}
+
+const char *tt_registry_file(const tt_registry *r, const tt_component *c)
+{
+    const tt_plugin_file *f = file_of(r, c);
+    return f ? f->path : "";
+}
+
+const char *tt_registry_version(const tt_registry *r, const tt_component *c)
+{
+    const tt_plugin_file *f = file_of(r, c);
+    return f ? f->loaded.plugin->version : "";
+}
+
+tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugin **out,
+                                tt_error *err)
+{
+    tt_plugin_file *f = tt_scan_file(r->arena, path, &r->files);
+    if (f->state == TT_FILE_CLOSED)
+        f->path = tt_arena_str(r->arena, path); /* as the caller calls it */
+    if (open_file(r, f) == TT_FILE_FAULTY)
+        return TT_FAIL(err, TT_EABI, "%s", f->fault);
+    *out = f->loaded.plugin;
+    return TT_OK;
+}

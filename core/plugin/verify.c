@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <string.h>
+
+#define COMPONENTS_MAX 4096
+#define ALIGN sizeof(void *)
+
+const tt_component *tt_component_at(const tt_plugin *p, size_t i)
+{
+    return (const void *)((const char *)p->components + i * p->component_size);
+}
+
+tt_status tt_check_size(const tt_check *c, const char *what, size_t got, size_t v1_0, size_t ours,
+                        tt_error *err)
+{
+    const int ours_minor = TT_ABI_MINOR, minor = c->plugin->abi_minor;
+    const size_t least = minor < ours_minor ? v1_0 : ours;
+    const size_t most = minor > ours_minor ? TT_STRUCT_MAX : ours;
+    if (got >= least && got <= most)
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_EABI,
+        "%s: says it has %zu bytes, ABI %u.%d has %s%zu: rebuild it against this ttrun's headers",
+        what, got, (unsigned)c->plugin->abi_major, minor, minor > ours_minor ? "at least " : "",
+        ours);
+}
+
+tt_status tt_check_array(const tt_check *c, const char *what, const void *p, size_t n, size_t size,
+                         tt_error *err)
+{
+    if (n == 0 || (n <= SIZE_MAX / size && tt_image_readable(&c->image, p, n * size, ALIGN)))
+        return TT_OK;
+    return TT_FAIL(err, TT_EABI, "%s: %zu of %zu bytes at %p lie outside the plugin's data", what,
+                   n, size, p);
+}
+
+tt_status tt_check_text(const tt_check *c, const char *what, const char *s, bool required,
+                        tt_error *err)
+{
+    if (!s)
+        return required ? TT_FAIL(err, TT_EABI, "%s is NULL", what) : TT_OK;
+    if (!tt_image_text(&c->image, s, TT_TEXT_MAX))
+        return TT_FAIL(err, TT_EABI, "%s points to no text of the plugin", what);
+    if (required && !*s)
+        return TT_FAIL(err, TT_EABI, "%s is empty", what);
+    if (tt_utf8_valid(s, strlen(s)) != strlen(s))
+        return TT_FAIL(err, TT_EABI, "%s is not UTF-8", what);
+    return TT_OK;
+}
+
+/* Names are keys of job files and parts of file names. */
+static tt_status check_name(const tt_check *c, const char *what, const char *name, tt_error *err)
+{
+    TT_TRY(tt_check_text(c, what, name, true, err));
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name) || strlen(name) > 64)
+        return TT_FAIL(err, TT_EABI, "%s \"%.80s\" is not made of at most 64 of a-z, 0-9 and _",
+                       what, name);
+    return TT_OK;
+}
+
+static tt_status check_doc(const tt_check *c, const char *doc, tt_error *err)
+{
+    TT_TRY(tt_check_text(c, "doc", doc, true, err));
+    return strchr(doc, '\n') ? TT_FAIL(err, TT_EABI, "doc is more than one line") : TT_OK;
+}
+
+static tt_status check_known(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    uintptr_t extension = 0;
+    TT_TRY(tt_check_size(c, "tt_component", k->struct_size, TT_V1_0(tt_component, extension),
+                         sizeof *k, err));
+    if (k->struct_size > c->plugin->component_size)
+        return TT_FAIL(err, TT_EABI, "struct_size %zu exceeds the table's stride of %zu",
+                       k->struct_size, c->plugin->component_size);
+    TT_TRY(check_doc(c, k->doc, err));
+    memcpy(&extension, &k->extension, sizeof extension);
+    if (extension && !tt_image_code(&c->image, extension))
+        return TT_FAIL(err, TT_EABI, "extension points to no function");
+    TT_TRY(tt_check_options(c, k, err));
+    return tt_check_vtable(c, k, err);
+}
+
+static tt_status check_component(const tt_check *c, size_t i, tt_error *err)
+{
+    const tt_component *k = tt_component_at(c->plugin, i);
+    if (!tt_kind_known(k->kind))
+        return TT_OK; /* made for a newer ttrun: its name and tables may mean anything */
+    tt_status status = check_name(c, "name", k->name, err);
+    if (status != TT_OK)
+        return tt_error_context(err, "component %zu", i);
+    if (check_known(c, k, err) != TT_OK)
+        return tt_error_context(err, "%s \"%s\"", tt_kind_name(k->kind), k->name);
+    for (size_t j = 0; j < i; j++) {
+        const tt_component *other = tt_component_at(c->plugin, j);
+        if (other->kind == k->kind && strcmp(other->name, k->name) == 0)
+            return TT_FAIL(err, TT_EEXIST, "it offers %s \"%s\" twice", tt_kind_name(k->kind),
+                           k->name);
+    }
+    return TT_OK;
+}
+
+/* The first four fields, which no major moves. */
+static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
+{
+    if (!tt_image_readable(&c->image, p, offsetof(tt_plugin, name), ALIGN))
+        return TT_FAIL(err, TT_EABI, "its descriptor lies outside the plugin's data");
+    if (p->magic != TT_PLUGIN_MAGIC)
+        return TT_FAIL(err, TT_EABI,
+                       "no ttrun plugin: the descriptor's magic is 0x%08x, not 0x%08x", p->magic,
+                       TT_PLUGIN_MAGIC);
+    if (p->abi_major != TT_ABI_MAJOR)
+        return TT_FAIL(err, TT_EABI,
+                       "built for ABI %u, this ttrun has %u: rebuild it against its headers",
+                       (unsigned)p->abi_major, (unsigned)TT_ABI_MAJOR);
+    return TT_OK;
+}
+
+static tt_status check_plugin(const tt_check *c, const tt_plugin *p, tt_error *err)
+{
+    TT_TRY(check_abi(c, p, err));
+    TT_TRY(tt_check_size(c, "tt_plugin", p->struct_size, TT_V1_0(tt_plugin, component_size),
+                         sizeof *p, err));
+    size_t symbol = tt_image_symbol_size(p);
+    if (symbol && symbol < p->struct_size)
+        return TT_FAIL(err, TT_EABI, "tt_plugin: says it has %zu bytes, its symbol has %zu",
+                       p->struct_size, symbol);
+    TT_TRY(tt_check_array(c, "tt_plugin", p, 1, p->struct_size, err));
+    TT_TRY(check_name(c, "the plugin's name", p->name, err));
+    TT_TRY(tt_check_text(c, "the plugin's version", p->version, true, err));
+    TT_TRY(tt_check_text(c, "the plugin's license", p->license, true, err));
+    TT_TRY(tt_check_size(c, "tt_component", p->component_size, TT_V1_0(tt_component, extension),
+                         sizeof(tt_component), err));
+    if (p->component_size % ALIGN != 0)
+        return TT_FAIL(err, TT_EABI, "component_size %zu is no multiple of %zu", p->component_size,
+                       ALIGN);
+    if (p->n_components == 0 || p->n_components > COMPONENTS_MAX)
+        return TT_FAIL(err, TT_EABI, "it says it has %zu components; 1 to %d are possible",
+                       p->n_components, COMPONENTS_MAX);
+    TT_TRY(tt_check_array(c, "components", p->components, p->n_components, p->component_size, err));
+    for (size_t i = 0; i < p->n_components; i++)
+        TT_TRY(check_component(c, i, err));
+    return TT_OK;
+}
+
+tt_status tt_plugin_verify(const tt_plugin *p, const char *file, tt_error *err)
+{
+    tt_error local;
+    err = err ? err : &local;
+    tt_check c = {.plugin = p, .arena = tt_arena_new()};
+    tt_image_collect(c.arena, &c.image);
+    tt_status status = check_plugin(&c, p, err);
+    tt_arena_free(c.arena);
+    return status == TT_OK ? TT_OK : tt_error_context(err, "%s", file);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "train/train.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The folder of a run: one live run each (R22), described by run.json. */
+
+static long holder_of(int fd)
+{
+    char text[32] = "";
+    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    return n > 0 ? atol(text) : 0;
+}
+
+static tt_status lock(const char *path, int *out, tt_error *err)
+{
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
+        if (i == 0) tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, holder_of(fd));
+        if (i == 50) {
+            const long pid = holder_of(fd);
+            close(fd);
+            return TT_FAIL(err, TT_EBUSY,
+                           "%s: process %ld is training in this folder; stop it, or set another dump_folder",
+                           path, pid);
+        }
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    char text[32];
+    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n) {
+        close(fd);
+        return TT_FAIL(err, TT_EIO, "%s: %s", path, strerror(errno));
+    }
+    *out = fd;
+    return TT_OK;
+}
+
+tt_status tt_run_folder_open(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err)
+{
+    tt_run_folder f = {.lock_fd = -1, .path = s->core.dump_folder};
+    TT_TRY(tt_mkdirs(f.path, err));
+    f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
+    TT_TRY(lock(tt_path_join(a, f.path, ".lock"), &f.lock_fd, err));
+    *out = f;
+    return TT_OK;
+}
+
+void tt_run_folder_close(tt_run_folder *f)
+{
+    if (f->lock_fd >= 0) close(f->lock_fd);
+    f->lock_fd = -1;
+}
+
+static void describe_part(tt_str *o, const tt_part *p)
+{
+    if (!p->component) return;
+    tt_str_add(o, o->s[o->n - 1] == '[' ? "" : ",");
+    tt_str_add(o, "{\"kind\":");
+    tt_str_json(o, tt_kind_name(p->component->kind));
+    tt_str_add(o, ",\"name\":");
+    tt_str_json(o, p->name);
+    tt_str_add(o, ",\"file\":");
+    tt_str_json(o, p->file ? p->file : "");
+    tt_mapping m;
+    if (p->file && tt_map_file(p->file, &m, NULL) == TT_OK) {
+        char hash[33];
+        tt_hash128_hex(m.p, m.n, hash);
+        tt_str_printf(o, ",\"xxh3_128\":\"%s\"", hash);
+        tt_unmap_file(&m);
+    }
+    tt_str_add(o, "}");
+}
+
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_error *err)
+{
+    tt_str o = {0};
+    char host[256] = "", wall[32];
+    gethostname(host, sizeof host - 1);
+    tt_wall_iso(tt_wall_seconds(), wall);
+    tt_str_add(&o, "{\"ttrun\":");
+    tt_str_json(&o, TT_BUILD_VERSION);
+    tt_str_add(&o, ",\"host\":");
+    tt_str_json(&o, host);
+    tt_str_printf(&o, ",\"pid\":%ld,\"started\":\"%s\",\"world\":%d,\"threads\":%lld,\"parameters\":%lld",
+                  (long)getpid(), wall, s->world, (long long)s->threads,
+                  (long long)s->size.parameters);
+    tt_str_add(&o, ",\"mesh\":{");
+    for (int i = 0; i < s->mesh.n_atoms; i++)
+        tt_str_printf(&o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
+    tt_str_add(&o, "},\"plugins\":[");
+    const tt_part *parts[] = {&s->model, &s->loss, &s->optimizer, &s->lr_scheduler,
+                              &s->tokenizer, &s->dataloader, &s->backend};
+    for (size_t i = 0; i < TT_COUNT(parts); i++)
+        describe_part(&o, parts[i]);
+    for (int i = 0; i < s->n_metrics; i++)
+        describe_part(&o, &s->metrics[i]);
+    for (int i = 0; i < s->n_hooks; i++)
+        describe_part(&o, &s->hooks[i]);
+    tt_str_add(&o, "],\"job\":");
+    tt_job_print(s->job, false, &o);
+    tt_str_add(&o, "}\n");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/run.json", f->path);
+    const tt_status st = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
+    tt_str_free(&o);
+    return st;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Numbers out: console, metrics plugins, hooks. Rank 0 only, but for hooks that want all ranks. */
+
+tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
+{
+    const tt_setup *s = l->s;
+    const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step};
+    const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
+    for (int i = 0; l->main && i < s->n_metrics; i++) {
+        tt_sink k = {.vt = s->metrics[i].component->vtable};
+        TT_TRY(k.vt->open(s->metrics[i].config, &me, &k.self, err));
+        l->sinks[l->n_sinks++] = k;
+    }
+    for (int i = 0; i < s->n_hooks; i++) {
+        tt_hook_end h = {.vt = s->hooks[i].component->vtable};
+        if (!l->main && !h.vt->all_ranks) continue;
+        if (h.vt->open && h.vt->open(s->hooks[i].config, &he, &h.self, err) != TT_OK)
+            return tt_error_context(err, "hook %s", s->hooks[i].name);
+        l->hooks[l->n_hooks++] = h;
+    }
+    return TT_OK;
+}
+
+void tt_loop_close_sinks(tt_loop *l)
+{
+    for (int i = 0; i < l->n_sinks; i++)
+        l->sinks[i].vt->close(l->sinks[i].self);
+    for (int i = 0; i < l->n_hooks; i++)
+        if (l->hooks[i].vt->close) l->hooks[i].vt->close(l->hooks[i].self);
+    l->n_sinks = l->n_hooks = 0;
+}
+
+tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
+{
+    for (int i = 0; i < l->n_hooks; i++)
+        if (l->hooks[i].vt->before_step)
+            TT_TRY(l->hooks[i].vt->before_step(l->hooks[i].self, l->step, err));
+    return TT_OK;
+}
+
+static double memory_gib(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / (1 << 20);
+}
+
+static void add(tt_loop *l, size_t *n, const char *name, double v)
+{
+    l->metrics[(*n)++] = (tt_metric){name, v};
+}
+
+static size_t collect(tt_loop *l)
+{
+    const tt_setup *s = l->s;
+    const double steps = (double)TT_MAXV(l->step - l->logged_step, 1);
+    const double dt = tt_seconds_since(l->t.begin_ns) - l->t.checkpoint - l->t.validation;
+    const double tps = (double)l->tokens_since / dt, per_rank = tps / s->world;
+    const double tflops = per_rank * s->size.flops_per_token * 1e-12;
+    const double tokens = (double)(s->global_batch * s->core.training.seq_len);
+    size_t n = 0;
+    add(l, &n, "step", (double)l->step);
+    add(l, &n, "epoch", (double)l->epoch);
+    add(l, &n, "loss", l->loss);
+    add(l, &n, "loss_max", l->loss_max);
+    add(l, &n, "grad_norm", l->norm);
+    add(l, &n, "lr", l->lr);
+    add(l, &n, "tokens", tokens);
+    add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
+    add(l, &n, "tps", per_rank);
+    add(l, &n, "tps_global", tps);
+    add(l, &n, "tflops", tflops);
+    add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
+    add(l, &n, "mem_gib", memory_gib());
+    add(l, &n, "time_s", dt / steps);
+    add(l, &n, "time/data", l->t.data / steps);
+    add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
+    add(l, &n, "time/optimizer", l->t.optimizer / steps);
+    add(l, &n, "time/comm_exposed", l->t.comm / steps);
+    add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
+    return n;
+}
+
+static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
+{
+    for (int i = 0; i < l->n_sinks; i++)
+        TT_TRY(l->sinks[i].vt->log(l->sinks[i].self, r, err));
+    return TT_OK;
+}
+
+static void print_line(tt_loop *l, const tt_metrics_record *r)
+{
+    if (l->o->verbose < 0) return;
+    tt_str line = {0};
+    if (r->validation)
+        tt_console_validation(r, &line);
+    else
+        tt_console_step(r, &line);
+    tt_log(TT_INFO, "train", "%s", tt_str_get(&line));
+    tt_str_free(&line);
+}
+
+/* The peak is measured once, after the first step: it takes milliseconds that start-up should not. */
+static void know_peak(tt_loop *l)
+{
+    const tt_backend_vt *vt = l->s->backend.component->vtable;
+    if (l->peak_flops <= 0 && vt->peak_flops) l->peak_flops = vt->peak_flops(l->rank.backend, TT_F32);
+}
+
+tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
+{
+    if (l->main && l->has_progress)
+        tt_progress_update(&l->progress, l->step, l->loss,
+                           (double)l->tokens_since / TT_MAXV(tt_seconds_since(l->t.begin_ns), 1e-9));
+    if (!logged && !l->n_hooks) return TT_OK;
+    if (l->main && logged) know_peak(l);
+    const size_t n = collect(l);
+    const tt_metrics_record r = {.struct_size = sizeof r, .step = l->step, .wall_time = tt_wall_seconds(),
+                                 .metrics = l->metrics, .n_metrics = n};
+    for (int i = 0; i < l->n_hooks; i++)
+        if (l->hooks[i].vt->after_step) TT_TRY(l->hooks[i].vt->after_step(l->hooks[i].self, &r, err));
+    if (!logged) return TT_OK;
+    tt_status s = TT_OK;
+    if (l->main) {
+        print_line(l, &r);
+        s = send(l, &r, err);
+    }
+    l->t = (tt_times){.begin_ns = tt_now_ns()};
+    l->tokens_since = 0;
+    l->logged_step = l->step;
+    return s;
+}
+
+tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err)
+{
+    const tt_metric m[] = {{"step", (double)l->step},
+                           {"validation/loss", loss},
+                           {"validation/tokens", (double)tokens},
+                           {"mem_gib", memory_gib()}};
+    const tt_metrics_record r = {.struct_size = sizeof r, .step = l->step, .wall_time = tt_wall_seconds(),
+                                 .metrics = m, .n_metrics = TT_COUNT(m) - 1, .validation = 1};
+    print_line(l, &r);
+    return send(l, &r, err);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_LOOP_H
+#define TT_LOOP_H
+#include "train/console.h"
+#include "train/train.h"
+
+/* Inside of the loop: what one rank keeps between steps. */
+
+typedef struct tt_times { /* seconds since the last logged step */
+    double data, forward_backward, optimizer, comm, checkpoint, validation;
+    int64_t begin_ns;
+} tt_times;
+
+typedef struct tt_sink {
+    const tt_metrics_vt *vt;
+    void *self;
+} tt_sink;
+
+typedef struct tt_hook_end {
+    const tt_hook_vt *vt;
+    void *self;
+} tt_hook_end;
+
+typedef struct tt_loop {
+    const tt_setup *s;
+    const tt_run_opts *o;
+    tt_rank rank;
+    bool main; /* rank 0 */
+    /* data */
+    void *tokenizer, *loader, *validation_loader;
+    tt_tokenizer_info tokenizer_info;
+    tt_stream *stream;
+    /* state of training */
+    int64_t step, tokens_seen, samples_seen, epoch;
+    double loss, loss_max, norm, lr;
+    /* numbers since the last logged step */
+    int64_t logged_step, tokens_since;
+    tt_times t;
+    double peak_flops;
+    /* outputs, rank 0 */
+    tt_sink sinks[TT_MAX_PARTS];
+    int n_sinks;
+    tt_hook_end hooks[TT_MAX_PARTS];
+    int n_hooks;
+    tt_progress progress;
+    bool has_progress;
+    tt_metric metrics[32];
+} tt_loop;
+
+/* step.c */
+tt_status tt_loop_step(tt_loop *l, tt_error *err);
+/* log.c */
+tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
+void tt_loop_close_sinks(tt_loop *l);
+tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err);
+tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
+tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
+/* data.c */
+tt_status tt_loop_open_data(tt_loop *l, tt_error *err);
+tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */
+void tt_loop_close_data(tt_loop *l);
+/* validate.c */
+tt_status tt_loop_validate(tt_loop *l, tt_error *err);
+/* save.c */
+tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err);
+tt_status tt_loop_resume(tt_loop *l, tt_error *err);
+
+static inline double tt_seconds_since(int64_t ns)
+{
+    return 1e-9 * (double)(tt_now_ns() - ns);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The loop of one rank, and the ranks. */
+
+typedef struct world {
+    const tt_setup *s;
+    const tt_run_opts *o;
+    tt_threads *threads; /* NULL: one rank */
+    pthread_mutex_t lock;
+    tt_status status;    /* of the rank that failed first */
+    tt_error err;
+} world;
+
+typedef struct rank_thread {
+    world *w;
+    int rank;
+} rank_thread;
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return every > 0 && (step % every == 0 || step == last);
+}
+
+static bool log_due(const tt_loop *l)
+{
+    const int64_t freq = l->s->core.metrics.log_freq;
+    return l->step == 1 || due(l->step, freq, l->s->core.training.steps) || !l->logged_step;
+}
+
+/* After a step: maybe validate, maybe save, maybe stop. *stop: a signal asked for it, on any rank. */
+static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
+{
+    const tt_core_config *c = &l->s->core;
+    const bool last = l->step == c->training.steps;
+    int32_t asked[2] = {tt_signals_stop() != 0, l->main && tt_signals_save()};
+    if (l->rank.dist.vt)
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, asked, 2, TT_I32, TT_MAX, err));
+    *stop = asked[0] != 0;
+    if (l->s->has_validation && due(l->step, c->validation.freq, c->training.steps))
+        TT_TRY(tt_loop_validate(l, err));
+    if (!c->checkpoint.enable) return TT_OK;
+    if (due(l->step, c->checkpoint.interval, c->training.steps) || asked[1] || (*stop && !last))
+        TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
+    return TT_OK;
+}
+
+static tt_status loop(tt_loop *l, tt_error *err)
+{
+    const int64_t steps = l->s->core.training.steps;
+    bool stop = false;
+    l->t.begin_ns = tt_now_ns();
+    l->logged_step = l->step;
+    if (l->main && l->step >= steps)
+        tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step, (long long)steps);
+    while (l->step < steps && !stop) {
+        l->step++;
+        TT_TRY(tt_loop_hooks_before(l, err));
+        TT_TRY(tt_loop_step(l, err));
+        TT_TRY(tt_loop_log(l, log_due(l), err));
+        TT_TRY(after_step(l, &stop, err));
+    }
+    if (!stop || l->step == steps) return TT_OK;
+    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", tt_signals_stop(),
+                   (long long)l->step, l->s->core.checkpoint.enable ? ", saved" : "");
+}
+
+static void announce(const tt_loop *l)
+{
+    const tt_setup *s = l->s;
+    char text[256] = "";
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    if (!l->main) return;
+    if (vt->describe) vt->describe(l->rank.backend, text, sizeof text);
+    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP a token", s->model.name,
+           s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
+    tt_log(TT_INFO, "train",
+           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens a step in %lld "
+           "micro-batch%s; %.3f GiB planned a rank",
+           s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
+           s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
+           (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
+           (double)tt_exec_bytes(l->rank.exec) / (1 << 30));
+}
+
+static tt_status start(tt_loop *l, tt_error *err)
+{
+    TT_TRY(tt_loop_open_data(l, err));
+    tt_exec_init_params(l->rank.exec);
+    TT_TRY(tt_loop_resume(l, err));
+    TT_TRY(tt_loop_open_stream(l, err));
+    TT_TRY(tt_loop_open_sinks(l, err));
+    announce(l);
+    if (l->main && l->o->progress) {
+        tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, true);
+        l->has_progress = true;
+    }
+    return TT_OK;
+}
+
+/* A failure before step 1 is the user's to mend (status 2), whatever its code; the code carries that. */
+static tt_status run_rank(world *w, int rank, tt_error *err)
+{
+    tt_loop *l = calloc(1, sizeof *l);
+    tt_dist d = {.world = 1};
+    TT_ASSERT(l);
+    l->s = w->s;
+    l->o = w->o;
+    l->main = rank == 0;
+    l->loss = (double)NAN;
+    tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
+    if (s == TT_OK) s = tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err);
+    if (s == TT_OK) {
+        s = tt_agree(&l->rank.dist, start(l, err), err);
+        if (s != TT_OK && s != TT_ECOMM && s != TT_ETIMEOUT) s = TT_EINVAL;
+        if (s == TT_OK) s = loop(l, err);
+        if (l->has_progress) tt_progress_finish(&l->progress);
+        if (s != TT_OK && s != TT_ESIGNAL) tt_dist_abort(&l->rank.dist, err->text);
+        tt_loop_close_sinks(l);
+        tt_loop_close_data(l);
+        tt_rank_close(&l->rank);
+    } else if (w->threads && d.vt) {
+        tt_dist_abort(&d, err->text);
+    }
+    tt_dist_leave(&d);
+    free(l);
+    return s;
+}
+
+static void *rank_main(void *arg)
+{
+    const rank_thread *t = arg;
+    tt_error e = {0};
+    tt_log_set_thread_rank(t->rank);
+    const tt_status s = run_rank(t->w, t->rank, &e);
+    pthread_mutex_lock(&t->w->lock);
+    /* the rank with an error of its own speaks, not those it woke */
+    const bool own = s != TT_OK && s != TT_ECOMM;
+    if (s != TT_OK && (t->w->status == TT_OK || (own && t->w->status == TT_ECOMM))) {
+        t->w->status = s;
+        t->w->err = e;
+        if (t->w->s->world > 1 && s != TT_ESIGNAL) tt_error_context(&t->w->err, "rank %d", t->rank);
+    }
+    pthread_mutex_unlock(&t->w->lock);
+    return NULL;
+}
+
+static tt_status run_threads(world *w, tt_error *err)
+{
+    const int n = w->s->world;
+    TT_TRY(tt_threads_new(n, (double)w->s->core.comm.train_timeout_seconds, &w->threads, err));
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    rank_thread *args = calloc((size_t)n, sizeof *args);
+    TT_ASSERT(threads && args);
+    int started = 0;
+    for (int i = 0; i < n; i++) {
+        args[i] = (rank_thread){w, i};
+        if (pthread_create(&threads[i], NULL, rank_main, &args[i])) break;
+        started++;
+    }
+    if (started < n) {
+        tt_dist d;
+        if (tt_threads_join(w->threads, 0, &d, NULL) == TT_OK) {
+            tt_dist_abort(&d, "a rank's thread could not be started");
+            tt_dist_leave(&d);
+        }
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    free(args);
+    tt_threads_free(w->threads);
+    if (started < n) return TT_FAIL(err, TT_ENOMEM, "only %d of %d rank-threads could be started", started, n);
+    if (w->status != TT_OK) *err = w->err;
+    return w->status;
+}
+
+tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
+{
+    tt_run_folder folder;
+    world w = {.s = s, .o = o, .lock = PTHREAD_MUTEX_INITIALIZER};
+    tt_arena *a = tt_arena_new();
+    tt_status st = tt_run_folder_open(s, a, &folder, err);
+    if (st == TT_OK) {
+        st = tt_run_folder_describe(&folder, s, err);
+        tt_signals_install();
+        if (st == TT_OK) st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
+        tt_run_folder_close(&folder);
+    }
+    tt_arena_free(a);
+    return st;
+}

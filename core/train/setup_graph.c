@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pool.h"
+#include "train/setup_impl.h"
+#include <ttrun/converter.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* setup, second half: backend, mesh, batch, graphs. */
+
+static const tt_option thread_options[] = {
+    {.name = "threads", .doc = "threads of a rank; 0: cores divided by the ranks of this machine",
+     .type = TT_OPT_INT, .offset = offsetof(tt_backend_section, threads), .default_json = "0", .min = 0,
+     .max = 4096},
+};
+
+/* "auto": the cpu backend where it loads, else the reference. */
+tt_status tt_setup_backend(tt_setup *s, const char *const *ignore, tt_backend_section *out, tt_error *err)
+{
+    const char *name = NULL;
+    const tt_component *c;
+    tt_error why = {0};
+    TT_TRY(tt_job_string(s->job, "backend.name", "auto", &name, err));
+    const bool automatic = !strcmp(name, "auto");
+    if (automatic) name = "cpu";
+    if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK) {
+        if (!automatic) return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
+        tt_log(TT_WARN, "train", "no cpu backend (%s): using the slow reference backend", why.text);
+        TT_TRY(tt_registry_find(s->registry, TT_KIND_BACKEND, "reference", &c, err));
+    }
+    s->backend = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
+                           tt_registry_file(s->registry, c)};
+    const char **own = tt_arena_array(s->arena, c->n_options + 2, sizeof *own);
+    own[0] = "name";
+    for (size_t i = 0; i < c->n_options; i++)
+        own[i + 1] = ((const tt_option *)(const void *)((const char *)c->options + i * c->option_size))->name;
+    static const char *const core[] = {"name", "threads", NULL};
+    (void)ignore;
+    TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
+                          s->backend.config, err));
+    return tt_job_section(s->job, "backend", thread_options, TT_COUNT(thread_options), sizeof(tt_option),
+                          own, out, err);
+}
+
+static int64_t default_threads(int ranks_here)
+{
+    int64_t n = TT_MAXV(tt_cpu_count() / ranks_here, 1);
+    const char *limit = getenv("OMP_NUM_THREADS");
+    const long most = limit ? atol(limit) : 0;
+    return most > 0 ? TT_MIN(n, most) : n;
+}
+
+/* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
+static int64_t kv_heads(const tt_setup *s)
+{
+    const tt_component *c = s->model.component;
+    for (size_t i = 0; i < c->n_options; i++) {
+        const tt_option *o = (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
+        if (strcmp(o->name, "n_kv_heads") || o->type != TT_OPT_INT) continue;
+        return TT_MAXV(*(const int64_t *)(const void *)((const char *)s->model.config + o->offset), 0);
+    }
+    return 0;
+}
+
+static tt_status batch_sizes(tt_setup *s, tt_error *err)
+{
+    const tt_training_config *t = &s->core.training;
+    const int64_t dp = s->data_world, round = t->local_batch_size;
+    int64_t pieces = 1;
+    if (s->n_stages > 1) {
+        pieces = s->core.parallelism.pipeline_parallel_microbatches;
+        for (int64_t m = 2 * s->n_stages; pieces < 1 && m >= 1; m--)
+            if (round % m == 0) pieces = m;
+        if (round % pieces)
+            return tt_job_fail(s->job, "parallelism.pipeline_parallel_microbatches", err,
+                               "%lld does not divide training.local_batch_size %lld", (long long)pieces,
+                               (long long)round);
+    }
+    const int64_t global = t->global_batch_size > 0 ? t->global_batch_size : round * dp;
+    if (global % (round * dp))
+        return tt_job_fail(s->job, "training.global_batch_size", err,
+                           "%lld is no multiple of training.local_batch_size %lld × %lld data-parallel "
+                           "ranks",
+                           (long long)global, (long long)round, (long long)dp);
+    s->local = round / pieces;
+    s->micro_batches = global / (round * dp) * pieces;
+    s->global_batch = global;
+    int64_t tokens;
+    if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
+        return tt_job_fail(s->job, "training.seq_len", err, "%lld samples of %lld tokens are too many a step",
+                           (long long)global, (long long)t->seq_len);
+    return TT_OK;
+}
+
+tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    tt_mesh_degrees d = {(int32_t)p->pipeline_parallel_degree, (int32_t)p->data_parallel_replicate_degree,
+                         (int32_t)p->data_parallel_shard_degree, (int32_t)p->context_parallel_degree,
+                         (int32_t)p->tensor_parallel_degree, (int32_t)p->expert_parallel_degree};
+    int64_t world = (int64_t)d.pp * d.dp_replicate * d.cp * d.tp * TT_MAXV(d.dp_shard, 1);
+    tt_error why = {0};
+    if (o->nproc > 0) world = o->nproc;
+    if (world > 1 << 20) return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
+    s->world = (int)world;
+    if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
+        return tt_job_fail(s->job, "parallelism", err, "%s", why.text);
+    if (s->spec->rules)
+        TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
+    else
+        tt_label_table_default(&s->labels);
+    s->labels.sequence_parallel = p->enable_sequence_parallel;
+    s->data_world = d.dp_replicate * d.dp_shard;
+    s->n_stages = d.pp;
+    if (!s->threads) s->threads = default_threads(s->world);
+    TT_TRY(batch_sizes(s, err));
+    if (tt_schedule_make(p->pipeline_parallel_schedule, d.pp, (int)s->micro_batches, s->arena,
+                         &s->schedule, &why) != TT_OK)
+        return tt_job_fail(s->job, "parallelism.pipeline_parallel_schedule", err, "%s", why.text);
+    return TT_OK;
+}
+
+/* ---- the backend's static answers ---- */
+
+static const tt_kernel *kernel(const tt_setup *s, const char *op)
+{
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    return vt->kernel(NULL, op);
+}
+
+static bool has_kernel(void *user, const char *op)
+{
+    return kernel(user, op) != NULL;
+}
+
+static bool can_accumulate(void *user, const char *op)
+{
+    const tt_kernel *k = kernel(user, op);
+    return k && k->can_accumulate;
+}
+
+static size_t scratch(void *user, const tt_node *n, const tt_kernel_call *c)
+{
+    const tt_setup *s = user;
+    const tt_kernel *k = kernel(s, n->op->name);
+    return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
+}
+
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule, int pp_rank,
+                        tt_arena *a, tt_plan **out, tt_error *err)
+{
+    const tt_plan_opts o = {.schedule = schedule, .scratch = scratch, .user = (void *)(uintptr_t)s,
+                            .pp_rank = pp_rank};
+    return tt_plan_make(g, &o, a, out, err);
+}
+
+/* ---- graphs ---- */
+
+static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x, tt_value *w)
+{
+    const tt_setup *s = user;
+    for (int i = 0; i < s->n_converters; i++) {
+        const tt_converter_vt *vt = s->converters[i].component->vtable;
+        tt_value *y = vt->linear(s->converters[i].config, b, param, x, w);
+        if (y) return y;
+    }
+    return NULL;
+}
+
+static tt_recompute_opts recompute(const tt_setup *s)
+{
+    const char *m = s->core.activation_checkpoint, *r = s->core.parallelism.fsdp_reshard_after_forward;
+    return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
+                                       : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
+                                                                 : TT_RECOMPUTE_NONE,
+                               .fetches = !strcmp(r, "always") || (!strcmp(r, "default") && s->n_stages == 1)};
+}
+
+/* Ops of plugins, loaded when a model asks for one the core does not have. */
+static const tt_op_def *plugin_op(void *user, const char *name)
+{
+    const tt_setup *s = user;
+    const tt_component *c;
+    if (tt_registry_find(s->registry, TT_KIND_OP, name, &c, NULL) != TT_OK) return NULL;
+    return ((const tt_op_vt *)c->vtable)->def;
+}
+
+static void fingerprint(tt_setup *s)
+{
+    tt_str t = {0};
+    char text[256];
+    for (size_t i = 0; i < s->graph->params.n; i++) {
+        tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
+        tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
+    }
+    tt_hash128_hex(tt_str_get(&t), t.n, s->model_fingerprint);
+    tt_str_free(&t);
+}
+
+static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
+{
+    const tt_compile_opts o = {
+        .mode = mode,
+        .ops = &s->ops,
+        .model = s->model.component->vtable,
+        .model_config = s->model.config,
+        .model_name = tt_arena_printf(s->arena, "model %s", s->model.name),
+        .loss = s->loss.component->vtable,
+        .loss_config = s->loss.config,
+        .mesh = &s->mesh,
+        .labels = &s->labels,
+        .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
+        .seq_len = s->core.training.seq_len,
+        .n_stages = s->n_stages,
+        .update = {s->groups, s->n_groups, s->core.training.max_norm},
+        .group_of = tt_group_of,
+        .group_user = s,
+        .recompute = recompute(s),
+        .has_kernel = has_kernel,
+        .can_accumulate = can_accumulate,
+        .backend_user = s,
+        .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
+        .convert_linear = s->n_converters ? convert_linear : NULL,
+        .convert_user = s,
+        .dump_folder = dump,
+    };
+    return tt_compile(&o, s->arena, out, err);
+}
+
+tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const tt_model_vt *vt = s->model.component->vtable;
+    s->ops.core = tt_core_ops(&s->ops.n_core);
+    s->ops.lookup = plugin_op;
+    s->ops.lookup_user = s;
+    TT_TRY(compile(s, o->mode, s->core.debug.dump_graph, &s->graph, err));
+    fingerprint(s);
+    if (o->mode == TT_MODE_TRAIN) TT_TRY(tt_groups_check(s, err));
+    const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;
+    TT_TRY(tt_model_measure(s->graph, width, s->core.training.seq_len, &s->size));
+    if (o->mode != TT_MODE_TRAIN) {
+        s->eval_graph = s->graph;
+    } else if (s->has_validation) {
+        TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
+    }
+    return tt_schedule_make("GPipe", s->n_stages, 1, s->arena, &s->eval_schedule, err);
+}

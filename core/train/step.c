@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <math.h>
+
+/* One step. Fetch its batch, count tokens, run the micro-batches, norm and clip, update. */
+
+/* Counted tokens of the global batch, and whether every rank got its data: one reduction. */
+static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetched, int64_t *counted,
+                              tt_error *err)
+{
+    int64_t v[2] = {0, fetched != TT_OK};
+    for (int64_t m = 0; fetched == TT_OK && l->rank.counts && m < l->s->micro_batches; m++)
+        v[0] += micro[m].counted;
+    if (l->rank.dist.vt) {
+        tt_error e = {0};
+        const tt_status s = l->rank.dist.vt->all_reduce(l->rank.dist.all, v, 2, TT_I64, TT_SUM, &e);
+        if (fetched == TT_OK && s != TT_OK) *err = e;
+        if (fetched == TT_OK && s != TT_OK) return s;
+    }
+    if (fetched != TT_OK) return fetched;
+    if (v[1]) return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
+    if (!v[0])
+        return TT_FAIL(err, TT_EINVAL, "step %lld: no token of the batch is counted (all labels are ignored)",
+                       (long long)l->step);
+    *counted = v[0];
+    return TT_OK;
+}
+
+static tt_status check_finite(const tt_loop *l, tt_error *err)
+{
+    if (isfinite(l->loss) && isfinite(l->norm)) return TT_OK;
+    return TT_FAIL(err, TT_ENUMERIC,
+                   "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
+                   "--debug.detect_nan true to name the first op",
+                   (long long)l->step, isfinite(l->loss) ? "grad_norm" : "loss",
+                   isnan(isfinite(l->loss) ? l->norm : l->loss) ? "NaN" : "Inf");
+}
+
+static double learning_rate(const tt_loop *l)
+{
+    const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
+    const tt_component *c = l->s->optimizer.component;
+    double lr = 0;
+    for (size_t i = 0; i < c->n_options; i++) {
+        const tt_option *o = (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
+        if (o->name[0] == 'l' && o->name[1] == 'r' && !o->name[2])
+            lr = *(const double *)(const void *)((const char *)l->s->optimizer.config + o->offset);
+    }
+    return lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
+}
+
+tt_status tt_loop_step(tt_loop *l, tt_error *err)
+{
+    tt_exec *x = l->rank.exec;
+    const tt_batch *micro = NULL;
+    int64_t counted = 0, t0 = tt_now_ns();
+    const tt_status fetched = tt_stream_next(l->stream, &micro, &l->epoch, err);
+    l->t.data += tt_seconds_since(t0);
+    TT_TRY(count_tokens(l, micro, fetched, &counted, err));
+
+    t0 = tt_now_ns();
+    l->lr = learning_rate(l);
+    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)counted);
+    tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
+    tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
+    tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len};
+    TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
+    l->t.forward_backward += tt_seconds_since(t0);
+
+    t0 = tt_now_ns();
+    TT_TRY(tt_exec_epilogue(x, err));
+    l->loss = tt_exec_metric(x, TT_METRIC_LOSS) / (double)counted;
+    l->loss_max = tt_exec_metric(x, TT_METRIC_LOSS_MAX);
+    l->norm = tt_exec_metric(x, TT_METRIC_NORM);
+    TT_TRY(check_finite(l, err));
+    TT_TRY(tt_exec_update(x, err));
+    l->t.optimizer += tt_seconds_since(t0);
+    l->t.comm += tt_exec_comm_seconds(x);
+
+    const int64_t tokens = l->s->global_batch * l->s->core.training.seq_len;
+    l->tokens_seen += tokens;
+    l->tokens_since += tokens;
+    l->samples_seen += l->s->global_batch;
+    return TT_OK;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TRAIN_H
+#define TT_TRAIN_H
+#include "checkpoint/checkpoint.h"
+#include "config/job_core.h"
+#include "data/data.h"
+#include "exec/exec.h"
+#include "passes/compile.h"
+#include "plugin/registry.h"
+#include <ttrun/dataloader.h>
+#include <ttrun/hook.h>
+#include <ttrun/lr_scheduler.h>
+#include <ttrun/metrics.h>
+#include <ttrun/train_spec.h>
+
+/* core/train: a job made real, and the loop. setup.c turns the job into parts, world.c makes the ranks, run.c is the loop
+ * of one rank, step.c is one step and reads like the paragraph in architecture.md. */
+
+#define TT_MAX_PARTS 16
+
+typedef struct tt_setup { /* equal on all ranks, read-only once made */
+    tt_arena *arena;
+    tt_registry *registry;
+    tt_job *job;
+    tt_core_config core;
+    const tt_train_spec_vt *spec;
+    tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
+    tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
+    int n_metrics, n_hooks, n_converters;
+    bool has_tokenizer, has_validation;
+    bool shuffle, validation_shuffle;
+    uint64_t data_seed;
+    tt_group *groups; /* [0] the default, then param_groups in order */
+    int n_groups;
+    struct tt_group_match *matches; /* [n_groups - 1] */
+    int64_t threads; /* per rank */
+    /* the mesh */
+    tt_mesh mesh;
+    tt_label_table labels;
+    int world, data_world;
+    int64_t local, micro_batches, global_batch; /* samples a micro-batch and data rank; per data rank; per step */
+    int n_stages;
+    tt_schedule *schedule;
+    /* the graphs, shared by rank-threads */
+    tt_op_table ops;
+    tt_graph *graph, *eval_graph;
+    tt_schedule *eval_schedule;
+    tt_model_size size;
+    char model_fingerprint[33];
+} tt_setup;
+
+typedef struct tt_setup_opts {
+    const char *spec;   /* --spec, or NULL */
+    int nproc;          /* --nproc, 0 = not given */
+    tt_mode mode;       /* TRAIN also compiles validation where it is on */
+    bool compile;       /* false: parts only (ttrun config) */
+    bool data;          /* a dataloader is needed */
+} tt_setup_opts;
+/* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
+tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a, tt_setup *out, tt_error *err);
+/* Every table the job may use, for schema, explain, reference; component NULL parts of the core first. */
+tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n, tt_error *err);
+/* The memory plan of one pipeline rank. Static questions to the backend only. */
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
+/* The tokenizer, opened. Close by info->vt->close. */
+tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err);
+/* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX extended). */
+int tt_group_of(void *setup, const tt_param_info *p);
+tt_status tt_groups_make(tt_setup *s, tt_error *err);
+tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* an empty match is an error */
+
+/* ---- running ---- */
+typedef struct tt_run_opts {
+    bool resume;  /* --resume auto */
+    int verbose;  /* -q: < 0 */
+    bool dry_run;
+    bool progress;
+} tt_run_opts;
+/* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by a numerical policy. */
+tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
+
+/* One rank's things, for the loop and for who evaluates or generates. */
+typedef struct tt_rank {
+    const tt_setup *s;
+    tt_arena *arena;
+    tt_dist dist;
+    tt_pool *pool;
+    void *backend;
+    tt_plan *plan, *eval_plan;
+    tt_exec *exec, *eval;
+    int pp, data_rank;
+    bool counts; /* the one of its replicas over cp, tp, pp that counts tokens */
+} tt_rank;
+tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out, tt_error *err);
+void tt_rank_close(tt_rank *r);
+
+/* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
+tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out, size_t *n, tt_error *err);
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
+
+/* ---- batch.c: micro-batches into the graph's inputs ---- */
+typedef struct tt_feed {
+    const tt_batch *micro;
+    int64_t offset; /* first token of this data rank in a micro-batch */
+} tt_feed;
+tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst, tt_error *err);
+
+/* ---- signals.c ---- */
+void tt_signals_install(void);
+int tt_signals_stop(void);  /* 0, or the signal that asks to stop */
+bool tt_signals_save(void); /* SIGUSR1 since the last call */
+
+/* ---- folder.c: the run's folder ---- */
+typedef struct tt_run_folder {
+    int lock_fd;
+    const char *path, *checkpoints;
+} tt_run_folder;
+tt_status tt_run_folder_open(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
+void tt_run_folder_close(tt_run_folder *f);
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_error *err); /* run.json */
+
+/* ---- summary.c: what a run will cost, as text or JSON ---- */
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/loop.h"
+#include <math.h>
+
+/* Validation: the loss over the same samples each time, Σ over counted tokens ÷ their number, so it does not depend on how
+ * the work is spread. Samples beyond the last full batch wrap around only where the set is smaller than one batch. */
+
+static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, tt_error *err)
+{
+    int64_t v = l->rank.counts ? b->counted : 0;
+    if (l->rank.dist.vt)
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &v, 1, TT_I64, TT_SUM, err));
+    *counted += v;
+    return TT_OK;
+}
+
+static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int64_t *counted, tt_error *err)
+{
+    tt_exec *x = l->rank.eval;
+    double sum = 0;
+    *counted = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const tt_batch *micro = NULL;
+        int64_t epoch;
+        TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
+        TT_TRY(add_tokens(l, micro, counted, err));
+        tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len};
+        TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
+        TT_TRY(tt_exec_epilogue(x, err));
+        sum += tt_exec_metric(x, TT_METRIC_LOSS);
+    }
+    *loss = *counted ? sum / (double)*counted : (double)NAN;
+    return TT_OK;
+}
+
+tt_status tt_loop_validate(tt_loop *l, tt_error *err)
+{
+    const tt_setup *s = l->s;
+    const tt_dataloader_vt *vt = s->validation_data.component->vtable;
+    const tt_model_vt *model = s->model.component->vtable;
+    const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->validation_loader);
+    int64_t n = TT_MAXV(have / batch, 1), counted;
+    double loss;
+    if (s->core.validation.steps > 0) n = TT_MIN(n, s->core.validation.steps);
+    const int64_t t0 = tt_now_ns();
+    const tt_stream_opts o = {
+        .loader = vt,
+        .loader_self = l->validation_loader,
+        .order = {have, s->data_seed, s->validation_shuffle},
+        .seq_len = s->core.training.seq_len,
+        .local = s->local,
+        .micro_batches = 1,
+        .global_batch = batch,
+        .data_rank = l->rank.data_rank,
+        .data_world = s->data_world,
+        .n_steps = n,
+        .vocab_size = model->vocab_size(s->model.config),
+    };
+    tt_stream *stream;
+    TT_TRY(tt_stream_new(&o, &stream, err));
+    const tt_status st = run(l, stream, n, &loss, &counted, err);
+    tt_stream_free(stream);
+    l->t.validation += tt_seconds_since(t0);
+    if (st != TT_OK) return st;
+    return l->main ? tt_loop_log_validation(l, loss, counted, err) : TT_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTRUN_MODEL_H
+#define TTRUN_MODEL_H
+#include <ttrun/builder.h>
+#include <ttrun/plugin.h>
+
+/* A model: describe() writes down the forward pass. It reads tt_input(b, "ids"), "pos", …, and ends in
+ * tt_output(b, "logits", v). Gradients, sharding, pipelining and precision are the core's. */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A named size: the model's arguments as JSON text, laid over the option defaults. */
+typedef struct tt_flavor {
+    const char *name;
+    const char *args_json; /* {"dim": 256, …} */
+} tt_flavor;
+
+typedef struct tt_model_vt {
+    size_t struct_size;
+    const tt_flavor *flavors;
+    size_t n_flavors;
+    /* Fill derived arguments (hidden_dim by the flavor's rule) and check their combination; may be NULL. [setup] */
+    tt_status (*finish)(void *config, tt_error *err);
+    void (*describe)(const void *config, tt_builder *b); /* [setup] */
+    int64_t (*vocab_size)(const void *config);           /* rows of the embedding table */
+    /* For FLOP counts: layers × heads × (d_qk + d_v) of full attention, summed. */
+    int64_t (*attention_width)(const void *config);
+} tt_model_vt;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTRUN_PLUGIN_H
+#define TTRUN_PLUGIN_H
+#include <ttrun/option.h>
+#include <ttrun/tensor.h>
+
+/* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in full before any function
+ * of the plugin is called. Append only within an ABI major: every struct starts with struct_size, every array carries
+ * count and stride. No ELF constructors. */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TT_ABI_MAJOR 1 /* removed, reordered, retyped, or changed meaning */
+#define TT_ABI_MINOR 0 /* appended: a field, a function, a kind           */
+#define TT_PLUGIN_MAGIC 0x6e757274u
+
+typedef enum tt_kind { /* values are part of the ABI; append only */
+    TT_KIND_TRAIN_SPEC = 1,
+    TT_KIND_MODEL = 2,
+    TT_KIND_TOKENIZER = 3,
+    TT_KIND_DATALOADER = 4,
+    TT_KIND_LOSS = 5,
+    TT_KIND_OPTIMIZER = 6,
+    TT_KIND_LR_SCHEDULER = 7,
+    TT_KIND_METRICS = 8,
+    TT_KIND_CONVERTER = 9,
+    TT_KIND_BACKEND = 10,
+    TT_KIND_COMM = 11,
+    TT_KIND_HOOK = 12,
+    TT_KIND_OP = 13,
+    TT_KIND_END /* one past the last kind this header knows */
+} tt_kind;
+
+typedef struct tt_component {
+    size_t struct_size;       /* sizeof at the plugin's build; the host reads no further        */
+    tt_kind kind;             /* unknown kinds are skipped with a note, not an error            */
+    const char *name, *doc;   /* unique per kind; doc is the line in --help                     */
+    const tt_option *options; /* table over the config struct, zero-filled before parsing       */
+    size_t n_options, option_size, config_size;
+    const void *vtable;                       /* tt_model_vt, tt_loss_vt, …: begins with struct_size */
+    const void *(*extension)(const char *id); /* may be NULL; "ttrun.draft.x/1" until settled    */
+} tt_component;
+
+typedef struct tt_plugin {
+    uint32_t magic;
+    uint16_t abi_major, abi_minor; /* these four never move, in any major                       */
+    size_t struct_size;
+    const char *name, *version, *license;
+    const tt_component *components;
+    size_t n_components, component_size; /* count and stride: elements may grow                 */
+} tt_plugin;
+
+#define TT_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+
+/* One component: TT_COMPONENT(TT_KIND_MODEL, "mini", "a tiny decoder", config, options, &vt)
+ *   options_: an array of tt_option (its count is taken); config_: the config struct's type. */
+#define TT_COMPONENT(kind_, name_, doc_, config_, options_, vtable_)                               \
+    {                                                                                              \
+        sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
+            sizeof(tt_option), sizeof(config_), (vtable_), NULL                                    \
+    }
+/* The same for a component without options. */
+#define TT_COMPONENT_PLAIN(kind_, name_, doc_, vtable_)                                            \
+    {                                                                                              \
+        sizeof(tt_component), (kind_), (name_), (doc_), NULL, 0, sizeof(tt_option), 0, (vtable_), NULL \
+    }
+
+#ifdef __cplusplus
+#define TT_PLUGIN_LINKAGE extern "C"
+#else
+#define TT_PLUGIN_LINKAGE extern
+#endif
+
+/* TT_PLUGIN("mini", "1.0", components): defines the one exported symbol from a static array of components. */
+#define TT_PLUGIN(name_, version_, components_)                                                    \
+    TT_PLUGIN_LINKAGE TT_EXPORT const tt_plugin tt_plugin_entry;                                   \
+    const tt_plugin tt_plugin_entry = {TT_PLUGIN_MAGIC,    TT_ABI_MAJOR,                           \
+                                       TT_ABI_MINOR,       sizeof(tt_plugin),                      \
+                                       (name_),            (version_),                             \
+                                       "Apache-2.0",       (components_),                          \
+                                       TT_COUNT(components_), sizeof(tt_component)}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TTRUN_TTRUN_H
+#define TTRUN_TTRUN_H
+/* Everything a plugin may see. */
+#include <ttrun/backend.h>
+#include <ttrun/builder.h>
+#include <ttrun/comm.h>
+#include <ttrun/converter.h>
+#include <ttrun/dataloader.h>
+#include <ttrun/hook.h>
+#include <ttrun/log.h>
+#include <ttrun/loss.h>
+#include <ttrun/lr_scheduler.h>
+#include <ttrun/metrics.h>
+#include <ttrun/model.h>
+#include <ttrun/op.h>
+#include <ttrun/optimizer.h>
+#include <ttrun/ops.h>
+#include <ttrun/option.h>
+#include <ttrun/plugin.h>
+#include <ttrun/status.h>
+#include <ttrun/tensor.h>
+#include <ttrun/tokenizer.h>
+#include <ttrun/train_spec.h>
+#endif

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What the build and the tests need. Says nothing when all is there; else installs it with apt (root or sudo -n), or
+# prints the line to run and fails.
+missing=
+need() { # PACKAGE FILE...: missing unless one of the files is there
+    package=$1
+    shift
+    for f in "$@"; do [ -e "$f" ] && return; done
+    missing="$missing $package"
+}
+tool() { # PACKAGE COMMAND
+    command -v "$2" >/dev/null 2>&1 || missing="$missing $1"
+}
+I=/usr/include
+L=/usr/local/include
+tool gcc "${CC:-gcc}"
+tool g++ "${CXX:-g++}"
+tool make make
+tool pkg-config pkg-config
+need libjansson-dev $I/jansson.h $L/jansson.h
+need libltdl-dev $I/ltdl.h $L/ltdl.h
+need libxxhash-dev $I/xxhash.h $L/xxhash.h
+need libzstd-dev $I/zstd.h $L/zstd.h
+need zlib1g-dev $I/zlib.h $L/zlib.h
+need libpcre2-dev $I/pcre2.h $L/pcre2.h
+need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
+need libcmocka-dev $I/cmocka.h $L/cmocka.h
+need libopenblas-serial-dev $I/*-linux-gnu/openblas-serial/cblas.h $I/*-linux-gnu/cblas.h $I/openblas/cblas.h \
+    $I/cblas.h $L/cblas.h
+[ -z "$missing" ] && exit 0
+
+line="apt-get install -y --no-install-recommends$missing"
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "deps: missing (by Debian's names):$missing; install them with your package manager" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    as=
+elif sudo -n true 2>/dev/null; then
+    as="sudo -n"
+else
+    echo "deps: missing:$missing; run: sudo $line" >&2
+    exit 1
+fi
+echo "deps: installing$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+# Package lists may be absent or old: refresh them only if the first try fails.
+$as $line >/dev/null 2>&1 || { $as apt-get update >/dev/null 2>&1; $as $line >/dev/null; } || {
+    echo "deps: apt could not install them; run: $line" >&2
+    exit 1
+}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# tests/fuzz/fuzz_<name>.c define LLVMFuzzerTestOneInput. `make test` runs them for a short while with gcc's sanitizers and
+# our own driver (seeds of tests/fuzz/corpus/<name>/ and fixed-seed mutations of them); `make fuzz` is libFuzzer, for hours if wanted.
+FUZZ_DRIVERS := $(FUZZ_SRC:tests/fuzz/%.c=build/asan/tests/fuzz/%)
+FUZZ_CLANG   := $(FUZZ_SRC:tests/fuzz/%.c=build/fuzz/%)
+FUZZ_CC      ?= clang
+FUZZ_CFLAGS  := -std=c11 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+    -ffp-contract=off -Iinclude -Icore -DTT_BUILD_VERSION='"$(VERSION)"'
+
+ifeq ($(MODE),asan)
+$(FUZZ_DRIVERS): build/asan/%: build/asan/%.o build/asan/tests/fuzz/driver.o $(CORE_A)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $< build/asan/tests/fuzz/driver.o $(CORE_A) $(CORE_LIBS) -o $@
+fuzz-drivers: $(FUZZ_DRIVERS)
+-include $(FUZZ_DRIVERS:=.d)
+else
+fuzz-drivers:
+	+$(Q)$(MAKE) --no-print-directory MODE=asan fuzz-drivers
+endif
+
+build/fuzz/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c $< -o $@
+build/fuzz/libcore.a: $(CORE_SRC:%.c=build/fuzz/%.o)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(FUZZ_CLANG): build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libcore.a
+	$(call say,LD,$@)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined $^ $(CORE_LIBS) -lpthread -o $@
+
+fuzz: $(FUZZ_CLANG)
+	$(Q)set -e; for f in $(FUZZ_CLANG); do n=$${f##*/fuzz_}; mkdir -p build/fuzz/corpus/$$n tests/fuzz/corpus/$$n; \
+	    echo "== fuzz $$n"; $$f -max_total_time=$${FUZZ_SECONDS:-60} -timeout=10 -rss_limit_mb=2048 \
+	    -artifact_prefix=build/fuzz/ -print_final_stats=1 build/fuzz/corpus/$$n tests/fuzz/corpus/$$n; done
+.PHONY: fuzz fuzz-drivers
+-include $(CORE_SRC:%.c=build/fuzz/%.d)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# lint.awk FILE...: findings as FILE:LINE: text. See lint.sh.
+BEGIN {
+    # Who may include whom (architecture.md), transitively; base and include/ttrun go without saying.
+    allow["base"] = ""
+    allow["mesh"] = allow["config"] = allow["pipeline"] = ""
+    allow["data"] = allow["plugin"] = "config"
+    allow["graph"] = allow["dist"] = "mesh"
+    allow["plan"] = "graph mesh pipeline"
+    allow["passes"] = "plan " allow["plan"]
+    allow["exec"] = "plan dist " allow["plan"]
+    allow["checkpoint"] = "config dist mesh"
+    allow["infer"] = "exec passes " allow["exec"]
+    allow["train"] = "config data plugin checkpoint infer " allow["infer"]
+    allow["cli"] = "train " allow["train"]
+}
+
+function finding(text) { print FILENAME ":" FNR ": " text }
+
+function finish() {
+    if (file == "") return
+    limit = file ~ /\.h$/ ? 250 : 600
+    if (lines > limit) print file ":" lines ": " lines " lines; at most " limit
+}
+
+FNR == 1 {
+    finish()
+    file = FILENAME
+    in_comment = 0
+    body = 0
+    n = split(file, part, "/")
+    area = part[1] == "core" ? part[2] : ""
+    plugin = part[1] == "plugins"
+    # the folder a plugin's own headers are in: plugins/<kind>/<name>/ or none
+    longest = file ~ /^plugins\/backends\// ? 100 : 60
+}
+
+# The line without comments and with literals emptied.
+function strip(s,    out, i, c, two) {
+    if (!in_comment && s !~ /[\/"']/) return s
+    out = ""
+    for (i = 1; i <= length(s); i++) {
+        c = substr(s, i, 1)
+        two = substr(s, i, 2)
+        if (in_comment) {
+            if (two == "*/") { in_comment = 0; i++ }
+        } else if (two == "/*") { in_comment = 1; i++ }
+        else if (two == "//") break
+        else if (c == "\"" || c == "'") {
+            for (i++; i <= length(s) && substr(s, i, 1) != c; i++)
+                if (substr(s, i, 1) == "\\") i++
+            out = out c c
+        } else out = out c
+    }
+    return out
+}
+
+function exists(path,    line, ok) {
+    ok = (getline line < path) >= 0
+    close(path)
+    return ok
+}
+
+# core: "area/x.h" is below core/, "x.h" beside the file.
+function check_quoted(path,    to, p) {
+    if (plugin) {
+        p = file
+        sub(/[^\/]*$/, "", p)
+        if (path ~ /\.\./ || !exists(p path)) finding("plugins include <ttrun/...> and their own headers only: \"" path "\"")
+        return
+    }
+    if (area == "") { finding("public headers include <ttrun/...>: \"" path "\""); return }
+    if (path ~ /\.\./) { finding("no .. in an include: \"" path "\""); return }
+    p = file
+    sub(/[^\/]*$/, "", p)
+    if (path !~ /\// || (exists(p path) && !exists("core/" path))) return
+    to = path
+    sub(/\/.*/, "", to)
+    if (to != area && to != "base" && index(" " allow[area] " ", " " to " ") == 0)
+        finding("core/" area " may not include core/" to ": \"" path "\"")
+}
+
+function check_system(path) {
+    if (path ~ /^(ltdl|dlfcn)\.h$/ && area != "plugin") finding("only core/plugin includes <" path ">")
+    if (path == "jansson.h" && area != "config") finding("only core/config includes <" path ">")
+    if (path ~ /^(mpi|nccl|cuda|cublas)/ && !plugin) finding("core knows no <" path ">")
+}
+
+{ lines = FNR }
+
+!in_comment && /^[ \t]*#[ \t]*include/ {
+    path = $0
+    if (match(path, /"[^"]*"/)) check_quoted(substr(path, RSTART + 1, RLENGTH - 2))
+    else if (match(path, /<[^>]*>/)) check_system(substr(path, RSTART + 1, RLENGTH - 2))
+    next
+}
+
+{
+    code = strip($0)
+    if (file ~ /\.c$/) {
+        if (code ~ /^\{/) body = FNR
+        if (code ~ /^\}/ && body) {
+            if (FNR - body + 1 > longest)
+                print file ":" body ": a function of " FNR - body + 1 " lines; at most " longest
+            body = 0
+        }
+    }
+    if (area != "cli") {
+        if (code ~ /(^|[^_A-Za-z0-9])(printf|vprintf|puts|putchar|perror)[ ]*\(/ ||
+            code ~ /(^|[^_A-Za-z0-9])v?f(printf|puts|putc|write)[ ]*\(.*(stdout|stderr)/)
+            finding("no printing here: tt_log, or text returned to the caller")
+        if (file != "core/base/check.c" && code ~ /(^|[^_A-Za-z0-9>.])(exit|_exit|_Exit|quick_exit|abort)[ ]*\(/)
+            finding("exit and abort are for core/cli; return a status")
+    }
+}
+
+END { finish() }

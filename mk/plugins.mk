@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Plugins by wildcard: plugins/<kind>/<name>.c, or every .c of plugins/<kind>/<name>/. A new one needs no edit here; the
+# table below is only for those that need a library or a flag.
+
+PLUGIN_FILES   := $(wildcard plugins/*/*.c)
+PLUGIN_FOLDERS := $(sort $(patsubst %/,%,$(dir $(wildcard plugins/*/*/*.c))))
+PLUGIN_NAMES   := $(sort $(PLUGIN_FILES:.c=) $(PLUGIN_FOLDERS))
+PLUGIN_SO      := $(PLUGIN_NAMES:%=$B/%.so)
+PLUGIN_OBJ     := $(patsubst %.c,$B/%.o,$(PLUGIN_FILES) $(wildcard plugins/*/*/*.c))
+
+# $(1): plugins/<kind>/<name>
+plugin_objects = $(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c)))
+plugin_libs    = $(LIBS_$(1)) $(if $(findstring /tokenizers/,$(1)),-lpcre2-8 -lutf8proc -ljansson) -lm
+# $(1): the source file; flags of its file name, then of its plugin
+plugin_cflags  = $(call isa_cflags,$(1)) $(CFLAGS_$(1:.c=)) $(CFLAGS_$(patsubst %/,%,$(dir $(1))))
+
+# Kernels for one instruction set live in files named after it and are called only after a check of the CPU.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+ifeq ($(MACHINE),x86_64)
+isa_cflags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma) \
+    $(if $(filter %_avx512.c,$(1)),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma)
+else
+PLUGIN_OBJ     := $(filter-out %_avx2.o %_avx512.o,$(PLUGIN_OBJ))
+plugin_objects = $(filter-out %_avx2.o %_avx512.o,$(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c))))
+endif
+
+comma := ,
+# BLAS, single-threaded (rule R12: the threads are ours). Debian's serial build where it is, else any OpenBLAS.
+BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-serial /usr/lib64/openblas-serial))
+BLAS_INC := $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu/openblas-serial /usr/include/openblas))
+BLAS_CFLAGS := $(if $(BLAS_INC),-I$(BLAS_INC))
+BLAS_LIBS   := $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -lopenblas
+
+# ---- the table ----
+CFLAGS_plugins/backends/cpu := $(BLAS_CFLAGS)
+LIBS_plugins/backends/cpu   := $(BLAS_LIBS)

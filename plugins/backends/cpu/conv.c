@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu.h"
+#include <string.h>
+
+/* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Pieces are ranges of channels. */
+#define CHANNELS 64
+
+typedef struct conv {
+    const float *x, *w, *dy;
+    float *y, *dx, *dw;
+    const int32_t *seg, *pos;
+    int64_t tokens, width, taps;
+} conv;
+
+static conv conv_of(const tt_kernel_call *c)
+{
+    return (conv){.x = c->in[0].data, .w = c->in[1].data, .seg = c->in[2].data, .pos = c->in[3].data,
+                  .tokens = c->in[0].shape[0], .width = c->in[0].shape[1], .taps = c->in[1].shape[1]};
+}
+
+/* Does tap j of token t count: the token j before it, in its segment, j positions before? */
+static bool counts(const conv *w, int64_t t, int64_t j)
+{
+    return j <= t && w->seg[t - j] == w->seg[t] && w->pos[t - j] == w->pos[t] - j;
+}
+
+static void forward(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const conv *w = arg;
+    (void)thread;
+    for (int64_t t = 0; t < w->tokens; t++) {
+        float *y = w->y + t * w->width;
+        memset(y + begin, 0, (size_t)(end - begin) * sizeof(float));
+        for (int64_t j = 0; j < w->taps; j++) {
+            if (!counts(w, t, j))
+                continue;
+            for (int64_t d = begin; d < end; d++)
+                y[d] += w->w[d * w->taps + w->taps - 1 - j] * w->x[(t - j) * w->width + d];
+        }
+    }
+}
+
+static void backward(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const conv *w = arg;
+    (void)thread;
+    memset(w->dw + begin * w->taps, 0, (size_t)((end - begin) * w->taps) * sizeof(float));
+    for (int64_t t = 0; t < w->tokens; t++) {
+        const float *dy = w->dy + t * w->width;
+        memset(w->dx + t * w->width + begin, 0, (size_t)(end - begin) * sizeof(float));
+        for (int64_t j = 0; j < w->taps; j++) {
+            if (!counts(w, t, j))
+                continue;
+            for (int64_t d = begin; d < end; d++) {
+                int64_t tap = d * w->taps + w->taps - 1 - j, at = (t - j) * w->width + d;
+                w->dx[at] += w->w[tap] * dy[d];
+                w->dw[tap] += w->x[at] * dy[d];
+            }
+        }
+    }
+}
+
+static tt_status conv1d(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    conv w = conv_of(c);
+    (void)self;
+    (void)err;
+    w.y = c->out[0].data;
+    tt_parallel_for(c->pool, w.width, CHANNELS, forward, &w);
+    return TT_OK;
+}
+static tt_status conv1d_bwd(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    conv w = conv_of(c);
+    (void)self;
+    (void)err;
+    w.dy = c->in[4].data;
+    w.dx = c->out[0].data;
+    w.dw = c->out[1].data;
+    tt_parallel_for(c->pool, w.width, CHANNELS, backward, &w);
+    return TT_OK;
+}
+
+const cpu_kernel cpu_kernels_conv[] = {
+    CPU_KERNEL("conv1d", conv1d, NULL, 0, 0),
+    CPU_KERNEL("conv1d_bwd", conv1d_bwd, NULL, 0, 0),
+    CPU_KERNEL_END,
+};

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fused.h"
+#include <string.h>
+
+/* The interpreter of pointwise programs: tile by tile, each instruction one vector loop over registers that stay in cache.
+ * A register of the program gets a slot of scratch for as long as it is read; full operands are read, and results written,
+ * where they lie. Every register whose operands are all single elements is one element itself. */
+
+#define MAX_REGS 512
+#define NO_SLOT (-1)
+
+typedef struct program {
+    const tt_fused *f;
+    const tt_kernel_call *c;
+    const cpu_isa *isa;
+    int64_t n;                     /* elements of the result */
+    const int64_t *shape;
+    int n_dims, n_slots;
+    int16_t op[MAX_REGS];          /* of each instruction */
+    int16_t slot[MAX_REGS];        /* of each register */
+    int16_t direct[MAX_REGS];      /* output written in place by the register, or -1 */
+    bool splat[MAX_REGS], loaded[MAX_REGS]; /* loaded: an operand that some instruction reads */
+    size_t slot_bytes;
+} program;
+
+static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
+{
+    if (x->n_dims != n_dims)
+        return false;
+    for (int i = 0; i < n_dims; i++)
+        if (x->shape[i] != shape[i])
+            return false;
+    return true;
+}
+
+static bool is_full(const program *p, int reg)
+{
+    return same_shape(&p->c->in[reg], p->shape, p->n_dims);
+}
+
+static tt_dtype reg_dtype(const program *p, int reg)
+{
+    return reg < p->f->n_in ? p->c->in[reg].dtype : p->f->instr[reg - p->f->n_in].dtype;
+}
+
+/* Is `out` safe to write while the program still runs over a tile: no operand shares its memory. */
+static bool apart(const program *p, int out)
+{
+    for (int i = 0; i < p->f->n_in; i++)
+        if (p->c->in[i].data == p->c->out[out].data)
+            return false;
+    return true;
+}
+
+/* Slots by last use. */
+static void assign_slots(program *p)
+{
+    const tt_fused *f = p->f;
+    const int n_regs = f->n_in + f->n_instr;
+    int16_t last[MAX_REGS], free_slots[MAX_REGS];
+    int n_free = 0;
+    for (int r = 0; r < n_regs; r++) {
+        last[r] = (int16_t)r; /* an unread result dies where it is made */
+        p->slot[r] = NO_SLOT;
+        p->direct[r] = -1;
+    }
+    for (int i = 0; i < f->n_instr; i++)
+        for (int s = 0; s < f->instr[i].n_src; s++) {
+            last[f->instr[i].src[s]] = (int16_t)(f->n_in + i);
+            p->loaded[f->instr[i].src[s]] = true;
+        }
+    for (int o = 0; o < f->n_out; o++) {
+        last[f->out[o]] = INT16_MAX;
+        if (f->out[o] >= f->n_in && !p->splat[f->out[o]] && apart(p, o))
+            p->direct[f->out[o]] = (int16_t)o;
+    }
+    for (int r = 0; r < n_regs; r++) {
+        bool own = r < f->n_in ? !(p->splat[r] || is_full(p, r)) : p->direct[r] < 0;
+        if (own)
+            p->slot[r] = n_free ? free_slots[--n_free] : (int16_t)p->n_slots++;
+        for (int q = 0; q <= r && r >= f->n_in; q++)
+            if (last[q] == r && p->slot[q] != NO_SLOT)
+                free_slots[n_free++] = p->slot[q];
+    }
+}
+
+static tt_status prepare(program *p, tt_error *err)
+{
+    const tt_fused *f = p->f;
+    if (f->n_in + f->n_instr > MAX_REGS)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "fused: %d registers are more than %d; fuse less", f->n_in + f->n_instr, MAX_REGS);
+    for (int r = 0; r < f->n_in; r++)
+        p->splat[r] = tt_tensor_numel(&p->c->in[r]) == 1;
+    for (int i = 0; i < f->n_instr; i++) {
+        int op = cpu_op_find(f->instr[i].op);
+        if (op < 0)
+            return TT_FAIL(err, TT_EUNSUPPORTED, "fused: no pointwise op \"%s\" in the cpu backend", f->instr[i].op);
+        p->op[i] = (int16_t)op;
+        bool splat = true;
+        for (int s = 0; s < f->instr[i].n_src; s++)
+            splat = splat && p->splat[f->instr[i].src[s]];
+        p->splat[f->n_in + i] = splat;
+    }
+    assign_slots(p);
+    return TT_OK;
+}
+
+/* Where register r of elements [begin, …) lies for a thread. */
+static cpu_reg locate(const program *p, int r, int64_t begin, char *slots)
+{
+    cpu_reg x = {.dtype = reg_dtype(p, r), .splat = p->splat[r]};
+    size_t size = tt_dtype_size(x.dtype);
+    if (p->slot[r] != NO_SLOT)
+        x.p = slots + (size_t)p->slot[r] * p->slot_bytes;
+    else if (r < p->f->n_in)
+        x.p = (char *)p->c->in[r].data + (x.splat ? 0 : (size_t)begin * size);
+    else
+        x.p = (char *)p->c->out[p->direct[r]].data + (size_t)begin * size;
+    return x;
+}
+
+static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
+{
+    const tt_fused *f = p->f;
+    for (int r = 0; r < f->n_in; r++)
+        if (p->slot[r] != NO_SLOT && p->loaded[r])
+            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n, locate(p, r, begin, slots).p);
+    for (int i = 0; i < f->n_instr; i++) {
+        const tt_fused_instr *in = &f->instr[i];
+        cpu_reg src[3], dst = locate(p, f->n_in + i, begin, slots);
+        for (int s = 0; s < in->n_src; s++)
+            src[s] = locate(p, in->src[s], begin, slots);
+        cpu_pointwise_run(p->isa, p->op[i], dst.splat ? 1 : n, src, in->n_src, &dst, in->imm);
+    }
+    for (int o = 0; o < f->n_out; o++) {
+        int r = f->out[o];
+        if (p->direct[r] == o)
+            continue;
+        cpu_reg src = locate(p, r, begin, slots), dst = {.dtype = src.dtype};
+        size_t size = tt_dtype_size(src.dtype);
+        dst.p = (char *)p->c->out[o].data + (size_t)begin * size;
+        if (src.splat) {
+            for (int64_t i = 0; i < n; i++)
+                memcpy((char *)dst.p + (size_t)i * size, src.p, size);
+        } else if (r < f->n_in && p->slot[r] != NO_SLOT) {
+            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n, dst.p);
+        } else {
+            memmove(dst.p, src.p, (size_t)n * size);
+        }
+    }
+}
+
+static void tiles(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const program *p = arg;
+    char *slots = (char *)p->c->scratch + (size_t)thread * (size_t)p->n_slots * p->slot_bytes;
+    for (int64_t t = begin; t < end; t += CPU_TILE)
+        run_tile(p, t, cpu_min(CPU_TILE, end - t), slots);
+}
+
+static size_t program_scratch(const tt_fused *f, int n_threads)
+{
+    return (size_t)n_threads * (size_t)(f->n_in + f->n_instr) * CPU_TILE * sizeof(double);
+}
+
+static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call *c, tt_error *err)
+{
+    program p = {.f = f, .c = c, .isa = ((const cpu_backend *)self)->isa};
+    p.shape = c->out[0].shape;
+    p.n_dims = c->out[0].n_dims;
+    p.n = tt_tensor_numel(&c->out[0]);
+    p.slot_bytes = CPU_TILE * sizeof(double);
+    for (int o = 1; o < f->n_out; o++)
+        if (tt_tensor_numel(&c->out[o]) != p.n)
+            return TT_FAIL(err, TT_EINTERNAL, "fused: output %d has another shape than output 0", o);
+    TT_TRY(prepare(&p, err));
+    tt_parallel_for(c->pool, p.n, 16 * CPU_TILE, tiles, &p);
+    return TT_OK;
+}
+
+static size_t fused_scratch(const tt_kernel_call *c, int n_threads)
+{
+    return program_scratch(c->attrs, n_threads);
+}
+static tt_status fused(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    return run_program(self, c->attrs, c, err);
+}
+
+/* One pointwise op as a program. */
+static size_t single_scratch(const tt_kernel_call *c, int n_threads)
+{
+    return (size_t)n_threads * (size_t)(c->n_in + 1) * CPU_TILE * sizeof(double);
+}
+static tt_status single(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    tt_fused_instr i = {.op = c->op, .src = {0, 1, 2}, .n_src = (int16_t)c->n_in, .dtype = c->out[0].dtype};
+    const int16_t out = (int16_t)c->n_in;
+    if (strcmp(c->op, "scale") == 0)
+        i.imm = ((const tt_attrs_scale *)c->attrs)->factor;
+    if (strcmp(c->op, "const") == 0)
+        i.imm = ((const tt_attrs_const *)c->attrs)->value;
+    tt_fused f = {.n_in = c->n_in, .n_instr = 1, .n_out = 1, .instr = &i, .out = &out};
+    return run_program(self, &f, c, err);
+}
+
+#define SINGLE_AT(op_, in_place_) CPU_KERNEL_ANY(op_, single, single_scratch, in_place_)
+#define SINGLE(op_) SINGLE_AT(op_, 7)
+const cpu_kernel cpu_kernels_pointwise[] = {
+    SINGLE("add"), SINGLE("sub"), SINGLE("mul"), SINGLE("div"), SINGLE("maximum"), SINGLE("minimum"), SINGLE("pow"),
+    SINGLE_AT("less", 0), SINGLE_AT("less_equal", 0), SINGLE_AT("equal", 0), SINGLE_AT("select", 6), SINGLE("neg"), SINGLE("exp"), SINGLE("log"),
+    SINGLE("sqrt"), SINGLE("rsqrt"), SINGLE("abs"), SINGLE("tanh"), SINGLE("sigmoid"), SINGLE("silu"), SINGLE("relu"),
+    SINGLE("gelu"), SINGLE("gelu_tanh"), SINGLE_AT("is_finite", 0), SINGLE("scale"), SINGLE("scale_by"), SINGLE("silu_bwd"), SINGLE("gelu_bwd"),
+    SINGLE("gelu_tanh_bwd"), SINGLE("relu_bwd"), SINGLE("tanh_bwd"), SINGLE("sigmoid_bwd"), SINGLE("max_bwd"),
+    SINGLE_AT("cast", 0), SINGLE_AT("cast_down", 0), SINGLE("const"), SINGLE("stop_gradient"),
+    CPU_KERNEL_ANY("fused", fused, fused_scratch, 0xffff),
+    CPU_KERNEL_END,
+};

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The matrix product's inner parts: packing into panels and a register tile of MR × NR. */
+
+/* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i + VW/2. */
+INLINE void transpose(vf *v)
+{
+    vi low, high;
+    for (int i = 0; i < VW; i++) {
+        low[i] = i / 2 + (i & 1) * VW;
+        high[i] = low[i] + VW / 2;
+    }
+    for (int round = 1; round < VW; round *= 2) {
+        vf t[VW];
+#pragma GCC unroll 8
+        for (int i = 0; i < VW / 2; i++) {
+            t[2 * i] = __builtin_shuffle(v[i], v[i + VW / 2], low);
+            t[2 * i + 1] = __builtin_shuffle(v[i], v[i + VW / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VW; i++)
+            v[i] = t[i];
+    }
+}
+
+/* One panel of `width` rows of a row-major matrix (cs 1), k columns: dst[p * width + r]. Missing rows are zero. Stores are
+ * whole vectors; what spills over a column's `width` is overwritten by the next one, at the end by the caller's slack. */
+INLINE void pack_rows(const float *p, int64_t rs, int64_t rows, int64_t k, int width, float *dst)
+{
+    int64_t c = 0;
+    for (int r0 = 0; r0 < width; r0 += VW) {
+        int count = (int)cpu_max(0, cpu_min(VW, rows - r0)), keep = width - r0 < VW ? width - r0 : VW;
+        for (c = 0; c + VW <= k; c += VW) {
+            vf v[VW];
+            for (int r = 0; r < VW; r++)
+                v[r] = r < count ? vload(p + (r0 + r) * rs + c) : vset(0.0f);
+            transpose(v);
+            for (int i = 0; i < VW; i++) {
+                if (keep == VW)
+                    vstore(dst + (c + i) * width + r0, v[i]);
+                else
+                    memcpy(dst + (c + i) * width + r0, &v[i], (size_t)keep * sizeof(float));
+            }
+        }
+        for (; c < k; c++)
+            for (int r = 0; r < keep; r++)
+                dst[c * width + r0 + r] = r < count ? p[(r0 + r) * rs + c] : 0.0f;
+    }
+}
+
+/* `rows` rows (or columns of the right operand, by swapped strides) into panels of `width`, each k × width. */
+static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
+{
+    for (int64_t r0 = 0; r0 < rows; r0 += width) {
+        int64_t count = cpu_min(width, rows - r0);
+        const float *p = a.p + r0 * a.rs;
+        if (a.cs == 1 && width == MR) {
+            pack_rows(p, a.rs, count, k, MR, dst);
+        } else if (a.cs == 1) {
+            pack_rows(p, a.rs, count, k, NR, dst);
+        } else {
+            for (int64_t c = 0; c < k; c++) {
+                memcpy(dst + c * width, p + c * a.cs, (size_t)count * sizeof(float));
+                for (int64_t r = count; r < width; r++)
+                    dst[c * width + r] = 0.0f;
+            }
+        }
+        dst += k * width;
+    }
+}
+
+/* C[rows, cols] (+)= a panel × b panel; rows <= MR, cols <= NR. */
+static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows, int64_t cols, bool add)
+{
+    vf t[MR][2];
+#pragma GCC unroll 14
+    for (int r = 0; r < MR; r++)
+        t[r][0] = t[r][1] = vset(0.0f);
+    for (int64_t p = 0; p < k; p++) {
+        vf b0 = vload(b), b1 = vload(b + VW);
+#pragma GCC unroll 14
+        for (int r = 0; r < MR; r++) {
+            vf x = vset(a[r]);
+            t[r][0] = vfma(x, b0, t[r][0]);
+            t[r][1] = vfma(x, b1, t[r][1]);
+        }
+        a += MR;
+        b += NR;
+    }
+    if (rows == MR && cols == NR) {
+#pragma GCC unroll 14
+        for (int r = 0; r < MR; r++) {
+            float *q = c + r * ldc;
+            vstore(q, add ? vload(q) + t[r][0] : t[r][0]);
+            vstore(q + VW, add ? vload(q + VW) + t[r][1] : t[r][1]);
+        }
+        return;
+    }
+    float edge[MR][NR];
+#pragma GCC unroll 14
+    for (int r = 0; r < MR; r++) {
+        vstore(edge[r], t[r][0]);
+        vstore(edge[r] + VW, t[r][1]);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < cols; j++)
+            c[r * ldc + j] = add ? c[r * ldc + j] + edge[r][j] : edge[r][j];
+}

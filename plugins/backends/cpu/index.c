@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu.h"
+#include <string.h>
+
+/* Rows by index: embedding, gather, their derivatives, top_k. Adding rows is split by ranges of target rows: each piece walks
+ * all indices in ascending order and adds those of its range, so a row is summed in one order by one piece. */
+#define RANGES 16
+
+typedef struct rows {
+    const cpu_isa *isa;
+    const int32_t *index;
+    const float *x;
+    float *y;
+    int64_t n, width, first, count; /* indices; row length; global index of row 0 and number of rows of the table */
+    bool keep;                      /* y already holds something to add to */
+} rows;
+
+static int64_t width_after(const tt_tensor *t) /* elements of one row */
+{
+    int64_t n = 1;
+    for (int d = 1; d < t->n_dims; d++)
+        n *= t->shape[d];
+    return n;
+}
+
+static void read_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const rows *w = arg;
+    const size_t bytes = (size_t)w->width * sizeof(float);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t r = (int64_t)w->index[i] - w->first;
+        if (r >= 0 && r < w->count)
+            memcpy(w->y + i * w->width, w->x + r * w->width, bytes);
+        else
+            memset(w->y + i * w->width, 0, bytes);
+    }
+}
+
+static void run_read(const tt_kernel_call *c, const tt_tensor *table, const tt_tensor *index)
+{
+    rows w = {.index = index->data, .x = table->data, .y = c->out[0].data, .n = tt_tensor_numel(index)};
+    w.width = width_after(table);
+    w.first = table->begin[0];
+    w.count = table->shape[0];
+    tt_parallel_for(c->pool, w.n, cpu_max(1, 16384 / cpu_max(1, w.width)), read_rows, &w);
+}
+
+static tt_status embedding(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    run_read(c, &c->in[1], &c->in[0]);
+    return TT_OK;
+}
+static tt_status gather(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    run_read(c, &c->in[0], &c->in[1]);
+    return TT_OK;
+}
+
+static void add_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const rows *w = arg;
+    (void)thread;
+    if (!w->keep)
+        memset(w->y + begin * w->width, 0, (size_t)((end - begin) * w->width) * sizeof(float));
+    for (int64_t i = 0; i < w->n; i++) {
+        int64_t r = (int64_t)w->index[i] - w->first;
+        if (r >= begin && r < end)
+            w->isa->add_to(w->width, w->x + i * w->width, w->y + r * w->width);
+    }
+}
+
+static void run_add(void *self, const tt_kernel_call *c, const tt_tensor *x, const tt_tensor *index)
+{
+    const tt_tensor *y = &c->out[0];
+    rows w = {.isa = ((const cpu_backend *)self)->isa, .index = index->data, .x = x->data, .y = y->data};
+    w.n = tt_tensor_numel(index);
+    w.width = width_after(y);
+    w.first = y->begin[0];
+    w.count = y->shape[0];
+    w.keep = c->accumulate != 0;
+    if (w.count)
+        tt_parallel_for(c->pool, w.count, (w.count + RANGES - 1) / RANGES, add_rows, &w);
+}
+
+static tt_status embedding_dw(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)err;
+    run_add(self, c, &c->in[1], &c->in[0]);
+    return TT_OK;
+}
+static tt_status scatter_add(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)err;
+    run_add(self, c, &c->in[0], &c->in[1]);
+    return TT_OK;
+}
+
+/* ---- top_k ---- */
+typedef struct top {
+    const float *x;
+    float *values;
+    int32_t *indices;
+    const int32_t *picked;
+    int64_t n, k;
+} top;
+
+/* Does a at index i come before b at index j: larger, ties to the lower index; NaN last. */
+static bool before(float a, float b)
+{
+    return a > b || (b != b && a == a);
+}
+
+static void top_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const top *w = arg;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = w->x + r * w->n;
+        float *v = w->values + r * w->k;
+        int32_t *index = w->indices + r * w->k;
+        int64_t have = 0;
+        for (int64_t i = 0; i < w->n; i++) {
+            if (have == w->k && !before(x[i], v[have - 1]))
+                continue;
+            int64_t at = have < w->k ? have++ : have - 1;
+            for (; at > 0 && before(x[i], v[at - 1]); at--) {
+                v[at] = v[at - 1];
+                index[at] = index[at - 1];
+            }
+            v[at] = x[i];
+            index[at] = (int32_t)i;
+        }
+    }
+}
+
+static tt_status top_k(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    top w = {.x = c->in[0].data, .values = c->out[0].data, .indices = c->out[1].data};
+    (void)self;
+    (void)err;
+    w.n = cpu_width(&c->in[0]);
+    w.k = cpu_width(&c->out[0]);
+    if (w.k > 0)
+        tt_parallel_for(c->pool, cpu_rows(&c->in[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_rows, &w);
+    return TT_OK;
+}
+
+static void top_bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const top *w = arg;
+    (void)thread;
+    memset(w->values + begin * w->n, 0, (size_t)((end - begin) * w->n) * sizeof(float));
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t i = 0; i < w->k; i++) {
+            int32_t at = w->picked[r * w->k + i];
+            if (at >= 0 && at < w->n)
+                w->values[r * w->n + at] += w->x[r * w->k + i];
+        }
+}
+
+static tt_status top_k_bwd(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    top w = {.picked = c->in[0].data, .x = c->in[1].data, .values = c->out[0].data};
+    (void)self;
+    (void)err;
+    w.n = cpu_width(&c->out[0]);
+    w.k = cpu_width(&c->in[0]);
+    tt_parallel_for(c->pool, cpu_rows(&c->out[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_bwd_rows, &w);
+    return TT_OK;
+}
+
+const cpu_kernel cpu_kernels_index[] = {
+    CPU_KERNEL("embedding", embedding, NULL, 0, 0), CPU_KERNEL("embedding_dw", embedding_dw, NULL, 1, 0),
+    CPU_KERNEL("gather", gather, NULL, 0, 0),       CPU_KERNEL("scatter_add", scatter_add, NULL, 1, 0),
+    CPU_KERNEL("top_k", top_k, NULL, 0, 0),         CPU_KERNEL("top_k_bwd", top_k_bwd, NULL, 0, 0),
+    CPU_KERNEL_END,
+};

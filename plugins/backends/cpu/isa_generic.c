@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The level every machine has: four lanes by GCC's vector extension. */
+#define _GNU_SOURCE /* clock_gettime */
+#define CPU_LEVEL 0
+#include "vec.h"
+#include "vec_math.h"
+
+#include "pointwise_impl.h"
+
+#include "rows_impl.h"
+
+#include "norm_impl.h"
+
+#include "gemm_impl.h"
+
+#include "attention_impl.h"
+
+#include "attention_bwd_impl.h"
+
+#include "rope_impl.h"
+
+const cpu_isa cpu_isa_generic = {
+    .name = "generic",
+    CPU_ISA_ENTRIES,
+};

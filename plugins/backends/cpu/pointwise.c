@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fused.h"
+#include <math.h>
+#include <string.h>
+
+/* Pointwise operations on a run of elements. f32 has vector loops (isa); every other dtype goes through double in blocks: exact
+ * for i32, bf16 and f16, and rounded once to the result's dtype. */
+
+static const char *const names[N_CPU_OPS] = {
+    "add", "sub", "mul", "div", "maximum", "minimum", "pow", "less", "less_equal", "equal", "select", "neg", "exp", "log",
+    "sqrt", "rsqrt", "abs", "tanh", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "is_finite", "scale", "silu_bwd",
+    "gelu_bwd", "gelu_tanh_bwd", "relu_bwd", "tanh_bwd", "sigmoid_bwd", "max_bwd", "cast", "const", "stop_gradient"};
+
+int cpu_op_find(const char *name)
+{
+    for (int i = 0; i < N_CPU_OPS; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    /* Two that differ in the graph's eyes only. */
+    return strcmp(name, "cast_down") == 0 ? OP_CAST : strcmp(name, "scale_by") == 0 ? OP_MUL : -1;
+}
+
+static float half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, bits;
+    float f;
+    if (e == 31)
+        bits = sign | 0x7f800000 | m << 13;
+    else if (e)
+        bits = sign | (e + 112) << 23 | m << 13;
+    else {
+        f = (float)m * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Round x to `bits` fraction bits below its exponent, not below 2^lowest, to nearest even. */
+static double round_to(double x, int bits, int lowest)
+{
+    if (!isfinite(x) || x == 0)
+        return x;
+    int e;
+    frexp(x, &e);
+    int unit = e - 1 - bits < lowest ? lowest : e - 1 - bits;
+    return ldexp(nearbyint(ldexp(x, -unit)), unit);
+}
+
+static uint16_t double_to_half(double x)
+{
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (x != x)
+        return (uint16_t)(sign | 0x7e00);
+    double a = fabs(round_to(x, 10, -24));
+    if (a > 65504.0)
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 0x1p-14)
+        return (uint16_t)(sign | (uint16_t)(a * 0x1p24));
+    int e;
+    double m = frexp(a, &e); /* a = m 2^e, m in [0.5, 1) */
+    return (uint16_t)(sign | (uint16_t)(e + 14) << 10 | (uint16_t)((m * 2 - 1) * 1024));
+}
+
+static uint16_t double_to_bf16(double x)
+{
+    float f = (float)(x == x ? round_to(x, 7, -133) : x);
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(bits >> 16 | (f != f ? 0x40 : 0));
+}
+
+#define BLOCK 256
+typedef double block[BLOCK];
+
+static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
+{
+    const int64_t step = r->splat ? 0 : 1, i0 = r->splat ? 0 : at;
+#define LOAD(type, expr)                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        type v = ((const type *)r->p)[i0 + i * step];                                              \
+        y[i] = (double)(expr);                                                                     \
+    }                                                                                              \
+    break
+    switch (r->dtype) {
+    case TT_F32: LOAD(float, v);
+    case TT_F64: LOAD(double, v);
+    case TT_I32: LOAD(int32_t, v);
+    case TT_I64: LOAD(int64_t, v);
+    case TT_BF16:
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t bits = (uint32_t)((const uint16_t *)r->p)[i0 + i * step] << 16;
+            float f;
+            memcpy(&f, &bits, sizeof f);
+            y[i] = (double)f;
+        }
+        break;
+    case TT_F16: LOAD(uint16_t, half_to_float(v));
+    default: LOAD(uint8_t, v);
+    }
+#undef LOAD
+}
+
+/* Whole numbers truncate and saturate; NaN becomes 0. */
+static int64_t to_whole(double v, double lo, double hi)
+{
+    return v != v ? 0 : v <= lo ? (int64_t)lo : v >= hi ? (hi >= 0x1p63 ? INT64_MAX : (int64_t)hi) : (int64_t)v;
+}
+
+static void from_double(const double *x, int64_t n, cpu_reg *r, int64_t at)
+{
+#define STORE(type, expr)                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        double v = x[i];                                                                           \
+        ((type *)r->p)[at + i] = (type)(expr);                                                     \
+    }                                                                                              \
+    break
+    switch (r->dtype) {
+    case TT_F32: STORE(float, v);
+    case TT_F64: STORE(double, v);
+    case TT_I32: STORE(int32_t, to_whole(v, INT32_MIN, INT32_MAX));
+    case TT_I64: STORE(int64_t, to_whole(v, -0x1p63, 0x1p63));
+    case TT_BF16: STORE(uint16_t, double_to_bf16(v));
+    case TT_F16: STORE(uint16_t, double_to_half(v));
+    case TT_BOOL: STORE(uint8_t, v != 0);
+    default: STORE(uint8_t, to_whole(v, 0, 255));
+    }
+#undef STORE
+}
+
+static double sigmoid(double x)
+{
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+static double normal_cdf(double x)
+{
+    return 0.5 * erfc(-x * 0.70710678118654752440);
+}
+static double gelu_inner(double x) /* twice the argument of tanh */
+{
+    return 1.59576912160573071176 * (x + 0.044715 * x * x * x);
+}
+
+static double unary_double(int op, double x, double imm)
+{
+    switch (op) {
+    case OP_NEG: return -x;
+    case OP_EXP: return exp(x);
+    case OP_LOG: return log(x);
+    case OP_SQRT: return sqrt(x);
+    case OP_RSQRT: return 1 / sqrt(x);
+    case OP_ABS: return fabs(x);
+    case OP_TANH: return tanh(x);
+    case OP_SIGMOID: return sigmoid(x);
+    case OP_SILU: return x * sigmoid(x);
+    case OP_RELU: return x < 0 ? 0 : x;
+    case OP_GELU: return x * normal_cdf(x);
+    case OP_GELU_TANH: return x * sigmoid(gelu_inner(x));
+    case OP_IS_FINITE: return isfinite(x) ? 1 : 0;
+    case OP_SCALE: return x * imm;
+    default: return x;
+    }
+}
+
+static double binary_double(int op, double x, double y)
+{
+    switch (op) {
+    case OP_ADD: return x + y;
+    case OP_SUB: return x - y;
+    case OP_MUL: return x * y;
+    case OP_DIV: return x / y;
+    case OP_MAXIMUM: return x != x || x > y ? x : y;
+    case OP_MINIMUM: return x != x || x < y ? x : y;
+    case OP_POW: return pow(x, y);
+    case OP_LESS: return x < y;
+    case OP_LESS_EQUAL: return x <= y;
+    case OP_EQUAL: return x == y;
+    case OP_SILU_BWD: return y * (sigmoid(x) + x * sigmoid(x) * sigmoid(-x));
+    case OP_GELU_BWD: return y * (normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794);
+    case OP_GELU_TANH_BWD: {
+        double s = sigmoid(gelu_inner(x));
+        return y * (s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 0.134145 * x * x));
+    }
+    case OP_RELU_BWD: return x > 0 ? y : 0;
+    case OP_TANH_BWD: return y * (1 - x * x);
+    default: return y * x * (1 - x); /* OP_SIGMOID_BWD */
+    }
+}
+
+static void run_double(int op, int64_t n, const cpu_reg *src, int n_src, cpu_reg *dst, double imm)
+{
+    block x[3];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t m = cpu_min(BLOCK, n - at);
+        for (int i = 0; i < n_src; i++)
+            to_double(&src[i], at, m, x[i]);
+        if (op == OP_CONST)
+            for (int64_t i = 0; i < m; i++)
+                x[0][i] = imm;
+        else if (n_src == 1)
+            for (int64_t i = 0; i < m; i++)
+                x[0][i] = unary_double(op, x[0][i], imm);
+        else if (n_src == 2)
+            for (int64_t i = 0; i < m; i++)
+                x[0][i] = binary_double(op, x[0][i], x[1][i]);
+        else if (op == OP_SELECT)
+            for (int64_t i = 0; i < m; i++)
+                x[0][i] = x[0][i] != 0 ? x[1][i] : x[2][i];
+        else
+            for (int64_t i = 0; i < m; i++)
+                x[0][i] = x[0][i] >= x[1][i] ? x[2][i] : 0;
+        from_double(x[0], m, dst, at);
+    }
+}
+
+static bool all_f32(const cpu_reg *src, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (src[i].dtype != TT_F32)
+            return false;
+    return true;
+}
+
+static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y)
+{
+    if (x->splat)
+        return false;
+    if (x->dtype == y->dtype)
+        memmove(y->p, x->p, (size_t)n * tt_dtype_size(x->dtype));
+    else if (x->dtype == TT_F32 && y->dtype == TT_BF16)
+        isa->to_bf16(n, x->p, y->p);
+    else if (x->dtype == TT_BF16 && y->dtype == TT_F32)
+        isa->from_bf16(n, x->p, y->p);
+    else
+        return false;
+    return true;
+}
+
+void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src, cpu_reg *dst, double imm)
+{
+    unsigned splat = 0;
+    for (int i = 0; i < n_src; i++)
+        splat |= src[i].splat ? 1u << i : 0;
+    if ((op == OP_CAST || op == OP_COPY) && run_cast(isa, n, &src[0], dst))
+        return;
+    if (op == OP_SELECT && src[0].dtype <= TT_BOOL && src[0].dtype >= TT_U8 && all_f32(src + 1, 2) && dst->dtype == TT_F32) {
+        isa->select(n, src[0].p, src[1].p, src[2].p, dst->p, splat);
+        return;
+    }
+    if (!n_src || !all_f32(src, n_src) || op == OP_SELECT) {
+        run_double(op, n, src, n_src, dst, imm);
+        return;
+    }
+    if (dst->dtype == TT_BOOL && op != OP_CAST)
+        isa->compare(op, n, src[0].p, n_src > 1 ? src[1].p : NULL, dst->p, splat);
+    else if (dst->dtype != TT_F32 || (n_src == 1 && splat))
+        run_double(op, n, src, n_src, dst, imm);
+    else if (n_src == 1)
+        isa->unary(op, n, src[0].p, dst->p, (float)imm);
+    else if (n_src == 2)
+        isa->binary(op, n, src[0].p, src[1].p, dst->p, splat);
+    else
+        isa->ternary(op, n, src[0].p, src[1].p, src[2].p, dst->p, splat);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fused.h"
+
+/* random: element i of the GLOBAL tensor, whatever this rank's box is. */
+typedef struct draw {
+    const tt_kernel_call *c;
+    const tt_attrs_random *at;
+} draw;
+
+static void draw_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const draw *w = arg;
+    const tt_tensor *y = &w->c->out[0];
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t rest = i, unit = 1;
+        uint64_t index = 0;
+        for (int d = y->n_dims - 1; d >= 0; d--) {
+            index += (uint64_t)((rest % y->shape[d] + y->begin[d]) * unit);
+            unit *= y->global[d] > 0 ? y->global[d] : y->shape[d];
+            rest /= y->shape[d];
+        }
+        double v = tt_random_at(w->c->seed, w->c->step, w->at->stream, index, w->at->normal);
+        cpu_reg r = {.p = (char *)y->data + (size_t)i * tt_dtype_size(y->dtype), .dtype = y->dtype};
+        if (y->dtype == TT_F32)
+            ((float *)y->data)[i] = (float)v;
+        else
+            cpu_pointwise_run(NULL, OP_CONST, 1, NULL, 0, &r, v);
+    }
+}
+
+static tt_status run_random(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    draw w = {c, c->attrs};
+    (void)self;
+    (void)err;
+    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]), 1024, draw_pieces, &w);
+    return TT_OK;
+}
+
+const cpu_kernel cpu_kernels_random[] = {
+    CPU_KERNEL_ANY("random", run_random, NULL, 0),
+    CPU_KERNEL_END,
+};

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cpu.h"
+#include <math.h>
+
+/* Reductions: over the last dim row by row, over another one column by column (cut along the columns only, or, where there is
+ * one outer index, in tiles of rows summed in order). */
+#define ROW_TILE 1024
+#define COLUMNS 256
+#define CHUNK 16384
+
+typedef struct reduce {
+    const cpu_isa *isa;
+    const float *x;
+    float *y;
+    double *chunks;
+    int64_t outer, n, inner, tiles;
+    bool max;
+} reduce;
+
+static reduce reduce_of(const tt_kernel_call *c)
+{
+    const tt_attrs_reduce *at = c->attrs;
+    const tt_tensor *x = &c->in[0];
+    reduce w = {.x = x->data, .y = c->out[0].data, .outer = 1, .n = 1, .inner = 1};
+    for (int d = 0; d < x->n_dims; d++)
+        *(d < at->dim ? &w.outer : d == at->dim ? &w.n : &w.inner) *= x->shape[d];
+    return w;
+}
+
+static void row_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const reduce *w = arg;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        w->y[r] = (w->max ? w->isa->max : w->isa->sum)(w->n, w->x + r * w->n);
+}
+
+/* Piece: (outer index, COLUMNS columns). */
+static void column_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const reduce *w = arg;
+    const int64_t blocks = (w->inner + COLUMNS - 1) / COLUMNS;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t o = i / blocks, j = i % blocks * COLUMNS, m = cpu_min(COLUMNS, w->inner - j);
+        const float *x = w->x + o * w->n * w->inner + j;
+        float *y = w->y + o * w->inner + j;
+        if (w->max) {
+            w->isa->column_max(w->n, m, w->inner, x, y);
+            continue;
+        }
+        for (int64_t r = 0; r == 0 || r < w->n; r += ROW_TILE)
+            w->isa->column_sum(cpu_min(ROW_TILE, w->n - r), m, w->inner, x + r * w->inner, y, r > 0);
+    }
+}
+
+static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
+{
+    reduce w = reduce_of(c);
+    w.isa = ((const cpu_backend *)self)->isa;
+    w.max = max;
+    if (w.inner == 1)
+        tt_parallel_for(c->pool, w.outer, cpu_row_grain(w.outer, w.n), row_pieces, &w);
+    else
+        tt_parallel_for(c->pool, w.outer * ((w.inner + COLUMNS - 1) / COLUMNS), 1, column_pieces, &w);
+    return TT_OK;
+}
+
+static tt_status reduce_sum(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)err;
+    return run_reduce(self, c, false);
+}
+static tt_status reduce_max(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)err;
+    return run_reduce(self, c, true);
+}
+
+static tt_status line_sum(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    reduce w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .y = c->out[0].data};
+    int64_t lines = c->out[0].shape[0];
+    if (lines && c->in[0].shape[0] % lines)
+        return TT_FAIL(err, TT_EINTERNAL, "line_sum: %lld tokens are not %lld equal lines", (long long)c->in[0].shape[0],
+                       (long long)lines);
+    w.n = lines ? c->in[0].shape[0] / lines : 0;
+    tt_parallel_for(c->pool, lines, 1, row_pieces, &w);
+    return TT_OK;
+}
+
+static void square_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const reduce *w = arg;
+    (void)thread;
+    w->chunks[begin / CHUNK] = w->isa->sum_squares(end - begin, w->x + begin);
+}
+static size_t squares_scratch(const tt_kernel_call *c, int n_threads)
+{
+    (void)n_threads;
+    return (size_t)(tt_tensor_numel(&c->in[0]) / CHUNK + 1) * sizeof(double);
+}
+static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    reduce w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .chunks = c->scratch};
+    int64_t n = tt_tensor_numel(&c->in[0]);
+    double total = 0;
+    (void)err;
+    tt_parallel_for(c->pool, n, CHUNK, square_pieces, &w);
+    for (int64_t i = 0; i * CHUNK < n; i++)
+        total += w.chunks[i];
+    *(float *)c->out[0].data = (float)total;
+    return TT_OK;
+}
+
+const cpu_kernel cpu_kernels_reduce[] = {
+    CPU_KERNEL("reduce_sum", reduce_sum, NULL, 0, 0),
+    CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
+    CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),
+    CPU_KERNEL("sum_squares", sum_squares, squares_scratch, 0, 0),
+    CPU_KERNEL_END,
+};

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions of a row or of columns. A row is cut into blocks of ROW_BLOCK elements, each summed in four vector
+ * accumulators, the blocks' sums then added in order of twos (vsum): a fixed tree. */
+#define ROW_BLOCK 4096
+#include <time.h>
+
+#define ROW_REDUCE(expr)                                                                           \
+    double total = 0;                                                                              \
+    for (int64_t lo = 0; lo < n; lo += ROW_BLOCK) {                                                \
+        int64_t hi = lo + ROW_BLOCK < n ? lo + ROW_BLOCK : n, i = lo;                              \
+        vf s0 = vset(0.0f), s1 = s0, s2 = s0, s3 = s0;                                             \
+        for (; i + 4 * VW <= hi; i += 4 * VW) {                                                    \
+            s0 += expr(i, VW);                                                                     \
+            s1 += expr(i + VW, VW);                                                                \
+            s2 += expr(i + 2 * VW, VW);                                                            \
+            s3 += expr(i + 3 * VW, VW);                                                            \
+        }                                                                                          \
+        for (; i + VW <= hi; i += VW)                                                              \
+            s0 += expr(i, VW);                                                                     \
+        if (i < hi)                                                                                \
+            s1 += expr(i, hi - i);                                                                 \
+        total += (double)vsum((s0 + s1) + (s2 + s3));                                              \
+    }
+
+static float row_sum(int64_t n, const float *x)
+{
+#define X(i, m) operand(x, (i), (m), false, 0.0f)
+    ROW_REDUCE(X)
+#undef X
+    return (float)total;
+}
+
+static float row_dot(int64_t n, const float *a, const float *b)
+{
+#define X(i, m) (operand(a, (i), (m), false, 0.0f) * operand(b, (i), (m), false, 0.0f))
+    ROW_REDUCE(X)
+#undef X
+    return (float)total;
+}
+
+static float row_sum_exp(int64_t n, const float *x, float m_)
+{
+    const vf shift = vset(m_);
+#define X(i, m) vexp(operand(x, (i), (m), false, -INFINITY) - shift)
+    ROW_REDUCE(X)
+#undef X
+    return (float)total;
+}
+
+static double row_sum_squares(int64_t n, const float *x)
+{
+    vd s0 = {0}, s1 = {0};
+    for (int64_t i = 0; i < n; i += VW) {
+        vf v = operand(x, i, n - i < VW ? n - i : VW, false, 0.0f);
+        vd l = vlow(v), h = vhigh(v);
+        s0 += l * l;
+        s1 += h * h;
+    }
+    s0 += s1;
+    double total = 0;
+    for (int i = 0; i < VW / 2; i++)
+        total += s0[i];
+    return total;
+}
+
+/* NaN anywhere gives NaN. */
+static float row_max(int64_t n, const float *x)
+{
+    vf m = vset(-INFINITY);
+    vi nan = vseti(0);
+    for (int64_t i = 0; i < n; i += VW) {
+        vf v = operand(x, i, n - i < VW ? n - i : VW, false, -INFINITY);
+        nan |= v != v;
+        m = vmax(m, v);
+    }
+    float any = vsum((vf)(nan & (vi)vset(1.0f)));
+    return any > 0.0f ? NAN : vmax_all(m);
+}
+
+static void row_exp_sub(int64_t n, const float *x, float m_, float factor, float *y)
+{
+    const vf shift = vset(m_), f = vset(factor);
+    for (int64_t i = 0; i < n; i += VW) {
+        int64_t m = n - i < VW ? n - i : VW;
+        vf v = vexp(operand(x, i, m, false, 0.0f) - shift) * f;
+        if (m == VW)
+            vstore(y + i, v);
+        else
+            vstore_part(y + i, v, m);
+    }
+}
+
+static void softmax_bwd(int64_t n, const float *y, const float *dy, float *dx)
+{
+    const vf d = vset(row_dot(n, y, dy));
+    for (int64_t i = 0; i < n; i += VW) {
+        int64_t m = n - i < VW ? n - i : VW;
+        vf v = operand(y, i, m, false, 0.0f) * (operand(dy, i, m, false, 0.0f) - d);
+        if (m == VW)
+            vstore(dx + i, v);
+        else
+            vstore_part(dx + i, v, m);
+    }
+}
+
+static void row_add_to(int64_t n, const float *x, float *y)
+{
+    binary(OP_ADD, n, y, x, y, 0);
+}
+
+/* y[j] (+)= sum over rows of x[r * ld + j]: blocks of 64 rows, then the blocks. */
+static void column_sum(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add)
+{
+    for (int64_t j = 0; j < n; j += VW) {
+        int64_t m = n - j < VW ? n - j : VW;
+        vf total = vset(0.0f);
+        for (int64_t lo = 0; lo < rows; lo += 64) {
+            int64_t hi = lo + 64 < rows ? lo + 64 : rows;
+            vf s = vset(0.0f);
+            for (int64_t r = lo; r < hi; r++)
+                s += operand(x + r * ld, j, m, false, 0.0f);
+            total += s;
+        }
+        if (add)
+            total = operand(y, j, m, false, 0.0f) + total;
+        if (m == VW)
+            vstore(y + j, total);
+        else
+            vstore_part(y + j, total, m);
+    }
+}
+
+static void column_max(int64_t rows, int64_t n, int64_t ld, const float *x, float *y)
+{
+    for (int64_t j = 0; j < n; j += VW) {
+        int64_t m = n - j < VW ? n - j : VW;
+        vf total = vset(-INFINITY);
+        for (int64_t r = 0; r < rows; r++)
+            total = vlarger(total, operand(x + r * ld, j, m, false, 0.0f));
+        if (m == VW)
+            vstore(y + j, total);
+        else
+            vstore_part(y + j, total, m);
+    }
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Vectors of one instruction set: included by isa_*.c only, which define CPU_LEVEL (0 generic, 2 AVX2, 5 AVX-512).
+ * Arithmetic is GCC's vector extension; only what it cannot say is an intrinsic. No contraction: a fused multiply-add is
+ * written vfma, and is one only where the level has it. */
+#include "cpu.h"
+#include <math.h>
+#include <string.h>
+#if CPU_LEVEL > 0
+#include <immintrin.h>
+#endif
+
+#if CPU_LEVEL == 5
+#define VW 16
+#define MR 14
+#define ATTN_ROWS 12
+#elif CPU_LEVEL == 2
+#define VW 8
+#define MR 6
+#define ATTN_ROWS 6
+#else
+#define VW 4
+#define MR 6
+#define ATTN_ROWS 6
+#endif
+#define NR (2 * VW)
+
+typedef float vf __attribute__((vector_size(VW * 4)));
+typedef int32_t vi __attribute__((vector_size(VW * 4)));
+typedef double vd __attribute__((vector_size(VW * 4)));
+typedef int64_t vl __attribute__((vector_size(VW * 4)));
+typedef float vh __attribute__((vector_size(VW * 2))); /* half as many floats */
+typedef int32_t vhi __attribute__((vector_size(VW * 2)));
+typedef float vf_any __attribute__((vector_size(VW * 4), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(VW * 4), aligned(4), may_alias));
+typedef float vh_any __attribute__((vector_size(VW * 2), aligned(4), may_alias));
+typedef uint8_t vb_any __attribute__((vector_size(VW), aligned(1), may_alias));
+typedef int8_t vb __attribute__((vector_size(VW)));
+typedef uint16_t vs __attribute__((vector_size(VW * 2)));
+typedef uint16_t vs_any __attribute__((vector_size(VW * 2), aligned(2), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf vload(const float *p)
+{
+    return *(const vf_any *)p;
+}
+INLINE void vstore(float *p, vf v)
+{
+    *(vf_any *)p = v;
+}
+INLINE vf vset(float x)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_set1_ps(x);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_set1_ps(x);
+#else
+    return (vf){x, x, x, x};
+#endif
+}
+INLINE vi vseti(int32_t x)
+{
+#if CPU_LEVEL == 5
+    return (vi)_mm512_set1_epi32(x);
+#elif CPU_LEVEL == 2
+    return (vi)_mm256_set1_epi32(x);
+#else
+    return (vi){x, x, x, x};
+#endif
+}
+INLINE vf vfma(vf a, vf b, vf c)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+INLINE vf vselect(vi mask, vf a, vf b) /* mask lanes all ones or all zeros */
+{
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+/* The larger, b where either is NaN (as the hardware's max). */
+INLINE vf vmax(vf a, vf b)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a > b, a, b);
+#endif
+}
+INLINE vf vmin(vf a, vf b)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a < b, a, b);
+#endif
+}
+INLINE vf vsqrt(vf x)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < VW; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
+INLINE vf vabs(vf x)
+{
+    return (vf)((vi)x & vseti(INT32_MAX));
+}
+INLINE float vsum(vf v) /* halves added pairwise */
+{
+    float t[VW];
+    vstore(t, v);
+    for (int n = VW / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            t[i] += t[i + n];
+    return t[0];
+}
+INLINE float vmax_all(vf v)
+{
+    float t[VW];
+    vstore(t, v);
+    for (int n = VW / 2; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            t[i] = t[i + n] > t[i] ? t[i + n] : t[i];
+    return t[0];
+}
+/* The first n < VW elements, the rest filled. */
+INLINE vf vload_part(const float *p, int64_t n, float fill)
+{
+    float t[VW];
+    vstore(t, vset(fill));
+    memcpy(t, p, (size_t)n * sizeof(float));
+    return vload(t);
+}
+INLINE void vstore_part(float *p, vf v, int64_t n)
+{
+    float t[VW];
+    vstore(t, v);
+    memcpy(p, t, (size_t)n * sizeof(float));
+}
+/* Two halves as doubles. */
+INLINE vd vlow(vf x)
+{
+    float t[VW];
+    vstore(t, x);
+    return __builtin_convertvector(*(const vh_any *)t, vd);
+}
+INLINE vd vhigh(vf x)
+{
+    float t[VW];
+    vstore(t, x);
+    return __builtin_convertvector(*(const vh_any *)(t + VW / 2), vd);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reference.h"
+
+/* Products of matrices, and of rows grouped by expert. */
+
+/* o[m,n] = Σ_k a[m,k] b[k,n], each given by the distance of its rows and columns */
+typedef struct view {
+    const tt_tensor *t;
+    int64_t at, row, column;
+} view;
+
+static void product(view o, view a, view b, int64_t m, int64_t n, int64_t k)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0.0;
+            for (int64_t l = 0; l < k; l++)
+                sum += ref_load(a.t, a.at + i * a.row + l * a.column) *
+                       ref_load(b.t, b.at + l * b.row + j * b.column);
+            ref_store(o.t, o.at + i * o.row + j * o.column, sum);
+        }
+}
+
+static view plain(const tt_tensor *t, int64_t at, int64_t width)
+{
+    return (view){.t = t, .at = at, .row = width, .column = 1};
+}
+
+static view swapped(const tt_tensor *t, int64_t at, int64_t width)
+{
+    return (view){.t = t, .at = at, .row = 1, .column = width};
+}
+
+tt_status ref_linear(void *backend, const tt_kernel_call *c, tt_error *err) /* x [T,i] w [o,i] */
+{
+    int64_t t = c->in[0].shape[0], i = c->in[0].shape[1], o = c->in[1].shape[0];
+    (void)backend, (void)err;
+    product(plain(&c->out[0], 0, o), plain(&c->in[0], 0, i), swapped(&c->in[1], 0, i), t, o, i);
+    return TT_OK;
+}
+
+tt_status ref_linear_dx(void *backend, const tt_kernel_call *c,
+                        tt_error *err) /* dy [T,o] w [o,i] */
+{
+    int64_t t = c->in[0].shape[0], o = c->in[0].shape[1], i = c->in[1].shape[1];
+    (void)backend, (void)err;
+    product(plain(&c->out[0], 0, i), plain(&c->in[0], 0, o), plain(&c->in[1], 0, i), t, i, o);
+    return TT_OK;
+}
+
+tt_status ref_linear_dw(void *backend, const tt_kernel_call *c,
+                        tt_error *err) /* dy [T,o] x [T,i] */
+{
+    int64_t t = c->in[0].shape[0], o = c->in[0].shape[1], i = c->in[1].shape[1];
+    (void)backend, (void)err;
+    product(plain(&c->out[0], 0, i), swapped(&c->in[0], 0, o), plain(&c->in[1], 0, i), o, i, t);
+    return TT_OK;
+}
+
+tt_status ref_matmul(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_matmul *a = c->attrs;
+    const tt_tensor *x = &c->in[0], *y = &c->in[1], *o = &c->out[0];
+    int s = x->n_dims - 2;
+    int64_t batches = s ? x->shape[0] : 1;
+    int64_t m = o->shape[s], n = o->shape[s + 1], k = x->shape[s + !a->trans_a];
+    (void)backend, (void)err;
+    for (int64_t z = 0; z < batches; z++) {
+        view va = a->trans_a ? swapped(x, z * m * k, m) : plain(x, z * m * k, k);
+        view vb = a->trans_b ? swapped(y, z * k * n, k) : plain(y, z * k * n, n);
+        product(plain(o, z * m * n, n), va, vb, m, n, k);
+    }
+    return TT_OK;
+}
+
+/* Rows [*begin, *begin + count) of expert e; counts never lead past `rows`. */
+static int64_t expert_rows(const tt_tensor *counts, int64_t e, int64_t rows, int64_t *begin)
+{
+    int64_t n = ref_index(counts, e), left = rows - *begin;
+    return n < 0 ? 0 : n > left ? left : n;
+}
+
+tt_status ref_grouped_linear(void *backend, const tt_kernel_call *c,
+                             tt_error *err) /* x [R,i] w [E,o,i] */
+{
+    const tt_tensor *x = &c->in[0], *w = &c->in[1];
+    int64_t rows = x->shape[0], i = x->shape[1], o = w->shape[1], at = 0;
+    (void)backend, (void)err;
+    ref_clear(&c->out[0]);
+    for (int64_t e = 0; e < w->shape[0]; e++) {
+        int64_t n = expert_rows(&c->in[2], e, rows, &at);
+        product(plain(&c->out[0], at * o, o), plain(x, at * i, i), swapped(w, e * o * i, i), n, o,
+                i);
+        at += n;
+    }
+    return TT_OK;
+}
+
+tt_status ref_grouped_linear_dx(void *backend, const tt_kernel_call *c,
+                                tt_error *err) /* dy [R,o] w [E,o,i] */
+{
+    const tt_tensor *dy = &c->in[0], *w = &c->in[1];
+    int64_t rows = dy->shape[0], o = dy->shape[1], i = w->shape[2], at = 0;
+    (void)backend, (void)err;
+    ref_clear(&c->out[0]);
+    for (int64_t e = 0; e < w->shape[0]; e++) {
+        int64_t n = expert_rows(&c->in[2], e, rows, &at);
+        product(plain(&c->out[0], at * i, i), plain(dy, at * o, o), plain(w, e * o * i, i), n, i,
+                o);
+        at += n;
+    }
+    return TT_OK;
+}
+
+tt_status ref_grouped_linear_dw(void *backend, const tt_kernel_call *c,
+                                tt_error *err) /* dy [R,o] x [R,i] → [E,o,i] */
+{
+    const tt_tensor *dy = &c->in[0], *x = &c->in[1];
+    int64_t rows = dy->shape[0], o = dy->shape[1], i = x->shape[1], at = 0;
+    (void)backend, (void)err;
+    for (int64_t e = 0; e < c->out[0].shape[0]; e++) {
+        int64_t n = expert_rows(&c->in[2], e, rows, &at);
+        product(plain(&c->out[0], e * o * i, i), swapped(dy, at * o, o), plain(x, at * i, i), o, i,
+                n);
+        at += n;
+    }
+    return TT_OK;
+}
+
+/* Slots of each expert in ascending order; slots of no expert come last. */
+tt_status ref_expert_sort(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *assign = &c->in[0];
+    int64_t slots = tt_tensor_numel(assign), experts = c->out[1].shape[0], at = 0;
+    int32_t *order = c->out[0].data, *counts = c->out[1].data;
+    (void)backend, (void)err;
+    for (int64_t e = 0; e <= experts; e++) {
+        int64_t first = at;
+        for (int64_t s = 0; s < slots; s++) {
+            int64_t is = ref_index(assign, s);
+            if (e < experts ? is == e : is < 0 || is >= experts)
+                order[at++] = (int32_t)s;
+        }
+        if (e < experts)
+            counts[e] = (int32_t)(at - first);
+    }
+    return TT_OK;
+}

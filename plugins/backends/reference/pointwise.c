@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reference.h"
+#include <math.h>
+#include <string.h>
+
+/* Pointwise ops: one scalar function each, in f64, shared by the single ops and by fused programs;
+ * the result is rounded once to its dtype. */
+
+#define FN(name, expression)                                                                       \
+    static double name(double a, double b, double c)                                               \
+    {                                                                                              \
+        (void)a, (void)b, (void)c;                                                                 \
+        return expression;                                                                         \
+    }
+
+#define ROOT_2_OVER_PI 0.79788456080286535588
+#define INV_SQRT_2 0.70710678118654752440
+#define INV_SQRT_2PI 0.39894228040143267794
+
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static double gelu_tanh_inner(double x)
+{
+    return tanh(ROOT_2_OVER_PI * (x + 0.044715 * x * x * x));
+}
+
+static double gelu_tanh_slope(double x)
+{
+    double t = gelu_tanh_inner(x);
+    return 0.5 * (1.0 + t) +
+           0.5 * x * (1.0 - t * t) * ROOT_2_OVER_PI * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+FN(fn_add, a + b)
+FN(fn_sub, a - b)
+FN(fn_mul, a *b)
+FN(fn_div, a / b)
+FN(fn_maximum, a > b || isnan(a) ? a : b) /* a NaN wins */
+FN(fn_minimum, a < b || isnan(a) ? a : b)
+FN(fn_pow, pow(a, b))
+FN(fn_less, a < b)
+FN(fn_less_equal, a <= b)
+FN(fn_equal, a == b)
+FN(fn_select, a != 0.0 ? b : c)
+FN(fn_neg, -a)
+FN(fn_exp, exp(a))
+FN(fn_log, log(a))
+FN(fn_sqrt, sqrt(a))
+FN(fn_rsqrt, 1.0 / sqrt(a))
+FN(fn_abs, fabs(a))
+FN(fn_tanh, tanh(a))
+FN(fn_sigmoid, sigmoid(a))
+FN(fn_silu, a *sigmoid(a))
+FN(fn_relu, a > 0.0 || isnan(a) ? a : 0.0)
+FN(fn_gelu, 0.5 * a * (1.0 + erf(a * INV_SQRT_2)))
+FN(fn_gelu_tanh, 0.5 * a * (1.0 + gelu_tanh_inner(a)))
+FN(fn_is_finite, isfinite(a) ? 1.0 : 0.0)
+FN(fn_silu_bwd, b *sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a))))
+FN(fn_gelu_bwd, b *(0.5 * (1.0 + erf(a * INV_SQRT_2)) + a * INV_SQRT_2PI * exp(-0.5 * a * a)))
+FN(fn_gelu_tanh_bwd, b *gelu_tanh_slope(a))
+FN(fn_relu_bwd, a > 0.0 ? b : 0.0)
+FN(fn_tanh_bwd, b *(1.0 - a * a))
+FN(fn_sigmoid_bwd, b *a *(1.0 - a))
+FN(fn_max_bwd, a >= b ? c : 0.0)
+FN(fn_same, a)
+
+static const struct {
+    const char *op;
+    ref_scalar_fn fn;
+} scalars[] = {
+    {"add",           fn_add          },
+    {"sub",           fn_sub          },
+    {"mul",           fn_mul          },
+    {"scale_by",      fn_mul          },
+    {"scale",         fn_mul          }, /* by the immediate */
+    {"div",           fn_div          },
+    {"maximum",       fn_maximum      },
+    {"minimum",       fn_minimum      },
+    {"pow",           fn_pow          },
+    {"less",          fn_less         },
+    {"less_equal",    fn_less_equal   },
+    {"equal",         fn_equal        },
+    {"select",        fn_select       },
+    {"neg",           fn_neg          },
+    {"exp",           fn_exp          },
+    {"log",           fn_log          },
+    {"sqrt",          fn_sqrt         },
+    {"rsqrt",         fn_rsqrt        },
+    {"abs",           fn_abs          },
+    {"tanh",          fn_tanh         },
+    {"sigmoid",       fn_sigmoid      },
+    {"silu",          fn_silu         },
+    {"relu",          fn_relu         },
+    {"gelu",          fn_gelu         },
+    {"gelu_tanh",     fn_gelu_tanh    },
+    {"is_finite",     fn_is_finite    },
+    {"silu_bwd",      fn_silu_bwd     },
+    {"gelu_bwd",      fn_gelu_bwd     },
+    {"gelu_tanh_bwd", fn_gelu_tanh_bwd},
+    {"relu_bwd",      fn_relu_bwd     },
+    {"tanh_bwd",      fn_tanh_bwd     },
+    {"sigmoid_bwd",   fn_sigmoid_bwd  },
+    {"max_bwd",       fn_max_bwd      },
+    {"cast",          fn_same         },
+    {"cast_down",     fn_same         },
+    {"stop_gradient", fn_same         },
+};
+
+ref_scalar_fn ref_scalar(const char *op)
+{
+    for (size_t i = 0; i < TT_COUNT(scalars); i++)
+        if (strcmp(scalars[i].op, op) == 0)
+            return scalars[i].fn;
+    return NULL;
+}
+
+tt_status ref_pointwise(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    ref_scalar_fn fn = ref_scalar(c->op);
+    int64_t index[TT_MAX_DIMS] = {0}, strides[3][TT_MAX_DIMS], at[3] = {0},
+            n = tt_tensor_numel(&c->out[0]);
+    (void)backend;
+    if (fn == NULL || c->n_in > 3)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "reference: no pointwise op %s of %d operands", c->op,
+                       c->n_in);
+    for (int k = 0; k < c->n_in; k++)
+        ref_strides(&c->in[k], &c->out[0], strides[k]);
+    for (int64_t i = 0; i < n; i++) {
+        double v[3] = {0};
+        for (int k = 0; k < c->n_in; k++)
+            v[k] = ref_load(&c->in[k], at[k]);
+        ref_store(&c->out[0], i, fn(v[0], v[1], v[2]));
+        ref_step(&c->out[0], index, c->n_in, strides, at);
+    }
+    return TT_OK;
+}
+
+tt_status ref_scale(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_scale *a = c->attrs;
+    int64_t n = tt_tensor_numel(&c->out[0]);
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++)
+        ref_store(&c->out[0], i, ref_load(&c->in[0], i) * a->factor);
+    return TT_OK;
+}
+
+tt_status ref_cast(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    int64_t n = tt_tensor_numel(&c->out[0]);
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++)
+        ref_store(&c->out[0], i, ref_load(&c->in[0], i));
+    return TT_OK;
+}
+
+tt_status ref_copy(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    size_t n = (size_t)tt_tensor_numel(&c->out[0]) * tt_dtype_size(c->out[0].dtype);
+    (void)backend, (void)err;
+    if (n > 0 && c->out[0].data != c->in[0].data)
+        memcpy(c->out[0].data, c->in[0].data, n);
+    return TT_OK;
+}
+
+tt_status ref_const(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    (void)backend, (void)err;
+    ref_store(&c->out[0], 0, ((const tt_attrs_const *)c->attrs)->value);
+    return TT_OK;
+}
+
+tt_status ref_random(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_random *a = c->attrs;
+    const tt_tensor *o = &c->out[0];
+    int64_t index[TT_MAX_DIMS] = {0}, n = tt_tensor_numel(o);
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t global = 0;
+        for (int d = 0; d < o->n_dims; d++)
+            global = global * (uint64_t)o->global[d] + (uint64_t)(o->begin[d] + index[d]);
+        ref_store(o, i, tt_random_at(c->seed, c->step, a->stream, global, a->normal));
+        ref_step(o, index, 0, NULL, NULL);
+    }
+    return TT_OK;
+}
+
+#define MAX_REGISTERS 256
+
+tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_fused *f = c->attrs;
+    int64_t index[TT_MAX_DIMS] = {0}, strides[TT_MAX_INS][TT_MAX_DIMS], at[TT_MAX_INS] = {0},
+            n = tt_tensor_numel(&c->out[0]);
+    double r[MAX_REGISTERS];
+    (void)backend;
+    if (f->n_in > TT_MAX_INS || f->n_in + f->n_instr > MAX_REGISTERS)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "reference: a fused program of %d inputs and %d instructions", f->n_in,
+                       f->n_instr);
+    for (int k = 0; k < f->n_instr; k++)
+        if (strcmp(f->instr[k].op, "const") != 0 && ref_scalar(f->instr[k].op) == NULL)
+            return TT_FAIL(err, TT_EUNSUPPORTED, "reference: no pointwise op %s", f->instr[k].op);
+    for (int k = 0; k < f->n_in; k++)
+        ref_strides(&c->in[k], &c->out[0], strides[k]);
+    for (int64_t i = 0; i < n; i++) {
+        for (int k = 0; k < f->n_in; k++)
+            r[k] = ref_load(&c->in[k], at[k]);
+        for (int k = 0; k < f->n_instr; k++) {
+            const tt_fused_instr *s = &f->instr[k];
+            ref_scalar_fn fn = ref_scalar(s->op);
+            double v[3] = {0};
+            for (int j = 0; j < s->n_src; j++)
+                v[j] = r[s->src[j]];
+            if (strcmp(s->op, "scale") == 0)
+                v[1] = s->imm;
+            r[f->n_in + k] = ref_round(fn != NULL ? fn(v[0], v[1], v[2]) : s->imm, s->dtype);
+        }
+        for (int k = 0; k < f->n_out; k++)
+            ref_store(&c->out[k], i, r[f->out[k]]);
+        ref_step(&c->out[0], index, f->n_in, strides, at);
+    }
+    return TT_OK;
+}

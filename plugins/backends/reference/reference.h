@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_BACKEND_REFERENCE_H
+#define TT_BACKEND_REFERENCE_H
+#include <stdbool.h>
+#include <ttrun/backend.h>
+#include <ttrun/ops.h>
+
+/* The reference backend: one plain loop a kernel, sums in f64, no threads. The oracle for every
+ * other backend. */
+
+double ref_load(const tt_tensor *t, int64_t i);
+void ref_store(const tt_tensor *t, int64_t i, double v); /* rounded once to the dtype */
+double ref_round(double v, tt_dtype dtype);              /* the value a store would leave */
+int64_t ref_index(const tt_tensor *t, int64_t i);        /* element of an i32 or i64 tensor */
+void ref_clear(const tt_tensor *t);
+/* Strides that broadcast `in` to the shape of `out`: 0 where it stretches, aligned at the right. */
+void ref_strides(const tt_tensor *in, const tt_tensor *out, int64_t stride[TT_MAX_DIMS]);
+/* One step of an odometer over shape; offsets[k] follow strides[k]. */
+void ref_step(const tt_tensor *out, int64_t index[TT_MAX_DIMS], int n,
+              int64_t (*strides)[TT_MAX_DIMS], int64_t *offsets);
+/* Elements before, of and after dim. */
+void ref_split(const tt_tensor *t, int dim, int64_t *outer, int64_t *n, int64_t *inner);
+int ref_dim(const tt_tensor *t, int dim); /* negative counts from the end */
+
+/* A pointwise op's value; false: no such op. imm: the factor of scale, the value of const. */
+typedef double (*ref_scalar_fn)(double a, double b, double c);
+ref_scalar_fn ref_scalar(const char *op);
+
+typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
+ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_const, ref_random;
+ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
+    ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;
+ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,
+    ref_softmax_bwd;
+ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_conv1d, ref_conv1d_bwd;
+ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_exp, ref_pick,
+    ref_pick_bwd;
+ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,
+    ref_top_k_bwd;
+ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_line_sum, ref_sum_squares;
+ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat;
+
+size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <ttrun/metrics.h>
+#include <unistd.h>
+
+/* jsonl: metrics.jsonl in dump_folder, one object a logged step, written whole and at once.
+ * "time/data" becomes a member of "time":{…}, "validation/loss" one of "validation":{…}. A resumed
+ * run goes on in the same file after the lines past its step are cut. */
+
+typedef struct {
+    int fd;
+    char *path;
+} sink;
+
+/* The members' order; names not listed follow before "wall", in the order they came. */
+static const char *const order[] = {"epoch",  "loss",          "loss_max", "grad_norm",  "lr",
+                                    "tokens", "n_tokens_seen", "tps",      "tps_global", "tflops",
+                                    "mfu",    "mem_gib",       "time_s"};
+static const char *const integers[] = {"epoch", "tokens", "n_tokens_seen", "validation/tokens"};
+
+static bool listed(const char *const *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* ---- one line ---- */
+
+/* Shortest text that reads back; JSON has no NaN. */
+static void put_number(FILE *f, const char *name, double x)
+{
+    char text[40];
+    if (!isfinite(x)) {
+        fputs("null", f);
+    } else if (listed(integers, TT_COUNT(integers), name) && fabs(x) < 9.3e18) {
+        fprintf(f, "%lld", llrint(x));
+    } else {
+        for (int digits = 6; digits <= 17; digits++) {
+            snprintf(text, sizeof text, "%.*g", digits, x);
+            if (strtod(text, NULL) == x)
+                break;
+        }
+        fputs(text, f);
+    }
+}
+
+static void put_string(FILE *f, const char *s, size_t n)
+{
+    fputc('"', f);
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char ch = (unsigned char)s[i];
+        if (ch < 0x20)
+            fprintf(f, "\\u%04x", ch);
+        else if (ch == '"' || ch == '\\')
+            fprintf(f, "\\%c", ch);
+        else
+            fputc(ch, f);
+    }
+    fputc('"', f);
+}
+
+/* ,"name":{"data":…} of all metrics whose name begins with group + '/' */
+static void put_group(FILE *f, const tt_metrics_record *r, const char *group, size_t n)
+{
+    bool first = true;
+    fputc(',', f);
+    put_string(f, group, n);
+    fputs(":{", f);
+    for (size_t i = 0; i < r->n_metrics; i++) {
+        const char *name = r->metrics[i].name;
+        if (strncmp(name, group, n) != 0 || name[n] != '/')
+            continue;
+        if (!first)
+            fputc(',', f);
+        first = false;
+        put_string(f, name + n + 1, strlen(name + n + 1));
+        fputc(':', f);
+        put_number(f, name, r->metrics[i].value);
+    }
+    fputc('}', f);
+}
+
+static void put_member(FILE *f, const tt_metric *m)
+{
+    fputc(',', f);
+    put_string(f, m->name, strlen(m->name));
+    fputc(':', f);
+    put_number(f, m->name, m->value);
+}
+
+static void put_rest(FILE *f, const tt_metrics_record *r)
+{
+    for (size_t i = 0; i < r->n_metrics; i++) {
+        const tt_metric *m = &r->metrics[i];
+        const char *slash = strchr(m->name, '/');
+        if (slash) {
+            const size_t n = (size_t)(slash - m->name);
+            bool seen = false;
+            for (size_t j = 0; j < i; j++)
+                seen |= strncmp(r->metrics[j].name, m->name, n + 1) == 0;
+            if (!seen)
+                put_group(f, r, m->name, n);
+        } else if (strcmp(m->name, "skipped") == 0) {
+            if (m->value != 0.0)
+                fputs(",\"skipped\":true", f);
+        } else if (strcmp(m->name, "step") != 0 && !listed(order, TT_COUNT(order), m->name)) {
+            put_member(f, m);
+        }
+    }
+}
+
+static void put_wall(FILE *f, double wall)
+{
+    struct tm tm;
+    const double ms = floor(wall * 1000.0 + 0.5);
+    const time_t seconds = (time_t)floor(ms / 1000.0);
+    char text[32];
+    if (!isfinite(wall) || !gmtime_r(&seconds, &tm) ||
+        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm) == 0)
+        fputs(",\"wall\":null", f);
+    else
+        fprintf(f, ",\"wall\":\"%s.%03dZ\"", text, (int)(ms - (double)seconds * 1000.0));
+}
+
+static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
+{
+    sink *s = self;
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&line, &n);
+    if (!f)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
+    fprintf(f, "{\"step\":%lld", (long long)r->step);
+    for (size_t k = 0; k < TT_COUNT(order); k++)
+        for (size_t i = 0; i < r->n_metrics; i++)
+            if (strcmp(r->metrics[i].name, order[k]) == 0)
+                put_member(f, &r->metrics[i]);
+    put_rest(f, r);
+    put_wall(f, r->wall_time);
+    fputs("}\n", f);
+    tt_status status = TT_OK;
+    if (fclose(f) != 0)
+        status = TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
+    for (size_t done = 0; status == TT_OK && done < n;) {
+        const ssize_t k = write(s->fd, line + done, n - done);
+        if (k >= 0)
+            done += (size_t)k;
+        else if (errno != EINTR)
+            status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
+    }
+    free(line);
+    return status;
+}
+
+/* ---- resuming ---- */
+
+/* A whole line of step <= last. A truncated one, or one we did not write, is not kept; a fresh run
+ * (last 0) keeps none. */
+static bool keep_line(const char *line, size_t n, int64_t last)
+{
+    static const char head[] = "{\"step\":";
+    if (n < sizeof head || line[n - 1] != '\n' || line[n - 2] != '}' ||
+        memcmp(line, head, sizeof head - 1) != 0)
+        return false;
+    char *end = NULL;
+    errno = 0;
+    const long long step = strtoll(line + sizeof head - 1, &end, 10);
+    return errno == 0 && end != line + sizeof head - 1 && (*end == ',' || *end == '}') &&
+           step <= last && last > 0;
+}
+
+static tt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t last, bool *cut,
+                           tt_error *err)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    *cut = false;
+    while ((n = getline(&line, &cap, in)) >= 0) {
+        if (!keep_line(line, (size_t)n, last))
+            *cut = true;
+        else if (fwrite(line, 1, (size_t)n, out) != (size_t)n)
+            break;
+    }
+    free(line);
+    if (ferror(in) || ferror(out) || fflush(out) != 0 || fsync(fileno(out)) != 0)
+        return TT_FAIL(err, TT_EIO, "cannot cut %s to step %lld: %s", path, (long long)last,
+                       strerror(errno));
+    return TT_OK;
+}
+
+/* Drop lines after step `last`: into a new file that takes the old one's place only when it is
+ * whole. */
+static tt_status cut_after(const char *path, int64_t last, tt_error *err)
+{
+    FILE *in = fopen(path, "re"), *out = NULL;
+    char *tmp = NULL;
+    bool cut = false;
+    tt_status status = TT_OK;
+    if (!in && errno == ENOENT)
+        return TT_OK;
+    if (!in)
+        return TT_FAIL(err, TT_EIO, "cannot read %s: %s", path, strerror(errno));
+    if (asprintf(&tmp, "%s.tmp", path) < 0) {
+        tmp = NULL;
+        status = TT_FAIL(err, TT_ENOMEM, "out of memory opening %s", path);
+    } else if (!(out = fopen(tmp, "we"))) {
+        status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", tmp, strerror(errno));
+    } else {
+        status = copy_kept(path, in, out, last, &cut, err);
+    }
+    fclose(in);
+    if (out && fclose(out) != 0 && status == TT_OK)
+        status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", tmp, strerror(errno));
+    if (status == TT_OK && cut && rename(tmp, path) != 0)
+        status = TT_FAIL(err, TT_EIO, "cannot replace %s: %s", path, strerror(errno));
+    if (out && (status != TT_OK || !cut))
+        unlink(tmp);
+    free(tmp);
+    return status;
+}
+
+/* ---- the component ---- */
+
+static void close_sink(void *self)
+{
+    sink *s = self;
+    if (!s)
+        return;
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->path);
+    free(s);
+}
+
+static tt_status open_sink(const void *config, const tt_metrics_env *env, void **self,
+                           tt_error *err)
+{
+    (void)config;
+    sink *s = calloc(1, sizeof *s);
+    tt_status status = TT_OK;
+    if (s)
+        s->fd = -1;
+    if (!s || asprintf(&s->path, "%s/metrics.jsonl", env->dump_folder) < 0) {
+        free(s);
+        return TT_FAIL(err, TT_ENOMEM, "out of memory opening metrics.jsonl");
+    }
+    status = cut_after(s->path, env->resume_step, err);
+    if (status == TT_OK) {
+        s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (s->fd < 0)
+            status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
+    }
+    if (status != TT_OK) {
+        close_sink(s);
+        return status;
+    }
+    *self = s;
+    return TT_OK;
+}
+
+static const tt_metrics_vt vt = {sizeof vt, open_sink, log_line, close_sink};
+
+static const tt_component components[] = {
+    TT_COMPONENT_PLAIN(TT_KIND_METRICS, "jsonl", "metrics.jsonl, one object a logged step", &vt),
+};
+
+TT_PLUGIN("jsonl", "1.0", components);

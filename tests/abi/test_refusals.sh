@@ -1,0 +1,97 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The command line on bad plugins: one line naming file and reason, status 2, never a crash. TTRUN: the program;
+# SRC: the checkout. The whole table of lies is test_registry.c's.
+set -u
+: "${TTRUN:=./ttrun}" "${SRC:=.}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/refusals.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+mkdir "$dir/none"
+
+build() { # FILE FLAGS...
+    to=$1
+    shift
+    mkdir -p "$(dirname "$to")"
+    cc -w -shared -fPIC "-I$SRC/include" "$@" "$SRC/tests/abi/liar.c" -o "$to" || exit 1
+}
+verdict() { # NAME CONDITION-STATUS
+    if [ "$2" -eq 0 ]; then echo "ok $1"; else
+        echo "not ok $1"
+        sed 's/^/    /' "$dir/out" "$dir/err"
+        failed=1
+    fi
+}
+refused() { # NAME WORDS COMMAND...: status 2, one line on stderr with the words
+    name=$1 words=$2
+    shift 2
+    timeout 20 "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qF -- "$words" "$dir/err"
+    verdict "$name" $?
+}
+check() { # NAME WORDS FILE
+    refused "$1" "$3: " "$TTRUN" --plugin-dir "$dir/none" plugins check "$3"
+    grep -qF -- "$2" "$dir/err" || { echo "not ok $1: says \"$2\"" && failed=1; }
+}
+
+build "$dir/good.so"
+"$TTRUN" --plugin-dir "$dir/none" plugins check "$dir/good.so" >"$dir/out" 2>"$dir/err"
+verdict good $?
+
+build "$dir/magic.so" -DLIE_MAGIC=7u
+check magic "magic is 0x00000007" "$dir/magic.so"
+build "$dir/major.so" -DLIE_MAJOR=2
+check major "built for ABI 2, this ttrun has 1" "$dir/major.so"
+build "$dir/size.so" -DLIE_PLUGIN_SIZE=9999
+check size "says it has 9999 bytes" "$dir/size.so"
+build "$dir/symbol.so" -DWITH_UNDEFINED
+check symbol "undefined symbol: function_no_library_has" "$dir/symbol.so"
+build "$dir/entry.so" -DWITHOUT_ENTRY
+check entry "exports no tt_plugin_entry" "$dir/entry.so"
+echo "not a plugin" >"$dir/text.so"
+check text "no ELF file" "$dir/text.so"
+: >"$dir/empty.so"
+check empty "the file is empty" "$dir/empty.so"
+mkdir "$dir/folder.so"
+check folder "no regular file" "$dir/folder.so"
+check absent "No such file" "$dir/absent.so"
+
+build "$dir/crash.so" -DWITH_CRASH
+check crash "crashed: " "$dir/crash.so"
+
+bytes=$(wc -c <"$dir/good.so")
+survived=0
+i=0
+while [ $i -lt 50 ]; do
+    head -c $((bytes * i / 50)) "$dir/good.so" >"$dir/cut.so"
+    timeout 20 "$TTRUN" --plugin-dir "$dir/none" plugins check "$dir/cut.so" >"$dir/out" 2>"$dir/err"
+    [ $? -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && survived=$((survived + 1))
+    i=$((i + 1))
+done
+[ $survived -eq 50 ]
+verdict truncated $?
+
+refused folder_absent "$dir/nowhere: this plugin folder cannot be read" "$TTRUN" --plugin-dir "$dir/nowhere" plugins list
+
+# list shows what is good and warns of the rest
+mkdir -p "$dir/mixed/lr_schedulers"
+build "$dir/mixed/lr_schedulers/fine.so" -DNAME='"fine"'
+build "$dir/mixed/a.so" -DNAME='"double"'
+build "$dir/mixed/b.so" -DNAME='"double"'
+cp "$dir/major.so" "$dir/mixed/"
+"$TTRUN" --plugin-dir "$dir/mixed" plugins list >"$dir/out" 2>"$dir/err" &&
+    grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2' "$dir/err" &&
+    grep -q '"double" is in both .*a.so and .*b.so' "$dir/err" && [ "$(wc -l <"$dir/err")" -eq 2 ]
+verdict list $?
+"$TTRUN" --plugin-dir "$dir/mixed" plugins list --json >"$dir/out" 2>"$dir/err" && grep -q '"name":"fine"' "$dir/out"
+verdict list_json $?
+
+# new refuses what it must not write
+cd "$dir" || exit 1
+refused new_bad_name 'no name for a plugin' "$TTRUN" plugins new model '../x'
+refused new_bad_kind 'did you mean model?' "$TTRUN" plugins new modle x
+"$TTRUN" plugins new hook watcher >"$dir/out" 2>"$dir/err"
+verdict new $?
+refused new_exists 'watcher: exists already' "$TTRUN" plugins new hook watcher
+exit $failed

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "liars.h"
+#include "plugin/registry.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Plugins are built here from liar.c into a folder of this run. SRC is the checkout (the runner
+ * sets it). */
+static char *root;
+static tt_arena *arena;
+
+static char *path_in(const char *name)
+{
+    return tt_arena_printf(arena, "%s/%s", root, name);
+}
+
+static int shell(const char *fmt, ...) TT_PRINTF(1, 2);
+static int shell(const char *fmt, ...)
+{
+    char *command = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    assert_true(vasprintf(&command, fmt, ap) > 0);
+    va_end(ap);
+    int rc = system(command);
+    free(command);
+    return rc;
+}
+
+/* The checkout. */
+static const char *source(void)
+{
+    const char *src = getenv("SRC");
+    return src ? src : ".";
+}
+
+/* Builds liar.c with these flags as <root>/<name>. */
+static void build(const char *name, const char *flags)
+{
+    const char *src = source();
+    assert_int_equal(shell("mkdir -p \"$(dirname %s/%s)\" && cc -w -shared -fPIC -I%s/include %s "
+                           "%s/tests/abi/liar.c -o %s/%s",
+                           root, name, src, flags, src, root, name),
+                     0);
+}
+
+static int set_up(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    (void)state;
+    arena = tt_arena_new();
+    root = tt_arena_printf(arena, "%s/abi-XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    int rc = shell("rm -rf %s", root);
+    tt_arena_free(arena);
+    return rc;
+}
+
+static tt_registry *open_dirs(const char *first, const char *second)
+{
+    const char *dirs[2] = {first ? path_in(first) : NULL, second ? path_in(second) : NULL};
+    tt_registry_opts o = {.dirs = dirs, .n_dirs = second ? 2 : 1};
+    tt_registry *r = NULL;
+    tt_error err = {0};
+    assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
+    return r;
+}
+
+static void expect(const tt_error *err, const char *words)
+{
+    if (!strstr(err->text, words))
+        fail_msg("expected \"%s\" in: %s", words, err->text);
+    assert_null(strchr(err->text, '\n'));
+}
+
+/* ---- tests ---- */
+
+static void test_load_accepts_truth(void **state)
+{
+    (void)state;
+    build("good.so", "");
+    build("minor.so", "-DLIE_MINOR=9"); /* newer minor, nothing appended */
+    build("kinds.so", "-DWITH_UNKNOWN_KIND");
+    build("model.so", "-DLIE_KIND=TT_KIND_MODEL -DWITH_MODEL");
+    static const char *const names[] = {"good.so", "minor.so", "kinds.so", "model.so"};
+    mkdir(path_in("empty"), 0777);
+    tt_registry *r = open_dirs("empty", NULL);
+    for (size_t i = 0; i < 4; i++) {
+        const tt_plugin *p = NULL;
+        tt_error err = {0};
+        char *path = path_in(names[i]);
+        if (tt_registry_load_file(r, path, &p, &err) != TT_OK)
+            fail_msg("%s", err.text);
+        assert_string_equal(p->name, "liar");
+    }
+    tt_registry_free(r);
+}
+
+static void test_load_refuses_every_liar(void **state)
+{
+    (void)state;
+    mkdir(path_in("empty"), 0777);
+    tt_registry *r = open_dirs("empty", NULL);
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        char name[32];
+        const tt_plugin *p = (const void *)1;
+        tt_error err = {0};
+        snprintf(name, sizeof name, "liar%zu.so", i);
+        build(name, lies[i].flags);
+        char *path = path_in(name);
+        if (tt_registry_load_file(r, path, &p, &err) == TT_OK)
+            fail_msg("%s was accepted", lies[i].flags);
+        assert_ptr_equal(p, (const void *)1); /* untouched on failure */
+        if (!strstr(err.text, lies[i].words))
+            fail_msg("%s: expected \"%s\" in: %s", lies[i].flags, lies[i].words, err.text);
+        if (strncmp(err.text, path, strlen(path)) != 0)
+            fail_msg("the file %s is not named first in: %s", path, err.text);
+    }
+    tt_registry_free(r);
+}
+
+static void write_file(const char *path, const char *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    fclose(f);
+}
+
+static void refuse(tt_registry *r, const char *path, const char *words)
+{
+    const tt_plugin *p = NULL;
+    tt_error err = {0};
+    assert_int_not_equal(tt_registry_load_file(r, path, &p, &err), TT_OK);
+    expect(&err, words);
+}
+
+static void test_load_refuses_truncation_at_any_length(void **state)
+{
+    (void)state;
+    char *text = NULL, *zeros, name[32];
+    size_t n = 0;
+    build("whole.so", "");
+    assert_int_equal(tt_read_file(path_in("whole.so"), 0, &text, &n, NULL), TT_OK);
+    zeros = calloc(1, n);
+    mkdir(path_in("empty"), 0777);
+    tt_registry *r = open_dirs("empty", NULL);
+    for (size_t i = 0; i < 120; i++) {
+        size_t cut = i < 60 ? n * i / 60 : n - 1 - (i - 60) * 7;
+        snprintf(name, sizeof name, "cut%zu.so", i);
+        write_file(path_in(name), text, cut);
+        refuse(r, path_in(name), name);
+        memcpy(zeros, text, cut); /* a download that reserved its space first */
+        memset(zeros + cut, 0, n - cut);
+        snprintf(name, sizeof name, "zero%zu.so", i);
+        write_file(path_in(name), zeros, n);
+        const tt_plugin *p = NULL;
+        tt_error err = {0};
+        tt_registry_load_file(r, path_in(name), &p,
+                              &err); /* must come back; a zero more or less may be a zero */
+    }
+    tt_registry_free(r);
+    free(text);
+    free(zeros);
+}
+
+static void test_load_refuses_what_is_no_object(void **state)
+{
+    (void)state;
+    mkdir(path_in("empty"), 0777);
+    tt_registry *r = open_dirs("empty", NULL);
+    write_file(path_in("empty.so"), "", 0);
+    write_file(path_in("text.so"), "#!/bin/sh\n", 10);
+    assert_int_equal(mkdir(path_in("folder.so"), 0777), 0);
+    assert_int_equal(mkfifo(path_in("pipe.so"), 0666), 0);
+    assert_int_equal(shell("echo 'int main(void){return 0;}' > %s/m.c && cc -no-pie %s/m.c -o "
+                           "%s/program.so && cc -c %s/m.c -o %s/object.so",
+                           root, root, root, root, root),
+                     0);
+    refuse(r, path_in("empty.so"), "the file is empty");
+    refuse(r, path_in("text.so"), "no ELF file");
+    refuse(r, path_in("folder.so"), "no regular file");
+    refuse(r, path_in("pipe.so"), "no regular file");
+    refuse(r, path_in("program.so"), "not a shared object");
+    refuse(r, path_in("object.so"), "not a shared object");
+    refuse(r, path_in("absent.so"), "No such file");
+    tt_registry_free(r);
+}
+
+static void test_find_opens_only_what_it_needs(void **state)
+{
+    (void)state;
+    const tt_component *c = NULL;
+    tt_error err = {0};
+    build("lazy/lr_schedulers/ramp.so", "-DNAME='\"ramp\"'");
+    write_file(path_in("lazy/lr_schedulers/broken.so"), "no", 2);
+    tt_registry *r = open_dirs("lazy", NULL);
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    assert_string_equal(c->name, "ramp");
+    assert_non_null(strstr(tt_registry_file(r, c), "lazy/lr_schedulers/ramp.so"));
+    assert_string_equal(tt_registry_version(r, c), "1.0");
+    assert_int_not_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "broken", &c, &err), TT_OK);
+    expect(&err, "lazy/lr_schedulers/broken.so: not a plugin");
+    assert_int_not_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "rmap", &c, &err), TT_OK);
+    expect(&err, "lr_scheduler \"rmap\" is unknown; did you mean \"ramp\"?");
+    expect(&err, "broken.so");
+    assert_int_not_equal(tt_registry_find(r, TT_KIND_MODEL, "ramp", &c, &err), TT_OK);
+    expect(&err, "model \"ramp\" is unknown; there is none in");
+    tt_registry_free(r);
+}
+
+static void test_find_sees_names_in_other_files(void **state)
+{
+    (void)state;
+    const tt_component *c = NULL;
+    tt_error err = {0};
+    build("mine/collection.so", "-DNAME='\"ramp\"'");
+    build("mine/models/odd.so", "-DNAME='\"misplaced\"'");
+    tt_registry *r = open_dirs("mine", NULL);
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "misplaced", &c, &err), TT_OK);
+    tt_registry_free(r);
+}
+
+static void test_find_refuses_two_of_one_name(void **state)
+{
+    (void)state;
+    const tt_component *c = NULL;
+    tt_error err = {0};
+    build("one/lr_schedulers/ramp.so", "-DNAME='\"ramp\"'");
+    build("two/other.so", "-DNAME='\"ramp\"'");
+    assert_int_equal(shell("ln -sf %s/one %s/two/link", root, root), 0);
+    tt_registry *r = open_dirs("one", "two");
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_EEXIST);
+    expect(&err, "one/lr_schedulers/ramp.so");
+    expect(&err, "two/other.so");
+    tt_registry_free(r);
+
+    assert_int_equal(shell("rm %s/two/other.so", root), 0);
+    r = open_dirs("one", "two"); /* the link leads to the very same file: no duplicate */
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    tt_registry_free(r);
+}
+
+static void test_all_lists_and_reports_faults(void **state)
+{
+    (void)state;
+    const tt_component **list = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    tt_error err = {0};
+    tt_arena *a = tt_arena_new();
+    build("all/a.so", "-DNAME='\"first\"'");
+    build("all/b.so", "-DNAME='\"second\"'");
+    build("all/c.so", "-DNAME='\"second\"'");
+    write_file(path_in("all/d.so"), "no", 2);
+    tt_registry *r = open_dirs("all", NULL);
+    assert_int_equal(tt_registry_all(r, TT_KIND_LR_SCHEDULER, a, &list, &n, &faults, &err), TT_OK);
+    assert_int_equal(n, 3);
+    assert_string_equal(list[0]->name, "first");
+    assert_non_null(strstr(faults.s, "all/d.so: not a plugin"));
+    assert_non_null(strstr(faults.s, "lr_scheduler \"second\" is in both"));
+    tt_str_free(&faults);
+    tt_registry_free(r);
+    tt_arena_free(a);
+}
+
+static void test_registry_refuses_unreadable_folders(void **state)
+{
+    (void)state;
+    const char *dirs[] = {path_in("nowhere")};
+    tt_registry_opts o = {.dirs = dirs, .n_dirs = 1};
+    tt_registry *r = NULL;
+    tt_error err = {0};
+    assert_int_equal(tt_registry_new(&o, &r, &err), TT_ENOTFOUND);
+    expect(&err, "nowhere: this plugin folder cannot be read: No such file");
+    write_file(path_in("file"), "x", 1);
+    dirs[0] = path_in("file");
+    assert_int_not_equal(tt_registry_new(&o, &r, &err), TT_OK);
+    expect(&err, "file: this plugin folder cannot be read");
+    assert_null(r);
+    setenv("TTRUN_PLUGIN_PATH", path_in("nowhere"), 1);
+    o.n_dirs = 0;
+    assert_int_not_equal(tt_registry_new(&o, &r, &err), TT_OK);
+    expect(&err, "TTRUN_PLUGIN_PATH: ");
+    unsetenv("TTRUN_PLUGIN_PATH");
+}
+
+static void test_load_survives_overwriting_the_file(void **state)
+{
+    (void)state;
+    const char *dirs[] = {path_in("swap")};
+    tt_registry_opts o = {.dirs = dirs, .n_dirs = 1, .private_dir = path_in("private/plugins")};
+    tt_registry *r = NULL, *again = NULL;
+    const tt_component *c = NULL, *d = NULL;
+    tt_error err = {0};
+    build("swap/ramp.so", "-DNAME='\"ramp\"'");
+    assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    assert_int_equal(shell("cat /dev/null > %s/swap/ramp.so", root),
+                     0); /* in place: the inode stays */
+    assert_string_equal(c->name, "ramp");
+    build("swap/ramp.so", "-DNAME='\"ramp\"' -DLIE_DOC='\"the new one\"'");
+    assert_int_equal(tt_registry_new(&o, &again, &err),
+                     TT_OK); /* a swap: both are loaded at once */
+    assert_int_equal(tt_registry_find(again, TT_KIND_LR_SCHEDULER, "ramp", &d, &err), TT_OK);
+    assert_string_equal(c->doc, "a schedule for tests");
+    assert_string_equal(d->doc, "the new one");
+    tt_registry_free(r);
+    assert_string_equal(d->doc, "the new one");
+    tt_registry_free(again);
+}
+
+static void test_load_works_without_a_private_folder(void **state)
+{
+    (void)state;
+    const char *dirs[] = {path_in("ro")};
+    write_file(path_in("in_the_way"), "x", 1);
+    tt_registry_opts o = {.dirs = dirs, .n_dirs = 1, .private_dir = path_in("in_the_way")};
+    tt_registry *r = NULL;
+    const tt_component *c = NULL;
+    tt_error err = {0};
+    build("ro/ramp.so", "-DNAME='\"ramp\"'");
+    assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
+    char *old = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
+    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: loaded where it lies */
+    assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    if (old)
+        setenv("TMPDIR", old, 1);
+    else
+        unsetenv("TMPDIR");
+    free(old);
+    assert_string_equal(c->name, "ramp");
+    tt_registry_free(r);
+}
+
+static void test_load_finds_libraries_beside_the_file(void **state)
+{
+    (void)state;
+    const tt_component *c = NULL;
+    tt_error err = {0};
+    assert_int_equal(shell("mkdir -p %s/beside && cd %s/beside && echo 'double "
+                           "function_no_library_has(double x) { return x; }' > l.c && cc -shared "
+                           "-fPIC -Wl,-soname,libhelper.so.1 l.c -o libhelper.so.1",
+                           root, root),
+                     0);
+    build("beside/ramp.so", "-DNAME='\"ramp\"' -DWITH_UNDEFINED");
+    tt_registry *r = open_dirs("beside", NULL);
+    assert_int_not_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
+    expect(&err, "ramp.so: undefined symbol: function_no_library_has");
+    tt_registry_free(r);
+
+    assert_int_equal(shell("cc -w -shared -fPIC -I%s/include -DNAME='\"ramp\"' -DWITH_UNDEFINED "
+                           "%s/tests/abi/liar.c %s/beside/libhelper.so.1 -Wl,-rpath,'$ORIGIN' -o "
+                           "%s/beside/ramp.so",
+                           source(), source(), root, root),
+                     0);
+    r = open_dirs("beside", NULL);
+    if (tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    tt_registry_free(r);
+}
+
+static void test_kinds_have_names_and_folders(void **state)
+{
+    tt_kind k;
+    tt_error err = {0};
+    (void)state;
+    for (int i = 1; i < (int)TT_KIND_END; i++) {
+        assert_int_equal(tt_kind_parse(tt_kind_name((tt_kind)i), &k, &err), TT_OK);
+        assert_int_equal(k, i);
+        assert_int_equal(tt_kind_parse(tt_kind_folder((tt_kind)i), &k, &err), TT_OK);
+        assert_int_equal(k, i);
+    }
+    assert_int_not_equal(tt_kind_parse("modle", &k, &err), TT_OK);
+    expect(&err, "did you mean model?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_load_accepts_truth),
+        cmocka_unit_test(test_load_refuses_every_liar),
+        cmocka_unit_test(test_load_refuses_truncation_at_any_length),
+        cmocka_unit_test(test_load_refuses_what_is_no_object),
+        cmocka_unit_test(test_find_opens_only_what_it_needs),
+        cmocka_unit_test(test_find_sees_names_in_other_files),
+        cmocka_unit_test(test_find_refuses_two_of_one_name),
+        cmocka_unit_test(test_all_lists_and_reports_faults),
+        cmocka_unit_test(test_registry_refuses_unreadable_folders),
+        cmocka_unit_test(test_load_survives_overwriting_the_file),
+        cmocka_unit_test(test_load_works_without_a_private_folder),
+        cmocka_unit_test(test_load_finds_libraries_beside_the_file),
+        cmocka_unit_test(test_kinds_have_names_and_folders),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

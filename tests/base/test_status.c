@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/base.h"
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka needs the headers above */
+#include <cmocka.h>
+
+static void test_error_is_one_line(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    assert_int_equal(TT_FAIL(&err, TT_EIO, "a\nb %d\r\n", 3), TT_EIO);
+    assert_int_equal(err.code, TT_EIO);
+    assert_string_equal(err.text, "a b 3");
+    assert_int_equal(TT_FAIL(NULL, TT_EINVAL, "nobody listens"), TT_EINVAL);
+}
+
+static void test_error_context_prefixes(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    TT_FAIL(&err, TT_EFORMAT, "bad header");
+    assert_int_equal(tt_error_context(&err, "file %s", "x.bin"), TT_EFORMAT);
+    assert_int_equal(tt_error_context(&err, "loading"), TT_EFORMAT);
+    assert_string_equal(err.text, "loading: file x.bin: bad header");
+    TT_FAIL(&err, TT_EINVAL, "again: %s", err.text); /* its own text as an argument */
+    assert_string_equal(err.text, "again: loading: file x.bin: bad header");
+    assert_true(tt_error_context(NULL, "x") != TT_OK);
+}
+
+static void test_error_too_long_is_cut_at_a_character(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    char text[3000];
+    for (size_t i = 0; i + 1 < sizeof text; i += 2)
+        memcpy(text + i, "\xc3\xa9", 2);
+    text[sizeof text - 2] = '\0';
+    TT_FAIL(&err, TT_EINVAL, "%s", text);
+    size_t n = strlen(err.text);
+    assert_in_range(n, sizeof err.text - 3, sizeof err.text - 1);
+    assert_int_equal(tt_utf8_valid(err.text, n), n);
+    tt_error_context(&err, "%s", "x");
+    n = strlen(err.text);
+    assert_int_equal(tt_utf8_valid(err.text, n), n);
+    assert_memory_equal(err.text, "x: \xc3\xa9", 5);
+}
+
+static void test_status_has_names(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_status_name(TT_EINVAL), "TT_EINVAL");
+    assert_string_equal(tt_status_text(TT_OK), "success");
+    assert_string_equal(tt_status_name((tt_status)-999), "TT_UNKNOWN");
+}
+
+static void test_dtype_sizes_and_names(void **state)
+{
+    (void)state;
+    static const size_t sizes[TT_N_DTYPES] = {4, 2, 2, 8, 4, 8, 1, 1};
+    for (int t = 0; t < TT_N_DTYPES; t++)
+        assert_int_equal(tt_dtype_size((tt_dtype)t), sizes[t]);
+    assert_string_equal(tt_dtype_name(TT_BF16), "bf16");
+    assert_string_equal(tt_dtype_name((tt_dtype)99), "?");
+    assert_int_equal(tt_dtype_size((tt_dtype)99), 0);
+}
+
+static void test_wall_iso_rounds_to_milliseconds(void **state)
+{
+    (void)state;
+    char text[32];
+    tt_wall_iso(0.0, text);
+    assert_string_equal(text, "1970-01-01T00:00:00.000Z");
+    tt_wall_iso(1795248000.1234, text);
+    assert_string_equal(text, "2026-11-21T08:00:00.123Z");
+    tt_wall_iso(1795247999.9996, text); /* carries */
+    assert_string_equal(text, "2026-11-21T08:00:00.000Z");
+    int64_t t = tt_now_ns();
+    assert_true(tt_now_ns() >= t);
+    assert_true(tt_wall_seconds() > 1.7e9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_is_one_line),
+        cmocka_unit_test(test_error_context_prefixes),
+        cmocka_unit_test(test_error_too_long_is_cut_at_a_character),
+        cmocka_unit_test(test_status_has_names),
+        cmocka_unit_test(test_dtype_sizes_and_names),
+        cmocka_unit_test(test_wall_iso_rounds_to_milliseconds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

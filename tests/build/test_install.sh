@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make install into an empty folder: what is there works from there, and uninstall leaves nothing.
+cd "$SRC" || exit 1
+mode=${BUILD##*/}
+root=$TMPDIR/root
+check() {
+    name=$1
+    shift
+    if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
+}
+install_puts_files() {
+    make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
+    for f in bin/ttrun lib/libttrun.so.1 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
+        share/man/man1/ttrun.1 share/bash-completion/completions/ttrun; do
+        [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
+    done
+    (cd "$BUILD/plugins" && ls -d */*.so) >"$TMPDIR/built"
+    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so) | cmp - "$TMPDIR/built"
+}
+installed_library_is_found() {
+    ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.1 => $root/opt/t/" || return 1
+    for so in "$root"/opt/t/lib/ttrun/plugins/*/*.so; do
+        ldd "$so" | grep -q "libttrun.so.1 => $root/opt/t/" || { echo "$so"; return 1; }
+    done
+}
+pkg_config_knows_it() {
+    PKG_CONFIG_PATH=$root/opt/t/lib/pkgconfig
+    export PKG_CONFIG_PATH
+    [ "$(pkg-config --variable=plugindir ttrun)" = /opt/t/lib/ttrun/plugins ] &&
+        [ "$(pkg-config --variable=abi_version ttrun)" = 1.0 ]
+}
+headers_stand_alone() { # each, as C and as C++
+    for h in "$root"/opt/t/include/ttrun/*.h; do
+        echo "#include <ttrun/${h##*/}>" >"$TMPDIR/h.c"
+        ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$TMPDIR/h.c" || return 1
+        g++ -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -I"$root/opt/t/include" -fsyntax-only "$TMPDIR/h.c" || return 1
+    done
+}
+uninstall_leaves_nothing() {
+    make MODE="$mode" uninstall DESTDIR="$root" PREFIX=/opt/t >/dev/null 2>&1
+    left=$(find "$root" -not -type d)
+    [ -z "$left" ] || { echo "$left"; return 1; }
+}
+for t in install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone uninstall_leaves_nothing; do
+    check $t $t
+done

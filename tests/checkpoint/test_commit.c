@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt_test.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static const model_tensor w =
+                              {
+                                  "w", TT_F32, 2, {40, 60},
+                                     3
+},
+                          changed = {"w", TT_F32, 2, {40, 60}, 4};
+
+static tt_ckpt_piece part(fixture *f, const model_tensor *t, int64_t begin, int64_t end, bool owner)
+{
+    tt_box b = {
+        {begin, 0 },
+        {end,   60}
+    };
+    return piece_of(f->a, t, &b, owner, true);
+}
+
+static void assert_holds(fixture *f, const char *step, const model_tensor *t)
+{
+    tt_ckpt_reader *r;
+    tt_box all = whole_box(t);
+    tt_ckpt_piece p = piece_of(f->a, t, &all, true, false);
+    assert_ok(tt_ckpt_open(in(f, step), &r, &f->err), f);
+    assert_ok(tt_ckpt_load(r, &p, 1, &f->err), f);
+    assert_piece(f->a, t, &p);
+    tt_ckpt_close(r);
+}
+
+static void test_commit_publishes_only_shards_and_state(void **state)
+{
+    fixture *f = *state;
+    const char **names;
+    size_t n;
+    assert_ok(save_whole(f, f->folder, 5, &w, 1, 0, &f->err), f);
+    assert_ok(tt_folder_names(f->a, f->folder, NULL, &names, &n, &f->err), f);
+    assert_int_equal(n, 1);
+    assert_ok(tt_folder_names(f->a, in(f, "step-5"), NULL, &names, &n, &f->err), f);
+    assert_int_equal(n, 2);
+    assert_string_equal(names[0], "shard-00001-model-00001-of-00001.safetensors");
+    assert_string_equal(names[1], "trainer.json");
+    tt_trainer_state s;
+    assert_ok(tt_ckpt_read_state(in(f, "step-5"), f->a, &s, &f->err), f);
+    assert_int_equal(s.samples_seen, 50);
+}
+
+static void test_commit_replaces_a_step(void **state)
+{
+    fixture *f = *state;
+    const char **names;
+    size_t n;
+    assert_ok(save_whole(f, f->folder, 5, &w, 1, 1, &f->err), f);
+    assert_ok(save_whole(f, f->folder, 5, &changed, 1, 1, &f->err), f);
+    assert_holds(f, "step-5", &changed);
+    assert_ok(tt_folder_names(f->a, f->folder, NULL, &names, &n, &f->err), f);
+    assert_int_equal(n, 1);
+}
+
+static void test_replace_works_without_an_exchange_of_names(void **state)
+{
+    fixture *f = *state;
+    const char **names;
+    size_t n;
+    assert_ok(save_whole(f, f->folder, 5, &w, 1, 1, &f->err), f);
+    assert_int_not_equal(
+        tt_ckpt_replace_by_renames(f->a, in(f, "absent.tmp"), in(f, "step-5"), &f->err), TT_OK);
+    assert_holds(f, "step-5", &w); /* moved back */
+    assert_ok(save_whole(f, in(f, "other"), 5, &changed, 1, 1, &f->err), f);
+    assert_ok(tt_ckpt_replace_by_renames(f->a, in(f, "other/step-5"), in(f, "step-5"), &f->err), f);
+    assert_holds(f, "step-5", &changed);
+    assert_ok(tt_folder_names(f->a, f->folder, NULL, &names, &n, &f->err), f);
+    assert_int_equal(n, 2); /* other, step-5 */
+}
+
+static void test_commit_wants_every_rank(void **state)
+{
+    fixture *f = *state;
+    tt_trainer_state s = {.step = 1, .world = 2};
+    tt_ckpt_piece p = part(f, &w, 0, 40, true);
+    assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
+    assert_ok(tt_ckpt_write(f->folder, 1, 0, &p, 1, &f->err), f);
+    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EIO);
+    assert_has(f->err.text, "rank 1 has not written its part");
+    assert_ok(tt_ckpt_write(f->folder, 1, 1, NULL, 0, &f->err), f); /* nothing of its own */
+    assert_ok(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), f);
+    s.step = 2;
+    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EINVAL);
+}
+
+static void assert_refused(fixture *f, tt_ckpt_piece first, tt_ckpt_piece second, const char *says)
+{
+    tt_trainer_state s = {.step = 1, .world = 2};
+    assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
+    assert_ok(tt_ckpt_write(f->folder, 1, 0, &first, 1, &f->err), f);
+    assert_ok(tt_ckpt_write(f->folder, 1, 1, &second, 1, &f->err), f);
+    assert_int_not_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_OK);
+    assert_has(f->err.text, says);
+    assert_false(tt_path_exists(in(f, "step-1")));
+}
+
+static void test_commit_refuses_tensors_that_are_not_whole(void **state)
+{
+    fixture *f = *state;
+    const model_tensor longer = {
+        "w", TT_F32, 2, {41, 60},
+           3
+    };
+    assert_refused(f, part(f, &w, 0, 20, true), part(f, &w, 21, 40, true),
+                   "[20:21, 0:60] is in no file");
+    assert_refused(f, part(f, &w, 0, 20, true), part(f, &w, 20, 39, true),
+                   "[39:40, 0:60] is in no file");
+    assert_refused(f, part(f, &w, 0, 20, false), part(f, &w, 20, 40, false),
+                   "[0:40, 0:60] is in no file");
+    assert_refused(f, part(f, &w, 0, 21, true), part(f, &w, 20, 40, true), "is in two files");
+    assert_refused(f, part(f, &w, 0, 20, true), part(f, &longer, 20, 41, true), "another shape");
+}
+
+static void test_commit_finds_what_the_disk_changed(void **state)
+{
+    fixture *f = *state;
+    tt_trainer_state s = {.step = 1, .world = 1};
+    tt_ckpt_piece p = part(f, &w, 0, 40, true);
+    const char *shard = in(f, "step-1.tmp/shard-00001-model-00001-of-00001.safetensors");
+    assert_ok(tt_ckpt_begin(f->folder, 1, &f->err), f);
+    assert_ok(tt_ckpt_write(f->folder, 1, 0, &p, 1, &f->err), f);
+    FILE *file = fopen(shard, "r+b");
+    fseek(file, -1, SEEK_END);
+    fputc(0x5a, file);
+    fclose(file);
+    assert_int_equal(tt_ckpt_commit(f->folder, 1, &s, 0, &f->err), TT_EIO);
+    assert_has(f->err.text, "reads back wrong");
+    assert_has(f->err.text, "XXH3");
+}
+
+/* ---- killed at any time ---- */
+
+/* Saves step after step, two kept, every third one twice; step N holds salt N. */
+static void save_for_ever(fixture *f, int64_t from)
+{
+    for (int64_t step = from;; step++) {
+        tt_error err = {0};
+        model_tensor t = w;
+        t.salt = step;
+        if (save_whole(f, f->folder, step, &t, 1, 2, &err) != TT_OK ||
+            (step % 3 == 0 && save_whole(f, f->folder, step, &t, 1, 2, &err) != TT_OK))
+            _exit(1);
+    }
+}
+
+static void test_kill_at_any_time_leaves_whole_steps(void **state)
+{
+    fixture *f = *state;
+    int64_t last = 0;
+    uint32_t seed[4];
+    for (int round = 0; round < 20; round++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            save_for_ever(f, last + 1);
+        tt_rng_u32x4(tt_rng_key_make(1, "kill", 0), (uint64_t)round, seed);
+        struct timespec pause = {0, (long)(1000000 + seed[0] % 60000000)};
+        nanosleep(&pause, NULL);
+        int64_t *steps;
+        size_t n;
+        int status;
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        waitpid(pid, &status, 0);
+        assert_true(WIFSIGNALED(status)); /* no save had failed */
+        assert_ok(tt_ckpt_list(f->folder, f->a, &steps, &n, &f->err), f);
+        assert_true(n > 0 || last == 0);
+        if (n == 0)
+            continue;
+        assert_true(steps[n - 1] >= last); /* nothing published is lost */
+        last = steps[n - 1];
+        const char **names;
+        size_t n_names, whole = 0;
+        assert_ok(tt_folder_names(f->a, f->folder, NULL, &names, &n_names, &f->err), f);
+        for (size_t i = 0; i < n_names; i++) { /* a name without a suffix is a whole step */
+            tt_str faults = {0};
+            int64_t step = tt_step_of_name(names[i], NULL);
+            if (step < 0)
+                continue;
+            model_tensor t = w;
+            t.salt = step;
+            assert_ok(tt_ckpt_verify(in(f, names[i]), &faults, &f->err), f);
+            assert_holds(f, names[i], &t);
+            whole++;
+        }
+        assert_int_equal(whole, n);
+    }
+    assert_true(last > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_commit_publishes_only_shards_and_state),
+        TEST(test_commit_replaces_a_step),
+        TEST(test_replace_works_without_an_exchange_of_names),
+        TEST(test_commit_wants_every_rank),
+        TEST(test_commit_refuses_tensors_that_are_not_whole),
+        TEST(test_commit_finds_what_the_disk_changed),
+        TEST(test_kill_at_any_time_leaves_whole_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

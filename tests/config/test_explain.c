@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config_test.h"
+
+/* `--explain` and the reference page. */
+
+static const char *explain(void **state, const char *key)
+{
+    size_t n;
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    tt_str out = {0};
+    tt_explain_print(docs, n, key, &out);
+    const char *text = tt_arena_str(*state, tt_str_get(&out));
+    tt_str_free(&out);
+    return text;
+}
+
+static void test_explain_one_key(void **state)
+{
+    assert_string_equal(explain(state, "training.steps"),
+                        "training.steps\n    optimizer steps of the whole run\n    integer, 0 to "
+                        "1000000000000; default 10000\n");
+    assert_string_equal(
+        explain(state, "activation_checkpoint.mode"),
+        "activation_checkpoint.mode\n"
+        "    which activations are computed again in the backward; not built yet: budget\n"
+        "    one of none, selective, full; default \"none\"\n");
+    assert_string_equal(explain(state, "profiling.enable"),
+                        "profiling.enable\n"
+                        "    write traces of steps; not built yet: only the default works; also "
+                        "spelt enable_profiling\n"
+                        "    true or false; default false\n");
+    assert_non_null(strstr(explain(state, "dump_folder"), "string; default \"./outputs\"\n"));
+}
+
+static void test_explain_takes_other_spellings(void **state)
+{
+    assert_non_null(strstr(explain(state, "training.max_context_length"), "training.seq_len\n"));
+    assert_non_null(strstr(explain(state, "validator.freq"), "validation.freq\n"));
+    assert_non_null(strstr(explain(state, "profiler.profile_freq"), "profiling.freq\n"));
+}
+
+static void test_explain_a_section_lists_its_keys(void **state)
+{
+    const char *text = explain(state, "comm");
+    assert_non_null(strstr(text, "comm: communication between ranks\n"));
+    assert_non_null(strstr(text, "comm.backend\n"));
+    assert_non_null(strstr(text, "comm.train_timeout_seconds\n"));
+    assert_null(strstr(text, "training."));
+}
+
+static void test_explain_all_has_every_key(void **state)
+{
+    const char *text = explain(state, NULL);
+    size_t n;
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    for (size_t d = 0; d < n; d++)
+        for (size_t i = 0; i < docs[d].n_options; i++)
+            assert_non_null(
+                strstr(text, tt_arena_printf(*state, "%s%s%s\n", docs[d].key,
+                                             *docs[d].key ? "." : "", docs[d].options[i].name)));
+}
+
+static void test_explain_unknown_suggests(void **state)
+{
+    assert_string_equal(explain(state, "training.stpes"),
+                        "training.stpes: unknown key (did you mean training.steps?)\n");
+    assert_string_equal(explain(state, "steps"),
+                        "steps: unknown key (did you mean training.steps?)\n");
+    assert_string_equal(explain(state, "qqqqqqqqqq"), "qqqqqqqqqq: unknown key\n");
+    assert_string_equal(explain(state, "a\nb"), "\"a\\nb\": unknown key\n");
+}
+
+static void test_reference_is_a_table_of_every_key(void **state)
+{
+    static const tt_option o = {
+        .name = "k", .type = TT_OPT_STRING, .default_json = "\"a|b\"", .doc = "x | y"};
+    size_t n;
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    const tt_section_doc one = {"s", "c", "about", &o, 1, sizeof o};
+    tt_str out = {0};
+    tt_reference_print(docs, n, &out);
+    for (size_t d = 0; d < n; d++)
+        for (size_t i = 0; i < docs[d].n_options; i++)
+            assert_non_null(
+                strstr(out.s, tt_arena_printf(*state, "\n| `%s` | ", docs[d].options[i].name)));
+    tt_str_clear(&out);
+    tt_reference_print(&one, 1, &out);
+    assert_non_null(strstr(out.s, "### s: c\n\nabout\n\n"));
+    assert_non_null(strstr(out.s, "| `k` | string | `\"a\\|b\"` | x \\| y |\n"));
+    tt_str_free(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CONFIG_TEST(test_explain_one_key),
+        CONFIG_TEST(test_explain_takes_other_spellings),
+        CONFIG_TEST(test_explain_a_section_lists_its_keys),
+        CONFIG_TEST(test_explain_all_has_every_key),
+        CONFIG_TEST(test_explain_unknown_suggests),
+        CONFIG_TEST(test_reference_is_a_table_of_every_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

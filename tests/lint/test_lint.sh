@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# make lint finds what it should: each case puts one offence into a small clean tree.
+tree=$TMPDIR/tree
+spdx='/* SPDX-License-Identifier: Apache-2.0 */'
+
+fresh() {
+    rm -rf "$tree"
+    mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/plugin" "$tree/core/cli" \
+        "$tree/plugins/losses/big" "$tree/include/ttrun"
+    cp "$SRC"/mk/lint.sh "$SRC"/mk/lint.awk "$tree/mk/"
+    cp "$SRC/.clang-format" "$tree/"
+    for f in core/base/base.h core/mesh/mesh.h core/graph/graph.h plugins/losses/big/own.h include/ttrun/log.h; do
+        echo "$spdx" >"$tree/$f"
+    done
+    printf '%s\n#include "base/base.h"\n#include "graph.h"\n#include "mesh/mesh.h"\n#include <ttrun/log.h>\n' "$spdx" >"$tree/core/graph/a.c"
+    printf '%s\n#include "own.h"\n#include <math.h>\n#include <ttrun/log.h>\n' "$spdx" >"$tree/plugins/losses/big/a.c"
+}
+lint() { sh "$tree/mk/lint.sh" >"$TMPDIR/out" 2>&1; }
+# finds NAME FILE PATTERN: the file's text is on stdin
+finds() {
+    fresh
+    { echo "$spdx"; cat; } >"$tree/$2"
+    if lint; then
+        echo "not ok lint_finds_$1"
+    elif [ "$(wc -l <"$TMPDIR/out")" = 2 ] && grep -q "^$2:[0-9]*: .*$3" "$TMPDIR/out"; then
+        echo "ok lint_finds_$1"
+    else
+        echo "not ok lint_finds_$1"
+        cat "$TMPDIR/out"
+    fi
+}
+
+fresh
+# words in comments and literals, and calls that merely look alike, are no offence
+cat >>"$tree/core/graph/a.c" <<'C'
+/* exit(1) and printf("x") in a
+ * comment: abort() */
+int tt_exit(int x);
+int tt_exit(int x)
+{
+    const char *s = "exit(1); printf(\"x\")";
+    return s[x] + on_exit(x); // abort()
+}
+C
+if lint && grep -qx 'lint: ok' "$TMPDIR/out"; then
+    echo "ok lint_passes_a_clean_tree"
+else
+    echo "not ok lint_passes_a_clean_tree"
+    cat "$TMPDIR/out"
+fi
+
+echo '#include "graph/graph.h"' | finds include_against_the_order core/mesh/b.c "may not include core/graph"
+echo '#include <dlfcn.h>' | finds dlfcn_outside_plugin core/graph/b.c dlfcn
+echo '#include <jansson.h>' | finds jansson_outside_config core/graph/b.c jansson
+echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c "own headers only"
+echo '#include "base/base.h"' | finds core_header_in_the_sdk include/ttrun/b.h "public headers"
+printf 'void f(void)\n{\n    exit(1);\n}\n' | finds exit core/graph/b.c "exit and abort"
+printf 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n' | finds printing plugins/losses/b.c "no printing"
+echo '/* FIX''ME */' | finds a_mark core/graph/b.c mark
+{ echo 'void f(void)'; echo '{'; yes '    ;' | head -n 59; echo '}'; } | finds a_long_function core/graph/b.c "function of 61"
+yes 'int x;' | head -n 600 | finds a_long_file core/graph/b.c "601 lines"
+yes 'int x;' | head -n 250 | finds a_long_header core/graph/b.h "251 lines"
+if command -v clang-format >/dev/null 2>&1; then
+    echo 'int   x;' | finds loose_format core/graph/b.c clang-format
+fi
+fresh
+echo 'int x;' >"$tree/core/graph/b.c"
+if ! lint && grep -q '^core/graph/b.c:1: no SPDX' "$TMPDIR/out"; then
+    echo "ok lint_finds_a_missing_licence"
+else
+    echo "not ok lint_finds_a_missing_licence"
+fi

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_OPS_CASES_H
+#define TT_TESTS_OPS_CASES_H
+#include "pointwise_cases.h"
+
+/* One small graph an op, or a variant of it: what the generated tests run over. A case writes its
+ * outputs to y. */
+
+CASE(scale)
+{
+    ONE(tt_scale(e->b, F(-1, 1, 2, tokens_dim(), N(3)), -2.5));
+}
+CASE(scale_by)
+{
+    ONE(tt_mul(e->b, leaf_of(e, TT_F64, -1, 1, 0, NULL), F(-1, 1, 2, tokens_dim(), N(3))));
+}
+CASE(select)
+{
+    tt_value *c = leaf_of(e, TT_BOOL, -1, 1, 2, DIMS(tokens_dim(), N(3)));
+    ONE(tt_select(e->b, c, F(-1, 1, 1, N(3)), leaf_of(e, TT_F64, -1, 1, 0, NULL)));
+}
+CASE(compare)
+{
+    tt_value *a = F(-1, 1, 1, N(5)), *b = F(-1, 1, 1, N(5)), *x = F(-1, 1, 1, N(5));
+    tt_value *less = tt_select(e->b, tt_less(e->b, a, b), x, tt_neg(e->b, x));
+    tt_value *finite = tt_select(e->b, tt_is_finite(e->b, a), less, x);
+    ONE(tt_select(e->b, tt_equal(e->b, a, a), finite, x));
+}
+CASE(cast)
+{
+    tt_value *x = F(-1, 1, 1, N(5));
+    tt_op(e->b, "cast", &x, 1, &(tt_attrs_cast){.to = TT_F64}, y, 1);
+    return 1;
+}
+CASE(sum_first)
+{
+    ONE(tt_sum(e->b, F(-1, 1, 2, tokens_dim(), N(3)), 0, 0));
+}
+CASE(sum_keep)
+{
+    ONE(tt_sum(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), 1, 1));
+}
+CASE(mean)
+{
+    ONE(tt_mean(e->b, F(-1, 1, 2, tokens_dim(), N(3)), -1, 0));
+}
+CASE(max)
+{
+    ONE(tt_max(e->b, F(-1, 1, 2, tokens_dim(), N(3)), -1, 0));
+}
+CASE(max_keep)
+{
+    ONE(tt_max(e->b, F(-1, 1, 2, tokens_dim(), N(3)), 0, 1));
+}
+CASE(line_sum)
+{
+    ONE(tt_line_sum(e->b, F(-1, 1, 1, tokens_dim())));
+}
+CASE(transpose)
+{
+    const int perm[3] = {2, 0, 1};
+    ONE(tt_transpose(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), perm));
+}
+CASE(slice)
+{
+    ONE(tt_slice(e->b, F(-1, 1, 2, tokens_dim(), N(5)), 1, 1, 4));
+}
+CASE(concat)
+{
+    tt_value *xs[3] = {F(-1, 1, 2, tokens_dim(), N(2)), F(-1, 1, 2, tokens_dim(), N(1)),
+                       F(-1, 1, 2, tokens_dim(), N(3))};
+    ONE(tt_concat(e->b, xs, 3, -1));
+}
+CASE(broadcast)
+{
+    ONE(tt_broadcast_to(e->b, F(-1, 1, 2, N(1), N(3)), DIMS(N(4), tokens_dim(), N(3)), 3));
+}
+CASE(reshape_heads)
+{
+    tt_value *x = F(-1, 1, 2, tokens_dim(), TT_DIM_UNIT(6, "heads", 3));
+    ONE(tt_reshape(e->b, x, DIMS(tokens_dim(), TT_DIM(2, "heads"), N(3)), 3));
+}
+CASE(reshape_merge)
+{
+    ONE(tt_reshape(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), DIMS(N(EVAL_TOKENS * 3), N(2)), 2));
+}
+CASE(linear)
+{
+    ONE(tt_linear_w(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(4), N(3))));
+}
+#define MATMUL_CASE(name, ta, tb, a0, a1, b0, b1)                                                  \
+    CASE(name)                                                                                     \
+    {                                                                                              \
+        ONE(tt_matmul(e->b, F(-1, 1, 2, N(a0), N(a1)), F(-1, 1, 2, N(b0), N(b1)), ta, tb));        \
+    }                                                                                              \
+    CASE(name##_batch)                                                                             \
+    {                                                                                              \
+        ONE(tt_matmul(e->b, F(-1, 1, 3, N(2), N(a0), N(a1)), F(-1, 1, 3, N(2), N(b0), N(b1)), ta,  \
+                      tb));                                                                        \
+    }
+MATMUL_CASE(matmul, 0, 0, 3, 4, 4, 2)
+MATMUL_CASE(matmul_ta, 1, 0, 4, 3, 4, 2)
+MATMUL_CASE(matmul_tb, 0, 1, 3, 4, 2, 4)
+MATMUL_CASE(matmul_tab, 1, 1, 4, 3, 2, 4)
+CASE(embedding)
+{
+    ONE(tt_embedding_w(e->b, tt_input(e->b, "ids"), F(-1, 1, 2, N(7), N(3))));
+}
+CASE(rms_norm)
+{
+    ONE(tt_rms_norm_w(e->b, F(-1, 1, 2, tokens_dim(), N(4)), F(0.5, 1, 1, N(4)), 1e-5));
+}
+CASE(rms_norm_heads)
+{
+    ONE(tt_rms_norm_w(e->b, F(-1, 1, 2, tokens_dim(), TT_DIM_UNIT(8, "heads", 4)),
+                      F(0.5, 1, 1, N(4)), 1e-5));
+}
+CASE(layer_norm)
+{
+    ONE(tt_layer_norm_w(e->b, F(-1, 1, 2, tokens_dim(), N(4)), F(0.5, 1, 1, N(4)),
+                        F(-1, 1, 1, N(4)), 1e-5));
+}
+static int rope_case(eval *e, tt_value **y, tt_rope_opts o)
+{
+    o.head_dim = 6;
+    ONE(tt_rope(e->b, F(-1, 1, 2, tokens_dim(), TT_DIM_UNIT(12, "heads", 6)), tt_input(e->b, "pos"),
+                &o));
+}
+CASE(rope)
+{
+    return rope_case(e, y, (tt_rope_opts){.theta = 100});
+}
+CASE(rope_part)
+{
+    return rope_case(e, y, (tt_rope_opts){.rotary_dim = 4, .interleaved = 1});
+}
+CASE(rope_yarn)
+{
+    return rope_case(
+        e, y, (tt_rope_opts){.scaling = TT_ROPE_YARN, .factor = 4, .original_max_position = 64});
+}
+static int attention_case(eval *e, tt_value **y, tt_attention_opts o, bool sinks)
+{
+    int64_t dv = o.v_head_dim ? o.v_head_dim : 3;
+    tt_value *q = F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(12, "heads", 3)),
+             *k = F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(6, "kv_heads", 3));
+    tt_value *v = F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(2 * dv, "kv_heads", dv));
+    if (sinks)
+        o.sinks = F(-1, 1, 1, TT_DIM(4, "heads"));
+    ONE(tt_attention(e->b, q, k, v, 3, &o));
+}
+CASE(attention)
+{
+    return attention_case(e, y, (tt_attention_opts){0}, false);
+}
+CASE(attention_window)
+{
+    return attention_case(e, y, (tt_attention_opts){.window = 2, .softcap = 1.5}, false);
+}
+CASE(attention_sinks)
+{
+    return attention_case(
+        e, y, (tt_attention_opts){.v_head_dim = 2, .bidirectional = 1, .scale = 0.7}, true);
+}
+CASE(cross_entropy)
+{
+    ONE(tt_cross_entropy(e->b, F(-2, 2, 2, tokens_dim(), N(7)), tt_input(e->b, "labels")));
+}
+CASE(cross_entropy_lse)
+{
+    tt_value *ins[2] = {F(-2, 2, 2, tokens_dim(), N(7)), tt_input(e->b, "labels")};
+    tt_op(e->b, "cross_entropy", ins, 2, NULL, y, 2);
+    return 2;
+}
+CASE(sum_exp)
+{
+    tt_value *ins[2] = {F(-1, 1, 2, tokens_dim(), N(4)), F(-1, 1, 1, tokens_dim())};
+    tt_op(e->b, "sum_exp", ins, 2, NULL, y, 1);
+    return 1;
+}
+CASE(max_last)
+{
+    tt_value *x = F(-1, 1, 2, tokens_dim(), N(4)), *m;
+    tt_op(e->b, "max_last", &x, 1, NULL, &m, 1);
+    ONE(tt_mul(e->b, m, F(-1, 1, 1, tokens_dim())));
+}
+CASE(pick)
+{
+    tt_value *ins[2] = {F(-1, 1, 2, tokens_dim(), N(7)), tt_input(e->b, "ids")};
+    tt_op(e->b, "pick", ins, 2, NULL, y, 1);
+    return 1;
+}
+CASE(conv1d)
+{
+    ONE(tt_conv1d(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(3), N(3))));
+}
+CASE(top_k)
+{
+    tt_value *index;
+    tt_top_k(e->b, F(-1, 1, 2, tokens_dim(), N(5)), 2, &y[0], &index);
+    return 1;
+}
+CASE(gather)
+{
+    ONE(tt_gather(e->b, F(-1, 1, 3, N(4), N(3), N(2)), leaf_of(e, TT_I32, -1, 5, 1, DIMS(N(6)))));
+}
+CASE(scatter_add)
+{
+    ONE(tt_scatter_add(e->b, F(-1, 1, 2, N(6), N(3)), leaf_of(e, TT_I32, -1, 5, 1, DIMS(N(6))),
+                       N(4)));
+}
+CASE(experts)
+{
+    tt_value *order, *counts, *x = F(-1, 1, 2, N(12), N(3));
+    tt_expert_sort(e->b, leaf_of(e, TT_I32, 0, 4, 2, DIMS(N(6), N(2))), 3, &order, &counts);
+    ONE(tt_grouped_linear(e->b, tt_gather(e->b, x, order), F(-1, 1, 3, N(3), N(4), N(3)), counts));
+}
+CASE(random)
+{
+    tt_value *u = tt_random(e->b, DIMS(tokens_dim(), N(3)), 2, "a", 0),
+             *z = tt_random(e->b, DIMS(tokens_dim(), N(3)), 2, "b", 1);
+    ONE(tt_mul(e->b, F(-1, 1, 2, tokens_dim(), N(3)), tt_add(e->b, u, z)));
+}
+
+static const struct {
+    const char *name;
+    case_fn fn;
+} cases[] = {
+#define ROW(name) {#name, case_##name},
+#define BOTH(name) ROW(name) ROW(name##_stretched)
+#define BATCH(name) ROW(name) ROW(name##_batch)
+    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
+        relu) ROW(gelu) ROW(gelu_tanh) ROW(sum_all) ROW(sum_squares) ROW(softmax) ROW(stop)
+        BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow) ROW(scale)
+            ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep) ROW(mean)
+                ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat)
+                    ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(linear) BATCH(matmul)
+                        BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
+                            ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope)
+                                ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                    ROW(attention_sinks) ROW(cross_entropy) ROW(cross_entropy_lse)
+                                        ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d) ROW(top_k)
+                                            ROW(gather) ROW(scatter_add) ROW(experts) ROW(random)};
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cases.h"
+
+/* For every node of every case (forward and backward): its sharding rule parses, binds letters to
+ * equal unit counts, and says the truth: with a letter cut in two, two ranks' kernels on their
+ * boxes give boxes, or partial sums (maxima), of the whole result. This also holds kernels to
+ * begin[] and global[]. */
+
+static const tt_backend_vt *backend;
+static int cuts; /* of the whole run */
+
+typedef struct cut { /* letters cut together, and the box of rank `half` in a dim of theirs */
+    uint32_t letters;
+    int half;
+} cut;
+
+static void box_of(const tt_dim *d, int half, int64_t *begin, int64_t *end)
+{
+    int64_t units = d->size / d->unit, mid = (units + 1) / 2 * d->unit;
+    *begin = half == 0 ? 0 : mid;
+    *end = half == 0 ? mid : d->size;
+}
+
+/* A rank's box of a whole tensor; the copy goes to (load) or comes from (store) the local one. */
+static void local_shape(const tt_type *t, const int8_t *letters, cut c, tt_tensor *x)
+{
+    for (int d = 0; d < t->n_dims; d++) {
+        int64_t begin = 0, end = t->dims[d].size;
+        if (c.letters >> letters[d] & 1u)
+            box_of(&t->dims[d], c.half, &begin, &end);
+        x->shape[d] = end - begin;
+        x->begin[d] = begin;
+        x->global[d] = t->dims[d].size;
+    }
+}
+
+typedef enum { LOAD, STORE, ADD, MAXIMUM } copy_kind;
+
+static void copy_box(const tt_tensor *whole, const tt_tensor *local, copy_kind kind)
+{
+    int64_t n = tt_tensor_numel(local);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, at = 0, stride = 1;
+        for (int d = local->n_dims - 1; d >= 0; d--) {
+            at += (local->begin[d] + rest % local->shape[d]) * stride;
+            rest /= local->shape[d];
+            stride *= local->global[d];
+        }
+        double v = kind == LOAD ? get(whole, at) : get(local, i);
+        if (kind == ADD)
+            v += get(whole, at);
+        if (kind == MAXIMUM)
+            v = fmax(v, get(whole, at));
+        put(kind == LOAD ? local : whole, kind == LOAD ? i : at, v);
+    }
+}
+
+static void check_cut(eval *e, const tt_node *n, const tt_rule *r, uint32_t letters,
+                      const char *what)
+{
+    tt_tensor got[TT_MAX_OUTS];
+    for (int k = 0; k < n->n_out; k++) {
+        got[k] = tensor_of(e->arena, &n->out[k]->type);
+        for (int64_t i = 0; i < tt_tensor_numel(&got[k]); i++)
+            put(&got[k], i, n->op->reduce_max ? (double)-INFINITY : 0.0);
+    }
+    for (int half = 0; half < 2; half++) {
+        tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
+        cut c = {letters, half};
+        for (int k = 0; k < n->n_in; k++) {
+            in[k] = tensor_of(e->arena, &n->in[k]->type);
+            local_shape(&n->in[k]->type, r->in[k], c, &in[k]);
+            copy_box(&e->tensors[n->in[k]->id], &in[k], LOAD);
+        }
+        for (int k = 0; k < n->n_out; k++) {
+            out[k] = tensor_of(e->arena, &n->out[k]->type);
+            local_shape(&n->out[k]->type, r->out[k], c, &out[k]);
+        }
+        eval_call(e, n, in, out);
+        for (int k = 0; k < n->n_out; k++) {
+            bool sharded = false;
+            for (int d = 0; d < out[k].n_dims; d++)
+                sharded |= letters >> r->out[k][d] & 1u;
+            copy_box(&got[k], &out[k], sharded ? STORE : n->op->reduce_max ? MAXIMUM : ADD);
+        }
+    }
+    for (int k = 0; k < n->n_out; k++)
+        for (int64_t i = 0; i < tt_tensor_numel(&got[k]); i++) {
+            double a = get(&e->tensors[n->out[k]->id], i), b = get(&got[k], i);
+            if (!(fabs(a - b) <= 1e-12 * (1.0 + fabs(a))) && a != b)
+                fail_msg("%s with %s cut: output %d element %lld: %.15g whole, %.15g on two ranks",
+                         n->op->name, what, k, (long long)i, a, b);
+        }
+    cuts++;
+}
+
+/* Every dim of these letters has at least two units (lines, for the letter that stands for them).
+ */
+static bool can_cut(const tt_node *n, const tt_rule *r, uint32_t letters)
+{
+    bool met = false;
+    for (int s = 0; s < n->n_in + n->n_out; s++) {
+        const tt_type *t = s < n->n_in ? &n->in[s]->type : &n->out[s - n->n_in]->type;
+        const int8_t *l = s < n->n_in ? r->in[s] : r->out[s - n->n_in];
+        for (int d = 0; d < t->n_dims; d++) {
+            if (!(letters >> l[d] & 1u))
+                continue;
+            met = true;
+            if (t->dims[d].size / t->dims[d].unit < 2)
+                return false;
+        }
+    }
+    return met;
+}
+
+static void check_node(eval *e, const tt_node *n, const char *name)
+{
+    char text[512];
+    tt_error err = {0};
+    tt_rule r;
+    int in_ranks[TT_MAX_INS], out_ranks[TT_MAX_OUTS];
+    const tt_type *types[TT_MAX_INS];
+    for (int k = 0; k < n->n_in; k++) {
+        types[k] = &n->in[k]->type;
+        in_ranks[k] = types[k]->n_dims;
+    }
+    for (int k = 0; k < n->n_out; k++)
+        out_ranks[k] = n->out[k]->type.n_dims;
+    tt_shape_query q = {sizeof q, n->n_in, types, n->attrs, n->op->name};
+    if (n->op->rule != NULL)
+        snprintf(text, sizeof text, "%s", n->op->rule);
+    else
+        n->op->rule_for(&q, text, sizeof text);
+    if (tt_rule_parse(text, in_ranks, n->n_in, out_ranks, n->n_out, &r, &err) != TT_OK)
+        fail_msg("%s: %s: %s", name, n->op->name, err.text);
+    for (int x = 0; x < r.n_letters; x++) {
+        uint32_t letters = 1u << x;
+        bool whole = r.whole >> x & 1u;
+        for (int g = 0; g < r.n_groups; g++) {
+            if (r.groups[g].first == x)
+                letters |= 1u << r.groups[g].x; /* cutting b cuts t and s */
+            if (r.groups[g].x == x)
+                whole |= r.whole >> r.groups[g].rest & 1u; /* s=(b !p): s alone cannot be cut */
+        }
+        if (!whole && can_cut(n, &r, letters))
+            check_cut(e, n, &r, letters, r.name[x]);
+    }
+}
+
+static void test_rules_hold_on_two_ranks(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < TT_COUNT(cases); c++) {
+        eval e;
+        tt_value *y[TT_MAX_OUTS] = {0}, *dy[TT_MAX_OUTS] = {0}, *grads[24] = {0};
+        eval_init(&e, backend, false);
+        int n_y = cases[c].fn(&e, y);
+        for (int k = 0; k < n_y; k++)
+            dy[k] = leaf_of(&e, TT_F64, -1, 1, y[k]->type.n_dims, y[k]->type.dims);
+        e.n_leaves -= n_y; /* eval_backward looks at the case's own leaves */
+        eval_backward(&e, y, dy, n_y, grads);
+        e.n_leaves += n_y;
+        eval_prepare(&e);
+        eval_run(&e, e.g->nodes.n);
+        for (size_t i = 0; i < e.g->nodes.n; i++)
+            if (!eval_is_leaf(e.g->nodes.items[i]))
+                check_node(&e, e.g->nodes.items[i], cases[c].name);
+        eval_release(&e);
+    }
+    assert_true(cuts > 300);
+}
+
+/* What a rule promises about bytes: rules of a few ops that placement depends on, as the
+ * specification has them. */
+static void test_rules_are_the_specification(void **state)
+{
+    static const struct {
+        const char *op, *rule;
+    } want[] = {
+        {"linear",       "t i, o i -> t o"},
+        {"linear_dx",    "t o, o i -> t i"},
+        {"linear_dw",    "t o, t i -> o i"},
+        {"embedding",    "t, v d -> t d"  },
+        {"embedding_dw", "t, t d -> v d"  },
+        {"rope",         "t h, t -> t h"  },
+        {"max_last",     "t v -> t"       },
+        {"sum_exp",      "t v, t -> t"    },
+        {"pick",         "t v, t -> t"    },
+        {"sum_squares",  "* ->"           },
+    };
+    size_t n = 0;
+    tt_op_table t = {.core = tt_core_ops(&n)};
+    (void)state;
+    t.n_core = n;
+    for (size_t i = 0; i < TT_COUNT(want); i++)
+        assert_string_equal(tt_op_find(&t, want[i].op)->rule, want[i].rule);
+}
+
+/* The declared list of R1: through these a pending sum passes, through others it does not. */
+static void test_linear_inputs_are_the_declared_list(void **state)
+{
+    static const struct {
+        const char *op;
+        uint32_t linear;
+    } want[] = {
+        {"add",           TT_LINEAR_JOINT},
+        {"sub",           TT_LINEAR_JOINT},
+        {"concat",        TT_LINEAR_JOINT},
+        {"scale",         1              },
+        {"scale_by",      1              },
+        {"neg",           1              },
+        {"cast",          1              },
+        {"cast_down",     0              },
+        {"rope",          1              },
+        {"linear_dx",     1              },
+        {"linear_dw",     1              },
+        {"reduce_sum",    1              },
+        {"embedding_dw",  2              },
+        {"mul",           0              },
+        {"linear",        0              },
+        {"matmul",        0              },
+        {"silu",          0              },
+        {"rms_norm",      0              },
+        {"attention",     0              },
+        {"cross_entropy", 0              },
+    };
+    tt_op_table t = {0};
+    (void)state;
+    t.core = tt_core_ops(&t.n_core);
+    for (size_t i = 0; i < TT_COUNT(want); i++)
+        if (tt_op_find(&t, want[i].op)->linear_inputs != want[i].linear)
+            fail_msg("%s", want[i].op);
+}
+
+static void test_table_is_sorted_and_complete(void **state)
+{
+    tt_op_table t = {0};
+    (void)state;
+    t.core = tt_core_ops(&t.n_core);
+    for (size_t i = 0; i < t.n_core; i++) {
+        const tt_op_def *d = t.core[i];
+        if (i > 0)
+            assert_true(strcmp(t.core[i - 1]->name, d->name) < 0);
+        assert_ptr_equal(tt_op_find(&t, d->name), d);
+        assert_non_null(d->infer);
+        assert_non_null(d->cost);
+        assert_non_null(d->doc);
+        assert_true((d->rule != NULL) != (d->rule_for != NULL));
+        if (backend->kernel(NULL, d->name) == NULL)
+            fail_msg("the reference backend has no %s", d->name);
+    }
+    assert_null(tt_op_find(&t, "no such op"));
+}
+
+static int load(void **state)
+{
+    (void)state;
+    backend = backend_load("reference");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules_hold_on_two_ranks),
+        cmocka_unit_test(test_rules_are_the_specification),
+        cmocka_unit_test(test_linear_inputs_are_the_declared_list),
+        cmocka_unit_test(test_table_is_sorted_and_complete),
+    };
+    return cmocka_run_group_tests(tests, load, NULL);
+}

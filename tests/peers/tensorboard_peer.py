@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Read a run's tb/ with TensorBoard's own EventAccumulator and compare it with metrics.jsonl.
+
+usage: tensorboard_peer.py RUN_DIR      needs the packages tensorboard and numpy; ends 1 on a difference
+"""
+import json
+import sys
+
+import numpy as np
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+TAGS = {
+    "loss": ("loss_metrics/global_avg_loss", 1),
+    "loss_max": ("loss_metrics/global_max_loss", 1),
+    "grad_norm": ("grad_norm", 1),
+    "lr": ("lr", 1),
+    "n_tokens_seen": ("n_tokens_seen", 1),
+    "tps": ("throughput(tps)", 1),
+    "tflops": ("tflops", 1),
+    "mfu": ("mfu(%)", 100),
+    "mem_gib": ("memory/max_active(GiB)", 1),
+    "time_s": ("time_metrics/end_to_end(s)", 1),
+    "time/data": ("time_metrics/data_loading(s)", 1),
+    "time/optimizer": ("time_metrics/optimizer(s)", 1),
+    "validation/loss": ("validation_metrics/loss", 1),
+}
+
+
+def flat(line):
+    for key, value in line.items():
+        if isinstance(value, dict):
+            for inner, x in value.items():
+                yield f"{key}/{inner}", x
+        else:
+            yield key, value
+
+
+def main(run):
+    events = EventAccumulator(f"{run}/tb", size_guidance={"scalars": 0})
+    events.Reload()
+    have = {tag: {e.step: e.value for e in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+    want = {}
+    for line in map(json.loads, open(f"{run}/metrics.jsonl")):
+        for key, x in flat(line):
+            if key in TAGS and x is not None:
+                tag, factor = TAGS[key]
+                want.setdefault(tag, {})[line["step"]] = float(np.float32(x * factor))
+    bad = 0
+    for tag, points in want.items():
+        got = have.get(tag, {})
+        if got.keys() != points.keys() or any(not np.isclose(got[s], x, rtol=1e-6) for s, x in points.items()):
+            print(f"{tag}: TensorBoard has {got}, metrics.jsonl has {points}")
+            bad += 1
+    print(f"{len(want)} tags compared, {bad} differ")
+    return 1 if bad or not want else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]) if len(sys.argv) == 2 else __doc__)

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/console.h"
+#include <math.h>
+#include <setjmp.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static void check_line(int64_t step, const tt_metric *m, size_t n, int validation, const char *want)
+{
+    const tt_metrics_record r = {sizeof r, step, 0.0, m, n, validation};
+    tt_str out = {0};
+    if (validation)
+        tt_console_validation(&r, &out);
+    else
+        tt_console_step(&r, &out);
+    assert_string_equal(tt_str_get(&out), want);
+    tt_str_free(&out);
+}
+
+static void test_console_step_is_the_contracts_line(void **state)
+{
+    (void)state;
+    static const tt_metric m[] = {
+        {"loss",      8.0491},
+        {"grad_norm", 1.9   },
+        {"mem_gib",   0.41  },
+        {"tps",       12345 },
+        {"tflops",    0.88  },
+        {"mfu",       0.412 }
+    };
+    static const tt_metric large[] = {
+        {"loss",      12.3456789 },
+        {"grad_norm", 123.45678  },
+        {"mem_gib",   100.5      },
+        {"tps",       1234567.6  },
+        {"tflops",    1234.5     },
+        {"mfu",       (double)NAN},
+        {"skipped",   1          }
+    };
+    static const tt_metric low[] = {
+        {"loss",      1  },
+        {"grad_norm", 0  },
+        {"mem_gib",   0  },
+        {"tps",       999},
+        {"tflops",    0  }
+    };
+    check_line(1, m, COUNT(m), 0,
+               "step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  "
+               "tflops: 0.88  mfu: 41.2%");
+    check_line(12345, large, COUNT(large), 0,
+               "step: 12345  loss: 12.34568  grad_norm: 123.4568  memory: 100.50GiB  tps: "
+               "1,234,568  tflops: 1,234.50"
+               "  mfu: N/A  update skipped");
+    check_line(2, low, COUNT(low), 0,
+               "step:  2  loss:  1.00000  grad_norm:  0.0000  memory:  0.00GiB  tps: 999  tflops: "
+               "0.00  mfu: N/A");
+}
+
+static void test_console_validation_line(void **state)
+{
+    (void)state;
+    static const tt_metric m[] = {
+        {"validation/loss", 8.0491},
+        {"mem_gib",         0.41  },
+        {"tps",             12345 }
+    };
+    check_line(5, m, 1, 1, "validate step:  5  loss:  8.0491");
+    check_line(5, m, 3, 1, "validate step:  5  loss:  8.0491  memory:  0.41GiB  tps: 12,345");
+}
+
+static tt_progress bar_at(int64_t done, bool tty, int width)
+{
+    return (tt_progress){.title = "train",
+                         .total = 2000,
+                         .done = done,
+                         .loss = 2.34567,
+                         .rate = 12345,
+                         .tty = tty,
+                         .width = width};
+}
+
+static void test_progress_shows_part_loss_speed_and_time_left(void **state)
+{
+    (void)state;
+    char text[256];
+    tt_progress p = bar_at(840, true, 80);
+    tt_progress_format(&p, 42000000000, text, sizeof text); /* 20 steps a second, 1160 to go */
+    assert_string_equal(
+        text, "train  42% [######..........]  840/2,000  loss 2.3457  12,345 tok/s  0:58 left");
+    assert_true(strlen(text) < 80);
+    p = bar_at(840, true, 40); /* no room for the bar */
+    tt_progress_format(&p, 42000000000, text, sizeof text);
+    assert_string_equal(text, "train  42%  840/2,000  loss 2.3457  12,345 tok/s  0:58 left");
+    p = bar_at(840, false, 80);
+    p.begin_done = 800; /* resumed: 40 steps took 42 s */
+    p.loss = p.rate = (double)NAN;
+    tt_progress_format(&p, 42000000000, text, sizeof text);
+    assert_string_equal(text, "train  42%  840/2,000  20:18 left");
+    p = bar_at(2000, true, 200);
+    tt_progress_format(&p, 36000000000000, text, sizeof text);
+    assert_string_equal(text, "train 100% [########################################]  2,000/2,000  "
+                              "loss 2.3457  12,345 tok/s"
+                              "  0:00 left");
+    p = bar_at(0, true, 80);
+    p.loss = p.rate = (double)NAN;
+    tt_progress_format(&p, 4000000000000, text, sizeof text);
+    assert_string_equal(
+        text, "train   0% [........................................]  0/2,000  1:06:40 so far");
+    p.total = 0;
+    p.done = 7000;
+    tt_progress_format(&p, 61000000000, text, sizeof text);
+    assert_string_equal(text, "train  7,000  1:01 so far");
+}
+
+/* What the bar writes to a pipe in place of the terminal. */
+static size_t drawn(tt_progress *p, int in, char *buf, size_t size)
+{
+    fflush(stderr);
+    close(p->fd);
+    ssize_t n = 0, k;
+    while ((k = read(in, buf + n, size - 1 - (size_t)n)) > 0)
+        n += k;
+    buf[n] = '\0';
+    close(in);
+    return (size_t)n;
+}
+
+static void test_progress_redraws_at_most_ten_times_a_second(void **state)
+{
+    (void)state;
+    int ends[2];
+    char text[4096];
+    tt_progress p;
+    assert_int_equal(pipe(ends), 0);
+    tt_progress_init(&p, "read", 0, 1000, false);
+    p.tty = true;
+    p.fd = ends[1];
+    for (int i = 0; i < 1000; i++)
+        tt_progress_update(&p, i, (double)NAN, (double)NAN);
+    tt_progress_finish(&p);
+    tt_progress_finish(&p);
+    const size_t n = drawn(&p, ends[0], text, sizeof text);
+    int draws = 0;
+    for (size_t i = 0; i < n; i++)
+        draws += text[i] == '\r';
+    assert_in_range(draws, 2, 5); /* one or more, and the clearing */
+    assert_null(strchr(text, '\n'));
+    assert_string_equal(text + n - 4, "\r\033[K");
+}
+
+static void test_progress_is_silent_at_first_without_a_terminal(void **state)
+{
+    (void)state;
+    int ends[2];
+    char text[4096];
+    tt_progress p;
+    assert_int_equal(pipe(ends), 0);
+    tt_progress_init(&p, "read", 0, 10, false);
+    p.tty = false;
+    p.fd = ends[1];
+    tt_progress_update(&p, 1, (double)NAN, (double)NAN);
+    p.begin_ns -= 3000000000; /* three seconds later */
+    tt_progress_update(&p, 5, (double)NAN, (double)NAN);
+    tt_progress_update(&p, 6, (double)NAN, (double)NAN); /* too soon again */
+    tt_progress_finish(&p);
+    drawn(&p, ends[0], text, sizeof text);
+    assert_string_equal(text, "read  50%  5/10  0:03 left\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_console_step_is_the_contracts_line),
+        cmocka_unit_test(test_console_validation_line),
+        cmocka_unit_test(test_progress_shows_part_loss_speed_and_time_left),
+        cmocka_unit_test(test_progress_redraws_at_most_ten_times_a_second),
+        cmocka_unit_test(test_progress_is_silent_at_first_without_a_terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
