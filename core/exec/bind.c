@@ -114,7 +114,7 @@ static tt_status bind_write(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_e
     bind_operands(x, i, n);
     i->n_out = 1;
     bind_state(x, n->state, n->accumulate_index, &n->in[0]->type, &n->in[0]->place, &i->out[0]);
-    return acc ? find_kernel(x, i, n->state->accumulate_max ? "maximum" : "add", err) : TT_OK;
+    return acc ? find_kernel(x, i, tt_accumulate_kernel(n->state), err) : TT_OK;
 }
 
 static tt_status bind_transfer(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)

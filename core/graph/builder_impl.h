@@ -50,7 +50,7 @@ typedef struct tt_placing {
     tt_atom_list letters[TT_MAX_LETTERS];
     uint16_t keep[TT_MAX_INS];
     tt_placement out[TT_MAX_OUTS];
-    bool expand; /* the op is not emitted but expanded: args are the inputs as they are */
+    bool expand; /* to be expanded: letters that would be whole are cut, the inner ops follow them */
 } tt_placing;
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, const tt_rule **rule, tt_error *err);

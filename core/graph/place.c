@@ -121,7 +121,7 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
     for (int i = 0; i < n; i++)
         ax[at[i]] = got[i];
     p->expand = expands(def, r, ax);
-    for (int x = 0; x < r->n_letters; x++)
+    for (int x = 0; !p->expand && x < r->n_letters; x++)
         if (r->whole >> x & 1u) memset(&ax[x], 0, sizeof ax[x]);
     apply_groups(b->g->mesh, r, dim, bound, ax, none);
     return TT_OK;
@@ -199,10 +199,6 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
         letters_follow(b->g->mesh, r, dim, bound, in, p->letters);
     else if (letters_canonical(b, def, dim, bound, p, err) != TT_OK)
         return tt_error_context(err, "op %s", def->name);
-    if (p->expand) { /* its inputs as they are: the inner ops follow them */
-        memcpy(args, in, sizeof *in * (size_t)q->n_in);
-        return TT_OK;
-    }
     const uint16_t used = used_atoms(r, p->letters);
     const uint16_t kept = keep_partials(def, b->follow, in, q->n_in, used, p->keep);
     for (int i = 0; i < q->n_in; i++) {

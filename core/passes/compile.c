@@ -98,7 +98,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
 {
     compiler c = {o, a, 0};
-    tt_graph *described;
+    tt_graph *described = NULL;
     TT_TRY(describe(&c, &described, err));
     tt_builder_opts bo = builder_opts(o);
     bo.convert_linear = NULL; /* done in describe */

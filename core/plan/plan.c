@@ -93,6 +93,11 @@ static void touch(planner *p, const tt_value *v, int at, bool backward)
     l->in_backward = l->in_backward || backward;
 }
 
+const char *tt_accumulate_kernel(const tt_state *s)
+{
+    return s->accumulate_max ? "maximum" : "add";
+}
+
 static size_t scratch_of(planner *p, const tt_node *n)
 {
     tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
@@ -105,9 +110,15 @@ static size_t scratch_of(planner *p, const tt_node *n)
         tt_plan_tensor(p->plan->graph, n->in[i], NULL, &in[i]);
     for (int i = 0; i < n->n_out; i++)
         tt_plan_tensor(p->plan->graph, n->out[i], NULL, &out[i]);
-    tt_kernel_call c = {.struct_size = sizeof c, .op = n->op->name, .in = in, .n_in = n->n_in,
+    if (n->op == &tt_op_accumulate) { /* runs as acc = acc + x */
+        in[1] = out[0] = in[0];
+        const tt_kernel_call acc = {.struct_size = sizeof acc, .in = in, .n_in = 2, .out = out, .n_out = 1,
+                                    .op = tt_accumulate_kernel(n->state)};
+        return p->o->scratch(p->o->user, &acc);
+    }
+    const tt_kernel_call c = {.struct_size = sizeof c, .op = n->op->name, .in = in, .n_in = n->n_in,
                         .out = out, .n_out = n->n_out, .attrs = n->attrs};
-    return p->o->scratch(p->o->user, n, &c);
+    return p->o->scratch(p->o->user, &c);
 }
 
 /* One list of nodes at times from `at`; returns the time after it. Inputs are filled before the list runs. */
@@ -161,7 +172,7 @@ static void color(planner *p, tt_stage_plan *s, bool slots)
     for (size_t i = 0; i < p->scratches.n; i++)
         work[n_work++] = &p->scratches.items[i];
     const int64_t peak = tt_plan_color(p->a, work, n_work);
-    s->slot_bytes = tt_plan_color(p->a, slot, n_slot);
+    s->slot_bytes += tt_plan_color(p->a, slot, n_slot); /* none in the step regions */
     for (size_t i = 0; i < n_work + n_slot; i++) {
         tt_live *l = i < n_work ? work[i] : slot[i - n_work];
         l->placed = true;

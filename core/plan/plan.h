@@ -49,7 +49,7 @@ typedef struct tt_plan {
 typedef struct tt_plan_opts {
     const tt_schedule *schedule;
     /* Scratch bytes a kernel asks for; NULL = none. */
-    size_t (*scratch)(void *user, const tt_node *n, const tt_kernel_call *c);
+    size_t (*scratch)(void *user, const tt_kernel_call *c);
     void *user;
     int pp_rank; /* plan for the stages of this pipeline rank */
 } tt_plan_opts;
@@ -59,6 +59,8 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
 /* The value whose memory v's is (views, states, aliases). */
 const tt_value *tt_plan_alias(const tt_value *v);
+/* The kernel that adds to an accumulator where its producer cannot. */
+const char *tt_accumulate_kernel(const tt_state *s);
 /* The local tensor type of v on a rank, data NULL. coords NULL: largest box, begin 0. */
 void tt_plan_tensor(const tt_graph *g, const tt_value *v, const int32_t *coords, tt_tensor *out);
 

@@ -138,10 +138,10 @@ static bool can_accumulate(void *user, const char *op)
     return k && k->can_accumulate;
 }
 
-static size_t scratch(void *user, const tt_node *n, const tt_kernel_call *c)
+static size_t scratch(void *user, const tt_kernel_call *c)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = kernel(s, n->op->name);
+    const tt_kernel *k = kernel(s, c->op);
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 

@@ -121,7 +121,8 @@ static inline void run_once(int isa, int pool, const tt_kernel *k, tt_kernel_cal
 {
     tt_kernel_call plan = *c;
     tt_tensor in[TT_MAX_INS], out[4];
-    memcpy(in, c->in, (size_t)c->n_in * sizeof *in);
+    if (c->n_in)
+        memcpy(in, c->in, (size_t)c->n_in * sizeof *in);
     memcpy(out, c->out, (size_t)c->n_out * sizeof *out);
     for (int i = 0; i < c->n_in; i++)
         in[i].data = NULL;

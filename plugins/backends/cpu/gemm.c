@@ -5,10 +5,12 @@
 /* C = A B in blocks: the left operand in panels of MR rows, the right one in panels of NR columns, both packed into the
  * planned scratch, then a grid of tasks over the packed blocks. The sum over k runs in blocks of K_BLOCK whatever the other
  * extents are, so an element's bits depend on k alone: not on threads, tiles, or how m and n are sharded. */
-#define M_BLOCK 2016 /* a multiple of every MR: 14, 6 */
-#define N_BLOCK 2048
-#define K_BLOCK 256
-#define M_TASK 84
+#define M_UNIT 84 /* a multiple of every MR: 14, 6 */
+#define N_UNIT 64 /* and of every NR */
+#define M_BLOCK 2688
+#define N_BLOCK 3072
+#define K_BLOCK 384
+#define M_TASK M_UNIT
 #define N_TASK 512
 
 typedef struct gemm {
@@ -19,9 +21,17 @@ typedef struct gemm {
     int64_t n_cols;              /* tasks along n */
 } gemm;
 
+/* Equal blocks of at most `most`, so that no small last one packs the other operand again for little. */
+static int64_t even(int64_t n, int64_t most, int64_t unit)
+{
+    int64_t blocks = (n + most - 1) / most;
+    return blocks ? cpu_round_up((n + blocks - 1) / blocks, unit) : unit;
+}
+
+/* For any extents up to these: blocks of smaller ones may be larger. */
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k)
 {
-    int64_t kb = cpu_min(k, K_BLOCK), mb = cpu_min(cpu_round_up(m, 84), M_BLOCK), nb = cpu_min(cpu_round_up(n, 32), N_BLOCK);
+    int64_t kb = cpu_min(k, K_BLOCK), mb = cpu_min(cpu_round_up(m, M_UNIT), M_BLOCK), nb = cpu_min(cpu_round_up(n, N_UNIT), N_BLOCK);
     return cpu_align((size_t)(kb * mb) * sizeof(float)) + cpu_align((size_t)(kb * nb) * sizeof(float));
 }
 
@@ -65,14 +75,14 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
 {
     char *p = scratch;
     gemm w = {.isa = self->isa, .g = g};
-    int64_t kb = cpu_min(g->k, K_BLOCK);
-    w.pa = cpu_take(&p, kb * cpu_min(cpu_round_up(g->m, 84), M_BLOCK));
-    w.pb = cpu_take(&p, kb * cpu_min(cpu_round_up(g->n, 32), N_BLOCK));
-    for (w.n0 = 0; w.n0 < g->n; w.n0 += N_BLOCK)
-        for (w.m0 = 0; w.m0 < g->m; w.m0 += M_BLOCK)
+    const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT), nb = even(g->n, N_BLOCK, N_UNIT);
+    w.pa = cpu_take(&p, kb * mb);
+    w.pb = cpu_take(&p, kb * nb);
+    for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)
+        for (w.m0 = 0; w.m0 < g->m; w.m0 += mb)
             for (w.k0 = 0; w.k0 < g->k; w.k0 += K_BLOCK) {
-                w.m = cpu_min(M_BLOCK, g->m - w.m0);
-                w.n = cpu_min(N_BLOCK, g->n - w.n0);
+                w.m = cpu_min(mb, g->m - w.m0);
+                w.n = cpu_min(nb, g->n - w.n0);
                 w.k = cpu_min(K_BLOCK, g->k - w.k0);
                 w.n_cols = (w.n + N_TASK - 1) / N_TASK;
                 tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK + (w.n + 63) / 64, 1, pack_block, &w);

@@ -59,9 +59,15 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
             pack_rows(p, a.rs, count, k, NR, dst);
         } else {
             for (int64_t c = 0; c < k; c++) {
-                memcpy(dst + c * width, p + c * a.cs, (size_t)count * sizeof(float));
-                for (int64_t r = count; r < width; r++)
-                    dst[c * width + r] = 0.0f;
+                float *to = dst + c * width;
+                if (count == MR && width == MR) {
+                    memcpy(to, p + c * a.cs, MR * sizeof(float));
+                } else if (count == NR) {
+                    memcpy(to, p + c * a.cs, NR * sizeof(float));
+                } else {
+                    memcpy(to, p + c * a.cs, (size_t)count * sizeof(float));
+                    memset(to + count, 0, (size_t)(width - count) * sizeof(float));
+                }
             }
         }
         dst += k * width;
@@ -75,6 +81,10 @@ static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64
 #pragma GCC unroll 14
     for (int r = 0; r < MR; r++)
         t[r][0] = t[r][1] = vset(0.0f);
+    for (int64_t r = 0; r < rows; r++) {
+        __builtin_prefetch(c + r * ldc, 1);
+        __builtin_prefetch(c + r * ldc + VW, 1);
+    }
     for (int64_t p = 0; p < k; p++) {
         vf b0 = vload(b), b1 = vload(b + VW);
 #pragma GCC unroll 14

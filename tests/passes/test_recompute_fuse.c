@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/sim.h"
+
+#include "graph/llama.c"
+#include "graph/sim.c"
+
+/* R11: recomputed = kept and fused = unfused, in every bit of what the step leaves behind. f32 as the graph says. */
+
+static const sim_opts narrow = {.narrow = true};
+
+static void build_or_fail(const job *j, const char *last, built *x)
+{
+    tt_error err = {0};
+    const char *bad = build_job(j, last, NULL, NULL, x, &err);
+    if (bad) fail_msg("%s: %s", bad, err.text);
+}
+
+static void assert_same_bits(const sim *a, const sim *b, const char *what)
+{
+    assert_int_equal(a->g->states.n, b->g->states.n);
+    for (size_t i = 0; i < a->g->states.n; i++)
+        for (int r = 0; r < a->mesh->world; r++) {
+            const tt_tensor *x = state_local(a, a->g->states.items[i], r), *y = state_local(b, b->g->states.items[i], r);
+            if (sim_bytes(x) != sim_bytes(y) || memcmp(x->data, y->data, sim_bytes(x)))
+                fail_msg("%s: state %s differs on rank %d", what, a->g->states.items[i]->name, r);
+        }
+}
+
+static void compare_jobs(const job *a, const job *b, const char *what)
+{
+    built x, y;
+    build_or_fail(a, NULL, &x);
+    build_or_fail(b, NULL, &y);
+    sim *s = sim_run(x.g, &narrow), *t = sim_run(y.g, &narrow);
+    sim_require(s);
+    sim_require(t);
+    assert_same_bits(s, t, what);
+    sim_free(s);
+    sim_free(t);
+    built_free(&x);
+    built_free(&y);
+}
+
+static job llama_job(const char *mesh)
+{
+    job j = {.c = {19, 10, 6, 2, 4, 14, 2, false, true, true}, .mesh = mesh_named(mesh), .metrics = true, .optimizer = "adamw",
+             .max_norm = 0.1};
+    j.tokens = 7 * data_ranks(j.mesh);
+    return j;
+}
+
+static const char *const meshes[] = {"1", "fsdp2 tp2 cp2", "hsdp2x2", "tp3"};
+
+static void test_recomputed_equals_kept_bitwise(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++)
+        for (int mode = 0; mode < 3; mode++)
+            for (int fetches = 0; fetches < 2; fetches++) {
+                const job a = llama_job(meshes[m]);
+                job b = a;
+                b.recompute = (tt_recompute_opts){(tt_recompute_mode)mode, fetches};
+                compare_jobs(&a, &b, meshes[m]);
+            }
+}
+
+/* What the backward reads of a block's forward, directly: fully recomputed, only what came into the block. */
+static int kept_values(const tt_graph *g, bool fetched)
+{
+    int n = 0;
+    bool *seen = calloc((size_t)g->n_values + 1, sizeof *seen);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *e = g->nodes.items[i];
+        for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
+            const tt_node *from = e->in[j]->node;
+            if (from->region != TT_FORWARD || from->block < 0 || from->n_in == 0 || seen[e->in[j]->id]) continue;
+            seen[e->in[j]->id] = true;
+            n += (from->op == &tt_op_fetch) == fetched;
+        }
+    }
+    free(seen);
+    return n;
+}
+
+static void test_recompute_keeps_less(void **state)
+{
+    (void)state;
+    int kept[3], fetched[2];
+    for (int mode = 0; mode < 3; mode++) {
+        job j = llama_job("fsdp2 tp2 cp2");
+        built x;
+        j.recompute = (tt_recompute_opts){(tt_recompute_mode)mode, false};
+        build_or_fail(&j, "recompute", &x);
+        kept[mode] = kept_values(x.g, false);
+        if (mode == TT_RECOMPUTE_NONE) fetched[0] = kept_values(x.g, true);
+        built_free(&x);
+    }
+    job j = llama_job("fsdp2 tp2 cp2");
+    built x;
+    j.recompute.fetches = true;
+    build_or_fail(&j, "recompute", &x);
+    fetched[1] = kept_values(x.g, true);
+    built_free(&x);
+    print_message("values of blocks kept for the backward: none %d, selective %d, full %d; fetched parameters: %d, refetched %d\n",
+                  kept[0], kept[1], kept[2], fetched[0], fetched[1]);
+    assert_true(kept[2] < kept[1] && kept[1] < kept[0]);
+    assert_true(kept[2] <= 2); /* each block's input */
+    assert_true(fetched[0] > 10 && fetched[1] == 0);
+}
+
+static void test_fused_equals_unfused_bitwise(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++)
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            const job a = llama_job(meshes[m]);
+            job b = a;
+            b.fuse = true;
+            b.can_accumulate = accumulate;
+            b.recompute = (tt_recompute_opts){TT_RECOMPUTE_SELECTIVE, true};
+            compare_jobs(&a, &b, meshes[m]);
+        }
+}
+
+static void test_fusion_shrinks_the_graph(void **state)
+{
+    (void)state;
+    const job a = llama_job("fsdp2 tp2 cp2");
+    job b = a;
+    b.fuse = true;
+    built x, y;
+    build_or_fail(&a, NULL, &x);
+    build_or_fail(&b, NULL, &y);
+    int fused = 0;
+    for (size_t i = 0; i < y.g->nodes.n; i++)
+        fused += !strcmp(y.g->nodes.items[i]->op->name, "fused");
+    print_message("%zu nodes, fused %zu, %d of them fused\n", x.g->nodes.n, y.g->nodes.n, fused);
+    assert_true(fused > 5 && y.g->nodes.n < x.g->nodes.n);
+    built_free(&x);
+    built_free(&y);
+}
+
+/* ---- random pointwise graphs ---- */
+
+static uint32_t random_below(uint64_t seed, int *at, uint32_t n)
+{
+    uint32_t u[4];
+    tt_rng_u32x4(tt_rng_key_make(seed, "pointwise", 0), (uint64_t)(*at)++, u);
+    return u[0] % n;
+}
+
+static tt_value *random_op(tt_builder *b, uint64_t seed, int *at, tt_value **v, int n)
+{
+    tt_value *x = v[random_below(seed, at, (uint32_t)n)], *y = v[random_below(seed, at, (uint32_t)n)];
+    switch (random_below(seed, at, 10)) {
+    case 0: return tt_add(b, x, y);
+    case 1: return tt_sub(b, x, y);
+    case 2: return tt_mul(b, x, tt_tanh(b, y));
+    case 3: return tt_div(b, x, tt_add(b, tt_mul(b, y, y), tt_const(b, 1, TT_F32)));
+    case 4: return tt_maximum(b, x, tt_scale(b, y, 0.7));
+    case 5: return tt_silu(b, x);
+    case 6: return tt_sigmoid(b, x);
+    case 7: return tt_gelu_tanh(b, x);
+    case 8: return tt_select(b, tt_less(b, x, y), x, tt_scale(b, y, 0.3));
+    default: return tt_scale(b, x, 1.0 / 3);
+    }
+}
+
+static void describe_random(tt_builder *b, const void *user)
+{
+    const uint64_t seed = *(const uint64_t *)user;
+    const tt_dim F = TT_DIM(14, "ffn"), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"), table[] = {V, D}, up[] = {F, D}, down[] = {D, F};
+    tt_value *v[40];
+    int at = 0, n = 0;
+    tt_value *h = tt_embedding_w(b, tt_input(b, "ids"), tt_param(b, "embed", table, 2, NULL));
+    v[n++] = tt_linear_w(b, h, tt_param(b, "up", up, 2, NULL));
+    v[n++] = tt_add(b, v[0], tt_param(b, "bias", &F, 1, NULL));
+    while (n < 30) {
+        v[n] = random_op(b, seed, &at, v, n);
+        n++;
+    }
+    tt_value *y = v[n - 1];
+    for (int i = 2; i < n; i += 3) /* several values live past the chain */
+        y = tt_add(b, y, tt_scale(b, v[i], 0.1));
+    y = tt_linear_w(b, tt_tanh(b, y), tt_param(b, "down", down, 2, NULL));
+    tt_value *z = tt_linear_w(b, tt_add(b, h, y), tt_param(b, "head", table, 2, NULL));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+static void test_random_pointwise_graphs_fuse_bitwise(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"), .tokens = 14, .metrics = true, .optimizer = "adamw",
+                 .describe = describe_random, .user = &seed};
+        job b = a;
+        char what[32];
+        b.fuse = b.can_accumulate = true;
+        snprintf(what, sizeof what, "seed %d", (int)seed);
+        compare_jobs(&a, &b, what);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recomputed_equals_kept_bitwise),
+        cmocka_unit_test(test_recompute_keeps_less),
+        cmocka_unit_test(test_fused_equals_unfused_bitwise),
+        cmocka_unit_test(test_fusion_shrinks_the_graph),
+        cmocka_unit_test(test_random_pointwise_graphs_fuse_bitwise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
