@@ -122,6 +122,8 @@ bench: all
 demo: deps
 	+$(Q)$(MAKE) --no-print-directory all
 	$(Q)sh mk/demo.sh
+docs: all
+	$(Q)sh mk/reference.sh > build/.reference.md && cp build/.reference.md docs/reference.md
 clean:
 	$(Q)rm -rf build
 	$(Q)find . -path ./.git -prune -o -type l \( -name '*.so' -o -name ttrun \) -lname '*build/*' -exec rm {} +
@@ -133,14 +135,15 @@ help:
 #: lint       include rules, sizes, forbidden words, format
 #: fmt        clang-format everything
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
-#: bench      bench/*/run.sh
-#: demo       a small model trained and sampled from
+#: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
+#: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
+#: docs       docs/reference.md from the option tables
 #: deps       check for compilers and libraries; install them with apt where allowed
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test tests run-tests debug asan tsan deps lint fmt bench demo clean help force
+.PHONY: all test tests run-tests debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 D := $(DESTDIR)$(PREFIX)
 INSTALL_FILES = $D/bin/ttrun $D/lib/libttrun.so.1 $D/lib/libttrun.so $D/lib/pkgconfig/ttrun.pc \
-    $D/share/man/man1/ttrun.1 $D/share/bash-completion/completions/ttrun
+    $D/share/man/man1/ttrun.1 $D/share/bash-completion/completions/ttrun $D/share/ttrun/plugin.mk
 
 install: all
-	$(Q)install -d $D/bin $D/lib/pkgconfig $D/include/ttrun $D/share/man/man1 $D/share/bash-completion/completions
+	$(Q)install -d $D/bin $D/lib/pkgconfig $D/include/ttrun $D/share/man/man1 $D/share/bash-completion/completions $D/share/ttrun
 	$(Q)$(if $(BIN),install -m 755 $(BIN) $D/bin/ttrun)
 	$(Q)install -m 755 $(LIB) $D/lib/libttrun.so.1
 	$(Q)ln -sf libttrun.so.1 $D/lib/libttrun.so
@@ -15,10 +15,12 @@ install: all
 	    > $D/lib/pkgconfig/ttrun.pc
 	$(Q)install -m 644 docs/ttrun.1 $D/share/man/man1/ttrun.1
 	$(Q)install -m 644 mk/ttrun.bash $D/share/bash-completion/completions/ttrun
+	$(Q)install -m 644 mk/plugin.mk $D/share/ttrun/plugin.mk
 	@echo "installed under $D"
 
 uninstall:
 	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%)
 	$(Q)rm -rf $D/include/ttrun
+	$(Q)rmdir $D/share/ttrun 2>/dev/null || true
 	$(Q)find $D/lib/ttrun -depth -type d -empty -delete 2>/dev/null || true
 .PHONY: install uninstall

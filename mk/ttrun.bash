@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins data tokenize ckpt generate eval ctl report"
+    local commands="train plan config plugins tokenize ckpt generate"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -11,10 +11,10 @@ _ttrun() {
         [[ " $commands " == *" $word "* ]] && command=$word && break
     done
     case $prev in
-    --plugin-dir | --checkpoint) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --tokenizer | --data) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
+    --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --spec | --hardware | --prompt) return ;;
+    --nproc | --world | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -23,14 +23,12 @@ _ttrun() {
         return
     fi
     if [[ $cur == -* ]]; then
-        local options="--spec --plugin-dir --help -v -q"
+        local options="--spec --plugin-dir --nproc --resume --dump_folder --dry-run --json --verbose --quiet --help --version -v -q -h"
         case $command in
-        train) options+=" --nproc --resume --dry-run --version" ;;
-        plan) options+=" --world --hardware --json" ;;
-        config) options+=" --schema --explain" ;;
+        plan) options+=" --world" ;;
+        config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
-        generate) options+=" --checkpoint --prompt" ;;
-        eval) options+=" --checkpoint --data" ;;
+        generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
         case $command in train | plan | config)
             for word in $sections; do options+=" --$word."; done
@@ -42,9 +40,7 @@ _ttrun() {
     fi
     case $command in
     plugins) mapfile -t COMPREPLY < <(compgen -W "list check new" -f -- "$cur") ;;
-    data) mapfile -t COMPREPLY < <(compgen -W "build show" -f -- "$cur") ;;
-    ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify diff import export reshard" -f -- "$cur") ;;
-    ctl) mapfile -t COMPREPLY < <(compgen -W "status save set reload stop" -d -- "$cur") ;;
+    ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify" -f -- "$cur") ;;
     train) mapfile -t COMPREPLY < <(compgen -W "$([[ $COMP_CWORD -eq 1 ]] && echo "$commands")" -f -- "$cur") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac

@@ -25,7 +25,10 @@ static double now(void)
 
 static tt_tensor tensor(tt_dtype dtype, int64_t rows, int64_t cols)
 {
-    tt_tensor t = {.dtype = dtype, .n_dims = cols ? 2 : 1, .shape = {rows, cols}, .global = {rows, cols}};
+    tt_tensor t = {
+        .dtype = dtype, .n_dims = cols ? 2 : 1, .shape = {rows, cols},
+                    .global = {rows, cols}
+    };
     int64_t n = tt_tensor_numel(&t);
     t.data = aligned_alloc(64, ((size_t)n * 4 + 127) / 64 * 64);
     for (int64_t i = 0; i < n; i++)
@@ -43,10 +46,17 @@ static int compare(const void *a, const void *b)
 }
 
 /* Best seconds of a call: the machine may be shared. */
-static double time_call(const char *op, tt_tensor *in, int n_in, tt_tensor *out, int n_out, const void *attrs)
+static double time_call(const char *op, tt_tensor *in, int n_in, tt_tensor *out, int n_out,
+                        const void *attrs)
 {
     const tt_kernel *k = vt->kernel(self, op);
-    tt_kernel_call c = {.struct_size = sizeof c, .op = op, .in = in, .n_in = n_in, .out = out, .n_out = n_out, .attrs = attrs,
+    tt_kernel_call c = {.struct_size = sizeof c,
+                        .op = op,
+                        .in = in,
+                        .n_in = n_in,
+                        .out = out,
+                        .n_out = n_out,
+                        .attrs = attrs,
                         .pool = pool};
     size_t bytes = k->scratch_bytes ? k->scratch_bytes(&c, n_threads) : 0;
     c.scratch = aligned_alloc(64, (bytes + 127) / 64 * 64);
@@ -76,17 +86,28 @@ static void drop(tt_tensor *t, int n)
 
 static void gemm(void)
 {
-    static const int64_t shapes[][3] = {{2048, 256, 256},  {2048, 256, 768},  {4096, 512, 512}, {4096, 512, 1536}, {4096, 512, 8192},
-                                        {256, 768, 2304},  {256, 768, 50304}, {2048, 2048, 2048}};
+    static const int64_t shapes[][3] = {
+        {2048, 256,  256  },
+        {2048, 256,  768  },
+        {4096, 512,  512  },
+        {4096, 512,  1536 },
+        {4096, 512,  8192 },
+        {256,  768,  2304 },
+        {256,  768,  50304},
+        {2048, 2048, 2048 }
+    };
     printf("%-18s %8s %8s %8s  GF/s\n", "M K N", "fwd", "dX", "dW");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         int64_t m = shapes[i][0], k = shapes[i][1], n = shapes[i][2];
-        tt_tensor x = tensor(TT_F32, m, k), w = tensor(TT_F32, n, k), y = tensor(TT_F32, m, n), dx = tensor(TT_F32, m, k);
+        tt_tensor x = tensor(TT_F32, m, k), w = tensor(TT_F32, n, k), y = tensor(TT_F32, m, n),
+                  dx = tensor(TT_F32, m, k);
         tt_tensor dw = tensor(TT_F32, n, k), f[2] = {x, w}, bx[2] = {y, w}, bw[2] = {y, x};
         double flops = 2e-9 * (double)m * (double)n * (double)k;
-        double a = time_call("linear", f, 2, &y, 1, NULL), b = time_call("linear_dx", bx, 2, &dx, 1, NULL);
+        double a = time_call("linear", f, 2, &y, 1, NULL),
+               b = time_call("linear_dx", bx, 2, &dx, 1, NULL);
         double c = time_call("linear_dw", bw, 2, &dw, 1, NULL);
-        printf("%5lld %5lld %6lld %8.1f %8.1f %8.1f\n", (long long)m, (long long)k, (long long)n, flops / a, flops / b, flops / c);
+        printf("%5lld %5lld %6lld %8.1f %8.1f %8.1f\n", (long long)m, (long long)k, (long long)n,
+               flops / a, flops / b, flops / c);
         fflush(stdout);
         tt_tensor all[] = {x, w, y, dx, dw};
         drop(all, 5);
@@ -96,9 +117,12 @@ static void gemm(void)
 static void attention_shape(int64_t b, int64_t h, int64_t kv, int64_t t, int64_t hd)
 {
     int64_t n = b * t;
-    tt_tensor q = tensor(TT_F32, n, h * hd), k = tensor(TT_F32, n, kv * hd), v = tensor(TT_F32, n, kv * hd), pos = tensor(TT_I32, n, 0);
-    tt_tensor seg = tensor(TT_I32, n, 0), out = tensor(TT_F32, n, h * hd), lse = tensor(TT_F32, n, h), dout = tensor(TT_F32, n, h * hd);
-    tt_tensor dq = tensor(TT_F32, n, h * hd), dk = tensor(TT_F32, n, kv * hd), dv = tensor(TT_F32, n, kv * hd);
+    tt_tensor q = tensor(TT_F32, n, h * hd), k = tensor(TT_F32, n, kv * hd),
+              v = tensor(TT_F32, n, kv * hd), pos = tensor(TT_I32, n, 0);
+    tt_tensor seg = tensor(TT_I32, n, 0), out = tensor(TT_F32, n, h * hd),
+              lse = tensor(TT_F32, n, h), dout = tensor(TT_F32, n, h * hd);
+    tt_tensor dq = tensor(TT_F32, n, h * hd), dk = tensor(TT_F32, n, kv * hd),
+              dv = tensor(TT_F32, n, kv * hd);
     for (int64_t i = 0; i < n; i++) {
         ((int32_t *)pos.data)[i] = (int32_t)(i % t);
         ((int32_t *)seg.data)[i] = (int32_t)(i / t);
@@ -106,10 +130,12 @@ static void attention_shape(int64_t b, int64_t h, int64_t kv, int64_t t, int64_t
     tt_attrs_attention at = {.head_dim = hd, .v_head_dim = hd, .scale = 1 / sqrt((double)hd)};
     tt_tensor in[] = {q, k, v, pos, seg, pos, seg}, o[] = {out, lse};
     tt_tensor bi[] = {q, k, v, out, lse, dout, pos, seg, pos, seg}, bo[] = {dq, dk, dv};
-    double f = time_call("attention", in, 7, o, 2, &at), g = time_call("attention_bwd", bi, 10, bo, 3, &at);
+    double f = time_call("attention", in, 7, o, 2, &at),
+           g = time_call("attention_bwd", bi, 10, bo, 3, &at);
     double flops = 2e-9 * (double)(t * t * hd * b * h); /* causal: half of 2 products */
-    printf("B%lld H%lld/%lld T%lld hd%-4lld fwd %7.2f ms %7.1f GF/s   bwd %7.2f ms %7.1f GF/s\n", (long long)b, (long long)h,
-           (long long)kv, (long long)t, (long long)hd, f * 1e3, flops / f, g * 1e3, 2.5 * flops / g);
+    printf("B%lld H%lld/%lld T%lld hd%-4lld fwd %7.2f ms %7.1f GF/s   bwd %7.2f ms %7.1f GF/s\n",
+           (long long)b, (long long)h, (long long)kv, (long long)t, (long long)hd, f * 1e3,
+           flops / f, g * 1e3, 2.5 * flops / g);
     tt_tensor all[] = {q, k, v, pos, seg, out, lse, dout, dq, dk, dv};
     drop(all, 11);
 }
@@ -127,10 +153,14 @@ static void attention(void)
 static void rows(void)
 {
     const int64_t t = 2048, d = 2048;
-    tt_tensor x = tensor(TT_F32, t, d), y = tensor(TT_F32, t, d), z = tensor(TT_F32, t, d), w = tensor(TT_F32, d, 0), dw = tensor(TT_F32, d, 0);
-    tt_tensor labels = tensor(TT_I32, t, 0), nll = tensor(TT_F32, t, 0), lse = tensor(TT_F32, t, 0), pos = tensor(TT_I32, t, 0);
+    tt_tensor x = tensor(TT_F32, t, d), y = tensor(TT_F32, t, d), z = tensor(TT_F32, t, d),
+              w = tensor(TT_F32, d, 0), dw = tensor(TT_F32, d, 0);
+    tt_tensor labels = tensor(TT_I32, t, 0), nll = tensor(TT_F32, t, 0), lse = tensor(TT_F32, t, 0),
+              pos = tensor(TT_I32, t, 0);
     tt_attrs_norm norm = {1e-5};
-    tt_attrs_rope rope = {.opts = {.head_dim = 64, .rotary_dim = 64, .theta = 1e4, .factor = 1}};
+    tt_attrs_rope rope = {
+        .opts = {.head_dim = 64, .rotary_dim = 64, .theta = 1e4, .factor = 1}
+    };
     for (int64_t i = 0; i < t; i++)
         ((int32_t *)pos.data)[i] = (int32_t)i;
     struct {
@@ -142,22 +172,24 @@ static void rows(void)
         const void *attrs;
         double streams; /* of t * d elements */
     } list[] = {
-        {"add", {x, y}, 2, {z}, 1, NULL, 3},
-        {"silu", {x}, 1, {z}, 1, NULL, 2},
-        {"silu_bwd", {x, y}, 2, {z}, 1, NULL, 3},
-        {"gelu", {x}, 1, {z}, 1, NULL, 2},
-        {"gelu_tanh", {x}, 1, {z}, 1, NULL, 2},
-        {"rms_norm", {x, w}, 2, {z}, 1, &norm, 2},
-        {"rms_norm_bwd", {x, w, y}, 3, {z, dw}, 2, &norm, 3},
-        {"softmax", {x}, 1, {z}, 1, NULL, 2},
-        {"cross_entropy", {x, labels}, 2, {nll, lse}, 2, NULL, 1},
-        {"cross_entropy_bwd", {x, labels, lse, nll}, 4, {z}, 1, NULL, 2},
-        {"rope", {x, pos}, 2, {z}, 1, &rope, 2},
-        {"sum_squares", {x}, 1, {nll}, 1, NULL, 1},
+        {"add",               {x, y},                2, {z},        1, NULL,  3},
+        {"silu",              {x},                   1, {z},        1, NULL,  2},
+        {"silu_bwd",          {x, y},                2, {z},        1, NULL,  3},
+        {"gelu",              {x},                   1, {z},        1, NULL,  2},
+        {"gelu_tanh",         {x},                   1, {z},        1, NULL,  2},
+        {"rms_norm",          {x, w},                2, {z},        1, &norm, 2},
+        {"rms_norm_bwd",      {x, w, y},             3, {z, dw},    2, &norm, 3},
+        {"softmax",           {x},                   1, {z},        1, NULL,  2},
+        {"cross_entropy",     {x, labels},           2, {nll, lse}, 2, NULL,  1},
+        {"cross_entropy_bwd", {x, labels, lse, nll}, 4, {z},        1, NULL,  2},
+        {"rope",              {x, pos},              2, {z},        1, &rope, 2},
+        {"sum_squares",       {x},                   1, {nll},      1, NULL,  1},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        double s = time_call(list[i].op, list[i].in, list[i].n_in, list[i].out, list[i].n_out, list[i].attrs);
-        printf("%-18s %8.3f ms %7.1f GB/s\n", list[i].op, s * 1e3, list[i].streams * (double)(t * d) * 4e-9 / s);
+        double s = time_call(list[i].op, list[i].in, list[i].n_in, list[i].out, list[i].n_out,
+                             list[i].attrs);
+        printf("%-18s %8.3f ms %7.1f GB/s\n", list[i].op, s * 1e3,
+               list[i].streams * (double)(t * d) * 4e-9 / s);
     }
     tt_tensor all[] = {x, y, z, w, dw, labels, nll, lse, pos};
     drop(all, 9);
@@ -181,7 +213,8 @@ int main(int argc, char **argv)
     n_threads = atoi(argv[2]);
     vt = p->components[0].vtable;
     tt_backend_env env = {sizeof env, n_threads, 0, 1};
-    if (vt->open(config, &env, &self, &err) != TT_OK || tt_pool_new(n_threads, &pool, &err) != TT_OK) {
+    if (vt->open(config, &env, &self, &err) != TT_OK ||
+        tt_pool_new(n_threads, &pool, &err) != TT_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }

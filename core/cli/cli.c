@@ -18,7 +18,7 @@ static const common_option common[] = {
     {"spec", "NAME", "TrainSpec to use instead of the job's"},
     {"plugin-dir", "DIR", "look for plugins here (and below); may be given more than once"},
     {"nproc", "N", "start N ranks on this machine"},
-    {"resume", "auto|never", "never: start at step 0 though there are checkpoints"},
+    {"resume", "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
     {"dump_folder", "DIR", "folder of the run, instead of the job's"},
     {"dry-run", NULL, "stop before step 1 with the plan printed"},
     {"json", NULL, "one JSON object on stdout, where the command has one"},
@@ -48,6 +48,24 @@ static const tt_command *find_command(const char *name)
     for (size_t i = 0; i < TT_COUNT(commands); i++)
         if (!strcmp(commands[i]->name, name)) return commands[i];
     return NULL;
+}
+
+/* Options of ours that take the next word; so do the job's, "--section.key". */
+static bool takes_value(const char *name)
+{
+    for (size_t i = 0; i < TT_COUNT(common); i++)
+        if (!strcmp(common[i].name, name)) return common[i].value != NULL;
+    return strchr(name, '.') != NULL;
+}
+
+/* The command may stand behind options: "ttrun --plugin-dir plugins plan job.json". Its index, 0 = none: train. */
+static int command_at(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-') return find_command(argv[i]) ? i : 0;
+        if (!strncmp(argv[i], "--", 2) && !strchr(argv[i], '=') && takes_value(argv[i] + 2)) i++;
+    }
+    return 0;
 }
 
 static bool in_list(const char *const *list, size_t n, const char *name)
@@ -129,11 +147,12 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
         if (in_list(c->flags, c->n_flags, name)) push(cli, &cli->options, &cli->n_options, name, "");
         return TT_OK;
     }
-    const bool ours = !strcmp(name, "spec") || !strcmp(name, "plugin-dir") || !strcmp(name, "nproc") ||
-                      !strcmp(name, "resume") || !strcmp(name, "dump_folder");
+    const bool ours = !strchr(name, '.') && takes_value(name);
     const bool sub = in_list(c->options, c->n_options, name);
     if (!strchr(name, '.') && !strchr(name, '[') && !ours && !sub) return unknown_option(c, name, err);
-    if (!value) return TT_FAIL(err, TT_EINVAL, "--%s: needs a value", name);
+    if (!value || (!eq && !strncmp(value, "--", 2)))
+        return TT_FAIL(err, TT_EINVAL, "--%s: needs a value%s%s", name, value ? "; one that begins with -- is given as --KEY=" : "",
+                       value ? value : "");
     if (!eq) *used = 1;
     if (ours) return common_value(cli, name, value, err);
     if (sub)
@@ -164,6 +183,18 @@ static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, 
         i += used;
     }
     return TT_OK;
+}
+
+/* The first word is a command or a job file. */
+static tt_status check_first_word(const char *word, tt_error *err)
+{
+    const char *names[TT_COUNT(commands)];
+    if (*word == '-' || strpbrk(word, "./") || tt_path_exists(word)) return TT_OK;
+    for (size_t i = 0; i < TT_COUNT(commands); i++)
+        names[i] = commands[i]->name;
+    const char *near = tt_nearest(word, names, TT_COUNT(names));
+    return TT_FAIL(err, TT_EINVAL, "\"%s\": no such command or job file%s%s%s", word, near ? " (did you mean " : "; see ttrun --help",
+                   near ? near : "", near ? "?)" : "");
 }
 
 static void usage(const tt_command *c)
@@ -240,8 +271,8 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
 int tt_cli_main(int argc, char **argv)
 {
     tt_error err = {0};
-    const tt_command *c = argc > 1 ? find_command(argv[1]) : NULL;
-    const int skip = c ? 2 : 1;
+    const int at = command_at(argc, argv);
+    const tt_command *c = at ? find_command(argv[at]) : NULL;
     if (wants(argc - 1, argv + 1, "--version", "--version")) {
         tt_str o = {0};
         tt_str_printf(&o, "ttrun %s\n", TT_BUILD_VERSION);
@@ -257,17 +288,22 @@ int tt_cli_main(int argc, char **argv)
         usage(NULL);
         return 2;
     }
+    if (at) { /* the name goes, its options stay */
+        memmove(argv + at, argv + at + 1, (size_t)(argc - at - 1) * sizeof *argv);
+        argc--;
+    }
+    const tt_status first = c ? TT_OK : check_first_word(argv[1], &err);
     if (!c) c = &tt_cmd_train;
     tt_cli cli = {.arena = tt_arena_new()};
     tt_log_setup(TT_INFO, 0, 1, isatty(2) && !getenv("NO_COLOR"));
-    tt_status s = parse(&cli, c, argc - skip, argv + skip, &err);
+    tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
     tt_log_setup(cli.verbose > 0 ? TT_DEBUG : cli.verbose < 0 ? TT_WARN : TT_INFO, 0, 1,
                  isatty(2) && !getenv("NO_COLOR"));
     if (s == TT_OK) s = c->run(&cli, &err);
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err.text);
     else if (s != TT_OK)
-        fprintf(stderr, "ttrun: %s\n", err.text);
+        fprintf(stderr, "%s%s\n", tt_error_place(err.text) ? "" : "ttrun: ", err.text);
     tt_arena_free(cli.arena);
     return exit_status(s);
 }

@@ -9,7 +9,13 @@ static tt_status list(tt_cli *cli, const char *folder, tt_error *err)
     int64_t *steps;
     size_t n;
     tt_str o = {0};
+    const char *below = tt_path_join(cli->arena, folder, "checkpoint");
+    if (!tt_path_exists(folder)) return TT_FAIL(err, TT_ENOTFOUND, "%s: no such folder", folder);
     TT_TRY(tt_ckpt_list(folder, cli->arena, &steps, &n, err));
+    if (!n && tt_path_exists(below)) { /* a run's folder */
+        folder = below;
+        TT_TRY(tt_ckpt_list(folder, cli->arena, &steps, &n, err));
+    }
     for (size_t i = 0; i < n; i++) {
         tt_trainer_state st;
         const char *at = tt_arena_printf(cli->arena, "%s/step-%lld", folder, (long long)steps[i]);
@@ -28,6 +34,7 @@ static tt_status list(tt_cli *cli, const char *folder, tt_error *err)
 static tt_status verify(const char *folder, tt_error *err)
 {
     tt_str o = {0};
+    if (!tt_path_exists(folder)) return TT_FAIL(err, TT_ENOTFOUND, "%s: no such folder", folder);
     const tt_status s = tt_ckpt_verify(folder, &o, err);
     if (s == TT_OK && !o.n) tt_str_printf(&o, "%s: complete, every hash and box agrees\n", folder);
     tt_cli_print(&o);

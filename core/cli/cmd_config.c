@@ -8,6 +8,16 @@ static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *
     return tt_setup_docs(*r, cli->arena, d, n, err);
 }
 
+/* A key that is not known is explained as such: that is an error here. */
+static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out, tt_error *err)
+{
+    tt_explain_print(d, n, key, out);
+    const size_t k = key ? strlen(key) : 0;
+    const char *text = tt_str_get(out);
+    if (!key || strncmp(text, key, k) || strncmp(text + k, ": unknown", 9)) return TT_OK;
+    return TT_FAIL(err, TT_ENOTFOUND, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
 static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error *err)
 {
     tt_section_doc *d;
@@ -18,7 +28,7 @@ static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error 
     else if (tt_cli_option(cli, "reference"))
         tt_reference_print(d, n, out);
     else
-        tt_explain_print(d, n, cli->n_words ? cli->words[0] : NULL, out);
+        return explain(cli->n_words ? cli->words[0] : NULL, d, n, out, err);
     return TT_OK;
 }
 

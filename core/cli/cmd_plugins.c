@@ -40,19 +40,19 @@ static tt_status collect_kind(tt_arena *a, tt_registry *r, tt_kind kind, rows *o
 
 static void print_table(const rows *t, tt_str *out)
 {
-    static const row head = {"KIND", "NAME", "VERSION", "FILE", "DOC"};
+    static const row head = {"KIND", "NAME", "VERSION", "FILE", "WHAT IT IS"};
     size_t kind = strlen(head.kind), name = strlen(head.name), version = strlen(head.version),
-           file = strlen(head.file);
+           doc = strlen(head.doc);
     for (size_t i = 0; i < t->n; i++) {
         kind = TT_MAXV(kind, strlen(t->items[i].kind));
         name = TT_MAXV(name, strlen(t->items[i].name));
         version = TT_MAXV(version, strlen(t->items[i].version));
-        file = TT_MAXV(file, strlen(t->items[i].file));
+        doc = TT_MAXV(doc, strlen(t->items[i].doc));
     }
     for (size_t i = 0; i <= t->n; i++) {
         const row *w = i ? &t->items[i - 1] : &head;
         tt_str_printf(out, "%-*s  %-*s  %-*s  %-*s  %s\n", (int)kind, w->kind, (int)name, w->name,
-                      (int)version, w->version, (int)file, w->file, w->doc);
+                      (int)version, w->version, (int)doc, w->doc, w->file);
     }
 }
 

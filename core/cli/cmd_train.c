@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
@@ -28,7 +27,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
         st = plan_only(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_run_opts ro = {.resume = !cli->no_resume, .verbose = cli->verbose,
-                                .progress = cli->verbose >= 0 && isatty(2)};
+                                .progress = cli->verbose >= 0};
         st = tt_train(&s, &ro, err);
     }
     tt_registry_free(r);

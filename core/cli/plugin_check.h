@@ -12,6 +12,7 @@ typedef struct tt_check_job {
     const char *file;
     tt_registry *registry; /* FILE and the plugins found as usual; opened in the stage's process */
     const tt_plugin *plugin; /* FILE's descriptor */
+    tt_str *note;            /* what a stage that passes found, for its line */
 } tt_check_job;
 
 /* Returns TT_OK, or an error whose text says what is wrong with the plugin. TT_EUNSUPPORTED: the
@@ -19,7 +20,7 @@ typedef struct tt_check_job {
 typedef tt_status (*tt_check_stage_fn)(const tt_check_job *job, tt_error *err);
 
 typedef struct tt_check_stage {
-    const char *name, *doc;
+    const char *name;
     int seconds; /* limit */
     tt_check_stage_fn run;
 } tt_check_stage;

@@ -510,48 +510,39 @@ static const char converter_c[] =
     "};\n"
     "TT_PLUGIN(\"@NAME@\", \"0.1\", components);\n";
 
+static const char train_spec_c[] =
+    "/* SPDX-License-Identifier: Apache-2.0 */\n"
+    "/* @NAME@: the parts of a training job, each replaceable by name in the job file. */\n"
+    "#include <ttrun/train_spec.h>\n"
+    "\n"
+    "static const tt_train_spec_vt vt = {\n"
+    "    sizeof(vt), \"llama3\", \"byte\", \"text\", \"cross_entropy\", \"adamw\", \"wsd\",\n"
+    "    \"jsonl,tensorboard\", NULL, 0, /* which dim is sharded how: the core's table */\n"
+    "};\n"
+    "static const tt_component components[] = {\n"
+    "    TT_COMPONENT_PLAIN(TT_KIND_TRAIN_SPEC, \"@NAME@\", \"pre-training on text\", &vt),\n"
+    "};\n"
+    "TT_PLUGIN(\"@NAME@\", \"0.1\", components);\n";
+
 static const char makefile[] =
     "# SPDX-License-Identifier: Apache-2.0\n"
-    "# Builds @NAME@.so against the installed SDK alone: found by pkg-config, or where "
-    "TTRUN_PREFIX says.\n"
-    "ifdef TTRUN_PREFIX\n"
-    "SDK_CFLAGS := -I$(TTRUN_PREFIX)/include\n"
-    "SDK_LIBS := -L$(TTRUN_PREFIX)/lib -lttrun\n"
-    "TTRUN ?= $(TTRUN_PREFIX)/bin/ttrun\n"
-    "else\n"
-    "PKG_CONFIG ?= pkg-config\n"
-    "SDK_CFLAGS := $(shell $(PKG_CONFIG) --cflags ttrun)\n"
-    "SDK_LIBS := $(shell $(PKG_CONFIG) --libs ttrun)\n"
-    "TTRUN ?= ttrun\n"
-    "endif\n"
-    "CFLAGS ?= -O2 -g\n"
-    "STD ?= -std=c11\n"
-    "\n"
-    "# -z defs, -z now: a symbol that is missing fails here, not in the middle of a run\n"
-    "@NAME@.so: @NAME@.c\n"
-    "\t$(CC) $(STD) -Wall -Wextra -Wpedantic $(CFLAGS) -fPIC -fvisibility=hidden -shared \\\n"
-    "\t    -Wl,-z,defs -Wl,-z,now $(SDK_CFLAGS) $< $(SDK_LIBS) -lm -o $@\n"
-    "\n"
-    "check: @NAME@.so\n"
-    "\t$(TTRUN) plugins check ./@NAME@.so\n"
-    "\n"
-    "clean:\n"
-    "\trm -f @NAME@.so\n"
-    "\n"
-    ".PHONY: check clean\n";
+    "# @NAME@.so against the installed SDK: what pkg-config finds, or TTRUN_PREFIX=/path\n"
+    "TTRUN_PREFIX ?= $(shell pkg-config --variable=prefix ttrun)\n"
+    "PLUGIN := @NAME@\n"
+    "include $(TTRUN_PREFIX)/share/ttrun/plugin.mk\n";
 
-static const char readme[] = "# @NAME@: a ttrun @KIND@\n"
-                             "\n"
-                             "    make          # @NAME@.so, against the installed SDK (pkg-config "
-                             "ttrun, or TTRUN_PREFIX=/path)\n"
-                             "    make check    # ttrun plugins check ./@NAME@.so\n"
-                             "    ttrun --plugin-dir PLUGINS --plugin-dir . job.json    # PLUGINS: "
-                             "the folder of the plugins ttrun came with\n"
-                             "\n"
-                             "In the job file: @USE@\n"
-                             "The options are the rows of the table in @NAME@.c; `ttrun plugins "
-                             "list` shows what is found, and the SDK's headers\n"
-                             "(`<ttrun/@HEADER@>`) say what each function may rely on.\n";
+static const char readme[] =
+    "# @NAME@: a ttrun @KIND@\n"
+    "\n"
+    "    make          # @NAME@.so, against the installed SDK (pkg-config ttrun, or "
+    "TTRUN_PREFIX=/path)\n"
+    "    make check    # ttrun plugins check ./@NAME@.so\n"
+    "    TTRUN_PLUGIN_PATH=. ttrun job.json    # beside the plugins ttrun came with\n"
+    "\n"
+    "In the job file: @USE@\n"
+    "The options are the rows of the table in @NAME@.c; `ttrun plugins list` shows what is found, "
+    "and\n"
+    "`<ttrun/@HEADER@>` says what each function may rely on.\n";
 
 static const tt_template templates[] = {
     {TT_KIND_MODEL,        model_c,        "`\"model\": {\"name\": \"@NAME@\", \"args\": {\"dim\": 128}}`"},
@@ -563,6 +554,7 @@ static const tt_template templates[] = {
     {TT_KIND_METRICS,      metrics_c,      "nothing; a TrainSpec names it among its `metrics`."           },
     {TT_KIND_HOOK,         hook_c,         "`\"hooks\": [{\"name\": \"@NAME@\"}]`"                        },
     {TT_KIND_OP,           op_c,           "nothing; models call it through tt_op()."                     },
+    {TT_KIND_TRAIN_SPEC,   train_spec_c,   "`\"spec\": \"@NAME@\"`, or --spec @NAME@"                     },
     {TT_KIND_CONVERTER,    converter_c,    "`\"converters\": [{\"name\": \"@NAME@\"}]`"                   },
 };
 

@@ -154,38 +154,47 @@ static void add_cell(const char *text, tt_str *out)
     }
 }
 
+static void reference_head(const tt_section_doc *s, tt_str *out)
+{
+    if (s->component)
+        tt_str_printf(out, "\n### %s: %s\n\n", s->key, s->component);
+    else
+        tt_str_printf(out, "\n## %s\n\n", *s->key ? s->key : "Top level");
+    if (s->doc && *s->doc)
+        tt_str_printf(out, "%s\n\n", s->doc);
+    tt_str_add(out, s->n_options ? "| key | type | default | meaning |\n|---|---|---|---|\n"
+                                 : "No keys.\n");
+}
+
+static void reference_row(const tt_option *o, tt_str *out)
+{
+    tt_str type = {0}, notes = {0};
+    add_type(o, &type);
+    add_notes(o, &notes);
+    tt_str_printf(out, "| `%s` | ", o->name);
+    add_cell(type.s, out);
+    tt_str_add(out, " | `");
+    add_cell(default_text(o), out);
+    tt_str_add(out, "` | ");
+    add_cell(o->doc ? o->doc : "", out);
+    add_cell(tt_str_get(&notes), out);
+    tt_str_add(out, " |\n");
+    tt_str_free(&type);
+    tt_str_free(&notes);
+}
+
 void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
 {
-    tt_str_add(out, "# Job file reference\n\nMade from the option tables by `ttrun config "
-                    "--explain`; do not edit.\n"
+    tt_str_add(out, "# Job file reference\n\nMade from the option tables by `make docs` (`ttrun "
+                    "config --reference`); do not edit.\n"
                     "Every key may be given on the command line as `--section.key VALUE`.\n");
     for (size_t d = 0; d < n; d++) {
-        if (s[d].component)
-            tt_str_printf(out, "\n### %s: %s\n\n", s[d].key, s[d].component);
-        else
-            tt_str_printf(out, "\n## %s\n\n", *s[d].key ? s[d].key : "Top level");
-        if (s[d].doc && *s[d].doc)
-            tt_str_printf(out, "%s\n\n", s[d].doc);
-        if (!s[d].n_options) {
-            tt_str_add(out, "No keys.\n");
-            continue;
-        }
-        tt_str_add(out, "| key | type | default | meaning |\n|---|---|---|---|\n");
+        /* a section's second table goes on where the first ended */
+        if (d == 0 || s[d].component || strcmp(s[d].key, s[d - 1].key) != 0)
+            reference_head(&s[d], out);
         for (size_t i = 0; i < s[d].n_options; i++) {
-            tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
-            tt_str type = {0}, notes = {0};
-            add_type(&o, &type);
-            add_notes(&o, &notes);
-            tt_str_printf(out, "| `%s` | ", o.name);
-            add_cell(type.s, out);
-            tt_str_add(out, " | `");
-            add_cell(default_text(&o), out);
-            tt_str_add(out, "` | ");
-            add_cell(o.doc ? o.doc : "", out);
-            add_cell(tt_str_get(&notes), out);
-            tt_str_add(out, " |\n");
-            tt_str_free(&type);
-            tt_str_free(&notes);
+            const tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
+            reference_row(&o, out);
         }
     }
 }

@@ -1,158 +1,111 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
-#include "dist/dist.h"
+#include "dist/threads_impl.h"
+#include "base/pool.h"
 #include "dist/reduce.h"
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* Ranks as threads of one process: members publish pointers, meet at a barrier, and read each other's memory. Reductions
- * add in ascending member order, each element by one member, so results are those of any other transport. */
-
-#define MAX_IN_FLIGHT 2
-
-typedef struct message {
-    struct message *next;
-    int64_t bytes, cap;
-    void *data;
-} message;
-
-typedef struct mailbox { /* one direction of a pair */
-    message *first, *last, *spare;
-    int n;
-} mailbox;
-
-typedef struct shared_group {
-    struct shared_group *next;
-    uint64_t key;
-    int n, users;
-    int *ranks;
-    /* barrier */
-    int arrived;
-    uint64_t generation, sequence;
-    bool *here;
-    const char *op;
-    /* published by each member before the barrier */
-    const void **send;
-    void **recv;
-    const int64_t **counts;
-    mailbox *boxes; /* [from * n + to] */
-} shared_group;
-
-struct tt_threads {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int world;
-    double timeout_s;
-    bool aborted;
-    char why[256];
-    shared_group *groups;
-};
+/* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's memory, and meet again
+ * before anyone goes on. Reductions add in ascending member order, each element by one member, so results are those of any
+ * other transport. Every group has a barrier of its own: groups do not wait for each other. */
 
 typedef struct rank_end {
     tt_threads *t;
     int rank;
 } rank_end;
 
-struct tt_comm {
-    tt_threads *t;
-    shared_group *g;
-    int me;
-};
-
-static tt_status aborted(const tt_threads *t, tt_error *err)
+tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 {
-    return TT_FAIL(err, TT_ECOMM, "stopped: %s", t->why);
-}
-
-static struct timespec deadline(const tt_threads *t)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    const double s = t->timeout_s > 0 ? t->timeout_s : 1e6;
-    ts.tv_sec += (time_t)s;
-    return ts;
-}
-
-static tt_status timed_out(const tt_threads *t, const shared_group *g, const char *op, tt_error *err)
-{
-    char missing[160] = "";
-    size_t len = 0;
-    for (int i = 0; g->here && i < g->n; i++)
-        if (!g->here[i] && len + 12 < sizeof missing)
-            len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
-    return TT_FAIL(err, TT_ETIMEOUT,
-                   "%s number %llu waited %g s (comm.train_timeout_seconds); ranks that did not come:%s",
-                   op, (unsigned long long)g->sequence, t->timeout_s, missing);
-}
-
-/* Meet all members. The last to arrive opens the next generation. */
-static tt_status meet(tt_comm *c, const char *op, tt_error *err)
-{
-    tt_threads *t = c->t;
-    shared_group *g = c->g;
-    tt_status s = TT_OK;
-    const struct timespec until = deadline(t);
     pthread_mutex_lock(&t->lock);
-    const uint64_t mine = g->generation;
-    g->here[c->me] = true;
-    g->op = op;
-    if (++g->arrived == g->n) {
-        g->arrived = 0;
-        g->generation++;
-        g->sequence++;
-        memset(g->here, 0, (size_t)g->n * sizeof *g->here);
-        pthread_cond_broadcast(&t->changed);
-    }
-    while (s == TT_OK && g->generation == mine) {
-        if (t->aborted)
-            s = aborted(t, err);
-        else if (pthread_cond_timedwait(&t->changed, &t->lock, &until) == ETIMEDOUT)
-            s = timed_out(t, g, op, err);
-    }
+    const tt_status s = TT_FAIL(err, TT_ECOMM, "stopped: %s", t->why);
     pthread_mutex_unlock(&t->lock);
     return s;
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
-                       tt_error *err)
+void tt_threads_abort(tt_threads *t, const char *why)
 {
-    const rank_end *e = self;
-    tt_threads *t = e->t;
-    tt_comm *c = calloc(1, sizeof *c);
-    if (!c) return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
     pthread_mutex_lock(&t->lock);
-    shared_group *g = t->groups;
+    if (!atomic_load(&t->aborted)) snprintf(t->why, sizeof t->why, "%s", why);
+    atomic_store(&t->aborted, true);
+    for (tt_shared_group *g = t->groups; g; g = g->next) {
+        tt_barrier_abort(&g->barrier);
+        for (int i = 0; i < g->n * g->n; i++) {
+            tt_mailbox *b = atomic_load(&g->boxes[i]);
+            if (b) tt_mailbox_wake(b);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- groups ---- */
+
+static void group_destroy(tt_shared_group *g)
+{
+    for (int i = 0; g->boxes && i < g->n * g->n; i++)
+        tt_mailbox_free(atomic_load(&g->boxes[i]));
+    free(g->ranks);
+    free(g->calls);
+    free(g->came);
+    free(g->pieces);
+    free(g->boxes);
+    free(g);
+}
+
+static tt_shared_group *group_new(const tt_threads *t, const int *ranks, int n, uint64_t key)
+{
+    const size_t m = (size_t)n, size = (sizeof(tt_shared_group) + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
+    tt_shared_group *g = aligned_alloc(TT_CACHE_LINE, size);
+    if (!g) return NULL;
+    memset(g, 0, size);
+    g->key = key;
+    g->n = n;
+    g->ranks = calloc(m, sizeof *g->ranks);
+    g->calls = calloc(m, sizeof *g->calls);
+    g->came = calloc(m, sizeof *g->came);
+    g->pieces = calloc(m * m, sizeof *g->pieces);
+    g->boxes = calloc(m * m, sizeof *g->boxes);
+    if (!g->ranks || !g->calls || !g->came || !g->pieces || !g->boxes) {
+        group_destroy(g);
+        return NULL;
+    }
+    memcpy(g->ranks, ranks, m * sizeof *ranks);
+    tt_barrier_init(&g->barrier, n, t->world > tt_cpu_count());
+    return g;
+}
+
+static tt_shared_group *find_or_make(tt_threads *t, const int *ranks, int n, uint64_t key)
+{
+    pthread_mutex_lock(&t->lock);
+    tt_shared_group *g = t->groups;
     while (g && (g->key != key || g->n != n || memcmp(g->ranks, ranks, (size_t)n * sizeof *ranks)))
         g = g->next;
-    if (!g) {
-        const size_t m = (size_t)n;
-        g = calloc(1, sizeof *g);
-        TT_ASSERT(g);
-        g->key = key;
-        g->n = n;
-        g->ranks = calloc(m, sizeof *g->ranks);
-        g->here = calloc(m, sizeof *g->here);
-        g->send = calloc(m, sizeof *g->send);
-        g->recv = calloc(m, sizeof *g->recv);
-        g->counts = calloc(m, sizeof *g->counts);
-        g->boxes = calloc(m * m, sizeof *g->boxes);
-        TT_ASSERT(g->ranks && g->here && g->send && g->recv && g->counts && g->boxes);
-        memcpy(g->ranks, ranks, m * sizeof *ranks);
+    if (!g && (g = group_new(t, ranks, n, key)) != NULL) {
         g->next = t->groups;
         t->groups = g;
+        if (atomic_load(&t->aborted)) tt_barrier_abort(&g->barrier);
     }
-    g->users++;
     pthread_mutex_unlock(&t->lock);
-    c->t = t;
-    c->g = g;
+    return g;
+}
+
+static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out, tt_error *err)
+{
+    const rank_end *e = self;
+    tt_comm *c = calloc(1, sizeof *c);
+    if (!c) return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
+    c->t = e->t;
+    c->g = find_or_make(e->t, ranks, n, key);
+    c->me = -1;
     for (int i = 0; i < n; i++)
         if (ranks[i] == e->rank) c->me = i;
-    *out = c;
-    return TT_OK;
+    if (c->g && c->me >= 0) {
+        *out = c;
+        return TT_OK;
+    }
+    const bool stranger = c->me < 0;
+    free(c);
+    if (stranger) return TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
+    return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
 }
 
 static void group_free(tt_comm *c)
@@ -160,181 +113,173 @@ static void group_free(tt_comm *c)
     free(c); /* shared groups live as long as the world */
 }
 
-static tt_status publish(tt_comm *c, const void *send, void *recv, const int64_t *counts,
-                         const char *op, tt_error *err)
+/* ---- meeting ---- */
+
+static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
 {
-    c->g->send[c->me] = send;
-    c->g->recv[c->me] = recv;
-    c->g->counts[c->me] = counts;
-    return meet(c, op, err);
+    const tt_shared_group *g = c->g;
+    char missing[160] = "";
+    size_t len = 0;
+    for (int i = 0; i < g->n && len + 16 < sizeof missing; i++)
+        if (atomic_load(&g->came[i]) < c->sequence)
+            len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "%s number %llu waited %g s (comm.train_timeout_seconds); ranks that did not come:%s", op,
+                   (unsigned long long)c->sequence, c->t->timeout_s, missing);
 }
 
-static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int64_t *counts,
-                            tt_dtype dtype, tt_error *err)
+/* All members must have come for the same: else their ranks' programs differ. */
+static tt_status check_calls(const tt_comm *c, tt_error *err)
 {
-    TT_TRY(publish(c, send, recv, counts, "all_gather", err));
-    char *to = recv;
+    const tt_call *mine = &c->g->calls[c->me];
     for (int i = 0; i < c->g->n; i++) {
-        const size_t bytes = (size_t)counts[i] * tt_dtype_size(dtype);
-        if (bytes && to != c->g->send[i]) memcpy(to, c->g->send[i], bytes);
-        to += bytes;
+        const tt_call *other = &c->g->calls[i];
+        if (!strcmp(other->op, mine->op) && other->size == mine->size) continue;
+        return TT_FAIL(err, TT_ECOMM, "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld",
+                       (unsigned long long)c->sequence, c->g->ranks[c->me], mine->op, (long long)mine->size,
+                       c->g->ranks[i], other->op, (long long)other->size);
     }
-    return meet(c, "all_gather", err);
+    return TT_OK;
 }
 
-static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts,
-                                tt_dtype dtype, tt_reduce op, tt_error *err)
+static tt_status leave(tt_comm *c)
 {
-    TT_TRY(publish(c, send, recv, counts, "reduce_scatter", err));
-    size_t at = 0;
-    for (int i = 0; i < c->me; i++)
-        at += (size_t)counts[i] * tt_dtype_size(dtype);
-    tt_status s = TT_OK;
-    for (int i = 0; s == TT_OK && i < c->g->n; i++) {
-        const char *from = (const char *)c->g->send[i] + at;
-        if (i == 0)
-            memcpy(recv, from, (size_t)counts[c->me] * tt_dtype_size(dtype));
-        else
-            s = tt_reduce_into(recv, from, counts[c->me], dtype, op, err);
+    tt_barrier_meet(&c->g->barrier, false, 0);
+    return TT_OK;
+}
+
+/* Publish a call and wait for all members'. After TT_OK: leave(). */
+static tt_status enter(tt_comm *c, const tt_call *call, tt_error *err)
+{
+    tt_shared_group *g = c->g;
+    g->calls[c->me] = *call;
+    c->sequence = atomic_fetch_add(&g->came[c->me], 1) + 1;
+    const double limit = c->t->timeout_s;
+    switch (tt_barrier_meet(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
+    case TT_MET:
+        break;
+    case TT_MET_ABORTED:
+        return tt_threads_aborted(c->t, err);
+    case TT_MET_TIMEOUT: {
+        tt_error e = {0};
+        const tt_status s = timed_out(c, call->op, &e);
+        tt_threads_abort(c->t, e.text);
+        if (err) *err = e;
+        return s;
     }
-    TT_TRY(meet(c, "reduce_scatter", err));
+    }
+    const tt_status s = check_calls(c, err);
+    if (s != TT_OK) leave(c);
     return s;
 }
 
-/* Member i reduces piece i of everyone's buffer into its own, then writes it back to all: nobody else touches piece i. */
-static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
+/* ---- collectives ---- */
+
+static int64_t sum(const int64_t *counts, int n)
+{
+    int64_t s = 0;
+    for (int i = 0; i < n; i++)
+        s += counts[i];
+    return s;
+}
+
+static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int64_t *counts, tt_dtype dtype,
                             tt_error *err)
 {
-    TT_TRY(publish(c, buf, buf, NULL, "all_reduce", err));
+    const tt_call call = {.op = "all_gather", .send = send, .size = sum(counts, c->g->n)};
+    TT_TRY(enter(c, &call, err));
+    char *to = recv;
+    for (int i = 0; i < c->g->n; i++) {
+        const size_t bytes = (size_t)counts[i] * tt_dtype_size(dtype);
+        if (bytes && to != c->g->calls[i].send) memcpy(to, c->g->calls[i].send, bytes);
+        to += bytes;
+    }
+    return leave(c);
+}
+
+/* Reduce elements [at, at + n) of everyone's buffer into out. */
+static tt_status reduce_piece(tt_comm *c, void *out, int64_t at, int64_t n, tt_dtype dtype, tt_reduce op, tt_error *err)
+{
+    const void **xs = c->g->pieces + (size_t)c->me * (size_t)c->g->n;
+    for (int i = 0; i < c->g->n; i++)
+        xs[i] = (const char *)c->g->calls[i].send + (size_t)at * tt_dtype_size(dtype);
+    return tt_reduce_members(out, xs, c->g->n, n, dtype, op, err);
+}
+
+static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts, tt_dtype dtype,
+                                tt_reduce op, tt_error *err)
+{
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* of a dtype that can be: all ranks alike */
+    const tt_call call = {.op = "reduce_scatter", .send = send, .size = sum(counts, c->g->n)};
+    TT_TRY(enter(c, &call, err));
+    const tt_status s = reduce_piece(c, recv, sum(counts, c->me), counts[c->me], dtype, op, err);
+    leave(c);
+    return s;
+}
+
+/* Member i reduces piece i of everyone's buffer into member 0's, then writes it back to all: nobody else touches piece i. */
+static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op, tt_error *err)
+{
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* of a dtype that can be: all ranks alike */
+    const tt_call call = {.op = "all_reduce", .send = buf, .recv = buf, .size = count};
+    TT_TRY(enter(c, &call, err));
     const int n = c->g->n;
-    const int64_t piece = (count + n - 1) / n, b = TT_MIN(piece * c->me, count),
-                  e = TT_MIN(b + piece, count);
-    const size_t size = tt_dtype_size(dtype), at = (size_t)b * size;
+    const int64_t piece = (count + n - 1) / n, b = TT_MIN(piece * c->me, count), e = TT_MIN(b + piece, count);
+    const size_t at = (size_t)b * tt_dtype_size(dtype), bytes = (size_t)(e - b) * tt_dtype_size(dtype);
     tt_status s = TT_OK;
-    char *first = (char *)c->g->recv[0] + at; /* sum in member order into member 0's piece */
-    for (int i = 1; s == TT_OK && i < n; i++)
-        s = tt_reduce_into(first, (char *)c->g->recv[i] + at, e - b, dtype, op, err);
-    for (int i = 1; i < n; i++)
-        memcpy((char *)c->g->recv[i] + at, first, (size_t)(e - b) * size);
-    TT_TRY(meet(c, "all_reduce", err));
+    if (bytes) {
+        char *first = (char *)c->g->calls[0].recv + at;
+        s = reduce_piece(c, first, b, e - b, dtype, op, err);
+        for (int i = 1; s == TT_OK && i < n; i++)
+            memcpy((char *)c->g->calls[i].recv + at, first, bytes);
+    }
+    leave(c);
     return s;
 }
 
 static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_counts, void *recv,
                             const int64_t *recv_counts, tt_dtype dtype, tt_error *err)
 {
-    TT_TRY(publish(c, send, recv, send_counts, "all_to_all", err));
+    const tt_call call = {.op = "all_to_all", .send = send, .counts = send_counts};
+    TT_TRY(enter(c, &call, err));
     const size_t size = tt_dtype_size(dtype);
     char *to = recv;
-    for (int i = 0; i < c->g->n; i++) {
-        size_t at = 0;
-        for (int j = 0; j < c->me; j++)
-            at += (size_t)c->g->counts[i][j] * size;
-        memcpy(to, (const char *)c->g->send[i] + at, (size_t)recv_counts[i] * size);
-        to += (size_t)recv_counts[i] * size;
+    tt_status s = TT_OK;
+    for (int i = 0; s == TT_OK && i < c->g->n; i++) {
+        const tt_call *from = &c->g->calls[i];
+        const size_t bytes = (size_t)recv_counts[i] * size;
+        if (from->counts[c->me] != recv_counts[i])
+            s = TT_FAIL(err, TT_ECOMM, "all_to_all number %llu: rank %d sends %lld elements where %lld are due",
+                        (unsigned long long)c->sequence, c->g->ranks[i], (long long)from->counts[c->me],
+                        (long long)recv_counts[i]);
+        else if (bytes)
+            memcpy(to, (const char *)from->send + (size_t)sum(from->counts, c->me) * size, bytes);
+        to += bytes;
     }
-    return meet(c, "all_to_all", err);
+    leave(c);
+    return s;
 }
 
 static tt_status barrier(tt_comm *c, tt_error *err)
 {
-    return meet(c, "barrier", err);
-}
-
-/* ---- point to point ---- */
-
-static message *take_spare(mailbox *b, int64_t bytes)
-{
-    message *m = b->spare;
-    if (m) b->spare = m->next;
-    if (!m) m = calloc(1, sizeof *m);
-    if (m && m->cap < bytes) {
-        free(m->data);
-        m->data = malloc((size_t)bytes);
-        m->cap = m->data ? bytes : 0;
-    }
-    return m;
-}
-
-static tt_status send_(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
-{
-    tt_threads *t = c->t;
-    mailbox *b = &c->g->boxes[c->me * c->g->n + to];
-    tt_status s = TT_OK;
-    const struct timespec until = deadline(t);
-    pthread_mutex_lock(&t->lock);
-    while (s == TT_OK && b->n >= MAX_IN_FLIGHT) {
-        if (t->aborted)
-            s = aborted(t, err);
-        else if (pthread_cond_timedwait(&t->changed, &t->lock, &until) == ETIMEDOUT)
-            s = TT_FAIL(err, TT_ETIMEOUT, "send to rank %d waited %g s", c->g->ranks[to], t->timeout_s);
-    }
-    message *m = s == TT_OK ? take_spare(b, bytes) : NULL;
-    if (s == TT_OK && (!m || m->cap < bytes))
-        s = TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
-    if (s == TT_OK) {
-        m->bytes = bytes;
-        m->next = NULL;
-        if (bytes) memcpy(m->data, buf, (size_t)bytes);
-        if (b->last)
-            b->last->next = m;
-        else
-            b->first = m;
-        b->last = m;
-        b->n++;
-        pthread_cond_broadcast(&t->changed);
-    }
-    pthread_mutex_unlock(&t->lock);
-    return s;
-}
-
-static tt_status recv_(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
-{
-    tt_threads *t = c->t;
-    mailbox *b = &c->g->boxes[from * c->g->n + c->me];
-    tt_status s = TT_OK;
-    const struct timespec until = deadline(t);
-    pthread_mutex_lock(&t->lock);
-    while (s == TT_OK && !b->first) {
-        if (t->aborted)
-            s = aborted(t, err);
-        else if (pthread_cond_timedwait(&t->changed, &t->lock, &until) == ETIMEDOUT)
-            s = TT_FAIL(err, TT_ETIMEOUT, "receive from rank %d waited %g s", c->g->ranks[from], t->timeout_s);
-    }
-    if (s == TT_OK && b->first->bytes != bytes)
-        s = TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->g->ranks[from],
-                    (long long)b->first->bytes, (long long)bytes);
-    if (s == TT_OK) {
-        message *m = b->first;
-        if (bytes) memcpy(buf, m->data, (size_t)bytes);
-        b->first = m->next;
-        if (!b->first) b->last = NULL;
-        m->next = b->spare;
-        b->spare = m;
-        b->n--;
-        pthread_cond_broadcast(&t->changed);
-    }
-    pthread_mutex_unlock(&t->lock);
-    return s;
+    const tt_call call = {.op = "barrier"};
+    TT_TRY(enter(c, &call, err));
+    return leave(c);
 }
 
 static void abort_(void *self, const char *why)
 {
-    tt_threads *t = ((rank_end *)self)->t;
-    pthread_mutex_lock(&t->lock);
-    if (!t->aborted) {
-        t->aborted = true;
-        snprintf(t->why, sizeof t->why, "%s", why);
-    }
-    pthread_cond_broadcast(&t->changed);
-    pthread_mutex_unlock(&t->lock);
+    tt_threads_abort(((rank_end *)self)->t, why);
 }
 
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt), .group = group, .group_free = group_free,
     .all_gather = all_gather, .reduce_scatter = reduce_scatter, .all_reduce = all_reduce,
-    .all_to_all = all_to_all, .send = send_, .recv = recv_, .barrier = barrier, .abort = abort_,
+    .all_to_all = all_to_all, .send = tt_mailbox_send, .recv = tt_mailbox_recv,
+    .barrier = barrier, .abort = abort_,
 };
+
+/* ---- life ---- */
 
 tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err)
 {
@@ -342,46 +287,20 @@ tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error
     if (!t) return TT_FAIL(err, TT_ENOMEM, "no memory for %d ranks", world);
     t->world = world;
     t->timeout_s = timeout_s;
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, &a);
-    pthread_condattr_destroy(&a);
     *out = t;
     return TT_OK;
-}
-
-static void free_messages(message *m)
-{
-    while (m) {
-        message *next = m->next;
-        free(m->data);
-        free(m);
-        m = next;
-    }
 }
 
 void tt_threads_free(tt_threads *t)
 {
     if (!t) return;
-    for (shared_group *g = t->groups; g;) {
-        shared_group *next = g->next;
-        for (int i = 0; i < g->n * g->n; i++) {
-            free_messages(g->boxes[i].first);
-            free_messages(g->boxes[i].spare);
-        }
-        free(g->ranks);
-        free(g->here);
-        free(g->send);
-        free(g->recv);
-        free(g->counts);
-        free(g->boxes);
-        free(g);
+    for (tt_shared_group *g = t->groups; g;) {
+        tt_shared_group *next = g->next;
+        group_destroy(g);
         g = next;
     }
     pthread_mutex_destroy(&t->lock);
-    pthread_cond_destroy(&t->changed);
     free(t);
 }
 
@@ -401,6 +320,9 @@ tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err)
     tt_dist d = {.vt = &vt, .self = e, .rank = rank, .world = t->world, .free_self = free};
     const tt_status s = group(e, ranks, t->world, 0, &d.all, err);
     free(ranks);
-    if (s == TT_OK) *out = d;
+    if (s == TT_OK)
+        *out = d;
+    else
+        free(e);
     return s;
 }

@@ -77,6 +77,26 @@ static tt_status find_kernel(tt_exec *x, tt_instr *i, const char *op, tt_error *
     return TT_OK;
 }
 
+/* Operands of loop nodes: which run over the chunk's rows, and from where. */
+static void bind_chunks(const tt_exec *x, tt_instr *i, const tt_node *n)
+{
+    const tt_graph *g = x->o.plan->graph;
+    bool token_in = false, token_out = false;
+    for (int j = 0; n->map && j < n->n_in + n->n_out; j++) {
+        const bool in = j < n->n_in;
+        const tt_value *v = in ? n->in[j] : n->out[j - n->n_in];
+        tt_operand *o = in ? &i->in[j] : &i->out[j - n->n_in];
+        if (!tt_plan_per_token(g, v)) continue;
+        *(in ? &token_in : &token_out) = true;
+        o->rows = true;
+        int64_t row = (int64_t)tt_dtype_size(v->type.dtype);
+        for (int d = 1; d < o->tensor.n_dims; d++)
+            row *= o->tensor.shape[d];
+        o->row_bytes = tt_plan_alias(v)->chunked ? 0 : row;
+    }
+    i->sums = token_in && !token_out;
+}
+
 static tt_instr *append(tt_exec *x, tt_instr_list *l, tt_instr_kind kind, const tt_node *n)
 {
     if (l->n == l->cap) {
@@ -105,6 +125,7 @@ static void bind_operands(tt_exec *x, tt_instr *i, const tt_node *n)
         i->scratch = x->space[TT_SPACE_WORK] + x->o.plan->scratch[n->id];
         i->scratch_bytes = (size_t)x->o.plan->scratch_bytes[n->id];
     }
+    bind_chunks(x, i, n);
 }
 
 static tt_status bind_write(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)
@@ -113,6 +134,7 @@ static tt_status bind_write(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_e
     tt_instr *i = append(x, l, acc ? TT_INSTR_ACCUMULATE : TT_INSTR_ASSIGN, n);
     bind_operands(x, i, n);
     i->n_out = 1;
+    i->again = n->again;
     bind_state(x, n->state, n->accumulate_index, &n->in[0]->type, &n->in[0]->place, &i->out[0]);
     return acc ? find_kernel(x, i, tt_accumulate_kernel(n->state), err) : TT_OK;
 }
@@ -154,6 +176,7 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
     i = append(x, l, TT_INSTR_KERNEL, n);
     bind_operands(x, i, n);
     i->adds = n->accumulate_into != NULL;
+    i->again = n->again;
     return find_kernel(x, i, n->op->name, err);
 }
 

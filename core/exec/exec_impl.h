@@ -19,6 +19,8 @@ typedef enum tt_instr_kind {
 typedef struct tt_operand {
     tt_tensor tensor;   /* data: slot 0's */
     int64_t slot_bytes; /* stride of slots; 0 = the same for all */
+    bool rows;          /* of a loop node: one chunk of rows at a time */
+    int64_t row_bytes;  /* from one chunk's rows to the next; 0 = each chunk in the same place */
 } tt_operand;
 
 typedef struct tt_collective {
@@ -40,7 +42,9 @@ typedef struct tt_instr {
     int n_in, n_out;
     void *scratch;
     size_t scratch_bytes;
-    bool adds; /* out[0] is an accumulator: stored for the first micro-batch, added to after */
+    bool adds;  /* out[0] is an accumulator: stored for the first micro-batch, added to after */
+    bool again; /* … and added to even then: another op stored already */
+    bool sums;  /* of a loop node: out[0] is summed over the chunks */
     tt_collective *collective;
     int peer;              /* SEND, RECV: member of the pipeline group */
     const char *input;     /* INPUT */

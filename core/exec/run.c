@@ -7,17 +7,21 @@
 typedef struct run {
     tt_exec *x;
     int micro, slot;
+    int64_t row, rows; /* of the token-chunk loop; rows < 0: not in it */
     tt_fill_fn fill;
     void *user;
 } run;
 
-static tt_tensor *operands(tt_exec *x, const tt_operand *o, int n, int slot, tt_tensor *at)
+static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *at)
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
-        if (slot && o[i].slot_bytes) at[i].data = (char *)at[i].data + slot * o[i].slot_bytes;
+        if (r->slot && o[i].slot_bytes) at[i].data = (char *)at[i].data + r->slot * o[i].slot_bytes;
+        if (r->rows < 0 || !o[i].rows) continue;
+        at[i].shape[0] = r->rows;
+        at[i].begin[0] += r->row;
+        at[i].data = (char *)at[i].data + r->row * o[i].row_bytes;
     }
-    (void)x;
     return at;
 }
 
@@ -54,7 +58,7 @@ static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const t
 static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_tensor *out,
                             tt_error *err)
 {
-    if (r->micro == 0) {
+    if (r->micro == 0 && !i->again) {
         memcpy(out[0].data, in[0].data, bytes_of(&in[0]));
         return TT_OK;
     }
@@ -62,16 +66,22 @@ static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_t
     return call_kernel(r, i, both, 2, out, 0, err);
 }
 
+static bool adds(const run *r, const tt_instr *i)
+{
+    if (i->sums && r->rows >= 0 && r->row > 0) return true;
+    return i->adds && (r->micro > 0 || i->again);
+}
+
 static tt_status step(const run *r, tt_instr *i, tt_error *err)
 {
     tt_exec *x = r->x;
-    tt_tensor *in = operands(x, i->in, i->n_in, r->slot, x->args);
-    tt_tensor *out = operands(x, i->out, i->n_out, r->slot, x->args + i->n_in);
+    tt_tensor *in = operands(r, i->in, i->n_in, x->args);
+    tt_tensor *out = operands(r, i->out, i->n_out, x->args + i->n_in);
     const int64_t t0 = x->profile || i->kind != TT_INSTR_KERNEL ? tt_now_ns() : 0;
     tt_status s = TT_OK;
     switch (i->kind) {
     case TT_INSTR_KERNEL:
-        s = call_kernel(r, i, in, i->n_in, out, i->adds && r->micro > 0, err);
+        s = call_kernel(r, i, in, i->n_in, out, adds(r, i), err);
         break;
     case TT_INSTR_COLLECTIVE:
         s = tt_exec_run_collective(x, i, &in[0], &out[0], err);
@@ -114,10 +124,41 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
     return TT_OK;
 }
 
+static int64_t loop_rows(const tt_instr_list *l, int first, int end)
+{
+    for (int i = first; i < end; i++) {
+        for (int j = 0; j < l->items[i].n_in; j++)
+            if (l->items[i].in[j].rows) return l->items[i].in[j].tensor.shape[0];
+    }
+    return 0;
+}
+
+/* Instructions [first, end) once for every chunk of token rows; a rank without tokens runs them once, on none. */
+static tt_status run_loop(const run *outer, tt_instr_list *l, int first, int end, tt_error *err)
+{
+    const int64_t total = loop_rows(l, first, end), chunk = outer->x->o.plan->graph->chunk_rows;
+    run r = *outer;
+    for (r.row = 0; r.row == 0 || r.row < total; r.row += chunk) {
+        r.rows = TT_MIN(chunk, total - r.row);
+        for (int i = first; i < end; i++)
+            TT_TRY(step(&r, &l->items[i], err));
+    }
+    return TT_OK;
+}
+
 static tt_status run_list(const run *r, tt_instr_list *l, tt_error *err)
 {
-    for (int i = 0; i < l->n; i++)
-        TT_TRY(step(r, &l->items[i], err));
+    for (int i = 0; i < l->n; i++) {
+        int end = i;
+        while (end < l->n && l->items[end].node->map)
+            end++;
+        if (end > i) {
+            TT_TRY(run_loop(r, l, i, end, err));
+            i = end - 1;
+        } else {
+            TT_TRY(step(r, &l->items[i], err));
+        }
+    }
     return TT_OK;
 }
 
@@ -143,7 +184,7 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     x->comm_ns = 0;
     for (int i = 0; i < s->n_actions[x->pp]; i++) {
         const tt_action *a = &s->actions[x->pp][i];
-        const run r = {x, a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), fill, user};
+        const run r = {x, a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), 0, -1, fill, user};
         tt_instr_list *l =
             &code_of(x, a->stage)->lists[a->kind == TT_ACTION_F ? TT_FORWARD : TT_BACKWARD];
         TT_TRY(run_list(&r, l, err));
@@ -153,7 +194,7 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 
 static tt_status run_region(tt_exec *x, tt_region region, tt_error *err)
 {
-    const run r = {x, 0, 0, NULL, NULL};
+    const run r = {x, 0, 0, 0, -1, NULL, NULL};
     for (int i = 0; i < x->n_code; i++)
         TT_TRY(run_list(&r, &x->code[i].lists[region], err));
     return TT_OK;

@@ -34,10 +34,11 @@ struct tt_builder {
     const char *scope;
     TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
     bool in_block, follow, inner;
+    int map; /* of what is built next */
     /* leaves and shared nodes */
-    tt_map *inputs;              /* "name@stage@region" → tt_value */
-    tt_map *param_values;        /* unplaced: name → tt_value   */
-    tt_map *rules;               /* rule text + ranks → tt_rule */
+    tt_map *inputs;       /* "name@stage@region" → tt_value */
+    tt_map *param_values; /* unplaced: name → tt_value   */
+    tt_map *rules;        /* rule text + ranks → tt_rule */
     TT_VEC(tt_fetch_key) fetches;
     TT_VEC(tt_versions *) versions; /* by root value id         */
     TT_VEC(tt_value *) transfers;
@@ -50,10 +51,13 @@ typedef struct tt_placing {
     tt_atom_list letters[TT_MAX_LETTERS];
     uint16_t keep[TT_MAX_INS];
     tt_placement out[TT_MAX_OUTS];
-    bool expand; /* to be expanded: letters that would be whole are cut, the inner ops follow them */
+    bool
+        expand; /* to be expanded: letters that would be whole are cut, the inner ops follow them */
 } tt_placing;
-tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
-tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out, const tt_rule **rule, tt_error *err);
+tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
+                   tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
+tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                     const tt_type *out, const tt_rule **rule, tt_error *err);
 tt_value *tt_placeholder(tt_builder *b);
 
 #endif

@@ -14,13 +14,15 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
     n->n_in = n_in;
     n->n_out = n_out;
     n->in = tt_arena_array(b->arena, (size_t)n_in + 1, sizeof *n->in);
-    if (n_in) memcpy(n->in, in, (size_t)n_in * sizeof *in);
+    if (n_in)
+        memcpy(n->in, in, (size_t)n_in * sizeof *in);
     n->out = tt_arena_array(b->arena, (size_t)n_out + 1, sizeof *n->out);
     for (int i = 0; i < n_out; i++) {
         tt_value *v = tt_arena_alloc(b->arena, sizeof *v);
         v->id = g->n_values++;
         v->type = types[i];
-        if (places) v->place = places[i];
+        if (places)
+            v->place = places[i];
         v->node = n;
         v->out = i;
         n->out[i] = v;
@@ -31,6 +33,7 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
     n->scope = b->scope;
     n->follow = b->follow;
     n->inner = b->inner;
+    n->map = b->map;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
     return n;
@@ -56,7 +59,8 @@ static void record_letters(tt_builder *b, tt_node *n, const tt_placing *p)
     n->keep = tt_arena_dup(b->arena, p->keep, sizeof p->keep);
 }
 
-/* The expansion of an op (R5): inner nodes in follow mode, and a virtual node that carries the derivative. */
+/* The expansion of an op (R5): inner nodes in follow mode, and a virtual node that carries the
+ * derivative. */
 static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                            tt_value **args, const void *attrs, tt_value **outs)
 {
@@ -65,7 +69,8 @@ static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_q
     def->expand(b, q, args, outs);
     b->inner = inner;
     tt_builder_follow(b, follow);
-    if (b->failed) return;
+    if (b->failed)
+        return;
     tt_node *v = tt_node_new(b, def, args, q->n_in, NULL, NULL, 0);
     v->virtual_ = true;
     v->attrs = attrs;
@@ -100,7 +105,8 @@ static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_quer
 
 static bool backend_lacks(const tt_builder *b, const tt_op_def *def)
 {
-    return b->opts.has_kernel && def->decompose && !b->opts.has_kernel(b->opts.has_kernel_user, def->name);
+    return b->opts.has_kernel && def->decompose &&
+           !b->opts.has_kernel(b->opts.has_kernel_user, def->name);
 }
 
 void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs,
@@ -109,7 +115,8 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
     tt_error e = {0};
     const tt_op_def *def = b->failed ? NULL : tt_op_find(b->g->ops, op);
     if (!def) {
-        if (!b->failed) tt_builder_fail(b, TT_ENOTFOUND, "no op \"%s\"", op);
+        if (!b->failed)
+            tt_builder_fail(b, TT_ENOTFOUND, "no op \"%s\"", op);
         fill_placeholders(b, outs, n_out);
         return;
     }
@@ -146,14 +153,16 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
 tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,
                         tt_custom_vjp_fn vjp, void *user)
 {
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     if (n > TT_MAX_INS)
         return tt_builder_fail(b, TT_EINVAL, "tt_custom_vjp: %d inputs, at most %d", n, TT_MAX_INS);
     bool inner = b->inner;
     b->inner = true;
     tt_value *y = fn(b, xs, n, user);
     b->inner = inner;
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     tt_node *v = tt_node_new(b, &tt_op_custom, xs, n, NULL, NULL, 0);
     v->virtual_ = true;
     v->custom_vjp = vjp;

@@ -67,6 +67,7 @@ struct tt_value {
     tt_placement place;
     tt_node *node;
     int out; /* which output of node */
+    bool chunked; /* lives inside a token-chunk loop only: graph->chunk_rows rows of it exist */
 };
 
 struct tt_node {
@@ -96,7 +97,8 @@ struct tt_node {
     tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
     int accumulate_index;      /* member of a stack, -1 = all */
     tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
-    int map;                   /* chunk: 0 = none, else the token-chunk loop it belongs to */
+    int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
+    bool again;                /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
@@ -125,6 +127,7 @@ struct tt_graph {
     TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
     int n_blocks;
     tt_value *loss;       /* per-token loss, f32 [tokens] */
+    int64_t chunk_rows;   /* rows of a token chunk, 0 = no loop */
 };
 
 /* Ops without kernels. */

@@ -3,7 +3,8 @@
 #include <string.h>
 
 /* tt_place (R1, R3): letters → atoms → inputs redistributed → natural output placements.
- * Canonical mode walks the labels over the op's iteration space; follow mode keeps what the inputs have. */
+ * Canonical mode walks the labels over the op's iteration space; follow mode keeps what the inputs
+ * have. */
 
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err)
@@ -77,9 +78,10 @@ static tt_atom_list prefix_of(const tt_mesh *m, const tt_atom_list *atoms, int64
     return p;
 }
 
-/* x=(a b): a takes the longest prefix that cuts it exactly, b the rest; the same a in two groups ties them. */
+/* x=(a b): a takes the longest prefix that cuts it exactly, b the rest; the same a in two groups
+ * ties them. */
 static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
-                         tt_atom_list *ax, const bool *fixed)
+                         tt_atom_list *ax)
 {
     bool have[TT_MAX_LETTERS] = {false};
     tt_atom_list first[TT_MAX_LETTERS];
@@ -90,8 +92,9 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
             first[a] = prefix_of(m, &ax[x], count);
             have[a] = true;
         }
-        if (!fixed[a]) ax[a] = first[a];
-        if ((r->whole >> rest & 1u) && !fixed[x]) ax[x] = first[a];
+        ax[a] = first[a];
+        if (r->whole >> rest & 1u)
+            ax[x] = first[a];
     }
 }
 
@@ -99,7 +102,8 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
 static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *ax)
 {
     for (int x = 0; def->expand && def->expand_letters && x < r->n_letters; x++)
-        if (ax[x].n && strstr(def->expand_letters, r->name[x])) return true;
+        if (ax[x].n && strstr(def->expand_letters, r->name[x]))
+            return true;
     return false;
 }
 
@@ -108,12 +112,12 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
 {
     const tt_rule *r = p->rule;
     tt_atom_list *ax = p->letters;
-    static const bool none[TT_MAX_LETTERS];
     tt_dim dims[TT_MAX_LETTERS];
     int at[TT_MAX_LETTERS], n = 0;
     tt_atom_list got[TT_MAX_LETTERS];
     for (int x = 0; x < r->n_letters; x++) {
-        if (!bound[x]) continue;
+        if (!bound[x])
+            continue;
         at[n] = x;
         dims[n++] = dim[x];
     }
@@ -122,25 +126,39 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
         ax[at[i]] = got[i];
     p->expand = expands(def, r, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)
-        if (r->whole >> x & 1u) memset(&ax[x], 0, sizeof ax[x]);
-    apply_groups(b->g->mesh, r, dim, bound, ax, none);
+        if (r->whole >> x & 1u)
+            memset(&ax[x], 0, sizeof ax[x]);
+    apply_groups(b->g->mesh, r, dim, bound, ax);
     return TT_OK;
+}
+
+/* The atoms of a dim up to the first that an earlier letter took: an atom cuts one letter only. */
+static void take_free(const tt_placement *p, int d, uint16_t *taken, tt_atom_list *out)
+{
+    for (int i = 0; i < p->n[d]; i++) {
+        const uint16_t bit = (uint16_t)(1u << TT_ATOM(p->atom[d][i]));
+        if (*taken & bit)
+            return;
+        out->atom[out->n++] = p->atom[d][i];
+        *taken |= bit;
+    }
 }
 
 static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
                            tt_value *const *in, tt_atom_list *ax)
 {
     bool fixed[TT_MAX_LETTERS] = {false};
+    uint16_t taken = 0;
     for (int i = 0; i < r->n_in; i++)
         for (int d = 0; d < r->n_in_dims[i]; d++) {
             const int x = r->in[i][d];
-            if (fixed[x]) continue;
+            if (fixed[x])
+                continue;
             fixed[x] = true;
-            if (r->whole >> x & 1u) continue;
-            ax[x].n = in[i]->place.n[d];
-            memcpy(ax[x].atom, in[i]->place.atom[d], TT_MAX_ATOMS);
+            if (!(r->whole >> x & 1u))
+                take_free(&in[i]->place, d, &taken, &ax[x]);
         }
-    apply_groups(m, r, dim, bound, ax, fixed);
+    apply_groups(m, r, dim, bound, ax);
 }
 
 static uint16_t used_atoms(const tt_rule *r, const tt_atom_list *ax)

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/passes.h"
 #include "graph/builder_impl.h"
+#include "passes/passes.h"
 #include <string.h>
 
-/* autodiff: reverse mode on meanings (R1, R6, R16). Never sees a collective: a redistribute is the identity, its
- * derivative redistributes the summed cotangent to the storage its input's placement asks for. */
+/* autodiff: reverse mode on meanings (R1, R6, R16). Never sees a collective: a redistribute is the
+ * identity, its derivative redistributes the summed cotangent to the storage its input's placement
+ * asks for. */
 
 typedef TT_VEC(tt_value *) value_list;
 
 typedef struct differ {
     tt_builder *b;
     tt_graph *g;
-    value_list *cots;    /* by value id */
-    bool *needs;         /* by value id: on a path from a trainable parameter */
-    int n_forward;       /* values of the forward */
-    value_list *params;  /* by position in g->params: cotangents of the fetches */
+    value_list *cots;            /* by value id */
+    const tt_param_info **needs; /* by value id: a trainable parameter it depends on, or NULL */
+    int n_forward;               /* values of the forward */
+    value_list *params;          /* by position in g->params: cotangents of the fetches */
 } differ;
 
-/* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending partial where dy is so. */
+/* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending
+ * partial where dy is so. */
 static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
 {
     tt_placement p = *a;
@@ -44,7 +46,8 @@ static tt_value *sum_cotangents(differ *d, const tt_placement *a, const value_li
     tt_value *sum = NULL;
     for (size_t i = 0; i < parts->n; i++) {
         tt_value *p = parts->items[i];
-        if (!same_dims(&p->place, a)) p = to_storage(d, a, p);
+        if (!same_dims(&p->place, a))
+            p = to_storage(d, a, p);
         sum = sum ? tt_add(d->b, sum, p) : p;
     }
     tt_builder_follow(d->b, was);
@@ -53,7 +56,8 @@ static tt_value *sum_cotangents(differ *d, const tt_placement *a, const value_li
 
 static void push(differ *d, const tt_value *v, tt_value *cot)
 {
-    if (v->id < 0 || v->id >= d->n_forward || !d->needs[v->id]) return;
+    if (v->id < 0 || v->id >= d->n_forward || !d->needs[v->id])
+        return;
     tt_vec_push(d->g->arena, &d->cots[v->id], cot);
 }
 
@@ -66,19 +70,23 @@ static void mark_needs(differ *d)
 {
     for (size_t i = 0; i < d->g->nodes.n; i++) {
         const tt_node *n = d->g->nodes.items[i];
-        if (n->op->flags & TT_OP_NO_GRADIENT) continue;
-        bool any = n->op == &tt_op_fetch && !n->param->frozen;
-        for (int j = 0; n->op != &tt_op_fetch && j < n->n_in; j++)
-            any = any || (n->in[j]->id >= 0 && d->needs[n->in[j]->id]);
-        for (int j = 0; any && j < n->n_out; j++)
-            if (is_float(n->out[j])) d->needs[n->out[j]->id] = true;
+        if (n->op->flags & TT_OP_NO_GRADIENT)
+            continue;
+        const tt_param_info *p = n->op == &tt_op_fetch && !n->param->frozen ? n->param : NULL;
+        for (int j = 0; n->op != &tt_op_fetch && !p && j < n->n_in; j++)
+            if (n->in[j]->id >= 0)
+                p = d->needs[n->in[j]->id];
+        for (int j = 0; p && j < n->n_out; j++)
+            if (is_float(n->out[j]))
+                d->needs[n->out[j]->id] = p;
     }
 }
 
 static int param_position(const tt_graph *g, const tt_param_info *p)
 {
     for (size_t i = 0; i < g->params.n; i++)
-        if (g->params.items[i] == p) return (int)i;
+        if (g->params.items[i] == p)
+            return (int)i;
     return -1;
 }
 
@@ -86,27 +94,37 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
 {
     unsigned char want[TT_MAX_INS];
     tt_value *din[TT_MAX_INS] = {0};
-    bool any = false;
+    const tt_param_info *p = NULL;
     for (int i = 0; i < n->n_in; i++) {
         want[i] = n->in[i]->id >= 0 && d->needs[n->in[i]->id];
-        any = any || want[i];
+        if (want[i] && !p)
+            p = d->needs[n->in[i]->id];
     }
-    if (!any) return TT_OK;
+    if (!p)
+        return TT_OK;
     if (n->custom_vjp) {
         n->custom_vjp(d->b, n->in, n->n_in, n->out[0], dout[0], din, n->custom_user);
     } else if (!n->op->vjp) {
         return TT_FAIL(err, TT_EINVAL,
-                       "op %s in \"%s\" has no derivative, but a trainable parameter depends on "
+                       "op %s in \"%s\" has no derivative, but parameter %s is trained through "
                        "it: wrap its input in tt_stop_gradient or freeze the parameter",
-                       n->op->name, n->scope ? n->scope : "");
+                       n->op->name, n->scope ? n->scope : "", p->name);
     } else {
-        tt_vjp c = {.struct_size = sizeof c, .n_in = n->n_in, .n_out = n->n_out, .in = n->in,
-                    .out = n->out, .dout = dout, .want = want, .din = din, .attrs = n->attrs};
+        tt_vjp c = {.struct_size = sizeof c,
+                    .n_in = n->n_in,
+                    .n_out = n->n_out,
+                    .in = n->in,
+                    .out = n->out,
+                    .dout = dout,
+                    .want = want,
+                    .din = din,
+                    .attrs = n->attrs};
         n->op->vjp(d->b, &c);
     }
     TT_TRY(tt_builder_finish(d->b, err));
     for (int i = 0; i < n->n_in; i++)
-        if (din[i] && want[i]) push(d, n->in[i], din[i]);
+        if (din[i] && want[i])
+            push(d, n->in[i], din[i]);
     return TT_OK;
 }
 
@@ -115,13 +133,16 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
     tt_value *dout[TT_MAX_OUTS] = {0};
     bool any = false;
     tt_builder_at(d->b, TT_BACKWARD, n->stage, n->block, n->scope);
+    d->b->map = n->map;
     for (int i = 0; i < n->n_out; i++) {
         const tt_value *v = n->out[i];
-        if (v->id >= d->n_forward || !d->cots[v->id].n) continue;
+        if (v->id >= d->n_forward || !d->cots[v->id].n)
+            continue;
         dout[i] = sum_cotangents(d, &v->place, &d->cots[v->id]);
         any = true;
     }
-    if (!any) return TT_OK;
+    if (!any)
+        return TT_OK;
     if (n->op == &tt_op_fetch) {
         tt_vec_push(d->g->arena, &d->params[param_position(d->g, n->param)], dout[0]);
         return TT_OK;
@@ -135,7 +156,8 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
         return TT_OK;
     }
     for (int i = 0; i < n->n_out; i++)
-        if (dout[i]) dout[i] = to_storage(d, &n->out[i]->place, dout[i]);
+        if (dout[i])
+            dout[i] = to_storage(d, &n->out[i]->place, dout[i]);
     tt_builder_follow(d->b, n->follow);
     tt_status s = call_vjp(d, n, dout, err);
     tt_builder_follow(d->b, false);
@@ -150,12 +172,15 @@ static void seed(differ *d)
     tt_state *inv = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_TOKENS, &scalar, &whole);
     tt_value *v = g->loss;
     tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
+    d->b->map = v->node->map;
     push(d, v, tt_broadcast_like(d->b, tt_state_read(d->b, inv), v));
+    d->b->map = 0;
     for (size_t i = 0; i < g->losses.n; i++) {
         v = g->losses.items[i].value;
         tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
         tt_value *w = tt_const(d->b, g->losses.items[i].weight, TT_F32);
-        if (v->type.n_dims) w = tt_mul(d->b, w, tt_state_read(d->b, inv));
+        if (v->type.n_dims)
+            w = tt_mul(d->b, w, tt_state_read(d->b, inv));
         push(d, v, tt_broadcast_like(d->b, w, v));
     }
 }
@@ -202,14 +227,16 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
 {
     const size_t n = g->params.n;
     for (size_t i = 0; i < n; i++) {
-        if (g->params.items[i]->stack) continue;
+        if (g->params.items[i]->stack)
+            continue;
         tt_stack *s = tt_arena_alloc(g->arena, sizeof *s);
         s->id = (int)g->stacks.n;
         s->group = g->params.items[i]->group;
         s->members = tt_arena_array(g->arena, n - i, sizeof *s->members);
         for (size_t j = i; j < n; j++) {
             tt_param_info *p = g->params.items[j];
-            if (p->stack || !same_stack(&keys[i], &keys[j])) continue;
+            if (p->stack || !same_stack(&keys[i], &keys[j]))
+                continue;
             p->stack = s;
             p->index = s->n;
             s->members[s->n++] = p;
@@ -232,13 +259,34 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
     }
 }
 
-/* Reduce every parameter's cotangent over the axes its storage shards (the others stay pending: the accumulator is
- * declared with them, C11) and add it to the accumulator. */
+/* The cotangents of all fetches of a parameter, reduced. Where nothing is to be reduced they are
+ * accumulated one by one, so that none waits for the other (tied embeddings); else they are summed
+ * unreduced first and reduced once (C11). */
+static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
+                              value_list *out)
+{
+    bool apart = true;
+    for (size_t k = 0; k < cots->n; k++) {
+        const tt_value *c = cots->items[k];
+        const tt_placement want = cotangent_storage(&p->stored, &c->place, c->type.n_dims);
+        apart = apart && tt_placement_equal(&want, &c->place) &&
+                tt_placement_equal(&c->place, &cots->items[0]->place);
+    }
+    for (size_t k = 0; apart && k < cots->n; k++)
+        tt_vec_push(d->g->arena, out, cots->items[k]);
+    if (apart)
+        return;
+    tt_value *sum = to_storage(d, &p->stored, sum_cotangents(d, &p->compute, cots));
+    tt_vec_push(d->g->arena, out, sum);
+}
+
+/* Reduce every parameter's cotangent over the axes its storage shards (the others stay pending: the
+ * accumulator is declared with them, C11) and add it to the accumulator. */
 static tt_status accumulate(differ *d, tt_error *err)
 {
     tt_graph *g = d->g;
     stack_key *keys = tt_arena_array(g->arena, g->params.n + 1, sizeof *keys);
-    tt_value **grads = tt_arena_array(g->arena, g->params.n + 1, sizeof *grads);
+    value_list *grads = tt_arena_array(g->arena, g->params.n + 1, sizeof *grads);
     for (size_t i = 0; i < g->params.n; i++) {
         tt_param_info *p = g->params.items[i];
         keys[i].p = p;
@@ -251,17 +299,17 @@ static tt_status accumulate(differ *d, tt_error *err)
         }
         const tt_node *at = d->params[i].items[d->params[i].n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        tt_value *sum = sum_cotangents(d, &p->compute, &d->params[i]);
-        grads[i] = to_storage(d, &p->stored, sum);
-        keys[i].grad = grads[i]->place;
+        reduce_cotangents(d, p, &d->params[i], &grads[i]);
+        keys[i].grad = grads[i].items[0]->place;
     }
     make_stacks(g, keys);
-    for (size_t i = 0; i < g->params.n; i++) {
-        if (!grads[i]) continue;
-        tt_builder_at(d->b, TT_BACKWARD, grads[i]->node->stage, grads[i]->node->block,
-                      g->params.items[i]->name);
-        tt_accumulate(d->b, g->params.items[i]->stack->grad, g->params.items[i]->index, grads[i]);
-    }
+    for (size_t i = 0; i < g->params.n; i++)
+        for (size_t k = 0; k < grads[i].n; k++) {
+            const tt_param_info *p = g->params.items[i];
+            const tt_node *at = grads[i].items[k]->node;
+            tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
+            tt_accumulate(d->b, p->stack->grad, p->index, grads[i].items[k]);
+        }
     return tt_builder_finish(d->b, err);
 }
 
@@ -282,6 +330,7 @@ tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
             continue;
         TT_TRY(differentiate(&d, n, err));
     }
+    b->map = 0;
     TT_TRY(tt_builder_finish(b, err));
     TT_TRY(accumulate(&d, err));
     return tt_graph_verify(g, "autodiff", err);

@@ -83,12 +83,16 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
     tt_graph *g = tt_builder_graph(b);
+    if (o->mode != TT_MODE_TRAIN) tt_pass_stacks(g, o->mode == TT_MODE_LOGITS);
     if (o->mode == TT_MODE_LOGITS) return keep_logits(b, err);
+    const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->backend_user};
+    TT_TRY(tt_pass_chunk_mark(g, &co, err));
     TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
     if (o->mode == TT_MODE_EVAL) return TT_OK;
     TT_TRY(tt_pass_autodiff(b, err));
     TT_TRY(dump(c, g, "autodiff", err));
+    TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* fuse: chains of pointwise ops of one iteration shape become one node that runs where the last of them stood; a fused
- * program rounds every value as the separate ops would (R11). Then accumulations and assignments whose operand has no other
- * reader are written by its producer. */
+/* fuse: chains of pointwise ops of one iteration shape become one node that runs where the last of
+ * them stood; a fused program rounds every value as the separate ops would (R11). Then
+ * accumulations and assignments whose operand has no other reader are written by its producer. */
 
 #define MAX_INSTR 48
 
@@ -16,16 +16,30 @@ typedef struct group {
 
 typedef struct fuser {
     tt_graph *g;
-    group **of;      /* by node index */
-    int *index;      /* by value id: defining node's index */
-    int **readers;   /* by value id: reading node indices, ascending */
+    group **of;    /* by node index */
+    int *index;    /* by value id: defining node's index */
+    int **readers; /* by value id: reading node indices, ascending */
     int *n_readers;
+    int *
+        assigned; /* by state id: index of the first node that assigns it, or the number of nodes */
 } fuser;
+
+static void index_assignments(fuser *f)
+{
+    const tt_graph *g = f->g;
+    f->assigned = tt_arena_array(g->arena, g->states.n + 1, sizeof *f->assigned);
+    for (size_t i = 0; i < g->states.n; i++)
+        f->assigned[i] = (int)g->nodes.n;
+    for (size_t i = g->nodes.n; i-- > 0;)
+        if (g->nodes.items[i]->op == &tt_op_assign)
+            f->assigned[g->nodes.items[i]->state->id] = (int)i;
+}
 
 static void index_nodes(fuser *f)
 {
     tt_graph *g = f->g;
     tt_arena *a = g->arena;
+    index_assignments(f);
     f->index = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->index);
     f->n_readers = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->n_readers);
     f->readers = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->readers);
@@ -58,7 +72,8 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
         a->map != b->map || a->recomputed != b->recomputed)
         return false;
     for (int i = 0; i < s->n_dims; i++)
-        if (s->dims[i].size != t->dims[i].size) return false;
+        if (s->dims[i].size != t->dims[i].size)
+            return false;
     return !memcmp(a->out[0]->place.n, b->out[0]->place.n, sizeof a->out[0]->place.n) &&
            !memcmp(a->out[0]->place.atom, b->out[0]->place.atom, sizeof a->out[0]->place.atom);
 }
@@ -66,18 +81,25 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
 static bool contains(const group *p, int i)
 {
     for (int k = 0; k < p->n; k++)
-        if (p->members[k] == i) return true;
+        if (p->members[k] == i)
+            return true;
     return false;
 }
 
-/* May the group wait until node `at`? No reader outside it and outside `with` may stand before. */
+/* May the group wait until node `at`? No reader outside it and outside `with` may stand before, and
+ * no assignment to a state it reads: a state's value is that memory. */
 static bool can_wait(const fuser *f, const group *p, const group *with, int at)
 {
     for (int k = 0; k < p->n; k++) {
-        const int v = f->g->nodes.items[p->members[k]]->out[0]->id;
+        const tt_node *m = f->g->nodes.items[p->members[k]];
+        for (int j = 0; j < m->n_in; j++)
+            if (m->in[j]->node->op == &tt_op_state && f->assigned[m->in[j]->node->state->id] < at)
+                return false;
+        const int v = m->out[0]->id;
         for (int r = 0; r < f->n_readers[v]; r++) {
             const int i = f->readers[v][r];
-            if (i < at && !contains(p, i) && !(with && contains(with, i))) return false;
+            if (i < at && !contains(p, i) && !(with && contains(with, i)))
+                return false;
         }
     }
     return true;
@@ -93,8 +115,10 @@ static int external_inputs(const fuser *f, const group *p)
             bool known = contains(p, f->index[id]);
             for (int q = 0; !known && q < n; q++)
                 known = ids[q] == id;
-            if (known) continue;
-            if (n == TT_MAX_INS * 4) return n;
+            if (known)
+                continue;
+            if (n == TT_MAX_INS * 4)
+                return n;
             ids[n++] = id;
         }
     }
@@ -105,7 +129,8 @@ static bool read_outside(const fuser *f, const group *p, int k)
 {
     const int v = f->g->nodes.items[p->members[k]]->out[0]->id;
     for (int r = 0; r < f->n_readers[v]; r++)
-        if (!contains(p, f->readers[v][r])) return true;
+        if (!contains(p, f->readers[v][r]))
+            return true;
     return false;
 }
 
@@ -138,10 +163,13 @@ static void join(fuser *f, int i)
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->index[n->in[j]->id];
         group *p = f->of[d];
-        if (!p || contains(mine, d) || !same_iteration(f->g->nodes.items[d], n)) continue;
-        if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i)) continue;
+        if (!p || contains(mine, d) || !same_iteration(f->g->nodes.items[d], n))
+            continue;
+        if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
+            continue;
         group *m = merged(f, mine, p);
-        if (external_inputs(f, m) > TT_MAX_INS || external_outputs(f, m) > TT_MAX_OUTS + 1) continue;
+        if (external_inputs(f, m) > TT_MAX_INS || external_outputs(f, m) > TT_MAX_OUTS + 1)
+            continue;
         mine = m;
     }
     for (int k = 0; k < mine->n; k++)
@@ -158,7 +186,8 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
 {
     tt_arena *a = f->g->arena;
     const tt_node *last = f->g->nodes.items[p->members[p->n - 1]];
-    if (external_outputs(f, p) > TT_MAX_OUTS) return NULL;
+    if (external_outputs(f, p) > TT_MAX_OUTS)
+        return NULL;
     tt_node *n = tt_arena_dup(a, last, sizeof *n);
     tt_fused *prog = tt_arena_alloc(a, sizeof *prog);
     tt_fused_instr *instr = tt_arena_array(a, (size_t)p->n, sizeof *instr);
@@ -172,18 +201,23 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
             bool known = contains(p, f->index[v->id]);
             for (int q = 0; !known && q < n->n_in; q++)
                 known = n->in[q] == v;
-            if (!known) n->in[n->n_in++] = v;
+            if (!known)
+                n->in[n->n_in++] = v;
         }
     for (int k = 0; k < p->n; k++) {
         tt_node *m = f->g->nodes.items[p->members[k]];
-        instr[k] = (tt_fused_instr){.op = m->op->name, .n_src = (int16_t)m->n_in,
-                                    .dtype = m->out[0]->type.dtype, .imm = immediate(m)};
+        instr[k] = (tt_fused_instr){.op = m->op->name,
+                                    .n_src = (int16_t)m->n_in,
+                                    .dtype = m->out[0]->type.dtype,
+                                    .imm = immediate(m)};
         for (int j = 0; j < m->n_in; j++) {
             int reg = -1;
             for (int q = 0; q < n->n_in; q++)
-                if (n->in[q] == m->in[j]) reg = q;
+                if (n->in[q] == m->in[j])
+                    reg = q;
             for (int q = 0; q < k; q++)
-                if (f->g->nodes.items[p->members[q]]->out[0] == m->in[j]) reg = n->n_in + q;
+                if (f->g->nodes.items[p->members[q]]->out[0] == m->in[j])
+                    reg = n->n_in + q;
             instr[k].src[j] = (int16_t)reg;
         }
         if (read_outside(f, p, k)) {
@@ -206,11 +240,13 @@ static void fuse_pointwise(tt_graph *g)
 {
     fuser f = {.g = g};
     const tt_op_def *fused = tt_op_find(g->ops, "fused");
-    if (!fused) return;
+    if (!fused)
+        return;
     index_nodes(&f);
     f.of = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f.of);
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (fusible(g->nodes.items[i])) join(&f, (int)i);
+        if (fusible(g->nodes.items[i]))
+            join(&f, (int)i);
     size_t n = 0;
     tt_node **out = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *out);
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -222,7 +258,8 @@ static void fuse_pointwise(tt_graph *g)
                 for (int k = 0; k + 1 < p->n; k++)
                     out[n++] = g->nodes.items[p->members[k]];
         }
-        if (p && p->n > 1 && p->members[p->n - 1] != (int)i) continue;
+        if (p && p->n > 1 && p->members[p->n - 1] != (int)i)
+            continue;
         out[n++] = whole ? whole : g->nodes.items[i];
     }
     memcpy(g->nodes.items, out, n * sizeof *out);
@@ -236,7 +273,8 @@ static bool read_later(const tt_graph *g, const tt_state *s, size_t after)
     for (size_t i = after + 1; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
             const tt_node *p = g->nodes.items[i]->in[j]->node;
-            if (p->op == &tt_op_state && p->state == s) return true;
+            if (p->op == &tt_op_state && p->state == s)
+                return true;
         }
     return false;
 }
@@ -245,17 +283,21 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
-    if (f->n_readers[v->id] != 1 || p->region != w->region || p->stage != w->stage) return false;
+    if (f->n_readers[v->id] != 1 || p->region != w->region || p->stage != w->stage)
+        return false;
     if (w->op == &tt_op_accumulate) {
         if (v->out != 0 || p->n_out != 1 || p->accumulate_into || w->state->accumulate_max ||
             !o->can_accumulate || !o->can_accumulate(o->user, p->op->name))
             return false;
         p->accumulate_into = w->state;
         p->accumulate_index = w->accumulate_index;
+        p->again = w->again;
         return true;
     }
-    if (!(p->op->flags & TT_OP_POINTWISE) && strcmp(p->op->name, "fused")) return false;
-    if (read_later(g, w->state, (size_t)f->index[v->id])) return false;
+    if (!(p->op->flags & TT_OP_POINTWISE) && strcmp(p->op->name, "fused"))
+        return false;
+    if (read_later(g, w->state, (size_t)f->index[v->id]))
+        return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);
     p->assign_to[v->out] = w->state;
@@ -271,7 +313,8 @@ static void fuse_writes(tt_graph *g, const tt_fuse_opts *o)
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *w = g->nodes.items[i];
         const bool write = w->op == &tt_op_accumulate || w->op == &tt_op_assign;
-        if (write && written_by_producer(g, &f, w, o)) continue;
+        if (write && written_by_producer(g, &f, w, o))
+            continue;
         out[n++] = w;
     }
     memcpy(g->nodes.items, out, n * sizeof *out);
@@ -280,7 +323,8 @@ static void fuse_writes(tt_graph *g, const tt_fuse_opts *o)
 
 tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
 {
-    if (o->pointwise) fuse_pointwise(g);
+    if (o->pointwise)
+        fuse_pointwise(g);
     fuse_writes(g, o);
     return tt_graph_verify(g, "fuse", err);
 }

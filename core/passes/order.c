@@ -39,15 +39,66 @@ static bool eager(const tt_node *n)
     return n->op == &tt_op_accumulate || n->accumulate_index == -2;
 }
 
+static void put(orderer *o, size_t i);
+
+static void put_eager_readers(orderer *o, const tt_node *n)
+{
+    for (int j = 0; j < n->n_out; j++) {
+        const int v = n->out[j]->id;
+        for (int k = 0; k < o->n_readers[v]; k++)
+            if (!o->done[o->readers[v][k]]) put(o, (size_t)o->readers[v][k]);
+    }
+}
+
 static void put(orderer *o, size_t i)
 {
     tt_node *n = o->g->nodes.items[i];
     o->done[i] = true;
     o->out[o->n_out++] = n;
-    for (int j = 0; j < n->n_out; j++) {
-        const int v = n->out[j]->id;
-        for (int k = 0; k < o->n_readers[v]; k++)
-            if (!o->done[o->readers[v][k]]) put(o, (size_t)o->readers[v][k]);
+    if (!n->map) put_eager_readers(o, n);
+}
+
+/* The token-chunk loop, contiguous: forward nodes and their derivatives in order, then what waits for its results. */
+static void put_loop(orderer *o, const bool *keep)
+{
+    const size_t first = o->n_out;
+    for (size_t i = 0; i < o->g->nodes.n; i++)
+        if (keep[i] && !o->done[i] && o->g->nodes.items[i]->map) put(o, i);
+    const size_t last = o->n_out;
+    for (size_t i = first; i < last; i++)
+        put_eager_readers(o, o->out[i]);
+}
+
+static bool reads_loop(const orderer *o, const tt_node *n)
+{
+    for (int j = 0; j < n->n_in; j++)
+        if (n->in[j]->node->map && n->in[j]->node->region == n->region) return o->g->chunk_rows > 0;
+    return false;
+}
+
+static void put_region(orderer *o, tt_region region, const bool *keep)
+{
+    for (size_t i = 0; i < o->g->nodes.n; i++) {
+        const tt_node *e = o->g->nodes.items[i];
+        if (!keep[i] || o->done[i] || e->region != region || eager(e) || e->map) continue;
+        if (reads_loop(o, e)) put_loop(o, keep);
+        if (!o->done[i]) put(o, i);
+    }
+    if (region == TT_FORWARD) put_loop(o, keep);
+}
+
+/* Of several accumulations of one member in a micro-batch the first stores, the others add. */
+static void mark_again(tt_graph *g)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *n = g->nodes.items[i];
+        if (n->op != &tt_op_accumulate) continue;
+        for (size_t j = i + 1; j < g->nodes.n; j++) {
+            tt_node *m = g->nodes.items[j];
+            if (m->op == &tt_op_accumulate && m->state == n->state &&
+                m->accumulate_index == n->accumulate_index)
+                m->again = true;
+        }
     }
 }
 
@@ -62,7 +113,7 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
         tt_node *n = g->nodes.items[i];
         if (!keep[i] || n->op != &tt_op_accumulate) continue;
         for (tt_node *p = n->in[0]->node;
-             p->op == &tt_op_redistribute && p->region == n->region && uses[p->out[0]->id] == 1;
+             p->op == &tt_op_collective && p->region == n->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
             p->accumulate_index = -2;
     }
@@ -110,14 +161,12 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err)
         o.readers[v] = r;
     }
     for (int region = TT_FORWARD; region <= TT_UPDATE; region++)
-        for (size_t i = 0; i < n; i++) {
-            const tt_node *e = g->nodes.items[i];
-            if (keep[i] && !o.done[i] && (int)e->region == region && !eager(e)) put(&o, i);
-        }
+        put_region(&o, (tt_region)region, keep);
     for (size_t i = 0; i < o.n_out; i++)
         if (o.out[i]->accumulate_index == -2) o.out[i]->accumulate_index = -1;
     memcpy(g->nodes.items, o.out, o.n_out * sizeof *o.out);
     g->nodes.n = o.n_out;
+    mark_again(g);
     TT_TRY(check_reads(g, err));
     return tt_graph_verify(g, "order", err);
 }

@@ -22,6 +22,9 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
 /* ---- autodiff: derivative on meanings (R1, R6, R16); makes stacks, gradient accumulators ---- */
 tt_status tt_pass_autodiff(tt_builder *b, tt_error *err);
 
+/* ---- stacks, of a program without gradients; own: its parameters have memory, not another program's ---- */
+void tt_pass_stacks(tt_graph *g, bool own);
+
 /* ---- update: epilogue (reductions, norm, clip) and the optimizer of every stack (R13) ---- */
 typedef struct tt_group {
     const tt_optimizer_vt *vt;
@@ -43,8 +46,15 @@ typedef struct tt_recompute_opts {
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
-/* ---- chunk: the per-token suffix (head matmul to loss) runs in token chunks, gradient in forward (R17) ---- */
-tt_status tt_pass_chunk(tt_graph *g, int64_t max_bytes, tt_error *err);
+/* ---- chunk: the per-token suffix, head matmul to loss, runs as a loop over token chunks with its gradient in the
+ * forward (R17): tokens × vocab is never held. mark: before autodiff, whose nodes inherit the mark; move: after it. */
+typedef struct tt_chunk_opts {
+    int64_t bytes; /* logits of a chunk are about this large; 0 = no loop */
+    bool (*can_accumulate)(void *user, const char *op);
+    void *user;
+} tt_chunk_opts;
+tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
+tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
 
 /* ---- lower: redistribute and fetch → collectives ---- */
 tt_status tt_pass_lower(tt_graph *g, tt_error *err);

@@ -35,7 +35,22 @@ void tt_plan_tensor(const tt_graph *g, const tt_value *v, const int32_t *coords,
 int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p)
 {
     const int64_t n = tt_max_local_numel(g->mesh, t->dims, t->n_dims, p);
-    return (n * (int64_t)tt_dtype_size(t->dtype) + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN;
+    return tt_plan_round(n * (int64_t)tt_dtype_size(t->dtype));
+}
+
+bool tt_plan_per_token(const tt_graph *g, const tt_value *v)
+{
+    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens && v->type.dims[0].lines == g->lines;
+}
+
+int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)
+{
+    const int64_t whole = tt_plan_bytes(g, &v->type, &v->place);
+    if (!v->chunked) return whole;
+    const int64_t rows = tt_chunk(g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
+    if (rows <= g->chunk_rows) return whole;
+    const int64_t n = tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / rows * g->chunk_rows;
+    return tt_plan_round(n * (int64_t)tt_dtype_size(v->type.dtype));
 }
 
 /* ---- states ---- */
@@ -85,12 +100,19 @@ static void touch(planner *p, const tt_value *v, int at, bool backward)
     if (!owns_memory(root)) return;
     if (!l->known) {
         *l = (tt_live){.known = true, .first = at, .last = at, .value = root, .in_forward = !backward,
-                       .bytes = tt_plan_bytes(p->plan->graph, &root->type, &root->place)};
+                       .bytes = tt_plan_value_bytes(p->plan->graph, root)};
     }
     l->first = TT_MIN(l->first, at);
     l->last = TT_MAXV(l->last, at);
     l->in_forward = l->in_forward || !backward;
     l->in_backward = l->in_backward || backward;
+}
+
+/* The largest operand a kernel sees: of loop nodes, a chunk. */
+static void chunk_tensor(const tt_graph *g, const tt_node *n, const tt_value *v, tt_tensor *out)
+{
+    tt_plan_tensor(g, v, NULL, out);
+    if (n->map && tt_plan_per_token(g, v)) out->shape[0] = TT_MIN(out->shape[0], g->chunk_rows);
 }
 
 const char *tt_accumulate_kernel(const tt_state *s)
@@ -107,9 +129,9 @@ static size_t scratch_of(planner *p, const tt_node *n)
     if (n->op == &tt_op_stage_sum) return 64 * 16;
     if (!p->o->scratch) return 0;
     for (int i = 0; i < n->n_in; i++)
-        tt_plan_tensor(p->plan->graph, n->in[i], NULL, &in[i]);
+        chunk_tensor(p->plan->graph, n, n->in[i], &in[i]);
     for (int i = 0; i < n->n_out; i++)
-        tt_plan_tensor(p->plan->graph, n->out[i], NULL, &out[i]);
+        chunk_tensor(p->plan->graph, n, n->out[i], &out[i]);
     if (n->op == &tt_op_accumulate) { /* runs as acc = acc + x */
         in[1] = out[0] = in[0];
         const tt_kernel_call acc = {.struct_size = sizeof acc, .in = in, .n_in = 2, .out = out, .n_out = 1,
@@ -124,20 +146,30 @@ static size_t scratch_of(planner *p, const tt_node *n)
 /* One list of nodes at times from `at`; returns the time after it. Inputs are filled before the list runs. */
 static int walk(planner *p, tt_node *const *nodes, int n, int at, bool backward)
 {
+    int loop_first = 0, loop_last = 0; /* times of the token-chunk loop: what crosses it lives all through it */
+    for (int i = 0; i < n; i++) {
+        if (!nodes[i]->map) continue;
+        if (!loop_first) loop_first = at + 1 + i;
+        loop_last = at + 1 + i;
+    }
     for (int i = 0; i < n; i++) {
         const tt_node *e = nodes[i];
         const int t = at + 1 + i;
         for (int j = 0; j < e->n_in; j++) /* what another rank holds takes no memory here */
             if ((e->op != &tt_op_stage_sum && e->op != &tt_op_transfer) ||
                 tt_plan_here(p->plan, e->in[j]->node->stage))
-                touch(p, e->in[j], t, backward);
-        for (int j = 0; j < e->n_out; j++)
+                touch(p, e->in[j], e->map && !e->in[j]->chunked ? loop_last : t, backward);
+        for (int j = 0; j < e->n_out; j++) {
             touch(p, e->out[j], e->op == &tt_op_input ? at : t, backward);
+            if (!e->map || e->out[j]->chunked) continue;
+            touch(p, e->out[j], loop_first, backward);
+            touch(p, e->out[j], loop_last, backward);
+        }
         const size_t s = scratch_of(p, e);
         p->plan->scratch_bytes[e->id] = (int64_t)s;
         if (!s) continue;
         tt_live l = {.known = true, .first = t, .last = t, .scratch_of = e,
-                     .bytes = ((int64_t)s + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN,
+                     .bytes = tt_plan_round((int64_t)s),
                      .in_forward = !backward, .in_backward = backward};
         tt_vec_push(p->a, &p->scratches, l);
     }
@@ -189,12 +221,12 @@ static void color(planner *p, tt_stage_plan *s, bool slots)
 static void plan_stage(planner *p, tt_stage_plan *s)
 {
     s->n_slots = tt_schedule_in_flight(p->o->schedule, s->stage);
-    const bool slots = s->n_slots > 1;
+    s->in_slots = s->n_slots > 1 || p->plan->n_stages > 1;
     int t = walk(p, s->forward, s->n_forward, 0, false);
     keep_sent(p, s, TT_FORWARD, t - 1);
     t = walk(p, s->backward, s->n_backward, t, true);
     keep_sent(p, s, TT_BACKWARD, t - 1);
-    color(p, s, slots);
+    color(p, s, s->in_slots);
     /* epilogue and update run when no micro-batch is in flight: a timeline of their own over the same bytes */
     t = walk(p, s->epilogue, s->n_epilogue, 0, false);
     walk(p, s->update, s->n_update, t, false);
@@ -263,7 +295,7 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
         collect(&p, &plan->stages[i]);
         plan_stage(&p, &plan->stages[i]);
         plan->stages[i].slot_base = plan->bytes[TT_SPACE_SLOT];
-        if (plan->stages[i].n_slots > 1)
+        if (plan->stages[i].in_slots)
             plan->bytes[TT_SPACE_SLOT] += plan->stages[i].slot_bytes * plan->stages[i].n_slots;
     }
     finish_locations(&p);

@@ -11,7 +11,12 @@
  *   state   parameters, optimizer, accumulators, scalars, metrics: stable across programs
  *   slot    forward values the backward of the same micro-batch reads; one slot a micro-batch in flight
  *   work    everything else, kernels' scratch included
- * With one micro-batch in flight slot values live in work, on one timeline of forward and backward. */
+ * With one micro-batch in flight and one stage on the rank slot values live in work, on one timeline of forward and backward.
+ *
+ * Happens-before: a rank has one queue, the interpreter's, and its order is the order of the lists here; kernels, collectives
+ * and copies are done when their instruction is (sends copy, receives return filled). So the last reader of a byte comes
+ * before its next writer if and only if it stands before it, which tt_plan_verify runs through. With more queues (a
+ * communication queue, a device's streams) a reuse across queues needs an event, and the check the partial order. */
 
 typedef enum tt_space { TT_SPACE_NONE, TT_SPACE_STATE, TT_SPACE_SLOT, TT_SPACE_WORK, TT_N_SPACES } tt_space;
 
@@ -27,6 +32,7 @@ typedef struct tt_stage_plan {
     tt_node **forward, **backward, **epilogue, **update; /* this stage's nodes in order */
     int n_forward, n_backward, n_epilogue, n_update;
     int n_slots;        /* micro-batches in flight */
+    bool in_slots;      /* what the backward reads of the forward is in slots, not in work */
     int64_t slot_bytes; /* of one slot */
     int64_t slot_base;  /* of slot 0, in the slot space of a rank */
 } tt_stage_plan;
@@ -59,6 +65,8 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
 /* The value whose memory v's is (views, states, aliases). */
 const tt_value *tt_plan_alias(const tt_value *v);
+/* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have chunk_rows rows at a time. */
+bool tt_plan_per_token(const tt_graph *g, const tt_value *v);
 /* The kernel that adds to an accumulator where its producer cannot. */
 const char *tt_accumulate_kernel(const tt_state *s);
 /* The local tensor type of v on a rank, data NULL. coords NULL: largest box, begin 0. */

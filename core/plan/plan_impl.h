@@ -26,6 +26,11 @@ typedef struct planner {
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n);
 int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p);
+static inline int64_t tt_plan_round(int64_t bytes)
+{
+    return (bytes + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN;
+}
+int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v); /* a chunk's rows where only these exist */
 bool tt_plan_here(const tt_plan *p, int stage);
 
 #endif

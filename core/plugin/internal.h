@@ -88,6 +88,7 @@ typedef struct tt_plugin_file {
     tt_file_state state;
     tt_loaded loaded;
     const char *fault; /* one line */
+    bool asked;        /* for by its path: wins over namesakes */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;

@@ -193,6 +193,11 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
     }
     if (found.n == 0)
         return not_found(r, kind, name, err);
+    for (size_t i = 0; i < found.n && found.n > 1; i++)
+        if (found.items[i].file->asked) {
+            found.items[0] = found.items[i];
+            found.n = 1;
+        }
     if (found.n > 1)
         return TT_FAIL(err, TT_EEXIST, "%s \"%s\" is in both %s and %s: remove or rename one",
                        tt_kind_name(kind), name, found.items[0].file->path,
@@ -267,6 +272,7 @@ tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugi
     tt_plugin_file *f = tt_scan_file(r->arena, path, &r->files);
     if (f->state == TT_FILE_CLOSED)
         f->path = tt_arena_str(r->arena, path); /* as the caller calls it */
+    f->asked = true;
     if (open_file(r, f) == TT_FILE_FAULTY)
         return TT_FAIL(err, TT_EABI, "%s", f->fault);
     *out = f->loaded.plugin;

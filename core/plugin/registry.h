@@ -39,7 +39,7 @@ const char *tt_kind_folder(tt_kind k);                  /* "lr_schedulers"    */
 tt_status tt_kind_parse(const char *name, tt_kind *out, tt_error *err);
 
 /* Load and check one file (ttrun plugins check FILE, tests): verdict with the dynamic loader's own
- * words. */
+ * words. What it offers is found before the namesakes of other files. */
 tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugin **out,
                                 tt_error *err);
 /* The descriptor's checks, no function of the plugin called: magic, ABI, sizes, names, tables,

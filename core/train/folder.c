@@ -31,6 +31,10 @@ static tt_status lock(const char *path, int *out, tt_error *err)
                            "%s: process %ld is training in this folder; stop it, or set another dump_folder",
                            path, pid);
         }
+        if (tt_signals_stop()) {
+            close(fd);
+            return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", tt_signals_stop());
+        }
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
     char text[32];

@@ -75,25 +75,21 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_g
 /* The optimizer's options with those of the group laid over: its keys without match and lr_factor. */
 static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *err)
 {
+    static const char *const own[] = {"match", "lr_factor", NULL};
     const tt_component *c = s->optimizer.component;
-    const tt_json *group;
-    tt_str rest = {0};
-    const char *text = tt_job_text(s->job, key);
-    TT_TRY(tt_json_parse(s->arena, key, text, strlen(text), &group, err));
-    for (size_t i = 0; i < group->n; i++) {
-        if (!strcmp(group->keys[i], "match") || !strcmp(group->keys[i], "lr_factor")) continue;
-        tt_str_add(&rest, rest.n ? "," : "{");
-        tt_str_json(&rest, group->keys[i]);
-        tt_str_addc(&rest, ':');
-        tt_json_write(group->items[i], &rest);
+    tt_str base = {0};
+    for (size_t i = 0; i < c->n_options; i++) {
+        const char *name = ((const tt_option *)(const void *)((const char *)c->options + i * c->option_size))->name;
+        const char *value = tt_job_text(s->job, tt_arena_printf(s->arena, "optimizer.%s", name));
+        if (!value) continue;
+        tt_str_addc(&base, base.n ? ',' : '{');
+        tt_str_json(&base, name);
+        tt_str_printf(&base, ":%s", value);
     }
-    tt_status st = TT_OK;
-    if (rest.n) {
-        tt_str_addc(&rest, '}');
-        st = tt_job_overlay(s->job, key, tt_arena_str(s->arena, tt_str_get(&rest)), c->options,
-                            c->n_options, c->option_size, config, err);
-    }
-    tt_str_free(&rest);
+    tt_str_add(&base, base.n ? "}" : "{}");
+    const tt_status st = tt_job_section_over(s->job, key, "optimizer", tt_arena_str(s->arena, tt_str_get(&base)),
+                                             c->options, c->n_options, c->option_size, own, config, err);
+    tt_str_free(&base);
     return st;
 }
 
@@ -109,7 +105,7 @@ static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
     TT_TRY(tt_job_section(s->job, key, group_options, TT_COUNT(group_options), sizeof(tt_option),
                           others, &g, err));
     TT_TRY(make_match(s, key, g.match, &s->matches[i], err));
-    void *config = tt_arena_dup(s->arena, s->optimizer.config, TT_MAXV(c->config_size, (size_t)1));
+    void *config = tt_arena_alloc(s->arena, c->config_size + 1);
     TT_TRY(overlay(s, key, config, err));
     s->groups[i + 1] = (tt_group){s->groups[0].vt, config, g.lr_factor};
     return TT_OK;

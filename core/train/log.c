@@ -109,7 +109,10 @@ static void print_line(tt_loop *l, const tt_metrics_record *r)
 static void know_peak(tt_loop *l)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
-    if (l->peak_flops <= 0 && vt->peak_flops) l->peak_flops = vt->peak_flops(l->rank.backend, TT_F32);
+    const int64_t t0 = tt_now_ns();
+    if (l->peak_flops > 0 || !vt->peak_flops) return;
+    l->peak_flops = vt->peak_flops(l->rank.backend, TT_F32);
+    l->t.begin_ns += tt_now_ns() - t0; /* no part of the step */
 }
 
 tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
@@ -128,6 +131,7 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
     tt_status s = TT_OK;
     if (l->main) {
         print_line(l, &r);
+        if (l->has_progress && !l->progress.tty) l->progress.drawn_ns = tt_now_ns(); /* the line said as much */
         s = send(l, &r, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};

@@ -2,6 +2,7 @@
 #ifndef TT_LOOP_H
 #define TT_LOOP_H
 #include "train/console.h"
+#include "train/saver.h"
 #include "train/train.h"
 
 /* Inside of the loop: what one rank keeps between steps. */
@@ -30,6 +31,7 @@ typedef struct tt_loop {
     void *tokenizer, *loader, *validation_loader;
     tt_tokenizer_info tokenizer_info;
     tt_stream *stream;
+    tt_saver *saver; /* NULL: checkpoint.enable is false */
     /* state of training */
     int64_t step, tokens_seen, samples_seen, epoch;
     double loss, loss_max, norm, lr;
@@ -62,8 +64,12 @@ void tt_loop_close_data(tt_loop *l);
 /* validate.c */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 /* save.c */
-tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err);
+tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
+tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err); /* returns once the pieces are staged */
+tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err); /* all: max of the ranks' tt_saver_poll */
+tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
+tt_status tt_loop_set_aside(tt_loop *l, tt_error *err); /* --resume never: older checkpoints leave the folder */
 
 static inline double tt_seconds_since(int64_t ns)
 {

@@ -44,6 +44,7 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
     TT_TRY(tt_setup_plan(s, s->graph, s->schedule, r->pp, r->arena, &r->plan, err));
+    TT_TRY(tt_memory_check(s, r->plan, err));
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));

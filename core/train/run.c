@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
+#include <ctype.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -32,21 +33,40 @@ static bool log_due(const tt_loop *l)
     return l->step == 1 || due(l->step, freq, l->s->core.training.steps) || !l->logged_step;
 }
 
+/* What the ranks say to each other after a step: the greatest of each word counts for all. */
+static tt_status exchange(tt_loop *l, int32_t words[3], tt_error *err)
+{
+    words[0] = tt_signals_stop() != 0;
+    words[1] = l->main && tt_signals_save();
+    words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
+    if (!l->rank.dist.vt) return TT_OK;
+    return l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err);
+}
+
 /* After a step: maybe validate, maybe save, maybe stop. *stop: a signal asked for it, on any rank. */
 static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
     const bool last = l->step == c->training.steps;
-    int32_t asked[2] = {tt_signals_stop() != 0, l->main && tt_signals_save()};
-    if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, asked, 2, TT_I32, TT_MAX, err));
-    *stop = asked[0] != 0;
+    int32_t words[3];
+    TT_TRY(exchange(l, words, err));
+    *stop = words[0] != 0;
+    TT_TRY(tt_loop_save_progress(l, words[2], err));
     if (l->s->has_validation && due(l->step, c->validation.freq, c->training.steps))
         TT_TRY(tt_loop_validate(l, err));
     if (!c->checkpoint.enable) return TT_OK;
-    if (due(l->step, c->checkpoint.interval, c->training.steps) || asked[1] || (*stop && !last))
+    if (due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop)
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
-    return TT_OK;
+    return last || *stop ? tt_loop_finish_save(l, err) : TT_OK;
+}
+
+/* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from before. */
+static tt_status step(tt_loop *l, tt_error *err)
+{
+    const tt_status s = tt_loop_step(l, err);
+    tt_error ignored = {0};
+    if (s == TT_ENUMERIC && !l->s->core.debug.detect_nan) tt_loop_finish_save(l, &ignored);
+    return s;
 }
 
 static tt_status loop(tt_loop *l, tt_error *err)
@@ -60,7 +80,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
     while (l->step < steps && !stop) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
-        TT_TRY(tt_loop_step(l, err));
+        TT_TRY(step(l, err));
         TT_TRY(tt_loop_log(l, log_due(l), err));
         TT_TRY(after_step(l, &stop, err));
     }
@@ -91,18 +111,31 @@ static tt_status start(tt_loop *l, tt_error *err)
 {
     TT_TRY(tt_loop_open_data(l, err));
     tt_exec_init_params(l->rank.exec);
-    TT_TRY(tt_loop_resume(l, err));
+    TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
+    TT_TRY(tt_loop_set_aside(l, err));
+    TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
     announce(l);
     if (l->main && l->o->progress) {
-        tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, true);
+        tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
         l->has_progress = true;
     }
     return TT_OK;
 }
 
 /* A failure before step 1 is the user's to mend (status 2), whatever its code; the code carries that. */
+static tt_status before_first_step(tt_status s)
+{
+    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_EINTERNAL ? s : TT_EINVAL;
+}
+
+/* And one after it is of the run (status 1), but for those with a status of their own. */
+static tt_status while_running(tt_status s)
+{
+    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC ? s : TT_EIO;
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
@@ -113,13 +146,13 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->loss = (double)NAN;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
-    if (s == TT_OK) s = tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err);
+    if (s == TT_OK) s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
-        s = tt_agree(&l->rank.dist, start(l, err), err);
-        if (s != TT_OK && s != TT_ECOMM && s != TT_ETIMEOUT) s = TT_EINVAL;
-        if (s == TT_OK) s = loop(l, err);
+        s = before_first_step(tt_agree(&l->rank.dist, start(l, err), err));
+        if (s == TT_OK) s = while_running(loop(l, err));
         if (l->has_progress) tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL) tt_dist_abort(&l->rank.dist, err->text);
+        tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         tt_rank_close(&l->rank);
@@ -143,7 +176,7 @@ static void *rank_main(void *arg)
     if (s != TT_OK && (t->w->status == TT_OK || (own && t->w->status == TT_ECOMM))) {
         t->w->status = s;
         t->w->err = e;
-        if (t->w->s->world > 1 && s != TT_ESIGNAL) tt_error_context(&t->w->err, "rank %d", t->rank);
+        if (s != TT_ESIGNAL && !tt_error_place(e.text)) tt_error_context(&t->w->err, "rank %d", t->rank);
     }
     pthread_mutex_unlock(&t->w->lock);
     return NULL;
@@ -179,17 +212,28 @@ static tt_status run_threads(world *w, tt_error *err)
     return w->status;
 }
 
+size_t tt_error_place(const char *text)
+{
+    const char *end = strstr(text, ": ");
+    int colons = 0;
+    for (const char *p = end; p && p > text && (isdigit((unsigned char)p[-1]) || p[-1] == ':'); p--)
+        if (p[-1] == ':' && ++colons == 2) return p - 1 > text && isdigit((unsigned char)*p) ? (size_t)(end - text) : 0;
+    return 0;
+}
+
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
     tt_run_folder folder;
     world w = {.s = s, .o = o, .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
+    tt_signals_install();
     tt_status st = tt_run_folder_open(s, a, &folder, err);
     if (st == TT_OK) {
         st = tt_run_folder_describe(&folder, s, err);
-        tt_signals_install();
         if (st == TT_OK) st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
         tt_run_folder_close(&folder);
+    } else {
+        st = before_first_step(st);
     }
     tt_arena_free(a);
     return st;

@@ -1,55 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
-#include <stdlib.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Saving and resuming. A save is begin (rank 0) · write (every rank) · commit (rank 0); each phase ends in agreement. */
+/* Saving (saver.c does the work) and resuming. */
 
-static tt_status agree(tt_loop *l, tt_status s, tt_error *err)
+static const char *step_folders(const tt_loop *l, tt_arena *a)
 {
-    return tt_agree(&l->rank.dist, s, err);
+    return tt_path_join(a, l->s->core.dump_folder, l->s->core.checkpoint.folder);
 }
 
-static tt_status commit(tt_loop *l, tt_error *err)
+tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
 {
+    const tt_checkpoint_config *c = &l->s->core.checkpoint;
     tt_str job = {0};
+    if (!c->enable) return TT_OK;
     tt_job_print(l->s->job, false, &job);
-    const tt_trainer_state st = {.step = l->step,
-                                 .tokens_seen = l->tokens_seen,
-                                 .samples_seen = l->samples_seen,
-                                 .job_json = tt_str_get(&job),
-                                 .model_fingerprint = l->s->model_fingerprint,
-                                 .tokenizer_fingerprint = l->tokenizer_info.fingerprint,
-                                 .last_loss = l->loss,
-                                 .world = l->s->world};
-    const tt_status s = tt_ckpt_commit(tt_path_join(l->rank.arena, l->s->core.dump_folder, l->s->core.checkpoint.folder), l->step, &st,
-                                       l->s->core.checkpoint.keep_latest_k, err);
+    const tt_saver_opts o = {.rank = &l->rank,
+                             .folder = step_folders(l, l->rank.arena),
+                             .state = {.job_json = tt_str_get(&job),
+                                       .model_fingerprint = l->s->model_fingerprint,
+                                       .tokenizer_fingerprint = l->tokenizer_info.fingerprint,
+                                       .world = l->s->world},
+                             .keep_latest_k = c->keep_latest_k,
+                             .background = strcmp(c->async_mode, "disabled") != 0};
+    const tt_status s = tt_saver_new(&o, &l->saver, err);
     tt_str_free(&job);
-    return s;
-}
-
-static tt_status write_mine(tt_loop *l, bool model_only, const char *folder, tt_error *err)
-{
-    tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *p;
-    size_t n;
-    tt_status s = tt_rank_pieces(&l->rank, a, !model_only, &p, &n, err);
-    if (s == TT_OK) s = tt_ckpt_write(folder, l->step, l->rank.dist.rank, p, n, err);
-    tt_arena_free(a);
     return s;
 }
 
 tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
-    const char *folder = tt_path_join(l->rank.arena, l->s->core.dump_folder, l->s->core.checkpoint.folder);
-    TT_TRY(agree(l, l->main ? tt_ckpt_begin(folder, l->step, err) : TT_OK, err));
-    TT_TRY(agree(l, write_mine(l, model_only, folder, err), err));
-    TT_TRY(agree(l, l->main ? commit(l, err) : TT_OK, err));
+    const tt_trainer_state st = {.step = l->step,
+                                 .tokens_seen = l->tokens_seen,
+                                 .samples_seen = l->samples_seen,
+                                 .last_loss = l->loss};
+    TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
+    if (!strcmp(l->s->core.checkpoint.async_mode, "disabled")) TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
-    if (l->main)
-        tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", folder, (long long)l->step,
-               tt_seconds_since(t0));
+    return TT_OK;
+}
+
+tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err)
+{
+    return l->saver ? tt_saver_advance(l->saver, all, err) : TT_OK;
+}
+
+tt_status tt_loop_finish_save(tt_loop *l, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns();
+    if (l->saver) TT_TRY(tt_saver_finish(l->saver, err));
+    l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
 }
 
@@ -86,16 +90,34 @@ static void print_differences(const tt_loop *l, const tt_trainer_state *st)
     tt_str_free(&diff);
 }
 
+/* A folder named step-N that is not complete: someone's checkpoint all the same. NULL: none. */
+static const char *incomplete_step(const tt_loop *l, const char *folder)
+{
+    const char *found = NULL;
+    DIR *d = opendir(folder);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        if (!strncmp(e->d_name, "step-", 5) && e->d_name[5] && !e->d_name[5 + strspn(e->d_name + 5, "0123456789")])
+            found = tt_arena_str(l->rank.arena, e->d_name);
+    if (d) closedir(d);
+    return found;
+}
+
 static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_error *err)
 {
     int64_t *steps, want = l->s->core.checkpoint.load_step;
     size_t n;
     *step = -1;
-    if (!tt_path_exists(folder)) return TT_OK;
+    if (!tt_path_exists(folder) && want < 0) return TT_OK;
     TT_TRY(tt_ckpt_list(folder, l->rank.arena, &steps, &n, err));
     for (size_t i = 0; i < n; i++)
         if (want < 0 || steps[i] == want) *step = steps[i];
-    if (want >= 0 && *step < 0 && n)
+    const char *broken = n ? NULL : incomplete_step(l, folder);
+    if (broken)
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s/%s is damaged and no other step is there (ttrun ckpt verify names the fault); bring it back, "
+                       "or start over with --resume never",
+                       folder, broken);
+    if (want >= 0 && *step < 0)
         return tt_job_fail(l->s->job, "checkpoint.load_step", err, "%s has no step-%lld", folder,
                            (long long)want);
     return TT_OK;
@@ -116,7 +138,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
-    const char *folder = tt_path_join(l->rank.arena, l->s->core.dump_folder, c->folder);
+    const char *folder = step_folders(l, l->rank.arena);
     int64_t step = -1;
     if (c->enable && l->o->resume) TT_TRY(find_step(l, folder, &step, err));
     if (step < 0) return initial_load(l, err);
@@ -132,5 +154,23 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     if (!l->main) return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
     print_differences(l, &st);
+    return TT_OK;
+}
+
+/* A run that starts over must not be resumed from the steps of the one before, nor may these be lost. */
+tt_status tt_loop_set_aside(tt_loop *l, tt_error *err)
+{
+    tt_arena *a = l->rank.arena;
+    const char *folder = step_folders(l, a), *to = NULL;
+    int64_t *steps;
+    size_t n = 0;
+    if (l->o->resume || !l->main || !l->s->core.checkpoint.enable || !tt_path_exists(folder)) return TT_OK;
+    TT_TRY(tt_ckpt_list(folder, a, &steps, &n, err));
+    if (!n && !incomplete_step(l, folder)) return TT_OK;
+    for (int i = 1; !to || tt_path_exists(to); i++)
+        to = tt_arena_printf(a, "%s.before-%d", folder, i);
+    if (rename(folder, to))
+        return TT_FAIL(err, TT_EIO, "%s: cannot be renamed to %s: %s", folder, to, strerror(errno));
+    tt_log(TT_INFO, "checkpoint", "--resume never: the checkpoints of the run before are now in %s", to);
     return TT_OK;
 }

@@ -196,6 +196,8 @@ static void fingerprint(tt_setup *s)
     tt_str_free(&t);
 }
 
+#define LOGITS_CHUNK_BYTES (4 << 20) /* of a token chunk: stays in the last-level cache */
+
 static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts o = {
@@ -215,6 +217,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
+        .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .can_accumulate = can_accumulate,
         .backend_user = s,

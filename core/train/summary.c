@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "train/train.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 /* What a run will cost, before it runs. */
 
@@ -40,6 +44,34 @@ static int64_t total(const tt_plan *p)
     return p->bytes[TT_SPACE_STATE] + p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_WORK];
 }
 
+/* A limit of the container is one file of a number, or of "max". */
+static double container_limit(void)
+{
+    char *text = NULL;
+    size_t n;
+    double limit = 0;
+    if (tt_read_file("/sys/fs/cgroup/memory.max", 4096, &text, &n, NULL) == TT_OK) limit = strtod(text, NULL);
+    free(text);
+    return limit > 0 ? limit : (double)INFINITY;
+}
+
+double tt_memory_here(void)
+{
+    struct sysinfo i;
+    if (sysinfo(&i)) return (double)INFINITY;
+    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit, container_limit());
+}
+
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
+{
+    const double need = (double)total(p) * s->world, have = tt_memory_here(), gib = 1.0 / (1 << 30);
+    if (need <= have) return TT_OK;
+    return tt_job_fail(s->job, tt_job_has(s->job, "training") ? "training" : "", err,
+                       "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, set "
+                       "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
+                       gib * need, s->world, s->world == 1 ? "" : "s", gib * have);
+}
+
 static const tt_plan *fullest(tt_plan *const *plans, int n)
 {
     const tt_plan *p = plans[0];
@@ -57,7 +89,11 @@ static void as_json(const tt_setup *s, const tt_plan *p, const traffic *t, int n
     tt_str_printf(o, ",\"bytes_per_rank\":{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)p->bytes[TT_SPACE_SLOT],
                   (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
-    tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
+    const double have = tt_memory_here();
+    tt_str_add(o, ",\"memory_here\":");
+    tt_str_json_number(o, have);
+    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : (double)total(p) * s->world <= have ? "true" : "false");
+    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
         tt_str_json(o, t[i].name);
@@ -84,6 +120,10 @@ static void as_text(const tt_setup *s, const tt_plan *p, const traffic *t, int n
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
                   gib * (double)p->bytes[TT_SPACE_SLOT], gib * (double)p->bytes[TT_SPACE_WORK]);
+    const double have = tt_memory_here(), need = (double)total(p) * s->world;
+    if (!isinf(have))
+        tt_str_printf(o, "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n", need <= have ? "yes" : "NO",
+                      gib * need, gib * have);
     if (s->n_stages > 1)
         tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name, s->n_stages, 100 * bubble);
     for (int i = 0; i < n; i++)

@@ -79,6 +79,9 @@ typedef struct tt_run_opts {
 /* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by a numerical policy. */
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
 
+/* Length of the file:line:column an error's text begins with; 0 = it names no place in a file. */
+size_t tt_error_place(const char *text);
+
 /* One rank's things, for the loop and for who evaluates or generates. */
 typedef struct tt_rank {
     const tt_setup *s;
@@ -120,6 +123,8 @@ void tt_run_folder_close(tt_run_folder *f);
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_error *err); /* run.json */
 
 /* ---- summary.c: what a run will cost, as text or JSON ---- */
+double tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err); /* all ranks being here */
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, lr, TT_OPT_FLOAT, "8e-4", 0, 1e6,
+    TT_OPTION(config, lr, TT_OPT_FLOAT, "8e-4", 0, 1e38,
               "learning rate, scaled by the lr_scheduler"),
     TT_OPTION(config, beta1, TT_OPT_FLOAT, "0.9", 0, 0.9999999999, "decay of the mean gradient"),
     TT_OPTION(config, beta2, TT_OPT_FLOAT, "0.95", 0, 0.9999999999,

@@ -12,7 +12,7 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    TT_OPTION(config, lr, TT_OPT_FLOAT, "1e-3", 0, 1e6,
+    TT_OPTION(config, lr, TT_OPT_FLOAT, "1e-3", 0, 1e38,
               "learning rate, scaled by the lr_scheduler"),
     TT_OPTION(config, momentum, TT_OPT_FLOAT, "0.0", 0, 1,
               "decay of the velocity; 0: none is kept"),

@@ -18,8 +18,9 @@
 #include <ttrun/ops.h>
 
 /* Calls the cpu backend's kernels by name, through the plugin's descriptor. The plugin is the file
- * TT_CPU_PLUGIN, or backends/cpu.so in the folder PLUGINS (mk/run-tests.sh) or in plugins/. Every call runs with 1, 2 and 4 threads and wants equal bits; scratch is
- * exactly as large as asked for, filled with NaN, and what lies behind it must not change. */
+ * TT_CPU_PLUGIN, or backends/cpu.so in the folder PLUGINS (mk/run-tests.sh) or in plugins/. Every
+ * call runs with 1, 2 and 4 threads and wants equal bits; scratch is exactly as large as asked for,
+ * filled with NaN, and what lies behind it must not change. */
 
 typedef struct harness {
     const tt_backend_vt *vt;
@@ -40,7 +41,11 @@ static inline int harness_open(void **state)
     static const char *const isas[] = {"generic", "avx2", "avx512"};
     const char *file = getenv("TT_CPU_PLUGIN"), *folder = getenv("PLUGINS");
     char path[4096];
-    snprintf(path, sizeof path, "%s%s", file ? file : folder ? folder : "plugins", file ? "" : "/backends/cpu.so");
+    snprintf(path, sizeof path, "%s%s",
+             file     ? file
+             : folder ? folder
+                      : "plugins",
+             file ? "" : "/backends/cpu.so");
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!so) {
         fprintf(stderr, "%s\n", dlerror());
@@ -84,7 +89,11 @@ static inline tt_tensor tensor(tt_dtype dtype, int n_dims, const int64_t *shape)
     memset(t.data, 0xff, (bytes + 127) / 64 * 64);
     return t;
 }
-#define DIMS(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))), (const int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                  \
+    ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))), (const int64_t[])                 \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 #define F32(...) tensor(TT_F32, DIMS(__VA_ARGS__))
 #define I32(...) tensor(TT_I32, DIMS(__VA_ARGS__))
 
@@ -130,7 +139,8 @@ static inline void run_once(int isa, int pool, const tt_kernel *k, tt_kernel_cal
         out[i].data = NULL;
     plan.in = in;
     plan.out = out;
-    size_t bytes = k->scratch_bytes ? k->scratch_bytes(&plan, threads_of[pool]) : 0, all = (bytes + 63 + 256) / 64 * 64;
+    size_t bytes = k->scratch_bytes ? k->scratch_bytes(&plan, threads_of[pool]) : 0,
+           all = (bytes + 63 + 256) / 64 * 64;
     unsigned char *scratch = aligned_alloc(64, all);
     memset(scratch, 0xff, all);
     c->scratch = scratch;
@@ -143,9 +153,10 @@ static inline void run_once(int isa, int pool, const tt_kernel *k, tt_kernel_cal
     free(scratch);
 }
 
-/* outs hold the result of one thread afterwards. keep: outs are read too (accumulate, in place is not tested here). */
-static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt_tensor *out, int n_out, const void *attrs,
-                            int accumulate)
+/* outs hold the result of one thread afterwards. keep: outs are read too (accumulate, in place is
+ * not tested here). */
+static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt_tensor *out,
+                            int n_out, const void *attrs, int accumulate)
 {
     const tt_kernel *k = H.vt->kernel(H.self[isa], op);
     if (!k)
@@ -159,8 +170,16 @@ static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt
         memcpy(before[i], out[i].data, bytes[i]);
     }
     for (int pool = 2; pool >= 0; pool--) {
-        tt_kernel_call c = {.struct_size = sizeof c, .op = op, .in = in, .n_in = n_in, .out = out, .n_out = n_out, .attrs = attrs,
-                            .accumulate = accumulate, .seed = 7, .step = 3};
+        tt_kernel_call c = {.struct_size = sizeof c,
+                            .op = op,
+                            .in = in,
+                            .n_in = n_in,
+                            .out = out,
+                            .n_out = n_out,
+                            .attrs = attrs,
+                            .accumulate = accumulate,
+                            .seed = 7,
+                            .step = 3};
         for (int i = 0; i < n_out; i++)
             memcpy(out[i].data, before[i], bytes[i]);
         run_once(isa, pool, k, &c);
@@ -168,7 +187,8 @@ static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt
             if (pool == 2)
                 memcpy(first[i], out[i].data, bytes[i]);
             else if (memcmp(first[i], out[i].data, bytes[i]) != 0)
-                fail_msg("%s (%s): output %d differs between 4 and %d threads", op, H.isa[isa], i, threads_of[pool]);
+                fail_msg("%s (%s): output %d differs between 4 and %d threads", op, H.isa[isa], i,
+                         threads_of[pool]);
         }
     }
     for (int i = 0; i < n_out; i++) {
@@ -176,17 +196,21 @@ static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt
         free(first[i]);
     }
 }
-static inline void run(int isa, const char *op, tt_tensor *in, int n_in, tt_tensor *out, int n_out, const void *attrs)
+static inline void run(int isa, const char *op, tt_tensor *in, int n_in, tt_tensor *out, int n_out,
+                       const void *attrs)
 {
     run_with(isa, op, in, n_in, out, n_out, attrs, 0);
 }
 
 /* |got - want| <= tolerance * (1 + |want|), and NaN never. */
-static inline void assert_near(const char *what, int isa, const float *got, const double *want, int64_t n, double tolerance)
+static inline void assert_near(const char *what, int isa, const float *got, const double *want,
+                               int64_t n, double tolerance)
 {
     for (int64_t i = 0; i < n; i++)
-        if (!(fabs((double)got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))) && !(isinf(want[i]) && (double)got[i] == want[i]))
-            fail_msg("%s (%s): element %lld is %.9g, not %.9g", what, H.isa[isa], (long long)i, (double)got[i], want[i]);
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))) &&
+            !(isinf(want[i]) && (double)got[i] == want[i]))
+            fail_msg("%s (%s): element %lld is %.9g, not %.9g", what, H.isa[isa], (long long)i,
+                     (double)got[i], want[i]);
 }
 #define EACH_ISA for (int isa = 0; isa < H.n_isa; isa++)
 

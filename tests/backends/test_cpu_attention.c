@@ -2,13 +2,14 @@
 #define _GNU_SOURCE
 #include "cpu_harness.h"
 
-/* attention and attention_bwd of the cpu backend against plain loops in double; the gradients of those loops against finite
- * differences of themselves. */
+/* attention and attention_bwd of the cpu backend against plain loops in double; the gradients of
+ * those loops against finite differences of themselves. */
 
 typedef struct problem {
     int64_t tq, tk, heads, kv, hd, dv, window;
     double softcap, scale;
-    int bidirectional, sinks, lines, first_head; /* lines: segments; first_head: begin of the query heads in the whole */
+    int bidirectional, sinks, lines,
+        first_head; /* lines: segments; first_head: begin of the query heads in the whole */
     int64_t all_heads;
 } problem;
 
@@ -45,7 +46,8 @@ static data make(const problem *p)
     d.q.begin[1] = p->first_head * p->hd;
     if (p->all_heads)
         d.q.global[1] = p->all_heads * p->hd;
-    int64_t line = p->tk > 0 ? (p->tk + p->lines - 1) / p->lines : 1, skip = p->tk - p->tq; /* queries are the last tokens */
+    int64_t line = p->tk > 0 ? (p->tk + p->lines - 1) / p->lines : 1,
+            skip = p->tk - p->tq; /* queries are the last tokens */
     for (int64_t i = 0; i < p->tk; i++) {
         ip(&d.pos_k)[i] = (int32_t)(i % line);
         ip(&d.seg_k)[i] = (int32_t)(i / line);
@@ -62,14 +64,16 @@ static data make(const problem *p)
 
 static void release(data *d)
 {
-    tt_tensor all[] = {d->q, d->k, d->v, d->pos_q, d->seg_q, d->pos_k, d->seg_k, d->sinks, d->out, d->lse, d->dout, d->dq, d->dk, d->dv};
+    tt_tensor all[] = {d->q,     d->k,   d->v,   d->pos_q, d->seg_q, d->pos_k, d->seg_k,
+                       d->sinks, d->out, d->lse, d->dout,  d->dq,    d->dk,    d->dv};
     drop(all, (int)TT_COUNT(all));
 }
 
 static int visible(const problem *p, const data *d, int64_t t, int64_t s)
 {
     int32_t pq = ip(&d->pos_q)[t], pk = ip(&d->pos_k)[s];
-    return ip(&d->seg_q)[t] == ip(&d->seg_k)[s] && (p->bidirectional || pk <= pq) && (!p->window || pq - pk < p->window);
+    return ip(&d->seg_q)[t] == ip(&d->seg_k)[s] && (p->bidirectional || pk <= pq) &&
+           (!p->window || pq - pk < p->window);
 }
 
 static int64_t kv_of(const problem *p, int64_t h)
@@ -78,9 +82,10 @@ static int64_t kv_of(const problem *p, int64_t h)
     return (p->first_head + h) / (all / p->kv);
 }
 
-/* Weights of query t of head h over all keys, the part of the sink, and lse. raw: capped scores' derivative factor. */
-static double weights(const problem *p, const data *d, const double *q, const double *k, const double *sinks, int64_t h, int64_t t,
-                      double *w, double *factor)
+/* Weights of query t of head h over all keys, the part of the sink, and lse. raw: capped scores'
+ * derivative factor. */
+static double weights(const problem *p, const data *d, const double *q, const double *k,
+                      const double *sinks, int64_t h, int64_t t, double *w, double *factor)
 {
     double top = -INFINITY, sum = 0;
     int64_t g = kv_of(p, h);
@@ -115,10 +120,11 @@ static double weights(const problem *p, const data *d, const double *q, const do
     return top + log(sum);
 }
 
-static double forward(const problem *p, const data *d, const double *q, const double *k, const double *v, const double *sinks,
-                      double *out, double *lse)
+static double forward(const problem *p, const data *d, const double *q, const double *k,
+                      const double *v, const double *sinks, double *out, double *lse)
 {
-    double *w = malloc((size_t)(p->tk + 1) * sizeof *w), *f = malloc((size_t)(p->tk + 1) * sizeof *f), loss = 0;
+    double *w = malloc((size_t)(p->tk + 1) * sizeof *w),
+           *f = malloc((size_t)(p->tk + 1) * sizeof *f), loss = 0;
     for (int64_t t = 0; t < p->tq; t++)
         for (int64_t h = 0; h < p->heads; h++) {
             lse[t * p->heads + h] = weights(p, d, q, k, sinks, h, t, w, f);
@@ -135,10 +141,12 @@ static double forward(const problem *p, const data *d, const double *q, const do
     return loss;
 }
 
-static void backward(const problem *p, const data *d, const double *q, const double *k, const double *v, const double *sinks,
-                     double *dq, double *dk, double *dv, double *ds)
+static void backward(const problem *p, const data *d, const double *q, const double *k,
+                     const double *v, const double *sinks, double *dq, double *dk, double *dv,
+                     double *ds)
 {
-    double *w = malloc((size_t)(p->tk + 1) * sizeof *w), *f = malloc((size_t)(p->tk + 1) * sizeof *f);
+    double *w = malloc((size_t)(p->tk + 1) * sizeof *w),
+           *f = malloc((size_t)(p->tk + 1) * sizeof *f);
     for (int64_t h = 0; h < p->heads; h++) {
         int64_t g = kv_of(p, h);
         ds[h] = 0;
@@ -180,12 +188,16 @@ static void check(const problem *p)
     data d = make(p);
     const tt_attrs_attention at = {p->hd, p->dv, p->window, p->softcap, p->scale, p->bidirectional};
     double *q = doubles(&d.q), *k = doubles(&d.k), *v = doubles(&d.v), *s = doubles(&d.sinks);
-    double *out = zeros(p->tq * p->heads * p->dv), *lse = zeros(p->tq * p->heads), *dq = zeros(p->tq * p->heads * p->hd);
-    double *dk = zeros(p->tk * p->kv * p->hd), *dv = zeros(p->tk * p->kv * p->dv), *ds = zeros(p->heads);
+    double *out = zeros(p->tq * p->heads * p->dv), *lse = zeros(p->tq * p->heads),
+           *dq = zeros(p->tq * p->heads * p->hd);
+    double *dk = zeros(p->tk * p->kv * p->hd), *dv = zeros(p->tk * p->kv * p->dv),
+           *ds = zeros(p->heads);
     forward(p, &d, q, k, v, s, out, lse);
     backward(p, &d, q, k, v, s, dq, dk, dv, ds);
-    EACH_ISA {
-        tt_tensor in[] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.sinks}, o[] = {d.out, d.lse};
+    EACH_ISA
+    {
+        tt_tensor in[] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.sinks},
+                  o[] = {d.out, d.lse};
         run(isa, "attention", in, p->sinks ? 8 : 7, o, 2, &at);
         assert_near("out", isa, fp(&d.out), out, p->tq * p->heads * p->dv, 2e-6);
         assert_near("lse", isa, fp(&d.lse), lse, p->tq * p->heads, 2e-6);

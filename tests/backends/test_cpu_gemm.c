@@ -10,7 +10,8 @@ static double at2(const tt_tensor *t, int64_t r, int64_t c, int trans)
 }
 
 /* want[m, n] = start + op(a) op(b) */
-static void product(const tt_tensor *a, int ta, const tt_tensor *b, int tb, int64_t m, int64_t n, int64_t k, double start, double *want)
+static void product(const tt_tensor *a, int ta, const tt_tensor *b, int tb, int64_t m, int64_t n,
+                    int64_t k, double start, double *want)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -34,21 +35,24 @@ static void check_linear(int64_t t, int64_t in, int64_t out)
     int64_t most = (t > in ? t : in) * (out > in ? out : in);
     double *want = malloc((size_t)(most + 1) * sizeof *want);
     tt_tensor f[] = {x, w}, bx[] = {dy, w}, bw[] = {dy, x};
-    EACH_ISA {
+    EACH_ISA
+    {
         product(&x, 0, &w, 1, t, out, in, 0, want);
         run(isa, "linear", f, 2, &y, 1, NULL);
         assert_near("linear", isa, fp(&y), want, t * out, 1e-6 * (4 + sqrt((double)in)));
         product(&x, 0, &w, 1, t, out, in, 2, want);
         set_all(&y, 2);
         run_with(isa, "linear", f, 2, &y, 1, NULL, 1);
-        assert_near("linear, accumulated", isa, fp(&y), want, t * out, 1e-6 * (4 + sqrt((double)in)));
+        assert_near("linear, accumulated", isa, fp(&y), want, t * out,
+                    1e-6 * (4 + sqrt((double)in)));
         product(&dy, 0, &w, 0, t, in, out, 0, want);
         run(isa, "linear_dx", bx, 2, &dx, 1, NULL);
         assert_near("linear_dx", isa, fp(&dx), want, t * in, 1e-6 * (4 + sqrt((double)out)));
         product(&dy, 1, &x, 0, out, in, t, 1, want);
         set_all(&dw, 1);
         run_with(isa, "linear_dw", bw, 2, &dw, 1, NULL, 1);
-        assert_near("linear_dw, accumulated", isa, fp(&dw), want, out * in, 1e-6 * (4 + sqrt((double)t)));
+        assert_near("linear_dw, accumulated", isa, fp(&dw), want, out * in,
+                    1e-6 * (4 + sqrt((double)t)));
         product(&dy, 1, &x, 0, out, in, t, 0, want);
         run(isa, "linear_dw", bw, 2, &dw, 1, NULL);
         assert_near("linear_dw", isa, fp(&dw), want, out * in, 1e-6 * (4 + sqrt((double)t)));
@@ -60,8 +64,20 @@ static void check_linear(int64_t t, int64_t in, int64_t out)
 
 static void test_linear_matches_double_at_odd_sizes(void **state)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {2, 3, 5},      {7, 16, 32},   {14, 32, 33},  {15, 257, 31}, {85, 40, 97},
-                                       {100, 300, 7}, {2017, 5, 19}, {3, 7, 2051},  {170, 520, 90}, {1, 512, 64},  {33, 1, 64}};
+    static const int64_t sizes[][3] = {
+        {1,    1,   1   },
+        {2,    3,   5   },
+        {7,    16,  32  },
+        {14,   32,  33  },
+        {15,   257, 31  },
+        {85,   40,  97  },
+        {100,  300, 7   },
+        {2017, 5,   19  },
+        {3,    7,   2051},
+        {170,  520, 90  },
+        {1,    512, 64  },
+        {33,   1,   64  }
+    };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(sizes); i++)
         check_linear(sizes[i][0], sizes[i][1], sizes[i][2]);
@@ -80,8 +96,10 @@ static void test_linear_of_empty_extents_is_zero_or_nothing(void **state)
 static void test_linear_does_not_depend_on_how_rows_are_cut(void **state)
 {
     (void)state;
-    tt_tensor x = filled(F32(101, 300)), w = filled(F32(70, 300)), y = F32(101, 70), part = F32(13, 70);
-    EACH_ISA {
+    tt_tensor x = filled(F32(101, 300)), w = filled(F32(70, 300)), y = F32(101, 70),
+              part = F32(13, 70);
+    EACH_ISA
+    {
         tt_tensor in[] = {x, w};
         run(isa, "linear", in, 2, &y, 1, NULL);
         for (int64_t r = 0; r + 13 <= 101; r += 13) {
@@ -104,11 +122,14 @@ static void test_matmul_matches_double_for_all_transpositions(void **state)
     for (int v = 0; v < 8; v++) {
         const tt_attrs_matmul at = {v & 1, v >> 1 & 1};
         const int batched = v >> 2 & 1;
-        tt_tensor x = batched ? filled(at.trans_a ? F32(b, k, m) : F32(b, m, k)) : filled(at.trans_a ? F32(k, m) : F32(m, k));
-        tt_tensor y = batched ? filled(at.trans_b ? F32(b, n, k) : F32(b, k, n)) : filled(at.trans_b ? F32(n, k) : F32(k, n));
+        tt_tensor x = batched ? filled(at.trans_a ? F32(b, k, m) : F32(b, m, k))
+                              : filled(at.trans_a ? F32(k, m) : F32(m, k));
+        tt_tensor y = batched ? filled(at.trans_b ? F32(b, n, k) : F32(b, k, n))
+                              : filled(at.trans_b ? F32(n, k) : F32(k, n));
         tt_tensor z = batched ? F32(b, m, n) : F32(m, n), in[] = {x, y};
         double want[19 * 37];
-        EACH_ISA {
+        EACH_ISA
+        {
             run(isa, "matmul", in, 2, &z, 1, &at);
             for (int64_t i = 0; i < (batched ? b : 1); i++) {
                 tt_tensor xi = x, yi = y;
@@ -127,22 +148,26 @@ static void test_experts_compute_their_own_rows(void **state)
 {
     const int64_t rows = 60, in = 21, out = 35, experts = 4;
     (void)state;
-    tt_tensor x = filled(F32(rows, in)), w = filled(F32(experts, out, in)), dy = filled(F32(rows, out)), counts = I32(experts);
+    tt_tensor x = filled(F32(rows, in)), w = filled(F32(experts, out, in)),
+              dy = filled(F32(rows, out)), counts = I32(experts);
     tt_tensor y = F32(rows, out), dx = F32(rows, in), dw = F32(experts, out, in);
     const int32_t n[] = {17, 0, 30, 5}; /* 8 rows belong to none */
     memcpy(counts.data, n, sizeof n);
-    double *wy = calloc((size_t)(rows * out), sizeof *wy), *wdx = calloc((size_t)(rows * in), sizeof *wdx);
+    double *wy = calloc((size_t)(rows * out), sizeof *wy),
+           *wdx = calloc((size_t)(rows * in), sizeof *wdx);
     double *wdw = calloc((size_t)(experts * out * in), sizeof *wdw);
     for (int64_t e = 0, r = 0; e < experts; e++)
         for (int64_t end = r + n[e]; r < end; r++)
             for (int64_t o = 0; o < out; o++)
                 for (int64_t i = 0; i < in; i++) {
-                    double we = (double)fp(&w)[(e * out + o) * in + i], d = (double)fp(&dy)[r * out + o], xi = (double)fp(&x)[r * in + i];
+                    double we = (double)fp(&w)[(e * out + o) * in + i],
+                           d = (double)fp(&dy)[r * out + o], xi = (double)fp(&x)[r * in + i];
                     wy[r * out + o] += xi * we;
                     wdx[r * in + i] += d * we;
                     wdw[(e * out + o) * in + i] += d * xi;
                 }
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor f[] = {x, w, counts}, bx[] = {dy, w, counts}, bw[] = {dy, x, counts};
         run(isa, "grouped_linear", f, 3, &y, 1, NULL);
         assert_near("grouped_linear", isa, fp(&y), wy, rows * out, 1e-5);
@@ -163,9 +188,11 @@ static void test_bf16_operands_are_products_in_f32(void **state)
 {
     enum { T = 33, I = 40, O = 17 };
     (void)state;
-    tt_tensor x = filled(F32(T, I)), w = filled(F32(O, I)), y = F32(T, O), bx = tensor(TT_BF16, DIMS(T, I)), bw = tensor(TT_BF16, DIMS(O, I));
+    tt_tensor x = filled(F32(T, I)), w = filled(F32(O, I)), y = F32(T, O),
+              bx = tensor(TT_BF16, DIMS(T, I)), bw = tensor(TT_BF16, DIMS(O, I));
     tt_tensor by = tensor(TT_BF16, DIMS(T, O)), want = tensor(TT_BF16, DIMS(T, O));
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "cast", &x, 1, &bx, 1, NULL);
         run(isa, "cast", &w, 1, &bw, 1, NULL);
         tt_tensor b[] = {bx, bw};
@@ -183,7 +210,8 @@ static void test_bf16_operands_are_products_in_f32(void **state)
     drop(all, 7);
 }
 
-/* OpenBLAS instead of the own tiles: the same numbers to rounding, and equal bits for any number of threads. */
+/* OpenBLAS instead of the own tiles: the same numbers to rounding, and equal bits for any number of
+ * threads. */
 static void test_openblas_agrees_with_own_tiles(void **state)
 {
     (void)state;

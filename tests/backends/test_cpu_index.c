@@ -8,7 +8,8 @@ static void test_embedding_reads_its_box_and_sums_gradients(void **state)
 {
     enum { T = 200, V = 37, D = 19, FIRST = 5 };
     (void)state;
-    tt_tensor ids = I32(T), w = filled(F32(V, D)), y = F32(T, D), dy = filled(F32(T, D)), dw = F32(V, D), scattered = F32(V, D);
+    tt_tensor ids = I32(T), w = filled(F32(V, D)), y = F32(T, D), dy = filled(F32(T, D)),
+              dw = F32(V, D), scattered = F32(V, D);
     w.begin[0] = dw.begin[0] = scattered.begin[0] = FIRST;
     double want[V * D] = {0};
     for (int t = 0; t < T; t++) {
@@ -17,7 +18,8 @@ static void test_embedding_reads_its_box_and_sums_gradients(void **state)
         for (int d = 0; d < D && t != 7 && v >= 0 && v < V; d++)
             want[v * D + d] += (double)fp(&dy)[t * D + d];
     }
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor in[] = {ids, w}, gin[] = {w, ids}, bin[] = {ids, dy}, sin_[] = {dy, ids};
         for (int k = 0; k < 2; k++) {
             run(isa, k ? "gather" : "embedding", k ? gin : in, 2, &y, 1, NULL);
@@ -44,10 +46,12 @@ static void test_top_k_sorts_with_ties_to_the_lower_index(void **state)
 {
     enum { R = 40, N = 23, K = 5 };
     (void)state;
-    tt_tensor x = filled(F32(R, N)), v = F32(R, K), i = I32(R, K), dy = filled(F32(R, K)), dx = F32(R, N);
+    tt_tensor x = filled(F32(R, N)), v = F32(R, K), i = I32(R, K), dy = filled(F32(R, K)),
+              dx = F32(R, N);
     for (int j = 0; j < R * N; j++)
         fp(&x)[j] = roundf(fp(&x)[j] * 4);
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor out[] = {v, i}, bin[] = {i, dy};
         run(isa, "top_k", &x, 1, out, 2, NULL);
         run(isa, "top_k_bwd", bin, 2, &dx, 1, NULL);
@@ -78,7 +82,8 @@ static void test_expert_sort_is_stable(void **state)
     tt_tensor a = I32(T, K), order = I32(T * K), counts = I32(E), out[] = {order, counts};
     for (int i = 0; i < T * K; i++)
         ip(&a)[i] = i % 13 == 0 ? -1 : (i * 5) % E;
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "expert_sort", &a, 1, out, 2, NULL);
         int at = 0;
         for (int e = 0; e <= E; e++) {
@@ -99,12 +104,16 @@ static void test_shape_ops_move_elements(void **state)
 {
     enum { A = 5, B = 7, C = 11 };
     (void)state;
-    tt_tensor x = filled(F32(A, B, C)), t = F32(C, A, B), s = F32(A, 3, C), z = F32(A, B, C), r = F32(A * B, C), b = F32(A, B, C);
+    tt_tensor x = filled(F32(A, B, C)), t = F32(C, A, B), s = F32(A, 3, C), z = F32(A, B, C),
+              r = F32(A * B, C), b = F32(A, B, C);
     tt_tensor row = filled(F32(B, 1)), cat = F32(A, B + 3, C);
-    const tt_attrs_perm perm = {{2, 0, 1}};
+    const tt_attrs_perm perm = {
+        {2, 0, 1}
+    };
     const tt_attrs_slice slice = {.dim = 1, .begin = 2, .end = 5};
     const tt_attrs_concat concat = {1};
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "transpose", &x, 1, &t, 1, &perm);
         run(isa, "slice", &x, 1, &s, 1, &slice);
         run(isa, "slice_bwd", &s, 1, &z, 1, &slice);
@@ -139,7 +148,8 @@ static void test_random_depends_on_the_global_index_only(void **state)
     part.begin[1] = 2;
     part.global[0] = 12;
     part.global[1] = 9;
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "random", NULL, 0, &whole, 1, &at);
         run(isa, "random", NULL, 0, &part, 1, &at);
         for (int i = 0; i < 4; i++)
@@ -156,10 +166,23 @@ static void test_rope_rotates_pairs_and_back(void **state)
     (void)state;
     for (int v = 0; v < 4; v++) {
         const int64_t tokens = 33, heads = 3, hd = 24, rot = v & 2 ? 14 : 24, n = rot / 2;
-        tt_attrs_rope at = {.opts = {.head_dim = hd, .rotary_dim = rot, .theta = 1e4, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4,
-                                     .original_max_position = 8192, .beta_fast = 32, .beta_slow = 1, .attention_factor = 1, .interleaved = v & 1}};
-        tt_tensor x = filled(F32(tokens, heads * hd)), pos = I32(tokens), y = F32(tokens, heads * hd), back = F32(tokens, heads * hd);
-        double inv[12], want[33 * 72], same[33 * 72], factor = tt_rope_frequencies(&at.opts, inv, n);
+        tt_attrs_rope at = {
+            .opts = {.head_dim = hd,
+                     .rotary_dim = rot,
+                     .theta = 1e4,
+                     .factor = 1,
+                     .low_freq_factor = 1,
+                     .high_freq_factor = 4,
+                     .original_max_position = 8192,
+                     .beta_fast = 32,
+                     .beta_slow = 1,
+                     .attention_factor = 1,
+                     .interleaved = v & 1}
+        };
+        tt_tensor x = filled(F32(tokens, heads * hd)), pos = I32(tokens),
+                  y = F32(tokens, heads * hd), back = F32(tokens, heads * hd);
+        double inv[12], want[33 * 72], same[33 * 72],
+            factor = tt_rope_frequencies(&at.opts, inv, n);
         for (int64_t t = 0; t < tokens; t++)
             ip(&pos)[t] = (int32_t)(t * t * 977 % 1000003);
         for (int64_t i = 0; i < tokens * heads * hd; i++)
@@ -167,11 +190,13 @@ static void test_rope_rotates_pairs_and_back(void **state)
         for (int64_t i = 0; i < tokens * heads; i++)
             for (int64_t j = 0; j < n; j++) {
                 int64_t p = i * hd + (v & 1 ? 2 * j : j), q = v & 1 ? p + 1 : p + n;
-                double angle = ip(&pos)[i / heads] * inv[j], c = cos(angle) * factor, s = sin(angle) * factor;
+                double angle = ip(&pos)[i / heads] * inv[j], c = cos(angle) * factor,
+                       s = sin(angle) * factor;
                 want[p] = same[p] * c - same[q] * s;
                 want[q] = same[q] * c + same[p] * s;
             }
-        EACH_ISA {
+        EACH_ISA
+        {
             tt_tensor in[] = {x, pos}, in2[] = {y, pos};
             at.inverse = 0;
             run(isa, "rope", in, 2, &y, 1, &at);
@@ -189,7 +214,8 @@ static void test_conv1d_stays_in_its_segment(void **state)
 {
     enum { T = 60, D = 130, K = 4 };
     (void)state;
-    tt_tensor x = filled(F32(T, D)), w = filled(F32(D, K)), seg = I32(T), pos = I32(T), dy = filled(F32(T, D));
+    tt_tensor x = filled(F32(T, D)), w = filled(F32(D, K)), seg = I32(T), pos = I32(T),
+              dy = filled(F32(T, D));
     tt_tensor y = F32(T, D), dx = F32(T, D), dw = F32(D, K);
     double *wy = calloc(T * D, 8), *wdx = calloc(T * D, 8), *wdw = calloc(D * K, 8);
     for (int t = 0; t < T; t++) {
@@ -199,11 +225,15 @@ static void test_conv1d_stays_in_its_segment(void **state)
     for (int t = 0; t < T; t++)
         for (int j = 0; j < K && j <= t % 17; j++)
             for (int d = 0; d < D; d++) {
-                wy[t * D + d] += (double)fp(&w)[d * K + K - 1 - j] * (double)fp(&x)[(t - j) * D + d];
-                wdx[(t - j) * D + d] += (double)fp(&w)[d * K + K - 1 - j] * (double)fp(&dy)[t * D + d];
-                wdw[d * K + K - 1 - j] += (double)fp(&x)[(t - j) * D + d] * (double)fp(&dy)[t * D + d];
+                wy[t * D + d] +=
+                    (double)fp(&w)[d * K + K - 1 - j] * (double)fp(&x)[(t - j) * D + d];
+                wdx[(t - j) * D + d] +=
+                    (double)fp(&w)[d * K + K - 1 - j] * (double)fp(&dy)[t * D + d];
+                wdw[d * K + K - 1 - j] +=
+                    (double)fp(&x)[(t - j) * D + d] * (double)fp(&dy)[t * D + d];
             }
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor in[] = {x, w, seg, pos, dy}, out[] = {dx, dw};
         run(isa, "conv1d", in, 4, &y, 1, NULL);
         assert_near("conv1d", isa, fp(&y), wy, T * D, 1e-6);

@@ -3,7 +3,8 @@
 #include "cpu_harness.h"
 #include <float.h>
 
-/* Pointwise ops: distance to double in units in the last place, broadcasting, dtypes, and fused = unfused. */
+/* Pointwise ops: distance to double in units in the last place, broadcasting, dtypes, and fused =
+ * unfused. */
 
 static double ulps(float got, double want)
 {
@@ -32,17 +33,28 @@ static double gelu_u(double x)
 
 static double unary_want(const char *op, double x)
 {
-    if (!strcmp(op, "neg")) return -x;
-    if (!strcmp(op, "exp")) return exp(x);
-    if (!strcmp(op, "log")) return log(x);
-    if (!strcmp(op, "sqrt")) return sqrt(x);
-    if (!strcmp(op, "rsqrt")) return 1 / sqrt(x);
-    if (!strcmp(op, "abs")) return fabs(x);
-    if (!strcmp(op, "tanh")) return tanh(x);
-    if (!strcmp(op, "sigmoid")) return sigmoid(x);
-    if (!strcmp(op, "silu")) return x * sigmoid(x);
-    if (!strcmp(op, "relu")) return x < 0 ? 0 : x;
-    if (!strcmp(op, "gelu")) return x * cdf(x);
+    if (!strcmp(op, "neg"))
+        return -x;
+    if (!strcmp(op, "exp"))
+        return exp(x);
+    if (!strcmp(op, "log"))
+        return log(x);
+    if (!strcmp(op, "sqrt"))
+        return sqrt(x);
+    if (!strcmp(op, "rsqrt"))
+        return 1 / sqrt(x);
+    if (!strcmp(op, "abs"))
+        return fabs(x);
+    if (!strcmp(op, "tanh"))
+        return tanh(x);
+    if (!strcmp(op, "sigmoid"))
+        return sigmoid(x);
+    if (!strcmp(op, "silu"))
+        return x * sigmoid(x);
+    if (!strcmp(op, "relu"))
+        return x < 0 ? 0 : x;
+    if (!strcmp(op, "gelu"))
+        return x * cdf(x);
     return x * sigmoid(2 * gelu_u(x)); /* gelu_tanh */
 }
 
@@ -53,13 +65,14 @@ static void check_unary(const char *op, double lo, double hi, double limit)
     tt_tensor x = F32(N), y = F32(N);
     for (int i = 0; i < N; i++)
         fp(&x)[i] = (float)(lo + (hi - lo) * i / (N - 1));
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, op, &x, 1, &y, 1, NULL);
         for (int i = 0; i < N; i++) {
             double want = unary_want(op, (double)fp(&x)[i]);
             if (!(ulps(fp(&y)[i], want) <= limit))
-                fail_msg("%s(%.9g) (%s) is %.9g, not %.9g: %.2f ulp", op, (double)fp(&x)[i], H.isa[isa], (double)fp(&y)[i], want,
-                         ulps(fp(&y)[i], want));
+                fail_msg("%s(%.9g) (%s) is %.9g, not %.9g: %.2f ulp", op, (double)fp(&x)[i],
+                         H.isa[isa], (double)fp(&y)[i], want, ulps(fp(&y)[i], want));
         }
     }
     free(x.data);
@@ -90,19 +103,21 @@ static void test_unary_ops_are_within_two_ulp(void **state)
 static void test_special_values_stay_special(void **state)
 {
     (void)state;
-    static const char *const ops[] = {"exp", "log", "sqrt", "tanh", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "abs", "neg"};
+    static const char *const ops[] = {"exp",  "log",  "sqrt",      "tanh", "sigmoid", "silu",
+                                      "relu", "gelu", "gelu_tanh", "abs",  "neg"};
     const float values[] = {NAN, INFINITY, 0.0f, -0.0f, FLT_MIN, 1e-42f, FLT_MAX};
     tt_tensor x = F32(7), y = F32(7);
     memcpy(x.data, values, sizeof values);
     EACH_ISA
-        for (size_t o = 0; o < TT_COUNT(ops); o++) {
-            run(isa, ops[o], &x, 1, &y, 1, NULL);
-            for (int i = 0; i < 7; i++) {
-                double want = unary_want(ops[o], (double)values[i]);
-                if (!(ulps(fp(&y)[i], want) <= 4))
-                    fail_msg("%s(%g) (%s) is %g, not %g", ops[o], (double)values[i], H.isa[isa], (double)fp(&y)[i], want);
-            }
+    for (size_t o = 0; o < TT_COUNT(ops); o++) {
+        run(isa, ops[o], &x, 1, &y, 1, NULL);
+        for (int i = 0; i < 7; i++) {
+            double want = unary_want(ops[o], (double)values[i]);
+            if (!(ulps(fp(&y)[i], want) <= 4))
+                fail_msg("%s(%g) (%s) is %g, not %g", ops[o], (double)values[i], H.isa[isa],
+                         (double)fp(&y)[i], want);
         }
+    }
     tt_tensor all[] = {x, y};
     drop(all, 2);
 }
@@ -110,41 +125,65 @@ static void test_special_values_stay_special(void **state)
 static double binary_want(const char *op, double x, double y)
 {
     double s = sigmoid(x), u = gelu_u(x);
-    if (!strcmp(op, "add")) return x + y;
-    if (!strcmp(op, "sub")) return x - y;
-    if (!strcmp(op, "mul") || !strcmp(op, "scale_by")) return x * y;
-    if (!strcmp(op, "div")) return x / y;
-    if (!strcmp(op, "maximum")) return x > y ? x : y;
-    if (!strcmp(op, "minimum")) return x < y ? x : y;
-    if (!strcmp(op, "pow")) return pow(x, y);
-    if (!strcmp(op, "silu_bwd")) return y * (s + x * s * (1 - s));
-    if (!strcmp(op, "gelu_bwd")) return y * (cdf(x) + x * exp(-x * x / 2) / sqrt(2 * acos(-1.0)));
+    if (!strcmp(op, "add"))
+        return x + y;
+    if (!strcmp(op, "sub"))
+        return x - y;
+    if (!strcmp(op, "mul") || !strcmp(op, "scale_by"))
+        return x * y;
+    if (!strcmp(op, "div"))
+        return x / y;
+    if (!strcmp(op, "maximum"))
+        return x > y ? x : y;
+    if (!strcmp(op, "minimum"))
+        return x < y ? x : y;
+    if (!strcmp(op, "pow"))
+        return pow(x, y);
+    if (!strcmp(op, "silu_bwd"))
+        return y * (s + x * s * (1 - s));
+    if (!strcmp(op, "gelu_bwd"))
+        return y * (cdf(x) + x * exp(-x * x / 2) / sqrt(2 * acos(-1.0)));
     if (!strcmp(op, "gelu_tanh_bwd"))
-        return y * (sigmoid(2 * u) + x * sigmoid(2 * u) * sigmoid(-2 * u) * 2 * sqrt(2 / acos(-1.0)) * (1 + 3 * 0.044715 * x * x));
-    if (!strcmp(op, "relu_bwd")) return x > 0 ? y : 0;
-    if (!strcmp(op, "tanh_bwd")) return y * (1 - x * x);
+        return y * (sigmoid(2 * u) + x * sigmoid(2 * u) * sigmoid(-2 * u) * 2 *
+                                         sqrt(2 / acos(-1.0)) * (1 + 3 * 0.044715 * x * x));
+    if (!strcmp(op, "relu_bwd"))
+        return x > 0 ? y : 0;
+    if (!strcmp(op, "tanh_bwd"))
+        return y * (1 - x * x);
     return y * x * (1 - x); /* sigmoid_bwd */
 }
 
 static void test_binary_ops_match_double_with_any_broadcast(void **state)
 {
-    static const char *const ops[] = {"add", "sub", "mul", "scale_by", "div", "maximum", "minimum", "pow", "silu_bwd", "gelu_bwd",
-                                      "gelu_tanh_bwd", "relu_bwd", "tanh_bwd", "sigmoid_bwd"};
+    static const char *const ops[] = {
+        "add", "sub",      "mul",      "scale_by",      "div",      "maximum",  "minimum",
+        "pow", "silu_bwd", "gelu_bwd", "gelu_tanh_bwd", "relu_bwd", "tanh_bwd", "sigmoid_bwd"};
     (void)state;
     enum { R = 37, C = 61 };
     for (size_t o = 0; o < TT_COUNT(ops); o++)
         for (int v = 0; v < 6; v++) {
             tt_tensor a = filled(v == 3 ? F32(R, 1) : v == 4 ? F32(1, 1) : F32(R, C));
-            tt_tensor b = filled(v == 1 ? F32(C) : v == 2 ? F32(R, 1) : v == 5 ? tensor(TT_F32, 0, NULL) : F32(R, C)), y = F32(R, C);
+            tt_tensor b = filled(v == 1   ? F32(C)
+                                 : v == 2 ? F32(R, 1)
+                                 : v == 5 ? tensor(TT_F32, 0, NULL)
+                                          : F32(R, C)),
+                      y = F32(R, C);
             if (!strcmp(ops[o], "pow"))
                 for (int64_t i = 0; i < tt_tensor_numel(&a); i++)
                     fp(&a)[i] = fabsf(fp(&a)[i]);
             double want[R * C];
             for (int i = 0; i < R * C; i++)
-                want[i] = binary_want(ops[o], (double)fp(&a)[v == 3 ? i / C : v == 4 ? 0 : i],
-                                      (double)fp(&b)[v == 1 ? i % C : v == 2 ? i / C : v == 5 ? 0 : i]);
+                want[i] = binary_want(ops[o],
+                                      (double)fp(&a)[v == 3   ? i / C
+                                                     : v == 4 ? 0
+                                                              : i],
+                                      (double)fp(&b)[v == 1   ? i % C
+                                                     : v == 2 ? i / C
+                                                     : v == 5 ? 0
+                                                              : i]);
             tt_tensor in[] = {a, b};
-            EACH_ISA {
+            EACH_ISA
+            {
                 run(isa, ops[o], in, 2, &y, 1, NULL);
                 assert_near(ops[o], isa, fp(&y), want, R * C, 1e-6);
             }
@@ -157,11 +196,13 @@ static void test_comparisons_select_and_max_bwd_choose(void **state)
 {
     enum { N = 77 };
     (void)state;
-    tt_tensor a = filled(F32(N)), b = filled(F32(N)), c = filled(F32(N)), y = F32(N), m = tensor(TT_BOOL, DIMS(N));
+    tt_tensor a = filled(F32(N)), b = filled(F32(N)), c = filled(F32(N)), y = F32(N),
+              m = tensor(TT_BOOL, DIMS(N));
     fp(&a)[3] = fp(&b)[3];
     fp(&a)[5] = NAN;
     fp(&a)[6] = INFINITY;
-    EACH_ISA {
+    EACH_ISA
+    {
         uint8_t *r = m.data;
         tt_tensor ab[] = {a, b}, sel[] = {m, a, b}, mb[] = {a, b, c};
         run(isa, "less", ab, 2, &m, 1, NULL);
@@ -189,12 +230,15 @@ static void test_comparisons_select_and_max_bwd_choose(void **state)
 
 static void test_casts_round_to_nearest_even(void **state)
 {
-    const float values[] = {1.0f, 1.00390625f, 1.01171875f, -3.3f, 65504.0f, 65520.0f, 1e-7f, 6e-8f, 0.0f, 3e38f, -INFINITY, 0.1f, 1e-40f};
+    const float values[] = {1.0f,  1.00390625f, 1.01171875f, -3.3f,     65504.0f, 65520.0f, 1e-7f,
+                            6e-8f, 0.0f,        3e38f,       -INFINITY, 0.1f,     1e-40f};
     enum { N = 13 };
     (void)state;
-    tt_tensor x = F32(N), b = tensor(TT_BF16, DIMS(N)), h = tensor(TT_F16, DIMS(N)), y = F32(N), i32 = I32(N);
+    tt_tensor x = F32(N), b = tensor(TT_BF16, DIMS(N)), h = tensor(TT_F16, DIMS(N)), y = F32(N),
+              i32 = I32(N);
     memcpy(x.data, values, sizeof values);
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "cast", &x, 1, &b, 1, NULL);
         run(isa, "cast", &b, 1, &y, 1, NULL);
         for (int i = 0; i < N; i++) {
@@ -205,8 +249,9 @@ static void test_casts_round_to_nearest_even(void **state)
         }
         run(isa, "cast_down", &x, 1, &h, 1, NULL);
         run(isa, "cast", &h, 1, &y, 1, NULL);
-        const float half[] = {1.0f, 1.00390625f, 1.01171875f, -3.30078125f, 65504.0f, INFINITY, 2 * 0x1p-24f, 0x1p-24f, 0.0f, INFINITY, -INFINITY,
-                              0.0999755859375f, 0.0f};
+        const float half[] = {1.0f,      1.00390625f,      1.01171875f, -3.30078125f, 65504.0f,
+                              INFINITY,  2 * 0x1p-24f,     0x1p-24f,    0.0f,         INFINITY,
+                              -INFINITY, 0.0999755859375f, 0.0f};
         assert_memory_equal(half, y.data, sizeof half);
         run(isa, "cast_down", &x, 1, &i32, 1, NULL);
         assert_int_equal(ip(&i32)[3], -3);
@@ -216,33 +261,38 @@ static void test_casts_round_to_nearest_even(void **state)
     drop(all, 5);
 }
 
-/* AdamW's update as one program: mixes full, row, column and scalar operands, f64 scalars and a bool. */
+/* AdamW's update as one program: mixes full, row, column and scalar operands, f64 scalars and a
+ * bool. */
 static void test_fused_equals_its_ops_one_by_one(void **state)
 {
     enum { R = 43, C = 71, N = R * C };
     static const tt_fused_instr prog[] = {
-        {"mul", {0, 1, 0}, 2, TT_F32, 0},    /* 6 = x * row */
-        {"add", {6, 2, 0}, 2, TT_F32, 0},    /* 7 = + column */
-        {"silu", {7, 0, 0}, 1, TT_F32, 0},   /* 8 */
-        {"scale", {8, 0, 0}, 1, TT_F32, 0.3}, /* 9 */
-        {"pow", {3, 4, 0}, 2, TT_F64, 0},    /* 10: scalars in double */
-        {"cast", {10, 0, 0}, 1, TT_F32, 0},  /* 11 */
-        {"div", {9, 11, 0}, 2, TT_F32, 0},   /* 12 */
-        {"less", {12, 5, 0}, 2, TT_BOOL, 0}, /* 13 */
-        {"select", {13, 12, 8}, 3, TT_F32, 0}, /* 14 */
-        {"sub", {14, 5, 0}, 2, TT_F32, 0},   /* 15 */
+        {"mul",    {0, 1, 0},   2, TT_F32,  0  }, /* 6 = x * row */
+        {"add",    {6, 2, 0},   2, TT_F32,  0  }, /* 7 = + column */
+        {"silu",   {7, 0, 0},   1, TT_F32,  0  }, /* 8 */
+        {"scale",  {8, 0, 0},   1, TT_F32,  0.3}, /* 9 */
+        {"pow",    {3, 4, 0},   2, TT_F64,  0  }, /* 10: scalars in double */
+        {"cast",   {10, 0, 0},  1, TT_F32,  0  }, /* 11 */
+        {"div",    {9, 11, 0},  2, TT_F32,  0  }, /* 12 */
+        {"less",   {12, 5, 0},  2, TT_BOOL, 0  }, /* 13 */
+        {"select", {13, 12, 8}, 3, TT_F32,  0  }, /* 14 */
+        {"sub",    {14, 5, 0},  2, TT_F32,  0  }, /* 15 */
     };
     const int16_t outs[] = {15, 8, 13};
     const tt_fused f = {6, 10, 3, prog, outs};
     (void)state;
-    tt_tensor x = filled(F32(R, C)), row = filled(F32(C)), col = filled(F32(R, 1)), p = tensor(TT_F64, 0, NULL), q = tensor(TT_F64, 0, NULL);
-    tt_tensor other = filled(F32(R, C)), y = F32(R, C), y2 = F32(R, C), m = tensor(TT_BOOL, DIMS(R, C));
+    tt_tensor x = filled(F32(R, C)), row = filled(F32(C)), col = filled(F32(R, 1)),
+              p = tensor(TT_F64, 0, NULL), q = tensor(TT_F64, 0, NULL);
+    tt_tensor other = filled(F32(R, C)), y = F32(R, C), y2 = F32(R, C),
+              m = tensor(TT_BOOL, DIMS(R, C));
     *(double *)p.data = 0.95;
     *(double *)q.data = 7;
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor in[] = {x, row, col, p, q, other}, out[] = {y, y2, m};
         run(isa, "fused", in, 6, out, 3, &f);
-        tt_tensor t[6], last = F32(R, C), w = tensor(TT_F64, 0, NULL), wf = tensor(TT_F32, 0, NULL), mask = tensor(TT_BOOL, DIMS(R, C));
+        tt_tensor t[6], last = F32(R, C), w = tensor(TT_F64, 0, NULL), wf = tensor(TT_F32, 0, NULL),
+                        mask = tensor(TT_BOOL, DIMS(R, C));
         for (int i = 0; i < 6; i++)
             t[i] = F32(R, C);
         const tt_attrs_scale scale = {0.3};
@@ -263,7 +313,13 @@ static void test_fused_equals_its_ops_one_by_one(void **state)
         /* in place: the first result where an operand lay, which later instructions still read */
         tt_tensor same = F32(R, C), in2[] = {x, row, col, p, q, same}, out2[] = {same, y2, m};
         memcpy(same.data, other.data, N * sizeof(float));
-        tt_kernel_call c = {.struct_size = sizeof c, .op = "fused", .in = in2, .n_in = 6, .out = out2, .n_out = 3, .attrs = &f};
+        tt_kernel_call c = {.struct_size = sizeof c,
+                            .op = "fused",
+                            .in = in2,
+                            .n_in = 6,
+                            .out = out2,
+                            .n_out = 3,
+                            .attrs = &f};
         run_once(isa, 1, H.vt->kernel(H.self[isa], "fused"), &c);
         assert_memory_equal(same.data, last.data, N * sizeof(float));
         drop(t, 6);
@@ -286,12 +342,14 @@ static void test_empty_tensors_are_fine(void **state)
 static void test_integers_and_doubles_work_too(void **state)
 {
     (void)state;
-    tt_tensor a = I32(5), zero = tensor(TT_I32, 0, NULL), m = tensor(TT_BOOL, DIMS(5)), s = I32(5), cst = tensor(TT_F64, 0, NULL);
+    tt_tensor a = I32(5), zero = tensor(TT_I32, 0, NULL), m = tensor(TT_BOOL, DIMS(5)), s = I32(5),
+              cst = tensor(TT_F64, 0, NULL);
     const int32_t v[] = {-100, 0, 7, INT32_MAX, -1};
     const tt_attrs_const at = {0.1, TT_F64};
     memcpy(a.data, v, sizeof v);
     ip(&zero)[0] = 0;
-    EACH_ISA {
+    EACH_ISA
+    {
         tt_tensor in[] = {zero, a}, sum[] = {a, zero};
         run(isa, "less_equal", in, 2, &m, 1, NULL);
         for (int i = 0; i < 5; i++)

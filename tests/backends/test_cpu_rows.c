@@ -13,9 +13,11 @@ static void test_rms_norm_and_its_gradient_match_double(void **state)
         for (int64_t heads = 1; heads <= 3; heads += 2) { /* 3: a weight of one head */
             const int64_t d = widths[s], rows = 133;
             const tt_attrs_norm at = {1e-5};
-            tt_tensor x = filled(F32(rows, heads * d)), w = filled(F32(d)), dy = filled(F32(rows, heads * d));
+            tt_tensor x = filled(F32(rows, heads * d)), w = filled(F32(d)),
+                      dy = filled(F32(rows, heads * d));
             tt_tensor y = F32(rows, heads * d), dx = F32(rows, heads * d), dw = F32(d);
-            double *wy = calloc((size_t)(rows * heads * d), 8), *wdx = calloc((size_t)(rows * heads * d), 8), *wdw = calloc((size_t)d, 8);
+            double *wy = calloc((size_t)(rows * heads * d), 8),
+                   *wdx = calloc((size_t)(rows * heads * d), 8), *wdw = calloc((size_t)d, 8);
             for (int64_t r = 0; r < rows * heads; r++) {
                 const float *px = fp(&x) + r * d, *pd = fp(&dy) + r * d;
                 double ss = 0, hg = 0;
@@ -31,12 +33,14 @@ static void test_rms_norm_and_its_gradient_match_double(void **state)
                     wdw[i] += h * (double)pd[i];
                 }
             }
-            EACH_ISA {
+            EACH_ISA
+            {
                 tt_tensor in[] = {x, w, dy}, out[] = {dx, dw};
                 run(isa, "rms_norm", in, 2, &y, 1, &at);
                 assert_near("rms_norm", isa, fp(&y), wy, rows * heads * d, 1e-6);
                 run(isa, "rms_norm_bwd", in, 3, out, 2, &at);
-                assert_near("rms_norm_bwd dx", isa, fp(&dx), wdx, rows * heads * d, d == 1 ? 2e-4 : 1e-5);
+                assert_near("rms_norm_bwd dx", isa, fp(&dx), wdx, rows * heads * d,
+                            d == 1 ? 2e-4 : 1e-5);
                 assert_near("rms_norm_bwd dw", isa, fp(&dw), wdw, d, 1e-5);
             }
             free(wy);
@@ -53,9 +57,11 @@ static void test_layer_norm_and_its_gradient_match_double(void **state)
     for (size_t s = 1; s < TT_COUNT(widths); s++) {
         const int64_t d = widths[s], rows = 70;
         const tt_attrs_norm at = {1e-5};
-        tt_tensor x = filled(F32(rows, d)), w = filled(F32(d)), b = filled(F32(d)), dy = filled(F32(rows, d));
+        tt_tensor x = filled(F32(rows, d)), w = filled(F32(d)), b = filled(F32(d)),
+                  dy = filled(F32(rows, d));
         tt_tensor y = F32(rows, d), dx = F32(rows, d), dw = F32(d), db = F32(d);
-        double *wy = calloc((size_t)(rows * d), 8), *wdx = calloc((size_t)(rows * d), 8), *wdw = calloc((size_t)d, 8), *wdb = calloc((size_t)d, 8);
+        double *wy = calloc((size_t)(rows * d), 8), *wdx = calloc((size_t)(rows * d), 8),
+               *wdw = calloc((size_t)d, 8), *wdb = calloc((size_t)d, 8);
         for (int64_t r = 0; r < rows; r++) {
             const float *px = fp(&x) + r * d, *pd = fp(&dy) + r * d;
             double mean = 0, var = 0, g = 0, hg = 0;
@@ -77,7 +83,8 @@ static void test_layer_norm_and_its_gradient_match_double(void **state)
                 wdb[i] += (double)pd[i];
             }
         }
-        EACH_ISA {
+        EACH_ISA
+        {
             tt_tensor in[] = {x, w, b}, bin[] = {x, w, dy}, out[] = {dx, dw, db};
             run(isa, "layer_norm", in, 3, &y, 1, &at);
             assert_near("layer_norm", isa, fp(&y), wy, rows * d, 2e-6);
@@ -98,10 +105,13 @@ static void test_layer_norm_and_its_gradient_match_double(void **state)
 static void check_logits(int64_t v, int64_t first)
 {
     const int64_t rows = 21;
-    tt_tensor x = filled(F32(rows, v)), labels = I32(rows), d = filled(F32(rows)), nll = F32(rows), lse = F32(rows), y = F32(rows, v);
-    tt_tensor m = F32(rows), s = F32(rows), p = F32(rows), dy = filled(F32(rows, v)), dx = F32(rows, v);
+    tt_tensor x = filled(F32(rows, v)), labels = I32(rows), d = filled(F32(rows)), nll = F32(rows),
+              lse = F32(rows), y = F32(rows, v);
+    tt_tensor m = F32(rows), s = F32(rows), p = F32(rows), dy = filled(F32(rows, v)),
+              dx = F32(rows, v);
     x.begin[1] = y.begin[1] = first; /* this rank's part of the vocabulary */
-    double *prob = calloc((size_t)(rows * v), 8), *grad = calloc((size_t)(rows * v), 8), *sdx = calloc((size_t)(rows * v), 8);
+    double *prob = calloc((size_t)(rows * v), 8), *grad = calloc((size_t)(rows * v), 8),
+           *sdx = calloc((size_t)(rows * v), 8);
     double wn[21], wl[21], wm[21], ws[21], wp[21];
     for (int64_t r = 0; r < rows; r++) {
         double top = -INFINITY, sum = 0, dot = 0;
@@ -123,13 +133,16 @@ static void check_logits(int64_t v, int64_t first)
         for (int64_t i = 0; i < v; i++) {
             prob[r * v + i] = exp((double)fp(&x)[r * v + i] - wl[r]);
             dot += prob[r * v + i] * (double)fp(&dy)[r * v + i];
-            grad[r * v + i] = label < 0 ? 0 : (prob[r * v + i] - (inside && i == at)) * (double)fp(&d)[r];
+            grad[r * v + i] =
+                label < 0 ? 0 : (prob[r * v + i] - (inside && i == at)) * (double)fp(&d)[r];
         }
         for (int64_t i = 0; i < v; i++)
             sdx[r * v + i] = prob[r * v + i] * ((double)fp(&dy)[r * v + i] - dot);
     }
-    EACH_ISA {
-        tt_tensor in[] = {x, labels}, out[] = {nll, lse}, bin[] = {x, labels, lse, d}, xm[] = {x, m}, yd[] = {y, dy}, pb[] = {x, labels, d};
+    EACH_ISA
+    {
+        tt_tensor in[] = {x, labels}, out[] = {nll, lse}, bin[] = {x, labels, lse, d},
+                  xm[] = {x, m}, yd[] = {y, dy}, pb[] = {x, labels, d};
         run(isa, "cross_entropy", in, 2, out, 2, NULL);
         assert_near("nll", isa, fp(&nll), wn, rows, 2e-6);
         assert_near("lse", isa, fp(&lse), wl, rows, 2e-6);
@@ -173,7 +186,8 @@ static void test_an_empty_part_of_the_vocabulary_is_neutral(void **state)
 {
     (void)state;
     tt_tensor x = F32(3, 0), m = F32(3), s = F32(3), in[] = {x, m};
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "max_last", &x, 1, &m, 1, NULL);
         for (int i = 0; i < 3; i++)
             assert_true(isinf(fp(&m)[i]) && fp(&m)[i] < 0);
@@ -188,7 +202,14 @@ static void test_an_empty_part_of_the_vocabulary_is_neutral(void **state)
 static void test_reductions_over_each_dim_match_double(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{3, 5, 7}, {1, 2500, 300}, {2, 1, 40}, {4, 0, 6}, {70, 33, 1}, {0, 3, 3}};
+    static const int64_t shapes[][3] = {
+        {3,  5,    7  },
+        {1,  2500, 300},
+        {2,  1,    40 },
+        {4,  0,    6  },
+        {70, 33,   1  },
+        {0,  3,    3  }
+    };
     for (size_t i = 0; i < TT_COUNT(shapes); i++)
         for (int dim = 0; dim < 3; dim++) {
             const int64_t *n = shapes[i];
@@ -198,7 +219,8 @@ static void test_reductions_over_each_dim_match_double(void **state)
                 *(d < dim ? &outer : &inner) *= d == dim ? 1 : n[d];
             out[dim] = 1;
             tt_tensor y = tensor(TT_F32, 3, out);
-            double *sum = calloc((size_t)(outer * inner + 1), 8), *top = calloc((size_t)(outer * inner + 1), 8);
+            double *sum = calloc((size_t)(outer * inner + 1), 8),
+                   *top = calloc((size_t)(outer * inner + 1), 8);
             for (int64_t o = 0; o < outer; o++)
                 for (int64_t j = 0; j < inner; j++) {
                     double m = -INFINITY, s = 0;
@@ -211,7 +233,8 @@ static void test_reductions_over_each_dim_match_double(void **state)
                     top[o * inner + j] = m;
                 }
             const tt_attrs_reduce at = {dim, 1};
-            EACH_ISA {
+            EACH_ISA
+            {
                 run(isa, "reduce_sum", &x, 1, &y, 1, &at);
                 assert_near("reduce_sum", isa, fp(&y), sum, outer * inner, 1e-5);
                 run(isa, "reduce_max", &x, 1, &y, 1, &at);
@@ -234,7 +257,8 @@ static void test_line_sum_and_sum_squares_match_double(void **state)
         want[i / (N / 8)] += (double)fp(&x)[i];
         squares += (double)fp(&x)[i] * (double)fp(&x)[i];
     }
-    EACH_ISA {
+    EACH_ISA
+    {
         run(isa, "line_sum", &x, 1, &lines, 1, NULL);
         assert_near("line_sum", isa, fp(&lines), want, 8, 1e-5);
         run(isa, "sum_squares", &x, 1, &s, 1, NULL);

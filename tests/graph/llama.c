@@ -15,7 +15,8 @@ static tt_value *vector(tt_builder *b, const char *name, tt_dim d)
 /* The order of ops is the specification's: test_spec.c matches node by node. */
 static tt_value *llama_block(tt_builder *b, const llama *c, tt_value *x)
 {
-    const tt_dim D = TT_DIM(c->D, "embed"), F = TT_DIM(c->F, "ffn"), H = TT_DIM_UNIT(c->H * c->hd, "heads", c->hd),
+    const tt_dim D = TT_DIM(c->D, "embed"), F = TT_DIM(c->F, "ffn"),
+                 H = TT_DIM_UNIT(c->H * c->hd, "heads", c->hd),
                  K = TT_DIM_UNIT(c->K * c->hd, "kv_heads", c->hd);
     const tt_rope_opts rope = {.head_dim = c->hd, .theta = 100};
     tt_value *pos = tt_input(b, "pos");
@@ -23,12 +24,15 @@ static tt_value *llama_block(tt_builder *b, const llama *c, tt_value *x)
     tt_value *q = tt_linear_w(b, h, weight(b, "wq", H, D));
     tt_value *k = tt_linear_w(b, h, weight(b, "wk", K, D));
     tt_value *v = tt_linear_w(b, h, weight(b, "wv", K, D));
-    if (c->bias) q = tt_add(b, q, vector(b, "bq", H));
-    if (c->qk_norm) q = tt_rms_norm_w(b, q, vector(b, "qn", TT_DIM(c->hd, "head_dim")), 1e-5);
+    if (c->bias)
+        q = tt_add(b, q, vector(b, "bq", H));
+    if (c->qk_norm)
+        q = tt_rms_norm_w(b, q, vector(b, "qn", TT_DIM(c->hd, "head_dim")), 1e-5);
     q = tt_rope(b, q, pos, &rope);
     k = tt_rope(b, k, pos, &rope);
     tt_value *y = tt_linear_w(b, tt_attention(b, q, k, v, c->hd, NULL), weight(b, "wo", D, H));
-    if (c->bias) y = tt_add(b, y, vector(b, "bo", D));
+    if (c->bias)
+        y = tt_add(b, y, vector(b, "bo", D));
     x = tt_add(b, x, y);
     h = tt_rms_norm_w(b, x, vector(b, "n2", D), 1e-5);
     tt_value *g = tt_silu(b, tt_linear_w(b, h, weight(b, "w1", F, D)));
@@ -56,7 +60,8 @@ static void llama_describe(tt_builder *b, const void *user)
 const mesh_case *mesh_named(const char *name)
 {
     for (size_t i = 0; i < TT_COUNT(mesh_cases); i++)
-        if (!strcmp(mesh_cases[i].name, name)) return &mesh_cases[i];
+        if (!strcmp(mesh_cases[i].name, name))
+            return &mesh_cases[i];
     fail_msg("no mesh %s", name);
     return NULL;
 }
@@ -82,7 +87,8 @@ static void make_mesh(built *x, const mesh_case *c)
         axes[n_axes++].atoms.atom[1] = (uint8_t)(n - 1);
     }
     tt_error err;
-    if (tt_mesh_make_atoms(names, sizes, n, axes, n_axes, x->arena, &x->mesh, &err) != TT_OK) fail_msg("%s", err.text);
+    if (tt_mesh_make_atoms(names, sizes, n, axes, n_axes, x->arena, &x->mesh, &err) != TT_OK)
+        fail_msg("%s", err.text);
 }
 
 /* p + grad * -0.1 */
@@ -103,7 +109,8 @@ static int data_ranks(const mesh_case *c)
 {
     int n = 1;
     for (int i = 0; i < 4 && c->atoms[i].name; i++)
-        if (!strncmp(c->atoms[i].name, "dp_", 3)) n *= c->atoms[i].size;
+        if (!strncmp(c->atoms[i].name, "dp_", 3))
+            n *= c->atoms[i].size;
     return n;
 }
 
@@ -111,7 +118,7 @@ static tt_status run_update(built *x, const job *j, tt_error *err)
 {
     static double config[64];
     char name[64];
-    tt_group group = {&plain_vt, NULL, 1};
+    tt_group group = {j->update ? j->update : &plain_vt, NULL, 1};
     tt_update_opts o = {&group, 1, j->max_norm};
     if (j->optimizer) {
         snprintf(name, sizeof name, "optimizers/%s", j->optimizer);
@@ -124,45 +131,69 @@ static tt_status run_update(built *x, const job *j, tt_error *err)
 
 static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *err)
 {
-    const tt_place_opts po = {.n_stages = j->n_stages,
-                              .block_stage = j->n_stages > 1 ? tt_arena_array(x->arena, 64, sizeof(int)) : NULL};
+    const tt_place_opts po = {
+        .n_stages = j->n_stages,
+        .block_stage = j->n_stages > 1 ? tt_arena_array(x->arena, 64, sizeof(int)) : NULL};
     for (int i = 0; po.block_stage && i < x->described->n_blocks; i++)
-        ((int *)(uintptr_t)po.block_stage)[i] = TT_MIN(i * j->n_stages / x->described->n_blocks, j->n_stages - 1);
-    const tt_fuse_opts fo = {.pointwise = j->fuse, .can_accumulate = j->can_accumulate ? accumulates : NULL};
-    if (!strcmp(pass, "describe")) return tt_graph_verify(x->described, pass, err);
-    if (!strcmp(pass, "place")) return tt_pass_place(x->described, &po, x->b, err);
-    if (!strcmp(pass, "metrics")) return j->metrics ? tt_pass_metrics(x->b, err) : TT_OK;
-    if (!strcmp(pass, "autodiff")) return tt_pass_autodiff(x->b, err);
-    if (!strcmp(pass, "update")) return run_update(x, j, err);
-    if (!strcmp(pass, "recompute")) return tt_pass_recompute(x->g, &j->recompute, err);
-    if (!strcmp(pass, "lower")) return tt_pass_lower(x->g, err);
-    if (!strcmp(pass, "order")) return tt_pass_order(x->g, err);
+        ((int *)(uintptr_t)po.block_stage)[i] =
+            TT_MIN(i * j->n_stages / x->described->n_blocks, j->n_stages - 1);
+    const tt_fuse_opts fo = {.pointwise = j->fuse,
+                             .can_accumulate = j->can_accumulate ? accumulates : NULL};
+    const tt_chunk_opts co = {.bytes = j->chunk_bytes, .can_accumulate = fo.can_accumulate};
+    if (!strcmp(pass, "describe"))
+        return tt_graph_verify(x->described, pass, err);
+    if (!strcmp(pass, "place"))
+        return tt_pass_place(x->described, &po, x->b, err);
+    if (!strcmp(pass, "chunk_mark"))
+        return tt_pass_chunk_mark(x->g, &co, err);
+    if (!strcmp(pass, "chunk_move"))
+        return tt_pass_chunk_move(x->g, &co, err);
+    if (!strcmp(pass, "metrics"))
+        return j->metrics ? tt_pass_metrics(x->b, err) : TT_OK;
+    if (!strcmp(pass, "autodiff"))
+        return tt_pass_autodiff(x->b, err);
+    if (!strcmp(pass, "update"))
+        return run_update(x, j, err);
+    if (!strcmp(pass, "recompute"))
+        return tt_pass_recompute(x->g, &j->recompute, err);
+    if (!strcmp(pass, "lower"))
+        return tt_pass_lower(x->g, err);
+    if (!strcmp(pass, "order"))
+        return tt_pass_order(x->g, err);
     return tt_pass_fuse(x->g, &fo, err);
 }
 
-const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out, tt_error *err)
+const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
+                      tt_error *err)
 {
-    static const char *const passes[] = {"describe", "place", "metrics", "autodiff", "update", "recompute", "lower", "order",
-                                         "fuse"};
+    static const char *const passes[] = {"describe", "place",      "chunk_mark", "metrics",
+                                         "autodiff", "chunk_move", "update",     "recompute",
+                                         "lower",    "order",      "fuse"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();
     make_mesh(out, j->mesh);
     tt_label_table_default(&out->labels);
     out->labels.sequence_parallel = !j->no_sp;
-    tt_builder_opts bo = {.ops = &out->ops, .tokens = j->tokens, .lines = j->lines ? j->lines : data_ranks(j->mesh),
+    tt_builder_opts bo = {.ops = &out->ops,
+                          .tokens = j->tokens,
+                          .lines = j->lines ? j->lines : data_ranks(j->mesh),
                           .has_kernel = sim_has_kernel};
     tt_builder *b = tt_builder_new(out->arena, &bo);
     (j->describe ? j->describe : llama_describe)(b, j->describe ? j->user : &j->c);
     out->described = tt_builder_graph(b);
-    if (tt_builder_finish(b, err) != TT_OK) return "describe";
+    if (tt_builder_finish(b, err) != TT_OK)
+        return "describe";
     out->described->loss = tt_get_output(b, "loss");
     out->b = tt_builder_new_placed(out->arena, &bo, &out->mesh, &out->labels);
     out->g = tt_builder_graph(out->b);
     for (size_t i = 0; i < TT_COUNT(passes); i++) {
-        if (run_pass(out, j, passes[i], err) != TT_OK) return passes[i];
-        if (after) after(user, passes[i], out);
-        if (last && !strcmp(last, passes[i])) break;
+        if (run_pass(out, j, passes[i], err) != TT_OK)
+            return passes[i];
+        if (after && strncmp(passes[i], "chunk", 5))
+            after(user, passes[i], out);
+        if (last && !strcmp(last, passes[i]))
+            break;
     }
     return NULL;
 }

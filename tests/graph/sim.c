@@ -9,13 +9,17 @@ static const tt_component *sim_component(const char *kind_and_name, int kind)
 {
     char path[1024];
     const char *folder = getenv("PLUGINS");
-    snprintf(path, sizeof path, "%s/%s.so", folder ? folder : "build/release/plugins", kind_and_name);
+    snprintf(path, sizeof path, "%s/%s.so", folder ? folder : "build/release/plugins",
+             kind_and_name);
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!h) fail_msg("%s: build the plugins first (make all)", dlerror());
+    if (!h)
+        fail_msg("%s: build the plugins first (make all)", dlerror());
     const tt_plugin *p = dlsym(h, "tt_plugin_entry");
-    if (!p) fail_msg("%s is no plugin", path);
+    if (!p)
+        fail_msg("%s is no plugin", path);
     for (size_t i = 0; i < p->n_components; i++)
-        if ((int)p->components[i].kind == kind) return &p->components[i];
+        if ((int)p->components[i].kind == kind)
+            return &p->components[i];
     fail_msg("%s has no component of kind %d", path, kind);
     return NULL;
 }
@@ -40,7 +44,8 @@ void sim_optimizer_defaults(const char *kind_and_name, void *config, size_t size
 const tt_backend_vt *sim_backend(void)
 {
     static const tt_backend_vt *vt;
-    if (!vt) vt = sim_plugin("backends/reference", TT_KIND_BACKEND);
+    if (!vt)
+        vt = sim_plugin("backends/reference", TT_KIND_BACKEND);
     return vt;
 }
 
@@ -62,22 +67,37 @@ tt_op_table sim_ops(void)
 static double sim_get(const tt_tensor *t, int64_t i)
 {
     switch (t->dtype) {
-    case TT_F32: return (double)((const float *)t->data)[i];
-    case TT_F64: return ((const double *)t->data)[i];
-    case TT_I32: return ((const int32_t *)t->data)[i];
-    case TT_BOOL: return ((const uint8_t *)t->data)[i];
-    default: fail_msg("the sim holds no %s", tt_dtype_name(t->dtype)); return 0;
+    case TT_F32:
+        return (double)((const float *)t->data)[i];
+    case TT_F64:
+        return ((const double *)t->data)[i];
+    case TT_I32:
+        return ((const int32_t *)t->data)[i];
+    case TT_BOOL:
+        return ((const uint8_t *)t->data)[i];
+    default:
+        fail_msg("the sim holds no %s", tt_dtype_name(t->dtype));
+        return 0;
     }
 }
 
 static void sim_set(const tt_tensor *t, int64_t i, double v)
 {
     switch (t->dtype) {
-    case TT_F32: ((float *)t->data)[i] = (float)v; break;
-    case TT_F64: ((double *)t->data)[i] = v; break;
-    case TT_I32: ((int32_t *)t->data)[i] = (int32_t)v; break;
-    case TT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
-    default: fail_msg("the sim holds no %s", tt_dtype_name(t->dtype));
+    case TT_F32:
+        ((float *)t->data)[i] = (float)v;
+        break;
+    case TT_F64:
+        ((double *)t->data)[i] = v;
+        break;
+    case TT_I32:
+        ((int32_t *)t->data)[i] = (int32_t)v;
+        break;
+    case TT_BOOL:
+        ((uint8_t *)t->data)[i] = v != 0;
+        break;
+    default:
+        fail_msg("the sim holds no %s", tt_dtype_name(t->dtype));
     }
 }
 
@@ -93,7 +113,8 @@ static size_t sim_bytes(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-/* The tensor of a type's part in a box (NULL = all of it). Poisoned, so that what no kernel writes is seen. */
+/* The tensor of a type's part in a box (NULL = all of it). Poisoned, so that what no kernel writes
+ * is seen. */
 static tt_tensor sim_tensor(sim *s, const tt_type *type, const tt_box *box, bool allocate)
 {
     tt_tensor t = {.dtype = sim_dtype(s, type->dtype), .n_dims = type->n_dims};
@@ -102,7 +123,8 @@ static tt_tensor sim_tensor(sim *s, const tt_type *type, const tt_box *box, bool
         t.begin[d] = box ? box->begin[d] : 0;
         t.shape[d] = box ? box->end[d] - box->begin[d] : type->dims[d].size;
     }
-    if (!allocate) return t;
+    if (!allocate)
+        return t;
     t.data = tt_arena_alloc(s->arena, sim_bytes(&t) + 64);
     memset(t.data, 0xff, sim_bytes(&t));
     return t;
@@ -146,7 +168,8 @@ static walk walk_start(const tt_box *box, int n)
     walk w = {.n = n, .box = box};
     for (int d = 0; d < n; d++) {
         w.at[d] = box->begin[d];
-        if (box->end[d] <= box->begin[d]) w.done = true;
+        if (box->end[d] <= box->begin[d])
+            w.done = true;
     }
     return w;
 }
@@ -154,7 +177,8 @@ static walk walk_start(const tt_box *box, int n)
 static void walk_next(walk *w)
 {
     for (int d = w->n - 1; d >= 0; d--) {
-        if (++w->at[d] < w->box->end[d]) return;
+        if (++w->at[d] < w->box->end[d])
+            return;
         w->at[d] = w->box->begin[d];
     }
     w->done = true;
@@ -193,7 +217,8 @@ static void sim_fail(sim *s, const tt_node *n, const char *fmt, ...) TT_PRINTF(3
 static void sim_fail(sim *s, const tt_node *n, const char *fmt, ...)
 {
     char what[300], place[200] = "";
-    if (s->failure[0]) return;
+    if (s->failure[0])
+        return;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
@@ -205,7 +230,8 @@ static void sim_fail(sim *s, const tt_node *n, const char *fmt, ...)
 }
 
 /* The global tensor out of shards; `why` set where replicas differ or the shards do not tile. */
-static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p, const tt_tensor *shards, const char **why)
+static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p,
+                          const tt_tensor *shards, const char **why)
 {
     tt_tensor out = sim_tensor(s, type, NULL, true);
     const int64_t n = tt_tensor_numel(&out);
@@ -217,7 +243,8 @@ static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p, co
         int32_t c[TT_MAX_ATOMS] = {0};
         tt_mesh_coords(s->mesh, r, c);
         for (int a = 0; a < s->mesh->n_atoms; a++)
-            if (!(fixed >> a & 1u)) c[a] = 0;
+            if (!(fixed >> a & 1u))
+                c[a] = 0;
         const int first = tt_mesh_rank(s->mesh, c);
         const tt_tensor *t = &shards[r];
         const tt_box b = box_of_tensor(t), want = sim_box(s, type, p, r);
@@ -225,7 +252,8 @@ static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p, co
             memcmp(b.end, want.end, sizeof b.end[0] * (size_t)type->n_dims))
             *why = "a shard is not its box";
         if (first != r) {
-            if (sim_bytes(t) != sim_bytes(&shards[first]) || memcmp(t->data, shards[first].data, sim_bytes(t)))
+            if (sim_bytes(t) != sim_bytes(&shards[first]) ||
+                memcmp(t->data, shards[first].data, sim_bytes(t)))
                 *why = "replicas differ";
             continue;
         }
@@ -238,7 +266,8 @@ static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p, co
     }
     const int times = tt_mesh_degree_mask(s->mesh, p->partial);
     for (int64_t i = 0; i < n; i++)
-        if (hits[i] != times) *why = "the shards do not tile the value";
+        if (hits[i] != times)
+            *why = "the shards do not tile the value";
     return out;
 }
 
@@ -248,11 +277,14 @@ static double difference(const tt_tensor *a, const tt_tensor *b)
     double worst = 0, scale = a->dtype == TT_F32 || a->dtype == TT_F64 ? 1e-3 : 1e-30;
     for (int64_t i = 0; i < tt_tensor_numel(a); i++) {
         const double x = sim_get(a, i), y = sim_get(b, i);
-        if (isfinite(x) && fabs(x) > scale) scale = fabs(x);
-        if (memcmp(&x, &y, sizeof x) == 0) continue;
+        if (isfinite(x) && fabs(x) > scale)
+            scale = fabs(x);
+        if (memcmp(&x, &y, sizeof x) == 0)
+            continue;
         const double d = fabs(x - y);
         worst = !(d <= worst) ? d : worst;
-        if (isnan(d)) return INFINITY;
+        if (isnan(d))
+            return INFINITY;
     }
     return worst / scale;
 }
@@ -260,18 +292,23 @@ static double difference(const tt_tensor *a, const tt_tensor *b)
 static void check_value(sim *s, const tt_node *n, const tt_value *v)
 {
     const char *why = NULL;
-    if (s->o.unchecked || s->failure[0]) return;
+    if (s->o.unchecked || s->failure[0])
+        return;
     const tt_tensor whole = assemble(s, &v->type, &v->place, local_of(s, v, 0), &why);
     const double d = difference(&s->global[v->id], &whole);
     const double tol = s->o.tolerance > 0 ? s->o.tolerance : s->o.narrow ? 2e-5 : 1e-9;
-    if (d > s->worst) s->worst = d;
-    if (why) sim_fail(s, n, "output %d: %s", v->out, why);
-    if (!(d <= tol)) sim_fail(s, n, "output %d: the shards differ from the global value by %.3g", v->out, d);
+    if (d > s->worst)
+        s->worst = d;
+    if (why)
+        sim_fail(s, n, "output %d: %s", v->out, why);
+    if (!(d <= tol))
+        sim_fail(s, n, "output %d: the shards differ from the global value by %.3g", v->out, d);
 }
 
 /* ---- collectives ---- */
 
-static bool sim_reads(const sim *s, const tt_lower_step *st, int rank, bool drop, int *members, int *n)
+static bool sim_reads(const sim *s, const tt_lower_step *st, int rank, bool drop, int *members,
+                      int *n)
 {
     *n = 1;
     members[0] = rank;
@@ -280,12 +317,13 @@ static bool sim_reads(const sim *s, const tt_lower_step *st, int rank, bool drop
     int32_t c[TT_MAX_ATOMS] = {0};
     tt_mesh_coords(s->mesh, rank, c);
     for (int i = 0; i < st->atoms.n; i++)
-        if (c[TT_ATOM(st->atoms.atom[i])] != 0) return false;
+        if (c[TT_ATOM(st->atoms.atom[i])] != 0)
+            return false;
     return true; /* at coordinate 0 of the step's atoms */
 }
 
-static void run_step(sim *s, const tt_node *node, const tt_type *type, const tt_lower_step *st, const tt_tensor *in,
-                     tt_tensor *out, bool drop)
+static void run_step(sim *s, const tt_node *node, const tt_type *type, const tt_lower_step *st,
+                     const tt_tensor *in, tt_tensor *out, bool drop)
 {
     const bool max = st->src.partial ? st->src.partial_max : st->dst.partial_max;
     int *members = tt_arena_array(s->arena, (size_t)s->mesh->world, sizeof *members), n;
@@ -300,19 +338,24 @@ static void run_step(sim *s, const tt_node *node, const tt_type *type, const tt_
                 const tt_tensor *t = &in[members[k]];
                 bool inside = true;
                 for (int d = 0; d < type->n_dims; d++)
-                    inside = inside && w.at[d] >= t->begin[d] && w.at[d] < t->begin[d] + t->shape[d];
-                if (!inside) continue;
+                    inside =
+                        inside && w.at[d] >= t->begin[d] && w.at[d] < t->begin[d] + t->shape[d];
+                if (!inside)
+                    continue;
                 const double v = sim_get(t, index_in(t, w.at));
                 acc = !hits ? v : max ? (v > acc ? v : acc) : acc + v;
-                if (s->o.narrow && type->dtype == TT_F32) acc = (double)(float)acc;
+                if (s->o.narrow && type->dtype == TT_F32)
+                    acc = (double)(float)acc;
                 hits++;
             }
             const bool copies = st->kind == TT_STEP_ALL_GATHER || st->kind == TT_STEP_ALL_TO_ALL;
             if (!drop && hits != (copies || n == 1 ? 1 : n)) {
-                sim_fail(s, node, "%s: %d of %d members hold an element", tt_step_kind_name(st->kind), hits, n);
+                sim_fail(s, node, "%s: %d of %d members hold an element",
+                         tt_step_kind_name(st->kind), hits, n);
                 return;
             }
-            if (st->kind == TT_STEP_MASK && !origin && !drop) acc = max ? -INFINITY : 0;
+            if (st->kind == TT_STEP_MASK && !origin && !drop)
+                acc = max ? -INFINITY : 0;
             sim_set(&out[r], index_in(&out[r], w.at), acc);
         }
     }
@@ -363,7 +406,8 @@ static void run_leaf(sim *s, const tt_node *n, const char *name)
 static tt_tensor member_of(const tt_tensor *t, int index, const tt_type *type)
 {
     tt_tensor m = *t;
-    if (index < 0 || t->n_dims == type->n_dims) return m;
+    if (index < 0 || t->n_dims == type->n_dims)
+        return m;
     m.n_dims--;
     memmove(m.shape, t->shape + 1, sizeof m.shape - sizeof m.shape[0]);
     memmove(m.begin, t->begin + 1, sizeof m.begin - sizeof m.begin[0]);
@@ -390,13 +434,16 @@ static void add_into(const tt_tensor *to, const tt_tensor *from, bool add, bool 
 
 static bool same_box(const tt_tensor *a, const tt_tensor *b)
 {
-    if (a->n_dims != b->n_dims) return false;
+    if (a->n_dims != b->n_dims)
+        return false;
     for (int d = 0; d < a->n_dims; d++)
-        if (a->shape[d] != b->shape[d] || (a->shape[d] && a->begin[d] != b->begin[d])) return false;
+        if (a->shape[d] != b->shape[d] || (a->shape[d] && a->begin[d] != b->begin[d]))
+            return false;
     return true;
 }
 
-static void write_state(sim *s, const tt_node *n, const tt_state *st, int index, const tt_value *v, bool add)
+static void write_state(sim *s, const tt_node *n, const tt_state *st, int index, const tt_value *v,
+                        bool add)
 {
     tt_tensor t = member_of(&s->state_global[st->id], index, &v->type);
     add_into(&t, &s->global[v->id], add, st->accumulate_max);
@@ -405,7 +452,8 @@ static void write_state(sim *s, const tt_node *n, const tt_state *st, int index,
         memmove(place.n, place.n + 1, sizeof place.n - 1);
         memmove(place.atom, place.atom + 1, sizeof place.atom - sizeof place.atom[0]);
     }
-    if (place.partial != v->place.partial) sim_fail(s, n, "state %s is pending over other atoms", st->name);
+    if (place.partial != v->place.partial)
+        sim_fail(s, n, "state %s is pending over other atoms", st->name);
     for (int r = 0; r < s->mesh->world; r++) {
         t = member_of(state_local(s, st, r), index, &v->type);
         if (!same_box(&t, local_of(s, v, r))) {
@@ -425,10 +473,13 @@ static void init_state(sim *s, const tt_state *st)
     for (int i = 0; members && i < st->stack->n; i++) {
         const tt_param_info *p = st->stack->members[i];
         tt_tensor value, to = member_of(g, i, &p->type);
-        feed_tensor(s, st->suffix ? tt_arena_printf(s->arena, "%s.%s", p->name, st->suffix) : p->name, &p->type, &value);
+        feed_tensor(s,
+                    st->suffix ? tt_arena_printf(s->arena, "%s.%s", p->name, st->suffix) : p->name,
+                    &p->type, &value);
         add_into(&to, &value, false, false);
     }
-    if (st->kind == TT_STATE_SCALAR) feed_tensor(s, st->name, &st->type, g);
+    if (st->kind == TT_STATE_SCALAR)
+        feed_tensor(s, st->name, &st->type, g);
     for (int64_t i = 0; st->kind == TT_STATE_ACCUMULATOR && i < tt_tensor_numel(g); i++)
         sim_set(g, i, st->accumulate_max ? -INFINITY : 0);
     for (int r = 0; r < s->mesh->world; r++) {
@@ -442,7 +493,8 @@ static void init_state(sim *s, const tt_state *st)
 /* In wide mode the values inside a fused kernel are f64 too. */
 static const void *sim_attrs(sim *s, const tt_node *n)
 {
-    if (s->o.narrow || strcmp(n->op->name, "fused")) return n->attrs;
+    if (s->o.narrow || strcmp(n->op->name, "fused"))
+        return n->attrs;
     tt_fused *f = tt_arena_dup(s->arena, n->attrs, sizeof *f);
     tt_fused_instr *instr = tt_arena_dup(s->arena, f->instr, sizeof *instr * (size_t)f->n_instr);
     for (int i = 0; i < f->n_instr; i++)
@@ -458,12 +510,20 @@ static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor
         sim_fail(s, n, "the reference backend has no kernel");
         return;
     }
-    tt_kernel_call c = {.struct_size = sizeof c, .op = n->op->name, .in = in, .n_in = n->n_in, .out = out, .n_out = n->n_out,
-                        .attrs = sim_attrs(s, n), .seed = 42, .step = 1};
+    tt_kernel_call c = {.struct_size = sizeof c,
+                        .op = n->op->name,
+                        .in = in,
+                        .n_in = n->n_in,
+                        .out = out,
+                        .n_out = n->n_out,
+                        .attrs = sim_attrs(s, n),
+                        .seed = 42,
+                        .step = 1};
     c.scratch_bytes = k->scratch_bytes ? k->scratch_bytes(&c, 1) : 0;
     c.scratch = tt_arena_alloc(s->arena, c.scratch_bytes + 64);
     tt_error err;
-    if (k->run(NULL, &c, &err) != TT_OK) sim_fail(s, n, "%s", err.text);
+    if (k->run(NULL, &c, &err) != TT_OK)
+        sim_fail(s, n, "%s", err.text);
 }
 
 static void run_kernel(sim *s, const tt_node *n)
@@ -478,7 +538,8 @@ static void run_kernel(sim *s, const tt_node *n)
         for (int i = 0; i < n->n_in; i++)
             in[i] = *local_of(s, n->in[i], r);
         for (int i = 0; i < n->n_out; i++)
-            *local_of(s, n->out[i], r) = out[i] = sim_local(s, &n->out[i]->type, &n->out[i]->place, r);
+            *local_of(s, n->out[i], r) = out[i] =
+                sim_local(s, &n->out[i]->type, &n->out[i]->place, r);
         call_kernel(s, n, in, out);
     }
 }
@@ -491,7 +552,9 @@ static void run_stage_sum(sim *s, const tt_node *n)
         *t = r < 0 ? sim_tensor(s, &v->type, NULL, true) : sim_local(s, &v->type, &v->place, r);
         sim_set(t, 0, 0);
         for (int i = 0; i < n->n_in; i++)
-            sim_set(t, 0, sim_get(t, 0) + sim_get(r < 0 ? &s->global[n->in[i]->id] : local_of(s, n->in[i], r), 0));
+            sim_set(t, 0,
+                    sim_get(t, 0) +
+                        sim_get(r < 0 ? &s->global[n->in[i]->id] : local_of(s, n->in[i], r), 0));
     }
 }
 
@@ -515,7 +578,8 @@ static void run_node(sim *s, const tt_node *n)
         run_state(s, n, n->state, n->accumulate_index);
     else if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
         write_state(s, n, n->state, n->accumulate_index, n->in[0], n->op == &tt_op_accumulate);
-    else if (n->op == &tt_op_fetch || n->op == &tt_op_redistribute || n->op == &tt_op_transfer || n->op == &tt_op_collective)
+    else if (n->op == &tt_op_fetch || n->op == &tt_op_redistribute || n->op == &tt_op_transfer ||
+             n->op == &tt_op_collective)
         run_identity(s, n);
     else if (n->op == &tt_op_stage_sum)
         run_stage_sum(s, n);
@@ -524,16 +588,19 @@ static void run_node(sim *s, const tt_node *n)
     s->n_nodes++;
     for (int i = 0; i < n->n_out && !s->failure[0]; i++)
         check_value(s, n, n->out[i]);
-    if (n->accumulate_into) write_state(s, n, n->accumulate_into, n->accumulate_index, n->out[0], true);
+    if (n->accumulate_into)
+        write_state(s, n, n->accumulate_into, n->accumulate_index, n->out[0], true);
     for (int i = 0; n->assign_to && i < n->n_out; i++)
-        if (n->assign_to[i]) write_state(s, n, n->assign_to[i], -1, n->out[i], false);
+        if (n->assign_to[i])
+            write_state(s, n, n->assign_to[i], -1, n->out[i], false);
 }
 
 static void run_regions(sim *s, bool micro)
 {
     for (size_t i = 0; i < s->g->nodes.n && !s->failure[0]; i++) {
         const tt_node *n = s->g->nodes.items[i];
-        if ((n->region <= TT_BACKWARD) == micro && !n->virtual_) run_node(s, n);
+        if ((n->region <= TT_BACKWARD) == micro && !n->virtual_)
+            run_node(s, n);
     }
 }
 
@@ -544,7 +611,8 @@ sim *sim_run(const tt_graph *g, const sim_opts *o)
     sim *s = tt_arena_alloc(a, sizeof *s);
     s->g = g;
     s->arena = a;
-    if (o) s->o = *o;
+    if (o)
+        s->o = *o;
     s->mesh = g->placed ? g->mesh : &one;
     const size_t world = (size_t)s->mesh->world;
     s->global = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *s->global);
@@ -567,7 +635,8 @@ void sim_free(sim *s)
 
 void sim_require(const sim *s)
 {
-    if (s->failure[0]) fail_msg("%s", s->failure);
+    if (s->failure[0])
+        fail_msg("%s", s->failure);
 }
 
 /* ---- reading ---- */
@@ -578,15 +647,19 @@ static double *as_doubles(const sim *s, const tt_tensor *t, int64_t *n)
     double *out = tt_arena_array(s->arena, (size_t)count + 1, sizeof *out);
     for (int64_t i = 0; i < count; i++)
         out[i] = sim_get(t, i);
-    if (n) *n = count;
+    if (n)
+        *n = count;
     return out;
 }
 
-static double *state_member(const sim *s, const tt_state *st, int index, const tt_type *type, int64_t *n)
+static double *state_member(const sim *s, const tt_state *st, int index, const tt_type *type,
+                            int64_t *n)
 {
     const char *why = NULL;
-    tt_tensor whole = assemble((sim *)(uintptr_t)s, &st->type, &st->place, state_local(s, st, 0), &why);
-    if (why) fail_msg("state %s: %s", st->name, why);
+    tt_tensor whole =
+        assemble((sim *)(uintptr_t)s, &st->type, &st->place, state_local(s, st, 0), &why);
+    if (why)
+        fail_msg("state %s: %s", st->name, why);
     whole = member_of(&whole, index, type);
     return as_doubles(s, &whole, n);
 }
@@ -595,7 +668,8 @@ double *sim_param(const sim *s, const char *name, const char *what, int64_t *n)
 {
     for (size_t i = 0; i < s->g->states.n; i++) {
         const tt_state *st = s->g->states.items[i];
-        if (!st->stack) continue;
+        if (!st->stack)
+            continue;
         const bool match = !what ? st->kind == TT_STATE_PARAM
                            : !strcmp(what, "grad")
                                ? st->kind == TT_STATE_ACCUMULATOR
@@ -621,7 +695,8 @@ double *sim_value(const sim *s, const tt_value *v, int64_t *n)
 {
     const char *why = NULL;
     const tt_tensor t = assemble((sim *)(uintptr_t)s, &v->type, &v->place, local_of(s, v, 0), &why);
-    if (why) fail_msg("value %d: %s", v->id, why);
+    if (why)
+        fail_msg("value %d: %s", v->id, why);
     return as_doubles(s, &t, n);
 }
 
@@ -643,16 +718,22 @@ static double feed_token(const tt_graph *g, const char *name, int micro, int64_t
 {
     const int64_t len = g->tokens / (g->lines > 0 ? g->lines : 1), line = i / len, inner = i % len;
     const int64_t cut = len / 2 - 1 > 1 ? len / 2 - 1 : 1; /* two segments a line */
-    if (!strcmp(name, "seg")) return (double)(line * 2 + (inner >= cut));
-    if (!strcmp(name, "pos")) return (double)(inner >= cut ? inner - cut : inner);
+    if (!strcmp(name, "seg"))
+        return (double)(line * 2 + (inner >= cut));
+    if (!strcmp(name, "pos"))
+        return (double)(inner >= cut ? inner - cut : inner);
     const double id = floor(uniform(name, micro, i) * (double)sim_vocab);
-    if (!strcmp(name, "ids")) return i < 2 ? (double)(sim_vocab - 1) : id;
-    return i == 1 ? -100 : i == 2 ? (double)(sim_vocab - 1) : id; /* the last row lies beside the padding */
+    if (!strcmp(name, "ids"))
+        return i < 2 ? (double)(sim_vocab - 1) : id;
+    return i == 1   ? -100
+           : i == 2 ? (double)(sim_vocab - 1)
+                    : id; /* the last row lies beside the padding */
 }
 
 static bool is_input(const char *name)
 {
-    return !strcmp(name, "ids") || !strcmp(name, "pos") || !strcmp(name, "seg") || !strcmp(name, "labels");
+    return !strcmp(name, "ids") || !strcmp(name, "pos") || !strcmp(name, "seg") ||
+           !strcmp(name, "labels");
 }
 
 void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out)

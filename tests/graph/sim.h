@@ -11,19 +11,21 @@
 #include <cmocka.h>
 #include <ttrun/backend.h>
 
-/* The sim harness (issue 3, point 5): evaluates a graph once globally, without any mesh, and once on every rank's shards,
- * in one process, with the reference backend's kernels. A collective reads only its group. For every node the shards,
- * assembled, must be the global value, and replicas must agree in every bit.
- * State is memory: a state node is that memory, not a copy, so that a read after its assignment is caught.
- * Tests include sim.c: the test rules link one file a binary. */
+/* The sim harness (issue 3, point 5): evaluates a graph once globally, without any mesh, and once
+ * on every rank's shards, in one process, with the reference backend's kernels. A collective reads
+ * only its group. For every node the shards, assembled, must be the global value, and replicas must
+ * agree in every bit. State is memory: a state node is that memory, not a copy, so that a read
+ * after its assignment is caught. Tests include sim.c: the test rules link one file a binary. */
 
 typedef struct sim_opts {
-    bool narrow;        /* values as the graph says; false: every float is f64, so that 1e-9 is a tolerance */
-    int micro_batches;  /* 0 = 1 */
-    int drop;           /* id + 1 of a node whose communication is left out: the mutation; 0 = none */
-    bool unchecked;     /* no comparison node by node */
-    double tolerance;   /* relative to the largest element; 0 = 1e-9, narrow: 2e-5 */
-    /* Values of leaves, one array of doubles a name: "ids", "pos", "seg", "labels", a parameter's name, "lr", …,
+    bool narrow; /* values as the graph says; false: every float is f64, so that 1e-9 is a tolerance
+                  */
+    int micro_batches; /* 0 = 1 */
+    int drop;         /* id + 1 of a node whose communication is left out: the mutation; 0 = none */
+    bool unchecked;   /* no comparison node by node */
+    double tolerance; /* relative to the largest element; 0 = 1e-9, narrow: 2e-5 */
+    /* Values of leaves, one array of doubles a name: "ids", "pos", "seg", "labels", a parameter's
+     * name, "lr", …,
      * "<parameter>.<suffix>" for optimizer state. NULL = sim_feed. */
     void (*feed)(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
 } sim_opts;
@@ -48,18 +50,20 @@ sim *sim_run(const tt_graph *g, const sim_opts *o);
 void sim_free(sim *s);
 void sim_require(const sim *s); /* fails the test with s->failure */
 
-/* The values of a parameter after the step, assembled from the shards: what NULL = the parameter, "grad" = the gradient,
- * else optimizer state. In doubles, in the arena of s. */
+/* The values of a parameter after the step, assembled from the shards: what NULL = the parameter,
+ * "grad" = the gradient, else optimizer state. In doubles, in the arena of s. */
 double *sim_param(const sim *s, const char *name, const char *what, int64_t *n);
-double *sim_state(const sim *s, const char *name, int64_t *n);       /* metrics, by name */
-double *sim_value(const sim *s, const tt_value *v, int64_t *n);      /* any value, assembled */
-double *sim_global(const sim *s, const tt_value *v, int64_t *n);     /* any value, the global evaluation */
+double *sim_state(const sim *s, const char *name, int64_t *n);  /* metrics, by name */
+double *sim_value(const sim *s, const tt_value *v, int64_t *n); /* any value, assembled */
+double *sim_global(const sim *s, const tt_value *v,
+                   int64_t *n); /* any value, the global evaluation */
 
-/* The default feed: ids and labels below `sim_vocab`, two segments a line, parameters about 0.5 (1 for vectors). */
+/* The default feed: ids and labels below `sim_vocab`, two segments a line, parameters about 0.5 (1
+ * for vectors). */
 void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
 extern int64_t sim_vocab; /* 19 */
 
-const tt_backend_vt *sim_backend(void);        /* the reference backend */
+const tt_backend_vt *sim_backend(void);                      /* the reference backend */
 const void *sim_plugin(const char *kind_and_name, int kind); /* "optimizers/adamw": its vtable */
 bool sim_has_kernel(void *user, const char *op);
 void sim_optimizer_defaults(const char *kind_and_name, void *config, size_t size);

@@ -5,16 +5,19 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* Every deliberate mistake must be seen (as test_mutations of the specification): by the sim at the node, by what the step
- * leaves behind, or by tt_graph_verify. */
+/* Every deliberate mistake must be seen (as test_mutations of the specification): by the sim at the
+ * node, by what the step leaves behind, or by tt_graph_verify. */
 
 static bool communicates(const tt_graph *g, const tt_node *n)
 {
     tt_lower_step steps[TT_MAX_STEPS];
-    if (n->op != &tt_op_redistribute && n->op != &tt_op_fetch) return false;
-    const int k = tt_lower(g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims, &n->in[0]->place, &n->out[0]->place, steps);
+    if (n->op != &tt_op_redistribute && n->op != &tt_op_fetch)
+        return false;
+    const int k = tt_lower(g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims, &n->in[0]->place,
+                           &n->out[0]->place, steps);
     for (int i = 0; i < k; i++)
-        if (steps[i].kind != TT_STEP_SLICE && n->in[0]->node->op != &tt_op_input) return true;
+        if (steps[i].kind != TT_STEP_SLICE && n->in[0]->node->op != &tt_op_input)
+            return true;
     return false;
 }
 
@@ -22,14 +25,16 @@ static void build_or_fail(const job *j, const char *last, built *x)
 {
     tt_error err = {0};
     const char *bad = build_job(j, last, NULL, NULL, x, &err);
-    if (bad) fail_msg("%s: %s", bad, err.text);
+    if (bad)
+        fail_msg("%s: %s", bad, err.text);
 }
 
 static double gap(const double *a, const double *b, int64_t n)
 {
     double worst = 0;
     for (int64_t i = 0; i < n; i++)
-        if (!(fabs(a[i] - b[i]) <= worst)) worst = fabs(a[i] - b[i]);
+        if (!(fabs(a[i] - b[i]) <= worst))
+            worst = fabs(a[i] - b[i]);
     return worst;
 }
 
@@ -37,17 +42,21 @@ static double gap(const double *a, const double *b, int64_t n)
 static bool state_is(const sim *s, const tt_state *st, const sim *ref)
 {
     const char *why = NULL;
-    const tt_tensor a = assemble((sim *)(uintptr_t)s, &st->type, &st->place, state_local(s, st, 0), &why);
+    const tt_tensor a =
+        assemble((sim *)(uintptr_t)s, &st->type, &st->place, state_local(s, st, 0), &why);
     int64_t n;
-    const double *have = as_doubles(s, &a, &n), *want = as_doubles(ref, &ref->state_global[st->id], NULL);
+    const double *have = as_doubles(s, &a, &n),
+                 *want = as_doubles(ref, &ref->state_global[st->id], NULL);
     return !why && gap(have, want, n) < 1e-7;
 }
 
-/* Does what the step leaves behind (parameters, gradients, norm, loss) differ from the run without the mistake? */
+/* Does what the step leaves behind (parameters, gradients, norm, loss) differ from the run without
+ * the mistake? */
 static bool outputs_differ(const sim *s, const sim *ref)
 {
     for (size_t i = 0; i < s->g->states.n; i++)
-        if (!state_is(s, s->g->states.items[i], ref)) return true;
+        if (!state_is(s, s->g->states.items[i], ref))
+            return true;
     return false;
 }
 
@@ -68,19 +77,24 @@ static void check_dropped(const job *j, int *total, int *rewired, int *refused)
     sim_require(ref);
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         tt_node *n = x.g->nodes.items[i];
-        if (!communicates(x.g, n)) continue;
+        if (!communicates(x.g, n))
+            continue;
         ++*total;
         const sim_opts o = {.drop = n->id + 1, .unchecked = true};
         sim *s = sim_run(x.g, &o);
-        if (!outputs_differ(s, ref)) fail_msg("dropping node %d (%s in %s) changes nothing", n->id, n->op->name, n->scope);
+        if (!outputs_differ(s, ref))
+            fail_msg("dropping node %d (%s in %s) changes nothing", n->id, n->op->name, n->scope);
         sim_free(s);
-        if (!sim_sees(x.g, n->id + 1)) fail_msg("the sim does not see node %d dropped", n->id);
+        if (!sim_sees(x.g, n->id + 1))
+            fail_msg("the sim does not see node %d dropped", n->id);
         for (size_t k = i + 1; k < x.g->nodes.n; k++) { /* wire its first consumer past it */
             tt_node *u = x.g->nodes.items[k];
             int at = -1;
             for (int q = 0; q < u->n_in; q++)
-                if (u->in[q] == n->out[0]) at = q;
-            if (at < 0 || !u->rule || u->virtual_) continue;
+                if (u->in[q] == n->out[0])
+                    at = q;
+            if (at < 0 || !u->rule || u->virtual_)
+                continue;
             u->in[at] = n->in[0];
             ++*rewired;
             *refused += tt_graph_verify(x.g, "rewiring", NULL) != TT_OK;
@@ -96,14 +110,20 @@ static void test_every_dropped_redistribute_is_caught(void **state)
 {
     int total = 0, rewired = 0, refused = 0;
     (void)state;
-    job j = {.c = {19, 10, 6, 2, 4, 14, 1, false, true, false}, .mesh = mesh_named("fsdp2 tp2 cp2"), .tokens = 14, .metrics = true};
+    job j = {
+        .c = {19, 10, 6, 2, 4, 14, 1, false, true, false},
+        .mesh = mesh_named("fsdp2 tp2 cp2"),
+        .tokens = 14,
+        .metrics = true
+    };
     check_dropped(&j, &total, &rewired, &refused);
     j.no_sp = true;
     check_dropped(&j, &total, &rewired, &refused);
     j.mesh = mesh_named("hsdp2x2");
     j.tokens = 28;
     check_dropped(&j, &total, &rewired, &refused);
-    print_message("%d dropped redistributes caught, %d of %d rewired consumers refused\n", total, refused, rewired);
+    print_message("%d dropped redistributes caught, %d of %d rewired consumers refused\n", total,
+                  refused, rewired);
     assert_true(total > 100);
     assert_int_equal(refused, rewired);
 }
@@ -112,12 +132,14 @@ static void test_every_dropped_collective_is_caught(void **state)
 {
     int total = 0, caught = 0;
     (void)state;
-    job j = {.c = LLAMA_DEFAULT, .mesh = mesh_named("fsdp2 tp2 cp2"), .tokens = 14, .metrics = true};
+    job j = {
+        .c = LLAMA_DEFAULT, .mesh = mesh_named("fsdp2 tp2 cp2"), .tokens = 14, .metrics = true};
     built x;
     build_or_fail(&j, "order", &x);
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         const tt_node *n = x.g->nodes.items[i];
-        if (n->op != &tt_op_collective || n->step->kind == TT_STEP_SLICE) continue;
+        if (n->op != &tt_op_collective || n->step->kind == TT_STEP_SLICE)
+            continue;
         total++;
         caught += sim_sees(x.g, n->id + 1);
     }
@@ -129,8 +151,9 @@ static void test_every_dropped_collective_is_caught(void **state)
 
 /* ---- wrong cotangent storage: bytes taken for another placement without communication ---- */
 
-/* v is taken for `to` as it lies (a transfer moves nothing), then redistributed to where v was, for all later readers:
- * what an autodiff that is wrong about v's storage would build. Verify cannot see it; the sim must. */
+/* v is taken for `to` as it lies (a transfer moves nothing), then redistributed to where v was, for
+ * all later readers: what an autodiff that is wrong about v's storage would build. Verify cannot
+ * see it; the sim must. */
 static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement *to)
 {
     tt_graph *g = x->g;
@@ -142,8 +165,10 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
     for (size_t i = 0, k = 0; i < n; i++) {
         items[k++] = g->nodes.items[i];
         for (int q = 0; i > at && q < g->nodes.items[i]->n_in; q++)
-            if (g->nodes.items[i]->in[q] == v) g->nodes.items[i]->in[q] = b->out[0];
-        if (i != at) continue;
+            if (g->nodes.items[i]->in[q] == v)
+                g->nodes.items[i]->in[q] = b->out[0];
+        if (i != at)
+            continue;
         items[k++] = a;
         items[k++] = b;
     }
@@ -152,18 +177,24 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
     g->nodes.n = n + 2;
 }
 
-/* "The transpose of psum is psum": where the forward reduced a partial, the replicated cotangent is reduced again. */
+/* "The transpose of psum is psum": where the forward reduced a partial, the replicated cotangent is
+ * reduced again. */
 static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
-    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1) return false;
-    for (size_t i = 0; i < g->nodes.n; i++) { /* n is the derivative of a reduced value's reader: same dims, same storage */
+    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1)
+        return false;
+    for (size_t i = 0; i < g->nodes.n;
+         i++) { /* n is the derivative of a reduced value's reader: same dims, same storage */
         const tt_node *f = g->nodes.items[i];
-        if (f->op != &tt_op_redistribute || f->region != TT_FORWARD || !f->in[0]->place.partial || f->in[0]->place.partial_max)
+        if (f->op != &tt_op_redistribute || f->region != TT_FORWARD || !f->in[0]->place.partial ||
+            f->in[0]->place.partial_max)
             continue;
         const tt_value *v = n->out[0];
         const uint16_t more =
-            (uint16_t)(f->in[0]->place.partial & ~tt_placement_shard_atoms(&v->place, v->type.n_dims) & ~v->place.partial);
-        if (!more || v->place.partial_max || v->type.dtype != TT_F32) continue;
+            (uint16_t)(f->in[0]->place.partial &
+                       ~tt_placement_shard_atoms(&v->place, v->type.n_dims) & ~v->place.partial);
+        if (!more || v->place.partial_max || v->type.dtype != TT_F32)
+            continue;
         to->partial |= more;
         return true;
     }
@@ -174,7 +205,8 @@ static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to
 static bool lost_pending(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
     (void)g;
-    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1 || !n->out[0]->place.partial) return false;
+    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1 || !n->out[0]->place.partial)
+        return false;
     to->partial = 0;
     return true;
 }
@@ -184,12 +216,14 @@ static bool read_later(const tt_graph *g, size_t at)
     const tt_value *v = g->nodes.items[at]->out[0];
     for (size_t i = at + 1; i < g->nodes.n; i++)
         for (int q = 0; !g->nodes.items[i]->virtual_ && q < g->nodes.items[i]->n_in; q++)
-            if (g->nodes.items[i]->in[q] == v) return true;
+            if (g->nodes.items[i]->in[q] == v)
+                return true;
     return false;
 }
 
-static void check_relabelled(const job *j, bool (*fn)(const tt_graph *, const tt_node *, tt_placement *), int *total, int *node,
-                             int *outputs)
+static void check_relabelled(const job *j,
+                             bool (*fn)(const tt_graph *, const tt_node *, tt_placement *),
+                             int *total, int *node, int *outputs)
 {
     built x;
     build_or_fail(j, "update", &x);
@@ -199,9 +233,11 @@ static void check_relabelled(const job *j, bool (*fn)(const tt_graph *, const tt
     for (size_t i = 0; i < n; i++) {
         tt_placement to;
         built y;
-        if (x.g->nodes.items[i]->n_out < 1) continue;
+        if (x.g->nodes.items[i]->n_out < 1)
+            continue;
         to = x.g->nodes.items[i]->out[0]->place;
-        if (!fn(x.g, x.g->nodes.items[i], &to) || !read_later(x.g, i)) continue;
+        if (!fn(x.g, x.g->nodes.items[i], &to) || !read_later(x.g, i))
+            continue;
         build_or_fail(j, "update", &y); /* fresh: the mutation rewires */
         insert_relabel(&y, i, y.g->nodes.items[i]->out[0], &to);
         ++*total;
@@ -229,23 +265,30 @@ static void test_wrong_cotangent_storage_is_caught(void **state)
         j.mesh = mesh_named("fsdp2 tp2");
         check_relabelled(&j, lost_pending, &total, &node, &outputs);
     }
-    print_message("%d of %d relabelled cotangents caught at the node, %d in what the step leaves\n", node, total, outputs);
+    print_message("%d of %d relabelled cotangents caught at the node, %d in what the step leaves\n",
+                  node, total, outputs);
     assert_true(total > 20);
     assert_int_equal(node, total);
     assert_int_equal(outputs, total);
 }
 
-/* replicate → partial keeps the value at coordinate 0 only; without the mask a replicated operand counts n times. */
+/* replicate → partial keeps the value at coordinate 0 only; without the mask a replicated operand
+ * counts n times. */
 static void test_unmasked_partial_is_caught(void **state)
 {
     int total = 0, caught = 0;
     (void)state;
-    job j = {.c = LLAMA_DEFAULT, .mesh = mesh_named("fsdp2 tp2"), .tokens = 12, .metrics = true, .no_sp = true};
+    job j = {.c = LLAMA_DEFAULT,
+             .mesh = mesh_named("fsdp2 tp2"),
+             .tokens = 12,
+             .metrics = true,
+             .no_sp = true};
     built x;
     build_or_fail(&j, "order", &x);
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         const tt_node *n = x.g->nodes.items[i];
-        if (n->op != &tt_op_collective || n->step->kind != TT_STEP_MASK) continue;
+        if (n->op != &tt_op_collective || n->step->kind != TT_STEP_MASK)
+            continue;
         total++;
         caught += sim_sees(x.g, n->id + 1);
     }
@@ -257,12 +300,15 @@ static void test_unmasked_partial_is_caught(void **state)
 
 /* ---- data that breaks R4: a segment across two lines ---- */
 
-static void feed_across(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out)
+static void feed_across(const tt_graph *g, const char *name, const tt_type *t, int micro,
+                        double *out)
 {
     sim_feed(g, name, t, micro, out);
     for (int64_t i = 0; i < t->dims[0].size; i++) {
-        if (!strcmp(name, "seg")) out[i] = 0;
-        if (!strcmp(name, "pos")) out[i] = (double)i;
+        if (!strcmp(name, "seg"))
+            out[i] = 0;
+        if (!strcmp(name, "pos"))
+            out[i] = (double)i;
     }
 }
 

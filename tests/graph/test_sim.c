@@ -5,8 +5,9 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* After every pass, on every mesh: each node's shards are its global value; what a step leaves behind (loss, norm, gradients,
- * parameters) equals one rank's, and one rank's gradients are finite differences. */
+/* After every pass, on every mesh: each node's shards are its global value; what a step leaves
+ * behind (loss, norm, gradients, parameters) equals one rank's, and one rank's gradients are finite
+ * differences. */
 
 #define TOLERANCE 1e-9 /* f64 values: about 1e6 roundings */
 
@@ -26,11 +27,15 @@ static void compare(results *r, const char *what, const double *a, const double 
     double scale = 1e-3, worst = 0;
     for (int64_t i = 0; i < n; i++) {
         const double d = fabs(a[i] - b[i]);
-        if (fabs(b[i]) > scale) scale = fabs(b[i]);
-        if (!(d <= worst)) worst = d;
+        if (fabs(b[i]) > scale)
+            scale = fabs(b[i]);
+        if (!(d <= worst))
+            worst = d;
     }
-    if (!(worst / scale <= TOLERANCE)) fail_msg("%s: %s differs by %.3g", r->context, what, worst / scale);
-    if (worst / scale > r->worst) r->worst = worst / scale;
+    if (!(worst / scale <= TOLERANCE))
+        fail_msg("%s: %s differs by %.3g", r->context, what, worst / scale);
+    if (worst / scale > r->worst)
+        r->worst = worst / scale;
 }
 
 static void compare_states(results *r, const built *x, const sim *s, bool updated)
@@ -42,7 +47,8 @@ static void compare_states(results *r, const built *x, const sim *s, bool update
         snprintf(what, sizeof what, "gradient of %s", name);
         const double *a = sim_param(s, name, "grad", &n);
         compare(r, what, a, sim_param(r->ref_sim, name, "grad", NULL), n);
-        if (!updated) continue;
+        if (!updated)
+            continue;
         snprintf(what, sizeof what, "updated %s", name);
         a = sim_param(s, name, NULL, &n);
         compare(r, what, a, sim_param(r->ref_sim, name, NULL, NULL), n);
@@ -52,7 +58,8 @@ static void compare_states(results *r, const built *x, const sim *s, bool update
         const double *a = sim_state(s, TT_METRIC_NORM, &n);
         compare(r, "norm", a, sim_state(r->ref_sim, TT_METRIC_NORM, NULL), n);
     }
-    if (!r->j->metrics) return;
+    if (!r->j->metrics)
+        return;
     const double *a = sim_state(s, TT_METRIC_LOSS, &n);
     compare(r, "loss", a, sim_state(r->ref_sim, TT_METRIC_LOSS, NULL), n);
     a = sim_state(s, TT_METRIC_LOSS_MAX, &n);
@@ -75,23 +82,30 @@ static void compare_outputs(results *r, const built *x, const sim *s)
 static void check_pass(void *user, const char *pass, built *x)
 {
     results *r = user;
-    if (!strcmp(pass, "describe") || (!strcmp(pass, "metrics") && !r->j->metrics)) return;
+    if (!strcmp(pass, "describe") || (!strcmp(pass, "metrics") && !r->j->metrics))
+        return;
     sim *s = sim_run(x->g, NULL);
-    if (s->failure[0]) fail_msg("%s, after %s: %s", r->context, pass, s->failure);
+    if (s->failure[0])
+        fail_msg("%s, after %s: %s", r->context, pass, s->failure);
     r->graphs++;
     r->nodes += s->n_nodes;
-    if (s->worst > r->worst) r->worst = s->worst;
-    if (!strcmp(pass, "place")) compare_outputs(r, x, s);
+    if (s->worst > r->worst)
+        r->worst = s->worst;
+    if (!strcmp(pass, "place"))
+        compare_outputs(r, x, s);
     const bool backward = strcmp(pass, "place") && strcmp(pass, "metrics");
-    if (backward && r->ref_sim) compare_states(r, x, s, strcmp(pass, "autodiff") != 0);
+    if (backward && r->ref_sim)
+        compare_states(r, x, s, strcmp(pass, "autodiff") != 0);
     sim_free(s);
 }
 
-static void build_or_fail(const job *j, const char *last, after_pass after, void *user, built *x, const char *context)
+static void build_or_fail(const job *j, const char *last, after_pass after, void *user, built *x,
+                          const char *context)
 {
     tt_error err = {0};
     const char *bad = build_job(j, last, after, user, x, &err);
-    if (bad) fail_msg("%s: %s: %s", context, bad, err.text);
+    if (bad)
+        fail_msg("%s: %s: %s", context, bad, err.text);
 }
 
 static void check_job(const job *j, results *r)
@@ -101,10 +115,11 @@ static void check_job(const job *j, results *r)
     built ref, x;
     one.mesh = mesh_named("1");
     one.n_stages = 1;
-    if (!one.lines) one.lines = data_ranks(j->mesh);
-    snprintf(context, sizeof context, "%s, %lld tokens%s%s%s%s, %d stages", j->mesh->name, (long long)j->tokens,
-             j->no_sp ? " no SP" : "", j->c.tied ? " tied" : "", j->c.bias ? " bias" : "", j->c.qk_norm ? " qk_norm" : "",
-             j->n_stages);
+    if (!one.lines)
+        one.lines = data_ranks(j->mesh);
+    snprintf(context, sizeof context, "%s, %lld tokens%s%s%s%s, %d stages", j->mesh->name,
+             (long long)j->tokens, j->no_sp ? " no SP" : "", j->c.tied ? " tied" : "",
+             j->c.bias ? " bias" : "", j->c.qk_norm ? " qk_norm" : "", j->n_stages);
     r->j = j;
     r->context = context;
     build_or_fail(&one, "update", NULL, NULL, &ref, context);
@@ -127,21 +142,33 @@ static void report(const char *what, const results *r)
 
 static void matrix(const char *only_tp, int variant)
 {
-    static const llama variants[] = {LLAMA_DEFAULT,
-                                     {19, 10, 6, 2, 4, 14, 2, true, false, false},
-                                     {19, 10, 6, 2, 4, 14, 2, false, true, true}};
+    static const llama variants[] = {
+        LLAMA_DEFAULT,
+        {19, 10, 6, 2, 4, 14, 2, true,  false, false},
+        {19, 10, 6, 2, 4, 14, 2, false, true,  true }
+    };
     results r = {0};
     for (size_t m = 0; m < TT_COUNT(mesh_cases); m++) {
         const mesh_case *mesh = &mesh_cases[m];
         const bool tp = strstr(mesh->name, "tp") != NULL;
-        if (only_tp && !tp) continue;
+        if (only_tp && !tp)
+            continue;
         const int lines = data_ranks(mesh);
         const int64_t tokens[] = {12, 7 * lines, 13 * lines};
         for (int t = 0; t < 3; t++) {
-            if (tokens[t] % lines || (t == 2 && variant) || (t && only_tp && variant)) continue;
-            job j = {.c = variants[variant], .mesh = mesh, .tokens = tokens[t], .no_sp = only_tp != NULL, .metrics = true,
-                     .optimizer = variant ? "adamw" : NULL, .max_norm = 0.1, .fuse = true, .can_accumulate = true};
-            if (mesh->tp2x2) j.c.H = 8;
+            if (tokens[t] % lines || (t == 2 && variant) || (t && only_tp && variant))
+                continue;
+            job j = {.c = variants[variant],
+                     .mesh = mesh,
+                     .tokens = tokens[t],
+                     .no_sp = only_tp != NULL,
+                     .metrics = true,
+                     .optimizer = variant ? "adamw" : NULL,
+                     .max_norm = 0.1,
+                     .fuse = true,
+                     .can_accumulate = true};
+            if (mesh->tp2x2)
+                j.c.H = 8;
             check_job(&j, &r);
         }
     }
@@ -181,8 +208,13 @@ static void test_stages_with_transfers_equal_one_rank(void **state)
     for (size_t m = 0; m < TT_COUNT(meshes); m++)
         for (int stages = 2; stages <= 3; stages++)
             for (int tied = 0; tied < 2; tied++) {
-                job j = {.c = LLAMA_DEFAULT, .mesh = mesh_named(meshes[m]), .n_stages = stages, .metrics = true,
-                         .optimizer = "adamw", .max_norm = 0.1, .fuse = true};
+                job j = {.c = LLAMA_DEFAULT,
+                         .mesh = mesh_named(meshes[m]),
+                         .n_stages = stages,
+                         .metrics = true,
+                         .optimizer = "adamw",
+                         .max_norm = 0.1,
+                         .fuse = true};
                 j.tokens = 7 * data_ranks(j.mesh);
                 j.c.L = 3;
                 j.c.tied = tied;
@@ -195,7 +227,12 @@ static void test_micro_batches_are_summed(void **state)
 {
     const sim_opts two = {.micro_batches = 2};
     (void)state;
-    job j = {.c = LLAMA_DEFAULT, .mesh = mesh_named("fsdp2 tp2 cp2"), .tokens = 14, .metrics = true, .optimizer = "sgd"}, one = j;
+    job j = {.c = LLAMA_DEFAULT,
+             .mesh = mesh_named("fsdp2 tp2 cp2"),
+             .tokens = 14,
+             .metrics = true,
+             .optimizer = "sgd"},
+        one = j;
     built x, ref;
     one.mesh = mesh_named("1");
     one.lines = 2;
@@ -224,7 +261,8 @@ static double direction(const char *name, int64_t i)
     return tt_normal_quantile(tt_rng_uniform(tt_rng_key_make(1, name, 99), (uint64_t)i));
 }
 
-static void nudged_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out)
+static void nudged_feed(const tt_graph *g, const char *name, const tt_type *t, int micro,
+                        double *out)
 {
     sim_feed(g, name, t, micro, out);
     if (nudge.param && !strcmp(name, nudge.param))
@@ -251,7 +289,12 @@ static void test_gradients_are_finite_differences(void **state)
     int n_params = 0;
     (void)state;
     for (int tied = 0; tied < 2; tied++) {
-        job j = {.c = {19, 10, 6, 2, 4, 14, 2, tied, true, true}, .mesh = mesh_named("1"), .tokens = 12, .metrics = true};
+        job j = {
+            .c = {19, 10, 6, 2, 4, 14, 2, tied, true, true},
+            .mesh = mesh_named("1"),
+            .tokens = 12,
+            .metrics = true
+        };
         built x;
         build_or_fail(&j, "autodiff", NULL, NULL, &x, "finite differences");
         sim *s = sim_run(x.g, NULL);
@@ -263,7 +306,9 @@ static void test_gradients_are_finite_differences(void **state)
             double have = 0;
             for (int64_t k = 0; k < n; k++)
                 have += g[k] * direction(p, k);
-            const double want = (8 * (loss_at(&x, p, h) - loss_at(&x, p, -h)) - loss_at(&x, p, 2 * h) + loss_at(&x, p, -2 * h)) / (12 * h);
+            const double want = (8 * (loss_at(&x, p, h) - loss_at(&x, p, -h)) -
+                                 loss_at(&x, p, 2 * h) + loss_at(&x, p, -2 * h)) /
+                                (12 * h);
             if (!(fabs(want - have) <= 1e-7 * fmax(1, fabs(want))))
                 fail_msg("%s: gradient %.12g, finite differences %.12g", p, have, want);
         }

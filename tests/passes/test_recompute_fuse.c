@@ -4,7 +4,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* R11: recomputed = kept and fused = unfused, in every bit of what the step leaves behind. f32 as the graph says. */
+/* R11: recomputed = kept and fused = unfused, in every bit of what the step leaves behind. f32 as
+ * the graph says. */
 
 static const sim_opts narrow = {.narrow = true};
 
@@ -12,7 +13,8 @@ static void build_or_fail(const job *j, const char *last, built *x)
 {
     tt_error err = {0};
     const char *bad = build_job(j, last, NULL, NULL, x, &err);
-    if (bad) fail_msg("%s: %s", bad, err.text);
+    if (bad)
+        fail_msg("%s: %s", bad, err.text);
 }
 
 static void assert_same_bits(const sim *a, const sim *b, const char *what)
@@ -20,7 +22,8 @@ static void assert_same_bits(const sim *a, const sim *b, const char *what)
     assert_int_equal(a->g->states.n, b->g->states.n);
     for (size_t i = 0; i < a->g->states.n; i++)
         for (int r = 0; r < a->mesh->world; r++) {
-            const tt_tensor *x = state_local(a, a->g->states.items[i], r), *y = state_local(b, b->g->states.items[i], r);
+            const tt_tensor *x = state_local(a, a->g->states.items[i], r),
+                            *y = state_local(b, b->g->states.items[i], r);
             if (sim_bytes(x) != sim_bytes(y) || memcmp(x->data, y->data, sim_bytes(x)))
                 fail_msg("%s: state %s differs on rank %d", what, a->g->states.items[i]->name, r);
         }
@@ -43,8 +46,13 @@ static void compare_jobs(const job *a, const job *b, const char *what)
 
 static job llama_job(const char *mesh)
 {
-    job j = {.c = {19, 10, 6, 2, 4, 14, 2, false, true, true}, .mesh = mesh_named(mesh), .metrics = true, .optimizer = "adamw",
-             .max_norm = 0.1};
+    job j = {
+        .c = {19, 10, 6, 2, 4, 14, 2, false, true, true},
+        .mesh = mesh_named(mesh),
+        .metrics = true,
+        .optimizer = "adamw",
+        .max_norm = 0.1
+    };
     j.tokens = 7 * data_ranks(j.mesh);
     return j;
 }
@@ -64,7 +72,8 @@ static void test_recomputed_equals_kept_bitwise(void **state)
             }
 }
 
-/* What the backward reads of a block's forward, directly: fully recomputed, only what came into the block. */
+/* What the backward reads of a block's forward, directly: fully recomputed, only what came into the
+ * block. */
 static int kept_values(const tt_graph *g, bool fetched)
 {
     int n = 0;
@@ -73,7 +82,9 @@ static int kept_values(const tt_graph *g, bool fetched)
         const tt_node *e = g->nodes.items[i];
         for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
             const tt_node *from = e->in[j]->node;
-            if (from->region != TT_FORWARD || from->block < 0 || from->n_in == 0 || seen[e->in[j]->id]) continue;
+            if (from->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
+                seen[e->in[j]->id] || tt_value_root(e->in[j])->node->op == &tt_op_input)
+                continue;
             seen[e->in[j]->id] = true;
             n += (from->op == &tt_op_fetch) == fetched;
         }
@@ -92,7 +103,8 @@ static void test_recompute_keeps_less(void **state)
         j.recompute = (tt_recompute_opts){(tt_recompute_mode)mode, false};
         build_or_fail(&j, "recompute", &x);
         kept[mode] = kept_values(x.g, false);
-        if (mode == TT_RECOMPUTE_NONE) fetched[0] = kept_values(x.g, true);
+        if (mode == TT_RECOMPUTE_NONE)
+            fetched[0] = kept_values(x.g, true);
         built_free(&x);
     }
     job j = llama_job("fsdp2 tp2 cp2");
@@ -101,7 +113,8 @@ static void test_recompute_keeps_less(void **state)
     build_or_fail(&j, "recompute", &x);
     fetched[1] = kept_values(x.g, true);
     built_free(&x);
-    print_message("values of blocks kept for the backward: none %d, selective %d, full %d; fetched parameters: %d, refetched %d\n",
+    print_message("values of blocks kept for the backward: none %d, selective %d, full %d; fetched "
+                  "parameters: %d, refetched %d\n",
                   kept[0], kept[1], kept[2], fetched[0], fetched[1]);
     assert_true(kept[2] < kept[1] && kept[1] < kept[0]);
     assert_true(kept[2] <= 2); /* each block's input */
@@ -151,25 +164,37 @@ static uint32_t random_below(uint64_t seed, int *at, uint32_t n)
 
 static tt_value *random_op(tt_builder *b, uint64_t seed, int *at, tt_value **v, int n)
 {
-    tt_value *x = v[random_below(seed, at, (uint32_t)n)], *y = v[random_below(seed, at, (uint32_t)n)];
+    tt_value *x = v[random_below(seed, at, (uint32_t)n)],
+             *y = v[random_below(seed, at, (uint32_t)n)];
     switch (random_below(seed, at, 10)) {
-    case 0: return tt_add(b, x, y);
-    case 1: return tt_sub(b, x, y);
-    case 2: return tt_mul(b, x, tt_tanh(b, y));
-    case 3: return tt_div(b, x, tt_add(b, tt_mul(b, y, y), tt_const(b, 1, TT_F32)));
-    case 4: return tt_maximum(b, x, tt_scale(b, y, 0.7));
-    case 5: return tt_silu(b, x);
-    case 6: return tt_sigmoid(b, x);
-    case 7: return tt_gelu_tanh(b, x);
-    case 8: return tt_select(b, tt_less(b, x, y), x, tt_scale(b, y, 0.3));
-    default: return tt_scale(b, x, 1.0 / 3);
+    case 0:
+        return tt_add(b, x, y);
+    case 1:
+        return tt_sub(b, x, y);
+    case 2:
+        return tt_mul(b, x, tt_tanh(b, y));
+    case 3:
+        return tt_div(b, x, tt_add(b, tt_mul(b, y, y), tt_const(b, 1, TT_F32)));
+    case 4:
+        return tt_maximum(b, x, tt_scale(b, y, 0.7));
+    case 5:
+        return tt_silu(b, x);
+    case 6:
+        return tt_sigmoid(b, x);
+    case 7:
+        return tt_gelu_tanh(b, x);
+    case 8:
+        return tt_select(b, tt_less(b, x, y), x, tt_scale(b, y, 0.3));
+    default:
+        return tt_scale(b, x, 1.0 / 3);
     }
 }
 
 static void describe_random(tt_builder *b, const void *user)
 {
     const uint64_t seed = *(const uint64_t *)user;
-    const tt_dim F = TT_DIM(14, "ffn"), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"), table[] = {V, D}, up[] = {F, D}, down[] = {D, F};
+    const tt_dim F = TT_DIM(14, "ffn"), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"),
+                 table[] = {V, D}, up[] = {F, D}, down[] = {D, F};
     tt_value *v[40];
     int at = 0, n = 0;
     tt_value *h = tt_embedding_w(b, tt_input(b, "ids"), tt_param(b, "embed", table, 2, NULL));
@@ -192,13 +217,42 @@ static void test_random_pointwise_graphs_fuse_bitwise(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"), .tokens = 14, .metrics = true, .optimizer = "adamw",
-                 .describe = describe_random, .user = &seed};
+        job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"),
+                 .tokens = 14,
+                 .metrics = true,
+                 .optimizer = "adamw",
+                 .describe = describe_random,
+                 .user = &seed};
         job b = a;
         char what[32];
         b.fuse = b.can_accumulate = true;
         snprintf(what, sizeof what, "seed %d", (int)seed);
         compare_jobs(&a, &b, what);
+    }
+}
+
+/* An optimizer that assigns as it goes: a chain that read the old state may not move behind the
+ * assignment. */
+static void describe_eager(const void *config, tt_builder *b, const tt_update *u)
+{
+    (void)config;
+    tt_value *m = tt_optimizer_state(b, u, "exp_avg");
+    tt_value *old = tt_scale(b, m, 3);
+    tt_value *next = tt_add(b, tt_scale(b, m, 0.5), u->grad);
+    tt_assign(b, m, next);
+    tt_assign(b, u->param, tt_sub(b, u->param, tt_add(b, old, u->grad)));
+}
+
+static void test_fusion_reads_state_before_it_is_assigned(void **state)
+{
+    static const tt_optimizer_vt eager_vt = {sizeof eager_vt, describe_eager};
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        const job a = {
+            .c = LLAMA_DEFAULT, .mesh = mesh_named(meshes[m]), .tokens = 28, .update = &eager_vt};
+        job b = a;
+        b.fuse = true;
+        compare_jobs(&a, &b, meshes[m]);
     }
 }
 
@@ -209,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_recompute_keeps_less),
         cmocka_unit_test(test_fused_equals_unfused_bitwise),
         cmocka_unit_test(test_fusion_shrinks_the_graph),
+        cmocka_unit_test(test_fusion_reads_state_before_it_is_assigned),
         cmocka_unit_test(test_random_pointwise_graphs_fuse_bitwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,8 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention: keys and values are packed once a kv head, then each (head, block of queries) is one task. */
+/* attention: keys and values are packed once a kv head, then each (head, block of queries) is one
+ * task. */
 #define FWD_QUERIES 96
 
 int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head)
@@ -10,8 +11,8 @@ int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head)
     return (s->head_begin + head) / s->group - s->kv_begin;
 }
 
-void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_tensor *q, const tt_tensor *k, const tt_tensor *v,
-                       cpu_attn_shape *out)
+void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_tensor *q,
+                       const tt_tensor *k, const tt_tensor *v, cpu_attn_shape *out)
 {
     const tt_attrs_attention *at = c->attrs;
     cpu_attn_shape s = {.isa = isa};
@@ -45,14 +46,16 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
 
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s)
 {
-    return 2 * cpu_align((size_t)s->a.tk_pad * sizeof(int32_t)) + cpu_align((size_t)s->a.tk_pad / CPU_PANEL * 4 * sizeof(int32_t));
+    return 2 * cpu_align((size_t)s->a.tk_pad * sizeof(int32_t)) +
+           cpu_align((size_t)s->a.tk_pad / CPU_PANEL * 4 * sizeof(int32_t));
 }
 
 /* Positions and segments of the keys, padded, and the extremes of each panel. */
 void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, char **scratch)
 {
     cpu_attn *a = &s->a;
-    int32_t *p = (int32_t *)(void *)cpu_take(scratch, a->tk_pad), *g = (int32_t *)(void *)cpu_take(scratch, a->tk_pad);
+    int32_t *p = (int32_t *)(void *)cpu_take(scratch, a->tk_pad),
+            *g = (int32_t *)(void *)cpu_take(scratch, a->tk_pad);
     int32_t *x = (int32_t *)(void *)cpu_take(scratch, a->tk_pad / CPU_PANEL * 4);
     for (int64_t j = 0; j < a->tk_pad; j++) {
         p[j] = j < a->tk ? pos[j] : INT32_MAX;
@@ -77,7 +80,8 @@ void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, ch
 }
 
 /* Keys [j, j + CPU_KEYS) of x [tokens, heads * d], one head, into transposed panels. */
-void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d, int64_t j, float *dst)
+void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
+                     int64_t j, float *dst)
 {
     int64_t ld = x->shape[1], rows = cpu_max(0, cpu_min(CPU_KEYS, s->a.tk - j));
     float *to = dst + j * d;
@@ -88,7 +92,8 @@ void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, 
 }
 
 /* Rows [j, j + n) of one head as they are, padded to d_pad columns; rows past the end are zero. */
-void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n, float *dst)
+void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n,
+                   float *dst)
 {
     int64_t ld = x->shape[1];
     for (int64_t i = j; i < j + n; i++) {
@@ -105,7 +110,7 @@ typedef struct forward {
     const tt_tensor *q;
     tt_tensor *out, *lse;
     const float *sinks;
-    float *kt, *v; /* of all kv heads */
+    float *kt, *v;  /* of all kv heads */
     int64_t blocks; /* of queries, or of keys while packing */
 } forward;
 
@@ -128,9 +133,10 @@ static void query_blocks(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t h = i / w->blocks, t = i % w->blocks * FWD_QUERIES, g = cpu_attn_kv_head(&w->s, h);
-        w->s.isa->attn_fwd(a, w->kt + g * a->tk_pad * a->hd, w->v + g * a->tk_pad * a->dv_pad, cpu_f32(w->q) + h * a->hd,
-                           (float *)w->out->data + h * a->dv, (float *)w->lse->data + h, w->s.heads,
-                           w->sinks ? w->sinks + h : NULL, t, cpu_min(a->tq, t + FWD_QUERIES));
+        w->s.isa->attn_fwd(a, w->kt + g * a->tk_pad * a->hd, w->v + g * a->tk_pad * a->dv_pad,
+                           cpu_f32(w->q) + h * a->hd, (float *)w->out->data + h * a->dv,
+                           (float *)w->lse->data + h, w->s.heads, w->sinks ? w->sinks + h : NULL, t,
+                           cpu_min(a->tq, t + FWD_QUERIES));
     }
 }
 
@@ -147,14 +153,18 @@ static size_t attention_scratch(const tt_kernel_call *c, int n_threads)
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err)
 {
     if (s->a.hd > CPU_MAX_HEAD_DIM || s->a.dv > CPU_MAX_HEAD_DIM)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "attention: head_dim %lld is above %d; use more heads or another backend",
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "attention: head_dim %lld is above %d; use more heads or another backend",
                        (long long)cpu_max(s->a.hd, s->a.dv), CPU_MAX_HEAD_DIM);
     return TT_OK;
 }
 
 static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    forward w = {.q = &c->in[0], .out = &c->out[0], .lse = &c->out[1], .sinks = c->n_in > 7 ? cpu_f32(&c->in[7]) : NULL};
+    forward w = {.q = &c->in[0],
+                 .out = &c->out[0],
+                 .lse = &c->out[1],
+                 .sinks = c->n_in > 7 ? cpu_f32(&c->in[7]) : NULL};
     cpu_attn_shape_of(((const cpu_backend *)self)->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     TT_TRY(cpu_attn_check(&w.s, err));
     cpu_attn *a = &w.s.a;

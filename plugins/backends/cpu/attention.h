@@ -14,12 +14,14 @@ typedef struct cpu_attn_shape {
 } cpu_attn_shape;
 
 int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head); /* local kv head of a local head */
-void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_tensor *q, const tt_tensor *k, const tt_tensor *v,
-                       cpu_attn_shape *out);
+void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_tensor *q,
+                       const tt_tensor *k, const tt_tensor *v, cpu_attn_shape *out);
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err);
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s);
 void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, char **scratch);
-void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d, int64_t j, float *dst);
-void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n, float *dst);
+void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
+                     int64_t j, float *dst);
+void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n,
+                   float *dst);
 
 #endif

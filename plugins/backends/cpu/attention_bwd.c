@@ -2,21 +2,24 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention_bwd. A task is (kv head, every n_parts-th block of keys): it makes dk and dv of its blocks and adds dq into its
- * own part, so that nothing is shared; the parts are summed at the end in order. n_parts depends on the shape only. */
-#define TASKS 16 /* aimed at; kv heads times parts does not exceed it, nor the kv heads where they are more */
+/* attention_bwd. A task is (kv head, every n_parts-th block of keys): it makes dk and dv of its
+ * blocks and adds dq into its own part, so that nothing is shared; the parts are summed at the end
+ * in order. n_parts depends on the shape only. */
+#define TASKS                                                                                      \
+    16 /* aimed at; kv heads times parts does not exceed it, nor the kv heads where they are more  \
+        */
 #define LOG2E 1.44269504088896341f
 
 typedef struct backward {
     cpu_attn_shape s;
     const tt_tensor *q, *out, *lse, *dout;
     tt_tensor *dq, *dk, *dv;
-    float *kt, *vt, *kr;       /* [kv heads][tk_pad * d] */
-    float *qr, *dor;           /* [heads][tq_pad * d_pad] */
-    float *lse2, *delta;       /* [heads][tq_pad] */
-    int32_t *extremes;         /* [query blocks][4] */
-    float *parts;              /* [n_parts][heads][tq_pad * hd_pad] */
-    float *local;              /* a thread's: dk, dv, work */
+    float *kt, *vt, *kr; /* [kv heads][tk_pad * d] */
+    float *qr, *dor;     /* [heads][tq_pad * d_pad] */
+    float *lse2, *delta; /* [heads][tq_pad] */
+    int32_t *extremes;   /* [query blocks][4] */
+    float *parts;        /* [n_parts][heads][tq_pad * hd_pad] */
+    float *local;        /* a thread's: dk, dv, work */
     int64_t local_size, tq_pad, n_parts;
 } backward;
 
@@ -73,17 +76,20 @@ static void pack_queries(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) {
         int64_t h = i / blocks, t = i % blocks * CPU_QUERIES;
         cpu_attn_rows(w->q, h, a->hd, a->hd_pad, t, CPU_QUERIES, w->qr + h * w->tq_pad * a->hd_pad);
-        cpu_attn_rows(w->dout, h, a->dv, a->dv_pad, t, CPU_QUERIES, w->dor + h * w->tq_pad * a->dv_pad);
+        cpu_attn_rows(w->dout, h, a->dv, a->dv_pad, t, CPU_QUERIES,
+                      w->dor + h * w->tq_pad * a->dv_pad);
         for (int64_t r = t; r < cpu_min(a->tq, t + CPU_QUERIES); r++) {
             int64_t at = (r * w->s.heads + h) * a->dv;
             w->lse2[h * w->tq_pad + r] = cpu_f32(w->lse)[r * w->s.heads + h] * LOG2E;
-            w->delta[h * w->tq_pad + r] = w->s.isa->dot(a->dv, cpu_f32(w->out) + at, cpu_f32(w->dout) + at);
+            w->delta[h * w->tq_pad + r] =
+                w->s.isa->dot(a->dv, cpu_f32(w->out) + at, cpu_f32(w->dout) + at);
         }
     }
 }
 
 /* Store rows of a block of dk or dv, times factor. */
-static void write_rows(const float *src, int64_t d_pad, float factor, tt_tensor *to, int64_t head, int64_t d, int64_t j, int64_t n)
+static void write_rows(const float *src, int64_t d_pad, float factor, tt_tensor *to, int64_t head,
+                       int64_t d, int64_t j, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float *y = (float *)to->data + (j + i) * to->shape[1] + head * d;
@@ -99,14 +105,19 @@ static void key_tasks(void *arg, int64_t begin, int64_t end, int thread)
     float *dk = w->local + thread * w->local_size, *dv = dk + CPU_KEYS * a->hd_pad;
     for (int64_t i = begin; i < end; i++) {
         const int64_t g = i / w->n_parts, part = i % w->n_parts;
-        cpu_attn_bwd b = {.a = *a, .dk = dk, .dv = dv, .work = dv + CPU_KEYS * a->dv_pad, .extremes = w->extremes};
+        cpu_attn_bwd b = {.a = *a,
+                          .dk = dk,
+                          .dv = dv,
+                          .work = dv + CPU_KEYS * a->dv_pad,
+                          .extremes = w->extremes};
         b.kt = w->kt + g * a->tk_pad * a->hd;
         b.vt = w->vt + g * a->tk_pad * a->dv;
         b.kr = w->kr + g * a->tk_pad * a->hd_pad;
         float *dq = w->parts + part * w->s.heads * w->tq_pad * a->hd_pad;
         for (int64_t h = 0; h < w->s.heads; h++)
             if (cpu_attn_kv_head(&w->s, h) == g)
-                memset(dq + h * w->tq_pad * a->hd_pad, 0, (size_t)(w->tq_pad * a->hd_pad) * sizeof(float));
+                memset(dq + h * w->tq_pad * a->hd_pad, 0,
+                       (size_t)(w->tq_pad * a->hd_pad) * sizeof(float));
         for (int64_t k0 = part * CPU_KEYS; k0 < a->tk_pad; k0 += w->n_parts * CPU_KEYS) {
             memset(dk, 0, (size_t)(CPU_KEYS * (a->hd_pad + a->dv_pad)) * sizeof(float));
             for (int64_t h = 0; h < w->s.heads; h++) {
@@ -160,7 +171,8 @@ static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *er
     a->pos_q = cpu_i32(&c->in[6]);
     a->seg_q = cpu_i32(&c->in[7]);
     for (int64_t t = 0; t < a->tq; t += CPU_QUERIES)
-        cpu_attn_extremes(a->pos_q + t, a->seg_q + t, cpu_min(CPU_QUERIES, a->tq - t), w.extremes + t / CPU_QUERIES * 4);
+        cpu_attn_extremes(a->pos_q + t, a->seg_q + t, cpu_min(CPU_QUERIES, a->tq - t),
+                          w.extremes + t / CPU_QUERIES * 4);
     tt_parallel_for(c->pool, w.s.kv_heads * (a->tk_pad / CPU_KEYS), 4, pack_keys, &w);
     tt_parallel_for(c->pool, w.s.heads * (w.tq_pad / CPU_QUERIES), 4, pack_queries, &w);
     tt_parallel_for(c->pool, w.s.kv_heads * w.n_parts, 1, key_tasks, &w);

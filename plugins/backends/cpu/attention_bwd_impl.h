@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention backward: one block of CPU_KEYS keys against all queries of one head. Weights are computed again from lse;
- * dk and dv of the block stay in cache, dq is added to block by block. */
+/* Attention backward: one block of CPU_KEYS keys against all queries of one head. Weights are
+ * computed again from lse; dk and dv of the block stay in cache, dq is added to block by block. */
 #if CPU_LEVEL == 5
 #define BWD_COLUMNS 8 /* keys a register tile of dk, dv */
 #else
@@ -8,8 +8,8 @@
 #endif
 
 /* p: scores → weights; d: d(weights) → d(scores before scale). Rows of CPU_KEYS. */
-INLINE void bwd_row(const cpu_attn *a, float *p, float *d, int64_t j0, int64_t j1, int64_t key0, int32_t pos, int32_t seg,
-                    bool whole, float lse, float delta)
+INLINE void bwd_row(const cpu_attn *a, float *p, float *d, int64_t j0, int64_t j1, int64_t key0,
+                    int32_t pos, int32_t seg, bool whole, float lse, float delta)
 {
     const vf shift = vset(lse), dl = vset(delta);
     if (a->softcap > 0.0f) {
@@ -41,32 +41,36 @@ static void attn_bwd(const cpu_attn_bwd *b, int64_t k0)
     for (int64_t t = 0; t < a->tq; t += CPU_QUERIES) {
         int64_t p0, p1;
         bool whole;
-        if (!attn_range(a, b->extremes + t / CPU_QUERIES * 4, k0 / CPU_PANEL, CPU_KEYS / CPU_PANEL, &p0, &p1, &whole))
+        if (!attn_range(a, b->extremes + t / CPU_QUERIES * 4, k0 / CPU_PANEL, CPU_KEYS / CPU_PANEL,
+                        &p0, &p1, &whole))
             continue;
-        const int64_t rows = cpu_min(CPU_QUERIES, a->tq - t), j0 = p0 * CPU_PANEL, j1 = p1 * CPU_PANEL, n = j1 - j0;
+        const int64_t rows = cpu_min(CPU_QUERIES, a->tq - t), j0 = p0 * CPU_PANEL,
+                      j1 = p1 * CPU_PANEL, n = j1 - j0;
         const float *q = b->q + t * a->hd_pad, *dout = b->dout + t * a->dv_pad;
         for (int64_t r = 0; r < CPU_QUERIES; r += ATTN_ROWS)
             for (int64_t j = j0; j < j1; j += NR) {
-                attn_tile(ATTN_ROWS, 2, a->hd, q + r * a->hd_pad, a->hd_pad, 1, b->kt + (k0 + j) * a->hd, NR,
-                          p + r * CPU_KEYS + j, CPU_KEYS, false);
-                attn_tile(ATTN_ROWS, 2, a->dv, dout + r * a->dv_pad, a->dv_pad, 1, b->vt + (k0 + j) * a->dv, NR,
-                          d + r * CPU_KEYS + j, CPU_KEYS, false);
+                attn_tile(ATTN_ROWS, 2, a->hd, q + r * a->hd_pad, a->hd_pad, 1,
+                          b->kt + (k0 + j) * a->hd, NR, p + r * CPU_KEYS + j, CPU_KEYS, false);
+                attn_tile(ATTN_ROWS, 2, a->dv, dout + r * a->dv_pad, a->dv_pad, 1,
+                          b->vt + (k0 + j) * a->dv, NR, d + r * CPU_KEYS + j, CPU_KEYS, false);
             }
         for (int64_t r = 0; r < CPU_QUERIES; r++) {
             if (r < rows) {
-                bwd_row(a, p + r * CPU_KEYS, d + r * CPU_KEYS, j0, j1, k0, a->pos_q[t + r], a->seg_q[t + r], whole,
-                        b->lse[t + r], b->delta[t + r]);
+                bwd_row(a, p + r * CPU_KEYS, d + r * CPU_KEYS, j0, j1, k0, a->pos_q[t + r],
+                        a->seg_q[t + r], whole, b->lse[t + r], b->delta[t + r]);
             } else {
                 memset(p + r * CPU_KEYS, 0, CPU_KEYS * sizeof(float));
                 memset(d + r * CPU_KEYS, 0, CPU_KEYS * sizeof(float));
             }
         }
         for (int64_t j = j0; j < j1; j += BWD_COLUMNS) {
-            attn_accumulate(BWD_COLUMNS, rows, p + j, 1, CPU_KEYS, dout, a->dv_pad, b->dv + j * a->dv_pad);
-            attn_accumulate(BWD_COLUMNS, rows, d + j, 1, CPU_KEYS, q, a->hd_pad, b->dk + j * a->hd_pad);
+            attn_accumulate(BWD_COLUMNS, rows, p + j, 1, CPU_KEYS, dout, a->dv_pad,
+                            b->dv + j * a->dv_pad);
+            attn_accumulate(BWD_COLUMNS, rows, d + j, 1, CPU_KEYS, q, a->hd_pad,
+                            b->dk + j * a->hd_pad);
         }
         for (int64_t r = 0; r < CPU_QUERIES; r += ATTN_ROWS)
-            attn_accumulate(ATTN_ROWS, n, d + r * CPU_KEYS + j0, CPU_KEYS, 1, b->kr + (k0 + j0) * a->hd_pad, a->hd_pad,
-                            b->dq + (t + r) * a->hd_pad);
+            attn_accumulate(ATTN_ROWS, n, d + r * CPU_KEYS + j0, CPU_KEYS, 1,
+                            b->kr + (k0 + j0) * a->hd_pad, a->hd_pad, b->dq + (t + r) * a->hd_pad);
     }
 }

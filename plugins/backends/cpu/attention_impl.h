@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiled attention forward (Dao et al. 2022, arXiv:2205.14135): ATTN_ROWS queries against blocks of FWD_KEYS keys with an online
- * softmax in base 2. Scores live in a small buffer on the stack; keys are read from transposed panels of NR keys. */
+/* Tiled attention forward (Dao et al. 2022, arXiv:2205.14135): ATTN_ROWS queries against blocks of
+ * FWD_KEYS keys with an online softmax in base 2. Scores live in a small buffer on the stack; keys
+ * are read from transposed panels of NR keys. */
 #define FWD_KEYS 288
 #define UNSEEN -1e30f /* below any score: the running maximum of a row that has seen no key */
 
 /* C[R, NV vectors] (+)= A B with k steps; A(r, p) = a[r * row + p * step], B rows of ldb. */
-INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int64_t row, int64_t step, const float *b,
-                      int64_t ldb, float *c, int64_t ldc, const bool add)
+INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int64_t row,
+                      int64_t step, const float *b, int64_t ldb, float *c, int64_t ldc,
+                      const bool add)
 {
     vf t[12][2];
 #pragma GCC unroll 12
@@ -35,8 +37,8 @@ INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int6
 }
 
 /* C[R, width] += A B; width a multiple of VW */
-INLINE void attn_accumulate(const int R, int64_t k, const float *a, int64_t row, int64_t step, const float *b, int64_t width,
-                            float *c)
+INLINE void attn_accumulate(const int R, int64_t k, const float *a, int64_t row, int64_t step,
+                            const float *b, int64_t width, float *c)
 {
     int64_t d = 0;
     for (; d + NR <= width; d += NR)
@@ -51,7 +53,8 @@ INLINE bool attn_visible(const cpu_attn *a, const int32_t *q, const int32_t *k)
     return k[3] >= q[2] && k[2] <= q[3] && (!a->causal || k[0] <= q[1]) &&
            (!a->window || (int64_t)q[0] - k[1] < a->window);
 }
-/* Do all of the queries see all of its keys? Padding has segment INT32_MIN, so such a panel is never whole. */
+/* Do all of the queries see all of its keys? Padding has segment INT32_MIN, so such a panel is
+ * never whole. */
 INLINE bool attn_whole(const cpu_attn *a, const int32_t *q, const int32_t *k)
 {
     return k[2] == k[3] && q[2] == q[3] && k[2] == q[2] && (!a->causal || k[1] <= q[0]) &&
@@ -67,8 +70,10 @@ INLINE vi attn_mask(const cpu_attn *a, int32_t pos, int32_t seg, int64_t j)
         see &= (vseti(pos) - p) < vseti((int32_t)(a->window < INT32_MAX ? a->window : INT32_MAX));
     return see;
 }
-/* Panels [*p0, *p1) of the n from `first` that hold all visible ones; *whole: all of these are seen in full. */
-INLINE bool attn_range(const cpu_attn *a, const int32_t *q, int64_t first, int64_t n, int64_t *p0, int64_t *p1, bool *whole)
+/* Panels [*p0, *p1) of the n from `first` that hold all visible ones; *whole: all of these are seen
+ * in full. */
+INLINE bool attn_range(const cpu_attn *a, const int32_t *q, int64_t first, int64_t n, int64_t *p0,
+                       int64_t *p1, bool *whole)
 {
     int64_t lo = n, hi = 0;
     const int32_t *k = a->panel + first * 4;
@@ -86,8 +91,8 @@ INLINE bool attn_range(const cpu_attn *a, const int32_t *q, int64_t first, int64
 }
 
 /* Scores of one row, in base 2, capped and masked, in place. */
-INLINE void attn_finish_scores(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0, int32_t pos, int32_t seg,
-                               bool whole)
+INLINE void attn_finish_scores(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0,
+                               int32_t pos, int32_t seg, bool whole)
 {
     if (a->softcap > 0.0f) {
         vf inverse = vset(1.0f / a->softcap), cap = vset(a->softcap * LOG2E);
@@ -100,7 +105,8 @@ INLINE void attn_finish_scores(const cpu_attn *a, float *s, int64_t j0, int64_t 
 }
 
 /* One row's step of the online softmax over s[j0, j1): s becomes the weights, o is rescaled. */
-INLINE void attn_softmax_row(float *s, int64_t j0, int64_t j1, float *top, float *sum, float *o, int64_t width)
+INLINE void attn_softmax_row(float *s, int64_t j0, int64_t j1, float *top, float *sum, float *o,
+                             int64_t width)
 {
     vf m = vset(UNSEEN);
     for (int64_t j = j0; j < j1; j += VW)
@@ -124,7 +130,8 @@ INLINE void attn_softmax_row(float *s, int64_t j0, int64_t j1, float *top, float
     *sum += vsum(t);
 }
 
-INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, const float *sink, float *out, float *lse)
+INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, const float *sink,
+                       float *out, float *lse)
 {
     bool seen = top > UNSEEN || top != top || sum != sum;
     if (seen && sink) {
@@ -147,10 +154,11 @@ INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, 
 }
 
 /* Queries [begin, end) of one head. kt: panels [tk_pad / NR][hd][NR]; v [tk_pad, dv_pad]. */
-static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out, float *lse,
-                     int64_t ld_lse, const float *sink, int64_t begin, int64_t end)
+static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
+                     float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end)
 {
-    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))), o[ATTN_ROWS * CPU_MAX_HEAD_DIM] __attribute__((aligned(64)));
+    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))),
+        o[ATTN_ROWS * CPU_MAX_HEAD_DIM] __attribute__((aligned(64)));
     float query[ATTN_ROWS * CPU_MAX_HEAD_DIM], top[ATTN_ROWS], sum[ATTN_ROWS];
     const float factor = a->softcap > 0.0f ? a->scale : a->scale * LOG2E;
     const int64_t width = a->dv_pad;
@@ -168,18 +176,23 @@ static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const f
         for (int64_t k0 = 0; k0 < a->tk_pad; k0 += FWD_KEYS) {
             int64_t p0, p1;
             bool whole;
-            if (!attn_range(a, extremes, k0 / CPU_PANEL, cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_PANEL, &p0, &p1, &whole))
+            if (!attn_range(a, extremes, k0 / CPU_PANEL,
+                            cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_PANEL, &p0, &p1, &whole))
                 continue;
             int64_t j0 = p0 * CPU_PANEL, j1 = p1 * CPU_PANEL;
             for (int64_t j = j0; j < j1; j += NR)
-                attn_tile(ATTN_ROWS, 2, a->hd, query, a->hd, 1, kt + (k0 + j) * a->hd, NR, s + j, FWD_KEYS, false);
+                attn_tile(ATTN_ROWS, 2, a->hd, query, a->hd, 1, kt + (k0 + j) * a->hd, NR, s + j,
+                          FWD_KEYS, false);
             for (int r = 0; r < rows; r++) {
-                attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, a->pos_q[t + r], a->seg_q[t + r], whole);
+                attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, a->pos_q[t + r],
+                                   a->seg_q[t + r], whole);
                 attn_softmax_row(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
             }
-            attn_accumulate(ATTN_ROWS, j1 - j0, s + j0, FWD_KEYS, 1, v + (k0 + j0) * width, width, o);
+            attn_accumulate(ATTN_ROWS, j1 - j0, s + j0, FWD_KEYS, 1, v + (k0 + j0) * width, width,
+                            o);
         }
         for (int r = 0; r < rows; r++)
-            attn_write(a, o + r * width, top[r], sum[r], sink, out + (t + r) * a->ldo, lse + (t + r) * ld_lse);
+            attn_write(a, o + r * width, top[r], sum[r], sink, out + (t + r) * a->ldo,
+                       lse + (t + r) * ld_lse);
     }
 }

@@ -13,11 +13,15 @@ bool cpu_blas_open(const char **version)
     return true;
 }
 
-void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc, bool add)
+void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
+                    bool add)
 {
-    /* Rows run in the direction of the longer stride; one stride is 1. A vector may have both strides 1. */
+    /* Rows run in the direction of the longer stride; one stride is 1. A vector may have both
+     * strides 1. */
     const bool ta = a.cs != 1, tb = b.cs != 1;
-    int64_t lda = cpu_max(ta ? a.cs : a.rs, ta ? m : k), ldb = cpu_max(tb ? b.cs : b.rs, tb ? k : n);
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, 1.0f, a.p, (int)lda, b.p,
-                (int)ldb, add ? 1.0f : 0.0f, c, (int)ldc);
+    int64_t lda = cpu_max(ta ? a.cs : a.rs, ta ? m : k),
+            ldb = cpu_max(tb ? b.cs : b.rs, tb ? k : n);
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
+                (int)m, (int)n, (int)k, 1.0f, a.p, (int)lda, b.p, (int)ldb, add ? 1.0f : 0.0f, c,
+                (int)ldc);
 }

@@ -2,7 +2,8 @@
 #include "cpu.h"
 #include <string.h>
 
-/* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Pieces are ranges of channels. */
+/* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Pieces are ranges of channels.
+ */
 #define CHANNELS 64
 
 typedef struct conv {
@@ -14,8 +15,13 @@ typedef struct conv {
 
 static conv conv_of(const tt_kernel_call *c)
 {
-    return (conv){.x = c->in[0].data, .w = c->in[1].data, .seg = c->in[2].data, .pos = c->in[3].data,
-                  .tokens = c->in[0].shape[0], .width = c->in[0].shape[1], .taps = c->in[1].shape[1]};
+    return (conv){.x = c->in[0].data,
+                  .w = c->in[1].data,
+                  .seg = c->in[2].data,
+                  .pos = c->in[3].data,
+                  .tokens = c->in[0].shape[0],
+                  .width = c->in[0].shape[1],
+                  .taps = c->in[1].shape[1]};
 }
 
 /* Does tap j of token t count: the token j before it, in its segment, j positions before? */

@@ -11,20 +11,23 @@ typedef struct config {
 } config;
 
 static const tt_option options[] = {
-    {"isa", "instruction set; pin it for equal bits on different machines", TT_OPT_ENUM, offsetof(config, isa), "\"auto\"", 0, 0,
-     "auto|avx512|avx2|generic", 0, NULL},
-    {"blas", "matrix products by our own tiles or by OpenBLAS; null = own with AVX-512, else openblas where it is there",
-     TT_OPT_STRING, offsetof(config, blas), "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL},
+    {"isa",  "instruction set; pin it for equal bits on different machines", TT_OPT_ENUM,
+     offsetof(config,                                                                                        isa),  "\"auto\"", 0, 0, "auto|avx512|avx2|generic", 0,               NULL},
+    {"blas",
+     "matrix products by our own tiles or by OpenBLAS; null = own with AVX-512, else openblas "
+     "where it is there",                                                    TT_OPT_STRING, offsetof(config, blas), "null",     0, 0, NULL,                       TT_OPT_NULLABLE, NULL},
 };
 
 static const cpu_isa *find_isa(const char *name)
 {
     const bool any = strcmp(name, "auto") == 0;
 #if defined(__x86_64__)
-    if ((any || strcmp(name, "avx512") == 0) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    if ((any || strcmp(name, "avx512") == 0) && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
         return &cpu_isa_avx512;
-    if ((any || strcmp(name, "avx2") == 0) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if ((any || strcmp(name, "avx2") == 0) && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma"))
         return &cpu_isa_avx2;
 #endif
     return any || strcmp(name, "generic") == 0 ? &cpu_isa_generic : NULL;
@@ -39,21 +42,27 @@ static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt
         return TT_OK;
     }
     if (strcmp(want, "own") && strcmp(want, "openblas"))
-        return TT_FAIL(err, TT_EINVAL, "backend.blas: \"%s\" is not known; use \"own\", \"openblas\" or null", want);
+        return TT_FAIL(err, TT_EINVAL,
+                       "backend.blas: \"%s\" is not known; use \"own\", \"openblas\" or null",
+                       want);
     if (strcmp(want, "openblas") == 0 && !there)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "backend.blas: this OpenBLAS does not obey openblas_set_num_threads(1); use \"own\"");
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "backend.blas: this OpenBLAS does not obey openblas_set_num_threads(1); use \"own\"");
     *out = strcmp(want, "openblas") == 0;
     return TT_OK;
 }
 
-static tt_status open_backend(const void *cfg, const tt_backend_env *env, void **self, tt_error *err)
+static tt_status open_backend(const void *cfg, const tt_backend_env *env, void **self,
+                              tt_error *err)
 {
     const config *c = cfg;
     const char *name = c && c->isa ? c->isa : "auto";
     const cpu_isa *isa = find_isa(name);
     bool blas = false;
     if (!isa)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "backend.isa: this machine has no %s; use \"auto\"", name);
+        return TT_FAIL(err, TT_EUNSUPPORTED, "backend.isa: this machine has no %s; use \"auto\"",
+                       name);
     TT_TRY(choose_blas(c ? c->blas : NULL, isa, &blas, err));
     cpu_backend *b = calloc(1, sizeof *b);
     if (!b)
@@ -73,8 +82,10 @@ static void close_backend(void *self)
 const cpu_kernel *cpu_kernel_find(const char *op)
 {
     static const cpu_kernel *const tables[] = {
-        cpu_kernels_pointwise,     cpu_kernels_gemm,  cpu_kernels_norm,  cpu_kernels_softmax, cpu_kernels_rope,   cpu_kernels_attention,
-        cpu_kernels_attention_bwd, cpu_kernels_index, cpu_kernels_shape, cpu_kernels_reduce,  cpu_kernels_random, cpu_kernels_experts,
+        cpu_kernels_pointwise,     cpu_kernels_gemm,   cpu_kernels_norm,
+        cpu_kernels_softmax,       cpu_kernels_rope,   cpu_kernels_attention,
+        cpu_kernels_attention_bwd, cpu_kernels_index,  cpu_kernels_shape,
+        cpu_kernels_reduce,        cpu_kernels_random, cpu_kernels_experts,
         cpu_kernels_conv};
     for (size_t i = 0; i < TT_COUNT(tables); i++)
         for (const cpu_kernel *k = tables[i]; k->pub.op; k++)
@@ -106,7 +117,8 @@ static void describe(void *self, char *text, size_t size)
     const char *version = "own";
     if (b->blas)
         cpu_blas_open(&version);
-    snprintf(text, size, "%s, gemm %s, %d thread%s", b->isa->name, version, b->n_threads, b->n_threads == 1 ? "" : "s");
+    snprintf(text, size, "%s, gemm %s, %d thread%s", b->isa->name, version, b->n_threads,
+             b->n_threads == 1 ? "" : "s");
 }
 
 static const tt_backend_vt vt = {
@@ -120,7 +132,8 @@ static const tt_backend_vt vt = {
 };
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_BACKEND, "cpu", "CPU kernels for AVX-512, AVX2 and any other machine", config, options, &vt),
+    TT_COMPONENT(TT_KIND_BACKEND, "cpu", "CPU kernels for AVX-512, AVX2 and any other machine",
+                 config, options, &vt),
 };
 
 TT_PLUGIN("cpu", "1.0", components);

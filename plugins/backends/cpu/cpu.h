@@ -7,20 +7,52 @@
 #include <ttrun/backend.h>
 #include <ttrun/ops.h>
 
-/* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa, compiled once a level
- * from the same sources (isa_*.c include the *_impl.h). Work is cut by shape only; each output element is made by one
- * piece in one order, so results do not depend on the number of threads. */
+#include "attention_piece.h"
+
+/* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa,
+ * compiled once a level from the same sources (isa_*.c include the *_impl.h). Work is cut by shape
+ * only; each output element is made by one piece in one order, so results do not depend on the
+ * number of threads. */
 
 #define CPU_MAX_HEAD_DIM 512
 
 /* Pointwise operations, in the order of cpu_pointwise_names. */
 enum cpu_op {
-    OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_MAXIMUM, OP_MINIMUM, OP_POW,
-    OP_LESS, OP_LESS_EQUAL, OP_EQUAL, OP_SELECT,
-    OP_NEG, OP_EXP, OP_LOG, OP_SQRT, OP_RSQRT, OP_ABS, OP_TANH, OP_SIGMOID, OP_SILU, OP_RELU,
-    OP_GELU, OP_GELU_TANH, OP_IS_FINITE, OP_SCALE,
-    OP_SILU_BWD, OP_GELU_BWD, OP_GELU_TANH_BWD, OP_RELU_BWD, OP_TANH_BWD, OP_SIGMOID_BWD, OP_MAX_BWD,
-    OP_CAST, OP_CONST, OP_COPY,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_MAXIMUM,
+    OP_MINIMUM,
+    OP_POW,
+    OP_LESS,
+    OP_LESS_EQUAL,
+    OP_EQUAL,
+    OP_SELECT,
+    OP_NEG,
+    OP_EXP,
+    OP_LOG,
+    OP_SQRT,
+    OP_RSQRT,
+    OP_ABS,
+    OP_TANH,
+    OP_SIGMOID,
+    OP_SILU,
+    OP_RELU,
+    OP_GELU,
+    OP_GELU_TANH,
+    OP_IS_FINITE,
+    OP_SCALE,
+    OP_SILU_BWD,
+    OP_GELU_BWD,
+    OP_GELU_TANH_BWD,
+    OP_RELU_BWD,
+    OP_TANH_BWD,
+    OP_SIGMOID_BWD,
+    OP_MAX_BWD,
+    OP_CAST,
+    OP_CONST,
+    OP_COPY,
     N_CPU_OPS
 };
 int cpu_op_find(const char *name); /* -1 = none */
@@ -31,81 +63,50 @@ typedef struct cpu_mat {
     int64_t rs, cs;
 } cpu_mat;
 
-/* One piece of attention: all arrays of one head. See attention.c. */
-typedef struct cpu_attn {
-    int64_t tq, tk, tk_pad, hd, dv, hd_pad, dv_pad; /* *_pad: rounded up to whole vectors, tk_pad to key blocks */
-    int64_t ldq, ldo;                               /* row strides of q and out, in elements */
-    int64_t window;
-    float scale, softcap;
-    bool causal;
-    const int32_t *pos_q, *seg_q;
-    const int32_t *pos_k, *seg_k; /* [tk_pad]; padding has seg INT32_MIN */
-    const int32_t *panel;         /* [tk_pad / panel keys][4]: min pos, max pos, min seg, max seg */
-} cpu_attn;
-
-typedef struct cpu_attn_bwd {
-    cpu_attn a;
-    const float *kt, *vt; /* transposed panels of this kv head */
-    const float *kr;      /* [tk_pad, hd_pad] */
-    const float *q, *dout; /* of one query head: [tq_pad, hd_pad], [tq_pad, dv_pad] */
-    const float *lse, *delta; /* of one query head, [tq_pad]; lse times log2(e) */
-    float *dq;            /* [tq_pad, hd_pad], added to */
-    float *dk, *dv;       /* of one block of keys: [CPU_KEYS, hd_pad], [CPU_KEYS, dv_pad], added to */
-    const int32_t *extremes; /* of each CPU_QUERIES queries: min pos, max pos, min seg, max seg */
-    float *work;          /* 2 * CPU_QUERIES * CPU_KEYS */
-} cpu_attn_bwd;
-/* Extremes of positions and segments of n >= 1 queries: min pos, max pos, min seg, max seg. */
-static inline void cpu_attn_extremes(const int32_t *pos, const int32_t *seg, int64_t n, int32_t x[4])
-{
-    x[0] = x[1] = pos[0];
-    x[2] = x[3] = seg[0];
-    for (int64_t i = 1; i < n; i++) {
-        x[0] = pos[i] < x[0] ? pos[i] : x[0];
-        x[1] = pos[i] > x[1] ? pos[i] : x[1];
-        x[2] = seg[i] < x[2] ? seg[i] : x[2];
-        x[3] = seg[i] > x[3] ? seg[i] : x[3];
-    }
-}
-#define CPU_KEYS 96     /* keys and queries of a block of attention_bwd: multiples of all tile heights and widths */
-#define CPU_QUERIES 48
-#define CPU_PANEL 32    /* keys whose positions are summed up together */
-
 typedef struct cpu_isa {
     const char *name;
     int lanes;
     /* pointwise; bit i of splat: operand i is one element */
     void (*unary)(int op, int64_t n, const float *x, float *y, float factor);
     void (*binary)(int op, int64_t n, const float *a, const float *b, float *y, unsigned splat);
-    void (*ternary)(int op, int64_t n, const float *a, const float *b, const float *c, float *y, unsigned splat);
+    void (*ternary)(int op, int64_t n, const float *a, const float *b, const float *c, float *y,
+                    unsigned splat);
     void (*compare)(int op, int64_t n, const float *a, const float *b, uint8_t *y, unsigned splat);
-    void (*select)(int64_t n, const uint8_t *c, const float *a, const float *b, float *y, unsigned splat);
+    void (*select)(int64_t n, const uint8_t *c, const float *a, const float *b, float *y,
+                   unsigned splat);
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     /* matrix product */
     int mr, nr;
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
-    void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows, int64_t cols, bool add);
+    void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows,
+                 int64_t cols, bool add);
     /* one row */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
-    void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx, float *dw, float eps);
-    void (*layer_norm)(int64_t n, const float *x, const float *w, const float *b, float *y, float eps);
-    void (*layer_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx, float *dw, float *db,
-                           float eps);
-    float (*max)(int64_t n, const float *x);                        /* -inf for none */
+    void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,
+                         float *dw, float eps);
+    void (*layer_norm)(int64_t n, const float *x, const float *w, const float *b, float *y,
+                       float eps);
+    void (*layer_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,
+                           float *dw, float *db, float eps);
+    float (*max)(int64_t n, const float *x); /* -inf for none */
     float (*sum)(int64_t n, const float *x);
     double (*sum_squares)(int64_t n, const float *x);
-    float (*sum_exp)(int64_t n, const float *x, float m);           /* sum of exp(x - m) */
-    void (*exp_sub)(int64_t n, const float *x, float m, float factor, float *y); /* exp(x - m) * factor */
+    float (*sum_exp)(int64_t n, const float *x, float m); /* sum of exp(x - m) */
+    void (*exp_sub)(int64_t n, const float *x, float m, float factor,
+                    float *y); /* exp(x - m) * factor */
     float (*dot)(int64_t n, const float *a, const float *b);
     void (*softmax_bwd)(int64_t n, const float *y, const float *dy, float *dx);
-    void (*add_to)(int64_t n, const float *x, float *y);            /* y += x */
+    void (*add_to)(int64_t n, const float *x, float *y); /* y += x */
     void (*column_sum)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add);
     void (*column_max)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y);
-    void (*rope_table)(int64_t n, int32_t pos, const double *inv_freq, double factor, float *cos_sin);
-    void (*rope_half)(int64_t n, const float *cs, const float *sn, const float *x, float *y, float sign);
+    void (*rope_table)(int64_t n, int32_t pos, const double *inv_freq, double factor,
+                       float *cos_sin);
+    void (*rope_half)(int64_t n, const float *cs, const float *sn, const float *x, float *y,
+                      float sign);
     /* attention */
-    void (*attn_fwd)(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out, float *lse, int64_t ld_lse,
-                     const float *sink, int64_t begin, int64_t end);
+    void (*attn_fwd)(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
+                     float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0);
     double (*peak)(double seconds); /* FMA flops a second of one thread */
 } cpu_isa;
@@ -131,11 +132,12 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k);
 
 /* One thread of OpenBLAS (blas.c). */
-void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc, bool add);
+void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
+                    bool add);
 bool cpu_blas_open(const char **version); /* sets it to one thread and checks that */
 
-/* A kernel as the core sees it, and what it wraps: kernels are written for f32, other float operands are converted before
- * and after them (mixed.c). run NULL: takes any dtype itself. */
+/* A kernel as the core sees it, and what it wraps: kernels are written for f32, other float
+ * operands are converted before and after them (mixed.c). run NULL: takes any dtype itself. */
 typedef struct cpu_kernel {
     tt_kernel pub;
     tt_kernel_fn run;
@@ -146,9 +148,10 @@ tt_status cpu_mixed_run(void *self, const tt_kernel_call *c, tt_error *err);
 size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 
 /* Kernel tables of the files; each ends with op NULL. */
-extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[], cpu_kernels_softmax[], cpu_kernels_rope[],
-    cpu_kernels_attention[], cpu_kernels_attention_bwd[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
-    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[];
+extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
+    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
+    cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
+    cpu_kernels_experts[], cpu_kernels_conv[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)
@@ -202,7 +205,9 @@ static inline int64_t cpu_row_grain(int64_t rows, int64_t width)
 }
 #define CPU_KERNEL(op_, run_, scratch_, accumulate_, in_place_)                                    \
     {                                                                                              \
-        {sizeof(tt_kernel), (op_), cpu_mixed_run, cpu_mixed_scratch, (accumulate_), (in_place_), NULL}, (run_), (scratch_) \
+        {sizeof(tt_kernel), (op_),       cpu_mixed_run, cpu_mixed_scratch,                         \
+         (accumulate_),     (in_place_), NULL},                                                    \
+            (run_), (scratch_)                                                                     \
     }
 #define CPU_KERNEL_ANY(op_, run_, scratch_, in_place_)                                             \
     {                                                                                              \

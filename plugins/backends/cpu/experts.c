@@ -2,8 +2,8 @@
 #include "cpu.h"
 #include <string.h>
 
-/* Mixture of experts: sorting slots by expert, and one matrix product an expert over its rows. Rows past the sum of counts are
- * zero in outputs and never read. */
+/* Mixture of experts: sorting slots by expert, and one matrix product an expert over its rows. Rows
+ * past the sum of counts are zero in outputs and never read. */
 
 static size_t sort_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -52,7 +52,10 @@ static tt_status by_rows(void *self, const tt_kernel_call *c, bool dx)
     for (int64_t e = 0; e < w->shape[0]; e++) {
         int64_t m = expert_rows(c->in[2].data, e, row, rows);
         const float *we = cpu_f32(w) + e * n * k;
-        cpu_gemm_call g = {.m = m, .n = n, .k = k, .a = {cpu_f32(x) + row * k, k, 1}, .c = y + row * n, .ldc = n};
+        cpu_gemm_call g = {
+            .m = m, .n = n, .k = k, .a = {cpu_f32(x) + row * k, k, 1},
+                       .c = y + row * n, .ldc = n
+        };
         g.b = dx ? (cpu_mat){we, n, 1} : (cpu_mat){we, 1, k};
         cpu_gemm(self, c->pool, &g, c->scratch);
         row += m;
@@ -91,7 +94,12 @@ static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error
     (void)err;
     for (int64_t e = 0; e < out->shape[0]; e++) {
         int64_t k = expert_rows(c->in[2].data, e, row, rows);
-        cpu_gemm_call g = {.m = m, .n = n, .k = k, .c = (float *)out->data + e * m * n, .ldc = n, .add = c->accumulate != 0};
+        cpu_gemm_call g = {.m = m,
+                           .n = n,
+                           .k = k,
+                           .c = (float *)out->data + e * m * n,
+                           .ldc = n,
+                           .add = c->accumulate != 0};
         g.a = (cpu_mat){cpu_f32(dy) + row * m, 1, m};
         g.b = (cpu_mat){cpu_f32(x) + row * n, n, 1};
         cpu_gemm(self, c->pool, &g, c->scratch);

@@ -2,9 +2,10 @@
 #include "fused.h"
 #include <string.h>
 
-/* The interpreter of pointwise programs: tile by tile, each instruction one vector loop over registers that stay in cache.
- * A register of the program gets a slot of scratch for as long as it is read; full operands are read, and results written,
- * where they lie. Every register whose operands are all single elements is one element itself. */
+/* The interpreter of pointwise programs: tile by tile, each instruction one vector loop over
+ * registers that stay in cache. A register of the program gets a slot of scratch for as long as it
+ * is read; full operands are read, and results written, where they lie. Every register whose
+ * operands are all single elements is one element itself. */
 
 #define MAX_REGS 512
 #define NO_SLOT (-1)
@@ -13,12 +14,12 @@ typedef struct program {
     const tt_fused *f;
     const tt_kernel_call *c;
     const cpu_isa *isa;
-    int64_t n;                     /* elements of the result */
+    int64_t n; /* elements of the result */
     const int64_t *shape;
     int n_dims, n_slots;
-    int16_t op[MAX_REGS];          /* of each instruction */
-    int16_t slot[MAX_REGS];        /* of each register */
-    int16_t direct[MAX_REGS];      /* output written in place by the register, or -1 */
+    int16_t op[MAX_REGS];                   /* of each instruction */
+    int16_t slot[MAX_REGS];                 /* of each register */
+    int16_t direct[MAX_REGS];               /* output written in place by the register, or -1 */
     bool splat[MAX_REGS], loaded[MAX_REGS]; /* loaded: an operand that some instruction reads */
     size_t slot_bytes;
 } program;
@@ -88,13 +89,15 @@ static tt_status prepare(program *p, tt_error *err)
 {
     const tt_fused *f = p->f;
     if (f->n_in + f->n_instr > MAX_REGS)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "fused: %d registers are more than %d; fuse less", f->n_in + f->n_instr, MAX_REGS);
+        return TT_FAIL(err, TT_EUNSUPPORTED, "fused: %d registers are more than %d; fuse less",
+                       f->n_in + f->n_instr, MAX_REGS);
     for (int r = 0; r < f->n_in; r++)
         p->splat[r] = tt_tensor_numel(&p->c->in[r]) == 1;
     for (int i = 0; i < f->n_instr; i++) {
         int op = cpu_op_find(f->instr[i].op);
         if (op < 0)
-            return TT_FAIL(err, TT_EUNSUPPORTED, "fused: no pointwise op \"%s\" in the cpu backend", f->instr[i].op);
+            return TT_FAIL(err, TT_EUNSUPPORTED, "fused: no pointwise op \"%s\" in the cpu backend",
+                           f->instr[i].op);
         p->op[i] = (int16_t)op;
         bool splat = true;
         for (int s = 0; s < f->instr[i].n_src; s++)
@@ -124,7 +127,8 @@ static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
     const tt_fused *f = p->f;
     for (int r = 0; r < f->n_in; r++)
         if (p->slot[r] != NO_SLOT && p->loaded[r])
-            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n, locate(p, r, begin, slots).p);
+            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n,
+                               locate(p, r, begin, slots).p);
     for (int i = 0; i < f->n_instr; i++) {
         const tt_fused_instr *in = &f->instr[i];
         cpu_reg src[3], dst = locate(p, f->n_in + i, begin, slots);
@@ -172,7 +176,8 @@ static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call
     p.slot_bytes = CPU_TILE * sizeof(double);
     for (int o = 1; o < f->n_out; o++)
         if (tt_tensor_numel(&c->out[o]) != p.n)
-            return TT_FAIL(err, TT_EINTERNAL, "fused: output %d has another shape than output 0", o);
+            return TT_FAIL(err, TT_EINTERNAL, "fused: output %d has another shape than output 0",
+                           o);
     TT_TRY(prepare(&p, err));
     tt_parallel_for(c->pool, p.n, 16 * CPU_TILE, tiles, &p);
     return TT_OK;
@@ -194,7 +199,10 @@ static size_t single_scratch(const tt_kernel_call *c, int n_threads)
 }
 static tt_status single(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    tt_fused_instr i = {.op = c->op, .src = {0, 1, 2}, .n_src = (int16_t)c->n_in, .dtype = c->out[0].dtype};
+    tt_fused_instr i = {
+        .op = c->op, .src = {0, 1, 2},
+             .n_src = (int16_t)c->n_in, .dtype = c->out[0].dtype
+    };
     const int16_t out = (int16_t)c->n_in;
     if (strcmp(c->op, "scale") == 0)
         i.imm = ((const tt_attrs_scale *)c->attrs)->factor;
@@ -207,12 +215,43 @@ static tt_status single(void *self, const tt_kernel_call *c, tt_error *err)
 #define SINGLE_AT(op_, in_place_) CPU_KERNEL_ANY(op_, single, single_scratch, in_place_)
 #define SINGLE(op_) SINGLE_AT(op_, 7)
 const cpu_kernel cpu_kernels_pointwise[] = {
-    SINGLE("add"), SINGLE("sub"), SINGLE("mul"), SINGLE("div"), SINGLE("maximum"), SINGLE("minimum"), SINGLE("pow"),
-    SINGLE_AT("less", 0), SINGLE_AT("less_equal", 0), SINGLE_AT("equal", 0), SINGLE_AT("select", 6), SINGLE("neg"), SINGLE("exp"), SINGLE("log"),
-    SINGLE("sqrt"), SINGLE("rsqrt"), SINGLE("abs"), SINGLE("tanh"), SINGLE("sigmoid"), SINGLE("silu"), SINGLE("relu"),
-    SINGLE("gelu"), SINGLE("gelu_tanh"), SINGLE_AT("is_finite", 0), SINGLE("scale"), SINGLE("scale_by"), SINGLE("silu_bwd"), SINGLE("gelu_bwd"),
-    SINGLE("gelu_tanh_bwd"), SINGLE("relu_bwd"), SINGLE("tanh_bwd"), SINGLE("sigmoid_bwd"), SINGLE("max_bwd"),
-    SINGLE_AT("cast", 0), SINGLE_AT("cast_down", 0), SINGLE("const"), SINGLE("stop_gradient"),
+    SINGLE("add"),
+    SINGLE("sub"),
+    SINGLE("mul"),
+    SINGLE("div"),
+    SINGLE("maximum"),
+    SINGLE("minimum"),
+    SINGLE("pow"),
+    SINGLE_AT("less", 0),
+    SINGLE_AT("less_equal", 0),
+    SINGLE_AT("equal", 0),
+    SINGLE_AT("select", 6),
+    SINGLE("neg"),
+    SINGLE("exp"),
+    SINGLE("log"),
+    SINGLE("sqrt"),
+    SINGLE("rsqrt"),
+    SINGLE("abs"),
+    SINGLE("tanh"),
+    SINGLE("sigmoid"),
+    SINGLE("silu"),
+    SINGLE("relu"),
+    SINGLE("gelu"),
+    SINGLE("gelu_tanh"),
+    SINGLE_AT("is_finite", 0),
+    SINGLE("scale"),
+    SINGLE("scale_by"),
+    SINGLE("silu_bwd"),
+    SINGLE("gelu_bwd"),
+    SINGLE("gelu_tanh_bwd"),
+    SINGLE("relu_bwd"),
+    SINGLE("tanh_bwd"),
+    SINGLE("sigmoid_bwd"),
+    SINGLE("max_bwd"),
+    SINGLE_AT("cast", 0),
+    SINGLE_AT("cast_down", 0),
+    SINGLE("const"),
+    SINGLE("stop_gradient"),
     CPU_KERNEL_ANY("fused", fused, fused_scratch, 0xffff),
     CPU_KERNEL_END,
 };

@@ -3,7 +3,8 @@
 #define TT_CPU_FUSED_H
 #include "cpu.h"
 
-/* Pointwise programs. A pointwise kernel is a program of one instruction, so fused and unfused share every loop. */
+/* Pointwise programs. A pointwise kernel is a program of one instruction, so fused and unfused
+ * share every loop. */
 
 #define CPU_TILE 1024 /* elements a register holds */
 
@@ -14,10 +15,13 @@ typedef struct cpu_reg {
     bool splat;
 } cpu_reg;
 
-/* y[i] = op(src…[i]), i < n. imm: "scale" and "const". work: 4 * CPU_BLOCK doubles of its own are on the stack. */
-void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src, cpu_reg *dst, double imm);
+/* y[i] = op(src…[i]), i < n. imm: "scale" and "const". work: 4 * CPU_BLOCK doubles of its own are
+ * on the stack. */
+void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
+                       cpu_reg *dst, double imm);
 
 /* Elements [begin, begin + n) of a tensor broadcast to `shape`, written one after another. */
-void cpu_broadcast_load(const tt_tensor *x, const int64_t *shape, int n_dims, int64_t begin, int64_t n, void *dst);
+void cpu_broadcast_load(const tt_tensor *x, const int64_t *shape, int n_dims, int64_t begin,
+                        int64_t n, void *dst);
 
 #endif

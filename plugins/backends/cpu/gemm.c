@@ -2,9 +2,10 @@
 #include "cpu.h"
 #include <string.h>
 
-/* C = A B in blocks: the left operand in panels of MR rows, the right one in panels of NR columns, both packed into the
- * planned scratch, then a grid of tasks over the packed blocks. The sum over k runs in blocks of K_BLOCK whatever the other
- * extents are, so an element's bits depend on k alone: not on threads, tiles, or how m and n are sharded. */
+/* C = A B in blocks: the left operand in panels of MR rows, the right one in panels of NR columns,
+ * both packed into the planned scratch, then a grid of tasks over the packed blocks. The sum over k
+ * runs in blocks of K_BLOCK whatever the other extents are, so an element's bits depend on k alone:
+ * not on threads, tiles, or how m and n are sharded. */
 #define M_UNIT 84 /* a multiple of every MR: 14, 6 */
 #define N_UNIT 64 /* and of every NR */
 #define M_BLOCK 2688
@@ -21,7 +22,8 @@ typedef struct gemm {
     int64_t n_cols;              /* tasks along n */
 } gemm;
 
-/* Equal blocks of at most `most`, so that no small last one packs the other operand again for little. */
+/* Equal blocks of at most `most`, so that no small last one packs the other operand again for
+ * little. */
 static int64_t even(int64_t n, int64_t most, int64_t unit)
 {
     int64_t blocks = (n + most - 1) / most;
@@ -31,8 +33,10 @@ static int64_t even(int64_t n, int64_t most, int64_t unit)
 /* For any extents up to these: blocks of smaller ones may be larger. */
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k)
 {
-    int64_t kb = cpu_min(k, K_BLOCK), mb = cpu_min(cpu_round_up(m, M_UNIT), M_BLOCK), nb = cpu_min(cpu_round_up(n, N_UNIT), N_BLOCK);
-    return cpu_align((size_t)(kb * mb) * sizeof(float)) + cpu_align((size_t)(kb * nb) * sizeof(float));
+    int64_t kb = cpu_min(k, K_BLOCK), mb = cpu_min(cpu_round_up(m, M_UNIT), M_BLOCK),
+            nb = cpu_min(cpu_round_up(n, N_UNIT), N_BLOCK);
+    return cpu_align((size_t)(kb * mb) * sizeof(float)) +
+           cpu_align((size_t)(kb * nb) * sizeof(float));
 }
 
 /* Pieces: first the panels of A (M_TASK rows each), then those of B (64 columns each). */
@@ -66,7 +70,8 @@ static void multiply_block(void *arg, int64_t begin, int64_t end, int thread)
         int64_t r1 = cpu_min(r0 + M_TASK, w->m), c1 = cpu_min(c0 + N_TASK, w->n);
         for (int64_t c = c0; c < c1; c += isa->nr)
             for (int64_t r = r0; r < r1; r += isa->mr)
-                isa->tile(w->k, w->pa + r * w->k, w->pb + c * w->k, w->g->c + (w->m0 + r) * w->g->ldc + w->n0 + c, w->g->ldc,
+                isa->tile(w->k, w->pa + r * w->k, w->pb + c * w->k,
+                          w->g->c + (w->m0 + r) * w->g->ldc + w->n0 + c, w->g->ldc,
                           cpu_min(isa->mr, r1 - r), cpu_min(isa->nr, c1 - c), add);
     }
 }
@@ -75,7 +80,8 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
 {
     char *p = scratch;
     gemm w = {.isa = self->isa, .g = g};
-    const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT), nb = even(g->n, N_BLOCK, N_UNIT);
+    const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT),
+                  nb = even(g->n, N_BLOCK, N_UNIT);
     w.pa = cpu_take(&p, kb * mb);
     w.pb = cpu_take(&p, kb * nb);
     for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)
@@ -85,8 +91,10 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
                 w.n = cpu_min(nb, g->n - w.n0);
                 w.k = cpu_min(K_BLOCK, g->k - w.k0);
                 w.n_cols = (w.n + N_TASK - 1) / N_TASK;
-                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK + (w.n + 63) / 64, 1, pack_block, &w);
-                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK * w.n_cols, 1, multiply_block, &w);
+                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK + (w.n + 63) / 64, 1, pack_block,
+                                &w);
+                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK * w.n_cols, 1, multiply_block,
+                                &w);
             }
 }
 
@@ -103,8 +111,10 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t r = i / w->n_cols * w->rows, c = i % w->n_cols * w->cols;
-        cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs}, b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
-        cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b, g->c + r * g->ldc + c, g->ldc, g->add);
+        cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs},
+                b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
+        cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
+                       g->c + r * g->ldc + c, g->ldc, g->add);
     }
 }
 
@@ -156,7 +166,11 @@ static cpu_gemm_call linear_call(const tt_kernel_call *c)
 {
     const tt_tensor *x = &c->in[0], *w = &c->in[1];
     const tt_tensor *y = &c->out[0];
-    cpu_gemm_call g = {.m = y->shape[0], .n = y->shape[1], .c = y->data, .ldc = y->shape[1], .add = c->accumulate != 0};
+    cpu_gemm_call g = {.m = y->shape[0],
+                       .n = y->shape[1],
+                       .c = y->data,
+                       .ldc = y->shape[1],
+                       .add = c->accumulate != 0};
     if (strcmp(c->op, "linear") == 0) { /* x [T,i] wᵀ [i,o] */
         g.k = x->shape[1];
         g.a = plain(x, g.k);
@@ -195,8 +209,14 @@ static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
     const tt_tensor *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     int64_t m = y->shape[y->n_dims - 2], n = y->shape[y->n_dims - 1];
     int64_t k = at->trans_a ? a->shape[a->n_dims - 2] : a->shape[a->n_dims - 1];
-    int64_t ia = a->n_dims == 3 && a->shape[0] > 1 ? i : 0, ib = b->n_dims == 3 && b->shape[0] > 1 ? i : 0;
-    cpu_gemm_call g = {.m = m, .n = n, .k = k, .c = (float *)y->data + (y->data ? i * m * n : 0), .ldc = n, .add = c->accumulate != 0};
+    int64_t ia = a->n_dims == 3 && a->shape[0] > 1 ? i : 0,
+            ib = b->n_dims == 3 && b->shape[0] > 1 ? i : 0;
+    cpu_gemm_call g = {.m = m,
+                       .n = n,
+                       .k = k,
+                       .c = (float *)y->data + (y->data ? i * m * n : 0),
+                       .ldc = n,
+                       .add = c->accumulate != 0};
     g.a = at->trans_a ? flipped(a, m) : plain(a, k);
     g.b = at->trans_b ? flipped(b, k) : plain(b, n);
     if (a->data) {

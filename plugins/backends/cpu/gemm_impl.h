@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The matrix product's inner parts: packing into panels and a register tile of MR × NR. */
 
-/* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i + VW/2. */
+/* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i +
+ * VW/2. */
 INLINE void transpose(vf *v)
 {
     vi low, high;
@@ -22,13 +23,15 @@ INLINE void transpose(vf *v)
     }
 }
 
-/* One panel of `width` rows of a row-major matrix (cs 1), k columns: dst[p * width + r]. Missing rows are zero. Stores are
- * whole vectors; what spills over a column's `width` is overwritten by the next one, at the end by the caller's slack. */
+/* One panel of `width` rows of a row-major matrix (cs 1), k columns: dst[p * width + r]. Missing
+ * rows are zero. Stores are whole vectors; what spills over a column's `width` is overwritten by
+ * the next one, at the end by the caller's slack. */
 INLINE void pack_rows(const float *p, int64_t rs, int64_t rows, int64_t k, int width, float *dst)
 {
     int64_t c = 0;
     for (int r0 = 0; r0 < width; r0 += VW) {
-        int count = (int)cpu_max(0, cpu_min(VW, rows - r0)), keep = width - r0 < VW ? width - r0 : VW;
+        int count = (int)cpu_max(0, cpu_min(VW, rows - r0)),
+            keep = width - r0 < VW ? width - r0 : VW;
         for (c = 0; c + VW <= k; c += VW) {
             vf v[VW];
             for (int r = 0; r < VW; r++)
@@ -47,7 +50,8 @@ INLINE void pack_rows(const float *p, int64_t rs, int64_t rows, int64_t k, int w
     }
 }
 
-/* `rows` rows (or columns of the right operand, by swapped strides) into panels of `width`, each k × width. */
+/* `rows` rows (or columns of the right operand, by swapped strides) into panels of `width`, each k
+ * × width. */
 static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
 {
     for (int64_t r0 = 0; r0 < rows; r0 += width) {
@@ -75,7 +79,8 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
 }
 
 /* C[rows, cols] (+)= a panel × b panel; rows <= MR, cols <= NR. */
-static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows, int64_t cols, bool add)
+static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                      int64_t rows, int64_t cols, bool add)
 {
     vf t[MR][2];
 #pragma GCC unroll 14

@@ -2,17 +2,20 @@
 #include "cpu.h"
 #include <string.h>
 
-/* Rows by index: embedding, gather, their derivatives, top_k. Adding rows is split by ranges of target rows: each piece walks
- * all indices in ascending order and adds those of its range, so a row is summed in one order by one piece. */
+/* Rows by index: embedding, gather, their derivatives, top_k. Adding rows is split by ranges of
+ * target rows: each piece lists the indices of its rows, ascending, and sums a row in f64: a
+ * frequent token's thousand gradients are rounded once. */
 #define RANGES 16
+#define COLUMNS 64
 
 typedef struct rows {
-    const cpu_isa *isa;
     const int32_t *index;
+    int32_t *head, *next; /* by row of the table: first index into it or -1; by index: the next */
     const float *x;
     float *y;
-    int64_t n, width, first, count; /* indices; row length; global index of row 0 and number of rows of the table */
-    bool keep;                      /* y already holds something to add to */
+    int64_t n, width, first,
+        count; /* indices; row length; global index of row 0 and number of rows of the table */
+    bool keep; /* y already holds something to add to */
 } rows;
 
 static int64_t width_after(const tt_tensor *t) /* elements of one row */
@@ -39,7 +42,8 @@ static void read_rows(void *arg, int64_t begin, int64_t end, int thread)
 
 static void run_read(const tt_kernel_call *c, const tt_tensor *table, const tt_tensor *index)
 {
-    rows w = {.index = index->data, .x = table->data, .y = c->out[0].data, .n = tt_tensor_numel(index)};
+    rows w = {
+        .index = index->data, .x = table->data, .y = c->out[0].data, .n = tt_tensor_numel(index)};
     w.width = width_after(table);
     w.first = table->begin[0];
     w.count = table->shape[0];
@@ -61,42 +65,79 @@ static tt_status gather(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* y[0, n) of one row: plus x of every index in the list. */
+static void add_row(const rows *w, int32_t head, const float *x, float *y, int64_t n)
+{
+    double sum[COLUMNS];
+    for (int64_t j = 0; j < n; j++)
+        sum[j] = w->keep ? (double)y[j] : 0.0;
+    for (int32_t i = head; i >= 0; i = w->next[i])
+        for (int64_t j = 0; j < n; j++)
+            sum[j] += (double)x[i * w->width + j];
+    for (int64_t j = 0; j < n; j++)
+        y[j] = (float)sum[j];
+}
+
 static void add_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const rows *w = arg;
     (void)thread;
-    if (!w->keep)
-        memset(w->y + begin * w->width, 0, (size_t)((end - begin) * w->width) * sizeof(float));
-    for (int64_t i = 0; i < w->n; i++) {
+    for (int64_t r = begin; r < end; r++)
+        w->head[r] = -1;
+    for (int64_t i = w->n - 1; i >= 0; i--) {
         int64_t r = (int64_t)w->index[i] - w->first;
-        if (r >= begin && r < end)
-            w->isa->add_to(w->width, w->x + i * w->width, w->y + r * w->width);
+        if (r < begin || r >= end)
+            continue;
+        w->next[i] = w->head[r];
+        w->head[r] = (int32_t)i;
     }
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t c = 0; c < w->width && (w->head[r] >= 0 || !w->keep); c += COLUMNS)
+            add_row(w, w->head[r], w->x + c, w->y + r * w->width + c,
+                    w->width - c < COLUMNS ? w->width - c : COLUMNS);
 }
 
-static void run_add(void *self, const tt_kernel_call *c, const tt_tensor *x, const tt_tensor *index)
+static void run_add(const tt_kernel_call *c, const tt_tensor *x, const tt_tensor *index)
 {
     const tt_tensor *y = &c->out[0];
-    rows w = {.isa = ((const cpu_backend *)self)->isa, .index = index->data, .x = x->data, .y = y->data};
+    rows w = {.index = index->data, .x = x->data, .y = y->data, .head = c->scratch};
     w.n = tt_tensor_numel(index);
     w.width = width_after(y);
     w.first = y->begin[0];
     w.count = y->shape[0];
     w.keep = c->accumulate != 0;
+    w.next = w.head + w.count;
     if (w.count)
         tt_parallel_for(c->pool, w.count, (w.count + RANGES - 1) / RANGES, add_rows, &w);
 }
 
+static size_t add_scratch(const tt_tensor *y, const tt_tensor *index)
+{
+    return (size_t)(y->shape[0] + tt_tensor_numel(index)) * sizeof(int32_t);
+}
+static size_t embedding_dw_scratch(const tt_kernel_call *c, int n_threads)
+{
+    (void)n_threads;
+    return add_scratch(&c->out[0], &c->in[0]);
+}
+static size_t scatter_add_scratch(const tt_kernel_call *c, int n_threads)
+{
+    (void)n_threads;
+    return add_scratch(&c->out[0], &c->in[1]);
+}
+
 static tt_status embedding_dw(void *self, const tt_kernel_call *c, tt_error *err)
 {
+    (void)self;
     (void)err;
-    run_add(self, c, &c->in[1], &c->in[0]);
+    run_add(c, &c->in[1], &c->in[0]);
     return TT_OK;
 }
 static tt_status scatter_add(void *self, const tt_kernel_call *c, tt_error *err)
 {
+    (void)self;
     (void)err;
-    run_add(self, c, &c->in[0], &c->in[1]);
+    run_add(c, &c->in[0], &c->in[1]);
     return TT_OK;
 }
 
@@ -146,7 +187,8 @@ static tt_status top_k(void *self, const tt_kernel_call *c, tt_error *err)
     w.n = cpu_width(&c->in[0]);
     w.k = cpu_width(&c->out[0]);
     if (w.k > 0)
-        tt_parallel_for(c->pool, cpu_rows(&c->in[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_rows, &w);
+        tt_parallel_for(c->pool, cpu_rows(&c->in[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_rows,
+                        &w);
     return TT_OK;
 }
 
@@ -170,13 +212,17 @@ static tt_status top_k_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     (void)err;
     w.n = cpu_width(&c->out[0]);
     w.k = cpu_width(&c->in[0]);
-    tt_parallel_for(c->pool, cpu_rows(&c->out[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_bwd_rows, &w);
+    tt_parallel_for(c->pool, cpu_rows(&c->out[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_bwd_rows,
+                    &w);
     return TT_OK;
 }
 
 const cpu_kernel cpu_kernels_index[] = {
-    CPU_KERNEL("embedding", embedding, NULL, 0, 0), CPU_KERNEL("embedding_dw", embedding_dw, NULL, 1, 0),
-    CPU_KERNEL("gather", gather, NULL, 0, 0),       CPU_KERNEL("scatter_add", scatter_add, NULL, 1, 0),
-    CPU_KERNEL("top_k", top_k, NULL, 0, 0),         CPU_KERNEL("top_k_bwd", top_k_bwd, NULL, 0, 0),
+    CPU_KERNEL("embedding", embedding, NULL, 0, 0),
+    CPU_KERNEL("embedding_dw", embedding_dw, embedding_dw_scratch, 1, 0),
+    CPU_KERNEL("gather", gather, NULL, 0, 0),
+    CPU_KERNEL("scatter_add", scatter_add, scatter_add_scratch, 1, 0),
+    CPU_KERNEL("top_k", top_k, NULL, 0, 0),
+    CPU_KERNEL("top_k_bwd", top_k_bwd, NULL, 0, 0),
     CPU_KERNEL_END,
 };

@@ -8,6 +8,8 @@
 
 #include "pointwise_impl.h"
 
+#include "convert_impl.h"
+
 #include "rows_impl.h"
 
 #include "norm_impl.h"

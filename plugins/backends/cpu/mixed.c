@@ -2,8 +2,8 @@
 #include "fused.h"
 #include <string.h>
 
-/* Kernels written for f32 take other float operands through copies in scratch: storage in bf16, f16 or f64, arithmetic in f32,
- * one rounding on the way out. */
+/* Kernels written for f32 take other float operands through copies in scratch: storage in bf16, f16
+ * or f64, arithmetic in f32, one rounding on the way out. */
 
 static bool foreign(const tt_tensor *t)
 {
@@ -39,8 +39,10 @@ static void convert_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const convert *w = arg;
     (void)thread;
-    cpu_reg x = {(char *)w->from->data + (size_t)begin * tt_dtype_size(w->from->dtype), w->from->dtype, false};
-    cpu_reg y = {(char *)w->to->data + (size_t)begin * tt_dtype_size(w->to->dtype), w->to->dtype, false};
+    cpu_reg x = {(char *)w->from->data + (size_t)begin * tt_dtype_size(w->from->dtype),
+                 w->from->dtype, false};
+    cpu_reg y = {(char *)w->to->data + (size_t)begin * tt_dtype_size(w->to->dtype), w->to->dtype,
+                 false};
     cpu_pointwise_run(w->isa, OP_CAST, end - begin, &x, 1, &y, 0);
 }
 

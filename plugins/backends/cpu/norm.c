@@ -2,8 +2,9 @@
 #include "cpu.h"
 #include <string.h>
 
-/* rms_norm and layer_norm over the last dim, or, with a weight shorter than it, over each head. The gradient of the weight is
- * summed over tiles of ROW_TILE rows into scratch, then over the tiles: a tree fixed by the shape. */
+/* rms_norm and layer_norm over the last dim, or, with a weight shorter than it, over each head. The
+ * gradient of the weight is summed over tiles of ROW_TILE rows into scratch, then over the tiles: a
+ * tree fixed by the shape. */
 #define ROW_TILE 64
 
 typedef struct norm {
@@ -16,7 +17,10 @@ typedef struct norm {
 
 static norm norm_of(void *self, const tt_kernel_call *c)
 {
-    norm n = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .w = c->in[1].data, .y = c->out[0].data};
+    norm n = {.isa = ((const cpu_backend *)self)->isa,
+              .x = c->in[0].data,
+              .w = c->in[1].data,
+              .y = c->out[0].data};
     n.width = c->in[1].shape[0];
     n.rows = n.width ? tt_tensor_numel(&c->in[0]) / n.width : 0;
     n.eps = (float)((const tt_attrs_norm *)c->attrs)->eps;
@@ -64,7 +68,8 @@ static void bwd_tiles(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t r = t * ROW_TILE; r < cpu_min(n->rows, (t + 1) * ROW_TILE); r++) {
             int64_t at = r * n->width;
             if (n->n_weights == 2)
-                n->isa->layer_norm_bwd(n->width, n->x + at, n->w, n->dy + at, n->y + at, dw, dw + n->width, n->eps);
+                n->isa->layer_norm_bwd(n->width, n->x + at, n->w, n->dy + at, n->y + at, dw,
+                                       dw + n->width, n->eps);
             else
                 n->isa->rms_norm_bwd(n->width, n->x + at, n->w, n->dy + at, n->y + at, dw, n->eps);
         }
@@ -88,7 +93,8 @@ static tt_status norm_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     int64_t tiles = (n.rows + ROW_TILE - 1) / ROW_TILE;
     tt_parallel_for(c->pool, tiles, 1, bwd_tiles, &n);
     for (int i = 0; i < n.n_weights; i++)
-        n.isa->column_sum(tiles, n.width, n.n_weights * n.width, n.partial + i * n.width, c->out[1 + i].data, false);
+        n.isa->column_sum(tiles, n.width, n.n_weights * n.width, n.partial + i * n.width,
+                          c->out[1 + i].data, false);
     return TT_OK;
 }
 

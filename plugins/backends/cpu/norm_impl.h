@@ -30,15 +30,15 @@ static float rms_norm(int64_t n, const float *x, const float *w, float *y, float
 }
 
 /* With h = x r: dx = r (w dy - h mean(h w dy)), dw += h dy */
-static void rms_norm_bwd(int64_t n, const float *x, const float *w, const float *dy, float *dx, float *dw, float eps)
+static void rms_norm_bwd(int64_t n, const float *x, const float *w, const float *dy, float *dx,
+                         float *dw, float eps)
 {
     float r = rms_factor(n, x, eps);
     vf s = vset(0.0f);
     EACH(s += AT(x) * r * (AT(w) * AT(dy));)
     float mean = vsum(s) / (float)n;
     EACH(vf h = AT(x) * r; vf g = AT(dy); vf d = (AT(w) * g - h * mean) * r;
-         put(dw, i, m, AT(dw) + h * g);
-         put(dx, i, m, d);)
+         put(dw, i, m, AT(dw) + h * g); put(dx, i, m, d);)
 }
 
 INLINE void layer_moments(int64_t n, const float *x, float eps, float *mean, float *factor)
@@ -58,7 +58,8 @@ INLINE void layer_moments(int64_t n, const float *x, float eps, float *mean, flo
     *factor = 1.0f / sqrtf(vsum(s) / (float)n + eps);
 }
 
-static void layer_norm(int64_t n, const float *x, const float *w, const float *b, float *y, float eps)
+static void layer_norm(int64_t n, const float *x, const float *w, const float *b, float *y,
+                       float eps)
 {
     float u, r;
     layer_moments(n, x, eps, &u, &r);
@@ -66,8 +67,8 @@ static void layer_norm(int64_t n, const float *x, const float *w, const float *b
 }
 
 /* With h = (x - mean) r and g = w dy: dx = r (g - mean(g) - h mean(h g)), dw += h dy, db += dy */
-static void layer_norm_bwd(int64_t n, const float *x, const float *w, const float *dy, float *dx, float *dw, float *db,
-                           float eps)
+static void layer_norm_bwd(int64_t n, const float *x, const float *w, const float *dy, float *dx,
+                           float *dw, float *db, float eps)
 {
     float u, r;
     layer_moments(n, x, eps, &u, &r);
@@ -75,9 +76,7 @@ static void layer_norm_bwd(int64_t n, const float *x, const float *w, const floa
     EACH(vf g = AT(w) * AT(dy); s += g; t += (AT(x) - u) * r * g;)
     float mean_g = vsum(s) / (float)n, mean_hg = vsum(t) / (float)n;
     EACH(vf h = (AT(x) - u) * r; vf d = AT(dy); vf e = (AT(w) * d - mean_g - h * mean_hg) * r;
-         put(dw, i, m, AT(dw) + h * d);
-         put(db, i, m, AT(db) + d);
-         put(dx, i, m, e);)
+         put(dw, i, m, AT(dw) + h * d); put(db, i, m, AT(db) + d); put(dx, i, m, e);)
 }
 #undef EACH
 #undef AT

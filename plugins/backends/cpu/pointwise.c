@@ -3,13 +3,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Pointwise operations on a run of elements. f32 has vector loops (isa); every other dtype goes through double in blocks: exact
- * for i32, bf16 and f16, and rounded once to the result's dtype. */
+/* Pointwise operations on a run of elements. f32 has vector loops (isa); every other dtype goes
+ * through double in blocks: exact for i32, bf16 and f16, and rounded once to the result's dtype. */
 
 static const char *const names[N_CPU_OPS] = {
-    "add", "sub", "mul", "div", "maximum", "minimum", "pow", "less", "less_equal", "equal", "select", "neg", "exp", "log",
-    "sqrt", "rsqrt", "abs", "tanh", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "is_finite", "scale", "silu_bwd",
-    "gelu_bwd", "gelu_tanh_bwd", "relu_bwd", "tanh_bwd", "sigmoid_bwd", "max_bwd", "cast", "const", "stop_gradient"};
+    "add",      "sub",        "mul",         "div",     "maximum",  "minimum",  "pow",
+    "less",     "less_equal", "equal",       "select",  "neg",      "exp",      "log",
+    "sqrt",     "rsqrt",      "abs",         "tanh",    "sigmoid",  "silu",     "relu",
+    "gelu",     "gelu_tanh",  "is_finite",   "scale",   "silu_bwd", "gelu_bwd", "gelu_tanh_bwd",
+    "relu_bwd", "tanh_bwd",   "sigmoid_bwd", "max_bwd", "cast",     "const",    "stop_gradient"};
 
 int cpu_op_find(const char *name)
 {
@@ -83,10 +85,14 @@ static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
     }                                                                                              \
     break
     switch (r->dtype) {
-    case TT_F32: LOAD(float, v);
-    case TT_F64: LOAD(double, v);
-    case TT_I32: LOAD(int32_t, v);
-    case TT_I64: LOAD(int64_t, v);
+    case TT_F32:
+        LOAD(float, v);
+    case TT_F64:
+        LOAD(double, v);
+    case TT_I32:
+        LOAD(int32_t, v);
+    case TT_I64:
+        LOAD(int64_t, v);
     case TT_BF16:
         for (int64_t i = 0; i < n; i++) {
             uint32_t bits = (uint32_t)((const uint16_t *)r->p)[i0 + i * step] << 16;
@@ -95,8 +101,10 @@ static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
             y[i] = (double)f;
         }
         break;
-    case TT_F16: LOAD(uint16_t, half_to_float(v));
-    default: LOAD(uint8_t, v);
+    case TT_F16:
+        LOAD(uint16_t, half_to_float(v));
+    default:
+        LOAD(uint8_t, v);
     }
 #undef LOAD
 }
@@ -104,7 +112,10 @@ static void to_double(const cpu_reg *r, int64_t at, int64_t n, double *y)
 /* Whole numbers truncate and saturate; NaN becomes 0. */
 static int64_t to_whole(double v, double lo, double hi)
 {
-    return v != v ? 0 : v <= lo ? (int64_t)lo : v >= hi ? (hi >= 0x1p63 ? INT64_MAX : (int64_t)hi) : (int64_t)v;
+    return v != v    ? 0
+           : v <= lo ? (int64_t)lo
+           : v >= hi ? (hi >= 0x1p63 ? INT64_MAX : (int64_t)hi)
+                     : (int64_t)v;
 }
 
 static void from_double(const double *x, int64_t n, cpu_reg *r, int64_t at)
@@ -116,14 +127,22 @@ static void from_double(const double *x, int64_t n, cpu_reg *r, int64_t at)
     }                                                                                              \
     break
     switch (r->dtype) {
-    case TT_F32: STORE(float, v);
-    case TT_F64: STORE(double, v);
-    case TT_I32: STORE(int32_t, to_whole(v, INT32_MIN, INT32_MAX));
-    case TT_I64: STORE(int64_t, to_whole(v, -0x1p63, 0x1p63));
-    case TT_BF16: STORE(uint16_t, double_to_bf16(v));
-    case TT_F16: STORE(uint16_t, double_to_half(v));
-    case TT_BOOL: STORE(uint8_t, v != 0);
-    default: STORE(uint8_t, to_whole(v, 0, 255));
+    case TT_F32:
+        STORE(float, v);
+    case TT_F64:
+        STORE(double, v);
+    case TT_I32:
+        STORE(int32_t, to_whole(v, INT32_MIN, INT32_MAX));
+    case TT_I64:
+        STORE(int64_t, to_whole(v, -0x1p63, 0x1p63));
+    case TT_BF16:
+        STORE(uint16_t, double_to_bf16(v));
+    case TT_F16:
+        STORE(uint16_t, double_to_half(v));
+    case TT_BOOL:
+        STORE(uint8_t, v != 0);
+    default:
+        STORE(uint8_t, to_whole(v, 0, 255));
     }
 #undef STORE
 }
@@ -144,46 +163,76 @@ static double gelu_inner(double x) /* twice the argument of tanh */
 static double unary_double(int op, double x, double imm)
 {
     switch (op) {
-    case OP_NEG: return -x;
-    case OP_EXP: return exp(x);
-    case OP_LOG: return log(x);
-    case OP_SQRT: return sqrt(x);
-    case OP_RSQRT: return 1 / sqrt(x);
-    case OP_ABS: return fabs(x);
-    case OP_TANH: return tanh(x);
-    case OP_SIGMOID: return sigmoid(x);
-    case OP_SILU: return x * sigmoid(x);
-    case OP_RELU: return x < 0 ? 0 : x;
-    case OP_GELU: return x * normal_cdf(x);
-    case OP_GELU_TANH: return x * sigmoid(gelu_inner(x));
-    case OP_IS_FINITE: return isfinite(x) ? 1 : 0;
-    case OP_SCALE: return x * imm;
-    default: return x;
+    case OP_NEG:
+        return -x;
+    case OP_EXP:
+        return exp(x);
+    case OP_LOG:
+        return log(x);
+    case OP_SQRT:
+        return sqrt(x);
+    case OP_RSQRT:
+        return 1 / sqrt(x);
+    case OP_ABS:
+        return fabs(x);
+    case OP_TANH:
+        return tanh(x);
+    case OP_SIGMOID:
+        return sigmoid(x);
+    case OP_SILU:
+        return x * sigmoid(x);
+    case OP_RELU:
+        return x < 0 ? 0 : x;
+    case OP_GELU:
+        return x * normal_cdf(x);
+    case OP_GELU_TANH:
+        return x * sigmoid(gelu_inner(x));
+    case OP_IS_FINITE:
+        return isfinite(x) ? 1 : 0;
+    case OP_SCALE:
+        return x * imm;
+    default:
+        return x;
     }
 }
 
 static double binary_double(int op, double x, double y)
 {
     switch (op) {
-    case OP_ADD: return x + y;
-    case OP_SUB: return x - y;
-    case OP_MUL: return x * y;
-    case OP_DIV: return x / y;
-    case OP_MAXIMUM: return x != x || x > y ? x : y;
-    case OP_MINIMUM: return x != x || x < y ? x : y;
-    case OP_POW: return pow(x, y);
-    case OP_LESS: return x < y;
-    case OP_LESS_EQUAL: return x <= y;
-    case OP_EQUAL: return x == y;
-    case OP_SILU_BWD: return y * (sigmoid(x) + x * sigmoid(x) * sigmoid(-x));
-    case OP_GELU_BWD: return y * (normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794);
+    case OP_ADD:
+        return x + y;
+    case OP_SUB:
+        return x - y;
+    case OP_MUL:
+        return x * y;
+    case OP_DIV:
+        return x / y;
+    case OP_MAXIMUM:
+        return x != x || x > y ? x : y;
+    case OP_MINIMUM:
+        return x != x || x < y ? x : y;
+    case OP_POW:
+        return pow(x, y);
+    case OP_LESS:
+        return x < y;
+    case OP_LESS_EQUAL:
+        return x <= y;
+    case OP_EQUAL:
+        return x == y;
+    case OP_SILU_BWD:
+        return y * (sigmoid(x) + x * sigmoid(x) * sigmoid(-x));
+    case OP_GELU_BWD:
+        return y * (normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794);
     case OP_GELU_TANH_BWD: {
         double s = sigmoid(gelu_inner(x));
         return y * (s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 0.134145 * x * x));
     }
-    case OP_RELU_BWD: return x > 0 ? y : 0;
-    case OP_TANH_BWD: return y * (1 - x * x);
-    default: return y * x * (1 - x); /* OP_SIGMOID_BWD */
+    case OP_RELU_BWD:
+        return x > 0 ? y : 0;
+    case OP_TANH_BWD:
+        return y * (1 - x * x);
+    default:
+        return y * x * (1 - x); /* OP_SIGMOID_BWD */
     }
 }
 
@@ -236,14 +285,16 @@ static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y
     return true;
 }
 
-void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src, cpu_reg *dst, double imm)
+void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
+                       cpu_reg *dst, double imm)
 {
     unsigned splat = 0;
     for (int i = 0; i < n_src; i++)
         splat |= src[i].splat ? 1u << i : 0;
     if ((op == OP_CAST || op == OP_COPY) && run_cast(isa, n, &src[0], dst))
         return;
-    if (op == OP_SELECT && src[0].dtype <= TT_BOOL && src[0].dtype >= TT_U8 && all_f32(src + 1, 2) && dst->dtype == TT_F32) {
+    if (op == OP_SELECT && src[0].dtype <= TT_BOOL && src[0].dtype >= TT_U8 &&
+        all_f32(src + 1, 2) && dst->dtype == TT_F32) {
         isa->select(n, src[0].p, src[1].p, src[2].p, dst->p, splat);
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pointwise loops over whole vectors; the tail is padded in a register, so an element's value does not depend on where
- * it lies. */
+/* Pointwise loops over whole vectors; the tail is padded in a register, so an element's value does
+ * not depend on where it lies. */
 
 #define UNARY_LOOP(expr)                                                                           \
     do {                                                                                           \
@@ -19,24 +19,50 @@ static void unary(int op, int64_t n, const float *x, float *y, float factor)
 {
     const vf one = vset(1.0f), zero = vset(0.0f);
     switch (op) {
-    case OP_NEG: UNARY_LOOP(-v); break;
-    case OP_EXP: UNARY_LOOP(vexp(v)); break;
-    case OP_LOG: UNARY_LOOP(vlog(v)); break;
-    case OP_SQRT: UNARY_LOOP(vsqrt(v)); break;
-    case OP_RSQRT: UNARY_LOOP(one / vsqrt(v)); break;
-    case OP_ABS: UNARY_LOOP(vabs(v)); break;
-    case OP_TANH: UNARY_LOOP(vtanh(v)); break;
-    case OP_SIGMOID: UNARY_LOOP(vsigmoid(v)); break;
-    case OP_SILU: UNARY_LOOP(v * vsigmoid(v)); break;
-    case OP_RELU: UNARY_LOOP(vmax(zero, v)); break;
-    case OP_GELU: UNARY_LOOP(v * vnormal_cdf(v)); break;
-    case OP_GELU_TANH: UNARY_LOOP(vgelu_tanh(v)); break;
+    case OP_NEG:
+        UNARY_LOOP(-v);
+        break;
+    case OP_EXP:
+        UNARY_LOOP(vexp(v));
+        break;
+    case OP_LOG:
+        UNARY_LOOP(vlog(v));
+        break;
+    case OP_SQRT:
+        UNARY_LOOP(vsqrt(v));
+        break;
+    case OP_RSQRT:
+        UNARY_LOOP(one / vsqrt(v));
+        break;
+    case OP_ABS:
+        UNARY_LOOP(vabs(v));
+        break;
+    case OP_TANH:
+        UNARY_LOOP(vtanh(v));
+        break;
+    case OP_SIGMOID:
+        UNARY_LOOP(vsigmoid(v));
+        break;
+    case OP_SILU:
+        UNARY_LOOP(v * vsigmoid(v));
+        break;
+    case OP_RELU:
+        UNARY_LOOP(vmax(zero, v));
+        break;
+    case OP_GELU:
+        UNARY_LOOP(v * vnormal_cdf(v));
+        break;
+    case OP_GELU_TANH:
+        UNARY_LOOP(vgelu_tanh(v));
+        break;
     case OP_SCALE: {
         vf f = vset(factor);
         UNARY_LOOP(v * f);
         break;
     }
-    default: memmove(y, x, (size_t)n * sizeof(float)); break;
+    default:
+        memmove(y, x, (size_t)n * sizeof(float));
+        break;
     }
 }
 
@@ -75,22 +101,47 @@ INLINE vf vsilu_bwd(vf x, vf dy)
     return dy * (s + x * s * vsigmoid(-x));
 }
 
-INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, float *y, const bool sa, const bool sb)
+INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, float *y, const bool sa,
+                         const bool sb)
 {
     const vf zero = vset(0.0f), one = vset(1.0f);
     switch (op) {
-    case OP_ADD: BINARY_LOOP(u + v); break;
-    case OP_SUB: BINARY_LOOP(u - v); break;
-    case OP_MUL: BINARY_LOOP(u * v); break;
-    case OP_DIV: BINARY_LOOP(u / v); break;
-    case OP_MAXIMUM: BINARY_LOOP(vlarger(u, v)); break;
-    case OP_MINIMUM: BINARY_LOOP(vsmaller(u, v)); break;
-    case OP_SILU_BWD: BINARY_LOOP(vsilu_bwd(u, v)); break;
-    case OP_GELU_BWD: BINARY_LOOP(v * vgelu_grad(u)); break;
-    case OP_GELU_TANH_BWD: BINARY_LOOP(v * vgelu_tanh_grad(u)); break;
-    case OP_RELU_BWD: BINARY_LOOP(vselect(u > zero, v, zero)); break;
-    case OP_TANH_BWD: BINARY_LOOP(v * (one - u * u)); break;
-    case OP_SIGMOID_BWD: BINARY_LOOP(v * (u * (one - u))); break;
+    case OP_ADD:
+        BINARY_LOOP(u + v);
+        break;
+    case OP_SUB:
+        BINARY_LOOP(u - v);
+        break;
+    case OP_MUL:
+        BINARY_LOOP(u * v);
+        break;
+    case OP_DIV:
+        BINARY_LOOP(u / v);
+        break;
+    case OP_MAXIMUM:
+        BINARY_LOOP(vlarger(u, v));
+        break;
+    case OP_MINIMUM:
+        BINARY_LOOP(vsmaller(u, v));
+        break;
+    case OP_SILU_BWD:
+        BINARY_LOOP(vsilu_bwd(u, v));
+        break;
+    case OP_GELU_BWD:
+        BINARY_LOOP(v * vgelu_grad(u));
+        break;
+    case OP_GELU_TANH_BWD:
+        BINARY_LOOP(v * vgelu_tanh_grad(u));
+        break;
+    case OP_RELU_BWD:
+        BINARY_LOOP(vselect(u > zero, v, zero));
+        break;
+    case OP_TANH_BWD:
+        BINARY_LOOP(v * (one - u * u));
+        break;
+    case OP_SIGMOID_BWD:
+        BINARY_LOOP(v * (u * (one - u)));
+        break;
     default: /* OP_POW: rare, libm's */
         for (int64_t i = 0; i < n; i++)
             y[i] = powf(a[sa ? 0 : i], b[sb ? 0 : i]);
@@ -101,15 +152,24 @@ INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, floa
 static void binary(int op, int64_t n, const float *a, const float *b, float *y, unsigned splat)
 {
     switch (splat & 3u) {
-    case 0: binary_loops(op, n, a, b, y, false, false); break;
-    case 1: binary_loops(op, n, a, b, y, true, false); break;
-    case 2: binary_loops(op, n, a, b, y, false, true); break;
-    default: binary_loops(op, n, a, b, y, true, true); break;
+    case 0:
+        binary_loops(op, n, a, b, y, false, false);
+        break;
+    case 1:
+        binary_loops(op, n, a, b, y, true, false);
+        break;
+    case 2:
+        binary_loops(op, n, a, b, y, false, true);
+        break;
+    default:
+        binary_loops(op, n, a, b, y, true, true);
+        break;
     }
 }
 
 /* max_bwd(x, y, dy) */
-static void ternary(int op, int64_t n, const float *a, const float *b, const float *c, float *y, unsigned splat)
+static void ternary(int op, int64_t n, const float *a, const float *b, const float *c, float *y,
+                    unsigned splat)
 {
     (void)op;
     for (int64_t i = 0; i < n; i += VW) {
@@ -137,16 +197,25 @@ static void compare(int op, int64_t n, const float *a, const float *b, uint8_t *
         vf v = op == OP_IS_FINITE ? vset(INFINITY) : operand(b, i, m, splat & 2u, 0.0f);
         vi r;
         switch (op) {
-        case OP_LESS: r = u < v; break;
-        case OP_LESS_EQUAL: r = u <= v; break;
-        case OP_EQUAL: r = u == v; break;
-        default: r = vabs(u) < v; break; /* OP_IS_FINITE: false for NaN */
+        case OP_LESS:
+            r = u < v;
+            break;
+        case OP_LESS_EQUAL:
+            r = u <= v;
+            break;
+        case OP_EQUAL:
+            r = u == v;
+            break;
+        default:
+            r = vabs(u) < v;
+            break; /* OP_IS_FINITE: false for NaN */
         }
         store_mask(y + i, r, m);
     }
 }
 
-static void select_f32(int64_t n, const uint8_t *c, const float *a, const float *b, float *y, unsigned splat)
+static void select_f32(int64_t n, const uint8_t *c, const float *a, const float *b, float *y,
+                       unsigned splat)
 {
     for (int64_t i = 0; i < n; i += VW) {
         int64_t m = n - i < VW ? n - i : VW;
@@ -156,36 +225,11 @@ static void select_f32(int64_t n, const uint8_t *c, const float *a, const float 
         else
             memcpy(&bytes, c + i, (size_t)m);
         vi mask = __builtin_convertvector(bytes, vi) != 0;
-        vf r = vselect(mask, operand(a, i, m, splat & 2u, 0.0f), operand(b, i, m, splat & 4u, 0.0f));
+        vf r =
+            vselect(mask, operand(a, i, m, splat & 2u, 0.0f), operand(b, i, m, splat & 4u, 0.0f));
         if (m == VW)
             vstore(y + i, r);
         else
             vstore_part(y + i, r, m);
-    }
-}
-
-/* Round to nearest even; a NaN stays one. */
-static void to_bf16(int64_t n, const float *x, uint16_t *y)
-{
-    for (int64_t i = 0; i < n; i += VW) {
-        int64_t m = n - i < VW ? n - i : VW;
-        vf v = operand(x, i, m, false, 0.0f);
-        vi bits = (vi)v, up = bits + 0x7fff + ((bits >> 16) & 1);
-        vi r = ((v != v) & (bits | 0x400000)) | ((v == v) & up);
-        vs half = __builtin_convertvector(r >> 16, vs);
-        memcpy(y + i, &half, (size_t)m * sizeof *y);
-    }
-}
-static void from_bf16(int64_t n, const uint16_t *x, float *y)
-{
-    for (int64_t i = 0; i < n; i += VW) {
-        int64_t m = n - i < VW ? n - i : VW;
-        vs half = {0};
-        memcpy(&half, x + i, (size_t)m * sizeof *x);
-        vf v = (vf)(__builtin_convertvector(half, vi) << 16);
-        if (m == VW)
-            vstore(y + i, v);
-        else
-            vstore_part(y + i, v, m);
     }
 }

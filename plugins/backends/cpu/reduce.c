@@ -2,8 +2,8 @@
 #include "cpu.h"
 #include <math.h>
 
-/* Reductions: over the last dim row by row, over another one column by column (cut along the columns only, or, where there is
- * one outer index, in tiles of rows summed in order). */
+/* Reductions: over the last dim row by row, over another one column by column (cut along the
+ * columns only, or, where there is one outer index, in tiles of rows summed in order). */
 #define ROW_TILE 1024
 #define COLUMNS 256
 #define CHUNK 16384
@@ -50,7 +50,8 @@ static void column_pieces(void *arg, int64_t begin, int64_t end, int thread)
             continue;
         }
         for (int64_t r = 0; r == 0 || r < w->n; r += ROW_TILE)
-            w->isa->column_sum(cpu_min(ROW_TILE, w->n - r), m, w->inner, x + r * w->inner, y, r > 0);
+            w->isa->column_sum(cpu_min(ROW_TILE, w->n - r), m, w->inner, x + r * w->inner, y,
+                               r > 0);
     }
 }
 
@@ -62,7 +63,8 @@ static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
     if (w.inner == 1)
         tt_parallel_for(c->pool, w.outer, cpu_row_grain(w.outer, w.n), row_pieces, &w);
     else
-        tt_parallel_for(c->pool, w.outer * ((w.inner + COLUMNS - 1) / COLUMNS), 1, column_pieces, &w);
+        tt_parallel_for(c->pool, w.outer * ((w.inner + COLUMNS - 1) / COLUMNS), 1, column_pieces,
+                        &w);
     return TT_OK;
 }
 
@@ -82,8 +84,8 @@ static tt_status line_sum(void *self, const tt_kernel_call *c, tt_error *err)
     reduce w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .y = c->out[0].data};
     int64_t lines = c->out[0].shape[0];
     if (lines && c->in[0].shape[0] % lines)
-        return TT_FAIL(err, TT_EINTERNAL, "line_sum: %lld tokens are not %lld equal lines", (long long)c->in[0].shape[0],
-                       (long long)lines);
+        return TT_FAIL(err, TT_EINTERNAL, "line_sum: %lld tokens are not %lld equal lines",
+                       (long long)c->in[0].shape[0], (long long)lines);
     w.n = lines ? c->in[0].shape[0] / lines : 0;
     tt_parallel_for(c->pool, lines, 1, row_pieces, &w);
     return TT_OK;

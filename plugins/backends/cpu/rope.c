@@ -57,18 +57,23 @@ static size_t rope_scratch(const tt_kernel_call *c, int n_threads)
 static tt_status rope_run(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const tt_attrs_rope *at = c->attrs;
-    rope w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .y = c->out[0].data, .pos = c->in[1].data};
+    rope w = {.isa = ((const cpu_backend *)self)->isa,
+              .x = c->in[0].data,
+              .y = c->out[0].data,
+              .pos = c->in[1].data};
     w.width = c->in[0].shape[1];
     w.head_dim = at->opts.head_dim;
     w.pairs = pairs_of(&at->opts);
     if (w.pairs > MAX_PAIRS)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "rope: rotary_dim %lld is above %d; lower it or use another backend",
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "rope: rotary_dim %lld is above %d; lower it or use another backend",
                        (long long)(2 * w.pairs), 2 * MAX_PAIRS);
     w.factor = tt_rope_frequencies(&at->opts, c->scratch, w.pairs);
     w.inv_freq = c->scratch;
     w.sign = at->inverse ? -1.0f : 1.0f;
     w.interleaved = at->opts.interleaved != 0;
-    tt_parallel_for(c->pool, c->in[0].shape[0], cpu_row_grain(c->in[0].shape[0], 2 * w.width), rope_rows, &w);
+    tt_parallel_for(c->pool, c->in[0].shape[0], cpu_row_grain(c->in[0].shape[0], 2 * w.width),
+                    rope_rows, &w);
     return TT_OK;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embedding; the FMA peak; and the table of all entries of a level. */
 
-/* cos and sin of pos * inv_freq[j]: the angle and its reduction to [-pi/4, pi/4] in double, the polynomials (Cephes) in
- * single precision. cos_sin: n cosines, then n sines. */
-static void rope_table(int64_t n, int32_t pos, const double *inv_freq, double factor, float *cos_sin)
+/* cos and sin of pos * inv_freq[j]: the angle and its reduction to [-pi/4, pi/4] in double, the
+ * polynomials (Cephes) in single precision. cos_sin: n cosines, then n sines. */
+static void rope_table(int64_t n, int32_t pos, const double *inv_freq, double factor,
+                       float *cos_sin)
 {
     for (int64_t j = 0; j < n; j++) {
         double angle = (double)pos * inv_freq[j];
@@ -13,10 +14,16 @@ static void rope_table(int64_t n, int32_t pos, const double *inv_freq, double fa
         red = red - k * 6.12323399573676603587e-17;
         int64_t quadrant = (int64_t)k;
         double z = red * red;
-        double s = red + red * z * (-1.6666666666666666e-1 + z * (8.3333333333e-3 + z * (-1.9841269841e-4 +
-                   z * (2.7557319224e-6 + z * -2.50521084e-8))));
-        double c = 1.0 + z * (-0.5 + z * (4.16666666666667e-2 + z * (-1.38888888889e-3 + z * (2.48015873e-5 +
-                   z * (-2.75573192e-7 + z * 2.0876757e-9)))));
+        double s =
+            red + red * z *
+                      (-1.6666666666666666e-1 +
+                       z * (8.3333333333e-3 +
+                            z * (-1.9841269841e-4 + z * (2.7557319224e-6 + z * -2.50521084e-8))));
+        double c =
+            1.0 +
+            z * (-0.5 + z * (4.16666666666667e-2 +
+                             z * (-1.38888888889e-3 +
+                                  z * (2.48015873e-5 + z * (-2.75573192e-7 + z * 2.0876757e-9)))));
         double cosine = quadrant & 1 ? s : c, sine = quadrant & 1 ? c : s;
         cosine = (quadrant + 1) & 2 ? -cosine : cosine;
         sine = quadrant & 2 ? -sine : sine;
@@ -26,7 +33,8 @@ static void rope_table(int64_t n, int32_t pos, const double *inv_freq, double fa
 }
 
 /* One head, pairs (j, j + n): y = x rotated by sign * angle. */
-static void rope_half(int64_t n, const float *cs, const float *sn, const float *x, float *y, float sign)
+static void rope_half(int64_t n, const float *cs, const float *sn, const float *x, float *y,
+                      float sign)
 {
     for (int64_t j = 0; j < n; j += VW) {
         int64_t m = n - j < VW ? n - j : VW;

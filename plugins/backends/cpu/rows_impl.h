@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of a row or of columns. A row is cut into blocks of ROW_BLOCK elements, each summed in four vector
- * accumulators, the blocks' sums then added in order of twos (vsum): a fixed tree. */
+/* Reductions of a row or of columns. A row is cut into blocks of ROW_BLOCK elements, each summed in
+ * four vector accumulators, the blocks' sums then added in order of twos (vsum): a fixed tree. */
 #define ROW_BLOCK 4096
 #include <time.h>
 

@@ -16,7 +16,9 @@ typedef struct walk {
 static void fill(char *dst, const char *one, int64_t n, size_t size)
 {
     switch (size) {
-    case 1: memset(dst, one[0], (size_t)n); break;
+    case 1:
+        memset(dst, one[0], (size_t)n);
+        break;
     case 4: {
         uint32_t v, *y = (uint32_t *)(void *)dst;
         memcpy(&v, one, sizeof v);
@@ -109,7 +111,8 @@ static walk broadcast_walk(const tt_tensor *x, const int64_t *shape, int n_dims)
     return w;
 }
 
-void cpu_broadcast_load(const tt_tensor *x, const int64_t *shape, int n_dims, int64_t begin, int64_t n, void *dst)
+void cpu_broadcast_load(const tt_tensor *x, const int64_t *shape, int n_dims, int64_t begin,
+                        int64_t n, void *dst)
 {
     walk w = broadcast_walk(x, shape, n_dims);
     walk_copy(&w, begin, n, dst);
@@ -128,7 +131,10 @@ static tt_status broadcast(void *self, const tt_kernel_call *c, tt_error *err)
 static tt_status transpose(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const tt_attrs_perm *at = c->attrs;
-    walk w = {.n_dims = c->out[0].n_dims, .size = tt_dtype_size(c->in[0].dtype), .src = c->in[0].data, .dst = c->out[0].data};
+    walk w = {.n_dims = c->out[0].n_dims,
+              .size = tt_dtype_size(c->in[0].dtype),
+              .src = c->in[0].data,
+              .dst = c->out[0].data};
     int64_t own[TT_MAX_DIMS];
     (void)self;
     (void)err;
@@ -168,7 +174,9 @@ static tt_status reshape(void *self, const tt_kernel_call *c, tt_error *err)
     (void)self;
     (void)err;
     if (w.src != w.dst)
-        tt_parallel_for(c->pool, tt_tensor_numel(&c->in[0]) * (int64_t)tt_dtype_size(c->in[0].dtype), 131072, copy_pieces, &w);
+        tt_parallel_for(c->pool,
+                        tt_tensor_numel(&c->in[0]) * (int64_t)tt_dtype_size(c->in[0].dtype), 131072,
+                        copy_pieces, &w);
     return TT_OK;
 }
 
@@ -184,7 +192,8 @@ static void place_rows(void *arg, int64_t begin, int64_t end, int thread)
     const place *p = arg;
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        memcpy(p->dst + (size_t)i * p->dst_row + p->offset, p->src + (size_t)i * p->src_row, p->src_row);
+        memcpy(p->dst + (size_t)i * p->dst_row + p->offset, p->src + (size_t)i * p->src_row,
+               p->src_row);
 }
 
 /* Product of the dims before and, times the element, from `dim` on. */
@@ -235,13 +244,19 @@ static tt_status slice_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     place p = {.dst = c->out[0].data};
     (void)self;
     (void)err;
-    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]) * (int64_t)tt_dtype_size(c->out[0].dtype), 131072, zero_pieces, &p);
+    tt_parallel_for(c->pool, tt_tensor_numel(&c->out[0]) * (int64_t)tt_dtype_size(c->out[0].dtype),
+                    131072, zero_pieces, &p);
     put_at(c, &c->in[0], at->dim, at->begin);
     return TT_OK;
 }
 
 #define MOVE(op_, run_, in_place_) CPU_KERNEL_ANY(op_, run_, NULL, in_place_)
 const cpu_kernel cpu_kernels_shape[] = {
-    MOVE("broadcast", broadcast, 0), MOVE("reshape", reshape, 1), MOVE("transpose", transpose, 0), MOVE("slice", slice, 0),
-    MOVE("slice_bwd", slice_bwd, 0), MOVE("concat", concat, 0), CPU_KERNEL_END,
+    MOVE("broadcast", broadcast, 0),
+    MOVE("reshape", reshape, 1),
+    MOVE("transpose", transpose, 0),
+    MOVE("slice", slice, 0),
+    MOVE("slice_bwd", slice_bwd, 0),
+    MOVE("concat", concat, 0),
+    CPU_KERNEL_END,
 };

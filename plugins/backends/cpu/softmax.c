@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Kernels over rows of logits: softmax, cross-entropy and the parts of a vocabulary cut over ranks. A row is one task's. */
+/* Kernels over rows of logits: softmax, cross-entropy and the parts of a vocabulary cut over ranks.
+ * A row is one task's. */
 
 typedef struct rows {
     const cpu_isa *isa;
@@ -55,7 +56,8 @@ static void softmax_bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
     const rows *w = arg;
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        w->isa->softmax_bwd(w->width, w->x + r * w->width, w->d + r * w->width, w->y + r * w->width);
+        w->isa->softmax_bwd(w->width, w->x + r * w->width, w->d + r * w->width,
+                            w->y + r * w->width);
 }
 static tt_status softmax_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {

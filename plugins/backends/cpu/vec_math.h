@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exp, log, tanh within 2 ulp, what is made of them within 3, the tail of gelu within 6 (tests/backends/test_cpu_pointwise.c measures it). The
- * polynomials of exp, log and tanh are those of Cephes (Moshier 1989), that of the normal tail is our own fit. */
+/* exp, log, tanh within 2 ulp, what is made of them within 3, the tail of gelu within 6
+ * (tests/backends/test_cpu_pointwise.c measures it). The polynomials of exp, log and tanh are those
+ * of Cephes (Moshier 1989), that of the normal tail is our own fit. */
 
 #define LOG2E 1.44269504088896341f
 #define LN2_HIGH 0.693359375f /* nine bits: n * LN2_HIGH is exact */
 #define LN2_LOW -2.12194440e-4f
-#define ROUNDER 12582912.0f   /* 1.5 * 2^23: adding and subtracting it rounds to an integer */
-/* erfcx(y / sqrt 2) / 2 = t p(t), t = 1 / (1 + 0.35 y), y in [0, 14.5]: relative error 2.4e-9; least squares on Chebyshev
- * nodes, highest power first. */
+#define ROUNDER 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to an integer */
+/* erfcx(y / sqrt 2) / 2 = t p(t), t = 1 / (1 + 0.35 y), y in [0, 14.5]: relative error 2.4e-9;
+ * least squares on Chebyshev nodes, highest power first. */
 #define NORMAL_TAIL_SCALE 0.35f
 #define NORMAL_TAIL                                                                                \
-    0.003632811449757247f, -0.04814609806732911f, 0.18676167011240474f, -0.3100109783014607f,       \
-        0.2018151854655469f, -0.04452919977800743f, 0.11236615344087025f, 0.1184875875312257f,      \
+    0.003632811449757247f, -0.04814609806732911f, 0.18676167011240474f, -0.3100109783014607f,      \
+        0.2018151854655469f, -0.04452919977800743f, 0.11236615344087025f, 0.1184875875312257f,     \
         0.1400081616695638f, 0.1396146976379476f
 
 /* 2^n for n in [-126, 127] */
@@ -123,7 +124,8 @@ INLINE vf vgelu_tanh_grad(vf x)
     return s + x * s * vsigmoid(-(u + u)) * inner;
 }
 
-/* The normal distribution function: exp(-x²/2) q(|x|) in the tail, 1 minus it on the other side. x² is exact in two parts. */
+/* The normal distribution function: exp(-x²/2) q(|x|) in the tail, 1 minus it on the other side. x²
+ * is exact in two parts. */
 INLINE vf vnormal_exp(vf y) /* exp(-y²/2), y >= 0 */
 {
     vf h = (vf)((vi)y & (int32_t)0xfffff000);

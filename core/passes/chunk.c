@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* chunk: everything from the head matmul to the per-token loss is per token, and the number of
+ * counted tokens is known before the forward (R17). So these nodes and their derivatives run chunk
+ * by chunk inside the forward: of logits and their gradient only one chunk exists; the head's dW is
+ * added up over the chunks. Any loss gets this, not one fused kernel. */
+
+#define MIN_ROWS 128
+
+static bool per_token(const tt_graph *g, const tt_value *v)
+{
+    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens &&
+           v->type.dims[0].lines == g->lines;
+}
+
+static bool local_op(const tt_node *n)
+{
+    return n->op != &tt_op_input && n->op != &tt_op_param && n->op != &tt_op_state &&
+           n->op != &tt_op_fetch && n->op != &tt_op_transfer;
+}
+
+/* The matmul the logits come from, through per-token ops of one input with a token dim. */
+static tt_node *head_of(const tt_graph *g, tt_value *v)
+{
+    while (v) {
+        tt_node *n = v->node;
+        if (!strcmp(n->op->name, "linear"))
+            return n;
+        tt_value *next = NULL;
+        for (int i = 0; local_op(n) && i < n->n_in; i++)
+            if (per_token(g, n->in[i]))
+                next = next ? NULL : n->in[i];
+        v = next;
+    }
+    return NULL;
+}
+
+/* Nodes between the head and the loss: they depend on the head's output, and the loss on them. */
+static void mark_between(tt_graph *g, const tt_node *head, bool *above, bool *below)
+{
+    above[head->out[0]->id] = true;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = n == head;
+        for (int j = 0; j < n->n_in; j++)
+            any = any || above[n->in[j]->id];
+        for (int j = 0; any && j < n->n_out; j++)
+            above[n->out[j]->id] = true;
+    }
+    below[g->loss->id] = true;
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = false;
+        for (int j = 0; j < n->n_out; j++)
+            any = any || below[n->out[j]->id];
+        for (int j = 0; any && j < n->n_in; j++)
+            below[n->in[j]->id] = true;
+    }
+}
+
+static bool chunkable(const tt_graph *g, const tt_node *n)
+{
+    if (n->op == &tt_op_redistribute) {
+        tt_lower_step steps[TT_MAX_STEPS];
+        const int k = tt_lower(g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims,
+                               &n->in[0]->place, &n->out[0]->place, steps);
+        for (int i = 0; i < k; i++)
+            if (steps[i].kind != TT_STEP_ALL_REDUCE && steps[i].kind != TT_STEP_MASK)
+                return false;
+        return true;
+    }
+    if (!local_op(n) || (n->op->flags & TT_OP_MIXES_TOKENS))
+        return false;
+    for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+        if (!per_token(g, n->out[j]) && n->n_in)
+            return false;
+    return true;
+}
+
+tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
+{
+    tt_value *logits = tt_map_get(g->outputs, "logits");
+    const tt_node *head = o->bytes > 0 && g->loss && logits ? head_of(g, logits) : NULL;
+    if (!head || head->block >= 0 || g->losses.n)
+        return TT_OK;
+    const tt_value *v = head->out[0];
+    const int64_t rows = tt_chunk(g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
+    const int64_t width =
+        tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / TT_MAXV(rows, 1);
+    int64_t chunk = o->bytes / TT_MAXV(width * 4, 1) / 64 * 64;
+    chunk = TT_MAXV(chunk, MIN_ROWS);
+    if (rows <= chunk)
+        return TT_OK;
+    bool *above = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *above);
+    bool *below = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *below);
+    mark_between(g, head, above, below);
+    for (int pass = 0; pass < 2; pass++) /* check all before marking any */
+        for (size_t i = 0; i < g->nodes.n; i++) {
+            tt_node *n = g->nodes.items[i];
+            bool in = false;
+            for (int j = 0; j < n->n_out; j++)
+                in = in || (above[n->out[j]->id] && below[n->out[j]->id]);
+            if (in && pass == 0 && !chunkable(g, n))
+                return TT_OK;
+            if (in && pass == 1)
+                n->map = 1;
+        }
+    g->chunk_rows = chunk;
+    return tt_graph_verify(g, "chunk_mark", err);
+}
+
+static void unmark(tt_graph *g)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        g->nodes.items[i]->map = 0;
+    g->chunk_rows = 0;
+}
+
+/* A derivative in the loop either stays per token or is summed over tokens by a kernel that adds.
+ */
+static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (!n->map || n->virtual_)
+            continue;
+        bool whole_out = false, token_in = false;
+        for (int j = 0; j < n->n_out; j++)
+            whole_out = whole_out || !per_token(g, n->out[j]);
+        for (int j = 0; j < n->n_in; j++)
+            token_in = token_in || per_token(g, n->in[j]);
+        if (!whole_out || !token_in)
+            continue;
+        if (n->n_out != 1 || !o->can_accumulate || !o->can_accumulate(o->user, n->op->name))
+            return false;
+    }
+    return true;
+}
+
+/* A value read only by nodes of the loop needs a chunk's rows only. */
+static void find_interior(tt_graph *g)
+{
+    bool *outside = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *outside);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int j = 0; !n->map && !n->virtual_ && j < n->n_in; j++)
+            outside[n->in[j]->id] = true;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int j = 0; n->map && !n->virtual_ && j < n->n_out; j++)
+            n->out[j]->chunked = per_token(g, n->out[j]) && !outside[n->out[j]->id];
+    }
+}
+
+/* Derivatives of the loop move into the forward, and with them what only reduces and accumulates
+ * their results. */
+tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
+{
+    (void)err;
+    if (!g->chunk_rows)
+        return TT_OK;
+    if (!loop_is_sound(g, o)) {
+        unmark(g);
+        return TT_OK;
+    }
+    bool *moved = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *moved);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *n = g->nodes.items[i];
+        if (n->region != TT_BACKWARD)
+            continue;
+        bool follows = n->op == &tt_op_redistribute || n->op == &tt_op_accumulate;
+        for (int j = 0; j < n->n_in; j++)
+            follows = follows && moved[n->in[j]->id];
+        if (!n->map && !follows)
+            continue;
+        n->region = TT_FORWARD;
+        for (int j = 0; j < n->n_out; j++)
+            moved[n->out[j]->id] = true;
+    }
+    find_interior(g);
+    return TT_OK; /* the order pass makes the loop contiguous and verifies */
+}

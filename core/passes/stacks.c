@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* stacks: programs without gradients (validation, generation) have a stack of its own for every parameter; autodiff makes
+ * those of training, by gradient placement too (R13). */
+
+static tt_type one_of(const tt_type *t)
+{
+    tt_type s = {.dtype = t->dtype, .n_dims = t->n_dims + 1};
+    s.dims[0] = TT_DIM(1, "stack");
+    memcpy(s.dims + 1, t->dims, sizeof *t->dims * (size_t)t->n_dims);
+    return s;
+}
+
+static tt_placement one_of_placed(const tt_placement *p)
+{
+    tt_placement s = *p;
+    memmove(s.n + 1, s.n, sizeof s.n - 1);
+    memmove(s.atom + 1, s.atom, sizeof s.atom - sizeof s.atom[0]);
+    s.n[0] = 0;
+    memset(s.atom[0], 0, sizeof s.atom[0]);
+    return s;
+}
+
+void tt_pass_stacks(tt_graph *g, bool own)
+{
+    for (size_t i = 0; i < g->params.n; i++) {
+        tt_param_info *p = g->params.items[i];
+        if (p->stack) continue;
+        tt_stack *s = p->stack = tt_arena_alloc(g->arena, sizeof *s);
+        const tt_type t = one_of(&p->type);
+        const tt_placement place = one_of_placed(&p->stored);
+        *s = (tt_stack){.id = (int)g->stacks.n, .n = 1, .group = p->group};
+        s->members = tt_arena_dup(g->arena, &p, sizeof p);
+        s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t, &place);
+        s->param->stack = s;
+        s->param->stages = own ? p->stages : 0; /* 0: no memory here, another program has it */
+        tt_vec_push(g->arena, &g->stacks, s);
+    }
+}

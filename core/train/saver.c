@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "train/saver.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef enum phase { /* of the save in flight; phases of the thread's work are WRITING and COMMITTING */
+    IDLE,
+    WRITING,
+    WRITTEN, /* waits for the other ranks */
+    COMMITTING,
+    COMMITTED,
+    FAILED,
+    QUIT,
+} phase;
+
+struct tt_saver {
+    tt_saver_opts o;
+    tt_arena *arena;
+    /* pieces[0]: all, pieces[1]: parameters alone; staged: the same with data in the buffer */
+    tt_ckpt_piece *pieces[2], *staged;
+    size_t n[2];
+    char *buffer;
+    size_t bytes;
+    /* the save in flight; the thread's while WRITING or COMMITTING, else the caller's */
+    tt_trainer_state state;
+    const tt_ckpt_piece *now;
+    size_t n_now;
+    int64_t began_ns;
+    tt_error err;
+    /* under lock */
+    phase phase;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread;
+};
+
+static bool alone(const tt_saver *s)
+{
+    return !s->o.rank->dist.vt;
+}
+
+static size_t piece_bytes(const tt_ckpt_piece *p)
+{
+    return p->owner ? (size_t)tt_box_numel(&p->box, p->n_dims) * tt_dtype_size(p->dtype) : 0;
+}
+
+/* ---- the work: on the saver's thread, or the caller's where there is none ---- */
+
+static phase commit(tt_saver *s)
+{
+    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK) return FAILED;
+    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder, (long long)s->state.step,
+           1e-9 * (double)(tt_now_ns() - s->began_ns));
+    return COMMITTED;
+}
+
+static phase work(tt_saver *s, phase p)
+{
+    if (p == COMMITTING) return commit(s);
+    if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now, &s->err) != TT_OK)
+        return FAILED;
+    return alone(s) ? commit(s) : WRITTEN;
+}
+
+static void *thread_main(void *arg)
+{
+    tt_saver *s = arg;
+    if (!alone(s)) tt_log_set_thread_rank(s->o.rank->dist.rank);
+    pthread_mutex_lock(&s->lock);
+    while (s->phase != QUIT) {
+        if (s->phase != WRITING && s->phase != COMMITTING) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        const phase p = s->phase;
+        pthread_mutex_unlock(&s->lock);
+        const phase next = work(s, p);
+        pthread_mutex_lock(&s->lock);
+        s->phase = next;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static phase look(tt_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const phase p = s->phase;
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+static void set(tt_saver *s, phase p)
+{
+    if (!s->has_thread && (p == WRITING || p == COMMITTING)) p = work(s, p);
+    pthread_mutex_lock(&s->lock);
+    s->phase = p;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Until the thread has nothing to do. */
+static phase wait_idle(tt_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->phase == WRITING || s->phase == COMMITTING)
+        pthread_cond_wait(&s->changed, &s->lock);
+    const phase p = s->phase;
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+/* ---- the caller's side ---- */
+
+static tt_status failure(tt_saver *s, phase p, tt_error *err)
+{
+    if (p != FAILED) return TT_OK;
+    *err = s->err;
+    return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
+}
+
+static void stage(tt_saver *s, const tt_ckpt_piece *p, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t bytes = piece_bytes(&p[i]);
+        s->staged[i] = p[i];
+        s->staged[i].data = s->buffer + at;
+        if (bytes) memcpy(s->buffer + at, p[i].data, bytes);
+        at += bytes;
+    }
+}
+
+tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err)
+{
+    TT_TRY(tt_saver_finish(s, err));
+    s->began_ns = tt_now_ns();
+    const bool main = s->o.rank->dist.rank == 0;
+    TT_TRY(tt_agree(&s->o.rank->dist, main ? tt_ckpt_begin(s->o.folder, st->step, err) : TT_OK, err));
+    s->state.step = st->step;
+    s->state.tokens_seen = st->tokens_seen;
+    s->state.samples_seen = st->samples_seen;
+    s->state.last_loss = st->last_loss;
+    s->now = s->pieces[model_only];
+    s->n_now = s->n[model_only];
+    if (s->has_thread) {
+        stage(s, s->now, s->n_now);
+        s->now = s->staged;
+    }
+    set(s, WRITING);
+    return TT_OK;
+}
+
+int32_t tt_saver_poll(tt_saver *s)
+{
+    switch (look(s)) {
+    case IDLE:
+        return 0;
+    case WRITING:
+    case COMMITTING:
+        return 2;
+    case FAILED:
+        return 3;
+    default:
+        return 1;
+    }
+}
+
+/* Every rank comes here with the same word, so all see the same save end; rank 0 alone commits. */
+tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
+{
+    if (all == 0 || all == 2) return TT_OK;
+    if (all == 3) return tt_agree(&s->o.rank->dist, failure(s, look(s), err), err);
+    if (look(s) == WRITTEN)
+        set(s, s->o.rank->dist.rank == 0 ? COMMITTING : COMMITTED);
+    else
+        set(s, IDLE);
+    return TT_OK;
+}
+
+tt_status tt_saver_finish(tt_saver *s, tt_error *err)
+{
+    if (look(s) == IDLE) return TT_OK;
+    phase p = wait_idle(s);
+    TT_TRY(tt_agree(&s->o.rank->dist, failure(s, p, err), err));
+    if (p == WRITTEN && s->o.rank->dist.rank == 0) {
+        set(s, COMMITTING);
+        p = wait_idle(s);
+    }
+    TT_TRY(tt_agree(&s->o.rank->dist, failure(s, p, err), err));
+    set(s, IDLE);
+    return TT_OK;
+}
+
+/* ---- life ---- */
+
+static tt_status make_buffer(tt_saver *s, tt_error *err)
+{
+    for (size_t i = 0; i < s->n[0]; i++)
+        s->bytes += piece_bytes(&s->pieces[0][i]);
+    s->staged = tt_arena_array(s->arena, s->n[0] + 1, sizeof *s->staged);
+    void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return TT_FAIL(err, TT_ENOMEM,
+                       "no memory for the %zu bytes that saving in the background copies; set checkpoint.async_mode "
+                       "to \"disabled\"",
+                       s->bytes);
+    s->buffer = p;
+    return TT_OK;
+}
+
+static void keep_state(tt_saver *s)
+{
+    s->state = s->o.state;
+    s->state.job_json = tt_arena_str(s->arena, s->o.state.job_json);
+    s->state.model_fingerprint = tt_arena_str(s->arena, s->o.state.model_fingerprint);
+    s->state.tokenizer_fingerprint = tt_arena_str(s->arena, s->o.state.tokenizer_fingerprint);
+}
+
+tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
+{
+    tt_saver *s = calloc(1, sizeof *s);
+    TT_ASSERT(s);
+    s->o = *o;
+    s->arena = tt_arena_new();
+    s->o.folder = tt_arena_str(s->arena, o->folder);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    keep_state(s);
+    tt_status st = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0], &s->n[0], err);
+    if (st == TT_OK) st = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1], &s->n[1], err);
+    if (st == TT_OK && o->background) st = make_buffer(s, err);
+    if (st == TT_OK && o->background) {
+        s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
+        if (!s->has_thread) st = TT_FAIL(err, TT_ENOMEM, "no thread for saving could be started");
+    }
+    if (st != TT_OK)
+        tt_saver_free(s);
+    else
+        *out = s;
+    return st;
+}
+
+void tt_saver_free(tt_saver *s)
+{
+    if (!s) return;
+    if (s->has_thread) {
+        wait_idle(s);
+        set(s, QUIT);
+        pthread_join(s->thread, NULL);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    if (s->buffer) munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
+    tt_arena_free(s->arena);
+    free(s);
+}

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the Makefile of a plugin out of the tree, installed as PREFIX/share/ttrun/plugin.mk:
+#   PLUGIN := foo                       foo.so from the C files of the folder
+#   include PREFIX/share/ttrun/plugin.mk
+# Targets: all, check, clean. Yours to set: SOURCES, CC, STD, CFLAGS, LDFLAGS, LDLIBS, TTRUN.
+TTRUN_ROOT := $(patsubst %/share/ttrun/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+TTRUN   ?= $(TTRUN_ROOT)/bin/ttrun
+SOURCES ?= $(wildcard *.c)
+STD     ?= -std=c11
+CFLAGS  ?= -O2 -g
+LDLIBS  ?= -lm
+
+all: $(PLUGIN).so
+# -z defs, -z now: a symbol that is missing fails here, not in the middle of a run
+$(PLUGIN).so: $(SOURCES)
+	$(CC) $(STD) -Wall -Wextra -Wpedantic $(CFLAGS) -fPIC -fvisibility=hidden -shared \
+	    -Wl,-z,defs -Wl,-z,now -I$(TTRUN_ROOT)/include $(SOURCES) -L$(TTRUN_ROOT)/lib $(LDFLAGS) \
+	    -lttrun $(LDLIBS) -o $@
+check: $(PLUGIN).so
+	$(TTRUN) plugins check ./$(PLUGIN).so
+clean:
+	rm -f $(PLUGIN).so
+.PHONY: all check clean

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/golden/oracle/: what a PyTorch Llama says about small ttrun jobs. Run from the root after `make`:
+
+    python tests/golden/oracle.py [--ttrun ./ttrun] [--only CASE]
+
+  corpus_{1,2,3}.txt   the text; ids are the byte tokenizer's: bos, bytes, eos of each file, one stream, not shuffled
+  CASE.json            "job": the job as tests run it (dump_folder and backend are theirs)
+                       "steps": loss, grad_norm, lr of each step
+                       where there is one step also
+                       "init": CRC-32 of every parameter's initial bytes: ttrun's own, from its checkpoint
+                       "gradients": rms, 64 elements, 4 sums with random signs of each
+
+Initial values come from a checkpoint that ttrun wrote before its first update (sgd, lr 0). The model is written out
+here, in float64; transformers' LlamaForCausalLM must agree with it. "float32" holds what PyTorch in float32 differs by,
+in units of the tolerance the tests use."""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import numpy as np
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.join(ROOT, "tests", "golden", "oracle")
+BOS, EOS = 256, 257
+SAMPLES, SIGNS = 64, 4
+
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0}
+ODD = {"dim": 96, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
+       "norm_eps": 1e-5, "rope_theta": 10000.0}
+SMALL = {"dim": 40, "n_layers": 2, "n_heads": 5, "n_kv_heads": 1, "head_dim": 6, "hidden_dim": 17, "vocab_size": 263,
+         "norm_eps": 1e-3, "rope_theta": 500.0}
+GRADIENT = {"optimizer": {"name": "sgd", "lr": 0.0, "momentum": 0.5}, "lr_scheduler": {"name": "constant"}}
+ADAMW = {"optimizer": {"name": "adamw", "lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
+                       "param_groups": [{"match": "tag:norm", "weight_decay": 0.0}]},
+         "lr_scheduler": {"name": "wsd", "warmup_steps": 3, "decay_ratio": 0.4, "decay_type": "cosine", "min_lr_factor": 0.1}}
+SGD = {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01,
+                     "param_groups": [{"match": "embed", "lr_factor": 0.5}]},
+       "lr_scheduler": {"name": "wsd", "warmup_steps": 2, "decay_type": "sqrt", "min_lr_factor": 0.0}}
+
+
+def job(args, parts, seq=37, local=3, accumulate=1, steps=1, max_norm=0.0, documents=False, **more):
+    return {"spec": "llama3", "model": {"args": args}, "tokenizer": {"name": "byte"},
+            "dataloader": {"name": "text", "path": ["corpus_*.txt"], "shuffle": False, "document_mask": documents},
+            **parts, "training": {"local_batch_size": local, "global_batch_size": local * accumulate, "seq_len": seq,
+                                  "steps": steps, "max_norm": max_norm, "seed": 7},
+            "metrics": {"log_freq": 1, "enable_tensorboard": False}, "checkpoint": {"interval": 1000000}, **more}
+
+
+UNTIED = {**ODD, "tie_embeddings": False, "rope_scaling": LLAMA3}
+TIED = {**ODD, "tie_embeddings": True, "rope_scaling": None}
+CASES = {
+    "untied_gradient": job(UNTIED, GRADIENT),
+    "tied_gradient": job(TIED, GRADIENT, accumulate=2, documents=True),
+    "small_gradient": job({**SMALL, "tie_embeddings": False, "rope_scaling": YARN}, GRADIENT, seq=19, local=2),
+    "untied_adamw": job(UNTIED, ADAMW, accumulate=2, steps=10, max_norm=1.0),
+    "tied_adamw": job({**TIED, "rope_scaling": LLAMA3}, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True),
+    "small_sgd": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, seq=19, local=2, accumulate=3, steps=10,
+                     max_norm=1.0),
+}
+
+
+# ---- the text ----
+
+def corpus():
+    """Three documents: 60 bytes, 5 bytes, the rest. Sentences of a little grammar; nobody's text but ours."""
+    who = ["The miller", "A heron", "Our neighbour", "The quiet engine", "Some rain", "Zoë", "The second clerk"]
+    does = ["counts", "carries", "forgets", "paints", "follows", "measures", "returns"]
+    what = ["seven lamps", "the long river", "a tin of nails", "every open door", "π to 4 digits", "its own shadow"]
+    when = ["at noon", "before the tide", "without a word", "twice a year", "under the bridge", "—slowly"]
+    state, text = 12345, []
+    for _ in range(150):
+        pick = []
+        for words in (who, does, what, when):
+            state = (state * 1103515245 + 12345) % 2 ** 31
+            pick.append(words[(state >> 16) % len(words)])
+        text.append(" ".join(pick) + (".\n" if state >> 20 & 1 else ", and\n"))
+    return ["Documents end here and there; a sample may hold two of them.", "Five!", "".join(text)]
+
+
+def write_corpus():
+    os.makedirs(HERE, exist_ok=True)
+    for i, text in enumerate(corpus()):
+        with open(os.path.join(HERE, f"corpus_{i + 1}.txt"), "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+
+
+def batch(j, first, n):
+    """Samples first … first+n-1: ids, labels, positions, segments [n, seq]."""
+    ids, starts = [], []
+    for text in corpus():
+        starts.append(len(ids))
+        ids += [BOS, *text.encode(), EOS]
+    seq = j["training"]["seq_len"]
+    assert (first + n) * seq < len(ids), "the corpus is too short: samples would repeat"
+    out = [[], [], [], []]
+    for g in range(first, first + n):
+        at = range(g * seq, (g + 1) * seq)
+        seg = [sum(s <= i for s in starts) for i in at]
+        out[0].append([ids[i] for i in at])
+        out[1].append([ids[i + 1] for i in at])
+        if j["dataloader"]["document_mask"]:
+            out[2].append([i - max([s for s in starts if s <= i] + [at[0]]) for i in at])
+            out[3].append(seg)
+        else:
+            out[2].append([i - at[0] for i in at])
+            out[3].append([0] * seq)
+    return [torch.tensor(x) for x in out]
+
+
+# ---- the model ----
+
+def frequencies(a):
+    """Angle of one position, [head_dim/2], and the factor on sin and cos. Llama 3.1's scaling; YaRN: arXiv:2309.00071."""
+    d, base, s = a["head_dim"], a["rope_theta"], a["rope_scaling"]
+    f = base ** -(torch.arange(0, d, 2, dtype=torch.float64) / d)
+    if s is None:
+        return f, 1.0
+    factor, old = s["factor"], s["original_max_position_embeddings"]
+    if s["rope_type"] == "llama3":
+        low, high = s["low_freq_factor"], s["high_freq_factor"]
+        share = ((old * f / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        return (1 - share) * f / factor + share * f, 1.0
+    turns = lambda n: d * math.log(old / (n * 2 * math.pi)) / (2 * math.log(base))
+    first, last = max(math.floor(turns(s["beta_fast"])), 0), min(math.ceil(turns(s["beta_slow"])), d - 1)
+    ramp = ((torch.arange(d // 2, dtype=torch.float64) - first) / max(last - first, 0.001)).clamp(0, 1)
+    return f / factor * ramp + f * (1 - ramp), 0.1 * math.log(factor) + 1.0
+
+
+def rope(x, pos, a):
+    """x [B,T,H,hd]: element i turns with element i + hd/2."""
+    f, scale = frequencies(a)
+    angle = pos[..., None].double() * f
+    cos, sin = (t[:, :, None].to(x.dtype) for t in (angle.cos() * scale, angle.sin() * scale))
+    p, q = x.chunk(2, -1)
+    return torch.cat([p * cos - q * sin, q * cos + p * sin], -1)
+
+
+def norm(x, w, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+
+def logits(w, a, ids, pos, seg):
+    B, T = ids.shape
+    H, K, hd, eps = a["n_heads"], a["n_kv_heads"], a["head_dim"], a["norm_eps"]
+    allowed = torch.ones(T, T, dtype=torch.bool).tril() & (seg[:, :, None] == seg[:, None, :])[:, None]
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(a["n_layers"]):
+        p = lambda name: w[f"model.layers.{i}.{name}.weight"]
+        h = norm(x, p("input_layernorm"), eps)
+        q = rope((h @ p("self_attn.q_proj").T).view(B, T, H, hd), pos, a)
+        k = rope((h @ p("self_attn.k_proj").T).view(B, T, K, hd), pos, a)
+        v = (h @ p("self_attn.v_proj").T).view(B, T, K, hd)
+        k, v = (t.repeat_interleave(H // K, 2) for t in (k, v))
+        score = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(hd)
+        score = score.masked_fill(~allowed, -math.inf).softmax(-1)
+        x = x + torch.einsum("bhts,bshd->bthd", score, v).reshape(B, T, H * hd) @ p("self_attn.o_proj").T
+        h = norm(x, p("post_attention_layernorm"), eps)
+        x = x + (F.silu(h @ p("mlp.gate_proj").T) * (h @ p("mlp.up_proj").T)) @ p("mlp.down_proj").T
+    x = norm(x, w["model.norm.weight"], eps)
+    return x @ w["model.embed_tokens.weight" if a["tie_embeddings"] else "lm_head.weight"].T
+
+
+def backward(w, j, step):
+    """Mean loss over the global batch of a step (from 0); gradients are left in w."""
+    t = j["training"]
+    total, tokens = 0.0, t["global_batch_size"] * t["seq_len"]
+    for p in w.values():
+        p.grad = None
+    for m in range(0, t["global_batch_size"], t["local_batch_size"]):
+        ids, labels, pos, seg = batch(j, step * t["global_batch_size"] + m, t["local_batch_size"])
+        loss = F.cross_entropy(logits(w, j["model"]["args"], ids, pos, seg).flatten(0, 1), labels.flatten(), reduction="sum")
+        (loss / tokens).backward()
+        total += loss.item()
+    return total / tokens
+
+
+# ---- training ----
+
+def rate(s, i, total):
+    """Factor of step i (from 0): research/torchtitan.md §2."""
+    if s["name"] == "constant":
+        return 1.0
+    warm = s["warmup_steps"]
+    decay = total - warm if s.get("decay_ratio") is None else round(total * s["decay_ratio"])
+    flat = total + 1 - decay
+    if i < warm:
+        return (i + 1) / warm
+    if i < flat:
+        return 1.0
+    p = (i + 1 - flat) / decay
+    g = {"linear": 1 - p, "sqrt": 1 - math.sqrt(p), "cosine": (1 + math.cos(math.pi * p)) / 2}[s["decay_type"]]
+    return s["min_lr_factor"] + (1 - s["min_lr_factor"]) * g
+
+
+def optimizer(w, o):
+    groups, rest = [], dict(w)
+    for g in o.get("param_groups", []):
+        hit = [n for n in rest if ("norm" in n.rsplit(".", 2)[-2] if g["match"] == "tag:norm" else g["match"] in n)]
+        assert hit
+        groups.append({"params": [rest.pop(n) for n in hit], "factor": g.get("lr_factor", 1.0),
+                       "weight_decay": g.get("weight_decay", o["weight_decay"])})
+    groups.append({"params": list(rest.values()), "factor": 1.0, "weight_decay": o.get("weight_decay", 0.0)})
+    if o["name"] == "sgd":
+        return torch.optim.SGD(groups, lr=1.0, momentum=o["momentum"], nesterov=o.get("nesterov", False))
+    return torch.optim.AdamW(groups, lr=1.0, betas=(o["beta1"], o["beta2"]), eps=o["eps"], foreach=False)
+
+
+def train(init, j, dtype):
+    """[{loss, grad_norm, lr}], and the gradients of the first step."""
+    w = {n: p.to(dtype, copy=True).requires_grad_() for n, p in init.items()}
+    o, t = j["optimizer"], j["training"]
+    opt, steps, first = optimizer(w, o), [], None
+    for i in range(t["steps"]):
+        loss = backward(w, j, i)
+        if first is None:
+            first = {n: p.grad.clone() for n, p in w.items()}
+        n = torch.nn.utils.clip_grad_norm_(w.values(), t["max_norm"] or math.inf, foreach=False).item()
+        lr = o["lr"] * rate(j["lr_scheduler"], i, t["steps"])
+        for g in opt.param_groups:
+            g["lr"] = lr * g["factor"]
+        opt.step()
+        steps.append({"loss": loss, "grad_norm": n, "lr": lr})
+    return steps, first
+
+
+# ---- ttrun ----
+
+def run_ttrun(ttrun, j, backend, folder, **sections):
+    """Run a job in a folder; returns (metrics lines, tensors of the last checkpoint)."""
+    j = {**j, **sections, "dump_folder": folder, "backend": {"name": backend}}
+    j["dataloader"] = {**j["dataloader"], "path": [os.path.join(HERE, "corpus_*.txt")]}
+    path = os.path.join(folder, "job.json")
+    with open(path, "w") as f:
+        json.dump(j, f)
+    p = subprocess.run([ttrun, "-q", "--spec", "llama3", "--plugin-dir", os.path.join(ROOT, "plugins"), path],
+                       capture_output=True, text=True)
+    if p.returncode:
+        sys.exit(f"ttrun: status {p.returncode}: {p.stderr}")
+    with open(os.path.join(folder, "metrics.jsonl")) as f:
+        lines = [json.loads(line) for line in f]
+    tensors = {}
+    step = os.path.join(folder, "checkpoint", f"step-{j['training']['steps']}")
+    for name in sorted(os.listdir(step)):
+        if name.endswith(".safetensors"):
+            tensors.update(safetensors.torch.load_file(os.path.join(step, name)))
+    return lines, tensors
+
+
+def initial_values(ttrun, j):
+    """ttrun's, from the checkpoint of one step at rate 0."""
+    with tempfile.TemporaryDirectory() as d:
+        training = {**j["training"], "steps": 1}
+        _, t = run_ttrun(ttrun, j, "reference", d, training=training, **GRADIENT)
+    return {n: v for n, v in t.items() if not n.startswith("optimizer.")}
+
+
+# ---- what is kept ----
+
+def indices(n):
+    return np.arange(n) if n <= SAMPLES else (np.arange(SAMPLES, dtype=np.uint64) * 2654435761 + 97) % n
+
+
+def signs(n, k):
+    """±1 of element i: a bit of a hash of i and k."""
+    h = (np.arange(n, dtype=np.uint64) * 2654435761 + k * 0x9E3779B9) % 2 ** 32
+    h ^= h >> 15
+    h = h * 0x85EBCA6B % 2 ** 32
+    h ^= h >> 13
+    return 1.0 - 2.0 * ((h >> 16) & 1)
+
+
+def rms_of(gradients):
+    n = sum(g.numel() for g in gradients.values())
+    return math.sqrt(sum(g.double().pow(2).sum().item() for g in gradients.values()) / n)
+
+
+def tolerance(g, rms_all):
+    return 1e-5 * max(g.double().pow(2).mean().sqrt().item(), 1e-3 * rms_all)
+
+
+def summary(gradients):
+    out = {}
+    for name, g in sorted(gradients.items()):
+        x = g.double().flatten().numpy()
+        out[name] = {"rms": float(np.sqrt(np.mean(x * x))), "samples": [float(v) for v in x[indices(x.size)]],
+                     "sums": [float(np.sum(x * signs(x.size, k))) for k in range(SIGNS)]}
+    return out
+
+
+def deviation(a, b):
+    """Largest difference of two sets of gradients in units of the tolerance, and where."""
+    all_ = rms_of(b)
+    return max(((a[n].double() - b[n].double()).abs().max().item() / tolerance(b[n], all_), n) for n in b)
+
+
+def check_with_transformers(init, j):
+    """LlamaForCausalLM has no segments that restart positions here: only cases without document_mask."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    a = j["model"]["args"]
+    c = LlamaConfig(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
+                    num_key_value_heads=a["n_kv_heads"], head_dim=a["head_dim"], intermediate_size=a["hidden_dim"],
+                    vocab_size=a["vocab_size"], rms_norm_eps=a["norm_eps"], tie_word_embeddings=a["tie_embeddings"],
+                    rope_parameters={"rope_theta": a["rope_theta"], **(a["rope_scaling"] or {"rope_type": "default"})},
+                    max_position_embeddings=256, attn_implementation="eager")
+    m = LlamaForCausalLM(c)
+    missing, unexpected = m.load_state_dict(init, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    m.tie_weights()
+    ids, _, pos, seg = batch(j, 0, 2)
+    with torch.no_grad():
+        theirs = m(input_ids=ids, position_ids=pos).logits
+        ours = logits({n: p.double() for n, p in init.items()}, a, ids, pos, seg)
+    worst = (theirs - ours).abs().max().item() / ours.abs().max().item()
+    assert worst < 2e-6, f"transformers differs by {worst}"
+    return worst
+
+
+def golden(name, j, ttrun):
+    init = initial_values(ttrun, j)
+    note = "" if j["dataloader"]["document_mask"] else f"transformers {check_with_transformers(init, j):.1e}, "
+    steps, gradients = train(init, j, torch.float64)
+    steps32, gradients32 = train(init, j, torch.float32)
+    one = j["training"]["steps"] == 1
+    f32 = {"gradient": deviation(gradients32, gradients)[0],
+           "loss": max(abs(a["loss"] - b["loss"]) for a, b in zip(steps32, steps)),
+           "grad_norm": max(abs(a["grad_norm"] / b["grad_norm"] - 1) for a, b in zip(steps32, steps))}
+    out = {"made_by": f"tests/golden/oracle.py, PyTorch {torch.__version__.split('+')[0]}, float64", "job": j, "float32": f32,
+           "steps": steps}
+    if one:
+        out.update(init={n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())}, rms_all=rms_of(gradients),
+                   gradients=summary(gradients))
+    with open(os.path.join(HERE, name + ".json"), "w") as f:
+        json.dump(out, f, indent=None, separators=(",", ":"))
+        f.write("\n")
+    print(f"{name}: {note}float32 {f32['gradient']:.3f} of the gradients' tolerance, loss {f32['loss']:.1e}, "
+          f"norm {f32['grad_norm']:.1e}; loss {steps[0]['loss']:.6f} -> {steps[-1]['loss']:.6f}")
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--ttrun", default=os.path.join(ROOT, "ttrun"))
+    ap.add_argument("--only")
+    o = ap.parse_args()
+    write_corpus()
+    for name, j in CASES.items():
+        if o.only in (None, name):
+            golden(name, j, o.ttrun)
+
+
+if __name__ == "__main__":
+    main()

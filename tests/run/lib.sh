@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the scripts here share: a tiny model, runs of it, and questions to what they leave. Sourced.
+# TTRUN: the program; PLUGINS: its plugin folder; SRC: the checkout; BUILD: its build folder.
+set -u
+: "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
+: "${BUILD:=$SRC/build/release}"
+: "${TTRUN:=$BUILD/ttrun}" "${PLUGINS:=$BUILD/plugins}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/run.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+json="$BUILD/tests/run/json_tool"
+
+i=0
+while [ $i -lt 400 ]; do
+    echo "line $i of a text that a small model can learn by heart, $((i * i)) and $((i * 7 % 13)) times."
+    i=$((i + 1))
+done >"$dir/text.txt"
+cat >"$dir/job.json" <<'JOB'
+{
+  "spec": "llama3",
+  "model": { "flavor": "debugmodel",
+             "args": { "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 48, "vocab_size": 262 } },
+  "dataloader": { "name": "text", "path": ["text.txt"] },
+  "optimizer": { "lr": 0.01 },
+  "lr_scheduler": { "name": "constant", "warmup_steps": 0 },
+  "training": { "local_batch_size": 4, "seq_len": 32, "steps": 10 },
+  "metrics": { "log_freq": 1, "enable_tensorboard": false },
+  "checkpoint": { "interval": 5 },
+  "backend": { "threads": 1 }
+}
+JOB
+
+ttrun() { timeout 60 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
+# train FOLDER OPTION...: the job in a folder of its own; streams to $dir/out and $dir/err, status in $rc
+train() {
+    folder=$1
+    shift
+    ttrun "$dir/job.json" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+# ok NAME: by the status of the command before; the streams are shown where it failed
+ok() {
+    if [ $? -eq 0 ]; then echo "ok $1"; else
+        echo "not ok $1 (status ${rc-})"
+        sed 's/^/    /' "$dir/out" "$dir/err" 2>/dev/null | tail -n 30
+        failed=1
+    fi
+}
+# The value at a path of the LAST object of a file of JSON lines, or of the one object: value FILE KEY [STEP]
+value() { "$json" "$@"; }
+# losses FILE: "step loss" a line
+losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
+hash_of() { cat "$1"/*.safetensors | cksum; }
+near() { # A B TOLERANCE
+    awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN {d = a - b; exit !(a != "" && b != "" && (d < 0 ? -d : d) <= t)}'
+}
+# start FOLDER OPTION...: the same in the background; its process is $pid
+start() {
+    folder=$1
+    shift
+    "$TTRUN" "$dir/job.json" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
+    pid=$!
+}
+# until COMMAND...: is true, 20 s at most
+until_true() {
+    tries=0
+    until "$@" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 1000 ] || return 1
+        sleep 0.02
+    done
+}
+has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
+one_line() { [ "$(grep -cv '^\[r[0-9]* +' "$1")" -eq 1 ]; } # besides the log
+gone() { ! kill -0 "$1"; }
+newest() { "$TTRUN" ckpt ls "$1" 2>/dev/null | tail -n 1 | sed 's/^step-\([0-9]*\) .*/\1/'; }

@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# bad_input.table through the program: status 1 or 2, one line on stderr with the words, nothing on stdout, within 5 s.
+. "$(dirname "$0")/lib.sh"
+export TTRUN_PLUGIN_PATH="$PLUGINS"
+table=$(dirname "$0")/bad_input.table
+
+# ---- fixtures ----
+: >"$dir/empty.txt"
+printf 'short' >"$dir/short.txt"
+mkdir "$dir/deep" "$dir/long" "$dir/circle" "$dir/faulty" "$dir/work"
+awk 'BEGIN {for (i = 0; i < 100000; i++) printf "["}' >"$dir/deep/job.json"
+awk 'BEGIN {printf "{\"spec\": \""; for (i = 0; i < 3000000; i++) printf "x"}' >"$dir/long/job.json"
+echo '{"extends": "b.json"}' >"$dir/circle/a.json"
+echo '{"extends": "a.json"}' >"$dir/circle/b.json"
+echo '{"training": 3' >"$dir/faulty/base.json"
+echo '{"extends": "base.json"}' >"$dir/faulty/job.json"
+train "$dir/done" --training.steps 2 --checkpoint.interval 1
+[ "$rc" -eq 0 ]
+ok fixture
+for copy in rubbish nostate trunc noshard noise metricsdir; do
+    cp -r "$dir/done" "$dir/$copy"
+    rm -r "$dir/$copy/checkpoint/step-1"
+done
+echo '{"step": "two"}' >"$dir/rubbish/checkpoint/step-2/trainer.json"
+: >"$dir/nostate/checkpoint/step-2/trainer.json"
+shard=shard-00001-model-00001-of-00001.safetensors
+head -c 1000 "$dir/done/checkpoint/step-2/$shard" >"$dir/trunc/checkpoint/step-2/$shard"
+rm "$dir/noshard/checkpoint/step-2/$shard"
+head -c 4000 /dev/zero | tr '\0' '\377' >"$dir/noise/checkpoint/step-2/$shard"
+rm "$dir/metricsdir/metrics.jsonl" && mkdir "$dir/metricsdir/metrics.jsonl"
+
+# ---- one line of the table ----
+one() { # NAME WORDS JOB ARGS
+    d=$dir/work/$1 j=$dir/work/$1/job.json
+    mkdir "$d" && cp "$dir/text.txt" "$d/"
+    case $3 in
+    =) cp "$dir/job.json" "$j" ;;
+    -) : ;;
+    *) printf "$3" >"$j" ;;
+    esac
+    eval "set -- \"\$1\" \"\$2\" $4"
+    name=$1 words=$2
+    shift 2
+    (cd "$d" && exec timeout -k 1 5 "$TTRUN" "$@" >out 2>err)
+    rc=$?
+    why=
+    [ $rc -eq 1 ] || [ $rc -eq 2 ] || why="status $rc"
+    sed '/^\[r0 /d' "$d/err" >"$d/err1" && mv "$d/err1" "$d/err" # the log
+    [ "$(wc -l <"$d/err")" -eq 1 ] || why="$why; $(wc -l <"$d/err") lines on stderr"
+    [ -s "$d/out" ] && why="$why; something on stdout"
+    grep -q '^ttrun: .\|^[^ ]*:[0-9][0-9]*:[0-9][0-9]*: .' "$d/err" || why="$why; begins with no place"
+    case $words in
+    job.json:*) grep -q '^[^ ]*job\.json:' "$d/err" || why="$why; not at a place of the file" ;;
+    esac
+    grep -qF -- "$words" "$d/err" || why="$why; does not say \"$words\""
+    if [ -z "$why" ]; then echo "ok $name"; else
+        echo "not ok $name: $why"
+        cut -c 1-600 "$d/err" "$d/out" | sed 's/^/    /' | head -n 8
+        failed=1
+    fi
+    rm -rf "$d"
+}
+
+while IFS='|' read -r name words job arguments; do
+    case $name in '' | '#'*) continue ;; esac
+    one "$name" "$words" "$job" "$arguments" </dev/null
+done <"$table"
+exit $failed
