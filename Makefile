@@ -117,6 +117,8 @@ lint:
 fmt:
 	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
+test-peers: all
+	$(Q)sh mk/peers.sh
 bench: all
 	$(Q)set -e; for s in bench/*/run.sh; do [ -e "$$s" ] || continue; echo "== $$s"; sh "$$s"; done
 demo: deps
@@ -133,6 +135,7 @@ help:
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
 #: test       install what is missing, build everything, run every test; test-AREA: one area
 #: lint       include rules, sizes, forbidden words, format
+#: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: fmt        clang-format everything
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
@@ -144,6 +147,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test tests run-tests debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test tests run-tests test-peers debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

@@ -11,7 +11,6 @@ job=configs/demo.json
 case $seconds in
 '' | *[!0-9]* | 0*) echo "demo: DEMO_SECONDS=$seconds is not a number of seconds" >&2; exit 2 ;;
 esac
-ttrun() { ./ttrun --plugin-dir ./plugins "$@"; }
 say() { printf '\n== %s\n' "$*"; }
 
 if ! [ -e /usr/include/stdio.h ]; then
@@ -27,7 +26,7 @@ trap : INT # Ctrl-C ends the training, which saves; the demo goes on with what t
 # Keys of $scratch/metrics.jsonl: one object a line, tokens a step and tokens/s among them.
 number() { sed -n "s/.*\"$1\":\([0-9.e+]*\).*/\1/p" "$scratch/metrics.jsonl"; }
 measure() { # STEPS
-    ttrun -q "$job" --resume never --dump_folder "$scratch" --training.steps "$1" --checkpoint.enable false \
+    ./ttrun -q "$job" --resume never --dump_folder "$scratch" --training.steps "$1" --checkpoint.enable false \
         --metrics.log_freq 1 --metrics.enable_tensorboard false
 }
 begin=$(date +%s)
@@ -45,18 +44,20 @@ if [ -e "$run" ]; then
     rm -rf "$run"
 fi
 say "training: $steps steps of $tokens bytes of C headers, about $seconds s at $rate tokens/s"
-ttrun "$job" --training.steps "$steps" --metrics.log_freq "$freq"
+./ttrun "$job" --training.steps "$steps" --metrics.log_freq "$freq"
 status=$?
 [ $status -eq 0 ] || [ $status -eq 4 ] || exit $status
 
 # ---- write ----
 say "what it writes (the first words are ours; every character after them is drawn from the model)"
 show() { # SEED PROMPT
-    ttrun -q generate --checkpoint "$run" --max-tokens 200 --temperature 0.5 --seed "$1" --prompt "$2" || exit
+    ./ttrun generate -q --checkpoint "$run" --max-tokens 220 --temperature 0.7 --top-p 0.95 --seed "$1" --prompt "$2" ||
+        exit
     echo
 }
 show 1 '/* SPDX-License-Identifier: '
 show 2 'struct '
+show 3 '#define '
 
 say "what is where"
 cat <<TEXT
@@ -66,8 +67,8 @@ cat <<TEXT
   $run/checkpoint/      $(ls "$run/checkpoint" | grep '^step-' | tr '\n' ' ')(safetensors: weights, optimizer; trainer.json)
 
 Try next:
-  ./ttrun generate --plugin-dir ./plugins --checkpoint $run --prompt '#define ' --temperature 0.8
-  ./ttrun --plugin-dir ./plugins $job --training.steps $((steps * 2)) --metrics.log_freq $freq    # goes on where this stopped
-  ./ttrun plan --plugin-dir ./plugins configs/llama3_debug.json --world 2 --parallelism.tensor_parallel_degree 2
-  ./ttrun config --plugin-dir ./plugins --explain training    # what can be set; all of it: docs/reference.md
+  ./ttrun generate --checkpoint $run --prompt 'extern int ' --temperature 0.9
+  ./ttrun $job --training.steps $((steps * 2)) --metrics.log_freq $freq    # goes on where this stopped
+  ./ttrun plan configs/llama3_debug.json --world 2 --parallelism.tensor_parallel_degree 2
+  ./ttrun config --explain training    # what can be set; all of it: docs/reference.md
 TEXT

@@ -25,9 +25,10 @@ plugin_objects = $(filter-out %_avx2.o %_avx512.o,$(patsubst %.c,$B/%.o,$(wildca
 endif
 
 comma := ,
-# BLAS, single-threaded (rule R12: the threads are ours). Debian's serial build where it is, else any OpenBLAS.
-BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-serial /usr/lib64/openblas-serial))
-BLAS_INC := $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu/openblas-serial /usr/include/openblas))
+# BLAS, told to use one thread (rule R12: the threads are ours). Debian's pthread build where it is, else any OpenBLAS: the
+# serial build shares its buffers without a lock, so two of our threads in it at once get wrong products.
+BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-pthread))
+BLAS_INC := $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu/openblas-pthread /usr/include/$(MACHINE)-linux-gnu /usr/include/openblas))
 BLAS_CFLAGS := $(if $(BLAS_INC),-I$(BLAS_INC))
 BLAS_LIBS   := $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -lopenblas
 

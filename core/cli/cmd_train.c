@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/signals.h"
 #include <stdlib.h>
 
 static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
@@ -27,7 +28,9 @@ static tt_status run(tt_cli *cli, tt_error *err)
         st = plan_only(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_run_opts ro = {.resume = !cli->no_resume, .verbose = cli->verbose,
-                                .progress = cli->verbose >= 0};
+                                .progress = cli->verbose >= 0,
+                                .stop = tt_signals_stop, .save = tt_signals_save};
+        tt_signals_install();
         st = tt_train(&s, &ro, err);
     }
     tt_registry_free(r);

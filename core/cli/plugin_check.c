@@ -70,7 +70,7 @@ static tt_status stage_trains(const tt_check_job *job, tt_error *err)
 
 static const tt_check_stage stages[] = {
     {"loads",     20,  stage_loads    },
-    {"describes", 60,  stage_describes},
+    {"describes", 30,  stage_describes},
     {"gradients", 300, stage_gradients},
     {"two ranks", 120, stage_ranks    },
     {"trains",    120, stage_trains   },

@@ -3,15 +3,99 @@
 #include <math.h>
 #include <string.h>
 
-/* A quiet NaN in every width: f32 0x7fffffff, bf16 0x7fff, f64 NaN. */
+/* Two bytes that are a NaN in every width: f32 0x7fff7fff, bf16 0x7fff, f64. */
+static const uint8_t poison_bytes[2] = {0xff, 0x7f};
+
 void tt_exec_poison(void *p, size_t bytes)
 {
     uint8_t *b = p;
     for (size_t i = 0; i < bytes; i++)
-        b[i] = (i & 1) ? 0x7f : 0xff;
-    for (size_t i = 3; i < bytes; i += 4)
-        b[i - 1] = 0xff;
+        b[i] = poison_bytes[i & 1];
 }
+
+static bool is_poison(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (p[i] != poison_bytes[i & 1]) return false;
+    return true;
+}
+
+/* ---- death: a value's bytes are overwritten right after its last reader ---- */
+
+static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region, const uint8_t *regions, bool *seen)
+{
+    for (int i = list->n - 1; i >= 0; i--) {
+        tt_instr *e = &list->items[i];
+        e->dead = tt_arena_array(x->arena, (size_t)e->n_in + 1, sizeof *e->dead);
+        for (int j = 0; j < e->n_in && j < e->node->n_in; j++) {
+            const int root = tt_plan_alias(e->node->in[j])->id;
+            const tt_loc *l = &x->o.plan->value[root];
+            if (l->space != TT_SPACE_WORK || regions[root] >> (region + 1) || seen[root]) continue;
+            seen[root] = true;
+            e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
+        }
+    }
+}
+
+void tt_exec_find_deaths(tt_exec *x)
+{
+    const tt_graph *g = x->o.plan->graph;
+    uint8_t *regions = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *regions);
+    bool *seen = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *seen);
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int j = 0; j < g->nodes.items[i]->n_in; j++)
+            regions[tt_plan_alias(g->nodes.items[i]->in[j])->id] |= (uint8_t)(1u << g->nodes.items[i]->region);
+    for (int s = 0; s < x->n_code; s++)
+        for (int l = 3; l >= 0; l--)
+            find_list_deaths(x, &x->code[s].lists[l], (tt_region)l, regions, seen);
+}
+
+void tt_exec_bury(const tt_exec *x, const tt_instr *i)
+{
+    for (int k = 0; k < i->n_dead; k++)
+        tt_exec_poison(x->space[TT_SPACE_WORK] + x->o.plan->value[i->dead[k]->id].offset,
+                       (size_t)tt_plan_value_bytes(x->o.plan->graph, i->dead[k]));
+}
+
+/* ---- what nobody may touch ---- */
+
+static void note(tt_exec *x, const void *data, int64_t bytes)
+{
+    const uint8_t *w = x->space[TT_SPACE_WORK], *d = data;
+    if (!d || d < w || d >= w + x->mapped[TT_SPACE_WORK]) return;
+    const int64_t end = d - w + (bytes + 63) / 64 * 64; /* a plan's unit */
+    x->high_water = TT_MAXV(x->high_water, end);
+}
+
+tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury, tt_error *err)
+{
+    static const char *const names[] = {"", "state", "slot", "work"};
+    for (int o = 0; o < i->n_out; o++)
+        note(x, out[o].data, tt_tensor_numel(&out[o]) * (int64_t)tt_dtype_size(out[o].dtype));
+    if (i->scratch) {
+        note(x, i->scratch, (int64_t)i->scratch_bytes);
+        tt_exec_poison(i->scratch, i->scratch_bytes);
+    }
+    for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
+        if (!is_poison(x->space[sp] + x->o.plan->bytes[sp], 256))
+            return TT_FAIL(err, TT_EINTERNAL, "debug.poison: %s in \"%s\" wrote behind the %s memory", i->node->op->name,
+                           i->node->scope ? i->node->scope : "", names[sp]);
+    if (bury) tt_exec_bury(x, i);
+    return TT_OK;
+}
+
+tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err)
+{
+    for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {
+        const size_t from = (size_t)(sp == TT_SPACE_WORK ? x->high_water : x->o.plan->bytes[sp]);
+        if (!is_poison(x->space[sp] + from, x->mapped[sp] - from))
+            return TT_FAIL(err, TT_EINTERNAL, "debug.poison: step %lld wrote memory that it was not given, behind byte %zu of %zu",
+                           (long long)x->step, from, x->mapped[sp]);
+    }
+    return TT_OK;
+}
+
+/* ---- detect_nan ---- */
 
 static bool finite_at(const tt_tensor *t, int64_t i, double *value)
 {

@@ -24,34 +24,6 @@ static tt_status map_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *
     return TT_OK;
 }
 
-/* Poison: a value's bytes are overwritten right after its last reader in its list, unless the other list reads it too. */
-static void find_deaths(tt_exec *x)
-{
-    for (int s = 0; s < x->n_code; s++)
-        for (int l = 0; l < 4; l++) {
-            tt_instr_list *list = &x->code[s].lists[l];
-            for (int i = 0; i < list->n; i++) {
-                tt_instr *e = &list->items[i];
-                e->dead = tt_arena_array(x->arena, (size_t)e->n_in + 1, sizeof *e->dead);
-                for (int j = 0; e->node && j < e->n_in && j < e->node->n_in; j++) {
-                    const tt_value *root = tt_plan_alias(e->node->in[j]);
-                    bool later = x->o.plan->value[root->id].space != TT_SPACE_WORK;
-                    for (size_t k = 0; !later && k < x->o.plan->graph->nodes.n; k++) {
-                        const tt_node *n = x->o.plan->graph->nodes.items[k];
-                        for (int q = 0; n->region != (tt_region)l && q < n->n_in; q++)
-                            later = later || tt_plan_alias(n->in[q]) == root;
-                    }
-                    for (int k = i + 1; !later && k < list->n; k++)
-                        for (int q = 0; q < list->items[k].node->n_in; q++)
-                            later = later || tt_plan_alias(list->items[k].node->in[q]) == root;
-                    for (int q = 0; !later && q < j; q++)
-                        later = tt_plan_alias(e->node->in[q]) == root;
-                    if (!later) e->dead[e->n_dead++] = &e->in[j];
-                }
-            }
-        }
-}
-
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -67,7 +39,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         tt_exec_free(x);
         return s;
     }
-    if (o->poison) find_deaths(x);
+    if (o->poison) tt_exec_find_deaths(x);
     *out = x;
     return TT_OK;
 }
@@ -267,25 +239,7 @@ int64_t tt_exec_bytes(const tt_exec *x)
     return n;
 }
 
-/* Work bytes up to the last one that is not what poison wrote at the start. */
 int64_t tt_exec_high_water(const tt_exec *x)
 {
-    int64_t top = 0;
-    for (int s = 0; s < x->n_code; s++)
-        for (int l = 0; l < 4; l++)
-            for (int i = 0; i < x->code[s].lists[l].n; i++) {
-                const tt_instr *e = &x->code[s].lists[l].items[i];
-                const uint8_t *w = x->space[TT_SPACE_WORK];
-                if (e->scratch)
-                    top = TT_MAXV(top, (const uint8_t *)e->scratch - w +
-                                           ((int64_t)e->scratch_bytes + 63) / 64 * 64);
-                for (int j = 0; j < e->n_out; j++) {
-                    const uint8_t *d = e->out[j].tensor.data;
-                    if (d < w || d >= w + x->mapped[TT_SPACE_WORK]) continue;
-                    const int64_t bytes = tt_tensor_numel(&e->out[j].tensor) *
-                                          (int64_t)tt_dtype_size(e->out[j].tensor.dtype);
-                    top = TT_MAXV(top, d - w + (bytes + 63) / 64 * 64);
-                }
-            }
-    return top;
+    return x->high_water;
 }

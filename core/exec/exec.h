@@ -55,7 +55,7 @@ tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *o
 tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out, tt_error *err); /* a value of the last forward */
 
 int64_t tt_exec_bytes(const tt_exec *x);      /* allocated */
-int64_t tt_exec_high_water(const tt_exec *x); /* of work memory really used, measured with poison */
+int64_t tt_exec_high_water(const tt_exec *x); /* of work memory used so far: measured with poison, else 0 */
 double tt_exec_comm_seconds(const tt_exec *x); /* in collectives since the last call to micro_batches */
 
 /* Times of each op, for --profile. */

@@ -48,7 +48,7 @@ typedef struct tt_instr {
     tt_collective *collective;
     int peer;              /* SEND, RECV: member of the pipeline group */
     const char *input;     /* INPUT */
-    const tt_operand **dead; /* poison: operands that die here */
+    const tt_value **dead; /* poison: values in work memory that die here */
     int n_dead;
     int64_t ns, calls;
 } tt_instr;
@@ -77,6 +77,7 @@ struct tt_exec {
     int64_t step;
     int64_t comm_ns;
     bool profile;
+    int64_t high_water; /* poison: end of the highest byte of work memory an instruction was given */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
 };
@@ -94,5 +95,11 @@ tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *ou
 /* debug.c */
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n, int micro, tt_error *err);
 void tt_exec_poison(void *p, size_t bytes);
+void tt_exec_find_deaths(tt_exec *x);
+/* Behind an instruction: note how high it reached, look at the canaries, poison what died with it. */
+tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury, tt_error *err);
+void tt_exec_bury(const tt_exec *x, const tt_instr *i);
+/* Every byte that no instruction was given is as poison left it: behind the spaces and above the high water. */
+tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err);
 
 #endif

@@ -118,10 +118,7 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
             i->kind == TT_INSTR_STAGE_SUM)
             x->comm_ns += ns;
     }
-    for (int k = 0; k < i->n_dead; k++)
-        tt_exec_poison((char *)i->dead[k]->tensor.data + r->slot * i->dead[k]->slot_bytes,
-                       bytes_of(&i->dead[k]->tensor));
-    return TT_OK;
+    return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
 }
 
 static int64_t loop_rows(const tt_instr_list *l, int first, int end)
@@ -143,6 +140,8 @@ static tt_status run_loop(const run *outer, tt_instr_list *l, int first, int end
         for (int i = first; i < end; i++)
             TT_TRY(step(&r, &l->items[i], err));
     }
+    for (int i = first; outer->x->o.poison && i < end; i++)
+        tt_exec_bury(r.x, &l->items[i]);
     return TT_OK;
 }
 
@@ -202,7 +201,8 @@ static tt_status run_region(tt_exec *x, tt_region region, tt_error *err)
 
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
-    return run_region(x, TT_EPILOGUE, err);
+    TT_TRY(run_region(x, TT_EPILOGUE, err));
+    return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
 }
 
 tt_status tt_exec_update(tt_exec *x, tt_error *err)

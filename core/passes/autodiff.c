@@ -170,6 +170,7 @@ static void seed(differ *d)
     const tt_placement whole = {0};
     const tt_type scalar = {.dtype = TT_F32};
     tt_state *inv = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_TOKENS, &scalar, &whole);
+    tt_state *micro = NULL;
     tt_value *v = g->loss;
     tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
     d->b->map = v->node->map;
@@ -179,8 +180,12 @@ static void seed(differ *d)
         v = g->losses.items[i].value;
         tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
         tt_value *w = tt_const(d->b, g->losses.items[i].weight, TT_F32);
-        if (v->type.n_dims)
+        if (v->type.n_dims) {
             w = tt_mul(d->b, w, tt_state_read(d->b, inv));
+        } else { /* the mean over micro-batches, so that accumulation does not change it */
+            if (!micro) micro = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO, &scalar, &whole);
+            w = tt_mul(d->b, w, tt_state_read(d->b, micro));
+        }
         push(d, v, tt_broadcast_like(d->b, w, v));
     }
 }

@@ -73,6 +73,7 @@ tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
 /* The names of the host's scalars and metrics. */
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
+#define TT_SCALAR_INV_MICRO "inv_micro"   /* f32: 1 / micro-batches a step; only with scalar loss terms */
 #define TT_SCALAR_LR "lr"                 /* f64: the schedule's rate of this step        */
 #define TT_SCALAR_STEP "step"             /* f64: 1 for the first step                    */
 #define TT_METRIC_LOSS "loss_sum"         /* f32: sum of token losses                     */

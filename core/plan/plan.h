@@ -67,6 +67,8 @@ tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
 const tt_value *tt_plan_alias(const tt_value *v);
 /* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have chunk_rows rows at a time. */
 bool tt_plan_per_token(const tt_graph *g, const tt_value *v);
+/* Bytes of v's own memory on the fullest rank; a chunk's rows where only these exist. */
+int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v);
 /* The kernel that adds to an accumulator where its producer cannot. */
 const char *tt_accumulate_kernel(const tt_state *s);
 /* The local tensor type of v on a rank, data NULL. coords NULL: largest box, begin 0. */

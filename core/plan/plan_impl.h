@@ -30,7 +30,6 @@ static inline int64_t tt_plan_round(int64_t bytes)
 {
     return (bytes + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN;
 }
-int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v); /* a chunk's rows where only these exist */
 bool tt_plan_here(const tt_plan *p, int stage);
 
 #endif

@@ -151,7 +151,7 @@ tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched,
     const char *home = tt_path_dir(a, program);
     const char *dirs[] = {
         tt_path_join(a, home, "plugins"),
-        tt_path_join(a, home, "../lib/ttrun/plugins"),
+        tt_path_join(a, tt_path_dir(a, home), "lib/ttrun/plugins"),
         TT_BUILD_PLUGIN_DIR,
     };
     for (size_t i = 0; i < TT_COUNT(dirs); i++) {

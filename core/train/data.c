@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
+#include "train/setup_impl.h"
 #include <math.h>
-#include <string.h>
 
 /* Tokenizer, loaders and the stream of batches of one rank. */
 
@@ -31,21 +31,6 @@ static void on_progress(void *user, const char *what, double fraction)
     tt_progress_update(&l->progress, (int64_t)(1000 * fraction), (double)NAN, (double)NAN);
 }
 
-/* A loader says "dataloader.path: …" of its own key; that key's place is nearer than its section's. */
-static void fail_loader(const tt_job *job, const char *section, const char *text, tt_error *err)
-{
-    const char *end = strstr(text, ": ");
-    char key[256];
-    if (!strncmp(text, "dataloader.", 11) && end && end - text < 128) {
-        snprintf(key, sizeof key, "%s%.*s", section, (int)(end - text - 10), text + 10);
-        if (!strpbrk(key, " []")) {
-            tt_job_fail(job, key, err, "%s", end + 2);
-            return;
-        }
-    }
-    tt_job_fail(job, section, err, "%s", text);
-}
-
 static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, void **self, tt_error *err)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
@@ -65,7 +50,7 @@ static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, 
     if (l->has_progress) tt_progress_finish(&l->progress);
     l->has_progress = false;
     if (s == TT_OK) return TT_OK;
-    fail_loader(l->s->job, section, why.text, err);
+    tt_setup_fail(l->s->job, section, why.text, err);
     err->code = s;
     return s;
 }

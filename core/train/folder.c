@@ -3,9 +3,11 @@
 #include "train/train.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,7 +20,7 @@ static long holder_of(int fd)
     return n > 0 ? atol(text) : 0;
 }
 
-static tt_status lock(const char *path, int *out, tt_error *err)
+static tt_status lock(const char *path, int (*stop)(void), int *out, tt_error *err)
 {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
@@ -31,9 +33,9 @@ static tt_status lock(const char *path, int *out, tt_error *err)
                            "%s: process %ld is training in this folder; stop it, or set another dump_folder",
                            path, pid);
         }
-        if (tt_signals_stop()) {
+        if (stop && stop()) {
             close(fd);
-            return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", tt_signals_stop());
+            return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", stop());
         }
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
@@ -47,12 +49,12 @@ static tt_status lock(const char *path, int *out, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_run_folder_open(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err)
+tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a, tt_run_folder *out, tt_error *err)
 {
     tt_run_folder f = {.lock_fd = -1, .path = s->core.dump_folder};
     TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
-    TT_TRY(lock(tt_path_join(a, f.path, ".lock"), &f.lock_fd, err));
+    TT_TRY(lock(tt_path_join(a, f.path, ".lock"), o->stop, &f.lock_fd, err));
     *out = f;
     return TT_OK;
 }
@@ -63,7 +65,7 @@ void tt_run_folder_close(tt_run_folder *f)
     f->lock_fd = -1;
 }
 
-static void describe_part(tt_str *o, const tt_part *p)
+static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)
 {
     if (!p->component) return;
     tt_str_add(o, o->s[o->n - 1] == '[' ? "" : ",");
@@ -73,6 +75,9 @@ static void describe_part(tt_str *o, const tt_part *p)
     tt_str_json(o, p->name);
     tt_str_add(o, ",\"file\":");
     tt_str_json(o, p->file ? p->file : "");
+    const char *version = tt_registry_version(s->registry, p->component);
+    tt_str_add(o, ",\"version\":");
+    tt_str_json(o, version ? version : "");
     tt_mapping m;
     if (p->file && tt_map_file(p->file, &m, NULL) == TT_OK) {
         char hash[33];
@@ -83,7 +88,66 @@ static void describe_part(tt_str *o, const tt_part *p)
     tt_str_add(o, "}");
 }
 
-tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_error *err)
+/* The text of a small file below a .git, without its newline; NULL: none. */
+static char *git_text(tt_arena *a, const char *git, const char *name)
+{
+    char *text = NULL;
+    size_t n;
+    if (tt_read_file(tt_path_join(a, git, name), 1 << 20, &text, &n, NULL) != TT_OK) return NULL;
+    char *copy = tt_arena_strn(a, text, strcspn(text, "\r\n"));
+    free(text);
+    return copy;
+}
+
+static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
+{
+    char *text = NULL;
+    size_t n;
+    const char *found = NULL;
+    if (tt_read_file(tt_path_join(a, git, "packed-refs"), 64 << 20, &text, &n, NULL) != TT_OK) return NULL;
+    for (const char *p = strstr(text, ref); p && !found; p = strstr(p + 1, ref))
+        if (p - text >= 41 && p[-1] == ' ' && strchr("\r\n", p[strlen(ref)])) found = tt_arena_strn(a, p - 41, 40);
+    free(text);
+    return found;
+}
+
+/* The commit the job's folder is at, from its .git or one above; no program is run. NULL: none. */
+static const char *git_revision(tt_arena *a, const char *folder)
+{
+    char at[PATH_MAX];
+    if (!realpath(folder, at)) return NULL;
+    for (;;) {
+        const char *git = tt_path_join(a, at, ".git");
+        const char *head = git_text(a, git, "HEAD");
+        if (head && strncmp(head, "ref: ", 5)) return head;
+        if (head) {
+            const char *commit = git_text(a, git, head + 5);
+            return commit ? commit : packed_ref(a, git, head + 5);
+        }
+        char *slash = strrchr(at, '/');
+        if (!slash || slash == at) return NULL;
+        *slash = 0;
+    }
+}
+
+static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
+{
+    struct utsname u;
+    tt_arena *a = tt_arena_new();
+    const char *commit = git_revision(a, tt_job_dir(s->job));
+    tt_str_add(o, ",\"git\":");
+    if (commit) tt_str_json(o, commit);
+    else tt_str_add(o, "null");
+    tt_str_add(o, ",\"backend\":");
+    tt_str_json(o, backend);
+    if (!uname(&u)) {
+        tt_str_add(o, ",\"system\":");
+        tt_str_json(o, tt_arena_printf(a, "%s %s %s", u.sysname, u.release, u.machine));
+    }
+    tt_arena_free(a);
+}
+
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend, tt_error *err)
 {
     tt_str o = {0};
     char host[256] = "", wall[32];
@@ -96,6 +160,7 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_e
     tt_str_printf(&o, ",\"pid\":%ld,\"started\":\"%s\",\"world\":%d,\"threads\":%lld,\"parameters\":%lld",
                   (long)getpid(), wall, s->world, (long long)s->threads,
                   (long long)s->size.parameters);
+    describe_machine(&o, s, backend);
     tt_str_add(&o, ",\"mesh\":{");
     for (int i = 0; i < s->mesh.n_atoms; i++)
         tt_str_printf(&o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
@@ -103,11 +168,14 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_e
     const tt_part *parts[] = {&s->model, &s->loss, &s->optimizer, &s->lr_scheduler,
                               &s->tokenizer, &s->dataloader, &s->backend};
     for (size_t i = 0; i < TT_COUNT(parts); i++)
-        describe_part(&o, parts[i]);
+        describe_part(&o, s, parts[i]);
     for (int i = 0; i < s->n_metrics; i++)
-        describe_part(&o, &s->metrics[i]);
+        describe_part(&o, s, &s->metrics[i]);
+    for (int i = 0; i < s->n_converters; i++)
+        describe_part(&o, s, &s->converters[i]);
+    if (s->has_validation) describe_part(&o, s, &s->validation_data);
     for (int i = 0; i < s->n_hooks; i++)
-        describe_part(&o, &s->hooks[i]);
+        describe_part(&o, s, &s->hooks[i]);
     tt_str_add(&o, "],\"job\":");
     tt_job_print(s->job, false, &o);
     tt_str_add(&o, "}\n");

@@ -33,6 +33,7 @@ void tt_loop_close_sinks(tt_loop *l)
     for (int i = 0; i < l->n_hooks; i++)
         if (l->hooks[i].vt->close) l->hooks[i].vt->close(l->hooks[i].self);
     l->n_sinks = l->n_hooks = 0;
+    tt_str_free(&l->line);
 }
 
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
@@ -96,13 +97,12 @@ static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
 static void print_line(tt_loop *l, const tt_metrics_record *r)
 {
     if (l->o->verbose < 0) return;
-    tt_str line = {0};
+    tt_str_clear(&l->line);
     if (r->validation)
-        tt_console_validation(r, &line);
+        tt_console_validation(r, &l->line);
     else
-        tt_console_step(r, &line);
-    tt_log(TT_INFO, "train", "%s", tt_str_get(&line));
-    tt_str_free(&line);
+        tt_console_step(r, &l->line);
+    tt_log(TT_INFO, "train", "%s", tt_str_get(&l->line));
 }
 
 /* The peak is measured once, after the first step: it takes milliseconds that start-up should not. */

@@ -47,6 +47,7 @@ typedef struct tt_loop {
     tt_progress progress;
     bool has_progress;
     tt_metric metrics[32];
+    tt_str line; /* the console's, kept: a step allocates nothing */
 } tt_loop;
 
 /* step.c */

@@ -11,6 +11,7 @@
 typedef struct world {
     const tt_setup *s;
     const tt_run_opts *o;
+    const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
     pthread_mutex_t lock;
     tt_status status;    /* of the rank that failed first */
@@ -33,11 +34,16 @@ static bool log_due(const tt_loop *l)
     return l->step == 1 || due(l->step, freq, l->s->core.training.steps) || !l->logged_step;
 }
 
+static int stop_signal(const tt_loop *l)
+{
+    return l->o->stop ? l->o->stop() : 0;
+}
+
 /* What the ranks say to each other after a step: the greatest of each word counts for all. */
 static tt_status exchange(tt_loop *l, int32_t words[3], tt_error *err)
 {
-    words[0] = tt_signals_stop() != 0;
-    words[1] = l->main && tt_signals_save();
+    words[0] = stop_signal(l) != 0;
+    words[1] = l->main && l->o->save && l->o->save();
     words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
     if (!l->rank.dist.vt) return TT_OK;
     return l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err);
@@ -85,16 +91,16 @@ static tt_status loop(tt_loop *l, tt_error *err)
         TT_TRY(after_step(l, &stop, err));
     }
     if (!stop || l->step == steps) return TT_OK;
-    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", tt_signals_stop(),
+    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", stop_signal(l),
                    (long long)l->step, l->s->core.checkpoint.enable ? ", saved" : "");
 }
 
-static void announce(const tt_loop *l)
+static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     const tt_setup *s = l->s;
     char text[256] = "";
     const tt_backend_vt *vt = s->backend.component->vtable;
-    if (!l->main) return;
+    if (!l->main) return TT_OK;
     if (vt->describe) vt->describe(l->rank.backend, text, sizeof text);
     tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP a token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
@@ -105,9 +111,10 @@ static void announce(const tt_loop *l)
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
            (double)tt_exec_bytes(l->rank.exec) / (1 << 30));
+    return tt_run_folder_describe(folder, s, text, err);
 }
 
-static tt_status start(tt_loop *l, tt_error *err)
+static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     TT_TRY(tt_loop_open_data(l, err));
     tt_exec_init_params(l->rank.exec);
@@ -116,7 +123,7 @@ static tt_status start(tt_loop *l, tt_error *err)
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
-    announce(l);
+    TT_TRY(announce(l, folder, err));
     if (l->main && l->o->progress) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
         l->has_progress = true;
@@ -148,7 +155,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
     if (s == TT_OK) s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
-        s = before_first_step(tt_agree(&l->rank.dist, start(l, err), err));
+        s = before_first_step(tt_agree(&l->rank.dist, start(l, w->folder, err), err));
         if (s == TT_OK) s = while_running(loop(l, err));
         if (l->has_progress) tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL) tt_dist_abort(&l->rank.dist, err->text);
@@ -185,6 +192,8 @@ static void *rank_main(void *arg)
 static tt_status run_threads(world *w, tt_error *err)
 {
     const int n = w->s->world;
+    if (!strcmp(w->s->core.comm.backend, "auto"))
+        tt_log(TT_INFO, "train", "%d ranks as threads of this process (comm.backend \"local\" says so without this line)", n);
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.train_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
@@ -226,11 +235,10 @@ tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
     tt_run_folder folder;
     world w = {.s = s, .o = o, .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
-    tt_signals_install();
-    tt_status st = tt_run_folder_open(s, a, &folder, err);
+    tt_status st = tt_run_folder_open(s, o, a, &folder, err);
     if (st == TT_OK) {
-        st = tt_run_folder_describe(&folder, s, err);
-        if (st == TT_OK) st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
+        w.folder = &folder;
+        st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
         tt_run_folder_close(&folder);
     } else {
         st = before_first_step(st);

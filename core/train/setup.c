@@ -4,6 +4,20 @@
 
 /* setup: job → spec, parts, mesh, batch sizes, graphs. Everything here is equal on all ranks. */
 
+tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err)
+{
+    const char *dot = strrchr(section, '.'), *starts[] = {section, dot ? dot + 1 : section};
+    for (size_t i = 0; i < TT_COUNT(starts); i++) {
+        const size_t n = strlen(starts[i]), key = strcspn(text, ": ");
+        char path[256];
+        if (strncmp(text, starts[i], n) || key < n || key - n > 128 || strncmp(text + key, ": ", 2)) continue;
+        if (text[n] != '.' && text[n] != ':') continue;
+        snprintf(path, sizeof path, "%s%.*s", section, (int)(key - n), text + n);
+        return tt_job_fail(job, path, err, "%s", text + key + 2);
+    }
+    return tt_job_fail(job, section, err, "%s", text);
+}
+
 static tt_status find_spec(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_component *c;
@@ -52,8 +66,7 @@ static tt_status make_model(tt_setup *s, tt_error *err)
                                args, c->options, c->n_options, c->option_size, NULL, s->model.config,
                                err));
     if (vt->finish && vt->finish(s->model.config, &why) != TT_OK)
-        return tt_job_fail(s->job, tt_job_has(s->job, "model.args") ? "model.args" : "model", err, "%s",
-                           why.text);
+        return tt_setup_fail(s->job, "model.args", why.text, err);
     return TT_OK;
 }
 

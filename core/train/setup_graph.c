@@ -103,7 +103,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (world > 1 << 20) return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
     s->world = (int)world;
     if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
-        return tt_job_fail(s->job, "parallelism", err, "%s", why.text);
+        return tt_setup_fail(s->job, "parallelism", why.text, err);
     if (s->spec->rules)
         TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
     else

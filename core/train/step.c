@@ -61,6 +61,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     t0 = tt_now_ns();
     l->lr = learning_rate(l);
     tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)counted);
+    tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
     tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len};

@@ -75,6 +75,8 @@ typedef struct tt_run_opts {
     int verbose;  /* -q: < 0 */
     bool dry_run;
     bool progress;
+    int (*stop)(void);  /* 0, or the signal that asks to stop; NULL = never */
+    bool (*save)(void); /* a save was asked for since the last call; NULL = never */
 } tt_run_opts;
 /* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by a numerical policy. */
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
@@ -108,19 +110,15 @@ typedef struct tt_feed {
 } tt_feed;
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst, tt_error *err);
 
-/* ---- signals.c ---- */
-void tt_signals_install(void);
-int tt_signals_stop(void);  /* 0, or the signal that asks to stop */
-bool tt_signals_save(void); /* SIGUSR1 since the last call */
-
 /* ---- folder.c: the run's folder ---- */
 typedef struct tt_run_folder {
     int lock_fd;
     const char *path, *checkpoints;
 } tt_run_folder;
-tt_status tt_run_folder_open(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
+tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a, tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
 void tt_run_folder_close(tt_run_folder *f);
-tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, tt_error *err); /* run.json */
+/* run.json; backend: what it says of itself. */
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend, tt_error *err);
 
 /* ---- summary.c: what a run will cost, as text or JSON ---- */
 double tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */

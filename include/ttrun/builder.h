@@ -39,7 +39,8 @@ TT_EXPORT void tt_block_end(tt_builder *b);
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
 TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v); /* "logits" [tokens, vocab] */
 TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);     /* losses and metrics read outputs by name */
-/* An auxiliary loss: weight * v is added to the loss; v scalar, or [tokens] (then averaged over counted tokens). */
+/* An auxiliary loss: weight * v is added to what is minimised; v scalar (averaged over micro-batches), or [tokens]
+ * (summed and divided by the counted tokens). The logged loss is the loss plugin's alone. */
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* ---- parameters --------------------------------------------------------------------------------------------- */

@@ -19,6 +19,9 @@
 typedef struct {
     int fd;
     char *path;
+    FILE *f; /* the line being put together: kept, so that a step allocates nothing */
+    char *line;
+    size_t n;
 } sink;
 
 /* The members' order; names not listed follow before "wall", in the order they came. */
@@ -136,11 +139,8 @@ static void put_wall(FILE *f, double wall)
 static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
 {
     sink *s = self;
-    char *line = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&line, &n);
-    if (!f)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
+    FILE *f = s->f;
+    rewind(f);
     fprintf(f, "{\"step\":%lld", (long long)r->step);
     for (size_t k = 0; k < TT_COUNT(order); k++)
         for (size_t i = 0; i < r->n_metrics; i++)
@@ -150,16 +150,15 @@ static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
     put_wall(f, r->wall_time);
     fputs("}\n", f);
     tt_status status = TT_OK;
-    if (fclose(f) != 0)
+    if (fflush(f) != 0)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
-    for (size_t done = 0; status == TT_OK && done < n;) {
-        const ssize_t k = write(s->fd, line + done, n - done);
+    for (size_t done = 0; status == TT_OK && done < s->n;) {
+        const ssize_t k = write(s->fd, s->line + done, s->n - done);
         if (k >= 0)
             done += (size_t)k;
         else if (errno != EINTR)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
     }
-    free(line);
     return status;
 }
 
@@ -240,6 +239,9 @@ static void close_sink(void *self)
         return;
     if (s->fd >= 0)
         close(s->fd);
+    if (s->f)
+        fclose(s->f);
+    free(s->line);
     free(s->path);
     free(s);
 }
@@ -262,6 +264,9 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
         if (s->fd < 0)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
     }
+    s->f = open_memstream(&s->line, &s->n);
+    if (status == TT_OK && !s->f)
+        status = TT_FAIL(err, TT_ENOMEM, "out of memory for a line of %s", s->path);
     if (status != TT_OK) {
         close_sink(s);
         return status;

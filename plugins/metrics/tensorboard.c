@@ -20,15 +20,16 @@
  * lib/io/record_writer.cc. */
 
 typedef struct {
-    int fd;
-    char *path;
-} sink;
-
-typedef struct {
     uint8_t *p;
     size_t n, cap;
     bool failed; /* out of memory */
 } bytes;
+
+typedef struct {
+    int fd;
+    char *path;
+    bytes event, summary, record; /* kept: a step allocates nothing */
+} sink;
 
 /* ---- encoding ---- */
 
@@ -48,6 +49,12 @@ static void add(bytes *b, const void *p, size_t n)
     }
     memcpy(b->p + b->n, p, n);
     b->n += n;
+}
+
+static void reset(bytes *b)
+{
+    b->n = 0;
+    b->failed = false;
 }
 
 static void add_fixed(bytes *b, uint64_t x, int n_bytes) /* little endian */
@@ -96,17 +103,15 @@ static void add_event_head(bytes *b, double wall, int64_t step)
 
 static void add_scalar(bytes *summary, const char *tag, double x)
 {
-    bytes value = {0};
+    uint8_t room[400]; /* a tag has fewer than 256 bytes */
+    bytes value = {.p = room, .cap = sizeof room};
     const float f = (float)x;
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     add_block(&value, 1, tag, strlen(tag));
     add_key(&value, 2, FIXED32);
     add_fixed(&value, bits, 4);
-    if (!value.failed)
-        add_block(summary, 1, value.p, value.n);
-    summary->failed |= value.failed;
-    free(value.p);
+    add_block(summary, 1, value.p, value.n);
 }
 
 /* CRC-32C (Castagnoli), reflected polynomial 0x82f63b78; a record is a few hundred bytes, so bit by
@@ -129,25 +134,25 @@ static uint32_t masked_crc(const uint8_t *p, size_t n)
 }
 
 /* length u64 | masked crc of it | event | masked crc of it */
-static tt_status write_record(const sink *s, const bytes *event, tt_error *err)
+static tt_status write_record(sink *s, const bytes *event, tt_error *err)
 {
-    bytes r = {0};
+    bytes *r = &s->record;
     tt_status status = TT_OK;
-    add_fixed(&r, event->n, 8);
-    if (!r.failed)
-        add_fixed(&r, masked_crc(r.p, 8), 4);
-    add(&r, event->p, event->n);
-    add_fixed(&r, masked_crc(event->p, event->n), 4);
-    if (r.failed || event->failed)
+    reset(r);
+    add_fixed(r, event->n, 8);
+    if (!r->failed)
+        add_fixed(r, masked_crc(r->p, 8), 4);
+    add(r, event->p, event->n);
+    add_fixed(r, masked_crc(event->p, event->n), 4);
+    if (r->failed || event->failed)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);
-    for (size_t done = 0; status == TT_OK && done < r.n;) {
-        const ssize_t k = write(s->fd, r.p + done, r.n - done);
+    for (size_t done = 0; status == TT_OK && done < r->n;) {
+        const ssize_t k = write(s->fd, r->p + done, r->n - done);
         if (k >= 0)
             done += (size_t)k;
         else if (errno != EINTR)
             status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", s->path, strerror(errno));
     }
-    free(r.p);
     return status;
 }
 
@@ -200,21 +205,22 @@ static double metric(const tt_metrics_record *r, const char *name)
 
 static tt_status log_record(void *self, const tt_metrics_record *r, tt_error *err)
 {
-    bytes event = {0}, summary = {0};
+    sink *s = self;
+    bytes *event = &s->event, *summary = &s->summary;
+    reset(event);
+    reset(summary);
     tt_status status = TT_OK;
     for (size_t i = 0; i < r->n_metrics; i++)
-        add_metric(&summary, &r->metrics[i]);
+        add_metric(summary, &r->metrics[i]);
     const double data = metric(r, "time/data"), all = metric(r, "time_s");
     if (all > 0.0 && !isnan(data))
-        add_scalar(&summary, "time_metrics/data_loading(%)", 100.0 * data / all);
-    if (summary.n > 0) {
-        add_event_head(&event, r->wall_time, r->step);
-        add_block(&event, 5, summary.p, summary.n);
-        event.failed |= summary.failed;
-        status = write_record(self, &event, err);
+        add_scalar(summary, "time_metrics/data_loading(%)", 100.0 * data / all);
+    if (summary->n > 0) {
+        add_event_head(event, r->wall_time, r->step);
+        add_block(event, 5, summary->p, summary->n);
+        event->failed |= summary->failed;
+        status = write_record(s, event, err);
     }
-    free(summary.p);
-    free(event.p);
     return status;
 }
 
@@ -227,6 +233,9 @@ static void close_sink(void *self)
         return;
     if (s->fd >= 0)
         close(s->fd);
+    free(s->event.p);
+    free(s->summary.p);
+    free(s->record.p);
     free(s->path);
     free(s);
 }
@@ -252,7 +261,7 @@ static tt_status create(sink *s, const char *folder, double wall, tt_error *err)
     return TT_OK;
 }
 
-static tt_status write_head(const sink *s, double wall, int64_t first_step, tt_error *err)
+static tt_status write_head(sink *s, double wall, int64_t first_step, tt_error *err)
 {
     static const char version[] = "brain.Event:2";
     static const uint8_t session_start[] = {1 << 3 | VARINT, 1};

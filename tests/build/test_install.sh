@@ -12,7 +12,7 @@ check() {
 install_puts_files() {
     make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
     for f in bin/ttrun lib/libttrun.so.1 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
-        share/man/man1/ttrun.1 share/bash-completion/completions/ttrun; do
+        share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
     (cd "$BUILD/plugins" && ls -d */*.so) >"$TMPDIR/built"

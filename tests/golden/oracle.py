@@ -216,7 +216,7 @@ def optimizer(w, o):
 
 
 def train(init, j, dtype):
-    """[{loss, grad_norm, lr}], and the gradients of the first step."""
+    """[{loss, grad_norm, lr}], the gradients of the first step, and the parameters after the last."""
     w = {n: p.to(dtype, copy=True).requires_grad_() for n, p in init.items()}
     o, t = j["optimizer"], j["training"]
     opt, steps, first = optimizer(w, o), [], None
@@ -230,7 +230,7 @@ def train(init, j, dtype):
             g["lr"] = lr * g["factor"]
         opt.step()
         steps.append({"loss": loss, "grad_norm": n, "lr": lr})
-    return steps, first
+    return steps, first, {n: p.detach() for n, p in w.items()}
 
 
 # ---- ttrun ----
@@ -328,8 +328,8 @@ def check_with_transformers(init, j):
 def golden(name, j, ttrun):
     init = initial_values(ttrun, j)
     note = "" if j["dataloader"]["document_mask"] else f"transformers {check_with_transformers(init, j):.1e}, "
-    steps, gradients = train(init, j, torch.float64)
-    steps32, gradients32 = train(init, j, torch.float32)
+    steps, gradients, _ = train(init, j, torch.float64)
+    steps32, gradients32, _ = train(init, j, torch.float32)
     one = j["training"]["steps"] == 1
     f32 = {"gradient": deviation(gradients32, gradients)[0],
            "loss": max(abs(a["loss"] - b["loss"]) for a, b in zip(steps32, steps)),

@@ -15,7 +15,8 @@
  * on every rank's shards, in one process, with the reference backend's kernels. A collective reads
  * only its group. For every node the shards, assembled, must be the global value, and replicas must
  * agree in every bit. State is memory: a state node is that memory, not a copy, so that a read
- * after its assignment is caught. Tests include sim.c: the test rules link one file a binary. */
+ * after its assignment is caught. Tests include sim.c (and it sim_tensors.c): the test rules link
+ * one file a binary. */
 
 typedef struct sim_opts {
     bool narrow; /* values as the graph says; false: every float is f64, so that 1e-9 is a tolerance

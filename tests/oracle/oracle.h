@@ -13,8 +13,9 @@
 
 #include <cmocka.h>
 
-/* Whole runs of ttrun inside the test: a job of tests/golden/oracle/ (oracle.py wrote them), overrides as on the command
- * line, and afterwards what a user finds in the folder: metrics.jsonl and the last checkpoint. */
+/* Whole runs of ttrun inside the test: a job of tests/golden/oracle/ (oracle.py wrote them),
+ * overrides as on the command line, and afterwards what a user finds in the folder: metrics.jsonl
+ * and the last checkpoint. */
 
 enum { ORACLE_SAMPLES = 64, ORACLE_SIGNS = 4, ORACLE_SUFFIXES = 4 };
 
@@ -61,9 +62,11 @@ static inline void oracle_open(const char *name, oracle_golden *g)
     size_t n = 0;
     tt_str job = {0};
     g->arena = tt_arena_new();
-    g->path = tt_arena_printf(g->arena, "%s/tests/golden/oracle/%s.json", oracle_env("SRC", "."), name);
+    g->path =
+        tt_arena_printf(g->arena, "%s/tests/golden/oracle/%s.json", oracle_env("SRC", "."), name);
     if (tt_read_file(g->path, 0, &text, &n, &err) != TT_OK ||
-        tt_json_parse(g->arena, g->path, tt_arena_strn(g->arena, text, n), n, &g->root, &err) != TT_OK)
+        tt_json_parse(g->arena, g->path, tt_arena_strn(g->arena, text, n), n, &g->root, &err) !=
+            TT_OK)
         fail_msg("%s", err.text);
     free(text);
     tt_json_write(oracle_get(g->root, "job"), &job);
@@ -106,7 +109,8 @@ static inline void oracle_tensors(oracle_run *r, const tt_setup *s, const char *
         for (int k = 0; k < ORACLE_SUFFIXES; k++) {
             const tt_param_info *p = s->graph->params.items[i];
             const char *suffix = oracle_suffixes[k];
-            tt_ckpt_piece piece = {.name = p->name, .dtype = TT_F32, .n_dims = p->type.n_dims, .owner = true};
+            tt_ckpt_piece piece = {
+                .name = p->name, .dtype = TT_F32, .n_dims = p->type.n_dims, .owner = true};
             if (suffix)
                 piece.name = tt_arena_printf(r->arena, "optimizer.state.%s.%s", p->name, suffix);
             if (suffix && !tt_ckpt_has(reader, piece.name))
@@ -152,7 +156,8 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     for (size_t i = 0; i < n_more; i++)
         all[i + 1] = more[i];
     tt_log_setup(TT_WARN, 0, 1, false);
-    tt_status st = tt_job_load_text(r->arena, g->path, g->job, strlen(g->job), all, n_more + 1, &job, err);
+    tt_status st =
+        tt_job_load_text(r->arena, g->path, g->job, strlen(g->job), all, n_more + 1, &job, err);
     if (st == TT_OK)
         st = tt_registry_new(&ro, &registry, err);
     if (st == TT_OK)
@@ -161,7 +166,9 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
         st = tt_train(&s, &run, err);
     if (st == TT_OK) {
         oracle_metrics(r, folder);
-        oracle_tensors(r, &s, tt_arena_printf(r->arena, "%s/checkpoint/step-%lld", folder, (long long)s.core.training.steps));
+        oracle_tensors(r, &s,
+                       tt_arena_printf(r->arena, "%s/checkpoint/step-%lld", folder,
+                                       (long long)s.core.training.steps));
         *out = r;
     }
     if (registry)
@@ -170,7 +177,8 @@ static inline tt_status oracle_try(const oracle_golden *g, const tt_override *mo
     return st;
 }
 
-static inline oracle_run *oracle_run_job(const oracle_golden *g, const tt_override *more, size_t n_more)
+static inline oracle_run *oracle_run_job(const oracle_golden *g, const tt_override *more,
+                                         size_t n_more)
 {
     oracle_run *r = NULL;
     tt_error err = {0};
@@ -187,7 +195,8 @@ static inline void oracle_free(oracle_run *r)
     free(r);
 }
 
-static inline const oracle_tensor *oracle_find(const oracle_run *r, const char *name, const char *suffix)
+static inline const oracle_tensor *oracle_find(const oracle_run *r, const char *name,
+                                               const char *suffix)
 {
     for (int i = 0; i < r->n_tensors; i++) {
         const oracle_tensor *t = &r->tensors[i];
@@ -200,6 +209,27 @@ static inline const oracle_tensor *oracle_find(const oracle_run *r, const char *
 }
 
 /* ---- measures ---- */
+
+/* Bitwise. */
+static inline void oracle_assert_same_tensor(const oracle_tensor *a, const oracle_tensor *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++)
+        if (memcmp(&a->data[i], &b->data[i], sizeof(float)) != 0)
+            fail_msg("%s%s%s[%lld]: %.9g and %.9g", a->name, a->suffix ? "." : "",
+                     a->suffix ? a->suffix : "", (long long)i, (double)a->data[i],
+                     (double)b->data[i]);
+}
+
+static inline void oracle_assert_same_run(const oracle_run *a, const oracle_run *b)
+{
+    assert_int_equal(a->n_tensors, b->n_tensors);
+    for (int i = 0; i < a->n_tensors; i++)
+        oracle_assert_same_tensor(&a->tensors[i],
+                                  oracle_find(b, a->tensors[i].name, a->tensors[i].suffix));
+    assert_memory_equal(a->loss, b->loss, (size_t)a->n_steps * sizeof *a->loss);
+    assert_memory_equal(a->norm, b->norm, (size_t)a->n_steps * sizeof *a->norm);
+}
 
 static inline double oracle_square_sum(const oracle_tensor *t)
 {

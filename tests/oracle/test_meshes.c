@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/oracle.h"
 
-/* Placed runs against one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads. Initial values bitwise; the first
- * step's loss and every element of every gradient; losses and norms of ten AdamW steps; and each mesh twice, bitwise.
- * Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers. */
+/* Placed runs against one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads. Initial
+ * values bitwise; the first step's loss and every element of every gradient; losses and norms of
+ * ten AdamW steps; and each mesh twice, bitwise. Sizes divide nothing: 777 ids, hidden width 211,
+ * 37 tokens, 3 layers. */
 
 #define MAX_OVERRIDES 8
 #define GLOBAL "8" /* samples of a step, on every mesh */
@@ -43,21 +44,21 @@ typedef struct mesh_case {
     }
 
 static const mesh_case meshes[] = {
-    {"fsdp 2",                    "untied", {SHARD("2"), LOCAL("2")}                           },
-    {"fsdp 2, weights kept",      "untied", {SHARD("2"), LOCAL("2"), KEEP}                     },
-    {"fsdp 4, tied",              "tied",   {SHARD("4"), LOCAL("1")}                           },
-    {"tp 2",                      "untied", {DEGREE("tensor", "2"), LOCAL("2")}                },
-    {"tp 2, tied",                "tied",   {DEGREE("tensor", "2"), LOCAL("2")}                },
-    {"tp 2, no sequence parallel", "untied", {DEGREE("tensor", "2"), LOCAL("2"), NO_SP}         },
-    {"pp 2, GPipe",               "untied", {DEGREE("pipeline", "2"), SCHEDULE("GPipe"), LOCAL("4")}},
-    {"pp 2, 1F1B",                "untied", {DEGREE("pipeline", "2"), SCHEDULE("1F1B"), LOCAL("8")}},
-    {"pp 3, 1F1B",                "untied", {DEGREE("pipeline", "3"), SCHEDULE("1F1B"), LOCAL("4")}},
-    {"cp 2",                      "untied", {DEGREE("context", "2"), LOCAL("2")}               },
-    {"cp 2, documents",           "tied",   {DEGREE("context", "2"), LOCAL("2")}               },
-    {"hsdp 2x2",                  "untied", {HSDP("2"), SHARD("2"), LOCAL("1")}                },
-    {"fsdp 2 x tp 2",             "untied", {SHARD("2"), DEGREE("tensor", "2"), LOCAL("2")}    },
-    {"fsdp 2 x pp 2",             "untied", {SHARD("2"), DEGREE("pipeline", "2"), LOCAL("4")}  },
-    {"cp 2 x tp 2",               "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
+    {"fsdp 2",                     "untied", {SHARD("2"), LOCAL("2")}                                   },
+    {"fsdp 2, weights kept",       "untied", {SHARD("2"), LOCAL("2"), KEEP}                             },
+    {"fsdp 4, tied",               "tied",   {SHARD("4"), LOCAL("1")}                                   },
+    {"tp 2",                       "untied", {DEGREE("tensor", "2"), LOCAL("2")}                        },
+    {"tp 2, tied",                 "tied",   {DEGREE("tensor", "2"), LOCAL("2")}                        },
+    {"tp 2, no sequence parallel", "untied", {DEGREE("tensor", "2"), LOCAL("2"), NO_SP}                 },
+    {"pp 2, GPipe",                "untied", {DEGREE("pipeline", "2"), SCHEDULE("GPipe"), LOCAL("4")}   },
+    {"pp 2, 1F1B",                 "untied", {DEGREE("pipeline", "2"), SCHEDULE("1F1B"), LOCAL("8")}    },
+    {"pp 3, 1F1B",                 "untied", {DEGREE("pipeline", "3"), SCHEDULE("1F1B"), LOCAL("4")}    },
+    {"cp 2",                       "untied", {DEGREE("context", "2"), LOCAL("2")}                       },
+    {"cp 2, documents",            "tied",   {DEGREE("context", "2"), LOCAL("2")}                       },
+    {"hsdp 2x2",                   "untied", {HSDP("2"), SHARD("2"), LOCAL("1")}                        },
+    {"fsdp 2 x tp 2",              "untied", {SHARD("2"), DEGREE("tensor", "2"), LOCAL("2")}            },
+    {"fsdp 2 x pp 2",              "untied", {SHARD("2"), DEGREE("pipeline", "2"), LOCAL("4")}          },
+    {"cp 2 x tp 2",                "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
 };
 
 /* One rank's runs, made when first asked for. */
@@ -71,7 +72,10 @@ static baseline cache[4]; /* untied gradient, untied adamw, tied gradient, tied 
 static oracle_run *run_mesh(const oracle_golden *g, const mesh_case *m)
 {
     tt_override all[MAX_OVERRIDES + 4] = {
-        {"training.global_batch_size", GLOBAL}, {"comm.backend", "local"}, {"comm.train_timeout_seconds", "30"}};
+        {"training.global_batch_size", GLOBAL },
+        {"comm.backend",               "local"},
+        {"comm.train_timeout_seconds", "30"   }
+    };
     size_t n = 3;
     for (int i = 0; m && i < MAX_OVERRIDES && m->o[i].key; i++)
         all[n++] = m->o[i];
@@ -92,24 +96,6 @@ static const baseline *one_rank(const char *golden, bool adamw)
     return b;
 }
 
-static void assert_same_bytes(const oracle_tensor *a, const oracle_tensor *b)
-{
-    assert_int_equal(a->n, b->n);
-    for (int64_t i = 0; i < a->n; i++)
-        if (memcmp(&a->data[i], &b->data[i], sizeof(float)) != 0)
-            fail_msg("%s%s%s[%lld]: %.9g and %.9g", a->name, a->suffix ? "." : "", a->suffix ? a->suffix : "",
-                     (long long)i, (double)a->data[i], (double)b->data[i]);
-}
-
-static void assert_same_run(const oracle_run *a, const oracle_run *b)
-{
-    assert_int_equal(a->n_tensors, b->n_tensors);
-    for (int i = 0; i < a->n_tensors; i++)
-        assert_same_bytes(&a->tensors[i], oracle_find(b, a->tensors[i].name, a->tensors[i].suffix));
-    assert_memory_equal(a->loss, b->loss, (size_t)a->n_steps * sizeof *a->loss);
-    assert_memory_equal(a->norm, b->norm, (size_t)a->n_steps * sizeof *a->norm);
-}
-
 static double rms_of_all(const oracle_run *r, const char *suffix)
 {
     double sum = 0, n = 0;
@@ -122,7 +108,8 @@ static double rms_of_all(const oracle_run *r, const char *suffix)
 }
 
 /* The worst element, in units of the tolerance. */
-static double gradient_error(const oracle_tensor *a, const oracle_tensor *b, double rms_all, int64_t *at)
+static double gradient_error(const oracle_tensor *a, const oracle_tensor *b, double rms_all,
+                             int64_t *at)
 {
     const double tolerance = oracle_tolerance(sqrt(oracle_square_sum(b) / (double)b->n), rms_all);
     double worst = 0;
@@ -147,8 +134,8 @@ static void check_gradients(const oracle_run *r, const oracle_run *one)
         const double e = a->suffix ? gradient_error(a, b, rms_all, &at) : 0;
         worst = fmax(worst, e);
         if (!(e <= 1))
-            fail_msg("gradient of %s[%lld]: %.9g, one rank has %.9g: %.2f of the tolerance", a->name,
-                     (long long)at, (double)a->data[at], (double)b->data[at], e);
+            fail_msg("gradient of %s[%lld]: %.9g, one rank has %.9g: %.2f of the tolerance",
+                     a->name, (long long)at, (double)a->data[at], (double)b->data[at], e);
     }
     print_message("    gradients: %.3f of the tolerance\n", worst);
 }
@@ -172,7 +159,8 @@ static void test_first_step_is_one_ranks(void **state)
     assert_int_equal(r->n_tensors, one->run->n_tensors);
     for (int i = 0; i < r->n_tensors; i++)
         if (!r->tensors[i].suffix)
-            assert_same_bytes(&r->tensors[i], oracle_find(one->run, r->tensors[i].name, NULL));
+            oracle_assert_same_tensor(&r->tensors[i],
+                                      oracle_find(one->run, r->tensors[i].name, NULL));
     check_gradients(r, one->run);
     check_steps(r, one->run, 1e-5, 1e-5);
     oracle_free(r);
@@ -184,7 +172,7 @@ static void test_ten_steps_are_one_ranks_and_repeat(void **state)
     const baseline *one = one_rank(m->golden, true);
     oracle_run *r = run_mesh(&one->golden, m), *again = run_mesh(&one->golden, m);
     check_steps(r, one->run, 1e-4, 1e-4);
-    assert_same_run(r, again);
+    oracle_assert_same_run(r, again);
     oracle_free(r);
     oracle_free(again);
 }
@@ -208,9 +196,12 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
         void *m = (void *)(uintptr_t)&meshes[i];
         snprintf(names[2 * i], sizeof names[0], "test_first_step_is_one_ranks %s", meshes[i].name);
-        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_are_one_ranks_and_repeat %s", meshes[i].name);
-        tests[2 * i] = (struct CMUnitTest){names[2 * i], test_first_step_is_one_ranks, NULL, NULL, m};
-        tests[2 * i + 1] = (struct CMUnitTest){names[2 * i + 1], test_ten_steps_are_one_ranks_and_repeat, NULL, NULL, m};
+        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_are_one_ranks_and_repeat %s",
+                 meshes[i].name);
+        tests[2 * i] =
+            (struct CMUnitTest){names[2 * i], test_first_step_is_one_ranks, NULL, NULL, m};
+        tests[2 * i + 1] = (struct CMUnitTest){
+            names[2 * i + 1], test_ten_steps_are_one_ranks_and_repeat, NULL, NULL, m};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

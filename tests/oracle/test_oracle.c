@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/oracle.h"
 
-/* Whole jobs against PyTorch in float64: tests/golden/oracle/, written by tests/golden/oracle.py. Initial values, the first
- * step's gradients (sgd's momentum after one step), losses, norms and rates of ten steps; on both backends. */
+/* Whole jobs against PyTorch in float64: tests/golden/oracle/, written by tests/golden/oracle.py.
+ * Initial values, the first step's gradients (sgd's momentum after one step), losses, norms and
+ * rates of ten steps; on both backends. */
 
 typedef struct oracle_case {
     const char *golden, *backend;
@@ -10,7 +11,8 @@ typedef struct oracle_case {
 
 static uint32_t crc_of(const oracle_tensor *t)
 {
-    return (uint32_t)crc32(crc32(0, NULL, 0), (const Bytef *)t->data, (uInt)((size_t)t->n * sizeof(float)));
+    return (uint32_t)crc32(crc32(0, NULL, 0), (const Bytef *)t->data,
+                           (uInt)((size_t)t->n * sizeof(float)));
 }
 
 /* ±1 of element i; oracle.py's signs(). */
@@ -38,7 +40,9 @@ static void check_samples(const oracle_tensor *t, const tt_json *want, double to
     const tt_json *samples = oracle_get(want, "samples");
     assert_int_equal(samples->n, TT_MIN(t->n, ORACLE_SAMPLES));
     for (size_t j = 0; j < samples->n; j++) {
-        const int64_t i = t->n <= ORACLE_SAMPLES ? (int64_t)j : (int64_t)((j * UINT64_C(2654435761) + 97) % (uint64_t)t->n);
+        const int64_t i = t->n <= ORACLE_SAMPLES
+                              ? (int64_t)j
+                              : (int64_t)((j * UINT64_C(2654435761) + 97) % (uint64_t)t->n);
         const double a = (double)t->data[i], b = samples->items[j]->real;
         if (!(fabs(a - b) <= tolerance))
             fail_msg("gradient of %s[%lld]: %.9g, PyTorch has %.9g: %.2f of the tolerance", t->name,
@@ -57,12 +61,14 @@ static void check_sums(const oracle_tensor *t, const tt_json *want, double toler
         for (int64_t i = 0; i < t->n; i++)
             a += sign_of(i, k) * (double)t->data[i];
         if (!(fabs(a - b) <= most))
-            fail_msg("gradient of %s: signed sum %d is %.9g, PyTorch has %.9g: %.2f of the tolerance",
-                     t->name, k, a, b, fabs(a - b) / most);
+            fail_msg(
+                "gradient of %s: signed sum %d is %.9g, PyTorch has %.9g: %.2f of the tolerance",
+                t->name, k, a, b, fabs(a - b) / most);
     }
 }
 
-static void check_steps(const oracle_golden *g, const oracle_run *r, double loss_tolerance, double norm_tolerance)
+static void check_steps(const oracle_golden *g, const oracle_run *r, double loss_tolerance,
+                        double norm_tolerance)
 {
     const tt_json *steps = oracle_get(g->root, "steps");
     assert_int_equal(r->n_steps, steps->n);
@@ -81,7 +87,9 @@ static void check_steps(const oracle_golden *g, const oracle_run *r, double loss
 
 static oracle_run *run_case(const oracle_case *c, oracle_golden *g)
 {
-    const tt_override o[] = {{"backend.name", c->backend}};
+    const tt_override o[] = {
+        {"backend.name", c->backend}
+    };
     oracle_open(c->golden, g);
     return oracle_run_job(g, o, TT_COUNT(o));
 }
@@ -97,7 +105,8 @@ static void test_first_step_is_pytorchs(void **state)
     assert_int_equal(r->n_tensors, 2 * gradients->n); /* each parameter and its gradient, no more */
     for (size_t i = 0; i < gradients->n; i++) {
         const oracle_tensor *t = oracle_find(r, gradients->keys[i], "momentum_buffer");
-        const double tolerance = oracle_tolerance(oracle_get(gradients->items[i], "rms")->real, rms_all);
+        const double tolerance =
+            oracle_tolerance(oracle_get(gradients->items[i], "rms")->real, rms_all);
         check_samples(t, gradients->items[i], tolerance);
         check_sums(t, gradients->items[i], tolerance);
     }
@@ -117,22 +126,33 @@ static void test_ten_steps_are_pytorchs(void **state)
 #define FIRST(golden, backend)                                                                     \
     {                                                                                              \
         "test_first_step_is_pytorchs " golden " " backend, test_first_step_is_pytorchs, NULL,      \
-            NULL, &(oracle_case){golden, backend}                                                  \
+            NULL, &(oracle_case)                                                                   \
+        {                                                                                          \
+            golden, backend                                                                        \
+        }                                                                                          \
     }
 #define TEN(golden, backend)                                                                       \
     {                                                                                              \
         "test_ten_steps_are_pytorchs " golden " " backend, test_ten_steps_are_pytorchs, NULL,      \
-            NULL, &(oracle_case){golden, backend}                                                  \
+            NULL, &(oracle_case)                                                                   \
+        {                                                                                          \
+            golden, backend                                                                        \
+        }                                                                                          \
     }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIRST("untied_gradient", "reference"), FIRST("untied_gradient", "cpu"),
-        FIRST("tied_gradient", "reference"),   FIRST("tied_gradient", "cpu"),
-        FIRST("small_gradient", "reference"),  FIRST("small_gradient", "cpu"),
-        TEN("untied_adamw", "reference"),      TEN("untied_adamw", "cpu"),
-        TEN("tied_adamw", "cpu"),              TEN("small_sgd", "reference"),
+        FIRST("untied_gradient", "reference"),
+        FIRST("untied_gradient", "cpu"),
+        FIRST("tied_gradient", "reference"),
+        FIRST("tied_gradient", "cpu"),
+        FIRST("small_gradient", "reference"),
+        FIRST("small_gradient", "cpu"),
+        TEN("untied_adamw", "reference"),
+        TEN("untied_adamw", "cpu"),
+        TEN("tied_adamw", "cpu"),
+        TEN("small_sgd", "reference"),
         TEN("small_sgd", "cpu"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read a run's tb/ with TensorBoard's own EventAccumulator and compare it with metrics.jsonl.
 
-usage: tensorboard_peer.py RUN_DIR      needs the packages tensorboard and numpy; ends 1 on a difference
+usage: tensorboard_peer.py [RUN_DIR]      needs the packages tensorboard and numpy; ends 1 on a difference
+Without RUN_DIR: a run of five steps of ./ttrun on its own sources.
 """
 import json
+import os
+import subprocess
 import sys
+import tempfile
 
 import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -56,5 +60,19 @@ def main(run):
     return 1 if bad or not want else 0
 
 
+def own_run():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with tempfile.TemporaryDirectory() as run:
+        job = {"dump_folder": run, "model": {"args": {"dim": 32, "n_layers": 2, "n_heads": 2}},
+               "dataloader": {"path": [os.path.join(root, "core", "train", "*.c")]}, "checkpoint": {"enable": False},
+               "training": {"steps": 5, "seq_len": 64, "local_batch_size": 2}, "metrics": {"log_freq": 1},
+               "validation": {"enable": True, "freq": 2, "steps": 1,
+                              "dataloader": {"path": [os.path.join(root, "core", "data", "*.c")]}}}
+        with open(f"{run}/job.json", "w") as f:
+            json.dump(job, f)
+        subprocess.run([f"{root}/ttrun", "-q", "--plugin-dir", f"{root}/plugins", f"{run}/job.json"], check=True)
+        return main(run)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]) if len(sys.argv) == 2 else __doc__)
+    sys.exit(own_run() if len(sys.argv) == 1 else main(sys.argv[1]) if len(sys.argv) == 2 else __doc__)

@@ -30,12 +30,14 @@ cat >"$dir/job.json" <<'JOB'
 }
 JOB
 
+job=$dir/job.json
+
 ttrun() { timeout 60 "$TTRUN" "$@" --plugin-dir "$PLUGINS"; }
-# train FOLDER OPTION...: the job in a folder of its own; streams to $dir/out and $dir/err, status in $rc
+# train FOLDER OPTION...: the job ($job) in a folder of its own; streams to $dir/out and $dir/err, status in $rc
 train() {
     folder=$1
     shift
-    ttrun "$dir/job.json" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
+    ttrun "$job" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
 # ok NAME: by the status of the command before; the streams are shown where it failed
@@ -58,7 +60,7 @@ near() { # A B TOLERANCE
 start() {
     folder=$1
     shift
-    "$TTRUN" "$dir/job.json" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
+    "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" "$@" >"$folder.out" 2>"$folder.err" &
     pid=$!
 }
 # until COMMAND...: is true, 20 s at most

@@ -101,10 +101,10 @@ rc=$?
 step=$(newest "$dir/ranks/checkpoint")
 [ $rc -eq 4 ] && [ -n "$step" ] && "$TTRUN" ckpt verify "$dir/ranks/checkpoint/step-$step" >"$dir/out"
 ok sigterm_saves_with_two_ranks
-start "$dir/twice" $long --training.local_batch_size 4096 --training.seq_len 64
+start "$dir/twice" $long --training.local_batch_size 512 --training.seq_len 64
 until_true has_lines "$dir/twice/metrics.jsonl" 1
 kill -TERM $pid
-sleep 0.2
+sleep 0.1
 kill -TERM $pid
 wait $pid
 rc=$?

@@ -2,10 +2,14 @@
 #include "cpu.h"
 #include <cblas.h>
 
-/* OpenBLAS must run one thread: its workers would spin on the cores the pool computes on (R12). */
+/* OpenBLAS must run one thread: its workers would spin on the cores the pool computes on (R12). And
+ * it must be a build that locks: the serial one hands the same buffer to two callers at once, and
+ * the OpenMP one knows callers of its own threads only. */
 
 bool cpu_blas_open(const char **version)
 {
+    if (openblas_get_parallel() != OPENBLAS_THREAD)
+        return false;
     openblas_set_num_threads(1);
     if (openblas_get_num_threads() != 1)
         return false;

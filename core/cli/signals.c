@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "train/train.h"
+#include "cli/signals.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# peers.sh [NAME...]: tests/peers/NAME_peer.py (default: all), ttrun beside the programs it must agree with. They need Python
+# packages, so they are no part of `make test`. The virtual environment is TTRUN_VENV, outside the tree, and is made where it
+# is absent (network; 1 GB). Ends with "N passed, N failed".
+set -u
+cd "$(dirname "$0")/.." || exit 1
+venv=${TTRUN_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ttrun/peers}
+packages="numpy safetensors transformers tokenizers tensorboard"
+
+if ! [ -x "$venv/bin/python" ]; then
+    echo "peers: making $venv" >&2
+    python3 -m venv "$venv" || {
+        echo "peers: python3 -m venv failed; install python3-venv, or set TTRUN_VENV to an environment with torch $packages" >&2
+        exit 1
+    }
+    # The CPU build of torch is a tenth of the default one.
+    "$venv/bin/pip" install -q --index-url https://download.pytorch.org/whl/cpu torch ||
+        "$venv/bin/pip" install -q torch || { rm -rf "$venv"; exit 1; }
+    # shellcheck disable=SC2086
+    "$venv/bin/pip" install -q $packages || { rm -rf "$venv"; exit 1; }
+fi
+
+passed=0 failed=0
+[ $# -gt 0 ] || set -- $(cd tests/peers && ls ./*_peer.py | sed 's|^\./||; s|_peer\.py$||')
+for name; do
+    echo "== $name"
+    if "$venv/bin/python" "tests/peers/${name}_peer.py"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]

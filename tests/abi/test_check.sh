@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# `ttrun plugins check` finds what is wrong: each scaffold with one fault, made by sed, must fail the stage that looks
+# for it, with status 2 and one line on stderr.
+set -u
+: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/check.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+cd "$dir" || exit 1
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:handle_segv=0" # a crash is a crash
+
+verdict() { # NAME STATUS
+    if [ "$2" -eq 0 ]; then echo "ok $1"; else
+        echo "not ok $1"
+        sed 's/^/    /' out err
+        failed=1
+    fi
+}
+build() { # KIND NAME SED: the scaffold, changed
+    "$TTRUN" plugins new "$1" "$2" >/dev/null && sed -i.orig "$3" "$2/$2.c" || return 1
+    [ "$3" = p ] || ! cmp -s "$2/$2.c" "$2/$2.c.orig" || { echo "not ok $2: sed changed nothing" && failed=1; }
+    cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$2/$2.c" "-L$BUILD" -lttrun -lm -o "$2/$2.so"
+}
+check() { # FILE [OPTION...]
+    timeout 100 "$TTRUN" plugins check "$@" --plugin-dir "$PLUGINS" >out 2>err
+}
+fails() { # NAME KIND STAGE WORDS SED
+    build "$2" "$1" "$5" || { echo "not ok $1: does not build" && failed=1; }
+    check "$1/$1.so"
+    [ $? -eq 2 ] && [ "$(wc -l <err)" -eq 1 ] && grep -q "^FAIL  $3 .*$4" out && grep -qF "$1.so: fails the check \"$3\"" err
+    verdict "$1" $?
+}
+
+# a hang is ended after the stage's limit; it runs while the others do
+build lr_scheduler hangs 's/return t < warmup/for (volatile int i = 1; i;) ; return t < warmup/'
+(start=$(date +%s) && timeout 100 "$TTRUN" plugins check hangs/hangs.so --plugin-dir "$PLUGINS" >hang.out 2>hang.err
+    [ $? -eq 2 ] && [ $(($(date +%s) - start)) -lt 60 ]
+    echo $? >hang.rc) &
+hang=$!
+
+fails crashes model describes 'crashed: ' 's|tt_input(b, "ids")|((tt_value *)*(void *volatile *)8)|'
+fails exits model describes 'ended the process' 's|const config \*c = (const config \*)cfg;|const config *c = (const config *)cfg; void exit(int); exit(0);|'
+fails sticky model describes 'no op "nothing"' 's|tt_block_end(b);|tt_op(b, "nothing", \&x, 1, NULL, \&x, 1); tt_block_end(b);|'
+fails vocab model describes 'vocab_size' 's|return ((const config \*)cfg)->vocab;|return -1;|'
+fails derivative op gradients 'slope is' 's/, 2\.0), c->dout/, 3.0), c->dout/'
+fails forgetful op gradients 'slope is' 's/if (c->want\[0\].*/if (0)/'
+fails fickle model 'two ranks' 'loss of step' 's|x = tt_rms_norm(b, x, "norm", 1e-5);|static int n; x = tt_scale(b, tt_rms_norm(b, x, "norm", 1e-5), 1.0 + 0.1 * n++);|'
+fails stopped loss describes 'does not influence the loss' 's|tt_scale(b, logits|tt_scale(b, tt_stop_gradient(b, logits)|'
+fails climbs optimizer trains 'does not learn' 's|tt_assign(b, u->param, tt_sub|tt_assign(b, u->param, tt_add|'
+fails not_a_number optimizer 'two ranks' 'loss of step' 's|tt_assign(b, m, next)|tt_assign(b, m, tt_log_e(b, tt_neg(b, tt_abs(b, next))))|'
+fails negative lr_scheduler describes 'factor of step' 's|sqrt(warmup / t)|-sqrt(warmup / t)|'
+fails moody lr_scheduler describes 'changes from call to call' 's|const double warmup =|static int n; const double warmup = 1e-9 * n++ +|'
+fails garbles tokenizer describes 'comes back' 's|buf\[0\] = (char)id;|buf[0] = (char)(id ^ (id == 97));|'
+fails too_high tokenizer describes 'gives the id' 's|(unsigned char)text\[i\]|256 + 2 + (unsigned char)text[i]|'
+fails outside dataloader describes 'token 0 of sample 0' 's|(int32_t)((i + t) % l->vocab)|(int32_t)l->vocab|'
+fails drifts dataloader describes 'sample 0 is another' 's|(int32_t)((i + t) % l->vocab)|(int32_t)((i + t + ((loader *)self)->samples++) % l->vocab)|'
+fails refuses hook describes 'exceeds' 's|r->step > c->after|r->step > 0|; s|"100.0"|"1.0"|'
+
+# the derivative of a model may differ by intent: said, not failed
+build model straight 's|x = tt_rms_norm(b, x, "norm", 1e-5);|x = tt_rms_norm(b, x, "norm", 1e-5); x = tt_add(b, tt_scale(b, x, 0.5), tt_stop_gradient(b, tt_scale(b, x, 0.5)));|'
+check straight/straight.so
+[ $? -eq 0 ] && grep -q '^skip  gradients .*tt_stop_gradient' out && grep -q '^ok    trains' out
+verdict straight_through $?
+
+# options that a part needs come from the command line
+echo "some text for the loader, long enough for a sample or two of sixteen tokens" >text.txt
+check "$PLUGINS/dataloaders/text.so" --dataloader.path "$dir/text.txt"
+[ $? -eq 0 ] && grep -q '^ok    describes .*samples' out
+verdict options_of_the_command_line $?
+check "$PLUGINS/models/llama3.so" --model.args '{"n_layers": 2, "dim": 64}' --json
+[ $? -eq 0 ] && [ "$(grep -o '"result":"ok"' out | wc -l)" -eq 5 ] && grep -q ' 2 blocks' out
+verdict json $?
+
+# a namesake in the plugin folders does not stand in the way; without them most stages have nothing to work with
+mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
+check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'
+verdict namesake $?
+mkdir nothing
+timeout 100 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing >out 2>err
+[ $? -eq 0 ] && [ "$(grep -c '^skip ' out)" -eq 4 ] && grep -q 'name their folder with --plugin-dir' out
+verdict alone $?
+
+wait $hang
+cp hang.out out && cp hang.err err && [ "$(cat hang.rc)" -eq 0 ] && grep -q 'took longer than' err
+verdict hangs $?
+exit $failed

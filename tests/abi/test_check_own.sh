@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The plugins ttrun comes with pass their own check.
+set -u
+: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
+out=$(mktemp "${TMPDIR:-/tmp}/own.XXXXXX") || exit 1
+trap 'rm -f "$out"' EXIT
+failed=0
+small= # the debugmodel takes minutes under a sanitizer
+case $BUILD in */asan | */tsan) small='{"n_layers": 1, "dim": 64}' ;; esac
+for so in "$PLUGINS"/*/*.so; do
+    name=${so#"$PLUGINS"/}
+    set --
+    case $name in models/*) [ -z "$small" ] || set -- --model.args "$small" ;; esac
+    if timeout 110 "$TTRUN" plugins check "$so" --plugin-dir "$PLUGINS" "$@" >"$out" 2>&1 && ! grep -q '^FAIL' "$out"; then
+        echo "ok own_${name%.so}"
+    else
+        echo "not ok own_${name%.so}"
+        sed 's/^/    /' "$out"
+        failed=1
+    fi
+done
+exit $failed

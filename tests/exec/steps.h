@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_EXEC_STEPS_H
+#define TT_TESTS_EXEC_STEPS_H
+#include "exec/job.h"
+#include "passes/passes.h"
+#include <pthread.h>
+
+/* A few training steps straight on the executor, on synthetic tokens, on every rank of a job's mesh: what a test of the
+ * executor wants to see of them. */
+
+typedef struct steps_rank {
+    int64_t high_water, planned; /* of work memory */
+    uint64_t bits;               /* of this rank's parameters and optimizer state at the end */
+    double ns_per_instr;
+} steps_rank;
+
+typedef struct steps {
+    const tt_setup *setup;
+    tt_threads *threads; /* NULL: one rank */
+    int n_steps;
+    double loss[16], norm[16];
+    steps_rank ranks[16];
+    tt_status status[16];
+    tt_error err[16];
+} steps;
+
+static inline tt_status steps_fill(void *user, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst,
+                                   tt_error *err)
+{
+    const tt_setup *s = ((const steps *)user)->setup;
+    const int64_t seq = s->core.training.seq_len;
+    (void)err;
+    for (int64_t t = begin; t < end; t++) {
+        const int32_t id = (int32_t)((t * 7919 + micro * 104729 + t * t % 31) % 263);
+        dst[t - begin] = !strcmp(input, "pos")      ? (int32_t)(t % seq)
+                         : !strcmp(input, "seg")    ? (int32_t)(t / seq)
+                         : !strcmp(input, "labels") ? (id % 11 ? id : -100)
+                                                    : id;
+    }
+    return TT_OK;
+}
+
+static inline tt_status steps_one(steps *s, tt_rank *r, int step, int rank, tt_error *err)
+{
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / 300);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_LR, 1e-3);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, step + 1);
+    TT_TRY(tt_exec_micro_batches(r->exec, step + 1, steps_fill, s, err));
+    TT_TRY(tt_exec_epilogue(r->exec, err));
+    if (rank == 0) {
+        s->loss[step] = tt_exec_metric(r->exec, TT_METRIC_LOSS);
+        s->norm[step] = tt_exec_metric(r->exec, TT_METRIC_NORM);
+    }
+    return tt_exec_update(r->exec, err);
+}
+
+static inline uint64_t steps_bits(const tt_rank *r)
+{
+    tt_exec_tensor *t;
+    size_t n;
+    uint64_t h = 0;
+    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK) return 0;
+    for (size_t i = 0; i < n; i++)
+        h = tt_hash64(t[i].tensor.data, (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype), h + i);
+    return h;
+}
+
+static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
+{
+    tt_dist d = {.world = 1};
+    tt_rank r;
+    if (s->threads) TT_TRY(tt_threads_join(s->threads, rank, &d, err));
+    tt_status st = tt_rank_open(s->setup, &d, false, &r, err);
+    if (st == TT_OK) {
+        tt_exec_init_params(r.exec);
+        for (int i = 0; st == TT_OK && i < s->n_steps; i++)
+            st = steps_one(s, &r, i, rank, err);
+        s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK], steps_bits(&r), 0};
+        if (st != TT_OK) tt_dist_abort(&d, err->text);
+        tt_rank_close(&r);
+    }
+    tt_dist_leave(&d);
+    return st;
+}
+
+typedef struct steps_arg {
+    steps *s;
+    int rank;
+} steps_arg;
+
+static void *steps_main(void *arg)
+{
+    steps_arg *a = arg;
+    a->s->status[a->rank] = steps_rank_run(a->s, a->rank, &a->s->err[a->rank]);
+    return NULL;
+}
+
+/* The status of the first rank that failed on its own account. */
+static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, tt_error *err)
+{
+    job j;
+    pthread_t threads[16];
+    steps_arg args[16];
+    job_open(&j, overrides);
+    memset(s, 0, sizeof *s);
+    s->setup = &j.setup;
+    s->n_steps = n_steps;
+    const int n = j.setup.world;
+    if (n > 1 && tt_threads_new(n, 60, &s->threads, err) != TT_OK) fail_msg("%s", err->text);
+    for (int i = 0; i < n; i++) {
+        args[i] = (steps_arg){s, i};
+        if (n == 1) steps_main(&args[0]);
+        else if (pthread_create(&threads[i], NULL, steps_main, &args[i])) fail_msg("no thread");
+    }
+    tt_status st = TT_OK;
+    for (int i = 0; i < n; i++) {
+        if (n > 1) pthread_join(threads[i], NULL);
+        if (s->status[i] == TT_OK || (st != TT_OK && s->status[i] == TT_ECOMM)) continue;
+        st = s->status[i];
+        *err = s->err[i];
+    }
+    tt_threads_free(s->threads);
+    job_close(&j);
+    return st;
+}
+
+static inline void steps_run(const char *overrides, int n_steps, steps *s)
+{
+    tt_error err = {0};
+    if (steps_try(overrides, n_steps, s, &err) != TT_OK) fail_msg("%s: %s", overrides, err.text);
+}
+
+static inline void steps_same_bits(const steps *a, const steps *b, const char *what)
+{
+    for (int i = 0; i < a->n_steps; i++)
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof *a->loss) || memcmp(&a->norm[i], &b->norm[i], sizeof *a->norm))
+            fail_msg("%s: step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss[i], b->loss[i], a->norm[i],
+                     b->norm[i]);
+    for (int r = 0; r < 16; r++)
+        if (a->ranks[r].bits != b->ranks[r].bits) fail_msg("%s: parameters of rank %d differ", what, r);
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/exec_impl.h"
+#include "exec/steps.h"
+#include <math.h>
+
+/* debug.poison: dead bytes are NaN, canaries stand behind every space, and the high-water mark is measured. A run with it is
+ * bitwise the run without, so nothing reads what is dead; and its high water is the plan, to the byte. */
+
+/* more: sizes small enough for the slow backend */
+static void poisoned_is_normal(const char *backend, const char *more)
+{
+    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
+        steps normal, poisoned;
+        char text[500];
+        snprintf(text, sizeof text, "%s%sbackend.name %s%s", job_meshes[i], *job_meshes[i] ? " " : "", backend, more);
+        steps_run(text, 2, &normal);
+        assert_true(isfinite(normal.loss[1]) && normal.loss[1] > 0);
+        strcat(text, " debug.poison true");
+        steps_run(text, 2, &poisoned);
+        steps_same_bits(&normal, &poisoned, text);
+    }
+}
+
+static void test_poisoned_run_is_the_normal_run(void **state)
+{
+    (void)state;
+    poisoned_is_normal("cpu", "");
+    poisoned_is_normal("reference", " training.seq_len 7");
+}
+
+static void test_high_water_is_the_plan(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
+        steps s;
+        char text[500];
+        snprintf(text, sizeof text, "%s%sdebug.poison true", job_meshes[i], *job_meshes[i] ? " " : "");
+        steps_run(text, 1, &s);
+        int64_t most = 0, planned = 0;
+        for (int r = 0; r < 16; r++) {
+            assert_true(s.ranks[r].high_water <= s.ranks[r].planned);
+            if (s.ranks[r].high_water == s.ranks[r].planned) planned = s.ranks[r].planned;
+            most = TT_MAXV(most, s.ranks[r].planned);
+        }
+        if (planned != most) fail_msg("%s: the plan has %ld bytes, no rank reached them", text, (long)most);
+    }
+    steps s;
+    steps_run("", 1, &s);
+    assert_int_equal(s.ranks[0].high_water, 0); /* measured only with poison */
+}
+
+/* One rank's executor, to break it. */
+static tt_rank open_rank(job *j, const char *overrides)
+{
+    tt_rank r;
+    tt_dist d = {.world = 1};
+    tt_error err = {0};
+    job_open(j, overrides);
+    if (tt_rank_open(&j->setup, &d, false, &r, &err) != TT_OK) fail_msg("%s", err.text);
+    tt_exec_init_params(r.exec);
+    return r;
+}
+
+static void test_canary_names_the_op(void **state)
+{
+    job j;
+    steps s = {0};
+    tt_error err = {0};
+    (void)state;
+    tt_rank r = open_rank(&j, "debug.poison true");
+    s.setup = &j.setup;
+    assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
+    r.exec->space[TT_SPACE_STATE][r.plan->bytes[TT_SPACE_STATE]] = 0;
+    assert_int_equal(steps_one(&s, &r, 1, 0, &err), TT_EINTERNAL);
+    assert_non_null(strstr(err.text, "wrote behind the state memory"));
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+static void test_far_write_is_found_at_the_end_of_the_step(void **state)
+{
+    job j;
+    steps s = {0};
+    tt_error err = {0};
+    (void)state;
+    tt_rank r = open_rank(&j, "debug.poison true");
+    s.setup = &j.setup;
+    assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
+    r.exec->space[TT_SPACE_WORK][r.plan->bytes[TT_SPACE_WORK] + TT_CANARY_BYTES - 1] ^= 1;
+    assert_int_equal(steps_one(&s, &r, 1, 0, &err), TT_EINTERNAL);
+    assert_non_null(strstr(err.text, "memory that it was not given"));
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+/* A death put one reader too early must be seen: the values differ or are not finite. */
+static void test_early_death_changes_the_result(void **state)
+{
+    job j;
+    steps right = {0}, s = {0};
+    tt_error err = {0};
+    (void)state;
+    steps_run("", 1, &right);
+    tt_rank r = open_rank(&j, "debug.poison true");
+    tt_instr_list *l = &r.exec->code[0].lists[TT_FORWARD];
+    tt_instr *dies = NULL;
+    for (int i = l->n - 1; i > 0 && !dies; i--)
+        if (l->items[i].n_dead && !l->items[i].node->map) dies = &l->items[i];
+    assert_non_null(dies);
+    for (tt_instr *e = l->items; e < dies; e++) /* die where it is made */
+        for (int o = 0; o < e->node->n_out && e->kind == TT_INSTR_KERNEL; o++)
+            if (e->node->out[o] == dies->dead[0]) {
+                e->dead = dies->dead;
+                e->n_dead = 1;
+            }
+    s.setup = &j.setup;
+    const tt_status st = steps_one(&s, &r, 0, 0, &err);
+    assert_true(st != TT_OK || memcmp(&s.loss[0], &right.loss[0], sizeof(double)));
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_poisoned_run_is_the_normal_run),
+        cmocka_unit_test(test_high_water_is_the_plan),
+        cmocka_unit_test(test_canary_names_the_op),
+        cmocka_unit_test(test_far_write_is_found_at_the_end_of_the_step),
+        cmocka_unit_test(test_early_death_changes_the_result),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "exec/job.h"
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ttrun/hook.h>
+#include <unistd.h>
+
+/* Over steps 3 to 10 nothing allocates: neither ttrun nor a plugin, in no thread of the process, logging included. The
+ * test's own malloc and mmap stand before the C library's for all objects of the process. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define INTERPOSED 0 /* the sanitizer's own stand there */
+#else
+#define INTERPOSED 1
+#endif
+
+static _Atomic bool counting;
+static _Atomic int n_calls;
+static const char *_Atomic first_kind;
+static void *_Atomic first_caller;
+
+#if INTERPOSED
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+
+static void count(const char *kind, void *caller)
+{
+    if (!atomic_load(&counting)) return;
+    if (atomic_fetch_add(&n_calls, 1)) return;
+    atomic_store(&first_caller, caller);
+    atomic_store(&first_kind, kind);
+}
+
+TT_EXPORT void *malloc(size_t n)
+{
+    count("malloc", __builtin_return_address(0));
+    return __libc_malloc(n);
+}
+TT_EXPORT void *calloc(size_t n, size_t size)
+{
+    count("calloc", __builtin_return_address(0));
+    return __libc_calloc(n, size);
+}
+TT_EXPORT void *realloc(void *p, size_t n)
+{
+    count("realloc", __builtin_return_address(0));
+    return __libc_realloc(p, n);
+}
+TT_EXPORT void *aligned_alloc(size_t align, size_t n)
+{
+    count("aligned_alloc", __builtin_return_address(0));
+    return __libc_memalign(align, n);
+}
+TT_EXPORT void *memalign(size_t align, size_t n);
+TT_EXPORT void *memalign(size_t align, size_t n)
+{
+    count("memalign", __builtin_return_address(0));
+    return __libc_memalign(align, n);
+}
+TT_EXPORT int posix_memalign(void **out, size_t align, size_t n)
+{
+    count("posix_memalign", __builtin_return_address(0));
+    *out = __libc_memalign(align, n);
+    return *out ? 0 : 12;
+}
+TT_EXPORT void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+    count("mmap", __builtin_return_address(0));
+    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset); /* NOLINT */
+}
+#endif
+
+static tt_status before(void *self, int64_t step, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    if (step == 3) atomic_store(&counting, true);
+    if (step == 11) atomic_store(&counting, false);
+    return TT_OK;
+}
+
+static const tt_hook_vt hook_vt = {.struct_size = sizeof hook_vt, .before_step = before};
+static const tt_component hook = {.struct_size = sizeof hook, .kind = TT_KIND_HOOK, .name = "count", .doc = "", .vtable = &hook_vt};
+
+static void check(const char *overrides)
+{
+    job j;
+    tt_error err = {0};
+    char text[400];
+    snprintf(text, sizeof text, "training.steps 12 %s", overrides);
+    job_open(&j, text);
+    j.setup.hooks[j.setup.n_hooks++] = (tt_part){.component = &hook, .name = "count"};
+    atomic_store(&n_calls, 0);
+    const tt_run_opts o = {.verbose = 0};
+    if (tt_train(&j.setup, &o, &err) != TT_OK) fail_msg("%s: %s", overrides, err.text);
+    assert_false(atomic_load(&counting));
+    if (atomic_load(&n_calls)) {
+        Dl_info at = {0};
+        dladdr(atomic_load(&first_caller), &at);
+        fail_msg("%s: %d allocations in steps 3 to 10, the first a %s from %s of %s (+0x%lx)", overrides, atomic_load(&n_calls),
+                 atomic_load(&first_kind), at.dli_sname ? at.dli_sname : "?", at.dli_fname ? at.dli_fname : "?",
+                 (unsigned long)((char *)atomic_load(&first_caller) - (char *)at.dli_fbase));
+    }
+    job_close(&j);
+}
+
+static void test_counter_counts(void **state)
+{
+    (void)state;
+    if (!INTERPOSED) skip();
+    atomic_store(&counting, true);
+    atomic_store(&n_calls, 0);
+    char *p = tt_path_join(tt_arena_new(), "a", "b"); /* an arena allocates */
+    atomic_store(&counting, false);
+    assert_non_null(p);
+    assert_true(atomic_load(&n_calls) > 0);
+}
+
+static void test_steady_state_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!INTERPOSED) skip();
+    for (size_t i = 0; i < TT_COUNT(job_meshes); i++)
+        check(job_meshes[i]);
+}
+
+static void test_steady_state_with_threads_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!INTERPOSED) skip();
+    check("backend.threads 2");
+    check("backend.threads 2 backend.name reference");
+    check("metrics.enable_tensorboard true");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counter_counts),
+        cmocka_unit_test(test_steady_state_allocates_nothing),
+        cmocka_unit_test(test_steady_state_with_threads_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

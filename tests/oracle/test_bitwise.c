@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "oracle/oracle.h"
+
+/* What may not change a bit: a second run, the number of threads, fusion, recomputation, poisoned
+ * memory. Three AdamW steps in two micro-batches; every parameter and optimizer state, every loss
+ * and norm are compared. */
+
+#define MAX_OVERRIDES 6
+
+typedef struct bitwise_case {
+    const char *name, *golden;
+    tt_override base[MAX_OVERRIDES], other[MAX_OVERRIDES];
+} bitwise_case;
+
+#define THREADS(n)                                                                                 \
+    {                                                                                              \
+        "backend.threads", n                                                                       \
+    }
+#define BACKEND(name)                                                                              \
+    {                                                                                              \
+        "backend.name", name                                                                       \
+    }
+#define BLAS(name)                                                                                 \
+    {                                                                                              \
+        "backend.blas", name                                                                       \
+    }
+#define ISA(name)                                                                                  \
+    {                                                                                              \
+        "backend.isa", name                                                                        \
+    }
+#define UNFUSED                                                                                    \
+    {                                                                                              \
+        "debug.disable_fusion", "true"                                                             \
+    }
+#define POISON                                                                                     \
+    {                                                                                              \
+        "debug.poison", "true"                                                                     \
+    }
+#define NAN_CHECK                                                                                  \
+    {                                                                                              \
+        "debug.detect_nan", "true"                                                                 \
+    }
+#define RECOMPUTE(mode)                                                                            \
+    {                                                                                              \
+        "activation_checkpoint.mode", mode                                                         \
+    }
+#define FSDP                                                                                       \
+    {                                                                                              \
+        "parallelism.data_parallel_shard_degree", "2"                                              \
+    }
+#define TP                                                                                         \
+    {                                                                                              \
+        "parallelism.tensor_parallel_degree", "2"                                                  \
+    }
+#define PP                                                                                         \
+    {                                                                                              \
+        "parallelism.pipeline_parallel_degree", "2"                                                \
+    }
+#define RESHARD(when)                                                                              \
+    {                                                                                              \
+        "parallelism.fsdp_reshard_after_forward", when                                             \
+    }
+
+static const bitwise_case cases[] = {
+    {"second run",                   "untied", {THREADS("2")},                              {THREADS("2")}                  },
+    {"2 threads",                    "untied", {THREADS("1")},                              {THREADS("2")}                  },
+    {"4 threads",                    "untied", {THREADS("1")},                              {THREADS("4")}                  },
+    {"4 threads, tied, documents",   "tied",   {THREADS("1")},                              {THREADS("4")}                  },
+    {"4 threads, OpenBLAS",
+     "untied",                                 {THREADS("1"), BLAS("openblas")},
+     {THREADS("4"), BLAS("openblas")}                                                                                       },
+    {"4 threads, generic, own",
+     "untied",                                 {THREADS("1"), ISA("generic"), BLAS("own")},
+     {THREADS("4"), ISA("generic"), BLAS("own")}                                                                            },
+    {"unfused",                      "untied", {{NULL, NULL}},                              {UNFUSED}                       },
+    {"unfused, reference",           "tied",   {BACKEND("reference")},                      {BACKEND("reference"), UNFUSED} },
+    {"recompute selective",          "untied", {{NULL, NULL}},                              {RECOMPUTE("selective")}        },
+    {"recompute full",               "untied", {{NULL, NULL}},                              {RECOMPUTE("full")}             },
+    {"recompute full, unfused",      "tied",   {{NULL, NULL}},                              {RECOMPUTE("full"), UNFUSED}    },
+    {"poison",                       "untied", {{NULL, NULL}},                              {POISON}                        },
+    {"detect_nan",                   "untied", {{NULL, NULL}},                              {NAN_CHECK}                     },
+    {"fsdp: 2 threads, unfused",     "untied", {FSDP, THREADS("1")},                        {FSDP, THREADS("2"), UNFUSED}   },
+    {"fsdp: weights kept",           "tied",   {FSDP},                                      {FSDP, RESHARD("never")}        },
+    {"fsdp: recompute full",         "untied", {FSDP},                                      {FSDP, RECOMPUTE("full")}       },
+    {"fsdp x tp: selective, poison",
+     "tied",                                   {FSDP, TP},
+     {FSDP, TP, RECOMPUTE("selective"), POISON}                                                                             },
+    {"tp: full, unfused",            "untied", {TP},                                        {TP, RECOMPUTE("full"), UNFUSED}},
+    {"pp: full, poison",             "untied", {PP},                                        {PP, RECOMPUTE("full"), POISON} },
+    {"pp: GPipe and 1F1B",
+     "untied",                                 {PP},
+     {PP, {"parallelism.pipeline_parallel_schedule", "GPipe"}}                                                              },
+};
+
+static oracle_run *run_with(const oracle_golden *g, const tt_override *more)
+{
+    tt_override all[MAX_OVERRIDES + 5] = {
+        {"training.steps",             "3" },
+        {"training.local_batch_size",  "2" },
+        {"training.global_batch_size", "4" },
+        {"comm.train_timeout_seconds", "30"}
+    };
+    size_t n = 4;
+    for (int i = 0; i < MAX_OVERRIDES && more[i].key; i++)
+        all[n++] = more[i];
+    return oracle_run_job(g, all, n);
+}
+
+static void test_results_are_bitwise_the_same(void **state)
+{
+    const bitwise_case *c = *state;
+    oracle_golden g;
+    char name[64];
+    snprintf(name, sizeof name, "%s_adamw", c->golden);
+    oracle_open(name, &g);
+    oracle_run *a = run_with(&g, c->base), *b = run_with(&g, c->other);
+    assert_int_equal(a->n_steps, 3);
+    oracle_assert_same_run(a, b);
+    oracle_free(a);
+    oracle_free(b);
+    tt_arena_free(g.arena);
+}
+
+/* test_bitwise [PATTERN]: only cases whose name matches. */
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[TT_COUNT(cases)];
+    static char names[TT_COUNT(cases)][80];
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        snprintf(names[i], sizeof names[0], "test_results_are_bitwise_the_same %s", cases[i].name);
+        tests[i] = (struct CMUnitTest){names[i], test_results_are_bitwise_the_same, NULL, NULL,
+                                       (void *)(uintptr_t)&cases[i]};
+    }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/hook.h>
+
+/* hook.so: "watch" writes what it is called with to a file; "fail" ends the run at a step of one rank. Built by
+ * test_hooks.sh against the public headers alone. */
+
+typedef struct {
+    const char *file;
+    int64_t fail_at, rank;
+} config;
+
+typedef struct {
+    const config *c;
+    FILE *f;
+    int rank;
+} state;
+
+static const tt_option options[] = {
+    TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL, "where to write"),
+    TT_OPTION(config, fail_at, TT_OPT_INT, "-1", -1, 1e9, "step to fail before"),
+    TT_OPTION(config, rank, TT_OPT_INT, "0", 0, 1e6, "rank that fails"),
+};
+
+static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, tt_error *err)
+{
+    state *s = calloc(1, sizeof *s);
+    s->c = c;
+    s->rank = env->rank;
+    if (s->c->file && !(s->f = fopen(s->c->file, "a"))) {
+        const char *file = s->c->file;
+        free(s);
+        return TT_FAIL(err, TT_EIO, "cannot write %s", file);
+    }
+    if (s->f) fprintf(s->f, "open %d/%d\n", env->rank, env->world);
+    *self = s;
+    return TT_OK;
+}
+
+static tt_status before_step(void *self, int64_t step, tt_error *err)
+{
+    const state *s = self;
+    if (s->f) fprintf(s->f, "before %lld\n", (long long)step);
+    if (step == s->c->fail_at && s->rank == s->c->rank) return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
+    return TT_OK;
+}
+
+static tt_status after_step(void *self, const tt_metrics_record *r, tt_error *err)
+{
+    const state *s = self;
+    (void)err;
+    double loss = 0;
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (!strcmp(r->metrics[i].name, "loss")) loss = r->metrics[i].value;
+    if (s->f) fprintf(s->f, "after %lld %d\n", (long long)r->step, loss > 1);
+    return TT_OK;
+}
+
+static void close_hook(void *self)
+{
+    state *s = self;
+    if (s->f) {
+        fprintf(s->f, "close\n");
+        fclose(s->f);
+    }
+    free(s);
+}
+
+static const tt_hook_vt watch = {sizeof watch, 0, open_hook, before_step, after_step, close_hook};
+static const tt_hook_vt fail = {sizeof fail, 1, open_hook, before_step, NULL, close_hook};
+static const tt_component components[] = {
+    TT_COMPONENT(TT_KIND_HOOK, "watch", "writes what it sees", config, options, &watch),
+    TT_COMPONENT(TT_KIND_HOOK, "fail", "fails at a step", config, options, &fail),
+};
+TT_PLUGIN("hook", "1.0", components);

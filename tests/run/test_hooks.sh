@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Hooks around steps, and what one rank's failure does to the others.
+. "$(dirname "$0")/lib.sh"
+mkdir -p "$dir/more/hooks"
+cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/run/hook.c" -o "$dir/more/hooks/watch.so" >"$dir/out" 2>&1
+ok hook_builds_from_the_public_headers
+more="--plugin-dir $dir/more"
+hook() { # OBJECT: a job with this hook
+    job=$dir/hook.json
+    echo "{\"extends\": \"job.json\", \"hooks\": [$1]}" >"$job"
+}
+hook "{\"name\": \"watch\", \"file\": \"$dir/seen\"}"
+train "$dir/run" $more --training.steps 3 --metrics.log_freq 100
+[ "$rc" -eq 0 ] && [ "$(tr '\n' ' ' <"$dir/seen")" = "open 0/1 before 1 after 1 1 before 2 after 2 1 before 3 after 3 1 close " ]
+ok hook_is_called_around_every_step
+hook "{\"name\": \"watch\", \"file\": \"$dir/seen2\"}"
+train "$dir/two" $more --training.steps 2 --comm.backend local --nproc 2
+[ "$rc" -eq 0 ] && [ "$(grep -c open "$dir/seen2")" -eq 1 ]
+ok hook_is_rank_0s
+hook '{"name": "watch", "file": "/no/such/folder/x"}'
+train "$dir/bad" $more
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook watch: cannot write /no/such/folder/x' "$dir/err"
+ok hook_that_does_not_open_is_status_2
+hook '{"name": "watch", "fyle": "x"}'
+train "$dir/unknown" $more
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'hooks\[0\].fyle: unknown key (did you mean .*file' "$dir/err"
+ok hook_options_are_checked
+hook '{"name": "fail", "fail_at": 3}'
+train "$dir/fail" $more --checkpoint.interval 1
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*enough at step 3' "$dir/err" && [ "$(newest "$dir/fail/checkpoint")" = 2 ]
+ok hook_that_fails_ends_the_run
+for rank in 0 1 3; do
+    begin=$(date +%s)
+    hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": $rank}"
+    train "$dir/ranks$rank" $more --comm.backend local --nproc 4 --parallelism.tensor_parallel_degree 2
+    [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q "^ttrun: rank $rank: .*enough at step 3" "$dir/err" && [ $(($(date +%s) - begin)) -lt 10 ]
+    ok "rank_${rank}_that_fails_ends_all_and_is_named"
+done
+exit $failed

@@ -1,0 +1,150 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a run and the other commands write: files, streams, exit statuses.
+. "$(dirname "$0")/lib.sh"
+export TTRUN_PLUGIN_PATH="$PLUGINS"
+run=$dir/run
+says() { # NAME STATUS COMMAND...: streams to $dir/out and $dir/err
+    name=$1 want=$2
+    shift 2
+    timeout 60 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    rc=$?
+    [ $rc -eq "$want" ]
+}
+field() { value "$run/metrics.jsonl" "$1" "${2:-10}" >"$dir/field" 2>/dev/null && cat "$dir/field"; }
+
+# ---- a run's files and streams ----
+train "$run" --training.steps 10 --metrics.enable_tensorboard true --training.global_batch_size 8
+[ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
+ok training_leaves_stdout_empty
+[ "$(grep -c '^\[r0 +[0-9.]*s I train\] step: *[0-9]*  loss: *[0-9.]*  grad_norm: *[0-9.]*  memory: *[0-9.]*GiB  tps: [0-9,]*  tflops: [0-9.]*  mfu: [0-9.NA/%]*$' "$dir/err")" -eq 10 ]
+ok console_has_a_line_a_step
+[ "$(wc -l <"$run/metrics.jsonl")" -eq 10 ] && [ "$(losses "$run/metrics.jsonl" | wc -l)" -eq 10 ] &&
+    [ "$(head -n 1 "$run/metrics.jsonl" | sed 's/,.*//')" = '{"step":1' ]
+ok metrics_has_a_line_a_step
+missing=
+for key in step epoch loss loss_max grad_norm lr tokens n_tokens_seen tps tps_global tflops mfu mem_gib time_s time.data \
+    time.forward_backward time.optimizer time.comm_exposed time.checkpoint wall; do
+    field $key >"$dir/out" || missing="$missing $key"
+done
+[ -z "$missing" ]
+ok "metrics_has_every_member$missing"
+[ "$(field tokens)" = 256 ] && [ "$(field n_tokens_seen)" = 2560 ] && [ "$(field epoch)" = 0 ] && near "$(field lr)" 0.01 1e-12
+ok metrics_counts_tokens_of_the_global_batch
+field wall | grep -q '^20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]\.[0-9]*Z$'
+ok metrics_wall_is_utc
+awk -v g="$(field tps_global)" -v r="$(field tps)" -v t="$(field time_s)" -v f="$(field tflops)" \
+    'BEGIN {e = g * t / 256; exit !(g == r && e > 0.95 && e < 1.05 && f > 0)}'
+ok metrics_speed_is_tokens_over_time
+awk -v t="$(field time_s)" -v a="$(field time.data)" -v b="$(field time.forward_backward)" -v c="$(field time.optimizer)" \
+    'BEGIN {exit !(a + b + c <= t * 1.001)}'
+ok metrics_parts_of_a_step_fit_into_it
+ls "$run"/tb/events.out.tfevents.* >"$dir/out" 2>&1
+ok tensorboard_file_is_there
+[ "$(value "$run/run.json" job.training.steps)" = 10 ] && [ "$(value "$run/run.json" world)" = 1 ] &&
+    [ -n "$(value "$run/run.json" ttrun)" ] && [ -n "$(value "$run/run.json" host)" ] &&
+    value "$run/run.json" backend | grep -q . && [ "$(value "$run/run.json" plugins.0.xxh3_128 | wc -c)" -eq 33 ]
+ok run_json_has_job_versions_and_hashes
+mkdir -p "$dir/repo/.git/refs/heads"
+echo "ref: refs/heads/main" >"$dir/repo/.git/HEAD"
+echo "0123456789abcdef0123456789abcdef01234567" >"$dir/repo/.git/refs/heads/main"
+cp "$dir/job.json" "$dir/text.txt" "$dir/repo/"
+says git 0 "$TTRUN" "$dir/repo/job.json" --dump_folder "$dir/repo/run" --training.steps 1 &&
+    [ "$(value "$dir/repo/run/run.json" git)" = 0123456789abcdef0123456789abcdef01234567 ]
+ok run_json_has_the_git_revision
+train "$dir/two" --training.steps 4 --comm.backend local --nproc 2
+tps=$(value "$dir/two/metrics.jsonl" tps 4) all=$(value "$dir/two/metrics.jsonl" tps_global 4)
+near "$(awk -v t="$tps" 'BEGIN {print 2 * t}')" "$all" 1 && [ "$(value "$dir/two/metrics.jsonl" tokens 4)" = 256 ]
+ok metrics_tps_is_per_rank
+train "$dir/freq" --metrics.log_freq 4
+[ "$(losses "$dir/freq/metrics.jsonl" | cut -d ' ' -f 1 | tr '\n' ' ')" = "1 4 8 10 " ]
+ok log_freq_logs_first_multiples_and_last
+train "$dir/quiet" -q
+[ "$rc" -eq 0 ] && ! [ -s "$dir/err" ] && ! [ -s "$dir/out" ] && [ "$(wc -l <"$dir/quiet/metrics.jsonl")" -eq 10 ]
+ok quiet_is_silent
+! grep -q "$(printf '\033')" "$run.err" "$dir/err" 2>/dev/null
+ok no_colour_in_a_pipe
+if command -v script >/dev/null; then
+    pty() { # FOLDER OPTION...: on a terminal
+        timeout 60 script -qec "$* $TTRUN $dir/job.json --dump_folder $dir/pty$pty --training.steps 300 --metrics.log_freq 100" /dev/null </dev/null >"$dir/pty"
+    }
+    pty=1 TERM=xterm pty env -u NO_COLOR
+    grep -q "train *[0-9]*% .*tok/s" "$dir/pty" && grep -q "$(printf '\033\\[3')" "$dir/pty"
+    ok progress_bar_on_a_terminal
+    pty=2 TERM=xterm pty env NO_COLOR=1
+    ! grep -q "$(printf '\033\\[3')" "$dir/pty"
+    ok no_color_is_obeyed
+fi
+
+# ---- plans ----
+says dry 0 "$TTRUN" "$dir/job.json" --dry-run --dump_folder "$dir/dry" && grep -q '^memory ' "$dir/out" && ! [ -e "$dir/dry" ]
+ok dry_run_prints_the_plan_and_writes_nothing
+says plan 0 "$TTRUN" plan "$dir/job.json" --json && cp "$dir/out" "$dir/plan.json" &&
+    [ "$(value "$dir/plan.json" parameters)" = "$(value "$run/run.json" parameters)" ] && [ "$(value "$dir/plan.json" fits)" = true ] &&
+    [ "$(value "$dir/plan.json" step_time_s)" = null ] && near "$(value "$dir/plan.json" bubble)" 0 0
+ok plan_json_is_one_object
+awk -v s="$(value "$dir/plan.json" bytes_per_rank.state)" -v l="$(value "$dir/plan.json" bytes_per_rank.slot)" \
+    -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" 'BEGIN {exit !(s > 0 && s + l + w == p)}'
+ok plan_bytes_add_up
+says big 0 "$TTRUN" plan "$dir/job.json" --model.args.dim 65536 --model.args.n_layers 8 --json && [ "$(value "$dir/out" fits)" = false ]
+ok plan_ends_0_where_the_job_does_not_fit
+says pipe 0 "$TTRUN" plan "$dir/job.json" --world 4 --parallelism.pipeline_parallel_degree 2 --json &&
+    awk -v b="$(value "$dir/out" bubble)" 'BEGIN {exit !(b > 0 && b < 1)}'
+ok plan_of_a_pipeline_has_a_bubble
+# the largest debugmodel of the contract: parameters, FLOP a token at 2048
+echo '{"dataloader": {"path": ["text.txt"]}}' >"$dir/debug.json"
+says debug 0 "$TTRUN" plan "$dir/debug.json" --json && [ "$(value "$dir/out" parameters)" = 6163712 ] &&
+    near "$(value "$dir/out" flops_per_token)" 71585280 0.5
+ok debugmodel_is_the_contracts
+
+# ---- config ----
+says config 0 "$TTRUN" config "$dir/job.json" --training.steps 7 && grep -q '"steps": 7, // --training.steps$' "$dir/out" &&
+    grep -q '"seq_len": 32, // .*job.json:[0-9]*:[0-9]*$' "$dir/out" && grep -q '"seed": 0 // default$' "$dir/out"
+ok config_shows_origins
+cp "$dir/out" "$dir/resolved.json" && sed -i "s|\"text.txt\"|\"$dir/text.txt\"|" "$dir/resolved.json"
+says again 0 "$TTRUN" "$dir/resolved.json" --dump_folder "$dir/again" && [ "$(wc -l <"$dir/again/metrics.jsonl")" -eq 7 ]
+ok config_prints_a_job_that_runs
+says schema 0 "$TTRUN" config --schema && [ "$(value "$dir/out" '$schema')" = "https://json-schema.org/draft/2020-12/schema" ] &&
+    value "$dir/out" properties.training.properties.steps | grep -q '"integer"'
+ok schema_is_json
+says explain 0 "$TTRUN" config --explain training.steps && grep -q 'default 10000' "$dir/out"
+ok explain_a_key
+says explain_all 0 "$TTRUN" config --explain && grep -q '^optimizer.lr' "$dir/out" && grep -q '^checkpoint.interval' "$dir/out"
+ok explain_all_keys
+
+# ---- checkpoints, text ----
+says ls 0 "$TTRUN" ckpt ls "$run" && [ "$(sed 's/ .*//' "$dir/out" | tr '\n' ' ')" = "step-5 step-10 " ]
+ok ckpt_ls_lists_steps
+says verify 0 "$TTRUN" ckpt verify "$run/checkpoint/step-10"
+ok ckpt_verify_finds_it_whole
+cp -r "$run/checkpoint/step-10" "$dir/bent"
+printf 'x' | dd of="$dir/bent/shard-00001-model-00001-of-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
+says bent 2 "$TTRUN" ckpt verify "$dir/bent" && grep -q "data has changed" "$dir/out" && one_line "$dir/err"
+ok ckpt_verify_finds_one_byte
+printf 'h\303\251\n' | "$TTRUN" tokenize >"$dir/out" 2>"$dir/err"
+[ "$(cat "$dir/out")" = "104 195 169 10" ]
+ok tokenize_bytes
+printf 'a\n\nb' | "$TTRUN" tokenize --lines --bos --eos >"$dir/out" 2>"$dir/err"
+[ "$(tr '\n' '/' <"$dir/out")" = "256 97 257/256 257/256 98 257/" ]
+ok tokenize_lines_with_bos_and_eos
+greedy="--checkpoint $run --prompt line --max-tokens 12 --temperature 0"
+says greedy 0 "$TTRUN" generate $greedy && cp "$dir/out" "$dir/greedy" && says greedy2 0 "$TTRUN" generate $greedy &&
+    cmp -s "$dir/out" "$dir/greedy" && grep -q '^line.' "$dir/out" && ! [ -s "$dir/err" ]
+ok generate_greedy_is_deterministic
+sample="--checkpoint $run/checkpoint/step-5 --prompt line --max-tokens 40 --temperature 2"
+says seed 0 "$TTRUN" generate $sample --seed 1 && cp "$dir/out" "$dir/seed1" && says seed2 0 "$TTRUN" generate $sample --seed 1 &&
+    cmp -s "$dir/out" "$dir/seed1" && says seed3 0 "$TTRUN" generate $sample --seed 2 && ! cmp -s "$dir/out" "$dir/seed1"
+ok generate_follows_its_seed
+
+# ---- help ----
+says version 0 "$TTRUN" --version && grep -q '^ttrun [0-9]' "$dir/out"
+ok version
+says none 2 "$TTRUN"
+ok without_words_status_2
+bad=
+for c in "" train plan config plugins tokenize ckpt generate; do
+    says help 0 "$TTRUN" $c --help && grep -q '^usage: ttrun' "$dir/out" && ! [ -s "$dir/err" ] || bad="$bad $c"
+done
+[ -z "$bad" ]
+ok "help_of_every_command$bad"
+exit $failed
