@@ -48,16 +48,22 @@ say "training: $steps steps of $tokens bytes of C headers, about $seconds s at $
 status=$?
 [ $status -eq 0 ] || [ $status -eq 4 ] || exit $status
 
-# ---- write ----
-say "what it writes (the first words are ours; every character after them is drawn from the model)"
+# ---- write: prompts begin as files do; the model was trained on 256 bytes at a time, and no more are asked of it ----
+say "what it writes (the first lines are ours; every character after them is drawn from the model)"
 show() { # SEED PROMPT
-    ./ttrun generate -q --checkpoint "$run" --max-tokens 220 --temperature 0.7 --top-p 0.95 --seed "$1" --prompt "$2" ||
-        exit
-    echo
+    ./ttrun generate -q --checkpoint "$run" --max-tokens $((254 - ${#2})) --temperature 0.7 --seed "$1" --prompt "$2" || exit
+    echo '----'
 }
-show 1 '/* SPDX-License-Identifier: '
-show 2 'struct '
-show 3 '#define '
+show 1 '/* SPDX-License-Identifier: GPL-2.0 */
+
+struct '
+show 2 '/* Copyright (C) 1991-2022 Free Software Foundation, Inc.  */
+
+#include <features.h>
+
+extern int '
+show 3 '/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+#define '
 
 say "what is where"
 cat <<TEXT

@@ -86,6 +86,9 @@ void tt_rng_u32x4(tt_rng_key key, uint64_t counter, uint32_t out[4]);
 double tt_rng_uniform(tt_rng_key key, uint64_t index); /* (0,1), 53 bits: a function of (key, index) */
 double tt_normal_quantile(double p);                   /* inverse normal CDF, ~1e-15 relative (Wichura 1988, AS 241) */
 double tt_normal_cdf(double x);
+/* n of either at once, the same bits: u[i] of index + i; x may be p. */
+void tt_rng_uniforms(tt_rng_key key, uint64_t index, int64_t n, double *u);
+void tt_normal_quantiles(int64_t n, const double *p, double *x);
 /* A permutation of [0,n): a bijection computed per index (keyed Feistel with cycle walking), O(1) memory. */
 uint64_t tt_rng_permute(tt_rng_key key, uint64_t n, uint64_t index);
 
@@ -106,6 +109,7 @@ void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
 /* ---- log internals: level, origin of times, rank shown */
 void tt_log_setup(tt_log_level level, int rank, int world, bool color);
 void tt_log_set_thread_rank(int rank); /* rank-threads: -1 = the process's */
+bool tt_log_show_ranks(const char *ranks); /* whose lines are shown: "0", "0,3" or "all"; false: not such a text */
 bool tt_log_enabled(tt_log_level level);
 void tt_log_hold(bool hold); /* progress bar: clear and redraw around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);

@@ -4,19 +4,23 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MAX_SHOWN 1024
 
 /* The process has one stderr, so this is the one place with process-wide state. `lock` keeps a
  * line, and the progress bar it displaces, whole. */
 static struct {
     _Atomic int level, rank;
-    _Atomic bool color, held;
+    _Atomic bool color, held, all;
+    _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bits: ranks whose lines below a warning are shown */
     _Atomic int64_t origin_ns; /* 0 = the first line sets it */
     pthread_mutex_t lock;
     void (*redraw)(void *);
     void *redraw_arg;
-} state = {.level = TT_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
+} state = {.level = TT_INFO, .shown = {1}, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local int thread_rank = -1;
 
@@ -44,9 +48,34 @@ static int my_rank(void)
     return thread_rank >= 0 ? thread_rank : atomic_load(&state.rank);
 }
 
+/* Ranks beyond the table go with "all". */
+bool tt_log_show_ranks(const char *ranks)
+{
+    uint64_t shown[MAX_SHOWN / 64] = {0};
+    const bool all = !strcmp(ranks, "all");
+    for (const char *p = ranks; !all;) {
+        char *end;
+        const long r = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : -1;
+        if (r < 0 || (*end && *end != ',')) return false;
+        if (r < MAX_SHOWN) shown[r / 64] |= (uint64_t)1 << r % 64;
+        if (!*end) break;
+        p = end + 1;
+    }
+    for (int i = 0; i < MAX_SHOWN / 64; i++)
+        atomic_store(&state.shown[i], shown[i]);
+    atomic_store(&state.all, all);
+    return true;
+}
+
+static bool shown(int rank)
+{
+    if (atomic_load(&state.all)) return true;
+    return rank < MAX_SHOWN && atomic_load(&state.shown[rank / 64]) >> rank % 64 & 1;
+}
+
 bool tt_log_enabled(tt_log_level level)
 {
-    return (int)level <= atomic_load(&state.level) && (my_rank() == 0 || level <= TT_WARN);
+    return (int)level <= atomic_load(&state.level) && (level <= TT_WARN || shown(my_rank()));
 }
 
 void tt_log_hold(bool hold)

@@ -300,6 +300,8 @@ int tt_cli_main(int argc, char **argv)
     tt_log_setup(cli.verbose > 0 ? TT_DEBUG : cli.verbose < 0 ? TT_WARN : TT_INFO, 0, 1,
                  isatty(2) && !getenv("NO_COLOR"));
     if (s == TT_OK) s = c->run(&cli, &err);
+    if (s == TT_OK && (fflush(stdout) || ferror(stdout)))
+        s = TT_FAIL(&err, TT_EIO, "standard output cannot be written: the result is not whole");
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err.text);
     else if (s != TT_OK)

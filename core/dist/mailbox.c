@@ -72,18 +72,21 @@ static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
 static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
 {
     struct timespec until;
+    const double limit = c->t->timeout_s;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(c->t->timeout_s > 0 ? c->t->timeout_s : 1e9);
-    until.tv_nsec += (long)((c->t->timeout_s - (double)(time_t)c->t->timeout_s) * 1e9);
-    if (c->t->timeout_s <= 0) until.tv_nsec = 0;
+    until.tv_sec += (time_t)(limit > 0 ? limit : 1e9);
+    until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
+    if (limit <= 0) until.tv_nsec = 0;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
         if (atomic_load(&c->t->aborted)) return TT_ECOMM;
         if (pthread_cond_timedwait(&b->changed, &b->lock, &until) != ETIMEDOUT) continue;
-        return TT_FAIL(err, TT_ETIMEOUT, "%s rank %d, message number %llu, waited %g s (comm.train_timeout_seconds)",
+        return TT_FAIL(err, TT_ETIMEOUT,
+                       "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds before step 1, "
+                       "train_timeout_seconds from then on)",
                        sending ? "send to" : "receive from", c->g->ranks[peer],
-                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, c->t->timeout_s);
+                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, limit);
     }
     return TT_OK;
 }

@@ -124,7 +124,8 @@ static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
         if (atomic_load(&g->came[i]) < c->sequence)
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
     return TT_FAIL(err, TT_ETIMEOUT,
-                   "%s number %llu waited %g s (comm.train_timeout_seconds); ranks that did not come:%s", op,
+                   "%s number %llu waited %g s (comm.init_timeout_seconds before step 1, train_timeout_seconds from "
+                   "then on); ranks that did not come:%s", op,
                    (unsigned long long)c->sequence, c->t->timeout_s, missing);
 }
 
@@ -290,6 +291,11 @@ tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error
     pthread_mutex_init(&t->lock, NULL);
     *out = t;
     return TT_OK;
+}
+
+void tt_threads_set_timeout(tt_threads *t, double timeout_s)
+{
+    t->timeout_s = timeout_s;
 }
 
 void tt_threads_free(tt_threads *t)

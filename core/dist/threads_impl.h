@@ -50,7 +50,7 @@ typedef struct tt_shared_group {
 struct tt_threads {
     pthread_mutex_t lock; /* groups, boxes being made, why */
     int world;
-    double timeout_s;
+    _Atomic double timeout_s; /* longer until step 1 */
     _Atomic bool aborted;
     char why[256];
     tt_shared_group *groups;

@@ -65,42 +65,44 @@ typedef struct init_job {
     double cdf_lo, cdf_hi;
 } init_job;
 
-static double initial(const init_job *j, uint64_t index)
+#define INIT_BATCH 512
+
+/* u: uniform numbers in, initial values out. */
+static void draw(const init_job *j, int64_t n, double *u)
 {
     const tt_init *in = &j->p->init;
-    double u;
-    switch (in->kind) {
-    case TT_INIT_CONSTANT:
-        return in->a;
-    case TT_INIT_UNIFORM:
-        return in->lo + (in->hi - in->lo) * tt_rng_uniform(j->key, index);
-    case TT_INIT_NORMAL:
-        return in->a * tt_normal_quantile(tt_rng_uniform(j->key, index));
-    case TT_INIT_TRUNC_NORMAL:
-        u = j->cdf_lo + (j->cdf_hi - j->cdf_lo) * tt_rng_uniform(j->key, index);
-        u = in->a * tt_normal_quantile(u);
-        return u < in->lo ? in->lo : u > in->hi ? in->hi : u;
+    const bool uniform = in->kind == TT_INIT_UNIFORM, cut = in->kind == TT_INIT_TRUNC_NORMAL;
+    const double lo = uniform ? in->lo : j->cdf_lo, width = (uniform ? in->hi : j->cdf_hi) - lo;
+    for (int64_t i = 0; (uniform || cut) && i < n; i++)
+        u[i] = lo + width * u[i];
+    if (uniform) return;
+    tt_normal_quantiles(n, u, u);
+    for (int64_t i = 0; i < n; i++) {
+        u[i] = in->a * u[i];
+        if (cut) u[i] = u[i] < in->lo ? in->lo : u[i] > in->hi ? in->hi : u[i];
     }
-    return 0;
 }
 
 static void init_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const init_job *j = arg;
+    double u[INIT_BATCH];
     (void)thread;
-    if (j->p->init.kind == TT_INIT_CONSTANT) {
-        for (int64_t i = begin; i < end; i++)
-            j->data[i] = (float)j->p->init.a;
-        return;
-    }
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; j->p->init.kind == TT_INIT_CONSTANT && i < end; i++)
+        j->data[i] = (float)j->p->init.a;
+    if (j->p->init.kind == TT_INIT_CONSTANT) return;
+    for (int64_t i = begin, n; i < end; i += n) { /* a run of the last dim has indices in a row */
         uint64_t index = 0;
-        int64_t rest = i;
+        int64_t rest = i, row = j->n_dims ? j->shape[j->n_dims - 1] : 1;
         for (int d = j->n_dims - 1; d >= 0; d--) {
             index += (uint64_t)((rest % j->shape[d] + j->begin[d]) * j->stride[d]);
             rest /= j->shape[d];
         }
-        j->data[i] = (float)initial(j, index);
+        n = TT_MIN(TT_MIN(row - i % row, end - i), INIT_BATCH);
+        tt_rng_uniforms(j->key, index, n, u);
+        draw(j, n, u);
+        for (int64_t k = 0; k < n; k++)
+            j->data[i + k] = (float)u[k];
     }
 }
 

@@ -123,6 +123,61 @@ tt_status tt_schedule_check(const tt_schedule *s, tt_error *err)
     return bad ? TT_FAIL(err, TT_EINVAL, "schedule %s: %s", s->name, bad) : TT_OK;
 }
 
+/* ---- blocking messages ---- */
+
+typedef struct edge { /* messages of one stage in one direction */
+    int64_t sent, received;
+} edge;
+
+typedef struct walker { /* a rank in the middle of an action */
+    int at, received, sent;
+} walker;
+
+/* The edge an action's messages come from (or go to), NULL = none: first or last stage, or a neighbour on the same rank. */
+static edge *edge_of(const tt_schedule *s, edge *e, const tt_action *a, bool incoming)
+{
+    const bool forward = a->kind == TT_ACTION_F;
+    const int other = a->stage + (forward == incoming ? -1 : 1);
+    if (other < 0 || other >= s->n_stages || s->stage_rank[other] == s->stage_rank[a->stage]) return NULL;
+    return &e[2 * (incoming ? other : a->stage) + (forward ? 0 : 1)];
+}
+
+/* Go on with a rank's action until it waits; true if anything moved. */
+static bool advance(const tt_schedule *s, int rank, walker *w, edge *edges, int n_messages, int n_buffers)
+{
+    bool moved = false;
+    while (w->at < s->n_actions[rank]) {
+        const tt_action *a = &s->actions[rank][w->at];
+        edge *in = edge_of(s, edges, a, true), *out = edge_of(s, edges, a, false);
+        for (; in && w->received < n_messages && in->received < in->sent; w->received++, moved = true)
+            in->received++;
+        if (in && w->received < n_messages) return moved;
+        for (; out && w->sent < n_messages && out->sent - out->received <= n_buffers; w->sent++, moved = true)
+            out->sent++;
+        if (out && (w->sent < n_messages || out->sent - out->received > n_buffers)) return moved;
+        *w = (walker){w->at + 1, 0, 0};
+        moved = true;
+    }
+    return moved;
+}
+
+bool tt_schedule_runs(const tt_schedule *s, int n_messages, int n_buffers)
+{
+    walker *w = calloc((size_t)s->n_ranks, sizeof *w);
+    edge *edges = calloc(2 * (size_t)s->n_stages, sizeof *edges);
+    bool moved = w && edges, done = moved;
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < s->n_ranks; r++)
+            moved = advance(s, r, &w[r], edges, n_messages, n_buffers) || moved;
+    }
+    for (int r = 0; done && r < s->n_ranks; r++)
+        done = w[r].at == s->n_actions[r];
+    free(w);
+    free(edges);
+    return done;
+}
+
 int tt_schedule_in_flight(const tt_schedule *s, int stage)
 {
     const int r = s->stage_rank[stage];

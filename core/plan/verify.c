@@ -206,8 +206,36 @@ static const char *check_slots(const tt_plan *p, const tt_stage_plan *s)
     return bad;
 }
 
+#define BUFFERED 2 /* sends a direction that do not wait for their receiver (comm.h) */
+
+/* The most values that cross one stage border in one direction. */
+static int crossing(const tt_graph *g)
+{
+    int count[2][64] = {{0}}, most = 0;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        const int from = n->op == &tt_op_transfer ? n->in[0]->node->stage : 64;
+        if (from >= 64 || n->region > TT_BACKWARD) continue;
+        const int k = ++count[n->region][from];
+        most = TT_MAXV(most, k);
+    }
+    return most;
+}
+
+/* Ranks must not wait for each other for ever: every rank's list is run, sends waiting as they do. */
+static tt_status check_messages(const tt_plan *p, tt_error *err)
+{
+    const int n = p->schedule->n_stages > 1 ? crossing(p->graph) : 0;
+    if (tt_schedule_runs(p->schedule, n, BUFFERED)) return TT_OK;
+    return TT_FAIL(err, TT_EUNSUPPORTED,
+                   "parallelism.pipeline_parallel_schedule: %s would deadlock, %d values cross from stage to stage and %d are "
+                   "buffered; use GPipe",
+                   p->schedule->name, n, BUFFERED);
+}
+
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err)
 {
+    TT_TRY(check_messages(p, err));
     const char *bad = NULL;
     const tt_node *where = NULL;
     for (int i = 0; !bad && i < p->n_stages; i++) {

@@ -2,6 +2,22 @@
 #include "internal.h"
 #include <string.h>
 
+const tt_option *tt_component_option(const tt_component *c, size_t i)
+{
+    return (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
+}
+
+const void *tt_part_value(const tt_component *c, const void *config, const char *option,
+                          tt_option_type type)
+{
+    for (size_t i = 0; i < c->n_options; i++) {
+        const tt_option *o = tt_component_option(c, i);
+        if (o->type == type && strcmp(o->name, option) == 0)
+            return (const char *)config + o->offset;
+    }
+    return NULL;
+}
+
 /* "name" and the caller's list, NULL-terminated. */
 static const char *const *with_name(tt_arena *a, const char *const *ignore)
 {

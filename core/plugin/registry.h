@@ -46,6 +46,12 @@ tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugi
  * vtables. */
 tt_status tt_plugin_verify(const tt_plugin *p, const char *file, tt_error *err);
 
+/* Row i of a component's option table (rows may be larger than ours), and where a row's value lies
+ * in its config. */
+const tt_option *tt_component_option(const tt_component *c, size_t i);
+const void *tt_part_value(const tt_component *c, const void *config, const char *option,
+                          tt_option_type type); /* NULL = no such option of that type */
+
 /* A component with its options parsed from the job: {section}.name names it (fallback where
  * absent). */
 typedef struct tt_part {

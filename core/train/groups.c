@@ -79,7 +79,7 @@ static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *e
     const tt_component *c = s->optimizer.component;
     tt_str base = {0};
     for (size_t i = 0; i < c->n_options; i++) {
-        const char *name = ((const tt_option *)(const void *)((const char *)c->options + i * c->option_size))->name;
+        const char *name = tt_component_option(c, i)->name;
         const char *value = tt_job_text(s->job, tt_arena_printf(s->arena, "optimizer.%s", name));
         if (!value) continue;
         tt_str_addc(&base, base.n ? ',' : '{');
@@ -93,6 +93,22 @@ static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *e
     return st;
 }
 
+/* A group's own lr is a factor on the schedule's rate, like lr_factor. */
+static tt_status group_rate(tt_setup *s, const char *key, const void *config, double factor, tt_group *out,
+                            tt_error *err)
+{
+    const tt_component *c = s->optimizer.component;
+    const double *own = tt_part_value(c, config, "lr", TT_OPT_FLOAT);
+    const double *base = tt_part_value(c, s->optimizer.config, "lr", TT_OPT_FLOAT);
+    if (*own < *base || *own > *base) {
+        if (*base <= 0)
+            return tt_job_fail(s->job, key, err, "an lr of its own needs optimizer.lr above 0");
+        factor *= *own / *base;
+    }
+    *out = (tt_group){s->groups[0].vt, config, factor};
+    return TT_OK;
+}
+
 static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
 {
     const tt_component *c = s->optimizer.component;
@@ -100,15 +116,13 @@ static tt_status make_group(tt_setup *s, size_t i, tt_error *err)
     const char **others = tt_arena_array(s->arena, c->n_options + 1, sizeof *others);
     group_config g;
     for (size_t k = 0; k < c->n_options; k++)
-        others[k] = ((const tt_option *)(const void *)((const char *)c->options + k * c->option_size))
-                        ->name;
+        others[k] = tt_component_option(c, k)->name;
     TT_TRY(tt_job_section(s->job, key, group_options, TT_COUNT(group_options), sizeof(tt_option),
                           others, &g, err));
     TT_TRY(make_match(s, key, g.match, &s->matches[i], err));
     void *config = tt_arena_alloc(s->arena, c->config_size + 1);
     TT_TRY(overlay(s, key, config, err));
-    s->groups[i + 1] = (tt_group){s->groups[0].vt, config, g.lr_factor};
-    return TT_OK;
+    return group_rate(s, key, config, g.lr_factor, &s->groups[i + 1], err);
 }
 
 tt_status tt_groups_make(tt_setup *s, tt_error *err)

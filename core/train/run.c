@@ -156,6 +156,8 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     if (s == TT_OK) s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
         s = before_first_step(tt_agree(&l->rank.dist, start(l, w->folder, err), err));
+        if (s == TT_OK && w->threads)
+            tt_threads_set_timeout(w->threads, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK) s = while_running(loop(l, err));
         if (l->has_progress) tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL) tt_dist_abort(&l->rank.dist, err->text);
@@ -194,7 +196,7 @@ static tt_status run_threads(world *w, tt_error *err)
     const int n = w->s->world;
     if (!strcmp(w->s->core.comm.backend, "auto"))
         tt_log(TT_INFO, "train", "%d ranks as threads of this process (comm.backend \"local\" says so without this line)", n);
-    TT_TRY(tt_threads_new(n, (double)w->s->core.comm.train_timeout_seconds, &w->threads, err));
+    TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
     TT_ASSERT(threads && args);

@@ -5,15 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
-typedef enum phase { /* of the save in flight; phases of the thread's work are WRITING and COMMITTING */
-    IDLE,
-    WRITING,
-    WRITTEN, /* waits for the other ranks */
-    COMMITTING,
-    COMMITTED,
-    FAILED,
-    QUIT,
+typedef enum phase { /* of the save in flight; phases of the thread's work are WRITING and
+                        COMMITTING */
+                     IDLE,
+                     WRITING,
+                     WRITTEN, /* waits for the other ranks */
+                     COMMITTING,
+                     COMMITTED,
+                     FAILED,
+                     QUIT,
 } phase;
 
 struct tt_saver {
@@ -35,7 +37,7 @@ struct tt_saver {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    bool has_thread;
+    bool has_thread; /* false: it could not be started */
 };
 
 static bool alone(const tt_saver *s)
@@ -48,20 +50,23 @@ static size_t piece_bytes(const tt_ckpt_piece *p)
     return p->owner ? (size_t)tt_box_numel(&p->box, p->n_dims) * tt_dtype_size(p->dtype) : 0;
 }
 
-/* ---- the work: on the saver's thread, or the caller's where there is none ---- */
+/* ---- the work, on the saver's thread ---- */
 
 static phase commit(tt_saver *s)
 {
-    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK) return FAILED;
-    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder, (long long)s->state.step,
-           1e-9 * (double)(tt_now_ns() - s->began_ns));
+    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK)
+        return FAILED;
+    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
+           (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
     return COMMITTED;
 }
 
 static phase work(tt_saver *s, phase p)
 {
-    if (p == COMMITTING) return commit(s);
-    if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now, &s->err) != TT_OK)
+    if (p == COMMITTING)
+        return commit(s);
+    if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now,
+                      &s->err) != TT_OK)
         return FAILED;
     return alone(s) ? commit(s) : WRITTEN;
 }
@@ -69,7 +74,8 @@ static phase work(tt_saver *s, phase p)
 static void *thread_main(void *arg)
 {
     tt_saver *s = arg;
-    if (!alone(s)) tt_log_set_thread_rank(s->o.rank->dist.rank);
+    if (!alone(s))
+        tt_log_set_thread_rank(s->o.rank->dist.rank);
     pthread_mutex_lock(&s->lock);
     while (s->phase != QUIT) {
         if (s->phase != WRITING && s->phase != COMMITTING) {
@@ -97,7 +103,6 @@ static phase look(tt_saver *s)
 
 static void set(tt_saver *s, phase p)
 {
-    if (!s->has_thread && (p == WRITING || p == COMMITTING)) p = work(s, p);
     pthread_mutex_lock(&s->lock);
     s->phase = p;
     pthread_cond_broadcast(&s->changed);
@@ -105,21 +110,20 @@ static void set(tt_saver *s, phase p)
 }
 
 /* Until the thread has nothing to do. */
-static phase wait_idle(tt_saver *s)
+static void wait_idle(tt_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     while (s->phase == WRITING || s->phase == COMMITTING)
         pthread_cond_wait(&s->changed, &s->lock);
-    const phase p = s->phase;
     pthread_mutex_unlock(&s->lock);
-    return p;
 }
 
 /* ---- the caller's side ---- */
 
-static tt_status failure(tt_saver *s, phase p, tt_error *err)
+static tt_status failure(tt_saver *s, tt_error *err)
 {
-    if (p != FAILED) return TT_OK;
+    if (look(s) != FAILED)
+        return TT_OK;
     *err = s->err;
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
 }
@@ -131,7 +135,8 @@ static void stage(tt_saver *s, const tt_ckpt_piece *p, size_t n)
         const size_t bytes = piece_bytes(&p[i]);
         s->staged[i] = p[i];
         s->staged[i].data = s->buffer + at;
-        if (bytes) memcpy(s->buffer + at, p[i].data, bytes);
+        if (bytes)
+            memcpy(s->buffer + at, p[i].data, bytes);
         at += bytes;
     }
 }
@@ -141,14 +146,15 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     TT_TRY(tt_saver_finish(s, err));
     s->began_ns = tt_now_ns();
     const bool main = s->o.rank->dist.rank == 0;
-    TT_TRY(tt_agree(&s->o.rank->dist, main ? tt_ckpt_begin(s->o.folder, st->step, err) : TT_OK, err));
+    TT_TRY(
+        tt_agree(&s->o.rank->dist, main ? tt_ckpt_begin(s->o.folder, st->step, err) : TT_OK, err));
     s->state.step = st->step;
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;
     s->state.last_loss = st->last_loss;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
-    if (s->has_thread) {
+    if (s->o.background) {
         stage(s, s->now, s->n_now);
         s->now = s->staged;
     }
@@ -174,8 +180,10 @@ int32_t tt_saver_poll(tt_saver *s)
 /* Every rank comes here with the same word, so all see the same save end; rank 0 alone commits. */
 tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
 {
-    if (all == 0 || all == 2) return TT_OK;
-    if (all == 3) return tt_agree(&s->o.rank->dist, failure(s, look(s), err), err);
+    if (all == 0 || all == 2)
+        return TT_OK;
+    if (all == 3)
+        return tt_agree(&s->o.rank->dist, failure(s, err), err);
     if (look(s) == WRITTEN)
         set(s, s->o.rank->dist.rank == 0 ? COMMITTING : COMMITTED);
     else
@@ -183,18 +191,22 @@ tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
     return TT_OK;
 }
 
+/* Many short reductions, not one long wait: a save may take longer than a rank may be silent. */
 tt_status tt_saver_finish(tt_saver *s, tt_error *err)
 {
-    if (look(s) == IDLE) return TT_OK;
-    phase p = wait_idle(s);
-    TT_TRY(tt_agree(&s->o.rank->dist, failure(s, p, err), err));
-    if (p == WRITTEN && s->o.rank->dist.rank == 0) {
-        set(s, COMMITTING);
-        p = wait_idle(s);
+    const tt_dist *d = &s->o.rank->dist;
+    for (;;) {
+        if (alone(s))
+            wait_idle(s);
+        int32_t all = tt_saver_poll(s);
+        if (d->vt)
+            TT_TRY(d->vt->all_reduce(d->all, &all, 1, TT_I32, TT_MAX, err));
+        if (all == 0)
+            return TT_OK;
+        TT_TRY(tt_saver_advance(s, all, err));
+        if (all == 2)
+            nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
-    TT_TRY(tt_agree(&s->o.rank->dist, failure(s, p, err), err));
-    set(s, IDLE);
-    return TT_OK;
 }
 
 /* ---- life ---- */
@@ -204,10 +216,12 @@ static tt_status make_buffer(tt_saver *s, tt_error *err)
     for (size_t i = 0; i < s->n[0]; i++)
         s->bytes += piece_bytes(&s->pieces[0][i]);
     s->staged = tt_arena_array(s->arena, s->n[0] + 1, sizeof *s->staged);
-    void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return TT_FAIL(err, TT_ENOMEM,
-                       "no memory for the %zu bytes that saving in the background copies; set checkpoint.async_mode "
+                       "no memory for the %zu bytes that saving in the background copies; set "
+                       "checkpoint.async_mode "
                        "to \"disabled\"",
                        s->bytes);
     s->buffer = p;
@@ -233,11 +247,14 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     pthread_cond_init(&s->changed, NULL);
     keep_state(s);
     tt_status st = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0], &s->n[0], err);
-    if (st == TT_OK) st = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1], &s->n[1], err);
-    if (st == TT_OK && o->background) st = make_buffer(s, err);
-    if (st == TT_OK && o->background) {
+    if (st == TT_OK)
+        st = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1], &s->n[1], err);
+    if (st == TT_OK && o->background)
+        st = make_buffer(s, err);
+    if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
-        if (!s->has_thread) st = TT_FAIL(err, TT_ENOMEM, "no thread for saving could be started");
+        if (!s->has_thread)
+            st = TT_FAIL(err, TT_ENOMEM, "no thread for saving could be started");
     }
     if (st != TT_OK)
         tt_saver_free(s);
@@ -248,7 +265,8 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
 
 void tt_saver_free(tt_saver *s)
 {
-    if (!s) return;
+    if (!s)
+        return;
     if (s->has_thread) {
         wait_idle(s);
         set(s, QUIT);
@@ -256,7 +274,8 @@ void tt_saver_free(tt_saver *s)
     }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
-    if (s->buffer) munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
+    if (s->buffer)
+        munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
     tt_arena_free(s->arena);
     free(s);
 }

@@ -73,17 +73,10 @@ static tt_status make_model(tt_setup *s, tt_error *err)
 /* A loader's own shuffle and seed are read by the core. */
 static void read_order(const tt_part *p, bool *shuffle, uint64_t *seed, uint64_t fallback)
 {
-    const tt_component *c = p->component;
-    *shuffle = false;
-    *seed = fallback;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const tt_option *o = (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
-        const char *at = (const char *)p->config + o->offset;
-        if (!strcmp(o->name, "shuffle") && o->type == TT_OPT_BOOL) *shuffle = *(const bool *)(const void *)at;
-        if (!strcmp(o->name, "seed") && o->type == TT_OPT_INT &&
-            *(const int64_t *)(const void *)at != INT64_MIN)
-            *seed = (uint64_t) * (const int64_t *)(const void *)at;
-    }
+    const bool *s = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
+    const int64_t *own = tt_part_value(p->component, p->config, "seed", TT_OPT_INT);
+    *shuffle = s && *s;
+    *seed = own && *own != INT64_MIN ? (uint64_t)*own : fallback;
 }
 
 static tt_status make_list(tt_setup *s, tt_kind kind, const char *section, tt_part *parts, int *n,
@@ -147,7 +140,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    static const char *const groups[] = {"param_groups", NULL}, *const threads[] = {"threads", NULL};
+    static const char *const groups[] = {"param_groups", NULL};
     tt_registry *r = s->registry;
     tt_backend_section bs = {0};
     TT_TRY(make_model(s, err));
@@ -161,7 +154,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(make_list(s, TT_KIND_HOOK, "hooks", s->hooks, &s->n_hooks, err));
     TT_TRY(make_list(s, TT_KIND_CONVERTER, "converters", s->converters, &s->n_converters, err));
     TT_TRY(make_metrics(s, err));
-    TT_TRY(tt_setup_backend(s, threads, &bs, err));
+    TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
     return TT_OK;
 }
@@ -175,6 +168,8 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->registry = r;
     s->job = job;
     TT_TRY(tt_core_config_parse(job, &s->core, err));
+    if (!tt_log_show_ranks(s->core.log_ranks))
+        return tt_job_fail(job, "log.ranks", err, "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_job_finish(job, err));

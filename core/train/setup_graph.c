@@ -7,14 +7,8 @@
 
 /* setup, second half: backend, mesh, batch, graphs. */
 
-static const tt_option thread_options[] = {
-    {.name = "threads", .doc = "threads of a rank; 0: cores divided by the ranks of this machine",
-     .type = TT_OPT_INT, .offset = offsetof(tt_backend_section, threads), .default_json = "0", .min = 0,
-     .max = 4096},
-};
-
 /* "auto": the cpu backend where it loads, else the reference. */
-tt_status tt_setup_backend(tt_setup *s, const char *const *ignore, tt_backend_section *out, tt_error *err)
+tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
 {
     const char *name = NULL;
     const tt_component *c;
@@ -29,16 +23,13 @@ tt_status tt_setup_backend(tt_setup *s, const char *const *ignore, tt_backend_se
     }
     s->backend = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                            tt_registry_file(s->registry, c)};
-    const char **own = tt_arena_array(s->arena, c->n_options + 2, sizeof *own);
-    own[0] = "name";
+    const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
     for (size_t i = 0; i < c->n_options; i++)
-        own[i + 1] = ((const tt_option *)(const void *)((const char *)c->options + i * c->option_size))->name;
+        own[i] = tt_component_option(c, i)->name;
     static const char *const core[] = {"name", "threads", NULL};
-    (void)ignore;
     TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
                           s->backend.config, err));
-    return tt_job_section(s->job, "backend", thread_options, TT_COUNT(thread_options), sizeof(tt_option),
-                          own, out, err);
+    return tt_backend_section_parse(s->job, own, out, err);
 }
 
 static int64_t default_threads(int ranks_here)
@@ -52,13 +43,8 @@ static int64_t default_threads(int ranks_here)
 /* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
 static int64_t kv_heads(const tt_setup *s)
 {
-    const tt_component *c = s->model.component;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const tt_option *o = (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
-        if (strcmp(o->name, "n_kv_heads") || o->type != TT_OPT_INT) continue;
-        return TT_MAXV(*(const int64_t *)(const void *)((const char *)s->model.config + o->offset), 0);
-    }
-    return 0;
+    const int64_t *n = tt_part_value(s->model.component, s->model.config, "n_kv_heads", TT_OPT_INT);
+    return n ? TT_MAXV(*n, 0) : 0;
 }
 
 static tt_status batch_sizes(tt_setup *s, tt_error *err)

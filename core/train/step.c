@@ -39,14 +39,8 @@ static tt_status check_finite(const tt_loop *l, tt_error *err)
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    const tt_component *c = l->s->optimizer.component;
-    double lr = 0;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const tt_option *o = (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
-        if (o->name[0] == 'l' && o->name[1] == 'r' && !o->name[2])
-            lr = *(const double *)(const void *)((const char *)l->s->optimizer.config + o->offset);
-    }
-    return lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
+    const double *lr = tt_part_value(l->s->optimizer.component, l->s->optimizer.config, "lr", TT_OPT_FLOAT);
+    return *lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
 }
 
 tt_status tt_loop_step(tt_loop *l, tt_error *err)

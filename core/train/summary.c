@@ -8,34 +8,89 @@
 
 /* What a run will cost, before it runs. */
 
-typedef struct traffic { /* of one axis and kind, a step, one rank */
-    char name[64];
-    int64_t calls;
-    double bytes;
+typedef struct traffic { /* of one kind, axis and cause; a step, the busiest pipeline rank */
+    char name[64];       /* "all_gather over dp_shard" */
+    const char *cause;
+    int64_t calls, now_calls;
+    double bytes, now; /* now: of the pipeline rank being counted */
 } traffic;
 
-static void count_traffic(const tt_setup *s, const tt_plan *p, traffic *t, int *n, int cap)
+typedef struct counter {
+    const tt_setup *s;
+    const tt_graph *g;
+    bool *gradient; /* by value id: it ends in a gradient's accumulator */
+    traffic t[96];
+    int n;
+} counter;
+
+/* Backwards from the accumulators through the steps of a reduction. */
+static void mark_gradients(counter *c)
 {
-    const tt_graph *g = p->graph;
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *e = g->nodes.items[i];
-        if (!e->step || e->step->kind == TT_STEP_SLICE || e->step->kind == TT_STEP_MASK) continue;
-        char name[64];
-        int len = snprintf(name, sizeof name, "%s over", tt_step_kind_name(e->step->kind));
-        for (int k = 0; k < e->step->atoms.n && len < 48; k++)
-            len += snprintf(name + len, sizeof name - (size_t)len, " %s",
-                            g->mesh->atom_name[TT_ATOM(e->step->atoms.atom[k])]);
-        int at = 0;
-        while (at < *n && strcmp(t[at].name, name))
-            at++;
-        if (at == cap) continue;
-        if (at == *n) {
-            t[*n] = (traffic){{0}, 0, 0};
-            snprintf(t[(*n)++].name, sizeof t->name, "%s", name);
+    const tt_graph *g = c->g;
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        const bool adds = n->op == &tt_op_accumulate && n->state->stack;
+        if (adds || (n->op == &tt_op_collective && c->gradient[n->out[0]->id])) c->gradient[n->in[0]->id] = true;
+    }
+}
+
+static const char *cause_of(const counter *c, const tt_node *n)
+{
+    if (n->param) return n->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->region == TT_UPDATE) return "optimizer";
+    if (n->region == TT_EPILOGUE)
+        return !strcmp(n->scope, "norm") ? "gradient norm" : !strcmp(n->scope, "metrics") ? "metrics" : "gradients, once a step";
+    if (n->n_out && c->gradient[n->out[0]->id]) return "gradients";
+    if (n->recomputed) return "activations, again for the backward";
+    return n->region == TT_FORWARD ? "activations" : "gradients of activations";
+}
+
+static void add(counter *c, const tt_node *n, const char *name, const char *cause, double bytes)
+{
+    const double times = n->region <= TT_BACKWARD ? (double)c->s->micro_batches : 1;
+    int at = 0;
+    while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
+        at++;
+    if (at == (int)TT_COUNT(c->t)) return;
+    if (at == c->n) {
+        c->t[at] = (traffic){.cause = cause};
+        snprintf(c->t[at].name, sizeof c->t[at].name, "%s", name);
+        c->n++;
+    }
+    c->t[at].now_calls += (int64_t)times;
+    c->t[at].now += times * bytes;
+}
+
+static void count_node(counter *c, const tt_node *n, const tt_plan *p)
+{
+    char name[64];
+    const tt_mesh *m = c->g->mesh;
+    const bool mine = c->s->schedule->stage_rank[n->stage] == p->stages[0].stage;
+    if (n->op == &tt_op_transfer && c->s->schedule->stage_rank[n->in[0]->node->stage] == p->stages[0].stage) {
+        add(c, n, "send over pp", n->region == TT_FORWARD ? "activations" : "gradients of activations",
+            (double)tt_plan_value_bytes(c->g, n->in[0]));
+        return;
+    }
+    if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK) return;
+    int len = snprintf(name, sizeof name, "%s over", tt_step_kind_name(n->step->kind));
+    for (int k = 0; k < n->step->atoms.n && len < 48; k++)
+        len += snprintf(name + len, sizeof name - (size_t)len, " %s", m->atom_name[TT_ATOM(n->step->atoms.atom[k])]);
+    add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
+}
+
+static void count_traffic(counter *c, tt_plan *const *plans, int n_plans)
+{
+    mark_gradients(c);
+    for (int p = 0; p < n_plans; p++) {
+        for (size_t i = 0; i < c->g->nodes.n; i++)
+            count_node(c, c->g->nodes.items[i], plans[p]);
+        for (int k = 0; k < c->n; k++) {
+            traffic *t = &c->t[k];
+            t->calls = TT_MAXV(t->calls, t->now_calls);
+            t->bytes = TT_MAXV(t->bytes, t->now);
+            t->now_calls = 0;
+            t->now = 0;
         }
-        const double times = e->region <= TT_BACKWARD ? (double)s->micro_batches : 1;
-        t[at].calls += (int64_t)times;
-        t[at].bytes += times * e->step->cost * (double)tt_dtype_size(e->out[0]->type.dtype);
     }
 }
 
@@ -80,67 +135,108 @@ static const tt_plan *fullest(tt_plan *const *plans, int n)
     return p;
 }
 
-static void as_json(const tt_setup *s, const tt_plan *p, const traffic *t, int n, double bubble, tt_str *o)
+/* All ranks together; ranks of one pipeline coordinate are alike. */
+static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)total(plans[i]);
+    return sum * s->world / n;
+}
+
+static void json_bytes(const tt_plan *p, tt_str *o)
+{
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}", (long long)p->bytes[TT_SPACE_STATE],
+                  (long long)p->bytes[TT_SPACE_SLOT], (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
+}
+
+static void as_json(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
     tt_str_printf(o, "{\"parameters\":%lld,\"flops_per_token\":", (long long)s->size.parameters);
     tt_str_json_number(o, s->size.flops_per_token);
-    tt_str_printf(o, ",\"world\":%d,\"micro_batches\":%lld,\"global_batch_size\":%lld", s->world,
+    tt_str_printf(o, ",\"world\":%d,\"mesh\":{", s->world);
+    for (int i = 0; i < s->mesh.n_atoms; i++)
+        tt_str_printf(o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
+    tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
                   (long long)s->micro_batches, (long long)s->global_batch);
-    tt_str_printf(o, ",\"bytes_per_rank\":{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
-                  (long long)p->bytes[TT_SPACE_STATE], (long long)p->bytes[TT_SPACE_SLOT],
-                  (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
-    const double have = tt_memory_here();
-    tt_str_add(o, ",\"memory_here\":");
-    tt_str_json_number(o, have);
-    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : (double)total(p) * s->world <= have ? "true" : "false");
-    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[", bubble);
+    json_bytes(fullest(plans, n), o);
+    tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {
+        if (i) tt_str_addc(o, ',');
+        json_bytes(plans[i], o);
+    }
+    const double have = tt_memory_here();
+    tt_str_add(o, "],\"memory_here\":");
+    tt_str_json_number(o, have);
+    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : all_ranks(s, plans, n) <= have ? "true" : "false");
+    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[", bubble);
+    for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
-        tt_str_json(o, t[i].name);
-        tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)t[i].calls, t[i].bytes);
+        tt_str_json(o, c->t[i].name);
+        tt_str_add(o, ",\"cause\":");
+        tt_str_json(o, c->t[i].cause);
+        tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)c->t[i].calls, c->t[i].bytes);
     }
     tt_str_add(o, "]}\n");
 }
 
-static void as_text(const tt_setup *s, const tt_plan *p, const traffic *t, int n, double bubble, tt_str *o)
+static const double gib = 1.0 / (1 << 30);
+
+static void memory_text(const tt_setup *s, tt_plan *const *plans, int n, tt_str *o)
 {
-    const double gib = 1.0 / (1 << 30);
+    const tt_plan *p = fullest(plans, n);
+    tt_str_printf(o,
+                  "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, optimizer %.3f, gradients %.3f), "
+                  "slots %.3f, work %.3f\n",
+                  gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR], gib * (double)p->bytes[TT_SPACE_SLOT],
+                  gib * (double)p->bytes[TT_SPACE_WORK]);
+    for (int i = 0; n > 1 && i < n; i++)
+        tt_str_printf(o, "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d micro-batches), work %.3f\n", i,
+                      gib * (double)total(plans[i]), gib * (double)plans[i]->bytes[TT_SPACE_STATE],
+                      gib * (double)plans[i]->bytes[TT_SPACE_SLOT], plans[i]->stages[0].n_slots,
+                      gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
+    const double have = tt_memory_here(), need = all_ranks(s, plans, n);
+    if (!isinf(have))
+        tt_str_printf(o, "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n", need <= have ? "yes" : "NO",
+                      gib * need, gib * have);
+}
+
+static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
     tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP a token\n", s->model.name, s->core.flavor,
                   (long long)s->size.parameters, s->size.flops_per_token);
     tt_str_printf(o, "ranks       %d", s->world);
     for (int i = 0; i < s->mesh.n_atoms; i++)
         tt_str_printf(o, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
     tt_str_printf(o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
-                  (long long)s->global_batch, (long long)s->core.training.seq_len,
-                  (long long)s->micro_batches, (long long)s->local);
-    tt_str_printf(o, "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, optimizer %.3f, gradients %.3f), "
-                     "slots %.3f, work %.3f\n",
-                  gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
-                  gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
-                  gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
-                  gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
-                  gib * (double)p->bytes[TT_SPACE_SLOT], gib * (double)p->bytes[TT_SPACE_WORK]);
-    const double have = tt_memory_here(), need = (double)total(p) * s->world;
-    if (!isinf(have))
-        tt_str_printf(o, "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n", need <= have ? "yes" : "NO",
-                      gib * need, gib * have);
+                  (long long)s->global_batch, (long long)s->core.training.seq_len, (long long)s->micro_batches,
+                  (long long)s->local);
+    memory_text(s, plans, n, o);
     if (s->n_stages > 1)
         tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name, s->n_stages, 100 * bubble);
-    for (int i = 0; i < n; i++)
-        tt_str_printf(o, "%s%-40s %6lld a step, %.1f MiB sent\n", i ? "            " : "network     ", t[i].name,
-                      (long long)t[i].calls, t[i].bytes / (1 << 20));
-    if (!n) tt_str_add(o, "network     none\n");
+    for (int i = 0; i < c->n; i++)
+        tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n", i ? "            " : "network     ", c->t[i].name,
+                      (long long)c->t[i].calls, c->t[i].bytes / (1 << 20), c->t[i].cause);
+    if (!c->n) tt_str_add(o, "network     none\n");
 }
 
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out)
 {
-    traffic t[64];
-    int n_t = 0;
-    const tt_plan *p = fullest(plans, n);
-    count_traffic(s, p, t, &n_t, (int)TT_COUNT(t));
+    tt_arena *a = tt_arena_new();
+    counter *c = tt_arena_alloc(a, sizeof *c);
+    c->s = s;
+    c->g = plans[0]->graph;
+    c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
+    count_traffic(c, plans, n);
     const double bubble = tt_schedule_bubble(s->schedule, 1, 2);
     if (json)
-        as_json(s, p, t, n_t, bubble, out);
+        as_json(c, plans, n, bubble, out);
     else
-        as_text(s, p, t, n_t, bubble, out);
+        as_text(c, plans, n, bubble, out);
+    tt_arena_free(a);
 }

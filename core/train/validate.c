@@ -39,8 +39,8 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_dataloader_vt *vt = s->validation_data.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
     const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->validation_loader);
-    int64_t n = TT_MAXV(have / batch, 1), counted;
-    double loss;
+    int64_t n = TT_MAXV(have / batch, 1), counted = 0;
+    double loss = (double)NAN;
     if (s->core.validation.steps > 0) n = TT_MIN(n, s->core.validation.steps);
     const int64_t t0 = tt_now_ns();
     const tt_stream_opts o = {

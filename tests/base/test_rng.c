@@ -129,6 +129,27 @@ static void test_rng_permute_is_even_over_keys(void **state)
             assert_in_range(count[i][j], 2000 - 220, 2000 + 220);
 }
 
+/* Initial values hang on it: any start, any length, with and without vectors. */
+static void test_rng_batches_have_the_bits_of_single_numbers(void **state)
+{
+    (void)state;
+    enum { MOST = 3000 };
+    static double u[MOST], x[MOST];
+    const tt_rng_key key = tt_rng_key_make(5, "batch", 1);
+    static const uint64_t starts[] = {0, 1, 254, 255, UINT64_C(0x1ffffffff), UINT64_MAX / 2};
+    static const int64_t counts[] = {0, 1, 2, 255, 256, 257, MOST};
+    for (size_t s = 0; s < TT_COUNT(starts); s++)
+        for (size_t c = 0; c < TT_COUNT(counts); c++) {
+            tt_rng_uniforms(key, starts[s], counts[c], u);
+            tt_normal_quantiles(counts[c], u, x);
+            for (int64_t i = 0; i < counts[c]; i++) {
+                const double one = tt_rng_uniform(key, starts[s] + (uint64_t)i), q = tt_normal_quantile(one);
+                assert_memory_equal(&u[i], &one, sizeof one);
+                assert_memory_equal(&x[i], &q, sizeof q);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_rng_key_depends_on_all_three),
         cmocka_unit_test(test_rng_key_is_frozen),
         cmocka_unit_test(test_rng_uniform_moments),
+        cmocka_unit_test(test_rng_batches_have_the_bits_of_single_numbers),
         cmocka_unit_test(test_normal_quantile_known_values),
         cmocka_unit_test(test_normal_quantile_inverts_cdf),
         cmocka_unit_test(test_rng_permute_is_a_bijection),

@@ -36,13 +36,14 @@ static void test_high_water_is_the_plan(void **state)
         char text[500];
         snprintf(text, sizeof text, "%s%sdebug.poison true", job_meshes[i], *job_meshes[i] ? " " : "");
         steps_run(text, 1, &s);
-        int64_t most = 0, planned = 0;
+        int64_t used = 0, planned = 0;
         for (int r = 0; r < 16; r++) {
             assert_true(s.ranks[r].high_water <= s.ranks[r].planned);
-            if (s.ranks[r].high_water == s.ranks[r].planned) planned = s.ranks[r].planned;
-            most = TT_MAXV(most, s.ranks[r].planned);
+            used = TT_MAXV(used, s.ranks[r].high_water);
+            planned = TT_MAXV(planned, s.ranks[r].planned);
         }
-        if (planned != most) fail_msg("%s: the plan has %ld bytes, no rank reached them", text, (long)most);
+        if (used != planned)
+            fail_msg("%s: %lld bytes used, %lld planned", text, (long long)used, (long long)planned);
     }
     steps s;
     steps_run("", 1, &s);
@@ -93,31 +94,38 @@ static void test_far_write_is_found_at_the_end_of_the_step(void **state)
     job_close(&j);
 }
 
-/* A death put one reader too early must be seen: the values differ or are not finite. */
+/* A value that dies where it is made, not behind its last reader, must be seen: by NaN in the loss, or by an error. */
 static void test_early_death_changes_the_result(void **state)
 {
-    job j;
-    steps right = {0}, s = {0};
-    tt_error err = {0};
+    int n = 0, seen = 0;
+    steps right;
     (void)state;
     steps_run("", 1, &right);
-    tt_rank r = open_rank(&j, "debug.poison true");
-    tt_instr_list *l = &r.exec->code[0].lists[TT_FORWARD];
-    tt_instr *dies = NULL;
-    for (int i = l->n - 1; i > 0 && !dies; i--)
-        if (l->items[i].n_dead && !l->items[i].node->map) dies = &l->items[i];
-    assert_non_null(dies);
-    for (tt_instr *e = l->items; e < dies; e++) /* die where it is made */
-        for (int o = 0; o < e->node->n_out && e->kind == TT_INSTR_KERNEL; o++)
-            if (e->node->out[o] == dies->dead[0]) {
-                e->dead = dies->dead;
-                e->n_dead = 1;
-            }
-    s.setup = &j.setup;
-    const tt_status st = steps_one(&s, &r, 0, 0, &err);
-    assert_true(st != TT_OK || memcmp(&s.loss[0], &right.loss[0], sizeof(double)));
-    tt_rank_close(&r);
-    job_close(&j);
+    for (int skip_n = 0; skip_n < 12; skip_n++) {
+        job j;
+        steps s = {0};
+        tt_error err = {0};
+        tt_rank r = open_rank(&j, "debug.poison true");
+        tt_instr_list *l = &r.exec->code[0].lists[TT_FORWARD];
+        int left = skip_n;
+        for (tt_instr *dies = l->items, *e = l->items; dies < l->items + l->n; dies++) {
+            if (!dies->n_dead || dies->node->map) continue;
+            for (e = l->items; e < dies; e++)
+                if (e->kind == TT_INSTR_KERNEL && e->node->out[0] == dies->dead[0] && left-- == 0) {
+                    e->dead = dies->dead;
+                    e->n_dead = 1;
+                    n++;
+                    s.setup = &j.setup;
+                    const tt_status st = steps_one(&s, &r, 0, 0, &err);
+                    seen += st != TT_OK || memcmp(&s.loss[0], &right.loss[0], sizeof(double)) ||
+                            memcmp(&s.norm[0], &right.norm[0], sizeof(double));
+                }
+        }
+        tt_rank_close(&r);
+        job_close(&j);
+    }
+    assert_true(n > 5);
+    assert_int_equal(seen, n);
 }
 
 int main(void)

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <ttrun/hook.h>
 
-/* hook.so: "watch" writes what it is called with to a file; "fail" ends the run at a step of one rank. Built by
- * test_hooks.sh against the public headers alone. */
+/* hook.so: "watch" writes what it is called with to a file; "fail" ends the run at a step of one
+ * rank. Built by test_hooks.sh against the public headers alone. */
 
 typedef struct {
     const char *file;
@@ -19,7 +19,8 @@ typedef struct {
 } state;
 
 static const tt_option options[] = {
-    TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL, "where to write"),
+    TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "where to write"),
     TT_OPTION(config, fail_at, TT_OPT_INT, "-1", -1, 1e9, "step to fail before"),
     TT_OPTION(config, rank, TT_OPT_INT, "0", 0, 1e6, "rank that fails"),
 };
@@ -34,7 +35,8 @@ static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, t
         free(s);
         return TT_FAIL(err, TT_EIO, "cannot write %s", file);
     }
-    if (s->f) fprintf(s->f, "open %d/%d\n", env->rank, env->world);
+    if (s->f)
+        fprintf(s->f, "open %d/%d\n", env->rank, env->world);
     *self = s;
     return TT_OK;
 }
@@ -42,8 +44,10 @@ static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, t
 static tt_status before_step(void *self, int64_t step, tt_error *err)
 {
     const state *s = self;
-    if (s->f) fprintf(s->f, "before %lld\n", (long long)step);
-    if (step == s->c->fail_at && s->rank == s->c->rank) return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
+    if (s->f)
+        fprintf(s->f, "before %lld\n", (long long)step);
+    if (step == s->c->fail_at && s->rank == s->c->rank)
+        return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
     return TT_OK;
 }
 
@@ -53,8 +57,10 @@ static tt_status after_step(void *self, const tt_metrics_record *r, tt_error *er
     (void)err;
     double loss = 0;
     for (size_t i = 0; i < r->n_metrics; i++)
-        if (!strcmp(r->metrics[i].name, "loss")) loss = r->metrics[i].value;
-    if (s->f) fprintf(s->f, "after %lld %d\n", (long long)r->step, loss > 1);
+        if (!strcmp(r->metrics[i].name, "loss"))
+            loss = r->metrics[i].value;
+    if (s->f)
+        fprintf(s->f, "after %lld %d\n", (long long)r->step, loss > 1);
     return TT_OK;
 }
 

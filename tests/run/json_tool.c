@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* json_tool FILE [PATH [STEP]]: the value at a.b.c (a number: an element) of a JSON file; of a file of JSON lines that of
- * the last line, or of the one whose "step" is STEP. Strings without quotes. Status 1: not JSON; 2: no such value. */
+/* json_tool FILE [PATH [STEP]]: the value at a.b.c (a number: an element) of a JSON file; of a file
+ * of JSON lines that of the last line, or of the one whose "step" is STEP. Strings without quotes.
+ * Status 1: not JSON; 2: no such value. */
 
 static const tt_json *find(const tt_json *v, char *path)
 {
@@ -23,7 +24,8 @@ static const tt_json *parse(tt_arena *a, const char *name, char *text, size_t n,
 {
     tt_error err = {0};
     const tt_json *whole = NULL, *found = NULL;
-    if (!step && tt_json_parse(a, name, text, n, &whole, &err) == TT_OK) return whole;
+    if (!step && tt_json_parse(a, name, text, n, &whole, &err) == TT_OK)
+        return whole;
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         const tt_json *v;
         if (tt_json_parse(a, name, line, strlen(line), &v, &err) != TT_OK) {
@@ -31,7 +33,8 @@ static const tt_json *parse(tt_arena *a, const char *name, char *text, size_t n,
             return NULL;
         }
         const tt_json *at = tt_json_get(v, "step");
-        if (!step || (at && at->integer == atoll(step))) found = v;
+        if (!step || (at && at->integer == atoll(step)))
+            found = v;
     }
     return found;
 }
@@ -57,7 +60,8 @@ int main(int argc, char **argv)
         tt_json_write(v, &out);
         puts(tt_str_get(&out));
     }
-    if (err.text[0]) fprintf(stderr, "%s\n", err.text);
+    if (err.text[0])
+        fprintf(stderr, "%s\n", err.text);
     tt_str_free(&out);
     free(text);
     tt_arena_free(a);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/train.h"
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
-/* Every option of the core's sections and of every component that loads, given what it does not take, through the path a
- * run takes: job file, parts, cross-checks. Each must be refused at its place: job.json:2:COLUMN: path: … */
+/* Every option of the core's sections and of every component that loads, given what it does not
+ * take, through the path a run takes: job file, parts, cross-checks. Each must be refused at its
+ * place: job.json:2:COLUMN: path: … */
 
 typedef struct world {
     tt_arena *arena;
@@ -41,19 +42,23 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The core's own rows of converters[] describe what a converter's table has, and no converter is loaded. */
+/* The core's own rows of converters[] describe what a converter's table has, and no converter is
+ * loaded. */
 static bool testable(const tt_section_doc *d)
 {
     return d->component || (strcmp(d->key, "converters[]") != 0 && strcmp(d->key, "hooks[]") != 0);
 }
 
-/* A job whose line 2 is `"key": value` in the section, with the component named. The path errors name goes to `path`. */
-static void write_job(const tt_section_doc *d, const char *key, const char *value, tt_str *job, tt_str *path)
+/* A job whose line 2 is `"key": value` in the section, with the component named. The path errors
+ * name goes to `path`. */
+static void write_job(const tt_section_doc *d, const char *key, const char *value, tt_str *job,
+                      tt_str *path)
 {
     const bool args = strcmp(d->key, "model.args") == 0;
     size_t n = strlen(d->key);
     const bool list = n > 2 && strcmp(d->key + n - 2, "[]") == 0;
-    if (list) n -= 2;
+    if (list)
+        n -= 2;
     tt_str_printf(path, "%.*s%s%s%s", (int)n, d->key, list ? "[0]" : "", n ? "." : "", key);
     if (args && d->component)
         tt_str_printf(job, "{\"model\": {\"name\": \"%s\", \"args\": {", d->component);
@@ -61,8 +66,13 @@ static void write_job(const tt_section_doc *d, const char *key, const char *valu
         tt_str_printf(job, "{\"%.*s\": %s{", (int)n, d->key, list ? "[" : "");
     else
         tt_str_add(job, "{");
-    if (d->component && !args) tt_str_printf(job, "\"name\": \"%s\",", d->component);
-    tt_str_printf(job, "\n\"%s\": %s\n%s", key, value, args ? "}}}" : list ? "}]}" : n ? "}}" : "}");
+    if (d->component && !args)
+        tt_str_printf(job, "\"name\": \"%s\",", d->component);
+    tt_str_printf(job, "\n\"%s\": %s\n%s", key, value,
+                  args   ? "}}}"
+                  : list ? "}]}"
+                  : n    ? "}}"
+                         : "}");
 }
 
 static tt_status run_job(const tt_str *job, tt_error *err)
@@ -72,7 +82,8 @@ static tt_status run_job(const tt_str *job, tt_error *err)
     tt_setup s;
     const tt_setup_opts o = {.data = true};
     tt_status st = tt_job_load_text(a, "job.json", tt_str_get(job), job->n, NULL, 0, &j, err);
-    if (st == TT_OK) st = tt_setup_make(&o, w.registry, j, a, &s, err);
+    if (st == TT_OK)
+        st = tt_setup_make(&o, w.registry, j, a, &s, err);
     tt_arena_free(a);
     return st;
 }
@@ -83,11 +94,14 @@ static void refused(const tt_section_doc *d, const char *key, const char *value,
     tt_str job = {0}, path = {0}, start = {0};
     tt_error err = {0};
     write_job(d, key, value, &job, &path);
-    tt_str_printf(&start, "job.json:2:%zu: %s: ", at_key ? (size_t)1 : strlen(key) + 5, tt_str_get(&path));
+    tt_str_printf(&start, "job.json:2:%zu: %s: ", at_key ? (size_t)1 : strlen(key) + 5,
+                  tt_str_get(&path));
     const tt_status s = run_job(&job, &err);
-    if (s != TT_EINVAL || strncmp(err.text, tt_str_get(&start), start.n) != 0 || strchr(err.text, '\n'))
-        fail_msg("%s %s: status %d, \"%s\"; wanted \"%s…\" of\n%s", d->component ? d->component : "core",
-                 tt_str_get(&path), (int)s, err.text, tt_str_get(&start), tt_str_get(&job));
+    if (s != TT_EINVAL || strncmp(err.text, tt_str_get(&start), start.n) != 0 ||
+        strchr(err.text, '\n'))
+        fail_msg("%s %s: status %d, \"%s\"; wanted \"%s…\" of\n%s",
+                 d->component ? d->component : "core", tt_str_get(&path), (int)s, err.text,
+                 tt_str_get(&start), tt_str_get(&job));
     tt_str_free(&job);
     tt_str_free(&path);
     tt_str_free(&start);
@@ -100,8 +114,9 @@ static void each(each_fn fn, int at_least)
     int cases = 0;
     for (size_t i = 0; i < w.n; i++)
         for (size_t k = 0; testable(&w.docs[i]) && k < w.docs[i].n_options; k++)
-            cases += fn(&w.docs[i], (const tt_option *)(const void *)((const char *)w.docs[i].options +
-                                                                     k * w.docs[i].option_size));
+            cases +=
+                fn(&w.docs[i], (const tt_option *)(const void *)((const char *)w.docs[i].options +
+                                                                 k * w.docs[i].option_size));
     print_message("%d cases\n", cases);
     assert_true(cases >= at_least);
 }
@@ -109,14 +124,15 @@ static void each(each_fn fn, int at_least)
 static int wrong_type(const tt_section_doc *d, const tt_option *o)
 {
     static const char *const bad[][4] = {
-        [TT_OPT_BOOL] = {"\"yes\"", "1", "[true]", "{}"},
-        [TT_OPT_INT] = {"\"many\"", "1.5", "true", "[1]"},
-        [TT_OPT_FLOAT] = {"\"much\"", "true", "[0.5]", "{}"},
-        [TT_OPT_STRING] = {"3", "true", "[\"a\"]", "{}"},
-        [TT_OPT_ENUM] = {"3", "\"no such choice\"", "[]", "false"},
-        [TT_OPT_STRINGS] = {"3", "0.5", "{}", "true"},
+        [TT_OPT_BOOL] = {"\"yes\"",  "1",                  "[true]",  "{}"   },
+        [TT_OPT_INT] = {"\"many\"", "1.5",                "true",    "[1]"  },
+        [TT_OPT_FLOAT] = {"\"much\"", "true",               "[0.5]",   "{}"   },
+        [TT_OPT_STRING] = {"3",        "true",               "[\"a\"]", "{}"   },
+        [TT_OPT_ENUM] = {"3",        "\"no such choice\"", "[]",      "false"},
+        [TT_OPT_STRINGS] = {"3",        "0.5",                "{}",      "true" },
     };
-    if (o->type == TT_OPT_JSON) return 0;
+    if (o->type == TT_OPT_JSON)
+        return 0;
     for (int i = 0; i < 4; i++)
         refused(d, o->name, bad[o->type][i], 0);
     return 4;
@@ -130,7 +146,8 @@ static bool ranged(const tt_option *o)
 static int below(const tt_section_doc *d, const tt_option *o)
 {
     char text[64];
-    if (!ranged(o) || !isfinite(o->min)) return 0;
+    if (!ranged(o) || !isfinite(o->min))
+        return 0;
     snprintf(text, sizeof text, o->type == TT_OPT_INT ? "%.0f" : "%.17g", o->min - 1);
     refused(d, o->name, text, 0);
     return 1;
@@ -139,7 +156,8 @@ static int below(const tt_section_doc *d, const tt_option *o)
 static int above(const tt_section_doc *d, const tt_option *o)
 {
     char text[64];
-    if (!ranged(o) || !isfinite(o->max)) return 0;
+    if (!ranged(o) || !isfinite(o->max))
+        return 0;
     snprintf(text, sizeof text, o->type == TT_OPT_INT ? "%.0f" : "%.17g",
              o->type == TT_OPT_INT && o->max < 9e15 ? o->max + 1 : 2 * o->max + 1);
     refused(d, o->name, text, 0);
@@ -148,7 +166,8 @@ static int above(const tt_section_doc *d, const tt_option *o)
 
 static int null(const tt_section_doc *d, const tt_option *o)
 {
-    if ((o->flags & TT_OPT_NULLABLE) || o->type == TT_OPT_JSON) return 0;
+    if ((o->flags & TT_OPT_NULLABLE) || o->type == TT_OPT_JSON)
+        return 0;
     refused(d, o->name, "null", 0);
     return 1;
 }
@@ -164,7 +183,8 @@ static int unknown(const tt_section_doc *d, const tt_option *o)
 static int twice(const tt_section_doc *d, const tt_option *o)
 {
     char key[256];
-    if (!o->aliases || !o->default_json || (o->flags & TT_OPT_NOT_YET)) return 0;
+    if (!o->aliases || !o->default_json || (o->flags & TT_OPT_NOT_YET))
+        return 0;
     const int n = (int)strcspn(o->aliases, "|");
     tt_str job = {0}, path = {0};
     tt_error err = {0};

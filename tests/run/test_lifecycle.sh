@@ -69,6 +69,9 @@ train "$dir/from" --training.steps 1 --checkpoint.initial_load_path "$dir/weight
 first=$(losses "$dir/from/metrics.jsonl" | cut -d ' ' -f 2)
 [ "$rc" -eq 0 ] && near "$first" 2.9 0.5
 ok initial_load_path_takes_weights
+train "$dir/zero" --training.steps 0
+[ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
+ok no_steps_are_no_error
 train "$dir/none" --checkpoint.enable false
 [ "$rc" -eq 0 ] && ! [ -e "$dir/none/checkpoint" ]
 ok checkpoint_disabled_writes_none
@@ -93,6 +96,13 @@ train "$dir/straight" --training.steps $steps
 ok resume_after_sigterm_is_bitwise
 stop_and_go_on INT
 ok sigint_saves_and_ends_with_4
+start "$dir/unsaved" $long --checkpoint.enable false
+until_true has_lines "$dir/unsaved/metrics.jsonl" 5
+kill -TERM $pid
+wait $pid
+rc=$?
+[ $rc -eq 4 ] && grep -q 'stopped by signal 15 after step [0-9]*$' "$dir/unsaved.err" && ! [ -e "$dir/unsaved/checkpoint" ]
+ok sigterm_without_checkpoints_saves_nothing
 start "$dir/ranks" $long --checkpoint.interval 1000000 --comm.backend local --nproc 2
 until_true has_lines "$dir/ranks/metrics.jsonl" 5
 kill -TERM $pid
@@ -150,6 +160,15 @@ ok "kill_9_ten_times_loses_nothing$bad"
 )
 [ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err"
 ok writer_that_fails_ends_the_run
+(
+    trap '' XFSZ
+    ulimit -f 100
+    train "$dir/full2" --training.steps 100000 --comm.backend local --nproc 2
+    echo "$rc" >"$dir/full2.rc"
+    cp "$dir/err" "$dir/full2.err"
+)
+[ "$(cat "$dir/full2.rc")" -eq 1 ] && one_line "$dir/full2.err" && grep -q '^ttrun: rank [01]: checkpoint of step 5: .*step-5.tmp' "$dir/full2.err"
+ok writer_that_fails_ends_two_ranks
 start "$dir/gone" $long --checkpoint.interval 1000000
 until_true has_lines "$dir/gone/metrics.jsonl" 5
 echo "in the way" >"$dir/gone/checkpoint"

@@ -136,6 +136,13 @@ says seed 0 "$TTRUN" generate $sample --seed 1 && cp "$dir/out" "$dir/seed1" && 
     cmp -s "$dir/out" "$dir/seed1" && says seed3 0 "$TTRUN" generate $sample --seed 2 && ! cmp -s "$dir/out" "$dir/seed1"
 ok generate_follows_its_seed
 
+if [ -e /dev/full ]; then
+    "$TTRUN" plan "$dir/job.json" >/dev/full 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: standard output' "$dir/err"
+    ok full_stdout_is_an_error
+fi
+
 # ---- help ----
 says version 0 "$TTRUN" --version && grep -q '^ttrun [0-9]' "$dir/out"
 ok version

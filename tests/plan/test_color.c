@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan_impl.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Properties of tt_plan_color over random lives: no two that overlap in time share a byte, the peak is what is used, at least
+ * the most bytes alive at once, and for lives nested as training's not far above it. */
+
+typedef struct set {
+    tt_live *lives, **order;
+    tt_value *values;
+    size_t n;
+} set;
+
+static uint64_t next(uint64_t *s)
+{
+    *s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *s >> 33;
+}
+
+static set make(tt_arena *a, size_t n)
+{
+    set s = {tt_arena_array(a, n + 1, sizeof *s.lives), tt_arena_array(a, n + 1, sizeof *s.order),
+             tt_arena_array(a, n + 1, sizeof *s.values), n};
+    for (size_t i = 0; i < n; i++) {
+        s.values[i].id = (int)i;
+        s.lives[i] = (tt_live){.known = true, .value = &s.values[i]};
+        s.order[i] = &s.lives[i];
+    }
+    return s;
+}
+
+static int64_t most_alive(const set *s)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < s->n; i++) { /* a maximum is reached where some life begins */
+        int64_t now = 0;
+        for (size_t j = 0; j < s->n; j++)
+            if (s->lives[j].first <= s->lives[i].first && s->lives[i].first <= s->lives[j].last) now += s->lives[j].bytes;
+        most = TT_MAXV(most, now);
+    }
+    return most;
+}
+
+/* The ratio of the peak to the lower bound. */
+static double check(tt_arena *a, set *s)
+{
+    const int64_t least = most_alive(s), peak = tt_plan_color(a, s->order, s->n);
+    int64_t end = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const tt_live *x = &s->lives[i];
+        assert_true(x->offset >= 0 && x->offset % TT_PLAN_ALIGN == 0);
+        end = TT_MAXV(end, x->offset + x->bytes);
+        for (size_t j = i + 1; j < s->n; j++) {
+            const tt_live *y = &s->lives[j];
+            const bool together = x->first <= y->last && y->first <= x->last;
+            if (together && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
+                fail_msg("lives %zu and %zu share bytes", i, j);
+        }
+    }
+    assert_int_equal(peak, end);
+    assert_true(peak >= least);
+    return least ? (double)peak / (double)least : 1;
+}
+
+static void test_random_lives_never_overlap(void **state)
+{
+    double sum = 0, worst = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        tt_arena *a = tt_arena_new();
+        uint64_t r = seed;
+        set s = make(a, next(&r) % 120);
+        for (size_t i = 0; i < s.n; i++) {
+            s.lives[i].first = (int)(next(&r) % 60);
+            s.lives[i].last = s.lives[i].first + (int)(next(&r) % (seed % 3 ? 8 : 60));
+            s.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(next(&r) % (seed % 5 ? 50 : 3));
+        }
+        const double ratio = check(a, &s);
+        sum += ratio;
+        worst = TT_MAXV(worst, ratio);
+        tt_arena_free(a);
+    }
+    assert_true(worst <= 1.3);
+    assert_true(sum / 400 <= 1.08);
+}
+
+/* Forward values freed in reverse order by a backward, and short temporaries of several sizes: what a step looks like. */
+static void test_nested_lives_are_packed_tightly(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 40; layers += 3) {
+        tt_arena *a = tt_arena_new();
+        set s = make(a, (size_t)layers * 12);
+        const int end = 12 * layers;
+        for (int l = 0; l < layers; l++)
+            for (int k = 0; k < 12; k++) {
+                tt_live *x = &s.lives[l * 12 + k];
+                x->first = k < 6 ? l * 6 + k : end - (l + 1) * 6 + k - 6;
+                x->last = k < 4 ? end - l * 6 - k : x->first + 1 + k % 2;
+                x->bytes = TT_PLAN_ALIGN * (1 + 37 * k % 11);
+            }
+        assert_true(check(a, &s) <= 1.12);
+        tt_arena_free(a);
+    }
+}
+
+static void test_equal_lives_in_any_order_get_equal_places(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    set x = make(a, 50), y = make(a, 50);
+    uint64_t r = 5;
+    (void)state;
+    for (size_t i = 0; i < 50; i++) {
+        x.lives[i].first = (int)(next(&r) % 20);
+        x.lives[i].last = x.lives[i].first + (int)(next(&r) % 9);
+        x.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(1 + next(&r) % 4);
+        y.lives[i] = x.lives[i];
+        y.order[49 - i] = &y.lives[i];
+    }
+    assert_int_equal(tt_plan_color(a, x.order, 50), tt_plan_color(a, y.order, 50));
+    for (size_t i = 0; i < 50; i++)
+        assert_int_equal(x.lives[i].offset, y.lives[i].offset);
+    tt_arena_free(a);
+}
+
+static void test_no_lives_take_nothing(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    set s = make(a, 3);
+    (void)state;
+    assert_int_equal(tt_plan_color(a, s.order, 0), 0);
+    assert_int_equal(tt_plan_color(a, s.order, 3), 0); /* of no bytes */
+    tt_arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_lives_never_overlap),
+        cmocka_unit_test(test_nested_lives_are_packed_tightly),
+        cmocka_unit_test(test_equal_lives_in_any_order_get_equal_places),
+        cmocka_unit_test(test_no_lives_take_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

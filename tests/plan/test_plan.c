@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/job.h"
+#include "plan/plan_impl.h"
+
+/* Plans of whole small models on every mesh of exec/job.h: an independent check of lifetimes against offsets, mutations that
+ * tt_plan_verify must refuse, slots, and where accumulated and assigned values lie. */
+
+typedef struct planned {
+    job j;
+    tt_plan *p;
+} planned;
+
+static planned open_plan(const char *overrides, int pp_rank)
+{
+    planned x;
+    tt_error err = {0};
+    job_open(&x.j, overrides);
+    if (tt_setup_plan(&x.j.setup, x.j.setup.graph, x.j.setup.schedule, pp_rank, x.j.arena, &x.p, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
+    return x;
+}
+
+/* ---- an independent checker: first and last use of each root on one line of time, then all pairs ---- */
+
+typedef struct use {
+    const tt_value *root;
+    int first, last, region_mask;
+} use;
+
+static bool takes_work(const tt_plan *p, const tt_value *root, tt_space space)
+{
+    return p->value[root->id].space == space;
+}
+
+static void see(const tt_plan *p, use *u, const tt_value *v, int at, tt_region region)
+{
+    const tt_value *root = tt_plan_alias(v);
+    if (!takes_work(p, root, TT_SPACE_WORK) && !takes_work(p, root, TT_SPACE_SLOT)) return;
+    use *x = &u[root->id];
+    if (!x->root) *x = (use){root, at, at, 0};
+    x->first = TT_MIN(x->first, at);
+    x->last = TT_MAXV(x->last, at);
+    x->region_mask |= 1 << region;
+}
+
+/* Times run over the graph's list, this stage's nodes only; what another stage reads is sent when the region's list ends. */
+static void collect(const tt_plan *p, int stage, use *u)
+{
+    const tt_graph *g = p->graph;
+    int end[4] = {0};
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i]->stage == stage) end[g->nodes.items[i]->region] = (int)i;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        for (int j = 0; j < n->n_in; j++) {
+            if (n->in[j]->node->stage != stage) continue;
+            if (n->op == &tt_op_transfer)
+                see(p, u, n->in[j], end[n->region], n->region);
+            else if (n->stage == stage)
+                see(p, u, n->in[j], (int)i, n->region);
+        }
+        for (int j = 0; n->stage == stage && j < n->n_out; j++)
+            see(p, u, n->out[j], n->op == &tt_op_input ? -1 : (int)i, n->region);
+    }
+}
+
+static void no_two_alive_share_a_byte(const tt_plan *p, const char *what)
+{
+    const tt_graph *g = p->graph;
+    for (int s = 0; s < p->n_stages; s++) {
+        const tt_stage_plan *sp = &p->stages[s];
+        use *u = calloc((size_t)g->n_values, sizeof *u);
+        collect(p, sp->stage, u);
+        for (int a = 0; a < g->n_values; a++)
+            for (int b = a + 1; b < g->n_values; b++) {
+                if (!u[a].root || !u[b].root || p->value[a].space != p->value[b].space) continue;
+                if (u[a].first > u[b].last || u[b].first > u[a].last) continue;
+                const int64_t x = p->value[a].offset, y = p->value[b].offset;
+                const int64_t m = tt_plan_value_bytes(g, u[a].root), n = tt_plan_value_bytes(g, u[b].root);
+                if (x < y + n && y < x + m) fail_msg("%s: values %d and %d share bytes", what, a, b);
+                assert_true(x >= 0 && x + m <= (p->value[a].space == TT_SPACE_SLOT ? sp->slot_bytes : p->bytes[TT_SPACE_WORK]));
+            }
+        free(u);
+    }
+}
+
+static void test_no_two_values_alive_share_a_byte(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
+        int stages = 1;
+        for (int r = 0; r < stages; r++) {
+            planned x = open_plan(job_meshes[i], r);
+            stages = x.j.setup.n_stages;
+            no_two_alive_share_a_byte(x.p, job_meshes[i]);
+            job_close(&x.j);
+        }
+    }
+}
+
+/* ---- mutations ---- */
+
+static bool refused(const tt_plan *p)
+{
+    tt_error err = {0};
+    if (tt_plan_verify(p, &err) == TT_OK) return false;
+    assert_non_null(strstr(err.text, "memory plan: "));
+    return true;
+}
+
+/* Is a value read after something else was written? Moving those must be found; one read at once may move freely. */
+static int n_readers(const tt_graph *g, const tt_value *root)
+{
+    int n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int j = 0; j < g->nodes.items[i]->n_in; j++)
+            n += tt_plan_alias(g->nodes.items[i]->in[j]) == root;
+    return n;
+}
+
+/* Every value in work moved to the place of the next one that lives at the same time: refused, each. */
+static void test_moved_values_are_refused(void **state)
+{
+    static const char *const meshes[] = {"", "parallelism.tensor_parallel_degree 2", "parallelism.pipeline_parallel_degree 2"};
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(meshes); k++) {
+        planned x = open_plan(meshes[k], 0);
+        const tt_graph *g = x.p->graph;
+        use *u = calloc((size_t)g->n_values, sizeof *u);
+        collect(x.p, 0, u);
+        int moved = 0;
+        for (int a = 0; a < g->n_values; a++) {
+            if (!u[a].root || u[a].first == u[a].last || !n_readers(g, u[a].root)) continue;
+            for (int b = 0; b < g->n_values; b++) {
+                if (!u[b].root || x.p->value[a].space != x.p->value[b].space || !tt_plan_value_bytes(g, u[a].root) ||
+                    !tt_plan_value_bytes(g, u[b].root) || u[b].first <= u[a].first || u[b].first >= u[a].last)
+                    continue;
+                const tt_loc was = x.p->value[a]; /* b is written while a waits for a reader */
+                x.p->value[a].offset = x.p->value[b].offset;
+                if (!refused(x.p)) fail_msg("%s: value %d on top of %d is not refused", meshes[k], a, b);
+                x.p->value[a] = was;
+                moved++;
+                break;
+            }
+        }
+        assert_true(moved > 40);
+        assert_false(refused(x.p));
+        free(u);
+        job_close(&x.j);
+    }
+}
+
+static void test_values_outside_their_space_are_refused(void **state)
+{
+    planned x = open_plan("", 0);
+    const tt_graph *g = x.p->graph;
+    int n = 0;
+    (void)state;
+    for (int v = 0; v < g->n_values; v++) {
+        if (x.p->value[v].space != TT_SPACE_WORK) continue;
+        const int64_t was = x.p->value[v].offset;
+        x.p->value[v].offset = x.p->bytes[TT_SPACE_WORK];
+        n += refused(x.p);
+        x.p->value[v].offset = -64;
+        n += refused(x.p);
+        x.p->value[v].offset = was;
+    }
+    assert_true(n > 100);
+    x.p->bytes[TT_SPACE_WORK] -= TT_PLAN_ALIGN; /* a space too small by one unit */
+    assert_true(refused(x.p));
+    job_close(&x.j);
+}
+
+static void test_scratch_on_operands_is_refused(void **state)
+{
+    planned x = open_plan("backend.threads 2", 0);
+    const tt_graph *g = x.p->graph;
+    int n = 0;
+    (void)state;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *e = g->nodes.items[i];
+        const int64_t was = x.p->scratch[e->id];
+        if (was < 0 || !e->n_in || x.p->value[e->in[0]->id].space != TT_SPACE_WORK) continue;
+        x.p->scratch[e->id] = x.p->value[e->in[0]->id].offset;
+        assert_true(refused(x.p));
+        x.p->scratch[e->id] = was;
+        n++;
+    }
+    assert_true(n > 5);
+    assert_false(refused(x.p));
+    job_close(&x.j);
+}
+
+/* ---- slots ---- */
+
+static void test_slots_follow_the_schedule(void **state)
+{
+    (void)state;
+    for (int gpipe = 0; gpipe < 2; gpipe++)
+        for (int r = 0; r < 4; r++) {
+            planned x = open_plan(gpipe ? "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8 "
+                                          "parallelism.pipeline_parallel_schedule GPipe"
+                                        : "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8",
+                                  r);
+            const tt_stage_plan *s = &x.p->stages[0];
+            assert_int_equal(x.p->n_stages, 1);
+            assert_int_equal(s->stage, r);
+            assert_int_equal(s->n_slots, gpipe ? x.j.setup.micro_batches : 4 - r);
+            assert_int_equal(s->in_slots, s->n_slots > 1);
+            assert_int_equal(x.p->bytes[TT_SPACE_SLOT], s->in_slots ? s->n_slots * s->slot_bytes : 0);
+            assert_true(s->slot_base + s->n_slots * s->slot_bytes >= s->slot_bytes);
+            job_close(&x.j);
+        }
+}
+
+static void test_one_slot_too_few_is_refused(void **state)
+{
+    planned x = open_plan("parallelism.pipeline_parallel_degree 4 training.global_batch_size 8", 0);
+    tt_error err = {0};
+    (void)state;
+    x.p->stages[0].n_slots--;
+    assert_int_equal(tt_plan_verify(x.p, &err), TT_EINTERNAL);
+    assert_non_null(strstr(err.text, "slot is reused"));
+    x.p->stages[0].n_slots++;
+    assert_int_equal(tt_plan_verify(x.p, &err), TT_OK);
+    job_close(&x.j);
+}
+
+/* What the backward reads of the forward must be in a slot: work memory serves other micro-batches between them. */
+static void test_crossing_value_in_work_is_refused(void **state)
+{
+    planned x = open_plan("parallelism.pipeline_parallel_degree 2", 0);
+    int n = 0;
+    (void)state;
+    for (int v = 0; v < x.p->graph->n_values; v++) {
+        if (x.p->value[v].space != TT_SPACE_SLOT) continue;
+        const tt_loc was = x.p->value[v];
+        x.p->value[v] = (tt_loc){TT_SPACE_WORK, 0, NULL, -1};
+        n += refused(x.p);
+        x.p->value[v] = was;
+    }
+    assert_true(n > 10);
+    job_close(&x.j);
+}
+
+/* ---- where things lie ---- */
+
+static void test_views_and_writes_share_memory(void **state)
+{
+    planned x = open_plan("", 0);
+    const tt_graph *g = x.p->graph;
+    int sums = 0, writes = 0, params = 0;
+    (void)state;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        const tt_loc *l = n->n_out ? &x.p->value[n->out[0]->id] : NULL;
+        if (n->op == &tt_op_param) {
+            assert_int_equal(l->space, TT_SPACE_STATE);
+            assert_ptr_equal(l->state, n->param->stack->param);
+            assert_int_equal(l->member, n->param->index);
+            params++;
+        } else if (n->accumulate_into) {
+            assert_int_equal(l->space, TT_SPACE_STATE);
+            assert_ptr_equal(l->state, n->accumulate_into);
+            assert_int_equal(l->member, n->accumulate_index);
+            sums++;
+        } else if ((n->op->flags & TT_OP_VIEW) && n->n_in) {
+            assert_int_equal(l->space, x.p->value[n->in[0]->id].space);
+            assert_int_equal(l->offset, x.p->value[n->in[0]->id].offset);
+        }
+        for (int o = 0; n->assign_to && o < n->n_out; o++)
+            if (n->assign_to[o]) {
+                assert_int_equal(x.p->value[n->out[o]->id].space, TT_SPACE_STATE);
+                assert_ptr_equal(x.p->value[n->out[o]->id].state, n->assign_to[o]);
+                writes++;
+            }
+    }
+    assert_true(params > 10 && sums > 10 && writes > 5);
+    job_close(&x.j);
+}
+
+/* Parameters, two moments and a gradient, each once: the state is four times the parameters, and a little. */
+static void test_state_is_what_adamw_needs(void **state)
+{
+    planned x = open_plan("", 0);
+    const int64_t params = x.j.setup.size.parameters * 4, *by = x.p->state_bytes_by_kind;
+    (void)state;
+    assert_in_range(by[TT_STATE_PARAM], params, params + 64 * 64);
+    assert_int_equal(by[TT_STATE_OPTIMIZER], 2 * by[TT_STATE_PARAM]);
+    assert_in_range(by[TT_STATE_ACCUMULATOR], by[TT_STATE_PARAM], by[TT_STATE_PARAM] + 1024);
+    for (size_t i = 0; i < x.p->graph->states.n; i++)
+        assert_true(x.p->state[i] >= 0 && x.p->state[i] % TT_PLAN_ALIGN == 0);
+    job_close(&x.j);
+    planned y = open_plan("parallelism.data_parallel_shard_degree 2", 0);
+    assert_true(y.p->state_bytes_by_kind[TT_STATE_PARAM] < params * 6 / 10);
+    job_close(&y.j);
+}
+
+static void test_hash_tells_plans_apart(void **state)
+{
+    planned x = open_plan("", 0), y = open_plan("", 0), z = open_plan("training.seq_len 38", 0);
+    (void)state;
+    assert_true(x.p->hash == y.p->hash);
+    assert_true(x.p->hash != z.p->hash);
+    job_close(&x.j);
+    job_close(&y.j);
+    job_close(&z.j);
+    x = open_plan("parallelism.pipeline_parallel_degree 2", 0);
+    y = open_plan("parallelism.pipeline_parallel_degree 2", 1);
+    assert_true(x.p->hash == y.p->hash); /* equal on all ranks */
+    job_close(&x.j);
+    job_close(&y.j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_two_values_alive_share_a_byte),
+        cmocka_unit_test(test_moved_values_are_refused),
+        cmocka_unit_test(test_values_outside_their_space_are_refused),
+        cmocka_unit_test(test_scratch_on_operands_is_refused),
+        cmocka_unit_test(test_slots_follow_the_schedule),
+        cmocka_unit_test(test_one_slot_too_few_is_refused),
+        cmocka_unit_test(test_crossing_value_in_work_is_refused),
+        cmocka_unit_test(test_views_and_writes_share_memory),
+        cmocka_unit_test(test_state_is_what_adamw_needs),
+        cmocka_unit_test(test_hash_tells_plans_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
