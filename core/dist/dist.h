@@ -10,7 +10,7 @@ typedef struct tt_dist {
     const tt_comm_vt *vt; /* NULL: one rank, no communication */
     void *self;
     int rank, world;
-    tt_comm *all;         /* every rank */
+    tt_comm *all; /* every rank */
     void (*free_self)(void *self);
 } tt_dist;
 
@@ -26,12 +26,14 @@ void tt_dist_leave(tt_dist *d);
 /* ---- a group of the ranks that differ from this one only in these atoms ---- */
 typedef struct tt_group_comm {
     tt_comm *comm;
-    int n, me;       /* members, own position: ascending world ranks */
-    int *ranks;      /* ascending */
+    int n, me;  /* members, own position: ascending world ranks */
+    int *ranks; /* ascending */
 } tt_group_comm;
-tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a, tt_group_comm *out, tt_error *err);
+tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a,
+                        tt_group_comm *out, tt_error *err);
 
-/* A phase ends in agreement: every rank gets the first failing rank's status, and an error that names it. [collective] */
+/* A phase ends in agreement: every rank gets the first failing rank's status, and an error that
+ * names it. [collective] */
 tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err);
 /* Wake every rank with an error: called by the rank that failed outside an agreed phase. */
 void tt_dist_abort(tt_dist *d, const char *why);

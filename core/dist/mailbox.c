@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Messages between two members of a group: copied when sent, at most two in flight a direction, copied out when received.
- * Buffers are kept, so that steady traffic allocates nothing. */
+/* Messages between two members of a group: copied when sent, at most two in flight a direction,
+ * copied out when received. Buffers are kept, so that steady traffic allocates nothing. */
 
 #define MAX_IN_FLIGHT 2
 
@@ -27,7 +27,8 @@ static tt_mailbox *mailbox_new(void)
 {
     tt_mailbox *b = calloc(1, sizeof *b);
     pthread_condattr_t a;
-    if (!b) return NULL;
+    if (!b)
+        return NULL;
     pthread_condattr_init(&a);
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_mutex_init(&b->lock, NULL);
@@ -38,7 +39,8 @@ static tt_mailbox *mailbox_new(void)
 
 void tt_mailbox_free(tt_mailbox *b)
 {
-    if (!b) return;
+    if (!b)
+        return;
     for (int i = 0; i < MAX_IN_FLIGHT; i++)
         free(b->ring[i].data);
     pthread_mutex_destroy(&b->lock);
@@ -57,7 +59,8 @@ static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
 {
     _Atomic(tt_mailbox *) *at = &c->g->boxes[from * c->g->n + to];
     tt_mailbox *b = atomic_load(at);
-    if (b) return b;
+    if (b)
+        return b;
     pthread_mutex_lock(&c->t->lock);
     b = atomic_load(at);
     if (!b) {
@@ -76,14 +79,18 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(limit > 0 ? limit : 1e9);
     until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
-    if (limit <= 0) until.tv_nsec = 0;
+    if (limit <= 0)
+        until.tv_nsec = 0;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
-        if (atomic_load(&c->t->aborted)) return TT_ECOMM;
-        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) != ETIMEDOUT) continue;
+        if (atomic_load(&c->t->aborted))
+            return TT_ECOMM;
+        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) != ETIMEDOUT)
+            continue;
         return TT_FAIL(err, TT_ETIMEOUT,
-                       "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds before step 1, "
+                       "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds "
+                       "before step 1, "
                        "train_timeout_seconds from then on)",
                        sending ? "send to" : "receive from", c->g->ranks[peer],
                        (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, limit);
@@ -102,24 +109,29 @@ static tt_status fill(message *m, const void *buf, int64_t bytes, tt_error *err)
         free(m->data);
         m->data = malloc((size_t)bytes);
         m->cap = m->data ? bytes : 0;
-        if (!m->data) return TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
+        if (!m->data)
+            return TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
     }
     m->bytes = bytes;
-    if (bytes) memcpy(m->data, buf, (size_t)bytes);
+    if (bytes)
+        memcpy(m->data, buf, (size_t)bytes);
     return TT_OK;
 }
 
 /* A message is filled and emptied without the lock: n_sent and n_received say whose it is. */
 tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
 {
-    if (atomic_load(&c->t->aborted)) return tt_threads_aborted(c->t, err);
+    if (atomic_load(&c->t->aborted))
+        return tt_threads_aborted(c->t, err);
     tt_mailbox *b = mailbox_of(c, c->me, to);
-    if (!b) return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
+    if (!b)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
     pthread_mutex_lock(&b->lock);
     const tt_status s = await(c, b, true, to, err);
     message *m = &b->ring[b->n_sent % MAX_IN_FLIGHT];
     pthread_mutex_unlock(&b->lock);
-    if (s != TT_OK) return woken(c, s, err);
+    if (s != TT_OK)
+        return woken(c, s, err);
     TT_TRY(fill(m, buf, bytes, err));
     pthread_mutex_lock(&b->lock);
     b->n_sent++;
@@ -131,16 +143,19 @@ tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt
 tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
 {
     tt_mailbox *b = mailbox_of(c, from, c->me);
-    if (!b) return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
+    if (!b)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
     pthread_mutex_lock(&b->lock);
     const tt_status s = atomic_load(&c->t->aborted) ? TT_ECOMM : await(c, b, false, from, err);
     const message *m = &b->ring[b->n_received % MAX_IN_FLIGHT];
     pthread_mutex_unlock(&b->lock);
-    if (s != TT_OK) return woken(c, s, err);
+    if (s != TT_OK)
+        return woken(c, s, err);
     if (m->bytes != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->g->ranks[from],
-                       (long long)m->bytes, (long long)bytes);
-    if (bytes) memcpy(buf, m->data, (size_t)bytes);
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+                       c->g->ranks[from], (long long)m->bytes, (long long)bytes);
+    if (bytes)
+        memcpy(buf, m->data, (size_t)bytes);
     pthread_mutex_lock(&b->lock);
     b->n_received++;
     pthread_cond_broadcast(&b->changed);

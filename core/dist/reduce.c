@@ -2,7 +2,8 @@
 #include "dist/reduce.h"
 #include <string.h>
 
-/* In blocks that stay in the cache while the members are added up; inner loops of a fixed length, which -O2 vectorizes. */
+/* In blocks that stay in the cache while the members are added up; inner loops of a fixed length,
+ * which -O2 vectorizes. */
 
 #define BLOCK 4096
 #define LANES 16
@@ -40,25 +41,28 @@ static uint16_t to_bf16(float f)
 {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16); /* round to nearest even */
 }
 
-static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n, tt_reduce op)
+static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n,
+                        tt_reduce op)
 {
     float sum[BLOCK], x[BLOCK];
     for (int m = 0; m < n_members; m++) {
         const uint16_t *b = (const uint16_t *)xs[m] + at;
         for (int64_t i = 0; i < n; i++)
             (m ? x : sum)[i] = from_bf16(b[i]);
-        if (m) into_f32(sum, x, n, op);
+        if (m)
+            into_f32(sum, x, n, op);
     }
     for (int64_t i = 0; i < n; i++)
         out[at + i] = to_bf16(sum[i]);
 }
 
-static void reduce_block(char *out, const void *const *xs, int n_members, int64_t at, int64_t n, tt_dtype dtype,
-                         tt_reduce op)
+static void reduce_block(char *out, const void *const *xs, int n_members, int64_t at, int64_t n,
+                         tt_dtype dtype, tt_reduce op)
 {
     const size_t size = tt_dtype_size(dtype);
     void *a = out + (size_t)at * size;
@@ -77,10 +81,11 @@ static void reduce_block(char *out, const void *const *xs, int n_members, int64_
     }
 }
 
-tt_status tt_reduce_members(void *out, const void *const *xs, int n_members, int64_t n, tt_dtype dtype, tt_reduce op,
-                            tt_error *err)
+tt_status tt_reduce_members(void *out, const void *const *xs, int n_members, int64_t n,
+                            tt_dtype dtype, tt_reduce op, tt_error *err)
 {
-    if (dtype != TT_F32 && dtype != TT_F64 && dtype != TT_I32 && dtype != TT_I64 && dtype != TT_BF16)
+    if (dtype != TT_F32 && dtype != TT_F64 && dtype != TT_I32 && dtype != TT_I64 &&
+        dtype != TT_BF16)
         return TT_FAIL(err, TT_EUNSUPPORTED, "cannot reduce %s", tt_dtype_name(dtype));
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t k = TT_MIN(n - at, (int64_t)BLOCK);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dist/threads_impl.h"
 #include "base/pool.h"
 #include "dist/reduce.h"
+#include "dist/threads_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's memory, and meet again
- * before anyone goes on. Reductions add in ascending member order, each element by one member, so results are those of any
- * other transport. Every group has a barrier of its own: groups do not wait for each other. */
+/* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's
+ * memory, and meet again before anyone goes on. Reductions add in ascending member order, each
+ * element by one member, so results are those of any other transport. Every group has a barrier of
+ * its own: groups do not wait for each other. */
 
 typedef struct rank_end {
     tt_threads *t;
@@ -25,13 +26,15 @@ tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 void tt_threads_abort(tt_threads *t, const char *why)
 {
     pthread_mutex_lock(&t->lock);
-    if (!atomic_load(&t->aborted)) snprintf(t->why, sizeof t->why, "%s", why);
+    if (!atomic_load(&t->aborted))
+        snprintf(t->why, sizeof t->why, "%s", why);
     atomic_store(&t->aborted, true);
     for (tt_shared_group *g = t->groups; g; g = g->next) {
         tt_barrier_abort(&g->barrier);
         for (int i = 0; i < g->n * g->n; i++) {
             tt_mailbox *b = atomic_load(&g->boxes[i]);
-            if (b) tt_mailbox_wake(b);
+            if (b)
+                tt_mailbox_wake(b);
         }
     }
     pthread_mutex_unlock(&t->lock);
@@ -53,9 +56,11 @@ static void group_destroy(tt_shared_group *g)
 
 static tt_shared_group *group_new(const tt_threads *t, const int *ranks, int n, uint64_t key)
 {
-    const size_t m = (size_t)n, size = (sizeof(tt_shared_group) + TT_CACHE_LINE - 1) / TT_CACHE_LINE * TT_CACHE_LINE;
+    const size_t m = (size_t)n, size = (sizeof(tt_shared_group) + TT_CACHE_LINE - 1) /
+                                       TT_CACHE_LINE * TT_CACHE_LINE;
     tt_shared_group *g = aligned_alloc(TT_CACHE_LINE, size);
-    if (!g) return NULL;
+    if (!g)
+        return NULL;
     memset(g, 0, size);
     g->key = key;
     g->n = n;
@@ -82,29 +87,34 @@ static tt_shared_group *find_or_make(tt_threads *t, const int *ranks, int n, uin
     if (!g && (g = group_new(t, ranks, n, key)) != NULL) {
         g->next = t->groups;
         t->groups = g;
-        if (atomic_load(&t->aborted)) tt_barrier_abort(&g->barrier);
+        if (atomic_load(&t->aborted))
+            tt_barrier_abort(&g->barrier);
     }
     pthread_mutex_unlock(&t->lock);
     return g;
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out, tt_error *err)
+static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+                       tt_error *err)
 {
     const rank_end *e = self;
     tt_comm *c = calloc(1, sizeof *c);
-    if (!c) return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
+    if (!c)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
     c->t = e->t;
     c->g = find_or_make(e->t, ranks, n, key);
     c->me = -1;
     for (int i = 0; i < n; i++)
-        if (ranks[i] == e->rank) c->me = i;
+        if (ranks[i] == e->rank)
+            c->me = i;
     if (c->g && c->me >= 0) {
         *out = c;
         return TT_OK;
     }
     const bool stranger = c->me < 0;
     free(c);
-    if (stranger) return TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
+    if (stranger)
+        return TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
     return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
 }
 
@@ -124,9 +134,10 @@ static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
         if (atomic_load(&g->came[i]) < c->sequence)
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
     return TT_FAIL(err, TT_ETIMEOUT,
-                   "%s number %llu waited %g s (comm.init_timeout_seconds before step 1, train_timeout_seconds from "
-                   "then on); ranks that did not come:%s", op,
-                   (unsigned long long)c->sequence, c->t->timeout_s, missing);
+                   "%s number %llu waited %g s (comm.init_timeout_seconds before step 1, "
+                   "train_timeout_seconds from "
+                   "then on); ranks that did not come:%s",
+                   op, (unsigned long long)c->sequence, c->t->timeout_s, missing);
 }
 
 /* All members must have come for the same: else their ranks' programs differ. */
@@ -135,10 +146,12 @@ static tt_status check_calls(const tt_comm *c, tt_error *err)
     const tt_call *mine = &c->g->calls[c->me];
     for (int i = 0; i < c->g->n; i++) {
         const tt_call *other = &c->g->calls[i];
-        if (!strcmp(other->op, mine->op) && other->size == mine->size) continue;
-        return TT_FAIL(err, TT_ECOMM, "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld",
-                       (unsigned long long)c->sequence, c->g->ranks[c->me], mine->op, (long long)mine->size,
-                       c->g->ranks[i], other->op, (long long)other->size);
+        if (!strcmp(other->op, mine->op) && other->size == mine->size)
+            continue;
+        return TT_FAIL(err, TT_ECOMM,
+                       "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld",
+                       (unsigned long long)c->sequence, c->g->ranks[c->me], mine->op,
+                       (long long)mine->size, c->g->ranks[i], other->op, (long long)other->size);
     }
     return TT_OK;
 }
@@ -156,7 +169,8 @@ static tt_status enter(tt_comm *c, const tt_call *call, tt_error *err)
     g->calls[c->me] = *call;
     c->sequence = atomic_fetch_add(&g->came[c->me], 1) + 1;
     const double limit = c->t->timeout_s;
-    switch (tt_barrier_meet(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
+    switch (
+        tt_barrier_meet(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
     case TT_MET:
         break;
     case TT_MET_ABORTED:
@@ -165,12 +179,14 @@ static tt_status enter(tt_comm *c, const tt_call *call, tt_error *err)
         tt_error e = {0};
         const tt_status s = timed_out(c, call->op, &e);
         tt_threads_abort(c->t, e.text);
-        if (err) *err = e;
+        if (err)
+            *err = e;
         return s;
     }
     }
     const tt_status s = check_calls(c, err);
-    if (s != TT_OK) leave(c);
+    if (s != TT_OK)
+        leave(c);
     return s;
 }
 
@@ -184,22 +200,24 @@ static int64_t sum(const int64_t *counts, int n)
     return s;
 }
 
-static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int64_t *counts, tt_dtype dtype,
-                            tt_error *err)
+static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int64_t *counts,
+                            tt_dtype dtype, tt_error *err)
 {
     const tt_call call = {.op = "all_gather", .send = send, .size = sum(counts, c->g->n)};
     TT_TRY(enter(c, &call, err));
     char *to = recv;
     for (int i = 0; i < c->g->n; i++) {
         const size_t bytes = (size_t)counts[i] * tt_dtype_size(dtype);
-        if (bytes && to != c->g->calls[i].send) memcpy(to, c->g->calls[i].send, bytes);
+        if (bytes && to != c->g->calls[i].send)
+            memcpy(to, c->g->calls[i].send, bytes);
         to += bytes;
     }
     return leave(c);
 }
 
 /* Reduce elements [at, at + n) of everyone's buffer into out. */
-static tt_status reduce_piece(tt_comm *c, void *out, int64_t at, int64_t n, tt_dtype dtype, tt_reduce op, tt_error *err)
+static tt_status reduce_piece(tt_comm *c, void *out, int64_t at, int64_t n, tt_dtype dtype,
+                              tt_reduce op, tt_error *err)
 {
     const void **xs = c->g->pieces + (size_t)c->me * (size_t)c->g->n;
     for (int i = 0; i < c->g->n; i++)
@@ -207,10 +225,11 @@ static tt_status reduce_piece(tt_comm *c, void *out, int64_t at, int64_t n, tt_d
     return tt_reduce_members(out, xs, c->g->n, n, dtype, op, err);
 }
 
-static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts, tt_dtype dtype,
-                                tt_reduce op, tt_error *err)
+static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts,
+                                tt_dtype dtype, tt_reduce op, tt_error *err)
 {
-    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* of a dtype that can be: all ranks alike */
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op,
+                             err)); /* of a dtype that can be: all ranks alike */
     const tt_call call = {.op = "reduce_scatter", .send = send, .size = sum(counts, c->g->n)};
     TT_TRY(enter(c, &call, err));
     const tt_status s = reduce_piece(c, recv, sum(counts, c->me), counts[c->me], dtype, op, err);
@@ -218,15 +237,20 @@ static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const 
     return s;
 }
 
-/* Member i reduces piece i of everyone's buffer into member 0's, then writes it back to all: nobody else touches piece i. */
-static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op, tt_error *err)
+/* Member i reduces piece i of everyone's buffer into member 0's, then writes it back to all: nobody
+ * else touches piece i. */
+static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
+                            tt_error *err)
 {
-    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* of a dtype that can be: all ranks alike */
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op,
+                             err)); /* of a dtype that can be: all ranks alike */
     const tt_call call = {.op = "all_reduce", .send = buf, .recv = buf, .size = count};
     TT_TRY(enter(c, &call, err));
     const int n = c->g->n;
-    const int64_t piece = (count + n - 1) / n, b = TT_MIN(piece * c->me, count), e = TT_MIN(b + piece, count);
-    const size_t at = (size_t)b * tt_dtype_size(dtype), bytes = (size_t)(e - b) * tt_dtype_size(dtype);
+    const int64_t piece = (count + n - 1) / n, b = TT_MIN(piece * c->me, count),
+                  e = TT_MIN(b + piece, count);
+    const size_t at = (size_t)b * tt_dtype_size(dtype),
+                 bytes = (size_t)(e - b) * tt_dtype_size(dtype);
     tt_status s = TT_OK;
     if (bytes) {
         char *first = (char *)c->g->calls[0].recv + at;
@@ -250,9 +274,10 @@ static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_co
         const tt_call *from = &c->g->calls[i];
         const size_t bytes = (size_t)recv_counts[i] * size;
         if (from->counts[c->me] != recv_counts[i])
-            s = TT_FAIL(err, TT_ECOMM, "all_to_all number %llu: rank %d sends %lld elements where %lld are due",
-                        (unsigned long long)c->sequence, c->g->ranks[i], (long long)from->counts[c->me],
-                        (long long)recv_counts[i]);
+            s = TT_FAIL(err, TT_ECOMM,
+                        "all_to_all number %llu: rank %d sends %lld elements where %lld are due",
+                        (unsigned long long)c->sequence, c->g->ranks[i],
+                        (long long)from->counts[c->me], (long long)recv_counts[i]);
         else if (bytes)
             memcpy(to, (const char *)from->send + (size_t)sum(from->counts, c->me) * size, bytes);
         to += bytes;
@@ -274,10 +299,17 @@ static void abort_(void *self, const char *why)
 }
 
 static const tt_comm_vt vt = {
-    .struct_size = sizeof(tt_comm_vt), .group = group, .group_free = group_free,
-    .all_gather = all_gather, .reduce_scatter = reduce_scatter, .all_reduce = all_reduce,
-    .all_to_all = all_to_all, .send = tt_mailbox_send, .recv = tt_mailbox_recv,
-    .barrier = barrier, .abort = abort_,
+    .struct_size = sizeof(tt_comm_vt),
+    .group = group,
+    .group_free = group_free,
+    .all_gather = all_gather,
+    .reduce_scatter = reduce_scatter,
+    .all_reduce = all_reduce,
+    .all_to_all = all_to_all,
+    .send = tt_mailbox_send,
+    .recv = tt_mailbox_recv,
+    .barrier = barrier,
+    .abort = abort_,
 };
 
 /* ---- life ---- */
@@ -285,7 +317,8 @@ static const tt_comm_vt vt = {
 tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err)
 {
     tt_threads *t = calloc(1, sizeof *t);
-    if (!t) return TT_FAIL(err, TT_ENOMEM, "no memory for %d ranks", world);
+    if (!t)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for %d ranks", world);
     t->world = world;
     t->timeout_s = timeout_s;
     pthread_mutex_init(&t->lock, NULL);
@@ -300,7 +333,8 @@ void tt_threads_set_timeout(tt_threads *t, double timeout_s)
 
 void tt_threads_free(tt_threads *t)
 {
-    if (!t) return;
+    if (!t)
+        return;
     for (tt_shared_group *g = t->groups; g;) {
         tt_shared_group *next = g->next;
         group_destroy(g);

@@ -15,13 +15,15 @@ typedef struct tt_barrier {
     _Atomic int32_t arrived;
     _Atomic int32_t n_sleeping;
     _Alignas(TT_CACHE_LINE) int n;
-    int64_t spin_ns; /* 0: more rank-threads than cores, give way at once */
+    bool crowded;               /* more rank-threads than cores: give way at once */
+    _Atomic int64_t spin_ns[2]; /* closing, opening waits */
+    _Atomic uint32_t n_waits;
 } tt_barrier;
 
 typedef enum tt_met { TT_MET, TT_MET_ABORTED, TT_MET_TIMEOUT } tt_met;
 void tt_barrier_init(tt_barrier *b, int n, bool crowded);
-/* Meet all members. opening: an abort or the time limit (ns, 0 = none) ends the wait, then nobody gets past it; else the
- * wait is for members that are certain to come and nothing ends it. */
+/* Meet all members. opening: an abort or the time limit (ns, 0 = none) ends the wait, then nobody
+ * gets past it; else the wait is for members that are certain to come and nothing ends it. */
 tt_met tt_barrier_meet(tt_barrier *b, bool opening, int64_t limit_ns);
 void tt_barrier_abort(tt_barrier *b);
 
@@ -41,10 +43,10 @@ typedef struct tt_shared_group {
     int n;
     int *ranks;
     tt_barrier barrier;
-    tt_call *calls;                  /* by member */
-    _Atomic uint64_t *came;          /* by member: collectives it has begun */
-    const void **pieces;             /* [member * n + i]: scratch of a member's reduction */
-    _Atomic(tt_mailbox *) *boxes;    /* [from * n + to], made at the first message */
+    tt_call *calls;               /* by member */
+    _Atomic uint64_t *came;       /* by member: collectives it has begun */
+    const void **pieces;          /* [member * n + i]: scratch of a member's reduction */
+    _Atomic(tt_mailbox *) *boxes; /* [from * n + to], made at the first message */
 } tt_shared_group;
 
 struct tt_threads {

@@ -16,13 +16,15 @@ void tt_exec_poison(void *p, size_t bytes)
 static bool is_poison(const uint8_t *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
-        if (p[i] != poison_bytes[i & 1]) return false;
+        if (p[i] != poison_bytes[i & 1])
+            return false;
     return true;
 }
 
 /* ---- death: a value's bytes are overwritten right after its last reader ---- */
 
-static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region, const uint8_t *regions, bool *seen)
+static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region,
+                             const uint8_t *regions, bool *seen)
 {
     for (int i = list->n - 1; i >= 0; i--) {
         tt_instr *e = &list->items[i];
@@ -30,7 +32,8 @@ static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region, 
         for (int j = 0; j < e->n_in && j < e->node->n_in; j++) {
             const int root = tt_plan_alias(e->node->in[j])->id;
             const tt_loc *l = &x->o.plan->value[root];
-            if (l->space != TT_SPACE_WORK || regions[root] >> (region + 1) || seen[root]) continue;
+            if (l->space != TT_SPACE_WORK || regions[root] >> (region + 1) || seen[root])
+                continue;
             seen[root] = true;
             e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
         }
@@ -44,7 +47,8 @@ void tt_exec_find_deaths(tt_exec *x)
     bool *seen = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *seen);
     for (size_t i = 0; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++)
-            regions[tt_plan_alias(g->nodes.items[i]->in[j])->id] |= (uint8_t)(1u << g->nodes.items[i]->region);
+            regions[tt_plan_alias(g->nodes.items[i]->in[j])->id] |=
+                (uint8_t)(1u << g->nodes.items[i]->region);
     for (int s = 0; s < x->n_code; s++)
         for (int l = 3; l >= 0; l--)
             find_list_deaths(x, &x->code[s].lists[l], (tt_region)l, regions, seen);
@@ -62,12 +66,14 @@ void tt_exec_bury(const tt_exec *x, const tt_instr *i)
 static void note(tt_exec *x, const void *data, int64_t bytes)
 {
     const uint8_t *w = x->space[TT_SPACE_WORK], *d = data;
-    if (!d || d < w || d >= w + x->mapped[TT_SPACE_WORK]) return;
+    if (!d || d < w || d >= w + x->mapped[TT_SPACE_WORK])
+        return;
     const int64_t end = d - w + (bytes + 63) / 64 * 64; /* a plan's unit */
     x->high_water = TT_MAXV(x->high_water, end);
 }
 
-tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury, tt_error *err)
+tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury,
+                        tt_error *err)
 {
     static const char *const names[] = {"", "state", "slot", "work"};
     for (int o = 0; o < i->n_out; o++)
@@ -78,9 +84,11 @@ tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, boo
     }
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
         if (!is_poison(x->space[sp] + x->o.plan->bytes[sp], 256))
-            return TT_FAIL(err, TT_EINTERNAL, "debug.poison: %s in \"%s\" wrote behind the %s memory", i->node->op->name,
-                           i->node->scope ? i->node->scope : "", names[sp]);
-    if (bury) tt_exec_bury(x, i);
+            return TT_FAIL(err, TT_EINTERNAL,
+                           "debug.poison: %s in \"%s\" wrote behind the %s memory",
+                           i->node->op->name, i->node->scope ? i->node->scope : "", names[sp]);
+    if (bury)
+        tt_exec_bury(x, i);
     return TT_OK;
 }
 
@@ -89,7 +97,9 @@ tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err)
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++) {
         const size_t from = (size_t)(sp == TT_SPACE_WORK ? x->high_water : x->o.plan->bytes[sp]);
         if (!is_poison(x->space[sp] + from, x->mapped[sp] - from))
-            return TT_FAIL(err, TT_EINTERNAL, "debug.poison: step %lld wrote memory that it was not given, behind byte %zu of %zu",
+            return TT_FAIL(err, TT_EINTERNAL,
+                           "debug.poison: step %lld wrote memory that it was not given, behind "
+                           "byte %zu of %zu",
                            (long long)x->step, from, x->mapped[sp]);
     }
     return TT_OK;
@@ -99,7 +109,8 @@ tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err)
 
 static bool finite_at(const tt_tensor *t, int64_t i, double *value)
 {
-    *value = t->dtype == TT_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+    *value =
+        t->dtype == TT_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
     return isfinite(*value);
 }
 
@@ -108,16 +119,18 @@ static bool may_be_infinite(const tt_node *n)
 {
     static const char *const ops[] = {"max_last", "attention", "reduce_max"};
     for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(n->op->name, ops[i])) return true;
+        if (!strcmp(n->op->name, ops[i]))
+            return true;
     return n->n_out && n->out[0]->place.partial_max;
 }
 
-tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n, int micro,
-                               tt_error *err)
+tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
+                               int micro, tt_error *err)
 {
     for (int o = 0; o < n; o++) {
         double v;
-        if (!out[o].data || (out[o].dtype != TT_F32 && out[o].dtype != TT_F64)) continue;
+        if (!out[o].data || (out[o].dtype != TT_F32 && out[o].dtype != TT_F64))
+            continue;
         for (int64_t k = 0; k < tt_tensor_numel(&out[o]); k++)
             if (!finite_at(&out[o], k, &v) && !(v < 0 && isinf(v) && may_be_infinite(i->node)))
                 return TT_FAIL(err, TT_ENUMERIC,

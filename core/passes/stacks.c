@@ -2,8 +2,8 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* stacks: programs without gradients (validation, generation) have a stack of its own for every parameter; autodiff makes
- * those of training, by gradient placement too (R13). */
+/* stacks: programs without gradients (validation, generation) have a stack of its own for every
+ * parameter; autodiff makes those of training, by gradient placement too (R13). */
 
 static tt_type one_of(const tt_type *t)
 {
@@ -27,13 +27,15 @@ void tt_pass_stacks(tt_graph *g, bool own)
 {
     for (size_t i = 0; i < g->params.n; i++) {
         tt_param_info *p = g->params.items[i];
-        if (p->stack) continue;
+        if (p->stack)
+            continue;
         tt_stack *s = p->stack = tt_arena_alloc(g->arena, sizeof *s);
         const tt_type t = one_of(&p->type);
         const tt_placement place = one_of_placed(&p->stored);
         *s = (tt_stack){.id = (int)g->stacks.n, .n = 1, .group = p->group};
         s->members = tt_arena_dup(g->arena, &p, sizeof p);
-        s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t, &place);
+        s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t,
+                                &place);
         s->param->stack = s;
         s->param->stages = own ? p->stages : 0; /* 0: no memory here, another program has it */
         tt_vec_push(g->arena, &g->stacks, s);

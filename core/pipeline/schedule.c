@@ -8,7 +8,8 @@ static void push(tt_schedule *s, int rank, tt_action_kind kind, int micro)
     s->actions[rank][s->n_actions[rank]++] = (tt_action){kind, rank, micro};
 }
 
-/* All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Backwards ascend too (P5). */
+/* All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Backwards ascend too
+ * (P5). */
 static void gpipe(tt_schedule *s)
 {
     for (int r = 0; r < s->n_ranks; r++) {
@@ -19,7 +20,8 @@ static void gpipe(tt_schedule *s)
     }
 }
 
-/* Warm-up forwards, then one forward one backward, then the rest (Narayanan et al. 2021, arXiv:2104.04473). */
+/* Warm-up forwards, then one forward one backward, then the rest (Narayanan et al. 2021,
+ * arXiv:2104.04473). */
 static void one_f_one_b(tt_schedule *s)
 {
     for (int r = 0; r < s->n_ranks; r++) {
@@ -40,9 +42,9 @@ tt_status tt_schedule_make(const char *name, int n_ranks, int n_micro, tt_arena 
 {
     const bool g = !strcmp(name, "GPipe");
     if (!g && strcmp(name, "1F1B"))
-        return TT_FAIL(err, TT_EINVAL,
-                       "parallelism.pipeline_parallel_schedule: unknown \"%s\" (known: 1F1B, GPipe)",
-                       name);
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "parallelism.pipeline_parallel_schedule: unknown \"%s\" (known: 1F1B, GPipe)", name);
     if (n_ranks < 1 || n_micro < 1)
         return TT_FAIL(err, TT_EINVAL, "a schedule needs a rank and a micro-batch, got %d and %d",
                        n_ranks, n_micro);
@@ -66,7 +68,8 @@ tt_status tt_schedule_make(const char *name, int n_ranks, int n_micro, tt_arena 
     return TT_OK;
 }
 
-/* Abstract run: time of each action's end; the caller's f and b durations. Returns false where no rank can go on. */
+/* Abstract run: time of each action's end; the caller's f and b durations. Returns false where no
+ * rank can go on. */
 static bool run(const tt_schedule *s, double f, double b, double *makespan, double *busy)
 {
     const size_t n = (size_t)s->n_stages * (size_t)s->n_micro;
@@ -82,10 +85,13 @@ static bool run(const tt_schedule *s, double f, double b, double *makespan, doub
                 const size_t i = (size_t)x->stage * (size_t)s->n_micro + (size_t)x->micro;
                 const bool fwd = x->kind == TT_ACTION_F;
                 double ready = 0;
-                if (fwd && x->stage > 0) ready = end[i - (size_t)s->n_micro];
-                if (!fwd && x->stage < s->n_stages - 1) ready = end[n + i + (size_t)s->n_micro];
+                if (fwd && x->stage > 0)
+                    ready = end[i - (size_t)s->n_micro];
+                if (!fwd && x->stage < s->n_stages - 1)
+                    ready = end[n + i + (size_t)s->n_micro];
                 const bool free_ = fwd ? x->stage == 0 : x->stage == s->n_stages - 1;
-                if ((!free_ && ready <= 0) || (!fwd && end[i] <= 0)) break;
+                if ((!free_ && ready <= 0) || (!fwd && end[i] <= 0))
+                    break;
                 now[r] = TT_MAXV(now[r], ready) + (fwd ? f : b);
                 end[fwd ? i : n + i] = now[r];
                 at[r]++;
@@ -111,14 +117,17 @@ tt_status tt_schedule_check(const tt_schedule *s, tt_error *err)
     for (int r = 0; !bad && r < s->n_ranks; r++)
         for (int i = 0; !bad && i < s->n_actions[r]; i++) {
             const tt_action *x = &s->actions[r][i];
-            if (s->stage_rank[x->stage] != r) bad = "an action stands on another rank than its stage";
+            if (s->stage_rank[x->stage] != r)
+                bad = "an action stands on another rank than its stage";
             if (!bad && next[2 * x->stage + (int)x->kind]++ != x->micro)
                 bad = "micro-batches of a stage do not ascend";
         }
     for (int i = 0; !bad && i < 2 * s->n_stages; i++)
-        if (next[i] != s->n_micro) bad = "an action is missing";
+        if (next[i] != s->n_micro)
+            bad = "an action is missing";
     double span, busy;
-    if (!bad && !run(s, 1, 2, &span, &busy)) bad = "it deadlocks";
+    if (!bad && !run(s, 1, 2, &span, &busy))
+        bad = "it deadlocks";
     free(next);
     return bad ? TT_FAIL(err, TT_EINVAL, "schedule %s: %s", s->name, bad) : TT_OK;
 }
@@ -133,28 +142,35 @@ typedef struct walker { /* a rank in the middle of an action */
     int at, received, sent;
 } walker;
 
-/* The edge an action's messages come from (or go to), NULL = none: first or last stage, or a neighbour on the same rank. */
+/* The edge an action's messages come from (or go to), NULL = none: first or last stage, or a
+ * neighbour on the same rank. */
 static edge *edge_of(const tt_schedule *s, edge *e, const tt_action *a, bool incoming)
 {
     const bool forward = a->kind == TT_ACTION_F;
     const int other = a->stage + (forward == incoming ? -1 : 1);
-    if (other < 0 || other >= s->n_stages || s->stage_rank[other] == s->stage_rank[a->stage]) return NULL;
+    if (other < 0 || other >= s->n_stages || s->stage_rank[other] == s->stage_rank[a->stage])
+        return NULL;
     return &e[2 * (incoming ? other : a->stage) + (forward ? 0 : 1)];
 }
 
 /* Go on with a rank's action until it waits; true if anything moved. */
-static bool advance(const tt_schedule *s, int rank, walker *w, edge *edges, int n_messages, int n_buffers)
+static bool advance(const tt_schedule *s, int rank, walker *w, edge *edges, int n_messages,
+                    int n_buffers)
 {
     bool moved = false;
     while (w->at < s->n_actions[rank]) {
         const tt_action *a = &s->actions[rank][w->at];
         edge *in = edge_of(s, edges, a, true), *out = edge_of(s, edges, a, false);
-        for (; in && w->received < n_messages && in->received < in->sent; w->received++, moved = true)
+        for (; in && w->received < n_messages && in->received < in->sent;
+             w->received++, moved = true)
             in->received++;
-        if (in && w->received < n_messages) return moved;
-        for (; out && w->sent < n_messages && out->sent - out->received <= n_buffers; w->sent++, moved = true)
+        if (in && w->received < n_messages)
+            return moved;
+        for (; out && w->sent < n_messages && out->sent - out->received <= n_buffers;
+             w->sent++, moved = true)
             out->sent++;
-        if (out && (w->sent < n_messages || out->sent - out->received > n_buffers)) return moved;
+        if (out && (w->sent < n_messages || out->sent - out->received > n_buffers))
+            return moved;
         *w = (walker){w->at + 1, 0, 0};
         moved = true;
     }
@@ -183,7 +199,8 @@ int tt_schedule_in_flight(const tt_schedule *s, int stage)
     const int r = s->stage_rank[stage];
     int now = 0, most = 0;
     for (int i = 0; i < s->n_actions[r]; i++) {
-        if (s->actions[r][i].stage != stage) continue;
+        if (s->actions[r][i].stage != stage)
+            continue;
         now += s->actions[r][i].kind == TT_ACTION_F ? 1 : -1;
         most = TT_MAXV(most, now);
     }
@@ -193,7 +210,8 @@ int tt_schedule_in_flight(const tt_schedule *s, int stage)
 double tt_schedule_bubble(const tt_schedule *s, double f, double b)
 {
     double span, busy;
-    if (!run(s, f, b, &span, &busy) || span <= 0) return 0;
+    if (!run(s, f, b, &span, &busy) || span <= 0)
+        return 0;
     return 1 - busy / span;
 }
 

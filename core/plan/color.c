@@ -3,13 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offsets for lives: in some order, each at the lowest place free for its whole life. Larger first is close to optimal for
- * training's nested lifetimes; where it is not (its peak is above the most bytes alive at once), other orders are tried and
- * the best is kept. O(n²) on n of a few thousand. Source: Pisarchyk & Lee 2020, arXiv:2001.03288. */
+/* Offsets for lives: in some order, each at the lowest place free for its whole life. Larger first
+ * is close to optimal for training's nested lifetimes; where it is not (its peak is above the most
+ * bytes alive at once), other orders are tried and the best is kept. O(n²) on n of a few thousand.
+ * Source: Pisarchyk & Lee 2020, arXiv:2001.03288. */
 
 static int by_id(const tt_live *x, const tt_live *y)
 {
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
     const int i = x->value ? x->value->id : -x->scratch_of->id - 1;
     const int j = y->value ? y->value->id : -y->scratch_of->id - 1;
     return (i > j) - (i < j);
@@ -18,7 +20,8 @@ static int by_id(const tt_live *x, const tt_live *y)
 static int by_size(const void *a, const void *b)
 {
     const tt_live *x = *(tt_live *const *)a, *y = *(tt_live *const *)b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
     return by_id(x, y);
 }
 
@@ -30,8 +33,10 @@ static double area(const tt_live *l)
 static int by_area(const void *a, const void *b)
 {
     const tt_live *x = *(tt_live *const *)a, *y = *(tt_live *const *)b;
-    if (area(x) > area(y)) return -1;
-    if (area(x) < area(y)) return 1;
+    if (area(x) > area(y))
+        return -1;
+    if (area(x) < area(y))
+        return 1;
     return by_size(a, b);
 }
 
@@ -39,7 +44,8 @@ static int by_length(const void *a, const void *b)
 {
     const tt_live *x = *(tt_live *const *)a, *y = *(tt_live *const *)b;
     const int n = x->last - x->first, m = y->last - y->first;
-    if (n != m) return n > m ? -1 : 1;
+    if (n != m)
+        return n > m ? -1 : 1;
     return by_size(a, b);
 }
 
@@ -53,8 +59,10 @@ static int64_t place(tt_live **lives, size_t n, tt_live **placed)
         size_t k;
         for (k = 0; k < n_placed; k++) {
             const tt_live *o = placed[k];
-            if (o->last < l->first || l->last < o->first) continue;
-            if (o->offset >= at + l->bytes) break;
+            if (o->last < l->first || l->last < o->first)
+                continue;
+            if (o->offset >= at + l->bytes)
+                break;
             at = TT_MAXV(at, o->offset + o->bytes);
         }
         l->offset = at;
@@ -75,7 +83,8 @@ typedef struct change {
 static int by_time(const void *a, const void *b)
 {
     const change *x = a, *y = b;
-    if (x->time != y->time) return x->time < y->time ? -1 : 1;
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* what ends goes first */
 }
 
@@ -99,14 +108,16 @@ static int64_t most_alive(tt_arena *a, tt_live *const *lives, size_t n)
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    tt_live **placed = tt_arena_array(a, n + 1, sizeof *placed), **kept = tt_arena_array(a, n + 1, sizeof *kept);
+    tt_live **placed = tt_arena_array(a, n + 1, sizeof *placed),
+            **kept = tt_arena_array(a, n + 1, sizeof *kept);
     int64_t *offset = tt_arena_array(a, n + 1, sizeof *offset), best = INT64_MAX;
     const int64_t least = most_alive(a, lives, n);
     memcpy(kept, lives, n * sizeof *kept);
     for (size_t k = 0; k < TT_COUNT(orders) && best > least; k++) {
         qsort(lives, n, sizeof *lives, orders[k]);
         const int64_t peak = place(lives, n, placed);
-        if (peak >= best) continue;
+        if (peak >= best)
+            continue;
         best = peak;
         for (size_t i = 0; i < n; i++)
             offset[i] = kept[i]->offset;

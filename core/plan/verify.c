@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Proof of a plan by an abstract run: memory is a map from bytes to the value that wrote them last; a reader must find its
- * own value in every byte it covers. Independent of how the planner chose offsets. */
+/* Proof of a plan by an abstract run: memory is a map from bytes to the value that wrote them last;
+ * a reader must find its own value in every byte it covers. Independent of how the planner chose
+ * offsets. */
 
 #define SCRATCH (-1)
 #define UNKNOWN (-2)
@@ -32,7 +33,8 @@ static bool memory_init(memory *m, int64_t bytes, size_t n_values)
     m->bytes = bytes;
     m->cap = 2 * n_values + 8; /* each begin and end of a value or scratch cuts at most once */
     m->s = malloc(m->cap * sizeof *m->s);
-    if (m->s) memory_forget(m);
+    if (m->s)
+        memory_forget(m);
     return m->s != NULL;
 }
 
@@ -52,9 +54,11 @@ static size_t memory_find(const memory *m, int64_t at)
 
 static size_t memory_cut(memory *m, int64_t at)
 {
-    if (at == m->bytes) return m->n - 1;
+    if (at == m->bytes)
+        return m->n - 1;
     const size_t i = memory_find(m, at);
-    if (m->s[i].begin == at) return i;
+    if (m->s[i].begin == at)
+        return i;
     TT_ASSERT(m->n < m->cap);
     memmove(m->s + i + 2, m->s + i + 1, (m->n - i - 1) * sizeof *m->s);
     m->s[i + 1] = (segment){at, m->s[i].owner};
@@ -64,8 +68,10 @@ static size_t memory_cut(memory *m, int64_t at)
 
 static bool memory_write(memory *m, int64_t begin, int64_t bytes, int owner)
 {
-    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes) return false;
-    if (!bytes) return true;
+    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes)
+        return false;
+    if (!bytes)
+        return true;
     const size_t first = memory_cut(m, begin), end = memory_cut(m, begin + bytes);
     memmove(m->s + first + 1, m->s + end, (m->n - end) * sizeof *m->s);
     m->n -= end - first - 1;
@@ -75,9 +81,12 @@ static bool memory_write(memory *m, int64_t begin, int64_t bytes, int owner)
 
 static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owner)
 {
-    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes) return false;
-    for (size_t i = bytes ? memory_find(m, begin) : m->n; i + 1 < m->n && m->s[i].begin < begin + bytes; i++)
-        if (m->s[i].owner != owner) return false;
+    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes)
+        return false;
+    for (size_t i = bytes ? memory_find(m, begin) : m->n;
+         i + 1 < m->n && m->s[i].begin < begin + bytes; i++)
+        if (m->s[i].owner != owner)
+            return false;
     return true;
 }
 
@@ -96,7 +105,8 @@ static const char *write_value(checker *c, const tt_value *v)
     v = tt_plan_alias(v);
     const tt_loc *l = &c->p->value[v->id];
     memory *m = space_of(c, l);
-    if (!m) return NULL;
+    if (!m)
+        return NULL;
     return memory_write(m, l->offset, tt_plan_value_bytes(c->p->graph, v), v->id)
                ? NULL
                : "a value lies outside its space";
@@ -107,8 +117,10 @@ static const char *read_value(checker *c, const tt_value *v)
     v = tt_plan_alias(v);
     const tt_loc *l = &c->p->value[v->id];
     const memory *m = space_of(c, l);
-    if (l->space == TT_SPACE_NONE) return "a value that is read has no place";
-    if (!m) return NULL;
+    if (l->space == TT_SPACE_NONE)
+        return "a value that is read has no place";
+    if (!m)
+        return NULL;
     return memory_holds(m, l->offset, tt_plan_value_bytes(c->p->graph, v), v->id)
                ? NULL
                : "a value is overwritten before it is read";
@@ -119,10 +131,12 @@ static const char *run_node(checker *c, const tt_node *e)
 {
     const char *bad = NULL;
     const int64_t at = c->p->scratch[e->id], bytes = tt_plan_round(c->p->scratch_bytes[e->id]);
-    if (at >= 0 && !memory_write(&c->work, at, bytes, SCRATCH)) return "scratch lies outside its space";
+    if (at >= 0 && !memory_write(&c->work, at, bytes, SCRATCH))
+        return "scratch lies outside its space";
     for (int j = 0; !bad && j < e->n_out; j++)
         bad = write_value(c, e->out[j]);
-    if (!bad && at >= 0 && !memory_holds(&c->work, at, bytes, SCRATCH)) return "an output lies on scratch";
+    if (!bad && at >= 0 && !memory_holds(&c->work, at, bytes, SCRATCH))
+        return "an output lies on scratch";
     for (int j = 0; !bad && j < e->n_in; j++)
         if (e->op != &tt_op_transfer && /* read where it is made, by sent_values */
             (e->op != &tt_op_stage_sum || tt_plan_here(c->p, e->in[j]->node->stage)))
@@ -130,15 +144,18 @@ static const char *run_node(checker *c, const tt_node *e)
     return bad;
 }
 
-/* The loop runs again: what it reads from outside and what it has written of its results must still be there. */
+/* The loop runs again: what it reads from outside and what it has written of its results must still
+ * be there. */
 static const char *loop_again(checker *c, tt_node *const *nodes, int n)
 {
     const char *bad = NULL;
     for (int i = 0; !bad && i < n; i++) {
         for (int j = 0; !bad && nodes[i]->map && j < nodes[i]->n_in; j++)
-            if (!nodes[i]->in[j]->chunked) bad = read_value(c, nodes[i]->in[j]);
+            if (!nodes[i]->in[j]->chunked)
+                bad = read_value(c, nodes[i]->in[j]);
         for (int j = 0; !bad && nodes[i]->map && j < nodes[i]->n_out; j++)
-            if (!nodes[i]->out[j]->chunked) bad = read_value(c, nodes[i]->out[j]);
+            if (!nodes[i]->out[j]->chunked)
+                bad = read_value(c, nodes[i]->out[j]);
     }
     return bad;
 }
@@ -147,22 +164,27 @@ static const char *run_list(checker *c, tt_node *const *nodes, int n, const tt_n
 {
     const char *bad = NULL;
     for (int i = 0; i < n && !bad; i++)
-        if (nodes[i]->op == &tt_op_input) bad = write_value(c, nodes[i]->out[0]);
+        if (nodes[i]->op == &tt_op_input)
+            bad = write_value(c, nodes[i]->out[0]);
     for (int i = 0; i < n && !bad; i++) {
         *where = nodes[i];
-        if (nodes[i]->op != &tt_op_input) bad = run_node(c, nodes[i]);
-        if (!bad && nodes[i]->map && (i + 1 == n || !nodes[i + 1]->map)) bad = loop_again(c, nodes, n);
+        if (nodes[i]->op != &tt_op_input)
+            bad = run_node(c, nodes[i]);
+        if (!bad && nodes[i]->map && (i + 1 == n || !nodes[i + 1]->map))
+            bad = loop_again(c, nodes, n);
     }
     return bad;
 }
 
-static const char *sent_values(checker *c, const tt_stage_plan *s, tt_region region, const tt_node **where)
+static const char *sent_values(checker *c, const tt_stage_plan *s, tt_region region,
+                               const tt_node **where)
 {
     const tt_graph *g = c->p->graph;
     const char *bad = NULL;
     for (size_t i = 0; !bad && i < g->nodes.n; i++) {
         const tt_node *t = g->nodes.items[i];
-        if (t->op != &tt_op_transfer || t->region != region || t->in[0]->node->stage != s->stage) continue;
+        if (t->op != &tt_op_transfer || t->region != region || t->in[0]->node->stage != s->stage)
+            continue;
         *where = t;
         bad = read_value(c, t->in[0]);
     }
@@ -172,17 +194,24 @@ static const char *sent_values(checker *c, const tt_stage_plan *s, tt_region reg
 static const char *run_stage(checker *c, const tt_stage_plan *s, const tt_node **where)
 {
     const char *bad = run_list(c, s->forward, s->n_forward, where);
-    if (!bad) bad = sent_values(c, s, TT_FORWARD, where);
-    if (s->in_slots) memory_forget(&c->work); /* between them other micro-batches use it */
-    if (!bad) bad = run_list(c, s->backward, s->n_backward, where);
-    if (!bad) bad = sent_values(c, s, TT_BACKWARD, where);
-    if (!bad) bad = run_list(c, s->epilogue, s->n_epilogue, where);
-    if (!bad) bad = run_list(c, s->update, s->n_update, where);
+    if (!bad)
+        bad = sent_values(c, s, TT_FORWARD, where);
+    if (s->in_slots)
+        memory_forget(&c->work); /* between them other micro-batches use it */
+    if (!bad)
+        bad = run_list(c, s->backward, s->n_backward, where);
+    if (!bad)
+        bad = sent_values(c, s, TT_BACKWARD, where);
+    if (!bad)
+        bad = run_list(c, s->epilogue, s->n_epilogue, where);
+    if (!bad)
+        bad = run_list(c, s->update, s->n_update, where);
     return bad;
 }
 
-/* The schedule against the slots: each forward finds its slot free, each backward finds its own micro-batch in it. A stage
- * without slots runs its backward right after its forward, nothing between. */
+/* The schedule against the slots: each forward finds its slot free, each backward finds its own
+ * micro-batch in it. A stage without slots runs its backward right after its forward, nothing
+ * between. */
 static const char *check_slots(const tt_plan *p, const tt_stage_plan *s)
 {
     const tt_schedule *sc = p->schedule;
@@ -194,12 +223,15 @@ static const char *check_slots(const tt_plan *p, const tt_stage_plan *s)
     for (int i = 0; !bad && i < sc->n_actions[rank]; i++) {
         const tt_action *a = &sc->actions[rank][i];
         if (a->stage != s->stage) {
-            if (!s->in_slots && held[0] >= 0) bad = "another stage runs while values live in work memory";
+            if (!s->in_slots && held[0] >= 0)
+                bad = "another stage runs while values live in work memory";
             continue;
         }
-        if (a->kind == TT_ACTION_B && !s->n_backward) continue; /* a program of forwards alone */
+        if (a->kind == TT_ACTION_B && !s->n_backward)
+            continue; /* a program of forwards alone */
         int *h = &held[a->micro % s->n_slots];
-        if (*h != (a->kind == TT_ACTION_F ? -1 : a->micro)) bad = "a slot is reused before its backward";
+        if (*h != (a->kind == TT_ACTION_F ? -1 : a->micro))
+            bad = "a slot is reused before its backward";
         *h = a->kind == TT_ACTION_F && s->n_backward ? a->micro : -1;
     }
     free(held);
@@ -215,20 +247,24 @@ static int crossing(const tt_graph *g)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         const int from = n->op == &tt_op_transfer ? n->in[0]->node->stage : 64;
-        if (from >= 64 || n->region > TT_BACKWARD) continue;
+        if (from >= 64 || n->region > TT_BACKWARD)
+            continue;
         const int k = ++count[n->region][from];
         most = TT_MAXV(most, k);
     }
     return most;
 }
 
-/* Ranks must not wait for each other for ever: every rank's list is run, sends waiting as they do. */
+/* Ranks must not wait for each other for ever: every rank's list is run, sends waiting as they do.
+ */
 static tt_status check_messages(const tt_plan *p, tt_error *err)
 {
     const int n = p->schedule->n_stages > 1 ? crossing(p->graph) : 0;
-    if (tt_schedule_runs(p->schedule, n, BUFFERED)) return TT_OK;
+    if (tt_schedule_runs(p->schedule, n, BUFFERED))
+        return TT_OK;
     return TT_FAIL(err, TT_EUNSUPPORTED,
-                   "parallelism.pipeline_parallel_schedule: %s would deadlock, %d values cross from stage to stage and %d are "
+                   "parallelism.pipeline_parallel_schedule: %s would deadlock, %d values cross "
+                   "from stage to stage and %d are "
                    "buffered; use GPipe",
                    p->schedule->name, n, BUFFERED);
 }
@@ -242,16 +278,20 @@ tt_status tt_plan_verify(const tt_plan *p, tt_error *err)
         const tt_stage_plan *s = &p->stages[i];
         checker c = {.p = p};
         const size_t n = (size_t)p->graph->n_values + p->graph->nodes.n;
-        if (memory_init(&c.work, p->bytes[TT_SPACE_WORK], n) && memory_init(&c.slot, s->slot_bytes, n)) {
+        if (memory_init(&c.work, p->bytes[TT_SPACE_WORK], n) &&
+            memory_init(&c.slot, s->slot_bytes, n)) {
             bad = check_slots(p, s);
-            if (!bad) bad = run_stage(&c, s, &where);
+            if (!bad)
+                bad = run_stage(&c, s, &where);
         } else {
             bad = "no memory to check it";
         }
         free(c.work.s);
         free(c.slot.s);
     }
-    if (!bad) return TT_OK;
-    return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad, where ? where->op->name : "the schedule",
+    if (!bad)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad,
+                   where ? where->op->name : "the schedule",
                    where && where->scope ? where->scope : "");
 }

@@ -135,6 +135,20 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     return TT_OK;
 }
 
+/* The hashes of every file, once, by rank 0: what it reads the load would have read. */
+static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
+{
+    tt_str faults = {0};
+    tt_error why = {0};
+    if (!l->main) return TT_OK;
+    tt_status s = tt_ckpt_verify(at, &faults, &why);
+    if (s != TT_OK)
+        s = TT_FAIL(err, TT_EFORMAT, "%.*s; go on from an older step with --checkpoint.load_step, or start over with --resume never",
+                    faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text), faults.n ? faults.s : why.text);
+    tt_str_free(&faults);
+    return s;
+}
+
 tt_status tt_loop_resume(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
@@ -146,6 +160,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(check_same_model(l, at, &st, err));
+    TT_TRY(check_whole(l, at, err));
     TT_TRY(tt_rank_load(&l->rank, at, true, err));
     l->step = st.step;
     l->tokens_seen = st.tokens_seen;

@@ -30,18 +30,25 @@ static void mark_gradients(counter *c)
     for (size_t i = g->nodes.n; i-- > 0;) {
         const tt_node *n = g->nodes.items[i];
         const bool adds = n->op == &tt_op_accumulate && n->state->stack;
-        if (adds || (n->op == &tt_op_collective && c->gradient[n->out[0]->id])) c->gradient[n->in[0]->id] = true;
+        if (adds || (n->op == &tt_op_collective && c->gradient[n->out[0]->id]))
+            c->gradient[n->in[0]->id] = true;
     }
 }
 
 static const char *cause_of(const counter *c, const tt_node *n)
 {
-    if (n->param) return n->recomputed ? "parameters, again for the backward" : "parameters";
-    if (n->region == TT_UPDATE) return "optimizer";
+    if (n->param)
+        return n->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->region == TT_UPDATE)
+        return "optimizer";
     if (n->region == TT_EPILOGUE)
-        return !strcmp(n->scope, "norm") ? "gradient norm" : !strcmp(n->scope, "metrics") ? "metrics" : "gradients, once a step";
-    if (n->n_out && c->gradient[n->out[0]->id]) return "gradients";
-    if (n->recomputed) return "activations, again for the backward";
+        return !strcmp(n->scope, "norm")      ? "gradient norm"
+               : !strcmp(n->scope, "metrics") ? "metrics"
+                                              : "gradients, once a step";
+    if (n->n_out && c->gradient[n->out[0]->id])
+        return "gradients";
+    if (n->recomputed)
+        return "activations, again for the backward";
     return n->region == TT_FORWARD ? "activations" : "gradients of activations";
 }
 
@@ -51,7 +58,8 @@ static void add(counter *c, const tt_node *n, const char *name, const char *caus
     int at = 0;
     while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
         at++;
-    if (at == (int)TT_COUNT(c->t)) return;
+    if (at == (int)TT_COUNT(c->t))
+        return;
     if (at == c->n) {
         c->t[at] = (traffic){.cause = cause};
         snprintf(c->t[at].name, sizeof c->t[at].name, "%s", name);
@@ -66,15 +74,19 @@ static void count_node(counter *c, const tt_node *n, const tt_plan *p)
     char name[64];
     const tt_mesh *m = c->g->mesh;
     const bool mine = c->s->schedule->stage_rank[n->stage] == p->stages[0].stage;
-    if (n->op == &tt_op_transfer && c->s->schedule->stage_rank[n->in[0]->node->stage] == p->stages[0].stage) {
-        add(c, n, "send over pp", n->region == TT_FORWARD ? "activations" : "gradients of activations",
+    if (n->op == &tt_op_transfer &&
+        c->s->schedule->stage_rank[n->in[0]->node->stage] == p->stages[0].stage) {
+        add(c, n, "send over pp",
+            n->region == TT_FORWARD ? "activations" : "gradients of activations",
             (double)tt_plan_value_bytes(c->g, n->in[0]));
         return;
     }
-    if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK) return;
+    if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK)
+        return;
     int len = snprintf(name, sizeof name, "%s over", tt_step_kind_name(n->step->kind));
     for (int k = 0; k < n->step->atoms.n && len < 48; k++)
-        len += snprintf(name + len, sizeof name - (size_t)len, " %s", m->atom_name[TT_ATOM(n->step->atoms.atom[k])]);
+        len += snprintf(name + len, sizeof name - (size_t)len, " %s",
+                        m->atom_name[TT_ATOM(n->step->atoms.atom[k])]);
     add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
 }
 
@@ -105,7 +117,8 @@ static double container_limit(void)
     char *text = NULL;
     size_t n;
     double limit = 0;
-    if (tt_read_file("/sys/fs/cgroup/memory.max", 4096, &text, &n, NULL) == TT_OK) limit = strtod(text, NULL);
+    if (tt_read_file("/sys/fs/cgroup/memory.max", 4096, &text, &n, NULL) == TT_OK)
+        limit = strtod(text, NULL);
     free(text);
     return limit > 0 ? limit : (double)INFINITY;
 }
@@ -113,25 +126,30 @@ static double container_limit(void)
 double tt_memory_here(void)
 {
     struct sysinfo i;
-    if (sysinfo(&i)) return (double)INFINITY;
+    if (sysinfo(&i))
+        return (double)INFINITY;
     return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit, container_limit());
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
 {
     const double need = (double)total(p) * s->world, have = tt_memory_here(), gib = 1.0 / (1 << 30);
-    if (need <= have) return TT_OK;
-    return tt_job_fail(s->job, tt_job_has(s->job, "training") ? "training" : "", err,
-                       "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, set "
-                       "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
-                       gib * need, s->world, s->world == 1 ? "" : "s", gib * have);
+    if (need <= have)
+        return TT_OK;
+    return tt_job_fail(
+        s->job, tt_job_has(s->job, "training") ? "training" : "", err,
+        "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
+        "set "
+        "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
+        gib * need, s->world, s->world == 1 ? "" : "s", gib * have);
 }
 
 static const tt_plan *fullest(tt_plan *const *plans, int n)
 {
     const tt_plan *p = plans[0];
     for (int i = 1; i < n; i++)
-        if (total(plans[i]) > total(p)) p = plans[i];
+        if (total(plans[i]) > total(p))
+            p = plans[i];
     return p;
 }
 
@@ -146,8 +164,9 @@ static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 
 static void json_bytes(const tt_plan *p, tt_str *o)
 {
-    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}", (long long)p->bytes[TT_SPACE_STATE],
-                  (long long)p->bytes[TT_SPACE_SLOT], (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
+                  (long long)p->bytes[TT_SPACE_STATE], (long long)p->bytes[TT_SPACE_SLOT],
+                  (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
 }
 
 static void as_json(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
@@ -157,26 +176,33 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     tt_str_json_number(o, s->size.flops_per_token);
     tt_str_printf(o, ",\"world\":%d,\"mesh\":{", s->world);
     for (int i = 0; i < s->mesh.n_atoms; i++)
-        tt_str_printf(o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
+        tt_str_printf(o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i],
+                      (int)s->mesh.atom_size[i]);
     tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
                   (long long)s->micro_batches, (long long)s->global_batch);
     json_bytes(fullest(plans, n), o);
     tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {
-        if (i) tt_str_addc(o, ',');
+        if (i)
+            tt_str_addc(o, ',');
         json_bytes(plans[i], o);
     }
     const double have = tt_memory_here();
     tt_str_add(o, "],\"memory_here\":");
     tt_str_json_number(o, have);
-    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : all_ranks(s, plans, n) <= have ? "true" : "false");
-    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[", bubble);
+    tt_str_printf(o, ",\"fits\":%s",
+                  isinf(have)                      ? "null"
+                  : all_ranks(s, plans, n) <= have ? "true"
+                                                   : "false");
+    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[",
+                  bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
         tt_str_json(o, c->t[i].name);
         tt_str_add(o, ",\"cause\":");
         tt_str_json(o, c->t[i].cause);
-        tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)c->t[i].calls, c->t[i].bytes);
+        tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)c->t[i].calls,
+                      c->t[i].bytes);
     }
     tt_str_add(o, "]}\n");
 }
@@ -187,42 +213,52 @@ static void memory_text(const tt_setup *s, tt_plan *const *plans, int n, tt_str 
 {
     const tt_plan *p = fullest(plans, n);
     tt_str_printf(o,
-                  "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, optimizer %.3f, gradients %.3f), "
+                  "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, "
+                  "optimizer %.3f, gradients %.3f), "
                   "slots %.3f, work %.3f\n",
                   gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
-                  gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR], gib * (double)p->bytes[TT_SPACE_SLOT],
-                  gib * (double)p->bytes[TT_SPACE_WORK]);
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
+                  gib * (double)p->bytes[TT_SPACE_SLOT], gib * (double)p->bytes[TT_SPACE_WORK]);
     for (int i = 0; n > 1 && i < n; i++)
-        tt_str_printf(o, "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d micro-batches), work %.3f\n", i,
-                      gib * (double)total(plans[i]), gib * (double)plans[i]->bytes[TT_SPACE_STATE],
+        tt_str_printf(o,
+                      "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
+                      "micro-batches), work %.3f\n",
+                      i, gib * (double)total(plans[i]),
+                      gib * (double)plans[i]->bytes[TT_SPACE_STATE],
                       gib * (double)plans[i]->bytes[TT_SPACE_SLOT], plans[i]->stages[0].n_slots,
                       gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
     const double have = tt_memory_here(), need = all_ranks(s, plans, n);
     if (!isinf(have))
-        tt_str_printf(o, "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n", need <= have ? "yes" : "NO",
-                      gib * need, gib * have);
+        tt_str_printf(o,
+                      "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n",
+                      need <= have ? "yes" : "NO", gib * need, gib * have);
 }
 
 static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
 {
     const tt_setup *s = c->s;
-    tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP a token\n", s->model.name, s->core.flavor,
-                  (long long)s->size.parameters, s->size.flops_per_token);
+    tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP a token\n", s->model.name,
+                  s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
     tt_str_printf(o, "ranks       %d", s->world);
     for (int i = 0; i < s->mesh.n_atoms; i++)
-        tt_str_printf(o, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
-    tt_str_printf(o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
-                  (long long)s->global_batch, (long long)s->core.training.seq_len, (long long)s->micro_batches,
-                  (long long)s->local);
+        tt_str_printf(o, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i],
+                      (int)s->mesh.atom_size[i]);
+    tt_str_printf(
+        o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
+        (long long)s->global_batch, (long long)s->core.training.seq_len,
+        (long long)s->micro_batches, (long long)s->local);
     memory_text(s, plans, n, o);
     if (s->n_stages > 1)
-        tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name, s->n_stages, 100 * bubble);
+        tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name,
+                      s->n_stages, 100 * bubble);
     for (int i = 0; i < c->n; i++)
-        tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n", i ? "            " : "network     ", c->t[i].name,
-                      (long long)c->t[i].calls, c->t[i].bytes / (1 << 20), c->t[i].cause);
-    if (!c->n) tt_str_add(o, "network     none\n");
+        tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
+                      i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,
+                      c->t[i].bytes / (1 << 20), c->t[i].cause);
+    if (!c->n)
+        tt_str_add(o, "network     none\n");
 }
 
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out)

@@ -143,7 +143,8 @@ static void test_rng_batches_have_the_bits_of_single_numbers(void **state)
             tt_rng_uniforms(key, starts[s], counts[c], u);
             tt_normal_quantiles(counts[c], u, x);
             for (int64_t i = 0; i < counts[c]; i++) {
-                const double one = tt_rng_uniform(key, starts[s] + (uint64_t)i), q = tt_normal_quantile(one);
+                const double one = tt_rng_uniform(key, starts[s] + (uint64_t)i),
+                             q = tt_normal_quantile(one);
                 assert_memory_equal(&u[i], &one, sizeof one);
                 assert_memory_equal(&x[i], &q, sizeof q);
             }

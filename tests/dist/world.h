@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-/* A world of rank-threads that all run one function. Failures are counted, not asserted: cmocka's asserts jump, which only
- * the main thread may do. */
+/* A world of rank-threads that all run one function. Failures are counted, not asserted: cmocka's
+ * asserts jump, which only the main thread may do. */
 
 typedef struct world world;
 typedef void (*rank_fn)(world *w, tt_dist *d);
@@ -36,7 +36,8 @@ static inline void world_fail(world *w, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     pthread_mutex_lock(&w->lock);
-    if (!w->n_failed++) vsnprintf(w->first, sizeof w->first, fmt, ap);
+    if (!w->n_failed++)
+        vsnprintf(w->first, sizeof w->first, fmt, ap);
     pthread_mutex_unlock(&w->lock);
     va_end(ap);
 }
@@ -70,14 +71,16 @@ static inline void world_run(int n, double timeout_s, rank_fn fn, void *user)
     for (int i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
     tt_threads_free(w.t);
-    if (w.n_failed) fail_msg("%d failures, the first: %s", w.n_failed, w.first);
+    if (w.n_failed)
+        fail_msg("%d failures, the first: %s", w.n_failed, w.first);
 }
 
 static inline tt_comm *world_group(world *w, tt_dist *d, const int *ranks, int n)
 {
     tt_comm *c = NULL;
     tt_error err;
-    if (d->vt->group(d->self, ranks, n, tt_hash64(ranks, (size_t)n * sizeof *ranks, 0), &c, &err) != TT_OK)
+    if (d->vt->group(d->self, ranks, n, tt_hash64(ranks, (size_t)n * sizeof *ranks, 0), &c, &err) !=
+        TT_OK)
         world_fail(w, "group: %s", err.text);
     return c;
 }

@@ -10,11 +10,13 @@
 
 #include <cmocka.h>
 
-/* Small whole runs inside the test: odd sizes (vocabulary 263, 5 layers, 6 heads on 2, lines of 37 tokens), and overrides
- * as on the command line. Plugins come from $PLUGINS, as mk/run-tests.sh sets it. */
+/* Small whole runs inside the test: odd sizes (vocabulary 263, 5 layers, 6 heads on 2, lines of 37
+ * tokens), and overrides as on the command line. Plugins come from $PLUGINS, as mk/run-tests.sh
+ * sets it. */
 
 static const char job_text[] =
-    "{\"spec\":\"llama3\",\"model\":{\"flavor\":\"debugmodel\",\"args\":{\"dim\":48,\"n_layers\":5,\"n_heads\":6,"
+    "{\"spec\":\"llama3\",\"model\":{\"flavor\":\"debugmodel\",\"args\":{\"dim\":48,\"n_layers\":5,"
+    "\"n_heads\":6,"
     "\"n_kv_heads\":2,\"hidden_dim\":70,\"vocab_size\":263}},"
     "\"training\":{\"local_batch_size\":4,\"seq_len\":37,\"steps\":3},"
     "\"metrics\":{\"log_freq\":1,\"enable_tensorboard\":false},\"checkpoint\":{\"enable\":false},"
@@ -40,38 +42,49 @@ static inline const char *job_data(tt_arena *a)
     tt_str s = {0};
     for (int i = 0; i < 3000; i++)
         tt_str_printf(&s, "line %d: %d is the square of %d modulo 997\n", i, i * i % 997, i);
-    if (tt_write_file_atomic(path, tt_str_get(&s), s.n, &err) != TT_OK) fail_msg("%s", err.text);
+    if (tt_write_file_atomic(path, tt_str_get(&s), s.n, &err) != TT_OK)
+        fail_msg("%s", err.text);
     tt_str_free(&s);
     return path;
 }
 
 /* overrides: "key value key value …", separated by single blanks; no value holds a blank. */
-static inline tt_status job_try(job *j, const char *overrides, const tt_setup_opts *o, tt_error *err)
+static inline tt_status job_try(job *j, const char *text, const char *overrides,
+                                const tt_setup_opts *o, tt_error *err)
 {
     tt_override all[40];
     size_t n = 0;
     const char *dir = getenv("PLUGINS");
     memset(j, 0, sizeof *j);
     j->arena = tt_arena_new();
-    if (!dir) dir = "./plugins";
-    all[n++] = (tt_override){"dataloader.path", tt_arena_printf(j->arena, "[\"%s\"]", job_data(j->arena))};
+    if (!dir)
+        dir = "./plugins";
+    all[n++] =
+        (tt_override){"dataloader.path", tt_arena_printf(j->arena, "[\"%s\"]", job_data(j->arena))};
     all[n++] = (tt_override){"dump_folder", tt_path_join(j->arena, job_folder(), "exec-test-run")};
     char *words = tt_arena_str(j->arena, overrides ? overrides : ""), *save = NULL;
-    for (char *w = strtok_r(words, " ", &save); w && n < TT_COUNT(all); w = strtok_r(NULL, " ", &save))
+    for (char *w = strtok_r(words, " ", &save); w && n < TT_COUNT(all);
+         w = strtok_r(NULL, " ", &save))
         all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
-    tt_job *text;
-    TT_TRY(tt_job_load_text(j->arena, "test", job_text, sizeof job_text - 1, all, n, &text, err));
+    tt_job *parsed;
+    TT_TRY(tt_job_load_text(j->arena, "test", text, strlen(text), all, n, &parsed, err));
     const tt_registry_opts ro = {&dir, 1, NULL};
     TT_TRY(tt_registry_new(&ro, &j->registry, err));
-    return tt_setup_make(o, j->registry, text, j->arena, &j->setup, err);
+    return tt_setup_make(o, j->registry, parsed, j->arena, &j->setup, err);
 }
 
-static inline void job_open(job *j, const char *overrides)
+static inline void job_open_text(job *j, const char *text, const char *overrides)
 {
     const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
     tt_error err = {0};
     tt_log_setup(TT_ERROR, 0, 1, false);
-    if (job_try(j, overrides, &o, &err) != TT_OK) fail_msg("%s: %s", overrides, err.text);
+    if (job_try(j, text, overrides, &o, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
+}
+
+static inline void job_open(job *j, const char *overrides)
+{
+    job_open_text(j, job_text, overrides);
 }
 
 static inline void job_close(job *j)
@@ -90,8 +103,10 @@ static const char *const job_meshes[] = {
     "parallelism.context_parallel_degree 2",
     "parallelism.pipeline_parallel_degree 2",
     "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule GPipe",
-    "parallelism.pipeline_parallel_degree 2 parallelism.data_parallel_shard_degree 2 training.global_batch_size 16",
-    "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 2 activation_checkpoint.mode selective",
+    "parallelism.pipeline_parallel_degree 2 parallelism.data_parallel_shard_degree 2 "
+    "training.global_batch_size 16",
+    "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 2 "
+    "activation_checkpoint.mode selective",
 };
 
 #endif

@@ -5,8 +5,8 @@
 #include "passes/passes.h"
 #include <pthread.h>
 
-/* A few training steps straight on the executor, on synthetic tokens, on every rank of a job's mesh: what a test of the
- * executor wants to see of them. */
+/* A few training steps straight on the executor, on synthetic tokens, on every rank of a job's
+ * mesh: what a test of the executor wants to see of them. */
 
 typedef struct steps_rank {
     int64_t high_water, planned; /* of work memory */
@@ -24,8 +24,8 @@ typedef struct steps {
     tt_error err[16];
 } steps;
 
-static inline tt_status steps_fill(void *user, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst,
-                                   tt_error *err)
+static inline tt_status steps_fill(void *user, const char *input, int micro, int64_t begin,
+                                   int64_t end, int32_t *dst, tt_error *err)
 {
     const tt_setup *s = ((const steps *)user)->setup;
     const int64_t seq = s->core.training.seq_len;
@@ -59,9 +59,12 @@ static inline uint64_t steps_bits(const tt_rank *r)
     tt_exec_tensor *t;
     size_t n;
     uint64_t h = 0;
-    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK) return 0;
+    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK)
+        return 0;
     for (size_t i = 0; i < n; i++)
-        h = tt_hash64(t[i].tensor.data, (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype), h + i);
+        h = tt_hash64(t[i].tensor.data,
+                      (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype),
+                      h + i);
     return h;
 }
 
@@ -69,14 +72,17 @@ static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
 {
     tt_dist d = {.world = 1};
     tt_rank r;
-    if (s->threads) TT_TRY(tt_threads_join(s->threads, rank, &d, err));
+    if (s->threads)
+        TT_TRY(tt_threads_join(s->threads, rank, &d, err));
     tt_status st = tt_rank_open(s->setup, &d, false, &r, err);
     if (st == TT_OK) {
         tt_exec_init_params(r.exec);
         for (int i = 0; st == TT_OK && i < s->n_steps; i++)
             st = steps_one(s, &r, i, rank, err);
-        s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK], steps_bits(&r), 0};
-        if (st != TT_OK) tt_dist_abort(&d, err->text);
+        s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK],
+                                      steps_bits(&r), 0};
+        if (st != TT_OK)
+            tt_dist_abort(&d, err->text);
         tt_rank_close(&r);
     }
     tt_dist_leave(&d);
@@ -106,16 +112,21 @@ static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, 
     s->setup = &j.setup;
     s->n_steps = n_steps;
     const int n = j.setup.world;
-    if (n > 1 && tt_threads_new(n, 60, &s->threads, err) != TT_OK) fail_msg("%s", err->text);
+    if (n > 1 && tt_threads_new(n, 60, &s->threads, err) != TT_OK)
+        fail_msg("%s", err->text);
     for (int i = 0; i < n; i++) {
         args[i] = (steps_arg){s, i};
-        if (n == 1) steps_main(&args[0]);
-        else if (pthread_create(&threads[i], NULL, steps_main, &args[i])) fail_msg("no thread");
+        if (n == 1)
+            steps_main(&args[0]);
+        else if (pthread_create(&threads[i], NULL, steps_main, &args[i]))
+            fail_msg("no thread");
     }
     tt_status st = TT_OK;
     for (int i = 0; i < n; i++) {
-        if (n > 1) pthread_join(threads[i], NULL);
-        if (s->status[i] == TT_OK || (st != TT_OK && s->status[i] == TT_ECOMM)) continue;
+        if (n > 1)
+            pthread_join(threads[i], NULL);
+        if (s->status[i] == TT_OK || (st != TT_OK && s->status[i] == TT_ECOMM))
+            continue;
         st = s->status[i];
         *err = s->err[i];
     }
@@ -127,17 +138,20 @@ static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, 
 static inline void steps_run(const char *overrides, int n_steps, steps *s)
 {
     tt_error err = {0};
-    if (steps_try(overrides, n_steps, s, &err) != TT_OK) fail_msg("%s: %s", overrides, err.text);
+    if (steps_try(overrides, n_steps, s, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
 }
 
 static inline void steps_same_bits(const steps *a, const steps *b, const char *what)
 {
     for (int i = 0; i < a->n_steps; i++)
-        if (memcmp(&a->loss[i], &b->loss[i], sizeof *a->loss) || memcmp(&a->norm[i], &b->norm[i], sizeof *a->norm))
-            fail_msg("%s: step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss[i], b->loss[i], a->norm[i],
-                     b->norm[i]);
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof *a->loss) ||
+            memcmp(&a->norm[i], &b->norm[i], sizeof *a->norm))
+            fail_msg("%s: step %d: loss %.9g and %.9g, norm %.9g and %.9g", what, i + 1, a->loss[i],
+                     b->loss[i], a->norm[i], b->norm[i]);
     for (int r = 0; r < 16; r++)
-        if (a->ranks[r].bits != b->ranks[r].bits) fail_msg("%s: parameters of rank %d differ", what, r);
+        if (a->ranks[r].bits != b->ranks[r].bits)
+            fail_msg("%s: parameters of rank %d differ", what, r);
 }
 
 #endif

@@ -25,7 +25,8 @@ static void test_threads_do_not_show(void **state)
     (void)state;
     same("backend.threads 1", "backend.threads 2");
     same("backend.threads 1", "backend.threads 4");
-    same("parallelism.tensor_parallel_degree 2 backend.threads 1", "parallelism.tensor_parallel_degree 2 backend.threads 3");
+    same("parallelism.tensor_parallel_degree 2 backend.threads 1",
+         "parallelism.tensor_parallel_degree 2 backend.threads 3");
     same("backend.name reference backend.threads 1", "backend.name reference backend.threads 4");
 }
 
@@ -33,7 +34,8 @@ static void test_fusion_does_not_show(void **state)
 {
     (void)state;
     same("", "debug.disable_fusion true");
-    same("parallelism.data_parallel_shard_degree 2", "parallelism.data_parallel_shard_degree 2 debug.disable_fusion true");
+    same("parallelism.data_parallel_shard_degree 2",
+         "parallelism.data_parallel_shard_degree 2 debug.disable_fusion true");
     same("", "debug.detect_nan true");
 }
 
@@ -49,16 +51,20 @@ static void test_schedule_does_not_show(void **state)
 {
     (void)state;
     same("parallelism.pipeline_parallel_degree 2 training.global_batch_size 8",
-         "parallelism.pipeline_parallel_degree 2 training.global_batch_size 8 parallelism.pipeline_parallel_schedule GPipe");
+         "parallelism.pipeline_parallel_degree 2 training.global_batch_size 8 "
+         "parallelism.pipeline_parallel_schedule GPipe");
     same("parallelism.pipeline_parallel_degree 4 training.global_batch_size 16",
-         "parallelism.pipeline_parallel_degree 4 training.global_batch_size 16 parallelism.pipeline_parallel_schedule GPipe");
+         "parallelism.pipeline_parallel_degree 4 training.global_batch_size 16 "
+         "parallelism.pipeline_parallel_schedule GPipe");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs_repeat_on_every_mesh), cmocka_unit_test(test_threads_do_not_show),
-        cmocka_unit_test(test_fusion_does_not_show),      cmocka_unit_test(test_recompute_does_not_show),
+        cmocka_unit_test(test_runs_repeat_on_every_mesh),
+        cmocka_unit_test(test_threads_do_not_show),
+        cmocka_unit_test(test_fusion_does_not_show),
+        cmocka_unit_test(test_recompute_does_not_show),
         cmocka_unit_test(test_schedule_does_not_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

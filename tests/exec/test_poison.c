@@ -3,8 +3,9 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* debug.poison: dead bytes are NaN, canaries stand behind every space, and the high-water mark is measured. A run with it is
- * bitwise the run without, so nothing reads what is dead; and its high water is the plan, to the byte. */
+/* debug.poison: dead bytes are NaN, canaries stand behind every space, and the high-water mark is
+ * measured. A run with it is bitwise the run without, so nothing reads what is dead; and its high
+ * water is the plan, to the byte. */
 
 /* more: sizes small enough for the slow backend */
 static void poisoned_is_normal(const char *backend, const char *more)
@@ -12,7 +13,8 @@ static void poisoned_is_normal(const char *backend, const char *more)
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
         steps normal, poisoned;
         char text[500];
-        snprintf(text, sizeof text, "%s%sbackend.name %s%s", job_meshes[i], *job_meshes[i] ? " " : "", backend, more);
+        snprintf(text, sizeof text, "%s%sbackend.name %s%s", job_meshes[i],
+                 *job_meshes[i] ? " " : "", backend, more);
         steps_run(text, 2, &normal);
         assert_true(isfinite(normal.loss[1]) && normal.loss[1] > 0);
         strcat(text, " debug.poison true");
@@ -34,7 +36,8 @@ static void test_high_water_is_the_plan(void **state)
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
         steps s;
         char text[500];
-        snprintf(text, sizeof text, "%s%sdebug.poison true", job_meshes[i], *job_meshes[i] ? " " : "");
+        snprintf(text, sizeof text, "%s%sdebug.poison true", job_meshes[i],
+                 *job_meshes[i] ? " " : "");
         steps_run(text, 1, &s);
         int64_t used = 0, planned = 0;
         for (int r = 0; r < 16; r++) {
@@ -43,7 +46,8 @@ static void test_high_water_is_the_plan(void **state)
             planned = TT_MAXV(planned, s.ranks[r].planned);
         }
         if (used != planned)
-            fail_msg("%s: %lld bytes used, %lld planned", text, (long long)used, (long long)planned);
+            fail_msg("%s: %lld bytes used, %lld planned", text, (long long)used,
+                     (long long)planned);
     }
     steps s;
     steps_run("", 1, &s);
@@ -57,7 +61,8 @@ static tt_rank open_rank(job *j, const char *overrides)
     tt_dist d = {.world = 1};
     tt_error err = {0};
     job_open(j, overrides);
-    if (tt_rank_open(&j->setup, &d, false, &r, &err) != TT_OK) fail_msg("%s", err.text);
+    if (tt_rank_open(&j->setup, &d, false, &r, &err) != TT_OK)
+        fail_msg("%s", err.text);
     tt_exec_init_params(r.exec);
     return r;
 }
@@ -94,7 +99,8 @@ static void test_far_write_is_found_at_the_end_of_the_step(void **state)
     job_close(&j);
 }
 
-/* A value that dies where it is made, not behind its last reader, must be seen: by NaN in the loss, or by an error. */
+/* A value that dies where it is made, not behind its last reader, must be seen: by NaN in the loss,
+ * or by an error. */
 static void test_early_death_changes_the_result(void **state)
 {
     int n = 0, seen = 0;
@@ -109,7 +115,8 @@ static void test_early_death_changes_the_result(void **state)
         tt_instr_list *l = &r.exec->code[0].lists[TT_FORWARD];
         int left = skip_n;
         for (tt_instr *dies = l->items, *e = l->items; dies < l->items + l->n; dies++) {
-            if (!dies->n_dead || dies->node->map) continue;
+            if (!dies->n_dead || dies->node->map)
+                continue;
             for (e = l->items; e < dies; e++)
                 if (e->kind == TT_INSTR_KERNEL && e->node->out[0] == dies->dead[0] && left-- == 0) {
                     e->dead = dies->dead;

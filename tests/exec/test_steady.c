@@ -8,8 +8,9 @@
 #include <ttrun/hook.h>
 #include <unistd.h>
 
-/* Over steps 3 to 10 nothing allocates: neither ttrun nor a plugin, in no thread of the process, logging included. The
- * test's own malloc and mmap stand before the C library's for all objects of the process. */
+/* Over steps 3 to 10 nothing allocates: neither ttrun nor a plugin, in no thread of the process,
+ * logging included. The test's own malloc and mmap stand before the C library's for all objects of
+ * the process. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INTERPOSED 0 /* the sanitizer's own stand there */
@@ -30,8 +31,10 @@ void *__libc_memalign(size_t align, size_t n);
 
 static void count(const char *kind, void *caller)
 {
-    if (!atomic_load(&counting)) return;
-    if (atomic_fetch_add(&n_calls, 1)) return;
+    if (!atomic_load(&counting))
+        return;
+    if (atomic_fetch_add(&n_calls, 1))
+        return;
     atomic_store(&first_caller, caller);
     atomic_store(&first_kind, kind);
 }
@@ -79,13 +82,19 @@ static tt_status before(void *self, int64_t step, tt_error *err)
 {
     (void)self;
     (void)err;
-    if (step == 3) atomic_store(&counting, true);
-    if (step == 11) atomic_store(&counting, false);
+    if (step == 3)
+        atomic_store(&counting, true);
+    if (step == 11)
+        atomic_store(&counting, false);
     return TT_OK;
 }
 
 static const tt_hook_vt hook_vt = {.struct_size = sizeof hook_vt, .before_step = before};
-static const tt_component hook = {.struct_size = sizeof hook, .kind = TT_KIND_HOOK, .name = "count", .doc = "", .vtable = &hook_vt};
+static const tt_component hook = {.struct_size = sizeof hook,
+                                  .kind = TT_KIND_HOOK,
+                                  .name = "count",
+                                  .doc = "",
+                                  .vtable = &hook_vt};
 
 static void check(const char *overrides)
 {
@@ -97,13 +106,15 @@ static void check(const char *overrides)
     j.setup.hooks[j.setup.n_hooks++] = (tt_part){.component = &hook, .name = "count"};
     atomic_store(&n_calls, 0);
     const tt_run_opts o = {.verbose = 0};
-    if (tt_train(&j.setup, &o, &err) != TT_OK) fail_msg("%s: %s", overrides, err.text);
+    if (tt_train(&j.setup, &o, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
     assert_false(atomic_load(&counting));
     if (atomic_load(&n_calls)) {
         Dl_info at = {0};
         dladdr(atomic_load(&first_caller), &at);
-        fail_msg("%s: %d allocations in steps 3 to 10, the first a %s from %s of %s (+0x%lx)", overrides, atomic_load(&n_calls),
-                 atomic_load(&first_kind), at.dli_sname ? at.dli_sname : "?", at.dli_fname ? at.dli_fname : "?",
+        fail_msg("%s: %d allocations in steps 3 to 10, the first a %s from %s of %s (+0x%lx)",
+                 overrides, atomic_load(&n_calls), atomic_load(&first_kind),
+                 at.dli_sname ? at.dli_sname : "?", at.dli_fname ? at.dli_fname : "?",
                  (unsigned long)((char *)atomic_load(&first_caller) - (char *)at.dli_fbase));
     }
     job_close(&j);
@@ -112,7 +123,8 @@ static void check(const char *overrides)
 static void test_counter_counts(void **state)
 {
     (void)state;
-    if (!INTERPOSED) skip();
+    if (!INTERPOSED)
+        skip();
     atomic_store(&counting, true);
     atomic_store(&n_calls, 0);
     char *p = tt_path_join(tt_arena_new(), "a", "b"); /* an arena allocates */
@@ -124,7 +136,8 @@ static void test_counter_counts(void **state)
 static void test_steady_state_allocates_nothing(void **state)
 {
     (void)state;
-    if (!INTERPOSED) skip();
+    if (!INTERPOSED)
+        skip();
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++)
         check(job_meshes[i]);
 }
@@ -132,7 +145,8 @@ static void test_steady_state_allocates_nothing(void **state)
 static void test_steady_state_with_threads_allocates_nothing(void **state)
 {
     (void)state;
-    if (!INTERPOSED) skip();
+    if (!INTERPOSED)
+        skip();
     check("backend.threads 2");
     check("backend.threads 2 backend.name reference");
     check("metrics.enable_tensorboard true");

@@ -63,13 +63,13 @@ def train(files, vocab_size, family="llama3"):
 
 
 def added_tokens(n):
-    """Ids with a gap after the vocabulary; one token spelt as no normal form has it."""
+    """One token spelt as no normal form has it. No gap: tokenizers would number them otherwise than the file."""
     plain = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
-    return [dict(plain, id=n + 3, content="<|endoftext|>", special=True),
-            dict(plain, id=n + 4, content="<think>"), dict(plain, id=n + 5, content="<think>x"),
-            dict(plain, id=n + 7, content="_strip_", lstrip=True, rstrip=True),
-            dict(plain, id=n + 8, content="word", single_word=True, normalized=True),
-            dict(plain, id=n + 9, content="e\u0301\u0323!", normalized=True), dict(plain, id=n + 10, content="  ")]
+    return [dict(plain, id=n, content="<|endoftext|>", special=True),
+            dict(plain, id=n + 1, content="<think>"), dict(plain, id=n + 2, content="<think>x"),
+            dict(plain, id=n + 3, content="_strip_", lstrip=True, rstrip=True),
+            dict(plain, id=n + 4, content="zqword", single_word=True, normalized=True),
+            dict(plain, id=n + 5, content="e\u0301\u0323!", normalized=True), dict(plain, id=n + 6, content="  ")]
 
 
 def tokenizer_json(vocab, merges, name, old_merges=False, added=None):
@@ -94,7 +94,7 @@ def bits(seed=5, each=18):
     out += [" "] * 60 + ["  ", "   ", "\n", "\n", "\n\n", "\r\n", "\t", " \n", "\n ", "\u00a0", "\u3000", "\u0085", "\u2028"] * 4
     out += ["'s", "'S", "'ſ", "'t", "'Re", "'VE", "'m", "'ll", "'lL", "'d", "'", "''", "/", "//\n"] * 3
     out += "the The THE ing int return const char hello World HTTPServer 1 12 123 1234 3.14 x86_64 ... --> /* */ (x)".split() * 3
-    out += ["<|endoftext|>", "<think>", "<think>x", "_strip_", " _strip_ ", "word", " word ", "  "] * 2
+    out += ["<|endoftext|>", "<think>", "<think>x", "_strip_", " _strip_ ", "zqword", " zqword ", "  "] * 2
     out += ["é", "e\u0301", "e\u0301\u0323!", "e\u0323\u0301", "\u1ea1\u0302", "\u212b", "\u2126", "\u1100\u1161\u11a8",
             "\uac00\u11a8", "\u0958", "\u0344", "\u1f82", "Å", "ſ", "K", "ß", "İ", "ǅ", "ʰ", "日本語", "ひらがな", "カタカナ",
             "中文", "한국어", "Привет", "العربية", "עברית", "हिन्दी", "ไทย", "👩\u200d👩\u200d👧", "🇩🇪", "½", "Ⅷ", "٣", "€", "—", "“", "\ufeff",

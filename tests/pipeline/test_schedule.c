@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/schedule.h"
 #include "config/config.h"
+#include "pipeline/schedule.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* Schedules against the executable specification (tests/golden/pipeline.json), and as they are for all p <= 8, m <= 32. */
+/* Schedules against the executable specification (tests/golden/pipeline.json), and as they are for
+ * all p <= 8, m <= 32. */
 
 static const char *const names[] = {"GPipe", "1F1B"};
 
@@ -18,11 +19,13 @@ static tt_schedule *make(tt_arena *a, const char *name, int p, int m)
 {
     tt_schedule *s = NULL;
     tt_error err = {0};
-    if (tt_schedule_make(name, p, m, a, &s, &err) != TT_OK) fail_msg("%s %d %d: %s", name, p, m, err.text);
+    if (tt_schedule_make(name, p, m, a, &s, &err) != TT_OK)
+        fail_msg("%s %d %d: %s", name, p, m, err.text);
     return s;
 }
 
-/* Independent of tt_schedule_check: every action once, in its place, F before its B, micro-batches ascending. */
+/* Independent of tt_schedule_check: every action once, in its place, F before its B, micro-batches
+ * ascending. */
 static void complete_and_ordered(const tt_schedule *s)
 {
     for (int r = 0; r < s->n_ranks; r++) {
@@ -53,7 +56,8 @@ static void test_schedules_are_complete_and_ordered(void **state)
     tt_arena_free(a);
 }
 
-/* Two messages are buffered in a direction (comm.h): with one or two crossing values no schedule waits for ever. */
+/* Two messages are buffered in a direction (comm.h): with one or two crossing values no schedule
+ * waits for ever. */
 static void test_schedules_run_with_two_buffered_sends(void **state)
 {
     tt_arena *a = tt_arena_new();
@@ -63,12 +67,14 @@ static void test_schedules_run_with_two_buffered_sends(void **state)
             for (int m = 1; m <= 32; m++) {
                 const tt_schedule *s = make(a, names[k], p, m);
                 for (int n = 1; n <= 2; n++)
-                    if (!tt_schedule_runs(s, n, 2)) fail_msg("%s p %d m %d, %d messages: deadlock", names[k], p, m, n);
+                    if (!tt_schedule_runs(s, n, 2))
+                        fail_msg("%s p %d m %d, %d messages: deadlock", names[k], p, m, n);
             }
     tt_arena_free(a);
 }
 
-/* The check can fail: 1F1B's two directions wait for each other where nothing, or less than a burst, is buffered. */
+/* The check can fail: 1F1B's two directions wait for each other where nothing, or less than a
+ * burst, is buffered. */
 static void test_unbuffered_1f1b_deadlocks(void **state)
 {
     tt_arena *a = tt_arena_new();
@@ -84,7 +90,8 @@ static void test_unbuffered_1f1b_deadlocks(void **state)
 static const tt_json *get(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
-    if (!v) fail_msg("no \"%s\" in pipeline.json", key);
+    if (!v)
+        fail_msg("no \"%s\" in pipeline.json", key);
     return v;
 }
 
@@ -93,7 +100,8 @@ static void same_lists(const tt_schedule *s, const tt_json *lists)
     for (int r = 0; r < s->n_ranks; r++) {
         tt_str t = {0};
         for (int i = 0; i < s->n_actions[r]; i++)
-            tt_str_printf(&t, "%s%c%d", i ? " " : "", s->actions[r][i].kind == TT_ACTION_F ? 'F' : 'B', s->actions[r][i].micro);
+            tt_str_printf(&t, "%s%c%d", i ? " " : "",
+                          s->actions[r][i].kind == TT_ACTION_F ? 'F' : 'B', s->actions[r][i].micro);
         assert_string_equal(tt_str_get(&t), lists->items[r]->string);
         tt_str_free(&t);
     }
@@ -101,17 +109,24 @@ static void same_lists(const tt_schedule *s, const tt_json *lists)
 
 static void same_case(tt_arena *a, const tt_json *c)
 {
-    static const double fb[2][2] = {{1, 2}, {2, 3}};
-    const tt_schedule *s = make(a, get(c, "name")->string, (int)get(c, "p")->integer, (int)get(c, "m")->integer);
+    static const double fb[2][2] = {
+        {1, 2},
+        {2, 3}
+    };
+    const tt_schedule *s =
+        make(a, get(c, "name")->string, (int)get(c, "p")->integer, (int)get(c, "m")->integer);
     for (int k = 0; k < 2; k++) {
-        const double busy = s->n_micro * (fb[k][0] + fb[k][1]), bubble = tt_schedule_bubble(s, fb[k][0], fb[k][1]);
+        const double busy = s->n_micro * (fb[k][0] + fb[k][1]),
+                     bubble = tt_schedule_bubble(s, fb[k][0], fb[k][1]);
         const double span = (double)get(c, "makespan")->items[k]->integer;
         if (fabs(busy / (1 - bubble) - span) > 1e-6 * span)
-            fail_msg("%s p %d m %d: makespan %g, specified %g", s->name, s->n_ranks, s->n_micro, busy / (1 - bubble), span);
+            fail_msg("%s p %d m %d: makespan %g, specified %g", s->name, s->n_ranks, s->n_micro,
+                     busy / (1 - bubble), span);
     }
     for (int r = 0; r < s->n_ranks; r++)
         assert_int_equal(tt_schedule_in_flight(s, r), get(c, "in_flight")->items[r]->integer);
-    if (tt_json_get(c, "lists")) same_lists(s, get(c, "lists"));
+    if (tt_json_get(c, "lists"))
+        same_lists(s, get(c, "lists"));
 }
 
 static void test_lists_and_makespans_are_the_specifications(void **state)
@@ -124,7 +139,8 @@ static void test_lists_and_makespans_are_the_specifications(void **state)
     tt_error err = {0};
     const tt_json *root;
     (void)state;
-    if (tt_read_file(path, 0, &text, &n, &err) != TT_OK || tt_json_parse(a, path, text, n, &root, &err) != TT_OK)
+    if (tt_read_file(path, 0, &text, &n, &err) != TT_OK ||
+        tt_json_parse(a, path, text, n, &root, &err) != TT_OK)
         fail_msg("%s", err.text);
     const tt_json *cases = get(root, "cases");
     assert_true(cases->n > 80);
@@ -158,7 +174,8 @@ static const char *complaint(tt_arena *a, int rank, int i, int j)
     const tt_action x = s->actions[rank][i];
     s->actions[rank][i] = s->actions[rank][j];
     s->actions[rank][j] = x;
-    if (tt_schedule_check(s, &err) == TT_OK) return "";
+    if (tt_schedule_check(s, &err) == TT_OK)
+        return "";
     return tt_arena_str(a, err.text);
 }
 
@@ -171,9 +188,9 @@ static void test_swaps_are_refused(void **state)
         for (int i = 0; i < 8; i++)
             for (int j = i + 1; j < 8; j++, n++)
                 refused += *complaint(a, r, i, j) != 0;
-    assert_true(refused > n / 2);                                    /* some swaps of F and B are still schedules */
+    assert_true(refused > n / 2); /* some swaps of F and B are still schedules */
     assert_non_null(strstr(complaint(a, 0, 0, 1), "do not ascend"));
-    assert_non_null(strstr(complaint(a, 2, 0, 1), "deadlock"));      /* B0 before its F0 */
+    assert_non_null(strstr(complaint(a, 2, 0, 1), "deadlock")); /* B0 before its F0 */
     tt_arena_free(a);
 }
 

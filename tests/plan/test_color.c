@@ -7,8 +7,9 @@
 
 #include <cmocka.h>
 
-/* Properties of tt_plan_color over random lives: no two that overlap in time share a byte, the peak is what is used, at least
- * the most bytes alive at once, and for lives nested as training's not far above it. */
+/* Properties of tt_plan_color over random lives: no two that overlap in time share a byte, the peak
+ * is what is used, at least the most bytes alive at once, and for lives nested as training's not
+ * far above it. */
 
 typedef struct set {
     tt_live *lives, **order;
@@ -40,7 +41,8 @@ static int64_t most_alive(const set *s)
     for (size_t i = 0; i < s->n; i++) { /* a maximum is reached where some life begins */
         int64_t now = 0;
         for (size_t j = 0; j < s->n; j++)
-            if (s->lives[j].first <= s->lives[i].first && s->lives[i].first <= s->lives[j].last) now += s->lives[j].bytes;
+            if (s->lives[j].first <= s->lives[i].first && s->lives[i].first <= s->lives[j].last)
+                now += s->lives[j].bytes;
         most = TT_MAXV(most, now);
     }
     return most;
@@ -89,7 +91,8 @@ static void test_random_lives_never_overlap(void **state)
     assert_true(sum / 400 <= 1.08);
 }
 
-/* Forward values freed in reverse order by a backward, and short temporaries of several sizes: what a step looks like. */
+/* Forward values freed in reverse order by a backward, and short temporaries of several sizes: what
+ * a step looks like. */
 static void test_nested_lives_are_packed_tightly(void **state)
 {
     (void)state;

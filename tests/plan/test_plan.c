@@ -2,8 +2,9 @@
 #include "exec/job.h"
 #include "plan/plan_impl.h"
 
-/* Plans of whole small models on every mesh of exec/job.h: an independent check of lifetimes against offsets, mutations that
- * tt_plan_verify must refuse, slots, and where accumulated and assigned values lie. */
+/* Plans of whole small models on every mesh of exec/job.h: an independent check of lifetimes
+ * against offsets, mutations that tt_plan_verify must refuse, slots, and where accumulated and
+ * assigned values lie. */
 
 typedef struct planned {
     job j;
@@ -15,12 +16,14 @@ static planned open_plan(const char *overrides, int pp_rank)
     planned x;
     tt_error err = {0};
     job_open(&x.j, overrides);
-    if (tt_setup_plan(&x.j.setup, x.j.setup.graph, x.j.setup.schedule, pp_rank, x.j.arena, &x.p, &err) != TT_OK)
+    if (tt_setup_plan(&x.j.setup, x.j.setup.graph, x.j.setup.schedule, pp_rank, x.j.arena, &x.p,
+                      &err) != TT_OK)
         fail_msg("%s: %s", overrides, err.text);
     return x;
 }
 
-/* ---- an independent checker: first and last use of each root on one line of time, then all pairs ---- */
+/* ---- an independent checker: first and last use of each root on one line of time, then all pairs
+ * ---- */
 
 typedef struct use {
     const tt_value *root;
@@ -35,25 +38,30 @@ static bool takes_work(const tt_plan *p, const tt_value *root, tt_space space)
 static void see(const tt_plan *p, use *u, const tt_value *v, int at, tt_region region)
 {
     const tt_value *root = tt_plan_alias(v);
-    if (!takes_work(p, root, TT_SPACE_WORK) && !takes_work(p, root, TT_SPACE_SLOT)) return;
+    if (!takes_work(p, root, TT_SPACE_WORK) && !takes_work(p, root, TT_SPACE_SLOT))
+        return;
     use *x = &u[root->id];
-    if (!x->root) *x = (use){root, at, at, 0};
+    if (!x->root)
+        *x = (use){root, at, at, 0};
     x->first = TT_MIN(x->first, at);
     x->last = TT_MAXV(x->last, at);
     x->region_mask |= 1 << region;
 }
 
-/* Times run over the graph's list, this stage's nodes only; what another stage reads is sent when the region's list ends. */
+/* Times run over the graph's list, this stage's nodes only; what another stage reads is sent when
+ * the region's list ends. */
 static void collect(const tt_plan *p, int stage, use *u)
 {
     const tt_graph *g = p->graph;
     int end[4] = {0};
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (g->nodes.items[i]->stage == stage) end[g->nodes.items[i]->region] = (int)i;
+        if (g->nodes.items[i]->stage == stage)
+            end[g->nodes.items[i]->region] = (int)i;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; j < n->n_in; j++) {
-            if (n->in[j]->node->stage != stage) continue;
+            if (n->in[j]->node->stage != stage)
+                continue;
             if (n->op == &tt_op_transfer)
                 see(p, u, n->in[j], end[n->region], n->region);
             else if (n->stage == stage)
@@ -73,12 +81,18 @@ static void no_two_alive_share_a_byte(const tt_plan *p, const char *what)
         collect(p, sp->stage, u);
         for (int a = 0; a < g->n_values; a++)
             for (int b = a + 1; b < g->n_values; b++) {
-                if (!u[a].root || !u[b].root || p->value[a].space != p->value[b].space) continue;
-                if (u[a].first > u[b].last || u[b].first > u[a].last) continue;
+                if (!u[a].root || !u[b].root || p->value[a].space != p->value[b].space)
+                    continue;
+                if (u[a].first > u[b].last || u[b].first > u[a].last)
+                    continue;
                 const int64_t x = p->value[a].offset, y = p->value[b].offset;
-                const int64_t m = tt_plan_value_bytes(g, u[a].root), n = tt_plan_value_bytes(g, u[b].root);
-                if (x < y + n && y < x + m) fail_msg("%s: values %d and %d share bytes", what, a, b);
-                assert_true(x >= 0 && x + m <= (p->value[a].space == TT_SPACE_SLOT ? sp->slot_bytes : p->bytes[TT_SPACE_WORK]));
+                const int64_t m = tt_plan_value_bytes(g, u[a].root),
+                              n = tt_plan_value_bytes(g, u[b].root);
+                if (x < y + n && y < x + m)
+                    fail_msg("%s: values %d and %d share bytes", what, a, b);
+                assert_true(x >= 0 && x + m <= (p->value[a].space == TT_SPACE_SLOT
+                                                    ? sp->slot_bytes
+                                                    : p->bytes[TT_SPACE_WORK]));
             }
         free(u);
     }
@@ -103,12 +117,14 @@ static void test_no_two_values_alive_share_a_byte(void **state)
 static bool refused(const tt_plan *p)
 {
     tt_error err = {0};
-    if (tt_plan_verify(p, &err) == TT_OK) return false;
+    if (tt_plan_verify(p, &err) == TT_OK)
+        return false;
     assert_non_null(strstr(err.text, "memory plan: "));
     return true;
 }
 
-/* Is a value read after something else was written? Moving those must be found; one read at once may move freely. */
+/* Is a value read after something else was written? Moving those must be found; one read at once
+ * may move freely. */
 static int n_readers(const tt_graph *g, const tt_value *root)
 {
     int n = 0;
@@ -118,10 +134,12 @@ static int n_readers(const tt_graph *g, const tt_value *root)
     return n;
 }
 
-/* Every value in work moved to the place of the next one that lives at the same time: refused, each. */
+/* Every value in work moved to the place of the next one that lives at the same time: refused,
+ * each. */
 static void test_moved_values_are_refused(void **state)
 {
-    static const char *const meshes[] = {"", "parallelism.tensor_parallel_degree 2", "parallelism.pipeline_parallel_degree 2"};
+    static const char *const meshes[] = {"", "parallelism.tensor_parallel_degree 2",
+                                         "parallelism.pipeline_parallel_degree 2"};
     (void)state;
     for (size_t k = 0; k < TT_COUNT(meshes); k++) {
         planned x = open_plan(meshes[k], 0);
@@ -130,14 +148,17 @@ static void test_moved_values_are_refused(void **state)
         collect(x.p, 0, u);
         int moved = 0;
         for (int a = 0; a < g->n_values; a++) {
-            if (!u[a].root || u[a].first == u[a].last || !n_readers(g, u[a].root)) continue;
+            if (!u[a].root || u[a].first == u[a].last || !n_readers(g, u[a].root))
+                continue;
             for (int b = 0; b < g->n_values; b++) {
-                if (!u[b].root || x.p->value[a].space != x.p->value[b].space || !tt_plan_value_bytes(g, u[a].root) ||
-                    !tt_plan_value_bytes(g, u[b].root) || u[b].first <= u[a].first || u[b].first >= u[a].last)
+                if (!u[b].root || x.p->value[a].space != x.p->value[b].space ||
+                    !tt_plan_value_bytes(g, u[a].root) || !tt_plan_value_bytes(g, u[b].root) ||
+                    u[b].first <= u[a].first || u[b].first >= u[a].last)
                     continue;
                 const tt_loc was = x.p->value[a]; /* b is written while a waits for a reader */
                 x.p->value[a].offset = x.p->value[b].offset;
-                if (!refused(x.p)) fail_msg("%s: value %d on top of %d is not refused", meshes[k], a, b);
+                if (!refused(x.p))
+                    fail_msg("%s: value %d on top of %d is not refused", meshes[k], a, b);
                 x.p->value[a] = was;
                 moved++;
                 break;
@@ -157,7 +178,8 @@ static void test_values_outside_their_space_are_refused(void **state)
     int n = 0;
     (void)state;
     for (int v = 0; v < g->n_values; v++) {
-        if (x.p->value[v].space != TT_SPACE_WORK) continue;
+        if (x.p->value[v].space != TT_SPACE_WORK)
+            continue;
         const int64_t was = x.p->value[v].offset;
         x.p->value[v].offset = x.p->bytes[TT_SPACE_WORK];
         n += refused(x.p);
@@ -180,7 +202,8 @@ static void test_scratch_on_operands_is_refused(void **state)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *e = g->nodes.items[i];
         const int64_t was = x.p->scratch[e->id];
-        if (was < 0 || !e->n_in || x.p->value[e->in[0]->id].space != TT_SPACE_WORK) continue;
+        if (was < 0 || !e->n_in || x.p->value[e->in[0]->id].space != TT_SPACE_WORK)
+            continue;
         x.p->scratch[e->id] = x.p->value[e->in[0]->id].offset;
         assert_true(refused(x.p));
         x.p->scratch[e->id] = was;
@@ -198,16 +221,18 @@ static void test_slots_follow_the_schedule(void **state)
     (void)state;
     for (int gpipe = 0; gpipe < 2; gpipe++)
         for (int r = 0; r < 4; r++) {
-            planned x = open_plan(gpipe ? "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8 "
-                                          "parallelism.pipeline_parallel_schedule GPipe"
-                                        : "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8",
-                                  r);
+            planned x = open_plan(
+                gpipe ? "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8 "
+                        "parallelism.pipeline_parallel_schedule GPipe"
+                      : "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8",
+                r);
             const tt_stage_plan *s = &x.p->stages[0];
             assert_int_equal(x.p->n_stages, 1);
             assert_int_equal(s->stage, r);
             assert_int_equal(s->n_slots, gpipe ? x.j.setup.micro_batches : 4 - r);
             assert_int_equal(s->in_slots, s->n_slots > 1);
-            assert_int_equal(x.p->bytes[TT_SPACE_SLOT], s->in_slots ? s->n_slots * s->slot_bytes : 0);
+            assert_int_equal(x.p->bytes[TT_SPACE_SLOT],
+                             s->in_slots ? s->n_slots * s->slot_bytes : 0);
             assert_true(s->slot_base + s->n_slots * s->slot_bytes >= s->slot_bytes);
             job_close(&x.j);
         }
@@ -226,14 +251,16 @@ static void test_one_slot_too_few_is_refused(void **state)
     job_close(&x.j);
 }
 
-/* What the backward reads of the forward must be in a slot: work memory serves other micro-batches between them. */
+/* What the backward reads of the forward must be in a slot: work memory serves other micro-batches
+ * between them. */
 static void test_crossing_value_in_work_is_refused(void **state)
 {
     planned x = open_plan("parallelism.pipeline_parallel_degree 2", 0);
     int n = 0;
     (void)state;
     for (int v = 0; v < x.p->graph->n_values; v++) {
-        if (x.p->value[v].space != TT_SPACE_SLOT) continue;
+        if (x.p->value[v].space != TT_SPACE_SLOT)
+            continue;
         const tt_loc was = x.p->value[v];
         x.p->value[v] = (tt_loc){TT_SPACE_WORK, 0, NULL, -1};
         n += refused(x.p);
@@ -279,7 +306,8 @@ static void test_views_and_writes_share_memory(void **state)
     job_close(&x.j);
 }
 
-/* Parameters, two moments and a gradient, each once: the state is four times the parameters, and a little. */
+/* Parameters, two moments and a gradient, each once: the state is four times the parameters, and a
+ * little. */
 static void test_state_is_what_adamw_needs(void **state)
 {
     planned x = open_plan("", 0);

@@ -18,7 +18,7 @@ echo '{"extends": "base.json"}' >"$dir/faulty/job.json"
 train "$dir/done" --training.steps 2 --checkpoint.interval 1
 [ "$rc" -eq 0 ]
 ok fixture
-for copy in rubbish nostate trunc noshard noise metricsdir; do
+for copy in rubbish nostate trunc noshard noise bent metricsdir; do
     cp -r "$dir/done" "$dir/$copy"
     rm -r "$dir/$copy/checkpoint/step-1"
 done
@@ -28,6 +28,7 @@ shard=shard-00001-model-00001-of-00001.safetensors
 head -c 1000 "$dir/done/checkpoint/step-2/$shard" >"$dir/trunc/checkpoint/step-2/$shard"
 rm "$dir/noshard/checkpoint/step-2/$shard"
 head -c 4000 /dev/zero | tr '\0' '\377' >"$dir/noise/checkpoint/step-2/$shard"
+printf 'x' | dd of="$dir/bent/checkpoint/step-2/$shard" bs=1 seek=200000 conv=notrunc 2>/dev/null
 rm "$dir/metricsdir/metrics.jsonl" && mkdir "$dir/metricsdir/metrics.jsonl"
 
 # ---- one line of the table ----

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/train.h"
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 /* Every option of the core's sections and of every component that loads, given what it does not
  * take, through the path a run takes: job file, parts, cross-checks. Each must be refused at its

@@ -117,6 +117,8 @@ says ls 0 "$TTRUN" ckpt ls "$run" && [ "$(sed 's/ .*//' "$dir/out" | tr '\n' ' '
 ok ckpt_ls_lists_steps
 says verify 0 "$TTRUN" ckpt verify "$run/checkpoint/step-10"
 ok ckpt_verify_finds_it_whole
+says verify_run 0 "$TTRUN" ckpt verify "$run" && [ "$(grep -c complete "$dir/out")" -eq 2 ]
+ok ckpt_verify_takes_a_run
 cp -r "$run/checkpoint/step-10" "$dir/bent"
 printf 'x' | dd of="$dir/bent/shard-00001-model-00001-of-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 says bent 2 "$TTRUN" ckpt verify "$dir/bent" && grep -q "data has changed" "$dir/out" && one_line "$dir/err"

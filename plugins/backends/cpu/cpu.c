@@ -46,10 +46,9 @@ static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt
                        "backend.blas: \"%s\" is not known; use \"own\", \"openblas\" or null",
                        want);
     if (strcmp(want, "openblas") == 0 && !there)
-        return TT_FAIL(
-            err, TT_EUNSUPPORTED,
-            "backend.blas: this OpenBLAS is no build that several threads may call "
-            "(libopenblas0-pthread is); install that or use \"own\"");
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "backend.blas: this OpenBLAS is no build that several threads may call "
+                       "(libopenblas0-pthread is); install that or use \"own\"");
     *out = strcmp(want, "openblas") == 0;
     return TT_OK;
 }

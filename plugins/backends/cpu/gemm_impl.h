@@ -78,28 +78,40 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
     }
 }
 
-/* C[rows, cols] (+)= a panel × b panel; rows <= MR, cols <= NR. */
+/* C[rows, cols] (+)= a panel × b panel; rows <= MR, cols <= NR. The sum over k is one of short
+ * sums: a large term early on would round every later one to its own last place. */
+#define K_SUM 64
 static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
                       int64_t rows, int64_t cols, bool add)
 {
-    vf t[MR][2];
-#pragma GCC unroll 14
-    for (int r = 0; r < MR; r++)
-        t[r][0] = t[r][1] = vset(0.0f);
+    vf t[MR][2], sum[MR][2];
     for (int64_t r = 0; r < rows; r++) {
         __builtin_prefetch(c + r * ldc, 1);
         __builtin_prefetch(c + r * ldc + VW, 1);
     }
-    for (int64_t p = 0; p < k; p++) {
-        vf b0 = vload(b), b1 = vload(b + VW);
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+        const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
+#pragma GCC unroll 14
+        for (int r = 0; r < MR; r++)
+            t[r][0] = t[r][1] = vset(0.0f);
+        for (int64_t p = 0; p < n; p++) {
+            vf b0 = vload(b), b1 = vload(b + VW);
+#pragma GCC unroll 14
+            for (int r = 0; r < MR; r++) {
+                vf x = vset(a[r]);
+                t[r][0] = vfma(x, b0, t[r][0]);
+                t[r][1] = vfma(x, b1, t[r][1]);
+            }
+            a += MR;
+            b += NR;
+        }
+        if (k <= K_SUM)
+            break;
 #pragma GCC unroll 14
         for (int r = 0; r < MR; r++) {
-            vf x = vset(a[r]);
-            t[r][0] = vfma(x, b0, t[r][0]);
-            t[r][1] = vfma(x, b1, t[r][1]);
+            sum[r][0] = t[r][0] = k0 ? sum[r][0] + t[r][0] : t[r][0];
+            sum[r][1] = t[r][1] = k0 ? sum[r][1] + t[r][1] : t[r][1];
         }
-        a += MR;
-        b += NR;
     }
     if (rows == MR && cols == NR) {
 #pragma GCC unroll 14

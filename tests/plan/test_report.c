@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/job.h"
+#include <math.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* `ttrun plan`: what it says, without data, ranks or memory for the model; and that the largest
+ * models plan in seconds. */
+
+typedef struct report {
+    job j;
+    const tt_json *o;
+} report;
+
+static report make_of(const char *base, const char *overrides)
+{
+    report r;
+    tt_error err = {0};
+    tt_str text = {0};
+    job_open_text(&r.j, base, overrides);
+    const tt_setup *s = &r.j.setup;
+    tt_plan **plans = tt_arena_array(r.j.arena, (size_t)s->n_stages, sizeof *plans);
+    for (int p = 0; p < s->n_stages; p++)
+        if (tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &plans[p], &err) != TT_OK)
+            fail_msg("%s: %s", overrides, err.text);
+    tt_plan_report(s, plans, s->n_stages, true, &text);
+    const char *copy = tt_arena_strn(r.j.arena, tt_str_get(&text), text.n);
+    if (tt_json_parse(r.j.arena, "plan", copy, text.n, &r.o, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    tt_str_clear(&text);
+    tt_plan_report(s, plans, s->n_stages, false, &text);
+    assert_non_null(strstr(tt_str_get(&text), "memory "));
+    assert_non_null(strstr(tt_str_get(&text), "network "));
+    tt_str_free(&text);
+    return r;
+}
+
+static report make(const char *overrides)
+{
+    return make_of(job_text, overrides);
+}
+
+static const tt_json *get(const tt_json *o, const char *key)
+{
+    const tt_json *v = tt_json_get(o, key);
+    if (!v)
+        fail_msg("no \"%s\" in the plan", key);
+    return v;
+}
+
+/* Calls of a collective for a cause; -1 = not in the list. */
+static int64_t calls(const report *r, const char *collective, const char *cause)
+{
+    const tt_json *list = get(r->o, "communication");
+    for (size_t i = 0; i < list->n; i++)
+        if (!strcmp(get(list->items[i], "collective")->string, collective) &&
+            !strcmp(get(list->items[i], "cause")->string, cause))
+            return get(list->items[i], "calls")->integer;
+    return -1;
+}
+
+static double bytes(const report *r, const char *collective, const char *cause)
+{
+    const tt_json *list = get(r->o, "communication");
+    for (size_t i = 0; i < list->n; i++)
+        if (!strcmp(get(list->items[i], "collective")->string, collective) &&
+            !strcmp(get(list->items[i], "cause")->string, cause))
+            return get(list->items[i], "bytes_sent")->real;
+    return -1;
+}
+
+static void test_one_rank_says_nothing(void **state)
+{
+    (void)state;
+    report r = make("");
+    assert_int_equal(get(r.o, "communication")->n, 0);
+    assert_int_equal(get(r.o, "world")->integer, 1);
+    assert_int_equal(get(r.o, "parameters")->integer, r.j.setup.size.parameters);
+    assert_int_equal(get(r.o, "pipeline_ranks")->n, 1);
+    assert_true(get(r.o, "fits")->boolean);
+    job_close(&r.j);
+}
+
+/* FSDP: each parameter is gathered once forward, those of blocks once more backward, and reduced
+ * once; a rank sends half of every parameter in each. */
+static void test_fsdp_counts(void **state)
+{
+    (void)state;
+    report r = make("parallelism.data_parallel_shard_degree 2");
+    const int64_t n = (int64_t)r.j.setup.graph->params.n;
+    assert_int_equal(calls(&r, "all_gather over dp_shard", "parameters"), n);
+    assert_int_equal(calls(&r, "all_gather over dp_shard", "parameters, again for the backward"),
+                     n - 3);
+    assert_int_equal(calls(&r, "reduce_scatter over dp_shard", "gradients"), n);
+    assert_int_equal(calls(&r, "all_reduce over dp_shard", "gradient norm"), 1);
+    const double half = 4.0 * (double)r.j.setup.size.parameters / 2;
+    const double sent = bytes(&r, "all_gather over dp_shard", "parameters");
+    assert_true(sent >= half && sent < half * 1.05); /* the larger of two uneven halves */
+    job_close(&r.j);
+}
+
+/* TP with sequence parallelism (walk-through of rules.md): two gathers and two reduce-scatters a
+ * block and direction. */
+static void test_tp_counts(void **state)
+{
+    (void)state;
+    report r = make("parallelism.tensor_parallel_degree 2");
+    assert_int_equal(calls(&r, "all_gather over tp", "activations"), 2 * 5 + 1);
+    assert_int_equal(calls(&r, "reduce_scatter over tp", "activations"), 2 * 5 + 1);
+    assert_int_equal(calls(&r, "all_gather over tp", "gradients of activations"), 2 * 5 + 1);
+    assert_int_equal(calls(&r, "reduce_scatter over tp", "gradients of activations"), 2 * 5 + 1);
+    job_close(&r.j);
+}
+
+/* One value crosses a stage border, once a micro-batch and direction: 37 tokens × 48 f32 of one
+ * sample. */
+static void test_pipeline_counts(void **state)
+{
+    (void)state;
+    report r = make("parallelism.pipeline_parallel_degree 2 training.global_batch_size 8");
+    const int64_t micro = get(r.o, "micro_batches")->integer;
+    assert_int_equal(micro, 8);
+    assert_int_equal(calls(&r, "send over pp", "activations"), micro);
+    assert_int_equal(calls(&r, "send over pp", "gradients of activations"), micro);
+    const double sent = bytes(&r, "send over pp", "activations");
+    assert_true(fabs(sent - (double)(micro * 37 * 48 * 4)) <= (double)micro * 64);
+    assert_int_equal(get(r.o, "pipeline_ranks")->n, 2);
+    assert_true(get(r.o, "bubble")->real > 0.1 &&
+                get(r.o, "bubble")->real < 0.12); /* (p - 1) / (m + p - 1) */
+    job_close(&r.j);
+}
+
+static void test_plan_needs_no_data(void **state)
+{
+    (void)state;
+    report r = make("dataloader.path [\"/nowhere/at/all.txt\"] "
+                    "parallelism.data_parallel_shard_degree 64 training.local_batch_size 1");
+    assert_int_equal(get(r.o, "world")->integer, 64);
+    job_close(&r.j);
+}
+
+static void test_largest_models_plan_in_seconds(void **state)
+{
+    static const char *const jobs[] = {
+        "model.flavor 8B parallelism.data_parallel_shard_degree 8",
+        "model.flavor 70B parallelism.data_parallel_shard_degree 32 "
+        "parallelism.tensor_parallel_degree 8",
+        "model.flavor 405B parallelism.data_parallel_shard_degree 8 "
+        "parallelism.tensor_parallel_degree 8 "
+        "parallelism.pipeline_parallel_degree 8 training.local_batch_size 8",
+        "model.flavor 405B parallelism.data_parallel_shard_degree 64 "
+        "parallelism.tensor_parallel_degree 8 "
+        "activation_checkpoint.mode full",
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(jobs); i++) {
+        char text[500];
+        struct rusage u;
+        const clock_t t0 = clock();
+        snprintf(text, sizeof text, "%s training.seq_len 8192", jobs[i]);
+        report r = make_of("{\"spec\": \"llama3\"}", text);
+        const double s = (double)(clock() - t0) / CLOCKS_PER_SEC;
+        getrusage(RUSAGE_SELF, &u);
+        if (s > 10)
+            fail_msg("%s took %.1f s", jobs[i], s);
+        assert_true(u.ru_maxrss < 1 << 20); /* KiB */
+        assert_true(get(get(r.o, "bytes_per_rank"), "state")->real > 1e9);
+        job_close(&r.j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank_says_nothing),
+        cmocka_unit_test(test_fsdp_counts),
+        cmocka_unit_test(test_tp_counts),
+        cmocka_unit_test(test_pipeline_counts),
+        cmocka_unit_test(test_plan_needs_no_data),
+        cmocka_unit_test(test_largest_models_plan_in_seconds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
