@@ -16,7 +16,7 @@ static struct {
     _Atomic int level, rank;
     _Atomic bool color, held, all;
     _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bits: ranks whose lines below a warning are shown */
-    _Atomic int64_t origin_ns; /* 0 = the first line sets it */
+    _Atomic int64_t origin_ns;              /* 0 = the first line sets it */
     pthread_mutex_t lock;
     void (*redraw)(void *);
     void *redraw_arg;
@@ -56,9 +56,12 @@ bool tt_log_show_ranks(const char *ranks)
     for (const char *p = ranks; !all;) {
         char *end;
         const long r = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : -1;
-        if (r < 0 || (*end && *end != ',')) return false;
-        if (r < MAX_SHOWN) shown[r / 64] |= (uint64_t)1 << r % 64;
-        if (!*end) break;
+        if (r < 0 || (*end && *end != ','))
+            return false;
+        if (r < MAX_SHOWN)
+            shown[r / 64] |= (uint64_t)1 << r % 64;
+        if (!*end)
+            break;
         p = end + 1;
     }
     for (int i = 0; i < MAX_SHOWN / 64; i++)
@@ -69,7 +72,8 @@ bool tt_log_show_ranks(const char *ranks)
 
 static bool shown(int rank)
 {
-    if (atomic_load(&state.all)) return true;
+    if (atomic_load(&state.all))
+        return true;
     return rank < MAX_SHOWN && atomic_load(&state.shown[rank / 64]) >> rank % 64 & 1;
 }
 

@@ -7,25 +7,25 @@
 /* The command line: names without a dot are ours, names with a dot are the job's. */
 
 static const tt_command *const commands[] = {
-    &tt_cmd_train,    &tt_cmd_plan,  &tt_cmd_config,   &tt_cmd_plugins_,
-    &tt_cmd_tokenize, &tt_cmd_ckpt,  &tt_cmd_generate,
+    &tt_cmd_train,    &tt_cmd_plan, &tt_cmd_config,   &tt_cmd_plugins_,
+    &tt_cmd_tokenize, &tt_cmd_ckpt, &tt_cmd_generate,
 };
 
 typedef struct common_option {
     const char *name, *value, *doc;
 } common_option;
 static const common_option common[] = {
-    {"spec", "NAME", "TrainSpec to use instead of the job's"},
-    {"plugin-dir", "DIR", "look for plugins here (and below); may be given more than once"},
-    {"nproc", "N", "start N ranks on this machine"},
-    {"resume", "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
-    {"dump_folder", "DIR", "folder of the run, instead of the job's"},
-    {"dry-run", NULL, "stop before step 1 with the plan printed"},
-    {"json", NULL, "one JSON object on stdout, where the command has one"},
-    {"verbose", NULL, "-v: say more"},
-    {"quiet", NULL, "-q: say less"},
-    {"help", NULL, "-h: this text"},
-    {"version", NULL, "the version"},
+    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                          },
+    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once" },
+    {"nproc",       "N",          "start N ranks on this machine"                                  },
+    {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
+    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
+    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },
+    {"json",        NULL,         "one JSON object on stdout, where the command has one"           },
+    {"verbose",     NULL,         "-v: say more"                                                   },
+    {"quiet",       NULL,         "-q: say less"                                                   },
+    {"help",        NULL,         "-h: this text"                                                  },
+    {"version",     NULL,         "the version"                                                    },
 };
 
 TT_EXPORT int tt_cli_main(int argc, char **argv);
@@ -39,14 +39,16 @@ void tt_cli_print(const tt_str *text)
 const char *tt_cli_option(const tt_cli *cli, const char *name)
 {
     for (size_t i = cli->n_options; i-- > 0;)
-        if (!strcmp(cli->options[i].key, name)) return cli->options[i].value;
+        if (!strcmp(cli->options[i].key, name))
+            return cli->options[i].value;
     return NULL;
 }
 
 static const tt_command *find_command(const char *name)
 {
     for (size_t i = 0; i < TT_COUNT(commands); i++)
-        if (!strcmp(commands[i]->name, name)) return commands[i];
+        if (!strcmp(commands[i]->name, name))
+            return commands[i];
     return NULL;
 }
 
@@ -54,16 +56,20 @@ static const tt_command *find_command(const char *name)
 static bool takes_value(const char *name)
 {
     for (size_t i = 0; i < TT_COUNT(common); i++)
-        if (!strcmp(common[i].name, name)) return common[i].value != NULL;
+        if (!strcmp(common[i].name, name))
+            return common[i].value != NULL;
     return strchr(name, '.') != NULL;
 }
 
-/* The command may stand behind options: "ttrun --plugin-dir plugins plan job.json". Its index, 0 = none: train. */
+/* The command may stand behind options: "ttrun --plugin-dir plugins plan job.json". Its index, 0 =
+ * none: train. */
 static int command_at(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-') return find_command(argv[i]) ? i : 0;
-        if (!strncmp(argv[i], "--", 2) && !strchr(argv[i], '=') && takes_value(argv[i] + 2)) i++;
+        if (argv[i][0] != '-')
+            return find_command(argv[i]) ? i : 0;
+        if (!strncmp(argv[i], "--", 2) && !strchr(argv[i], '=') && takes_value(argv[i] + 2))
+            i++;
     }
     return 0;
 }
@@ -71,7 +77,8 @@ static int command_at(int argc, char **argv)
 static bool in_list(const char *const *list, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i], name)) return true;
+        if (!strcmp(list[i], name))
+            return true;
     return false;
 }
 
@@ -87,13 +94,15 @@ static tt_status unknown_option(const tt_command *c, const char *name, tt_error 
         all[n++] = c->flags[i];
     const char *near = tt_nearest(name, all, n);
     return TT_FAIL(err, TT_EINVAL, "--%s: unknown option of ttrun %s%s%s%s", name, c->name,
-                   near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "; options of the job have a dot, as --training.steps");
+                   near ? " (did you mean --" : "", near ? near : "",
+                   near ? "?)" : "; options of the job have a dot, as --training.steps");
 }
 
 static void push(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value)
 {
     tt_override *more = tt_arena_array(cli->arena, *n + 1, sizeof *more);
-    if (*n) memcpy(more, *list, *n * sizeof *more);
+    if (*n)
+        memcpy(more, *list, *n * sizeof *more);
     more[*n] = (tt_override){key, value};
     *list = more;
     ++*n;
@@ -127,34 +136,45 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
 
 static bool common_flag(tt_cli *cli, const char *name)
 {
-    if (!strcmp(name, "json")) cli->json = true;
-    else if (!strcmp(name, "dry-run")) cli->dry_run = true;
-    else if (!strcmp(name, "verbose")) cli->verbose++;
-    else if (!strcmp(name, "quiet")) cli->verbose--;
-    else return false;
+    if (!strcmp(name, "json"))
+        cli->json = true;
+    else if (!strcmp(name, "dry-run"))
+        cli->dry_run = true;
+    else if (!strcmp(name, "verbose"))
+        cli->verbose++;
+    else if (!strcmp(name, "quiet"))
+        cli->verbose--;
+    else
+        return false;
     return true;
 }
 
 /* One "--name[=value]"; *used: how many of the next words it took. */
-static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, const char *next, int *used,
-                             tt_error *err)
+static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, const char *next,
+                             int *used, tt_error *err)
 {
     const char *eq = strchr(arg, '=');
     const char *name = eq ? tt_arena_strn(cli->arena, arg, (size_t)(eq - arg)) : arg;
     const char *value = eq ? eq + 1 : next;
     *used = 0;
-    if (!strchr(name, '.') && !eq && (common_flag(cli, name) || in_list(c->flags, c->n_flags, name))) {
-        if (in_list(c->flags, c->n_flags, name)) push(cli, &cli->options, &cli->n_options, name, "");
+    if (!strchr(name, '.') && !eq &&
+        (common_flag(cli, name) || in_list(c->flags, c->n_flags, name))) {
+        if (in_list(c->flags, c->n_flags, name))
+            push(cli, &cli->options, &cli->n_options, name, "");
         return TT_OK;
     }
     const bool ours = !strchr(name, '.') && takes_value(name);
     const bool sub = in_list(c->options, c->n_options, name);
-    if (!strchr(name, '.') && !strchr(name, '[') && !ours && !sub) return unknown_option(c, name, err);
+    if (!strchr(name, '.') && !strchr(name, '[') && !ours && !sub)
+        return unknown_option(c, name, err);
     if (!value || (!eq && !strncmp(value, "--", 2)))
-        return TT_FAIL(err, TT_EINVAL, "--%s: needs a value%s%s", name, value ? "; one that begins with -- is given as --KEY=" : "",
+        return TT_FAIL(err, TT_EINVAL, "--%s: needs a value%s%s", name,
+                       value ? "; one that begins with -- is given as --KEY=" : "",
                        value ? value : "");
-    if (!eq) *used = 1;
-    if (ours) return common_value(cli, name, value, err);
+    if (!eq)
+        *used = 1;
+    if (ours)
+        return common_value(cli, name, value, err);
     if (sub)
         push(cli, &cli->options, &cli->n_options, name, value);
     else
@@ -174,10 +194,12 @@ static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, 
         } else if (!strncmp(argv[i], "--", 2) && argv[i][2]) {
             TT_TRY(long_option(cli, c, argv[i] + 2, i + 1 < argc ? argv[i + 1] : NULL, &used, err));
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            return TT_FAIL(err, TT_EINVAL, "%s: unknown option; see ttrun %s --help", argv[i], c->name);
+            return TT_FAIL(err, TT_EINVAL, "%s: unknown option; see ttrun %s --help", argv[i],
+                           c->name);
         } else {
             if (cli->n_words == c->words)
-                return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words; usage: ttrun %s", argv[i], c->usage);
+                return TT_FAIL(err, TT_EINVAL, "\"%s\": too many words; usage: ttrun %s", argv[i],
+                               c->usage);
             cli->words[cli->n_words++] = argv[i];
         }
         i += used;
@@ -189,12 +211,14 @@ static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, 
 static tt_status check_first_word(const char *word, tt_error *err)
 {
     const char *names[TT_COUNT(commands)];
-    if (*word == '-' || strpbrk(word, "./") || tt_path_exists(word)) return TT_OK;
+    if (*word == '-' || strpbrk(word, "./") || tt_path_exists(word))
+        return TT_OK;
     for (size_t i = 0; i < TT_COUNT(commands); i++)
         names[i] = commands[i]->name;
     const char *near = tt_nearest(word, names, TT_COUNT(names));
-    return TT_FAIL(err, TT_EINVAL, "\"%s\": no such command or job file%s%s%s", word, near ? " (did you mean " : "; see ttrun --help",
-                   near ? near : "", near ? "?)" : "");
+    return TT_FAIL(err, TT_EINVAL, "\"%s\": no such command or job file%s%s%s", word,
+                   near ? " (did you mean " : "; see ttrun --help", near ? near : "",
+                   near ? "?)" : "");
 }
 
 static void usage(const tt_command *c)
@@ -219,12 +243,14 @@ static void usage(const tt_command *c)
                  common[i].value ? common[i].value : "");
         tt_str_printf(&o, "  %-22s %s\n", left, common[i].doc);
     }
-    tt_str_add(&o, "\nNames with a dot are the job's: --training.steps 20. `ttrun config --explain` lists them.\n");
+    tt_str_add(&o, "\nNames with a dot are the job's: --training.steps 20. `ttrun config "
+                   "--explain` lists them.\n");
     tt_cli_print(&o);
     tt_str_free(&o);
 }
 
-/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3 numerics, 4 signal. */
+/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3
+ * numerics, 4 signal. */
 static int exit_status(tt_status s)
 {
     switch (s) {
@@ -250,7 +276,8 @@ static int exit_status(tt_status s)
 static bool wants(int argc, char **argv, const char *a, const char *b)
 {
     for (int i = 0; i < argc; i++)
-        if (!strcmp(argv[i], a) || !strcmp(argv[i], b)) return true;
+        if (!strcmp(argv[i], a) || !strcmp(argv[i], b))
+            return true;
     return false;
 }
 
@@ -260,7 +287,8 @@ tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
     return tt_registry_new(&o, out, err);
 }
 
-tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out, tt_error *err)
+tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
+                       tt_error *err)
 {
     tt_job *job;
     TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
@@ -293,13 +321,17 @@ int tt_cli_main(int argc, char **argv)
         argc--;
     }
     const tt_status first = c ? TT_OK : check_first_word(argv[1], &err);
-    if (!c) c = &tt_cmd_train;
+    if (!c)
+        c = &tt_cmd_train;
     tt_cli cli = {.arena = tt_arena_new()};
     tt_log_setup(TT_INFO, 0, 1, isatty(2) && !getenv("NO_COLOR"));
     tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
-    tt_log_setup(cli.verbose > 0 ? TT_DEBUG : cli.verbose < 0 ? TT_WARN : TT_INFO, 0, 1,
-                 isatty(2) && !getenv("NO_COLOR"));
-    if (s == TT_OK) s = c->run(&cli, &err);
+    tt_log_setup(cli.verbose > 0   ? TT_DEBUG
+                 : cli.verbose < 0 ? TT_WARN
+                                   : TT_INFO,
+                 0, 1, isatty(2) && !getenv("NO_COLOR"));
+    if (s == TT_OK)
+        s = c->run(&cli, &err);
     if (s == TT_OK && (fflush(stdout) || ferror(stdout)))
         s = TT_FAIL(&err, TT_EIO, "standard output cannot be written: the result is not whole");
     if (s == TT_ESIGNAL)

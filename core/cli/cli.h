@@ -5,8 +5,8 @@
 #include "plugin/registry.h"
 #include "train/train.h"
 
-/* core/cli: main and the subcommands; the only place that prints to stdout and the only one whose status becomes the
- * process's. */
+/* core/cli: main and the subcommands; the only place that prints to stdout and the only one whose
+ * status becomes the process's. */
 
 /* What goes with every subcommand. */
 typedef struct tt_cli {
@@ -16,10 +16,10 @@ typedef struct tt_cli {
     const char *spec; /* --spec, or NULL */
     int verbose;      /* -v counts up, -q down */
     /* the job */
-    const char *job;  /* JOB.json, or NULL */
+    const char *job; /* JOB.json, or NULL */
     tt_override *overrides;
     size_t n_overrides;
-    int nproc;        /* --nproc, 0 = not given */
+    int nproc; /* --nproc, 0 = not given */
     bool dry_run, no_resume;
     /* options of one subcommand, as given: --KEY VALUE without a dot */
     tt_override *options;
@@ -32,11 +32,14 @@ typedef struct tt_cli {
 
 /* An option of the subcommand itself; NULL = not given. */
 const char *tt_cli_option(const tt_cli *cli, const char *name);
-/* Options the subcommand does not know are errors with the nearest known. flags: those without a value. */
-tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n, tt_error *err);
+/* Options the subcommand does not know are errors with the nearest known. flags: those without a
+ * value. */
+tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
+                               tt_error *err);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
 /* Job, registry and setup of the subcommand; the registry is the caller's to free. */
-tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out, tt_error *err);
+tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
+                       tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
@@ -44,14 +47,16 @@ typedef struct tt_command {
     const char *name, *usage, *doc;
     const char *const *options; /* --KEY that take a value */
     size_t n_options;
-    const char *const *flags;   /* --KEY that take none */
+    const char *const *flags; /* --KEY that take none */
     size_t n_flags;
     tt_cmd_fn run;
-    int words;                  /* most words after the subcommand; the first may be a job */
+    int words; /* most words after the subcommand; the first may be a job */
 } tt_command;
-extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate, tt_cmd_ckpt, tt_cmd_tokenize;
+extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
+    tt_cmd_ckpt, tt_cmd_tokenize;
 
-/* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins". */
+/* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins".
+ */
 tt_status tt_cmd_plugins(const tt_cli *cli, int argc, char **argv, tt_error *err);
 
 #endif

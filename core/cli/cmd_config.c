@@ -9,12 +9,14 @@ static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *
 }
 
 /* A key that is not known is explained as such: that is an error here. */
-static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out, tt_error *err)
+static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out,
+                         tt_error *err)
 {
     tt_explain_print(d, n, key, out);
     const size_t k = key ? strlen(key) : 0;
     const char *text = tt_str_get(out);
-    if (!key || strncmp(text, key, k) || strncmp(text + k, ": unknown", 9)) return TT_OK;
+    if (!key || strncmp(text, key, k) || strncmp(text + k, ": unknown", 9))
+        return TT_OK;
     return TT_FAIL(err, TT_ENOTFOUND, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
@@ -38,7 +40,8 @@ static tt_status run(tt_cli *cli, tt_error *err)
     tt_setup s;
     tt_str out = {0};
     tt_status st;
-    if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") || tt_cli_option(cli, "reference")) {
+    if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") ||
+        tt_cli_option(cli, "reference")) {
         st = print_docs(cli, &r, &out, err);
     } else {
         const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .data = true};
@@ -49,28 +52,31 @@ static tt_status run(tt_cli *cli, tt_error *err)
             tt_str_addc(&out, '\n');
         }
     }
-    if (st == TT_OK) tt_cli_print(&out);
+    if (st == TT_OK)
+        tt_cli_print(&out);
     tt_str_free(&out);
     tt_registry_free(r);
     return st;
 }
 
 static const char *const flags[] = {"schema", "explain", "reference"};
-const tt_command tt_cmd_config = {.name = "config",
-                                  .usage = "config [JOB.json | --schema | --explain [KEY] | --reference]",
-                                  .doc = "the resolved job with the origin of each value; its schema; its keys explained",
-                                  .flags = flags,
-                                  .n_flags = TT_COUNT(flags),
-                                  .run = run,
-                                  .words = 1};
+const tt_command tt_cmd_config = {
+    .name = "config",
+    .usage = "config [JOB.json | --schema | --explain [KEY] | --reference]",
+    .doc = "the resolved job with the origin of each value; its schema; its keys explained",
+    .flags = flags,
+    .n_flags = TT_COUNT(flags),
+    .run = run,
+    .words = 1};
 
 static tt_status run_plugins(tt_cli *cli, tt_error *err)
 {
     return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
 }
 
-const tt_command tt_cmd_plugins_ = {.name = "plugins",
-                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
-                                    .doc = "what can be loaded; does a plugin hold to the rules; start a new one",
-                                    .run = run_plugins,
-                                    .words = 4};
+const tt_command tt_cmd_plugins_ = {
+    .name = "plugins",
+    .usage = "plugins [list | check FILE.so | new KIND NAME]",
+    .doc = "what can be loaded; does a plugin hold to the rules; start a new one",
+    .run = run_plugins,
+    .words = 4};

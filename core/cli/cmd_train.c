@@ -22,14 +22,20 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (!cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
     cli->job = cli->words[0];
-    const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .mode = TT_MODE_TRAIN, .compile = true, .data = true};
+    const tt_setup_opts so = {.spec = cli->spec,
+                              .nproc = cli->nproc,
+                              .mode = TT_MODE_TRAIN,
+                              .compile = true,
+                              .data = true};
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && cli->dry_run) {
         st = plan_only(cli, &s, err);
     } else if (st == TT_OK) {
-        const tt_run_opts ro = {.resume = !cli->no_resume, .verbose = cli->verbose,
+        const tt_run_opts ro = {.resume = !cli->no_resume,
+                                .verbose = cli->verbose,
                                 .progress = cli->verbose >= 0,
-                                .stop = tt_signals_stop, .save = tt_signals_save};
+                                .stop = tt_signals_stop,
+                                .save = tt_signals_save};
         tt_signals_install();
         st = tt_train(&s, &ro, err);
     }
@@ -41,31 +47,40 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
-    if (!cli->n_words) return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_plan.usage);
+    if (!cli->n_words)
+        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_plan.usage);
     cli->job = cli->words[0];
     const char *world = tt_cli_option(cli, "world");
     if (world) {
         char *end;
         cli->nproc = (int)strtol(world, &end, 10);
         if (*end || cli->nproc < 1 || cli->nproc > 1 << 20)
-            return TT_FAIL(err, TT_EINVAL, "--world: expected a number of ranks, got \"%s\"", world);
+            return TT_FAIL(err, TT_EINVAL, "--world: expected a number of ranks, got \"%s\"",
+                           world);
     }
-    const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .mode = TT_MODE_TRAIN, .compile = true, .data = true};
+    const tt_setup_opts so = {.spec = cli->spec,
+                              .nproc = cli->nproc,
+                              .mode = TT_MODE_TRAIN,
+                              .compile = true,
+                              .data = true};
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
-    if (st == TT_OK) st = plan_only(cli, &s, err);
+    if (st == TT_OK)
+        st = plan_only(cli, &s, err);
     tt_registry_free(r);
     return st;
 }
 
-const tt_command tt_cmd_train = {.name = "train",
-                                 .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
-                                 .doc = "train by a job file; resumes where the run's folder has checkpoints",
-                                 .run = run,
-                                 .words = 1};
+const tt_command tt_cmd_train = {
+    .name = "train",
+    .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
+    .doc = "train by a job file; resumes where the run's folder has checkpoints",
+    .run = run,
+    .words = 1};
 static const char *const plan_options[] = {"world"};
 const tt_command tt_cmd_plan = {.name = "plan",
                                 .usage = "plan JOB.json [--world N] [--json]",
-                                .doc = "parameters, memory and communication of a job; runs nothing",
+                                .doc =
+                                    "parameters, memory and communication of a job; runs nothing",
                                 .options = plan_options,
                                 .n_options = TT_COUNT(plan_options),
                                 .run = run_plan,

@@ -5,14 +5,15 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Signals are of the process, so these three words are the only state outside a run. Lock-free atomics: any thread may be
- * the one a signal comes to. */
+/* Signals are of the process, so these three words are the only state outside a run. Lock-free
+ * atomics: any thread may be the one a signal comes to. */
 static atomic_int stop_signal, save_asked, times;
 
 static void on_stop(int sig)
 {
     atomic_store(&stop_signal, sig);
-    if (atomic_fetch_add(&times, 1) >= 1) _exit(4); /* twice: at once; checkpoints are complete or absent */
+    if (atomic_fetch_add(&times, 1) >= 1)
+        _exit(4); /* twice: at once; checkpoints are complete or absent */
 }
 
 static void on_save(int sig)

@@ -73,11 +73,14 @@ typedef struct tt_core_config {
     const char *log_ranks;
 } tt_core_config;
 
-/* Parse and cross-check the core's sections. Component sections (tokenizer, dataloader, loss, optimizer, lr_scheduler,
- * backend, model.args, converters, hooks, validation's dataloader) are parsed by whoever has their tables. */
+/* Parse and cross-check the core's sections. Component sections (tokenizer, dataloader, loss,
+ * optimizer, lr_scheduler, backend, model.args, converters, hooks, validation's dataloader) are
+ * parsed by whoever has their tables. */
 tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err);
-/* The section `backend`. ignore: keys of the backend plugin's own table, NULL-terminated, or NULL. */
-tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out, tt_error *err);
+/* The section `backend`. ignore: keys of the backend plugin's own table, NULL-terminated, or NULL.
+ */
+tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
+                                   tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
 const tt_section_doc *tt_core_config_docs(size_t *n);
 

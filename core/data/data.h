@@ -4,8 +4,9 @@
 #include "base/base.h"
 #include <ttrun/dataloader.h>
 
-/* core/data: the order of data lives here. Global sample number g (from 0, over the whole run) → epoch g / n_samples and a
- * place in it, through a seeded permutation of the epoch where shuffled: a pure function, so the loader's state is g. */
+/* core/data: the order of data lives here. Global sample number g (from 0, over the whole run) →
+ * epoch g / n_samples and a place in it, through a seeded permutation of the epoch where shuffled:
+ * a pure function, so the loader's state is g. */
 
 typedef struct tt_order {
     int64_t n_samples;
@@ -21,15 +22,16 @@ typedef struct tt_batch {
     int64_t counted; /* labels >= 0 */
 } tt_batch;
 
-/* A stream of steps for one data rank: the global batch of step s is samples s*G … s*G+G-1; data rank r of R takes the
- * r-th contiguous slice, micro-batch after micro-batch of `local` samples (contract). A prefetch thread stays `depth`
- * steps ahead; buffers are allocated once. */
+/* A stream of steps for one data rank: the global batch of step s is samples s*G … s*G+G-1; data
+ * rank r of R takes the r-th contiguous slice, micro-batch after micro-batch of `local` samples
+ * (contract). A prefetch thread stays `depth` steps ahead; buffers are allocated once. */
 typedef struct tt_stream tt_stream;
 typedef struct tt_stream_opts {
     const tt_dataloader_vt *loader;
     void *loader_self;
     tt_order order;
-    int64_t seq_len, local, micro_batches, global_batch; /* local * micro_batches * data_world == global_batch */
+    int64_t seq_len, local, micro_batches,
+        global_batch; /* local * micro_batches * data_world == global_batch */
     int data_rank, data_world;
     int64_t first_sample; /* g of the first step's first sample */
     int64_t n_steps;      /* -1 = without end; a stream never reads past */
@@ -37,7 +39,8 @@ typedef struct tt_stream_opts {
     int depth;            /* 0 = no thread, read in place */
 } tt_stream_opts;
 tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err);
-/* The next step's micro-batches (array of opts.micro_batches), valid until the next call; epoch of its first sample. */
+/* The next step's micro-batches (array of opts.micro_batches), valid until the next call; epoch of
+ * its first sample. */
 tt_status tt_stream_next(tt_stream *s, const tt_batch **micro, int64_t *epoch, tt_error *err);
 void tt_stream_free(tt_stream *s); /* stops and joins the thread */
 

@@ -7,7 +7,8 @@
 void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member)
 {
     const int64_t at = x->o.plan->state[s->id];
-    if (at < 0) return NULL;
+    if (at < 0)
+        return NULL;
     int64_t skip = 0;
     if (member > 0) { /* members are as large as this rank's box, not the largest */
         tt_box b;
@@ -36,7 +37,8 @@ void *tt_exec_address(const tt_exec *x, const tt_value *v, int64_t *slot_bytes)
     const tt_value *root = tt_plan_alias(v);
     const tt_loc *l = &p->value[v->id];
     *slot_bytes = 0;
-    if (root->node->op == &tt_op_param && x->o.parent) return parent_param(x, root->node->param);
+    if (root->node->op == &tt_op_param && x->o.parent)
+        return parent_param(x, root->node->param);
     switch (l->space) {
     case TT_SPACE_STATE:
         return tt_exec_state_data(x, l->state, l->member);
@@ -86,7 +88,8 @@ static void bind_chunks(const tt_exec *x, tt_instr *i, const tt_node *n)
         const bool in = j < n->n_in;
         const tt_value *v = in ? n->in[j] : n->out[j - n->n_in];
         tt_operand *o = in ? &i->in[j] : &i->out[j - n->n_in];
-        if (!tt_plan_per_token(g, v)) continue;
+        if (!tt_plan_per_token(g, v))
+            continue;
         *(in ? &token_in : &token_out) = true;
         o->rows = true;
         int64_t row = (int64_t)tt_dtype_size(v->type.dtype);
@@ -102,7 +105,8 @@ static tt_instr *append(tt_exec *x, tt_instr_list *l, tt_instr_kind kind, const 
     if (l->n == l->cap) {
         const int cap = l->cap ? 2 * l->cap : 64;
         tt_instr *more = tt_arena_array(x->arena, (size_t)cap, sizeof *more);
-        if (l->n) memcpy(more, l->items, (size_t)l->n * sizeof *more);
+        if (l->n)
+            memcpy(more, l->items, (size_t)l->n * sizeof *more);
         l->items = more;
         l->cap = cap;
     }
@@ -152,11 +156,14 @@ static tt_status bind_transfer(tt_exec *x, tt_instr_list *l, const tt_node *n, t
 static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)
 {
     tt_instr *i;
-    if (n->op == &tt_op_param || n->op == &tt_op_state) return TT_OK;
+    if (n->op == &tt_op_param || n->op == &tt_op_state)
+        return TT_OK;
     if (n->n_out == 1 && (n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into)
         return TT_OK; /* its input's memory */
-    if (n->op == &tt_op_accumulate || n->op == &tt_op_assign) return bind_write(x, l, n, err);
-    if (n->op == &tt_op_transfer) return bind_transfer(x, l, n, err);
+    if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
+        return bind_write(x, l, n, err);
+    if (n->op == &tt_op_transfer)
+        return bind_transfer(x, l, n, err);
     if (n->op == &tt_op_input) {
         i = append(x, l, TT_INSTR_INPUT, n);
         bind_operands(x, i, n);
@@ -197,11 +204,13 @@ static void bind_sends(tt_exec *x, tt_instr_list *l, int stage, tt_region region
 }
 
 /* Inputs are filled first: the plan counts on it. */
-static tt_status bind_list(tt_exec *x, tt_instr_list *l, tt_node *const *nodes, int n, tt_error *err)
+static tt_status bind_list(tt_exec *x, tt_instr_list *l, tt_node *const *nodes, int n,
+                           tt_error *err)
 {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++)
-            if ((nodes[i]->op == &tt_op_input) == (pass == 0)) TT_TRY(bind_node(x, l, nodes[i], err));
+            if ((nodes[i]->op == &tt_op_input) == (pass == 0))
+                TT_TRY(bind_node(x, l, nodes[i], err));
     return TT_OK;
 }
 

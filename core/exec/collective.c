@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* One lowered step on this rank: pack boxes, call the communicator, unpack. Exact boxes, so uneven shards need no padding:
- * counts differ by member. */
+/* One lowered step on this rank: pack boxes, call the communicator, unpack. Exact boxes, so uneven
+ * shards need no padding: counts differ by member. */
 
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err)
 {
@@ -28,7 +28,8 @@ static char *copy_box(const tt_tensor *t, const tt_box *b, char *packed, bool pa
     const size_t size = tt_dtype_size(t->dtype);
     const int n = t->n_dims;
     int64_t idx[TT_MAX_DIMS] = {0}, stride[TT_MAX_DIMS];
-    if (tt_box_numel(b, n) == 0) return packed;
+    if (tt_box_numel(b, n) == 0)
+        return packed;
     int inner = n;
     int64_t run = 1;
     for (int d = n - 1; d >= 0; d--)
@@ -36,7 +37,8 @@ static char *copy_box(const tt_tensor *t, const tt_box *b, char *packed, bool pa
     while (inner > 0) { /* trailing whole dims are one run */
         inner--;
         run *= b->end[inner] - b->begin[inner];
-        if (b->end[inner] - b->begin[inner] != t->shape[inner]) break;
+        if (b->end[inner] - b->begin[inner] != t->shape[inner])
+            break;
     }
     const size_t bytes = (size_t)run * size;
     for (;;) {
@@ -49,7 +51,8 @@ static char *copy_box(const tt_tensor *t, const tt_box *b, char *packed, bool pa
         int d = inner - 1;
         while (d >= 0 && ++idx[d] == b->end[d] - b->begin[d])
             idx[d--] = 0;
-        if (d < 0) return packed;
+        if (d < 0)
+            return packed;
     }
 }
 
@@ -72,12 +75,16 @@ static bool in_order(const tt_box *boxes, int n_boxes, const tt_tensor *t)
 {
     int64_t at = 0;
     for (int i = 0; i < n_boxes; i++) {
-        if (tt_box_numel(&boxes[i], t->n_dims) == 0) continue;
-        if (t->n_dims == 0) return n_boxes == 1;
-        if (boxes[i].begin[0] != at) return false;
+        if (tt_box_numel(&boxes[i], t->n_dims) == 0)
+            continue;
+        if (t->n_dims == 0)
+            return n_boxes == 1;
+        if (boxes[i].begin[0] != at)
+            return false;
         at = boxes[i].end[0];
         for (int d = 1; d < t->n_dims; d++)
-            if (boxes[i].begin[d] != 0 || boxes[i].end[d] != t->shape[d]) return false;
+            if (boxes[i].begin[d] != 0 || boxes[i].end[d] != t->shape[d])
+                return false;
     }
     return true;
 }
@@ -155,7 +162,8 @@ static void fill_neutral(const tt_tensor *t, tt_reduce op)
 static void *pack(const tt_collective *c, const tt_tensor *in, char *buf)
 {
     char *p = buf;
-    if (c->packed) return in->data;
+    if (c->packed)
+        return in->data;
     for (int m = 0; m < c->group.n; m++)
         p = copy_box(in, &c->send_box[m], p, true);
     return buf;
@@ -202,6 +210,7 @@ tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, c
                             c->recv_counts, in->dtype, err);
         break;
     }
-    if (st == TT_OK) unpack(c, out, s2);
+    if (st == TT_OK)
+        unpack(c, out, s2);
     return st;
 }

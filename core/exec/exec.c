@@ -7,20 +7,26 @@
 
 /* Life of a program, initial values, and where its tensors lie. */
 
-/* One mapping a space, huge pages where the kernel has them; a canary page behind it when debugging. */
+/* One mapping a space, huge pages where the kernel has them; a canary page behind it when
+ * debugging. */
 static tt_status map_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *err)
 {
     const size_t n = (size_t)bytes + TT_CANARY_BYTES;
-    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB for the plan", (double)bytes / (1 << 30));
+        return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB for the plan",
+                       (double)bytes / (1 << 30));
 #ifdef MADV_HUGEPAGE
-    if (n >= (size_t)4 << 20) (void)madvise(p, n, MADV_HUGEPAGE);
+    if (n >= (size_t)4 << 20)
+        (void)madvise(p, n, MADV_HUGEPAGE);
 #endif
     x->space[space] = p;
     x->mapped[space] = n;
-    if (x->o.poison) tt_exec_poison(p, n);
-    if (x->o.poison && space == TT_SPACE_STATE) memset(p, 0, (size_t)bytes);
+    if (x->o.poison)
+        tt_exec_poison(p, n);
+    if (x->o.poison && space == TT_SPACE_STATE)
+        memset(p, 0, (size_t)bytes);
     return TT_OK;
 }
 
@@ -34,23 +40,28 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     tt_status s = TT_OK;
     for (int sp = TT_SPACE_STATE; s == TT_OK && sp < TT_N_SPACES; sp++)
         s = map_space(x, (tt_space)sp, o->plan->bytes[sp], err);
-    if (s == TT_OK) s = tt_exec_bind(x, err);
+    if (s == TT_OK)
+        s = tt_exec_bind(x, err);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;
     }
-    if (o->poison) tt_exec_find_deaths(x);
+    if (o->poison)
+        tt_exec_find_deaths(x);
     *out = x;
     return TT_OK;
 }
 
 void tt_exec_free(tt_exec *x)
 {
-    if (!x) return;
+    if (!x)
+        return;
     for (size_t i = 0; i < x->groups.n; i++)
-        if (x->groups.items[i].comm) x->o.dist->vt->group_free(x->groups.items[i].comm);
+        if (x->groups.items[i].comm)
+            x->o.dist->vt->group_free(x->groups.items[i].comm);
     for (int sp = 0; sp < TT_N_SPACES; sp++)
-        if (x->space[sp]) munmap(x->space[sp], x->mapped[sp]);
+        if (x->space[sp])
+            munmap(x->space[sp], x->mapped[sp]);
     tt_arena_free(x->arena);
 }
 
@@ -75,11 +86,13 @@ static void draw(const init_job *j, int64_t n, double *u)
     const double lo = uniform ? in->lo : j->cdf_lo, width = (uniform ? in->hi : j->cdf_hi) - lo;
     for (int64_t i = 0; (uniform || cut) && i < n; i++)
         u[i] = lo + width * u[i];
-    if (uniform) return;
+    if (uniform)
+        return;
     tt_normal_quantiles(n, u, u);
     for (int64_t i = 0; i < n; i++) {
         u[i] = in->a * u[i];
-        if (cut) u[i] = u[i] < in->lo ? in->lo : u[i] > in->hi ? in->hi : u[i];
+        if (cut)
+            u[i] = u[i] < in->lo ? in->lo : u[i] > in->hi ? in->hi : u[i];
     }
 }
 
@@ -90,7 +103,8 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; j->p->init.kind == TT_INIT_CONSTANT && i < end; i++)
         j->data[i] = (float)j->p->init.a;
-    if (j->p->init.kind == TT_INIT_CONSTANT) return;
+    if (j->p->init.kind == TT_INIT_CONSTANT)
+        return;
     for (int64_t i = begin, n; i < end; i += n) { /* a run of the last dim has indices in a row */
         uint64_t index = 0;
         int64_t rest = i, row = j->n_dims ? j->shape[j->n_dims - 1] : 1;
@@ -111,7 +125,8 @@ static void init_param(tt_exec *x, const tt_param_info *p)
     init_job j = {.p = p, .key = tt_rng_key_make(x->o.seed, p->name, 0), .n_dims = p->type.n_dims};
     tt_box b;
     j.data = tt_exec_state_data(x, p->stack->param, p->index);
-    if (!j.data) return;
+    if (!j.data)
+        return;
     tt_box_of(x->o.mesh, p->type.dims, p->type.n_dims, &p->stored, x->coords, &b);
     int64_t stride = 1;
     for (int d = p->type.n_dims - 1; d >= 0; d--) {
@@ -139,7 +154,8 @@ static const tt_state *state_named(const tt_exec *x, const char *name)
 {
     const tt_graph *g = x->o.plan->graph;
     for (size_t i = 0; i < g->states.n; i++)
-        if (!strcmp(g->states.items[i]->name, name)) return g->states.items[i];
+        if (!strcmp(g->states.items[i]->name, name))
+            return g->states.items[i];
     return NULL;
 }
 
@@ -147,7 +163,8 @@ void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
     const tt_state *s = state_named(x, name);
     void *p = s ? tt_exec_state_data(x, s, -1) : NULL;
-    if (!p) return;
+    if (!p)
+        return;
     if (s->type.dtype == TT_F64)
         *(double *)p = value;
     else
@@ -158,7 +175,8 @@ double tt_exec_metric(const tt_exec *x, const char *name)
 {
     const tt_state *s = state_named(x, name);
     const void *p = s ? tt_exec_state_data(x, s, -1) : NULL;
-    if (!p) return (double)NAN;
+    if (!p)
+        return (double)NAN;
     return s->type.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
 }
 
@@ -169,16 +187,19 @@ static bool owns(const tt_exec *x, const tt_placement *p, int n_dims)
     const tt_axis *pp = tt_mesh_axis(x->o.mesh, "pp");
     for (int a = 0; a < x->o.mesh->n_atoms; a++) {
         const bool stage = pp && TT_ATOM(pp->atoms.atom[0]) == (unsigned)a;
-        if (!stage && !(mine >> a & 1u) && x->coords[a]) return false;
+        if (!stage && !(mine >> a & 1u) && x->coords[a])
+            return false;
     }
     return true;
 }
 
-static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state *s, const char *suffix,
-                       tt_exec_tensor *out)
+static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state *s,
+                       const char *suffix, tt_exec_tensor *out)
 {
     const tt_value v = {.type = p->type, .place = p->stored};
-    *out = (tt_exec_tensor){.name = p->name, .suffix = suffix, .param = p,
+    *out = (tt_exec_tensor){.name = p->name,
+                            .suffix = suffix,
+                            .param = p,
                             .owner = owns(x, &p->stored, p->type.n_dims)};
     tt_plan_tensor(x->o.plan->graph, &v, x->coords, &out->tensor);
     out->tensor.data = tt_exec_state_data(x, s, p->index);
@@ -193,7 +214,8 @@ tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, s
     tt_exec_tensor *t = tt_arena_array(a, g->params.n * (g->states.n + 1) + 1, sizeof *t);
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
-        if (x->o.plan->state[p->stack->param->id] < 0) continue;
+        if (x->o.plan->state[p->stack->param->id] < 0)
+            continue;
         add_tensor(x, p, p->stack->param, NULL, &t[n++]);
         for (size_t j = 0; j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
@@ -207,7 +229,8 @@ tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, s
 
 bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out)
 {
-    if (!p->stack || !p->stack->grad || x->o.plan->state[p->stack->grad->id] < 0) return false;
+    if (!p->stack || !p->stack->grad || x->o.plan->state[p->stack->grad->id] < 0)
+        return false;
     tt_value v = {.type = p->type, .place = p->stored};
     tt_plan_tensor(x->o.plan->graph, &v, x->coords, out);
     out->data = tt_exec_state_data(x, p->stack->grad, p->index);
@@ -219,14 +242,16 @@ tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out, tt
     int64_t slot;
     tt_plan_tensor(x->o.plan->graph, v, x->coords, out);
     out->data = tt_exec_address(x, v, &slot);
-    if (!out->data) return TT_FAIL(err, TT_ENOTFOUND, "value %%%d is not on this rank", v->id);
+    if (!out->data)
+        return TT_FAIL(err, TT_ENOTFOUND, "value %%%d is not on this rank", v->id);
     return TT_OK;
 }
 
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err)
 {
     const tt_state *s = state_named(x, state);
-    if (!s) return TT_FAIL(err, TT_ENOTFOUND, "no state \"%s\" in this program", state);
+    if (!s)
+        return TT_FAIL(err, TT_ENOTFOUND, "no state \"%s\" in this program", state);
     const tt_value v = {.type = s->type, .place = s->place};
     tt_plan_tensor(x->o.plan->graph, &v, x->coords, out);
     out->data = tt_exec_state_data(x, s, -1);

@@ -5,13 +5,14 @@
 #include "dist/dist.h"
 #include "plan/plan.h"
 
-/* core/exec: takes a finished plan and runs it; knows no passes. One tt_exec is one program on one rank: kernels resolved,
- * addresses bound, groups made. Steady state allocates nothing. */
+/* core/exec: takes a finished plan and runs it; knows no passes. One tt_exec is one program on one
+ * rank: kernels resolved, addresses bound, groups made. Steady state allocates nothing. */
 
 typedef struct tt_exec tt_exec;
 
 /* Fill dst with elements [begin, end) of an input's token dim of micro-batch `micro`. */
-typedef tt_status (*tt_fill_fn)(void *user, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst, tt_error *err);
+typedef tt_status (*tt_fill_fn)(void *user, const char *input, int micro, int64_t begin,
+                                int64_t end, int32_t *dst, tt_error *err);
 
 typedef struct tt_exec_opts {
     const tt_plan *plan;
@@ -21,23 +22,25 @@ typedef struct tt_exec_opts {
     void *backend_self;
     tt_pool *pool;
     uint64_t seed;
-    tt_exec *parent;   /* parameters are this program's (validation, decode); NULL: own state */
-    bool poison;       /* NaN into bytes that are not alive, canaries behind every space */
-    bool detect_nan;   /* after every op: the first non-finite value ends the step, named */
+    tt_exec *parent; /* parameters are this program's (validation, decode); NULL: own state */
+    bool poison;     /* NaN into bytes that are not alive, canaries behind every space */
+    bool detect_nan; /* after every op: the first non-finite value ends the step, named */
 } tt_exec_opts;
 
 /* [collective] when the mesh has more than one rank. */
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err);
 void tt_exec_free(tt_exec *x);
 
-/* Initial values: a function of (seed, parameter's name, global index). States other than parameters are zero. */
+/* Initial values: a function of (seed, parameter's name, global index). States other than
+ * parameters are zero. */
 void tt_exec_init_params(tt_exec *x);
 
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value);
 double tt_exec_metric(const tt_exec *x, const char *name); /* after the epilogue */
 
 /* Every action of this rank's schedule. [collective] */
-tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user, tt_error *err);
+tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
+                                tt_error *err);
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err); /* reductions, norm, metrics */
 tt_status tt_exec_update(tt_exec *x, tt_error *err);   /* the optimizer */
 
@@ -46,17 +49,22 @@ typedef struct tt_exec_tensor {
     const char *name;   /* the parameter's */
     const char *suffix; /* NULL: the parameter; "exp_avg": optimizer state */
     const tt_param_info *param;
-    tt_tensor tensor;   /* this rank's box */
-    bool owner;         /* first of its replicas */
+    tt_tensor tensor; /* this rank's box */
+    bool owner;       /* first of its replicas */
 } tt_exec_tensor;
-tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n, tt_error *err);
-bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out); /* its accumulator, as accumulated */
+tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
+                          tt_error *err);
+bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
+                      tt_tensor *out); /* its accumulator, as accumulated */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
-tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out, tt_error *err); /* a value of the last forward */
+tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out,
+                         tt_error *err); /* a value of the last forward */
 
-int64_t tt_exec_bytes(const tt_exec *x);      /* allocated */
-int64_t tt_exec_high_water(const tt_exec *x); /* of work memory used so far: measured with poison, else 0 */
-double tt_exec_comm_seconds(const tt_exec *x); /* in collectives since the last call to micro_batches */
+int64_t tt_exec_bytes(const tt_exec *x); /* allocated */
+int64_t
+tt_exec_high_water(const tt_exec *x); /* of work memory used so far: measured with poison, else 0 */
+double
+tt_exec_comm_seconds(const tt_exec *x); /* in collectives since the last call to micro_batches */
 
 /* Times of each op, for --profile. */
 typedef struct tt_op_time {

@@ -26,11 +26,11 @@ typedef struct tt_operand {
 typedef struct tt_collective {
     tt_step_kind kind;
     tt_group_comm group;
-    int64_t *counts, *recv_counts;  /* by member */
-    tt_box *send_box, *recv_box;    /* relative to the local tensors */
+    int64_t *counts, *recv_counts; /* by member */
+    tt_box *send_box, *recv_box;   /* relative to the local tensors */
     int n_dims;
-    bool packed, unpacked;          /* the tensors themselves can be sent, received */
-    bool zero;                      /* MASK: this rank holds the neutral element */
+    bool packed, unpacked; /* the tensors themselves can be sent, received */
+    bool zero;             /* MASK: this rank holds the neutral element */
     tt_reduce reduce;
 } tt_collective;
 
@@ -71,13 +71,14 @@ struct tt_exec {
     size_t mapped[TT_N_SPACES];
     tt_stage_code *code;
     int n_code;
-    tt_tensor *args;      /* scratch for a call's operands */
+    tt_tensor *args; /* scratch for a call's operands */
     tt_group_comm pipeline;
-    int pp;               /* this rank's pipeline coordinate */
+    int pp; /* this rank's pipeline coordinate */
     int64_t step;
     int64_t comm_ns;
     bool profile;
-    int64_t high_water; /* poison: end of the highest byte of work memory an instruction was given */
+    int64_t
+        high_water; /* poison: end of the highest byte of work memory an instruction was given */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
 };
@@ -90,16 +91,21 @@ void *tt_exec_address(const tt_exec *x, const tt_value *v, int64_t *slot_bytes);
 void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member);
 /* collective.c */
 tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);
-tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out, tt_error *err);
+tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
+                                 tt_error *err);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
 /* debug.c */
-tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n, int micro, tt_error *err);
+tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
+                               int micro, tt_error *err);
 void tt_exec_poison(void *p, size_t bytes);
 void tt_exec_find_deaths(tt_exec *x);
-/* Behind an instruction: note how high it reached, look at the canaries, poison what died with it. */
-tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury, tt_error *err);
+/* Behind an instruction: note how high it reached, look at the canaries, poison what died with it.
+ */
+tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury,
+                        tt_error *err);
 void tt_exec_bury(const tt_exec *x, const tt_instr *i);
-/* Every byte that no instruction was given is as poison left it: behind the spaces and above the high water. */
+/* Every byte that no instruction was given is as poison left it: behind the spaces and above the
+ * high water. */
 tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err);
 
 #endif

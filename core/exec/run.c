@@ -16,8 +16,10 @@ static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
-        if (r->slot && o[i].slot_bytes) at[i].data = (char *)at[i].data + r->slot * o[i].slot_bytes;
-        if (r->rows < 0 || !o[i].rows) continue;
+        if (r->slot && o[i].slot_bytes)
+            at[i].data = (char *)at[i].data + r->slot * o[i].slot_bytes;
+        if (r->rows < 0 || !o[i].rows)
+            continue;
         at[i].shape[0] = r->rows;
         at[i].begin[0] += r->row;
         at[i].data = (char *)at[i].data + r->row * o[i].row_bytes;
@@ -28,11 +30,19 @@ static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *
 static tt_status call_kernel(const run *r, tt_instr *i, const tt_tensor *in, int n_in,
                              tt_tensor *out, int accumulate, tt_error *err)
 {
-    const tt_kernel_call c = {.struct_size = sizeof c, .op = i->kernel->op, .in = in, .n_in = n_in,
-                              .out = out, .n_out = i->n_out, .attrs = i->node->attrs,
-                              .pool = r->x->o.pool, .scratch = i->scratch,
-                              .scratch_bytes = i->scratch_bytes, .accumulate = accumulate,
-                              .seed = r->x->o.seed, .step = r->x->step};
+    const tt_kernel_call c = {.struct_size = sizeof c,
+                              .op = i->kernel->op,
+                              .in = in,
+                              .n_in = n_in,
+                              .out = out,
+                              .n_out = i->n_out,
+                              .attrs = i->node->attrs,
+                              .pool = r->x->o.pool,
+                              .scratch = i->scratch,
+                              .scratch_bytes = i->scratch_bytes,
+                              .accumulate = accumulate,
+                              .seed = r->x->o.seed,
+                              .step = r->x->step};
     return i->kernel->run(r->x->o.backend_self, &c, err);
 }
 
@@ -47,7 +57,8 @@ static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const t
     float *all = i->scratch, sum = 0;
     memset(all, 0, (size_t)i->n_in * sizeof *all);
     for (int j = 0; j < i->n_in; j++)
-        if (in[j].data) all[j] = *(const float *)in[j].data;
+        if (in[j].data)
+            all[j] = *(const float *)in[j].data;
     TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, i->n_in, TT_F32, TT_SUM, err));
     for (int j = 0; j < i->n_in; j++) /* in stage order: the other terms were zeros */
         sum += all[j];
@@ -68,7 +79,8 @@ static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_t
 
 static bool adds(const run *r, const tt_instr *i)
 {
-    if (i->sums && r->rows >= 0 && r->row > 0) return true;
+    if (i->sums && r->rows >= 0 && r->row > 0)
+        return true;
     return i->adds && (r->micro > 0 || i->again);
 }
 
@@ -87,10 +99,12 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         s = tt_exec_run_collective(x, i, &in[0], &out[0], err);
         break;
     case TT_INSTR_SEND:
-        s = x->o.dist->vt->send(x->pipeline.comm, i->peer, in[0].data, (int64_t)bytes_of(&in[0]), err);
+        s = x->o.dist->vt->send(x->pipeline.comm, i->peer, in[0].data, (int64_t)bytes_of(&in[0]),
+                                err);
         break;
     case TT_INSTR_RECV:
-        s = x->o.dist->vt->recv(x->pipeline.comm, i->peer, out[0].data, (int64_t)bytes_of(&out[0]), err);
+        s = x->o.dist->vt->recv(x->pipeline.comm, i->peer, out[0].data, (int64_t)bytes_of(&out[0]),
+                                err);
         break;
     case TT_INSTR_STAGE_SUM:
         s = stage_sum(x, i, in, out, err);
@@ -109,13 +123,14 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
     if (s != TT_OK)
         return tt_error_context(err, "step %lld, %s in \"%s\"", (long long)x->step,
                                 i->node->op->name, i->node->scope ? i->node->scope : "");
-    if (x->o.detect_nan && i->n_out) TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
+    if (x->o.detect_nan && i->n_out)
+        TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
     if (t0) {
         const int64_t ns = tt_now_ns() - t0;
         i->ns += ns;
         i->calls++;
-        if (i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV ||
-            i->kind == TT_INSTR_STAGE_SUM)
+        if (i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND ||
+            i->kind == TT_INSTR_RECV || i->kind == TT_INSTR_STAGE_SUM)
             x->comm_ns += ns;
     }
     return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
@@ -125,12 +140,14 @@ static int64_t loop_rows(const tt_instr_list *l, int first, int end)
 {
     for (int i = first; i < end; i++) {
         for (int j = 0; j < l->items[i].n_in; j++)
-            if (l->items[i].in[j].rows) return l->items[i].in[j].tensor.shape[0];
+            if (l->items[i].in[j].rows)
+                return l->items[i].in[j].tensor.shape[0];
     }
     return 0;
 }
 
-/* Instructions [first, end) once for every chunk of token rows; a rank without tokens runs them once, on none. */
+/* Instructions [first, end) once for every chunk of token rows; a rank without tokens runs them
+ * once, on none. */
 static tt_status run_loop(const run *outer, tt_instr_list *l, int first, int end, tt_error *err)
 {
     const int64_t total = loop_rows(l, first, end), chunk = outer->x->o.plan->graph->chunk_rows;
@@ -164,14 +181,16 @@ static tt_status run_list(const run *r, tt_instr_list *l, tt_error *err)
 static tt_stage_code *code_of(tt_exec *x, int stage)
 {
     for (int i = 0; i < x->n_code; i++)
-        if (x->code[i].stage == stage) return &x->code[i];
+        if (x->code[i].stage == stage)
+            return &x->code[i];
     return NULL;
 }
 
 static int slots_of(const tt_exec *x, int stage)
 {
     for (int i = 0; i < x->o.plan->n_stages; i++)
-        if (x->o.plan->stages[i].stage == stage) return x->o.plan->stages[i].n_slots;
+        if (x->o.plan->stages[i].stage == stage)
+            return x->o.plan->stages[i].n_slots;
     return 1;
 }
 
@@ -183,7 +202,8 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     x->comm_ns = 0;
     for (int i = 0; i < s->n_actions[x->pp]; i++) {
         const tt_action *a = &s->actions[x->pp][i];
-        const run r = {x, a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), 0, -1, fill, user};
+        const run r = {x,    a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), 0, -1,
+                       fill, user};
         tt_instr_list *l =
             &code_of(x, a->stage)->lists[a->kind == TT_ACTION_F ? TT_FORWARD : TT_BACKWARD];
         TT_TRY(run_list(&r, l, err));
@@ -234,8 +254,10 @@ size_t tt_exec_op_times(const tt_exec *x, tt_op_time *out, size_t cap)
                 size_t k = 0;
                 while (k < n && strcmp(out[k].op, e->node->op->name))
                     k++;
-                if (k == cap) continue;
-                if (k == n) out[n++] = (tt_op_time){e->node->op->name, 0, 0};
+                if (k == cap)
+                    continue;
+                if (k == n)
+                    out[n++] = (tt_op_time){e->node->op->name, 0, 0};
                 out[k].ns += e->ns;
                 out[k].calls += e->calls;
             }

@@ -46,8 +46,10 @@ bool tt_builder_placed(const tt_builder *b)
 
 tt_status tt_builder_finish(tt_builder *b, tt_error *err)
 {
-    if (!b->failed) return TT_OK;
-    if (err) *err = b->err;
+    if (!b->failed)
+        return TT_OK;
+    if (err)
+        *err = b->err;
     return b->err.code;
 }
 
@@ -82,8 +84,10 @@ tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
         va_end(ap);
         b->failed = true;
         tt_fail(&b->err, code, "%s", text);
-        if (b->scope && b->scope[0]) tt_error_context(&b->err, "in %s", b->scope);
-        if (b->context) tt_error_context(&b->err, "%s", b->context);
+        if (b->scope && b->scope[0])
+            tt_error_context(&b->err, "in %s", b->scope);
+        if (b->context)
+            tt_error_context(&b->err, "%s", b->context);
     }
     return tt_placeholder(b);
 }
@@ -165,17 +169,18 @@ bool tt_builder_follow(tt_builder *b, bool follow)
 tt_value *tt_input(tt_builder *b, const char *name)
 {
     static const char *const known[] = {"ids", "pos", "seg", "labels"};
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     bool ok = false;
     for (size_t i = 0; i < TT_COUNT(known); i++)
         ok = ok || !strcmp(name, known[i]);
     if (!ok)
-        return tt_builder_fail(b, TT_EINVAL,
-                               "input \"%s\" is none of the dataloader's: ids, pos, seg, labels",
-                               name);
+        return tt_builder_fail(
+            b, TT_EINVAL, "input \"%s\" is none of the dataloader's: ids, pos, seg, labels", name);
     const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->stage);
     tt_value *v = tt_map_get(b->inputs, key);
-    if (v) return v;
+    if (v)
+        return v;
     tt_type t = {.dtype = TT_I32, .n_dims = 1};
     t.dims[0] = tt_dim_make(b->g->tokens, "tokens", 1, b->g->lines);
     tt_placement p = {0};
@@ -191,15 +196,18 @@ tt_value *tt_input(tt_builder *b, const char *name)
 
 void tt_output(tt_builder *b, const char *name, tt_value *v)
 {
-    if (b->failed) return;
+    if (b->failed)
+        return;
     tt_map_set(b->g->outputs, name, v);
 }
 
 tt_value *tt_get_output(tt_builder *b, const char *name)
 {
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
-    if (v) return v;
+    if (v)
+        return v;
     tt_str have = {0};
     for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
         tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
@@ -211,7 +219,8 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
 
 void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
-    if (b->failed) return;
+    if (b->failed)
+        return;
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
         tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
         return;
@@ -224,9 +233,11 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 
 static bool dims_agree(const tt_type *t, const tt_dim *dims, int n)
 {
-    if (t->n_dims != n) return false;
+    if (t->n_dims != n)
+        return false;
     for (int i = 0; i < n; i++)
-        if (t->dims[i].size != dims[i].size || t->dims[i].unit != dims[i].unit) return false;
+        if (t->dims[i].size != dims[i].size || t->dims[i].unit != dims[i].unit)
+            return false;
     return true;
 }
 
@@ -234,14 +245,17 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
                                  const tt_param_opts *o)
 {
     static const tt_param_opts none;
-    if (!o) o = &none;
+    if (!o)
+        o = &none;
     tt_param_info *p = tt_arena_alloc(b->arena, sizeof *p);
     p->name = full;
     p->type = *t;
     p->init = o->init;
     if (p->init.kind == TT_INIT_TRUNC_NORMAL) {
-        if (p->init.a <= 0) p->init.a = 0.02;
-        if (p->init.lo == 0 && p->init.hi == 0) p->init.lo = -2, p->init.hi = 2;
+        if (p->init.a <= 0)
+            p->init.a = 0.02;
+        if (p->init.lo == 0 && p->init.hi == 0)
+            p->init.lo = -2, p->init.hi = 2;
     }
     p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
     p->frozen = o->frozen != 0;
@@ -261,7 +275,8 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                    const tt_param_opts *opts)
 {
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
@@ -279,7 +294,8 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     }
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
-        if (dims_agree(&v->type, dims, n_dims)) return v;
+        if (dims_agree(&v->type, dims, n_dims))
+            return v;
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
                                full);
     }
@@ -292,6 +308,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
 
 tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w)
 {
-    if (b->failed || !b->opts.convert_linear) return NULL;
+    if (b->failed || !b->opts.convert_linear)
+        return NULL;
     return b->opts.convert_linear(b->opts.convert_user, b, param, x, w);
 }

@@ -5,8 +5,9 @@
 #include "graph/op.h"
 #include "mesh/mesh.h"
 
-/* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state (R7).
- * An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1). */
+/* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
+ * (R7). An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1).
+ */
 
 typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
@@ -26,18 +27,18 @@ typedef enum tt_state_kind {
     TT_STATE_SCALAR       /* written by the host before the step: lr, step, inv_tokens, … */
 } tt_state_kind;
 
-/* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13): member i is
- * elements [i*numel, (i+1)*numel) of it. */
+/* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
+ * member i is elements [i*numel, (i+1)*numel) of it. */
 typedef struct tt_state {
     int id;
     tt_state_kind kind;
     const char *name; /* "stack.3", "stack.3.exp_avg", "lr" */
     tt_type type;     /* stacks: dims[0] is the member */
     tt_placement place;
-    uint64_t stages;  /* bit s: lives on the ranks of stage s */
+    uint64_t stages; /* bit s: lives on the ranks of stage s */
     bool accumulate_max;
-    const char *suffix;       /* OPTIMIZER: "exp_avg" */
-    struct tt_stack *stack;   /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const char *suffix;     /* OPTIMIZER: "exp_avg" */
+    struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
 } tt_state;
 
 typedef struct tt_param_info {
@@ -66,7 +67,7 @@ struct tt_value {
     tt_type type;
     tt_placement place;
     tt_node *node;
-    int out; /* which output of node */
+    int out;      /* which output of node */
     bool chunked; /* lives inside a token-chunk loop only: graph->chunk_rows rows of it exist */
 };
 
@@ -98,7 +99,7 @@ struct tt_node {
     int accumulate_index;      /* member of a stack, -1 = all */
     tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
     int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
-    bool again;                /* order: a later accumulation of the same member in one micro-batch */
+    bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
@@ -123,16 +124,16 @@ struct tt_graph {
     TT_VEC(tt_param_info *) params;
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
-    tt_map *outputs;      /* name → tt_value */
+    tt_map *outputs;              /* name → tt_value */
     TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
     int n_blocks;
-    tt_value *loss;       /* per-token loss, f32 [tokens] */
-    int64_t chunk_rows;   /* rows of a token chunk, 0 = no loop */
+    tt_value *loss;     /* per-token loss, f32 [tokens] */
+    int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
 };
 
 /* Ops without kernels. */
-extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute, tt_op_transfer,
-    tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective;
+extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
+    tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective;
 
 /* ---- the builder ---- */
 typedef struct tt_builder_opts {
@@ -142,12 +143,14 @@ typedef struct tt_builder_opts {
     bool (*has_kernel)(void *user, const char *op);
     void *has_kernel_user;
     /* Converters: the replacement of a linear, or NULL. */
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x, tt_value *w);
+    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
+                                tt_value *w);
     void *convert_user;
 } tt_builder_opts;
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
 /* A builder whose ops are placed as they are built. */
-tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m, const tt_label_table *t);
+tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,
+                                  const tt_label_table *t);
 tt_graph *tt_builder_graph(tt_builder *b);
 tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the sticky error, if any */
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL = none so far */
@@ -161,25 +164,31 @@ bool tt_builder_placed(const tt_builder *b);
 
 /* Identity in meaning (R1): one node per (meaning, placement), from the cheapest version. */
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
-tt_value *tt_fetch(tt_builder *b, tt_param_info *p);            /* at the current block: stored → compute placement */
+tt_value *tt_fetch(tt_builder *b,
+                   tt_param_info *p); /* at the current block: stored → compute placement */
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
-tt_value *tt_to_stage(tt_builder *b, tt_value *v);              /* v at the current stage: cloned leaf or transfers */
+tt_value *tt_to_stage(tt_builder *b,
+                      tt_value *v); /* v at the current stage: cloned leaf or transfers */
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);
 void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v);
-tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs, int n); /* scalars of several stages → their sum, everywhere */
-tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const tt_type *type, const tt_placement *place);
+tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs,
+                       int n); /* scalars of several stages → their sum, everywhere */
+tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const tt_type *type,
+                       const tt_placement *place);
 /* A replicated-input op whose single output is stored as told: broadcast of a scalar. */
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like);
 tt_value *tt_line_sum(tt_builder *b, tt_value *x); /* f32 [tokens] → [lines] */
 
 /* Low level: append a node; outs get types and places. */
-tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in, const tt_type *types, const tt_placement *places, int n_out);
+tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,
+                     const tt_type *types, const tt_placement *places, int n_out);
 tt_value *tt_value_root(tt_value *v); /* through redistributes */
 
 /* ---- printing, checking ---- */
 void tt_graph_print(const tt_graph *g, tt_str *out);
-/* Every op's inputs and outputs against its rule; SSA order; atoms; regions. Run after every pass. */
+/* Every op's inputs and outputs against its rule; SSA order; atoms; regions. Run after every pass.
+ */
 tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err);
 
 #endif

@@ -2,8 +2,8 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* Leaves and the nodes that are the identity in meaning: fetch, state, redistribute, transfer; and the only two that
- * write: accumulate and assign (R1, R6, R7). */
+/* Leaves and the nodes that are the identity in meaning: fetch, state, redistribute, transfer; and
+ * the only two that write: accumulate and assign (R1, R6, R7). */
 
 static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -47,7 +47,8 @@ static tt_versions *versions_of(tt_builder *b, tt_value *root)
     return *slot;
 }
 
-/* A version made in an epilogue is not there in a forward: reuse only what ran before on the same stage. */
+/* A version made in an epilogue is not there in a forward: reuse only what ran before on the same
+ * stage. */
 static bool version_usable(const tt_builder *b, const tt_value *w)
 {
     return w->node->stage == b->stage && w->node->region <= b->region &&
@@ -56,19 +57,24 @@ static bool version_usable(const tt_builder *b, const tt_value *w)
 
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
 {
-    if (b->failed || tt_placement_equal(&v->place, to)) return v;
+    if (b->failed || tt_placement_equal(&v->place, to))
+        return v;
     tt_value *root = tt_value_root(v), *best = NULL;
     tt_versions *vs = versions_of(b, root);
     double best_cost = 0;
     for (size_t i = 0; i < vs->items.n; i++) {
         tt_value *w = vs->items.items[i];
-        if (!version_usable(b, w)) continue;
-        if (tt_placement_equal(&w->place, to)) return w;
+        if (!version_usable(b, w))
+            continue;
+        if (tt_placement_equal(&w->place, to))
+            return w;
         const double c =
             tt_lower_cost(b->g->mesh, root->type.dims, root->type.n_dims, &w->place, to);
-        if (!best || c < best_cost) best = w, best_cost = c;
+        if (!best || c < best_cost)
+            best = w, best_cost = c;
     }
-    if (!best) best = v;
+    if (!best)
+        best = v;
     tt_node *n = tt_node_new(b, &tt_op_redistribute, &best, 1, &root->type, to, 1);
     tt_vec_push(b->arena, &vs->items, n->out[0]);
     return n->out[0];
@@ -104,7 +110,8 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
 {
     for (size_t i = 0; i < b->transfers.n; i++) {
         tt_value *t = b->transfers.items[i];
-        if (t->node->in[0] == v && t->node->stage == to) return t;
+        if (t->node->in[0] == v && t->node->stage == to)
+            return t;
     }
     const int stage = b->stage;
     b->stage = to;
@@ -124,10 +131,13 @@ tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage)
 
 tt_value *tt_to_stage(tt_builder *b, tt_value *v)
 {
-    if (b->failed || v->node->stage == b->stage) return v;
+    if (b->failed || v->node->stage == b->stage)
+        return v;
     tt_value *root = tt_value_root(v);
-    if (root->node->op == &tt_op_input) return tt_input(b, root->node->input_name);
-    if (root->node->op == &tt_op_state) return tt_state_read(b, root->node->state);
+    if (root->node->op == &tt_op_input)
+        return tt_input(b, root->node->input_name);
+    if (root->node->op == &tt_op_state)
+        return tt_state_read(b, root->node->state);
     if (root->node->n_in == 0 && root->type.n_dims == 0) { /* constants are cloned */
         tt_value *out = NULL;
         tt_op(b, root->node->op->name, NULL, 0, root->node->attrs, &out, 1);
@@ -138,7 +148,8 @@ tt_value *tt_to_stage(tt_builder *b, tt_value *v)
 
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
 {
-    if (b->failed) return;
+    if (b->failed)
+        return;
     tt_node *n = tt_node_new(b, &tt_op_accumulate, &v, 1, NULL, NULL, 0);
     n->state = s;
     n->accumulate_index = index;
@@ -147,7 +158,8 @@ void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
 
 void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
 {
-    if (b->failed) return;
+    if (b->failed)
+        return;
     v = tt_redistribute(b, v, &s->place);
     tt_node *n = tt_node_new(b, &tt_op_assign, &v, 1, NULL, NULL, 0);
     n->state = s;
@@ -155,8 +167,10 @@ void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
 
 tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs, int n)
 {
-    if (b->failed) return tt_placeholder(b);
-    if (n == 1 && b->g->n_stages == 1) return xs[0];
+    if (b->failed)
+        return tt_placeholder(b);
+    if (n == 1 && b->g->n_stages == 1)
+        return xs[0];
     tt_placement whole = {0};
     tt_node *s = tt_node_new(b, &tt_op_stage_sum, xs, n, &xs[0]->type, &whole, 1);
     return s->out[0];
@@ -177,7 +191,8 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
 
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
 {
-    if (b->failed) return tt_placeholder(b);
+    if (b->failed)
+        return tt_placeholder(b);
     tt_attrs_dims a = {.n_dims = like->type.n_dims};
     memcpy(a.dims, like->type.dims, sizeof a.dims);
     tt_type t = like->type;

@@ -11,7 +11,8 @@ typedef struct tt_op_table {
     size_t n_core;
     const tt_op_def *const *extra; /* from plugins; may be NULL */
     size_t n_extra;
-    const tt_op_def *(*lookup)(void *user, const char *name); /* for names in neither; may be NULL */
+    const tt_op_def *(*lookup)(void *user,
+                               const char *name); /* for names in neither; may be NULL */
     void *lookup_user;
 } tt_op_table;
 
@@ -19,12 +20,15 @@ const tt_op_def *const *tt_core_ops(size_t *n);
 const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
 
 /* Helpers of shape rules. */
-tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...) TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */
+tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
+    TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */
 bool tt_dim_same_size(const tt_dim *a, const tt_dim *b);
 int64_t tt_type_numel(const tt_type *t);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
-/* Asks the job's converters about a linear before it is emitted: the value that takes its place, or NULL. */
-tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_value *x, tt_value *w);
+/* Asks the job's converters about a linear before it is emitted: the value that takes its place, or
+ * NULL. */
+tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_value *x,
+                                    tt_value *w);
 
 #endif

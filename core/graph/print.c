@@ -2,7 +2,8 @@
 #include "graph/graph.h"
 #include <string.h>
 
-/* One line a node:  %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   # model.layers.0 */
+/* One line a node:  %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   #
+ * model.layers.0 */
 
 static const char *const region_names[] = {"forward", "backward", "epilogue", "update"};
 
@@ -11,31 +12,41 @@ static void print_value(const tt_graph *g, const tt_value *v, tt_str *out)
     char text[256];
     tt_type_print(&v->type, text, sizeof text);
     tt_str_add(out, text);
-    if (!g->placed || !g->mesh->n_atoms) return;
+    if (!g->placed || !g->mesh->n_atoms)
+        return;
     tt_placement_print(g->mesh, &v->place, v->type.n_dims, text, sizeof text);
-    if (text[0]) tt_str_printf(out, " @ %s", text);
+    if (text[0])
+        tt_str_printf(out, " @ %s", text);
 }
 
 static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
 {
     char text[256] = "";
-    if (n->param) tt_str_printf(out, " %s", n->param->name);
-    if (n->input_name) tt_str_printf(out, " %s", n->input_name);
-    if (n->state) tt_str_printf(out, " %s", n->state->name);
-    if (n->state && n->accumulate_index >= 0) tt_str_printf(out, "[%d]", n->accumulate_index);
+    if (n->param)
+        tt_str_printf(out, " %s", n->param->name);
+    if (n->input_name)
+        tt_str_printf(out, " %s", n->input_name);
+    if (n->state)
+        tt_str_printf(out, " %s", n->state->name);
+    if (n->state && n->accumulate_index >= 0)
+        tt_str_printf(out, "[%d]", n->accumulate_index);
     if (n->step) {
         tt_str_printf(out, " %s over", tt_step_kind_name(n->step->kind));
         for (int i = 0; i < n->step->atoms.n; i++)
             tt_str_printf(out, " %s", g->mesh->atom_name[TT_ATOM(n->step->atoms.atom[i])]);
     }
-    if (n->op->print_attrs && n->attrs) n->op->print_attrs(n->attrs, text, sizeof text);
-    if (text[0]) tt_str_printf(out, " {%s}", text);
+    if (n->op->print_attrs && n->attrs)
+        n->op->print_attrs(n->attrs, text, sizeof text);
+    if (text[0])
+        tt_str_printf(out, " {%s}", text);
     if (n->accumulate_into) {
         tt_str_printf(out, " += %s", n->accumulate_into->name);
-        if (n->accumulate_index >= 0) tt_str_printf(out, "[%d]", n->accumulate_index);
+        if (n->accumulate_index >= 0)
+            tt_str_printf(out, "[%d]", n->accumulate_index);
     }
     for (int i = 0; n->assign_to && i < n->n_out; i++)
-        if (n->assign_to[i]) tt_str_printf(out, " => %s", n->assign_to[i]->name);
+        if (n->assign_to[i])
+            tt_str_printf(out, " => %s", n->assign_to[i]->name);
 }
 
 static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
@@ -51,11 +62,16 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
         tt_str_add(out, i ? ", " : " : ");
         print_value(g, n->out[i], out);
     }
-    if (n->follow) tt_str_add(out, " follow");
-    if (n->virtual_) tt_str_add(out, " virtual");
-    if (n->recomputed) tt_str_add(out, " recomputed");
-    if (n->map) tt_str_printf(out, " map%d", n->map);
-    if (n->scope && n->scope[0]) tt_str_printf(out, "  # %s", n->scope);
+    if (n->follow)
+        tt_str_add(out, " follow");
+    if (n->virtual_)
+        tt_str_add(out, " virtual");
+    if (n->recomputed)
+        tt_str_add(out, " recomputed");
+    if (n->map)
+        tt_str_printf(out, " map%d", n->map);
+    if (n->scope && n->scope[0])
+        tt_str_printf(out, "  # %s", n->scope);
     tt_str_addc(out, '\n');
 }
 
@@ -68,7 +84,8 @@ static void print_states(const tt_graph *g, tt_str *out)
         tt_str_printf(out, "state %s : %s", s->name, text);
         if (g->mesh && g->mesh->n_atoms) {
             tt_placement_print(g->mesh, &s->place, s->type.n_dims, text, sizeof text);
-            if (text[0]) tt_str_printf(out, " @ %s", text);
+            if (text[0])
+                tt_str_printf(out, " @ %s", text);
         }
         for (int j = 0; s->kind == TT_STATE_PARAM && j < s->stack->n; j++)
             tt_str_printf(out, "%s%s", j ? ", " : " = ", s->stack->members[j]->name);
@@ -86,7 +103,8 @@ void tt_graph_print(const tt_graph *g, tt_str *out)
             region = (int)n->region;
             stage = n->stage;
             tt_str_printf(out, "%s", region_names[region]);
-            if (g->n_stages > 1) tt_str_printf(out, " stage %d", stage);
+            if (g->n_stages > 1)
+                tt_str_printf(out, " stage %d", stage);
             tt_str_add(out, ":\n");
         }
         print_node(g, n, out);

@@ -26,8 +26,10 @@ static const char *check_input(const tt_node *n, int i)
     const tt_rule *r = n->rule;
     const tt_placement *p = &n->in[i]->place;
     for (int d = 0; d < r->n_in_dims[i]; d++)
-        if (!dim_is(p, d, &n->letters[r->in[i][d]])) return "an input is not stored as its rule asks";
-    if (p->partial & ~n->keep[i]) return "a partial input that the op is not linear in";
+        if (!dim_is(p, d, &n->letters[r->in[i][d]]))
+            return "an input is not stored as its rule asks";
+    if (p->partial & ~n->keep[i])
+        return "a partial input that the op is not linear in";
     if (n->op->linear_inputs == TT_LINEAR_JOINT && p->partial != n->keep[i])
         return "operands of a sum differ in what is pending";
     return NULL;
@@ -42,7 +44,8 @@ static const char *check_outputs(const tt_node *n)
             used |= (uint16_t)(1u << TT_ATOM(n->letters[x].atom[i]));
     for (int i = 0; i < n->n_in; i++)
         kept |= n->keep[i];
-    if (used & kept) return "a pending atom is also used to shard";
+    if (used & kept)
+        return "a pending atom is also used to shard";
     for (int o = 0; o < n->n_out; o++) {
         const tt_placement *p = &n->out[o]->place;
         for (int d = 0; d < r->n_out_dims[o]; d++)
@@ -58,9 +61,11 @@ static const char *check_outputs(const tt_node *n)
 static const char *check_identity(const tt_node *n)
 {
     const tt_type *a = &n->in[0]->type, *b = &n->out[0]->type;
-    if (a->n_dims != b->n_dims || a->dtype != b->dtype) return "changes the type";
+    if (a->n_dims != b->n_dims || a->dtype != b->dtype)
+        return "changes the type";
     for (int d = 0; d < a->n_dims; d++)
-        if (a->dims[d].size != b->dims[d].size) return "changes the shape";
+        if (a->dims[d].size != b->dims[d].size)
+            return "changes the shape";
     return NULL;
 }
 
@@ -72,20 +77,24 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
     for (size_t i = 0; !bad && i < g->nodes.n; i++) {
         n = g->nodes.items[i];
         for (int j = 0; !bad && j < n->n_in; j++)
-            if (n->in[j]->id < 0 || !defined[n->in[j]->id]) bad = "an input is not defined before";
+            if (n->in[j]->id < 0 || !defined[n->in[j]->id])
+                bad = "an input is not defined before";
         for (int j = 0; !bad && j < n->n_out; j++) {
-            if (!n->virtual_ && defined[n->out[j]->id]) bad = "a value is defined twice";
+            if (!n->virtual_ && defined[n->out[j]->id])
+                bad = "a value is defined twice";
             defined[n->out[j]->id] = true;
             if (g->placed &&
                 tt_placement_check(g->mesh, &n->out[j]->place, n->out[j]->type.n_dims, NULL))
                 bad = "an atom is used twice";
         }
-        if (bad || !g->placed || n->virtual_) continue;
+        if (bad || !g->placed || n->virtual_)
+            continue;
         for (int j = 0; !bad && n->rule && j < n->n_in; j++)
             bad = check_input(n, j);
-        if (!bad && n->rule) bad = check_outputs(n);
-        if (!bad && (n->op == &tt_op_redistribute || n->op == &tt_op_fetch ||
-                     n->op == &tt_op_transfer))
+        if (!bad && n->rule)
+            bad = check_outputs(n);
+        if (!bad &&
+            (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer))
             bad = check_identity(n);
     }
     free(defined);

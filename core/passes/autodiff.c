@@ -183,7 +183,8 @@ static void seed(differ *d)
         if (v->type.n_dims) {
             w = tt_mul(d->b, w, tt_state_read(d->b, inv));
         } else { /* the mean over micro-batches, so that accumulation does not change it */
-            if (!micro) micro = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO, &scalar, &whole);
+            if (!micro)
+                micro = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO, &scalar, &whole);
             w = tt_mul(d->b, w, tt_state_read(d->b, micro));
         }
         push(d, v, tt_broadcast_like(d->b, w, v));

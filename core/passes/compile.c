@@ -14,7 +14,8 @@ typedef struct compiler {
 
 static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error *err)
 {
-    if (!c->o->dump_folder) return TT_OK;
+    if (!c->o->dump_folder)
+        return TT_OK;
     tt_str text = {0};
     tt_graph_print(g, &text);
     const char *name = tt_arena_printf(c->a, "%02d-%s.txt", c->n_dumped++, pass);
@@ -42,7 +43,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     const tt_compile_opts *o = c->o;
     tt_builder_opts bo = builder_opts(o);
     tt_builder *b = tt_builder_new(c->a, &bo);
-    if (o->model_name) tt_builder_context(b, o->model_name);
+    if (o->model_name)
+        tt_builder_context(b, o->model_name);
     o->model->describe(o->model_config, b);
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
@@ -53,7 +55,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
         return TT_FAIL(err, TT_EINVAL, "%s: describe() wrote no output \"logits\"",
                        o->model_name ? o->model_name : "the model");
     for (size_t i = 0; i < g->params.n; i++)
-        if (o->group_of) g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
+        if (o->group_of)
+            g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
     TT_TRY(tt_graph_verify(g, "describe", err));
     TT_TRY(dump(c, g, "describe", err));
     *out = g;
@@ -83,13 +86,16 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
     tt_graph *g = tt_builder_graph(b);
-    if (o->mode != TT_MODE_TRAIN) tt_pass_stacks(g, o->mode == TT_MODE_LOGITS);
-    if (o->mode == TT_MODE_LOGITS) return keep_logits(b, err);
+    if (o->mode != TT_MODE_TRAIN)
+        tt_pass_stacks(g, o->mode == TT_MODE_LOGITS);
+    if (o->mode == TT_MODE_LOGITS)
+        return keep_logits(b, err);
     const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->backend_user};
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
     TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
-    if (o->mode == TT_MODE_EVAL) return TT_OK;
+    if (o->mode == TT_MODE_EVAL)
+        return TT_OK;
     TT_TRY(tt_pass_autodiff(b, err));
     TT_TRY(dump(c, g, "autodiff", err));
     TT_TRY(tt_pass_chunk_move(g, &co, err));
@@ -140,8 +146,10 @@ tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_s
     const int units = n_blocks + 2; /* embedding and head as one block each */
     for (int s = 0, b = 0; s < n_stages; s++) {
         int n = units / n_stages + (s < units % n_stages);
-        if (s == 0) n--;
-        if (s == n_stages - 1) n = n_blocks - b;
+        if (s == 0)
+            n--;
+        if (s == n_stages - 1)
+            n = n_blocks - b;
         n = TT_MAXV(n, 1);
         n = TT_MIN(n, n_blocks - b - (n_stages - 1 - s)); /* one left for each later stage */
         for (int i = 0; i < n; i++)
@@ -159,8 +167,10 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
             const tt_node *f = n->in[j]->node;
-            if (f->param != p || n->op == &tt_op_fetch || n->op == &tt_op_collective) continue;
-            if (strcmp(n->op->name, "embedding")) return false;
+            if (f->param != p || n->op == &tt_op_fetch || n->op == &tt_op_collective)
+                continue;
+            if (strcmp(n->op->name, "embedding"))
+                return false;
             looked_up = true;
         }
     }
@@ -174,7 +184,8 @@ tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t s
     for (size_t i = 0; i < g->params.n; i++) {
         const int64_t n = tt_type_numel(&g->params.items[i]->type);
         s.parameters += n;
-        if (only_looked_up(g, g->params.items[i])) s.embedding += n;
+        if (only_looked_up(g, g->params.items[i]))
+            s.embedding += n;
     }
     s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) +
                         6.0 * (double)attention_width * (double)seq_len;

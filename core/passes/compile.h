@@ -3,12 +3,14 @@
 #define TT_COMPILE_H
 #include "passes/passes.h"
 
-/* compile: model and loss plugins → the finished graph of a step. compile.c is the diagram of architecture.md as code. */
+/* compile: model and loss plugins → the finished graph of a step. compile.c is the diagram of
+ * architecture.md as code. */
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
-    TT_MODE_EVAL,   /* forward and the loss's metrics: validation */
-    TT_MODE_LOGITS  /* forward only; the logits are the state TT_METRIC_LOGITS: generation by full recompute */
+    TT_MODE_EVAL,  /* forward and the loss's metrics: validation */
+    TT_MODE_LOGITS /* forward only; the logits are the state TT_METRIC_LOGITS: generation by full
+                      recompute */
 } tt_mode;
 #define TT_METRIC_LOGITS "logits"
 
@@ -22,20 +24,23 @@ typedef struct tt_compile_opts {
     const void *loss_config;
     const tt_mesh *mesh;
     const tt_label_table *labels;
-    int64_t lines, seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
+    int64_t lines,
+        seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
     int n_stages;
     /* the optimizer, for TRAIN */
     tt_update_opts update;
-    int (*group_of)(void *user, const tt_param_info *p); /* -1 = the default group; NULL = all default */
+    int (*group_of)(void *user,
+                    const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    int64_t chunk_bytes;    /* logits larger than this are never held whole; 0 = no chunking */
+    int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
     bool (*can_accumulate)(void *user, const char *op);
     void *backend_user;
     bool no_fusion;
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x, tt_value *w);
+    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
+                                tt_value *w);
     void *convert_user;
     const char *dump_folder; /* printed graphs after every pass; NULL = none */
 } tt_compile_opts;
@@ -43,13 +48,15 @@ typedef struct tt_compile_opts {
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
 
 /* Contiguous blocks over stages: embedding and head weigh a block each. */
-tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_stage, tt_error *err);
+tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_stage,
+                          tt_error *err);
 
 /* Parameters and FLOPs per token (contract "FLOP per token"). */
 typedef struct tt_model_size {
     int64_t parameters, embedding; /* embedding: those only looked up */
     double flops_per_token;
 } tt_model_size;
-tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len, tt_model_size *out);
+tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len,
+                           tt_model_size *out);
 
 #endif

@@ -2,8 +2,9 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* lower: every redistribute and fetch (from, to) becomes named single-kind steps (R1); equal placements become nothing,
- * redistributes of inputs become inputs stored otherwise: the loader fills any placement. */
+/* lower: every redistribute and fetch (from, to) becomes named single-kind steps (R1); equal
+ * placements become nothing, redistributes of inputs become inputs stored otherwise: the loader
+ * fills any placement. */
 
 typedef struct lowerer {
     tt_graph *g;

@@ -2,20 +2,24 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the largest mean over one
- * line's samples. Placed in follow mode: they stay where the logits' tokens are, and are reduced once, in the epilogue. */
+/* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
+ * largest mean over one line's samples. Placed in follow mode: they stay where the logits' tokens
+ * are, and are reduced once, in the epilogue. */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name)
 {
     for (size_t i = 0; i < g->states.n; i++)
-        if (!strcmp(g->states.items[i]->name, name)) return g->states.items[i];
+        if (!strcmp(g->states.items[i]->name, name))
+            return g->states.items[i];
     return NULL;
 }
 
-/* Accumulate v over micro-batches, and in the epilogue reduce it and leave it where the host reads it. */
+/* Accumulate v over micro-batches, and in the epilogue reduce it and leave it where the host reads
+ * it. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)
 {
-    if (tt_builder_error(b)) return;
+    if (tt_builder_error(b))
+        return;
     tt_graph *g = tt_builder_graph(b);
     char acc[64];
     snprintf(acc, sizeof acc, "%s.accumulated", name);
@@ -28,7 +32,8 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_value *stages[64];
     tt_builder_at(b, TT_EPILOGUE, last, -1, "metrics");
     tt_value *r = tt_redistribute(b, tt_state_read(b, a), &whole);
-    if (g->n_stages > 1) stages[0] = r;
+    if (g->n_stages > 1)
+        stages[0] = r;
     for (int s = 0; s < g->n_stages; s++) {
         tt_builder_at(b, TT_EPILOGUE, s, -1, "metrics");
         tt_value *x = g->n_stages > 1 ? tt_stage_sum(b, stages, 1) : r;
@@ -42,12 +47,13 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
     tt_value *nll = g->loss;
-    if (!nll) return TT_FAIL(err, TT_EINVAL, "the loss plugin returned no loss");
-    if (nll->type.dtype != TT_F32 || nll->type.n_dims != 1 ||
-        nll->type.dims[0].size != g->tokens)
+    if (!nll)
+        return TT_FAIL(err, TT_EINVAL, "the loss plugin returned no loss");
+    if (nll->type.dtype != TT_F32 || nll->type.n_dims != 1 || nll->type.dims[0].size != g->tokens)
         return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens]");
     const int last = g->n_stages - 1;
-    if (nll->node->stage != last) nll = tt_transfer(b, nll, last);
+    if (nll->node->stage != last)
+        nll = tt_transfer(b, nll, last);
     tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
     tt_builder_follow(b, true);
     tt_value *zero = tt_const(b, 0, TT_I32);

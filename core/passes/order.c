@@ -2,8 +2,9 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* order: nodes nothing reads are dropped; a gradient's reduction and accumulation move to right after what they read, so
- * that it lives no longer than it must; regions and stages become contiguous. */
+/* order: nodes nothing reads are dropped; a gradient's reduction and accumulation move to right
+ * after what they read, so that it lives no longer than it must; regions and stages become
+ * contiguous. */
 
 static bool is_effect(const tt_node *n)
 {
@@ -18,7 +19,8 @@ static void mark_live(const tt_graph *g, bool *live_value, bool *keep)
         bool any = is_effect(n);
         for (int j = 0; j < n->n_out; j++)
             any = any || live_value[n->out[j]->id];
-        if (n->virtual_) any = false;
+        if (n->virtual_)
+            any = false;
         keep[i] = any;
         for (int j = 0; any && j < n->n_in; j++)
             live_value[n->in[j]->id] = true;
@@ -29,8 +31,8 @@ typedef struct orderer {
     tt_graph *g;
     tt_node **out;
     size_t n_out;
-    bool *done;        /* by node index */
-    int **readers;     /* by value id: eager node indices that read it */
+    bool *done;    /* by node index */
+    int **readers; /* by value id: eager node indices that read it */
     int *n_readers;
 } orderer;
 
@@ -46,7 +48,8 @@ static void put_eager_readers(orderer *o, const tt_node *n)
     for (int j = 0; j < n->n_out; j++) {
         const int v = n->out[j]->id;
         for (int k = 0; k < o->n_readers[v]; k++)
-            if (!o->done[o->readers[v][k]]) put(o, (size_t)o->readers[v][k]);
+            if (!o->done[o->readers[v][k]])
+                put(o, (size_t)o->readers[v][k]);
     }
 }
 
@@ -55,15 +58,18 @@ static void put(orderer *o, size_t i)
     tt_node *n = o->g->nodes.items[i];
     o->done[i] = true;
     o->out[o->n_out++] = n;
-    if (!n->map) put_eager_readers(o, n);
+    if (!n->map)
+        put_eager_readers(o, n);
 }
 
-/* The token-chunk loop, contiguous: forward nodes and their derivatives in order, then what waits for its results. */
+/* The token-chunk loop, contiguous: forward nodes and their derivatives in order, then what waits
+ * for its results. */
 static void put_loop(orderer *o, const bool *keep)
 {
     const size_t first = o->n_out;
     for (size_t i = 0; i < o->g->nodes.n; i++)
-        if (keep[i] && !o->done[i] && o->g->nodes.items[i]->map) put(o, i);
+        if (keep[i] && !o->done[i] && o->g->nodes.items[i]->map)
+            put(o, i);
     const size_t last = o->n_out;
     for (size_t i = first; i < last; i++)
         put_eager_readers(o, o->out[i]);
@@ -72,7 +78,8 @@ static void put_loop(orderer *o, const bool *keep)
 static bool reads_loop(const orderer *o, const tt_node *n)
 {
     for (int j = 0; j < n->n_in; j++)
-        if (n->in[j]->node->map && n->in[j]->node->region == n->region) return o->g->chunk_rows > 0;
+        if (n->in[j]->node->map && n->in[j]->node->region == n->region)
+            return o->g->chunk_rows > 0;
     return false;
 }
 
@@ -80,11 +87,15 @@ static void put_region(orderer *o, tt_region region, const bool *keep)
 {
     for (size_t i = 0; i < o->g->nodes.n; i++) {
         const tt_node *e = o->g->nodes.items[i];
-        if (!keep[i] || o->done[i] || e->region != region || eager(e) || e->map) continue;
-        if (reads_loop(o, e)) put_loop(o, keep);
-        if (!o->done[i]) put(o, i);
+        if (!keep[i] || o->done[i] || e->region != region || eager(e) || e->map)
+            continue;
+        if (reads_loop(o, e))
+            put_loop(o, keep);
+        if (!o->done[i])
+            put(o, i);
     }
-    if (region == TT_FORWARD) put_loop(o, keep);
+    if (region == TT_FORWARD)
+        put_loop(o, keep);
 }
 
 /* Of several accumulations of one member in a micro-batch the first stores, the others add. */
@@ -92,7 +103,8 @@ static void mark_again(tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
-        if (n->op != &tt_op_accumulate) continue;
+        if (n->op != &tt_op_accumulate)
+            continue;
         for (size_t j = i + 1; j < g->nodes.n; j++) {
             tt_node *m = g->nodes.items[j];
             if (m->op == &tt_op_accumulate && m->state == n->state &&
@@ -102,7 +114,8 @@ static void mark_again(tt_graph *g)
     }
 }
 
-/* A redistribute whose only reader is an accumulate belongs to it. -2 marks it while this pass runs. */
+/* A redistribute whose only reader is an accumulate belongs to it. -2 marks it while this pass
+ * runs. */
 static void mark_eager_chains(tt_graph *g, const bool *keep)
 {
     int *uses = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *uses);
@@ -111,7 +124,8 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
             uses[g->nodes.items[i]->in[j]->id]++;
     for (size_t i = g->nodes.n; i-- > 0;) {
         tt_node *n = g->nodes.items[i];
-        if (!keep[i] || n->op != &tt_op_accumulate) continue;
+        if (!keep[i] || n->op != &tt_op_accumulate)
+            continue;
         for (tt_node *p = n->in[0]->node;
              p->op == &tt_op_collective && p->region == n->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
@@ -119,7 +133,8 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
     }
 }
 
-/* State is read as it was before the step: a reader after the assignment would see the new value. */
+/* State is read as it was before the step: a reader after the assignment would see the new value.
+ */
 static tt_status check_reads(const tt_graph *g, tt_error *err)
 {
     bool *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written);
@@ -153,17 +168,20 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err)
     o.n_readers = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *o.n_readers);
     for (size_t i = 0; i < n; i++) {
         const tt_node *e = g->nodes.items[i];
-        if (!keep[i] || !eager(e)) continue;
+        if (!keep[i] || !eager(e))
+            continue;
         const int v = e->in[0]->id;
         int *r = tt_arena_array(g->arena, (size_t)o.n_readers[v] + 1, sizeof *r);
-        if (o.n_readers[v]) memcpy(r, o.readers[v], (size_t)o.n_readers[v] * sizeof *r);
+        if (o.n_readers[v])
+            memcpy(r, o.readers[v], (size_t)o.n_readers[v] * sizeof *r);
         r[o.n_readers[v]++] = (int)i;
         o.readers[v] = r;
     }
     for (int region = TT_FORWARD; region <= TT_UPDATE; region++)
         put_region(&o, (tt_region)region, keep);
     for (size_t i = 0; i < o.n_out; i++)
-        if (o.out[i]->accumulate_index == -2) o.out[i]->accumulate_index = -1;
+        if (o.out[i]->accumulate_index == -2)
+            o.out[i]->accumulate_index = -1;
     memcpy(g->nodes.items, o.out, o.n_out * sizeof *o.out);
     g->nodes.n = o.n_out;
     mark_again(g);

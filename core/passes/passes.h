@@ -6,23 +6,27 @@
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>
 
-/* core/passes: each a transformation of the graph with one entry; compile.c is their order. Passes that add ops add them
- * through the placed builder `b`, so everything they build is placed as it is built. Verified after each. */
+/* core/passes: each a transformation of the graph with one entry; compile.c is their order. Passes
+ * that add ops add them through the placed builder `b`, so everything they build is placed as it is
+ * built. Verified after each. */
 
 /* ---- place: the described graph, re-emitted with every value stored somewhere ---- */
 typedef struct tt_place_opts {
     const int *block_stage; /* stage of each block, ascending; NULL = all 0 */
     int n_stages;
 } tt_place_opts;
-tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b, tt_error *err);
+tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
+                        tt_error *err);
 
-/* ---- loss: the metrics of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
+/* ---- loss: the metrics of a placed forward (loss sum, loss_max), summed over micro-batches ----
+ */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
 
 /* ---- autodiff: derivative on meanings (R1, R6, R16); makes stacks, gradient accumulators ---- */
 tt_status tt_pass_autodiff(tt_builder *b, tt_error *err);
 
-/* ---- stacks, of a program without gradients; own: its parameters have memory, not another program's ---- */
+/* ---- stacks, of a program without gradients; own: its parameters have memory, not another
+ * program's ---- */
 void tt_pass_stacks(tt_graph *g, bool own);
 
 /* ---- update: epilogue (reductions, norm, clip) and the optimizer of every stack (R13) ---- */
@@ -34,20 +38,25 @@ typedef struct tt_group {
 typedef struct tt_update_opts {
     const tt_group *groups; /* [param->group + 1]: 0 = the default */
     int n_groups;
-    double max_norm;        /* <= 0: no clipping */
+    double max_norm; /* <= 0: no clipping */
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 
 /* ---- recompute: forward values read by the backward are cloned there, by mode ---- */
-typedef enum tt_recompute_mode { TT_RECOMPUTE_NONE, TT_RECOMPUTE_SELECTIVE, TT_RECOMPUTE_FULL } tt_recompute_mode;
+typedef enum tt_recompute_mode {
+    TT_RECOMPUTE_NONE,
+    TT_RECOMPUTE_SELECTIVE,
+    TT_RECOMPUTE_FULL
+} tt_recompute_mode;
 typedef struct tt_recompute_opts {
     tt_recompute_mode mode;
     bool fetches; /* reshard after forward: gathered parameters are fetched again */
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
-/* ---- chunk: the per-token suffix, head matmul to loss, runs as a loop over token chunks with its gradient in the
- * forward (R17): tokens × vocab is never held. mark: before autodiff, whose nodes inherit the mark; move: after it. */
+/* ---- chunk: the per-token suffix, head matmul to loss, runs as a loop over token chunks with its
+ * gradient in the forward (R17): tokens × vocab is never held. mark: before autodiff, whose nodes
+ * inherit the mark; move: after it. */
 typedef struct tt_chunk_opts {
     int64_t bytes; /* logits of a chunk are about this large; 0 = no loop */
     bool (*can_accumulate)(void *user, const char *op);
@@ -64,8 +73,8 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err);
 
 /* ---- fuse: pointwise chains → one kernel; accumulate and assign into their producer ---- */
 typedef struct tt_fuse_opts {
-    bool pointwise;                                             /* false: --debug.disable_fusion */
-    bool (*can_accumulate)(void *user, const char *op);         /* the backend's kernel adds to out[0] */
+    bool pointwise;                                     /* false: --debug.disable_fusion */
+    bool (*can_accumulate)(void *user, const char *op); /* the backend's kernel adds to out[0] */
     bool (*has_fused)(void *user);
     void *user;
 } tt_fuse_opts;
@@ -73,10 +82,11 @@ tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
 /* The names of the host's scalars and metrics. */
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
-#define TT_SCALAR_INV_MICRO "inv_micro"   /* f32: 1 / micro-batches a step; only with scalar loss terms */
-#define TT_SCALAR_LR "lr"                 /* f64: the schedule's rate of this step        */
-#define TT_SCALAR_STEP "step"             /* f64: 1 for the first step                    */
-#define TT_METRIC_LOSS "loss_sum"         /* f32: sum of token losses                     */
+#define TT_SCALAR_INV_MICRO                                                                        \
+    "inv_micro"                   /* f32: 1 / micro-batches a step; only with scalar loss terms */
+#define TT_SCALAR_LR "lr"         /* f64: the schedule's rate of this step        */
+#define TT_SCALAR_STEP "step"     /* f64: 1 for the first step                    */
+#define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
 

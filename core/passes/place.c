@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/passes.h"
 #include "graph/builder_impl.h"
+#include "passes/passes.h"
 #include <string.h>
 
-/* place: re-emit what describe() wrote through the placed builder. Parameters become fetches of their block, values
- * that cross stages become transfers; every other redistribute appears by itself (R3). */
+/* place: re-emit what describe() wrote through the placed builder. Parameters become fetches of
+ * their block, values that cross stages become transfers; every other redistribute appears by
+ * itself (R3). */
 
 typedef struct placer {
     const tt_graph *src;
@@ -16,10 +17,13 @@ typedef struct placer {
 
 static int stage_of(const placer *p, int block)
 {
-    if (p->o->n_stages <= 1) return 0;
+    if (p->o->n_stages <= 1)
+        return 0;
     if (block < 0) {
-        if (p->last_block < 0) return 0;
-        if (p->last_block == p->src->n_blocks - 1) return p->o->n_stages - 1;
+        if (p->last_block < 0)
+            return 0;
+        if (p->last_block == p->src->n_blocks - 1)
+            return p->o->n_stages - 1;
         block = p->last_block;
     }
     return p->o->block_stage ? p->o->block_stage[block] : 0;
@@ -27,8 +31,10 @@ static int stage_of(const placer *p, int block)
 
 static tt_value *mapped(placer *p, tt_value *v)
 {
-    if (v->node->op == &tt_op_param) return tt_fetch(p->b, v->node->param);
-    if (v->node->op == &tt_op_input) return tt_input(p->b, v->node->input_name);
+    if (v->node->op == &tt_op_param)
+        return tt_fetch(p->b, v->node->param);
+    if (v->node->op == &tt_op_input)
+        return tt_input(p->b, v->node->input_name);
     return p->map[v->id];
 }
 
@@ -50,8 +56,10 @@ static void emit_virtual(placer *p, const tt_node *n)
 
 static void emit(placer *p, const tt_node *n)
 {
-    if (n->op == &tt_op_param || n->op == &tt_op_input) return;
-    if (n->block >= 0) p->last_block = n->block;
+    if (n->op == &tt_op_param || n->op == &tt_op_input)
+        return;
+    if (n->block >= 0)
+        p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
     p->b->inner = n->inner;
     if (n->virtual_) {
@@ -101,7 +109,8 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
         e.value = mapped(&p, e.value);
         tt_vec_push(g->arena, &g->losses, e);
     }
-    if (described->loss) g->loss = mapped(&p, described->loss);
+    if (described->loss)
+        g->loss = mapped(&p, described->loss);
     for (size_t i = 0; i < g->params.n; i++)
         if (tt_mesh_axis(g->mesh, "pp") && __builtin_popcountll(g->params.items[i]->stages) > 1)
             return TT_FAIL(err, TT_EUNSUPPORTED,

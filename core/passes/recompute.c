@@ -2,9 +2,10 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* recompute: what the backward reads of its own block's forward is computed again there instead of kept. One mark for
- * activation checkpointing and for FSDP's reshard-after-forward (a fetch that is done again). Clones are the same ops on
- * the same values, so results are bitwise those of keeping (R11). Chen et al. 2016, arXiv:1604.06174. */
+/* recompute: what the backward reads of its own block's forward is computed again there instead of
+ * kept. One mark for activation checkpointing and for FSDP's reshard-after-forward (a fetch that is
+ * done again). Clones are the same ops on the same values, so results are bitwise those of keeping
+ * (R11). Chen et al. 2016, arXiv:1604.06174. */
 
 typedef struct redo {
     tt_graph *g;
@@ -17,7 +18,8 @@ static bool heavy(const tt_node *n)
 {
     static const char *const ops[] = {"linear", "matmul", "attention", "grouped_linear", "conv1d"};
     for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(n->op->name, ops[i])) return true;
+        if (!strcmp(n->op->name, ops[i]))
+            return true;
     return false;
 }
 
@@ -30,15 +32,18 @@ static bool wanted(const redo *r, const tt_node *n)
         return r->o->fetches && n->block >= 0 &&
                !tt_placement_equal(&n->in[0]->place, &n->out[0]->place);
     }
-    if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE) return false;
+    if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE)
+        return false;
     return r->o->mode == TT_RECOMPUTE_FULL || !heavy(n);
 }
 
 static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
 {
     tt_node *n = v->node;
-    if (r->clone[v->id]) return r->clone[v->id];
-    if (!wanted(r, n) || n->block != reader->block || n->stage != reader->stage) return v;
+    if (r->clone[v->id])
+        return r->clone[v->id];
+    if (!wanted(r, n) || n->block != reader->block || n->stage != reader->stage)
+        return v;
     tt_node *c = tt_arena_dup(r->g->arena, n, sizeof *n);
     c->id = r->g->n_ids++;
     c->region = TT_BACKWARD;
@@ -62,7 +67,8 @@ tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *e
 {
     redo r = {.g = g, .o = o};
     r.clone = tt_arena_array(g->arena, (size_t)g->n_values * 2 + 64, sizeof *r.clone);
-    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches) return TT_OK;
+    if (o->mode == TT_RECOMPUTE_NONE && !o->fetches)
+        return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {
         tt_node *e = g->nodes.items[i];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/passes.h"
 #include "graph/builder_impl.h"
+#include "passes/passes.h"
 #include <string.h>
 
-/* update: reduce what is pending, the global norm and the clip factor (epilogue), then every stack's optimizer (R13).
- * Everything is placed in follow mode: it stays where the parameters are stored. */
+/* update: reduce what is pending, the global norm and the clip factor (epilogue), then every
+ * stack's optimizer (R13). Everything is placed in follow mode: it stays where the parameters are
+ * stored. */
 
 typedef struct tt_update_impl {
     tt_update public_;
@@ -13,14 +14,15 @@ typedef struct tt_update_impl {
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
 {
-    if (tt_builder_error(b)) return tt_placeholder(b);
+    if (tt_builder_error(b))
+        return tt_placeholder(b);
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &i->stack->param->type,
-                               &i->stack->param->place);
+    tt_state *s =
+        tt_state_new(g, TT_STATE_OPTIMIZER, full, &i->stack->param->type, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
     s->stack = i->stack;
     s->stages = i->stack->param->stages;
@@ -29,7 +31,8 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
 
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
-    if (tt_builder_error(b)) return;
+    if (tt_builder_error(b))
+        return;
     if (target->node->op != &tt_op_state) {
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
         return;
@@ -52,11 +55,13 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
         tt_value *sum = NULL;
         tt_builder_at(b, TT_EPILOGUE, st, -1, "norm");
         for (size_t i = 0; i < g->stacks.n; i++) {
-            if (!grads[i] || stage_of(g->stacks.items[i]) != st) continue;
+            if (!grads[i] || stage_of(g->stacks.items[i]) != st)
+                continue;
             tt_value *sq = tt_sum_squares(b, grads[i]);
             sum = sum ? tt_add(b, sum, sq) : sq;
         }
-        if (sum) per_stage[n++] = tt_redistribute(b, sum, &whole);
+        if (sum)
+            per_stage[n++] = tt_redistribute(b, sum, &whole);
     }
     *n_out = n;
     return n ? per_stage[0] : NULL;
@@ -92,7 +97,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
-        if (!s->grad) continue;
+        if (!s->grad)
+            continue;
         tt_builder_at(b, TT_EPILOGUE, stage_of(s), -1, s->param->name);
         grads[i] = tt_redistribute(b, tt_state_read(b, s->grad), &s->param->place);
     }
@@ -102,7 +108,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         tt_value *x = tt_sqrt(b, tt_stage_sum(b, stages, n));
         tt_state_assign(b, norm, x);
         norm->stages |= UINT64_C(1) << st;
-        if (o->max_norm <= 0) continue;
+        if (o->max_norm <= 0)
+            continue;
         x = tt_add(b, x, tt_const(b, 1e-6, TT_F32)); /* as torch.nn.utils.clip_grad_norm_ */
         x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
         clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));

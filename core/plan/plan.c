@@ -2,13 +2,15 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* Lifetimes on a timeline, then offsets: larger first, each at the lowest place free for its whole life. */
+/* Lifetimes on a timeline, then offsets: larger first, each at the lowest place free for its whole
+ * life. */
 
 const tt_value *tt_plan_alias(const tt_value *v)
 {
     for (;;) {
         const tt_node *n = v->node;
-        if (!(n->op->flags & TT_OP_VIEW) || n->n_in < 1 || n->accumulate_into) return v;
+        if (!(n->op->flags & TT_OP_VIEW) || n->n_in < 1 || n->accumulate_into)
+            return v;
         v = n->in[0];
     }
 }
@@ -40,16 +42,20 @@ int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p
 
 bool tt_plan_per_token(const tt_graph *g, const tt_value *v)
 {
-    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens && v->type.dims[0].lines == g->lines;
+    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens &&
+           v->type.dims[0].lines == g->lines;
 }
 
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)
 {
     const int64_t whole = tt_plan_bytes(g, &v->type, &v->place);
-    if (!v->chunked) return whole;
+    if (!v->chunked)
+        return whole;
     const int64_t rows = tt_chunk(g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
-    if (rows <= g->chunk_rows) return whole;
-    const int64_t n = tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / rows * g->chunk_rows;
+    if (rows <= g->chunk_rows)
+        return whole;
+    const int64_t n =
+        tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / rows * g->chunk_rows;
     return tt_plan_round(n * (int64_t)tt_dtype_size(v->type.dtype));
 }
 
@@ -67,7 +73,8 @@ static void place_states(planner *p)
         const tt_state *s = g->states.items[i];
         const bool here = (s->stages & mine) || (!s->stages && s->kind == TT_STATE_SCALAR);
         p->plan->state[i] = here ? at : -1;
-        if (!here) continue;
+        if (!here)
+            continue;
         const int64_t bytes = tt_plan_bytes(g, &s->type, &s->place);
         p->plan->state_bytes_by_kind[s->kind] += bytes;
         at += bytes;
@@ -83,13 +90,17 @@ static tt_live *live_of(planner *p, const tt_value *v)
     return &p->live[v->id];
 }
 
-/* Does v need memory of its own? States and parameters have theirs; what is added or assigned in place is theirs. */
+/* Does v need memory of its own? States and parameters have theirs; what is added or assigned in
+ * place is theirs. */
 static bool owns_memory(const tt_value *v)
 {
     const tt_node *n = v->node;
-    if (n->op == &tt_op_param || n->op == &tt_op_state) return false;
-    if (n->accumulate_into && v->out == 0) return false;
-    if (n->assign_to && n->assign_to[v->out]) return false;
+    if (n->op == &tt_op_param || n->op == &tt_op_state)
+        return false;
+    if (n->accumulate_into && v->out == 0)
+        return false;
+    if (n->assign_to && n->assign_to[v->out])
+        return false;
     return true;
 }
 
@@ -97,9 +108,14 @@ static void touch(planner *p, const tt_value *v, int at, bool backward)
 {
     tt_live *l = live_of(p, v);
     const tt_value *root = tt_plan_alias(v);
-    if (!owns_memory(root)) return;
+    if (!owns_memory(root))
+        return;
     if (!l->known) {
-        *l = (tt_live){.known = true, .first = at, .last = at, .value = root, .in_forward = !backward,
+        *l = (tt_live){.known = true,
+                       .first = at,
+                       .last = at,
+                       .value = root,
+                       .in_forward = !backward,
                        .bytes = tt_plan_value_bytes(p->plan->graph, root)};
     }
     l->first = TT_MIN(l->first, at);
@@ -112,7 +128,8 @@ static void touch(planner *p, const tt_value *v, int at, bool backward)
 static void chunk_tensor(const tt_graph *g, const tt_node *n, const tt_value *v, tt_tensor *out)
 {
     tt_plan_tensor(g, v, NULL, out);
-    if (n->map && tt_plan_per_token(g, v)) out->shape[0] = TT_MIN(out->shape[0], g->chunk_rows);
+    if (n->map && tt_plan_per_token(g, v))
+        out->shape[0] = TT_MIN(out->shape[0], g->chunk_rows);
 }
 
 const char *tt_accumulate_kernel(const tt_state *s)
@@ -126,30 +143,45 @@ static size_t scratch_of(planner *p, const tt_node *n)
     if (n->op == &tt_op_collective)
         return (size_t)(tt_plan_bytes(p->plan->graph, &n->in[0]->type, &n->in[0]->place) +
                         tt_plan_bytes(p->plan->graph, &n->out[0]->type, &n->out[0]->place));
-    if (n->op == &tt_op_stage_sum) return 64 * 16;
-    if (!p->o->scratch) return 0;
+    if (n->op == &tt_op_stage_sum)
+        return 64 * 16;
+    if (!p->o->scratch)
+        return 0;
     for (int i = 0; i < n->n_in; i++)
         chunk_tensor(p->plan->graph, n, n->in[i], &in[i]);
     for (int i = 0; i < n->n_out; i++)
         chunk_tensor(p->plan->graph, n, n->out[i], &out[i]);
     if (n->op == &tt_op_accumulate) { /* runs as acc = acc + x */
         in[1] = out[0] = in[0];
-        const tt_kernel_call acc = {.struct_size = sizeof acc, .in = in, .n_in = 2, .out = out, .n_out = 1,
+        const tt_kernel_call acc = {.struct_size = sizeof acc,
+                                    .in = in,
+                                    .n_in = 2,
+                                    .out = out,
+                                    .n_out = 1,
                                     .op = tt_accumulate_kernel(n->state)};
         return p->o->scratch(p->o->user, &acc);
     }
-    const tt_kernel_call c = {.struct_size = sizeof c, .op = n->op->name, .in = in, .n_in = n->n_in,
-                        .out = out, .n_out = n->n_out, .attrs = n->attrs};
+    const tt_kernel_call c = {.struct_size = sizeof c,
+                              .op = n->op->name,
+                              .in = in,
+                              .n_in = n->n_in,
+                              .out = out,
+                              .n_out = n->n_out,
+                              .attrs = n->attrs};
     return p->o->scratch(p->o->user, &c);
 }
 
-/* One list of nodes at times from `at`; returns the time after it. Inputs are filled before the list runs. */
+/* One list of nodes at times from `at`; returns the time after it. Inputs are filled before the
+ * list runs. */
 static int walk(planner *p, tt_node *const *nodes, int n, int at, bool backward)
 {
-    int loop_first = 0, loop_last = 0; /* times of the token-chunk loop: what crosses it lives all through it */
+    int loop_first = 0,
+        loop_last = 0; /* times of the token-chunk loop: what crosses it lives all through it */
     for (int i = 0; i < n; i++) {
-        if (!nodes[i]->map) continue;
-        if (!loop_first) loop_first = at + 1 + i;
+        if (!nodes[i]->map)
+            continue;
+        if (!loop_first)
+            loop_first = at + 1 + i;
         loop_last = at + 1 + i;
     }
     for (int i = 0; i < n; i++) {
@@ -161,16 +193,22 @@ static int walk(planner *p, tt_node *const *nodes, int n, int at, bool backward)
                 touch(p, e->in[j], e->map && !e->in[j]->chunked ? loop_last : t, backward);
         for (int j = 0; j < e->n_out; j++) {
             touch(p, e->out[j], e->op == &tt_op_input ? at : t, backward);
-            if (!e->map || e->out[j]->chunked) continue;
+            if (!e->map || e->out[j]->chunked)
+                continue;
             touch(p, e->out[j], loop_first, backward);
             touch(p, e->out[j], loop_last, backward);
         }
         const size_t s = scratch_of(p, e);
         p->plan->scratch_bytes[e->id] = (int64_t)s;
-        if (!s) continue;
-        tt_live l = {.known = true, .first = t, .last = t, .scratch_of = e,
+        if (!s)
+            continue;
+        tt_live l = {.known = true,
+                     .first = t,
+                     .last = t,
+                     .scratch_of = e,
                      .bytes = tt_plan_round((int64_t)s),
-                     .in_forward = !backward, .in_backward = backward};
+                     .in_forward = !backward,
+                     .in_backward = backward};
         tt_vec_push(p->a, &p->scratches, l);
     }
     return at + n + 2;
@@ -189,13 +227,14 @@ static void keep_sent(planner *p, const tt_stage_plan *s, tt_region region, int 
 
 static void color(planner *p, tt_stage_plan *s, bool slots)
 {
-    tt_live **work = tt_arena_array(p->a, (size_t)p->plan->graph->n_values + p->scratches.n + 1,
-                                    sizeof *work);
+    tt_live **work =
+        tt_arena_array(p->a, (size_t)p->plan->graph->n_values + p->scratches.n + 1, sizeof *work);
     tt_live **slot = tt_arena_array(p->a, (size_t)p->plan->graph->n_values + 1, sizeof *slot);
     size_t n_work = 0, n_slot = 0;
     for (int v = 0; v < p->plan->graph->n_values; v++) {
         tt_live *l = &p->live[v];
-        if (!l->known || l->placed) continue;
+        if (!l->known || l->placed)
+            continue;
         if (slots && l->in_forward && l->in_backward)
             slot[n_slot++] = l;
         else
@@ -227,7 +266,8 @@ static void plan_stage(planner *p, tt_stage_plan *s)
     t = walk(p, s->backward, s->n_backward, t, true);
     keep_sent(p, s, TT_BACKWARD, t - 1);
     color(p, s, s->in_slots);
-    /* epilogue and update run when no micro-batch is in flight: a timeline of their own over the same bytes */
+    /* epilogue and update run when no micro-batch is in flight: a timeline of their own over the
+     * same bytes */
     t = walk(p, s->epilogue, s->n_epilogue, 0, false);
     walk(p, s->update, s->n_update, t, false);
     color(p, s, false);
@@ -270,7 +310,8 @@ static void collect(planner *p, tt_stage_plan *s)
 bool tt_plan_here(const tt_plan *p, int stage)
 {
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].stage == stage) return true;
+        if (p->stages[i].stage == stage)
+            return true;
     return false;
 }
 

@@ -13,12 +13,13 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
     *info = (tt_tokenizer_info){.struct_size = sizeof *info};
     vt->info(*self, info);
     const int64_t vocab = model->vocab_size(s->model.config);
-    if (info->vocab_size <= vocab) return TT_OK;
+    if (info->vocab_size <= vocab)
+        return TT_OK;
     vt->close(*self);
     *self = NULL;
     return tt_job_fail(s->job, "model.args.vocab_size", err,
-                       "%lld is less than the tokenizer's %lld: set it to that or more", (long long)vocab,
-                       (long long)info->vocab_size);
+                       "%lld is less than the tokenizer's %lld: set it to that or more",
+                       (long long)vocab, (long long)info->vocab_size);
 }
 
 static void on_progress(void *user, const char *what, double fraction)
@@ -31,7 +32,8 @@ static void on_progress(void *user, const char *what, double fraction)
     tt_progress_update(&l->progress, (int64_t)(1000 * fraction), (double)NAN, (double)NAN);
 }
 
-static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, void **self, tt_error *err)
+static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, void **self,
+                             tt_error *err)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const tt_model_vt *model = l->s->model.component->vtable;
@@ -47,9 +49,11 @@ static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, 
         .progress_user = l,
     };
     const tt_status s = vt->open(p->config, &env, self, &why);
-    if (l->has_progress) tt_progress_finish(&l->progress);
+    if (l->has_progress)
+        tt_progress_finish(&l->progress);
     l->has_progress = false;
-    if (s == TT_OK) return TT_OK;
+    if (s == TT_OK)
+        return TT_OK;
     tt_setup_fail(l->s->job, section, why.text, err);
     err->code = s;
     return s;
@@ -61,8 +65,10 @@ tt_status tt_loop_open_data(tt_loop *l, tt_error *err)
     if (vt->needs_tokenizer)
         TT_TRY(tt_setup_tokenizer(l->s, &l->tokenizer, &l->tokenizer_info, err));
     TT_TRY(open_loader(l, &l->s->dataloader, "dataloader", &l->loader, err));
-    if (!l->s->has_validation) return TT_OK;
-    return open_loader(l, &l->s->validation_data, "validation.dataloader", &l->validation_loader, err);
+    if (!l->s->has_validation)
+        return TT_OK;
+    return open_loader(l, &l->s->validation_data, "validation.dataloader", &l->validation_loader,
+                       err);
 }
 
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
@@ -90,11 +96,15 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
 
 void tt_loop_close_data(tt_loop *l)
 {
-    if (l->stream) tt_stream_free(l->stream);
-    if (l->loader) ((const tt_dataloader_vt *)l->s->dataloader.component->vtable)->close(l->loader);
+    if (l->stream)
+        tt_stream_free(l->stream);
+    if (l->loader)
+        ((const tt_dataloader_vt *)l->s->dataloader.component->vtable)->close(l->loader);
     if (l->validation_loader)
-        ((const tt_dataloader_vt *)l->s->validation_data.component->vtable)->close(l->validation_loader);
-    if (l->tokenizer) ((const tt_tokenizer_vt *)l->s->tokenizer.component->vtable)->close(l->tokenizer);
+        ((const tt_dataloader_vt *)l->s->validation_data.component->vtable)
+            ->close(l->validation_loader);
+    if (l->tokenizer)
+        ((const tt_tokenizer_vt *)l->s->tokenizer.component->vtable)->close(l->tokenizer);
     l->stream = NULL;
     l->loader = l->validation_loader = l->tokenizer = NULL;
 }

@@ -29,7 +29,8 @@ static const char *section_of(tt_kind k)
     }
 }
 
-tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n_out, tt_error *err)
+tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n_out,
+                        tt_error *err)
 {
     size_t n;
     const tt_section_doc *core = tt_core_config_docs(&n);
@@ -40,14 +41,16 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
     for (int k = TT_KIND_TRAIN_SPEC; k < TT_KIND_END; k++) {
         const tt_component **c;
         size_t m = 0;
-        const tt_status s = section_of((tt_kind)k) ? tt_registry_all(r, (tt_kind)k, a, &c, &m, &faults, err) : TT_OK;
+        const tt_status s = section_of((tt_kind)k)
+                                ? tt_registry_all(r, (tt_kind)k, a, &c, &m, &faults, err)
+                                : TT_OK;
         if (s != TT_OK) {
             tt_str_free(&faults);
             return s;
         }
         for (size_t i = 0; i < m; i++) {
-            const tt_section_doc d = {section_of((tt_kind)k), c[i]->name, c[i]->doc, c[i]->options,
-                                      c[i]->n_options, c[i]->option_size};
+            const tt_section_doc d = {section_of((tt_kind)k), c[i]->name,      c[i]->doc,
+                                      c[i]->options,          c[i]->n_options, c[i]->option_size};
             tt_vec_push(a, &all, d);
         }
     }

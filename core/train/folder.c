@@ -23,15 +23,18 @@ static long holder_of(int fd)
 static tt_status lock(const char *path, int (*stop)(void), int *out, tt_error *err)
 {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0) return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
+    if (fd < 0)
+        return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
-        if (i == 0) tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, holder_of(fd));
+        if (i == 0)
+            tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, holder_of(fd));
         if (i == 50) {
             const long pid = holder_of(fd);
             close(fd);
-            return TT_FAIL(err, TT_EBUSY,
-                           "%s: process %ld is training in this folder; stop it, or set another dump_folder",
-                           path, pid);
+            return TT_FAIL(
+                err, TT_EBUSY,
+                "%s: process %ld is training in this folder; stop it, or set another dump_folder",
+                path, pid);
         }
         if (stop && stop()) {
             close(fd);
@@ -49,7 +52,8 @@ static tt_status lock(const char *path, int (*stop)(void), int *out, tt_error *e
     return TT_OK;
 }
 
-tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a, tt_run_folder *out, tt_error *err)
+tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
+                             tt_run_folder *out, tt_error *err)
 {
     tt_run_folder f = {.lock_fd = -1, .path = s->core.dump_folder};
     TT_TRY(tt_mkdirs(f.path, err));
@@ -61,13 +65,15 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
 
 void tt_run_folder_close(tt_run_folder *f)
 {
-    if (f->lock_fd >= 0) close(f->lock_fd);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
     f->lock_fd = -1;
 }
 
 static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)
 {
-    if (!p->component) return;
+    if (!p->component)
+        return;
     tt_str_add(o, o->s[o->n - 1] == '[' ? "" : ",");
     tt_str_add(o, "{\"kind\":");
     tt_str_json(o, tt_kind_name(p->component->kind));
@@ -93,7 +99,8 @@ static char *git_text(tt_arena *a, const char *git, const char *name)
 {
     char *text = NULL;
     size_t n;
-    if (tt_read_file(tt_path_join(a, git, name), 1 << 20, &text, &n, NULL) != TT_OK) return NULL;
+    if (tt_read_file(tt_path_join(a, git, name), 1 << 20, &text, &n, NULL) != TT_OK)
+        return NULL;
     char *copy = tt_arena_strn(a, text, strcspn(text, "\r\n"));
     free(text);
     return copy;
@@ -104,9 +111,11 @@ static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
     char *text = NULL;
     size_t n;
     const char *found = NULL;
-    if (tt_read_file(tt_path_join(a, git, "packed-refs"), 64 << 20, &text, &n, NULL) != TT_OK) return NULL;
+    if (tt_read_file(tt_path_join(a, git, "packed-refs"), 64 << 20, &text, &n, NULL) != TT_OK)
+        return NULL;
     for (const char *p = strstr(text, ref); p && !found; p = strstr(p + 1, ref))
-        if (p - text >= 41 && p[-1] == ' ' && strchr("\r\n", p[strlen(ref)])) found = tt_arena_strn(a, p - 41, 40);
+        if (p - text >= 41 && p[-1] == ' ' && strchr("\r\n", p[strlen(ref)]))
+            found = tt_arena_strn(a, p - 41, 40);
     free(text);
     return found;
 }
@@ -115,17 +124,20 @@ static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
 static const char *git_revision(tt_arena *a, const char *folder)
 {
     char at[PATH_MAX];
-    if (!realpath(folder, at)) return NULL;
+    if (!realpath(folder, at))
+        return NULL;
     for (;;) {
         const char *git = tt_path_join(a, at, ".git");
         const char *head = git_text(a, git, "HEAD");
-        if (head && strncmp(head, "ref: ", 5)) return head;
+        if (head && strncmp(head, "ref: ", 5))
+            return head;
         if (head) {
             const char *commit = git_text(a, git, head + 5);
             return commit ? commit : packed_ref(a, git, head + 5);
         }
         char *slash = strrchr(at, '/');
-        if (!slash || slash == at) return NULL;
+        if (!slash || slash == at)
+            return NULL;
         *slash = 0;
     }
 }
@@ -136,8 +148,10 @@ static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
     tt_arena *a = tt_arena_new();
     const char *commit = git_revision(a, tt_job_dir(s->job));
     tt_str_add(o, ",\"git\":");
-    if (commit) tt_str_json(o, commit);
-    else tt_str_add(o, "null");
+    if (commit)
+        tt_str_json(o, commit);
+    else
+        tt_str_add(o, "null");
     tt_str_add(o, ",\"backend\":");
     tt_str_json(o, backend);
     if (!uname(&u)) {
@@ -147,7 +161,8 @@ static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
     tt_arena_free(a);
 }
 
-tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend, tt_error *err)
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
+                                 tt_error *err)
 {
     tt_str o = {0};
     char host[256] = "", wall[32];
@@ -157,15 +172,16 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
     tt_str_json(&o, TT_BUILD_VERSION);
     tt_str_add(&o, ",\"host\":");
     tt_str_json(&o, host);
-    tt_str_printf(&o, ",\"pid\":%ld,\"started\":\"%s\",\"world\":%d,\"threads\":%lld,\"parameters\":%lld",
-                  (long)getpid(), wall, s->world, (long long)s->threads,
-                  (long long)s->size.parameters);
+    tt_str_printf(
+        &o, ",\"pid\":%ld,\"started\":\"%s\",\"world\":%d,\"threads\":%lld,\"parameters\":%lld",
+        (long)getpid(), wall, s->world, (long long)s->threads, (long long)s->size.parameters);
     describe_machine(&o, s, backend);
     tt_str_add(&o, ",\"mesh\":{");
     for (int i = 0; i < s->mesh.n_atoms; i++)
-        tt_str_printf(&o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i], (int)s->mesh.atom_size[i]);
+        tt_str_printf(&o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i],
+                      (int)s->mesh.atom_size[i]);
     tt_str_add(&o, "},\"plugins\":[");
-    const tt_part *parts[] = {&s->model, &s->loss, &s->optimizer, &s->lr_scheduler,
+    const tt_part *parts[] = {&s->model,     &s->loss,       &s->optimizer, &s->lr_scheduler,
                               &s->tokenizer, &s->dataloader, &s->backend};
     for (size_t i = 0; i < TT_COUNT(parts); i++)
         describe_part(&o, s, parts[i]);
@@ -173,7 +189,8 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
         describe_part(&o, s, &s->metrics[i]);
     for (int i = 0; i < s->n_converters; i++)
         describe_part(&o, s, &s->converters[i]);
-    if (s->has_validation) describe_part(&o, s, &s->validation_data);
+    if (s->has_validation)
+        describe_part(&o, s, &s->validation_data);
     for (int i = 0; i < s->n_hooks; i++)
         describe_part(&o, s, &s->hooks[i]);
     tt_str_add(&o, "],\"job\":");

@@ -3,8 +3,8 @@
 #include <regex.h>
 #include <string.h>
 
-/* optimizer.param_groups: an ordered list; the first that matches a parameter takes it. Each group is the optimizer's
- * options with its own laid over, and an lr_factor. */
+/* optimizer.param_groups: an ordered list; the first that matches a parameter takes it. Each group
+ * is the optimizer's options with its own laid over, and an lr_factor. */
 
 typedef struct tt_group_match {
     const char *text;
@@ -18,23 +18,33 @@ typedef struct group_config {
 } group_config;
 
 static const tt_option group_options[] = {
-    {.name = "match", .doc = "regular expression on parameter names, or tag:NAME",
-     .type = TT_OPT_STRING, .offset = offsetof(group_config, match), .default_json = "\"\""},
-    {.name = "lr_factor", .doc = "factor on the learning rate", .type = TT_OPT_FLOAT,
-     .offset = offsetof(group_config, lr_factor), .default_json = "1.0", .min = 0, .max = 1e9},
+    {.name = "match",
+     .doc = "regular expression on parameter names, or tag:NAME",
+     .type = TT_OPT_STRING,
+     .offset = offsetof(group_config, match),
+     .default_json = "\"\""},
+    { .name = "lr_factor",
+     .doc = "factor on the learning rate",
+     .type = TT_OPT_FLOAT,
+     .offset = offsetof(group_config,           lr_factor),
+     .default_json = "1.0",
+     .min = 0,
+     .max = 1e9},
 };
 
 static bool has_tag(const char *tags, const char *tag)
 {
     const size_t n = strlen(tag);
     for (const char *p = tags; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (!strncmp(p, tag, n) && (p[n] == ',' || !p[n])) return true;
+        if (!strncmp(p, tag, n) && (p[n] == ',' || !p[n]))
+            return true;
     return false;
 }
 
 static bool matches(const tt_group_match *m, const tt_param_info *p)
 {
-    if (m->tag) return has_tag(p->tags, m->tag);
+    if (m->tag)
+        return has_tag(p->tags, m->tag);
     return regexec(&m->regex, p->name, 0, NULL, 0) == 0;
 }
 
@@ -42,7 +52,8 @@ int tt_group_of(void *setup, const tt_param_info *p)
 {
     const tt_setup *s = setup;
     for (int i = 0; i + 1 < s->n_groups; i++)
-        if (matches(&s->matches[i], p)) return i;
+        if (matches(&s->matches[i], p))
+            return i;
     return -1;
 }
 
@@ -66,13 +77,15 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_g
     if (rc) {
         char why[128];
         regerror(rc, &m->regex, why, sizeof why);
-        return tt_job_fail(s->job, key, err, "match \"%s\" is no regular expression: %s", text, why);
+        return tt_job_fail(s->job, key, err, "match \"%s\" is no regular expression: %s", text,
+                           why);
     }
     tt_arena_cleanup(s->arena, free_regex, &m->regex);
     return TT_OK;
 }
 
-/* The optimizer's options with those of the group laid over: its keys without match and lr_factor. */
+/* The optimizer's options with those of the group laid over: its keys without match and lr_factor.
+ */
 static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *err)
 {
     static const char *const own[] = {"match", "lr_factor", NULL};
@@ -81,21 +94,23 @@ static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *e
     for (size_t i = 0; i < c->n_options; i++) {
         const char *name = tt_component_option(c, i)->name;
         const char *value = tt_job_text(s->job, tt_arena_printf(s->arena, "optimizer.%s", name));
-        if (!value) continue;
+        if (!value)
+            continue;
         tt_str_addc(&base, base.n ? ',' : '{');
         tt_str_json(&base, name);
         tt_str_printf(&base, ":%s", value);
     }
     tt_str_add(&base, base.n ? "}" : "{}");
-    const tt_status st = tt_job_section_over(s->job, key, "optimizer", tt_arena_str(s->arena, tt_str_get(&base)),
-                                             c->options, c->n_options, c->option_size, own, config, err);
+    const tt_status st =
+        tt_job_section_over(s->job, key, "optimizer", tt_arena_str(s->arena, tt_str_get(&base)),
+                            c->options, c->n_options, c->option_size, own, config, err);
     tt_str_free(&base);
     return st;
 }
 
 /* A group's own lr is a factor on the schedule's rate, like lr_factor. */
-static tt_status group_rate(tt_setup *s, const char *key, const void *config, double factor, tt_group *out,
-                            tt_error *err)
+static tt_status group_rate(tt_setup *s, const char *key, const void *config, double factor,
+                            tt_group *out, tt_error *err)
 {
     const tt_component *c = s->optimizer.component;
     const double *own = tt_part_value(c, config, "lr", TT_OPT_FLOAT);

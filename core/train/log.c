@@ -18,7 +18,8 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     }
     for (int i = 0; i < s->n_hooks; i++) {
         tt_hook_end h = {.vt = s->hooks[i].component->vtable};
-        if (!l->main && !h.vt->all_ranks) continue;
+        if (!l->main && !h.vt->all_ranks)
+            continue;
         if (h.vt->open && h.vt->open(s->hooks[i].config, &he, &h.self, err) != TT_OK)
             return tt_error_context(err, "hook %s", s->hooks[i].name);
         l->hooks[l->n_hooks++] = h;
@@ -31,7 +32,8 @@ void tt_loop_close_sinks(tt_loop *l)
     for (int i = 0; i < l->n_sinks; i++)
         l->sinks[i].vt->close(l->sinks[i].self);
     for (int i = 0; i < l->n_hooks; i++)
-        if (l->hooks[i].vt->close) l->hooks[i].vt->close(l->hooks[i].self);
+        if (l->hooks[i].vt->close)
+            l->hooks[i].vt->close(l->hooks[i].self);
     l->n_sinks = l->n_hooks = 0;
     tt_str_free(&l->line);
 }
@@ -96,7 +98,8 @@ static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
 
 static void print_line(tt_loop *l, const tt_metrics_record *r)
 {
-    if (l->o->verbose < 0) return;
+    if (l->o->verbose < 0)
+        return;
     tt_str_clear(&l->line);
     if (r->validation)
         tt_console_validation(r, &l->line);
@@ -105,12 +108,14 @@ static void print_line(tt_loop *l, const tt_metrics_record *r)
     tt_log(TT_INFO, "train", "%s", tt_str_get(&l->line));
 }
 
-/* The peak is measured once, after the first step: it takes milliseconds that start-up should not. */
+/* The peak is measured once, after the first step: it takes milliseconds that start-up should not.
+ */
 static void know_peak(tt_loop *l)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
     const int64_t t0 = tt_now_ns();
-    if (l->peak_flops > 0 || !vt->peak_flops) return;
+    if (l->peak_flops > 0 || !vt->peak_flops)
+        return;
     l->peak_flops = vt->peak_flops(l->rank.backend, TT_F32);
     l->t.begin_ns += tt_now_ns() - t0; /* no part of the step */
 }
@@ -119,19 +124,28 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
 {
     if (l->main && l->has_progress)
         tt_progress_update(&l->progress, l->step, l->loss,
-                           (double)l->tokens_since / TT_MAXV(tt_seconds_since(l->t.begin_ns), 1e-9));
-    if (!logged && !l->n_hooks) return TT_OK;
-    if (l->main && logged) know_peak(l);
+                           (double)l->tokens_since /
+                               TT_MAXV(tt_seconds_since(l->t.begin_ns), 1e-9));
+    if (!logged && !l->n_hooks)
+        return TT_OK;
+    if (l->main && logged)
+        know_peak(l);
     const size_t n = collect(l);
-    const tt_metrics_record r = {.struct_size = sizeof r, .step = l->step, .wall_time = tt_wall_seconds(),
-                                 .metrics = l->metrics, .n_metrics = n};
+    const tt_metrics_record r = {.struct_size = sizeof r,
+                                 .step = l->step,
+                                 .wall_time = tt_wall_seconds(),
+                                 .metrics = l->metrics,
+                                 .n_metrics = n};
     for (int i = 0; i < l->n_hooks; i++)
-        if (l->hooks[i].vt->after_step) TT_TRY(l->hooks[i].vt->after_step(l->hooks[i].self, &r, err));
-    if (!logged) return TT_OK;
+        if (l->hooks[i].vt->after_step)
+            TT_TRY(l->hooks[i].vt->after_step(l->hooks[i].self, &r, err));
+    if (!logged)
+        return TT_OK;
     tt_status s = TT_OK;
     if (l->main) {
         print_line(l, &r);
-        if (l->has_progress && !l->progress.tty) l->progress.drawn_ns = tt_now_ns(); /* the line said as much */
+        if (l->has_progress && !l->progress.tty)
+            l->progress.drawn_ns = tt_now_ns(); /* the line said as much */
         s = send(l, &r, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};
@@ -142,12 +156,18 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
 
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err)
 {
-    const tt_metric m[] = {{"step", (double)l->step},
-                           {"validation/loss", loss},
-                           {"validation/tokens", (double)tokens},
-                           {"mem_gib", memory_gib()}};
-    const tt_metrics_record r = {.struct_size = sizeof r, .step = l->step, .wall_time = tt_wall_seconds(),
-                                 .metrics = m, .n_metrics = TT_COUNT(m) - 1, .validation = 1};
+    const tt_metric m[] = {
+        {"step",              (double)l->step},
+        {"validation/loss",   loss           },
+        {"validation/tokens", (double)tokens },
+        {"mem_gib",           memory_gib()   }
+    };
+    const tt_metrics_record r = {.struct_size = sizeof r,
+                                 .step = l->step,
+                                 .wall_time = tt_wall_seconds(),
+                                 .metrics = m,
+                                 .n_metrics = TT_COUNT(m) - 1,
+                                 .validation = 1};
     print_line(l, &r);
     return send(l, &r, err);
 }

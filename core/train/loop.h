@@ -66,11 +66,14 @@ void tt_loop_close_data(tt_loop *l);
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
 /* save.c */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
-tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err); /* returns once the pieces are staged */
-tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err); /* all: max of the ranks' tt_saver_poll */
+tt_status tt_loop_save(tt_loop *l, bool model_only,
+                       tt_error *err); /* returns once the pieces are staged */
+tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
+                                tt_error *err); /* all: max of the ranks' tt_saver_poll */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
-tt_status tt_loop_set_aside(tt_loop *l, tt_error *err); /* --resume never: older checkpoints leave the folder */
+tt_status tt_loop_set_aside(tt_loop *l,
+                            tt_error *err); /* --resume never: older checkpoints leave the folder */
 
 static inline double tt_seconds_since(int64_t ns)
 {

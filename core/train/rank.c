@@ -32,12 +32,15 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
 static tt_status compare_plans(tt_rank *r, tt_error *err)
 {
     int64_t h[2] = {(int64_t)(r->plan->hash >> 1), -(int64_t)(r->plan->hash >> 1)};
-    if (!r->dist.vt) return TT_OK;
+    if (!r->dist.vt)
+        return TT_OK;
     const int64_t mine = h[0];
     TT_TRY(r->dist.vt->all_reduce(r->dist.all, h, 2, TT_I64, TT_MAX, err));
-    if (h[0] == mine && -h[1] == mine) return TT_OK;
-    return TT_FAIL(err, TT_EINTERNAL,
-                   "ranks made different plans: run the same ttrun, plugins and job on all of them");
+    if (h[0] == mine && -h[1] == mine)
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_EINTERNAL,
+        "ranks made different plans: run the same ttrun, plugins and job on all of them");
 }
 
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
@@ -48,13 +51,15 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
-    if (!with_eval || !s->eval_graph || s->eval_graph == s->graph) return TT_OK;
+    if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
+        return TT_OK;
     TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, r->pp, r->arena, &r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
 }
 
-tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out, tt_error *err)
+tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
+                       tt_error *err)
 {
     const tt_backend_vt *vt = s->backend.component->vtable;
     tt_rank *r = out;
@@ -67,19 +72,24 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
     r->counts = !r->pp && !coordinate(s, d->rank, "cp") && !coordinate(s, d->rank, "tp");
     const tt_backend_env env = {sizeof env, (int)s->threads, d->rank, d->world};
     tt_status st = tt_pool_new((int)s->threads, &r->pool, err);
-    if (st == TT_OK) st = vt->open(s->backend.config, &env, &r->backend, err);
-    if (st == TT_OK) st = open_programs(r, with_eval, err);
-    if (st != TT_OK) tt_rank_close(r);
+    if (st == TT_OK)
+        st = vt->open(s->backend.config, &env, &r->backend, err);
+    if (st == TT_OK)
+        st = open_programs(r, with_eval, err);
+    if (st != TT_OK)
+        tt_rank_close(r);
     return st;
 }
 
 void tt_rank_close(tt_rank *r)
 {
-    if (!r->s) return;
+    if (!r->s)
+        return;
     const tt_backend_vt *vt = r->s->backend.component->vtable;
     tt_exec_free(r->eval);
     tt_exec_free(r->exec);
-    if (r->backend) vt->close(r->backend);
+    if (r->backend)
+        vt->close(r->backend);
     tt_pool_free(r->pool);
     tt_arena_free(r->arena);
     r->s = NULL;

@@ -14,7 +14,7 @@ typedef struct world {
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
     pthread_mutex_t lock;
-    tt_status status;    /* of the rank that failed first */
+    tt_status status; /* of the rank that failed first */
     tt_error err;
 } world;
 
@@ -45,11 +45,13 @@ static tt_status exchange(tt_loop *l, int32_t words[3], tt_error *err)
     words[0] = stop_signal(l) != 0;
     words[1] = l->main && l->o->save && l->o->save();
     words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
-    if (!l->rank.dist.vt) return TT_OK;
+    if (!l->rank.dist.vt)
+        return TT_OK;
     return l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err);
 }
 
-/* After a step: maybe validate, maybe save, maybe stop. *stop: a signal asked for it, on any rank. */
+/* After a step: maybe validate, maybe save, maybe stop. *stop: a signal asked for it, on any rank.
+ */
 static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
@@ -60,18 +62,21 @@ static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
     TT_TRY(tt_loop_save_progress(l, words[2], err));
     if (l->s->has_validation && due(l->step, c->validation.freq, c->training.steps))
         TT_TRY(tt_loop_validate(l, err));
-    if (!c->checkpoint.enable) return TT_OK;
+    if (!c->checkpoint.enable)
+        return TT_OK;
     if (due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop)
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
     return last || *stop ? tt_loop_finish_save(l, err) : TT_OK;
 }
 
-/* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from before. */
+/* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from
+ * before. */
 static tt_status step(tt_loop *l, tt_error *err)
 {
     const tt_status s = tt_loop_step(l, err);
     tt_error ignored = {0};
-    if (s == TT_ENUMERIC && !l->s->core.debug.detect_nan) tt_loop_finish_save(l, &ignored);
+    if (s == TT_ENUMERIC && !l->s->core.debug.detect_nan)
+        tt_loop_finish_save(l, &ignored);
     return s;
 }
 
@@ -82,7 +87,8 @@ static tt_status loop(tt_loop *l, tt_error *err)
     l->t.begin_ns = tt_now_ns();
     l->logged_step = l->step;
     if (l->main && l->step >= steps)
-        tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step, (long long)steps);
+        tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step,
+               (long long)steps);
     while (l->step < steps && !stop) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
@@ -90,7 +96,8 @@ static tt_status loop(tt_loop *l, tt_error *err)
         TT_TRY(tt_loop_log(l, log_due(l), err));
         TT_TRY(after_step(l, &stop, err));
     }
-    if (!stop || l->step == steps) return TT_OK;
+    if (!stop || l->step == steps)
+        return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", stop_signal(l),
                    (long long)l->step, l->s->core.checkpoint.enable ? ", saved" : "");
 }
@@ -100,8 +107,10 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
     const tt_setup *s = l->s;
     char text[256] = "";
     const tt_backend_vt *vt = s->backend.component->vtable;
-    if (!l->main) return TT_OK;
-    if (vt->describe) vt->describe(l->rank.backend, text, sizeof text);
+    if (!l->main)
+        return TT_OK;
+    if (vt->describe)
+        vt->describe(l->rank.backend, text, sizeof text);
     tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP a token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
     tt_log(TT_INFO, "train",
@@ -131,16 +140,21 @@ static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
     return TT_OK;
 }
 
-/* A failure before step 1 is the user's to mend (status 2), whatever its code; the code carries that. */
+/* A failure before step 1 is the user's to mend (status 2), whatever its code; the code carries
+ * that. */
 static tt_status before_first_step(tt_status s)
 {
-    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_EINTERNAL ? s : TT_EINVAL;
+    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_EINTERNAL
+               ? s
+               : TT_EINVAL;
 }
 
 /* And one after it is of the run (status 1), but for those with a status of their own. */
 static tt_status while_running(tt_status s)
 {
-    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC ? s : TT_EIO;
+    return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC
+               ? s
+               : TT_EIO;
 }
 
 static tt_status run_rank(world *w, int rank, tt_error *err)
@@ -153,14 +167,18 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->loss = (double)NAN;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
-    if (s == TT_OK) s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
+    if (s == TT_OK)
+        s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
         s = before_first_step(tt_agree(&l->rank.dist, start(l, w->folder, err), err));
         if (s == TT_OK && w->threads)
             tt_threads_set_timeout(w->threads, (double)w->s->core.comm.train_timeout_seconds);
-        if (s == TT_OK) s = while_running(loop(l, err));
-        if (l->has_progress) tt_progress_finish(&l->progress);
-        if (s != TT_OK && s != TT_ESIGNAL) tt_dist_abort(&l->rank.dist, err->text);
+        if (s == TT_OK)
+            s = while_running(loop(l, err));
+        if (l->has_progress)
+            tt_progress_finish(&l->progress);
+        if (s != TT_OK && s != TT_ESIGNAL)
+            tt_dist_abort(&l->rank.dist, err->text);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
@@ -185,7 +203,8 @@ static void *rank_main(void *arg)
     if (s != TT_OK && (t->w->status == TT_OK || (own && t->w->status == TT_ECOMM))) {
         t->w->status = s;
         t->w->err = e;
-        if (s != TT_ESIGNAL && !tt_error_place(e.text)) tt_error_context(&t->w->err, "rank %d", t->rank);
+        if (s != TT_ESIGNAL && !tt_error_place(e.text))
+            tt_error_context(&t->w->err, "rank %d", t->rank);
     }
     pthread_mutex_unlock(&t->w->lock);
     return NULL;
@@ -195,7 +214,10 @@ static tt_status run_threads(world *w, tt_error *err)
 {
     const int n = w->s->world;
     if (!strcmp(w->s->core.comm.backend, "auto"))
-        tt_log(TT_INFO, "train", "%d ranks as threads of this process (comm.backend \"local\" says so without this line)", n);
+        tt_log(TT_INFO, "train",
+               "%d ranks as threads of this process (comm.backend \"local\" says so without this "
+               "line)",
+               n);
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
@@ -203,7 +225,8 @@ static tt_status run_threads(world *w, tt_error *err)
     int started = 0;
     for (int i = 0; i < n; i++) {
         args[i] = (rank_thread){w, i};
-        if (pthread_create(&threads[i], NULL, rank_main, &args[i])) break;
+        if (pthread_create(&threads[i], NULL, rank_main, &args[i]))
+            break;
         started++;
     }
     if (started < n) {
@@ -218,8 +241,10 @@ static tt_status run_threads(world *w, tt_error *err)
     free(threads);
     free(args);
     tt_threads_free(w->threads);
-    if (started < n) return TT_FAIL(err, TT_ENOMEM, "only %d of %d rank-threads could be started", started, n);
-    if (w->status != TT_OK) *err = w->err;
+    if (started < n)
+        return TT_FAIL(err, TT_ENOMEM, "only %d of %d rank-threads could be started", started, n);
+    if (w->status != TT_OK)
+        *err = w->err;
     return w->status;
 }
 
@@ -228,7 +253,8 @@ size_t tt_error_place(const char *text)
     const char *end = strstr(text, ": ");
     int colons = 0;
     for (const char *p = end; p && p > text && (isdigit((unsigned char)p[-1]) || p[-1] == ':'); p--)
-        if (p[-1] == ':' && ++colons == 2) return p - 1 > text && isdigit((unsigned char)*p) ? (size_t)(end - text) : 0;
+        if (p[-1] == ':' && ++colons == 2)
+            return p - 1 > text && isdigit((unsigned char)*p) ? (size_t)(end - text) : 0;
     return 0;
 }
 

@@ -16,16 +16,19 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
 {
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     tt_str job = {0};
-    if (!c->enable) return TT_OK;
+    if (!c->enable)
+        return TT_OK;
     tt_job_print(l->s->job, false, &job);
-    const tt_saver_opts o = {.rank = &l->rank,
-                             .folder = step_folders(l, l->rank.arena),
-                             .state = {.job_json = tt_str_get(&job),
-                                       .model_fingerprint = l->s->model_fingerprint,
-                                       .tokenizer_fingerprint = l->tokenizer_info.fingerprint,
-                                       .world = l->s->world},
-                             .keep_latest_k = c->keep_latest_k,
-                             .background = strcmp(c->async_mode, "disabled") != 0};
+    const tt_saver_opts o = {
+        .rank = &l->rank,
+        .folder = step_folders(l, l->rank.arena),
+        .state = {.job_json = tt_str_get(&job),
+                  .model_fingerprint = l->s->model_fingerprint,
+                  .tokenizer_fingerprint = l->tokenizer_info.fingerprint,
+                  .world = l->s->world},
+        .keep_latest_k = c->keep_latest_k,
+        .background = strcmp(c->async_mode, "disabled") != 0
+    };
     const tt_status s = tt_saver_new(&o, &l->saver, err);
     tt_str_free(&job);
     return s;
@@ -39,7 +42,8 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
                                  .samples_seen = l->samples_seen,
                                  .last_loss = l->loss};
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
-    if (!strcmp(l->s->core.checkpoint.async_mode, "disabled")) TT_TRY(tt_saver_finish(l->saver, err));
+    if (!strcmp(l->s->core.checkpoint.async_mode, "disabled"))
+        TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
 }
@@ -52,7 +56,8 @@ tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err)
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
-    if (l->saver) TT_TRY(tt_saver_finish(l->saver, err));
+    if (l->saver)
+        TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
 }
@@ -69,8 +74,9 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
                        folder);
     if (l->tokenizer && st->tokenizer_fingerprint && st->tokenizer_fingerprint[0] &&
         strcmp(st->tokenizer_fingerprint, l->tokenizer_info.fingerprint))
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s was written with another tokenizer: use that one, or another dump_folder", folder);
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "%s was written with another tokenizer: use that one, or another dump_folder", folder);
     return TT_OK;
 }
 
@@ -82,7 +88,8 @@ static void print_differences(const tt_loop *l, const tt_trainer_state *st)
     char *line = diff.n ? diff.s : NULL;
     while (line && *line) {
         char *end = strchr(line, '\n');
-        if (end) *end = 0;
+        if (end)
+            *end = 0;
         tt_log(TT_INFO, "train", "differs from the job that wrote it: %s", line);
         line = end ? end + 1 : NULL;
     }
@@ -96,9 +103,11 @@ static const char *incomplete_step(const tt_loop *l, const char *folder)
     const char *found = NULL;
     DIR *d = opendir(folder);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-        if (!strncmp(e->d_name, "step-", 5) && e->d_name[5] && !e->d_name[5 + strspn(e->d_name + 5, "0123456789")])
+        if (!strncmp(e->d_name, "step-", 5) && e->d_name[5] &&
+            !e->d_name[5 + strspn(e->d_name + 5, "0123456789")])
             found = tt_arena_str(l->rank.arena, e->d_name);
-    if (d) closedir(d);
+    if (d)
+        closedir(d);
     return found;
 }
 
@@ -107,14 +116,17 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     int64_t *steps, want = l->s->core.checkpoint.load_step;
     size_t n;
     *step = -1;
-    if (!tt_path_exists(folder) && want < 0) return TT_OK;
+    if (!tt_path_exists(folder) && want < 0)
+        return TT_OK;
     TT_TRY(tt_ckpt_list(folder, l->rank.arena, &steps, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (want < 0 || steps[i] == want) *step = steps[i];
+        if (want < 0 || steps[i] == want)
+            *step = steps[i];
     const char *broken = n ? NULL : incomplete_step(l, folder);
     if (broken)
         return TT_FAIL(err, TT_EFORMAT,
-                       "%s/%s is damaged and no other step is there (ttrun ckpt verify names the fault); bring it back, "
+                       "%s/%s is damaged and no other step is there (ttrun ckpt verify names the "
+                       "fault); bring it back, "
                        "or start over with --resume never",
                        folder, broken);
     if (want >= 0 && *step < 0)
@@ -126,12 +138,14 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
-    if (!path) return TT_OK;
+    if (!path)
+        return TT_OK;
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     tt_error why = {0};
     if (tt_rank_load(&l->rank, path, false, &why) != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    if (l->main) tt_log(TT_INFO, "checkpoint", "weights from %s", path);
+    if (l->main)
+        tt_log(TT_INFO, "checkpoint", "weights from %s", path);
     return TT_OK;
 }
 
@@ -140,11 +154,15 @@ static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
 {
     tt_str faults = {0};
     tt_error why = {0};
-    if (!l->main) return TT_OK;
+    if (!l->main)
+        return TT_OK;
     tt_status s = tt_ckpt_verify(at, &faults, &why);
     if (s != TT_OK)
-        s = TT_FAIL(err, TT_EFORMAT, "%.*s; go on from an older step with --checkpoint.load_step, or start over with --resume never",
-                    faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text), faults.n ? faults.s : why.text);
+        s = TT_FAIL(err, TT_EFORMAT,
+                    "%.*s; go on from an older step with --checkpoint.load_step, or start over "
+                    "with --resume never",
+                    faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text),
+                    faults.n ? faults.s : why.text);
     tt_str_free(&faults);
     return s;
 }
@@ -154,8 +172,10 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     const tt_checkpoint_config *c = &l->s->core.checkpoint;
     const char *folder = step_folders(l, l->rank.arena);
     int64_t step = -1;
-    if (c->enable && l->o->resume) TT_TRY(find_step(l, folder, &step, err));
-    if (step < 0) return initial_load(l, err);
+    if (c->enable && l->o->resume)
+        TT_TRY(find_step(l, folder, &step, err));
+    if (step < 0)
+        return initial_load(l, err);
     const char *at = tt_arena_printf(l->rank.arena, "%s/step-%lld", folder, (long long)step);
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
@@ -166,26 +186,31 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     l->tokens_seen = st.tokens_seen;
     l->samples_seen = st.samples_seen;
     l->loss = st.last_loss;
-    if (!l->main) return TT_OK;
+    if (!l->main)
+        return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
     print_differences(l, &st);
     return TT_OK;
 }
 
-/* A run that starts over must not be resumed from the steps of the one before, nor may these be lost. */
+/* A run that starts over must not be resumed from the steps of the one before, nor may these be
+ * lost. */
 tt_status tt_loop_set_aside(tt_loop *l, tt_error *err)
 {
     tt_arena *a = l->rank.arena;
     const char *folder = step_folders(l, a), *to = NULL;
     int64_t *steps;
     size_t n = 0;
-    if (l->o->resume || !l->main || !l->s->core.checkpoint.enable || !tt_path_exists(folder)) return TT_OK;
+    if (l->o->resume || !l->main || !l->s->core.checkpoint.enable || !tt_path_exists(folder))
+        return TT_OK;
     TT_TRY(tt_ckpt_list(folder, a, &steps, &n, err));
-    if (!n && !incomplete_step(l, folder)) return TT_OK;
+    if (!n && !incomplete_step(l, folder))
+        return TT_OK;
     for (int i = 1; !to || tt_path_exists(to); i++)
         to = tt_arena_printf(a, "%s.before-%d", folder, i);
     if (rename(folder, to))
         return TT_FAIL(err, TT_EIO, "%s: cannot be renamed to %s: %s", folder, to, strerror(errno));
-    tt_log(TT_INFO, "checkpoint", "--resume never: the checkpoints of the run before are now in %s", to);
+    tt_log(TT_INFO, "checkpoint", "--resume never: the checkpoints of the run before are now in %s",
+           to);
     return TT_OK;
 }

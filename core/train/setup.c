@@ -10,8 +10,10 @@ tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text
     for (size_t i = 0; i < TT_COUNT(starts); i++) {
         const size_t n = strlen(starts[i]), key = strcspn(text, ": ");
         char path[256];
-        if (strncmp(text, starts[i], n) || key < n || key - n > 128 || strncmp(text + key, ": ", 2)) continue;
-        if (text[n] != '.' && text[n] != ':') continue;
+        if (strncmp(text, starts[i], n) || key < n || key - n > 128 || strncmp(text + key, ": ", 2))
+            continue;
+        if (text[n] != '.' && text[n] != ':')
+            continue;
         snprintf(path, sizeof path, "%s%.*s", section, (int)(key - n), text + n);
         return tt_job_fail(job, path, err, "%s", text + key + 2);
     }
@@ -24,7 +26,8 @@ static tt_status find_spec(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     const char *name = o->spec ? o->spec : s->core.spec;
     tt_error why = {0};
     if (tt_registry_find(s->registry, TT_KIND_TRAIN_SPEC, name, &c, &why) != TT_OK) {
-        if (o->spec) return TT_FAIL(err, why.code, "--spec: %s", why.text);
+        if (o->spec)
+            return TT_FAIL(err, why.code, "--spec: %s", why.text);
         return tt_job_fail(s->job, "spec", err, "%s", why.text);
     }
     s->spec = c->vtable;
@@ -41,7 +44,8 @@ static const char *flavor_args(const tt_setup *s, const tt_model_vt *vt, tt_erro
         }
         tt_str_printf(&known, "%s%s", i ? ", " : "", vt->flavors[i].name);
     }
-    if (!vt->n_flavors && !strcmp(s->core.flavor, "debugmodel")) return "{}"; /* a model of one size */
+    if (!vt->n_flavors && !strcmp(s->core.flavor, "debugmodel"))
+        return "{}"; /* a model of one size */
     tt_job_fail(s->job, "model.flavor", err, "model %s has no flavor \"%s\" (known: %s)",
                 s->model.name, s->core.flavor, known.n ? tt_str_get(&known) : "none");
     tt_str_free(&known);
@@ -55,16 +59,18 @@ static tt_status make_model(tt_setup *s, tt_error *err)
     tt_error why = {0};
     TT_TRY(tt_job_string(s->job, "model.name", s->spec->model, &name, err));
     if (tt_registry_find(s->registry, TT_KIND_MODEL, name, &c, &why) != TT_OK)
-        return tt_job_has(s->job, "model.name") ? tt_job_fail(s->job, "model.name", err, "%s", why.text)
-                                                : TT_FAIL(err, why.code, "%s", why.text);
+        return tt_job_has(s->job, "model.name")
+                   ? tt_job_fail(s->job, "model.name", err, "%s", why.text)
+                   : TT_FAIL(err, why.code, "%s", why.text);
     const tt_model_vt *vt = c->vtable;
     s->model = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                          tt_registry_file(s->registry, c)};
     const char *args = flavor_args(s, vt, err);
-    if (!args) return err->code;
-    TT_TRY(tt_job_section_over(s->job, "model.args", tt_arena_printf(s->arena, "flavor %s", s->core.flavor),
-                               args, c->options, c->n_options, c->option_size, NULL, s->model.config,
-                               err));
+    if (!args)
+        return err->code;
+    TT_TRY(tt_job_section_over(
+        s->job, "model.args", tt_arena_printf(s->arena, "flavor %s", s->core.flavor), args,
+        c->options, c->n_options, c->option_size, NULL, s->model.config, err));
     if (vt->finish && vt->finish(s->model.config, &why) != TT_OK)
         return tt_setup_fail(s->job, "model.args", why.text, err);
     return TT_OK;
@@ -88,8 +94,8 @@ static tt_status make_list(tt_setup *s, tt_kind kind, const char *section, tt_pa
         return tt_job_fail(s->job, section, err, "%zu entries, at most %d", count, TT_MAX_PARTS);
     for (size_t i = 0; i < count; i++)
         TT_TRY(tt_registry_part(s->registry, s->job, kind,
-                                tt_arena_printf(s->arena, "%s[%zu]", section, i), NULL, NULL, s->arena,
-                                &parts[i], err));
+                                tt_arena_printf(s->arena, "%s[%zu]", section, i), NULL, NULL,
+                                s->arena, &parts[i], err));
     *n = (int)count;
     return TT_OK;
 }
@@ -102,13 +108,16 @@ static tt_status make_metrics(tt_setup *s, tt_error *err)
         const char *name = tt_arena_strn(s->arena, list, (size_t)(end - list));
         const tt_component *c;
         list = *end ? end + 1 : end;
-        if (!strcmp(name, "tensorboard") && !s->core.metrics.enable_tensorboard) continue;
-        if (s->n_metrics == TT_MAX_PARTS) return TT_FAIL(err, TT_EINVAL, "too many metrics plugins");
+        if (!strcmp(name, "tensorboard") && !s->core.metrics.enable_tensorboard)
+            continue;
+        if (s->n_metrics == TT_MAX_PARTS)
+            return TT_FAIL(err, TT_EINVAL, "too many metrics plugins");
         TT_TRY(tt_registry_find(s->registry, TT_KIND_METRICS, name, &c, err));
         tt_part *p = &s->metrics[s->n_metrics++];
         *p = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                        tt_registry_file(s->registry, c)};
-        TT_TRY(tt_job_overlay(s->job, name, "{}", c->options, c->n_options, c->option_size, p->config, err));
+        TT_TRY(tt_job_overlay(s->job, name, "{}", c->options, c->n_options, c->option_size,
+                              p->config, err));
     }
     return TT_OK;
 }
@@ -117,10 +126,11 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     tt_registry *r = s->registry;
     static const char *const none[] = {NULL};
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_TOKENIZER, "tokenizer", s->spec->tokenizer, none, s->arena,
-                            &s->tokenizer, err));
+    TT_TRY(tt_registry_part(r, s->job, TT_KIND_TOKENIZER, "tokenizer", s->spec->tokenizer, none,
+                            s->arena, &s->tokenizer, err));
     s->has_tokenizer = true;
-    if (!o->data) return TT_OK;
+    if (!o->data)
+        return TT_OK;
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_DATALOADER, "dataloader", s->spec->dataloader, none,
                             s->arena, &s->dataloader, err));
     read_order(&s->dataloader, &s->shuffle, &s->data_seed, (uint64_t)s->core.training.seed);
@@ -145,12 +155,13 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     tt_backend_section bs = {0};
     TT_TRY(make_model(s, err));
     TT_TRY(make_data(s, o, err));
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL, s->arena, &s->loss, err));
+    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LOSS, "loss", s->spec->loss, NULL, s->arena,
+                            &s->loss, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_OPTIMIZER, "optimizer", s->spec->optimizer, groups,
                             s->arena, &s->optimizer, err));
     TT_TRY(tt_groups_make(s, err));
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler, NULL,
-                            s->arena, &s->lr_scheduler, err));
+    TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler,
+                            NULL, s->arena, &s->lr_scheduler, err));
     TT_TRY(make_list(s, TT_KIND_HOOK, "hooks", s->hooks, &s->n_hooks, err));
     TT_TRY(make_list(s, TT_KIND_CONVERTER, "converters", s->converters, &s->n_converters, err));
     TT_TRY(make_metrics(s, err));
@@ -159,8 +170,8 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a, tt_setup *out,
-                        tt_error *err)
+tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,
+                        tt_setup *out, tt_error *err)
 {
     tt_setup *s = out;
     memset(s, 0, sizeof *s);
@@ -169,11 +180,13 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     s->job = job;
     TT_TRY(tt_core_config_parse(job, &s->core, err));
     if (!tt_log_show_ranks(s->core.log_ranks))
-        return tt_job_fail(job, "log.ranks", err, "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
+        return tt_job_fail(job, "log.ranks", err,
+                           "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_job_finish(job, err));
     TT_TRY(tt_setup_mesh(s, o, err));
-    if (!o->compile) return TT_OK;
+    if (!o->compile)
+        return TT_OK;
     return tt_setup_compile(s, o, err);
 }

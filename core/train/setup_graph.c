@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
 #include "train/setup_impl.h"
-#include <ttrun/converter.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/converter.h>
 
 /* setup, second half: backend, mesh, batch, graphs. */
 
@@ -15,9 +15,11 @@ tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
     tt_error why = {0};
     TT_TRY(tt_job_string(s->job, "backend.name", "auto", &name, err));
     const bool automatic = !strcmp(name, "auto");
-    if (automatic) name = "cpu";
+    if (automatic)
+        name = "cpu";
     if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK) {
-        if (!automatic) return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
+        if (!automatic)
+            return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
         tt_log(TT_WARN, "train", "no cpu backend (%s): using the slow reference backend", why.text);
         TT_TRY(tt_registry_find(s->registry, TT_KIND_BACKEND, "reference", &c, err));
     }
@@ -55,38 +57,44 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     if (s->n_stages > 1) {
         pieces = s->core.parallelism.pipeline_parallel_microbatches;
         for (int64_t m = 2 * s->n_stages; pieces < 1 && m >= 1; m--)
-            if (round % m == 0) pieces = m;
+            if (round % m == 0)
+                pieces = m;
         if (round % pieces)
             return tt_job_fail(s->job, "parallelism.pipeline_parallel_microbatches", err,
-                               "%lld does not divide training.local_batch_size %lld", (long long)pieces,
-                               (long long)round);
+                               "%lld does not divide training.local_batch_size %lld",
+                               (long long)pieces, (long long)round);
     }
     const int64_t global = t->global_batch_size > 0 ? t->global_batch_size : round * dp;
     if (global % (round * dp))
-        return tt_job_fail(s->job, "training.global_batch_size", err,
-                           "%lld is no multiple of training.local_batch_size %lld × %lld data-parallel "
-                           "ranks",
-                           (long long)global, (long long)round, (long long)dp);
+        return tt_job_fail(
+            s->job, "training.global_batch_size", err,
+            "%lld is no multiple of training.local_batch_size %lld × %lld data-parallel "
+            "ranks",
+            (long long)global, (long long)round, (long long)dp);
     s->local = round / pieces;
     s->micro_batches = global / (round * dp) * pieces;
     s->global_batch = global;
     int64_t tokens;
     if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
-        return tt_job_fail(s->job, "training.seq_len", err, "%lld samples of %lld tokens are too many a step",
-                           (long long)global, (long long)t->seq_len);
+        return tt_job_fail(s->job, "training.seq_len", err,
+                           "%lld samples of %lld tokens are too many a step", (long long)global,
+                           (long long)t->seq_len);
     return TT_OK;
 }
 
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
-    tt_mesh_degrees d = {(int32_t)p->pipeline_parallel_degree, (int32_t)p->data_parallel_replicate_degree,
-                         (int32_t)p->data_parallel_shard_degree, (int32_t)p->context_parallel_degree,
-                         (int32_t)p->tensor_parallel_degree, (int32_t)p->expert_parallel_degree};
+    tt_mesh_degrees d = {
+        (int32_t)p->pipeline_parallel_degree,   (int32_t)p->data_parallel_replicate_degree,
+        (int32_t)p->data_parallel_shard_degree, (int32_t)p->context_parallel_degree,
+        (int32_t)p->tensor_parallel_degree,     (int32_t)p->expert_parallel_degree};
     int64_t world = (int64_t)d.pp * d.dp_replicate * d.cp * d.tp * TT_MAXV(d.dp_shard, 1);
     tt_error why = {0};
-    if (o->nproc > 0) world = o->nproc;
-    if (world > 1 << 20) return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
+    if (o->nproc > 0)
+        world = o->nproc;
+    if (world > 1 << 20)
+        return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
     s->world = (int)world;
     if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
         return tt_setup_fail(s->job, "parallelism", why.text, err);
@@ -97,7 +105,8 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->labels.sequence_parallel = p->enable_sequence_parallel;
     s->data_world = d.dp_replicate * d.dp_shard;
     s->n_stages = d.pp;
-    if (!s->threads) s->threads = default_threads(s->world);
+    if (!s->threads)
+        s->threads = default_threads(s->world);
     TT_TRY(batch_sizes(s, err));
     if (tt_schedule_make(p->pipeline_parallel_schedule, d.pp, (int)s->micro_batches, s->arena,
                          &s->schedule, &why) != TT_OK)
@@ -131,34 +140,38 @@ static size_t scratch(void *user, const tt_kernel_call *c)
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 
-tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule, int pp_rank,
-                        tt_arena *a, tt_plan **out, tt_error *err)
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                        int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
 {
-    const tt_plan_opts o = {.schedule = schedule, .scratch = scratch, .user = (void *)(uintptr_t)s,
-                            .pp_rank = pp_rank};
+    const tt_plan_opts o = {
+        .schedule = schedule, .scratch = scratch, .user = (void *)(uintptr_t)s, .pp_rank = pp_rank};
     return tt_plan_make(g, &o, a, out, err);
 }
 
 /* ---- graphs ---- */
 
-static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x, tt_value *w)
+static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x,
+                                tt_value *w)
 {
     const tt_setup *s = user;
     for (int i = 0; i < s->n_converters; i++) {
         const tt_converter_vt *vt = s->converters[i].component->vtable;
         tt_value *y = vt->linear(s->converters[i].config, b, param, x, w);
-        if (y) return y;
+        if (y)
+            return y;
     }
     return NULL;
 }
 
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint, *r = s->core.parallelism.fsdp_reshard_after_forward;
+    const char *m = s->core.activation_checkpoint,
+               *r = s->core.parallelism.fsdp_reshard_after_forward;
     return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
                                        : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
                                                                  : TT_RECOMPUTE_NONE,
-                               .fetches = !strcmp(r, "always") || (!strcmp(r, "default") && s->n_stages == 1)};
+                               .fetches = !strcmp(r, "always") ||
+                                          (!strcmp(r, "default") && s->n_stages == 1)};
 }
 
 /* Ops of plugins, loaded when a model asks for one the core does not have. */
@@ -166,7 +179,8 @@ static const tt_op_def *plugin_op(void *user, const char *name)
 {
     const tt_setup *s = user;
     const tt_component *c;
-    if (tt_registry_find(s->registry, TT_KIND_OP, name, &c, NULL) != TT_OK) return NULL;
+    if (tt_registry_find(s->registry, TT_KIND_OP, name, &c, NULL) != TT_OK)
+        return NULL;
     return ((const tt_op_vt *)c->vtable)->def;
 }
 
@@ -223,7 +237,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->ops.lookup_user = s;
     TT_TRY(compile(s, o->mode, s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
-    if (o->mode == TT_MODE_TRAIN) TT_TRY(tt_groups_check(s, err));
+    if (o->mode == TT_MODE_TRAIN)
+        TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;
     TT_TRY(tt_model_measure(s->graph, width, s->core.training.seq_len, &s->size));
     if (o->mode != TT_MODE_TRAIN) {

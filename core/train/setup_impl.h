@@ -4,8 +4,9 @@
 #include "train/train.h"
 
 /* Inside of setup. */
-/* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or "dataloader.path: …" of
- * the section validation.dataloader) at that key, any other at the section. */
+/* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or
+ * "dataloader.path: …" of the section validation.dataloader) at that key, any other at the section.
+ */
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);

@@ -5,8 +5,8 @@
 /* One step. Fetch its batch, count tokens, run the micro-batches, norm and clip, update. */
 
 /* Counted tokens of the global batch, and whether every rank got its data: one reduction. */
-static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetched, int64_t *counted,
-                              tt_error *err)
+static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetched,
+                              int64_t *counted, tt_error *err)
 {
     int64_t v[2] = {0, fetched != TT_OK};
     for (int64_t m = 0; fetched == TT_OK && l->rank.counts && m < l->s->micro_batches; m++)
@@ -14,13 +14,18 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     if (l->rank.dist.vt) {
         tt_error e = {0};
         const tt_status s = l->rank.dist.vt->all_reduce(l->rank.dist.all, v, 2, TT_I64, TT_SUM, &e);
-        if (fetched == TT_OK && s != TT_OK) *err = e;
-        if (fetched == TT_OK && s != TT_OK) return s;
+        if (fetched == TT_OK && s != TT_OK)
+            *err = e;
+        if (fetched == TT_OK && s != TT_OK)
+            return s;
     }
-    if (fetched != TT_OK) return fetched;
-    if (v[1]) return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
+    if (fetched != TT_OK)
+        return fetched;
+    if (v[1])
+        return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
     if (!v[0])
-        return TT_FAIL(err, TT_EINVAL, "step %lld: no token of the batch is counted (all labels are ignored)",
+        return TT_FAIL(err, TT_EINVAL,
+                       "step %lld: no token of the batch is counted (all labels are ignored)",
                        (long long)l->step);
     *counted = v[0];
     return TT_OK;
@@ -28,18 +33,21 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
 
 static tt_status check_finite(const tt_loop *l, tt_error *err)
 {
-    if (isfinite(l->loss) && isfinite(l->norm)) return TT_OK;
-    return TT_FAIL(err, TT_ENUMERIC,
-                   "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
-                   "--debug.detect_nan true to name the first op",
-                   (long long)l->step, isfinite(l->loss) ? "grad_norm" : "loss",
-                   isnan(isfinite(l->loss) ? l->norm : l->loss) ? "NaN" : "Inf");
+    if (isfinite(l->loss) && isfinite(l->norm))
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_ENUMERIC,
+        "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
+        "--debug.detect_nan true to name the first op",
+        (long long)l->step, isfinite(l->loss) ? "grad_norm" : "loss",
+        isnan(isfinite(l->loss) ? l->norm : l->loss) ? "NaN" : "Inf");
 }
 
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    const double *lr = tt_part_value(l->s->optimizer.component, l->s->optimizer.config, "lr", TT_OPT_FLOAT);
+    const double *lr =
+        tt_part_value(l->s->optimizer.component, l->s->optimizer.config, "lr", TT_OPT_FLOAT);
     return *lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
 }
 

@@ -13,8 +13,9 @@
 #include <ttrun/metrics.h>
 #include <ttrun/train_spec.h>
 
-/* core/train: a job made real, and the loop. setup.c turns the job into parts, world.c makes the ranks, run.c is the loop
- * of one rank, step.c is one step and reads like the paragraph in architecture.md. */
+/* core/train: a job made real, and the loop. setup.c turns the job into parts, world.c makes the
+ * ranks, run.c is the loop of one rank, step.c is one step and reads like the paragraph in
+ * architecture.md. */
 
 #define TT_MAX_PARTS 16
 
@@ -33,12 +34,13 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_group *groups; /* [0] the default, then param_groups in order */
     int n_groups;
     struct tt_group_match *matches; /* [n_groups - 1] */
-    int64_t threads; /* per rank */
+    int64_t threads;                /* per rank */
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
     int world, data_world;
-    int64_t local, micro_batches, global_batch; /* samples a micro-batch and data rank; per data rank; per step */
+    int64_t local, micro_batches,
+        global_batch; /* samples a micro-batch and data rank; per data rank; per step */
     int n_stages;
     tt_schedule *schedule;
     /* the graphs, shared by rank-threads */
@@ -50,35 +52,42 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
 } tt_setup;
 
 typedef struct tt_setup_opts {
-    const char *spec;   /* --spec, or NULL */
-    int nproc;          /* --nproc, 0 = not given */
-    tt_mode mode;       /* TRAIN also compiles validation where it is on */
-    bool compile;       /* false: parts only (ttrun config) */
-    bool data;          /* a dataloader is needed */
+    const char *spec; /* --spec, or NULL */
+    int nproc;        /* --nproc, 0 = not given */
+    tt_mode mode;     /* TRAIN also compiles validation where it is on */
+    bool compile;     /* false: parts only (ttrun config) */
+    bool data;        /* a dataloader is needed */
 } tt_setup_opts;
 /* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
-tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a, tt_setup *out, tt_error *err);
-/* Every table the job may use, for schema, explain, reference; component NULL parts of the core first. */
-tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n, tt_error *err);
+tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,
+                        tt_setup *out, tt_error *err);
+/* Every table the job may use, for schema, explain, reference; component NULL parts of the core
+ * first. */
+tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,
+                        tt_error *err);
 /* The memory plan of one pipeline rank. Static questions to the backend only. */
-tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                        int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
 /* The tokenizer, opened. Close by info->vt->close. */
-tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err);
-/* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX extended). */
+tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
+                             tt_error *err);
+/* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX
+ * extended). */
 int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
 tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* an empty match is an error */
 
 /* ---- running ---- */
 typedef struct tt_run_opts {
-    bool resume;  /* --resume auto */
-    int verbose;  /* -q: < 0 */
+    bool resume; /* --resume auto */
+    int verbose; /* -q: < 0 */
     bool dry_run;
     bool progress;
     int (*stop)(void);  /* 0, or the signal that asks to stop; NULL = never */
     bool (*save)(void); /* a save was asked for since the last call; NULL = never */
 } tt_run_opts;
-/* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by a numerical policy. */
+/* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by
+ * a numerical policy. */
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
 
 /* Length of the file:line:column an error's text begins with; 0 = it names no place in a file. */
@@ -96,11 +105,13 @@ typedef struct tt_rank {
     int pp, data_rank;
     bool counts; /* the one of its replicas over cp, tp, pp that counts tokens */
 } tt_rank;
-tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out, tt_error *err);
+tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
+                       tt_error *err);
 void tt_rank_close(tt_rank *r);
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
-tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out, size_t *n, tt_error *err);
+tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
+                         size_t *n, tt_error *err);
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
@@ -108,21 +119,26 @@ typedef struct tt_feed {
     const tt_batch *micro;
     int64_t offset; /* first token of this data rank in a micro-batch */
 } tt_feed;
-tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end, int32_t *dst, tt_error *err);
+tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
+                       int32_t *dst, tt_error *err);
 
 /* ---- folder.c: the run's folder ---- */
 typedef struct tt_run_folder {
     int lock_fd;
     const char *path, *checkpoints;
 } tt_run_folder;
-tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a, tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
+tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
+                             tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
 void tt_run_folder_close(tt_run_folder *f);
 /* run.json; backend: what it says of itself. */
-tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend, tt_error *err);
+tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
+                                 tt_error *err);
 
 /* ---- summary.c: what a run will cost, as text or JSON ---- */
-double tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
-tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err); /* all ranks being here */
+double
+tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
+                          tt_error *err); /* all ranks being here */
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out);
 
 #endif

@@ -2,8 +2,9 @@
 #include "train/loop.h"
 #include <math.h>
 
-/* Validation: the loss over the same samples each time, Σ over counted tokens ÷ their number, so it does not depend on how
- * the work is spread. Samples beyond the last full batch wrap around only where the set is smaller than one batch. */
+/* Validation: the loss over the same samples each time, Σ over counted tokens ÷ their number, so it
+ * does not depend on how the work is spread. Samples beyond the last full batch wrap around only
+ * where the set is smaller than one batch. */
 
 static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, tt_error *err)
 {
@@ -14,7 +15,8 @@ static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, tt_
     return TT_OK;
 }
 
-static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int64_t *counted, tt_error *err)
+static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int64_t *counted,
+                     tt_error *err)
 {
     tt_exec *x = l->rank.eval;
     double sum = 0;
@@ -41,7 +43,8 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->validation_loader);
     int64_t n = TT_MAXV(have / batch, 1), counted = 0;
     double loss = (double)NAN;
-    if (s->core.validation.steps > 0) n = TT_MIN(n, s->core.validation.steps);
+    if (s->core.validation.steps > 0)
+        n = TT_MIN(n, s->core.validation.steps);
     const int64_t t0 = tt_now_ns();
     const tt_stream_opts o = {
         .loader = vt,
@@ -61,6 +64,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_status st = run(l, stream, n, &loss, &counted, err);
     tt_stream_free(stream);
     l->t.validation += tt_seconds_since(t0);
-    if (st != TT_OK) return st;
+    if (st != TT_OK)
+        return st;
     return l->main ? tt_loop_log_validation(l, loss, counted, err) : TT_OK;
 }

@@ -6,8 +6,11 @@
 
 static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p)
 {
-    *p = (tt_ckpt_piece){.name = name, .dtype = t->tensor.dtype, .n_dims = t->tensor.n_dims,
-                         .data = t->tensor.data, .owner = t->owner};
+    *p = (tt_ckpt_piece){.name = name,
+                         .dtype = t->tensor.dtype,
+                         .n_dims = t->tensor.n_dims,
+                         .data = t->tensor.data,
+                         .owner = t->owner};
     for (int d = 0; d < t->tensor.n_dims; d++) {
         p->global[d] = t->tensor.global[d];
         p->box.begin[d] = t->tensor.begin[d];
@@ -23,7 +26,8 @@ tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_
     TT_TRY(tt_exec_tensors(r->exec, a, &t, &n, err));
     tt_ckpt_piece *p = tt_arena_array(a, n + 1, sizeof *p);
     for (size_t i = 0; i < n; i++) {
-        if (t[i].suffix && !optimizer) continue;
+        if (t[i].suffix && !optimizer)
+            continue;
         const char *name = t[i].suffix
                                ? tt_arena_printf(a, "optimizer.state.%s.%s", t[i].name, t[i].suffix)
                                : t[i].name;
@@ -41,9 +45,12 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_e
     tt_ckpt_piece *p;
     size_t n;
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK) s = tt_rank_pieces(r, a, optimizer, &p, &n, err);
-    if (s == TT_OK) s = tt_ckpt_load(reader, p, n, err);
-    if (reader) tt_ckpt_close(reader);
+    if (s == TT_OK)
+        s = tt_rank_pieces(r, a, optimizer, &p, &n, err);
+    if (s == TT_OK)
+        s = tt_ckpt_load(reader, p, n, err);
+    if (reader)
+        tt_ckpt_close(reader);
     tt_arena_free(a);
     return s;
 }

@@ -4,7 +4,8 @@
 #include <ttrun/op.h>
 #include <ttrun/plugin.h>
 
-/* A backend: kernels by op name, and memory. The core plans every byte; a kernel never allocates. */
+/* A backend: kernels by op name, and memory. The core plans every byte; a kernel never allocates.
+ */
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,9 +14,10 @@ extern "C" {
 /* ---- the core's thread pool, one a rank (R12) ---- */
 typedef struct tt_pool tt_pool;
 typedef void (*tt_range_fn)(void *arg, int64_t begin, int64_t end, int thread);
-/* Run fn over [0,n) in pieces of `grain` (the last may be shorter), each exactly once, on any thread of the pool, the
- * caller included; returns when all are done. The cutting into pieces depends on n and grain only, never on the number
- * of threads. thread in [0, tt_pool_threads). Not reentrant. [step] */
+/* Run fn over [0,n) in pieces of `grain` (the last may be shorter), each exactly once, on any
+ * thread of the pool, the caller included; returns when all are done. The cutting into pieces
+ * depends on n and grain only, never on the number of threads. thread in [0, tt_pool_threads). Not
+ * reentrant. [step] */
 TT_EXPORT void tt_parallel_for(tt_pool *pool, int64_t n, int64_t grain, tt_range_fn fn, void *arg);
 TT_EXPORT int tt_pool_threads(const tt_pool *pool);
 
@@ -29,23 +31,26 @@ typedef struct tt_kernel_call {
     int n_out;
     const void *attrs;
     tt_pool *pool;
-    void *scratch;         /* scratch_bytes() bytes, 64-byte aligned, from the plan */
+    void *scratch; /* scratch_bytes() bytes, 64-byte aligned, from the plan */
     size_t scratch_bytes;
-    int accumulate;        /* 1: add to out[0] instead of storing; only kernels with can_accumulate see it */
-    uint64_t seed;         /* training.seed, step: for tt_random */
+    int accumulate; /* 1: add to out[0] instead of storing; only kernels with can_accumulate see it
+                     */
+    uint64_t seed;  /* training.seed, step: for tt_random */
     int64_t step;
 } tt_kernel_call;
 
-typedef tt_status (*tt_kernel_fn)(void *backend, const tt_kernel_call *c, tt_error *err); /* [step] */
+typedef tt_status (*tt_kernel_fn)(void *backend, const tt_kernel_call *c,
+                                  tt_error *err); /* [step] */
 
 typedef struct tt_kernel {
     size_t struct_size;
     const char *op;
     tt_kernel_fn run;
-    /* Scratch bytes for these (maximal local) shapes with n_threads; NULL = none. data pointers are NULL. */
+    /* Scratch bytes for these (maximal local) shapes with n_threads; NULL = none. data pointers are
+     * NULL. */
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
-    int can_accumulate; /* honours tt_kernel_call.accumulate on out[0] */
-    int in_place;       /* bit i: out[0] may be in[i]'s memory */
+    int can_accumulate;                       /* honours tt_kernel_call.accumulate on out[0] */
+    int in_place;                             /* bit i: out[0] may be in[i]'s memory */
     int (*supports)(const tt_kernel_call *c); /* NULL = every dtype combination the op infers */
 } tt_kernel;
 
@@ -57,22 +62,26 @@ typedef struct tt_backend_env {
 
 typedef struct tt_backend_vt {
     size_t struct_size;
-    tt_status (*open)(const void *config, const tt_backend_env *env, void **self, tt_error *err); /* one a rank */
+    tt_status (*open)(const void *config, const tt_backend_env *env, void **self,
+                      tt_error *err); /* one a rank */
     void (*close)(void *self);
-    const tt_kernel *(*kernel)(void *self, const char *op); /* NULL = none; self may be NULL for a static question */
-    int host_memory;                                        /* 1: the core allocates and reads memory itself */
-    double (*peak_flops)(void *self, tt_dtype dtype);       /* measured or known, per second; 0 = unknown */
-    void (*describe)(void *self, char *text, size_t size);  /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
+    const tt_kernel *(*kernel)(
+        void *self, const char *op); /* NULL = none; self may be NULL for a static question */
+    int host_memory;                 /* 1: the core allocates and reads memory itself */
+    double (*peak_flops)(void *self,
+                         tt_dtype dtype); /* measured or known, per second; 0 = unknown */
+    void (*describe)(void *self, char *text, size_t size); /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----
- * Registers hold one element each; instruction i writes register n_in + i. Every result is rounded to its dtype. */
+ * Registers hold one element each; instruction i writes register n_in + i. Every result is rounded
+ * to its dtype. */
 typedef struct tt_fused_instr {
-    const char *op;     /* a pointwise op's name */
-    int16_t src[3];     /* registers */
+    const char *op; /* a pointwise op's name */
+    int16_t src[3]; /* registers */
     int16_t n_src;
-    tt_dtype dtype;     /* of the result */
-    double imm;         /* "scale": factor; "const": value */
+    tt_dtype dtype; /* of the result */
+    double imm;     /* "scale": factor; "const": value */
 } tt_fused_instr;
 typedef struct tt_fused {
     int n_in, n_instr, n_out;

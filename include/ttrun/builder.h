@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_BUILDER_H
 #define TTRUN_BUILDER_H
-#include <ttrun/tensor.h>
+#include <ttrun/param.h>
 
 /* The graph builder: what models, losses, optimizers and derivatives are written in.
- *   Every function takes the builder first and returns a value that is never NULL: the first error sticks in the builder
- *   with op, parameter name and plugin, and is reported once when the graph is finished. Values and everything else
- *   returned belong to the builder. One builder, one thread. [setup]
- *   A value IS its global tensor (rules R1): no function here knows about ranks. Activations are [tokens, …] (R4). */
+ *   Every function takes the builder first and returns a value that is never NULL: the first error
+ * sticks in the builder with op, parameter name and plugin, and is reported once when the graph is
+ * finished. Values and everything else returned belong to the builder. One builder, one thread.
+ * [setup] A value IS its global tensor (rules R1): no function here knows about ranks. Activations
+ * are [tokens, …] (R4). */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct tt_builder tt_builder;
-typedef struct tt_value tt_value;
 
 /* dtype and labelled dims of a value */
 typedef struct tt_type {
@@ -25,117 +23,110 @@ typedef struct tt_type {
 TT_EXPORT const tt_type *tt_value_type(const tt_value *v);
 
 /* Raise a sticky error from a describe() or vjp(). Returns a placeholder value. */
-TT_EXPORT tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...) TT_PRINTF(3, 4);
+TT_EXPORT tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
+    TT_PRINTF(3, 4);
 
-/* ---- names, blocks, inputs, outputs ------------------------------------------------------------------------- */
+/* ---- names, blocks, inputs, outputs ---- */
 
-TT_EXPORT void tt_scope(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3); /* prefixes names with "<name>." */
+TT_EXPORT void tt_scope(tt_builder *b, const char *fmt, ...)
+    TT_PRINTF(2, 3); /* prefixes names with "<name>." */
 TT_EXPORT void tt_scope_end(tt_builder *b);
-/* A block: a scope that is also the unit of fetch (FSDP), recomputation and pipeline split. Blocks do not nest. */
+/* A block: a scope that is also the unit of fetch (FSDP), recomputation and pipeline split. Blocks
+ * do not nest. */
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
-/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or what the dataloader declares. */
+/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or what the dataloader
+ * declares. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
-TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v); /* "logits" [tokens, vocab] */
-TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);     /* losses and metrics read outputs by name */
-/* An auxiliary loss: weight * v is added to what is minimised; v scalar (averaged over micro-batches), or [tokens]
- * (summed and divided by the counted tokens). The logged loss is the loss plugin's alone. */
+TT_EXPORT void tt_output(tt_builder *b, const char *name,
+                         tt_value *v); /* "logits" [tokens, vocab] */
+TT_EXPORT tt_value *tt_get_output(tt_builder *b,
+                                  const char *name); /* losses and metrics read outputs by name */
+/* An auxiliary loss: weight * v is added to what is minimised; v scalar (averaged over
+ * micro-batches), or [tokens] (summed and divided by the counted tokens). The logged loss is the
+ * loss plugin's alone. */
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
-/* ---- parameters --------------------------------------------------------------------------------------------- */
-
-typedef enum tt_init_kind {
-    TT_INIT_TRUNC_NORMAL = 0, /* a = std, [lo, hi] absolute bounds (both 0 = ±2), by inverse CDF, mean 0 */
-    TT_INIT_NORMAL = 1,       /* a = std */
-    TT_INIT_CONSTANT = 2,     /* a */
-    TT_INIT_UNIFORM = 3       /* [lo, hi) */
-} tt_init_kind;
-/* Initial values: a function of (training.seed, full name, global element index), equal on every mesh. */
-typedef struct tt_init {
-    tt_init_kind kind;
-    double a, lo, hi;
-} tt_init;
-
-/* One file tensor a logical parameter is stored in outside ttrun (R14). Elements [begin, begin+size) of the logical
- * dim 0 lie in file tensor `name`; transpose: the file holds [in, out]. */
-typedef struct tt_storage {
-    const char *name; /* NULL = the parameter's own name; copied by tt_param */
-    int64_t begin, size; /* both 0 = all of dim 0 */
-    int transpose;
-} tt_storage;
-
-typedef struct tt_param_opts {
-    tt_init init;         /* zero = trunc_normal with std 0 → the default std 0.02 */
-    const char *tags;     /* "norm", "bias", "embedding", … comma-separated, for param_groups; NULL = none */
-    int frozen;           /* 1: no gradient */
-    const tt_storage *storage; /* NULL = one tensor of the parameter's own name */
-    size_t n_storage;
-} tt_param_opts;
-
-/* A parameter named <scopes>.<name>, f32. Naming one twice returns the first (tied), dims must agree. */
-TT_EXPORT tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims, const tt_param_opts *opts);
-
-/* ---- layers (an op and its parameters) ---------------------------------------------------------------------- */
+/* ---- layers (an op and its parameters) ---- */
 
 typedef struct tt_linear_opts {
-    int bias;           /* 1: adds <name>.bias [out], zeros */
-    tt_init init;       /* of the weight */
+    int bias;     /* 1: adds <name>.bias [out], zeros */
+    tt_init init; /* of the weight */
     const char *tags;
 } tt_linear_opts;
 /* x [T,in] · Wᵀ, W "<name>.weight" [out,in] → [T,out] */
-TT_EXPORT tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out, const tt_linear_opts *opts);
-/* ids i32 [T], table "<name>.weight" [vocab, width] → [T,width]; ids outside the table are an error of the data. */
-TT_EXPORT tt_value *tt_embedding(tt_builder *b, tt_value *ids, const char *name, tt_dim vocab, tt_dim width, const tt_param_opts *opts);
+TT_EXPORT tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out,
+                              const tt_linear_opts *opts);
+/* ids i32 [T], table "<name>.weight" [vocab, width] → [T,width]; ids outside the table are an error
+ * of the data. */
+TT_EXPORT tt_value *tt_embedding(tt_builder *b, tt_value *ids, const char *name, tt_dim vocab,
+                                 tt_dim width, const tt_param_opts *opts);
 /* Over the last dim, weight "<name>.weight" [D], ones, tag "norm". */
 TT_EXPORT tt_value *tt_rms_norm(tt_builder *b, tt_value *x, const char *name, double eps);
-TT_EXPORT tt_value *tt_layer_norm(tt_builder *b, tt_value *x, const char *name, double eps); /* and "<name>.bias" */
+TT_EXPORT tt_value *tt_layer_norm(tt_builder *b, tt_value *x, const char *name,
+                                  double eps); /* and "<name>.bias" */
 
-/* ---- ops on values ------------------------------------------------------------------------------------------ */
+/* ---- ops on values ---- */
 
-TT_EXPORT tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w);         /* x [T,i], w [o,i] → [T,o]: tied heads */
-TT_EXPORT tt_value *tt_embedding_w(tt_builder *b, tt_value *ids, tt_value *w);    /* ids [T], w [V,D] → [T,D]             */
-/* w [D] of x's last dim; or w [head_dim] where x's last dim is cut in units of head_dim: a norm per head (qwen3). */
+TT_EXPORT tt_value *tt_linear_w(tt_builder *b, tt_value *x,
+                                tt_value *w); /* x [T,i], w [o,i] → [T,o]: tied heads */
+TT_EXPORT tt_value *tt_embedding_w(tt_builder *b, tt_value *ids,
+                                   tt_value *w); /* ids [T], w [V,D] → [T,D]             */
+/* w [D] of x's last dim; or w [head_dim] where x's last dim is cut in units of head_dim: a norm per
+ * head (qwen3). */
 TT_EXPORT tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, double eps);
-TT_EXPORT tt_value *tt_layer_norm_w(tt_builder *b, tt_value *x, tt_value *w, tt_value *bias, double eps);
+TT_EXPORT tt_value *tt_layer_norm_w(tt_builder *b, tt_value *x, tt_value *w, tt_value *bias,
+                                    double eps);
 TT_EXPORT tt_value *tt_softmax(tt_builder *b, tt_value *x); /* over the last dim */
-/* a [.. ,m,k] · b [..,k,n], 2 or 3 dims (a leading batch dim); trans_x: that operand's last two dims are swapped */
+/* a [.. ,m,k] · b [..,k,n], 2 or 3 dims (a leading batch dim); trans_x: that operand's last two
+ * dims are swapped */
 TT_EXPORT tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y);
 
-typedef enum tt_rope_scaling { TT_ROPE_NONE = 0, TT_ROPE_LINEAR = 1, TT_ROPE_LLAMA3 = 2, TT_ROPE_YARN = 3 } tt_rope_scaling;
+typedef enum tt_rope_scaling {
+    TT_ROPE_NONE = 0,
+    TT_ROPE_LINEAR = 1,
+    TT_ROPE_LLAMA3 = 2,
+    TT_ROPE_YARN = 3
+} tt_rope_scaling;
 /* Half-rotated rotary embedding: pairs (j, j + head_dim/2). Su et al. 2021, arXiv:2104.09864. */
 typedef struct tt_rope_opts {
     int64_t head_dim;
     int64_t rotary_dim; /* 0 = head_dim; the rest passes through */
     double theta;       /* 0 = 10000 */
     tt_rope_scaling scaling;
-    double factor;      /* linear, llama3, yarn; 0 = 1 */
+    double factor;                            /* linear, llama3, yarn; 0 = 1 */
     double low_freq_factor, high_freq_factor; /* llama3; 0 = 1, 4 */
     double original_max_position;             /* llama3, yarn; 0 = 8192 */
     double beta_fast, beta_slow;              /* yarn; 0 = 32, 1 */
-    double attention_factor;                  /* yarn: cos and sin are multiplied by it; 0 = 0.1 ln(factor) + 1 */
-    int no_truncate;                          /* yarn: keep fractional correction bounds (gpt-oss) */
-    int interleaved;                          /* 1: pairs (2j, 2j+1) (DeepSeek, Meta) */
+    double attention_factor; /* yarn: cos and sin are multiplied by it; 0 = 0.1 ln(factor) + 1 */
+    int no_truncate;         /* yarn: keep fractional correction bounds (gpt-oss) */
+    int interleaved;         /* 1: pairs (2j, 2j+1) (DeepSeek, Meta) */
 } tt_rope_opts;
-TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts); /* x [T, heads*head_dim], pos i32 [T] */
+TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos,
+                            const tt_rope_opts *opts); /* x [T, heads*head_dim], pos i32 [T] */
 
-/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg equal, pos[s] <= pos[t] and, with a
- * window w, pos[t] - pos[s] < w. q [T, H*head_dim], k [T, K*head_dim], v [T, K*v_head_dim], K divides H.
- *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg". Dao et al. 2022, arXiv:2205.14135. */
+/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg equal, pos[s]
+ * <= pos[t] and, with a window w, pos[t] - pos[s] < w. q [T, H*head_dim], k [T, K*head_dim], v [T,
+ * K*v_head_dim], K divides H. Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg". Dao et
+ * al. 2022, arXiv:2205.14135. */
 typedef struct tt_attention_opts {
-    int64_t v_head_dim;   /* 0 = head_dim                                                          */
-    int64_t window;       /* 0 = none                                                              */
-    double softcap;       /* s ← cap·tanh(s/cap) before the mask; 0 = none                          */
-    double scale;         /* 0 = 1/sqrt(head_dim)                                                   */
-    tt_value *sinks;      /* [H] learned logits that take part in the softmax's sum only; NULL      */
-    int bidirectional;    /* 1: no causal mask                                                     */
+    int64_t v_head_dim; /* 0 = head_dim                                                          */
+    int64_t window;     /* 0 = none                                                              */
+    double softcap;  /* s ← cap·tanh(s/cap) before the mask; 0 = none                          */
+    double scale;    /* 0 = 1/sqrt(head_dim)                                                   */
+    tt_value *sinks; /* [H] learned logits that take part in the softmax's sum only; NULL      */
+    int bidirectional; /* 1: no causal mask                                                     */
 } tt_attention_opts;
-TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim, const tt_attention_opts *opts);
+TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
+                                 int64_t head_dim, const tt_attention_opts *opts);
 
-/* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is negative (ignored). */
+/* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
+ * negative (ignored). */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
 
-/* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D]; y[t] = Σ_j w[:,K-1-j]·x[t-j] */
+/* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D]; y[t] = Σ_j
+ * w[:,K-1-j]·x[t-j] */
 TT_EXPORT tt_value *tt_conv1d(tt_builder *b, tt_value *x, tt_value *w);
 
 /* Pointwise, with numpy broadcasting (dims aligned at the right, size 1 stretches). */
@@ -149,7 +140,8 @@ TT_EXPORT tt_value *tt_pow(tt_builder *b, tt_value *x, tt_value *y);
 TT_EXPORT tt_value *tt_less(tt_builder *b, tt_value *x, tt_value *y);       /* → bool */
 TT_EXPORT tt_value *tt_less_equal(tt_builder *b, tt_value *x, tt_value *y); /* → bool */
 TT_EXPORT tt_value *tt_equal(tt_builder *b, tt_value *x, tt_value *y);      /* → bool */
-TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x, tt_value *y); /* cond bool ? x : y */
+TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x,
+                              tt_value *y); /* cond bool ? x : y */
 TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
 TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);
 TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);
@@ -171,7 +163,7 @@ TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a 
 TT_EXPORT tt_value *tt_sum(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_mean(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep);
-TT_EXPORT tt_value *tt_sum_all(tt_builder *b, tt_value *x);    /* → scalar        */
+TT_EXPORT tt_value *tt_sum_all(tt_builder *b, tt_value *x);     /* → scalar        */
 TT_EXPORT tt_value *tt_sum_squares(tt_builder *b, tt_value *x); /* Σx² → f32 scalar */
 
 /* Shapes. */
@@ -184,27 +176,39 @@ TT_EXPORT tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *di
 TT_EXPORT tt_value *tt_gather(tt_builder *b, tt_value *x, tt_value *idx);
 /* y [rows,…] zeros, then y[idx[i],…] += x[i,…] in ascending i */
 TT_EXPORT tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt_dim rows);
-/* Largest k of the last dim, descending, ties to the lower index: *values [..,k], *indices i32 [..,k] */
-TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values, tt_value **indices);
+/* Largest k of the last dim, descending, ties to the lower index: *values [..,k], *indices i32
+ * [..,k] */
+TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values,
+                        tt_value **indices);
 
-/* Mixture of experts without data-dependent shapes (R8). assign [T,k] i32 expert of each slot, E experts:
- *   *order i32 [T*k]: slots sorted by expert, stable; *counts i32 [E]: rows of each expert (the extents). */
-TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order, tt_value **counts);
-/* x [R,i] rows grouped by expert, w [E,o,i], counts i32 [E]: row r times its expert's wᵀ → [R,o]; rows past Σcounts are 0 */
+/* Mixture of experts without data-dependent shapes (R8). assign [T,k] i32 expert of each slot, E
+ * experts: *order i32 [T*k]: slots sorted by expert, stable; *counts i32 [E]: rows of each expert
+ * (the extents). */
+TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
+                              tt_value **counts);
+/* x [R,i] rows grouped by expert, w [E,o,i], counts i32 [E]: row r times its expert's wᵀ → [R,o];
+ * rows past Σcounts are 0 */
 TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
-/* Random numbers keyed by (training.seed, step, stream, global index), never by layout (R20): uniform [0,1) or normal. */
-TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal);
+/* Random numbers keyed by (training.seed, step, stream, global index), never by layout (R20):
+ * uniform [0,1) or normal. */
+TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
+                              int normal);
 
 TT_EXPORT tt_value *tt_stop_gradient(tt_builder *b, tt_value *x); /* x, with derivative 0 */
-/* y computed by fn's ops, differentiated by vjp instead: straight-through estimators, float8 linears.
- *   fn(b, xs, n, user) returns y; vjp(b, xs, n, y, dy, dxs, user) writes dxs[i] (NULL = none). user outlives the graph. */
+/* y computed by fn's ops, differentiated by vjp instead: straight-through estimators, float8
+ * linears. fn(b, xs, n, user) returns y; vjp(b, xs, n, y, dy, dxs, user) writes dxs[i] (NULL =
+ * none). user outlives the graph. */
 typedef tt_value *(*tt_custom_fn)(tt_builder *b, tt_value *const *xs, int n, void *user);
-typedef void (*tt_custom_vjp_fn)(tt_builder *b, tt_value *const *xs, int n, tt_value *y, tt_value *dy, tt_value **dxs, void *user);
-TT_EXPORT tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn, tt_custom_vjp_fn vjp, void *user);
+typedef void (*tt_custom_vjp_fn)(tt_builder *b, tt_value *const *xs, int n, tt_value *y,
+                                 tt_value *dy, tt_value **dxs, void *user);
+TT_EXPORT tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,
+                                  tt_custom_vjp_fn vjp, void *user);
 
-/* Any registered op by name, for op plugins. attrs: the op's own struct, copied. outs: n_out values written. */
-TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs, tt_value **outs, int n_out);
+/* Any registered op by name, for op plugins. attrs: the op's own struct, copied. outs: n_out values
+ * written. */
+TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in,
+                     const void *attrs, tt_value **outs, int n_out);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,8 @@
 #define TTRUN_METRICS_H
 #include <ttrun/plugin.h>
 
-/* A metrics sink: gets every logged step's numbers on rank 0. Called between steps; must not block. */
+/* A metrics sink: gets every logged step's numbers on rank 0. Called between steps; must not block.
+ */
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,11 +17,11 @@ typedef struct tt_metric {
 
 typedef struct tt_metrics_record {
     size_t struct_size;
-    int64_t step;       /* 1-based */
-    double wall_time;   /* unix seconds */
+    int64_t step;     /* 1-based */
+    double wall_time; /* unix seconds */
     const tt_metric *metrics;
     size_t n_metrics;
-    int validation;     /* 1: a validation line, 0: a training line */
+    int validation; /* 1: a validation line, 0: a training line */
 } tt_metrics_record;
 
 typedef struct tt_metrics_env {

@@ -4,8 +4,8 @@
 #include <ttrun/builder.h>
 #include <ttrun/plugin.h>
 
-/* A model: describe() writes down the forward pass. It reads tt_input(b, "ids"), "pos", …, and ends in
- * tt_output(b, "logits", v). Gradients, sharding, pipelining and precision are the core's. */
+/* A model: describe() writes down the forward pass. It reads tt_input(b, "ids"), "pos", …, and ends
+ * in tt_output(b, "logits", v). Gradients, sharding, pipelining and precision are the core's. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,7 +21,8 @@ typedef struct tt_model_vt {
     size_t struct_size;
     const tt_flavor *flavors;
     size_t n_flavors;
-    /* Fill derived arguments (hidden_dim by the flavor's rule) and check their combination; may be NULL. [setup] */
+    /* Fill derived arguments (hidden_dim by the flavor's rule) and check their combination; may be
+     * NULL. [setup] */
     tt_status (*finish)(void *config, tt_error *err);
     void (*describe)(const void *config, tt_builder *b); /* [setup] */
     int64_t (*vocab_size)(const void *config);           /* rows of the embedding table */

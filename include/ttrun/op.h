@@ -3,15 +3,16 @@
 #define TTRUN_OP_H
 #include <ttrun/builder.h>
 
-/* An op is one file: its shape rule, sharding rule, derivative and cost (rules R5, R16). Backends register kernels by
- * its name. An op without a kernel on a backend runs as its decomposition.
+/* An op is one file: its shape rule, sharding rule, derivative and cost (rules R5, R16). Backends
+ * register kernels by its name. An op without a kernel on a backend runs as its decomposition.
  *
  * The sharding rule is a string over letters, one a dim: "t i, o i -> t o".
- *   inputs and outputs are separated by ','; a scalar is empty (", t -> t"). A letter missing in an output is contracted
- *   there: that output is partial over the mesh atoms the letter uses. `!x`: x must be whole. `*`: every dim of that
- *   operand (elementwise). `x=(k g)`: x factors, k takes the longest prefix of x's atoms whose product divides k's unit
- *   count, g the rest; the same letter in two groups ties them; `t=(b q)`: b = the token dim's lines. A letter only in
- *   an output is bound by that output's type. One letter may stand for dims of different size when their unit counts
+ *   inputs and outputs are separated by ','; a scalar is empty (", t -> t"). A letter missing in an
+ * output is contracted there: that output is partial over the mesh atoms the letter uses. `!x`: x
+ * must be whole. `*`: every dim of that operand (elementwise). `x=(k g)`: x factors, k takes the
+ * longest prefix of x's atoms whose product divides k's unit count, g the rest; the same letter in
+ * two groups ties them; `t=(b q)`: b = the token dim's lines. A letter only in an output is bound
+ * by that output's type. One letter may stand for dims of different size when their unit counts
  *   (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and [heads]. */
 
 #ifdef __cplusplus
@@ -42,7 +43,7 @@ typedef struct tt_vjp {
     int n_in, n_out;
     tt_value *const *in;
     tt_value *const *out;
-    tt_value *const *dout; /* cotangents of the outputs; NULL = zero */
+    tt_value *const *dout;     /* cotangents of the outputs; NULL = zero */
     const unsigned char *want; /* want[i]: the cotangent of input i is needed */
     tt_value **din;            /* write here; leave NULL where there is none  */
     const void *attrs;
@@ -56,22 +57,26 @@ typedef struct tt_cost {
 typedef struct tt_op_def {
     size_t struct_size;
     const char *name, *doc;
-    const char *rule;          /* NULL: rule_for writes it */
+    const char *rule; /* NULL: rule_for writes it */
     uint32_t flags;
-    uint32_t linear_inputs;    /* bit i: linear in input i, a pending partial sum of it may pass (R1) */
-    int reduce_max;            /* contractions give partial(max), not partial(sum) */
-    size_t attrs_size;         /* bytes copied from the caller's attrs; strings inside must outlive the graph */
+    uint32_t
+        linear_inputs; /* bit i: linear in input i, a pending partial sum of it may pass (R1) */
+    int reduce_max;    /* contractions give partial(max), not partial(sum) */
+    size_t attrs_size; /* bytes copied from the caller's attrs; strings inside must outlive the
+                          graph */
     int n_out;
 
     /* Types of the outputs from those of the inputs, or an error. [setup] */
     tt_status (*infer)(const tt_shape_query *q, tt_type *out, tt_error *err);
     void (*rule_for)(const tt_shape_query *q, char *rule, size_t size);
-    /* Cotangents of the inputs, in other ops. NULL: not differentiable (an error where a gradient must pass). */
+    /* Cotangents of the inputs, in other ops. NULL: not differentiable (an error where a gradient
+     * must pass). */
     void (*vjp)(tt_builder *b, tt_vjp *c);
     /* The op in other ops: outs written. NULL: a backend must have a kernel. */
     void (*decompose)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
-    /* For a placement in which letter `letter` is cut: the op as local ops and redistributes, or NULL (R5). The builder
-     * places what is emitted in follow mode. Called only when a letter of expand_letters is cut. */
+    /* For a placement in which letter `letter` is cut: the op as local ops and redistributes, or
+     * NULL (R5). The builder places what is emitted in follow mode. Called only when a letter of
+     * expand_letters is cut. */
     const char *expand_letters;
     void (*expand)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* Cost of these LOCAL shapes. */

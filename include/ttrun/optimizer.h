@@ -4,9 +4,10 @@
 #include <ttrun/builder.h>
 #include <ttrun/plugin.h>
 
-/* An optimizer: describe_update() writes one update of a stack of parameters of equal shape and hyper-parameters (R13)
- * in graph ops; the core shards, fuses and runs it. The config is the group's: the job's options with the group's
- * overrides laid over. It must have the keys lr and weight_decay among its options. */
+/* An optimizer: describe_update() writes one update of a stack of parameters of equal shape and
+ * hyper-parameters (R13) in graph ops; the core shards, fuses and runs it. The config is the
+ * group's: the job's options with the group's overrides laid over. It must have the keys lr and
+ * weight_decay among its options. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,12 +17,12 @@ typedef struct tt_update {
     size_t struct_size;
     tt_value *param; /* f32 [n, …]: n parameters of one shape; the first dim is labelled "stack" */
     tt_value *grad;  /* f32, same dims, clipped */
-    tt_value *lr;    /* f64 scalar: this step's rate, schedule and the group's lr_factor folded in */
-    tt_value *step;  /* f64 scalar: 1 for the first step */
+    tt_value *lr;   /* f64 scalar: this step's rate, schedule and the group's lr_factor folded in */
+    tt_value *step; /* f64 scalar: 1 for the first step */
 } tt_update;
 
-/* The state tensor <param>.<name> of this stack, dims of the parameter, zero at first: checkpointed as
- * optimizer.state.<param>.<name>. */
+/* The state tensor <param>.<name> of this stack, dims of the parameter, zero at first: checkpointed
+ * as optimizer.state.<param>.<name>. */
 TT_EXPORT tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name);
 /* Write a new value to a parameter or state value of the stack. Once each. */
 TT_EXPORT void tt_assign(tt_builder *b, tt_value *target, tt_value *value);

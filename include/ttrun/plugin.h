@@ -4,9 +4,9 @@
 #include <ttrun/option.h>
 #include <ttrun/tensor.h>
 
-/* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in full before any function
- * of the plugin is called. Append only within an ABI major: every struct starts with struct_size, every array carries
- * count and stride. No ELF constructors. */
+/* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in
+ * full before any function of the plugin is called. Append only within an ABI major: every struct
+ * starts with struct_size, every array carries count and stride. No ELF constructors. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,20 +17,20 @@ extern "C" {
 #define TT_PLUGIN_MAGIC 0x6e757274u
 
 typedef enum tt_kind { /* values are part of the ABI; append only */
-    TT_KIND_TRAIN_SPEC = 1,
-    TT_KIND_MODEL = 2,
-    TT_KIND_TOKENIZER = 3,
-    TT_KIND_DATALOADER = 4,
-    TT_KIND_LOSS = 5,
-    TT_KIND_OPTIMIZER = 6,
-    TT_KIND_LR_SCHEDULER = 7,
-    TT_KIND_METRICS = 8,
-    TT_KIND_CONVERTER = 9,
-    TT_KIND_BACKEND = 10,
-    TT_KIND_COMM = 11,
-    TT_KIND_HOOK = 12,
-    TT_KIND_OP = 13,
-    TT_KIND_END /* one past the last kind this header knows */
+                       TT_KIND_TRAIN_SPEC = 1,
+                       TT_KIND_MODEL = 2,
+                       TT_KIND_TOKENIZER = 3,
+                       TT_KIND_DATALOADER = 4,
+                       TT_KIND_LOSS = 5,
+                       TT_KIND_OPTIMIZER = 6,
+                       TT_KIND_LR_SCHEDULER = 7,
+                       TT_KIND_METRICS = 8,
+                       TT_KIND_CONVERTER = 9,
+                       TT_KIND_BACKEND = 10,
+                       TT_KIND_COMM = 11,
+                       TT_KIND_HOOK = 12,
+                       TT_KIND_OP = 13,
+                       TT_KIND_END /* one past the last kind this header knows */
 } tt_kind;
 
 typedef struct tt_component {
@@ -39,7 +39,7 @@ typedef struct tt_component {
     const char *name, *doc;   /* unique per kind; doc is the line in --help                     */
     const tt_option *options; /* table over the config struct, zero-filled before parsing       */
     size_t n_options, option_size, config_size;
-    const void *vtable;                       /* tt_model_vt, tt_loss_vt, …: begins with struct_size */
+    const void *vtable; /* tt_model_vt, tt_loss_vt, …: begins with struct_size */
     const void *(*extension)(const char *id); /* may be NULL; "ttrun.draft.x/1" until settled    */
 } tt_component;
 
@@ -64,7 +64,8 @@ typedef struct tt_plugin {
 /* The same for a component without options. */
 #define TT_COMPONENT_PLAIN(kind_, name_, doc_, vtable_)                                            \
     {                                                                                              \
-        sizeof(tt_component), (kind_), (name_), (doc_), NULL, 0, sizeof(tt_option), 0, (vtable_), NULL \
+        sizeof(tt_component), (kind_), (name_), (doc_), NULL, 0, sizeof(tt_option), 0, (vtable_),  \
+            NULL                                                                                   \
     }
 
 #ifdef __cplusplus
@@ -73,14 +74,13 @@ typedef struct tt_plugin {
 #define TT_PLUGIN_LINKAGE extern
 #endif
 
-/* TT_PLUGIN("mini", "1.0", components): defines the one exported symbol from a static array of components. */
+/* TT_PLUGIN("mini", "1.0", components): defines the one exported symbol from a static array of
+ * components. */
 #define TT_PLUGIN(name_, version_, components_)                                                    \
     TT_PLUGIN_LINKAGE TT_EXPORT const tt_plugin tt_plugin_entry;                                   \
-    const tt_plugin tt_plugin_entry = {TT_PLUGIN_MAGIC,    TT_ABI_MAJOR,                           \
-                                       TT_ABI_MINOR,       sizeof(tt_plugin),                      \
-                                       (name_),            (version_),                             \
-                                       "Apache-2.0",       (components_),                          \
-                                       TT_COUNT(components_), sizeof(tt_component)}
+    const tt_plugin tt_plugin_entry = {                                                            \
+        TT_PLUGIN_MAGIC, TT_ABI_MAJOR, TT_ABI_MINOR,  sizeof(tt_plugin),     (name_),              \
+        (version_),      "Apache-2.0", (components_), TT_COUNT(components_), sizeof(tt_component)}
 
 #ifdef __cplusplus
 }

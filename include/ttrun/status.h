@@ -3,9 +3,10 @@
 #define TTRUN_STATUS_H
 
 /* Status codes and the caller-owned error every fallible function fills.
- *   A function that can fail returns tt_status (0 or negative), takes `tt_error *err` last, and leaves its
- *   out-parameters untouched on failure. tt_fail() is the only way to raise; tt_error_context() adds where.
- *   An error is one line: what, where, what to do.   Thread-safe: a tt_error belongs to one thread. */
+ *   A function that can fail returns tt_status (0 or negative), takes `tt_error *err` last, and
+ * leaves its out-parameters untouched on failure. tt_fail() is the only way to raise;
+ * tt_error_context() adds where. An error is one line: what, where, what to do.   Thread-safe: a
+ * tt_error belongs to one thread. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,11 +19,17 @@ extern "C" {
 #define TT_PRINTF(fmt, first)
 #endif
 
-/* `tt_rope_opts o = TT_ZERO;` then the fields that differ: the one spelling of zero that neither C11 nor C++20 warns of. */
+/* `tt_rope_opts o = TT_ZERO;` then the fields that differ: the one spelling of zero that neither
+ * C11 nor C++20 warns of. */
 #ifdef __cplusplus
-#define TT_ZERO {}
+#define TT_ZERO                                                                                    \
+    {                                                                                              \
+    }
 #else
-#define TT_ZERO {0}
+#define TT_ZERO                                                                                    \
+    {                                                                                              \
+        0                                                                                          \
+    }
 #endif
 
 /* X(name, value, what a reader should take it to mean) */
@@ -54,10 +61,12 @@ typedef struct tt_error {
     char text[1020]; /* NUL-terminated, no newline */
 } tt_error;
 
-/* Raise: formats into *err (may be NULL) and returns code. A newline in the text becomes a blank. [any-thread] */
+/* Raise: formats into *err (may be NULL) and returns code. A newline in the text becomes a blank.
+ * [any-thread] */
 TT_EXPORT tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...) TT_PRINTF(3, 4);
 
-/* Prefix err's text with "<context>: ". Returns err->code, so `return tt_error_context(err, …)` works. */
+/* Prefix err's text with "<context>: ". Returns err->code, so `return tt_error_context(err, …)`
+ * works. */
 TT_EXPORT tt_status tt_error_context(tt_error *err, const char *fmt, ...) TT_PRINTF(2, 3);
 
 TT_EXPORT const char *tt_status_name(tt_status s); /* "TT_EINVAL"                       */
@@ -67,7 +76,8 @@ TT_EXPORT const char *tt_status_text(tt_status s); /* "invalid argument, job or 
 #define TT_TRY(expr)                                                                               \
     do {                                                                                           \
         tt_status tt_try_ = (expr);                                                                \
-        if (tt_try_ != TT_OK) return tt_try_;                                                      \
+        if (tt_try_ != TT_OK)                                                                      \
+            return tt_try_;                                                                        \
     } while (0)
 
 #ifdef __cplusplus

@@ -3,7 +3,8 @@
 #define TTRUN_TRAIN_SPEC_H
 #include <ttrun/plugin.h>
 
-/* A TrainSpec names the parts of a training job; each can be replaced by name in the job file. Data only. */
+/* A TrainSpec names the parts of a training job; each can be replaced by name in the job file. Data
+ * only. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +20,7 @@ typedef struct tt_label_rule {
 typedef struct tt_train_spec_vt {
     size_t struct_size;
     const char *model, *tokenizer, *dataloader, *loss, *optimizer, *lr_scheduler;
-    const char *metrics; /* comma list */
+    const char *metrics;        /* comma list */
     const tt_label_rule *rules; /* NULL = the core's table */
     size_t n_rules;
 } tt_train_spec_vt;

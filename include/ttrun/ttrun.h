@@ -14,9 +14,10 @@
 #include <ttrun/metrics.h>
 #include <ttrun/model.h>
 #include <ttrun/op.h>
-#include <ttrun/optimizer.h>
 #include <ttrun/ops.h>
+#include <ttrun/optimizer.h>
 #include <ttrun/option.h>
+#include <ttrun/param.h>
 #include <ttrun/plugin.h>
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>

@@ -88,7 +88,8 @@ static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FI
     size_t tokens = 0;
     const double start = seconds();
     for (int i = 0; i < n_threads; i++) {
-        jobs[i] = (job){.self = self, .texts = texts, .n = n, .out = out, .thread = i, .n_threads = n_threads};
+        jobs[i] = (job){
+            .self = self, .texts = texts, .n = n, .out = out, .thread = i, .n_threads = n_threads};
         if (pthread_create(&threads[i], NULL, work_through, &jobs[i]) != 0)
             return TT_EINTERNAL;
     }

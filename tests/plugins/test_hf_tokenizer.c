@@ -18,7 +18,8 @@
 #include <cmocka.h>
 
 /* tests/golden/hf_tokenizer.json is written by hf_tokenizer.py with Hugging Face tokenizers: a
- * vocabulary, families of pre-tokenizers, and digests of the ids of texts that are drawn alike here. */
+ * vocabulary, families of pre-tokenizers, and digests of the ids of texts that are drawn alike
+ * here. */
 
 typedef struct golden {
     json_t *root, *bits;
@@ -59,7 +60,8 @@ static void draw_text(uint64_t *x, hf_bytes *text)
     text->n = 0;
     for (uint64_t k = 1 + draw(x, 30); k > 0; k--) {
         const json_t *bit = json_array_get(g.bits, (size_t)draw(x, json_array_size(g.bits)));
-        assert_int_equal(hf_bytes_add(text, json_string_value(bit), json_string_length(bit), NULL), TT_OK);
+        assert_int_equal(hf_bytes_add(text, json_string_value(bit), json_string_length(bit), NULL),
+                         TT_OK);
     }
 }
 
@@ -68,7 +70,8 @@ static json_t *whole(const char *family, bool old_merges)
 {
     const json_t *f = json_object_get(json_object_get(g.root, "families"), family);
     json_t *root = json_deep_copy(json_object_get(f, "tokenizer"));
-    json_t *model = json_object_get(root, "model"), *merges = json_object_get(g.root, "merges"), *pair;
+    json_t *model = json_object_get(root, "model"), *merges = json_object_get(g.root, "merges"),
+           *pair;
     size_t i;
     json_object_set(model, "vocab", json_object_get(g.root, "vocab"));
     if (!old_merges) {
@@ -76,21 +79,22 @@ static json_t *whole(const char *family, bool old_merges)
         return root;
     }
     json_t *strings = json_array();
-    json_array_foreach(merges, i, pair)
-        json_array_append_new(strings, json_sprintf("%s %s", json_string_value(json_array_get(pair, 0)),
-                                                    json_string_value(json_array_get(pair, 1))));
+    json_array_foreach(merges, i, pair) json_array_append_new(
+        strings, json_sprintf("%s %s", json_string_value(json_array_get(pair, 0)),
+                              json_string_value(json_array_get(pair, 1))));
     json_object_set_new(model, "merges", strings);
     return root;
 }
 
-static tt_status open_text(const char *text, const char *config, bool allow_special, hf_tokenizer **out,
-                           tt_error *err)
+static tt_status open_text(const char *text, const char *config, bool allow_special,
+                           hf_tokenizer **out, tt_error *err)
 {
     hf_tokenizer *t = calloc(1, sizeof *t);
     t->pool = calloc(1, sizeof *t->pool);
     t->allow_special = allow_special;
     pthread_mutex_init(&t->pool->lock, NULL);
-    const tt_status s = hf_load_text(t, text, strlen(text), config, config ? strlen(config) : 0, err);
+    const tt_status s =
+        hf_load_text(t, text, strlen(text), config, config ? strlen(config) : 0, err);
     if (s == TT_OK)
         *out = t;
     else
@@ -174,14 +178,17 @@ static void test_hf_scanners_match_as_pcre2_does(void **state)
             for (size_t at = 0; at < text.n;) {
                 size_t begin, end, here = at, n = 0;
                 unsigned k;
-                assert_int_equal(hf_regex_find(r, m, text.s, text.n, at, &begin, &end, NULL), TT_OK);
-                while (here < text.n && !(n = hf_patterns[p].scan(flags, text.s + here, text.s + text.n))) {
+                assert_int_equal(hf_regex_find(r, m, text.s, text.n, at, &begin, &end, NULL),
+                                 TT_OK);
+                while (here < text.n &&
+                       !(n = hf_patterns[p].scan(flags, text.s + here, text.s + text.n))) {
                     hf_decode(text.s + here, &k);
                     here += k;
                 }
                 if (here != begin || here + n != end)
-                    fail_msg("%s: \"%.*s\" at %zu: scanner [%zu, %zu), PCRE2 [%zu, %zu)", hf_patterns[p].name,
-                             (int)text.n, text.s, at, here, here + n, begin, end);
+                    fail_msg("%s: \"%.*s\" at %zu: scanner [%zu, %zu), PCRE2 [%zu, %zu)",
+                             hf_patterns[p].name, (int)text.n, text.s, at, here, here + n, begin,
+                             end);
                 at = end;
             }
         }
@@ -346,9 +353,10 @@ static void test_hf_threads_encode_alike(void **state)
         pthread_join(threads[i], NULL);
     assert_string_equal(encoders[0].hex, encoders[1].hex);
     assert_string_equal(encoders[0].hex, encoders[2].hex);
-    assert_string_equal(encoders[0].hex,
-                        json_string_value(json_object_get(
-                            json_object_get(json_object_get(g.root, "families"), "qwen2"), "digest")));
+    assert_string_equal(
+        encoders[0].hex,
+        json_string_value(json_object_get(
+            json_object_get(json_object_get(g.root, "families"), "qwen2"), "digest")));
     close_hf(t);
 }
 
@@ -362,8 +370,12 @@ static void test_hf_info_names_the_special_tokens(void **state)
     json_t *gap = json_pack("{s:i, s:s, s:b}", "id", 2000, "content", "<bos>", "special", 1);
     json_array_append_new(json_object_get(root, "added_tokens"), gap);
     char *text = json_dumps(root, 0);
-    assert_int_equal(open_text(text, "{\"bos_token\": {\"content\": \"<bos>\"}, \"eos_token\": \"<|endoftext|>\","
-                                     " \"pad_token\": null}", false, &t, &err), TT_OK);
+    assert_int_equal(
+        open_text(text,
+                  "{\"bos_token\": {\"content\": \"<bos>\"}, \"eos_token\": \"<|endoftext|>\","
+                  " \"pad_token\": null}",
+                  false, &t, &err),
+        TT_OK);
     info(t, &i);
     assert_int_equal(i.vocab_size, 2001); /* the highest id, over a gap */
     assert_int_equal(i.bos, 2000);
@@ -436,7 +448,8 @@ static void set_at(json_t *root, const char *const *path, const char *value)
     json_t *at = root, *v = json_loads(value, JSON_DECODE_ANY, NULL);
     assert_non_null(v);
     for (; path[1]; path++)
-        at = json_is_array(at) ? json_array_get(at, (size_t)atoi(*path)) : json_object_get(at, *path);
+        at = json_is_array(at) ? json_array_get(at, (size_t)atoi(*path))
+                               : json_object_get(at, *path);
     if (json_is_array(at))
         assert_int_equal(json_array_set_new(at, (size_t)atoi(*path), v), 0);
     else
@@ -449,51 +462,59 @@ static void test_hf_refuses_what_it_cannot_do_by_name(void **state)
     static const struct {
         const char *path[6], *value, *want;
     } cases[] = {
-        {{"model", "type"},               "\"WordPiece\"",                    "model: \"WordPiece\" is not supported"   },
-        {{"model", "dropout"},            "0.1",                              "model.dropout"                           },
-        {{"model", "end_of_word_suffix"}, "\"</w>\"",                         "model.end_of_word_suffix"                },
-        {{"model", "ignore_merges"},      "3",                                "model.ignore_merges: expected true"      },
-        {{"model", "vocab"},              "[]",                               "model.vocab: expected an object"         },
-        {{"model", "vocab"},              "{}",                               "no token for the byte 0x00"              },
-        {{"model", "vocab", "zz"},        "5",                                "model.vocab.\"zz\": id 5 is another"     },
-        {{"model", "vocab", "zz"},        "-1",                               "id -1 is not between"                    },
-        {{"model", "vocab", "zz"},        "99999999999",                      "id 99999999999 is not between"           },
-        {{"model", "vocab", "z\nz"},      "1.5",                              "model.vocab.\"z?z\": expected an id"     },
-        {{"model", "merges"},             "{}",                               "model.merges: expected a list"           },
-        {{"model", "merges", "3"},        "\"ab\"",                           "model.merges[3]: \"ab\" has no blank"    },
-        {{"model", "merges", "3"},        "[\"a\"]",                          "model.merges[3]: expected"               },
-        {{"model", "merges", "3"},        "[\"a\", 1]",                       "model.merges[3]: expected"               },
-        {{"model", "merges", "3"},        "[\"\", \"a\"]",                    "model.merges[3]: an empty part"          },
-        {{"model", "merges", "3"},        "[\"qqq\", \"a\"]",                 "model.merges[3]: the part \"qqq\""       },
-        {{"model", "merges", "3"},        "\"q Q\"",                          "model.merges[3]: the result \"qQ\""      },
-        {{"normalizer"},                  "{\"type\": \"NFKC\"}",             "normalizer: \"NFKC\" is not supported"   },
-        {{"normalizer"},                  "{\"type\": \"Sequence\"}",         "normalizer.normalizers: expected"        },
+        {{"model", "type"},                                           "\"WordPiece\"",             "model: \"WordPiece\" is not supported"   },
+        {{"model", "dropout"},                                        "0.1",                       "model.dropout"                           },
+        {{"model", "end_of_word_suffix"},                             "\"</w>\"",                  "model.end_of_word_suffix"                },
+        {{"model", "ignore_merges"},                                  "3",                         "model.ignore_merges: expected true"      },
+        {{"model", "vocab"},                                          "[]",                        "model.vocab: expected an object"         },
+        {{"model", "vocab"},                                          "{}",                        "no token for the byte 0x00"              },
+        {{"model", "vocab", "zz"},                                    "5",                         "model.vocab.\"zz\": id 5 is another"     },
+        {{"model", "vocab", "zz"},                                    "-1",                        "id -1 is not between"                    },
+        {{"model", "vocab", "zz"},                                    "99999999999",               "id 99999999999 is not between"           },
+        {{"model", "vocab", "z\nz"},                                  "1.5",                       "model.vocab.\"z?z\": expected an id"     },
+        {{"model", "merges"},                                         "{}",                        "model.merges: expected a list"           },
+        {{"model", "merges", "3"},                                    "\"ab\"",                    "model.merges[3]: \"ab\" has no blank"    },
+        {{"model", "merges", "3"},                                    "[\"a\"]",                   "model.merges[3]: expected"               },
+        {{"model", "merges", "3"},                                    "[\"a\", 1]",                "model.merges[3]: expected"               },
+        {{"model", "merges", "3"},                                    "[\"\", \"a\"]",             "model.merges[3]: an empty part"          },
+        {{"model", "merges", "3"},                                    "[\"qqq\", \"a\"]",          "model.merges[3]: the part \"qqq\""       },
+        {{"model", "merges", "3"},                                    "\"q Q\"",                   "model.merges[3]: the result \"qQ\""      },
+        {{"normalizer"},                                              "{\"type\": \"NFKC\"}",      "normalizer: \"NFKC\" is not supported"   },
+        {{"normalizer"},                                              "{\"type\": \"Sequence\"}",  "normalizer.normalizers: expected"        },
         {{"normalizer"},
-         "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Lowercase\"}]}",
-         "normalizer.normalizers[1]: \"Lowercase\""                                                                     },
-        {{"pre_tokenizer"},               "null",                             "pre_tokenizer: none"                     },
-        {{"pre_tokenizer"},               "{\"type\": \"Metaspace\"}",        "pre_tokenizer: \"Metaspace\""            },
-        {{"pre_tokenizer", "pretokenizers"}, "[]",                            "expected a list of steps"                },
-        {{"pre_tokenizer", "pretokenizers", "0"}, "{\"type\": \"Digits\"}",   "pretokenizers[0]: \"Digits\""            },
-        {{"pre_tokenizer", "pretokenizers", "0"}, "{\"type\": \"ByteLevel\"}", "pretokenizers[0]: ByteLevel before"     },
-        {{"pre_tokenizer", "pretokenizers", "1"}, "{\"type\": \"Split\"}",    "pretokenizers[1]: no ByteLevel"          },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"(\"", "pattern does not compile"              },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\\\\d{1,3}+\"", "{…}+"                       },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"[a&&[b]]\"", "a set within"                    },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\\\\h\"", "\\h, which is not"                  },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"a\\\\\"", "ends in a backslash"                },
-        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\"", "pattern: expected"                       },
-        {{"pre_tokenizer", "pretokenizers", "0", "behavior"}, "\"Contiguous\"", "behavior: \"Contiguous\""              },
-        {{"pre_tokenizer", "pretokenizers", "0", "behavior"}, "1",            "behavior: expected"                      },
-        {{"added_tokens"},                "3",                                "added_tokens: expected a list"           },
-        {{"added_tokens", "0", "id"},     "-4",                               "added_tokens[0].id: id -4 is not"        },
-        {{"added_tokens", "0", "id"},     "4",                                "added_tokens[0].id: 4 is another"        },
-        {{"added_tokens", "0", "id"},     "\"4\"",                            "added_tokens[0].id: expected an id"      },
-        {{"added_tokens", "0", "content"}, "\"a\"",                           "but model.vocab has \"a\" as"            },
-        {{"added_tokens", "0", "content"}, "\"\"",                            "added_tokens[0].content: expected"       },
-        {{"added_tokens", "1"},           "[]",                               "added_tokens[1].id: expected an id"      },
-        {{"added_tokens", "1", "lstrip"}, "1",                                "added_tokens[1].lstrip: expected true"   },
-        {{"model"},                       "\"BPE\"",                          "model: "                                 },
+         "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
+         "\"Lowercase\"}]}",                                                                       "normalizer.normalizers[1]: \"Lowercase\""},
+        {{"pre_tokenizer"},                                           "null",                      "pre_tokenizer: none"                     },
+        {{"pre_tokenizer"},                                           "{\"type\": \"Metaspace\"}", "pre_tokenizer: \"Metaspace\""            },
+        {{"pre_tokenizer", "pretokenizers"},                          "[]",                        "expected a list of steps"                },
+        {{"pre_tokenizer", "pretokenizers", "0"},
+         "{\"type\": \"Digits\"}",                                                                 "pretokenizers[0]: \"Digits\""            },
+        {{"pre_tokenizer", "pretokenizers", "0"},
+         "{\"type\": \"ByteLevel\"}",                                                              "pretokenizers[0]: ByteLevel before"      },
+        {{"pre_tokenizer", "pretokenizers", "1"},
+         "{\"type\": \"Split\"}",                                                                  "pretokenizers[1]: no ByteLevel"          },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"(\"",                                                                                  "pattern does not compile"                },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\\\\d{1,3}+\"",           "{…}+"                                  },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"[a&&[b]]\"",                                                                           "a set within"                            },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"\\\\h\"",                                                                              "\\h, which is not"                       },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"a\\\\\"",                                                                              "ends in a backslash"                     },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\"",                      "pattern: expected"                       },
+        {{"pre_tokenizer", "pretokenizers", "0", "behavior"},
+         "\"Contiguous\"",                                                                         "behavior: \"Contiguous\""                },
+        {{"pre_tokenizer", "pretokenizers", "0", "behavior"},         "1",                         "behavior: expected"                      },
+        {{"added_tokens"},                                            "3",                         "added_tokens: expected a list"           },
+        {{"added_tokens", "0", "id"},                                 "-4",                        "added_tokens[0].id: id -4 is not"        },
+        {{"added_tokens", "0", "id"},                                 "4",                         "added_tokens[0].id: 4 is another"        },
+        {{"added_tokens", "0", "id"},                                 "\"4\"",                     "added_tokens[0].id: expected an id"      },
+        {{"added_tokens", "0", "content"},                            "\"a\"",                     "but model.vocab has \"a\" as"            },
+        {{"added_tokens", "0", "content"},                            "\"\"",                      "added_tokens[0].content: expected"       },
+        {{"added_tokens", "1"},                                       "[]",                        "added_tokens[1].id: expected an id"      },
+        {{"added_tokens", "1", "lstrip"},                             "1",                         "added_tokens[1].lstrip: expected true"   },
+        {{"model"},                                                   "\"BPE\"",                   "model: "                                 },
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         json_t *root = whole("llama3", false);
@@ -519,16 +540,16 @@ static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"",                                       "tokenizer.json:1:"            },
-        {"[]",                                     "expected an object"           },
-        {"{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", "duplicate"            },
-        {"{\n\"model\": {\"vocab\": {\"a\": }}}",  "tokenizer.json:2:"            },
-        {"{\"model\": {\"vocab\": {\"\xff\": 1}}}", "tokenizer.json:1:"           },
-        {"{\"a\": \"\\u0000\"}",                   "tokenizer.json:1:"            },
-        {"{\"a\": \"\\ud800\"}",                   "tokenizer.json:1:"            },
-        {"{\"a\": 99999999999999999999}",          "tokenizer.json:1:"            },
-        {"{} x",                                   "tokenizer.json:1:"            },
-        {"{}",                                     "pre_tokenizer: none"          },
+        {"",                                               "tokenizer.json:1:"  },
+        {"[]",                                             "expected an object" },
+        {"{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", "duplicate"          },
+        {"{\n\"model\": {\"vocab\": {\"a\": }}}",          "tokenizer.json:2:"  },
+        {"{\"model\": {\"vocab\": {\"\xff\": 1}}}",        "tokenizer.json:1:"  },
+        {"{\"a\": \"\\u0000\"}",                           "tokenizer.json:1:"  },
+        {"{\"a\": \"\\ud800\"}",                           "tokenizer.json:1:"  },
+        {"{\"a\": 99999999999999999999}",                  "tokenizer.json:1:"  },
+        {"{} x",                                           "tokenizer.json:1:"  },
+        {"{}",                                             "pre_tokenizer: none"},
     };
     hf_tokenizer *t = NULL;
     tt_error err;
