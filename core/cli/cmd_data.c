@@ -59,7 +59,10 @@ static tt_status encode_all(const tt_cli *cli, const tt_tokenizer_vt *vt, void *
 static tt_status load_job(tt_cli *cli, tt_job **out, tt_error *err)
 {
     const char *path = tt_cli_option(cli, "tokenizer");
-    const tt_override over[] = {{"tokenizer.name", "hf"}, {"tokenizer.path", path}};
+    const tt_override over[] = {
+        {"tokenizer.name", "hf"},
+        {"tokenizer.path", path}
+    };
     const size_t n = path ? TT_COUNT(over) : 0;
     tt_override *all = tt_arena_array(cli->arena, n + cli->n_overrides + 1, sizeof *all);
     memcpy(all, over, n * sizeof *all);
@@ -93,12 +96,13 @@ static tt_status run(tt_cli *cli, tt_error *err)
 
 static const char *const options[] = {"tokenizer"};
 static const char *const flags[] = {"lines", "bos", "eos"};
-const tt_command tt_cmd_tokenize = {.name = "tokenize",
-                                    .usage = "tokenize [JOB.json] [--tokenizer PATH] [--lines] [--bos] [--eos]",
-                                    .doc = "standard input to ids; --lines: each line a document",
-                                    .options = options,
-                                    .n_options = TT_COUNT(options),
-                                    .flags = flags,
-                                    .n_flags = TT_COUNT(flags),
-                                    .run = run,
-                                    .words = 1};
+const tt_command tt_cmd_tokenize = {
+    .name = "tokenize",
+    .usage = "tokenize [JOB.json] [--tokenizer PATH] [--lines] [--bos] [--eos]",
+    .doc = "standard input to ids; --lines: each line a document",
+    .options = options,
+    .n_options = TT_COUNT(options),
+    .flags = flags,
+    .n_flags = TT_COUNT(flags),
+    .run = run,
+    .words = 1};
