@@ -365,6 +365,8 @@ void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, 
     for (int64_t i = 0; i < n; i++) {
         if (is_input(name))
             out[i] = feed_token(g, name, micro, i);
+        else if (!strcmp(name, "inv_micro"))
+            out[i] = 1;
         else if (!strcmp(name, "inv_tokens"))
             out[i] = 1.0 / (double)g->tokens;
         else if (!strcmp(name, "lr"))
