@@ -71,12 +71,14 @@ $B/ttrun: $B/core/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$B -lttrun -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@
 
+# A plugin is copied before it is loaded, so a release's carries no debug information.
+PLUGIN_STRIP := $(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug)
 # rpath: beside the build folder's library, or lib/ttrun/plugins/<kind>/ under lib/.
 .SECONDEXPANSION:
 $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(call plugin_objects,$*) -L$B \
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(PLUGIN_STRIP) $(call plugin_objects,$*) -L$B \
 	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
 
 ttrun: $B/ttrun

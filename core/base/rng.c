@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base.h"
+#include "internal.h"
 #include <math.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ double tt_normal_quantile(double p)
         double r = 0.180625 - q * q;
         return q * polynomial(a, 8, r) / polynomial(b, 8, r);
     }
-    double r = sqrt(-log(q < 0 ? p : 1.0 - p)), x;
+    double r = sqrt(-tt_log_exact(q < 0 ? p : 1.0 - p)), x;
     if (r <= 5.0)
         x = polynomial(c, 8, r - 1.6) / polynomial(d, 8, r - 1.6);
     else
