@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hf.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* hf: tokenizer.json, byte-level BPE. Encoding is pure but for a cache of words; each call under
+ * way has its own, taken from a pool, so any number of threads may encode. */
+
+/* A word seen before: one cache line. */
+typedef struct entry {
+    uint32_t hash; /* never 0 in use */
+    uint8_t n_bytes, n_ids;
+    uint8_t bytes[26];
+    int32_t ids[8];
+} entry;
+#define CACHE_WORDS ((size_t)1 << 15) /* 2 MiB */
+
+typedef struct work {
+    struct work *next;
+    entry *cache;
+    hf_bpe_room room;
+    hf_bytes text; /* normalized */
+    hf_matcher *matchers[HF_MAX_SPLITS];
+    tt_ids *out;
+    tt_error *err;
+} work;
+
+typedef struct hf_pool {
+    pthread_mutex_t lock;
+    work *free;
+} pool;
+
+static void work_free(work *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < HF_MAX_SPLITS; i++)
+        hf_matcher_free(w->matchers[i]);
+    hf_bpe_room_release(&w->room);
+    free(w->text.s);
+    free(w->cache);
+    free(w);
+}
+
+static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
+{
+    pthread_mutex_lock(&t->pool->lock);
+    work *w = t->pool->free;
+    if (w)
+        t->pool->free = w->next;
+    pthread_mutex_unlock(&t->pool->lock);
+    if (w) {
+        *out = w;
+        return TT_OK;
+    }
+    w = calloc(1, sizeof *w);
+    if (w)
+        w->cache = calloc(CACHE_WORDS, sizeof *w->cache);
+    tt_status s = w && w->cache ? TT_OK : TT_FAIL(err, TT_ENOMEM, "out of memory to tokenize");
+    for (size_t i = 0; s == TT_OK && i < t->n_splits; i++)
+        if (t->splits[i].regex)
+            s = hf_matcher_new(t->splits[i].regex, &w->matchers[i], err);
+    if (s == TT_OK)
+        *out = w;
+    else
+        work_free(w);
+    return s;
+}
+
+/* What a giant document needed is not kept. */
+static void give_back(hf_tokenizer *t, work *w)
+{
+    enum { KEEP = 1 << 20 };
+    if (w->room.cap > KEEP || w->room.cap_heap > KEEP)
+        hf_bpe_room_release(&w->room);
+    if (w->text.cap > KEEP) {
+        free(w->text.s);
+        w->text = (hf_bytes){0};
+    }
+    pthread_mutex_lock(&t->pool->lock);
+    w->next = t->pool->free;
+    t->pool->free = w;
+    pthread_mutex_unlock(&t->pool->lock);
+}
+
+static inline tt_status put(work *w, int32_t id)
+{
+    if (w->out->n < w->out->cap) {
+        w->out->ids[w->out->n++] = id;
+        return TT_OK;
+    }
+    return tt_ids_push(w->out, id, w->err);
+}
+
+static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    uint32_t ids[HF_SHORT_WORD];
+    const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
+    if (whole >= 0)
+        return put(w, whole);
+    if (n > HF_SHORT_WORD)
+        return hf_bpe_long(&t->vocab, &w->room, s, n, w->out, w->err);
+    const size_t m = hf_bpe_short(&t->vocab, s, n, ids);
+    for (size_t i = 0; i < m; i++)
+        TT_TRY(put(w, (int32_t)ids[i]));
+    return TT_OK;
+}
+
+static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    if (n > sizeof w->cache->bytes)
+        return encode_uncached(t, w, s, n);
+    const uint64_t h = hf_hash(s, n);
+    const uint32_t tag = (uint32_t)(h >> 32) | 1u;
+    entry *e = &w->cache[h & (CACHE_WORDS - 1)];
+    if (e->hash == tag && e->n_bytes == n && memcmp(e->bytes, s, n) == 0) {
+        for (unsigned i = 0; i < e->n_ids; i++)
+            TT_TRY(put(w, e->ids[i]));
+        return TT_OK;
+    }
+    const size_t before = w->out->n;
+    TT_TRY(encode_uncached(t, w, s, n));
+    const size_t m = w->out->n - before;
+    if (m <= TT_COUNT(e->ids)) {
+        e->hash = tag;
+        e->n_bytes = (uint8_t)n;
+        e->n_ids = (uint8_t)m;
+        memcpy(e->bytes, s, n);
+        memcpy(e->ids, w->out->ids + before, m * sizeof *e->ids);
+    }
+    return TT_OK;
+}
+
+/* The next match of a split in s[from, n): *begin == n when none is left. */
+static tt_status find(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
+                      size_t from, size_t *begin, size_t *end)
+{
+    const hf_split *split = &t->splits[k];
+    if (split->regex)
+        return hf_regex_find(split->regex, w->matchers[k], s, n, from, begin, end, w->err);
+    for (size_t i = from; i < n;) {
+        const size_t m = split->scan(t->flags, s + i, s + n);
+        if (m) {
+            *begin = i;
+            *end = i + m;
+            return TT_OK;
+        }
+        unsigned bytes;
+        hf_decode(s + i, &bytes);
+        i += bytes;
+    }
+    *begin = *end = n;
+    return TT_OK;
+}
+
+static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
+                       bool prefixed);
+
+/* add_prefix_space: a blank before a piece that begins with none. */
+static tt_status split_prefixed(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s,
+                                size_t n)
+{
+    hf_bytes copy = {0};
+    tt_status status = hf_bytes_add(&copy, " ", 1, w->err);
+    if (status == TT_OK)
+        status = hf_bytes_add(&copy, s, n, w->err);
+    if (status == TT_OK)
+        status = split(t, w, k, copy.s, copy.n, true);
+    free(copy.s);
+    return status;
+}
+
+/* The k-th split and those after it, then BPE. Depth is n_splits. */
+static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
+                       bool prefixed)
+{
+    const bool prefix = k < t->n_splits ? t->splits[k].prefix_space : t->prefix_space;
+    if (n == 0)
+        return TT_OK;
+    if (prefix && !prefixed && s[0] != ' ')
+        return split_prefixed(t, w, k, s, n);
+    if (k == t->n_splits)
+        return encode_word(t, w, s, n);
+    const bool last = k + 1 == t->n_splits && !t->prefix_space;
+    for (size_t at = 0; at < n;) {
+        size_t begin, end;
+        TT_TRY(find(t, w, k, s, n, at, &begin, &end));
+        if (begin > at && t->splits[k].keep_gaps)
+            TT_TRY(split(t, w, k + 1, s + at, begin - at, false));
+        if (end > begin && t->splits[k].keep_matches)
+            TT_TRY(last ? encode_word(t, w, s + begin, end - begin)
+                        : split(t, w, k + 1, s + begin, end - begin, false));
+        at = end;
+    }
+    return TT_OK;
+}
+
+/* Between added tokens of the second kind: text in its normal form. */
+static tt_status encode_normal(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    size_t search = 0, begin, end;
+    int32_t which;
+    for (size_t at = 0;; at = end) {
+        hf_added_find(t, &t->normalized, s, n, at, &search, &begin, &end, &which);
+        if (begin > at)
+            TT_TRY(split(t, w, 0, s + at, begin - at, false));
+        if (which < 0)
+            return TT_OK;
+        TT_TRY(put(w, t->added[which].id));
+    }
+}
+
+static tt_status encode_piece(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    if (!t->nfc || hf_nfc_stable(t->flags, s, n))
+        return encode_normal(t, w, s, n);
+    w->text.n = 0;
+    TT_TRY(hf_nfc(t->flags, s, n, &w->text, w->err));
+    return encode_normal(t, w, w->text.s, w->text.n);
+}
+
+/* Valid UTF-8, as a user has it. */
+static tt_status encode_text(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    size_t search = 0, begin, end;
+    int32_t which;
+    for (size_t at = 0;; at = end) {
+        hf_added_find(t, &t->raw, s, n, at, &search, &begin, &end, &which);
+        if (begin > at)
+            TT_TRY(encode_piece(t, w, s + at, begin - at));
+        if (which < 0)
+            return TT_OK;
+        TT_TRY(put(w, t->added[which].id));
+    }
+}
+
+/* Bytes that are no UTF-8 are words of one byte: nothing is lost, nothing refused. */
+static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
+{
+    for (size_t at = 0; at < n; at++) {
+        const size_t valid = hf_utf8_valid(s + at, n - at);
+        TT_TRY(encode_text(t, w, s + at, valid));
+        at += valid;
+        if (at < n)
+            TT_TRY(put(w, t->vocab.byte_ids[s[at]]));
+    }
+    return TT_OK;
+}
+
+static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    hf_tokenizer *t = self;
+    const size_t before = out->n;
+    work *w;
+    TT_TRY(take(t, &w, err));
+    w->out = out;
+    w->err = err;
+    const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
+    if (s != TT_OK)
+        out->n = before;
+    give_back(t, w);
+    return s;
+}
+
+static size_t decode(void *self, int32_t id, char *buf, size_t cap)
+{
+    const hf_tokenizer *t = self;
+    if (id < 0 || (size_t)id >= t->vocab.n_ids)
+        return 0;
+    const hf_token *token = &t->vocab.tokens[id];
+    const size_t n = token->special ? 0 : token->n < cap ? token->n : cap;
+    if (n)
+        memcpy(buf, t->vocab.bytes.s + token->at, n);
+    return n;
+}
+
+static void info(void *self, tt_tokenizer_info *out)
+{
+    const hf_tokenizer *t = self;
+    out->vocab_size = (int64_t)t->vocab.n_ids;
+    out->bos = t->bos;
+    out->eos = t->eos;
+    out->pad = t->pad;
+    memcpy(out->fingerprint, t->fingerprint, sizeof out->fingerprint);
+}
+
+static void close_hf(void *self)
+{
+    hf_tokenizer *t = self;
+    if (!t)
+        return;
+    if (t->pool) {
+        for (work *w = t->pool->free, *next; w; w = next) {
+            next = w->next;
+            work_free(w);
+        }
+        pthread_mutex_destroy(&t->pool->lock);
+        free(t->pool);
+    }
+    hf_release(t);
+    free(t);
+}
+
+static tt_status open_hf(const void *config, void **self, tt_error *err)
+{
+    hf_tokenizer *t = calloc(1, sizeof *t);
+    tt_status s = TT_OK;
+    if (t)
+        t->pool = calloc(1, sizeof *t->pool);
+    if (t && t->pool && pthread_mutex_init(&t->pool->lock, NULL) != 0) {
+        free(t->pool);
+        t->pool = NULL;
+    }
+    s = t && t->pool ? hf_load(t, config, err)
+                     : TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
+    if (s == TT_OK)
+        *self = t;
+    else
+        close_hf(t);
+    return s;
+}
+
+static const tt_tokenizer_vt vt = {sizeof vt, open_hf, close_hf, info, encode, decode};
+
+static const tt_option options[] = {
+    TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "tokenizer.json, or the folder that has it; tokenizer_config.json beside it "
+                   "names bos, eos and pad"),
+    TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "text of the token before a document; null = tokenizer_config.json's"),
+    TT_OPTION_MORE(hf_options, eos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "text of the token after a document; null = tokenizer_config.json's"),
+    TT_OPTION_MORE(hf_options, pad_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "text of the padding token; null = tokenizer_config.json's"),
+    TT_OPTION(hf_options, allow_special, TT_OPT_BOOL, "false", 0, 0,
+              "read special tokens in texts as such, not as plain text"),
+};
+
+static const tt_component components[] = {
+    TT_COMPONENT(TT_KIND_TOKENIZER, "hf", "Hugging Face tokenizer.json: byte-level BPE", hf_options,
+                 options, &vt),
+};
+
+TT_PLUGIN("hf", "1.0", components);

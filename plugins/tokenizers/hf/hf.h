@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TOKENIZER_HF_H
+#define TT_TOKENIZER_HF_H
+#include <stdbool.h>
+#include <stdint.h>
+#include <ttrun/tokenizer.h>
+
+/* Byte-level BPE as tokenizer.json has it: added tokens → NFC → added tokens → splits → BPE of each
+ * word. Everything in hf_tokenizer is fixed after open; what encode writes is in a hf_work, one for
+ * each call under way. */
+
+/* ---- Unicode (unicode_table.c, unicode.c) ---- */
+
+enum hf_category { /* the order of make_unicode_table.py */
+                   HF_CN,
+                   HF_LU,
+                   HF_LL,
+                   HF_LT,
+                   HF_LM,
+                   HF_LO,
+                   HF_MN,
+                   HF_MC,
+                   HF_ME,
+                   HF_ND,
+                   HF_NL,
+                   HF_NO,
+                   HF_PC,
+                   HF_PD,
+                   HF_PS,
+                   HF_PE,
+                   HF_PI,
+                   HF_PF,
+                   HF_PO,
+                   HF_SM,
+                   HF_SC,
+                   HF_SK,
+                   HF_SO,
+                   HF_N_CATEGORIES = 30
+};
+extern const uint32_t hf_category_runs[];
+extern const size_t hf_n_category_runs;
+extern const uint32_t hf_combining_runs[]; /* first, last, first, last, … */
+extern const size_t hf_n_combining_runs;
+
+/* What the scanners ask of a code point. */
+#define HF_LETTER 1u
+#define HF_NUMBER 2u
+#define HF_SPACE 4u   /* Oniguruma's \s: White_Space                                         */
+#define HF_NEWLINE 8u /* \r \n                                                               */
+#define HF_MARK 16u
+#define HF_SYMBOL 32u /* P or S                                                              */
+#define HF_UPPER 64u  /* Lu Lt Lm Lo M: what tekken takes for the head of a word             */
+#define HF_LOWER 128u /* Ll Lm Lo M: … and for its tail                                      */
+#define HF_CJK 256u   /* DeepSeek's [一-龥぀-ゟ゠-ヿ]   */
+#define HF_WORD 512u  /* \w of added tokens with single_word                                 */
+#define HF_UNSTABLE 1024u /* NFC may change it or join it to what is before                    */
+
+#define HF_CODE_POINTS 0x110000
+
+tt_status hf_unicode_new(bool nfc, uint16_t **flags, tt_error *err); /* [HF_CODE_POINTS]; free() */
+/* The code point at s, which is valid UTF-8; *n is its bytes. */
+static inline uint32_t hf_decode(const uint8_t *s, unsigned *n)
+{
+    if (s[0] < 0x80) {
+        *n = 1;
+        return s[0];
+    }
+    if (s[0] < 0xe0) {
+        *n = 2;
+        return (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
+    }
+    if (s[0] < 0xf0) {
+        *n = 3;
+        return (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+    }
+    *n = 4;
+    return (s[0] & 0x07u) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
+}
+size_t hf_utf8_valid(const uint8_t *s, size_t n); /* bytes of the longest valid beginning */
+
+/* ---- growing bytes ---- */
+
+typedef struct hf_bytes {
+    uint8_t *s;
+    size_t n, cap;
+} hf_bytes;
+tt_status hf_bytes_room(hf_bytes *b, size_t more, tt_error *err); /* room for n + more */
+tt_status hf_bytes_add(hf_bytes *b, const void *s, size_t n, tt_error *err);
+
+/* ---- words (scan.c, regex.c) ---- */
+
+/* Bytes of the match that begins at s, 0 = none begins here. s < end. */
+typedef size_t (*hf_scan)(const uint16_t *flags, const uint8_t *s, const uint8_t *end);
+
+typedef struct hf_pattern { /* a pattern that has a scanner */
+    const char *name, *regex;
+    hf_scan scan;
+} hf_pattern;
+const hf_pattern *hf_pattern_find(const char *regex);
+extern const hf_pattern hf_patterns[];
+extern const size_t hf_n_patterns;
+
+typedef struct hf_regex hf_regex;
+typedef struct hf_matcher hf_matcher; /* what one thread needs to run one: match data, stack */
+tt_status hf_regex_new(const char *pattern, bool literal, hf_regex **out, tt_error *err);
+void hf_regex_free(hf_regex *r);
+tt_status hf_matcher_new(const hf_regex *r, hf_matcher **out, tt_error *err);
+void hf_matcher_free(hf_matcher *m);
+/* The first non-empty match in s[from, n): *begin == n when there is none. */
+tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size_t n, size_t from,
+                        size_t *begin, size_t *end, tt_error *err);
+
+typedef struct hf_split { /* one step of the pre-tokenizer */
+    hf_scan scan;         /* or else the regex */
+    hf_regex *regex;
+    bool keep_matches, keep_gaps;
+    bool prefix_space; /* ByteLevel's add_prefix_space comes before this split */
+} hf_split;
+#define HF_MAX_SPLITS 16
+
+/* ---- BPE (bpe.c, vocab.c) ---- */
+
+typedef struct hf_slot { /* of the merges: open addressing, empty where rank is UINT32_MAX */
+    uint32_t left, right, rank, id;
+} hf_slot;
+
+typedef struct hf_token {
+    uint32_t at, n;    /* its bytes in vocab.bytes; n == 0 in a gap */
+    bool known, spelt; /* in the file; spelt: in the alphabet of bytes, so words may equal it */
+    bool special;      /* no text when decoded */
+} hf_token;
+
+typedef struct hf_vocab {
+    hf_token *tokens; /* [n_ids] */
+    size_t n_ids;     /* highest id + 1, added tokens included */
+    hf_bytes bytes;
+    uint32_t *words; /* open addressing over the bytes of spelt tokens: id + 1, 0 = empty */
+    size_t words_mask;
+    hf_slot *merges;
+    size_t merges_mask;
+    int32_t byte_ids[256];
+    bool ignore_merges;
+} hf_vocab;
+
+tt_status hf_vocab_index(hf_vocab *v, tt_error *err); /* words, after all tokens are there */
+int32_t hf_vocab_word(const hf_vocab *v, const uint8_t *s, size_t n); /* -1 = none */
+tt_status hf_merges_new(hf_vocab *v, size_t n, tt_error *err);
+/* Later duplicates win, as in the reference. */
+void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
+const hf_slot *hf_merges_get(const hf_vocab *v, uint32_t left, uint32_t right); /* NULL = none */
+void hf_vocab_release(hf_vocab *v);
+/* Token text in the alphabet of bytes (U+0100 … for the 68 bytes that do not print) → bytes; false:
+ * some character is not in it. out has room for n bytes. */
+bool hf_spell_bytes(const char *text, size_t n, uint8_t *out, size_t *n_out);
+uint64_t hf_hash(const void *s, size_t n);
+
+/* Long words: a heap of pairs. */
+typedef struct hf_bpe_room {
+    uint32_t *ids, *next, *prev;
+    uint64_t *heap;
+    size_t cap, n_heap, cap_heap;
+} hf_bpe_room;
+void hf_bpe_room_release(hf_bpe_room *r);
+tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
+                      tt_error *err);
+#define HF_SHORT_WORD 48
+/* ids has room for n ≤ HF_SHORT_WORD; returns how many. */
+size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids);
+
+/* ---- added tokens (added.c) ---- */
+
+typedef struct hf_added {
+    hf_bytes content, sought; /* sought: in normal form where texts are */
+    int32_t id;
+    bool special, normalized, single_word, lstrip, rstrip;
+} hf_added;
+
+typedef struct hf_trie_node {
+    uint32_t child, sibling; /* 0 = none; node 0 is the root */
+    int32_t added;           /* index of the token that ends here, -1 */
+    uint8_t byte;
+} hf_trie_node;
+
+typedef struct hf_trie { /* empty where n_nodes ≤ 1 */
+    hf_trie_node *nodes;
+    size_t n_nodes;
+    uint32_t first[256]; /* the root's children */
+} hf_trie;
+tt_status hf_trie_new(const hf_added *added, size_t n, bool normalized, hf_trie *out,
+                      tt_error *err);
+
+typedef struct hf_tokenizer hf_tokenizer;
+/* The next added token from s + *search that counts: [*begin, *end) with the blanks it swallows,
+ * *which; none: *begin == n, *which == -1. Text before `from` is spent. *search is past the token
+ * without its blanks, so the next one may begin within them, as in the reference. */
+void hf_added_find(const hf_tokenizer *t, const hf_trie *trie, const uint8_t *s, size_t n,
+                   size_t from, size_t *search, size_t *begin, size_t *end, int32_t *which);
+
+/* ---- the whole ---- */
+
+struct hf_tokenizer {
+    char *path;
+    uint16_t *flags;
+    hf_vocab vocab;
+    hf_added *added;
+    size_t n_added;
+    hf_trie raw, normalized;
+    bool nfc, allow_special;
+    hf_split splits[HF_MAX_SPLITS];
+    size_t n_splits;
+    bool prefix_space; /* after the last split */
+    int32_t bos, eos, pad;
+    char fingerprint[33];
+    struct hf_pool *pool;
+};
+
+typedef struct hf_options {
+    const char *path;
+    const char *bos_token, *eos_token, *pad_token;
+    bool allow_special;
+} hf_options;
+tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err);
+/* fuzz and tests: the text of a tokenizer.json; config may be NULL */
+tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *config,
+                       size_t n_config, tt_error *err);
+void hf_release(hf_tokenizer *t);
+
+/* Text in normal form C: appended to out. */
+tt_status hf_nfc(const uint16_t *flags, const uint8_t *s, size_t n, hf_bytes *out, tt_error *err);
+bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "load.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The files: tokenizer.json and, beside it, tokenizer_config.json. */
+
+#define LARGEST_FILE ((long long)1 << 30)
+
+void hf_digest_bytes(hf_digest *d, const void *s, size_t n)
+{
+    const uint8_t *p = s;
+    for (size_t i = 0; i < n; i++) {
+        d->a = (d->a ^ p[i]) * 0x100000001b3u; /* FNV-1a, and a sibling that rotates */
+        d->b = ((d->b << 7 | d->b >> 57) + p[i]) * 0x9e3779b97f4a7c15u;
+    }
+}
+
+void hf_digest_text(hf_digest *d, const char *s)
+{
+    const size_t n = strlen(s);
+    hf_digest_number(d, (int64_t)n);
+    hf_digest_bytes(d, s, n);
+}
+
+void hf_digest_number(hf_digest *d, int64_t v)
+{
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)((uint64_t)v >> (8 * i));
+    hf_digest_bytes(d, bytes, sizeof bytes);
+}
+
+static uint64_t finish(uint64_t x)
+{
+    x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
+    x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
+    return x ^ x >> 33;
+}
+
+hf_shown hf_show(const char *text, size_t n)
+{
+    hf_shown shown = {""};
+    size_t k = n < 40 ? n : 40;
+    while (k < n && k > 0 && ((unsigned char)text[k] & 0xc0) == 0x80)
+        k--; /* a character is whole or not there */
+    for (size_t i = 0; i < k; i++)
+        shown.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    if (k < n)
+        memcpy(shown.text + k, "…", strlen("…") + 1);
+    return shown;
+}
+
+const char *hf_type(const json_t *part)
+{
+    const char *s = json_string_value(json_object_get(part, "type"));
+    return s ? s : "";
+}
+
+tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, const char *key,
+                  bool fallback, bool *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (v && !json_is_null(v) && !json_is_boolean(v))
+        return HF_FAIL(f, "%s: %s.%s: expected true or false", f->name, path, key);
+    *out = json_is_boolean(v) ? json_is_true(v) : fallback;
+    return TT_OK;
+}
+
+static tt_status parse(const char *name, const char *text, size_t n, json_t **out, tt_error *err)
+{
+    json_error_t why;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    if (!root)
+        return TT_FAIL(err, TT_EFORMAT, "%s:%d:%d: %s", name, why.line, why.column, why.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return TT_FAIL(err, TT_EFORMAT, "%s: expected an object", name);
+    }
+    *out = root;
+    return TT_OK;
+}
+
+/* *text: NULL where the file is not there and need not be. */
+static tt_status read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
+{
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    if (!f && errno == ENOENT && !must) {
+        *text = NULL;
+        *n = 0;
+        return TT_OK;
+    }
+    if (!f)
+        return TT_FAIL(err, errno == ENOENT ? TT_ENOTFOUND : TT_EIO, "%s: %s", path,
+                       strerror(errno));
+    char *buf = NULL;
+    tt_status s = TT_OK;
+    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
+        s = TT_FAIL(err, TT_EINVAL, "%s: not a file", path);
+    else if (st.st_size > LARGEST_FILE)
+        s = TT_FAIL(err, TT_EFORMAT, "%s: %lld bytes are too many for a tokenizer (at most %lld)",
+                    path, (long long)st.st_size, LARGEST_FILE);
+    else if (!(buf = malloc((size_t)st.st_size + 1)))
+        s = TT_FAIL(err, TT_ENOMEM, "%s: out of memory for %lld bytes", path,
+                    (long long)st.st_size);
+    const size_t got = s == TT_OK ? fread(buf, 1, (size_t)st.st_size, f) : 0;
+    if (s == TT_OK && got != (size_t)st.st_size)
+        s = TT_FAIL(err, TT_EIO, "%s: read %zu of %lld bytes", path, got, (long long)st.st_size);
+    fclose(f);
+    if (s != TT_OK) {
+        free(buf);
+        return s;
+    }
+    *text = buf;
+    *n = got;
+    return TT_OK;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>", …} or null. */
+static tt_status special(const hf_tokenizer *t, const char *file, const json_t *root,
+                         const char *key, int32_t *id, tt_error *err)
+{
+    const json_t *v = json_object_get(root, key);
+    if (json_is_object(v))
+        v = json_object_get(v, "content");
+    if (!v || json_is_null(v))
+        return TT_OK;
+    if (!json_is_string(v))
+        return TT_FAIL(err, TT_EFORMAT, "%s: %s: expected a token's text", file, key);
+    const int32_t found = hf_find_token(t, json_string_value(v), json_string_length(v));
+    if (found < 0)
+        return TT_FAIL(err, TT_EFORMAT, "%s: %s: \"%s\" is not a token of %s", file, key,
+                       hf_show(json_string_value(v), json_string_length(v)).text, t->path);
+    *id = found;
+    return TT_OK;
+}
+
+static tt_status load_config(hf_tokenizer *t, const char *file, const char *text, size_t n,
+                             tt_error *err)
+{
+    json_t *root;
+    TT_TRY(parse(file, text, n, &root, err));
+    tt_status s = special(t, file, root, "bos_token", &t->bos, err);
+    if (s == TT_OK)
+        s = special(t, file, root, "eos_token", &t->eos, err);
+    if (s == TT_OK)
+        s = special(t, file, root, "pad_token", &t->pad, err);
+    json_decref(root);
+    return s;
+}
+
+static tt_status load_tokenizer(hf_tokenizer *t, const char *text, size_t n, hf_digest *d,
+                                tt_error *err)
+{
+    const hf_file f = {t->path, err};
+    json_t *root;
+    TT_TRY(parse(t->path, text, n, &root, err));
+    tt_status s = hf_load_splits(t, &f, root, d);
+    if (s == TT_OK)
+        s = hf_unicode_new(t->nfc, &t->flags, err);
+    if (s == TT_OK)
+        s = hf_load_model(t, &f, root, d);
+    json_decref(root);
+    return s;
+}
+
+static void seal(hf_tokenizer *t, hf_digest *d)
+{
+    hf_digest_number(d, t->bos);
+    hf_digest_number(d, t->eos);
+    hf_digest_number(d, t->allow_special);
+    snprintf(t->fingerprint, sizeof t->fingerprint, "%016llx%016llx",
+             (unsigned long long)finish(d->a), (unsigned long long)finish(d->b ^ d->a));
+}
+
+static void begin(hf_tokenizer *t, hf_digest *d)
+{
+    *d = (hf_digest){0xcbf29ce484222325u, 0x243f6a8885a308d3u};
+    hf_digest_text(d, "ttrun hf 1");
+    t->bos = t->eos = t->pad = -1;
+}
+
+tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *config,
+                       size_t n_config, tt_error *err)
+{
+    hf_digest d;
+    begin(t, &d);
+    if (!t->path && !(t->path = strdup("tokenizer.json")))
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+    TT_TRY(load_tokenizer(t, text, n, &d, err));
+    if (config)
+        TT_TRY(load_config(t, "tokenizer_config.json", config, n_config, err));
+    seal(t, &d);
+    return TT_OK;
+}
+
+/* FILE or FOLDER → FOLDER/name, or FILE itself where name is NULL. Ours to free. */
+static char *beside(const char *path, const char *name)
+{
+    struct stat st;
+    const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    const char *slash = strrchr(path, '/');
+    const size_t n = folder ? strlen(path) : slash ? (size_t)(slash - path) : 0;
+    const char *file = name ? name : folder ? "tokenizer.json" : path;
+    const size_t size = strlen(path) + strlen(file) + 3;
+    char *out = malloc(size);
+    if (out && !name && !folder)
+        snprintf(out, size, "%s", path);
+    else if (out)
+        snprintf(out, size, "%.*s%s%s", (int)n, path, folder || slash ? "/" : "", file);
+    return out;
+}
+
+/* The job's own choice of bos, eos and pad goes before the file's. */
+static tt_status override(const hf_tokenizer *t, const char *key, const char *text, int32_t *id,
+                          tt_error *err)
+{
+    const int32_t found = text ? hf_find_token(t, text, strlen(text)) : *id;
+    if (text && found < 0)
+        return TT_FAIL(err, TT_EINVAL, "tokenizer.%s: \"%s\" is not a token of %s", key,
+                       hf_show(text, strlen(text)).text, t->path);
+    *id = found;
+    return TT_OK;
+}
+
+static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *config, tt_error *err)
+{
+    hf_digest d;
+    char *text = NULL;
+    size_t n = 0;
+    begin(t, &d);
+    TT_TRY(read_file(t->path, true, &text, &n, err));
+    tt_status s = load_tokenizer(t, text, n, &d, err);
+    free(text);
+    text = NULL;
+    if (s == TT_OK)
+        s = read_file(config, false, &text, &n, err);
+    if (s == TT_OK && text)
+        s = load_config(t, config, text, n, err);
+    free(text);
+    TT_TRY(s);
+    TT_TRY(override(t, "bos_token", o->bos_token, &t->bos, err));
+    TT_TRY(override(t, "eos_token", o->eos_token, &t->eos, err));
+    TT_TRY(override(t, "pad_token", o->pad_token, &t->pad, err));
+    seal(t, &d);
+    return TT_OK;
+}
+
+tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
+{
+    if (!o->path || !*o->path)
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "tokenizer.path: the hf tokenizer needs a tokenizer.json or the folder that has it");
+    t->path = beside(o->path, NULL);
+    t->allow_special = o->allow_special;
+    char *config = beside(o->path, "tokenizer_config.json");
+    const tt_status s = t->path && config ? load_files(t, o, config, err)
+                                          : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
+    free(config);
+    return s;
+}
+
+void hf_release(hf_tokenizer *t)
+{
+    for (size_t i = 0; i < t->n_added; i++) {
+        free(t->added[i].content.s);
+        free(t->added[i].sought.s);
+    }
+    for (size_t i = 0; i < t->n_splits; i++)
+        hf_regex_free(t->splits[i].regex);
+    free(t->added);
+    free(t->raw.nodes);
+    free(t->normalized.nodes);
+    free(t->flags);
+    free(t->path);
+    hf_vocab_release(&t->vocab);
+}

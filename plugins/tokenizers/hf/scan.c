@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hf.h"
+#include <string.h>
+
+/* The patterns of the models people have, by hand: one pass forward, no backtracking. PCRE2 on the
+ * same pattern is the oracle in the tests. A scanner returns the bytes of the match that begins at
+ * s. */
+
+/* Flags of the code point at s; 0 at the end, which no class contains. */
+static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                unsigned *n)
+{
+    if (s >= end) {
+        *n = 0;
+        return 0;
+    }
+    if (*s < 0x80) {
+        *n = 1;
+        return flags[*s];
+    }
+    return flags[hf_decode(s, n)];
+}
+
+/* Past the longest run of code points that have one of `any`. */
+static inline const uint8_t *run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                 unsigned any)
+{
+    unsigned n;
+    while (flags_of(flags, s, end, &n) & any)
+        s += n;
+    return s;
+}
+
+/* [^\s\p{L}\p{N}]+, or another complement. */
+static inline const uint8_t *run_not(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                     unsigned none)
+{
+    unsigned n;
+    while (s < end && !(flags_of(flags, s, end, &n) & none))
+        s += n;
+    return s;
+}
+
+/* \s*[\r\n]+ where `newlines`, then \s+(?!\S), then \s+; s is at a space. */
+static size_t spaces(const uint16_t *flags, const uint8_t *s, const uint8_t *end, bool newlines)
+{
+    const uint8_t *p = s, *last = s, *newline = NULL; /* last: the last space of the run */
+    unsigned n, f;
+    while ((f = flags_of(flags, p, end, &n)) & HF_SPACE) {
+        last = p;
+        p += n;
+        if (f & HF_NEWLINE)
+            newline = p;
+    }
+    if (newlines && newline)
+        return (size_t)(newline - s);
+    if (p < end && last > s) /* the last space is left to the word that follows */
+        p = last;
+    return (size_t)(p - s);
+}
+
+/* 's 't 're 've 'm 'll 'd at s, which is at the apostrophe; 0 = none. Case folded, ſ is an s. */
+static size_t contraction(const uint8_t *s, const uint8_t *end, bool fold)
+{
+    if (end - s < 2)
+        return 0;
+    const uint8_t bit = fold ? 0x20 : 0, a = s[1] | bit;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
+        return 2;
+    if (end - s < 3)
+        return 0;
+    const uint8_t b = s[2] | bit;
+    if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e'))
+        return 3;
+    return fold && s[1] == 0xc5 && s[2] == 0xbf ? 3 : 0;
+}
+
+#define NOT_OTHER (HF_SPACE | HF_LETTER | HF_NUMBER)
+
+static size_t scan_gpt2(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    unsigned n;
+    const uint8_t *p = s;
+    if (*s == '\'') {
+        const size_t k = contraction(s, end, false);
+        if (k)
+            return k;
+    }
+    unsigned f = flags_of(flags, p, end, &n);
+    if (*s == ' ' && s + 1 < end && !((f = flags_of(flags, s + 1, end, &n)) & HF_SPACE))
+        p++;
+    else
+        f = flags_of(flags, s, end, &n);
+    if (f & HF_SPACE)
+        return spaces(flags, s, end, false);
+    p += n;
+    if (f & HF_LETTER)
+        return (size_t)(run(flags, p, end, HF_LETTER) - s);
+    if (f & HF_NUMBER)
+        return (size_t)(run(flags, p, end, HF_NUMBER) - s);
+    return (size_t)(run_not(flags, p, end, NOT_OTHER) - s);
+}
+
+/* \p{N}{1,most} */
+static size_t numbers(const uint16_t *flags, const uint8_t *s, const uint8_t *end, unsigned most)
+{
+    const uint8_t *p = s;
+    unsigned n;
+    for (unsigned i = 0; i < most && (flags_of(flags, p, end, &n) & HF_NUMBER); i++)
+        p += n;
+    return (size_t)(p - s);
+}
+
+/* The part Llama-3's family shares, for an s that begins no word: numbers, `
+ * ?[^\s\p{L}\p{N}]+[\r\n]*`, spaces. slash: [\r\n/]* after the symbols. */
+static inline size_t rest(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                          unsigned most, bool slash)
+{
+    unsigned n;
+    const unsigned f = flags_of(flags, s, end, &n);
+    const uint8_t *p = s + (*s == ' ');
+    if (f & HF_NUMBER)
+        return numbers(flags, s, end, most);
+    if (p < end && !(flags_of(flags, p, end, &n) & NOT_OTHER)) {
+        p = run_not(flags, p, end, NOT_OTHER);
+        while (p < end && (*p == '\r' || *p == '\n' || (slash && *p == '/')))
+            p++;
+        return (size_t)(p - s);
+    }
+    return spaces(flags, s, end, true);
+}
+
+/* [^\r\n\p{L}\p{N}]?\p{L}+ at s; 0 = none. */
+static inline size_t word(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    unsigned n, n_next;
+    const unsigned f = flags_of(flags, s, end, &n);
+    if (f & HF_LETTER)
+        return (size_t)(run(flags, s + n, end, HF_LETTER) - s);
+    if ((f & (HF_NEWLINE | HF_NUMBER)) || !(flags_of(flags, s + n, end, &n_next) & HF_LETTER))
+        return 0;
+    return (size_t)(run(flags, s + n + n_next, end, HF_LETTER) - s);
+}
+
+static inline size_t llama3_like(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                 unsigned most)
+{
+    size_t k = *s == '\'' ? contraction(s, end, true) : 0;
+    if (!k)
+        k = word(flags, s, end);
+    return k ? k : rest(flags, s, end, most, false);
+}
+
+static size_t scan_llama3(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return llama3_like(flags, s, end, 3);
+}
+
+static size_t scan_qwen2(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return llama3_like(flags, s, end, 1);
+}
+
+static size_t scan_nanochat(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return llama3_like(flags, s, end, 2);
+}
+
+/* Qwen3.5: marks count as letters. */
+static size_t scan_qwen35(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const unsigned letter = HF_LETTER | HF_MARK;
+    size_t k = *s == '\'' ? contraction(s, end, true) : 0;
+    if (k)
+        return k;
+    unsigned n, n_next;
+    const unsigned f = flags_of(flags, s, end, &n);
+    if (!(f & (HF_NEWLINE | HF_NUMBER | HF_LETTER)) &&
+        (flags_of(flags, s + n, end, &n_next) & letter))
+        return (size_t)(run(flags, s + n + n_next, end, letter) - s);
+    if (f & letter)
+        return (size_t)(run(flags, s + n, end, letter) - s);
+    if (f & HF_NUMBER)
+        return n;
+    const uint8_t *p = s + (*s == ' ');
+    if (p < end && !(flags_of(flags, p, end, &n) & (NOT_OTHER | HF_MARK))) {
+        p = run_not(flags, p, end, NOT_OTHER | HF_MARK);
+        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+    }
+    return spaces(flags, s, end, true);
+}
+
+/* [UPPER]*[LOWER]+ at s, 0 = none. A code point may be both: then the head gives back down to the
+ * last such one. */
+static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const uint8_t *p = s, *both_end = NULL;
+    unsigned n, f;
+    while ((f = flags_of(flags, p, end, &n)) & HF_UPPER) {
+        p += n;
+        if (f & HF_LOWER)
+            both_end = p;
+    }
+    if (f & HF_LOWER)
+        return (size_t)(run(flags, p, end, HF_LOWER) - s);
+    return both_end ? (size_t)(both_end - s) : 0;
+}
+
+/* Without the tail: [UPPER]+[LOWER]* where tekken_tail found nothing, so no LOWER follows. */
+static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return (size_t)(run(flags, s, end, HF_UPPER) - s);
+}
+
+static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    unsigned n;
+    const unsigned f = flags_of(flags, s, end, &n);
+    size_t k = 0;
+    for (int head = 0; head < 2; head++) { /* each with the character before it, then without */
+        size_t (*const part)(const uint16_t *, const uint8_t *, const uint8_t *) =
+            head ? tekken_head : tekken_tail;
+        if (!(f & (HF_NEWLINE | HF_LETTER | HF_NUMBER)) && (k = part(flags, s + n, end)))
+            return n + k;
+        if ((k = part(flags, s, end)))
+            return k;
+    }
+    return rest(flags, s, end, 1, true);
+}
+
+/* DeepSeek-V3, in three splits: what no alternative takes is a word too (a gap). */
+static size_t scan_numbers3(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return numbers(flags, s, end, 3);
+}
+
+static size_t scan_number(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return numbers(flags, s, end, 1);
+}
+
+static size_t scan_cjk(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    return (size_t)(run(flags, s, end, HF_CJK) - s);
+}
+
+static bool ascii_letter(uint8_t c)
+{
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+
+static size_t scan_deepseek3(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const unsigned letter = HF_LETTER | HF_MARK;
+    unsigned n, n_next;
+    const unsigned f = flags_of(flags, s, end, &n);
+    const uint8_t *p = s + n;
+    if (*s < 0x80 && (f & HF_SYMBOL) && p < end && ascii_letter(*p)) {
+        while (p < end && ascii_letter(*p))
+            p++;
+        return (size_t)(p - s);
+    }
+    if (!(f & (HF_NEWLINE | HF_LETTER | HF_SYMBOL)) && (flags_of(flags, p, end, &n_next) & letter))
+        return (size_t)(run(flags, p + n_next, end, letter) - s);
+    if (f & letter)
+        return (size_t)(run(flags, p, end, letter) - s);
+    p = s + (*s == ' ');
+    if (flags_of(flags, p, end, &n) & HF_SYMBOL) {
+        p = run(flags, p, end, HF_SYMBOL);
+        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+    }
+    return f & HF_SPACE ? spaces(flags, s, end, true) : 0;
+}
+
+#define BLANKS "|\\s+(?!\\S)|\\s+"
+#define LLAMA3(numbers_)                                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers_                         \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
+
+const hf_pattern hf_patterns[] = {
+    {"gpt2",      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" BLANKS, scan_gpt2    },
+    {"llama3",    LLAMA3("\\p{N}{1,3}"),                                                      scan_llama3  },
+    {"qwen2",     LLAMA3("\\p{N}"),                                                           scan_qwen2   },
+    {"deepseek3",
+     "[!\"#$%&'()*+,\\-./"
+     ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+     "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS,
+     scan_deepseek3                                                                                        },
+    {"tekken",
+     BEFORE UPPER "*" LOWER "+|" BEFORE UPPER "+" LOWER
+                  "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" BLANKS,
+     scan_tekken                                                                                           },
+    {"nanochat",
+     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| "
+     "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+     "|\\s*[\\r\\n]" BLANKS,
+     scan_nanochat                                                                                         },
+    {"qwen35",
+     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
+     "?[^\\s\\p{L}\\p{M}\\p{N}]+"
+     "[\\r\\n]*|\\s*[\\r\\n]+" BLANKS,
+     scan_qwen35                                                                                           },
+    {"numbers3",  "\\p{N}{1,3}",                                                              scan_numbers3},
+    {"number",    "\\p{N}",                                                                   scan_number  },
+    {"cjk",       "[一-龥぀-ゟ゠-ヿ]+",                                                 scan_cjk     },
+};
+const size_t hf_n_patterns = TT_COUNT(hf_patterns);
+
+const hf_pattern *hf_pattern_find(const char *regex)
+{
+    for (size_t i = 0; i < hf_n_patterns; i++)
+        if (strcmp(regex, hf_patterns[i].regex) == 0)
+            return &hf_patterns[i];
+    return NULL;
+}

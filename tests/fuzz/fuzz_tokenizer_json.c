@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "../../plugins/tokenizers/hf/added.c"
+#include "../../plugins/tokenizers/hf/bpe.c"
+#include "../../plugins/tokenizers/hf/hf.c"
+#include "../../plugins/tokenizers/hf/load.c"
+#include "../../plugins/tokenizers/hf/load_model.c"
+#include "../../plugins/tokenizers/hf/load_splits.c"
+#include "../../plugins/tokenizers/hf/regex.c"
+#include "../../plugins/tokenizers/hf/scan.c"
+#include "../../plugins/tokenizers/hf/unicode.c"
+#include "../../plugins/tokenizers/hf/unicode_table.c"
+#include "../../plugins/tokenizers/hf/vocab.c"
+#include "base/base.h"
+
+/* tokenizer.json, and texts through what it makes. A seed would be long with the 256 bytes every
+ * vocabulary needs: they are put where the input says BYTES (and the ids of others begin at 256).
+ * What follows a newline and %% is text to encode. */
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+
+static tt_status add_alphabet(hf_bytes *out)
+{
+    for (int b = 0, other = 0x100; b < 256; b++) {
+        const bool prints = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        const int c = prints ? b : other++;
+        char text[24];
+        snprintf(text, sizeof text, "\"\\u%04x\":%d%s", (unsigned)c, b, b < 255 ? "," : "");
+        TT_TRY(hf_bytes_add(out, text, strlen(text), NULL));
+    }
+    return TT_OK;
+}
+
+/* The input with BYTES spelt out. */
+static tt_status expand(const uint8_t *s, size_t n, hf_bytes *out)
+{
+    for (size_t i = 0, times = 0; i < n; i++) {
+        if (times < 4 && n - i >= 5 && memcmp(s + i, "BYTES", 5) == 0) {
+            TT_TRY(add_alphabet(out));
+            times++;
+            i += 4;
+        } else {
+            TT_TRY(hf_bytes_add(out, s + i, 1, NULL));
+        }
+    }
+    return TT_OK;
+}
+
+static void encode_and_decode(hf_tokenizer *t, const uint8_t *text, size_t n)
+{
+    tt_ids ids = {0};
+    tt_error err = {0};
+    tt_tokenizer_info i = {.struct_size = sizeof i};
+    char buf[64];
+    info(t, &i);
+    if (encode(t, (const char *)text, n, &ids, &err) != TT_OK)
+        TT_ASSERT(err.text[0] && ids.n == 0);
+    for (size_t k = 0; k < ids.n; k++) {
+        TT_ASSERT(ids.ids[k] >= 0 && ids.ids[k] < i.vocab_size);
+        TT_ASSERT(decode(t, ids.ids[k], buf, sizeof buf) <= sizeof buf);
+    }
+    tt_ids_free(&ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    const uint8_t *mark = n ? memmem(bytes, n, "\n%%", 3) : NULL;
+    const size_t n_json = mark ? (size_t)(mark - bytes) : n;
+    hf_bytes json = {0};
+    tt_error err = {0};
+    hf_tokenizer *t = calloc(1, sizeof *t);
+    if (t && (t->pool = calloc(1, sizeof *t->pool)) &&
+        pthread_mutex_init(&t->pool->lock, NULL) == 0 && expand(bytes, n_json, &json) == TT_OK) {
+        t->allow_special = n & 1;
+        if (hf_load_text(t, json.s ? (char *)json.s : "", json.n, NULL, 0, &err) == TT_OK)
+            encode_and_decode(t, mark ? mark + 3 : bytes, mark ? n - n_json - 3 : n);
+        else
+            TT_ASSERT(err.text[0] && !strchr(err.text, '\n'));
+    }
+    close_hf(t);
+    free(json.s);
+    return 0;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "../../plugins/tokenizers/hf/added.c"
+#include "../../plugins/tokenizers/hf/bpe.c"
+#include "../../plugins/tokenizers/hf/hf.c"
+#include "../../plugins/tokenizers/hf/load.c"
+#include "../../plugins/tokenizers/hf/load_model.c"
+#include "../../plugins/tokenizers/hf/load_splits.c"
+#include "../../plugins/tokenizers/hf/regex.c"
+#include "../../plugins/tokenizers/hf/scan.c"
+#include "../../plugins/tokenizers/hf/unicode.c"
+#include "../../plugins/tokenizers/hf/unicode_table.c"
+#include "../../plugins/tokenizers/hf/vocab.c"
+#include <time.h>
+
+/* For hf_tokenizer_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS [THREADS [REPEATS]]]
+ *   TEXTS: u32 bytes, text, …   IDS: u32 count, i32 ids, …   "-": no ids
+ *   HF_ALLOW_SPECIAL=1: special tokens are read as such.
+ *   Decodes what it encoded and compares; a line of MB/s on standard output. */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct job {
+    void *self;
+    const char *texts;
+    size_t n, tokens;
+    FILE *out;
+    int thread, n_threads;
+    bool failed;
+} job;
+
+static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < ids->n; i++) {
+        char buf[1024];
+        const size_t k = decode(self, ids->ids[i], buf, sizeof buf);
+        if (k > n - at || memcmp(buf, text + at, k) != 0)
+            return false;
+        at += k;
+    }
+    return at == n;
+}
+
+/* Every n_threads-th text. */
+static void *work_through(void *arg)
+{
+    job *j = arg;
+    tt_ids ids = {0};
+    tt_error err;
+    int index = 0, differs = 0;
+    for (size_t at = 0; at + 4 <= j->n; index++) {
+        uint32_t n;
+        memcpy(&n, j->texts + at, 4);
+        const char *text = j->texts + at + 4;
+        at += 4 + n;
+        if (index % j->n_threads != j->thread)
+            continue;
+        ids.n = 0;
+        if (encode(j->self, text, n, &ids, &err) != TT_OK) {
+            fprintf(stderr, "hf_tool: text %d: %s\n", index, err.text);
+            j->failed = true;
+            break;
+        }
+        j->tokens += ids.n;
+        if (j->out) {
+            const uint32_t count = (uint32_t)ids.n;
+            fwrite(&count, 4, 1, j->out);
+            fwrite(ids.ids, 4, ids.n, j->out);
+            differs += !same_text(j->self, &ids, text, n);
+        }
+    }
+    if (differs)
+        printf("%d texts decode to something else\n", differs);
+    tt_ids_free(&ids);
+    return NULL;
+}
+
+static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FILE *out)
+{
+    pthread_t threads[64];
+    job jobs[64];
+    bool failed = false;
+    size_t tokens = 0;
+    const double start = seconds();
+    for (int i = 0; i < n_threads; i++) {
+        jobs[i] = (job){
+            .self = self, .texts = texts, .n = n, .out = out, .thread = i, .n_threads = n_threads};
+        if (pthread_create(&threads[i], NULL, work_through, &jobs[i]) != 0)
+            return TT_EINTERNAL;
+    }
+    for (int i = 0; i < n_threads; i++) {
+        pthread_join(threads[i], NULL);
+        failed = failed || jobs[i].failed;
+        tokens += jobs[i].tokens;
+    }
+    const double s = seconds() - start;
+    if (!out)
+        printf("%.2f MB/s, %zu tokens, %d threads\n", (double)n / 1e6 / s, tokens, n_threads);
+    return failed ? TT_EINVAL : TT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *special = getenv("HF_ALLOW_SPECIAL");
+    hf_options o = {.path = argc > 1 ? argv[1] : NULL, .allow_special = special && *special == '1'};
+    const int n_threads = argc > 4 ? atoi(argv[4]) : 1, repeats = argc > 5 ? atoi(argv[5]) : 1;
+    void *self = NULL;
+    tt_error err = {0};
+    char *texts = NULL;
+    size_t n = 0;
+    FILE *out = argc > 3 && strcmp(argv[3], "-") != 0 ? fopen(argv[3], "wb") : NULL;
+    tt_status s = open_hf(&o, &self, &err);
+    if (s == TT_OK && argc > 2)
+        s = read_file(argv[2], true, &texts, &n, &err);
+    if (s != TT_OK)
+        fprintf(stderr, "hf_tool: %s\n", err.text);
+    for (int i = 0; s == TT_OK && texts && i < repeats; i++)
+        s = pass(self, texts, n, n_threads < 1 || n_threads > 64 || out ? 1 : n_threads, out);
+    if (out)
+        fclose(out);
+    free(texts);
+    close_hf(self);
+    return s == TT_OK ? 0 : 1;
+}

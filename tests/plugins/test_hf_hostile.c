@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hf_test.h"
+
+/* Files that are wrong, or ask for what is not there: a line each. */
+
+static void test_hf_refuses_what_it_cannot_do_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path[6], *value, *want;
+    } cases[] = {
+        {{"model", "type"},                                           "\"WordPiece\"",             "model: \"WordPiece\" is not supported"   },
+        {{"model", "dropout"},                                        "0.1",                       "model.dropout"                           },
+        {{"model", "end_of_word_suffix"},                             "\"</w>\"",                  "model.end_of_word_suffix"                },
+        {{"model", "ignore_merges"},                                  "3",                         "model.ignore_merges: expected true"      },
+        {{"model", "vocab"},                                          "[]",                        "model.vocab: expected an object"         },
+        {{"model", "vocab"},                                          "{}",                        "no token for the byte 0x00"              },
+        {{"model", "vocab", "zz"},                                    "5",                         "model.vocab.\"zz\": id 5 is another"     },
+        {{"model", "vocab", "zz"},                                    "-1",                        "id -1 is not between"                    },
+        {{"model", "vocab", "zz"},                                    "99999999999",               "id 99999999999 is not between"           },
+        {{"model", "vocab", "z\nz"},                                  "1.5",                       "model.vocab.\"z?z\": expected an id"     },
+        {{"model", "merges"},                                         "{}",                        "model.merges: expected a list"           },
+        {{"model", "merges", "3"},                                    "\"ab\"",                    "model.merges[3]: \"ab\" has no blank"    },
+        {{"model", "merges", "3"},                                    "[\"a\"]",                   "model.merges[3]: expected"               },
+        {{"model", "merges", "3"},                                    "[\"a\", 1]",                "model.merges[3]: expected"               },
+        {{"model", "merges", "3"},                                    "[\"\", \"a\"]",             "model.merges[3]: an empty part"          },
+        {{"model", "merges", "3"},                                    "[\"qqq\", \"a\"]",          "model.merges[3]: the part \"qqq\""       },
+        {{"model", "merges", "3"},                                    "\"q Q\"",                   "model.merges[3]: the result \"qQ\""      },
+        {{"normalizer"},                                              "{\"type\": \"NFKC\"}",      "normalizer: \"NFKC\" is not supported"   },
+        {{"normalizer"},                                              "{\"type\": \"Sequence\"}",  "normalizer.normalizers: expected"        },
+        {{"normalizer"},
+         "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
+         "\"Lowercase\"}]}",                                                                       "normalizer.normalizers[1]: \"Lowercase\""},
+        {{"pre_tokenizer"},                                           "null",                      "pre_tokenizer: none"                     },
+        {{"pre_tokenizer"},                                           "{\"type\": \"Metaspace\"}", "pre_tokenizer: \"Metaspace\""            },
+        {{"pre_tokenizer", "pretokenizers"},                          "[]",                        "expected a list of steps"                },
+        {{"pre_tokenizer", "pretokenizers", "0"},
+         "{\"type\": \"Digits\"}",                                                                 "pretokenizers[0]: \"Digits\""            },
+        {{"pre_tokenizer", "pretokenizers", "0"},
+         "{\"type\": \"ByteLevel\"}",                                                              "pretokenizers[0]: ByteLevel before"      },
+        {{"pre_tokenizer", "pretokenizers", "1"},
+         "{\"type\": \"Split\"}",                                                                  "pretokenizers[1]: no ByteLevel"          },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"(\"",                                                                                  "pattern does not compile"                },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\\\\d{1,3}+\"",           "{…}+"                                  },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"[a&&[b]]\"",                                                                           "a set within"                            },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"\\\\h\"",                                                                              "\\h, which is not"                       },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"},
+         "\"a\\\\\"",                                                                              "ends in a backslash"                     },
+        {{"pre_tokenizer", "pretokenizers", "0", "pattern", "Regex"}, "\"\"",                      "pattern: expected"                       },
+        {{"pre_tokenizer", "pretokenizers", "0", "behavior"},
+         "\"Contiguous\"",                                                                         "behavior: \"Contiguous\""                },
+        {{"pre_tokenizer", "pretokenizers", "0", "behavior"},         "1",                         "behavior: expected"                      },
+        {{"added_tokens"},                                            "3",                         "added_tokens: expected a list"           },
+        {{"added_tokens", "0", "id"},                                 "-4",                        "added_tokens[0].id: id -4 is not"        },
+        {{"added_tokens", "0", "id"},                                 "4",                         "added_tokens[0].id: 4 is another"        },
+        {{"added_tokens", "0", "id"},                                 "\"4\"",                     "added_tokens[0].id: expected an id"      },
+        {{"added_tokens", "0", "content"},                            "\"a\"",                     "but model.vocab has \"a\" as"            },
+        {{"added_tokens", "0", "content"},                            "\"\"",                      "added_tokens[0].content: expected"       },
+        {{"added_tokens", "1"},                                       "[]",                        "added_tokens[1].id: expected an id"      },
+        {{"added_tokens", "1", "lstrip"},                             "1",                         "added_tokens[1].lstrip: expected true"   },
+        {{"model"},                                                   "\"BPE\"",                   "model: "                                 },
+    };
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        json_t *root = whole("llama3", false);
+        json_t *copy = json_deep_copy(root); /* the vocabulary is shared */
+        hf_tokenizer *t = NULL;
+        tt_error err = {0};
+        set_at(copy, cases[i].path, cases[i].value);
+        char *text = json_dumps(copy, 0);
+        if (open_text(text, NULL, false, &t, &err) == TT_OK)
+            fail_msg("case %zu (%s) was taken", i, cases[i].want);
+        if (!strstr(err.text, cases[i].want) || strncmp(err.text, "tokenizer.json: ", 16) != 0)
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, err.text, cases[i].want);
+        assert_null(strchr(err.text, '\n'));
+        free(text);
+        json_decref(copy);
+        json_decref(root);
+    }
+}
+
+static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"",                                               "tokenizer.json:1:"  },
+        {"[]",                                             "expected an object" },
+        {"{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}", "duplicate"          },
+        {"{\n\"model\": {\"vocab\": {\"a\": }}}",          "tokenizer.json:2:"  },
+        {"{\"model\": {\"vocab\": {\"\xff\": 1}}}",        "tokenizer.json:1:"  },
+        {"{\"a\": \"\\u0000\"}",                           "tokenizer.json:1:"  },
+        {"{\"a\": \"\\ud800\"}",                           "tokenizer.json:1:"  },
+        {"{\"a\": 99999999999999999999}",                  "tokenizer.json:1:"  },
+        {"{} x",                                           "tokenizer.json:1:"  },
+        {"{}",                                             "pre_tokenizer: none"},
+    };
+    hf_tokenizer *t = NULL;
+    tt_error err;
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        err.text[0] = '\0';
+        assert_int_not_equal(open_text(cases[i].text, NULL, false, &t, &err), TT_OK);
+        if (!strstr(err.text, cases[i].want))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, err.text, cases[i].want);
+    }
+    char *deep = malloc(100001);
+    memset(deep, '[', 100000);
+    deep[100000] = '\0';
+    assert_int_not_equal(open_text(deep, NULL, false, &t, &err), TT_OK);
+    free(deep);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hf_refuses_what_it_cannot_do_by_name),
+        cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
+    };
+    return cmocka_run_group_tests(tests, load_golden, free_golden);
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hf_test.h"
+
+static uint64_t draw(uint64_t *x, uint64_t below)
+{
+    *x ^= *x >> 12;
+    *x ^= *x << 25;
+    *x ^= *x >> 27;
+    return (*x * 2685821657736338717u >> 33) % below;
+}
+
+static void draw_text(uint64_t *x, hf_bytes *text)
+{
+    text->n = 0;
+    for (uint64_t k = 1 + draw(x, 30); k > 0; k--) {
+        const json_t *bit = json_array_get(g.bits, (size_t)draw(x, json_array_size(g.bits)));
+        assert_int_equal(hf_bytes_add(text, json_string_value(bit), json_string_length(bit), NULL),
+                         TT_OK);
+    }
+}
+
+static hf_tokenizer *open_json(json_t *root, bool allow_special)
+{
+    hf_tokenizer *t = NULL;
+    tt_error err = {0};
+    char *text = json_dumps(root, JSON_COMPACT);
+    if (open_text(text, NULL, allow_special, &t, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    free(text);
+    json_decref(root);
+    return t;
+}
+
+static void add_digest(uint64_t *h, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        *h = (*h ^ (v >> (8 * i) & 0xff)) * 0x100000001b3u;
+}
+
+static void digest_of(hf_tokenizer *t, char hex[17])
+{
+    uint64_t x = 1, h = 0xcbf29ce484222325u;
+    hf_bytes text = {0};
+    tt_ids ids = {0};
+    for (size_t i = 0; i < g.n_texts; i++) {
+        draw_text(&x, &text);
+        ids.n = 0;
+        assert_int_equal(encode(t, (char *)text.s, text.n, &ids, NULL), TT_OK);
+        add_digest(&h, (uint32_t)ids.n);
+        for (size_t k = 0; k < ids.n; k++)
+            add_digest(&h, (uint32_t)ids.ids[k]);
+    }
+    snprintf(hex, 17, "%016llx", (unsigned long long)h);
+    free(text.s);
+    tt_ids_free(&ids);
+}
+
+static void test_hf_ids_equal_the_references(void **state)
+{
+    (void)state;
+    const char *family;
+    json_t *f;
+    json_object_foreach(json_object_get(g.root, "families"), family, f)
+    {
+        char hex[17], again[17];
+        hf_tokenizer *t = open_json(whole(family, false), false);
+        hf_tokenizer *old = open_json(whole(family, true), false);
+        digest_of(t, hex);
+        if (strcmp(hex, json_string_value(json_object_get(f, "digest"))) != 0)
+            fail_msg("%s: digest %s, the reference's is %s", family, hex,
+                     json_string_value(json_object_get(f, "digest")));
+        digest_of(old, again);
+        assert_string_equal(hex, again);
+        assert_string_equal(t->fingerprint, old->fingerprint);
+        close_hf(t);
+        close_hf(old);
+    }
+}
+
+/* Every scanner cuts where PCRE2 does with its pattern. */
+static void test_hf_scanners_match_as_pcre2_does(void **state)
+{
+    (void)state;
+    uint16_t *flags;
+    hf_bytes text = {0};
+    assert_int_equal(hf_unicode_new(false, &flags, NULL), TT_OK);
+    for (size_t p = 0; p < hf_n_patterns; p++) {
+        hf_regex *r;
+        hf_matcher *m;
+        uint64_t x = 77 + p;
+        assert_int_equal(hf_regex_new(hf_patterns[p].regex, false, &r, NULL), TT_OK);
+        assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
+        for (int i = 0; i < 3000; i++) {
+            draw_text(&x, &text);
+            for (size_t at = 0; at < text.n;) {
+                size_t begin, end, here = at, n = 0;
+                unsigned k;
+                assert_int_equal(hf_regex_find(r, m, text.s, text.n, at, &begin, &end, NULL),
+                                 TT_OK);
+                while (here < text.n &&
+                       !(n = hf_patterns[p].scan(flags, text.s + here, text.s + text.n))) {
+                    hf_decode(text.s + here, &k);
+                    here += k;
+                }
+                if (here != begin || here + n != end)
+                    fail_msg("%s: \"%.*s\" at %zu: scanner [%zu, %zu), PCRE2 [%zu, %zu)",
+                             hf_patterns[p].name, (int)text.n, text.s, at, here, here + n, begin,
+                             end);
+                at = end;
+            }
+        }
+        hf_matcher_free(m);
+        hf_regex_free(r);
+    }
+    free(flags);
+    free(text.s);
+}
+
+static void test_hf_decode_gives_back_any_bytes(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = open_json(whole("tekken", false), false);
+    uint64_t x = 3;
+    for (int i = 0; i < 300; i++) {
+        char text[200], back[256];
+        tt_ids ids = {0};
+        const size_t n = draw(&x, sizeof text);
+        size_t m = 0;
+        for (size_t k = 0; k < n; k++)
+            text[k] = (char)(draw(&x, 3) ? 'a' + (int)draw(&x, 26) : (int)draw(&x, 256));
+        assert_int_equal(encode(t, text, n, &ids, NULL), TT_OK);
+        for (size_t k = 0; k < ids.n; k++)
+            m += decode(t, ids.ids[k], back + m, sizeof back - m);
+        assert_int_equal(m, n);
+        assert_memory_equal(text, back, n);
+        tt_ids_free(&ids);
+    }
+    assert_int_equal(decode(t, -1, (char[8]){0}, 8), 0);
+    assert_int_equal(decode(t, 1 << 30, (char[8]){0}, 8), 0);
+    assert_int_equal(decode(t, t->added[1].id, (char[8]){0}, 3), 3); /* cut at cap */
+    close_hf(t);
+}
+
+static void assert_ids(hf_tokenizer *t, const char *text, const int32_t *want, size_t n)
+{
+    tt_ids ids = {0};
+    assert_int_equal(encode(t, text, strlen(text), &ids, NULL), TT_OK);
+    assert_int_equal(ids.n, n);
+    assert_memory_equal(ids.ids, want, n * sizeof *want);
+    tt_ids_free(&ids);
+}
+
+static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
+{
+    (void)state;
+    hf_tokenizer *plain = open_json(whole("llama3", false), false);
+    hf_tokenizer *allowed = open_json(whole("llama3", false), true);
+    const int32_t special = plain->added[0].id;
+    tt_ids ids = {0};
+    char buf[32];
+    assert_int_equal(encode(plain, "<|endoftext|>", 13, &ids, NULL), TT_OK);
+    assert_true(ids.n > 1);
+    assert_ids(allowed, "<|endoftext|>", &special, 1);
+    assert_int_equal(decode(plain, special, buf, sizeof buf), 0);
+    assert_string_not_equal(plain->fingerprint, allowed->fingerprint);
+    tt_ids_free(&ids);
+    close_hf(plain);
+    close_hf(allowed);
+}
+
+/* A pattern that explodes ends, with an error, and the list is as it was. */
+static void test_hf_encode_failing_leaves_the_list_alone(void **state)
+{
+    (void)state;
+    static const char *const path[] = {"pre_tokenizer", "pretokenizers", "0",
+                                       "pattern",       "Regex",         NULL};
+    json_t *root = whole("llama3", false);
+    tt_error err = {0};
+    tt_ids ids = {0};
+    set_at(root, path, "\"x|(?:a|a)+\\\\d\"");
+    hf_tokenizer *t = open_json(root, false);
+    assert_int_equal(tt_ids_push(&ids, 7, NULL), TT_OK);
+    const char *text = "xxaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    assert_int_equal(encode(t, text, strlen(text), &ids, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "fails at byte 2 of a text of 62"));
+    assert_int_equal(ids.n, 1);
+    assert_int_equal(ids.ids[0], 7);
+    tt_ids_free(&ids);
+    close_hf(t);
+}
+
+/* Appending keeps what is there. */
+static void test_hf_encode_appends(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = open_json(whole("gpt2", false), false);
+    tt_ids ids = {0};
+    assert_int_equal(tt_ids_push(&ids, 7, NULL), TT_OK);
+    assert_int_equal(encode(t, "", 0, &ids, NULL), TT_OK);
+    assert_int_equal(ids.n, 1);
+    assert_int_equal(encode(t, "A", 1, &ids, NULL), TT_OK);
+    assert_int_equal(ids.n, 2);
+    assert_int_equal(ids.ids[0], 7);
+    tt_ids_free(&ids);
+    close_hf(t);
+}
+
+/* Twenty megabytes of blanks, and words at the border between the two ways of merging. */
+static void test_hf_long_words_are_merged_alike(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = open_json(whole("llama3", false), false);
+    const size_t n = (size_t)20 << 20;
+    char *blanks = malloc(n);
+    tt_ids ids = {0}, heap = {0};
+    memset(blanks, ' ', n);
+    assert_int_equal(encode(t, blanks, n, &ids, NULL), TT_OK);
+    assert_true(ids.n > 0 && ids.n <= n);
+    uint64_t x = 9;
+    hf_bpe_room room_ = {0};
+    for (int i = 0; i < 2000; i++) {
+        uint32_t small[HF_SHORT_WORD];
+        const size_t k = 1 + draw(&x, HF_SHORT_WORD);
+        for (size_t j = 0; j < k; j++)
+            blanks[j] = "etinoas  re"[draw(&x, 11)];
+        heap.n = 0;
+        const size_t m = hf_bpe_short(&t->vocab, (uint8_t *)blanks, k, small);
+        assert_int_equal(hf_bpe_long(&t->vocab, &room_, (uint8_t *)blanks, k, &heap, NULL), TT_OK);
+        assert_int_equal(m, heap.n);
+        assert_memory_equal(small, heap.ids, m * sizeof *small);
+    }
+    hf_bpe_room_release(&room_);
+    tt_ids_free(&ids);
+    tt_ids_free(&heap);
+    free(blanks);
+    close_hf(t);
+}
+
+/* PCRE2, too, with patterns that backtrack over all of it. */
+static void test_hf_pcre2_survives_a_long_run(void **state)
+{
+    (void)state;
+    hf_regex *r;
+    hf_matcher *m;
+    const size_t n = (size_t)4 << 20;
+    uint8_t *blanks = malloc(n);
+    size_t begin, end;
+    tt_error err = {0};
+    memset(blanks, ' ', n);
+    assert_int_equal(hf_regex_new("(?:a|\\s)*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
+    const tt_status s = hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err);
+    if (s == TT_OK)
+        assert_int_equal(end, n);
+    else
+        assert_non_null(strstr(err.text, "split the text"));
+    hf_matcher_free(m);
+    hf_regex_free(r);
+    assert_int_equal(hf_regex_new("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
+    assert_int_equal(hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err), TT_OK);
+    assert_int_equal(end, n);
+    hf_matcher_free(m);
+    hf_regex_free(r);
+    free(blanks);
+}
+
+typedef struct encoder {
+    hf_tokenizer *t;
+    char hex[17];
+} encoder;
+
+static void *encode_on_thread(void *arg)
+{
+    encoder *e = arg;
+    digest_of(e->t, e->hex);
+    return NULL;
+}
+
+static void test_hf_threads_encode_alike(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = open_json(whole("qwen2", false), false);
+    pthread_t threads[3];
+    encoder encoders[3];
+    for (int i = 0; i < 3; i++) {
+        encoders[i].t = t;
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_on_thread, &encoders[i]), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    assert_string_equal(encoders[0].hex, encoders[1].hex);
+    assert_string_equal(encoders[0].hex, encoders[2].hex);
+    assert_string_equal(
+        encoders[0].hex,
+        json_string_value(json_object_get(
+            json_object_get(json_object_get(g.root, "families"), "qwen2"), "digest")));
+    close_hf(t);
+}
+
+static void test_hf_info_names_the_special_tokens(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = NULL, *other = NULL;
+    tt_tokenizer_info i = {.struct_size = sizeof i};
+    tt_error err = {0};
+    json_t *root = whole("gpt2", false);
+    json_t *gap = json_pack("{s:i, s:s, s:b}", "id", 2000, "content", "<bos>", "special", 1);
+    json_array_append_new(json_object_get(root, "added_tokens"), gap);
+    char *text = json_dumps(root, 0);
+    assert_int_equal(
+        open_text(text,
+                  "{\"bos_token\": {\"content\": \"<bos>\"}, \"eos_token\": \"<|endoftext|>\","
+                  " \"pad_token\": null}",
+                  false, &t, &err),
+        TT_OK);
+    info(t, &i);
+    assert_int_equal(i.vocab_size, 2001); /* the highest id, over a gap */
+    assert_int_equal(i.bos, 2000);
+    assert_int_equal(i.eos, t->added[0].id);
+    assert_int_equal(i.pad, -1);
+    assert_int_equal(strlen(i.fingerprint), 32);
+    assert_int_equal(decode(t, 1999, (char[4]){0}, 4), 0);
+    assert_int_equal(open_text(text, NULL, false, &other, &err), TT_OK);
+    assert_string_not_equal(t->fingerprint, other->fingerprint);
+    close_hf(other);
+    assert_int_equal(open_text(text, "{\"bos_token\": \"<s>\"}", false, &other, &err), TT_EFORMAT);
+    assert_non_null(strstr(err.text, "bos_token: \"<s>\" is not a token"));
+    close_hf(t);
+    free(text);
+    json_decref(root);
+}
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_hf_opens_a_file_or_its_folder(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test_hf.XXXXXX", path[300];
+    assert_non_null(mkdtemp(folder));
+    json_t *root = whole("gpt2", false);
+    char *text = json_dumps(root, 0);
+    write_text(folder, "tokenizer.json", text);
+    write_text(folder, "tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}");
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    tt_tokenizer_info a = {.struct_size = sizeof a}, b = {.struct_size = sizeof b};
+    hf_options o = {.path = folder};
+    void *self = NULL;
+    tt_error err = {0};
+    assert_int_equal(open_hf(&o, &self, &err), TT_OK);
+    info(self, &a);
+    close_hf(self);
+    o.path = path;
+    assert_int_equal(open_hf(&o, &self, &err), TT_OK);
+    info(self, &b);
+    close_hf(self);
+    assert_string_equal(a.fingerprint, b.fingerprint);
+    assert_true(b.eos > 0);
+    o.eos_token = "<nope>";
+    assert_int_equal(open_hf(&o, &self, &err), TT_EINVAL);
+    o = (hf_options){.path = "/nowhere/tokenizer.json"};
+    assert_int_equal(open_hf(&o, &self, &err), TT_ENOTFOUND);
+    o.path = NULL;
+    assert_int_equal(open_hf(&o, &self, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "tokenizer.path"));
+    unlink(path);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    unlink(path);
+    rmdir(folder);
+    free(text);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hf_ids_equal_the_references),
+        cmocka_unit_test(test_hf_scanners_match_as_pcre2_does),
+        cmocka_unit_test(test_hf_decode_gives_back_any_bytes),
+        cmocka_unit_test(test_hf_special_tokens_are_plain_text_unless_allowed),
+        cmocka_unit_test(test_hf_encode_failing_leaves_the_list_alone),
+        cmocka_unit_test(test_hf_encode_appends),
+        cmocka_unit_test(test_hf_long_words_are_merged_alike),
+        cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
+        cmocka_unit_test(test_hf_threads_encode_alike),
+        cmocka_unit_test(test_hf_info_names_the_special_tokens),
+        cmocka_unit_test(test_hf_opens_a_file_or_its_folder),
+    };
+    return cmocka_run_group_tests(tests, load_golden, free_golden);
+}
