@@ -87,7 +87,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     const tt_compile_opts *o = c->o;
     tt_graph *g = tt_builder_graph(b);
     if (o->mode != TT_MODE_TRAIN)
-        tt_pass_stacks(g, o->mode == TT_MODE_LOGITS);
+        tt_pass_stacks(g, !o->foreign_params);
     if (o->mode == TT_MODE_LOGITS)
         return keep_logits(b, err);
     const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->backend_user};

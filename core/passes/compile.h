@@ -16,6 +16,7 @@ typedef enum tt_mode {
 
 typedef struct tt_compile_opts {
     tt_mode mode;
+    bool foreign_params; /* they lie in another program's memory: validation beside training */
     const tt_op_table *ops;
     const tt_model_vt *model;
     const void *model_config;

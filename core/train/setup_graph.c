@@ -202,6 +202,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
 {
     const tt_compile_opts o = {
         .mode = mode,
+        .foreign_params = s->graph != NULL, /* of the program compiled before */
         .ops = &s->ops,
         .model = s->model.component->vtable,
         .model_config = s->model.config,
