@@ -101,7 +101,8 @@ static const tt_kernel *find_kernel(void *self, const char *op)
     return k ? &k->pub : NULL;
 }
 
-/* The best of five short samples: a single one may fall into a spell in which the core is shared. */
+/* The best of five short samples: a single one may fall into a spell in which the core is shared.
+ */
 static double best_peak(const cpu_isa *isa)
 {
     double best = 0;
