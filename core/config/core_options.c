@@ -129,7 +129,8 @@ static const tt_option parallelism_options[] = {
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
     ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
-         "drop gathered parameters after the forward; default = unless there is a pipeline"),
+         "gather parameters again in the backward (default, always), or keep them from the forward, "
+         "once a micro-batch in flight"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut the sequence over its ranks between the matrices"),
 };
@@ -157,12 +158,11 @@ static const tt_option checkpoint_options[] = {
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
-    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder",
-         .flags = TT_OPT_NOT_YET),
+    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder"),
     INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
-    BOOL(checkpoint, last_save_in_hf, "false", "the last save is a Hugging Face folder",
-         .flags = TT_OPT_NOT_YET),
+    BOOL(checkpoint, last_save_in_hf, "false",
+         "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
 };
 
 static const tt_option validation_options[] = {

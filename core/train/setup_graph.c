@@ -167,11 +167,12 @@ static tt_recompute_opts recompute(const tt_setup *s)
 {
     const char *m = s->core.activation_checkpoint,
                *r = s->core.parallelism.fsdp_reshard_after_forward;
-    return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
-                                       : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
-                                                                 : TT_RECOMPUTE_NONE,
-                               .fetches = !strcmp(r, "always") ||
-                                          (!strcmp(r, "default") && s->n_stages == 1)};
+    return (tt_recompute_opts){
+        .mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
+                : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
+                                          : TT_RECOMPUTE_NONE,
+        /* with a pipeline too: what is kept is kept once a micro-batch in flight */
+        .fetches = strcmp(r, "never") != 0};
 }
 
 /* Ops of plugins, loaded when a model asks for one the core does not have. */
