@@ -35,3 +35,4 @@ BLAS_LIBS   := $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DI
 # ---- the table ----
 CFLAGS_plugins/backends/cpu := $(BLAS_CFLAGS)
 LIBS_plugins/backends/cpu   := $(BLAS_LIBS)
+LIBS_plugins/dataloaders/jsonl := -lz -lzstd

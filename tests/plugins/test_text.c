@@ -108,7 +108,7 @@ static void check_stream(const char *path, const char *want)
     assert_int_equal(c->n_tokens, strlen(want));
     for (size_t i = 0; i < c->n_tokens; i++)
         assert_int_equal(get(c, i), (unsigned char)want[i]);
-    close_text(self);
+    corpus_close(self);
 }
 
 static void test_text_globs_sort_bytewise_and_cross_folders(void **state)
@@ -138,17 +138,17 @@ static void test_text_documents_have_bos_and_eos_in_path_order(void **state)
         void *self = NULL;
         tt_error err;
         assert_int_equal(open_paths(&l, paths, 2, 4, false, &self, &err), TT_OK);
-        assert_int_equal(n_samples(self), 2); /* floor((9-1)/4) */
+        assert_int_equal(corpus_samples(self), 2); /* floor((9-1)/4) */
         for (int64_t i = 0; i < 2; i++) {
             int32_t ids[4], labels[4], pos[4] = {0, 1, 2, 3}, seg[4] = {0};
             tt_sample s = {sizeof s, 4, ids, labels, pos, seg};
-            assert_int_equal(read_text(self, i, &s, &err), TT_OK);
+            assert_int_equal(corpus_read(self, i, &s, &err), TT_OK);
             assert_memory_equal(ids, want + 4 * i, sizeof ids);
             assert_memory_equal(labels, want + 4 * i + 1, sizeof labels);
             assert_int_equal(pos[3], 3);
             assert_int_equal(seg[3], 0);
         }
-        close_text(self);
+        corpus_close(self);
     }
 }
 
@@ -164,18 +164,18 @@ static void test_text_document_mask_restarts_positions(void **state)
     void *self = NULL;
     tt_error err;
     assert_int_equal(open_paths(&l, paths, 3, 11, true, &self, &err), TT_OK);
-    assert_int_equal(read_text(self, 0, &s, &err), TT_OK);
+    assert_int_equal(corpus_read(self, 0, &s, &err), TT_OK);
     assert_memory_equal(pos, want_pos, sizeof pos);
     assert_memory_equal(seg, want_seg, sizeof seg);
-    close_text(self);
+    corpus_close(self);
     assert_int_equal(open_paths(&l, paths, 3, 5, true, &self, &err), TT_OK);
     s.seq_len = 5;
-    assert_int_equal(read_text(self, 1, &s, &err),
+    assert_int_equal(corpus_read(self, 1, &s, &err),
                      TT_OK); /* tokens 5 … 9: a document goes on, the next starts at 7 */
     static const int32_t pos5[] = {0, 1, 0, 1, 2}, seg5[] = {0, 0, 1, 1, 1};
     assert_memory_equal(pos, pos5, sizeof pos5);
     assert_memory_equal(seg, seg5, sizeof seg5);
-    close_text(self);
+    corpus_close(self);
 }
 
 static void test_text_errors_say_what_and_what_to_do(void **state)
@@ -221,7 +221,7 @@ static void test_text_empty_files_of_a_glob_are_left_out(void **state)
     tt_error err;
     assert_int_equal(open_paths(&l, paths, 2, 3, false, &self, &err), TT_OK);
     assert_int_equal(((corpus *)self)->n_tokens, 4);
-    close_text(self);
+    corpus_close(self);
 }
 
 int main(void)

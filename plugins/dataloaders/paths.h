@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_DATALOADERS_PATHS_H
+#define TT_DATALOADERS_PATHS_H
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ttrun/dataloader.h>
+#include <unistd.h>
+
+/* dataloader.path: files and globs. Code and not declarations, as each loader here is one file and
+ * a library of its own. */
+
+typedef struct {
+    char **items;
+    size_t n, cap;
+} names;
+
+static void names_free(names *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        free(v->items[i]);
+    free(v->items);
+    *v = (names){0};
+}
+
+/* Takes `name` over, also on failure. */
+static tt_status names_add(names *v, char *name, tt_error *err)
+{
+    if (name && v->n == v->cap) {
+        const size_t cap = v->cap ? 2 * v->cap : 64;
+        char **items = realloc(v->items, cap * sizeof *items);
+        if (items) {
+            v->items = items;
+            v->cap = cap;
+        }
+    }
+    if (!name || v->n == v->cap) {
+        free(name);
+        return TT_FAIL(err, TT_ENOMEM, "out of memory after %zu file names", v->n);
+    }
+    v->items[v->n++] = name;
+    return TT_OK;
+}
+
+static char *format(const char *fmt, ...) TT_PRINTF(1, 2);
+static char *format(const char *fmt, ...)
+{
+    char *s = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vasprintf(&s, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : s;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sort bytewise whatever the locale, and drop doubles (two ** in one pattern meet a file twice). */
+static void names_sort(names *v)
+{
+    size_t kept = 0;
+    if (v->n > 1)
+        qsort(v->items, v->n, sizeof *v->items, by_bytes);
+    for (size_t i = 0; i < v->n; i++) {
+        if (kept > 0 && strcmp(v->items[kept - 1], v->items[i]) == 0)
+            free(v->items[i]);
+        else
+            v->items[kept++] = v->items[i];
+    }
+    v->n = kept;
+}
+
+static bool is_glob(const char *s)
+{
+    return strpbrk(s, "*?[") != NULL;
+}
+
+static tt_status walk(const char *dir, const char *pattern, int depth, names *out, tt_error *err);
+
+/* One entry of a folder against the first component of the pattern. */
+static tt_status match_entry(const char *dir, const struct dirent *entry, const char *first,
+                             const char *pattern, const char *rest, int depth, names *out,
+                             tt_error *err)
+{
+    const bool cross = strcmp(first, "**") == 0;
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+        fnmatch(cross ? "*" : first, entry->d_name, FNM_PERIOD) != 0)
+        return TT_OK;
+    char *path =
+        format("%s%s%s", dir, dir[0] && dir[strlen(dir) - 1] != '/' ? "/" : "", entry->d_name);
+    struct stat own, st;
+    if (!path)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
+    tt_status status = TT_OK;
+    if (lstat(path, &own) != 0 || stat(path, &st) != 0) {
+        free(path); /* gone meanwhile, or a link to nowhere */
+    } else if (S_ISDIR(st.st_mode)) {
+        if (cross && !S_ISLNK(own.st_mode)) /* a link to a folder could lead back up */
+            status = walk(path, pattern, depth + 1, out, err);
+        else if (!cross && rest)
+            status = walk(path, rest, depth + 1, out, err);
+        free(path);
+    } else if (!rest) {
+        return names_add(out, path, err);
+    } else {
+        free(path);
+    }
+    return status;
+}
+
+/* Files under dir ("" = here) that match the pattern, unsorted; a folder that cannot be read is an
+ * error. */
+static tt_status walk(const char *dir, const char *pattern, int depth, names *out, tt_error *err)
+{
+    const char *slash = strchr(pattern, '/');
+    const char *rest = slash ? slash + strspn(slash, "/") : NULL;
+    if (depth > 256)
+        return TT_FAIL(err, TT_EINVAL, "%s: more than 256 folders deep", dir);
+    char *first = strndup(pattern, slash ? (size_t)(slash - pattern) : strlen(pattern));
+    if (!first)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
+    tt_status status = TT_OK;
+    if (strcmp(first, "**") == 0 && rest) /* ** also stands for no folder at all */
+        status = walk(dir, rest, depth + 1, out, err);
+    DIR *d = status == TT_OK ? opendir(dir[0] ? dir : ".") : NULL;
+    if (status == TT_OK && !d && errno != ENOENT && errno != ENOTDIR)
+        status = TT_FAIL(err, TT_EIO, "%s: cannot read the folder: %s", dir[0] ? dir : ".",
+                         strerror(errno));
+    for (struct dirent *e; status == TT_OK && d && (e = readdir(d));)
+        status = match_entry(dir, e, first, pattern, rest, depth, out, err);
+    if (d)
+        closedir(d);
+    free(first);
+    return status;
+}
+
+/* The files of one entry of `path`: itself where it exists, else what it matches. */
+static tt_status expand(const char *job_dir, const char *entry, names *out, tt_error *err)
+{
+    const bool absolute = entry[0] == '/' || !job_dir || !job_dir[0];
+    char *full = absolute ? strdup(entry) : format("%s/%s", job_dir, entry);
+    struct stat st;
+    if (!full)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
+    tt_status status = TT_OK;
+    if (stat(full, &st) == 0) {
+        if (!S_ISDIR(st.st_mode))
+            return names_add(out, full, err);
+        status = TT_FAIL(
+            err, TT_EINVAL,
+            "dataloader.path: %s is a folder; name its files, such as \"%s/*\" or, with its "
+            "subfolders, \"%s/**\"",
+            full, entry, entry);
+    } else if (!is_glob(entry)) {
+        status = TT_FAIL(err, TT_ENOTFOUND, "dataloader.path: %s: %s", full, strerror(errno));
+    } else {
+        /* What stands before the first component with a wildcard is a plain folder. */
+        char *cut = full + (absolute ? 0 : strlen(job_dir) + 1);
+        cut += strcspn(cut, "*?[");
+        while (cut > full && cut[-1] != '/')
+            cut--;
+        char *dir = strndup(full, (size_t)(cut - full));
+        names found = {0};
+        status = dir ? walk(dir, cut, 0, &found, err) : TT_FAIL(err, TT_ENOMEM, "out of memory");
+        if (status == TT_OK && found.n == 0)
+            status = TT_FAIL(err, TT_ENOTFOUND, "dataloader.path: no file matches %s", full);
+        names_sort(&found);
+        for (size_t i = 0; i < found.n; i++) {
+            if (status == TT_OK)
+                status = names_add(out, found.items[i], err);
+            else
+                free(found.items[i]);
+        }
+        free(found.items);
+        free(dir);
+    }
+    free(full);
+    return status;
+}
+
+/* All files of dataloader.path, in its order; each glob's sorted. */
+static tt_status expand_all(const char *job_dir, const tt_strings *path, const char *example,
+                            names *out, tt_error *err)
+{
+    if (path->n == 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.path: empty; name files or globs, such as [\"%s\"]", example);
+    for (size_t i = 0; i < path->n; i++)
+        TT_TRY(expand(job_dir, path->items[i], out, err));
+    return TT_OK;
+}
+
+/* A file's bytes by mmap; *p NULL where it is empty. */
+static tt_status map_file(const char *path, const char **p, size_t *n, tt_error *err)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        const int code = errno;
+        if (fd >= 0)
+            close(fd);
+        return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(code));
+    }
+    tt_status status = TT_OK;
+    void *bytes = NULL;
+    if (!S_ISREG(st.st_mode)) {
+        status = TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", path);
+    } else if (st.st_size > 0) {
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (bytes == MAP_FAILED)
+            status =
+                TT_FAIL(err, TT_EIO, "dataloader.path: cannot map %s: %s", path, strerror(errno));
+        else
+            madvise(bytes, (size_t)st.st_size, MADV_SEQUENTIAL);
+    }
+    close(fd);
+    if (status == TT_OK) {
+        *p = bytes;
+        *n = (size_t)st.st_size;
+    }
+    return status;
+}
+#endif

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# A run on each kind of data: JSON lines plain and packed, files of tokens of llm.c and without a header. The same stream
+# of tokens must give the same losses whatever file it comes from.
+. "$(dirname "$0")/lib.sh"
+
+# bytes N...: as little-endian words of WIDTH bytes: words WIDTH <numbers
+words() {
+    awk -v w="$1" '{
+        v = $1
+        for (i = 0; i < w; i++) { printf "\\%03o", v % 256; v = int(v / 256) }
+        printf "\n"
+    }' | while read -r escaped; do printf "$escaped"; done
+}
+# Two documents, and their tokens as the byte tokenizer has them: bos 256, eos 257.
+awk 'BEGIN {
+    for (d = 0; d < 2; d++) {
+        printf "{\"id\": %d, \"text\": \"", d
+        for (i = 0; i < 300; i++) printf "%c", 97 + (i * (d + 3)) % 26
+        printf "\"}\n"
+    }
+}' >"$dir/two.jsonl"
+awk 'BEGIN {
+    for (d = 0; d < 2; d++) {
+        print 256
+        for (i = 0; i < 300; i++) print 97 + (i * (d + 3)) % 26
+        print 257
+    }
+}' >"$dir/numbers"
+zeros=$(awk 'BEGIN {for (i = 3; i < 256; i++) print 0}')
+words 2 <"$dir/numbers" >"$dir/raw16.dat"
+words 4 <"$dir/numbers" >"$dir/raw32.dat"
+{ printf '%s\n' 20240520 1 604 $zeros | words 4; cat "$dir/raw16.dat"; } >"$dir/gpt2.bin"
+{ printf '%s\n' 20240801 7 604 $zeros | words 4; cat "$dir/raw32.dat"; } >"$dir/llama3.bin"
+mkdir "$dir/parts"
+{ printf '%s\n' 20240520 1 300 $zeros | words 4; head -c 600 "$dir/raw16.dat"; } >"$dir/parts/a.bin"
+{ printf '%s\n' 20240520 1 304 $zeros | words 4; tail -c 608 "$dir/raw16.dat"; } >"$dir/parts/b.bin"
+cp "$dir/two.jsonl" "$dir/other.jsonl"
+gzip -c "$dir/two.jsonl" >"$dir/two.jsonl.gz"
+
+# runs NAME OPTION...: two steps, and the losses are those of the first run
+runs() {
+    name=$1
+    shift
+    train "$dir/$name" --training.steps 2 "$@"
+    [ $rc -eq 0 ] && losses "$dir/$name/metrics.jsonl" >"$dir/$name.losses" &&
+        [ "$(wc -l <"$dir/$name.losses")" -eq 2 ] && cmp "$dir/jsonl.losses" "$dir/$name.losses" >>"$dir/out"
+    ok "losses_of_$name"
+}
+runs jsonl --dataloader.name jsonl --dataloader.path two.jsonl
+runs jsonl_gz --dataloader.name jsonl --dataloader.path two.jsonl.gz
+if command -v zstd >/dev/null 2>&1; then
+    zstd -q --long=27 "$dir/two.jsonl" -o "$dir/two.jsonl.zst"
+    runs jsonl_zst --dataloader.name jsonl --dataloader.path 'tw*.zst'
+fi
+runs llmc_gpt2 --dataloader.name bin --dataloader.path gpt2.bin
+runs llmc_llama3 --dataloader.name bin --dataloader.path llama3.bin
+runs llmc_two_files --dataloader.name bin --dataloader.path 'parts/*.bin'
+runs raw_uint16 --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint16
+runs raw_uint32 --dataloader.name bin --dataloader.path raw32.dat --dataloader.format uint32
+
+# documents apart: by the tokenizer's tokens and by their ids the same
+train "$dir/mask_a" --training.steps 2 --dataloader.name jsonl --dataloader.path two.jsonl --dataloader.document_mask true
+a=$(losses "$dir/mask_a/metrics.jsonl")
+train "$dir/mask_b" --training.steps 2 --dataloader.name bin --dataloader.path gpt2.bin --dataloader.document_mask true \
+    --dataloader.bos_id 256 --dataloader.eos_id 257
+[ $rc -eq 0 ] && [ -n "$a" ] && [ "$a" = "$(losses "$dir/mask_b/metrics.jsonl")" ]
+ok document_masks_agree
+
+# refuses NAME WORDS OPTION...: one line, with a status
+refuses() {
+    name=$1 words=$2
+    shift 2
+    train "$dir/refused" --training.steps 2 "$@"
+    [ $rc -ne 0 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q -e "$words" "$dir/err"
+    ok "refuses_$name"
+}
+echo '{"text": 1}' >>"$dir/other.jsonl"
+refuses a_line 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path other.jsonl
+head -c 1500 "$dir/gpt2.bin" >"$dir/cut.bin"
+refuses a_cut_file 'cut.bin: 1500 bytes' --dataloader.name bin --dataloader.path cut.bin
+refuses a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
+refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format int8
+refuses a_token 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
+exit $failed
