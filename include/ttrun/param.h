@@ -27,12 +27,15 @@ typedef struct tt_init {
 } tt_init;
 
 /* One file tensor a logical parameter is stored in outside ttrun (R14). Elements [begin,
- * begin+size) of the logical dim 0 lie in file tensor `name`; transpose: the file holds [in, out].
+ * begin+size) of the logical dim 0 lie in file tensor `name` from its element file_begin of that
+ * dim on; transpose: the file holds [in, out], and that dim is its last. Several parameters may
+ * lie in one file tensor (gpt2's c_attn: q, k, v).
  */
 typedef struct tt_storage {
     const char *name;    /* NULL = the parameter's own name; copied by tt_param */
     int64_t begin, size; /* both 0 = all of dim 0 */
     int transpose;
+    int32_t file_begin; /* 0 = the file tensor's start */
 } tt_storage;
 
 typedef struct tt_param_opts {

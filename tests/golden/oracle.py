@@ -242,7 +242,7 @@ def run_ttrun(ttrun, j, backend, folder, **sections):
     path = os.path.join(folder, "job.json")
     with open(path, "w") as f:
         json.dump(j, f)
-    p = subprocess.run([ttrun, "-q", "--spec", "llama3", "--plugin-dir", os.path.join(ROOT, "plugins"), path],
+    p = subprocess.run([ttrun, "-q", "--spec", j["spec"], "--plugin-dir", os.path.join(ROOT, "plugins"), path],
                        capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"ttrun: status {p.returncode}: {p.stderr}")

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/golden/oracle/{gpt2,qwen3}{,_untied}.json: the first step of small random models as transformers'
+own GPT2LMHeadModel and Qwen3ForCausalLM have it, in float64. Run from the root after `make`:
+
+    python tests/golden/models_golden.py [--ttrun ./ttrun] [--only CASE]
+
+The files are those of oracle.py's one-step cases, which says what is in them; the text, the samples and the initial
+values come as there. gpt2's c_attn is put together from q, k and v, and its gradient taken apart."""
+import argparse
+import json
+import math
+import os
+import zlib
+
+import torch
+import torch.nn.functional as F
+import transformers
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+import oracle
+
+GPT2 = {"dim": 96, "n_layers": 3, "n_heads": 6, "hidden_dim": 211, "vocab_size": 777, "n_positions": 41, "norm_eps": 1e-5,
+        "tie_embeddings": True}
+QWEN3 = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
+         "norm_eps": 1e-6, "rope_theta": 1e6, "tie_embeddings": True}
+
+
+def job(spec, args):
+    return {**oracle.job(args, oracle.GRADIENT, local=2, accumulate=2), "spec": spec}
+
+
+CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_embeddings": False}),
+         "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False})}
+
+
+def gpt2_model(a):
+    return GPT2LMHeadModel(GPT2Config(n_embd=a["dim"], n_layer=a["n_layers"], n_head=a["n_heads"], n_inner=a["hidden_dim"],
+                                      vocab_size=a["vocab_size"], n_positions=a["n_positions"],
+                                      layer_norm_epsilon=a["norm_eps"], bos_token_id=None, eos_token_id=None,
+                                      tie_word_embeddings=a["tie_embeddings"],
+                                      attn_implementation="eager"))
+
+
+def qwen3_model(a):
+    return Qwen3ForCausalLM(Qwen3Config(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
+                                        num_key_value_heads=a["n_kv_heads"], head_dim=a["head_dim"],
+                                        intermediate_size=a["hidden_dim"], vocab_size=a["vocab_size"],
+                                        rms_norm_eps=a["norm_eps"], tie_word_embeddings=a["tie_embeddings"],
+                                        rope_parameters={"rope_theta": a["rope_theta"], "rope_type": "default"},
+                                        max_position_embeddings=256, attn_implementation="eager"))
+
+
+def gpt2_to_file(t):
+    """ttrun's tensors under the names and in the shapes of a file: R14's storage map, written out a second time."""
+    out = {}
+    for name, x in t.items():
+        if ".attn.q." in name:
+            parts = [t[name.replace(".attn.q.", f".attn.{p}.")] for p in "qkv"]
+            out[name.replace(".attn.q.", ".attn.c_attn.")] = torch.cat(parts).t()
+        elif ".attn.k." not in name and ".attn.v." not in name:
+            out[name] = x.t() if ".c_" in name else x
+    return out
+
+
+def gpt2_from_file(t):
+    out = {}
+    for name, x in t.items():
+        if ".c_attn." in name:
+            for p, part in zip("qkv", x.t().chunk(3)):
+                out[name.replace("c_attn", p)] = part
+        else:
+            out[name] = x.t() if ".c_" in name else x
+    return out
+
+
+def same(t):
+    return t
+
+
+FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (qwen3_model, same, same)}
+
+
+def first_step(init, j, dtype):
+    """Loss, norm of the gradient, and the gradients by ttrun's names."""
+    build, to_file, from_file = FAMILY[j["spec"]]
+    m = build(j["model"]["args"]).to(dtype).eval()  # eval: no dropout
+    missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
+    tied = j["model"]["args"]["tie_embeddings"]
+    assert not unexpected and set(missing) <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
+    m.tie_weights()
+    t = j["training"]
+    ids, labels, pos, _ = oracle.batch(j, 0, t["global_batch_size"])
+    loss = F.cross_entropy(m(input_ids=ids, position_ids=pos).logits.flatten(0, 1), labels.flatten())
+    loss.backward()
+    g = from_file({n: p.grad for n, p in m.named_parameters()})  # a tied weight is named once
+    assert set(g) == set(init), set(g) ^ set(init)
+    return loss.item(), math.sqrt(sum(x.double().pow(2).sum().item() for x in g.values())), g
+
+
+def golden(name, j, ttrun):
+    init = oracle.initial_values(ttrun, j)
+    loss, norm, g = first_step(init, j, torch.float64)
+    loss32, norm32, g32 = first_step(init, j, torch.float32)
+    f32 = {"gradient": oracle.deviation(g32, g)[0], "loss": abs(loss32 - loss), "grad_norm": abs(norm32 / norm - 1)}
+    version = torch.__version__.split("+")[0]
+    out = {"made_by": f"tests/golden/models_golden.py, transformers {transformers.__version__}, PyTorch {version}, float64",
+           "job": j, "float32": f32, "steps": [{"loss": loss, "grad_norm": norm, "lr": j["optimizer"]["lr"]}],
+           "init": {n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())},
+           "rms_all": oracle.rms_of(g), "gradients": oracle.summary(g)}
+    with open(os.path.join(oracle.HERE, name + ".json"), "w") as f:
+        json.dump(out, f, indent=None, separators=(",", ":"))
+        f.write("\n")
+    print(f"{name}: float32 {f32['gradient']:.3f} of the gradients' tolerance, loss {loss:.6f} ({f32['loss']:.1e}), "
+          f"norm {norm:.6f} ({f32['grad_norm']:.1e})")
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--ttrun", default=os.path.join(oracle.ROOT, "ttrun"))
+    ap.add_argument("--only")
+    o = ap.parse_args()
+    for name, j in CASES.items():
+        if o.only in (None, name):
+            golden(name, j, o.ttrun)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "oracle/check.h"
+
+/* Other models against transformers in float64, on one rank and on meshes: tests/golden/oracle/,
+ * written by tests/golden/models_golden.py. Initial values, loss, norm and every gradient of a
+ * step. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers. */
+
+#define MAX_OVERRIDES 4
+
+typedef struct model_case {
+    const char *name, *golden;
+    tt_override o[MAX_OVERRIDES];
+} model_case;
+
+#define DEGREE(axis, n)                                                                            \
+    {                                                                                              \
+        "parallelism." axis "_degree", n                                                           \
+    }
+#define BACKEND(name)                                                                              \
+    {                                                                                              \
+        "backend.name", name                                                                       \
+    }
+#define SHARD DEGREE("data_parallel_shard", "2")
+#define TENSOR DEGREE("tensor_parallel", "2")
+#define CONTEXT DEGREE("context_parallel", "2")
+#define PIPELINE                                                                                   \
+    DEGREE("pipeline_parallel", "2"),                                                              \
+    {                                                                                              \
+        "parallelism.pipeline_parallel_schedule", "1F1B"                                           \
+    }
+
+static const model_case cases[] = {
+    {"gpt2 reference",           "gpt2",         {BACKEND("reference")}},
+    {"gpt2 cpu",                 "gpt2",         {BACKEND("cpu")}      },
+    {"gpt2 fsdp 2",              "gpt2",         {SHARD}               },
+    {"gpt2 tp 2",                "gpt2",         {TENSOR}              },
+    {"gpt2 cp 2",                "gpt2",         {CONTEXT}             },
+    {"gpt2 fsdp 2 x tp 2",       "gpt2",         {SHARD, TENSOR}       },
+    {"gpt2 untied",              "gpt2_untied",  {BACKEND("cpu")}      },
+    {"gpt2 untied pp 2",         "gpt2_untied",  {PIPELINE}            },
+    {"gpt2 untied cp 2 x tp 2",  "gpt2_untied",  {CONTEXT, TENSOR}     },
+    {"qwen3 reference",          "qwen3",        {BACKEND("reference")}},
+    {"qwen3 cpu",                "qwen3",        {BACKEND("cpu")}      },
+    {"qwen3 fsdp 2",             "qwen3",        {SHARD}               },
+    {"qwen3 tp 2",               "qwen3",        {TENSOR}              },
+    {"qwen3 cp 2",               "qwen3",        {CONTEXT}             },
+    {"qwen3 fsdp 2 x tp 2",      "qwen3",        {SHARD, TENSOR}       },
+    {"qwen3 untied",             "qwen3_untied", {BACKEND("cpu")}      },
+    {"qwen3 untied pp 2",        "qwen3_untied", {PIPELINE}            },
+    {"qwen3 untied cp 2 x tp 2", "qwen3_untied", {CONTEXT, TENSOR}     },
+};
+
+static oracle_golden golden_of(const model_case *c)
+{
+    oracle_golden g;
+    oracle_open(c->golden, &g);
+    return g;
+}
+
+static void test_first_step_is_transformers(void **state)
+{
+    const model_case *c = *state;
+    const oracle_golden g = golden_of(c);
+    tt_override all[MAX_OVERRIDES + 2] = {
+        {"comm.backend",               "local"},
+        {"comm.train_timeout_seconds", "30"   }
+    };
+    size_t n = 2;
+    for (int i = 0; i < MAX_OVERRIDES && c->o[i].key; i++)
+        all[n++] = c->o[i];
+    oracle_run *r = oracle_run_job(&g, all, n);
+    oracle_check_first_step(&g, r);
+    oracle_free(r);
+    tt_arena_free(g.arena);
+}
+
+/* 41 positions: the error comes before anything is trained, and names both numbers. */
+static void test_gpt2_refuses_more_tokens_than_positions(void **state)
+{
+    (void)state;
+    const oracle_golden g = golden_of(&cases[0]);
+    const tt_override fits[] = {
+        {"training.seq_len", "41"}
+    };
+    const tt_override more[] = {
+        {"training.seq_len", "42"}
+    };
+    oracle_run *r = NULL;
+    tt_error err = {0};
+    oracle_free(oracle_run_job(&g, fits, 1));
+    assert_int_equal(oracle_try(&g, more, 1, &r, &err), TT_EINVAL);
+    assert_null(r);
+    assert_non_null(strstr(err.text, "training.seq_len: 42 tokens"));
+    assert_non_null(strstr(err.text, "only 41 positions"));
+    tt_arena_free(g.arena);
+}
+
+/* test_models [PATTERN]: only tests of that name. */
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[TT_COUNT(cases) + 1] = {
+        cmocka_unit_test(test_gpt2_refuses_more_tokens_than_positions)};
+    static char names[TT_COUNT(cases)][80];
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        snprintf(names[i], sizeof names[i], "test_first_step_is_transformers %s", cases[i].name);
+        tests[i + 1] = (struct CMUnitTest){names[i], test_first_step_is_transformers, NULL, NULL,
+                                           (void *)(uintptr_t)&cases[i]};
+    }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
