@@ -55,6 +55,8 @@ tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_st
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */
 typedef struct tt_ckpt_reader tt_ckpt_reader;
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
+/* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors. */
+tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 void tt_ckpt_close(tt_ckpt_reader *r);

@@ -73,6 +73,22 @@ static tt_status names_to_open(tt_ckpt_reader *r, const char ***names, size_t *n
     return TT_OK;
 }
 
+/* A Hugging Face folder: the files of its index, else its one file; others there are not looked at.
+ */
+static tt_status names_of_hf(tt_ckpt_reader *r, const char ***names, size_t *n, tt_error *err)
+{
+    static const char *const one = "model.safetensors";
+    tt_arena *a = r->arena;
+    if (tt_path_exists(tt_path_join(a, r->path, INDEX)))
+        return names_of_index(a, r->path, names, n, err);
+    if (!tt_path_exists(tt_path_join(a, r->path, one)))
+        return TT_FAIL(err, TT_ENOTFOUND, "%s: no %s and no " INDEX ": not a Hugging Face folder",
+                       r->path, one);
+    *names = tt_arena_dup(a, &one, sizeof one);
+    *n = 1;
+    return TT_OK;
+}
+
 static tt_status add_shard(tt_ckpt_reader *r, const tt_st_file *f, const tt_st_tensor *t,
                            tt_error *err)
 {
@@ -136,11 +152,11 @@ static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
     return TT_OK;
 }
 
-static tt_status open_files(tt_ckpt_reader *r, tt_error *err)
+static tt_status open_files(tt_ckpt_reader *r, bool hf, tt_error *err)
 {
     const char **names = NULL;
     size_t n = 0;
-    TT_TRY(names_to_open(r, &names, &n, err));
+    TT_TRY((hf ? names_of_hf : names_to_open)(r, &names, &n, err));
     r->files = tt_arena_array(r->arena, n, sizeof *r->files);
     for (size_t i = 0; i < n; i++) {
         tt_st_file *f = &r->files[r->n_files];
@@ -152,19 +168,29 @@ static tt_status open_files(tt_ckpt_reader *r, tt_error *err)
     return settle_shapes(r, err);
 }
 
-tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err)
+static tt_status open_folder(const char *folder, bool hf, tt_ckpt_reader **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *r = tt_arena_alloc(a, sizeof *r);
     r->arena = a;
-    r->path = tt_arena_str(a, step_folder);
+    r->path = tt_arena_str(a, folder);
     r->entries = tt_map_new(a);
-    tt_status status = open_files(r, err);
+    tt_status status = open_files(r, hf, err);
     if (status == TT_OK)
         *out = r;
     else
         tt_ckpt_close(r);
     return status;
+}
+
+tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err)
+{
+    return open_folder(step_folder, false, out, err);
+}
+
+tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err)
+{
+    return open_folder(folder, true, out, err);
 }
 
 void tt_ckpt_close(tt_ckpt_reader *r)

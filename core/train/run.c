@@ -66,7 +66,9 @@ static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
         return TT_OK;
     if (due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop)
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
-    return last || *stop ? tt_loop_finish_save(l, err) : TT_OK;
+    if (last || *stop)
+        TT_TRY(tt_loop_finish_save(l, err));
+    return last ? tt_loop_save_hf(l, true, err) : TT_OK;
 }
 
 /* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from
@@ -89,6 +91,8 @@ static tt_status loop(tt_loop *l, tt_error *err)
     if (l->main && l->step >= steps)
         tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step,
                (long long)steps);
+    if (l->step == steps)
+        return tt_loop_save_hf(l, false, err);
     while (l->step < steps && !stop) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));

@@ -142,7 +142,10 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         return TT_OK;
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     tt_error why = {0};
-    if (tt_rank_load(&l->rank, path, false, &why) != TT_OK)
+    const bool hf = l->s->core.checkpoint.initial_load_in_hf;
+    const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
+                           : tt_rank_load(&l->rank, path, false, &why);
+    if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (l->main)
         tt_log(TT_INFO, "checkpoint", "weights from %s", path);

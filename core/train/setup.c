@@ -65,12 +65,13 @@ static tt_status make_model(tt_setup *s, tt_error *err)
     const tt_model_vt *vt = c->vtable;
     s->model = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                          tt_registry_file(s->registry, c)};
-    const char *args = flavor_args(s, vt, err);
-    if (!args)
+    const char *args = NULL, *from = tt_arena_printf(s->arena, "flavor %s", s->core.flavor);
+    if (!strcmp(s->core.flavor, "hf"))
+        TT_TRY(tt_setup_hf_args(s, c, &from, &args, err));
+    else if (!(args = flavor_args(s, vt, err)))
         return err->code;
-    TT_TRY(tt_job_section_over(
-        s->job, "model.args", tt_arena_printf(s->arena, "flavor %s", s->core.flavor), args,
-        c->options, c->n_options, c->option_size, NULL, s->model.config, err));
+    TT_TRY(tt_job_section_over(s->job, "model.args", from, args, c->options, c->n_options,
+                               c->option_size, NULL, s->model.config, err));
     if (vt->finish && vt->finish(s->model.config, &why) != TT_OK)
         return tt_setup_fail(s->job, "model.args", why.text, err);
     return TT_OK;
@@ -184,6 +185,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
                            "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
+    TT_TRY(tt_setup_check_hf(s, err));
     TT_TRY(tt_job_finish(job, err));
     TT_TRY(tt_setup_mesh(s, o, err));
     if (!o->compile)

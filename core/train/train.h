@@ -113,6 +113,8 @@ void tt_rank_close(tt_rank *r);
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
                          size_t *n, tt_error *err);
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
+/* hf.c: parameters from a Hugging Face folder; report: log the tensors there that are not used. */
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
 typedef struct tt_feed {

@@ -30,6 +30,19 @@ typedef struct tt_model_vt {
     int64_t (*attention_width)(const void *config);
 } tt_model_vt;
 
+/* A model that Hugging Face has too gives this as its extension of that id: then the flavor "hf"
+ * and saves in Hugging Face's form work. Parameter names (or storage maps) are Hugging Face's. */
+#define TT_MODEL_HF "ttrun.model.hf/1"
+typedef struct tt_model_hf {
+    size_t struct_size;
+    const char *model_types; /* config.json's model_type: those it can be, comma-separated */
+    const char *defaults;    /* JSON object: what a config.json without these keys means */
+    const char *fixed;       /* JSON object: keys that must have these values, or be absent */
+    /* config.json's text, an object: model_type, architectures, sizes. Longer than size: an error.
+     * [setup] */
+    tt_status (*config_json)(const void *config, char *json, size_t size, tt_error *err);
+} tt_model_hf;
+
 #ifdef __cplusplus
 }
 #endif

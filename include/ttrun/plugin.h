@@ -61,6 +61,13 @@ typedef struct tt_plugin {
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
             sizeof(tt_option), sizeof(config_), (vtable_), NULL                                    \
     }
+/* The same with an extension: a function from its id to what it is, NULL for ids it does not know.
+ */
+#define TT_COMPONENT_EXT(kind_, name_, doc_, config_, options_, vtable_, extension_)               \
+    {                                                                                              \
+        sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
+            sizeof(tt_option), sizeof(config_), (vtable_), (extension_)                            \
+    }
 /* The same for a component without options. */
 #define TT_COMPONENT_PLAIN(kind_, name_, doc_, vtable_)                                            \
     {                                                                                              \

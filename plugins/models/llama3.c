@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/model.h>
@@ -324,13 +326,119 @@ static void describe(const void *cfg, tt_builder *b)
                                 : tt_linear(b, x, "lm_head", V, &(tt_linear_opts){.init = head}));
 }
 
+/* ---- Hugging Face ---- */
+
+/* Text within size; *n stays beyond it once it does not fit. */
+static void append(char *json, size_t size, size_t *n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const int more = *n < size ? vsnprintf(json + *n, size - *n, fmt, ap) : 0;
+    va_end(ap);
+    *n = more < 0 ? size : *n + (size_t)more;
+}
+
+/* A number that readers take for a float, as short as it reads back. */
+static void append_real(char *json, size_t size, size_t *n, const char *key, double x)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", x);
+    if (strtod(text, NULL) != x)
+        snprintf(text, sizeof text, "%.17g", x);
+    append(json, size, n, "\"%s\": %s%s", key, text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+static void append_scaling(char *json, size_t size, size_t *n, const tt_rope_opts *r)
+{
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"factor",           r->factor          },
+        {"low_freq_factor",  r->low_freq_factor },
+        {"high_freq_factor", r->high_freq_factor},
+        {"beta_fast",        r->beta_fast       },
+        {"beta_slow",        r->beta_slow       },
+        {"attention_factor", r->attention_factor}
+    };
+    static const char *const names[] = {
+        [TT_ROPE_LINEAR] = "linear", [TT_ROPE_LLAMA3] = "llama3", [TT_ROPE_YARN] = "yarn"};
+    append(json, size, n, ",\n  \"rope_scaling\": ");
+    if (r->scaling == TT_ROPE_NONE) {
+        append(json, size, n, "null");
+        return;
+    }
+    append(json, size, n, "{\"rope_type\": \"%s\"", names[r->scaling]);
+    for (size_t i = 0; i < TT_COUNT(numbers); i++) {
+        if (numbers[i].value == 0.0)
+            continue;
+        append(json, size, n, ", ");
+        append_real(json, size, n, numbers[i].key, numbers[i].value);
+    }
+    if (r->original_max_position > 0.0)
+        append(json, size, n, ", \"original_max_position_embeddings\": %.0f",
+               r->original_max_position);
+    append(json, size, n, "%s}", r->no_truncate ? ", \"truncate\": false" : "");
+    if (r->original_max_position > 0.0)
+        append(json, size, n, ",\n  \"max_position_embeddings\": %.0f",
+               r->original_max_position * (r->factor > 1.0 ? r->factor : 1.0));
+}
+
+static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const config *c = cfg;
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"hidden_size",         c->dim       },
+        {"intermediate_size",   c->hidden_dim},
+        {"num_hidden_layers",   c->n_layers  },
+        {"num_attention_heads", c->n_heads   },
+        {"num_key_value_heads", c->n_kv_heads},
+        {"head_dim",            c->head_dim  },
+        {"vocab_size",          c->vocab_size}
+    };
+    size_t n = 0;
+    append(json, size, &n,
+           "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\"");
+    for (size_t i = 0; i < TT_COUNT(sizes); i++)
+        append(json, size, &n, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
+    append(json, size, &n,
+           ",\n  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": "
+           "false,\n  \"attention_dropout\": 0.0,\n  \"initializer_range\": 0.02,\n  ");
+    append_real(json, size, &n, "rms_norm_eps", c->norm_eps);
+    append(json, size, &n, ",\n  ");
+    append_real(json, size, &n, "rope_theta", c->rope_theta);
+    append_scaling(json, size, &n, &c->rope);
+    append(json, size, &n, ",\n  \"tie_word_embeddings\": %s\n}",
+           c->tie_embeddings ? "true" : "false");
+    if (n >= size)
+        return TT_FAIL(err, TT_EINVAL, "llama3: its config.json is longer than %zu bytes", size);
+    return TT_OK;
+}
+
+static const tt_model_hf hf = {
+    sizeof hf, "llama",
+    "{\"hidden_size\": 4096, \"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+    "\"num_attention_heads\": 32, \"vocab_size\": 32000, \"rms_norm_eps\": 1e-6, "
+    "\"rope_theta\": 10000.0, \"tie_word_embeddings\": false}",
+    "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"mlp_bias\": false, "
+    "\"quantization_config\": null}",
+    config_json};
+
+static const void *extension(const char *id)
+{
+    return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
+}
+
 static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), finish,
                                describe,  vocab_size, attention_width};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_MODEL, "llama3",
-                 "Llama 3: grouped-query attention, SwiGLU, rotary positions", config, options,
-                 &vt),
+    TT_COMPONENT_EXT(TT_KIND_MODEL, "llama3",
+                     "Llama 3: grouped-query attention, SwiGLU, rotary positions", config, options,
+                     &vt, extension),
 };
 
 TT_PLUGIN("llama3", "1.0", components);

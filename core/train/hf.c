@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/hf.h"
+#include "train/loop.h"
+#include "train/setup_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Weights of a Hugging Face folder into a rank; a step folder of ours out as one. */
+
+#define MAX_CONFIG_JSON 16384
+#define MAX_ASSET_BYTES ((size_t)1 << 30)
+
+static tt_hf_param *params_of(const tt_setup *s, tt_arena *a, size_t *n)
+{
+    *n = s->graph->params.n;
+    tt_hf_param *p = tt_arena_array(a, *n + 1, sizeof *p);
+    for (size_t i = 0; i < *n; i++) {
+        const tt_param_info *info = s->graph->params.items[i];
+        p[i] = (tt_hf_param){.name = info->name,
+                             .n_dims = info->type.n_dims,
+                             .storage = info->storage,
+                             .n_storage = info->n_storage};
+        for (int d = 0; d < info->type.n_dims; d++)
+            p[i].dims[d] = info->type.dims[d].size;
+    }
+    return p;
+}
+
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_piece *pieces = NULL;
+    size_t n = 0, n_params = 0;
+    const tt_hf_param *params = params_of(r->s, a, &n_params);
+    tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
+    if (s == TT_OK)
+        s = tt_hf_load(folder, params, n_params, pieces, n, report, err);
+    tt_arena_free(a);
+    return s;
+}
+
+/* ---- out ---- */
+
+static void add_ids(const tt_tokenizer_info *t, tt_str *out)
+{
+    const struct {
+        const char *key;
+        int32_t id;
+    } ids[] = {
+        {"bos_token_id", t->bos},
+        {"eos_token_id", t->eos},
+        {"pad_token_id", t->pad}
+    };
+    for (size_t i = 0; i < TT_COUNT(ids); i++)
+        if (ids[i].id >= 0)
+            tt_str_printf(out, ",\n  \"%s\": %d", ids[i].key, (int)ids[i].id);
+        else
+            tt_str_printf(out, ",\n  \"%s\": null", ids[i].key);
+}
+
+/* The model's text, and what the core knows. */
+static tt_status write_configs(const tt_loop *l, tt_arena *a, const char *folder, tt_error *err)
+{
+    const tt_model_hf *hf = tt_setup_model_hf(l->s->model.component);
+    const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
+    const tt_tokenizer_info *t = l->tokenizer ? &l->tokenizer_info : &none;
+    char *json = tt_arena_alloc(a, MAX_CONFIG_JSON);
+    tt_str out = {0};
+    const tt_json *root = NULL;
+    TT_TRY(hf->config_json(l->s->model.config, json, MAX_CONFIG_JSON, err));
+    TT_TRY(tt_json_parse(a, "config.json", json, strlen(json), &root, err));
+    char *end = strrchr(json, '}');
+    if (root->type != TT_JSON_OBJECT || !root->n || !end)
+        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is no object", l->s->model.name);
+    while (end > json && strchr(" \t\r\n", end[-1]))
+        end--;
+    tt_str_addn(&out, json, (size_t)(end - json));
+    if (!tt_json_get(root, "max_position_embeddings"))
+        tt_str_printf(&out, ",\n  \"max_position_embeddings\": %lld",
+                      (long long)l->s->core.training.seq_len);
+    tt_str_add(&out, ",\n  \"torch_dtype\": \"float32\"");
+    add_ids(t, &out);
+    tt_str_add(&out, "\n}\n");
+    tt_status s = tt_write_file_atomic(tt_path_join(a, folder, "config.json"), out.s, out.n, err);
+    tt_str_clear(&out);
+    tt_str_add(&out, "{\n  \"_from_model_config\": true");
+    add_ids(t, &out);
+    tt_str_add(&out, "\n}\n");
+    if (s == TT_OK)
+        s = tt_write_file_atomic(tt_path_join(a, folder, "generation_config.json"), out.s, out.n,
+                                 err);
+    tt_str_free(&out);
+    return s;
+}
+
+/* Folder of the tokenizer's files; NULL: the job names none. */
+static const char *assets_of(const tt_loop *l, tt_arena *a)
+{
+    const tt_setup *s = l->s;
+    const char *dir = tt_job_dir(s->job), *path = NULL;
+    const char *const *own =
+        s->has_tokenizer
+            ? tt_part_value(s->tokenizer.component, s->tokenizer.config, "path", TT_OPT_STRING)
+            : NULL;
+    if (own && *own)
+        path = tt_path_join(a, dir, *own);
+    else if (s->core.hf_assets_path)
+        path = tt_path_join(a, dir, s->core.hf_assets_path);
+    const size_t n = path ? strlen(path) : 0;
+    return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
+}
+
+static tt_status copy_tokenizer(const tt_loop *l, tt_arena *a, const char *folder, tt_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.jinja"};
+    const char *from = assets_of(l, a);
+    for (size_t i = 0; from && i < TT_COUNT(names); i++) {
+        char *text = NULL;
+        size_t n = 0;
+        const char *path = tt_path_join(a, from, names[i]);
+        if (!tt_path_exists(path))
+            continue;
+        TT_TRY(tt_read_file(path, MAX_ASSET_BYTES, &text, &n, err));
+        const tt_status s = tt_write_file_atomic(tt_path_join(a, folder, names[i]), text, n, err);
+        free(text);
+        TT_TRY(s);
+    }
+    return TT_OK;
+}
+
+static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_error *err)
+{
+    const tt_core_config *c = &l->s->core;
+    size_t n = 0;
+    const tt_hf_param *params = params_of(l->s, a, &n);
+    const char *steps = tt_path_join(a, c->dump_folder, c->checkpoint.folder);
+    const char *from = tt_arena_printf(a, "%s/step-%lld", steps, (long long)l->step);
+    const char *hf = tt_path_join(a, c->dump_folder, "hf");
+    const char *tmp = tt_arena_printf(a, "%s/step-%lld.tmp", hf, (long long)l->step);
+    const int64_t t0 = tt_now_ns();
+    if (!replace && tt_path_exists(tt_arena_printf(a, "%s/step-%lld", hf, (long long)l->step)))
+        return TT_OK;
+    if (tt_path_exists(tmp))
+        TT_TRY(tt_remove_tree(tmp, err)); /* of a run that was killed */
+    TT_TRY(tt_mkdirs(tmp, err));
+    TT_TRY(tt_hf_save(from, params, n, TT_HF_SHARD_BYTES, tmp, err));
+    TT_TRY(write_configs(l, a, tmp, err));
+    TT_TRY(copy_tokenizer(l, a, tmp, err));
+    TT_TRY(tt_hf_publish(hf, l->step, err));
+    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
+           (long long)l->step, tt_seconds_since(t0));
+    return TT_OK;
+}
+
+tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err)
+{
+    if (!l->main || !l->s->core.checkpoint.last_save_in_hf)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    tt_status s = export_step(l, a, replace, err);
+    if (s != TT_OK)
+        s = tt_error_context(err, "checkpoint.last_save_in_hf");
+    tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
+{
+    const tt_checkpoint_config *c = &s->core.checkpoint;
+    if (c->initial_load_in_hf && !c->initial_load_path)
+        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
+                           "needs checkpoint.initial_load_path, the folder of the weights");
+    if (!c->last_save_in_hf)
+        return TT_OK;
+    if (!c->enable)
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "nothing is saved with checkpoint.enable false; set it to true");
+    if (!tt_setup_model_hf(s->model.component))
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "Hugging Face's form of model %s is not known", s->model.name);
+    return TT_OK;
+}

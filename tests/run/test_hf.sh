@@ -1,0 +1,135 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Weights as a Hugging Face folder: written after the last step, read back bit for bit on every mesh; its config.json gives
+# the sizes; hostile folders are an error of one line. tests/peers/hf_peer.py holds them against transformers.
+. "$(dirname "$0")/lib.sh"
+awk 'BEGIN {
+    printf "{\"added_tokens\":[{\"id\":257,\"content\":\"<end>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+    printf "\"model\":{\"type\":\"BPE\",\"merges\":[[\"H\",\"i\"]],\"vocab\":{\"Hi\":256"
+    for (b = 0; b < 256; b++)
+        printf ",\"\\u%04x\":%d", (b > 32 && b < 127) || (b > 160 && b != 173) ? b : 256 + other++, b
+    printf "}}}\n"
+}' >"$dir/tokenizer.json"
+tie=--model.args.tie_embeddings
+# again FOLDER HF OPTION...: two steps that change nothing, from the weights and sizes of a Hugging Face folder
+again() {
+    where=$1 hf=$2
+    shift 2
+    printf '{"extends": "job.json", "model": {"flavor": "hf", "hf_assets_path": "%s", "args": {"vocab_size": 262}},
+        "optimizer": {"lr": 0}, "training": {"steps": 2},
+        "checkpoint": {"initial_load_path": "%s", "initial_load_in_hf": true, "enable": false}}' "$hf" "$hf" >"$dir/again.json"
+    sed 's/"model": { "flavor": "debugmodel",/"model": { /; s/"args": {.*} },/"args": {} },/' "$job" >"$dir/base.json"
+    sed -i 's/"job.json"/"base.json"/' "$dir/again.json"
+    ttrun "$dir/again.json" --dump_folder "$where" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+same_losses() { # FOLDER FOLDER
+    losses "$1/metrics.jsonl" >"$dir/l1"
+    losses "$2/metrics.jsonl" >"$dir/l2"
+    [ -s "$dir/l1" ] && cmp -s "$dir/l1" "$dir/l2"
+}
+# the reference: the native step folder, loaded on the same mesh with lr 0
+native() { # FOLDER STEP-FOLDER OPTION...
+    where=$1 step=$2
+    shift 2
+    train "$where" --optimizer.lr 0 --training.steps 2 --checkpoint.enable false --checkpoint.initial_load_path "$step" "$@"
+}
+
+train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
+[ $rc -eq 0 ] && [ -f "$dir/a/hf/step-4/model.safetensors" ] && [ "$(readlink "$dir/a/hf/latest")" = step-4 ] &&
+    [ -f "$dir/a/hf/step-4/generation_config.json" ] && ! [ -e "$dir/a/hf/step-4.tmp" ] && ! [ -e "$dir/a/hf/step-4/tokenizer.json" ]
+ok last_save_writes_a_hugging_face_folder
+[ "$(value "$dir/a/hf/latest/config.json" num_key_value_heads)" = 2 ] && [ "$(value "$dir/a/hf/latest/config.json" eos_token_id)" = 257 ]
+ok config_json_has_sizes_and_ids
+for mesh in "" "--nproc 2 --parallelism.tensor_parallel_degree 2" "--nproc 2 --parallelism.data_parallel_shard_degree 2" \
+    "--nproc 2 --parallelism.pipeline_parallel_degree 2"; do
+    name=$(echo "$mesh" | sed 's/.*\.\(.*\)_degree.*/_\1/')
+    rm -rf "$dir/n" "$dir/h"
+    # shellcheck disable=SC2086
+    native "$dir/n" "$dir/a/checkpoint/step-4" $mesh && again "$dir/h" "$dir/a/hf/latest" $mesh
+    [ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h"
+    ok "hf_weights_are_bitwise_those_saved$name"
+done
+train "$dir/tp" --checkpoint.last_save_in_hf true --training.steps 4 --nproc 2 --parallelism.tensor_parallel_degree 2 \
+    --checkpoint.last_save_model_only true
+native "$dir/tpn" "$dir/tp/checkpoint/step-4"
+again "$dir/tph" "$dir/tp/hf/latest"
+[ $rc -eq 0 ] && same_losses "$dir/tpn" "$dir/tph"
+ok saved_by_two_ranks_and_model_only
+train "$dir/tied" $tie true --checkpoint.last_save_in_hf true --training.steps 4 --tokenizer.name hf --tokenizer.path "$dir/tokenizer.json"
+[ $rc -eq 0 ] && ! grep -q lm_head "$dir/tied/hf/latest/model.safetensors" && cmp -s "$dir/tokenizer.json" "$dir/tied/hf/latest/tokenizer.json"
+ok tied_weights_have_no_head_and_the_tokenizer_goes_along
+native "$dir/tn" "$dir/tied/checkpoint/step-4" $tie true
+again "$dir/th" "$dir/tied/hf/latest"
+[ $rc -eq 0 ] && same_losses "$dir/tn" "$dir/th"
+ok tied_weights_come_back
+again "$dir/x" "$dir/a/hf/latest" --model.args.tie_embeddings true
+[ $rc -eq 0 ] && grep -q '1 tensor not of this model ignored: lm_head.weight' "$dir/err"
+ok tensors_of_no_parameter_are_named_in_the_log
+mv "$dir/a/hf" "$dir/hf.before"
+train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
+[ $rc -eq 0 ] && cmp -s "$dir/hf.before/step-4/model.safetensors" "$dir/a/hf/latest/model.safetensors"
+ok a_run_that_is_done_still_exports
+cp -r "$dir/a/hf/step-4" "$dir/a/hf/step-4.tmp"
+echo rubbish >"$dir/a/hf/step-4.tmp/model-00001-of-00009.safetensors"
+rm -rf "$dir/a/checkpoint"
+train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
+[ $rc -eq 0 ] && ! [ -e "$dir/a/hf/step-4.tmp" ] && [ "$(find "$dir/a/hf/latest/" -name '*.safetensors' | wc -l)" -eq 1 ]
+ok what_a_killed_save_left_is_replaced
+
+# ---- hostile folders ----
+good=$dir/a/hf/step-4
+bad=$dir/bad
+# refused NAME WORDS COMMAND: a copy of the good folder, spoilt by the command; the error is one line and has the words
+refused() {
+    rm -rf "$bad"
+    cp -r "$good" "$bad"
+    (cd "$bad" && eval "$3")
+    again "$dir/x" "$bad"
+    [ $rc -eq 2 ] && one_line "$dir/err" && grep -qF -- "$2" "$dir/err"
+    ok "$1"
+}
+index() { rm -f model.safetensors; printf '%s' "$1" >model.safetensors.index.json; }
+edit() { sed -i "$1" config.json; }
+refused folder_without_weights 'no model.safetensors and no model.safetensors.index.json' 'rm model.safetensors'
+refused index_no_json 'model.safetensors.index.json:1:' 'index "{"'
+refused index_without_map 'no object "weight_map"' 'index "{}"'
+refused index_map_is_list 'no object "weight_map"' 'index "{\"weight_map\": []}"'
+refused index_parent_folder "is not in the name of a .safetensors file in this folder" \
+    'cp model.safetensors ../up.safetensors; index "{\"weight_map\": {\"a\": \"../up.safetensors\"}}"'
+refused index_absolute "is not in the name of a .safetensors file in this folder" \
+    'cp model.safetensors ../up.safetensors; index "{\"weight_map\": {\"a\": \"$dir/up.safetensors\"}}"'
+refused index_number "is not in the name of" 'index "{\"weight_map\": {\"a\": 3}}"'
+refused index_missing_file 'model-2.safetensors' 'index "{\"weight_map\": {\"a\": \"model-2.safetensors\"}}"'
+refused index_empty "no tensor 'model.embed_tokens.weight'" 'index "{\"weight_map\": {}}"'
+refused index_tensor_twice 'is in two files' \
+    'cp model.safetensors m1.safetensors; mv model.safetensors m2.safetensors; index "{\"weight_map\": {\"a\": \"m1.safetensors\", \"b\": \"m2.safetensors\"}}"'
+refused weights_truncated 'model.safetensors' 'head -c 5000 model.safetensors >m; mv m model.safetensors'
+refused weights_empty 'model.safetensors' ': >model.safetensors'
+refused weights_header_length 'model.safetensors' 'printf "\377\377\377\377\377\377\377\177" | dd of=model.safetensors conv=notrunc 2>"$dir/dd"'
+refused weights_lack_a_tensor "parameter 'lm_head.weight': $dir/bad: no tensor 'lm_head.weight'" 'sed -i "s/\"lm_head.weight\"/\"lm_haed.weight\"/" model.safetensors'
+refused weights_of_another_shape "parameter 'model.layers.0.mlp.gate_proj.weight'" 'edit "s/\"intermediate_size\": 48/\"intermediate_size\": 64/"'
+refused weights_shape_said "is [48,32] there, [64,32] in the model" 'edit "s/\"intermediate_size\": 48/\"intermediate_size\": 64/"'
+refused config_missing 'config.json: cannot open: No such file' 'rm config.json'
+refused config_no_json 'config.json:2:1:' 'echo "{" >config.json'
+refused config_list 'expected an object' 'echo "[1]" >config.json'
+refused config_without_type 'no "model_type" in it' 'edit "/model_type/d"'
+refused config_other_type 'config.json:3:17: model_type "mistral" is not what model llama3 reads (llama)' 'edit "s/\"llama\"/\"mistral\"/"'
+refused config_bias 'attention_bias: model llama3 is built for false only, this says true' 'edit "s/\"attention_bias\": false/\"attention_bias\": true/"'
+refused config_activation 'hidden_act: model llama3 is built for "silu" only' 'edit "s/silu/gelu/"'
+refused config_quantized 'quantization_config: model llama3' 'edit "s/\"hidden_act\"/\"quantization_config\": {}, \"hidden_act\"/"'
+refused config_size_is_text 'config.json:4:18: ' 'edit "s/\"hidden_size\": 32/\"hidden_size\": \"32\"/"'
+refused config_size_negative 'config.json:4:18: ' 'edit "s/\"hidden_size\": 32/\"hidden_size\": -32/"'
+refused config_size_twice 'occurs twice' 'edit "s/\"hidden_size\": 32/\"hidden_size\": 32, \"hidden_size\": 64/"'
+refused config_heads 'does not divide' 'edit "s/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/"'
+refused config_rope_type 'rope_type' 'edit "s/\"rope_type\": \"llama3\"/\"rope_type\": \"longrope\"/"'
+refused config_rope_no_object 'rope_scaling: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_scaling\": 3,/"'
+refused config_rope_by_layer 'rope_parameters: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_parameters\": {\"full_attention\": {}},/"'
+
+train "$dir/x" --checkpoint.initial_load_in_hf true
+[ $rc -eq 2 ] && grep -qF 'checkpoint.initial_load_in_hf: needs checkpoint.initial_load_path' "$dir/err"
+ok hf_weights_need_a_path
+train "$dir/x" --checkpoint.last_save_in_hf true --checkpoint.enable false
+[ $rc -eq 2 ] && grep -qF 'checkpoint.last_save_in_hf: nothing is saved' "$dir/err"
+ok hf_save_needs_saving
+exit $failed
