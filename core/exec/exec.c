@@ -237,16 +237,6 @@ bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out)
     return true;
 }
 
-tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out, tt_error *err)
-{
-    int64_t slot;
-    tt_plan_tensor(x->o.plan->graph, v, x->coords, out);
-    out->data = tt_exec_address(x, v, &slot);
-    if (!out->data)
-        return TT_FAIL(err, TT_ENOTFOUND, "value %%%d is not on this rank", v->id);
-    return TT_OK;
-}
-
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err)
 {
     const tt_state *s = state_named(x, state);

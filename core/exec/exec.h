@@ -57,8 +57,6 @@ tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, s
 bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
                       tt_tensor *out); /* its accumulator, as accumulated */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
-tt_status tt_exec_output(const tt_exec *x, const tt_value *v, tt_tensor *out,
-                         tt_error *err); /* a value of the last forward */
 
 int64_t tt_exec_bytes(const tt_exec *x); /* allocated */
 int64_t

@@ -211,24 +211,6 @@ static bool same_stack(const stack_key *a, const stack_key *b)
     return tt_placement_equal(&p->stored, &q->stored) && tt_placement_equal(&a->grad, &b->grad);
 }
 
-static tt_placement with_stack_dim(const tt_placement *p)
-{
-    tt_placement s = *p;
-    memmove(s.n + 1, s.n, sizeof s.n - 1);
-    memmove(s.atom + 1, s.atom, sizeof s.atom - sizeof s.atom[0]);
-    s.n[0] = 0;
-    memset(s.atom[0], 0, sizeof s.atom[0]);
-    return s;
-}
-
-static tt_type with_stack_type(const tt_type *t, int n)
-{
-    tt_type s = {.dtype = t->dtype, .n_dims = t->n_dims + 1};
-    s.dims[0] = TT_DIM(n, "stack");
-    memcpy(s.dims + 1, t->dims, sizeof *t->dims * (size_t)t->n_dims);
-    return s;
-}
-
 static void make_stacks(tt_graph *g, const stack_key *keys)
 {
     const size_t n = g->params.n;
@@ -248,14 +230,14 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
             s->members[s->n++] = p;
         }
         const tt_param_info *first = s->members[0];
-        const tt_type t = with_stack_type(&first->type, s->n);
-        tt_placement place = with_stack_dim(&first->stored);
+        const tt_type t = tt_stack_type(&first->type, s->n);
+        tt_placement place = tt_stack_placement(&first->stored);
         s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t,
                                 &place);
         s->param->stack = s;
         s->param->stages = first->stages;
         if (!first->frozen) {
-            place = with_stack_dim(&keys[i].grad);
+            place = tt_stack_placement(&keys[i].grad);
             s->grad = tt_state_new(g, TT_STATE_ACCUMULATOR,
                                    tt_arena_printf(g->arena, "stack.%d.grad", s->id), &t, &place);
             s->grad->stack = s;

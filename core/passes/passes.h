@@ -28,6 +28,9 @@ tt_status tt_pass_autodiff(tt_builder *b, tt_error *err);
 /* ---- stacks, of a program without gradients; own: its parameters have memory, not another
  * program's ---- */
 void tt_pass_stacks(tt_graph *g, bool own);
+/* n parameters of one type and placement as one value: a whole dim in front. */
+tt_type tt_stack_type(const tt_type *t, int n);
+tt_placement tt_stack_placement(const tt_placement *p);
 
 /* ---- update: epilogue (reductions, norm, clip) and the optimizer of every stack (R13) ---- */
 typedef struct tt_group {

@@ -5,15 +5,15 @@
 /* stacks: programs without gradients (validation, generation) have a stack of its own for every
  * parameter; autodiff makes those of training, by gradient placement too (R13). */
 
-static tt_type one_of(const tt_type *t)
+tt_type tt_stack_type(const tt_type *t, int n)
 {
     tt_type s = {.dtype = t->dtype, .n_dims = t->n_dims + 1};
-    s.dims[0] = TT_DIM(1, "stack");
+    s.dims[0] = TT_DIM(n, "stack");
     memcpy(s.dims + 1, t->dims, sizeof *t->dims * (size_t)t->n_dims);
     return s;
 }
 
-static tt_placement one_of_placed(const tt_placement *p)
+tt_placement tt_stack_placement(const tt_placement *p)
 {
     tt_placement s = *p;
     memmove(s.n + 1, s.n, sizeof s.n - 1);
@@ -30,8 +30,8 @@ void tt_pass_stacks(tt_graph *g, bool own)
         if (p->stack)
             continue;
         tt_stack *s = p->stack = tt_arena_alloc(g->arena, sizeof *s);
-        const tt_type t = one_of(&p->type);
-        const tt_placement place = one_of_placed(&p->stored);
+        const tt_type t = tt_stack_type(&p->type, 1);
+        const tt_placement place = tt_stack_placement(&p->stored);
         *s = (tt_stack){.id = (int)g->stacks.n, .n = 1, .group = p->group};
         s->members = tt_arena_dup(g->arena, &p, sizeof p);
         s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t,

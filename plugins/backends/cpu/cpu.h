@@ -97,7 +97,6 @@ typedef struct cpu_isa {
                     float *y); /* exp(x - m) * factor */
     float (*dot)(int64_t n, const float *a, const float *b);
     void (*softmax_bwd)(int64_t n, const float *y, const float *dy, float *dx);
-    void (*add_to)(int64_t n, const float *x, float *y); /* y += x */
     void (*column_sum)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add);
     void (*column_max)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y);
     void (*rope_table)(int64_t n, int32_t pos, const double *inv_freq, double factor,

@@ -81,6 +81,6 @@ static double peak(double seconds)
     .pack = gemm_pack, .tile = gemm_tile, .rms_norm = rms_norm, .rms_norm_bwd = rms_norm_bwd,      \
     .layer_norm = layer_norm, .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,    \
     .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
-    .dot = row_dot, .softmax_bwd = softmax_bwd, .add_to = row_add_to, .column_sum = column_sum,    \
+    .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
     .column_max = column_max, .rope_table = rope_table, .rope_half = rope_half,                    \
     .attn_fwd = attn_fwd, .attn_bwd = attn_bwd, .peak = peak

@@ -103,11 +103,6 @@ static void softmax_bwd(int64_t n, const float *y, const float *dy, float *dx)
     }
 }
 
-static void row_add_to(int64_t n, const float *x, float *y)
-{
-    binary(OP_ADD, n, y, x, y, 0);
-}
-
 /* y[j] (+)= sum over rows of x[r * ld + j]: blocks of 64 rows, then the blocks. */
 static void column_sum(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add)
 {
