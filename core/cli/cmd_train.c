@@ -5,11 +5,15 @@
 
 static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
+    const tt_machine *machine = NULL;
+    const char *hardware = tt_cli_option(cli, "hardware");
+    if (hardware)
+        TT_TRY(tt_machine_load(hardware, cli->arena, &machine, err));
     tt_plan **plans = tt_arena_array(cli->arena, (size_t)s->n_stages, sizeof *plans);
     for (int p = 0; p < s->n_stages; p++)
         TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, cli->arena, &plans[p], err));
     tt_str o = {0};
-    tt_plan_report(s, plans, s->n_stages, cli->json, &o);
+    tt_plan_report(s, plans, s->n_stages, machine, cli->json, &o);
     tt_cli_print(&o);
     tt_str_free(&o);
     return TT_OK;
@@ -76,12 +80,12 @@ const tt_command tt_cmd_train = {
     .doc = "train by a job file; resumes where the run's folder has checkpoints",
     .run = run,
     .words = 1};
-static const char *const plan_options[] = {"world"};
-const tt_command tt_cmd_plan = {.name = "plan",
-                                .usage = "plan JOB.json [--world N] [--json]",
-                                .doc =
-                                    "parameters, memory and communication of a job; runs nothing",
-                                .options = plan_options,
-                                .n_options = TT_COUNT(plan_options),
-                                .run = run_plan,
-                                .words = 1};
+static const char *const plan_options[] = {"world", "hardware"};
+const tt_command tt_cmd_plan = {
+    .name = "plan",
+    .usage = "plan JOB.json [--world N] [--hardware NAME|FILE.json] [--json]",
+    .doc = "parameters, memory and communication of a job; runs nothing",
+    .options = plan_options,
+    .n_options = TT_COUNT(plan_options),
+    .run = run_plan,
+    .words = 1};

@@ -17,6 +17,8 @@ typedef struct traffic { /* of one kind, axis and cause; a step, the busiest pip
 
 typedef struct counter {
     const tt_setup *s;
+    const tt_machine *machine; /* NULL: this one */
+    tt_step_time time;         /* on the machine */
     const tt_graph *g;
     bool *gradient; /* by value id: it ends in a gradient's accumulator */
     traffic t[96];
@@ -162,6 +164,35 @@ static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
     return sum * s->world / n;
 }
 
+/* A named machine has memory for one rank; this one holds them all. */
+static double memory_there(const counter *c)
+{
+    const tt_machine *m = c->machine;
+    return !m ? tt_memory_here() : m->memory_bytes > 0 ? m->memory_bytes : (double)INFINITY;
+}
+
+static double memory_needed(const counter *c, tt_plan *const *plans, int n)
+{
+    return c->machine ? (double)total(fullest(plans, n)) : all_ranks(c->s, plans, n);
+}
+
+static void json_time(const counter *c, tt_str *o)
+{
+    const tt_step_time *t = &c->time;
+    if (!c->machine) {
+        tt_str_add(o, ",\"hardware\":null,\"step_time_s\":null,\"mfu\":null");
+        return;
+    }
+    tt_str_add(o, ",\"hardware\":");
+    tt_str_json(o, c->machine->name);
+    tt_str_printf(o, ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"tokens_per_second\":%.6g,\"mfu\":",
+                  t->step, t->comm, t->tokens_per_second);
+    if (t->peak > 0)
+        tt_str_printf(o, "%.4f", t->mfu);
+    else
+        tt_str_add(o, "null");
+}
+
 static void json_bytes(const tt_plan *p, tt_str *o)
 {
     tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
@@ -187,15 +218,12 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
             tt_str_addc(o, ',');
         json_bytes(plans[i], o);
     }
-    const double have = tt_memory_here();
     tt_str_add(o, "],\"memory_here\":");
-    tt_str_json_number(o, have);
-    tt_str_printf(o, ",\"fits\":%s",
-                  isinf(have)                      ? "null"
-                  : all_ranks(s, plans, n) <= have ? "true"
-                                                   : "false");
-    tt_str_printf(o, ",\"step_time_s\":null,\"mfu\":null,\"bubble\":%.4f,\"communication\":[",
-                  bubble);
+    tt_str_json_number(o, tt_memory_here());
+    const double have = memory_there(c), need = memory_needed(c, plans, n);
+    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
+    json_time(c, o);
+    tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
         tt_str_json(o, c->t[i].name);
@@ -209,7 +237,7 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
 
 static const double gib = 1.0 / (1 << 30);
 
-static void memory_text(const tt_setup *s, tt_plan *const *plans, int n, tt_str *o)
+static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_plan *p = fullest(plans, n);
     tt_str_printf(o,
@@ -229,11 +257,29 @@ static void memory_text(const tt_setup *s, tt_plan *const *plans, int n, tt_str 
                       gib * (double)plans[i]->bytes[TT_SPACE_STATE],
                       gib * (double)plans[i]->bytes[TT_SPACE_SLOT], plans[i]->stages[0].n_slots,
                       gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
-    const double have = tt_memory_here(), need = all_ranks(s, plans, n);
-    if (!isinf(have))
-        tt_str_printf(o,
-                      "fits        %s: %.3f GiB with every rank on this machine, which has %.3f\n",
-                      need <= have ? "yes" : "NO", gib * need, gib * have);
+    const double have = memory_there(c), need = memory_needed(c, plans, n);
+    if (isinf(have))
+        return;
+    tt_str_printf(o, "fits        %s: %.3f GiB ", need <= have ? "yes" : "NO", gib * need);
+    if (c->machine)
+        tt_str_printf(o, "a rank on %s, which has %.3f\n", c->machine->name, gib * have);
+    else
+        tt_str_printf(o, "with every rank on this machine, which has %.3f\n", gib * have);
+}
+
+static void time_text(const counter *c, tt_str *o)
+{
+    const tt_step_time *t = &c->time;
+    if (!c->machine)
+        return;
+    tt_str_printf(o,
+                  "time        %.4g s a step on %s, %.4g s of it communication (not hidden); %.4g "
+                  "tokens/s, %.4g a rank",
+                  t->step, c->machine->name, t->comm, t->tokens_per_second,
+                  t->tokens_per_second / c->s->world);
+    if (t->peak > 0)
+        tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);
+    tt_str_addc(o, '\n');
 }
 
 static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
@@ -249,7 +295,8 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
         (long long)s->global_batch, (long long)s->core.training.seq_len,
         (long long)s->micro_batches, (long long)s->local);
-    memory_text(s, plans, n, o);
+    memory_text(c, plans, n, o);
+    time_text(c, o);
     if (s->n_stages > 1)
         tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name,
                       s->n_stages, 100 * bubble);
@@ -261,7 +308,8 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         tt_str_add(o, "network     none\n");
 }
 
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out)
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out)
 {
     tt_arena *a = tt_arena_new();
     counter *c = tt_arena_alloc(a, sizeof *c);
@@ -269,7 +317,12 @@ void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, 
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);
-    const double bubble = tt_schedule_bubble(s->schedule, 1, 2);
+    double bubble = tt_schedule_bubble(s->schedule, 1, 2);
+    c->machine = machine;
+    if (machine) {
+        tt_step_time_of(s, machine, &c->time);
+        bubble = c->time.bubble;
+    }
     if (json)
         as_json(c, plans, n, bubble, out);
     else

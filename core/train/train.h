@@ -6,6 +6,7 @@
 #include "data/data.h"
 #include "exec/exec.h"
 #include "passes/compile.h"
+#include "plan/machine.h"
 #include "plugin/registry.h"
 #include <ttrun/dataloader.h>
 #include <ttrun/hook.h>
@@ -141,6 +142,19 @@ double
 tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* all ranks being here */
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, tt_str *out);
+/* machine NULL: no times, and memory is this machine's, which all ranks share. */
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out);
+
+/* ---- machine.c, step_time.c: the time of a step on a machine that need not be here ---- */
+tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
+                          tt_error *err); /* a known one, or FILE.json */
+typedef struct tt_step_time {
+    double step, comm; /* seconds; comm: of the rank that waits longest, not hidden */
+    double bubble;     /* idle share of the pipeline */
+    double peak;       /* FLOP/s of a device in the dtype that computes most */
+    double mfu, tokens_per_second;
+} tt_step_time;
+void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);
 
 #endif
