@@ -81,6 +81,8 @@ typedef struct cpu_isa {
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
     void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows,
                  int64_t cols, bool add);
+    void (*tile_rows)(int64_t k, const float *a, int64_t ld, const float *b, float *c, int64_t ldc,
+                      bool add);
     /* one row */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
     void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,

@@ -5,7 +5,8 @@
 /* C = A B in blocks: the left operand in panels of MR rows, the right one in panels of NR columns,
  * both packed into the planned scratch, then a grid of tasks over the packed blocks. The sum over k
  * runs in blocks of K_BLOCK whatever the other extents are, so an element's bits depend on k alone:
- * not on threads, tiles, or how m and n are sharded. */
+ * not on threads, tiles, or how m and n are sharded. A left operand whose rows lie along k is read
+ * in place where a row meets few columns: packing it would cost more than it saves. */
 #define M_UNIT 84 /* a multiple of every MR: 14, 6 */
 #define N_UNIT 64 /* and of every NR */
 #define M_BLOCK 2688
@@ -13,6 +14,8 @@
 #define K_BLOCK 384
 #define M_TASK M_UNIT
 #define N_TASK 512
+#define N_IN_PLACE 768   /* columns up to which rows are not packed */
+#define SAME_SETS 1024   /* floats: rows so far apart fall into the same sets of the first cache */
 
 typedef struct gemm {
     const cpu_isa *isa;
@@ -20,6 +23,7 @@ typedef struct gemm {
     float *pa, *pb;
     int64_t m0, m, n0, n, k0, k; /* the block at hand */
     int64_t n_cols;              /* tasks along n */
+    bool in_place;               /* whole panels of A are read where they lie */
 } gemm;
 
 /* Equal blocks of at most `most`, so that no small last one packs the other operand again for
@@ -39,16 +43,23 @@ size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k)
            cpu_align((size_t)(kb * nb) * sizeof(float));
 }
 
-/* Pieces: first the panels of A (M_TASK rows each), then those of B (64 columns each). */
+/* Pieces of A to pack, M_TASK rows each; in place, the last one alone where its panels are not all
+ * whole. */
+static int64_t packed_pieces(const gemm *w)
+{
+    return w->in_place ? w->m % w->isa->mr != 0 : (w->m + M_TASK - 1) / M_TASK;
+}
+
+/* Pieces: first those of A, then those of B (64 columns each). */
 static void pack_block(void *arg, int64_t begin, int64_t end, int thread)
 {
     const gemm *w = arg;
     const cpu_gemm_call *g = w->g;
     (void)thread;
-    int64_t n_a = (w->m + M_TASK - 1) / M_TASK;
+    int64_t n_a = packed_pieces(w);
     for (int64_t i = begin; i < end; i++) {
         if (i < n_a) {
-            int64_t r = i * M_TASK;
+            int64_t r = w->in_place ? w->m / w->isa->mr * w->isa->mr : i * M_TASK;
             cpu_mat a = {g->a.p + (w->m0 + r) * g->a.rs + w->k0 * g->a.cs, g->a.rs, g->a.cs};
             w->isa->pack(a, cpu_min(M_TASK, w->m - r), w->k, w->isa->mr, w->pa + r * w->k);
         } else {
@@ -57,6 +68,20 @@ static void pack_block(void *arg, int64_t begin, int64_t end, int thread)
             w->isa->pack(b, cpu_min(64, w->n - c), w->k, w->isa->nr, w->pb + c * w->k);
         }
     }
+}
+
+/* One tile at row r and column c of the block, up to rows × cols of it there. */
+static void multiply_tile(const gemm *w, int64_t r, int64_t c, int64_t rows, int64_t cols, bool add)
+{
+    const cpu_isa *isa = w->isa;
+    const cpu_gemm_call *g = w->g;
+    const float *b = w->pb + c * w->k;
+    float *out = g->c + (w->m0 + r) * g->ldc + w->n0 + c;
+    if (w->in_place && rows >= isa->mr && cols >= isa->nr)
+        isa->tile_rows(w->k, g->a.p + (w->m0 + r) * g->a.rs + w->k0, g->a.rs, b, out, g->ldc, add);
+    else
+        isa->tile(w->k, w->pa + r * w->k, b, out, g->ldc, cpu_min(isa->mr, rows),
+                  cpu_min(isa->nr, cols), add);
 }
 
 static void multiply_block(void *arg, int64_t begin, int64_t end, int thread)
@@ -70,9 +95,7 @@ static void multiply_block(void *arg, int64_t begin, int64_t end, int thread)
         int64_t r1 = cpu_min(r0 + M_TASK, w->m), c1 = cpu_min(c0 + N_TASK, w->n);
         for (int64_t c = c0; c < c1; c += isa->nr)
             for (int64_t r = r0; r < r1; r += isa->mr)
-                isa->tile(w->k, w->pa + r * w->k, w->pb + c * w->k,
-                          w->g->c + (w->m0 + r) * w->g->ldc + w->n0 + c, w->g->ldc,
-                          cpu_min(isa->mr, r1 - r), cpu_min(isa->nr, c1 - c), add);
+                multiply_tile(w, r, c, r1 - r, c1 - c, add);
     }
 }
 
@@ -82,6 +105,8 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
     gemm w = {.isa = self->isa, .g = g};
     const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT),
                   nb = even(g->n, N_BLOCK, N_UNIT);
+    w.in_place = g->a.cs == 1 && g->n <= N_IN_PLACE && g->a.rs % SAME_SETS != 0 &&
+                 g->n % self->isa->nr == 0;
     w.pa = cpu_take(&p, kb * mb);
     w.pb = cpu_take(&p, kb * nb);
     for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)
@@ -91,8 +116,7 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
                 w.n = cpu_min(nb, g->n - w.n0);
                 w.k = cpu_min(K_BLOCK, g->k - w.k0);
                 w.n_cols = (w.n + N_TASK - 1) / N_TASK;
-                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK + (w.n + 63) / 64, 1, pack_block,
-                                &w);
+                tt_parallel_for(pool, packed_pieces(&w) + (w.n + 63) / 64, 1, pack_block, &w);
                 tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK * w.n_cols, 1, multiply_block,
                                 &w);
             }
