@@ -49,10 +49,10 @@ static void attn_bwd(const cpu_attn_bwd *b, int64_t k0)
         const float *q = b->q + t * a->hd_pad, *dout = b->dout + t * a->dv_pad;
         for (int64_t r = 0; r < CPU_QUERIES; r += ATTN_ROWS)
             for (int64_t j = j0; j < j1; j += NR) {
-                attn_tile(ATTN_ROWS, 2, a->hd, q + r * a->hd_pad, a->hd_pad, 1,
-                          b->kt + (k0 + j) * a->hd, NR, p + r * CPU_KEYS + j, CPU_KEYS, false);
-                attn_tile(ATTN_ROWS, 2, a->dv, dout + r * a->dv_pad, a->dv_pad, 1,
-                          b->vt + (k0 + j) * a->dv, NR, d + r * CPU_KEYS + j, CPU_KEYS, false);
+                attn_scores(a->hd, q + r * a->hd_pad, a->hd_pad, b->kt + (k0 + j) * a->hd,
+                            p + r * CPU_KEYS + j, CPU_KEYS);
+                attn_scores(a->dv, dout + r * a->dv_pad, a->dv_pad, b->vt + (k0 + j) * a->dv,
+                            d + r * CPU_KEYS + j, CPU_KEYS);
             }
         for (int64_t r = 0; r < CPU_QUERIES; r++) {
             if (r < rows) {

@@ -36,6 +36,26 @@ INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int6
             vstore(c + r * ldc + j * VW, t[r][j]);
 }
 
+/* C[ATTN_ROWS, NR] = A B for rows of A as far apart as the head dimensions in use: then their
+ * addresses are constants, not a register each. */
+INLINE void attn_scores(int64_t k, const float *a, int64_t row, const float *b, float *c,
+                        int64_t ldc)
+{
+#define ROWS(n)                                                                                    \
+    case n:                                                                                        \
+        attn_tile(ATTN_ROWS, 2, k, a, n, 1, b, NR, c, ldc, false);                                 \
+        break
+    switch (row) {
+        ROWS(16);
+        ROWS(32);
+        ROWS(64);
+        ROWS(128);
+    default:
+        attn_tile(ATTN_ROWS, 2, k, a, row, 1, b, NR, c, ldc, false);
+    }
+#undef ROWS
+}
+
 /* C[R, width] += A B; width a multiple of VW */
 INLINE void attn_accumulate(const int R, int64_t k, const float *a, int64_t row, int64_t step,
                             const float *b, int64_t width, float *c)
@@ -130,6 +150,15 @@ INLINE void attn_softmax_row(float *s, int64_t j0, int64_t j1, float *top, float
     *sum += vsum(t);
 }
 
+INLINE void attn_scale(const float *x, float factor, int64_t n, float *y)
+{
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW)
+        vstore(y + i, vload(x + i) * factor);
+    for (; i < n; i++)
+        y[i] = x[i] * factor;
+}
+
 INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, const float *sink,
                        float *out, float *lse)
 {
@@ -142,15 +171,23 @@ INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, 
         float shrink = e[1];
         sum = sum * shrink + e[0];
         float factor = shrink / sum;
-        for (int64_t d = 0; d < a->dv; d++)
-            out[d] = o[d] * factor;
+        attn_scale(o, factor, a->dv, out);
         *lse = (high + log2f(sum)) / LOG2E;
         return;
     }
-    float factor = seen ? 1.0f / sum : 0.0f;
-    for (int64_t d = 0; d < a->dv; d++)
-        out[d] = seen ? o[d] * factor : 0.0f;
+    if (seen)
+        attn_scale(o, 1.0f / sum, a->dv, out);
+    else
+        memset(out, 0, (size_t)a->dv * sizeof *out);
     *lse = seen ? (top + log2f(sum)) / LOG2E : sink ? *sink : -INFINITY;
+}
+
+/* Rows of one head lie a token apart, where no hardware looks ahead: ask for them a block early. */
+INLINE void attn_prefetch(const float *x, int64_t ld, int64_t n, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < cpu_min(end, begin + ATTN_ROWS); r++)
+        for (int64_t d = 0; d < n; d += 16)
+            __builtin_prefetch(x + r * ld + d);
 }
 
 /* Queries [begin, end) of one head. kt: panels [tk_pad / NR][hd][NR]; v [tk_pad, dv_pad]. */
@@ -169,9 +206,13 @@ static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const f
         for (int r = 0; r < ATTN_ROWS; r++) {
             top[r] = UNSEEN;
             sum[r] = 0.0f;
-            for (int64_t d = 0; d < a->hd; d++)
-                query[r * a->hd + d] = r < rows ? q[(t + r) * a->ldq + d] * factor : 0.0f;
+            if (r < rows)
+                attn_scale(q + (t + r) * a->ldq, factor, a->hd, query + r * a->hd);
+            else
+                memset(query + r * a->hd, 0, (size_t)a->hd * sizeof *query);
         }
+        attn_prefetch(q, a->ldq, a->hd, t + ATTN_ROWS, end);
+        attn_prefetch(out, a->ldo, a->dv, t, end);
         memset(o, 0, (size_t)(ATTN_ROWS * width) * sizeof(float));
         for (int64_t k0 = 0; k0 < a->tk_pad; k0 += FWD_KEYS) {
             int64_t p0, p1;
@@ -181,8 +222,7 @@ static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const f
                 continue;
             int64_t j0 = p0 * CPU_PANEL, j1 = p1 * CPU_PANEL;
             for (int64_t j = j0; j < j1; j += NR)
-                attn_tile(ATTN_ROWS, 2, a->hd, query, a->hd, 1, kt + (k0 + j) * a->hd, NR, s + j,
-                          FWD_KEYS, false);
+                attn_scores(a->hd, query, a->hd, kt + (k0 + j) * a->hd, s + j, FWD_KEYS);
             for (int r = 0; r < rows; r++) {
                 attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, a->pos_q[t + r],
                                    a->seg_q[t + r], whole);

@@ -14,8 +14,8 @@
 #define K_BLOCK 384
 #define M_TASK M_UNIT
 #define N_TASK 512
-#define N_IN_PLACE 768   /* columns up to which rows are not packed */
-#define SAME_SETS 1024   /* floats: rows so far apart fall into the same sets of the first cache */
+#define N_IN_PLACE 768 /* columns up to which rows are not packed */
+#define SAME_SETS 1024 /* floats: rows so far apart fall into the same sets of the first cache */
 
 typedef struct gemm {
     const cpu_isa *isa;
@@ -105,8 +105,8 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
     gemm w = {.isa = self->isa, .g = g};
     const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT),
                   nb = even(g->n, N_BLOCK, N_UNIT);
-    w.in_place = g->a.cs == 1 && g->n <= N_IN_PLACE && g->a.rs % SAME_SETS != 0 &&
-                 g->n % self->isa->nr == 0;
+    w.in_place =
+        g->a.cs == 1 && g->n <= N_IN_PLACE && g->a.rs % SAME_SETS != 0 && g->n % self->isa->nr == 0;
     w.pa = cpu_take(&p, kb * mb);
     w.pb = cpu_take(&p, kb * nb);
     for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)

@@ -119,23 +119,28 @@ INLINE vf vabs(vf x)
 {
     return (vf)((vi)x & vseti(INT32_MAX));
 }
+/* v with its lanes turned by n: lane i is v's lane i + n. */
+INLINE vf vturn(vf v, int n)
+{
+    vi at;
+#pragma GCC unroll 16
+    for (int i = 0; i < VW; i++)
+        at[i] = (i + n) % VW;
+    return __builtin_shuffle(v, at);
+}
 INLINE float vsum(vf v) /* halves added pairwise */
 {
-    float t[VW];
-    vstore(t, v);
+#pragma GCC unroll 4
     for (int n = VW / 2; n; n /= 2)
-        for (int i = 0; i < n; i++)
-            t[i] += t[i + n];
-    return t[0];
+        v += vturn(v, n);
+    return v[0];
 }
 INLINE float vmax_all(vf v)
 {
-    float t[VW];
-    vstore(t, v);
+#pragma GCC unroll 4
     for (int n = VW / 2; n; n /= 2)
-        for (int i = 0; i < n; i++)
-            t[i] = t[i + n] > t[i] ? t[i + n] : t[i];
-    return t[0];
+        v = vmax(vturn(v, n), v);
+    return v[0];
 }
 /* The first n < VW elements, the rest filled. */
 INLINE vf vload_part(const float *p, int64_t n, float fill)
