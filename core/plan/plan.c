@@ -259,7 +259,7 @@ static void color(planner *p, tt_stage_plan *s, bool slots)
 
 static void plan_stage(planner *p, tt_stage_plan *s)
 {
-    s->n_slots = tt_schedule_in_flight(p->o->schedule, s->stage);
+    s->n_slots = tt_schedule_in_flight(p->o->schedule, s->stage, TT_HOLD_SLOT);
     s->in_slots = s->n_slots > 1 || p->plan->n_stages > 1;
     int t = walk(p, s->forward, s->n_forward, 0, false);
     keep_sent(p, s, TT_FORWARD, t - 1);

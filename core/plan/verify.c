@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/programs.h"
 #include "plan/plan_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -255,18 +256,48 @@ static int crossing(const tt_graph *g)
     return most;
 }
 
+/* n messages between an action and its neighbours' on other ranks: received before it, sent after
+ * it. */
+static void add_wires(const tt_schedule *s, const tt_action *a, bool incoming, int n, tt_wire *out,
+                      int *n_out)
+{
+    const int other = a->stage + ((a->kind == TT_ACTION_F) == incoming ? -1 : 1);
+    if (other < 0 || other >= s->n_stages || s->stage_rank[other] == s->stage_rank[a->stage])
+        return;
+    const int from = incoming ? other : a->stage;
+    for (int v = 0; v < n; v++)
+        out[(*n_out)++] = (tt_wire){
+            incoming ? TT_WIRE_RECV : TT_WIRE_SEND, s->stage_rank[other],
+            (((int64_t)a->micro * s->n_stages + from) * 2 + (a->kind == TT_ACTION_F)) * n + v};
+}
+
 /* Ranks must not wait for each other for ever: every rank's list is run, sends waiting as they do.
  */
 static tt_status check_messages(const tt_plan *p, tt_error *err)
 {
-    const int n = p->schedule->n_stages > 1 ? crossing(p->graph) : 0;
-    if (tt_schedule_runs(p->schedule, n, BUFFERED))
+    const tt_schedule *s = p->schedule;
+    const int n = s->n_stages > 1 ? crossing(p->graph) : 0;
+    tt_arena *a = tt_arena_new();
+    tt_wires w = {.n_ranks = s->n_ranks,
+                  .items = tt_arena_array(a, (size_t)s->n_ranks, sizeof *w.items),
+                  .n_items = tt_arena_array(a, (size_t)s->n_ranks, sizeof *w.n_items)};
+    for (int r = 0; r < s->n_ranks; r++) {
+        w.items[r] =
+            tt_arena_array(a, 2 * (size_t)n * (size_t)s->n_actions[r] + 1, sizeof(tt_wire));
+        for (int i = 0; i < s->n_actions[r]; i++) {
+            add_wires(s, &s->actions[r][i], true, n, w.items[r], &w.n_items[r]);
+            add_wires(s, &s->actions[r][i], false, n, w.items[r], &w.n_items[r]);
+        }
+    }
+    tt_error why = {0};
+    const tt_status st = tt_wires_run(&w, BUFFERED, &why);
+    tt_arena_free(a);
+    if (st == TT_OK)
         return TT_OK;
     return TT_FAIL(err, TT_EUNSUPPORTED,
                    "parallelism.pipeline_parallel_schedule: %s would deadlock, %d values cross "
-                   "from stage to stage and %d are "
-                   "buffered; use GPipe",
-                   p->schedule->name, n, BUFFERED);
+                   "from stage to stage and %d are buffered (%s); use GPipe",
+                   s->name, n, BUFFERED, why.text);
 }
 
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err)

@@ -108,8 +108,9 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(s->world);
     TT_TRY(batch_sizes(s, err));
-    if (tt_schedule_make(p->pipeline_parallel_schedule, d.pp, (int)s->micro_batches, s->arena,
-                         &s->schedule, &why) != TT_OK)
+    /* without a pipeline: forward and backward of each micro-batch in turn */
+    if (tt_schedule_make(d.pp > 1 ? p->pipeline_parallel_schedule : "1F1B", d.pp, 1,
+                         (int)s->micro_batches, s->arena, &s->schedule, &why) != TT_OK)
         return tt_job_fail(s->job, "parallelism.pipeline_parallel_schedule", err, "%s", why.text);
     return TT_OK;
 }
@@ -248,5 +249,6 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     } else if (s->has_validation) {
         TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
     }
-    return tt_schedule_make("GPipe", s->n_stages, 1, s->arena, &s->eval_schedule, err);
+    s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
+    return TT_OK;
 }

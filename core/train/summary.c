@@ -269,7 +269,7 @@ void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, bool json, 
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);
-    const double bubble = tt_schedule_bubble(s->schedule, 1, 2);
+    const double bubble = tt_schedule_bubble(s->schedule, &(tt_costs){0});
     if (json)
         as_json(c, plans, n, bubble, out);
     else
