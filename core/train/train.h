@@ -41,8 +41,9 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples a micro-batch and data rank; per data rank; per step */
-    int n_stages;
+    int pipeline_ranks, n_stages;
     tt_schedule *schedule;
+    const int *stage_begin; /* by stage: its first block, as the job says; NULL = by cost */
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
