@@ -10,6 +10,8 @@
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+/* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
+tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 
 /* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
