@@ -26,6 +26,13 @@ static tt_hf_param *params_of(const tt_setup *s, tt_arena *a, size_t *n)
     return p;
 }
 
+/* What names of the model's files may lack, or NULL. */
+static const char *prefix_of(const tt_setup *s)
+{
+    const tt_model_hf *hf = tt_setup_model_hf(s->model.component);
+    return hf && TT_HAS(hf, tt_model_hf, prefix) ? hf->prefix : NULL;
+}
+
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -34,7 +41,7 @@ tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error 
     const tt_hf_param *params = params_of(r->s, a, &n_params);
     tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
     if (s == TT_OK)
-        s = tt_hf_load(folder, params, n_params, pieces, n, report, err);
+        s = tt_hf_load(folder, params, n_params, prefix_of(r->s), pieces, n, report, err);
     tt_arena_free(a);
     return s;
 }
@@ -75,7 +82,7 @@ static tt_status write_configs(const tt_loop *l, tt_arena *a, const char *folder
     while (end > json && strchr(" \t\r\n", end[-1]))
         end--;
     tt_str_addn(&out, json, (size_t)(end - json));
-    if (!tt_json_get(root, "max_position_embeddings"))
+    if (!tt_json_get(root, "max_position_embeddings") && !tt_json_get(root, "n_positions"))
         tt_str_printf(&out, ",\n  \"max_position_embeddings\": %lld",
                       (long long)l->s->core.training.seq_len);
     tt_str_add(&out, ",\n  \"torch_dtype\": \"float32\"");

@@ -37,10 +37,14 @@ typedef struct tt_model_hf {
     size_t struct_size;
     const char *model_types; /* config.json's model_type: those it can be, comma-separated */
     const char *defaults;    /* JSON object: what a config.json without these keys means */
-    const char *fixed;       /* JSON object: keys that must have these values, or be absent */
+    const char *fixed;       /* JSON object: keys that must have these values, or be absent; a list
+                                holds the values a key may have */
     /* config.json's text, an object: model_type, architectures, sizes. Longer than size: an error.
      * [setup] */
     tt_status (*config_json)(const void *config, char *json, size_t size, tt_error *err);
+    /* What files of the model without its output layer leave off the names ("transformer."): their
+     * tensors are found with or without; NULL = nothing. */
+    const char *prefix;
 } tt_model_hf;
 
 #ifdef __cplusplus
