@@ -210,8 +210,49 @@ static const tt_model_hf hf = {
     config_json,
     "transformer."};
 
+static const tt_tensor_name gguf_names[] = {
+    {"transformer.wte.weight",             "token_embd.weight",        0, 0},
+    {"transformer.wpe.weight",             "position_embd.weight",     0, 1},
+    {"lm_head.weight",                     "output.weight",            0, 0},
+    {"transformer.ln_f.weight",            "output_norm.weight",       0, 0},
+    {"transformer.h.*.ln_1.weight",        "blk.*.attn_norm.weight",   0, 0},
+    {"transformer.h.*.attn.c_attn.weight", "blk.*.attn_qkv.weight",    0, 0},
+    {"transformer.h.*.attn.c_proj.weight", "blk.*.attn_output.weight", 0, 0},
+    {"transformer.h.*.ln_2.weight",        "blk.*.ffn_norm.weight",    0, 0},
+    {"transformer.h.*.mlp.c_fc.weight",    "blk.*.ffn_up.weight",      0, 0},
+    {"transformer.h.*.mlp.c_proj.weight",  "blk.*.ffn_down.weight",    0, 0},
+    {"transformer.ln_f.bias",              "output_norm.bias",         0, 0},
+    {"transformer.h.*.ln_1.bias",          "blk.*.attn_norm.bias",     0, 0},
+    {"transformer.h.*.attn.c_attn.bias",   "blk.*.attn_qkv.bias",      0, 0},
+    {"transformer.h.*.attn.c_proj.bias",   "blk.*.attn_output.bias",   0, 0},
+    {"transformer.h.*.ln_2.bias",          "blk.*.ffn_norm.bias",      0, 0},
+    {"transformer.h.*.mlp.c_fc.bias",      "blk.*.ffn_up.bias",        0, 0},
+    {"transformer.h.*.mlp.c_proj.bias",    "blk.*.ffn_down.bias",      0, 0},
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const config *c = cfg;
+    json_text t = {json, size, 0};
+    json_add(
+        &t,
+        "{\"context_length\": %lld, \"block_count\": %lld, \"embedding_length\": %lld, "
+        "\"feed_forward_length\": %lld, \"attention.head_count\": %lld, \"vocab_size\": %lld, ",
+        (long long)c->n_positions, (long long)c->n_layers, (long long)c->dim,
+        (long long)c->hidden_dim, (long long)c->n_heads, (long long)c->vocab_size);
+    json_add_real(&t, "attention.layer_norm_epsilon", c->norm_eps);
+    json_add(&t, "}");
+    return t.n < t.size ? TT_OK
+                        : TT_FAIL(err, TT_EINVAL, "its GGUF keys are longer than %zu bytes", size);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+
 static const void *extension(const char *id)
 {
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder.h"
+#include "decoder_gguf.h"
+#include "decoder_meta.h"
 
 /* llama3: the decoder as it is, and Llama's rule for hidden_dim. Source: Grattafiori et al. 2024,
  * arXiv:2407.21783; sizes and initial values as torchtitan's. */
@@ -93,8 +95,30 @@ static const tt_model_hf hf = {
     config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(1),
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    return decoder_gguf_keys(cfg, true, json, size, err);
+}
+
+static int64_t rope_factors(const void *cfg, float *out, int64_t cap)
+{
+    return decoder_rope_factors(cfg, out, cap);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf,          "llama",   gguf_names,  TT_COUNT(gguf_names),
+    sizeof gguf_names[0], gguf_keys, rope_factors};
+
 static const void *extension(const char *id)
 {
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
+    if (strcmp(id, TT_MODEL_META) == 0)
+        return &meta;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 

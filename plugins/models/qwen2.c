@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder.h"
+#include "decoder_gguf.h"
 
 /* qwen2: the decoder with biases of q, k and v; sliding windows in its later layers on request. Of
  * Qwen 2 and 2.5, whose base models the flavors are. Source: Yang et al. 2024, arXiv:2407.10671 and
@@ -55,8 +56,25 @@ static const tt_model_hf hf = {
     config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(0),
+    {"model.layers.*.self_attn.q_proj.bias", "blk.*.attn_q.bias", 0, 0},
+    {"model.layers.*.self_attn.k_proj.bias", "blk.*.attn_k.bias", 0, 0},
+    {"model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias", 0, 0},
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    return decoder_gguf_keys(cfg, false, json, size, err);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf, "qwen2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+
 static const void *extension(const char *id)
 {
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoder.h"
+#include "decoder_gguf.h"
 
 /* qwen3 (dense): the decoder with a norm of each query and key head before the rotary positions,
  * and heads whose width is independent of the stream's. Source: Yang et al. 2025,
@@ -55,8 +56,24 @@ static const tt_model_hf hf = {
     config_json,
     "model."};
 
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(0),
+    {"model.layers.*.self_attn.q_norm.weight", "blk.*.attn_q_norm.weight", 0, 0},
+    {"model.layers.*.self_attn.k_norm.weight", "blk.*.attn_k_norm.weight", 0, 0},
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    return decoder_gguf_keys(cfg, false, json, size, err);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf, "qwen3", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+
 static const void *extension(const char *id)
 {
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 

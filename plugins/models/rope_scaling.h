@@ -142,6 +142,19 @@ static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out, t
 
 /* ---- out ---- */
 
+/* Positions it scales from, 0: it does not say; and to. */
+static inline double rope_original(const tt_rope_opts *r)
+{
+    if (r->original_max_position > 0.0)
+        return r->original_max_position;
+    return r->scaling >= TT_ROPE_LLAMA3 ? 8192.0 : 0.0; /* tt_rope_opts' default */
+}
+
+static inline double rope_longest(const tt_rope_opts *r)
+{
+    return rope_original(r) * (r->factor > 1.0 ? r->factor : 1.0);
+}
+
 /* The members rope_scaling and, where it tells it, max_position_embeddings. */
 static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r)
 {
@@ -158,9 +171,7 @@ static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r)
     };
     static const char *const names[] = {
         [TT_ROPE_LINEAR] = "linear", [TT_ROPE_LLAMA3] = "llama3", [TT_ROPE_YARN] = "yarn"};
-    const double original = r->original_max_position > 0.0 ? r->original_max_position
-                            : r->scaling >= TT_ROPE_LLAMA3 ? 8192.0 /* tt_rope_opts' default */
-                                                           : 0.0;
+    const double original = rope_original(r);
     json_add(t, ",\n  \"rope_scaling\": ");
     if (r->scaling == TT_ROPE_NONE) {
         json_add(t, "null");
@@ -177,8 +188,7 @@ static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r)
         json_add(t, ", \"original_max_position_embeddings\": %.0f", original);
     json_add(t, "%s}", r->no_truncate ? ", \"truncate\": false" : "");
     if (original > 0.0)
-        json_add(t, ",\n  \"max_position_embeddings\": %.0f",
-                 original * (r->factor > 1.0 ? r->factor : 1.0));
+        json_add(t, ",\n  \"max_position_embeddings\": %.0f", rope_longest(r));
 }
 
 #endif
