@@ -2,6 +2,7 @@
 #ifndef TT_TRAIN_H
 #define TT_TRAIN_H
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf.h"
 #include "config/job_core.h"
 #include "data/data.h"
 #include "exec/exec.h"
@@ -117,6 +118,19 @@ tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
 /* hf.c: parameters from a Hugging Face folder; report: log the tensors there that are not used. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
+
+/* What the graph's parameters are in files, and the folder of the tokenizer's (NULL: the job names
+ * none). */
+struct tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n);
+const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
+/* The weights of a step folder as a Hugging Face folder, config.json and tokenizer with them;
+ * replaces what is in `folder`. tokenizer: NULL = none. */
+tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                            const char *step_folder, const char *folder, tt_error *err);
+/* gguf.c: the same as a GGUF file, matrices in `type`. */
+tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                              const char *step_folder, tt_gguf_type type, const char *path,
+                              tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
 typedef struct tt_feed {
