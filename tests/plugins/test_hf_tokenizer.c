@@ -205,6 +205,43 @@ static void test_hf_encode_appends(void **state)
     close_hf(t);
 }
 
+static void merge_all(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, bool lists,
+                      tt_ids *out)
+{
+    out->n = 0;
+    assert_int_equal(room(r, n, NULL), TT_OK);
+    assert_int_equal(list_room(v, r, n, NULL), TT_OK);
+    lay_out(v, r, s, n);
+    assert_int_equal(lists ? merge_by_rank(v, r, n, NULL) : merge_by_heap(v, r, n, NULL), TT_OK);
+    for (uint32_t i = 0; i != NONE; i = r->next[i])
+        assert_int_equal(tt_ids_push(out, (int32_t)r->ids[i], NULL), TT_OK);
+}
+
+/* Also where ranks go down: a vocabulary whose ranks are shuffled has merges that make pairs of
+ * lower rank all the time. */
+static void assert_lists_merge_as_the_heap(hf_vocab *v, hf_bpe_room *r, uint64_t *x)
+{
+    static const char *const letters[] = {"etinoas  re", "    ", "ee t", "-=-= "};
+    uint8_t word[6000];
+    tt_ids a = {0}, b = {0};
+    for (int round = 0; round < 80; round++) {
+        const char *of = letters[draw(x, TT_COUNT(letters))];
+        const size_t n = 2 + draw(x, sizeof word - 2);
+        for (size_t i = 0; i < n; i++)
+            word[i] = (uint8_t)of[draw(x, strlen(of))];
+        if (round == 40)
+            for (size_t i = 0; i <= v->merges_mask; i++)
+                if (v->merges[i].rank != UINT32_MAX)
+                    v->merges[i].rank = (uint32_t)draw(x, v->n_ranks);
+        merge_all(v, r, word, n, true, &a);
+        merge_all(v, r, word, n, false, &b);
+        assert_int_equal(a.n, b.n);
+        assert_memory_equal(a.ids, b.ids, a.n * sizeof *a.ids);
+    }
+    tt_ids_free(&a);
+    tt_ids_free(&b);
+}
+
 /* Twenty megabytes of blanks, and words at the border between the two ways of merging. */
 static void test_hf_long_words_are_merged_alike(void **state)
 {
@@ -229,6 +266,7 @@ static void test_hf_long_words_are_merged_alike(void **state)
         assert_int_equal(m, heap.n);
         assert_memory_equal(small, heap.ids, m * sizeof *small);
     }
+    assert_lists_merge_as_the_heap(&t->vocab, &room_, &x);
     hf_bpe_room_release(&room_);
     tt_ids_free(&ids);
     tt_ids_free(&heap);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf.h"
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,6 @@ typedef struct entry {
 #define CACHE_WORDS ((size_t)1 << 15) /* 2 MiB */
 
 typedef struct work {
-    struct work *next;
     entry *cache;
     hf_bpe_room room;
     hf_bytes text; /* normalized */
@@ -26,10 +25,20 @@ typedef struct work {
     tt_error *err;
 } work;
 
+/* Works at rest. A thread begins at a place of its own, so that threads do not meet, and finds its
+ * cache warm. */
+#define POOL_PLACES 64
 typedef struct hf_pool {
-    pthread_mutex_t lock;
-    work *free;
+    _Atomic(work *) at[POOL_PLACES];
 } pool;
+
+/* From where this thread's stack lies: different for threads that run, which is all that matters. */
+static unsigned place_of_thread(void)
+{
+    char here;
+    const uint64_t h = (uint64_t)((uintptr_t)&here >> 16) * 0x9e3779b97f4a7c15u;
+    return (unsigned)(h >> 58);
+}
 
 static void work_free(work *w)
 {
@@ -45,11 +54,13 @@ static void work_free(work *w)
 
 static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
 {
-    pthread_mutex_lock(&t->pool->lock);
-    work *w = t->pool->free;
-    if (w)
-        t->pool->free = w->next;
-    pthread_mutex_unlock(&t->pool->lock);
+    const unsigned place = place_of_thread();
+    work *w = NULL;
+    for (unsigned i = 0; !w && i < POOL_PLACES; i++) {
+        _Atomic(work *) *at = &t->pool->at[(place + i) % POOL_PLACES];
+        if (atomic_load_explicit(at, memory_order_relaxed))
+            w = atomic_exchange(at, NULL);
+    }
     if (w) {
         *out = w;
         return TT_OK;
@@ -78,10 +89,13 @@ static void give_back(hf_tokenizer *t, work *w)
         free(w->text.s);
         w->text = (hf_bytes){0};
     }
-    pthread_mutex_lock(&t->pool->lock);
-    w->next = t->pool->free;
-    t->pool->free = w;
-    pthread_mutex_unlock(&t->pool->lock);
+    const unsigned place = place_of_thread();
+    for (unsigned i = 0; w && i < POOL_PLACES; i++) {
+        work *none = NULL;
+        if (atomic_compare_exchange_strong(&t->pool->at[(place + i) % POOL_PLACES], &none, w))
+            w = NULL;
+    }
+    work_free(w); /* more at once than there are places */
 }
 
 static inline tt_status put(work *w, int32_t id)
@@ -95,16 +109,8 @@ static inline tt_status put(work *w, int32_t id)
 
 static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
-    uint32_t ids[HF_SHORT_WORD];
     const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
-    if (whole >= 0)
-        return put(w, whole);
-    if (n > HF_SHORT_WORD)
-        return hf_bpe_long(&t->vocab, &w->room, s, n, w->out, w->err);
-    const size_t m = hf_bpe_short(&t->vocab, s, n, ids);
-    for (size_t i = 0; i < m; i++)
-        TT_TRY(put(w, (int32_t)ids[i]));
-    return TT_OK;
+    return whole >= 0 ? put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
 }
 
 static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
@@ -291,29 +297,31 @@ static void close_hf(void *self)
     if (!t)
         return;
     if (t->pool) {
-        for (work *w = t->pool->free, *next; w; w = next) {
-            next = w->next;
-            work_free(w);
-        }
-        pthread_mutex_destroy(&t->pool->lock);
+        for (unsigned i = 0; i < POOL_PLACES; i++)
+            work_free(atomic_load(&t->pool->at[i]));
         free(t->pool);
     }
     hf_release(t);
     free(t);
 }
 
-static tt_status open_hf(const void *config, void **self, tt_error *err)
+/* Zeroed, with its pool; NULL = out of memory. */
+static hf_tokenizer *tokenizer_new(void)
 {
     hf_tokenizer *t = calloc(1, sizeof *t);
-    tt_status s = TT_OK;
-    if (t)
-        t->pool = calloc(1, sizeof *t->pool);
-    if (t && t->pool && pthread_mutex_init(&t->pool->lock, NULL) != 0) {
-        free(t->pool);
-        t->pool = NULL;
+    if (t && !(t->pool = calloc(1, sizeof *t->pool))) {
+        free(t);
+        t = NULL;
     }
-    s = t && t->pool ? hf_load(t, config, err)
-                     : TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
+    return t;
+}
+
+static tt_status open_hf(const void *config, void **self, tt_error *err)
+{
+    hf_tokenizer *t = tokenizer_new();
+    if (!t)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
+    const tt_status s = hf_load(t, config, err);
     if (s == TT_OK)
         *self = t;
     else

@@ -138,6 +138,8 @@ typedef struct hf_vocab {
     size_t words_mask;
     hf_slot *merges;
     size_t merges_mask;
+    uint32_t n_ranks;  /* highest rank + 1 */
+    uint8_t beside[256][32]; /* bit b of row a: some merged token has the bytes a b in it */
     int32_t byte_ids[256];
     bool ignore_merges;
 } hf_vocab;
@@ -148,22 +150,30 @@ tt_status hf_merges_new(hf_vocab *v, size_t n, tt_error *err);
 /* Later duplicates win, as in the reference. */
 void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 const hf_slot *hf_merges_get(const hf_vocab *v, uint32_t left, uint32_t right); /* NULL = none */
+void hf_merges_finish(hf_vocab *v); /* beside; after all merges are set */
 void hf_vocab_release(hf_vocab *v);
 /* Token text in the alphabet of bytes (U+0100 … for the 68 bytes that do not print) → bytes; false:
  * some character is not in it. out has room for n bytes. */
 bool hf_spell_bytes(const char *text, size_t n, uint8_t *out, size_t *n_out);
 uint64_t hf_hash(const void *s, size_t n);
 
-/* Long words: a heap of pairs. */
+/* Long words: a place is where a token begins. */
 typedef struct hf_bpe_room {
-    uint32_t *ids, *next, *prev;
+    uint32_t *ids, *next, *prev;           /* [cap] */
+    uint32_t *rank, *after, *before;       /* [cap_lists] of the pair at a place; its list */
+    uint32_t *first;                       /* [n_first] list of a rank; empty between calls */
     uint64_t *heap;
-    size_t cap, n_heap, cap_heap;
+    size_t cap, cap_lists, n_first, n_heap, cap_heap;
 } hf_bpe_room;
 void hf_bpe_room_release(hf_bpe_room *r);
 tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
                       tt_error *err);
 #define HF_SHORT_WORD 48
+#define HF_HEAP_WORD 4096
+/* The ids of a word, appended. */
+tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, tt_ids *out,
+                 tt_error *err);
+uint32_t hf_rank_of(const hf_vocab *v, uint32_t left, uint32_t right, uint32_t *id);
 /* ids has room for n ≤ HF_SHORT_WORD; returns how many. */
 size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids);
 

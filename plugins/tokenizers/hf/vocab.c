@@ -88,6 +88,21 @@ static hf_slot *slot_of(const hf_vocab *v, uint32_t left, uint32_t right)
 void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     *slot_of(v, left, right) = (hf_slot){left, right, rank, id};
+    v->n_ranks = rank >= v->n_ranks ? rank + 1 : v->n_ranks;
+}
+
+void hf_merges_finish(hf_vocab *v)
+{
+    for (size_t i = 0; i <= v->merges_mask; i++) {
+        const hf_slot *s = &v->merges[i];
+        if (s->rank == UINT32_MAX)
+            continue;
+        const hf_token *t = &v->tokens[s->id];
+        for (uint32_t k = 1; k < t->n; k++) {
+            const uint8_t *b = v->bytes.s + t->at + k;
+            v->beside[b[-1]][b[0] / 8] |= (uint8_t)(1u << b[0] % 8);
+        }
+    }
 }
 
 const hf_slot *hf_merges_get(const hf_vocab *v, uint32_t left, uint32_t right)
