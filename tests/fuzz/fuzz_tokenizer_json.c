@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     const size_t n_json = mark ? (size_t)(mark - bytes) : n;
     hf_bytes json = {0};
     tt_error err = {0};
-    hf_tokenizer *t = tokenizer_new();
+    hf_tokenizer *t = hf_new();
     if (t && expand(bytes, n_json, &json) == TT_OK) {
         t->allow_special = n & 1;
         if (hf_load_text(t, json.s ? (char *)json.s : "", json.n, NULL, 0, &err) == TT_OK)
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         else
             TT_ASSERT(err.text[0] && !strchr(err.text, '\n'));
     }
-    close_hf(t);
+    hf_close(t);
     free(json.s);
     return 0;
 }

@@ -116,6 +116,6 @@ int main(int argc, char **argv)
     if (out)
         fclose(out);
     free(texts);
-    close_hf(self);
+    hf_close(self);
     return s == TT_OK ? 0 : 1;
 }

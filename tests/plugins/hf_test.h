@@ -64,14 +64,14 @@ static json_t *whole(const char *family, bool old_merges)
 static tt_status open_text(const char *text, const char *config, bool allow_special,
                            hf_tokenizer **out, tt_error *err)
 {
-    hf_tokenizer *t = tokenizer_new();
+    hf_tokenizer *t = hf_new();
     t->allow_special = allow_special;
     const tt_status s =
         hf_load_text(t, text, strlen(text), config, config ? strlen(config) : 0, err);
     if (s == TT_OK)
         *out = t;
     else
-        close_hf(t);
+        hf_close(t);
     return s;
 }
 

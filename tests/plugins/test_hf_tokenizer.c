@@ -72,8 +72,8 @@ static void test_hf_ids_equal_the_references(void **state)
         digest_of(old, again);
         assert_string_equal(hex, again);
         assert_string_equal(t->fingerprint, old->fingerprint);
-        close_hf(t);
-        close_hf(old);
+        hf_close(t);
+        hf_close(old);
     }
 }
 
@@ -88,7 +88,8 @@ static void test_hf_scanners_match_as_pcre2_does(void **state)
         hf_regex *r;
         hf_matcher *m;
         uint64_t x = 77 + p;
-        assert_int_equal(hf_regex_new(hf_patterns[p].regex, false, &r, NULL), TT_OK);
+        assert_int_equal(hf_regex_new(hf_patterns[p].regex, hf_patterns[p].dialect, &r, NULL),
+                         TT_OK);
         assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
         for (int i = 0; i < 3000; i++) {
             draw_text(&x, &text);
@@ -138,7 +139,7 @@ static void test_hf_decode_gives_back_any_bytes(void **state)
     assert_int_equal(decode(t, -1, (char[8]){0}, 8), 0);
     assert_int_equal(decode(t, 1 << 30, (char[8]){0}, 8), 0);
     assert_int_equal(decode(t, t->added[1].id, (char[8]){0}, 3), 3); /* cut at cap */
-    close_hf(t);
+    hf_close(t);
 }
 
 static void assert_ids(hf_tokenizer *t, const char *text, const int32_t *want, size_t n)
@@ -164,8 +165,8 @@ static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
     assert_int_equal(decode(plain, special, buf, sizeof buf), 0);
     assert_string_not_equal(plain->fingerprint, allowed->fingerprint);
     tt_ids_free(&ids);
-    close_hf(plain);
-    close_hf(allowed);
+    hf_close(plain);
+    hf_close(allowed);
 }
 
 /* A pattern that explodes ends, with an error, and the list is as it was. */
@@ -186,7 +187,7 @@ static void test_hf_encode_failing_leaves_the_list_alone(void **state)
     assert_int_equal(ids.n, 1);
     assert_int_equal(ids.ids[0], 7);
     tt_ids_free(&ids);
-    close_hf(t);
+    hf_close(t);
 }
 
 /* Appending keeps what is there. */
@@ -202,7 +203,7 @@ static void test_hf_encode_appends(void **state)
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.ids[0], 7);
     tt_ids_free(&ids);
-    close_hf(t);
+    hf_close(t);
 }
 
 static void merge_all(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, bool lists,
@@ -271,7 +272,7 @@ static void test_hf_long_words_are_merged_alike(void **state)
     tt_ids_free(&ids);
     tt_ids_free(&heap);
     free(blanks);
-    close_hf(t);
+    hf_close(t);
 }
 
 /* PCRE2, too, with patterns that backtrack over all of it. */
@@ -285,7 +286,8 @@ static void test_hf_pcre2_survives_a_long_run(void **state)
     size_t begin, end;
     tt_error err = {0};
     memset(blanks, ' ', n);
-    assert_int_equal(hf_regex_new("(?:a|\\s)*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_regex_new("(?:a|\\s)*[\\r\\n]+|\\s+(?!\\S)|\\s+", HF_ONIGURUMA, &r, NULL),
+                     TT_OK);
     assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
     const tt_status s = hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err);
     if (s == TT_OK)
@@ -294,7 +296,7 @@ static void test_hf_pcre2_survives_a_long_run(void **state)
         assert_non_null(strstr(err.text, "split the text"));
     hf_matcher_free(m);
     hf_regex_free(r);
-    assert_int_equal(hf_regex_new("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_regex_new("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", HF_ONIGURUMA, &r, NULL), TT_OK);
     assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
     assert_int_equal(hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err), TT_OK);
     assert_int_equal(end, n);
@@ -333,7 +335,7 @@ static void test_hf_threads_encode_alike(void **state)
         encoders[0].hex,
         json_string_value(json_object_get(
             json_object_get(json_object_get(g.root, "families"), "qwen2"), "digest")));
-    close_hf(t);
+    hf_close(t);
 }
 
 static void test_hf_info_names_the_special_tokens(void **state)
@@ -361,10 +363,10 @@ static void test_hf_info_names_the_special_tokens(void **state)
     assert_int_equal(decode(t, 1999, (char[4]){0}, 4), 0);
     assert_int_equal(open_text(text, NULL, false, &other, &err), TT_OK);
     assert_string_not_equal(t->fingerprint, other->fingerprint);
-    close_hf(other);
+    hf_close(other);
     assert_int_equal(open_text(text, "{\"bos_token\": \"<s>\"}", false, &other, &err), TT_EFORMAT);
     assert_non_null(strstr(err.text, "bos_token: \"<s>\" is not a token"));
-    close_hf(t);
+    hf_close(t);
     free(text);
     json_decref(root);
 }
@@ -395,11 +397,11 @@ static void test_hf_opens_a_file_or_its_folder(void **state)
     tt_error err = {0};
     assert_int_equal(open_hf(&o, &self, &err), TT_OK);
     info(self, &a);
-    close_hf(self);
+    hf_close(self);
     o.path = path;
     assert_int_equal(open_hf(&o, &self, &err), TT_OK);
     info(self, &b);
-    close_hf(self);
+    hf_close(self);
     assert_string_equal(a.fingerprint, b.fingerprint);
     assert_true(b.eos > 0);
     o.eos_token = "<nope>";

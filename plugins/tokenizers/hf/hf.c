@@ -22,6 +22,8 @@ typedef struct work {
     hf_bytes text; /* normalized */
     hf_matcher *matchers[HF_MAX_SPLITS];
     tt_ids *out;
+    hf_word_fn each; /* instead of encoding: words are told of */
+    void *each_arg;
     tt_error *err;
 } work;
 
@@ -32,7 +34,8 @@ typedef struct hf_pool {
     _Atomic(work *) at[POOL_PLACES];
 } pool;
 
-/* From where this thread's stack lies: different for threads that run, which is all that matters. */
+/* From where this thread's stack lies: different for threads that run, which is all that matters.
+ */
 static unsigned place_of_thread(void)
 {
     char here;
@@ -115,6 +118,8 @@ static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *
 
 static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
+    if (w->each)
+        return w->each(w->each_arg, s, n, w->err);
     if (n > sizeof w->cache->bytes)
         return encode_uncached(t, w, s, n);
     const uint64_t h = hf_hash(s, n);
@@ -248,7 +253,7 @@ static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, 
         const size_t valid = hf_utf8_valid(s + at, n - at);
         TT_TRY(encode_text(t, w, s + at, valid));
         at += valid;
-        if (at < n)
+        if (at < n && !w->each)
             TT_TRY(put(w, t->vocab.byte_ids[s[at]]));
     }
     return TT_OK;
@@ -261,12 +266,59 @@ static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_
     work *w;
     TT_TRY(take(t, &w, err));
     w->out = out;
+    w->each = NULL;
     w->err = err;
     const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
     if (s != TT_OK)
         out->n = before;
     give_back(t, w);
     return s;
+}
+
+tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn fn, void *arg,
+                       tt_error *err)
+{
+    work *w;
+    TT_TRY(take(t, &w, err));
+    w->each = fn;
+    w->each_arg = arg;
+    w->err = err;
+    const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
+    give_back(t, w);
+    return s;
+}
+
+/* Every known pattern parts a newline from a letter behind it, and what stands before the newline,
+ * where it is no blank, does not look beyond. Expressions may look anywhere. */
+static bool may_cut(const hf_tokenizer *t)
+{
+    if (t->prefix_space)
+        return false;
+    for (size_t i = 0; i < t->n_splits; i++)
+        if (t->splits[i].regex || t->splits[i].prefix_space)
+            return false;
+    const bool sought = t->raw.n_nodes > 1 || t->normalized.n_nodes > 1;
+    for (size_t i = 0; sought && i < t->n_added; i++)
+        if (t->added[i].lstrip || memchr(t->added[i].sought.s, '\n', t->added[i].sought.n))
+            return false;
+    return true;
+}
+
+size_t hf_cut(void *self, const char *text, size_t n, size_t from)
+{
+    const hf_tokenizer *t = self;
+    const char *p;
+    if (!may_cut(t) || n < 3)
+        return n;
+    for (size_t at = from > 2 ? from - 1 : 1; at + 1 < n; at = (size_t)(p - text) + 1) {
+        p = memchr(text + at, '\n', n - 1 - at);
+        if (!p)
+            break;
+        const unsigned char before = (unsigned char)p[-1], letter = (unsigned char)p[1] | 0x20;
+        if (before > 0x20 && before < 0x7f && letter >= 'a' && letter <= 'z')
+            return (size_t)(p - text) + 1;
+    }
+    return n;
 }
 
 static size_t decode(void *self, int32_t id, char *buf, size_t cap)
@@ -291,7 +343,7 @@ static void info(void *self, tt_tokenizer_info *out)
     memcpy(out->fingerprint, t->fingerprint, sizeof out->fingerprint);
 }
 
-static void close_hf(void *self)
+void hf_close(void *self)
 {
     hf_tokenizer *t = self;
     if (!t)
@@ -305,8 +357,7 @@ static void close_hf(void *self)
     free(t);
 }
 
-/* Zeroed, with its pool; NULL = out of memory. */
-static hf_tokenizer *tokenizer_new(void)
+hf_tokenizer *hf_new(void)
 {
     hf_tokenizer *t = calloc(1, sizeof *t);
     if (t && !(t->pool = calloc(1, sizeof *t->pool))) {
@@ -318,18 +369,19 @@ static hf_tokenizer *tokenizer_new(void)
 
 static tt_status open_hf(const void *config, void **self, tt_error *err)
 {
-    hf_tokenizer *t = tokenizer_new();
+    hf_tokenizer *t = hf_new();
     if (!t)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
     const tt_status s = hf_load(t, config, err);
     if (s == TT_OK)
         *self = t;
     else
-        close_hf(t);
+        hf_close(t);
     return s;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_hf, close_hf, info, encode, decode};
+static const tt_tokenizer_vt vt = {sizeof vt, open_hf, hf_close, info,
+                                   encode,    decode,  hf_cut,   hf_train};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
