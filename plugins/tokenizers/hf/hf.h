@@ -253,6 +253,7 @@ typedef struct hf_options {
     const char *path;
     const char *bos_token, *eos_token, *pad_token;
     bool allow_special;
+    const char *pattern, *special_tokens; /* of a tiktoken file; JSON: {"text": id} */
 } hf_options;
 tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err);
 /* fuzz and tests: the text of a tokenizer.json; config may be NULL */
