@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins tokenize ckpt generate eval"
+    local commands="train plan config plugins tokenize tokenizer ckpt generate eval"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -12,6 +12,7 @@ _ttrun() {
     done
     case $prev in
     --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
+    --pattern) mapfile -t COMPREPLY < <(compgen -W "gpt2 llama3 qwen2 qwen35 deepseek3 tekken o200k nanochat" -- "$cur"); return ;;
     --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --from) mapfile -t COMPREPLY < <(compgen -W "hf meta torchtitan" -- "$cur"); return ;;
     --to) mapfile -t COMPREPLY < <(compgen -W "hf gguf" -- "$cur"); return ;;
@@ -32,6 +33,7 @@ _ttrun() {
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         ckpt) options+=" --from --to --type --files " ;;
+        tokenizer) options+=" --data --vocab-size --pattern --out --bos --eos --pad --special --threads " ;;
         eval) options+=" --checkpoint --data --samples " ;;
         generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
@@ -44,6 +46,7 @@ _ttrun() {
         return
     fi
     case $command in
+    tokenizer) mapfile -t COMPREPLY < <(compgen -W "train" -f -- "$cur") ;;
     plugins) mapfile -t COMPREPLY < <(compgen -W "list check new" -f -- "$cur") ;;
     ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify diff reshard import export" -f -- "$cur") ;;
     train) mapfile -t COMPREPLY < <(compgen -W "$([[ $COMP_CWORD -eq 1 ]] && echo "$commands")" -f -- "$cur") ;;

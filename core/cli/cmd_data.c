@@ -1,31 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pool.h"
 #include "cli/cli.h"
+#include "cli/tokenize_text.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* tokenize: stdin → ids. */
-
-static tt_status put_ids(const tt_tokenizer_vt *vt, void *self, const tt_tokenizer_info *info,
-                         const tt_cli *cli, const char *text, size_t n, tt_error *err)
-{
-    tt_ids ids = {0};
-    tt_str out = {0};
-    tt_status s = TT_OK;
-    if (tt_cli_option(cli, "bos") && info->bos >= 0)
-        s = tt_ids_push(&ids, info->bos, err);
-    if (s == TT_OK)
-        s = vt->encode(self, text, n, &ids, err);
-    if (s == TT_OK && tt_cli_option(cli, "eos") && info->eos >= 0)
-        s = tt_ids_push(&ids, info->eos, err);
-    for (size_t i = 0; i < ids.n; i++)
-        tt_str_printf(&out, "%s%d", i ? " " : "", (int)ids.ids[i]);
-    tt_str_addc(&out, '\n');
-    if (s == TT_OK)
-        tt_cli_print(&out);
-    tt_str_free(&out);
-    tt_ids_free(&ids);
-    return s;
-}
 
 static tt_status read_stdin(tt_str *all, tt_error *err)
 {
@@ -38,19 +18,16 @@ static tt_status read_stdin(tt_str *all, tt_error *err)
 
 static tt_status encode_all(const tt_cli *cli, const tt_tokenizer_vt *vt, void *self, tt_error *err)
 {
-    tt_tokenizer_info info = {.struct_size = sizeof info};
+    const tt_tokenize_opts o = {.vt = vt,
+                                .self = self,
+                                .lines = tt_cli_option(cli, "lines") != NULL,
+                                .bos = tt_cli_option(cli, "bos") != NULL,
+                                .eos = tt_cli_option(cli, "eos") != NULL,
+                                .threads = tt_cpu_count()};
     tt_str all = {0};
-    vt->info(self, &info);
     tt_status s = read_stdin(&all, err);
-    if (s == TT_OK && !tt_cli_option(cli, "lines"))
-        s = put_ids(vt, self, &info, cli, tt_str_get(&all), all.n, err);
-    size_t at = 0;
-    while (s == TT_OK && tt_cli_option(cli, "lines") && at < all.n) {
-        const char *end = memchr(all.s + at, '\n', all.n - at);
-        const size_t n = end ? (size_t)(end - all.s) - at : all.n - at;
-        s = put_ids(vt, self, &info, cli, all.s + at, n, err);
-        at += n + 1;
-    }
+    if (s == TT_OK)
+        s = tt_tokenize_text(&o, tt_str_get(&all), all.n, tt_cli_print, err);
     tt_str_free(&all);
     return s;
 }

@@ -76,16 +76,17 @@ def fuzz_texts(n, unassigned, seed=7):
         yield "".join(out)
 
 
-def run(tool, tokenizer, texts, special):
+def run(tool, tokenizer, texts, special, **env):
+    """tokenizer: a tokenizer.json's object, or the bytes of a file."""
     path, given, got = (os.path.join(work, n) for n in ("tokenizer.json", "texts", "ids"))
-    with open(path, "w") as f:
-        json.dump(tokenizer, f)
+    with open(path, "wb") as f:
+        f.write(tokenizer if isinstance(tokenizer, bytes) else json.dumps(tokenizer).encode())
     with open(given, "wb") as f:
         for t in texts:
             b = t.encode()
             f.write(struct.pack("<I", len(b)) + b)
     p = subprocess.run([tool, path, given, got], capture_output=True, text=True,
-                       env=dict(os.environ, HF_ALLOW_SPECIAL=str(int(special))))
+                       env=dict(os.environ, HF_ALLOW_SPECIAL=str(int(special)), **env))
     if p.returncode:
         raise SystemExit(f"WRONG {p.stderr}")
     with open(got, "rb") as f:

@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <time.h>
 
-/* For hf_tokenizer_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS [THREADS [REPEATS]]]
- *   TEXTS: u32 bytes, text, …   IDS: u32 count, i32 ids, …   "-": no ids
- *   HF_ALLOW_SPECIAL=1: special tokens are read as such.
+/* For hf_tokenizer_peer.py, tiktoken_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS
+ * [THREADS [REPEATS]]] TEXTS: u32 bytes, text, …   IDS: u32 count, i32 ids, …   "-": no ids
+ *   HF_ALLOW_SPECIAL=1: special tokens are read as such. HF_PATTERN, HF_SPECIAL_TOKENS: for a
+ * tiktoken file.
  *   Decodes what it encoded and compares; a line of MB/s on standard output. */
 
 static double seconds(void)
@@ -99,7 +100,10 @@ static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FI
 int main(int argc, char **argv)
 {
     const char *special = getenv("HF_ALLOW_SPECIAL");
-    hf_options o = {.path = argc > 1 ? argv[1] : NULL, .allow_special = special && *special == '1'};
+    hf_options o = {.path = argc > 1 ? argv[1] : NULL,
+                    .allow_special = special && *special == '1',
+                    .pattern = getenv("HF_PATTERN"),
+                    .special_tokens = getenv("HF_SPECIAL_TOKENS")};
     const int n_threads = argc > 4 ? atoi(argv[4]) : 1, repeats = argc > 5 ? atoi(argv[5]) : 1;
     void *self = NULL;
     tt_error err = {0};

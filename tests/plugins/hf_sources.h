@@ -13,6 +13,7 @@
 #include "../../plugins/tokenizers/hf/load.c"
 #include "../../plugins/tokenizers/hf/load_model.c"
 #include "../../plugins/tokenizers/hf/load_splits.c"
+#include "../../plugins/tokenizers/hf/load_tiktoken.c"
 #include "../../plugins/tokenizers/hf/regex.c"
 #include "../../plugins/tokenizers/hf/scan.c"
 #include "../../plugins/tokenizers/hf/train.c"

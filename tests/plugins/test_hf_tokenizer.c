@@ -1,60 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf_test.h"
 
-static uint64_t draw(uint64_t *x, uint64_t below)
-{
-    *x ^= *x >> 12;
-    *x ^= *x << 25;
-    *x ^= *x >> 27;
-    return (*x * 2685821657736338717u >> 33) % below;
-}
-
-static void draw_text(uint64_t *x, hf_bytes *text)
-{
-    text->n = 0;
-    for (uint64_t k = 1 + draw(x, 30); k > 0; k--) {
-        const json_t *bit = json_array_get(g.bits, (size_t)draw(x, json_array_size(g.bits)));
-        assert_int_equal(hf_bytes_add(text, json_string_value(bit), json_string_length(bit), NULL),
-                         TT_OK);
-    }
-}
-
-static hf_tokenizer *open_json(json_t *root, bool allow_special)
-{
-    hf_tokenizer *t = NULL;
-    tt_error err = {0};
-    char *text = json_dumps(root, JSON_COMPACT);
-    if (open_text(text, NULL, allow_special, &t, &err) != TT_OK)
-        fail_msg("%s", err.text);
-    free(text);
-    json_decref(root);
-    return t;
-}
-
-static void add_digest(uint64_t *h, uint32_t v)
-{
-    for (int i = 0; i < 4; i++)
-        *h = (*h ^ (v >> (8 * i) & 0xff)) * 0x100000001b3u;
-}
-
-static void digest_of(hf_tokenizer *t, char hex[17])
-{
-    uint64_t x = 1, h = 0xcbf29ce484222325u;
-    hf_bytes text = {0};
-    tt_ids ids = {0};
-    for (size_t i = 0; i < g.n_texts; i++) {
-        draw_text(&x, &text);
-        ids.n = 0;
-        assert_int_equal(encode(t, (char *)text.s, text.n, &ids, NULL), TT_OK);
-        add_digest(&h, (uint32_t)ids.n);
-        for (size_t k = 0; k < ids.n; k++)
-            add_digest(&h, (uint32_t)ids.ids[k]);
-    }
-    snprintf(hex, 17, "%016llx", (unsigned long long)h);
-    free(text.s);
-    tt_ids_free(&ids);
-}
-
 static void test_hf_ids_equal_the_references(void **state)
 {
     (void)state;

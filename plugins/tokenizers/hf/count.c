@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hf.h"
+#include "train.h"
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/backend.h>
@@ -32,7 +32,7 @@ typedef struct counting {
 } counting;
 
 #define PIECE ((size_t)1 << 20) /* bytes of text that a thread takes at once */
-#define LONGEST 1024            /* bytes of a word that are looked at together */
+#define LONGEST_WORD 1024       /* bytes of a word that are looked at together */
 
 static size_t find_slot(const table *t, uint64_t hash, const uint8_t *s, size_t n)
 {
@@ -80,12 +80,12 @@ static tt_status count_word(table *t, const uint8_t *s, size_t n, int64_t times,
     return TT_OK;
 }
 
-/* A word of one byte has no pair. One longer than LONGEST, as a megabyte of blanks, counts in
+/* A word of one byte has no pair. One longer than LONGEST_WORD, as a megabyte of blanks, counts in
  * parts, cut between characters: learning from it costs what it is worth. */
 static tt_status see_word(void *arg, const uint8_t *s, size_t n, tt_error *err)
 {
-    while (n > LONGEST) {
-        size_t k = LONGEST;
+    while (n > LONGEST_WORD) {
+        size_t k = LONGEST_WORD;
         while ((s[k] & 0xc0) == 0x80)
             k--;
         TT_TRY(count_word(arg, s, k, 1, err));

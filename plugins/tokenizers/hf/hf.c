@@ -385,8 +385,8 @@ static const tt_tokenizer_vt vt = {sizeof vt, open_hf, hf_close, info,
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
-                   "tokenizer.json, or the folder that has it; tokenizer_config.json beside it "
-                   "names bos, eos and pad"),
+                   "tokenizer.json, the folder that has it, or a tiktoken file; "
+                   "tokenizer_config.json beside it names bos, eos and pad"),
     TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "text of the token before a document; null = tokenizer_config.json's"),
     TT_OPTION_MORE(hf_options, eos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
@@ -395,6 +395,12 @@ static const tt_option options[] = {
                    "text of the padding token; null = tokenizer_config.json's"),
     TT_OPTION(hf_options, allow_special, TT_OPT_BOOL, "false", 0, 0,
               "read special tokens in texts as such, not as plain text"),
+    TT_OPTION_MORE(hf_options, pattern, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "tiktoken file: how texts are cut into words: gpt2, r50k, p50k, cl100k, o200k, "
+                   "llama3, qwen2, …, or the expression itself"),
+    TT_OPTION_MORE(hf_options, special_tokens, TT_OPT_JSON, "null", 0, 0, NULL, TT_OPT_NULLABLE,
+                   NULL,
+                   "tiktoken file: special tokens and their ids, {\"<|endoftext|>\": 100257}"),
 };
 
 static const tt_component components[] = {

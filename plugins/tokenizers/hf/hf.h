@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_TOKENIZER_HF_H
 #define TT_TOKENIZER_HF_H
+#include "unicode.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <ttrun/tokenizer.h>
@@ -8,75 +9,6 @@
 /* Byte-level BPE as tokenizer.json has it: added tokens → NFC → added tokens → splits → BPE of each
  * word. Everything in hf_tokenizer is fixed after open; what encode writes is in a hf_work, one for
  * each call under way. */
-
-/* ---- Unicode (unicode_table.c, unicode.c) ---- */
-
-enum hf_category { /* the order of make_unicode_table.py */
-                   HF_CN,
-                   HF_LU,
-                   HF_LL,
-                   HF_LT,
-                   HF_LM,
-                   HF_LO,
-                   HF_MN,
-                   HF_MC,
-                   HF_ME,
-                   HF_ND,
-                   HF_NL,
-                   HF_NO,
-                   HF_PC,
-                   HF_PD,
-                   HF_PS,
-                   HF_PE,
-                   HF_PI,
-                   HF_PF,
-                   HF_PO,
-                   HF_SM,
-                   HF_SC,
-                   HF_SK,
-                   HF_SO,
-                   HF_N_CATEGORIES = 30
-};
-extern const uint32_t hf_category_runs[];
-extern const size_t hf_n_category_runs;
-extern const uint32_t hf_combining_runs[]; /* first, last, first, last, … */
-extern const size_t hf_n_combining_runs;
-
-/* What the scanners ask of a code point. */
-#define HF_LETTER 1u
-#define HF_NUMBER 2u
-#define HF_SPACE 4u   /* Oniguruma's \s: White_Space                                         */
-#define HF_NEWLINE 8u /* \r \n                                                               */
-#define HF_MARK 16u
-#define HF_SYMBOL 32u /* P or S                                                              */
-#define HF_UPPER 64u  /* Lu Lt Lm Lo M: what tekken takes for the head of a word             */
-#define HF_LOWER 128u /* Ll Lm Lo M: … and for its tail                                      */
-#define HF_CJK 256u   /* DeepSeek's [一-龥぀-ゟ゠-ヿ]   */
-#define HF_WORD 512u  /* \w of added tokens with single_word                                 */
-#define HF_UNSTABLE 1024u /* NFC may change it or join it to what is before                    */
-
-#define HF_CODE_POINTS 0x110000
-
-tt_status hf_unicode_new(bool nfc, uint16_t **flags, tt_error *err); /* [HF_CODE_POINTS]; free() */
-/* The code point at s, which is valid UTF-8; *n is its bytes. */
-static inline uint32_t hf_decode(const uint8_t *s, unsigned *n)
-{
-    if (s[0] < 0x80) {
-        *n = 1;
-        return s[0];
-    }
-    if (s[0] < 0xe0) {
-        *n = 2;
-        return (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
-    }
-    if (s[0] < 0xf0) {
-        *n = 3;
-        return (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
-    }
-    *n = 4;
-    return (s[0] & 0x07u) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
-}
-size_t hf_utf8_valid(const uint8_t *s, size_t n); /* bytes of the longest valid beginning */
 
 typedef struct hf_tokenizer hf_tokenizer;
 
@@ -253,6 +185,7 @@ typedef struct hf_options {
     const char *path;
     const char *bos_token, *eos_token, *pad_token;
     bool allow_special;
+    const char *pattern, *special_tokens; /* of a tiktoken file; JSON: {"text": id} */
 } hf_options;
 tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err);
 /* fuzz and tests: the text of a tokenizer.json; config may be NULL */
@@ -271,33 +204,6 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
                        tt_error *err);
 size_t hf_cut(void *self, const char *text, size_t n, size_t from); /* tt_tokenizer_vt.cut */
 
-/* ---- training (train.c, count.c, learn.c) ---- */
-
-typedef struct hf_word {
-    const uint8_t *s;
-    uint32_t n;
-    int64_t count;
-} hf_word;
-
-typedef struct hf_counts { /* distinct words, sorted by their bytes, and how often each was seen */
-    uint8_t *bytes;
-    hf_word *words;
-    size_t n;
-} hf_counts;
-void hf_counts_release(hf_counts *c);
-tt_status hf_count_words(hf_tokenizer *t, const tt_tokenizer_train *o, hf_counts *out,
-                         tt_error *err);
-
-typedef struct hf_learnt {
-    uint32_t *left, *right; /* [n_merges] */
-    size_t n_merges, cap_merges;
-    hf_vocab vocab; /* tokens, bytes, words; no merges */
-} hf_learnt;
-void hf_learnt_release(hf_learnt *l);
-/* Merges of pairs until there are o->vocab_size tokens. The first ids are o->special's, then the
- * 256 bytes in the order of their alphabet, then what merges make. */
-tt_status hf_learn(const hf_counts *words, const tt_tokenizer_train *o, hf_learnt *out,
-                   tt_error *err);
 tt_status hf_train(const tt_tokenizer_train *o, tt_error *err);
 
 /* Text in normal form C: appended to out. */

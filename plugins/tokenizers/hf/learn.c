@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hf.h"
+#include "train.h"
 #include <stdlib.h>
 #include <string.h>
 

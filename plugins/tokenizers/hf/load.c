@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The files: tokenizer.json and, beside it, tokenizer_config.json. */
+/* The files: tokenizer.json or tiktoken's and, beside it, tokenizer_config.json. */
 
 #define LARGEST_FILE ((long long)1 << 30)
 
@@ -230,6 +230,18 @@ static tt_status override(const hf_tokenizer *t, const char *key, const char *te
     return TT_OK;
 }
 
+static tt_status load_either(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
+                             hf_digest *d, tt_error *err)
+{
+    if (hf_is_tiktoken(text, n))
+        return hf_load_tiktoken(t, o, text, n, d, err);
+    if (o->pattern || o->special_tokens)
+        return TT_FAIL(err, TT_EINVAL,
+                       "tokenizer.%s: %s has its own; this key is for tiktoken files",
+                       o->pattern ? "pattern" : "special_tokens", t->path);
+    return load_tokenizer(t, text, n, d, err);
+}
+
 static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *config, tt_error *err)
 {
     hf_digest d;
@@ -237,7 +249,7 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
     size_t n = 0;
     begin(t, &d);
     TT_TRY(read_file(t->path, true, &text, &n, err));
-    tt_status s = load_tokenizer(t, text, n, &d, err);
+    tt_status s = load_either(t, o, text, n, &d, err);
     free(text);
     text = NULL;
     if (s == TT_OK)
@@ -258,7 +270,8 @@ tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
     if (!o->path || !*o->path)
         return TT_FAIL(
             err, TT_EINVAL,
-            "tokenizer.path: the hf tokenizer needs a tokenizer.json or the folder that has it");
+            "tokenizer.path: the hf tokenizer needs a tokenizer.json, the folder that has it, or a "
+            "tiktoken file");
     t->path = beside(o->path, NULL);
     t->allow_special = o->allow_special;
     char *config = beside(o->path, "tokenizer_config.json");

@@ -33,6 +33,9 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
 
 tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d);
 tt_status hf_load_splits(hf_tokenizer *t, const hf_file *f, const json_t *root, hf_digest *d);
+bool hf_is_tiktoken(const char *text, size_t n); /* by its first character */
+tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
+                           hf_digest *d, tt_error *err);
 /* Id of a token by its text, added ones first; -1. */
 int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n);
 

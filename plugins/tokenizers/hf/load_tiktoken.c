@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "load.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* tiktoken files: a line for each token, its bytes in base64, a blank, its rank, which is its id.
+ * There are no merges: two neighbours merge where their bytes together are a token, the one of
+ * lowest rank first. That is BPE with a merge for every way to part a token in two tokens. */
+
+#define LONGEST_TOKEN 2048 /* bytes; cl100k's longest has 128 */
+#define MOST_RANKS ((uint64_t)1 << 22)
+
+bool hf_is_tiktoken(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]) && text[i])
+        i++;
+    return i < n && text[i] != '{' && text[i] != '[';
+}
+
+static int digit64(uint8_t c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* n characters at s → bytes in out, which has room; false: no base64. */
+static bool base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out)
+{
+    size_t m = 0, pad = 0;
+    while (n > 0 && pad < 2 && s[n - 1] == '=') {
+        n--;
+        pad++;
+    }
+    if ((n + pad) % 4 != 0 || n % 4 == 1)
+        return false;
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t v = 0;
+        const size_t k = n - i < 4 ? n - i : 4;
+        for (size_t j = 0; j < 4; j++) {
+            const int d = j < k ? digit64(s[i + j]) : 0;
+            if (d < 0)
+                return false;
+            v = v << 6 | (uint32_t)d;
+        }
+        for (size_t j = 0; j + 1 < k; j++)
+            out[m++] = (uint8_t)(v >> (16 - 8 * j));
+    }
+    *n_out = m;
+    return true;
+}
+
+/* One line [s, end): the token's bytes appended to bytes. */
+static tt_status read_line(const hf_file *f, size_t number, const uint8_t *s, const uint8_t *end,
+                           hf_bytes *bytes, uint64_t *rank)
+{
+    const uint8_t *blank = memchr(s, ' ', (size_t)(end - s));
+    size_t n = 0;
+    if (!blank || blank + 1 == end)
+        return HF_FAIL(f, "%s:%zu: expected a token in base64, a blank and its rank", f->name,
+                       number);
+    if ((size_t)(blank - s) > LONGEST_TOKEN * 4 / 3)
+        return HF_FAIL(f, "%s:%zu: a token of more than %d bytes", f->name, number, LONGEST_TOKEN);
+    TT_TRY(hf_bytes_room(bytes, (size_t)(blank - s), f->err));
+    if (blank == s || !base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n))
+        return HF_FAIL(f, "%s:%zu: \"%s\" is no base64", f->name, number,
+                       hf_show((const char *)s, (size_t)(blank - s)).text);
+    *rank = 0;
+    for (const uint8_t *p = blank + 1; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            return HF_FAIL(f, "%s:%zu: the rank is no number", f->name, number);
+        *rank = *rank * 10 + (uint64_t)(*p - '0');
+        if (*rank >= MOST_RANKS)
+            return HF_FAIL(f, "%s:%zu: a rank above %llu", f->name, number,
+                           (unsigned long long)MOST_RANKS - 1);
+    }
+    bytes->n += n;
+    return TT_OK;
+}
+
+static tt_status room_for(hf_vocab *v, const hf_file *f, size_t rank, size_t *cap)
+{
+    if (rank < *cap)
+        return TT_OK;
+    const size_t want = rank + rank / 2 + 1024;
+    hf_token *more = realloc(v->tokens, want * sizeof *more);
+    if (!more)
+        return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for %zu ids", f->name, want);
+    memset(more + *cap, 0, (want - *cap) * sizeof *more);
+    v->tokens = more;
+    *cap = want;
+    return TT_OK;
+}
+
+static tt_status read_tokens(hf_vocab *v, const hf_file *f, const char *text, size_t n)
+{
+    const uint8_t *s = (const uint8_t *)text, *const end = s + n;
+    size_t cap = 0, number = 1;
+    for (const uint8_t *stop; s < end; s = stop + 1, number++) {
+        const uint8_t *newline = memchr(s, '\n', (size_t)(end - s));
+        stop = newline ? newline : end;
+        const uint8_t *last = stop > s && stop[-1] == '\r' ? stop - 1 : stop;
+        const size_t at = v->bytes.n;
+        uint64_t rank = 0;
+        if (last == s)
+            continue;
+        TT_TRY(read_line(f, number, s, last, &v->bytes, &rank));
+        if (v->bytes.n > UINT32_MAX)
+            return HF_FAIL(f, "%s: more than 4 GiB of tokens", f->name);
+        TT_TRY(room_for(v, f, (size_t)rank, &cap));
+        if (v->tokens[rank].known)
+            return HF_FAIL(f, "%s:%zu: rank %llu is another token's too", f->name, number,
+                           (unsigned long long)rank);
+        v->tokens[rank] = (hf_token){
+            .at = (uint32_t)at, .n = (uint32_t)(v->bytes.n - at), .known = true, .spelt = true};
+        v->n_ids = rank >= v->n_ids ? (size_t)rank + 1 : v->n_ids;
+    }
+    return v->n_ids ? TT_OK : HF_FAIL(f, "%s: no tokens", f->name);
+}
+
+static tt_status check_tokens(hf_vocab *v, const hf_file *f, hf_digest *d)
+{
+    TT_TRY(hf_vocab_index(v, f->err));
+    for (size_t id = 0; id < v->n_ids; id++) {
+        const hf_token *t = &v->tokens[id];
+        if (!t->known)
+            continue;
+        if (hf_vocab_word(v, v->bytes.s + t->at, t->n) != (int32_t)id)
+            return HF_FAIL(f, "%s: the tokens of ranks %d and %zu are equal", f->name,
+                           (int)hf_vocab_word(v, v->bytes.s + t->at, t->n), id);
+        hf_digest_number(d, (int64_t)id);
+        hf_digest_number(d, t->n);
+        hf_digest_bytes(d, v->bytes.s + t->at, t->n);
+    }
+    for (int b = 0; b < 256; b++) {
+        const uint8_t byte = (uint8_t)b;
+        v->byte_ids[b] = hf_vocab_word(v, &byte, 1);
+        if (v->byte_ids[b] < 0)
+            return HF_FAIL(f, "%s: no token for the byte 0x%02x; all 256 are needed", f->name, b);
+    }
+    return TT_OK;
+}
+
+/* Every way to part a token in two; set: put them down, else only their number. */
+static size_t each_merge(hf_vocab *v, bool set)
+{
+    size_t n = 0;
+    for (size_t id = 0; id < v->n_ids; id++) {
+        const hf_token *t = &v->tokens[id];
+        const uint8_t *s = v->bytes.s + t->at;
+        for (uint32_t k = 1; k < t->n; k++) {
+            const int32_t left = hf_vocab_word(v, s, k);
+            const int32_t right = left < 0 ? -1 : hf_vocab_word(v, s + k, t->n - k);
+            if (right < 0)
+                continue;
+            n++;
+            if (set)
+                hf_merges_set(v, (uint32_t)left, (uint32_t)right, (uint32_t)id, (uint32_t)id);
+        }
+    }
+    return n;
+}
+
+static tt_status add_special(hf_tokenizer *t, const hf_file *f, const char *text, const json_t *id,
+                             hf_added *a, hf_digest *d)
+{
+    hf_vocab *v = &t->vocab;
+    const json_int_t k = json_integer_value(id);
+    const size_t n = strlen(text);
+    if (n == 0 || !json_is_integer(id) || k < 0 || k >= (json_int_t)MOST_RANKS)
+        return TT_FAIL(f->err, TT_EINVAL,
+                       "tokenizer.special_tokens.\"%s\": expected an id from 0 to %llu",
+                       hf_show(text, n).text, (unsigned long long)MOST_RANKS - 1);
+    if ((size_t)k < v->n_ids && v->tokens[k].known)
+        return TT_FAIL(f->err, TT_EINVAL,
+                       "tokenizer.special_tokens.\"%s\": %lld is another token's id",
+                       hf_show(text, n).text, (long long)k);
+    size_t cap = v->n_ids;
+    TT_TRY(room_for(v, f, (size_t)k, &cap));
+    v->n_ids = (size_t)k >= v->n_ids ? (size_t)k + 1 : v->n_ids;
+    v->tokens[k] =
+        (hf_token){.at = (uint32_t)v->bytes.n, .n = (uint32_t)n, .known = true, .special = true};
+    TT_TRY(hf_bytes_add(&v->bytes, text, n, f->err));
+    a->id = (int32_t)k;
+    a->special = true;
+    hf_digest_number(d, k);
+    hf_digest_text(d, text);
+    TT_TRY(hf_bytes_add(&a->content, text, n, f->err));
+    return hf_bytes_add(&a->sought, text, n, f->err);
+}
+
+static tt_status add_specials(hf_tokenizer *t, const hf_file *f, json_t *list, hf_digest *d)
+{
+    const char *text;
+    json_t *id;
+    if (!json_is_object(list))
+        return TT_FAIL(f->err, TT_EINVAL,
+                       "tokenizer.special_tokens: expected an object of texts and ids");
+    t->added = calloc(json_object_size(list) + 1, sizeof *t->added);
+    if (!t->added)
+        return TT_FAIL(f->err, TT_ENOMEM, "%s: out of memory for special tokens", f->name);
+    json_object_foreach(list, text, id)
+        TT_TRY(add_special(t, f, text, id, &t->added[t->n_added++], d));
+    return t->allow_special ? hf_trie_new(t->added, t->n_added, false, &t->raw, f->err) : TT_OK;
+}
+
+tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *text, size_t n,
+                           hf_digest *d, tt_error *err)
+{
+    const hf_file f = {t->path, err};
+    hf_vocab *v = &t->vocab;
+    if (!o->pattern || !*o->pattern)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: a tiktoken file says nothing of its pattern; set tokenizer.pattern to "
+                       "cl100k, o200k, gpt2, llama3, … or an expression",
+                       t->path);
+    TT_TRY(read_tokens(v, &f, text, n));
+    TT_TRY(check_tokens(v, &f, d));
+    TT_TRY(hf_merges_new(v, each_merge(v, false), err));
+    each_merge(v, true);
+    hf_merges_finish(v);
+    v->ignore_merges = true; /* a word that is a token is that token */
+    TT_TRY(hf_set_splits(t, o->pattern, false, HF_RUST, err));
+    TT_TRY(hf_unicode_new(false, &t->flags, err));
+    hf_digest_text(d, o->pattern);
+    if (!o->special_tokens)
+        return TT_OK;
+    json_t *list = json_loads(o->special_tokens, JSON_REJECT_DUPLICATES, NULL);
+    const tt_status s = add_specials(t, &f, list, d);
+    json_decref(list);
+    return s;
+}
