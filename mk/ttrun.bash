@@ -25,6 +25,7 @@ _ttrun() {
     if [[ $cur == -* ]]; then
         local options="--spec --plugin-dir --nproc --resume --dump_folder --dry-run --json --verbose --quiet --help --version -v -q -h"
         case $command in
+        train) options+=" --profile " ;;
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;

@@ -108,6 +108,11 @@ static void push(tt_cli *cli, tt_override **list, size_t *n, const char *key, co
     ++*n;
 }
 
+void tt_cli_override(tt_cli *cli, const char *key, const char *value)
+{
+    push(cli, &cli->overrides, &cli->n_overrides, key, value);
+}
+
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
 {
     char *end;

@@ -32,6 +32,8 @@ typedef struct tt_cli {
 
 /* An option of the subcommand itself; NULL = not given. */
 const char *tt_cli_option(const tt_cli *cli, const char *name);
+/* One more override of the job, as if given on the command line. */
+void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Options the subcommand does not know are errors with the nearest known. flags: those without a
  * value. */
 tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
