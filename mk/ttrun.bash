@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins tokenize ckpt generate eval"
+    local commands="train plan config plugins tokenize ckpt generate eval report"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -29,6 +29,7 @@ _ttrun() {
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
+        report) options+=" --output " ;;
         eval) options+=" --checkpoint --data --samples " ;;
         generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
