@@ -108,6 +108,7 @@ test-%: $$(if $$(wildcard tests/$$*/*.sh),all)
 
 include mk/fuzz.mk
 include mk/install.mk
+include mk/bench.mk
 
 # ---- the rest ----
 debug asan tsan:
