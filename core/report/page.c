@@ -347,7 +347,7 @@ static void print_job(const tt_run_report *r, tt_str *o)
     for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
         if (job->items[i]->type != TT_JSON_OBJECT && job->items[i]->type != TT_JSON_ARRAY)
             value_row(o, job->keys[i], job->items[i]);
-    tt_str_add(o, "</table></details>\n");
+    tt_str_add(o, "</table></details>\n<div class=\"jobs\">");
     for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
         if ((job->items[i]->type == TT_JSON_OBJECT || job->items[i]->type == TT_JSON_ARRAY) &&
             job->items[i]->n)
@@ -355,6 +355,7 @@ static void print_job(const tt_run_report *r, tt_str *o)
     const tt_json *plugins = tt_json_get(r->facts, "plugins");
     if (plugins && plugins->type == TT_JSON_ARRAY && plugins->n)
         print_section(o, "plugins", plugins);
+    tt_str_add(o, "</div>\n");
 }
 
 static void print_checkpoints(const tt_run_report *r, tt_str *o)
@@ -407,7 +408,8 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
         tt_html(o, runs[i].name);
     }
     tt_str_add(o, " – ttrun</title><style>\n");
-    tt_str_add(o, tt_report_style);
+    tt_str_add(o, tt_report_style[0]);
+    tt_str_add(o, tt_report_style[1]);
     tt_str_add(o, "</style></head><body><main>\n<h1>");
     for (size_t i = 0; i < n; i++) {
         tt_str_add(o, i ? " · " : "");

@@ -90,8 +90,9 @@ typedef struct tt_chart {
     const char *const *bands; /* by x value 0 … n-1, of stacked: names of stretches, or NULL */
 } tt_chart;
 void tt_chart_print(const tt_chart *c, tt_str *out);
-void tt_html(tt_str *out, const char *text);             /* escaped; bytes that are no UTF-8 too */
-void tt_html_number(tt_str *out, double v, int digits);  /* "12.3k"; NaN: a dash */
-extern const char tt_report_style[], tt_report_script[]; /* style.c */
+void tt_html(tt_str *out, const char *text);            /* escaped; bytes that are no UTF-8 too */
+void tt_html_number(tt_str *out, double v, int digits); /* "12.3k"; NaN: a dash */
+extern const char *const tt_report_style[2];            /* style.c */
+extern const char tt_report_script[];
 
 #endif

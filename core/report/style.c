@@ -4,7 +4,7 @@
 /* How the page looks, light and dark, and the one script: values under the pointer. The colours are
  * told apart by most people with a colour deficiency. */
 
-const char tt_report_style[] =
+const char *const tt_report_style[2] = {
     ":root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2128;--soft:#667080;"
     "--line:#e3e6eb;--axis:#aab2bd;--c0:#2563c9;--c1:#d9690b;--c2:#168a5b;--c3:#b5338a;--c4:#"
     "8a6d00;"
@@ -22,7 +22,9 @@ const char tt_report_style[] =
     "margin-bottom:14px}\n"
     ".tile{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px "
     "16px}"
-    "\n.tile b{display:block;font-size:22px;font-weight:650;font-variant-numeric:tabular-nums}"
+    "\n.tile "
+    "b{display:block;font-size:20px;white-space:nowrap;font-weight:650;font-variant-numeric:"
+    "tabular-nums}"
     ".tile span{color:var(--soft);font-size:13px}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
     "gap:16px}\n"
@@ -30,7 +32,7 @@ const char tt_report_style[] =
     "padding:14px 14px 10px;min-width:0}.wide{grid-column:1/-1}\n"
     "figcaption{font-weight:600;margin:0 4px 8px}figcaption small,.note,.legend{color:var(--soft);"
     "font-weight:400;font-size:13px}\n"
-    "svg{display:block;width:100%;height:auto;overflow:visible}.note{margin:8px 4px 2px}\n"
+    "svg{display:block;width:100%;height:auto;overflow:visible}.note{margin:8px 4px 2px}\n",
     ".tick{fill:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}\n"
     ".grid{stroke:var(--line)}.axis{stroke:var(--axis)}.band{stroke:var(--axis);"
     "stroke-dasharray:2 3}\n"
@@ -58,12 +60,14 @@ const char tt_report_style[] =
     "details{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:0 16px;"
     "margin-bottom:8px}summary{cursor:pointer;padding:9px 0;font-weight:600}summary small{"
     "color:var(--soft);font-weight:400;margin-left:8px}\n"
+    ".jobs{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));"
+    "gap:0 12px;align-items:start}\n"
     "code{font:13px ui-monospace,SFMono-Regular,Menlo,'DejaVu Sans Mono',monospace;"
     "overflow-wrap:anywhere}\n"
     "#tip{position:fixed;pointer-events:none;display:none;background:var(--ink);color:var(--card);"
     "border-radius:7px;padding:6px 10px;font-size:12.5px;line-height:1.45;z-index:9;"
     "font-variant-numeric:tabular-nums;white-space:nowrap}.cursor{stroke:var(--axis)}\n"
-    "@media print{body{background:#fff}figure,.card{break-inside:avoid}}\n";
+    "@media print{body{background:#fff}figure,.card{break-inside:avoid}}\n"};
 
 const char tt_report_script[] =
     "(function(){var "
