@@ -13,8 +13,11 @@ _ttrun() {
     case $prev in
     --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --from) mapfile -t COMPREPLY < <(compgen -W "hf meta torchtitan" -- "$cur"); return ;;
+    --to) mapfile -t COMPREPLY < <(compgen -W "hf gguf" -- "$cur"); return ;;
+    --type) mapfile -t COMPREPLY < <(compgen -W "f32 f16 bf16 q8_0" -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
+    --nproc | --world | --files | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -30,6 +33,7 @@ _ttrun() {
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         report) options+=" --output " ;;
+        ckpt) options+=" --from --to --type --files " ;;
         eval) options+=" --checkpoint --data --samples " ;;
         generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
@@ -43,7 +47,7 @@ _ttrun() {
     fi
     case $command in
     plugins) mapfile -t COMPREPLY < <(compgen -W "list check new" -f -- "$cur") ;;
-    ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify" -f -- "$cur") ;;
+    ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify diff reshard import export" -f -- "$cur") ;;
     train) mapfile -t COMPREPLY < <(compgen -W "$([[ $COMP_CWORD -eq 1 ]] && echo "$commands")" -f -- "$cur") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac

@@ -57,9 +57,27 @@ typedef struct tt_ckpt_reader tt_ckpt_reader;
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err);
 /* A Hugging Face folder: model.safetensors.index.json and its files, else model.safetensors. */
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err);
+/* A folder of Meta's: consolidated*.safetensors, in their order the parts of a tensor along one
+ * dim; shapes: name → the whole tt_ckpt_tensor. */
+typedef struct tt_ckpt_tensor {
+    const char *name;
+    const char *dtype_name;
+    int n_dims;
+    int64_t shape[TT_MAX_DIMS]; /* global */
+} tt_ckpt_tensor;
+tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
+                             tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
+int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 void tt_ckpt_close(tt_ckpt_reader *r);
+/* Lines of what differs between two folders of tensors, ours, PyTorch's or Hugging Face's: absent
+ * tensors, shapes, values. *n_tensors in either, *n_differ of them. */
+tt_status tt_ckpt_diff(const char *a, const char *b, tt_str *out, size_t *n_tensors,
+                       size_t *n_differ, tt_error *err);
+/* A step-N folder of ours again, all of its tensors in n_files files, as out_folder/step-N. */
+tt_status tt_ckpt_reshard(const char *step_folder, const char *out_folder, int n_files,
+                          tt_error *err);
 /* Every file's hash against trainer.json, every tensor's boxes against its shape. One line per
  * fault into out; TT_EFORMAT with their number where there are any. */
 tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err);

@@ -35,9 +35,11 @@ tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map 
                        tt_error *err);
 
 /* Fill pieces (of parameters, by name) from a Hugging Face folder. F32, BF16, F16, F64 convert.
- * report: log the tensors there that no parameter has. */
+ * prefix: what its names may lack ("transformer."), or NULL. report: log the tensors there that no
+ * parameter has. */
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
-                     const tt_ckpt_piece *pieces, size_t n, bool report, tt_error *err);
+                     const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
+                     tt_error *err);
 
 #define TT_HF_SHARD_BYTES 5000000000 /* of one file, as Hugging Face's writer has it */
 /* Write the weights of a step-N folder of ours into `folder` (which exists), f32. */

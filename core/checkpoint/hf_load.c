@@ -77,11 +77,35 @@ static void turn(uint8_t *dst, const uint8_t *src, int64_t rows, int64_t cols, s
             memcpy(dst + (size_t)(r * cols + c) * size, src + (size_t)(c * rows + r) * size, size);
 }
 
+/* A folder being read. */
+typedef struct source {
+    tt_ckpt_reader *reader;
+    const tt_map *by_param, *tensors;
+    const char *prefix; /* that names there may lack; NULL: none */
+} source;
+
+/* The name without the prefix; NULL: it has none. */
+static const char *without(const char *prefix, const char *name)
+{
+    const size_t n = prefix ? strlen(prefix) : 0;
+    return n && strncmp(name, prefix, n) == 0 ? name + n : NULL;
+}
+
+/* What the folder calls a file tensor. */
+static const char *name_there(const source *from, const char *name)
+{
+    const char *rest = without(from->prefix, name);
+    return rest && !tt_ckpt_has(from->reader, name) && tt_ckpt_has(from->reader, rest) ? rest
+                                                                                       : name;
+}
+
 /* The part of a piece that lies in one file tensor. */
-static tt_status load_part(tt_ckpt_reader *r, const tt_hf_tensor *t, const tt_hf_part *part,
+static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_hf_part *part,
                            const tt_ckpt_piece *p, tt_error *err)
 {
-    tt_ckpt_piece f = {.name = t->name, .dtype = p->dtype, .n_dims = p->n_dims, .box = p->box};
+    tt_ckpt_reader *r = from->reader;
+    tt_ckpt_piece f = {
+        .name = name_there(from, t->name), .dtype = p->dtype, .n_dims = p->n_dims, .box = p->box};
     const size_t size = tt_dtype_size(p->dtype);
     int64_t row = 1;
     memcpy(f.global, t->shape, sizeof f.global);
@@ -116,36 +140,49 @@ static tt_status load_part(tt_ckpt_reader *r, const tt_hf_tensor *t, const tt_hf
     return s;
 }
 
-static tt_status load_piece(tt_ckpt_reader *r, const tt_map *by_param, const tt_map *tensors,
-                            const tt_ckpt_piece *p, tt_error *err)
+static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error *err)
 {
-    const tt_hf_param *param = tt_map_get(by_param, p->name);
+    const tt_hf_param *param = tt_map_get(from->by_param, p->name);
     if (!param)
         return TT_FAIL(err, TT_EINVAL, "'%s' is no parameter of the model", p->name);
     for (size_t i = 0; i < TT_MAXV(param->n_storage, (size_t)1); i++) {
         const char *name =
             param->n_storage && param->storage[i].name ? param->storage[i].name : param->name;
-        const tt_hf_tensor *t = tt_map_get(tensors, name);
+        const tt_hf_tensor *t = tt_map_get(from->tensors, name);
         for (size_t k = 0; k < t->parts.n; k++) {
             if (t->parts.items[k].param != param)
                 continue;
-            if (load_part(r, t, &t->parts.items[k], p, err) != TT_OK)
+            if (load_part(from, t, &t->parts.items[k], p, err) != TT_OK)
                 return tt_error_context(err, "parameter '%s'", p->name);
         }
     }
     return TT_OK;
 }
 
-static void report_others(const tt_ckpt_reader *r, const tt_map *tensors)
+/* Tensors of old files that say nothing: functions of the config. */
+static bool is_silent(const char *name)
 {
-    static const char silent[] = "rotary_emb.inv_freq"; /* of old files: a function of the config */
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < TT_COUNT(ends); i++) {
+        const size_t k = strlen(ends[i]);
+        if (n >= k && strcmp(name + n - k, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void report_others(const source *from)
+{
+    const tt_ckpt_reader *r = from->reader;
+    tt_map *used = tt_map_new(r->arena);
     tt_str names = {0};
     size_t n = 0;
+    for (size_t i = 0; i < tt_map_size(from->tensors); i++)
+        tt_map_set(used, name_there(from, tt_map_key(from->tensors, i)), used);
     for (size_t i = 0; i < tt_map_size(r->entries); i++) {
         const char *name = tt_map_key(r->entries, i);
-        const size_t length = strlen(name);
-        if (tt_map_get(tensors, name) ||
-            (length >= sizeof silent - 1 && !strcmp(name + length - (sizeof silent - 1), silent)))
+        if (tt_map_get(used, name) || is_silent(name))
             continue;
         if (n++ < 3)
             tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
@@ -157,21 +194,23 @@ static void report_others(const tt_ckpt_reader *r, const tt_map *tensors)
 }
 
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
-                     const tt_ckpt_piece *pieces, size_t n, bool report, tt_error *err)
+                     const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
+                     tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_ckpt_reader *r = NULL;
     tt_map *tensors = NULL, *by_param = tt_map_new(a);
+    source from = {.by_param = by_param, .prefix = prefix};
     tt_status s = tt_hf_layout(a, params, n_params, &tensors, err);
+    from.tensors = tensors;
     for (size_t i = 0; i < n_params; i++)
         tt_map_set(by_param, params[i].name, (void *)&params[i]);
     if (s == TT_OK)
-        s = tt_ckpt_open_hf(folder, &r, err);
+        s = tt_ckpt_open_hf(folder, &from.reader, err);
     for (size_t i = 0; i < n && s == TT_OK; i++)
-        s = load_piece(r, by_param, tensors, &pieces[i], err);
+        s = load_piece(&from, &pieces[i], err);
     if (s == TT_OK && report)
-        report_others(r, tensors);
-    tt_ckpt_close(r);
+        report_others(&from);
+    tt_ckpt_close(from.reader);
     tt_arena_free(a);
     return s;
 }

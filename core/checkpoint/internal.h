@@ -35,13 +35,6 @@ typedef struct tt_ckpt_file {
     char hash[33]; /* XXH3, 128 bit */
 } tt_ckpt_file;
 
-typedef struct tt_ckpt_tensor {
-    const char *name;
-    const char *dtype_name;
-    int n_dims;
-    int64_t shape[TT_MAX_DIMS]; /* global */
-} tt_ckpt_tensor;
-
 typedef struct tt_manifest {
     TT_VEC(tt_ckpt_file) files;
     TT_VEC(tt_ckpt_tensor) tensors;
@@ -89,6 +82,13 @@ tt_status tt_entry_check_disjoint(const tt_ckpt_reader *r, tt_entry *e, tt_error
  */
 tt_status tt_entry_check_covers(const tt_ckpt_reader *r, const tt_entry *e, const tt_box *box,
                                 tt_error *err);
+tt_dtype tt_entry_dtype(const tt_entry *e); /* of its first shard; TT_N_DTYPES: one not read here */
+/* The whole tensor as `dtype`. A file may say any shape. */
+tt_status tt_entry_bytes(const tt_ckpt_reader *r, const tt_entry *e, tt_dtype dtype, int64_t *out,
+                         tt_error *err);
+/* Rows [begin, end) of dim 0 as a piece, into data. */
+tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, int64_t end,
+                            void *data);
 
 /* ---- commit.c: tmp takes final's name, in two renames; final is removed ---- */
 tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *final,

@@ -221,6 +221,46 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
     return TT_OK;
 }
 
+tt_dtype tt_entry_dtype(const tt_entry *e)
+{
+    return e->shards.n ? e->shards.items[0].tensor->dtype : TT_F32;
+}
+
+tt_status tt_entry_bytes(const tt_ckpt_reader *r, const tt_entry *e, tt_dtype dtype, int64_t *out,
+                         tt_error *err)
+{
+    int64_t n = dtype < TT_N_DTYPES ? (int64_t)tt_dtype_size(dtype) : 0;
+    if (!n)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "%s: tensor '%s' is of a type that is not read here",
+                       r->path, e->name);
+    for (int d = 0; d < e->n_dims; d++)
+        if (!tt_mul_i64(n, e->global[d], &n))
+            return TT_FAIL(err, TT_EFORMAT, "%s: tensor '%s': its size overflows", r->path,
+                           e->name);
+    *out = n;
+    return TT_OK;
+}
+
+tt_ckpt_piece tt_entry_rows(const tt_entry *e, tt_dtype dtype, int64_t begin, int64_t end,
+                            void *data)
+{
+    tt_ckpt_piece p = {.name = e->name, .dtype = dtype, .n_dims = e->n_dims, .data = data};
+    for (int d = 0; d < e->n_dims; d++)
+        p.global[d] = p.box.end[d] = e->global[d];
+    if (e->n_dims) {
+        p.box.begin[0] = begin;
+        p.box.end[0] = end;
+    }
+    p.owner = true;
+    return p;
+}
+
+int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
+{
+    const tt_entry *e = tt_map_get(r->entries, name);
+    return e && e->n_dims ? e->global[0] : -1;
+}
+
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
     return tt_map_get(r->entries, name) != NULL;

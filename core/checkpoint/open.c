@@ -152,30 +152,86 @@ static tt_status settle_shapes(tt_ckpt_reader *r, tt_error *err)
     return TT_OK;
 }
 
-static tt_status open_files(tt_ckpt_reader *r, bool hf, tt_error *err)
+typedef enum folder_kind { OURS, HF, SPLIT } folder_kind;
+
+static bool is_consolidated(const char *name)
+{
+    return !strncmp(name, "consolidated", 12) && tt_is_safetensors_name(name);
+}
+
+static tt_status names_of_split(tt_ckpt_reader *r, const char ***names, size_t *n, tt_error *err)
+{
+    TT_TRY(tt_folder_names(r->arena, r->path, is_consolidated, names, n, err));
+    if (*n > 0)
+        return TT_OK;
+    return TT_FAIL(err, TT_ENOTFOUND,
+                   "%s: no consolidated*.safetensors in it; Meta's consolidated.*.pth are Python "
+                   "pickles, which ttrun does not run: save them as safetensors once, with Python",
+                   r->path);
+}
+
+/* Of a matrix cut over the files in their order, each has an equal part along one dim, of a vector
+ * all of it: its place by the whole shape. */
+static tt_status place_part(tt_st_file *f, size_t file, size_t n_files, tt_st_tensor *t,
+                            const tt_map *shapes, bool *skip, tt_error *err)
+{
+    const tt_ckpt_tensor *whole = tt_map_get(shapes, t->name);
+    *skip = whole == NULL && file > 0; /* not of the model: told of once */
+    if (!whole || n_files == 1)
+        return TT_OK;
+    int cut = -1;
+    bool fits = t->n_dims == whole->n_dims;
+    for (int d = 0; d < t->n_dims && fits; d++) {
+        if (t->shape[d] == whole->shape[d])
+            continue;
+        fits = cut < 0 && t->shape[d] <= whole->shape[d] / (int64_t)n_files &&
+               t->shape[d] * (int64_t)n_files == whole->shape[d];
+        cut = d;
+    }
+    if (!fits || (cut < 0 && t->n_dims > 1))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: tensor '%s' is not one of %zu equal parts of the model's along one dim",
+                       f->path, t->name, n_files);
+    if (cut >= 0)
+        t->offset[cut] = (int64_t)file * t->shape[cut];
+    else
+        *skip = file > 0; /* every file has it */
+    return TT_OK;
+}
+
+static tt_status open_files(tt_ckpt_reader *r, folder_kind kind, const tt_map *shapes,
+                            tt_error *err)
 {
     const char **names = NULL;
     size_t n = 0;
-    TT_TRY((hf ? names_of_hf : names_to_open)(r, &names, &n, err));
+    bool skip = false;
+    TT_TRY((kind == HF      ? names_of_hf
+            : kind == SPLIT ? names_of_split
+                            : names_to_open)(r, &names, &n, err));
     r->files = tt_arena_array(r->arena, n, sizeof *r->files);
     for (size_t i = 0; i < n; i++) {
         tt_st_file *f = &r->files[r->n_files];
         TT_TRY(tt_st_open(tt_path_join(r->arena, r->path, names[i]), r->arena, f, err));
         r->n_files++;
-        for (size_t k = 0; k < f->n_tensors; k++)
-            TT_TRY(add_shard(r, f, &f->tensors[k], err));
+        for (size_t k = 0; k < f->n_tensors; k++) {
+            if (kind == SPLIT)
+                TT_TRY(place_part(f, i, n, &f->tensors[k], shapes, &skip, err));
+            if (!skip)
+                TT_TRY(add_shard(r, f, &f->tensors[k], err));
+        }
     }
     return settle_shapes(r, err);
 }
 
-static tt_status open_folder(const char *folder, bool hf, tt_ckpt_reader **out, tt_error *err)
+static tt_status open_folder(const char *folder, folder_kind kind, const tt_map *shapes,
+                             tt_ckpt_reader **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *r = tt_arena_alloc(a, sizeof *r);
     r->arena = a;
     r->path = tt_arena_str(a, folder);
     r->entries = tt_map_new(a);
-    tt_status status = open_files(r, hf, err);
+    tt_status status = open_files(r, kind, shapes, err);
     if (status == TT_OK)
         *out = r;
     else
@@ -185,12 +241,18 @@ static tt_status open_folder(const char *folder, bool hf, tt_ckpt_reader **out, 
 
 tt_status tt_ckpt_open(const char *step_folder, tt_ckpt_reader **out, tt_error *err)
 {
-    return open_folder(step_folder, false, out, err);
+    return open_folder(step_folder, OURS, NULL, out, err);
 }
 
 tt_status tt_ckpt_open_hf(const char *folder, tt_ckpt_reader **out, tt_error *err)
 {
-    return open_folder(folder, true, out, err);
+    return open_folder(folder, HF, NULL, out, err);
+}
+
+tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
+                             tt_error *err)
+{
+    return open_folder(folder, SPLIT, shapes, out, err);
 }
 
 void tt_ckpt_close(tt_ckpt_reader *r)

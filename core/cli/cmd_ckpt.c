@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/ckpt_convert.h"
+#include "cli/from_checkpoint.h"
 #include <string.h>
 
-/* ckpt ls DIR | verify STEP_DIR */
+/* ckpt ls | verify | diff | reshard | import | export */
 
 /* The steps of a folder of step folders, or of a run's folder. */
 static tt_status find_steps(tt_cli *cli, const char **folder, int64_t **steps, size_t *n,
@@ -66,17 +67,85 @@ static tt_status verify(tt_cli *cli, const char *folder, tt_error *err)
     return TT_OK;
 }
 
+tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_error *err)
+{
+    int64_t *steps;
+    size_t n = 0;
+    *out = folder;
+    if (tt_path_exists(tt_path_join(cli->arena, folder, "trainer.json")))
+        return TT_OK;
+    TT_TRY(find_steps(cli, &folder, &steps, &n, err));
+    if (!n)
+        return TT_FAIL(err, TT_ENOTFOUND,
+                       "%s: no checkpoint in it (a step-N folder, or a run's folder)", folder);
+    *out = tt_arena_printf(cli->arena, "%s/step-%lld", folder, (long long)steps[n - 1]);
+    return TT_OK;
+}
+
+/* Where there is no step of ours, any folder of safetensors. */
+static const char *comparable(tt_cli *cli, const char *folder)
+{
+    tt_error none = {0};
+    const char *step = NULL;
+    return tt_ckpt_step_of(cli, folder, &step, &none) == TT_OK ? step : folder;
+}
+
+static tt_status diff(tt_cli *cli, const char *a, const char *b, tt_error *err)
+{
+    tt_str o = {0};
+    size_t n = 0, n_differ = 0;
+    tt_status s = tt_ckpt_diff(comparable(cli, a), comparable(cli, b), &o, &n, &n_differ, err);
+    if (s == TT_OK && n_differ)
+        s = TT_FAIL(err, TT_EINVAL, "%zu of %zu tensors differ", n_differ, n);
+    else if (s == TT_OK)
+        tt_str_printf(&o, "%zu tensors, all equal\n", n);
+    tt_cli_print(&o);
+    tt_str_free(&o);
+    return s;
+}
+
+static tt_status reshard(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+{
+    const char *step = NULL;
+    double files = 1;
+    TT_TRY(tt_cli_number(cli, "files", 1, 99999, &files, err));
+    TT_TRY(tt_ckpt_step_of(cli, folder, &step, err));
+    return tt_ckpt_reshard(step, out, (int)files, err);
+}
+
 static tt_status run(tt_cli *cli, tt_error *err)
 {
-    if (cli->n_words == 2 && !strcmp(cli->words[0], "ls"))
-        return list(cli, cli->words[1], err);
-    if (cli->n_words == 2 && !strcmp(cli->words[0], "verify"))
-        return verify(cli, cli->words[1], err);
+    static const struct {
+        const char *name;
+        tt_status (*one)(tt_cli *cli, const char *folder, tt_error *err);
+        tt_status (*two)(tt_cli *cli, const char *folder, const char *out, tt_error *err);
+    } commands[] = {
+        {"ls",      list,   NULL          },
+        {"verify",  verify, NULL          },
+        {"diff",    NULL,   diff          },
+        {"reshard", NULL,   reshard       },
+        {"import",  NULL,   tt_ckpt_import},
+        {"export",  NULL,   tt_ckpt_export}
+    };
+    for (size_t i = 0; i < TT_COUNT(commands) && cli->n_words; i++) {
+        if (strcmp(cli->words[0], commands[i].name) != 0)
+            continue;
+        if (commands[i].one && cli->n_words == 2)
+            return commands[i].one(cli, cli->words[1], err);
+        if (commands[i].two && cli->n_words == 3)
+            return commands[i].two(cli, cli->words[1], cli->words[2], err);
+    }
     return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_ckpt.usage);
 }
 
-const tt_command tt_cmd_ckpt = {.name = "ckpt",
-                                .usage = "ckpt ls FOLDER | verify FOLDER",
-                                .doc = "look into checkpoints, check them",
-                                .run = run,
-                                .words = 2};
+static const char *const options[] = {"from", "to", "type", "files"};
+const tt_command tt_cmd_ckpt = {
+    .name = "ckpt",
+    .usage = "ckpt ls FOLDER | verify FOLDER | diff FOLDER FOLDER | reshard [--files N] FOLDER OUT "
+             "| import --from hf|meta|torchtitan DIR OUT | export --to hf|gguf [--type "
+             "f32|f16|bf16|q8_0] FOLDER OUT",
+    .doc = "look into checkpoints, check, compare and convert them",
+    .options = options,
+    .n_options = TT_COUNT(options),
+    .run = run,
+    .words = 3};

@@ -9,14 +9,15 @@ static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
     const char *hardware = tt_cli_option(cli, "hardware");
     if (hardware)
         TT_TRY(tt_machine_load(hardware, cli->arena, &machine, err));
-    tt_plan **plans = tt_arena_array(cli->arena, (size_t)s->n_stages, sizeof *plans);
-    for (int p = 0; p < s->n_stages; p++)
+    tt_plan **plans = tt_arena_array(cli->arena, (size_t)s->pipeline_ranks, sizeof *plans);
+    for (int p = 0; p < s->pipeline_ranks; p++)
         TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, cli->arena, &plans[p], err));
     tt_str o = {0};
-    tt_plan_report(s, plans, s->n_stages, machine, cli->json, &o);
-    tt_cli_print(&o);
+    const tt_status st = tt_plan_report(s, plans, s->pipeline_ranks, machine, cli->json, &o, err);
+    if (st == TT_OK)
+        tt_cli_print(&o);
     tt_str_free(&o);
-    return TT_OK;
+    return st;
 }
 
 static tt_status run(tt_cli *cli, tt_error *err)

@@ -121,9 +121,26 @@ static const tt_option parallelism_options[] = {
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
-    ENUM(parallelism, pipeline_parallel_schedule, "\"1F1B\"",
-         "1F1B|GPipe|~Interleaved1F1B|~InterleavedZeroBubble|~ZBVZeroBubble|~DualPipeV|~LoopedBFS",
-         "order of forwards and backwards in the pipeline"),
+    STRING(parallelism, pipeline_parallel_schedule, "\"1F1B\"",
+           "order of the pipeline's work: 1F1B, GPipe; with several stages a rank Interleaved1F1B, "
+           "InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV"),
+    STRING(parallelism, pipeline_parallel_schedule_csv, "\"\"",
+           "file of a schedule of one's own: a row a rank, cells like 2F0 "
+           "(<stage><F|B|I|W><micro-batch>), empty = idle"),
+    INT(parallelism, pipeline_parallel_layers_per_stage, "null", 1, 1e6,
+        "layers of a stage, embedding and head counting as one each; null: as many stages a rank "
+        "as the schedule has by itself",
+        .flags = TT_OPT_NULLABLE),
+    KEY(pipeline_parallel_split_points, STRINGS, "[]",
+        "first layer of each stage but the first, like layers.2; empty: cut so that stages cost "
+        "the same",
+        .offset = offsetof(tt_parallelism_config, pipeline_parallel_split_points)),
+    KEY(module_fqns_per_model_part, JSON, "null",
+        "lists of the modules of each stage, like [[\"tok_embeddings\", \"layers.0\"], "
+        "[\"layers.1\", \"norm\", \"output\"]]",
+        .flags = TT_OPT_NULLABLE,
+        .offset = offsetof(tt_parallelism_config, module_fqns_per_model_part),
+        .aliases = "pipeline_parallel_module_fqns_per_model_part"),
     INT(parallelism, pipeline_parallel_microbatches, "-1", -1, 1e6,
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",

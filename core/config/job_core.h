@@ -15,7 +15,10 @@ typedef struct tt_parallelism_config {
     int64_t data_parallel_replicate_degree, data_parallel_shard_degree, tensor_parallel_degree;
     int64_t context_parallel_degree, pipeline_parallel_degree, expert_parallel_degree;
     const char *pipeline_parallel_schedule;
-    int64_t pipeline_parallel_microbatches;
+    const char *pipeline_parallel_schedule_csv;                                 /* "" = none */
+    int64_t pipeline_parallel_microbatches, pipeline_parallel_layers_per_stage; /* INT64_MIN */
+    tt_strings pipeline_parallel_split_points;
+    const char *module_fqns_per_model_part; /* JSON, NULL = none */
     const char *fsdp_reshard_after_forward;
     bool enable_sequence_parallel;
 } tt_parallelism_config;

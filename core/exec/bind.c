@@ -31,35 +31,33 @@ static void *parent_param(const tt_exec *x, const tt_param_info *p)
     return NULL;
 }
 
-void *tt_exec_address(const tt_exec *x, const tt_value *v, int64_t *slot_bytes)
+static void find_address(const tt_exec *x, const tt_value *v, tt_operand *o)
 {
     const tt_plan *p = x->o.plan;
     const tt_value *root = tt_plan_alias(v);
     const tt_loc *l = &p->value[v->id];
-    *slot_bytes = 0;
-    if (root->node->op == &tt_op_param && x->o.parent)
-        return parent_param(x, root->node->param);
-    switch (l->space) {
-    case TT_SPACE_STATE:
-        return tt_exec_state_data(x, l->state, l->member);
-    case TT_SPACE_WORK:
-        return x->space[TT_SPACE_WORK] + l->offset;
-    case TT_SPACE_SLOT:
-        for (int i = 0; i < p->n_stages; i++)
-            if (p->stages[i].stage == root->node->stage) {
-                *slot_bytes = p->stages[i].slot_bytes;
-                return x->space[TT_SPACE_SLOT] + p->stages[i].slot_base + l->offset;
-            }
-        return NULL;
-    default:
-        return NULL;
+    o->tensor.data = NULL;
+    if (root->node->op == &tt_op_param && x->o.parent) {
+        o->tensor.data = parent_param(x, root->node->param);
+    } else if (l->space == TT_SPACE_STATE) {
+        o->tensor.data = tt_exec_state_data(x, l->state, l->member);
+    } else if (l->space == TT_SPACE_WORK) {
+        o->tensor.data = x->space[TT_SPACE_WORK] + l->offset;
+    } else if (tt_space_holds(l->space)) {
+        const int hold = (int)l->space - TT_SPACE_SLOT;
+        const tt_stage_plan *s = tt_plan_stage(p, root->node->stage);
+        if (!s)
+            return;
+        o->tensor.data = x->space[l->space] + s->slot_base[hold] + l->offset;
+        o->slot = s->slot[hold];
+        o->slot_bytes = s->slot_bytes[hold];
     }
 }
 
 static void bind_operand(const tt_exec *x, const tt_value *v, tt_operand *o)
 {
     tt_plan_tensor(x->o.plan->graph, v, x->coords, &o->tensor);
-    o->tensor.data = tt_exec_address(x, v, &o->slot_bytes);
+    find_address(x, v, o);
 }
 
 static void bind_state(const tt_exec *x, const tt_state *s, int member, const tt_type *like,
@@ -143,14 +141,34 @@ static tt_status bind_write(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_e
     return acc ? find_kernel(x, i, tt_accumulate_kernel(n->state), err) : TT_OK;
 }
 
-static tt_status bind_transfer(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)
+/* One end of a transfer, or both where the stages are on this rank. */
+static void bind_transfer(tt_exec *x, tt_instr_list *l, const tt_node *n)
 {
-    (void)err;
-    tt_instr *i = append(x, l, TT_INSTR_RECV, n);
+    const tt_plan *p = x->o.plan;
+    const int from = n->in[0]->node->stage, to = n->stage;
+    const bool gives = tt_plan_stage(p, from), takes = tt_plan_stage(p, to);
+    tt_instr *i = append(x, l,
+                         gives && takes ? TT_INSTR_ASSIGN
+                         : gives        ? TT_INSTR_SEND
+                                        : TT_INSTR_RECV,
+                         n);
     bind_operands(x, i, n);
-    i->n_in = 0;
-    i->peer = x->o.plan->schedule->stage_rank[n->in[0]->node->stage];
-    return TT_OK;
+    i->n_in = gives;
+    i->n_out = takes;
+    i->peer = p->schedule->stage_rank[gives ? to : from];
+}
+
+/* The same sum is wanted on each stage; all ranks of the pipeline meet for it once. */
+static void bind_stage_sum(tt_exec *x, tt_instr_list *l, const tt_node *n)
+{
+    tt_instr *i = append(x, l, TT_INSTR_STAGE_SUM, n);
+    bind_operands(x, i, n);
+    for (int k = 0; !i->twin && k < l->n - 1; k++) {
+        const tt_instr *o = &l->items[k];
+        if (o->kind == TT_INSTR_STAGE_SUM && !o->twin && o->node->n_in == n->n_in &&
+            !memcmp(o->node->in, n->in, sizeof *n->in * (size_t)n->n_in))
+            i->twin = o;
+    }
 }
 
 static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)
@@ -162,8 +180,11 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
         return TT_OK; /* its input's memory */
     if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
         return bind_write(x, l, n, err);
-    if (n->op == &tt_op_transfer)
-        return bind_transfer(x, l, n, err);
+    if (n->op == &tt_op_transfer) {
+        if (n->region > TT_BACKWARD) /* else received before its part, sent behind another */
+            bind_transfer(x, l, n);
+        return TT_OK;
+    }
     if (n->op == &tt_op_input) {
         i = append(x, l, TT_INSTR_INPUT, n);
         bind_operands(x, i, n);
@@ -171,8 +192,7 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
         return TT_OK;
     }
     if (n->op == &tt_op_stage_sum) {
-        i = append(x, l, TT_INSTR_STAGE_SUM, n);
-        bind_operands(x, i, n);
+        bind_stage_sum(x, l, n);
         return TT_OK;
     }
     if (n->op == &tt_op_collective) {
@@ -187,30 +207,43 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
     return find_kernel(x, i, n->op->name, err);
 }
 
-/* What other stages read is sent when the list is done, in node order on both ends. */
-static void bind_sends(tt_exec *x, tt_instr_list *l, int stage, tt_region region)
+/* What crosses stages, in node order on both ends: sent, or handed over, when the part that makes
+ * it is done; received where the program says. */
+static void bind_messages(tt_exec *x, tt_stage_code *c)
 {
     const tt_graph *g = x->o.plan->graph;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *t = g->nodes.items[i];
-        if (t->op != &tt_op_transfer || t->region != region || t->in[0]->node->stage != stage)
+        if (t->op != &tt_op_transfer || t->region > TT_BACKWARD)
             continue;
-        tt_instr *s = append(x, l, TT_INSTR_SEND, t);
-        s->n_in = 1;
-        s->in = tt_arena_array(x->arena, 1, sizeof *s->in);
-        bind_operand(x, t->in[0], &s->in[0]);
-        s->peer = x->o.plan->schedule->stage_rank[t->stage];
+        if (t->in[0]->node->stage == c->stage)
+            bind_transfer(x, &c->part[tt_node_part(t)], t);
+        else if (t->stage == c->stage && !tt_plan_stage(x->o.plan, t->in[0]->node->stage))
+            bind_transfer(x, &c->recv[t->region == TT_BACKWARD], t);
     }
 }
 
 /* Inputs are filled first: the plan counts on it. */
-static tt_status bind_list(tt_exec *x, tt_instr_list *l, tt_node *const *nodes, int n,
-                           tt_error *err)
+static tt_status bind_list(tt_exec *x, tt_instr_list *l, const tt_nodes *nodes, tt_error *err)
 {
     for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n; i++)
-            if ((nodes[i]->op == &tt_op_input) == (pass == 0))
-                TT_TRY(bind_node(x, l, nodes[i], err));
+        for (int i = 0; i < nodes->n; i++)
+            if ((nodes->items[i]->op == &tt_op_input) == (pass == 0))
+                TT_TRY(bind_node(x, l, nodes->items[i], err));
+    return TT_OK;
+}
+
+static tt_status bind_stage(tt_exec *x, const tt_stage_plan *s, tt_stage_code *c, tt_error *err)
+{
+    c->stage = s->stage;
+    memcpy(c->first, s->first, sizeof c->first);
+    for (int k = 0; k < TT_N_PARTS; k++)
+        TT_TRY(bind_list(x, &c->part[k], &s->part[k], err));
+    bind_messages(x, c);
+    for (int k = 0; k < TT_N_PARTS; k++)
+        x->lists[x->n_lists++] = &c->part[k];
+    x->lists[x->n_lists++] = &c->recv[0];
+    x->lists[x->n_lists++] = &c->recv[1];
     return TT_OK;
 }
 
@@ -234,17 +267,14 @@ tt_status tt_exec_bind(tt_exec *x, tt_error *err)
     }
     x->n_code = p->n_stages;
     x->code = tt_arena_array(x->arena, (size_t)p->n_stages + 1, sizeof *x->code);
-    for (int s = 0; s < p->n_stages; s++) {
-        const tt_stage_plan *sp = &p->stages[s];
-        tt_stage_code *c = &x->code[s];
-        c->stage = sp->stage;
-        TT_TRY(bind_list(x, &c->lists[TT_FORWARD], sp->forward, sp->n_forward, err));
-        bind_sends(x, &c->lists[TT_FORWARD], sp->stage, TT_FORWARD);
-        TT_TRY(bind_list(x, &c->lists[TT_BACKWARD], sp->backward, sp->n_backward, err));
-        bind_sends(x, &c->lists[TT_BACKWARD], sp->stage, TT_BACKWARD);
-        TT_TRY(bind_list(x, &c->lists[TT_EPILOGUE], sp->epilogue, sp->n_epilogue, err));
-        TT_TRY(bind_list(x, &c->lists[TT_UPDATE], sp->update, sp->n_update, err));
-    }
+    x->lists =
+        tt_arena_array(x->arena, (size_t)p->n_stages * (TT_N_PARTS + 2) + 2, sizeof *x->lists);
+    for (int s = 0; s < p->n_stages; s++)
+        TT_TRY(bind_stage(x, &p->stages[s], &x->code[s], err));
+    TT_TRY(bind_list(x, &x->epilogue, &p->epilogue, err));
+    TT_TRY(bind_list(x, &x->update, &p->update, err));
+    x->lists[x->n_lists++] = &x->epilogue;
+    x->lists[x->n_lists++] = &x->update;
     x->args = tt_arena_array(x->arena, (size_t)most_operands(x), sizeof *x->args);
     return TT_OK;
 }

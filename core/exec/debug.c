@@ -23,8 +23,15 @@ static bool is_poison(const uint8_t *p, size_t bytes)
 
 /* ---- death: a value's bytes are overwritten right after its last reader ---- */
 
-static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region,
-                             const uint8_t *regions, bool *seen)
+/* Part of a micro-batch, epilogue, update: later ones may still read what is alive in an earlier
+ * one. */
+static int phase_of(const tt_node *n)
+{
+    return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region == TT_UPDATE);
+}
+
+static void find_list_deaths(tt_exec *x, tt_instr_list *list, int phase, const uint8_t *phases,
+                             bool *seen)
 {
     for (int i = list->n - 1; i >= 0; i--) {
         tt_instr *e = &list->items[i];
@@ -32,7 +39,7 @@ static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region,
         for (int j = 0; j < e->n_in && j < e->node->n_in; j++) {
             const int root = tt_plan_alias(e->node->in[j])->id;
             const tt_loc *l = &x->o.plan->value[root];
-            if (l->space != TT_SPACE_WORK || regions[root] >> (region + 1) || seen[root])
+            if (l->space != TT_SPACE_WORK || phases[root] >> (phase + 1) || seen[root])
                 continue;
             seen[root] = true;
             e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
@@ -43,15 +50,17 @@ static void find_list_deaths(tt_exec *x, tt_instr_list *list, tt_region region,
 void tt_exec_find_deaths(tt_exec *x)
 {
     const tt_graph *g = x->o.plan->graph;
-    uint8_t *regions = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *regions);
+    uint8_t *phases = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *phases);
     bool *seen = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *seen);
     for (size_t i = 0; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++)
-            regions[tt_plan_alias(g->nodes.items[i]->in[j])->id] |=
-                (uint8_t)(1u << g->nodes.items[i]->region);
+            phases[tt_plan_alias(g->nodes.items[i]->in[j])->id] |=
+                (uint8_t)(1u << phase_of(g->nodes.items[i]));
+    find_list_deaths(x, &x->update, TT_N_PARTS + 1, phases, seen);
+    find_list_deaths(x, &x->epilogue, TT_N_PARTS, phases, seen);
     for (int s = 0; s < x->n_code; s++)
-        for (int l = 3; l >= 0; l--)
-            find_list_deaths(x, &x->code[s].lists[l], (tt_region)l, regions, seen);
+        for (int k = TT_N_PARTS - 1; k >= 0; k--)
+            find_list_deaths(x, &x->code[s].part[k], k, phases, seen);
 }
 
 void tt_exec_bury(const tt_exec *x, const tt_instr *i)
@@ -75,7 +84,7 @@ static void note(tt_exec *x, const void *data, int64_t bytes)
 tt_status tt_exec_after(tt_exec *x, const tt_instr *i, const tt_tensor *out, bool bury,
                         tt_error *err)
 {
-    static const char *const names[] = {"", "state", "slot", "work"};
+    static const char *const names[] = {"", "state", "slot", "keep", "wgrad", "work"};
     for (int o = 0; o < i->n_out; o++)
         note(x, out[o].data, tt_tensor_numel(&out[o]) * (int64_t)tt_dtype_size(out[o].dtype));
     if (i->scratch) {

@@ -18,7 +18,8 @@ typedef enum tt_instr_kind {
 
 typedef struct tt_operand {
     tt_tensor tensor;   /* data: slot 0's */
-    int64_t slot_bytes; /* stride of slots; 0 = the same for all */
+    const int *slot;    /* by micro-batch; NULL = the same place for all */
+    int64_t slot_bytes; /* from one slot to the next */
     bool rows;          /* of a loop node: one chunk of rows at a time */
     int64_t row_bytes;  /* from one chunk's rows to the next; 0 = each chunk in the same place */
 } tt_operand;
@@ -46,9 +47,11 @@ typedef struct tt_instr {
     bool again; /* … and added to even then: another op stored already */
     bool sums;  /* of a loop node: out[0] is summed over the chunks */
     tt_collective *collective;
-    int peer;              /* SEND, RECV: member of the pipeline group */
-    const char *input;     /* INPUT */
-    const tt_value **dead; /* poison: values in work memory that die here */
+    int peer;                    /* SEND, RECV: member of the pipeline group */
+    const struct tt_instr *twin; /* STAGE_SUM: the same sum, done for another stage of this rank */
+    float sum;                   /* STAGE_SUM */
+    const char *input;           /* INPUT */
+    const tt_value **dead;       /* poison: values in work memory that die here */
     int n_dead;
 } tt_instr;
 
@@ -72,7 +75,9 @@ typedef struct tt_instr_list {
 
 typedef struct tt_stage_code {
     int stage;
-    tt_instr_list lists[4]; /* by region */
+    tt_instr_list part[TT_N_PARTS]; /* what leaves the stage is sent, or handed over, at the end */
+    tt_instr_list recv[2];          /* into this stage: of forwards, of backwards */
+    int first[2];                   /* micro-batch that stores: of forwards, of backwards */
 } tt_stage_code;
 
 typedef struct tt_trace tt_trace;
@@ -83,8 +88,11 @@ struct tt_exec {
     int32_t coords[TT_MAX_ATOMS];
     uint8_t *space[TT_N_SPACES];
     size_t mapped[TT_N_SPACES];
-    tt_stage_code *code;
+    tt_stage_code *code; /* of this rank's stages */
     int n_code;
+    tt_instr_list epilogue, update;
+    tt_instr_list **lists; /* all of the above */
+    int n_lists;
     tt_tensor *args; /* scratch for a call's operands */
     tt_group_comm pipeline;
     int pp; /* this rank's pipeline coordinate */
@@ -102,7 +110,6 @@ struct tt_exec {
 
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
-void *tt_exec_address(const tt_exec *x, const tt_value *v, int64_t *slot_bytes);
 void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member);
 /* collective.c */
 tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);

@@ -6,7 +6,8 @@
 
 typedef struct run {
     tt_exec *x;
-    int micro, slot;
+    int micro;
+    bool first;        /* accumulators are stored to, not added to */
     int64_t row, rows; /* of the token-chunk loop; rows < 0: not in it */
     tt_fill_fn fill;
     void *user;
@@ -16,8 +17,8 @@ static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
-        if (r->slot && o[i].slot_bytes)
-            at[i].data = (char *)at[i].data + r->slot * o[i].slot_bytes;
+        if (o[i].slot)
+            at[i].data = (char *)at[i].data + o[i].slot[r->micro] * o[i].slot_bytes;
         if (r->rows < 0 || !o[i].rows)
             continue;
         at[i].shape[0] = r->rows;
@@ -54,22 +55,27 @@ static size_t bytes_of(const tt_tensor *t)
 static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
                            tt_error *err)
 {
-    float *all = i->scratch, sum = 0;
+    float *all = i->scratch;
+    if (i->twin) {
+        *(float *)out[0].data = i->twin->sum;
+        return TT_OK;
+    }
+    i->sum = 0;
     memset(all, 0, (size_t)i->n_in * sizeof *all);
     for (int j = 0; j < i->n_in; j++)
         if (in[j].data)
             all[j] = *(const float *)in[j].data;
     TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, i->n_in, TT_F32, TT_SUM, err));
     for (int j = 0; j < i->n_in; j++) /* in stage order: the other terms were zeros */
-        sum += all[j];
-    *(float *)out[0].data = sum;
+        i->sum += all[j];
+    *(float *)out[0].data = i->sum;
     return TT_OK;
 }
 
 static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_tensor *out,
                             tt_error *err)
 {
-    if (r->micro == 0 && !i->again) {
+    if (r->first && !i->again) {
         memcpy(out[0].data, in[0].data, bytes_of(&in[0]));
         return TT_OK;
     }
@@ -81,7 +87,7 @@ static bool adds(const run *r, const tt_instr *i)
 {
     if (i->sums && r->rows >= 0 && r->row > 0)
         return true;
-    return i->adds && (r->micro > 0 || i->again);
+    return i->adds && (!r->first || i->again);
 }
 
 static tt_status step(const run *r, tt_instr *i, tt_error *err)
@@ -188,48 +194,81 @@ static tt_stage_code *code_of(tt_exec *x, int stage)
     return NULL;
 }
 
-static int slots_of(const tt_exec *x, int stage)
+typedef struct feed {
+    tt_fill_fn fill;
+    void *user;
+} feed;
+
+static tt_status run_part(tt_exec *x, tt_stage_code *c, tt_stage_part part, int micro,
+                          const feed *f, tt_error *err)
 {
-    for (int i = 0; i < x->o.plan->n_stages; i++)
-        if (x->o.plan->stages[i].stage == stage)
-            return x->o.plan->stages[i].n_slots;
-    return 1;
+    const run r = {x, micro, micro == c->first[part != TT_PART_F], 0, -1, f->fill, f->user};
+    return run_list(&r, &c->part[part], err);
+}
+
+/* Behind their last reader slots are dead. */
+static void bury_slots(const tt_exec *x, const tt_action *a)
+{
+    const tt_stage_plan *s = tt_plan_stage(x->o.plan, a->stage);
+    for (int h = 0; h < TT_N_HOLDS; h++) {
+        const bool last = a->kind == TT_ACTION_B ||
+                          (a->kind == TT_ACTION_I ? h == TT_HOLD_SLOT : h != TT_HOLD_SLOT);
+        if (a->kind != TT_ACTION_F && last && s->in_slots)
+            tt_exec_poison(x->space[TT_SPACE_SLOT + h] + s->slot_base[h] +
+                               s->slot[h][a->micro] * s->slot_bytes[h],
+                           (size_t)s->slot_bytes[h]);
+    }
+}
+
+static tt_status run_item(tt_exec *x, const tt_item *i, const feed *f, tt_error *err)
+{
+    const tt_action *a = &i->action;
+    const bool forward = a->kind == TT_ACTION_F;
+    if (i->kind == TT_ITEM_RECV) {
+        const run r = {x, a->micro, false, 0, -1, NULL, NULL};
+        return run_list(&r, &code_of(x, a->stage + (forward ? 1 : -1))->recv[!forward], err);
+    }
+    if (i->kind != TT_ITEM_RUN) /* a part sends what it made when it ends */
+        return TT_OK;
+    tt_stage_code *c = code_of(x, a->stage);
+    if (forward)
+        return run_part(x, c, TT_PART_F, a->micro, f, err);
+    if (a->kind != TT_ACTION_W)
+        TT_TRY(run_part(x, c, TT_PART_I, a->micro, f, err));
+    if (a->kind != TT_ACTION_I)
+        TT_TRY(run_part(x, c, TT_PART_W, a->micro, f, err));
+    if (x->o.poison)
+        bury_slots(x, a);
+    return TT_OK;
 }
 
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill, void *user,
                                 tt_error *err)
 {
-    const tt_schedule *s = x->o.plan->schedule;
+    const tt_programs *p = x->o.plan->programs;
+    const feed f = {fill, user};
     x->step = step_number;
     x->comm_ns = 0;
-    for (int i = 0; i < s->n_actions[x->pp]; i++) {
-        const tt_action *a = &s->actions[x->pp][i];
-        const run r = {x,    a->micro, a->micro % TT_MAXV(slots_of(x, a->stage), 1), 0, -1,
-                       fill, user};
-        tt_instr_list *l =
-            &code_of(x, a->stage)->lists[a->kind == TT_ACTION_F ? TT_FORWARD : TT_BACKWARD];
-        TT_TRY(run_list(&r, l, err));
-    }
+    for (int i = 0; i < p->n_items[x->pp]; i++)
+        TT_TRY(run_item(x, &p->items[x->pp][i], &f, err));
     return TT_OK;
 }
 
-static tt_status run_region(tt_exec *x, tt_region region, tt_error *err)
+static tt_status run_step_list(tt_exec *x, tt_instr_list *l, tt_error *err)
 {
-    const run r = {x, 0, 0, 0, -1, NULL, NULL};
-    for (int i = 0; i < x->n_code; i++)
-        TT_TRY(run_list(&r, &x->code[i].lists[region], err));
-    return TT_OK;
+    const run r = {x, 0, true, 0, -1, NULL, NULL};
+    return run_list(&r, l, err);
 }
 
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
-    TT_TRY(run_region(x, TT_EPILOGUE, err));
+    TT_TRY(run_step_list(x, &x->epilogue, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
 }
 
 tt_status tt_exec_update(tt_exec *x, tt_error *err)
 {
-    return run_region(x, TT_UPDATE, err);
+    return run_step_list(x, &x->update, err);
 }
 
 double tt_exec_comm_seconds(const tt_exec *x)

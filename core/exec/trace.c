@@ -19,23 +19,27 @@ struct tt_trace {
 
 /* ---- recording ---- */
 
+static size_t events_of_list(const tt_instr_list *l, size_t times, size_t chunks)
+{
+    size_t n = 0;
+    for (int i = 0; i < l->n; i++)
+        n += times * (l->items[i].node->map ? chunks : 1);
+    return n;
+}
+
 /* Events of a step. A loop over token chunks repeats its instructions once a chunk. */
 static size_t events_of_step(const tt_exec *x)
 {
-    const tt_schedule *s = x->o.plan->schedule;
     const tt_graph *g = x->o.plan->graph;
-    const int64_t chunks = g->chunk_rows ? (g->tokens + g->chunk_rows - 1) / g->chunk_rows : 1;
-    size_t n = 0;
-    for (int c = 0; c < x->n_code; c++) {
-        size_t times = 0;
-        for (int i = 0; i < s->n_actions[x->pp]; i++)
-            times += s->actions[x->pp][i].stage == x->code[c].stage &&
-                     s->actions[x->pp][i].kind == TT_ACTION_F;
-        for (int r = 0; r < 4; r++) {
-            const tt_instr_list *l = &x->code[c].lists[r];
-            for (int i = 0; i < l->n && n < MOST_EVENTS; i++)
-                n += (r <= TT_BACKWARD ? times : 1) * (l->items[i].node->map ? (size_t)chunks : 1);
-        }
+    const size_t micros = (size_t)x->o.plan->schedule->n_micro,
+                 chunks =
+                     g->chunk_rows ? (size_t)((g->tokens + g->chunk_rows - 1) / g->chunk_rows) : 1;
+    size_t n = events_of_list(&x->epilogue, 1, 1) + events_of_list(&x->update, 1, 1);
+    for (int c = 0; c < x->n_code && n < MOST_EVENTS; c++) {
+        for (int k = 0; k < TT_N_PARTS; k++)
+            n += events_of_list(&x->code[c].part[k], micros, chunks);
+        for (int k = 0; k < 2; k++)
+            n += events_of_list(&x->code[c].recv[k], micros, 1);
     }
     return TT_MIN(n, MOST_EVENTS);
 }

@@ -86,6 +86,7 @@ struct tt_node {
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
     bool recomputed;   /* a clone made by the recompute pass */
+    bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → lower → order → split → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -117,7 +117,7 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     tt_place_opts po = {.n_stages = o->n_stages};
     int *block_stage = NULL;
     if (o->n_stages > 1)
-        TT_TRY(tt_split_blocks(described->n_blocks, o->n_stages, a, &block_stage, err));
+        TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, a, &block_stage, err));
     po.block_stage = block_stage;
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(&c, g, "place", err));
@@ -126,36 +126,14 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     TT_TRY(dump(&c, g, "lower", err));
     TT_TRY(tt_pass_order(g, err));
     TT_TRY(dump(&c, g, "order", err));
+    if (o->split_backward)
+        TT_TRY(tt_pass_split(g, err));
     const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
                              .can_accumulate = o->can_accumulate,
                              .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(&c, g, "fuse", err));
     *out = g;
-    return TT_OK;
-}
-
-tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_stage, tt_error *err)
-{
-    if (n_stages > n_blocks)
-        return TT_FAIL(err, TT_EINVAL,
-                       "parallelism.pipeline_parallel_degree: %d stages, but the model has %d "
-                       "blocks: use at most that many",
-                       n_stages, n_blocks);
-    int *at = tt_arena_array(a, (size_t)n_blocks + 1, sizeof *at);
-    const int units = n_blocks + 2; /* embedding and head as one block each */
-    for (int s = 0, b = 0; s < n_stages; s++) {
-        int n = units / n_stages + (s < units % n_stages);
-        if (s == 0)
-            n--;
-        if (s == n_stages - 1)
-            n = n_blocks - b;
-        n = TT_MAXV(n, 1);
-        n = TT_MIN(n, n_blocks - b - (n_stages - 1 - s)); /* one left for each later stage */
-        for (int i = 0; i < n; i++)
-            at[b++] = s;
-    }
-    *block_stage = at;
     return TT_OK;
 }
 

@@ -28,6 +28,8 @@ typedef struct tt_compile_opts {
     int64_t lines,
         seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
     int n_stages;
+    const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
+    bool split_backward;    /* the schedule has I and W */
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,
@@ -48,9 +50,10 @@ typedef struct tt_compile_opts {
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
 
-/* Contiguous blocks over stages: embedding and head weigh a block each. */
-tt_status tt_split_blocks(int n_blocks, int n_stages, tt_arena *a, int **block_stage,
-                          tt_error *err);
+/* cut.c: which stage each block is on. Contiguous, none empty; begin: the first block of each
+ * stage, NULL = so that the costliest stage costs least, embedding and head included. */
+tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
+                        int **block_stage, tt_error *err);
 
 /* Parameters and FLOPs per token (contract "FLOP per token"). */
 typedef struct tt_model_size {

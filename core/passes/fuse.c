@@ -69,7 +69,7 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
     if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
-        a->map != b->map || a->recomputed != b->recomputed)
+        a->map != b->map || a->recomputed != b->recomputed || a->weight != b->weight)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -283,7 +283,8 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
-    if (f->n_readers[v->id] != 1 || p->region != w->region || p->stage != w->stage)
+    if (f->n_readers[v->id] != 1 || p->region != w->region || p->stage != w->stage ||
+        p->weight != w->weight)
         return false;
     if (w->op == &tt_op_accumulate) {
         if (v->out != 0 || p->n_out != 1 || p->accumulate_into || w->state->accumulate_max ||

@@ -74,6 +74,10 @@ tt_status tt_pass_lower(tt_graph *g, tt_error *err);
 /* ---- order: accumulations right after what they add; dead nodes dropped ---- */
 tt_status tt_pass_order(tt_graph *g, tt_error *err);
 
+/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that place them apart
+ * ---- */
+tt_status tt_pass_split(tt_graph *g, tt_error *err);
+
 /* ---- fuse: pointwise chains → one kernel; accumulate and assign into their producer ---- */
 typedef struct tt_fuse_opts {
     bool pointwise;                                     /* false: --debug.disable_fusion */

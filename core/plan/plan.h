@@ -2,7 +2,7 @@
 #ifndef TT_PLAN_H
 #define TT_PLAN_H
 #include "graph/graph.h"
-#include "pipeline/schedule.h"
+#include "pipeline/programs.h"
 #include <ttrun/backend.h>
 
 /* core/plan: every byte before step 1 (R9). Static shapes give exact lifetimes; offsets hold for
@@ -10,23 +10,49 @@
  * processes.
  *
  *   state   parameters, optimizer, accumulators, scalars, metrics: stable across programs
- *   slot    forward values the backward of the same micro-batch reads; one slot a micro-batch in
- * flight work    everything else, kernels' scratch included With one micro-batch in flight and one
- * stage on the rank slot values live in work, on one timeline of forward and backward.
+ *   slot    forward values that I reads (the whole backward where it is not split)
+ *   keep    forward values that W reads
+ *   wgrad   values of I that W reads, and received cotangents
+ *   work    everything else, kernels' scratch included
+ * Slot, keep and wgrad hold one micro-batch each time: base[stage] + slot · bytes + offset, slots
+ * coloured by the rank's program from the receive (or a local neighbour's hand-over) to the last
+ * reader (P3). Without a pipeline these values live in work, on one timeline of forward and
+ * backward.
  *
  * Happens-before: a rank has one queue, the interpreter's, and its order is the order of the lists
  * here; kernels, collectives and copies are done when their instruction is (sends copy, receives
  * return filled). So the last reader of a byte comes before its next writer if and only if it
  * stands before it, which tt_plan_verify runs through. With more queues (a communication queue, a
- * device's streams) a reuse across queues needs an event, and the check the partial order. */
+ * device's streams) a reuse across queues needs an event, and the check is tt_slots_check's. */
 
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_STATE,
-    TT_SPACE_SLOT,
+    TT_SPACE_SLOT, /* + a tt_hold */
+    TT_SPACE_KEEP,
+    TT_SPACE_WGRAD,
     TT_SPACE_WORK,
     TT_N_SPACES
 } tt_space;
+static inline bool tt_space_holds(tt_space s)
+{
+    return s >= TT_SPACE_SLOT && s <= TT_SPACE_WGRAD;
+}
+
+/* Messages of a directed pair that do not wait for their receiver (comm.h). */
+#define TT_BUFFERED_SENDS 2
+
+/* What a stage runs for one micro-batch. */
+typedef enum tt_stage_part {
+    TT_PART_F,
+    TT_PART_I, /* the whole backward where the schedule does not split it */
+    TT_PART_W,
+    TT_N_PARTS
+} tt_stage_part;
+static inline tt_stage_part tt_node_part(const tt_node *n)
+{
+    return n->region == TT_FORWARD ? TT_PART_F : n->weight ? TT_PART_W : TT_PART_I;
+}
 
 typedef struct tt_loc {
     tt_space space;
@@ -35,25 +61,36 @@ typedef struct tt_loc {
     int member;            /* -1 = the whole stack */
 } tt_loc;
 
+typedef struct tt_nodes {
+    tt_node **items;
+    int n;
+} tt_nodes;
+
 typedef struct tt_stage_plan {
     int stage;
-    tt_node **forward, **backward, **epilogue, **update; /* this stage's nodes in order */
-    int n_forward, n_backward, n_epilogue, n_update;
-    int n_slots;        /* micro-batches in flight */
-    bool in_slots;      /* what the backward reads of the forward is in slots, not in work */
-    int64_t slot_bytes; /* of one slot */
-    int64_t slot_base;  /* of slot 0, in the slot space of a rank */
+    tt_nodes part[TT_N_PARTS];      /* this stage's nodes in order */
+    bool in_slots;                  /* what lives between the parts is in slots, not in work */
+    int n_slots[TT_N_HOLDS];        /* slots of each class */
+    int *slot[TT_N_HOLDS];          /* by micro-batch: its slot */
+    int64_t slot_bytes[TT_N_HOLDS]; /* of one slot */
+    int64_t slot_base[TT_N_HOLDS];  /* of slot 0, in the class's space */
+    int first[2]; /* micro-batch that stores where others add: of forwards, of backwards */
 } tt_stage_plan;
 
 typedef struct tt_plan {
     const tt_graph *graph;
     const tt_schedule *schedule;
+    const tt_programs *programs; /* what each pipeline rank does, messages included */
+    tt_costs costs;              /* they were ordered by: in FLOPs, sort of */
+    double makespan;             /* of a step's micro-batches, in the same unit */
+    int pp_rank;
     tt_loc *value;    /* by value id */
     int64_t *scratch; /* by node id: offset in work, -1 = none */
     int64_t *scratch_bytes;
-    int64_t *state; /* by state id: offset in the state space, -1 = not on this rank */
-    tt_stage_plan *stages;
+    int64_t *state;        /* by state id: offset in the state space, -1 = not on this rank */
+    tt_stage_plan *stages; /* of this rank, ascending */
     int n_stages;
+    tt_nodes epilogue, update;  /* of all its stages, in graph order */
     int64_t bytes[TT_N_SPACES]; /* peak of each space on the fullest rank */
     int64_t state_bytes_by_kind[8];
     double flops;  /* a micro-batch, forward and backward, one rank */
@@ -70,6 +107,10 @@ typedef struct tt_plan_opts {
 
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,
                        tt_error *err);
+/* What each stage takes for F, I and W, and a message: the order of all ranks' programs follows
+ * from it, so it is a function of the graph alone (P2). */
+void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
+tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
 /* No two values that are alive at once share a byte; every reader finds what was written: checked
  * by abstract run. */
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err);

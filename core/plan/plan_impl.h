@@ -8,7 +8,8 @@
 #define TT_PLAN_ALIGN 64
 
 typedef struct tt_live {
-    bool known, placed, in_forward, in_backward;
+    bool known, placed, received;
+    uint8_t parts;   /* bit a part: written or read there */
     int first, last; /* times, inclusive */
     int64_t bytes, offset;
     const tt_value *value;
@@ -31,5 +32,16 @@ static inline int64_t tt_plan_round(int64_t bytes)
     return (bytes + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN;
 }
 bool tt_plan_here(const tt_plan *p, int stage);
+/* Does this rank give or take a value of this step-region node? */
+bool tt_plan_takes_part(const tt_plan *p, const tt_node *n);
+/* live.c: lifetimes of a stage's values, and of the step regions', then offsets. */
+void tt_plan_stage_lives(planner *p, tt_stage_plan *s);
+void tt_plan_step_lives(planner *p);
+/* slots.c: programs of all ranks, and this rank's slots. */
+tt_status tt_plan_programs(planner *p, tt_error *err);
+/* verify_slots.c: the programs of all ranks run to their end; each part finds its slots free, or
+ * holding its micro-batch. */
+tt_status tt_plan_check_messages(const tt_plan *p, tt_error *err);
+const char *tt_plan_check_slots(const tt_plan *p);
 
 #endif

@@ -92,12 +92,12 @@ static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owne
 
 typedef struct checker {
     const tt_plan *p;
-    memory work, slot; /* slot: of one micro-batch */
+    memory space[TT_N_SPACES]; /* of slots: those of one micro-batch on one stage */
 } checker;
 
 static memory *space_of(checker *c, const tt_loc *l)
 {
-    return l->space == TT_SPACE_WORK ? &c->work : l->space == TT_SPACE_SLOT ? &c->slot : NULL;
+    return l->space >= TT_SPACE_SLOT ? &c->space[l->space] : NULL;
 }
 
 static const char *write_value(checker *c, const tt_value *v)
@@ -131,15 +131,15 @@ static const char *run_node(checker *c, const tt_node *e)
 {
     const char *bad = NULL;
     const int64_t at = c->p->scratch[e->id], bytes = tt_plan_round(c->p->scratch_bytes[e->id]);
-    if (at >= 0 && !memory_write(&c->work, at, bytes, SCRATCH))
+    if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH))
         return "scratch lies outside its space";
-    for (int j = 0; !bad && j < e->n_out; j++)
+    for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
         bad = write_value(c, e->out[j]);
-    if (!bad && at >= 0 && !memory_holds(&c->work, at, bytes, SCRATCH))
+    if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH))
         return "an output lies on scratch";
     for (int j = 0; !bad && j < e->n_in; j++)
-        if (e->op != &tt_op_transfer && /* read where it is made, by sent_values */
-            (e->op != &tt_op_stage_sum || tt_plan_here(c->p, e->in[j]->node->stage)))
+        if ((e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
+            tt_plan_here(c->p, e->in[j]->node->stage))
             bad = read_value(c, e->in[j]);
     return bad;
 }
@@ -160,30 +160,37 @@ static const char *loop_again(checker *c, tt_node *const *nodes, int n)
     return bad;
 }
 
-static const char *run_list(checker *c, tt_node *const *nodes, int n, const tt_node **where)
+/* Filled before the list runs: inputs and messages. */
+static bool ready(const tt_node *n)
+{
+    return n->op == &tt_op_input || (n->op == &tt_op_transfer && n->region <= TT_BACKWARD);
+}
+
+static const char *run_list(checker *c, const tt_nodes *l, const tt_node **where)
 {
     const char *bad = NULL;
-    for (int i = 0; i < n && !bad; i++)
-        if (nodes[i]->op == &tt_op_input)
-            bad = write_value(c, nodes[i]->out[0]);
-    for (int i = 0; i < n && !bad; i++) {
-        *where = nodes[i];
-        if (nodes[i]->op != &tt_op_input)
-            bad = run_node(c, nodes[i]);
-        if (!bad && nodes[i]->map && (i + 1 == n || !nodes[i + 1]->map))
-            bad = loop_again(c, nodes, n);
+    for (int i = 0; i < l->n && !bad; i++)
+        if (ready(l->items[i]))
+            bad = write_value(c, l->items[i]->out[0]);
+    for (int i = 0; i < l->n && !bad; i++) {
+        *where = l->items[i];
+        if (!ready(l->items[i]))
+            bad = run_node(c, l->items[i]);
+        if (!bad && l->items[i]->map && (i + 1 == l->n || !l->items[i + 1]->map))
+            bad = loop_again(c, l->items, l->n);
     }
     return bad;
 }
 
-static const char *sent_values(checker *c, const tt_stage_plan *s, tt_region region,
+static const char *sent_values(checker *c, const tt_stage_plan *s, tt_stage_part part,
                                const tt_node **where)
 {
     const tt_graph *g = c->p->graph;
     const char *bad = NULL;
     for (size_t i = 0; !bad && i < g->nodes.n; i++) {
         const tt_node *t = g->nodes.items[i];
-        if (t->op != &tt_op_transfer || t->region != region || t->in[0]->node->stage != s->stage)
+        if (t->op != &tt_op_transfer || t->region > TT_BACKWARD || tt_node_part(t) != part ||
+            t->in[0]->node->stage != s->stage)
             continue;
         *where = t;
         bad = read_value(c, t->in[0]);
@@ -193,102 +200,48 @@ static const char *sent_values(checker *c, const tt_stage_plan *s, tt_region reg
 
 static const char *run_stage(checker *c, const tt_stage_plan *s, const tt_node **where)
 {
-    const char *bad = run_list(c, s->forward, s->n_forward, where);
-    if (!bad)
-        bad = sent_values(c, s, TT_FORWARD, where);
-    if (s->in_slots)
-        memory_forget(&c->work); /* between them other micro-batches use it */
-    if (!bad)
-        bad = run_list(c, s->backward, s->n_backward, where);
-    if (!bad)
-        bad = sent_values(c, s, TT_BACKWARD, where);
-    if (!bad)
-        bad = run_list(c, s->epilogue, s->n_epilogue, where);
-    if (!bad)
-        bad = run_list(c, s->update, s->n_update, where);
+    const char *bad = NULL;
+    for (int k = 0; !bad && k < TT_N_PARTS; k++) {
+        bad = run_list(c, &s->part[k], where);
+        if (!bad)
+            bad = sent_values(c, s, (tt_stage_part)k, where);
+        if (s->in_slots) /* between the parts others use it */
+            memory_forget(&c->space[TT_SPACE_WORK]);
+    }
     return bad;
 }
 
-/* The schedule against the slots: each forward finds its slot free, each backward finds its own
- * micro-batch in it. A stage without slots runs its backward right after its forward, nothing
- * between. */
-static const char *check_slots(const tt_plan *p, const tt_stage_plan *s)
+static const char *with_memory(const tt_plan *p, const tt_stage_plan *s, const tt_node **where)
 {
-    const tt_schedule *sc = p->schedule;
-    const int rank = sc->stage_rank[s->stage];
-    int *held = malloc(((size_t)s->n_slots + 1) * sizeof *held);
-    const char *bad = held && s->n_slots > 0 ? NULL : "a stage has no slot";
-    for (int k = 0; !bad && k < s->n_slots; k++)
-        held[k] = -1;
-    for (int i = 0; !bad && i < sc->n_actions[rank]; i++) {
-        const tt_action *a = &sc->actions[rank][i];
-        if (a->stage != s->stage) {
-            if (!s->in_slots && held[0] >= 0)
-                bad = "another stage runs while values live in work memory";
-            continue;
-        }
-        if (a->kind == TT_ACTION_B && !s->n_backward)
-            continue; /* a program of forwards alone */
-        int *h = &held[a->micro % s->n_slots];
-        if (*h != (a->kind == TT_ACTION_F ? -1 : a->micro))
-            bad = "a slot is reused before its backward";
-        *h = a->kind == TT_ACTION_F && s->n_backward ? a->micro : -1;
+    checker c = {.p = p};
+    const char *bad = NULL;
+    const size_t n = (size_t)p->graph->n_values + p->graph->nodes.n;
+    for (tt_space sp = TT_SPACE_SLOT; !bad && sp <= TT_SPACE_WORK; sp++) {
+        const int64_t bytes = sp == TT_SPACE_WORK ? p->bytes[sp]
+                              : s                 ? s->slot_bytes[sp - TT_SPACE_SLOT]
+                                                  : 0;
+        if (!memory_init(&c.space[sp], bytes, n))
+            bad = "no memory to check it";
     }
-    free(held);
+    if (!bad && s)
+        bad = run_stage(&c, s, where);
+    if (!bad && !s)
+        bad = run_list(&c, &p->epilogue, where);
+    if (!bad && !s)
+        bad = run_list(&c, &p->update, where);
+    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
+        free(c.space[sp].s);
     return bad;
-}
-
-#define BUFFERED 2 /* sends a direction that do not wait for their receiver (comm.h) */
-
-/* The most values that cross one stage border in one direction. */
-static int crossing(const tt_graph *g)
-{
-    int count[2][64] = {{0}}, most = 0;
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *n = g->nodes.items[i];
-        const int from = n->op == &tt_op_transfer ? n->in[0]->node->stage : 64;
-        if (from >= 64 || n->region > TT_BACKWARD)
-            continue;
-        const int k = ++count[n->region][from];
-        most = TT_MAXV(most, k);
-    }
-    return most;
-}
-
-/* Ranks must not wait for each other for ever: every rank's list is run, sends waiting as they do.
- */
-static tt_status check_messages(const tt_plan *p, tt_error *err)
-{
-    const int n = p->schedule->n_stages > 1 ? crossing(p->graph) : 0;
-    if (tt_schedule_runs(p->schedule, n, BUFFERED))
-        return TT_OK;
-    return TT_FAIL(err, TT_EUNSUPPORTED,
-                   "parallelism.pipeline_parallel_schedule: %s would deadlock, %d values cross "
-                   "from stage to stage and %d are "
-                   "buffered; use GPipe",
-                   p->schedule->name, n, BUFFERED);
 }
 
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err)
 {
-    TT_TRY(check_messages(p, err));
-    const char *bad = NULL;
     const tt_node *where = NULL;
-    for (int i = 0; !bad && i < p->n_stages; i++) {
-        const tt_stage_plan *s = &p->stages[i];
-        checker c = {.p = p};
-        const size_t n = (size_t)p->graph->n_values + p->graph->nodes.n;
-        if (memory_init(&c.work, p->bytes[TT_SPACE_WORK], n) &&
-            memory_init(&c.slot, s->slot_bytes, n)) {
-            bad = check_slots(p, s);
-            if (!bad)
-                bad = run_stage(&c, s, &where);
-        } else {
-            bad = "no memory to check it";
-        }
-        free(c.work.s);
-        free(c.slot.s);
-    }
+    const char *bad = tt_plan_check_slots(p);
+    for (int i = 0; !bad && i < p->n_stages; i++)
+        bad = with_memory(p, &p->stages[i], &where);
+    if (!bad)
+        bad = with_memory(p, NULL, &where);
     if (!bad)
         return TT_OK;
     return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad,

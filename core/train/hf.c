@@ -10,7 +10,7 @@
 #define MAX_CONFIG_JSON 16384
 #define MAX_ASSET_BYTES ((size_t)1 << 30)
 
-static tt_hf_param *params_of(const tt_setup *s, tt_arena *a, size_t *n)
+tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
 {
     *n = s->graph->params.n;
     tt_hf_param *p = tt_arena_array(a, *n + 1, sizeof *p);
@@ -26,15 +26,22 @@ static tt_hf_param *params_of(const tt_setup *s, tt_arena *a, size_t *n)
     return p;
 }
 
+/* What names of the model's files may lack, or NULL. */
+static const char *prefix_of(const tt_setup *s)
+{
+    const tt_model_hf *hf = tt_setup_model_hf(s->model.component);
+    return hf && TT_HAS(hf, tt_model_hf, prefix) ? hf->prefix : NULL;
+}
+
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_piece *pieces = NULL;
     size_t n = 0, n_params = 0;
-    const tt_hf_param *params = params_of(r->s, a, &n_params);
+    const tt_hf_param *params = tt_setup_hf_params(r->s, a, &n_params);
     tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
     if (s == TT_OK)
-        s = tt_hf_load(folder, params, n_params, pieces, n, report, err);
+        s = tt_hf_load(folder, params, n_params, prefix_of(r->s), pieces, n, report, err);
     tt_arena_free(a);
     return s;
 }
@@ -59,25 +66,24 @@ static void add_ids(const tt_tokenizer_info *t, tt_str *out)
 }
 
 /* The model's text, and what the core knows. */
-static tt_status write_configs(const tt_loop *l, tt_arena *a, const char *folder, tt_error *err)
+static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, tt_arena *a,
+                               const char *folder, tt_error *err)
 {
-    const tt_model_hf *hf = tt_setup_model_hf(l->s->model.component);
-    const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
-    const tt_tokenizer_info *t = l->tokenizer ? &l->tokenizer_info : &none;
+    const tt_model_hf *hf = tt_setup_model_hf(su->model.component);
     char *json = tt_arena_alloc(a, MAX_CONFIG_JSON);
     tt_str out = {0};
     const tt_json *root = NULL;
-    TT_TRY(hf->config_json(l->s->model.config, json, MAX_CONFIG_JSON, err));
+    TT_TRY(hf->config_json(su->model.config, json, MAX_CONFIG_JSON, err));
     TT_TRY(tt_json_parse(a, "config.json", json, strlen(json), &root, err));
     char *end = strrchr(json, '}');
     if (root->type != TT_JSON_OBJECT || !root->n || !end)
-        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is no object", l->s->model.name);
+        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is no object", su->model.name);
     while (end > json && strchr(" \t\r\n", end[-1]))
         end--;
     tt_str_addn(&out, json, (size_t)(end - json));
-    if (!tt_json_get(root, "max_position_embeddings"))
+    if (!tt_json_get(root, "max_position_embeddings") && !tt_json_get(root, "n_positions"))
         tt_str_printf(&out, ",\n  \"max_position_embeddings\": %lld",
-                      (long long)l->s->core.training.seq_len);
+                      (long long)su->core.training.seq_len);
     tt_str_add(&out, ",\n  \"torch_dtype\": \"float32\"");
     add_ids(t, &out);
     tt_str_add(&out, "\n}\n");
@@ -93,10 +99,8 @@ static tt_status write_configs(const tt_loop *l, tt_arena *a, const char *folder
     return s;
 }
 
-/* Folder of the tokenizer's files; NULL: the job names none. */
-static const char *assets_of(const tt_loop *l, tt_arena *a)
+const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
 {
-    const tt_setup *s = l->s;
     const char *dir = tt_job_dir(s->job), *path = NULL;
     const char *const *own =
         s->has_tokenizer
@@ -110,7 +114,7 @@ static const char *assets_of(const tt_loop *l, tt_arena *a)
     return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
 }
 
-static tt_status copy_tokenizer(const tt_loop *l, tt_arena *a, const char *folder, tt_error *err)
+static tt_status copy_tokenizer(const tt_setup *s, tt_arena *a, const char *folder, tt_error *err)
 {
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer_config.json",
@@ -119,7 +123,7 @@ static tt_status copy_tokenizer(const tt_loop *l, tt_arena *a, const char *folde
                                         "vocab.json",
                                         "merges.txt",
                                         "chat_template.jinja"};
-    const char *from = assets_of(l, a);
+    const char *from = tt_setup_assets(s, a);
     for (size_t i = 0; from && i < TT_COUNT(names); i++) {
         char *text = NULL;
         size_t n = 0;
@@ -127,18 +131,38 @@ static tt_status copy_tokenizer(const tt_loop *l, tt_arena *a, const char *folde
         if (!tt_path_exists(path))
             continue;
         TT_TRY(tt_read_file(path, MAX_ASSET_BYTES, &text, &n, err));
-        const tt_status s = tt_write_file_atomic(tt_path_join(a, folder, names[i]), text, n, err);
+        const tt_status st = tt_write_file_atomic(tt_path_join(a, folder, names[i]), text, n, err);
         free(text);
-        TT_TRY(s);
+        TT_TRY(st);
     }
     return TT_OK;
+}
+
+tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                            const char *step_folder, const char *folder, tt_error *err)
+{
+    static const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
+    tt_arena *a = tt_arena_new();
+    size_t n = 0;
+    const tt_hf_param *params = tt_setup_hf_params(s, a, &n);
+    tt_status st = TT_OK;
+    if (tt_path_exists(folder))
+        st = tt_remove_tree(folder, err); /* of a run that was killed */
+    if (st == TT_OK)
+        st = tt_mkdirs(folder, err);
+    if (st == TT_OK)
+        st = tt_hf_save(step_folder, params, n, TT_HF_SHARD_BYTES, folder, err);
+    if (st == TT_OK)
+        st = write_configs(s, tokenizer ? tokenizer : &none, a, folder, err);
+    if (st == TT_OK)
+        st = copy_tokenizer(s, a, folder, err);
+    tt_arena_free(a);
+    return st;
 }
 
 static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
-    size_t n = 0;
-    const tt_hf_param *params = params_of(l->s, a, &n);
     const char *steps = tt_path_join(a, c->dump_folder, c->checkpoint.folder);
     const char *from = tt_arena_printf(a, "%s/step-%lld", steps, (long long)l->step);
     const char *hf = tt_path_join(a, c->dump_folder, "hf");
@@ -146,12 +170,7 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_err
     const int64_t t0 = tt_now_ns();
     if (!replace && tt_path_exists(tt_arena_printf(a, "%s/step-%lld", hf, (long long)l->step)))
         return TT_OK;
-    if (tt_path_exists(tmp))
-        TT_TRY(tt_remove_tree(tmp, err)); /* of a run that was killed */
-    TT_TRY(tt_mkdirs(tmp, err));
-    TT_TRY(tt_hf_save(from, params, n, TT_HF_SHARD_BYTES, tmp, err));
-    TT_TRY(write_configs(l, a, tmp, err));
-    TT_TRY(copy_tokenizer(l, a, tmp, err));
+    TT_TRY(tt_setup_write_hf(l->s, l->tokenizer ? &l->tokenizer_info : NULL, from, tmp, err));
     TT_TRY(tt_hf_publish(hf, l->step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)l->step, tt_seconds_since(t0));

@@ -90,22 +90,33 @@ static void put_member(writer *w, const tt_json *object, size_t i)
     put_value(w, object->items[i]);
 }
 
-/* rope_scaling of version 4, rope_parameters of 5: an object that may hold the base too. */
-static void put_scaling(writer *w, const tt_json *v)
+static const tt_json *rope_type(const tt_json *rope)
 {
-    const tt_json *type = tt_json_get(v, "rope_type");
+    const tt_json *type = tt_json_get(rope, "rope_type");
+    return type ? type : tt_json_get(rope, "type");
+}
+
+static bool is_default(const tt_json *rope)
+{
+    const tt_json *type = rope_type(rope);
+    return type && type->type == TT_JSON_STRING && !strcmp(type->string, "default");
+}
+
+/* rope_scaling of version 4, rope_parameters of 5: an object that may hold the base too. */
+static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
+{
+    static const char original[] = "original_max_position_embeddings";
+    const tt_json *type = rope_type(v), *most = tt_json_get(root, "max_position_embeddings");
     bool any = false;
-    if (!type)
-        type = tt_json_get(v, "type");
-    if (!is_option(w->c, "rope_scaling") || v->type != TT_JSON_OBJECT || !type)
-        return;
-    if (type->type == TT_JSON_STRING && !strcmp(type->string, "default"))
+    if (!is_option(w->c, "rope_scaling") || !type || is_default(v))
         return;
     put_key(w, "rope_scaling", NULL);
     put(w, "{", 1);
     for (size_t i = 0; i < v->n; i++) {
         const char *key = v->keys[i];
-        if (!strcmp(key, "rope_theta") || (!strcmp(key, "type") && tt_json_get(v, "rope_type")))
+        if (!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor") ||
+            (!strcmp(key, "type") && tt_json_get(v, "rope_type")) ||
+            (v->items[i]->type == TT_JSON_NULL && strcmp(key, "factor")))
             continue;
         tt_str name = {0};
         tt_str_json(&name, key);
@@ -116,7 +127,47 @@ static void put_scaling(writer *w, const tt_json *v)
         tt_str_free(&name);
         any = true;
     }
+    if (type->type == TT_JSON_STRING && !strcmp(type->string, "yarn") && most &&
+        !tt_json_get(v, original)) { /* what the file then means */
+        put(w, ",\"original_max_position_embeddings\":", 36);
+        put_value(w, most);
+    }
     put(w, "}", 1);
+}
+
+static bool same_value(const tt_json *a, const tt_json *b)
+{
+    const bool numbers = (a->type == TT_JSON_INT || a->type == TT_JSON_REAL) &&
+                         (b->type == TT_JSON_INT || b->type == TT_JSON_REAL);
+    if (numbers)
+        return a->real == b->real;
+    tt_str x = {0}, y = {0};
+    tt_json_write(a, &x);
+    tt_json_write(b, &y);
+    const bool same = strcmp(tt_str_get(&x), tt_str_get(&y)) == 0;
+    tt_str_free(&x);
+    tt_str_free(&y);
+    return same;
+}
+
+/* v: what config.json says of the key, NULL: nothing. A list holds the values it may have. */
+static tt_status check_fixed(const tt_component *c, const char *path, const char *key,
+                             const tt_json *want, const tt_json *v, tt_error *err)
+{
+    bool ok = !v || same_value(want, v);
+    for (size_t i = 0; want->type == TT_JSON_ARRAY && i < want->n && !ok; i++)
+        ok = same_value(want->items[i], v);
+    if (ok)
+        return TT_OK;
+    tt_str wanted = {0}, have = {0};
+    tt_json_write(want, &wanted);
+    tt_json_write(v, &have);
+    const tt_status s = TT_FAIL(err, TT_EUNSUPPORTED,
+                                "%s:%d:%d: %s: model %s is built for %s only, this says %.80s",
+                                path, v->line, v->column, key, c->name, wanted.s, have.s);
+    tt_str_free(&wanted);
+    tt_str_free(&have);
+    return s;
 }
 
 static tt_status check_type(const tt_component *c, const tt_model_hf *hf, const char *path,
@@ -134,36 +185,52 @@ static tt_status check_type(const tt_component *c, const tt_model_hf *hf, const 
     tt_status s = TT_OK;
     if (hf->fixed)
         s = tt_json_parse(a, c->name, hf->fixed, strlen(hf->fixed), &fixed, err);
-    for (size_t i = 0; s == TT_OK && fixed && i < fixed->n; i++) {
-        const tt_json *v = tt_json_get(root, fixed->keys[i]);
-        tt_str want = {0}, have = {0};
-        tt_json_write(fixed->items[i], &want);
-        if (v)
-            tt_json_write(v, &have);
-        if (v && strcmp(tt_str_get(&want), tt_str_get(&have)))
-            s = TT_FAIL(err, TT_EUNSUPPORTED,
-                        "%s:%d:%d: %s: model %s is built for %s only, this says %.80s", path,
-                        v->line, v->column, fixed->keys[i], c->name, want.s, have.s);
-        tt_str_free(&want);
-        tt_str_free(&have);
-    }
+    for (size_t i = 0; s == TT_OK && fixed && i < fixed->n; i++)
+        s = check_fixed(c, path, fixed->keys[i], fixed->items[i], tt_json_get(root, fixed->keys[i]),
+                        err);
     tt_arena_free(a);
     return s;
 }
 
-static tt_status check_rope(const char *path, const tt_json *root, tt_error *err)
+static bool is_one(const tt_json *v)
+{
+    return (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real == 1.0;
+}
+
+static tt_status check_rope(const tt_component *c, const char *path, const tt_json *root,
+                            tt_error *err)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     for (size_t i = 0; i < TT_COUNT(keys); i++) {
         const tt_json *v = tt_json_get(root, keys[i]);
         if (!v || v->type == TT_JSON_NULL)
             continue;
-        const bool typed = tt_json_get(v, "rope_type") || tt_json_get(v, "type");
-        if (v->type != TT_JSON_OBJECT || !typed)
+        if (v->type != TT_JSON_OBJECT || !rope_type(v))
             return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: %s: expected an object with \"rope_type\"",
                            path, v->line, v->column, keys[i]);
+        const tt_json *part = tt_json_get(v, "partial_rotary_factor");
+        if (part && !is_one(part))
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "%s:%d:%d: %s.partial_rotary_factor: model %s turns whole heads only",
+                           path, part->line, part->column, keys[i], c->name);
+        if (!is_default(v) && !is_option(c, "rope_scaling"))
+            return TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s does not scale positions",
+                           path, v->line, v->column, keys[i], c->name);
     }
     return TT_OK;
+}
+
+/* Dropout is part of training and not of the model; what a file says of it is said. */
+static void note_dropout(const tt_component *c, const char *path, const tt_json *root)
+{
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        const tt_json *v = root->items[i];
+        if ((strstr(key, "dropout") || strstr(key, "pdrop")) && strncmp(key, "summary", 7) != 0 &&
+            (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real != 0.0)
+            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no dropout", path, key,
+                   v->real, c->name);
+    }
 }
 
 static bool says(const tt_json *root, const char *key)
@@ -194,7 +261,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
         if (!strcmp(rope->keys[i], "rope_theta"))
             put_member(&w, rope, i);
     if (scaling)
-        put_scaling(&w, scaling);
+        put_scaling(&w, root, scaling);
     if (hf->defaults)
         TT_TRY(tt_json_parse(a, c->name, hf->defaults, strlen(hf->defaults), &defaults, err));
     for (size_t i = 0; defaults && i < defaults->n; i++)
@@ -230,10 +297,11 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
     if (st == TT_OK)
         st = check_type(c, hf, path, root, &why);
     if (st == TT_OK)
-        st = check_rope(path, root, &why);
+        st = check_rope(c, path, root, &why);
     if (st == TT_OK)
         st = write_args(c, hf, root, a, &out, &why);
     if (st == TT_OK) {
+        note_dropout(c, path, root);
         *args = tt_arena_str(a, tt_str_get(&out));
         *path_out = path;
     }

@@ -54,9 +54,9 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     const tt_training_config *t = &s->core.training;
     const int64_t dp = s->data_world, round = t->local_batch_size;
     int64_t pieces = 1;
-    if (s->n_stages > 1) {
+    if (s->pipeline_ranks > 1) {
         pieces = s->core.parallelism.pipeline_parallel_microbatches;
-        for (int64_t m = 2 * s->n_stages; pieces < 1 && m >= 1; m--)
+        for (int64_t m = 2 * s->pipeline_ranks; pieces < 1 && m >= 1; m--)
             if (round % m == 0)
                 pieces = m;
         if (round % pieces)
@@ -104,14 +104,11 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
         tt_label_table_default(&s->labels);
     s->labels.sequence_parallel = p->enable_sequence_parallel;
     s->data_world = d.dp_replicate * d.dp_shard;
-    s->n_stages = d.pp;
+    s->pipeline_ranks = d.pp;
     if (!s->threads)
         s->threads = default_threads(s->world);
     TT_TRY(batch_sizes(s, err));
-    if (tt_schedule_make(p->pipeline_parallel_schedule, d.pp, (int)s->micro_batches, s->arena,
-                         &s->schedule, &why) != TT_OK)
-        return tt_job_fail(s->job, "parallelism.pipeline_parallel_schedule", err, "%s", why.text);
-    return TT_OK;
+    return tt_setup_pipeline(s, err);
 }
 
 /* ---- the backend's static answers ---- */
@@ -215,6 +212,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
         .n_stages = s->n_stages,
+        .stage_begin = s->stage_begin,
+        .split_backward = s->schedule->splits,
         .update = {s->groups, s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,
@@ -248,5 +247,6 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     } else if (s->has_validation) {
         TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
     }
-    return tt_schedule_make("GPipe", s->n_stages, 1, s->arena, &s->eval_schedule, err);
+    s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
+    return TT_OK;
 }

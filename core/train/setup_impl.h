@@ -2,6 +2,7 @@
 #ifndef TT_SETUP_IMPL_H
 #define TT_SETUP_IMPL_H
 #include "train/train.h"
+#include <ttrun/model.h>
 
 /* Inside of setup. */
 /* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or
@@ -10,6 +11,8 @@
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+/* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
+tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 
 /* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
@@ -17,5 +20,12 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
                            const char **args, tt_error *err);
 const tt_model_hf *tt_setup_model_hf(const tt_component *c); /* NULL: the model has no such form */
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
+
+const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
+/* names.c: what a table of names makes of one, and its row; NULL: none matches. */
+const char *tt_name_there(tt_arena *a, const tt_tensor_name *names, size_t n, size_t stride,
+                          const char *name, const tt_tensor_name **row);
+/* Rows of a head of a parameter; an error where it is not cut into heads of even width. */
+tt_status tt_head_dim_of(const tt_setup *s, const char *param, int64_t *out, tt_error *err);
 
 #endif

@@ -75,9 +75,10 @@ static void count_node(counter *c, const tt_node *n, const tt_plan *p)
 {
     char name[64];
     const tt_mesh *m = c->g->mesh;
-    const bool mine = c->s->schedule->stage_rank[n->stage] == p->stages[0].stage;
-    if (n->op == &tt_op_transfer &&
-        c->s->schedule->stage_rank[n->in[0]->node->stage] == p->stages[0].stage) {
+    const bool mine = tt_plan_stage(p, n->stage) != NULL;
+    if (n->op == &tt_op_transfer) {
+        if (mine || !tt_plan_stage(p, n->in[0]->node->stage))
+            return; /* received, handed over on the rank itself, or another rank's */
         add(c, n, "send over pp",
             n->region == TT_FORWARD ? "activations" : "gradients of activations",
             (double)tt_plan_value_bytes(c->g, n->in[0]));
@@ -108,9 +109,14 @@ static void count_traffic(counter *c, tt_plan *const *plans, int n_plans)
     }
 }
 
+static int64_t slots(const tt_plan *p)
+{
+    return p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_KEEP] + p->bytes[TT_SPACE_WGRAD];
+}
+
 static int64_t total(const tt_plan *p)
 {
-    return p->bytes[TT_SPACE_STATE] + p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_WORK];
+    return p->bytes[TT_SPACE_STATE] + slots(p) + p->bytes[TT_SPACE_WORK];
 }
 
 /* A limit of the container is one file of a number, or of "max". */
@@ -196,7 +202,7 @@ static void json_time(const counter *c, tt_str *o)
 static void json_bytes(const tt_plan *p, tt_str *o)
 {
     tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
-                  (long long)p->bytes[TT_SPACE_STATE], (long long)p->bytes[TT_SPACE_SLOT],
+                  (long long)p->bytes[TT_SPACE_STATE], (long long)slots(p),
                   (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
 }
 
@@ -248,14 +254,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
-                  gib * (double)p->bytes[TT_SPACE_SLOT], gib * (double)p->bytes[TT_SPACE_WORK]);
+                  gib * (double)slots(p), gib * (double)p->bytes[TT_SPACE_WORK]);
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
                       "micro-batches), work %.3f\n",
                       i, gib * (double)total(plans[i]),
-                      gib * (double)plans[i]->bytes[TT_SPACE_STATE],
-                      gib * (double)plans[i]->bytes[TT_SPACE_SLOT], plans[i]->stages[0].n_slots,
+                      gib * (double)plans[i]->bytes[TT_SPACE_STATE], gib * (double)slots(plans[i]),
+                      plans[i]->stages[0].n_slots[TT_HOLD_SLOT],
                       gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     if (isinf(have))
@@ -308,24 +314,24 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         tt_str_add(o, "network     none\n");
 }
 
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                    bool json, tt_str *out)
+tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                         bool json, tt_str *out, tt_error *err)
 {
+    tt_status st = TT_OK;
     tt_arena *a = tt_arena_new();
     counter *c = tt_arena_alloc(a, sizeof *c);
     c->s = s;
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);
-    double bubble = tt_schedule_bubble(s->schedule, 1, 2);
+    double bubble = tt_schedule_bubble(s->schedule, &plans[0]->costs);
     c->machine = machine;
     if (machine) {
-        tt_step_time_of(s, machine, &c->time);
+        st = tt_step_time_of(s, machine, &c->time, err);
         bubble = c->time.bubble;
     }
-    if (json)
-        as_json(c, plans, n, bubble, out);
-    else
-        as_text(c, plans, n, bubble, out);
+    if (st == TT_OK)
+        (json ? as_json : as_text)(c, plans, n, bubble, out);
     tt_arena_free(a);
+    return st;
 }

@@ -2,6 +2,7 @@
 #ifndef TT_TRAIN_H
 #define TT_TRAIN_H
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf.h"
 #include "config/job_core.h"
 #include "data/data.h"
 #include "exec/exec.h"
@@ -42,8 +43,9 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int world, data_world;
     int64_t local, micro_batches,
         global_batch; /* samples a micro-batch and data rank; per data rank; per step */
-    int n_stages;
+    int pipeline_ranks, n_stages;
     tt_schedule *schedule;
+    const int *stage_begin; /* by stage: its first block, as the job says; NULL = by cost */
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
@@ -117,6 +119,19 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_e
 /* hf.c: parameters from a Hugging Face folder; report: log the tensors there that are not used. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
+/* What the graph's parameters are in files, and the folder of the tokenizer's (NULL: the job names
+ * none). */
+struct tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n);
+const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
+/* The weights of a step folder as a Hugging Face folder, config.json and tokenizer with them;
+ * replaces what is in `folder`. tokenizer: NULL = none. */
+tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                            const char *step_folder, const char *folder, tt_error *err);
+/* gguf.c: the same as a GGUF file, matrices in `type`. */
+tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                              const char *step_folder, tt_gguf_type type, const char *path,
+                              tt_error *err);
+
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
 typedef struct tt_feed {
     const tt_batch *micro;
@@ -143,8 +158,8 @@ tt_memory_here(void); /* bytes of this machine or container, swap included; INFI
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* all ranks being here */
 /* machine NULL: no times, and memory is this machine's, which all ranks share. */
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                    bool json, tt_str *out);
+tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                         bool json, tt_str *out, tt_error *err);
 
 /* ---- machine.c, step_time.c: the time of a step on a machine that need not be here ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
@@ -155,6 +170,6 @@ typedef struct tt_step_time {
     double peak;       /* FLOP/s of a device in the dtype that computes most */
     double mfu, tokens_per_second;
 } tt_step_time;
-void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);
+tt_status tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out, tt_error *err);
 
 #endif

@@ -37,11 +37,51 @@ typedef struct tt_model_hf {
     size_t struct_size;
     const char *model_types; /* config.json's model_type: those it can be, comma-separated */
     const char *defaults;    /* JSON object: what a config.json without these keys means */
-    const char *fixed;       /* JSON object: keys that must have these values, or be absent */
+    const char *fixed;       /* JSON object: keys that must have these values, or be absent; a list
+                                holds the values a key may have */
     /* config.json's text, an object: model_type, architectures, sizes. Longer than size: an error.
      * [setup] */
     tt_status (*config_json)(const void *config, char *json, size_t size, tt_error *err);
+    /* What files of the model without its output layer leave off the names ("transformer."): their
+     * tensors are found with or without; NULL = nothing. */
+    const char *prefix;
 } tt_model_hf;
+
+/* How a tensor is called elsewhere, and how it lies there. */
+typedef struct tt_tensor_name {
+    const char *ours,
+        *theirs; /* "model.layers.*.mlp.up_proj.weight", "layers.*.feed_forward.w3.weight";
+                    the star is the block's number */
+    int pairs;  /* 1: rows of each head, halves (j, j + head_dim/2) here, are pairs (2j, 2j+1) there
+                 */
+    int in_f32; /* 1: written in f32 whatever is asked for; vectors always are */
+} tt_tensor_name;
+
+/* A model whose weights Meta's releases and torchtitan's checkpoints have under names of their own
+ * gives these as its extension of that id: then such folders can be imported. */
+#define TT_MODEL_META "ttrun.model.meta/1"
+typedef struct tt_model_meta {
+    size_t struct_size;
+    const tt_tensor_name *names; /* of parameters */
+    size_t n_names, name_size;   /* count and stride */
+} tt_model_meta;
+
+/* A model that llama.cpp runs gives this as its extension of that id: then checkpoints go out as
+ * GGUF. `ours` are the names of Hugging Face's files (parameters', or of their storage maps). */
+#define TT_MODEL_GGUF "ttrun.model.gguf/1"
+typedef struct tt_model_gguf {
+    size_t struct_size;
+    const char *architecture;    /* "llama" */
+    const tt_tensor_name *names; /* a tensor that matches none is an error */
+    size_t n_names, name_size;   /* count and stride */
+    /* Its keys as a flat JSON object, without the architecture before them: whole numbers are
+     * written as u32, numbers with a point as f32, texts and booleans as such. An error where
+     * llama.cpp cannot run what the arguments say. [setup] */
+    tt_status (*keys_json)(const void *config, char *json, size_t size, tt_error *err);
+    /* What the rotary frequencies are divided by: rope_freqs.weight. Returns how many, at most cap;
+     * 0: no such tensor. May be NULL. [setup] */
+    int64_t (*rope_factors)(const void *config, float *out, int64_t cap);
+} tt_model_gguf;
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "json_text.h"
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <ttrun/model.h>
 
 /* gpt2: a pre-norm decoder with LayerNorm, learned positions, GELU and biases. T tokens, D width, H
@@ -167,12 +167,101 @@ static void describe(const void *cfg, tt_builder *b)
                   : tt_linear(b, x, "lm_head", tokens[0], &(tt_linear_opts){.init = normal(0.02)}));
 }
 
+/* ---- Hugging Face ---- */
+
+static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const config *c = cfg;
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"n_embd",      c->dim        },
+        {"n_layer",     c->n_layers   },
+        {"n_head",      c->n_heads    },
+        {"n_inner",     c->hidden_dim },
+        {"n_positions", c->n_positions},
+        {"n_ctx",       c->n_positions},
+        {"vocab_size",  c->vocab_size }
+    };
+    json_text t = {json, size, 0};
+    json_begin_config(&t, "GPT2LMHeadModel", "gpt2");
+    for (size_t i = 0; i < TT_COUNT(sizes); i++)
+        json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
+    json_add(&t,
+             ",\n  \"activation_function\": \"gelu_new\",\n  \"resid_pdrop\": 0.0,\n  "
+             "\"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n  \"initializer_range\": 0.02,\n  ");
+    json_add_real(&t, "layer_norm_epsilon", c->norm_eps);
+    json_add(&t, ",\n  \"tie_word_embeddings\": %s", c->tie_embeddings ? "true" : "false");
+    return json_end_config(&t, "gpt2", err);
+}
+
+/* The three activations are one function: tanh's approximation. */
+static const tt_model_hf hf = {
+    sizeof hf,
+    "gpt2",
+    "{\"n_embd\": 768, \"n_layer\": 12, \"n_head\": 12, \"n_positions\": 1024, \"vocab_size\": "
+    "50257, "
+    "\"layer_norm_epsilon\": 1e-5, \"tie_word_embeddings\": true}",
+    "{\"activation_function\": [\"gelu_new\", \"gelu_pytorch_tanh\", \"gelu_fast\"], "
+    "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
+    "\"reorder_and_upcast_attn\": false, \"add_cross_attention\": false, "
+    "\"quantization_config\": null}",
+    config_json,
+    "transformer."};
+
+static const tt_tensor_name gguf_names[] = {
+    {"transformer.wte.weight",             "token_embd.weight",        0, 0},
+    {"transformer.wpe.weight",             "position_embd.weight",     0, 1},
+    {"lm_head.weight",                     "output.weight",            0, 0},
+    {"transformer.ln_f.weight",            "output_norm.weight",       0, 0},
+    {"transformer.h.*.ln_1.weight",        "blk.*.attn_norm.weight",   0, 0},
+    {"transformer.h.*.attn.c_attn.weight", "blk.*.attn_qkv.weight",    0, 0},
+    {"transformer.h.*.attn.c_proj.weight", "blk.*.attn_output.weight", 0, 0},
+    {"transformer.h.*.ln_2.weight",        "blk.*.ffn_norm.weight",    0, 0},
+    {"transformer.h.*.mlp.c_fc.weight",    "blk.*.ffn_up.weight",      0, 0},
+    {"transformer.h.*.mlp.c_proj.weight",  "blk.*.ffn_down.weight",    0, 0},
+    {"transformer.ln_f.bias",              "output_norm.bias",         0, 0},
+    {"transformer.h.*.ln_1.bias",          "blk.*.attn_norm.bias",     0, 0},
+    {"transformer.h.*.attn.c_attn.bias",   "blk.*.attn_qkv.bias",      0, 0},
+    {"transformer.h.*.attn.c_proj.bias",   "blk.*.attn_output.bias",   0, 0},
+    {"transformer.h.*.ln_2.bias",          "blk.*.ffn_norm.bias",      0, 0},
+    {"transformer.h.*.mlp.c_fc.bias",      "blk.*.ffn_up.bias",        0, 0},
+    {"transformer.h.*.mlp.c_proj.bias",    "blk.*.ffn_down.bias",      0, 0},
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    const config *c = cfg;
+    json_text t = {json, size, 0};
+    json_add(
+        &t,
+        "{\"context_length\": %lld, \"block_count\": %lld, \"embedding_length\": %lld, "
+        "\"feed_forward_length\": %lld, \"attention.head_count\": %lld, \"vocab_size\": %lld, ",
+        (long long)c->n_positions, (long long)c->n_layers, (long long)c->dim,
+        (long long)c->hidden_dim, (long long)c->n_heads, (long long)c->vocab_size);
+    json_add_real(&t, "attention.layer_norm_epsilon", c->norm_eps);
+    json_add(&t, "}");
+    return t.n < t.size ? TT_OK
+                        : TT_FAIL(err, TT_EINVAL, "its GGUF keys are longer than %zu bytes", size);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+
+static const void *extension(const char *id)
+{
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
+    return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
+}
+
 static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), finish,
                                describe,  vocab_size, attention_width};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases", config,
-                 options, &vt),
+    TT_COMPONENT_EXT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases",
+                     config, options, &vt, extension),
 };
 
 TT_PLUGIN("gpt2", "1.0", components);

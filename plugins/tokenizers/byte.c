@@ -51,7 +51,15 @@ static size_t decode(void *self, int32_t id, char *buf, size_t cap)
     return 1;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info, encode, decode};
+static size_t cut(void *self, const char *text, size_t n_bytes, size_t from)
+{
+    (void)self;
+    (void)text;
+    return from < n_bytes ? from : n_bytes;
+}
+
+static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info,
+                                   encode,    decode,    cut,        NULL};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token a byte; vocabulary 262", &vt),

@@ -135,7 +135,7 @@ static void test_boxes_of_any_mesh_are_filled(void **state)
                     if (params[i].n_dims == 0 && r1 == r0)
                         continue;
                     const tt_ckpt_piece p = piece(f, i, r0, r1, c0, cols);
-                    assert_ok(tt_hf_load(folder, params, N, &p, 1, false, &f->err), f);
+                    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, false, &f->err), f);
                     assert_values(&p, i);
                 }
     }
@@ -151,7 +151,7 @@ static void test_shards_have_an_index_and_come_back(void **state)
     assert_true(tt_path_exists(tt_path_join(f->a, folder, "model-00001-of-00003.safetensors")));
     for (size_t i = 0; i < N; i++)
         p[i] = whole(f, i);
-    assert_ok(tt_hf_load(folder, params, N, p, N, true, &f->err), f);
+    assert_ok(tt_hf_load(folder, params, N, NULL, p, N, true, &f->err), f);
     for (size_t i = 0; i < N; i++)
         assert_values(&p[i], i);
 }
@@ -162,8 +162,34 @@ static void test_only_the_files_of_the_index_are_read(void **state)
     const char *folder = exported(f, 100);
     const tt_ckpt_piece p = whole(f, 0);
     put_file(tt_path_join(f->a, folder, "consolidated.safetensors"), "rubbish", 7);
-    assert_ok(tt_hf_load(folder, params, N, &p, 1, false, &f->err), f);
+    assert_ok(tt_hf_load(folder, params, N, NULL, &p, 1, false, &f->err), f);
     assert_values(&p, 0);
+}
+
+/* A file of the model without its head has names without the prefix; each is found with or without.
+ */
+static void test_names_are_found_without_their_prefix(void **state)
+{
+    fixture *f = *state;
+    static const tt_storage long_left[] = {
+        {.name = "body.left",  .begin = 0, .size = 2},
+        {.name = "body.right", .begin = 2, .size = 4}
+    };
+    const tt_hf_param longer[] = {
+        {.name = "body.norm", .n_dims = 1, .dims = {7}},
+        {.name = "pair",        .n_dims = 2, .dims = {6, 5}, .storage = long_left, .n_storage = 2},
+        {.name = "scale"     }
+    };
+    const char *folder = exported(f, TT_HF_SHARD_BYTES);
+    tt_ckpt_piece p[] = {whole(f, 4), whole(f, 3), whole(f, 5)};
+    p[0].name = "body.norm";
+    assert_int_equal(tt_hf_load(folder, longer, 3, NULL, p, 3, false, &f->err), TT_ENOTFOUND);
+    assert_has(f->err.text, "no tensor 'body.norm'");
+    assert_ok(tt_hf_load(folder, longer, 3, "body.", p, 3, true, &f->err), f);
+    assert_values(&p[0], 4);
+    assert_values(&p[1], 3);
+    assert_values(&p[2], 5);
+    assert_int_equal(tt_hf_load(folder, longer, 3, "bodies.", p, 3, false, &f->err), TT_ENOTFOUND);
 }
 
 static void test_absent_tensor_names_tensor_and_parameter(void **state)
@@ -176,7 +202,7 @@ static void test_absent_tensor_names_tensor_and_parameter(void **state)
                 .storage = &other, .n_storage = 1
     };
     const tt_ckpt_piece p = whole(f, 0);
-    assert_int_equal(tt_hf_load(folder, &one, 1, &p, 1, false, &f->err), TT_ENOTFOUND);
+    assert_int_equal(tt_hf_load(folder, &one, 1, NULL, &p, 1, false, &f->err), TT_ENOTFOUND);
     assert_has(f->err.text, "parameter 'q'");
     assert_has(f->err.text, "no tensor 'c_atn.weight' (there is 'c_attn.weight')");
 }
@@ -186,7 +212,7 @@ static void test_shape_of_a_fused_tensor_is_checked_whole(void **state)
     fixture *f = *state;
     const char *folder = exported(f, TT_HF_SHARD_BYTES);
     const tt_ckpt_piece p = whole(f, 0);
-    assert_int_equal(tt_hf_load(folder, params, 2, &p, 1, false, &f->err), TT_EINVAL);
+    assert_int_equal(tt_hf_load(folder, params, 2, NULL, &p, 1, false, &f->err), TT_EINVAL);
     assert_has(f->err.text, "parameter 'q'");
     assert_has(f->err.text, "is [3,12] there, [3,8] in the model");
 }
@@ -234,6 +260,7 @@ int main(void)
         TEST(test_boxes_of_any_mesh_are_filled),
         TEST(test_shards_have_an_index_and_come_back),
         TEST(test_only_the_files_of_the_index_are_read),
+        TEST(test_names_are_found_without_their_prefix),
         TEST(test_absent_tensor_names_tensor_and_parameter),
         TEST(test_shape_of_a_fused_tensor_is_checked_whole),
         TEST(test_maps_that_leave_a_hole_are_refused),

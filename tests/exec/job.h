@@ -107,6 +107,11 @@ static const char *const job_meshes[] = {
     "training.global_batch_size 16",
     "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 2 "
     "activation_checkpoint.mode selective",
+    "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule Interleaved1F1B",
+    "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+    "activation_checkpoint.mode full",
+    "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
+    "InterleavedZeroBubble parallelism.data_parallel_shard_degree 2 training.global_batch_size 16",
 };
 
 #endif

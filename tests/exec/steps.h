@@ -11,6 +11,8 @@
 typedef struct steps_rank {
     int64_t high_water, planned; /* of work memory */
     uint64_t bits;               /* of this rank's parameters and optimizer state at the end */
+    uint64_t owned;              /* of those it owns, by name and box: the sum over ranks is the
+                                    same wherever they lie */
     double ns_per_instr;
 } steps_rank;
 
@@ -20,6 +22,7 @@ typedef struct steps {
     int n_steps;
     double loss[16], norm[16];
     steps_rank ranks[16];
+    uint64_t param_bits; /* of all, whatever the pipeline */
     tt_status status[16];
     tt_error err[16];
 } steps;
@@ -68,6 +71,26 @@ static inline uint64_t steps_bits(const tt_rank *r)
     return h;
 }
 
+static inline uint64_t steps_owned(const tt_rank *r)
+{
+    tt_exec_tensor *t;
+    size_t n;
+    uint64_t sum = 0;
+    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *suffix = t[i].suffix ? t[i].suffix : "";
+        uint64_t h = tt_hash64(t[i].name, strlen(t[i].name), 1);
+        h = tt_hash64(suffix, strlen(suffix), h);
+        h = tt_hash64(t[i].tensor.begin, sizeof t[i].tensor.begin, h);
+        if (t[i].owner)
+            sum += tt_hash64(
+                t[i].tensor.data,
+                (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype), h);
+    }
+    return sum;
+}
+
 static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
 {
     tt_dist d = {.world = 1};
@@ -80,7 +103,7 @@ static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
         for (int i = 0; st == TT_OK && i < s->n_steps; i++)
             st = steps_one(s, &r, i, rank, err);
         s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK],
-                                      steps_bits(&r), 0};
+                                      steps_bits(&r), steps_owned(&r), 0};
         if (st != TT_OK)
             tt_dist_abort(&d, err->text);
         tt_rank_close(&r);
@@ -130,6 +153,8 @@ static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, 
         st = s->status[i];
         *err = s->err[i];
     }
+    for (int i = 0; i < n; i++)
+        s->param_bits += s->ranks[i].owned;
     tt_threads_free(s->threads);
     job_close(&j);
     return st;

@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "../../plugins/tokenizers/hf/added.c"
-#include "../../plugins/tokenizers/hf/bpe.c"
-#include "../../plugins/tokenizers/hf/hf.c"
-#include "../../plugins/tokenizers/hf/load.c"
-#include "../../plugins/tokenizers/hf/load_model.c"
-#include "../../plugins/tokenizers/hf/load_splits.c"
-#include "../../plugins/tokenizers/hf/regex.c"
-#include "../../plugins/tokenizers/hf/scan.c"
-#include "../../plugins/tokenizers/hf/unicode.c"
-#include "../../plugins/tokenizers/hf/unicode_table.c"
-#include "../../plugins/tokenizers/hf/vocab.c"
+#include "../plugins/hf_sources.h"
 #include "base/base.h"
 
 /* tokenizer.json, and texts through what it makes. A seed would be long with the 256 bytes every
@@ -68,16 +58,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     const size_t n_json = mark ? (size_t)(mark - bytes) : n;
     hf_bytes json = {0};
     tt_error err = {0};
-    hf_tokenizer *t = calloc(1, sizeof *t);
-    if (t && (t->pool = calloc(1, sizeof *t->pool)) &&
-        pthread_mutex_init(&t->pool->lock, NULL) == 0 && expand(bytes, n_json, &json) == TT_OK) {
+    hf_tokenizer *t = hf_new();
+    if (t && expand(bytes, n_json, &json) == TT_OK) {
         t->allow_special = n & 1;
         if (hf_load_text(t, json.s ? (char *)json.s : "", json.n, NULL, 0, &err) == TT_OK)
             encode_and_decode(t, mark ? mark + 3 : bytes, mark ? n - n_json - 3 : n);
         else
             TT_ASSERT(err.text[0] && !strchr(err.text, '\n'));
     }
-    close_hf(t);
+    hf_close(t);
     free(json.s);
     return 0;
 }

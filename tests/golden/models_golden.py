@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden/oracle/{gpt2,qwen3}{,_untied}.json: the first step of small random models as transformers'
-own GPT2LMHeadModel and Qwen3ForCausalLM have it, in float64. Run from the root after `make`:
+"""Writes tests/golden/oracle/{gpt2,qwen2,qwen3,mistral}….json: the first step of small random models as
+transformers' own GPT2LMHeadModel, Qwen2ForCausalLM … have it, in float64. Run from the root after `make`:
 
     python tests/golden/models_golden.py [--ttrun ./ttrun] [--only CASE]
 
@@ -15,7 +15,8 @@ import zlib
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM)
 
 import oracle
 
@@ -23,6 +24,11 @@ GPT2 = {"dim": 96, "n_layers": 3, "n_heads": 6, "hidden_dim": 211, "vocab_size":
         "tie_embeddings": True}
 QWEN3 = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
          "norm_eps": 1e-6, "rope_theta": 1e6, "tie_embeddings": True}
+QWEN2 = {"dim": 84, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "hidden_dim": 211, "vocab_size": 777, "norm_eps": 1e-6,
+         "rope_theta": 1e6, "tie_embeddings": True}
+QWEN2_WINDOW = {**QWEN2, "tie_embeddings": False, "use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1}
+MISTRAL = {"dim": 72, "n_layers": 3, "n_heads": 6, "n_kv_heads": 2, "head_dim": 16, "hidden_dim": 211, "vocab_size": 777,
+           "norm_eps": 1e-5, "rope_theta": 1e4, "sliding_window": 9}
 
 
 def job(spec, args):
@@ -30,7 +36,8 @@ def job(spec, args):
 
 
 CASES = {"gpt2": job("gpt2", GPT2), "gpt2_untied": job("gpt2", {**GPT2, "tie_embeddings": False}),
-         "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False})}
+         "qwen3": job("qwen3", QWEN3), "qwen3_untied": job("qwen3", {**QWEN3, "tie_embeddings": False}),
+         "qwen2": job("qwen2", QWEN2), "qwen2_window": job("qwen2", QWEN2_WINDOW), "mistral": job("mistral", MISTRAL)}
 
 
 def gpt2_model(a):
@@ -41,13 +48,17 @@ def gpt2_model(a):
                                       attn_implementation="eager"))
 
 
-def qwen3_model(a):
-    return Qwen3ForCausalLM(Qwen3Config(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
-                                        num_key_value_heads=a["n_kv_heads"], head_dim=a["head_dim"],
-                                        intermediate_size=a["hidden_dim"], vocab_size=a["vocab_size"],
-                                        rms_norm_eps=a["norm_eps"], tie_word_embeddings=a["tie_embeddings"],
-                                        rope_parameters={"rope_theta": a["rope_theta"], "rope_type": "default"},
-                                        max_position_embeddings=256, attn_implementation="eager"))
+def llama_like(config, model, *more):
+    """A builder of models that share Llama's arguments; more: arguments that only this one has, under transformers' names."""
+    def build(a):
+        return model(config(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
+                            num_key_value_heads=a["n_kv_heads"], intermediate_size=a["hidden_dim"],
+                            vocab_size=a["vocab_size"], rms_norm_eps=a["norm_eps"],
+                            tie_word_embeddings=a.get("tie_embeddings", False),
+                            rope_parameters={"rope_theta": a["rope_theta"], "rope_type": "default"},
+                            max_position_embeddings=256, attn_implementation="eager",
+                            **{key: a[key] for key in more if key in a}))
+    return build
 
 
 def gpt2_to_file(t):
@@ -77,7 +88,10 @@ def same(t):
     return t
 
 
-FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (qwen3_model, same, same)}
+FAMILY = {"gpt2": (gpt2_model, gpt2_to_file, gpt2_from_file), "qwen3": (llama_like(Qwen3Config, Qwen3ForCausalLM, "head_dim"), same, same),
+          "qwen2": (llama_like(Qwen2Config, Qwen2ForCausalLM, "use_sliding_window", "sliding_window", "max_window_layers"),
+                    same, same),
+          "mistral": (llama_like(MistralConfig, MistralForCausalLM, "head_dim", "sliding_window"), same, same)}
 
 
 def first_step(init, j, dtype):
@@ -85,7 +99,7 @@ def first_step(init, j, dtype):
     build, to_file, from_file = FAMILY[j["spec"]]
     m = build(j["model"]["args"]).to(dtype).eval()  # eval: no dropout
     missing, unexpected = m.load_state_dict({n: x.to(dtype) for n, x in to_file(init).items()}, strict=False)
-    tied = j["model"]["args"]["tie_embeddings"]
+    tied = j["model"]["args"].get("tie_embeddings", False)
     assert not unexpected and set(missing) <= ({"lm_head.weight"} if tied else set()), (missing, unexpected)
     m.tie_weights()
     t = j["training"]

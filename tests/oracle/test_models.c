@@ -48,6 +48,21 @@ static const model_case cases[] = {
     {"qwen3 untied",             "qwen3_untied", {BACKEND("cpu")}      },
     {"qwen3 untied pp 2",        "qwen3_untied", {PIPELINE}            },
     {"qwen3 untied cp 2 x tp 2", "qwen3_untied", {CONTEXT, TENSOR}     },
+    {"qwen2 reference",          "qwen2",        {BACKEND("reference")}},
+    {"qwen2 cpu",                "qwen2",        {BACKEND("cpu")}      },
+    {"qwen2 fsdp 2",             "qwen2",        {SHARD}               },
+    {"qwen2 tp 2",               "qwen2",        {TENSOR}              },
+    {"qwen2 cp 2 x tp 2",        "qwen2",        {CONTEXT, TENSOR}     },
+    {"qwen2 window reference",   "qwen2_window", {BACKEND("reference")}},
+    {"qwen2 window",             "qwen2_window", {BACKEND("cpu")}      },
+    {"qwen2 window cp 2",        "qwen2_window", {CONTEXT}             },
+    {"qwen2 window pp 2",        "qwen2_window", {PIPELINE}            },
+    {"mistral reference",        "mistral",      {BACKEND("reference")}},
+    {"mistral cpu",              "mistral",      {BACKEND("cpu")}      },
+    {"mistral fsdp 2 x tp 2",    "mistral",      {SHARD, TENSOR}       },
+    {"mistral cp 2",             "mistral",      {CONTEXT}             },
+    {"mistral cp 2 x tp 2",      "mistral",      {CONTEXT, TENSOR}     },
+    {"mistral pp 2",             "mistral",      {PIPELINE}            },
 };
 
 static oracle_golden golden_of(const model_case *c)

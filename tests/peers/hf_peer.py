@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face folders of llama against transformers, both ways.
+"""Hugging Face folders of every model that both have, against transformers, both ways.
 
-  ours → theirs  hf/step-N opens with LlamaForCausalLM.from_pretrained; its loss on our batch is ours
-  theirs → ours  save_pretrained (f32, bf16, sharded); ttrun's loss with its weights and config.json is theirs
+  ours → theirs  hf/step-N opens with AutoModelForCausalLM.from_pretrained; its logits are ours with the same folder
+  theirs → ours  save_pretrained (f32, f16, bf16, sharded); our logits with its weights and config.json are theirs
+
+Weights are random and large, so that every bias, norm and window shows; logits differ by at most 1e-5.
 
 usage: hf_peer.py [build folder]"""
 import json
@@ -11,22 +13,40 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from safetensors.torch import load_file, save_file
 
-BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build/release")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else f"{ROOT}/build/release")
 SEQ, BATCH, TOLERANCE = 32, 4, 1e-5
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
-SHAPES = {
-    "untied": dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=4, hidden_dim=48, vocab_size=262, rope_scaling=None),
-    "gqa": dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_size=270, rope_scaling=LLAMA3),
-    "tied": dict(dim=32, n_layers=3, n_heads=4, n_kv_heads=1, hidden_dim=64, vocab_size=262, tie_embeddings=True,
-                 rope_theta=10000.0, rope_scaling=None),
-    "wide_heads": dict(dim=32, n_layers=1, n_heads=4, n_kv_heads=2, head_dim=16, hidden_dim=40, vocab_size=262,
-                       norm_eps=1e-6, rope_scaling={"rope_type": "linear", "factor": 2.0}),
-}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+BASE = dict(dim=32, n_layers=2, n_heads=4, n_kv_heads=2, hidden_dim=48, vocab_size=262, rope_theta=10000.0, norm_eps=1e-6,
+            tie_embeddings=False)
+# spec, name, arguments of ours
+SHAPES = [
+    ("llama3", "untied", dict(BASE, n_kv_heads=4, rope_theta=500000.0, norm_eps=1e-5)),
+    ("llama3", "gqa, padded vocabulary", dict(BASE, vocab_size=270, rope_scaling=LLAMA3)),
+    ("llama3", "tied", dict(BASE, n_layers=3, n_kv_heads=1, hidden_dim=64, tie_embeddings=True)),
+    ("llama3", "wide heads", dict(BASE, n_layers=1, head_dim=16, hidden_dim=40,
+                                  rope_scaling={"rope_type": "linear", "factor": 2.0})),
+    ("qwen2", "tied", dict(BASE, tie_embeddings=True, rope_theta=1e6)),
+    ("qwen2", "window by layer", dict(BASE, n_layers=3, use_sliding_window=True, sliding_window=7, max_window_layers=1)),
+    ("qwen2", "yarn", dict(BASE, rope_scaling=YARN)),
+    ("qwen3", "tied", dict(BASE, head_dim=16, tie_embeddings=True, rope_theta=1e6)),
+    ("qwen3", "window by layer", dict(BASE, head_dim=12, n_kv_heads=4, use_sliding_window=True, sliding_window=5,
+                                      max_window_layers=0)),
+    ("mistral", "window", dict(BASE, sliding_window=6)),
+    ("mistral", "wide heads", dict(BASE, head_dim=20, sliding_window=None, vocab_size=300)),
+    ("gpt2", "tied", dict(dim=32, n_layers=2, n_heads=4, vocab_size=262, n_positions=40, tie_embeddings=True)),
+    ("gpt2", "untied, padded vocabulary", dict(dim=36, n_layers=3, n_heads=3, hidden_dim=50, vocab_size=300, n_positions=32,
+                                               norm_eps=1e-6, tie_embeddings=False)),
+]
 failed = 0
 
 
@@ -36,10 +56,57 @@ def check(ok, what):
     print(("ok    " if ok else "WRONG ") + what, flush=True)
 
 
-def job(folder, args, **more):
-    j = {"spec": "llama3", "model": {"flavor": "debugmodel", "args": args},
-         "dataloader": {"name": "text", "path": ["text.txt"], "shuffle": False},
-         "optimizer": {"lr": 0.01}, "lr_scheduler": {"name": "constant", "warmup_steps": 0},
+# ---- theirs ----
+
+def like_llama(config, model, *more):
+    def build(a):
+        rope = {"rope_theta": a["rope_theta"], "rope_type": "default", **(a.get("rope_scaling") or {})}
+        own = {key: a[key] for key in ("head_dim",) + more if key in a}
+        return model(config(hidden_size=a["dim"], num_hidden_layers=a["n_layers"], num_attention_heads=a["n_heads"],
+                            num_key_value_heads=a["n_kv_heads"], intermediate_size=a["hidden_dim"],
+                            vocab_size=a["vocab_size"], max_position_embeddings=128, rms_norm_eps=a["norm_eps"],
+                            tie_word_embeddings=a["tie_embeddings"], rope_parameters=rope, **own))
+    return build
+
+
+def gpt2(a):
+    return GPT2LMHeadModel(GPT2Config(n_embd=a["dim"], n_layer=a["n_layers"], n_head=a["n_heads"], n_inner=a.get("hidden_dim"),
+                                      vocab_size=a["vocab_size"], n_positions=a["n_positions"],
+                                      layer_norm_epsilon=a.get("norm_eps", 1e-5), tie_word_embeddings=a["tie_embeddings"],
+                                      bos_token_id=256, eos_token_id=257))
+
+
+WINDOWS = "use_sliding_window", "sliding_window", "max_window_layers"
+BUILD_MODEL = {"llama3": like_llama(LlamaConfig, LlamaForCausalLM),
+               "qwen2": like_llama(Qwen2Config, Qwen2ForCausalLM, *WINDOWS),
+               "qwen3": like_llama(Qwen3Config, Qwen3ForCausalLM, *WINDOWS),
+               "mistral": like_llama(MistralConfig, MistralForCausalLM, "sliding_window"), "gpt2": gpt2}
+
+
+def random_model(spec, args):
+    torch.manual_seed(5)
+    m = BUILD_MODEL[spec](args).eval()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.copy_(0.1 * torch.randn_like(p) + (1.0 if p.dim() == 1 else 0.0))
+    return m
+
+
+def open_theirs(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                output_loading_info=True)
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model.eval()(ids[None, :]).logits[0].float().numpy()
+
+
+# ---- ours ----
+
+def write_job(folder, spec, model, **more):
+    j = {"spec": spec, "model": model, "dataloader": {"name": "text", "path": ["text.txt"], "shuffle": False},
+         "optimizer": {"lr": 0.05}, "lr_scheduler": {"name": "constant", "warmup_steps": 0},
          "training": {"local_batch_size": BATCH, "seq_len": SEQ, "steps": 3},
          "metrics": {"log_freq": 1, "enable_tensorboard": False}, "backend": {"threads": 1}}
     for key, value in more.items():
@@ -50,88 +117,123 @@ def job(folder, args, **more):
     return path
 
 
-def ttrun(path, dump, *options):
-    r = subprocess.run([f"{BUILD}/ttrun", path, "--plugin-dir", f"{BUILD}/plugins", "--dump_folder", dump, *options],
-                       capture_output=True, text=True, timeout=120)
+def run(*words):
+    r = subprocess.run(words, capture_output=True, text=True, timeout=120)
     if r.returncode:
-        raise SystemExit(f"ttrun failed: {r.stderr[-600:]}")
+        raise SystemExit(f"{' '.join(words)}\n{r.stderr[-600:]}")
+    return r.stderr
+
+
+def train(path, dump, *options):
+    run(f"{BUILD}/ttrun", path, "--plugin-dir", f"{BUILD}/plugins", "--dump_folder", dump, *options)
     with open(f"{dump}/metrics.jsonl") as f:
         return [x["loss"] for x in map(json.loads, f) if "loss" in x]
 
 
-def batch(text):
-    ids = torch.tensor([256, *text.encode(), 257])
-    return torch.stack([ids[i * SEQ:i * SEQ + SEQ + 1] for i in range(BATCH)])
+def our_logits(folder, spec, hf, ids):
+    """The log, and the logits with the weights and sizes of a Hugging Face folder."""
+    path = write_job(folder, spec, {"flavor": "hf", "hf_assets_path": hf},
+                     checkpoint={"initial_load_path": hf, "initial_load_in_hf": True}, training={"local_batch_size": 1})
+    ids.numpy().astype(np.int32).tofile(f"{folder}/ids")
+    log = run(f"{BUILD}/tests/peers/logits_tool", f"{BUILD}/plugins", path, f"{folder}/ids", f"{folder}/logits")
+    return np.fromfile(f"{folder}/logits", np.float32).reshape(len(ids), -1), log
 
 
-def loss_of(model, tokens):
-    with torch.no_grad():
-        logits = model(tokens[:, :-1]).logits.float()
-    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1)).item()
+def compare(ours, theirs, what):
+    worst = float(np.abs(ours - theirs).max()) if ours.shape == theirs.shape else float("inf")
+    check(worst <= TOLERANCE, f"{what}: logits of up to {np.abs(theirs).max():.1f} within {worst:.1e}")
 
 
-def from_hf(folder, hf, dump, *options):
-    """ttrun's loss on the first batch with the weights and sizes of a Hugging Face folder."""
-    path = job(folder, {}, model={"flavor": "hf", "hf_assets_path": hf, "args": {}}, optimizer={"lr": 0.0},
-               checkpoint={"initial_load_path": hf, "initial_load_in_hf": True, "enable": False},
-               training={"local_batch_size": BATCH, "seq_len": SEQ, "steps": 1})
-    return ttrun(path, dump, *options)[0]
+# ---- the two ways ----
 
-
-def ours_to_theirs(folder, name, args, tokens):
-    ttrun(job(folder, args, checkpoint={"last_save_in_hf": True}), f"{folder}/a")
+def ours_to_theirs(folder, spec, name, args, ids):
+    train(write_job(folder, spec, {"flavor": "debugmodel", "args": args}, checkpoint={"last_save_in_hf": True}), f"{folder}/a")
     hf = f"{folder}/a/hf/latest"
-    model, info = LlamaForCausalLM.from_pretrained(hf, dtype=torch.float32, output_loading_info=True)
-    model.eval()
+    model, info = open_theirs(hf)
     lost = info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]
-    ours, theirs = from_hf(folder, hf, f"{folder}/b"), loss_of(model, tokens)
-    check(not lost, f"{name}: every tensor is taken")
-    check(abs(ours - theirs) <= TOLERANCE, f"{name}: ours → theirs, loss {ours:.7f} and {theirs:.7f}")
-    check(model.config.vocab_size == args["vocab_size"] and model.config.eos_token_id == 257, f"{name}: config.json")
+    check(not lost, f"{name}: every tensor is taken {lost or ''}")
+    compare(our_logits(folder, spec, hf, ids)[0], logits_of(model, ids), f"{name}: ours → theirs")
+    c = json.load(open(f"{hf}/config.json"))
+    check(c["vocab_size"] == args["vocab_size"] and c["eos_token_id"] == 257 and model.config.eos_token_id == 257,
+          f"{name}: config.json")
 
 
-def theirs_to_ours(folder, name, args, tokens):
-    torch.manual_seed(5)
-    rope = {"rope_theta": args.get("rope_theta", 500000.0), "rope_type": "default", **(args["rope_scaling"] or {})}
-    c = LlamaConfig(hidden_size=args["dim"], num_hidden_layers=args["n_layers"], num_attention_heads=args["n_heads"],
-                    num_key_value_heads=args["n_kv_heads"], intermediate_size=args["hidden_dim"],
-                    vocab_size=args["vocab_size"], head_dim=args.get("head_dim"), max_position_embeddings=128,
-                    tie_word_embeddings=args.get("tie_embeddings", False), rms_norm_eps=args.get("norm_eps", 1e-5),
-                    rope_parameters=rope, initializer_range=0.2)
-    model = LlamaForCausalLM(c).eval()
-    for kind, size in ("f32", None), ("f32 sharded", "20KB"), ("bf16", None):
+def without_prefix(hf, out, prefix):
+    """The folder as a model without its output layer saves itself, or as OpenAI's own GPT-2 is on the hub."""
+    os.makedirs(out)
+    tensors = load_file(f"{hf}/model.safetensors")
+    save_file({n.removeprefix(prefix): t.contiguous() for n, t in tensors.items()}, f"{out}/model.safetensors", {"format": "pt"})
+    os.link(f"{hf}/config.json", f"{out}/config.json")
+
+
+def to_version_4(folder):
+    path = f"{folder}/config.json"
+    c = json.load(open(path))
+    p = c.pop("rope_parameters", None)
+    if p:
+        c["rope_theta"] = p.pop("rope_theta")
+        c["rope_scaling"] = None if p["rope_type"] == "default" else p
+    c.pop("layer_types", None)
+    c["torch_dtype"] = c.pop("dtype")
+    os.remove(path)  # may be a link
+    json.dump(c, open(path, "w"))
+
+
+def theirs_to_ours(folder, spec, name, args, ids):
+    model = random_model(spec, args)
+    for kind, dtype, size in (("f32", torch.float32, None), ("f32 sharded", torch.float32, "20KB"),
+                              ("f16", torch.float16, None), ("bf16", torch.bfloat16, None)):
         hf = f"{folder}/{kind.replace(' ', '-')}"
-        m = model.bfloat16() if kind == "bf16" else model
-        m.save_pretrained(hf, **({"max_shard_size": size} if size else {}))
+        model.to(dtype).save_pretrained(hf, **({"max_shard_size": size} if size else {}))
+        model.float()
         if size:
             check(os.path.exists(f"{hf}/model.safetensors.index.json"), f"{name}: {kind} is")
-        theirs = loss_of(LlamaForCausalLM.from_pretrained(hf, dtype=torch.float32).eval(), tokens)
-        for ranks, options in ("1 rank", ()), ("tp 2", ("--nproc", "2", "--parallelism.tensor_parallel_degree", "2")):
-            if args["n_kv_heads"] == 1 and ranks == "tp 2":
-                continue
-            ours = from_hf(folder, hf, f"{hf}-{ranks[0:2].strip()}", *options)
-            check(abs(ours - theirs) <= TOLERANCE, f"{name}: {kind} → ours, {ranks}, loss {theirs:.7f} and {ours:.7f}")
-    v4 = json.load(open(f"{folder}/f32/config.json"))
-    v4["rope_theta"] = v4["rope_parameters"].pop("rope_theta")
-    p = v4.pop("rope_parameters")
-    v4["rope_scaling"] = None if p["rope_type"] == "default" else p
-    v4["torch_dtype"] = v4.pop("dtype")
-    json.dump(v4, open(f"{folder}/f32/config.json", "w"))
-    ours = from_hf(folder, f"{folder}/f32", f"{folder}/v4")
-    theirs = loss_of(LlamaForCausalLM.from_pretrained(f"{folder}/f32", dtype=torch.float32).eval(), tokens)
-    check(abs(ours - theirs) <= TOLERANCE, f"{name}: config.json of version 4, loss {theirs:.7f} and {ours:.7f}")
+        theirs = logits_of(open_theirs(hf)[0], ids)
+        ours, log = our_logits(folder, spec, hf, ids)
+        compare(ours, theirs, f"{name}: {kind} → ours")
+        check("ignored" not in log, f"{name}: {kind}, nothing is left over")
+        model = random_model(spec, args)
+    hf = f"{folder}/f32"
+    theirs = logits_of(open_theirs(hf)[0], ids)
+    bare = f"{folder}/bare"
+    without_prefix(hf, bare, "transformer." if spec == "gpt2" else "model.")
+    to_version_4(bare)
+    compare(our_logits(folder, spec, bare, ids)[0], theirs, f"{name}: names without prefix, config.json of version 4 → ours")
+
+
+def on_meshes(folder, spec, name, args, tokens):
+    """The loss of a run that starts from a folder of theirs, on one rank and on two."""
+    hf = f"{folder}/f32"
+    path = write_job(folder, spec, {"flavor": "hf", "hf_assets_path": hf}, optimizer={"lr": 0.0},
+                     checkpoint={"initial_load_path": hf, "initial_load_in_hf": True, "enable": False}, training={"steps": 1})
+    model = open_theirs(hf)[0].eval()
+    with torch.no_grad():
+        logits = model(tokens[:, :-1]).logits.float()
+    theirs = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1)).item()
+    meshes = {"1 rank": (), "fsdp 2": ("--nproc", "2", "--parallelism.data_parallel_shard_degree", "2",
+                                       "--training.local_batch_size", str(BATCH // 2))}
+    if args.get("n_kv_heads", 2) > 1 and args["n_heads"] % 2 == 0:
+        meshes["tp 2"] = ("--nproc", "2", "--parallelism.tensor_parallel_degree", "2")
+    for mesh, options in meshes.items():
+        ours = train(path, f"{folder}/mesh-{mesh.replace(' ', '')}", *options)[0]
+        check(abs(ours - theirs) <= TOLERANCE * max(1.0, theirs), f"{name}: {mesh}, loss {theirs:.6f} and {ours:.6f}")
 
 
 def main():
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    subprocess.run(["make", "-s", "-C", ROOT, f"{os.path.relpath(BUILD, ROOT)}/tests/peers/logits_tool"], check=True)
     text = "".join(f"line {i} of a text, {i * i} and {i * 7 % 13} times.\n" for i in range(200))
-    tokens = batch(text)
-    for name, args in SHAPES.items():
+    ids = torch.tensor([256, *text.encode(), 257])
+    tokens = torch.stack([ids[i * SEQ:i * SEQ + SEQ + 1] for i in range(BATCH)])
+    for spec, name, args in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/text.txt", "w") as f:
                 f.write(text)
-            ours_to_theirs(folder, name, args, tokens)
-            theirs_to_ours(folder, name, args, tokens)
+            name = f"{spec} {name}"
+            ours_to_theirs(folder, spec, name, args, ids[:SEQ])
+            theirs_to_ours(folder, spec, name, args, ids[:SEQ])
+            on_meshes(folder, spec, name, args, tokens)
     sys.exit(failed > 0)
 
 

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "../../plugins/tokenizers/hf/added.c"
-#include "../../plugins/tokenizers/hf/bpe.c"
-#include "../../plugins/tokenizers/hf/hf.c"
-#include "../../plugins/tokenizers/hf/load.c"
-#include "../../plugins/tokenizers/hf/load_model.c"
-#include "../../plugins/tokenizers/hf/load_splits.c"
-#include "../../plugins/tokenizers/hf/regex.c"
-#include "../../plugins/tokenizers/hf/scan.c"
-#include "../../plugins/tokenizers/hf/unicode.c"
-#include "../../plugins/tokenizers/hf/unicode_table.c"
-#include "../../plugins/tokenizers/hf/vocab.c"
+#include "../plugins/hf_sources.h"
+#include <pthread.h>
 #include <time.h>
 
 /* For hf_tokenizer_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS [THREADS [REPEATS]]]
@@ -125,6 +116,6 @@ int main(int argc, char **argv)
     if (out)
         fclose(out);
     free(texts);
-    close_hf(self);
+    hf_close(self);
     return s == TT_OK ? 0 : 1;
 }

@@ -27,58 +27,81 @@ static planned open_plan(const char *overrides, int pp_rank)
 
 typedef struct use {
     const tt_value *root;
-    int first, last, region_mask;
+    int first, last, phase_mask;
 } use;
 
-static bool takes_work(const tt_plan *p, const tt_value *root, tt_space space)
-{
-    return p->value[root->id].space == space;
-}
-
-static void see(const tt_plan *p, use *u, const tt_value *v, int at, tt_region region)
+static void see(const tt_plan *p, use *u, const tt_value *v, int at, int phase)
 {
     const tt_value *root = tt_plan_alias(v);
-    if (!takes_work(p, root, TT_SPACE_WORK) && !takes_work(p, root, TT_SPACE_SLOT))
+    if (p->value[root->id].space < TT_SPACE_SLOT)
         return;
     use *x = &u[root->id];
     if (!x->root)
         *x = (use){root, at, at, 0};
     x->first = TT_MIN(x->first, at);
     x->last = TT_MAXV(x->last, at);
-    x->region_mask |= 1 << region;
+    x->phase_mask |= 1 << phase;
 }
 
-/* Times run over the graph's list, this stage's nodes only; what another stage reads is sent when
- * the region's list ends. */
+static int phase_of(const tt_node *n)
+{
+    return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region == TT_UPDATE);
+}
+
+static bool in_step_region(const tt_node *n)
+{
+    return n->region > TT_BACKWARD;
+}
+
+/* Times run over the graph's list; a stage's nodes of micro-batches only, or (stage < 0) the step
+ * regions' of all stages here. What another stage reads is sent when the part's list ends; inputs
+ * and messages are there before it begins. */
 static void collect(const tt_plan *p, int stage, use *u)
 {
     const tt_graph *g = p->graph;
-    int end[4] = {0};
-    for (size_t i = 0; i < g->nodes.n; i++)
-        if (g->nodes.items[i]->stage == stage)
-            end[g->nodes.items[i]->region] = (int)i;
+    int begin[TT_N_PARTS + 2], end[TT_N_PARTS + 2] = {0};
+    memset(begin, 0xff, sizeof begin);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const int k = phase_of(g->nodes.items[i]);
+        if (g->nodes.items[i]->stage != stage)
+            continue;
+        if (begin[k] < 0)
+            begin[k] = (int)i - 1;
+        end[k] = (int)i;
+    }
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
+        if (in_step_region(n) != (stage < 0))
+            continue;
+        const int k = phase_of(n);
         for (int j = 0; j < n->n_in; j++) {
-            if (n->in[j]->node->stage != stage)
+            const int from = n->in[j]->node->stage;
+            if (stage < 0 ? !tt_plan_here(p, from) || !tt_plan_takes_part(p, n) : from != stage)
                 continue;
-            if (n->op == &tt_op_transfer)
-                see(p, u, n->in[j], end[n->region], n->region);
-            else if (n->stage == stage)
-                see(p, u, n->in[j], (int)i, n->region);
+            if (n->op == &tt_op_transfer && stage >= 0)
+                see(p, u, n->in[j], end[k], k);
+            else if (n->stage == stage || stage < 0)
+                see(p, u, n->in[j], (int)i, k);
         }
-        for (int j = 0; n->stage == stage && j < n->n_out; j++)
-            see(p, u, n->out[j], n->op == &tt_op_input ? -1 : (int)i, n->region);
+        const bool ready = n->op == &tt_op_input || (n->op == &tt_op_transfer && stage >= 0);
+        for (int j = 0; j < n->n_out; j++)
+            if (stage < 0 ? tt_plan_here(p, n->stage) : n->stage == stage)
+                see(p, u, n->out[j], ready ? begin[k] : (int)i, k);
     }
+}
+
+static int64_t space_bytes(const tt_plan *p, const tt_stage_plan *s, tt_space space)
+{
+    return tt_space_holds(space) ? s->slot_bytes[space - TT_SPACE_SLOT] : p->bytes[space];
 }
 
 static void no_two_alive_share_a_byte(const tt_plan *p, const char *what)
 {
     const tt_graph *g = p->graph;
-    for (int s = 0; s < p->n_stages; s++) {
-        const tt_stage_plan *sp = &p->stages[s];
+    for (int s = 0; s <= p->n_stages; s++) {
+        const tt_stage_plan *sp = s < p->n_stages ? &p->stages[s] : NULL;
         use *u = calloc((size_t)g->n_values, sizeof *u);
-        collect(p, sp->stage, u);
+        collect(p, sp ? sp->stage : -1, u);
         for (int a = 0; a < g->n_values; a++)
             for (int b = a + 1; b < g->n_values; b++) {
                 if (!u[a].root || !u[b].root || p->value[a].space != p->value[b].space)
@@ -90,9 +113,7 @@ static void no_two_alive_share_a_byte(const tt_plan *p, const char *what)
                               n = tt_plan_value_bytes(g, u[b].root);
                 if (x < y + n && y < x + m)
                     fail_msg("%s: values %d and %d share bytes", what, a, b);
-                assert_true(x >= 0 && x + m <= (p->value[a].space == TT_SPACE_SLOT
-                                                    ? sp->slot_bytes
-                                                    : p->bytes[TT_SPACE_WORK]));
+                assert_true(x >= 0 && x + m <= space_bytes(p, sp, p->value[a].space));
             }
         free(u);
     }
@@ -105,7 +126,7 @@ static void test_no_two_values_alive_share_a_byte(void **state)
         int stages = 1;
         for (int r = 0; r < stages; r++) {
             planned x = open_plan(job_meshes[i], r);
-            stages = x.j.setup.n_stages;
+            stages = x.j.setup.pipeline_ranks;
             no_two_alive_share_a_byte(x.p, job_meshes[i]);
             job_close(&x.j);
         }
@@ -216,57 +237,140 @@ static void test_scratch_on_operands_is_refused(void **state)
 
 /* ---- slots ---- */
 
+#define PP4                                                                                        \
+    "parallelism.pipeline_parallel_degree 4 training.local_batch_size 8 "                          \
+    "parallelism.pipeline_parallel_schedule "
+
 static void test_slots_follow_the_schedule(void **state)
 {
     (void)state;
     for (int gpipe = 0; gpipe < 2; gpipe++)
         for (int r = 0; r < 4; r++) {
-            planned x = open_plan(
-                gpipe ? "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8 "
-                        "parallelism.pipeline_parallel_schedule GPipe"
-                      : "parallelism.pipeline_parallel_degree 4 training.global_batch_size 8",
-                r);
+            planned x = open_plan(gpipe ? PP4 "GPipe" : PP4 "1F1B", r);
             const tt_stage_plan *s = &x.p->stages[0];
+            const int micro = (int)x.j.setup.micro_batches;
+            assert_int_equal(micro, 8);
             assert_int_equal(x.p->n_stages, 1);
             assert_int_equal(s->stage, r);
-            assert_int_equal(s->n_slots, gpipe ? x.j.setup.micro_batches : 4 - r);
-            assert_int_equal(s->in_slots, s->n_slots > 1);
-            assert_int_equal(x.p->bytes[TT_SPACE_SLOT],
-                             s->in_slots ? s->n_slots * s->slot_bytes : 0);
-            assert_true(s->slot_base + s->n_slots * s->slot_bytes >= s->slot_bytes);
+            assert_true(s->in_slots && !s->part[TT_PART_W].n);
+            /* a message may come before its forward: one slot more at most for each buffered one */
+            assert_in_range(s->n_slots[TT_HOLD_SLOT], gpipe ? micro : 4 - r,
+                            gpipe ? micro : 4 - r + TT_BUFFERED_SENDS);
+            assert_int_equal(s->slot_bytes[TT_HOLD_KEEP], 0); /* no W, nothing for it */
+            for (int h = 0; h < TT_N_HOLDS; h++) {
+                assert_int_equal(x.p->bytes[TT_SPACE_SLOT + h], s->n_slots[h] * s->slot_bytes[h]);
+                for (int m = 0; m < micro; m++)
+                    assert_in_range(s->slot[h][m], 0, s->n_slots[h] - 1);
+            }
             job_close(&x.j);
         }
 }
 
-static void test_one_slot_too_few_is_refused(void **state)
+/* Zero bubble: what I reads and W does not is free after I; the received cotangent is in wgrad;
+ * both stages of a rank have slots of their own. */
+static void test_split_backward_has_three_classes(void **state)
 {
-    planned x = open_plan("parallelism.pipeline_parallel_degree 4 training.global_batch_size 8", 0);
-    tt_error err = {0};
+    planned x = open_plan("parallelism.pipeline_parallel_degree 2 training.local_batch_size 8 "
+                          "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
+                          0);
+    const tt_graph *g = x.p->graph;
+    int64_t end[TT_N_HOLDS] = {0};
     (void)state;
-    x.p->stages[0].n_slots--;
-    assert_int_equal(tt_plan_verify(x.p, &err), TT_EINTERNAL);
-    assert_non_null(strstr(err.text, "slot is reused"));
-    x.p->stages[0].n_slots++;
-    assert_int_equal(tt_plan_verify(x.p, &err), TT_OK);
+    assert_int_equal(x.p->n_stages, 2);
+    assert_int_equal(x.p->stages[1].stage, 3);
+    for (int i = 0; i < 2; i++) {
+        const tt_stage_plan *s = &x.p->stages[i];
+        assert_true(s->part[TT_PART_W].n > 5 && s->part[TT_PART_I].n > 5);
+        for (int h = 0; h < TT_N_HOLDS; h++) {
+            assert_int_equal(s->slot_base[h], end[h]);
+            end[h] += s->n_slots[h] * s->slot_bytes[h];
+            assert_true(s->slot_bytes[h] > 0);
+        }
+    }
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op != &tt_op_transfer || !tt_plan_here(x.p, n->stage))
+            continue;
+        const tt_space sp = x.p->value[n->out[0]->id].space;
+        assert_true(n->region == TT_BACKWARD ? sp == TT_SPACE_WGRAD
+                                             : sp == TT_SPACE_SLOT || sp == TT_SPACE_KEEP);
+    }
     job_close(&x.j);
 }
 
-/* What the backward reads of the forward must be in a slot: work memory serves other micro-batches
- * between them. */
-static void test_crossing_value_in_work_is_refused(void **state)
+static void refused_as(const tt_plan *p, const char *why)
 {
-    planned x = open_plan("parallelism.pipeline_parallel_degree 2", 0);
+    tt_error err = {0};
+    assert_int_equal(tt_plan_verify(p, &err), TT_EINTERNAL);
+    if (!strstr(err.text, why))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, why);
+}
+
+/* Two micro-batches in one slot, of each class. */
+static void test_slots_reused_early_are_refused(void **state)
+{
+    static const char *const names[] = {"1F1B", "GPipe", "InterleavedZeroBubble"};
     int n = 0;
     (void)state;
+    for (size_t k = 0; k < TT_COUNT(names); k++) {
+        char text[200];
+        snprintf(text, sizeof text, PP4 "%s%s", names[k], k == 2 ? " model.args.n_layers 8" : "");
+        planned x = open_plan(text, 0);
+        for (int i = 0; i < x.p->n_stages; i++)
+            for (int h = 0; h < TT_N_HOLDS; h++) {
+                tt_stage_plan *s = &x.p->stages[i];
+                const int was = s->slot[h][1];
+                if (s->slot[h][0] == was)
+                    continue;
+                s->slot[h][1] = s->slot[h][0];
+                refused_as(x.p, "slot is reused");
+                s->slot[h][1] = s->n_slots[h];
+                refused_as(x.p, "no such slot");
+                s->slot[h][1] = was;
+                assert_int_equal(tt_plan_verify(x.p, NULL), TT_OK);
+                n++;
+            }
+        job_close(&x.j);
+    }
+    assert_true(n > 6);
+}
+
+/* What a later part reads must be in a slot: work memory serves others between them. */
+static void test_crossing_value_in_work_is_refused(void **state)
+{
+    planned x = open_plan("parallelism.pipeline_parallel_degree 2 "
+                          "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
+                          0);
+    int n[TT_N_SPACES] = {0};
+    (void)state;
     for (int v = 0; v < x.p->graph->n_values; v++) {
-        if (x.p->value[v].space != TT_SPACE_SLOT)
-            continue;
         const tt_loc was = x.p->value[v];
+        if (!tt_space_holds(was.space))
+            continue;
         x.p->value[v] = (tt_loc){TT_SPACE_WORK, 0, NULL, -1};
-        n += refused(x.p);
+        n[was.space] += refused(x.p);
         x.p->value[v] = was;
     }
-    assert_true(n > 10);
+    assert_true(n[TT_SPACE_SLOT] > 5 && n[TT_SPACE_KEEP] > 5 && n[TT_SPACE_WGRAD] > 5);
+    job_close(&x.j);
+}
+
+/* A program that loses a message, or has two in another order than the sender, is refused. */
+static void test_lost_messages_are_refused(void **state)
+{
+    planned x = open_plan(PP4 "1F1B", 0);
+    tt_programs *p = (tt_programs *)(uintptr_t)x.p->programs;
+    (void)state;
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < p->n_items[r]; i++) {
+            const tt_item was = p->items[r][i];
+            if (was.kind == TT_ITEM_RUN)
+                continue;
+            p->items[r][i] = (tt_item){TT_ITEM_RUN, was.action, -1};
+            assert_int_equal(tt_plan_check_messages(x.p, NULL), TT_EINTERNAL);
+            p->items[r][i] = was;
+        }
+    assert_int_equal(tt_plan_check_messages(x.p, NULL), TT_OK);
     job_close(&x.j);
 }
 
@@ -348,8 +452,10 @@ int main(void)
         cmocka_unit_test(test_values_outside_their_space_are_refused),
         cmocka_unit_test(test_scratch_on_operands_is_refused),
         cmocka_unit_test(test_slots_follow_the_schedule),
-        cmocka_unit_test(test_one_slot_too_few_is_refused),
+        cmocka_unit_test(test_split_backward_has_three_classes),
+        cmocka_unit_test(test_slots_reused_early_are_refused),
         cmocka_unit_test(test_crossing_value_in_work_is_refused),
+        cmocka_unit_test(test_lost_messages_are_refused),
         cmocka_unit_test(test_views_and_writes_share_memory),
         cmocka_unit_test(test_state_is_what_adamw_needs),
         cmocka_unit_test(test_hash_tells_plans_apart),

@@ -19,16 +19,16 @@ static report make_of(const char *base, const char *overrides)
     tt_str text = {0};
     job_open_text(&r.j, base, overrides);
     const tt_setup *s = &r.j.setup;
-    tt_plan **plans = tt_arena_array(r.j.arena, (size_t)s->n_stages, sizeof *plans);
-    for (int p = 0; p < s->n_stages; p++)
+    tt_plan **plans = tt_arena_array(r.j.arena, (size_t)s->pipeline_ranks, sizeof *plans);
+    for (int p = 0; p < s->pipeline_ranks; p++)
         if (tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &plans[p], &err) != TT_OK)
             fail_msg("%s: %s", overrides, err.text);
-    tt_plan_report(s, plans, s->n_stages, NULL, true, &text);
+    assert_int_equal(tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text, &err), TT_OK);
     const char *copy = tt_arena_strn(r.j.arena, tt_str_get(&text), text.n);
     if (tt_json_parse(r.j.arena, "plan", copy, text.n, &r.o, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_str_clear(&text);
-    tt_plan_report(s, plans, s->n_stages, NULL, false, &text);
+    assert_int_equal(tt_plan_report(s, plans, s->pipeline_ranks, NULL, false, &text, &err), TT_OK);
     assert_non_null(strstr(tt_str_get(&text), "memory "));
     assert_non_null(strstr(tt_str_get(&text), "network "));
     tt_str_free(&text);
@@ -125,8 +125,8 @@ static void test_pipeline_counts(void **state)
     const double sent = bytes(&r, "send over pp", "activations");
     assert_true(fabs(sent - (double)(micro * 37 * 48 * 4)) <= (double)micro * 64);
     assert_int_equal(get(r.o, "pipeline_ranks")->n, 2);
-    assert_true(get(r.o, "bubble")->real > 0.1 &&
-                get(r.o, "bubble")->real < 0.12); /* (p - 1) / (m + p - 1) */
+    /* (p - 1) / (m + p - 1), and what messages and uneven stages add */
+    assert_true(get(r.o, "bubble")->real > 1.0 / 9 && get(r.o, "bubble")->real < 0.3);
     job_close(&r.j);
 }
 

@@ -2,17 +2,8 @@
 #ifndef TT_HF_TEST_H
 #define TT_HF_TEST_H
 #define _GNU_SOURCE
-#include "../../plugins/tokenizers/hf/added.c"
-#include "../../plugins/tokenizers/hf/bpe.c"
-#include "../../plugins/tokenizers/hf/hf.c"
-#include "../../plugins/tokenizers/hf/load.c"
-#include "../../plugins/tokenizers/hf/load_model.c"
-#include "../../plugins/tokenizers/hf/load_splits.c"
-#include "../../plugins/tokenizers/hf/regex.c"
-#include "../../plugins/tokenizers/hf/scan.c"
-#include "../../plugins/tokenizers/hf/unicode.c"
-#include "../../plugins/tokenizers/hf/unicode_table.c"
-#include "../../plugins/tokenizers/hf/vocab.c"
+#include "hf_sources.h"
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -73,16 +64,14 @@ static json_t *whole(const char *family, bool old_merges)
 static tt_status open_text(const char *text, const char *config, bool allow_special,
                            hf_tokenizer **out, tt_error *err)
 {
-    hf_tokenizer *t = calloc(1, sizeof *t);
-    t->pool = calloc(1, sizeof *t->pool);
+    hf_tokenizer *t = hf_new();
     t->allow_special = allow_special;
-    pthread_mutex_init(&t->pool->lock, NULL);
     const tt_status s =
         hf_load_text(t, text, strlen(text), config, config ? strlen(config) : 0, err);
     if (s == TT_OK)
         *out = t;
     else
-        close_hf(t);
+        hf_close(t);
     return s;
 }
 

@@ -72,8 +72,8 @@ static void test_hf_ids_equal_the_references(void **state)
         digest_of(old, again);
         assert_string_equal(hex, again);
         assert_string_equal(t->fingerprint, old->fingerprint);
-        close_hf(t);
-        close_hf(old);
+        hf_close(t);
+        hf_close(old);
     }
 }
 
@@ -88,7 +88,8 @@ static void test_hf_scanners_match_as_pcre2_does(void **state)
         hf_regex *r;
         hf_matcher *m;
         uint64_t x = 77 + p;
-        assert_int_equal(hf_regex_new(hf_patterns[p].regex, false, &r, NULL), TT_OK);
+        assert_int_equal(hf_regex_new(hf_patterns[p].regex, hf_patterns[p].dialect, &r, NULL),
+                         TT_OK);
         assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
         for (int i = 0; i < 3000; i++) {
             draw_text(&x, &text);
@@ -138,7 +139,7 @@ static void test_hf_decode_gives_back_any_bytes(void **state)
     assert_int_equal(decode(t, -1, (char[8]){0}, 8), 0);
     assert_int_equal(decode(t, 1 << 30, (char[8]){0}, 8), 0);
     assert_int_equal(decode(t, t->added[1].id, (char[8]){0}, 3), 3); /* cut at cap */
-    close_hf(t);
+    hf_close(t);
 }
 
 static void assert_ids(hf_tokenizer *t, const char *text, const int32_t *want, size_t n)
@@ -164,8 +165,8 @@ static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
     assert_int_equal(decode(plain, special, buf, sizeof buf), 0);
     assert_string_not_equal(plain->fingerprint, allowed->fingerprint);
     tt_ids_free(&ids);
-    close_hf(plain);
-    close_hf(allowed);
+    hf_close(plain);
+    hf_close(allowed);
 }
 
 /* A pattern that explodes ends, with an error, and the list is as it was. */
@@ -186,7 +187,7 @@ static void test_hf_encode_failing_leaves_the_list_alone(void **state)
     assert_int_equal(ids.n, 1);
     assert_int_equal(ids.ids[0], 7);
     tt_ids_free(&ids);
-    close_hf(t);
+    hf_close(t);
 }
 
 /* Appending keeps what is there. */
@@ -202,7 +203,44 @@ static void test_hf_encode_appends(void **state)
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.ids[0], 7);
     tt_ids_free(&ids);
-    close_hf(t);
+    hf_close(t);
+}
+
+static void merge_all(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, bool lists,
+                      tt_ids *out)
+{
+    out->n = 0;
+    assert_int_equal(room(r, n, NULL), TT_OK);
+    assert_int_equal(list_room(v, r, n, NULL), TT_OK);
+    lay_out(v, r, s, n);
+    assert_int_equal(lists ? merge_by_rank(v, r, n, NULL) : merge_by_heap(v, r, n, NULL), TT_OK);
+    for (uint32_t i = 0; i != NONE; i = r->next[i])
+        assert_int_equal(tt_ids_push(out, (int32_t)r->ids[i], NULL), TT_OK);
+}
+
+/* Also where ranks go down: a vocabulary whose ranks are shuffled has merges that make pairs of
+ * lower rank all the time. */
+static void assert_lists_merge_as_the_heap(hf_vocab *v, hf_bpe_room *r, uint64_t *x)
+{
+    static const char *const letters[] = {"etinoas  re", "    ", "ee t", "-=-= "};
+    uint8_t word[6000];
+    tt_ids a = {0}, b = {0};
+    for (int round = 0; round < 80; round++) {
+        const char *of = letters[draw(x, TT_COUNT(letters))];
+        const size_t n = 2 + draw(x, sizeof word - 2);
+        for (size_t i = 0; i < n; i++)
+            word[i] = (uint8_t)of[draw(x, strlen(of))];
+        if (round == 40)
+            for (size_t i = 0; i <= v->merges_mask; i++)
+                if (v->merges[i].rank != UINT32_MAX)
+                    v->merges[i].rank = (uint32_t)draw(x, v->n_ranks);
+        merge_all(v, r, word, n, true, &a);
+        merge_all(v, r, word, n, false, &b);
+        assert_int_equal(a.n, b.n);
+        assert_memory_equal(a.ids, b.ids, a.n * sizeof *a.ids);
+    }
+    tt_ids_free(&a);
+    tt_ids_free(&b);
 }
 
 /* Twenty megabytes of blanks, and words at the border between the two ways of merging. */
@@ -229,11 +267,12 @@ static void test_hf_long_words_are_merged_alike(void **state)
         assert_int_equal(m, heap.n);
         assert_memory_equal(small, heap.ids, m * sizeof *small);
     }
+    assert_lists_merge_as_the_heap(&t->vocab, &room_, &x);
     hf_bpe_room_release(&room_);
     tt_ids_free(&ids);
     tt_ids_free(&heap);
     free(blanks);
-    close_hf(t);
+    hf_close(t);
 }
 
 /* PCRE2, too, with patterns that backtrack over all of it. */
@@ -247,7 +286,8 @@ static void test_hf_pcre2_survives_a_long_run(void **state)
     size_t begin, end;
     tt_error err = {0};
     memset(blanks, ' ', n);
-    assert_int_equal(hf_regex_new("(?:a|\\s)*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_regex_new("(?:a|\\s)*[\\r\\n]+|\\s+(?!\\S)|\\s+", HF_ONIGURUMA, &r, NULL),
+                     TT_OK);
     assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
     const tt_status s = hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err);
     if (s == TT_OK)
@@ -256,7 +296,7 @@ static void test_hf_pcre2_survives_a_long_run(void **state)
         assert_non_null(strstr(err.text, "split the text"));
     hf_matcher_free(m);
     hf_regex_free(r);
-    assert_int_equal(hf_regex_new("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", false, &r, NULL), TT_OK);
+    assert_int_equal(hf_regex_new("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", HF_ONIGURUMA, &r, NULL), TT_OK);
     assert_int_equal(hf_matcher_new(r, &m, NULL), TT_OK);
     assert_int_equal(hf_regex_find(r, m, blanks, n, 0, &begin, &end, &err), TT_OK);
     assert_int_equal(end, n);
@@ -295,7 +335,7 @@ static void test_hf_threads_encode_alike(void **state)
         encoders[0].hex,
         json_string_value(json_object_get(
             json_object_get(json_object_get(g.root, "families"), "qwen2"), "digest")));
-    close_hf(t);
+    hf_close(t);
 }
 
 static void test_hf_info_names_the_special_tokens(void **state)
@@ -323,10 +363,10 @@ static void test_hf_info_names_the_special_tokens(void **state)
     assert_int_equal(decode(t, 1999, (char[4]){0}, 4), 0);
     assert_int_equal(open_text(text, NULL, false, &other, &err), TT_OK);
     assert_string_not_equal(t->fingerprint, other->fingerprint);
-    close_hf(other);
+    hf_close(other);
     assert_int_equal(open_text(text, "{\"bos_token\": \"<s>\"}", false, &other, &err), TT_EFORMAT);
     assert_non_null(strstr(err.text, "bos_token: \"<s>\" is not a token"));
-    close_hf(t);
+    hf_close(t);
     free(text);
     json_decref(root);
 }
@@ -357,11 +397,11 @@ static void test_hf_opens_a_file_or_its_folder(void **state)
     tt_error err = {0};
     assert_int_equal(open_hf(&o, &self, &err), TT_OK);
     info(self, &a);
-    close_hf(self);
+    hf_close(self);
     o.path = path;
     assert_int_equal(open_hf(&o, &self, &err), TT_OK);
     info(self, &b);
-    close_hf(self);
+    hf_close(self);
     assert_string_equal(a.fingerprint, b.fingerprint);
     assert_true(b.eos > 0);
     o.eos_token = "<nope>";

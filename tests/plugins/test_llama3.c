@@ -7,36 +7,36 @@
 
 #include <cmocka.h>
 
-static config base(void)
+static decoder base(void)
 {
-    return (config){.dim = 256,
-                    .n_layers = 6,
-                    .n_heads = 16,
-                    .n_kv_heads = INT64_MIN,
-                    .head_dim = INT64_MIN,
-                    .hidden_dim = INT64_MIN,
-                    .multiple_of = 256,
-                    .vocab_size = 2048,
-                    .ffn_dim_multiplier = 1.0,
-                    .norm_eps = 1e-5,
-                    .rope_theta = 5e5};
+    return (decoder){.dim = 256,
+                     .n_layers = 6,
+                     .n_heads = 16,
+                     .n_kv_heads = INT64_MIN,
+                     .head_dim = INT64_MIN,
+                     .hidden_dim = INT64_MIN,
+                     .multiple_of = 256,
+                     .vocab_size = 2048,
+                     .ffn_dim_multiplier = 1.0,
+                     .norm_eps = 1e-5,
+                     .rope_theta = 5e5};
 }
 
 static void test_llama3_derives_sizes(void **state)
 {
     (void)state;
-    config c = base();
+    decoder c = base();
     tt_error err;
     assert_int_equal(finish(&c, &err), TT_OK);
     assert_int_equal(c.n_kv_heads, 16);
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.hidden_dim, 768);
-    assert_int_equal(attention_width(&c), 6 * 16 * 32);
-    assert_int_equal(vocab_size(&c), 2048);
+    assert_int_equal(decoder_attention_width(&c), 6 * 16 * 32);
+    assert_int_equal(decoder_vocab_size(&c), 2048);
     /* The contract's counts: N = 2VD + D + L(4D² + 3DF + 2D), 6(N - VD) + 6·width·seq a token */
     const int64_t n = 2 * 2048 * 256 + 256 + 6 * (4 * 256 * 256 + 3 * 256 * c.hidden_dim + 2 * 256);
     assert_int_equal(n, 6163712);
-    assert_int_equal(6 * (n - 2048 * 256) + 6 * attention_width(&c) * 2048, 71585280);
+    assert_int_equal(6 * (n - 2048 * 256) + 6 * decoder_attention_width(&c) * 2048, 71585280);
     c.hidden_dim = 100; /* given sizes stay */
     c.head_dim = 20;
     assert_int_equal(finish(&c, &err), TT_OK);
@@ -45,10 +45,10 @@ static void test_llama3_derives_sizes(void **state)
 }
 
 /* A flavor as a job gets it: option defaults, its arguments over them, then finish(). */
-static config flavor(tt_arena *a, const char *args_json)
+static decoder flavor(tt_arena *a, const char *args_json)
 {
     static const char text[] = "{\"model\": {}}";
-    config c = {0};
+    decoder c = {0};
     tt_job *job = NULL;
     tt_error err = {0};
     const size_t n = TT_COUNT(options), size = sizeof options[0];
@@ -78,7 +78,7 @@ static void test_llama3_flavors_have_the_published_sizes(void **state)
     tt_arena *a = tt_arena_new();
     assert_int_equal(TT_COUNT(flavors), TT_COUNT(want));
     for (size_t i = 0; i < TT_COUNT(want); i++) {
-        const config c = flavor(a, flavors[i].args_json);
+        const decoder c = flavor(a, flavors[i].args_json);
         const int64_t D = c.dim, H = c.n_heads * c.head_dim, K = c.n_kv_heads * c.head_dim;
         const int64_t block = 2 * D * H + 2 * D * K + 3 * D * c.hidden_dim + 2 * D;
         assert_string_equal(flavors[i].name, want[i].name);
@@ -95,7 +95,7 @@ static void test_llama3_flavors_have_the_published_sizes(void **state)
 static void test_llama3_reads_rope_scaling(void **state)
 {
     (void)state;
-    config c = base();
+    decoder c = base();
     tt_error err = {0};
     c.rope_scaling = " {\"factor\": 32.0, \"rope_type\":\"llama3\", "
                      "\"low_freq_factor\":1,\"high_freq_factor\": 4e0,\n"
@@ -147,7 +147,7 @@ static void test_llama3_refuses_rope_scaling_it_cannot_do(void **state)
          "flat object"                                                                                                                                  },
     };
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
-        config c = base();
+        decoder c = base();
         tt_error err = {0};
         c.rope_scaling = bad[i][0];
         if (finish(&c, &err) != TT_EINVAL || !strstr(err.text, bad[i][1]))
@@ -159,7 +159,7 @@ static void test_llama3_refuses_sizes_that_do_not_fit(void **state)
 {
     (void)state;
     tt_error err;
-    config c = base();
+    decoder c = base();
     c.n_kv_heads = 5;
     assert_int_equal(finish(&c, &err), TT_EINVAL);
     assert_string_equal(err.text, "model.args.n_kv_heads: 5 does not divide n_heads 16");

@@ -2,17 +2,17 @@
 #include "../../plugins/models/qwen3.c"
 #include "plugins/model_test.h"
 
-static config flavor(tt_arena *a, const char *args_json)
+static decoder flavor(tt_arena *a, const char *args_json)
 {
-    config c = {0};
+    decoder c = {0};
     tt_error err = {0};
     model_options(a, args_json, options, TT_COUNT(options), &c);
-    if (finish(&c, &err) != TT_OK)
+    if (decoder_finish(&c, &err) != TT_OK)
         fail_msg("%s: %s", args_json, err.text);
     return c;
 }
 
-static tt_graph *graph_of(tt_arena *a, const config *c)
+static tt_graph *graph_of(tt_arena *a, const decoder *c)
 {
     tt_error err = {0};
     tt_graph *g = model_graph(a, &vt, c, 64, &err);
@@ -40,14 +40,15 @@ static void test_qwen3_flavors_have_the_published_sizes(void **state)
     tt_arena *a = tt_arena_new();
     assert_int_equal(TT_COUNT(flavors), TT_COUNT(want));
     for (size_t i = 0; i < TT_COUNT(want); i++) {
-        const config c = flavor(a, flavors[i].args_json);
+        const decoder c = flavor(a, flavors[i].args_json);
         tt_model_size size;
         assert_string_equal(flavors[i].name, want[i].name);
-        assert_int_equal(tt_model_measure(graph_of(a, &c), attention_width(&c), 64, &size), TT_OK);
+        assert_int_equal(tt_model_measure(graph_of(a, &c), decoder_attention_width(&c), 64, &size),
+                         TT_OK);
         assert_int_equal(size.parameters, want[i].parameters);
         assert_int_equal(size.embedding, want[i].looked_up);
-        assert_int_equal(attention_width(&c), want[i].width);
-        assert_int_equal(vocab_size(&c), i ? 151936 : 2048);
+        assert_int_equal(decoder_attention_width(&c), want[i].width);
+        assert_int_equal(decoder_vocab_size(&c), i ? 151936 : 2048);
         assert_true(c.head_dim == 128 && c.norm_eps == 1e-6 && c.rope_theta == 1e6);
     }
     tt_arena_free(a);
@@ -57,8 +58,8 @@ static void test_qwen3_norms_each_head_by_one_weight(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
-    const config c = flavor(a, "{\"dim\": 48, \"n_layers\": 2, \"n_heads\": 4, \"n_kv_heads\": 2, "
-                               "\"head_dim\": 10, \"tie_embeddings\": false}");
+    const decoder c = flavor(a, "{\"dim\": 48, \"n_layers\": 2, \"n_heads\": 4, \"n_kv_heads\": 2, "
+                                "\"head_dim\": 10, \"tie_embeddings\": false}");
     const tt_graph *g = graph_of(a, &c);
     const tt_param_info *q = model_param(g, "model.layers.1.self_attn.q_norm.weight"),
                         *k = model_param(g, "model.layers.1.self_attn.k_norm.weight"),
@@ -79,13 +80,13 @@ static void test_qwen3_refuses_sizes_that_do_not_fit(void **state)
     (void)state;
     tt_arena *a = tt_arena_new();
     tt_error err = {0};
-    config c = flavor(a, "{}");
+    decoder c = flavor(a, "{}");
     c.n_kv_heads = 5;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(decoder_finish(&c, &err), TT_EINVAL);
     assert_string_equal(err.text, "model.args.n_kv_heads: 5 does not divide n_heads 16");
     c = flavor(a, "{}");
     c.head_dim = 9;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(decoder_finish(&c, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "model.args.head_dim: 9 is odd"));
     tt_arena_free(a);
 }

@@ -16,7 +16,7 @@ static void check_mesh(const char *overrides)
 {
     job j;
     job_open(&j, overrides);
-    for (int pp = 0; pp < j.setup.n_stages; pp++) {
+    for (int pp = 0; pp < j.setup.pipeline_ranks; pp++) {
         tt_plan *p;
         tt_error err = {0};
         if (tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, pp, j.arena, &p, &err))
@@ -31,7 +31,9 @@ static void check_mesh(const char *overrides)
             if (!strcmp(m->points[i].phase, "epilogue") && m->points[i].activations > 0)
                 fail_msg("%s: activations outlive the backward", overrides);
         }
-        if (m->n < 100 || peak > m->planned || peak < 0.85 * m->planned)
+        /* I and W apart hold slots of three classes, and not all of them at once */
+        const double near = j.setup.schedule->splits ? 0.7 : 0.85;
+        if (m->n < 100 || peak > m->planned || peak < near * m->planned)
             fail_msg("%s: %zu points, peak %.0f of %.0f planned", overrides, m->n, peak,
                      m->planned);
         for (size_t i = 0; i < m->n && !strcmp(m->points[i].phase, "forward"); i++) {

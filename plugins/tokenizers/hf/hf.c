@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf.h"
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,19 +17,31 @@ typedef struct entry {
 #define CACHE_WORDS ((size_t)1 << 15) /* 2 MiB */
 
 typedef struct work {
-    struct work *next;
     entry *cache;
     hf_bpe_room room;
     hf_bytes text; /* normalized */
     hf_matcher *matchers[HF_MAX_SPLITS];
     tt_ids *out;
+    hf_word_fn each; /* instead of encoding: words are told of */
+    void *each_arg;
     tt_error *err;
 } work;
 
+/* Works at rest. A thread begins at a place of its own, so that threads do not meet, and finds its
+ * cache warm. */
+#define POOL_PLACES 64
 typedef struct hf_pool {
-    pthread_mutex_t lock;
-    work *free;
+    _Atomic(work *) at[POOL_PLACES];
 } pool;
+
+/* From where this thread's stack lies: different for threads that run, which is all that matters.
+ */
+static unsigned place_of_thread(void)
+{
+    char here;
+    const uint64_t h = (uint64_t)((uintptr_t)&here >> 16) * 0x9e3779b97f4a7c15u;
+    return (unsigned)(h >> 58);
+}
 
 static void work_free(work *w)
 {
@@ -45,11 +57,13 @@ static void work_free(work *w)
 
 static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
 {
-    pthread_mutex_lock(&t->pool->lock);
-    work *w = t->pool->free;
-    if (w)
-        t->pool->free = w->next;
-    pthread_mutex_unlock(&t->pool->lock);
+    const unsigned place = place_of_thread();
+    work *w = NULL;
+    for (unsigned i = 0; !w && i < POOL_PLACES; i++) {
+        _Atomic(work *) *at = &t->pool->at[(place + i) % POOL_PLACES];
+        if (atomic_load_explicit(at, memory_order_relaxed))
+            w = atomic_exchange(at, NULL);
+    }
     if (w) {
         *out = w;
         return TT_OK;
@@ -78,10 +92,13 @@ static void give_back(hf_tokenizer *t, work *w)
         free(w->text.s);
         w->text = (hf_bytes){0};
     }
-    pthread_mutex_lock(&t->pool->lock);
-    w->next = t->pool->free;
-    t->pool->free = w;
-    pthread_mutex_unlock(&t->pool->lock);
+    const unsigned place = place_of_thread();
+    for (unsigned i = 0; w && i < POOL_PLACES; i++) {
+        work *none = NULL;
+        if (atomic_compare_exchange_strong(&t->pool->at[(place + i) % POOL_PLACES], &none, w))
+            w = NULL;
+    }
+    work_free(w); /* more at once than there are places */
 }
 
 static inline tt_status put(work *w, int32_t id)
@@ -95,20 +112,14 @@ static inline tt_status put(work *w, int32_t id)
 
 static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
-    uint32_t ids[HF_SHORT_WORD];
     const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
-    if (whole >= 0)
-        return put(w, whole);
-    if (n > HF_SHORT_WORD)
-        return hf_bpe_long(&t->vocab, &w->room, s, n, w->out, w->err);
-    const size_t m = hf_bpe_short(&t->vocab, s, n, ids);
-    for (size_t i = 0; i < m; i++)
-        TT_TRY(put(w, (int32_t)ids[i]));
-    return TT_OK;
+    return whole >= 0 ? put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
 }
 
 static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
+    if (w->each)
+        return w->each(w->each_arg, s, n, w->err);
     if (n > sizeof w->cache->bytes)
         return encode_uncached(t, w, s, n);
     const uint64_t h = hf_hash(s, n);
@@ -242,7 +253,7 @@ static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, 
         const size_t valid = hf_utf8_valid(s + at, n - at);
         TT_TRY(encode_text(t, w, s + at, valid));
         at += valid;
-        if (at < n)
+        if (at < n && !w->each)
             TT_TRY(put(w, t->vocab.byte_ids[s[at]]));
     }
     return TT_OK;
@@ -255,12 +266,59 @@ static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_
     work *w;
     TT_TRY(take(t, &w, err));
     w->out = out;
+    w->each = NULL;
     w->err = err;
     const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
     if (s != TT_OK)
         out->n = before;
     give_back(t, w);
     return s;
+}
+
+tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn fn, void *arg,
+                       tt_error *err)
+{
+    work *w;
+    TT_TRY(take(t, &w, err));
+    w->each = fn;
+    w->each_arg = arg;
+    w->err = err;
+    const tt_status s = encode_bytes(t, w, (const uint8_t *)text, n);
+    give_back(t, w);
+    return s;
+}
+
+/* Every known pattern parts a newline from a letter behind it, and what stands before the newline,
+ * where it is no blank, does not look beyond. Expressions may look anywhere. */
+static bool may_cut(const hf_tokenizer *t)
+{
+    if (t->prefix_space)
+        return false;
+    for (size_t i = 0; i < t->n_splits; i++)
+        if (t->splits[i].regex || t->splits[i].prefix_space)
+            return false;
+    const bool sought = t->raw.n_nodes > 1 || t->normalized.n_nodes > 1;
+    for (size_t i = 0; sought && i < t->n_added; i++)
+        if (t->added[i].lstrip || memchr(t->added[i].sought.s, '\n', t->added[i].sought.n))
+            return false;
+    return true;
+}
+
+size_t hf_cut(void *self, const char *text, size_t n, size_t from)
+{
+    const hf_tokenizer *t = self;
+    const char *p;
+    if (!may_cut(t) || n < 3)
+        return n;
+    for (size_t at = from > 2 ? from - 1 : 1; at + 1 < n; at = (size_t)(p - text) + 1) {
+        p = memchr(text + at, '\n', n - 1 - at);
+        if (!p)
+            break;
+        const unsigned char before = (unsigned char)p[-1], letter = (unsigned char)p[1] | 0x20;
+        if (before > 0x20 && before < 0x7f && letter >= 'a' && letter <= 'z')
+            return (size_t)(p - text) + 1;
+    }
+    return n;
 }
 
 static size_t decode(void *self, int32_t id, char *buf, size_t cap)
@@ -285,43 +343,45 @@ static void info(void *self, tt_tokenizer_info *out)
     memcpy(out->fingerprint, t->fingerprint, sizeof out->fingerprint);
 }
 
-static void close_hf(void *self)
+void hf_close(void *self)
 {
     hf_tokenizer *t = self;
     if (!t)
         return;
     if (t->pool) {
-        for (work *w = t->pool->free, *next; w; w = next) {
-            next = w->next;
-            work_free(w);
-        }
-        pthread_mutex_destroy(&t->pool->lock);
+        for (unsigned i = 0; i < POOL_PLACES; i++)
+            work_free(atomic_load(&t->pool->at[i]));
         free(t->pool);
     }
     hf_release(t);
     free(t);
 }
 
-static tt_status open_hf(const void *config, void **self, tt_error *err)
+hf_tokenizer *hf_new(void)
 {
     hf_tokenizer *t = calloc(1, sizeof *t);
-    tt_status s = TT_OK;
-    if (t)
-        t->pool = calloc(1, sizeof *t->pool);
-    if (t && t->pool && pthread_mutex_init(&t->pool->lock, NULL) != 0) {
-        free(t->pool);
-        t->pool = NULL;
+    if (t && !(t->pool = calloc(1, sizeof *t->pool))) {
+        free(t);
+        t = NULL;
     }
-    s = t && t->pool ? hf_load(t, config, err)
-                     : TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
+    return t;
+}
+
+static tt_status open_hf(const void *config, void **self, tt_error *err)
+{
+    hf_tokenizer *t = hf_new();
+    if (!t)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a tokenizer");
+    const tt_status s = hf_load(t, config, err);
     if (s == TT_OK)
         *self = t;
     else
-        close_hf(t);
+        hf_close(t);
     return s;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_hf, close_hf, info, encode, decode};
+static const tt_tokenizer_vt vt = {sizeof vt, open_hf, hf_close, info,
+                                   encode,    decode,  hf_cut,   hf_train};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

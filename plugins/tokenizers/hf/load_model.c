@@ -303,6 +303,7 @@ tt_status hf_load_model(hf_tokenizer *t, const hf_file *f, const json_t *root, h
     TT_TRY(size_vocab(t, f, vocab, added));
     TT_TRY(load_vocab(t, f, vocab, d));
     TT_TRY(load_merges(t, f, model, vocab, d));
+    hf_merges_finish(&t->vocab);
     return load_all_added(t, f, added, vocab, d);
 }
 

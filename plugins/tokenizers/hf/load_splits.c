@@ -44,7 +44,7 @@ static tt_status add_split(hf_tokenizer *t, const hf_file *f, const char *path, 
     if (known) {
         s.scan = known->scan;
     } else {
-        if (hf_regex_new(pattern, literal, &s.regex, f->err) != TT_OK)
+        if (hf_regex_new(pattern, literal ? HF_LITERAL : HF_ONIGURUMA, &s.regex, f->err) != TT_OK)
             return tt_error_context(f->err, "%s: %s.pattern", f->name, path);
         if (!literal)
             tt_log(TT_WARN, "data",

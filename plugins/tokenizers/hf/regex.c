@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Patterns without a scanner: PCRE2 in the place of Oniguruma (Ruby syntax). What the two read
- * differently is rewritten or refused; the tables of PCRE2 may be of an older Unicode. */
+/* Patterns without a scanner: PCRE2 in the place of Oniguruma (Ruby syntax; tokenizer.json) or of
+ * Rust's fancy-regex (tiktoken files). What they read differently is rewritten or refused; the
+ * tables of PCRE2 may be of an older Unicode. */
 
 struct hf_regex {
     pcre2_code *code;
@@ -62,7 +63,7 @@ static tt_status rewrite_escape(const char *p, size_t n, bool in_class, hf_bytes
     }
 }
 
-static tt_status rewrite(const char *pattern, hf_bytes *out, tt_error *err)
+static tt_status rewrite(const char *pattern, hf_dialect dialect, hf_bytes *out, tt_error *err)
 {
     bool in_class = false;
     for (const char *p = pattern; *p; p++) {
@@ -75,7 +76,7 @@ static tt_status rewrite(const char *pattern, hf_bytes *out, tt_error *err)
         if (in_class && (*p == '[' || (*p == '&' && p[1] == '&')))
             return TT_FAIL(err, TT_EUNSUPPORTED,
                            "the pattern has a set within [ ] ([ or &&), which is not supported");
-        if (!in_class && *p == '}' && p[1] == '+')
+        if (!in_class && *p == '}' && p[1] == '+' && dialect == HF_ONIGURUMA)
             return TT_FAIL(
                 err, TT_EUNSUPPORTED,
                 "the pattern has {…}+, a repeated repeat in the reference and possessive here");
@@ -96,18 +97,22 @@ static tt_status rewrite(const char *pattern, hf_bytes *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status compile(const hf_bytes *text, bool literal, hf_regex **out, tt_error *err)
+/* $ is the end of a line in Oniguruma, of the text in Rust's regex. */
+static const uint32_t dialect_flags[] = {
+    [HF_ONIGURUMA] = PCRE2_NEVER_BACKSLASH_C | PCRE2_UCP | PCRE2_MULTILINE,
+    [HF_RUST] = PCRE2_NEVER_BACKSLASH_C | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY,
+    [HF_LITERAL] = PCRE2_LITERAL,
+};
+
+static tt_status compile(const hf_bytes *text, hf_dialect dialect, hf_regex **out, tt_error *err)
 {
     int code = 0;
     PCRE2_SIZE where = 0;
-    const uint32_t flags = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C |
-                           (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE);
+    const uint32_t flags = PCRE2_UTF | dialect_flags[dialect];
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (context)
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pcre2_code *c =
-        pcre2_compile(text->s, text->n, literal ? flags & ~PCRE2_NEVER_BACKSLASH_C : flags, &code,
-                      &where, context);
+    pcre2_code *c = pcre2_compile(text->s, text->n, flags, &code, &where, context);
     pcre2_compile_context_free(context);
     if (!c) {
         char why[160];
@@ -126,16 +131,16 @@ static tt_status compile(const hf_bytes *text, bool literal, hf_regex **out, tt_
     return TT_OK;
 }
 
-tt_status hf_regex_new(const char *pattern, bool literal, hf_regex **out, tt_error *err)
+tt_status hf_regex_new(const char *pattern, hf_dialect dialect, hf_regex **out, tt_error *err)
 {
     hf_bytes text = {0};
-    tt_status s =
-        literal ? hf_bytes_add(&text, pattern, strlen(pattern), err) : rewrite(pattern, &text, err);
+    tt_status s = dialect == HF_LITERAL ? hf_bytes_add(&text, pattern, strlen(pattern), err)
+                                        : rewrite(pattern, dialect, &text, err);
     if (s == TT_OK)
         s = hf_bytes_room(&text, 1, err);
     if (s == TT_OK) {
         text.s[text.n] = '\0';
-        s = compile(&text, literal, out, err);
+        s = compile(&text, dialect, out, err);
     }
     free(text.s);
     return s;

@@ -212,7 +212,7 @@ static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t
     return (size_t)(run(flags, s, end, HF_UPPER) - s);
 }
 
-static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     unsigned n;
     const unsigned f = flags_of(flags, s, end, &n);
@@ -225,7 +225,34 @@ static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t
         if ((k = part(flags, s, end)))
             return k;
     }
-    return rest(flags, s, end, 1, true);
+    return 0;
+}
+
+static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const size_t k = tekken_word(flags, s, end);
+    return k ? k : rest(flags, s, end, 1, true);
+}
+
+/* As tekken, but a word may end in a contraction, and three digits go together. */
+static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    const size_t k = tekken_word(flags, s, end);
+    if (k)
+        return k + (s + k < end && s[k] == '\'' ? contraction(s + k, end, true) : 0);
+    return rest(flags, s, end, 3, true);
+}
+
+/* As llama3, but blanks that end the text are one word. */
+static size_t scan_cl100k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
+{
+    unsigned n;
+    if (flags_of(flags, s, end, &n) & HF_SPACE) {
+        const uint8_t *p = run(flags, s, end, HF_SPACE);
+        if (p == end)
+            return (size_t)(p - s);
+    }
+    return llama3_like(flags, s, end, 3);
 }
 
 /* DeepSeek-V3, in three splits: what no alternative takes is a word too (a gap). */
@@ -278,34 +305,45 @@ static size_t scan_deepseek3(const uint16_t *flags, const uint8_t *s, const uint
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 #define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
 
 const hf_pattern hf_patterns[] = {
-    {"gpt2",      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" BLANKS, scan_gpt2    },
-    {"llama3",    LLAMA3("\\p{N}{1,3}"),                                                      scan_llama3  },
-    {"qwen2",     LLAMA3("\\p{N}"),                                                           scan_qwen2   },
+    {"gpt2",      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+" BLANKS,    scan_gpt2,
+     HF_ONIGURUMA                                                                                                           },
+    {"llama3",    LLAMA3("\\p{N}{1,3}"),                                                         scan_llama3,   HF_ONIGURUMA},
+    {"qwen2",     LLAMA3("\\p{N}"),                                                              scan_qwen2,    HF_ONIGURUMA},
     {"deepseek3",
      "[!\"#$%&'()*+,\\-./"
      ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
      "| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+" BLANKS,
-     scan_deepseek3                                                                                        },
+     scan_deepseek3,                                                                                            HF_ONIGURUMA},
     {"tekken",
      BEFORE UPPER "*" LOWER "+|" BEFORE UPPER "+" LOWER
                   "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" BLANKS,
-     scan_tekken                                                                                           },
+     scan_tekken,                                                                                               HF_ONIGURUMA},
     {"nanochat",
      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| "
      "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
      "|\\s*[\\r\\n]" BLANKS,
-     scan_nanochat                                                                                         },
+     scan_nanochat,                                                                                             HF_ONIGURUMA},
     {"qwen35",
      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| "
      "?[^\\s\\p{L}\\p{M}\\p{N}]+"
      "[\\r\\n]*|\\s*[\\r\\n]+" BLANKS,
-     scan_qwen35                                                                                           },
-    {"numbers3",  "\\p{N}{1,3}",                                                              scan_numbers3},
-    {"number",    "\\p{N}",                                                                   scan_number  },
-    {"cjk",       "[一-龥぀-ゟ゠-ヿ]+",                                                 scan_cjk     },
+     scan_qwen35,                                                                                               HF_ONIGURUMA},
+    {"o200k",
+     BEFORE UPPER "*" LOWER "+" SUFFIX "|" BEFORE UPPER "+" LOWER "*" SUFFIX
+                  "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+" BLANKS,
+     scan_o200k,                                                                                                HF_ONIGURUMA},
+    {"r50k",
+     "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s", scan_gpt2,     HF_RUST     },
+    {"cl100k",
+     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
+     "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",                      scan_cl100k,   HF_RUST     },
+    {"numbers3",  "\\p{N}{1,3}",                                                                 scan_numbers3, HF_ONIGURUMA},
+    {"number",    "\\p{N}",                                                                      scan_number,   HF_ONIGURUMA},
+    {"cjk",       "[一-龥぀-ゟ゠-ヿ]+",                                                    scan_cjk,      HF_ONIGURUMA},
 };
 const size_t hf_n_patterns = TT_COUNT(hf_patterns);
 

@@ -35,21 +35,32 @@ static size_t table_size(size_t n)
     return size;
 }
 
-tt_status hf_vocab_index(hf_vocab *v, tt_error *err)
+tt_status hf_vocab_room(hf_vocab *v, size_t n, tt_error *err)
 {
-    const size_t size = table_size(v->n_ids);
+    const size_t size = table_size(n);
     v->words = calloc(size, sizeof *v->words);
     if (!v->words)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory for a vocabulary of %zu", v->n_ids);
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a vocabulary of %zu", n);
     v->words_mask = size - 1;
+    return TT_OK;
+}
+
+void hf_vocab_put(hf_vocab *v, uint32_t id)
+{
+    const hf_token *t = &v->tokens[id];
+    size_t i = hf_hash(v->bytes.s + t->at, t->n) & v->words_mask;
+    while (v->words[i])
+        i = (i + 1) & v->words_mask;
+    v->words[i] = id + 1;
+}
+
+tt_status hf_vocab_index(hf_vocab *v, tt_error *err)
+{
+    TT_TRY(hf_vocab_room(v, v->n_ids, err));
     for (size_t id = 0; id < v->n_ids; id++) {
         const hf_token *t = &v->tokens[id];
-        if (!t->spelt || hf_vocab_word(v, v->bytes.s + t->at, t->n) >= 0)
-            continue;
-        size_t i = hf_hash(v->bytes.s + t->at, t->n) & v->words_mask;
-        while (v->words[i])
-            i = (i + 1) & v->words_mask;
-        v->words[i] = (uint32_t)id + 1;
+        if (t->spelt && hf_vocab_word(v, v->bytes.s + t->at, t->n) < 0)
+            hf_vocab_put(v, (uint32_t)id);
     }
     return TT_OK;
 }
@@ -88,6 +99,21 @@ static hf_slot *slot_of(const hf_vocab *v, uint32_t left, uint32_t right)
 void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     *slot_of(v, left, right) = (hf_slot){left, right, rank, id};
+    v->n_ranks = rank >= v->n_ranks ? rank + 1 : v->n_ranks;
+}
+
+void hf_merges_finish(hf_vocab *v)
+{
+    for (size_t i = 0; i <= v->merges_mask; i++) {
+        const hf_slot *s = &v->merges[i];
+        if (s->rank == UINT32_MAX)
+            continue;
+        const hf_token *t = &v->tokens[s->id];
+        for (uint32_t k = 1; k < t->n; k++) {
+            const uint8_t *b = v->bytes.s + t->at + k;
+            v->beside[b[-1]][b[0] / 8] |= (uint8_t)(1u << b[0] % 8);
+        }
+    }
 }
 
 const hf_slot *hf_merges_get(const hf_vocab *v, uint32_t left, uint32_t right)
@@ -116,6 +142,13 @@ static int byte_of(uint32_t c)
     if (c < 0x21)
         return (int)c;
     return (int)(c < 0x21 + 34 ? c - 0x21 + 0x7f : 0xad);
+}
+
+uint32_t hf_byte_letter(uint8_t b)
+{
+    if (byte_of(b) == b)
+        return b;
+    return 0x100u + (b < 0x21 ? b : b < 0xa1 ? b - 0x7fu + 0x21 : 67u);
 }
 
 bool hf_spell_bytes(const char *text, size_t n, uint8_t *out, size_t *n_out)

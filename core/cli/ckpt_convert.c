@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "cli/ckpt_convert.h"
+#include "cli/from_checkpoint.h"
+#include "train/import.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct choice {
+    const char *name;
+    int value;
+} choice;
+
+/* One of a list by name; what: the option. */
+static tt_status choose(const tt_cli *cli, const char *what, const choice *list, size_t n, int *out,
+                        tt_error *err)
+{
+    const char *name = tt_cli_option(cli, what);
+    tt_str known = {0};
+    for (size_t i = 0; i < n; i++) {
+        if (name && !strcmp(name, list[i].name)) {
+            *out = list[i].value;
+            tt_str_free(&known);
+            return TT_OK;
+        }
+        tt_str_printf(&known, "%s%s", i ? i + 1 < n ? ", " : " or " : "", list[i].name);
+    }
+    const tt_status s =
+        name ? TT_FAIL(err, TT_EINVAL, "--%s: expected %s, got \"%s\"", what, known.s, name)
+             : TT_FAIL(err, TT_EINVAL, "--%s is missing: %s", what, known.s);
+    tt_str_free(&known);
+    return s;
+}
+
+/* ---- import ---- */
+
+/* The resolved job once more, now without the foreign folder: what it said is in model.args. */
+static tt_status own_job(tt_cli *cli, const tt_setup *first, tt_str *text, tt_error *err)
+{
+    const tt_model_vt *vt = first->model.component->vtable;
+    const tt_override own[] = {
+        {"model.flavor",         vt->n_flavors ? vt->flavors[0].name : "debugmodel"},
+        {"model.hf_assets_path", "null"                                            }
+    };
+    tt_job *job = NULL;
+    tt_str before = {0};
+    tt_job_print(first->job, false, &before);
+    const tt_status s =
+        tt_job_load_text(cli->arena, "import", before.s, before.n, own, TT_COUNT(own), &job, err);
+    tt_setup again;
+    const tt_setup_opts so = {.spec = cli->spec, .mode = TT_MODE_LOGITS, .data = true};
+    tt_status st = s;
+    if (st == TT_OK)
+        st = tt_setup_make(&so, first->registry, job, cli->arena, &again, err);
+    if (st == TT_OK)
+        tt_job_print(job, false, text);
+    tt_str_free(&before);
+    return st;
+}
+
+static tt_status open_import(tt_cli *cli, tt_import_from from, const char *folder, tt_registry *r,
+                             tt_setup *out, tt_error *err)
+{
+    tt_str text = {0};
+    tt_job *job = NULL;
+    const tt_setup_opts so = {
+        .spec = cli->spec, .mode = TT_MODE_LOGITS, .compile = true, .data = true};
+    tt_status s = tt_import_job(r, from, folder, cli->spec, cli->arena, &text, err);
+    if (s == TT_OK)
+        s = tt_job_load_text(cli->arena, "import", text.s, text.n, cli->overrides, cli->n_overrides,
+                             &job, err);
+    tt_str_free(&text);
+    if (s == TT_OK)
+        s = tt_setup_make(&so, r, job, cli->arena, out, err);
+    return s;
+}
+
+static tt_status tokenizer_fingerprint(const tt_setup *s, char out[33], tt_error *err)
+{
+    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
+    void *self = NULL;
+    tt_tokenizer_info info = {0};
+    out[0] = '\0';
+    if (!tt_job_has(s->job, "tokenizer.path"))
+        return TT_OK;
+    TT_TRY(tt_setup_tokenizer(s, &self, &info, err));
+    memcpy(out, info.fingerprint, 33);
+    vt->close(self);
+    return TT_OK;
+}
+
+tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+{
+    static const choice forms[] = {
+        {"hf",         TT_IMPORT_HF   },
+        {"meta",       TT_IMPORT_META },
+        {"torchtitan", TT_IMPORT_TITAN}
+    };
+    int from = 0;
+    char absolute[PATH_MAX], fingerprint[33] = "";
+    tt_registry *r = NULL;
+    tt_setup s;
+    tt_str job = {0};
+    TT_TRY(choose(cli, "from", forms, TT_COUNT(forms), &from, err));
+    if (!realpath(folder, absolute))
+        return TT_FAIL(err, TT_ENOTFOUND, "%s: %s", folder, strerror(errno));
+    const char *step = tt_path_join(cli->arena, out, "step-0");
+    if (tt_path_exists(step))
+        return TT_FAIL(err, TT_EEXIST, "%s is there already", step);
+    TT_TRY(tt_cli_registry(cli, &r, err));
+    tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
+    if (st == TT_OK)
+        st = own_job(cli, &s, &job, err);
+    if (st == TT_OK)
+        st = tokenizer_fingerprint(&s, fingerprint, err);
+    tt_trainer_state state = {.job_json = tt_str_get(&job),
+                              .model_fingerprint = s.model_fingerprint,
+                              .tokenizer_fingerprint = fingerprint};
+    if (st == TT_OK)
+        st = tt_setup_import(&s, (tt_import_from)from, absolute, &state, out, err);
+    if (st == TT_OK)
+        tt_log(TT_INFO, "checkpoint", "%s: model %s, %lld parameters", step, s.model.name,
+               (long long)s.size.parameters);
+    tt_str_free(&job);
+    tt_registry_free(r);
+    return st;
+}
+
+/* ---- export ---- */
+
+/* The folder appears whole: it is written beside, then renamed. */
+static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
+                           const char *step, const char *out, tt_error *err)
+{
+    const char *tmp = tt_arena_printf(cli->arena, "%s.tmp", out);
+    TT_TRY(tt_setup_write_hf(&m->setup, t, step, tmp, err));
+    if (rename(tmp, out) != 0)
+        return TT_FAIL(err, TT_EIO, "%s: cannot rename it to %s: %s", tmp, out, strerror(errno));
+    return TT_OK;
+}
+
+/* Ids of begin and end: of the tokenizer the model was trained with, where its data needed one. */
+static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **out, tt_error *err)
+{
+    const tt_dataloader_vt *vt = m->setup.dataloader.component->vtable;
+    *out = NULL;
+    if (!vt->needs_tokenizer && !tt_job_has(m->setup.job, "tokenizer.path"))
+        return TT_OK;
+    TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
+    *out = &m->info;
+    return TT_OK;
+}
+
+tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err)
+{
+    enum { TO_HF, TO_GGUF };
+    static const choice forms[] = {
+        {"hf",   TO_HF  },
+        {"gguf", TO_GGUF}
+    };
+    static const choice types[] = {
+        {"f32",  TT_GGUF_F32 },
+        {"f16",  TT_GGUF_F16 },
+        {"bf16", TT_GGUF_BF16},
+        {"q8_0", TT_GGUF_Q8_0}
+    };
+    int to = 0, type = TT_GGUF_F32;
+    const char *step = NULL;
+    const tt_tokenizer_info *info = NULL;
+    tt_loaded_model m = {0};
+    TT_TRY(choose(cli, "to", forms, TT_COUNT(forms), &to, err));
+    if (tt_cli_option(cli, "type"))
+        TT_TRY(choose(cli, "type", types, TT_COUNT(types), &type, err));
+    if (to == TO_HF && type != TT_GGUF_F32)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "--type: Hugging Face folders are written in f32");
+    if (tt_path_exists(out))
+        return TT_FAIL(err, TT_EEXIST, "%s is there already", out);
+    TT_TRY(tt_ckpt_step_of(cli, folder, &step, err));
+    tt_status s = tt_cli_load_job(cli, step, TT_MODE_LOGITS, NULL, 0, &m, err);
+    if (s == TT_OK)
+        s = open_tokenizer(&m, &info, err);
+    if (s == TT_OK)
+        s = to == TO_HF ? export_hf(cli, &m, info, step, out, err)
+                        : tt_setup_write_gguf(&m.setup, info, step, (tt_gguf_type)type, out, err);
+    tt_loaded_model_close(&m);
+    return s;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_CKPT_CONVERT_H
+#define TT_CKPT_CONVERT_H
+#include "cli/cli.h"
+
+/* ckpt import and export: other programs' weights in and out. */
+
+/* A step folder, or the newest of a folder of step folders or of a run's folder. */
+tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_error *err);
+
+tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err);
+tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_error *err);
+
+#endif

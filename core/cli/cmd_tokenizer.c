@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pool.h"
+#include "cli/cli.h"
+#include "train/console.h"
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/tokenizer.h>
+
+/* tokenizer train: a tokenizer learnt from files. */
+
+typedef struct files {
+    TT_VEC(const char *) paths;
+    tt_mapping *maps;
+    tt_text *texts;
+} files;
+
+/* Names and patterns as the shell has them; what a pattern finds is sorted by bytes. */
+static tt_status add_paths(tt_arena *a, files *f, const char *pattern, tt_error *err)
+{
+    glob_t found = {0};
+    const int rc = glob(pattern, GLOB_ERR, NULL, &found);
+    if (rc != 0) {
+        globfree(&found);
+        return rc == GLOB_NOMATCH ? TT_FAIL(err, TT_ENOTFOUND, "--data %s: no such file", pattern)
+                                  : TT_FAIL(err, TT_EIO, "--data %s: %s", pattern, strerror(errno));
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        tt_vec_push(a, &f->paths, tt_arena_str(a, found.gl_pathv[i]));
+    globfree(&found);
+    return TT_OK;
+}
+
+static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error *err)
+{
+    tt_arena *a = cli->arena;
+    for (size_t i = 0; i < cli->n_options; i++)
+        if (!strcmp(cli->options[i].key, "data"))
+            TT_TRY(add_paths(a, f, cli->options[i].value, err));
+    for (int i = 1; i < cli->n_words; i++) /* the shell made words of --data *.txt */
+        TT_TRY(add_paths(a, f, cli->words[i], err));
+    if (f->paths.n == 0)
+        return TT_FAIL(err, TT_EINVAL, "--data: needed: files of text to learn from");
+    f->maps = tt_arena_array(a, f->paths.n, sizeof *f->maps);
+    f->texts = tt_arena_array(a, f->paths.n, sizeof *f->texts);
+    for (size_t i = 0; i < f->paths.n; i++) {
+        TT_TRY(tt_map_file(f->paths.items[i], &f->maps[i], err));
+        f->texts[i] = (tt_text){(const char *)f->maps[i].p, f->maps[i].n};
+        *total += (int64_t)f->maps[i].n;
+    }
+    return TT_OK;
+}
+
+typedef struct bar {
+    tt_progress progress;
+    const char *stage; /* the one shown, NULL = none yet */
+} bar;
+
+static void show(void *arg, const char *stage, int64_t done, int64_t total)
+{
+    bar *b = arg;
+    if (!b->stage || strcmp(b->stage, stage)) {
+        if (b->stage)
+            tt_progress_finish(&b->progress);
+        tt_progress_init(&b->progress, stage, 0, total, false);
+        b->stage = stage;
+    }
+    tt_progress_update(&b->progress, done, (double)NAN, (double)NAN);
+}
+
+static tt_status number(const tt_cli *cli, const char *name, int64_t fallback, int64_t *out,
+                        tt_error *err)
+{
+    const char *text = tt_cli_option(cli, name);
+    char *end = NULL;
+    *out = fallback;
+    if (!text)
+        return TT_OK;
+    errno = 0;
+    const long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno || v < 1)
+        return TT_FAIL(err, TT_EINVAL, "--%s: expected a whole number from 1, got \"%s\"", name,
+                       text);
+    *out = v;
+    return TT_OK;
+}
+
+/* bos, eos and pad, then each --special, none twice. */
+static void specials(const tt_cli *cli, tt_tokenizer_train *o)
+{
+    static const char *const names[] = {"bos", "eos", "pad", "special"};
+    const char **list = tt_arena_array(cli->arena, cli->n_options + 1, sizeof *list);
+    for (size_t k = 0; k < TT_COUNT(names); k++)
+        for (size_t i = 0; i < cli->n_options; i++) {
+            bool there = strcmp(cli->options[i].key, names[k]) != 0;
+            for (size_t j = 0; k < 3 && j < o->n_special; j++)
+                there = there || !strcmp(list[j], cli->options[i].value);
+            if (!there)
+                list[o->n_special++] = cli->options[i].value;
+        }
+    o->special = list;
+    o->bos = tt_cli_option(cli, "bos");
+    o->eos = tt_cli_option(cli, "eos");
+    o->pad = tt_cli_option(cli, "pad");
+}
+
+static tt_status find_plugin(tt_registry *r, const tt_tokenizer_vt **out, tt_arena *a,
+                             tt_error *err)
+{
+    tt_job *job;
+    tt_part part;
+    const tt_override over = {"tokenizer.name", "hf"};
+    TT_TRY(tt_job_load(a, NULL, &over, 1, &job, err));
+    TT_TRY(tt_registry_part(r, job, TT_KIND_TOKENIZER, "tokenizer", "hf", NULL, a, &part, err));
+    *out = part.component->vtable;
+    if (!TT_HAS(*out, tt_tokenizer_vt, train) || !(*out)->train)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "tokenizer hf: this plugin cannot learn");
+    return TT_OK;
+}
+
+static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, tt_error *err)
+{
+    tt_tokenizer_train o = {.struct_size = sizeof o};
+    int64_t threads, bytes = 0;
+    bar b = {.stage = NULL};
+    o.pattern = tt_cli_option(cli, "pattern") ? tt_cli_option(cli, "pattern") : "llama3";
+    o.out = tt_cli_option(cli, "out");
+    if (!o.out)
+        return TT_FAIL(err, TT_EINVAL, "--out: needed: the folder for tokenizer.json");
+    if (!tt_cli_option(cli, "vocab-size"))
+        return TT_FAIL(err, TT_EINVAL, "--vocab-size: needed: how many tokens to learn");
+    TT_TRY(number(cli, "vocab-size", 0, &o.vocab_size, err));
+    TT_TRY(number(cli, "threads", tt_cpu_count(), &threads, err));
+    if (threads > 1024)
+        return TT_FAIL(err, TT_EINVAL, "--threads: at most 1024, got %lld", (long long)threads);
+    specials(cli, &o);
+    TT_TRY(map_files(cli, f, &bytes, err));
+    TT_TRY(tt_mkdirs(o.out, err));
+    o.texts = f->texts;
+    o.n_texts = f->paths.n;
+    o.progress = show;
+    o.progress_arg = &b;
+    TT_TRY(tt_pool_new((int)threads, &o.pool, err));
+    const int64_t begin = tt_now_ns();
+    const tt_status s = vt->train(&o, err);
+    if (b.stage)
+        tt_progress_finish(&b.progress);
+    tt_pool_free(o.pool);
+    if (s == TT_OK)
+        tt_log(TT_INFO, "data", "%s/tokenizer.json: learnt from %zu files, %.1f MB, in %.1f s",
+               o.out, f->paths.n, (double)bytes / 1e6, (double)(tt_now_ns() - begin) / 1e9);
+    return s;
+}
+
+static tt_status run(tt_cli *cli, tt_error *err)
+{
+    tt_registry *r = NULL;
+    const tt_tokenizer_vt *vt = NULL;
+    files f = {.maps = NULL};
+    if (cli->n_words == 0 || strcmp(cli->words[0], "train"))
+        return TT_FAIL(err, TT_EINVAL, "%s%s%susage: ttrun %s", cli->n_words ? "\"" : "",
+                       cli->n_words ? cli->words[0] : "",
+                       cli->n_words ? "\": expected train; " : "", tt_cmd_tokenizer.usage);
+    if (cli->n_overrides)
+        return TT_FAIL(err, TT_EINVAL, "--%s: a key of a job; tokenizer train takes none",
+                       cli->overrides[0].key);
+    TT_TRY(tt_cli_registry(cli, &r, err));
+    tt_status s = find_plugin(r, &vt, cli->arena, err);
+    if (s == TT_OK)
+        s = learn(cli, &f, vt, err);
+    for (size_t i = 0; f.maps && i < f.paths.n; i++)
+        tt_unmap_file(&f.maps[i]);
+    tt_registry_free(r);
+    return s;
+}
+
+static const char *const options[] = {"data", "vocab-size", "pattern", "out",    "bos",
+                                      "eos",  "pad",        "special", "threads"};
+const tt_command tt_cmd_tokenizer = {
+    .name = "tokenizer",
+    .usage =
+        "tokenizer train --data FILE... --vocab-size N [--pattern NAME] --out DIR [--bos TEXT] "
+        "[--eos TEXT] [--pad TEXT] [--special TEXT]... [--threads N]",
+    .doc = "train: learn a byte-level BPE tokenizer from files of text",
+    .options = options,
+    .n_options = TT_COUNT(options),
+    .run = run,
+    .words = INT_MAX};

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* split: the backward of a stage is I, what the stage before waits for, and W, the rest (R10). I is
+ * the backward slice of what crosses to the stage before; on stage 0, where nothing does, of what
+ * its first block gives to what stands before it, for an empty I would keep every value to W
+ * (P4). Gradients are accumulated by W alone, so that sums ascend where W does (P5). */
+
+static bool first_block(const tt_graph *g, int *block)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->region == TT_FORWARD && n->stage == 0 && n->block >= 0) {
+            *block = n->block;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Values that I is for. */
+static void mark_goals(const tt_graph *g, bool *wanted)
+{
+    int block = -1;
+    const bool any = first_block(g, &block);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->region != TT_BACKWARD || n->virtual_)
+            continue;
+        if (n->op == &tt_op_transfer) {
+            wanted[n->in[0]->id] = true;
+            continue;
+        }
+        for (int j = 0; any && n->stage == 0 && n->block < 0 && j < n->n_in; j++) {
+            const tt_node *from = n->in[j]->node; /* out of the first block, backwards */
+            if (from->region != TT_BACKWARD || from->stage != 0 || from->block != block)
+                continue;
+            wanted[n->in[j]->id] = true;
+            if (!strcmp(n->op->name, "add")) /* the sum of what flows there is one value */
+                wanted[n->out[0]->id] = true;
+        }
+    }
+}
+
+tt_status tt_pass_split(tt_graph *g, tt_error *err)
+{
+    bool *wanted = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *wanted);
+    tt_node **out = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *out);
+    size_t n_out = 0;
+    mark_goals(g, wanted);
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        tt_node *n = g->nodes.items[i];
+        if (n->region != TT_BACKWARD)
+            continue;
+        bool input = n->op == &tt_op_transfer; /* a received cotangent */
+        for (int j = 0; j < n->n_out; j++)
+            input = input || wanted[n->out[j]->id];
+        n->weight = !input || n->op == &tt_op_accumulate;
+        for (int j = 0; input && j < n->n_in; j++)
+            wanted[n->in[j]->id] = true;
+    }
+    /* I, then W: a node of I reads none of W */
+    for (int weight = 0; weight < 2; weight++)
+        for (size_t i = 0; i < g->nodes.n; i++) {
+            tt_node *n = g->nodes.items[i];
+            const bool late = n->region > TT_BACKWARD || n->weight;
+            if (late == (weight == 1))
+                out[n_out++] = n;
+        }
+    memcpy(g->nodes.items, out, n_out * sizeof *out);
+    return tt_graph_verify(g, "split", err);
+}

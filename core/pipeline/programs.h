@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_PROGRAMS_H
+#define TT_PROGRAMS_H
+#include "pipeline/schedule.h"
+
+/* From a schedule to what each rank does, messages included, and to the slots its values live in.
+ *
+ * P1: let G be all actions by their end in the abstract run, each followed at once by its message.
+ * A rank's program is the projection of G on it. A projection of one serial run cannot deadlock,
+ * even where each send and receive blocks; both ends get the same order on every pair and group.
+ * Stages that are neighbours on one rank (the turn of a V) hand over locally: no item. */
+
+typedef enum tt_item_kind {
+    TT_ITEM_RUN,
+    TT_ITEM_SEND,
+    TT_ITEM_RECV,
+    TT_ITEM_WAIT /* until a posted send has completed */
+} tt_item_kind;
+
+typedef struct tt_item {
+    tt_item_kind kind;
+    tt_action action; /* of a message: its producer as F or I (what B gives, I gives) */
+    int peer;         /* pipeline rank */
+} tt_item;
+
+typedef struct tt_programs {
+    const tt_schedule *schedule;
+    tt_item **items; /* by pipeline rank */
+    int *n_items;
+} tt_programs;
+
+typedef struct tt_issue {
+    /* Posts do not wait: a receive stands right behind its message in G, and a wait for the send
+     * n_buffers messages ago before a buffer's next writer (0: no waits).
+     * Not posted: n_buffers messages of a directed pair do not wait for their receiver, a receive
+     * does wait. So it stands as late as G stays a serial run: before its reader, or before the
+     * message that would find the buffers full (0 buffers: right behind its message). */
+    bool posted;
+    int n_buffers;
+} tt_issue;
+tt_programs *tt_programs_make(const tt_schedule *s, const tt_run *run, const tt_issue *o,
+                              tt_arena *a);
+/* "2F0 >2F0@1 <1I0@0 ~2F0@1 …", a line a rank. */
+void tt_programs_print(const tt_programs *p, tt_str *out);
+
+/* ---- slots (R9, P3) ---- */
+
+/* Send buffers of posted sends, after the classes of tt_hold. */
+enum { TT_HOLD_OUT_F = TT_N_HOLDS, TT_HOLD_OUT_I, TT_N_LIVES };
+
+/* What a micro-batch holds of a class on a stage: from the receive (or the neighbour's hand-over,
+ * or the first writer) to the last reader, as places in the rank's program. */
+typedef struct tt_life {
+    int hold, stage, micro;
+    int first, last, reader; /* reader: of send buffers the send; last: its wait */
+    int slot;
+} tt_life;
+typedef struct tt_slots { /* of one rank */
+    tt_life *lives;
+    int n;
+    int *count; /* [stage * TT_N_LIVES + hold]: slots, which is the most alive at once */
+} tt_slots;
+void tt_slots_make(const tt_programs *p, int rank, tt_arena *a, tt_slots *out);
+
+/* Posted programs: does the last reader of each slot happen before the next writer, in the partial
+ * order of a compute and a communication queue a rank? events: a post waits for an event of the
+ * compute queue; waits: WAIT items join it with the send. slots: by rank. */
+tt_status tt_slots_check(const tt_programs *p, const tt_slots *slots, bool events, bool waits,
+                         tt_error *err);
+
+/* ---- do all ranks finish? ---- */
+
+typedef enum tt_wire_kind { TT_WIRE_SEND, TT_WIRE_RECV, TT_WIRE_MEET } tt_wire_kind;
+typedef struct tt_wire {
+    tt_wire_kind kind;
+    int to;      /* the other rank; MEET: the group */
+    int64_t tag; /* equal at both ends, and at all members */
+} tt_wire;
+typedef struct tt_wires { /* what the ranks of a world say to each other, in order */
+    int n_ranks, n_groups;
+    const int *group_size;
+    tt_wire **items;
+    int *n_items;
+} tt_wires;
+#define TT_MAX_BUFFERS 6
+/* Runs all ranks: a receive and a collective wait, a send waits while more than n_buffers of its
+ * directed pair are not received (0 = rendezvous). Fails with who waits for whom, or on messages
+ * that do not match. */
+tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err);
+/* The messages of programs, n_values each. */
+void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires *out);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/schedule_impl.h"
+
+/* ZB-H1 (one chunk) and its interleaved form (Qi et al. 2023, arXiv:2401.10241): one forward more
+ * for each rank behind, W as many steps after its I as the rank's number, so that every rank holds
+ * as much as rank 0; what is left of W fills the end. */
+void tt_interleaved_zero_bubble(tt_schedule *s, tt_arena *a)
+{
+    const int p = s->n_ranks, v = s->n_stages / p;
+    for (int r = 0; r < p; r++)
+        tt_steady(s, r, tt_depth_first(s, r, false, a), tt_depth_first(s, r, true, a),
+                  (v - 1) * tt_first_round(s) + p - 1 - r, r);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/machine.h"
+#include "plan/plan_impl.h"
+#include <string.h>
+
+/* From the schedule and the graph's costs to programs of all ranks, and the slots of this one. */
+
+/* What a byte costs in FLOPs, in memory and over the network: a core of 50 GFLOP/s beside 12 and 5
+ * GB/s. Only ratios matter, and they must be equal on all ranks, so nothing is measured. */
+#define FLOPS_PER_BYTE 4.0
+#define FLOPS_PER_BYTE_SENT 10.0
+
+static double node_cost(const tt_graph *g, const tt_node *n)
+{
+    if (n->step)
+        return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
+    const tt_cost c = tt_node_cost(g, n);
+    return TT_MAXV(c.flops, c.bytes * FLOPS_PER_BYTE);
+}
+
+void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
+{
+    tt_stage_cost *s = tt_arena_array(a, (size_t)g->n_stages, sizeof *s);
+    double message = 0;
+    for (int i = 0; i < g->n_stages; i++)
+        s[i] = (tt_stage_cost){1, 1, 1}; /* none takes no time at all */
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->region > TT_BACKWARD)
+            continue;
+        if (n->op == &tt_op_transfer)
+            message =
+                TT_MAXV(message, FLOPS_PER_BYTE_SENT *
+                                     (double)tt_plan_bytes(g, &n->out[0]->type, &n->out[0]->place));
+        const tt_stage_part part = tt_node_part(n);
+        *(part == TT_PART_F   ? &s[n->stage].f
+          : part == TT_PART_I ? &s[n->stage].i
+                              : &s[n->stage].w) += node_cost(g, n);
+    }
+    *out = (tt_costs){s, message};
+}
+
+/* Values a message has at most: the buffered sends are shared by them. */
+static int most_values(const tt_graph *g)
+{
+    int count[2][TT_MAX_STAGES] = {{0}}, most = 1;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op == &tt_op_transfer && n->region <= TT_BACKWARD) {
+            const int k = ++count[n->region == TT_BACKWARD][n->in[0]->node->stage];
+            most = TT_MAXV(most, k);
+        }
+    }
+    return most;
+}
+
+static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
+{
+    const tt_schedule *sc = p->plan->schedule;
+    const int rank = sc->stage_rank[s->stage];
+    s->in_slots = p->plan->graph->n_stages > 1;
+    for (int h = 0; h < TT_N_HOLDS; h++) {
+        s->n_slots[h] = slots->count[s->stage * TT_N_LIVES + h];
+        s->slot[h] = tt_arena_array(p->a, (size_t)sc->n_micro, sizeof *s->slot[h]);
+    }
+    for (int i = 0; i < slots->n; i++)
+        if (slots->lives[i].stage == s->stage && slots->lives[i].hold < TT_N_HOLDS)
+            s->slot[slots->lives[i].hold][slots->lives[i].micro] = slots->lives[i].slot;
+    s->first[0] = s->first[1] = -1;
+    for (int i = 0; i < sc->n_actions[rank]; i++) {
+        const tt_action *x = &sc->actions[rank][i];
+        int *first = &s->first[x->kind != TT_ACTION_F];
+        if (x->stage == s->stage && x->kind != TT_ACTION_I && *first < 0)
+            *first = x->micro;
+    }
+}
+
+tt_status tt_plan_programs(planner *p, tt_error *err)
+{
+    tt_plan *plan = p->plan;
+    const tt_graph *g = plan->graph;
+    tt_run run;
+    tt_slots slots;
+    if (plan->schedule->n_stages != g->n_stages)
+        return TT_FAIL(err, TT_EINTERNAL, "a schedule of %d stages for a graph of %d",
+                       plan->schedule->n_stages, g->n_stages);
+    tt_plan_costs(g, p->a, &plan->costs);
+    TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, p->a, &run, err));
+    plan->makespan = run.makespan;
+    const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)};
+    plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
+    TT_TRY(tt_plan_check_messages(plan, err));
+    tt_slots_make(plan->programs, plan->pp_rank, p->a, &slots);
+    for (int i = 0; i < plan->n_stages; i++)
+        find_slots(p, &plan->stages[i], &slots);
+    return TT_OK;
+}

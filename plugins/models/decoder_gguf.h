@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_MODELS_DECODER_GGUF_H
+#define TT_MODELS_DECODER_GGUF_H
+#include "decoder_args.h"
+#include <ttrun/ops.h>
+
+/* GGUF of the models of decoder.h. llama.cpp turns pairs in its architecture "llama", halves in
+ * "qwen2" and "qwen3"; it has no sliding window in any of the three. */
+
+#define DECODER_GGUF_NAMES(pairs)                                                                  \
+    {"model.embed_tokens.weight", "token_embd.weight", 0, 0},                                      \
+        {"model.norm.weight", "output_norm.weight", 0, 0},                                         \
+        {"lm_head.weight", "output.weight", 0, 0},                                                 \
+        {"model.layers.*.input_layernorm.weight", "blk.*.attn_norm.weight", 0, 0},                 \
+        {"model.layers.*.self_attn.q_proj.weight", "blk.*.attn_q.weight", pairs, 0},               \
+        {"model.layers.*.self_attn.k_proj.weight", "blk.*.attn_k.weight", pairs, 0},               \
+        {"model.layers.*.self_attn.v_proj.weight", "blk.*.attn_v.weight", 0, 0},                   \
+        {"model.layers.*.self_attn.o_proj.weight", "blk.*.attn_output.weight", 0, 0},              \
+        {"model.layers.*.post_attention_layernorm.weight", "blk.*.ffn_norm.weight", 0, 0},         \
+        {"model.layers.*.mlp.gate_proj.weight", "blk.*.ffn_gate.weight", 0, 0},                    \
+        {"model.layers.*.mlp.up_proj.weight", "blk.*.ffn_up.weight", 0, 0},                        \
+    {                                                                                              \
+        "model.layers.*.mlp.down_proj.weight", "blk.*.ffn_down.weight", 0, 0                       \
+    }
+
+/* rope.scaling.* of what the core of llama.cpp knows; llama3's scaling goes as factors. */
+static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c, bool factors,
+                                                 tt_error *err)
+{
+    const tt_rope_opts *r = &c->rope;
+    if (r->scaling == TT_ROPE_LLAMA3 && !factors)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "model.args.rope_scaling: llama.cpp scales as \"llama3\" in Llama only");
+    if (r->scaling == TT_ROPE_LINEAR || r->scaling == TT_ROPE_YARN) {
+        json_add(t, ", \"rope.scaling.type\": \"%s\", ",
+                 r->scaling == TT_ROPE_YARN ? "yarn" : "linear");
+        json_add_real(t, "rope.scaling.factor", r->factor > 0.0 ? r->factor : 1.0);
+    }
+    if (r->scaling != TT_ROPE_YARN)
+        return TT_OK;
+    if (r->no_truncate || r->attention_factor > 0.0)
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "model.args.rope_scaling: GGUF has no key for truncate and attention_factor");
+    json_add(t, ", \"rope.scaling.original_context_length\": %.0f, ", rope_original(r));
+    json_add_real(t, "rope.scaling.yarn_beta_fast", r->beta_fast > 0.0 ? r->beta_fast : 32.0);
+    json_add(t, ", ");
+    json_add_real(t, "rope.scaling.yarn_beta_slow", r->beta_slow > 0.0 ? r->beta_slow : 1.0);
+    return TT_OK;
+}
+
+static inline tt_status decoder_gguf_keys(const decoder *c, bool factors, char *json, size_t size,
+                                          tt_error *err)
+{
+    json_text t = {json, size, 0};
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (decoder_window(c, i))
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "model.args.sliding_window: llama.cpp runs this architecture without a "
+                           "window; --model.args.sliding_window null leaves it out");
+    json_add(&t,
+             "{\"block_count\": %lld, \"embedding_length\": %lld, \"feed_forward_length\": %lld, "
+             "\"attention.head_count\": %lld, \"attention.head_count_kv\": %lld, ",
+             (long long)c->n_layers, (long long)c->dim, (long long)c->hidden_dim,
+             (long long)c->n_heads, (long long)c->n_kv_heads);
+    json_add(&t,
+             "\"attention.key_length\": %lld, \"attention.value_length\": %lld, "
+             "\"rope.dimension_count\": %lld, \"vocab_size\": %lld, ",
+             (long long)c->head_dim, (long long)c->head_dim, (long long)c->head_dim,
+             (long long)c->vocab_size);
+    json_add_real(&t, "attention.layer_norm_rms_epsilon", c->norm_eps);
+    json_add(&t, ", ");
+    json_add_real(&t, "rope.freq_base", c->rope_theta);
+    if (rope_original(&c->rope) > 0.0)
+        json_add(&t, ", \"context_length\": %.0f", rope_longest(&c->rope));
+    TT_TRY(decoder_add_gguf_scaling(&t, c, factors, err));
+    json_add(&t, "}");
+    if (t.n >= t.size)
+        return TT_FAIL(err, TT_EINVAL, "its GGUF keys are longer than %zu bytes", t.size);
+    return TT_OK;
+}
+
+/* Llama 3's scaling: what it divides each frequency by. */
+static inline int64_t decoder_rope_factors(const decoder *c, float *out, int64_t cap)
+{
+    double plain[4096], scaled[4096];
+    const int64_t n = c->head_dim / 2;
+    tt_rope_opts r = c->rope; /* with defaults resolved, as tt_rope_frequencies wants them */
+    r.rotary_dim = c->head_dim;
+    r.factor = r.factor > 0.0 ? r.factor : 1.0;
+    r.low_freq_factor = r.low_freq_factor > 0.0 ? r.low_freq_factor : 1.0;
+    r.high_freq_factor = r.high_freq_factor > 0.0 ? r.high_freq_factor : 4.0;
+    r.original_max_position = rope_original(&r);
+    if (c->rope.scaling != TT_ROPE_LLAMA3 || n > cap || n > (int64_t)TT_COUNT(plain))
+        return 0;
+    tt_rope_frequencies(&r, scaled, n);
+    r.scaling = TT_ROPE_NONE;
+    tt_rope_frequencies(&r, plain, n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)(plain[i] / scaled[i]);
+    return n;
+}
+
+#endif

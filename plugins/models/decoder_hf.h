@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_MODELS_DECODER_HF_H
+#define TT_MODELS_DECODER_HF_H
+#include "decoder_args.h"
+
+/* config.json of the models of decoder.h. */
+
+/* config.json; more: the members only this model has, text without a comma at either end. */
+static inline tt_status decoder_config_json(const decoder *c, const char *architecture,
+                                            const char *model_type, const char *more, char *json,
+                                            size_t size, tt_error *err)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"hidden_size",         c->dim       },
+        {"intermediate_size",   c->hidden_dim},
+        {"num_hidden_layers",   c->n_layers  },
+        {"num_attention_heads", c->n_heads   },
+        {"num_key_value_heads", c->n_kv_heads},
+        {"head_dim",            c->head_dim  },
+        {"vocab_size",          c->vocab_size}
+    };
+    json_text t = {json, size, 0};
+    json_begin_config(&t, architecture, model_type);
+    for (size_t i = 0; i < TT_COUNT(sizes); i++)
+        json_add(&t, ",\n  \"%s\": %lld", sizes[i].key, (long long)sizes[i].value);
+    json_add(&t, ",\n  \"hidden_act\": \"silu\",\n  %s,\n  \"attention_dropout\": 0.0", more);
+    json_add(&t, ",\n  \"initializer_range\": 0.02,\n  ");
+    json_add_real(&t, "rms_norm_eps", c->norm_eps);
+    json_add(&t, ",\n  ");
+    json_add_real(&t, "rope_theta", c->rope_theta);
+    rope_add_scaling(&t, &c->rope);
+    json_add(&t, ",\n  \"tie_word_embeddings\": %s", c->tie_embeddings ? "true" : "false");
+    return json_end_config(&t, model_type, err);
+}
+
+/* The same with the members of DECODER_WINDOW_OPTIONS after `more`, which ends in a comma here. */
+static inline tt_status decoder_config_json_windows(const decoder *c, const char *architecture,
+                                                    const char *model_type, const char *more,
+                                                    char *json, size_t size, tt_error *err)
+{
+    char text[4096];
+    json_text t = {text, sizeof text, 0};
+    json_add(&t, "%s\"use_sliding_window\": %s,\n  \"max_window_layers\": %lld", more,
+             c->window ? "true" : "false", (long long)c->max_window_layers);
+    json_add(&t, c->window ? ",\n  \"sliding_window\": %lld" : ",\n  \"sliding_window\": null",
+             (long long)c->window);
+    if (decoder_said(c->layer_types))
+        json_add(&t, ",\n  \"layer_types\": %s", c->layer_types);
+    if (t.n >= t.size)
+        return TT_FAIL(err, TT_EINVAL, "%s: its layer_types are longer than %zu bytes", model_type,
+                       t.size);
+    return decoder_config_json(c, architecture, model_type, text, json, size, err);
+}
+
+#endif

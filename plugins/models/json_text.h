@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_MODELS_JSON_TEXT_H
+#define TT_MODELS_JSON_TEXT_H
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/status.h>
+
+/* config.json as text: what models that Hugging Face has too write it with. Code and not
+ * declarations, as each model here is one file and a library of its own. */
+
+/* Text into `at` of `size` bytes; n stays at size or beyond once it does not fit. */
+typedef struct {
+    char *at;
+    size_t size, n;
+} json_text;
+
+static inline void json_add(json_text *t, const char *fmt, ...) TT_PRINTF(2, 3);
+static inline void json_add(json_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const int more = t->n < t->size ? vsnprintf(t->at + t->n, t->size - t->n, fmt, ap) : 0;
+    va_end(ap);
+    t->n = more < 0 ? t->size : t->n + (size_t)more;
+}
+
+/* A member whose number readers take for a float, as short as it reads back. */
+static inline void json_add_real(json_text *t, const char *key, double x)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", x);
+    if (strtod(text, NULL) != x)
+        snprintf(text, sizeof text, "%.17g", x);
+    json_add(t, "\"%s\": %s%s", key, text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+/* The first members of every config.json: what kind of model this is. */
+static inline void json_begin_config(json_text *t, const char *architecture, const char *model_type)
+{
+    json_add(t, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", architecture,
+             model_type);
+}
+
+static inline tt_status json_end_config(json_text *t, const char *model_type, tt_error *err)
+{
+    json_add(t, "\n}");
+    if (t->n >= t->size)
+        return TT_FAIL(err, TT_EINVAL, "%s: its config.json is longer than %zu bytes", model_type,
+                       t->size);
+    return TT_OK;
+}
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "decoder.h"
+#include "decoder_gguf.h"
+
+/* qwen2: the decoder with biases of q, k and v; sliding windows in its later layers on request. Of
+ * Qwen 2 and 2.5, whose base models the flavors are. Source: Yang et al. 2024, arXiv:2407.10671 and
+ * arXiv:2412.15115; initial values as qwen3's. */
+
+static const tt_option options[] = {
+    DECODER_OPTIONS("6", "4", "null", "1e-6", "1000000.0", "true"),
+    DECODER_HIDDEN_OPTION("768"),
+    DECODER_WINDOW_OPTIONS,
+};
+
+#define FLAVOR(name, dim, layers, heads, kv_heads, hidden, vocab, eps, tied)                       \
+    {                                                                                              \
+        name,                                                                                      \
+            "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                  \
+            ", \"n_kv_heads\": " #kv_heads ", \"hidden_dim\": " #hidden                            \
+            ", \"vocab_size\": " #vocab ", \"norm_eps\": " #eps ", \"tie_embeddings\": " #tied "}" \
+    }
+
+static const tt_flavor flavors[] = {
+    {"debugmodel", "{\"dim\": 256, \"n_layers\": 6, \"n_heads\": 16, \"n_kv_heads\": 4, "
+                   "\"hidden_dim\": 768, \"vocab_size\": 2048}"},
+    FLAVOR("0.5B", 896, 24, 14, 2, 4864, 151936, 1e-6, true),
+    FLAVOR("1.5B", 1536, 28, 12, 2, 8960, 151936, 1e-6, true),
+    FLAVOR("3B", 2048, 36, 16, 2, 11008, 151936, 1e-6, true),
+    FLAVOR("7B", 3584, 28, 28, 4, 18944, 152064, 1e-6, false),
+    FLAVOR("14B", 5120, 48, 40, 8, 13824, 152064, 1e-5, false),
+    FLAVOR("32B", 5120, 64, 40, 8, 27648, 152064, 1e-5, false),
+    FLAVOR("72B", 8192, 80, 64, 8, 29568, 152064, 1e-5, false),
+};
+
+static const decoder_kind kind = {.qkv_bias = true, .init = decoder_init_normal};
+
+static void describe(const void *cfg, tt_builder *b)
+{
+    decoder_describe(&kind, cfg, b);
+}
+
+static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    return decoder_config_json_windows(cfg, "Qwen2ForCausalLM", "qwen2", "", json, size, err);
+}
+
+static const tt_model_hf hf = {
+    sizeof hf,
+    "qwen2",
+    "{\"hidden_size\": 4096, \"intermediate_size\": 22016, \"num_hidden_layers\": 32, "
+    "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"head_dim\": null, "
+    "\"vocab_size\": 151936, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "
+    "\"tie_word_embeddings\": false}",
+    "{\"hidden_act\": \"silu\", \"use_mrope\": false, \"partial_rotary_factor\": 1.0, "
+    "\"quantization_config\": null}",
+    config_json,
+    "model."};
+
+static const tt_tensor_name gguf_names[] = {
+    DECODER_GGUF_NAMES(0),
+    {"model.layers.*.self_attn.q_proj.bias", "blk.*.attn_q.bias", 0, 0},
+    {"model.layers.*.self_attn.k_proj.bias", "blk.*.attn_k.bias", 0, 0},
+    {"model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias", 0, 0},
+};
+
+static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
+{
+    return decoder_gguf_keys(cfg, false, json, size, err);
+}
+
+static const tt_model_gguf gguf = {
+    sizeof gguf, "qwen2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+
+static const void *extension(const char *id)
+{
+    if (strcmp(id, TT_MODEL_GGUF) == 0)
+        return &gguf;
+    return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
+}
+
+static const tt_model_vt vt = {sizeof vt,
+                               flavors,
+                               TT_COUNT(flavors),
+                               decoder_finish,
+                               describe,
+                               decoder_vocab_size,
+                               decoder_attention_width};
+
+static const tt_component components[] = {
+    TT_COMPONENT_EXT(TT_KIND_MODEL, "qwen2",
+                     "Qwen 2 and 2.5: Llama's block with biases of q, k and v", decoder, options,
+                     &vt, extension),
+};
+
+TT_PLUGIN("qwen2", "1.0", components);

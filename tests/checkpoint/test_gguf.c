@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt_test.h"
+/* ckpt_test.h first: it says what libc shows */
+#include "checkpoint/gguf.h"
+
+/* tests/golden/gguf.json: what the gguf package makes of the same values (gguf_golden.py). */
+
+static const tt_json *golden(fixture *f)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const tt_json *root = NULL;
+    assert_ok(tt_read_file("tests/golden/gguf.json", 0, &text, &n, &f->err), f);
+    assert_ok(tt_json_parse(f->a, "golden", tt_arena_strn(f->a, text, n), n, &root, &f->err), f);
+    free(text);
+    return root;
+}
+
+static float *floats(fixture *f, const tt_json *bits)
+{
+    float *x = tt_arena_array(f->a, bits->n, sizeof *x);
+    for (size_t i = 0; i < bits->n; i++) {
+        const uint32_t b = (uint32_t)bits->items[i]->integer;
+        memcpy(&x[i], &b, sizeof b);
+    }
+    return x;
+}
+
+static void assert_hex(const void *p, size_t n, const char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t *b = p;
+    assert_int_equal(strlen(hex), 2 * n);
+    for (size_t i = 0; i < n; i++)
+        if (hex[2 * i] != digits[b[i] >> 4] || hex[2 * i + 1] != digits[b[i] & 15])
+            fail_msg("byte %zu is %02x, not %.2s", i, b[i], hex + 2 * i);
+}
+
+static void test_q8_0_is_the_packages_to_the_bit(void **state)
+{
+    fixture *f = *state;
+    const tt_json *q = tt_json_get(golden(f), "q8_0"), *bits = tt_json_get(q, "bits");
+    const size_t blocks = bits->n / TT_Q8_0_BLOCK;
+    uint8_t *out = tt_arena_array(f->a, blocks, TT_Q8_0_BYTES);
+    assert_true(blocks >= 15);
+    assert_true(tt_q8_0(out, floats(f, bits), blocks));
+    assert_hex(out, blocks * TT_Q8_0_BYTES, tt_json_get(q, "bytes")->string);
+}
+
+static tt_status copy(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,
+                      tt_error *err)
+{
+    (void)user;
+    (void)err;
+    memcpy(out, (const float *)t->user + begin, (size_t)n * sizeof *out);
+    return TT_OK;
+}
+
+static tt_gguf sample(fixture *f)
+{
+    static const char *const strings[] = {"a", "bc", "", "\u0120d"};
+    static const int32_t numbers[] = {1, -2, 3};
+    tt_gguf g = {.arena = f->a};
+    tt_gguf_string(&g, "general.architecture", "x");
+    tt_gguf_u32(&g, "a.u32", 4000000000u);
+    tt_gguf_f32(&g, "a.f32", 0.1f);
+    tt_gguf_bool(&g, "a.bool", true);
+    tt_gguf_string(&g, "a.string", "\u00e9\n\"q\"");
+    tt_gguf_strings(&g, "a.strings", strings, 4);
+    tt_gguf_i32s(&g, "a.i32s", numbers, 3);
+    return g;
+}
+
+static void test_a_file_is_the_packages_to_the_byte(void **state)
+{
+    fixture *f = *state;
+    const tt_json *file = tt_json_get(golden(f), "file"), *list = tt_json_get(file, "tensors");
+    tt_gguf g = sample(f);
+    for (size_t i = 0; i < list->n; i++) {
+        const tt_json *t = list->items[i], *shape = tt_json_get(t, "shape");
+        tt_gguf_tensor out = {.name = tt_json_get(t, "name")->string,
+                              .n_dims = (int)shape->n,
+                              .type = (tt_gguf_type)tt_json_get(t, "type")->integer,
+                              .user = floats(f, tt_json_get(t, "bits"))};
+        for (size_t d = 0; d < shape->n; d++)
+            out.shape[d] = shape->items[d]->integer;
+        assert_ok(tt_gguf_add(&g, &out, &f->err), f);
+    }
+    assert_ok(tt_gguf_write(&g, in(f, "x.gguf"), copy, NULL, &f->err), f);
+    char *text = NULL;
+    size_t n = 0;
+    assert_ok(tt_read_file(in(f, "x.gguf"), 0, &text, &n, &f->err), f);
+    assert_hex(text, n, tt_json_get(file, "bytes")->string);
+    free(text);
+    tt_gguf_free(&g);
+}
+
+static void test_what_the_format_has_no_room_for_is_refused(void **state)
+{
+    fixture *f = *state;
+    static const struct {
+        tt_gguf_tensor t;
+        const char *says;
+    } bad[] = {
+        {{.name = "a.name.of.sixty.four.bytes.or.more.has.no.room.in.ggml.s.struct.",
+          .n_dims = 1,
+          .shape = {1}},
+         "is longer than 63 bytes"                                                                   },
+        {{.name = "x", .n_dims = 0},                                         "has 0 dims, not 1 to 4"},
+        {{.name = "x", .n_dims = 5, .shape = {1, 1, 1, 1, 1}},               "has 5 dims, not 1 to 4"},
+        {{.name = "x", .n_dims = 2, .shape = {3, 0}},                        "dim 1 is 0"            },
+        {{.name = "x", .n_dims = 2, .shape = {INT64_MAX / 2, 3}},            "'x': dim 0"            },
+        {{.name = "x", .n_dims = 2, .shape = {2, 48}, .type = TT_GGUF_Q8_0},
+         "rows of 48 are no blocks"                                                                  },
+    };
+    tt_gguf g = {.arena = f->a};
+    for (size_t i = 0; i < TT_COUNT(bad); i++) {
+        assert_int_not_equal(tt_gguf_add(&g, &bad[i].t, &f->err), TT_OK);
+        assert_has(f->err.text, bad[i].says);
+    }
+    assert_int_equal(g.tensors.n, 0);
+}
+
+static void test_a_value_that_is_not_finite_leaves_no_file(void **state)
+{
+    fixture *f = *state;
+    float x[TT_Q8_0_BLOCK] = {[5] = 1.0f / 0.0f};
+    const tt_gguf_tensor t = {
+        .name = "x", .n_dims = 2, .shape = {1, TT_Q8_0_BLOCK},
+                .type = TT_GGUF_Q8_0, .user = x
+    };
+    tt_gguf g = sample(f);
+    assert_ok(tt_gguf_add(&g, &t, &f->err), f);
+    assert_int_equal(tt_gguf_write(&g, in(f, "x.gguf"), copy, NULL, &f->err), TT_ENUMERIC);
+    assert_has(f->err.text, "tensor 'x' has values that are not finite");
+    assert_false(tt_path_exists(in(f, "x.gguf")));
+    assert_false(tt_path_exists(in(f, "x.gguf.tmp")));
+    assert_int_equal(tt_gguf_write(&g, in(f, "none/x.gguf"), copy, NULL, &f->err), TT_ENOTFOUND);
+    tt_gguf_free(&g);
+}
+
+/* tokenizer.json as keys; what llama.cpp would split otherwise is refused. */
+static void test_vocabulary_of_other_kinds_is_refused(void **state)
+{
+    fixture *f = *state;
+#define MODEL(more)                                                                                \
+    "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []" more "}"
+#define BYTES "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}"
+    static const struct {
+        const char *json, *says;
+    } bad[] = {
+        {"[",                                                                                             "tokenizer.json:1:"              },
+        {"{}",                                                                                            "no name for this pattern"       },
+        {"{\"model\": {\"type\": \"WordPiece\"}, " BYTES "}",
+         "only byte-level BPE is written to GGUF, this is WordPiece"                                                                       },
+        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                },
+        {"{" MODEL("") "}",                                                                               "no name for this pattern"       },
+        {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"Whitespace\"}}",
+         "no name for this pattern"                                                                                                        },
+        {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
+         "no name for this pattern"                                                                                                        },
+        {"{" MODEL(
+             "") ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"x\"}}}",
+         "no name for this pattern"                                                                                                        },
+        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"},
+        {"{\"model\": {\"vocab\": {\"a\": 2}}, " BYTES "}",
+         "token 'a' has no id below the model's 2"                                                                                         },
+        {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id below"      },
+        {"{\"model\": {\"vocab\": {\"a\": \"0\"}}, " BYTES "}",                                           "token 'a' has no id below"      },
+        {"{\"model\": {\"vocab\": {\"a\": 0}}, " BYTES "}",                                               "model.merges: expected a list"  },
+        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]}, " BYTES "}",
+         "tokenizer.json:1:42: model.merges"                                                                                               },
+        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [3]}, " BYTES "}",
+         "expected \"a b\" or two texts"                                                                                                   },
+        {"{" MODEL("") ", \"added_tokens\": [{\"id\": 7, \"content\": \"x\"}], " BYTES "}",
+         "token 'x' has no id below"                                                                                                       },
+    };
+    for (size_t i = 0; i < TT_COUNT(bad); i++) {
+        tt_gguf g = {.arena = f->a};
+        put_file(in(f, "tokenizer.json"), bad[i].json, strlen(bad[i].json));
+        if (tt_gguf_vocab(&g, f->folder, 2, -1, -1, -1, &f->err) == TT_OK)
+            fail_msg("accepted: %s", bad[i].json);
+        assert_has(f->err.text, bad[i].says);
+        tt_gguf_free(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_q8_0_is_the_packages_to_the_bit),
+        TEST(test_a_file_is_the_packages_to_the_byte),
+        TEST(test_what_the_format_has_no_room_for_is_refused),
+        TEST(test_a_value_that_is_not_finite_leaves_no_file),
+        TEST(test_vocabulary_of_other_kinds_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline_test.h"
+
+/* Programs: no rank waits for ever, whatever the durations they were made from; slots are reused
+ * only after their last reader. Mutations of both are found. */
+
+static void finishes(const tt_programs *p, int n_values, int n_buffers, const char *what)
+{
+    tt_arena *a = tt_arena_new();
+    tt_wires w;
+    tt_error err = {0};
+    tt_programs_wires(p, n_values, a, &w);
+    if (tt_wires_run(&w, n_buffers, &err) != TT_OK)
+        fail_msg("%s %s (p %d, m %d), %d values, %d buffers: %s", what, p->schedule->name,
+                 p->schedule->n_ranks, p->schedule->n_micro, n_values, n_buffers, err.text);
+    tt_arena_free(a);
+}
+
+static bool stuck(const tt_programs *p, int n_buffers)
+{
+    tt_arena *a = tt_arena_new();
+    tt_wires w;
+    tt_programs_wires(p, 1, a, &w);
+    const bool bad = tt_wires_run(&w, n_buffers, NULL) != TT_OK;
+    tt_arena_free(a);
+    return bad;
+}
+
+/* P1 under rendezvous: every send and receive blocks. And the executor's programs under as many
+ * buffers as they were made for. */
+static void never_deadlocks(const tt_schedule *s, const tt_costs *c)
+{
+    tt_arena *a = tt_arena_new();
+    finishes(programs_of(s, c, true, 2, a), 1, 0, "posted");
+    finishes(programs_of(s, c, true, 2, a), 3, 0, "posted");
+    for (int n = 0; n <= 3; n++)
+        finishes(programs_of(s, c, false, n, a), 1, n, "blocking");
+    finishes(programs_of(s, c, false, 1, a), 2, 2, "blocking");
+    finishes(programs_of(s, c, false, 0, a), 4, 0, "blocking");
+    tt_arena_free(a);
+}
+
+static void test_published_never_deadlock(void **state)
+{
+    const int most_p = long_run() ? 16 : 6, most_m = long_run() ? 32 : 9;
+    uint64_t x = 7;
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(all_schedules); k++)
+        for (int p = 1; p <= most_p; p++)
+            for (int m = 1; m <= most_m; m++) {
+                tt_arena *a = tt_arena_new();
+                tt_schedule *s = make(a, all_schedules[k].name, p, all_schedules[k].chunks, m);
+                const tt_costs unit = {0};
+                if (s) {
+                    const tt_costs other = {random_costs(&x, s->n_stages, a), below(&x, 4)};
+                    never_deadlocks(s, m % 2 ? &unit : &other);
+                }
+                tt_arena_free(a);
+            }
+}
+
+static void test_random_never_deadlock(void **state)
+{
+    const int n = long_run() ? 10000 : 1000;
+    uint64_t x = 1;
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        tt_arena *a = tt_arena_new();
+        const tt_schedule *s = random_schedule(&x, a);
+        const tt_costs c = {random_costs(&x, s->n_stages, a), below(&x, 5)};
+        never_deadlocks(s, &c);
+        tt_arena_free(a);
+    }
+}
+
+/* The rule one writes first, a receive right before its reader, waits for ever where nothing is
+ * buffered; so the check can fail. */
+static tt_programs *late(tt_programs *p)
+{
+    for (int r = 0; r < p->schedule->n_ranks; r++)
+        for (int i = p->n_items[r] - 2; i >= 0; i--)
+            for (int k = i; k + 1 < p->n_items[r]; k++) {
+                tt_item *x = &p->items[r][k], *y = x + 1, was = *x;
+                const bool reads =
+                    y->kind == TT_ITEM_RUN && y->action.micro == x->action.micro &&
+                    ((x->action.kind == TT_ACTION_F && y->action.kind == TT_ACTION_F &&
+                      y->action.stage == x->action.stage + 1) ||
+                     (x->action.kind == TT_ACTION_I &&
+                      (y->action.kind == TT_ACTION_B || y->action.kind == TT_ACTION_I) &&
+                      y->action.stage == x->action.stage - 1));
+                if (x->kind != TT_ITEM_RECV || reads)
+                    break;
+                *x = *y;
+                *y = was;
+            }
+    return p;
+}
+
+static void test_obvious_rule_deadlocks(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    const tt_costs unit = {0};
+    int bad = 0, all = 0;
+    (void)state;
+    assert_true(stuck(late(programs_of(make(a, "1F1B", 2, 1, 4), &unit, true, 0, a)), 0));
+    for (size_t k = 0; k < TT_COUNT(all_schedules); k++)
+        for (int p = 2; p <= 5; p++)
+            for (int m = 1; m <= 8; m++) {
+                tt_schedule *s = make(a, all_schedules[k].name, p, all_schedules[k].chunks, m);
+                if (!s)
+                    continue;
+                bad += stuck(late(programs_of(s, &unit, true, 0, a)), 0);
+                all++;
+            }
+    assert_true(bad > all / 2);
+    tt_arena_free(a);
+}
+
+/* ---- the ranks of whole meshes: collectives of several groups between the messages ---- */
+
+/* A mesh of pp pipeline ranks times dp times tp; every action meets its data group and its tensor
+ * group some times, the same on all members, as nodes of a graph do. Ranks of one pipeline
+ * coordinate run the same program; peers differ in the pipeline coordinate only. */
+static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_arena *a,
+                       tt_wires *out)
+{
+    const int pp = p->schedule->n_ranks, world = pp * dp * tp;
+    int *size = tt_arena_array(a, (size_t)(2 * world + 1), sizeof *size);
+    *out = (tt_wires){.n_ranks = world, .n_groups = 2 * world + 1, .group_size = size};
+    out->items = tt_arena_array(a, (size_t)world, sizeof *out->items);
+    out->n_items = tt_arena_array(a, (size_t)world, sizeof *out->n_items);
+    for (int g = 0; g < world; g++) {
+        size[g] = tp;
+        size[world + g] = dp;
+    }
+    for (int r = 0; r < world; r++) {
+        const int c = r / (dp * tp), d = r / tp % dp, t = r % tp;
+        tt_wire *w = out->items[r] = tt_arena_array(a, (size_t)p->n_items[c] * 4 + 1, sizeof *w);
+        for (int i = 0; i < p->n_items[c]; i++) {
+            const tt_item *x = &p->items[c][i];
+            const int64_t tag =
+                ((int64_t)x->action.kind * 64 + x->action.stage) * 4096 + x->action.micro;
+            if (x->kind == TT_ITEM_WAIT)
+                continue;
+            if (x->kind != TT_ITEM_RUN) {
+                *w++ = (tt_wire){x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV,
+                                 (x->peer * dp + d) * tp + t, tag};
+                continue;
+            }
+            uint64_t z = seed + (uint64_t)(x->action.stage * 4 + (int)x->action.kind);
+            for (int k = below(&z, 4); k > 0; k--)
+                *w++ = below(&z, 2) ? (tt_wire){TT_WIRE_MEET, c * dp + d, tag * 8 + k}
+                                    : (tt_wire){TT_WIRE_MEET, world + c * tp + t, tag * 8 + k};
+        }
+        out->n_items[r] = (int)(w - out->items[r]);
+    }
+}
+
+static void test_random_meshes_never_deadlock(void **state)
+{
+    const int n = long_run() ? 10000 : 1000;
+    uint64_t x = 5;
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        tt_arena *a = tt_arena_new();
+        const published *k = &all_schedules[below(&x, (int)TT_COUNT(all_schedules))];
+        const int p = 1 + below(&x, 4), m = 1 + below(&x, 9), buffers = below(&x, 3);
+        const tt_schedule *s = i % 3 ? random_schedule(&x, a) : make(a, k->name, p, k->chunks, m);
+        if (s) {
+            const tt_costs c = {random_costs(&x, s->n_stages, a), below(&x, 5)};
+            tt_wires w;
+            tt_error err = {0};
+            mesh_wires(programs_of(s, &c, false, buffers, a), 1 + below(&x, 3), 1 + below(&x, 2),
+                       next_random(&x), a, &w);
+            if (tt_wires_run(&w, buffers, &err) != TT_OK)
+                fail_msg("seed %d, %s, %d buffers: %s", i, s->name, buffers, err.text);
+        }
+        tt_arena_free(a);
+    }
+}
+
+/* ---- mutations of programs ---- */
+
+static int nth(const tt_programs *p, int rank, tt_item_kind kind, int n)
+{
+    for (int i = 0; i < p->n_items[rank]; i++)
+        if (p->items[rank][i].kind == kind && n-- == 0)
+            return i;
+    return -1;
+}
+
+static void test_lost_and_swapped_messages_are_found(void **state)
+{
+    uint64_t x = 3;
+    int lost = 0, swapped = 0;
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(all_schedules); k++)
+        for (int n = 0; n < 20; n++) {
+            tt_arena *a = tt_arena_new();
+            const tt_schedule *s = make(a, all_schedules[k].name, 4, all_schedules[k].chunks, 8);
+            const int r = below(&x, 4), buffers = n % 3;
+            const tt_item_kind kind = n % 2 ? TT_ITEM_RECV : TT_ITEM_SEND;
+            tt_programs *p = programs_of(s, &(tt_costs){0}, false, buffers, a);
+            const int i = nth(p, r, kind, below(&x, 5));
+            assert_true(i >= 0);
+            const tt_item was = p->items[r][i];
+            memmove(&p->items[r][i], &p->items[r][i + 1],
+                    sizeof was * (size_t)(p->n_items[r] - i - 1));
+            p->n_items[r]--;
+            assert_true(stuck(p, buffers));
+            lost++;
+            p = programs_of(s, &(tt_costs){0}, false, buffers, a);
+            for (int j = i + 1; j < p->n_items[r]; j++)
+                if (p->items[r][j].kind == kind && p->items[r][j].peer == was.peer) {
+                    p->items[r][i] = p->items[r][j];
+                    p->items[r][j] = was;
+                    assert_true(stuck(p, buffers));
+                    swapped++;
+                    break;
+                }
+            tt_arena_free(a);
+        }
+    assert_true(lost > 200 && swapped > 150);
+}
+
+/* ---- slots ---- */
+
+static tt_slots *slots_of(const tt_programs *p, tt_arena *a)
+{
+    tt_slots *s = tt_arena_array(a, (size_t)p->schedule->n_ranks, sizeof *s);
+    for (int r = 0; r < p->schedule->n_ranks; r++)
+        tt_slots_make(p, r, a, &s[r]);
+    return s;
+}
+
+/* As many slots as are alive at once somewhere, no two lives of one slot at the same time. */
+static void slots_are_right(const tt_programs *p, const tt_slots *slots)
+{
+    const tt_schedule *s = p->schedule;
+    for (int r = 0; r < s->n_ranks; r++)
+        for (int i = 0; i < slots[r].n; i++) {
+            const tt_life *x = &slots[r].lives[i];
+            int alive = 0, most = 0;
+            for (int j = 0; j < slots[r].n; j++) {
+                const tt_life *y = &slots[r].lives[j];
+                if (y->stage != x->stage || y->hold != x->hold)
+                    continue;
+                if (i != j && y->slot == x->slot)
+                    assert_true(y->last < x->first || x->last < y->first);
+                alive = 0;
+                for (int k = 0; k < slots[r].n; k++) {
+                    const tt_life *z = &slots[r].lives[k];
+                    alive += z->stage == x->stage && z->hold == x->hold && z->first <= y->first &&
+                             y->first <= z->last;
+                }
+                most = TT_MAXV(most, alive);
+            }
+            assert_true(x->first <= x->reader && x->reader <= x->last);
+            assert_int_equal(slots[r].count[x->stage * TT_N_LIVES + x->hold], most);
+            if (x->hold < TT_N_HOLDS)
+                assert_true(most >= tt_schedule_in_flight(s, x->stage, (tt_hold)x->hold));
+        }
+}
+
+static void test_slots_are_the_most_alive_and_reuse_is_ordered(void **state)
+{
+    uint64_t x = 11;
+    (void)state;
+    for (int n = 0; n < 400; n++) {
+        tt_arena *a = tt_arena_new();
+        const published *k = &all_schedules[n % (int)TT_COUNT(all_schedules)];
+        const tt_schedule *s =
+            n < 250 ? make(a, k->name, 1 + n % 5, k->chunks, 1 + n % 9) : random_schedule(&x, a);
+        if (s) {
+            const tt_costs c = {random_costs(&x, s->n_stages, a), below(&x, 3)};
+            tt_error err = {0};
+            const tt_programs *p = programs_of(s, &c, true, 1 + n % 2, a);
+            const tt_slots *slots = slots_of(p, a);
+            slots_are_right(p, slots);
+            if (tt_slots_check(p, slots, true, true, &err) != TT_OK)
+                fail_msg("%s: %s", s->name, err.text);
+            p = programs_of(s, &c, false, n % 3, a);
+            slots_are_right(p, slots_of(p, a));
+        }
+        tt_arena_free(a);
+    }
+}
+
+/* A slot too few, a post without an event, a send buffer without a wait: each found. */
+static void test_early_reuse_is_found(void **state)
+{
+    int early = 0;
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(all_schedules); k++) {
+        tt_arena *a = tt_arena_new();
+        const tt_schedule *s = make(a, all_schedules[k].name, 4, all_schedules[k].chunks, 8);
+        const tt_programs *p = programs_of(s, &(tt_costs){0}, true, 2, a);
+        tt_slots *slots = slots_of(p, a);
+        assert_int_equal(tt_slots_check(p, slots, true, true, NULL), TT_OK);
+        const bool reuses = slots[0].count[TT_HOLD_SLOT] < s->n_micro;
+        if (reuses)
+            assert_int_equal(tt_slots_check(p, slots, false, true, NULL), TT_EINVAL);
+        assert_int_equal(tt_slots_check(p, slots, true, false, NULL), TT_EINVAL);
+        for (int r = 0; r < 4; r++)
+            for (int st = r; st < s->n_stages; st++)
+                for (int h = 0; h < TT_N_HOLDS; h++) {
+                    const int n = slots[r].count[st * TT_N_LIVES + h];
+                    if (n < 2)
+                        continue;
+                    for (int i = 0; i < slots[r].n; i++)
+                        if (slots[r].lives[i].stage == st && slots[r].lives[i].hold == h &&
+                            slots[r].lives[i].slot == n - 1)
+                            slots[r].lives[i].slot = n - 2;
+                    assert_int_equal(tt_slots_check(p, slots, true, true, NULL), TT_EINVAL);
+                    tt_slots_make(p, r, a, &slots[r]);
+                    early++;
+                }
+        tt_arena_free(a);
+    }
+    assert_true(early > 50);
+}
+
+/* Receives that wait stand as late as the buffers allow: in the steady state right before their
+ * reader, so that no rank waits for what it does not need yet. */
+static void test_blocking_receives_stand_before_their_reader(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    tt_str t = {0};
+    (void)state;
+    tt_programs_print(programs_of(make(a, "1F1B", 2, 1, 3), &(tt_costs){0}, false, 2, a), &t);
+    assert_string_equal(tt_str_get(&t),
+                        "0F0 >0F0@1 0F1 >0F1@1 <1I0@1 0B0 0F2 >0F2@1 <1I1@1 0B1 <1I2@1 0B2\n"
+                        "<0F0@0 1F0 1B0 >1I0@0 <0F1@0 1F1 1B1 >1I1@0 <0F2@0 1F2 1B2 >1I2@0\n");
+    tt_str_free(&t);
+    tt_arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published_never_deadlock),
+        cmocka_unit_test(test_random_never_deadlock),
+        cmocka_unit_test(test_obvious_rule_deadlocks),
+        cmocka_unit_test(test_random_meshes_never_deadlock),
+        cmocka_unit_test(test_lost_and_swapped_messages_are_found),
+        cmocka_unit_test(test_slots_are_the_most_alive_and_reuse_is_ordered),
+        cmocka_unit_test(test_early_reuse_is_found),
+        cmocka_unit_test(test_blocking_receives_stand_before_their_reader),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

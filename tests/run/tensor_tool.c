@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/safetensors.h"
+#include <stdio.h>
+#include <string.h>
+#include <ttrun/option.h>
+
+/* For test_ckpt_convert.sh: tensor_tool FILE
+ * A line for each tensor of a safetensors or GGUF file: name, dims as the file has them, hash of
+ * the bytes. Reads GGUF by its own lights. */
+
+typedef struct cursor {
+    const uint8_t *p;
+    size_t n, at;
+} cursor;
+
+static uint64_t take(cursor *c, size_t bytes)
+{
+    uint64_t v = 0;
+    if (bytes > c->n - c->at)
+        return 0;
+    memcpy(&v, c->p + c->at, bytes);
+    c->at += bytes;
+    return v;
+}
+
+static const char *take_text(cursor *c, tt_arena *a)
+{
+    const uint64_t n = take(c, 8);
+    if (n > c->n - c->at)
+        return "";
+    const char *s = tt_arena_strn(a, (const char *)c->p + c->at, (size_t)n);
+    c->at += (size_t)n;
+    return s;
+}
+
+static void skip_value(cursor *c, tt_arena *a, uint64_t type)
+{
+    static const size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    if (type == 8) {
+        (void)take_text(c, a);
+    } else if (type == 9) {
+        const uint64_t of = take(c, 4), n = take(c, 8);
+        for (uint64_t i = 0; i < n && c->at < c->n; i++)
+            skip_value(c, a, of);
+    } else if (type < TT_COUNT(sizes)) {
+        (void)take(c, sizes[type]);
+    }
+}
+
+static void print_line(const char *name, const int64_t *dims, int n, const void *p, size_t bytes)
+{
+    char hash[33];
+    tt_hash128_hex(p, bytes, hash);
+    printf("%s ", name);
+    for (int d = 0; d < n; d++)
+        printf("%s%lld", d ? "," : "", (long long)dims[d]);
+    printf(" %s\n", hash);
+}
+
+/* F32 files only: enough for what is compared. */
+static int print_gguf(cursor *c, tt_arena *a)
+{
+    struct {
+        const char *name;
+        int n;
+        int64_t dims[4];
+        uint64_t offset, type;
+    } t[512];
+    c->at = 8;
+    const uint64_t n = take(c, 8), n_keys = take(c, 8);
+    for (uint64_t i = 0; i < n_keys; i++) {
+        (void)take_text(c, a);
+        skip_value(c, a, take(c, 4));
+    }
+    for (uint64_t i = 0; i < n && i < TT_COUNT(t); i++) {
+        t[i].name = take_text(c, a);
+        t[i].n = (int)take(c, 4);
+        for (int d = 0; d < t[i].n && d < 4; d++)
+            t[i].dims[d] = (int64_t)take(c, 8);
+        t[i].type = take(c, 4);
+        t[i].offset = take(c, 8);
+    }
+    const size_t data = (c->at + 31) / 32 * 32;
+    for (uint64_t i = 0; i < n && i < TT_COUNT(t); i++) {
+        size_t bytes = 4;
+        for (int d = 0; d < t[i].n; d++)
+            bytes *= (size_t)t[i].dims[d];
+        if (t[i].type != 0 || data + t[i].offset + bytes > c->n)
+            return 1;
+        print_line(t[i].name, t[i].dims, t[i].n, c->p + data + t[i].offset, bytes);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    tt_arena *a = tt_arena_new();
+    tt_error err = {0};
+    tt_mapping map = {0};
+    tt_st_file file = {0};
+    int rc = 1;
+    if (argc != 2 || tt_map_file(argv[1], &map, &err) != TT_OK)
+        return 2;
+    if (map.n > 24 && memcmp(map.p, "GGUF", 4) == 0) {
+        cursor c = {map.p, map.n, 0};
+        rc = print_gguf(&c, a);
+    } else if (tt_st_parse(argv[1], map.p, map.n, a, &file, &err) == TT_OK) {
+        for (size_t i = 0; i < file.n_tensors; i++)
+            print_line(file.tensors[i].name, file.tensors[i].shape, file.tensors[i].n_dims,
+                       file.tensors[i].data, file.tensors[i].bytes);
+        rc = 0;
+    }
+    tt_unmap_file(&map);
+    tt_arena_free(a);
+    return rc;
+}
