@@ -112,6 +112,7 @@ test-long:
 
 include mk/fuzz.mk
 include mk/install.mk
+include mk/bench.mk
 
 # ---- the rest ----
 debug asan tsan:

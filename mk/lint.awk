@@ -11,8 +11,9 @@ BEGIN {
     allow["exec"] = "plan dist " allow["plan"]
     allow["checkpoint"] = "config dist mesh"
     allow["infer"] = "exec passes " allow["exec"]
+    allow["report"] = "config checkpoint dist plan " allow["plan"]
     allow["train"] = "config data plugin checkpoint infer " allow["infer"]
-    allow["cli"] = "train " allow["train"]
+    allow["cli"] = "train report " allow["train"]
 }
 
 function finding(text) { print FILENAME ":" FNR ": " text }

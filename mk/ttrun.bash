@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins tokenize tokenizer ckpt generate eval"
+    local commands="train plan config plugins tokenize tokenizer ckpt generate eval report"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -29,9 +29,11 @@ _ttrun() {
     if [[ $cur == -* ]]; then
         local options="--spec --plugin-dir --nproc --resume --dump_folder --dry-run --json --verbose --quiet --help --version -v -q -h"
         case $command in
+        train) options+=" --profile " ;;
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
+        report) options+=" --output " ;;
         ckpt) options+=" --from --to --type --files " ;;
         tokenizer) options+=" --data --vocab-size --pattern --out --bos --eos --pad --special --threads " ;;
         eval) options+=" --checkpoint --data --samples " ;;

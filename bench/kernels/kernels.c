@@ -3,18 +3,22 @@
 #include "base/pool.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <ttrun/backend.h>
 #include <ttrun/ops.h>
 
-/* How fast are the cpu backend's kernels? kernels PLUGIN.so THREADS ISA BLAS gemm|attention|rows */
+/* How fast are the cpu backend's kernels? kernels PLUGIN.so THREADS ISA BLAS [OP]: a line a kernel
+ * and shape, "op shape ms GFLOP/s GB/s", best of up to nine calls. The shapes are those of the
+ * models of bench/train; peer.py reads the list and times the same with PyTorch. */
 
 static const tt_backend_vt *vt;
 static void *self;
 static tt_pool *pool;
 static int n_threads;
+static const char *only; /* ops whose name begins so; NULL: all */
 
 static double now(void)
 {
@@ -84,39 +88,42 @@ static void drop(tt_tensor *t, int n)
         free(t[i].data);
 }
 
-static void gemm(void)
+static void row(const char *op, const char *shape, double seconds, double flops, double bytes)
 {
-    static const int64_t shapes[][3] = {
-        {2048, 256,  256  },
-        {2048, 256,  768  },
-        {4096, 512,  512  },
-        {4096, 512,  1536 },
-        {4096, 512,  8192 },
-        {256,  768,  2304 },
-        {256,  768,  50304},
-        {2048, 2048, 2048 }
-    };
-    printf("%-18s %8s %8s %8s  GF/s\n", "M K N", "fwd", "dX", "dW");
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        int64_t m = shapes[i][0], k = shapes[i][1], n = shapes[i][2];
-        tt_tensor x = tensor(TT_F32, m, k), w = tensor(TT_F32, n, k), y = tensor(TT_F32, m, n),
-                  dx = tensor(TT_F32, m, k);
-        tt_tensor dw = tensor(TT_F32, n, k), f[2] = {x, w}, bx[2] = {y, w}, bw[2] = {y, x};
-        double flops = 2e-9 * (double)m * (double)n * (double)k;
-        double a = time_call("linear", f, 2, &y, 1, NULL),
-               b = time_call("linear_dx", bx, 2, &dx, 1, NULL);
-        double c = time_call("linear_dw", bw, 2, &dw, 1, NULL);
-        printf("%5lld %5lld %6lld %8.1f %8.1f %8.1f\n", (long long)m, (long long)k, (long long)n,
-               flops / a, flops / b, flops / c);
-        fflush(stdout);
-        tt_tensor all[] = {x, w, y, dx, dw};
-        drop(all, 5);
-    }
+    printf("%-18s %-22s %9.3f %8.1f %8.1f\n", op, shape, 1e3 * seconds, 1e-9 * flops / seconds,
+           1e-9 * bytes / seconds);
+    fflush(stdout);
+}
+
+static bool wanted(const char *op)
+{
+    return !only || !strncmp(op, only, strlen(only));
+}
+
+static void gemm_shape(int64_t m, int64_t k, int64_t n)
+{
+    char shape[64];
+    if (!wanted("linear"))
+        return;
+    tt_tensor x = tensor(TT_F32, m, k), w = tensor(TT_F32, n, k), y = tensor(TT_F32, m, n),
+              dx = tensor(TT_F32, m, k), dw = tensor(TT_F32, n, k);
+    tt_tensor f[2] = {x, w}, bx[2] = {y, w}, bw[2] = {y, x};
+    const double flops = 2.0 * (double)m * (double)n * (double)k;
+    const double bytes = 4.0 * (double)(m * k + n * k + m * n);
+    snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)k, (long long)n);
+    row("linear", shape, time_call("linear", f, 2, &y, 1, NULL), flops, bytes);
+    row("linear_dx", shape, time_call("linear_dx", bx, 2, &dx, 1, NULL), flops, bytes);
+    row("linear_dw", shape, time_call("linear_dw", bw, 2, &dw, 1, NULL), flops, bytes);
+    tt_tensor all[] = {x, w, y, dx, dw};
+    drop(all, 5);
 }
 
 static void attention_shape(int64_t b, int64_t h, int64_t kv, int64_t t, int64_t hd)
 {
     int64_t n = b * t;
+    char shape[64];
+    if (!wanted("attention"))
+        return;
     tt_tensor q = tensor(TT_F32, n, h * hd), k = tensor(TT_F32, n, kv * hd),
               v = tensor(TT_F32, n, kv * hd), pos = tensor(TT_I32, n, 0);
     tt_tensor seg = tensor(TT_I32, n, 0), out = tensor(TT_F32, n, h * hd),
@@ -132,29 +139,22 @@ static void attention_shape(int64_t b, int64_t h, int64_t kv, int64_t t, int64_t
     tt_tensor bi[] = {q, k, v, out, lse, dout, pos, seg, pos, seg}, bo[] = {dq, dk, dv};
     double f = time_call("attention", in, 7, o, 2, &at),
            g = time_call("attention_bwd", bi, 10, bo, 3, &at);
-    double flops = 2e-9 * (double)(t * t * hd * b * h); /* causal: half of 2 products */
-    printf("B%lld H%lld/%lld T%lld hd%-4lld fwd %7.2f ms %7.1f GF/s   bwd %7.2f ms %7.1f GF/s\n",
-           (long long)b, (long long)h, (long long)kv, (long long)t, (long long)hd, f * 1e3,
-           flops / f, g * 1e3, 2.5 * flops / g);
+    const double flops = 2.0 * (double)(t * t * hd * b * h); /* causal: half of 2 products */
+    const double bytes = 4.0 * (double)(n * hd) * (double)(2 * h + 2 * kv);
+    snprintf(shape, sizeof shape, "%lldx%lld/%lldx%lldx%lld", (long long)b, (long long)h,
+             (long long)kv, (long long)t, (long long)hd);
+    row("attention", shape, f, flops, bytes);
+    row("attention_bwd", shape, g, 2.5 * flops, 2 * bytes);
     tt_tensor all[] = {q, k, v, pos, seg, out, lse, dout, dq, dk, dv};
     drop(all, 11);
 }
 
-static void attention(void)
+/* Kernels bound by memory, on [T, D]. */
+static void rows_shape(int64_t t, int64_t d)
 {
-    attention_shape(1, 16, 16, 2048, 16);
-    attention_shape(8, 8, 8, 512, 64);
-    attention_shape(8, 8, 4, 512, 64);
-    attention_shape(4, 12, 12, 64, 64);
-    attention_shape(4, 12, 12, 256, 64);
-}
-
-/* Bandwidth-bound kernels on [T, D]. */
-static void rows(void)
-{
-    const int64_t t = 2048, d = 2048;
     tt_tensor x = tensor(TT_F32, t, d), y = tensor(TT_F32, t, d), z = tensor(TT_F32, t, d),
-              w = tensor(TT_F32, d, 0), dw = tensor(TT_F32, d, 0);
+              w = tensor(TT_F32, d, 0), b = tensor(TT_F32, d, 0), dw = tensor(TT_F32, d, 0),
+              db = tensor(TT_F32, d, 0);
     tt_tensor labels = tensor(TT_I32, t, 0), nll = tensor(TT_F32, t, 0), lse = tensor(TT_F32, t, 0),
               pos = tensor(TT_I32, t, 0);
     tt_attrs_norm norm = {1e-5};
@@ -172,35 +172,81 @@ static void rows(void)
         const void *attrs;
         double streams; /* of t * d elements */
     } list[] = {
-        {"add",               {x, y},                2, {z},        1, NULL,  3},
-        {"silu",              {x},                   1, {z},        1, NULL,  2},
-        {"silu_bwd",          {x, y},                2, {z},        1, NULL,  3},
-        {"gelu",              {x},                   1, {z},        1, NULL,  2},
-        {"gelu_tanh",         {x},                   1, {z},        1, NULL,  2},
-        {"rms_norm",          {x, w},                2, {z},        1, &norm, 2},
-        {"rms_norm_bwd",      {x, w, y},             3, {z, dw},    2, &norm, 3},
-        {"softmax",           {x},                   1, {z},        1, NULL,  2},
-        {"cross_entropy",     {x, labels},           2, {nll, lse}, 2, NULL,  1},
-        {"cross_entropy_bwd", {x, labels, lse, nll}, 4, {z},        1, NULL,  2},
-        {"rope",              {x, pos},              2, {z},        1, &rope, 2},
-        {"sum_squares",       {x},                   1, {nll},      1, NULL,  1},
+        {"add",               {x, y},                2, {z},         1, NULL,  3},
+        {"silu",              {x},                   1, {z},         1, NULL,  2},
+        {"silu_bwd",          {x, y},                2, {z},         1, NULL,  3},
+        {"gelu_tanh",         {x},                   1, {z},         1, NULL,  2},
+        {"rms_norm",          {x, w},                2, {z},         1, &norm, 2},
+        {"rms_norm_bwd",      {x, w, y},             3, {z, dw},     2, &norm, 3},
+        {"layer_norm",        {x, w, b},             3, {z},         1, &norm, 2},
+        {"layer_norm_bwd",    {x, w, y},             3, {z, dw, db}, 3, &norm, 3},
+        {"softmax",           {x},                   1, {z},         1, NULL,  2},
+        {"cross_entropy",     {x, labels},           2, {nll, lse},  2, NULL,  1},
+        {"cross_entropy_bwd", {x, labels, lse, nll}, 4, {z},         1, NULL,  2},
+        {"rope",              {x, pos},              2, {z},         1, &rope, 2},
+        {"sum_squares",       {x},                   1, {nll},       1, NULL,  1},
     };
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        double s = time_call(list[i].op, list[i].in, list[i].n_in, list[i].out, list[i].n_out,
-                             list[i].attrs);
-        printf("%-18s %8.3f ms %7.1f GB/s\n", list[i].op, s * 1e3,
-               list[i].streams * (double)(t * d) * 4e-9 / s);
-    }
-    tt_tensor all[] = {x, y, z, w, dw, labels, nll, lse, pos};
-    drop(all, 9);
+    char shape[64];
+    snprintf(shape, sizeof shape, "%lldx%lld", (long long)t, (long long)d);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (wanted(list[i].op) && (d % 64 == 0 || strcmp(list[i].op, "rope")))
+            row(list[i].op, shape,
+                time_call(list[i].op, list[i].in, list[i].n_in, list[i].out, list[i].n_out,
+                          list[i].attrs),
+                0, list[i].streams * (double)(t * d) * 4);
+    tt_tensor all[] = {x, y, z, w, b, dw, db, labels, nll, lse, pos};
+    drop(all, 11);
+}
+
+static void run_all(void)
+{
+    static const int64_t gemm[][3] = {
+        {2048, 256,  256  }, /* debugmodel: attention's, up, down, head */
+        {2048, 256,  768  },
+        {2048, 768,  256  },
+        {2048, 256,  2048 },
+        {4096, 512,  512  }, /* 33.6M */
+        {4096, 512,  256  },
+        {4096, 512,  1536 },
+        {4096, 1536, 512  },
+        {4096, 512,  8192 },
+        {256,  768,  2304 }, /* GPT-2, 4 x 64 */
+        {256,  768,  3072 },
+        {256,  3072, 768  },
+        {256,  768,  50257},
+        {1024, 768,  2304 }, /* GPT-2, 4 x 256 */
+        {1024, 768,  3072 },
+    };
+    static const int64_t attention[][5] = {
+        {1, 16, 16, 2048, 16},
+        {8, 8,  4,  512,  64},
+        {4, 12, 12, 64,   64},
+        {4, 12, 12, 256,  64}
+    };
+    static const int64_t rows[][2] = {
+        {2048, 256 },
+        {4096, 512 },
+        {4096, 1536},
+        {1024, 768 },
+        {512,  8192},
+        {256,  3072}
+    };
+    for (size_t i = 0; i < TT_COUNT(gemm); i++)
+        gemm_shape(gemm[i][0], gemm[i][1], gemm[i][2]);
+    for (size_t i = 0; i < TT_COUNT(attention); i++)
+        attention_shape(attention[i][0], attention[i][1], attention[i][2], attention[i][3],
+                        attention[i][4]);
+    for (size_t i = 0; i < TT_COUNT(rows); i++)
+        rows_shape(rows[i][0], rows[i][1]);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 6) {
-        fprintf(stderr, "usage: kernels PLUGIN.so THREADS ISA own|openblas gemm|attention|rows\n");
+    if (argc < 5) {
+        fprintf(stderr, "usage: kernels PLUGIN.so THREADS ISA own|openblas [OP]\n");
         return 2;
     }
+    only = argc > 5 ? argv[5] : NULL;
     void *so = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     const tt_plugin *p = so ? dlsym(so, "tt_plugin_entry") : NULL;
     if (!p) {
@@ -219,13 +265,8 @@ int main(int argc, char **argv)
         return 1;
     }
     vt->describe(self, text, sizeof text);
-    printf("%s, peak %.0f GF/s\n", text, vt->peak_flops(self, TT_F32) * 1e-9);
-    if (strcmp(argv[5], "gemm") == 0)
-        gemm();
-    else if (strcmp(argv[5], "attention") == 0)
-        attention();
-    else
-        rows();
+    printf("# %s, peak %.0f GFLOP/s\n", text, vt->peak_flops(self, TT_F32) * 1e-9);
+    run_all();
     vt->close(self);
     tt_pool_free(pool);
     return 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of bench/train: the same Llama, eager or compiled, fp32, fused AdamW, clipped at 1.0.
+"""PyTorch's side of bench/train: the same Llama or GPT-2, eager or compiled, fp32, fused AdamW, clipped at 1.0.
 
     python peer.py MODEL eager|compile STEPS THREADS      prints tokens/s of every step after the first
 
@@ -12,9 +12,11 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-MODELS = {  # dim, layers, heads, kv_heads, hidden, vocab, batch, seq
+MODELS = {  # dim, layers, heads, kv_heads, hidden, vocab, batch, seq; kv_heads 0: GPT-2
     "debugmodel": (256, 6, 16, 16, 768, 2048, 1, 2048),
     "llama34m": (512, 8, 8, 4, 1536, 8192, 8, 512),
+    "gpt2_64": (768, 12, 12, 0, 3072, 50257, 4, 64),
+    "gpt2_256": (768, 12, 12, 0, 3072, 50257, 4, 256),
 }
 
 
@@ -63,12 +65,45 @@ class Llama(nn.Module):
         return F.cross_entropy(self.out(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
+class GPT2Block(nn.Module):
+    def __init__(self, dim, heads, hidden):
+        super().__init__()
+        self.h = heads
+        self.n1, self.n2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.up, self.down = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+
+    def forward(self, x):
+        b, s, d = x.shape
+        q, k, v = (t.view(b, s, self.h, -1).transpose(1, 2) for t in self.qkv(self.n1(x)).split(d, -1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(a.transpose(1, 2).reshape(b, s, d))
+        return x + self.down(F.gelu(self.up(self.n2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):  # the head is the embedding
+    def __init__(self, dim, layers, heads, hidden, vocab):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, dim), nn.Embedding(1024, dim)
+        self.blocks = nn.ModuleList(GPT2Block(dim, heads, hidden) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, ids, labels):
+        x = self.tok(ids) + self.pos.weight[: ids.shape[1]]
+        for b in self.blocks:
+            x = b(x)
+        return F.cross_entropy(F.linear(self.norm(x), self.tok.weight).flatten(0, 1), labels.flatten())
+
+
 def main():
     name, mode, steps, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     dim, layers, heads, kv, hidden, vocab, batch, seq = MODELS[name]
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = Llama(dim, layers, heads, kv, hidden, vocab, seq)
+    model = Llama(dim, layers, heads, kv, hidden, vocab, seq) if kv else GPT2(dim, layers, heads, hidden, vocab)
+    for p in model.parameters():
+        if p.dim() > 1:
+            nn.init.normal_(p, std=0.02)
     run = torch.compile(model) if mode == "compile" else model
     opt = torch.optim.AdamW(model.parameters(), lr=8e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     for step in range(steps):

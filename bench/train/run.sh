@@ -1,59 +1,42 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Tokens/s of whole training steps (forward, backward, clip, AdamW; fp32) beside PyTorch on the same models and threads.
-#   bench/train/run.sh                          ours alone
-#   TTRUN_VENV=DIR bench/train/run.sh           with DIR/bin/python's PyTorch, in turns: ours, eager, ours, eager, …
-#   ROUNDS=3 STEPS=6 THREADS=2 MODELS="debugmodel llama34m" MODES="eager compile"
+# Tokens/s of whole training steps (forward, backward, clip, AdamW; fp32), ours alone; beside PyTorch and llm.c: make bench-peers.
+#   ROUNDS=3 STEPS=6 THREADS=2 MODELS="debugmodel llama34m gpt2_64 gpt2_256" bench/train/run.sh
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 rounds=${ROUNDS:-3} steps=${STEPS:-6} threads=${THREADS:-2}
-models=${MODELS:-debugmodel llama34m} modes=${MODES:-eager}
-python=${TTRUN_VENV:+$TTRUN_VENV/bin/python}
+models=${MODELS:-debugmodel llama34m gpt2_64 gpt2_256}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-train.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
-# The bytes of the headers: ids below 262, whatever the vocabulary; the cost is the same.
-args() {
+# SPEC BATCH SEQ ARGS. The data are the bytes of the headers: ids below 262, whatever the vocabulary; the cost is the same.
+gpt2='"dim": 768, "n_layers": 12, "n_heads": 12, "vocab_size": 50257, "n_positions": 1024'
+what() {
     case $1 in
-    debugmodel) echo '"dim": 256, "n_layers": 6, "n_heads": 16, "hidden_dim": 768, "vocab_size": 2048' ;;
-    llama34m) echo '"dim": 512, "n_layers": 8, "n_heads": 8, "n_kv_heads": 4, "hidden_dim": 1536, "vocab_size": 8192' ;;
-    *) echo "bench/train: no model \"$1\" (debugmodel, llama34m)" >&2; return 1 ;;
+    debugmodel) echo 'llama3 1 2048 "dim": 256, "n_layers": 6, "n_heads": 16, "hidden_dim": 768, "vocab_size": 2048' ;;
+    llama34m) echo 'llama3 8 512 "dim": 512, "n_layers": 8, "n_heads": 8, "n_kv_heads": 4, "hidden_dim": 1536, "vocab_size": 8192' ;;
+    gpt2_64) echo "gpt2 4 64 $gpt2" ;;
+    gpt2_256) echo "gpt2 4 256 $gpt2" ;;
+    *) echo "bench/train: no model \"$1\" (debugmodel, llama34m, gpt2_64, gpt2_256)" >&2; return 1 ;;
     esac
 }
-batch() { case $1 in debugmodel) echo 1 2048 ;; *) echo 8 512 ;; esac; }
-ours() { # MODEL: tokens/s of each step after the first
-    a=$(args "$1") || exit 1
-    set -- "$1" $(batch "$1")
+once() { # MODEL: tokens/s, MFU and GiB of each step after the first
+    line=$(what "$1") || exit 1
+    spec=${line%% *} line=${line#* } batch=${line%% *} line=${line#* } seq=${line%% *} args=${line#* }
     cat >"$work/job.json" <<JOB
-{ "model": { "args": { $a } }, "dataloader": { "path": ["/usr/include/*.h", "/usr/include/linux/*.h"] },
-  "training": { "local_batch_size": $2, "seq_len": $3, "steps": $steps }, "dump_folder": "$work/run",
-  "metrics": { "log_freq": 1, "enable_tensorboard": false }, "checkpoint": { "enable": false },
+{ "spec": "$spec", "model": { "args": { $args } }, "dataloader": { "path": ["/usr/include/*.h", "/usr/include/linux/*.h"] },
+  "tokenizer": { "name": "byte" }, "training": { "local_batch_size": $batch, "seq_len": $seq, "steps": $steps },
+  "dump_folder": "$work/run", "metrics": { "log_freq": 1, "enable_tensorboard": false }, "checkpoint": { "enable": false },
   "backend": { "threads": $threads } }
 JOB
     ./ttrun -q --plugin-dir ./plugins "$work/job.json" --resume never || exit 1
-    sed -n '2,$s/.*"tps_global":\([0-9.]*\).*/\1/p' "$work/run/metrics.jsonl"
+    sed -n '2,$s/.*"tps_global":\([0-9.]*\).*"mfu":\([0-9.]*\),"mem_gib":\([0-9.]*\).*/\1 \2 \3/p' "$work/run/metrics.jsonl"
 }
-# glibc's defaults cost PyTorch 12-16 %: this is the honest peer.
-peer() { # MODEL MODE
-    env MALLOC_MMAP_THRESHOLD_=17179869184 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 \
-        GLIBC_TUNABLES=glibc.malloc.hugetlb=1 OMP_NUM_THREADS="$threads" \
-        "$python" bench/train/peer.py "$1" "$2" "$steps" "$threads"
-}
-median() { sort -n "$1" | awk '{v[NR] = $1} END {if (NR) printf "%d", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
-spread() { sort -n "$1" | awk 'NR == 1 {a = $1} {b = $1} END {if (NR) printf "%d-%d", a, b}'; }
 
-echo "| model | who | tokens/s, median | spread | ours ÷ theirs |"
+echo "| model | tokens/s, median | spread | of the FMA peak | peak memory |"
 echo "|---|---|---|---|---|"
 for m in $models; do
-    for r in $(seq "$rounds"); do
-        ours "$m" >>"$work/$m.ours" || exit 1
-        [ -n "$python" ] && for mode in $modes; do peer "$m" "$mode" >>"$work/$m.$mode" || exit 1; done
-    done
-    mine=$(median "$work/$m.ours")
-    echo "| $m | ttrun | $mine | $(spread "$work/$m.ours") | |"
-    [ -n "$python" ] && for mode in $modes; do
-        theirs=$(median "$work/$m.$mode")
-        echo "| | PyTorch $mode | $theirs | $(spread "$work/$m.$mode") | $(awk -v a="$mine" -v b="$theirs" 'BEGIN {printf "%.2f", a / b}') |"
-    done
+    for _ in $(seq "$rounds"); do once "$m" >>"$work/$m" || exit 1; done
+    sort -n "$work/$m" | awk -v m="$m" '{v[NR] = $1; f[NR] = $2; if ($3 > g) g = $3}
+        END {k = int((NR + 1) / 2); printf "| %s | %d | %d–%d | %.1f %% | %.2f GiB |\n", m, v[k], v[1], v[NR], 100 * f[k], g}'
 done
-exit 0

@@ -23,6 +23,7 @@ typedef struct job {
     tt_range_fn fn;
     void *arg;
     int64_t n, grain, n_pieces;
+    tt_pool_tracer *trace; /* NULL: not traced */
 } job;
 
 typedef struct worker {
@@ -45,6 +46,7 @@ struct tt_pool {
     int log_rank;
     int64_t spin_ns;
     worker *workers;
+    tt_pool_tracer *trace;
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value)
@@ -66,6 +68,21 @@ static void relax(void)
 #endif
 }
 
+/* A worker's slice of this job: the one it has begun, or a new one; NULL: no room. Its slices are
+ * read when the job is done, hence after its last piece was counted. */
+static tt_pool_slice *slice_of(const job *j, int thread)
+{
+    tt_pool_slices *w = &j->trace->workers[thread - 1];
+    if (w->n && w->items[w->n - 1].job == j->trace->jobs)
+        return &w->items[w->n - 1];
+    if (w->n == w->cap) {
+        w->dropped++;
+        return NULL;
+    }
+    w->items[w->n] = (tt_pool_slice){tt_now_ns(), 0, j->trace->jobs, j->trace->tag, 0};
+    return &w->items[w->n++];
+}
+
 /* Take pieces until none is left; true if this thread finished the last one. */
 static bool work(tt_pool *p, int thread)
 {
@@ -79,8 +96,13 @@ static bool work(tt_pool *p, int thread)
         const job *j = &p->job;
         n_pieces = j->n_pieces;
         int64_t begin = (n_pieces - ticket) * j->grain;
+        tt_pool_slice *slice = j->trace && thread ? slice_of(j, thread) : NULL;
         j->fn(j->arg, begin, j->n - begin > j->grain ? begin + j->grain : j->n, thread);
         finished++;
+        if (slice) {
+            slice->end_ns = tt_now_ns();
+            slice->pieces++;
+        }
         /* Counted one by one: between jobs a ticket taken may belong to the next one. */
         if (atomic_fetch_add(&p->done, 1) + 1 == n_pieces)
             return true;
@@ -177,12 +199,19 @@ void tt_parallel_for(tt_pool *p, int64_t n, int64_t grain, tt_range_fn fn, void 
     }
     TT_ASSERT(!p->busy);
     p->busy = true;
-    p->job = (job){fn, arg, n, grain, n_pieces};
+    p->job = (job){fn, arg, n, grain, n_pieces, p->trace};
+    if (p->trace)
+        p->trace->jobs++;
     atomic_store(&p->done, 0);
     publish(p, n_pieces);
     if (!work(p, 0))
         wait_done(p);
     p->busy = false;
+}
+
+void tt_pool_trace(tt_pool *p, tt_pool_tracer *t)
+{
+    p->trace = t;
 }
 
 int tt_pool_threads(const tt_pool *p)

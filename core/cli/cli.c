@@ -8,7 +8,7 @@
 
 static const tt_command *const commands[] = {
     &tt_cmd_train, &tt_cmd_plan,     &tt_cmd_config, &tt_cmd_plugins_,  &tt_cmd_tokenize,
-    &tt_cmd_ckpt,  &tt_cmd_generate, &tt_cmd_eval,   &tt_cmd_tokenizer,
+    &tt_cmd_ckpt,  &tt_cmd_generate, &tt_cmd_eval,   &tt_cmd_tokenizer, &tt_cmd_report,
 };
 
 typedef struct common_option {
@@ -106,6 +106,11 @@ static void push(tt_cli *cli, tt_override **list, size_t *n, const char *key, co
     more[*n] = (tt_override){key, value};
     *list = more;
     ++*n;
+}
+
+void tt_cli_override(tt_cli *cli, const char *key, const char *value)
+{
+    push(cli, &cli->overrides, &cli->n_overrides, key, value);
 }
 
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)

@@ -32,6 +32,8 @@ typedef struct tt_cli {
 
 /* An option of the subcommand itself; NULL = not given. */
 const char *tt_cli_option(const tt_cli *cli, const char *name);
+/* One more override of the job, as if given on the command line. */
+void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 /* Options the subcommand does not know are errors with the nearest known. flags: those without a
  * value. */
 tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
@@ -53,7 +55,7 @@ typedef struct tt_command {
     int words; /* most words after the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
-    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer;
+    tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report;
 
 /* ttrun plugins [list | check FILE.so | new KIND NAME]; argv[0] is the first word after "plugins".
  */

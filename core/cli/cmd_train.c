@@ -27,6 +27,8 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (!cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
     cli->job = cli->words[0];
+    if (tt_cli_option(cli, "profile"))
+        tt_cli_override(cli, "profiling.enable", "true");
     const tt_setup_opts so = {.spec = cli->spec,
                               .nproc = cli->nproc,
                               .mode = TT_MODE_TRAIN,
@@ -75,10 +77,13 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
     return st;
 }
 
+static const char *const train_flags[] = {"profile"};
 const tt_command tt_cmd_train = {
     .name = "train",
     .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
     .doc = "train by a job file; resumes where the run's folder has checkpoints",
+    .flags = train_flags,
+    .n_flags = TT_COUNT(train_flags),
     .run = run,
     .words = 1};
 static const char *const plan_options[] = {"world", "hardware"};

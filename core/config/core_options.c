@@ -195,10 +195,13 @@ static const tt_option metrics_options[] = {
 };
 
 static const tt_option profiling_options[] = {
-    BOOL(profiling, enable, "false", "write traces of steps", .flags = TT_OPT_NOT_YET,
+    BOOL(profiling, enable, "false",
+         "trace a step now and then, as Chrome/Perfetto JSON; a table of all ops at the end",
          .aliases = "enable_profiling"),
-    INT(profiling, freq, "10", 1, 1e12, "steps from one trace to the next",
+    INT(profiling, freq, "10", 1, 1e12, "steps from one trace to the next; the last is traced too",
         .aliases = "profile_freq"),
+    STRING(profiling, save_traces_folder, "\"profile\"",
+           "folder of the traces, below dump_folder unless absolute"),
 };
 
 static const tt_option comm_options[] = {

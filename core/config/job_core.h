@@ -42,6 +42,7 @@ typedef struct tt_metrics_config {
 typedef struct tt_profiling_config {
     bool enable;
     int64_t freq;
+    const char *save_traces_folder;
 } tt_profiling_config;
 
 typedef struct tt_comm_config {

@@ -59,6 +59,7 @@ void tt_exec_free(tt_exec *x)
     for (size_t i = 0; i < x->groups.n; i++)
         if (x->groups.items[i].comm)
             x->o.dist->vt->group_free(x->groups.items[i].comm);
+    tt_exec_trace_free(x->recording);
     for (int sp = 0; sp < TT_N_SPACES; sp++)
         if (x->space[sp])
             munmap(x->space[sp], x->mapped[sp]);

@@ -64,12 +64,29 @@ tt_exec_high_water(const tt_exec *x); /* of work memory used so far: measured wi
 double
 tt_exec_comm_seconds(const tt_exec *x); /* in collectives since the last call to micro_batches */
 
-/* Times of each op, for --profile. */
-typedef struct tt_op_time {
+/* ---- trace.c: which op ran when, on which thread. Buffers are made once and recording into them
+ * allocates nothing; a program that is not traced reads no clock but around communication. ---- */
+typedef struct tt_op_sum { /* one class of ops: those of one name */
     const char *op;
-    int64_t ns, calls;
-} tt_op_time;
-void tt_exec_profile(tt_exec *x, bool on);
-size_t tt_exec_op_times(const tt_exec *x, tt_op_time *out, size_t cap);
+    int64_t calls, ns;
+    double flops, bytes; /* by the ops' cost rules, for this rank's shapes */
+    double bound_s;      /* least seconds on a machine of these limits */
+} tt_op_sum;
+typedef struct tt_roofline {
+    double flops, bandwidth; /* a second; 0 = not known: bounds nothing */
+} tt_roofline;
+tt_status tt_exec_trace_open(tt_exec *x, tt_error *err); /* [setup] */
+/* on: forget what was recorded and record from here. Between steps. */
+void tt_exec_trace(tt_exec *x, bool on);
+/* What was recorded, as events of the Chrome trace format: objects with a ',' behind each. pid is
+ * the rank, tid the thread, times are microseconds of tt_now_ns. */
+void tt_exec_trace_events(const tt_exec *x, tt_str *out);
+/* One slice of the same format. cat NULL: none. */
+void tt_trace_slice(tt_str *out, int pid, int tid, const char *name, const char *cat,
+                    int64_t begin_ns, int64_t end_ns, const char *args_json);
+/* Adds what was recorded to sums[0..n); returns the new n, at most cap. */
+size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum *sums, size_t n,
+                          size_t cap);
+int64_t tt_exec_trace_dropped(const tt_exec *x); /* events and slices there was no room for */
 
 #endif

@@ -53,8 +53,20 @@ typedef struct tt_instr {
     const char *input;           /* INPUT */
     const tt_value **dead;       /* poison: values in work memory that die here */
     int n_dead;
-    int64_t ns, calls;
 } tt_instr;
+
+static inline bool tt_instr_communicates(const tt_instr *i)
+{
+    return i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV ||
+           i->kind == TT_INSTR_STAGE_SUM;
+}
+
+typedef struct tt_trace_event { /* one instruction, once */
+    const tt_instr *instr;
+    int64_t begin_ns, end_ns;
+    int64_t rows; /* of the token chunk; < 0: not in a chunk loop */
+    int micro;
+} tt_trace_event;
 
 typedef struct tt_instr_list {
     tt_instr *items;
@@ -67,6 +79,8 @@ typedef struct tt_stage_code {
     tt_instr_list recv[2];          /* into this stage: of forwards, of backwards */
     int first[2];                   /* micro-batch that stores: of forwards, of backwards */
 } tt_stage_code;
+
+typedef struct tt_trace tt_trace;
 
 struct tt_exec {
     tt_exec_opts o;
@@ -84,7 +98,8 @@ struct tt_exec {
     int pp; /* this rank's pipeline coordinate */
     int64_t step;
     int64_t comm_ns;
-    bool profile;
+    tt_trace *trace;     /* NULL: not recording now */
+    tt_trace *recording; /* its buffers, once made */
     int64_t
         high_water; /* poison: end of the highest byte of work memory an instruction was given */
     TT_VEC(tt_group_comm) groups;
@@ -101,6 +116,10 @@ tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);
 tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
                                  tt_error *err);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
+/* trace.c */
+void tt_exec_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
+void tt_exec_trace_add(tt_trace *t, const tt_trace_event *e);
+void tt_exec_trace_free(tt_trace *t);
 /* debug.c */
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
                                int micro, tt_error *err);

@@ -95,8 +95,11 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
     tt_exec *x = r->x;
     tt_tensor *in = operands(r, i->in, i->n_in, x->args);
     tt_tensor *out = operands(r, i->out, i->n_out, x->args + i->n_in);
-    const int64_t t0 = x->profile || i->kind != TT_INSTR_KERNEL ? tt_now_ns() : 0;
+    const bool timed = x->trace || tt_instr_communicates(i);
+    const int64_t t0 = timed ? tt_now_ns() : 0;
     tt_status s = TT_OK;
+    if (x->trace)
+        tt_exec_trace_next(x->trace);
     switch (i->kind) {
     case TT_INSTR_KERNEL:
         s = call_kernel(r, i, in, i->n_in, out, adds(r, i), err);
@@ -131,13 +134,12 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
                                 i->node->op->name, i->node->scope ? i->node->scope : "");
     if (x->o.detect_nan && i->n_out)
         TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
-    if (t0) {
-        const int64_t ns = tt_now_ns() - t0;
-        i->ns += ns;
-        i->calls++;
-        if (i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND ||
-            i->kind == TT_INSTR_RECV || i->kind == TT_INSTR_STAGE_SUM)
-            x->comm_ns += ns;
+    if (timed) {
+        const int64_t t1 = tt_now_ns();
+        if (tt_instr_communicates(i))
+            x->comm_ns += t1 - t0;
+        if (x->trace)
+            tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro});
     }
     return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
 }
@@ -272,31 +274,4 @@ tt_status tt_exec_update(tt_exec *x, tt_error *err)
 double tt_exec_comm_seconds(const tt_exec *x)
 {
     return 1e-9 * (double)x->comm_ns;
-}
-
-void tt_exec_profile(tt_exec *x, bool on)
-{
-    x->profile = on;
-    for (int l = 0; l < x->n_lists; l++)
-        for (int i = 0; i < x->lists[l]->n; i++)
-            x->lists[l]->items[i].ns = x->lists[l]->items[i].calls = 0;
-}
-
-size_t tt_exec_op_times(const tt_exec *x, tt_op_time *out, size_t cap)
-{
-    size_t n = 0;
-    for (int l = 0; l < x->n_lists; l++)
-        for (int i = 0; i < x->lists[l]->n; i++) {
-            const tt_instr *e = &x->lists[l]->items[i];
-            size_t k = 0;
-            while (k < n && strcmp(out[k].op, e->node->op->name))
-                k++;
-            if (k == cap)
-                continue;
-            if (k == n)
-                out[n++] = (tt_op_time){e->node->op->name, 0, 0};
-            out[k].ns += e->ns;
-            out[k].calls += e->calls;
-        }
-    return n;
 }

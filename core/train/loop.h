@@ -47,7 +47,8 @@ typedef struct tt_loop {
     tt_progress progress;
     bool has_progress;
     tt_metric metrics[32];
-    tt_str line; /* the console's, kept: a step allocates nothing */
+    tt_str line;                /* the console's, kept: a step allocates nothing */
+    struct tt_profile *profile; /* NULL: profiling.enable is false */
 } tt_loop;
 
 /* step.c */
@@ -58,6 +59,12 @@ void tt_loop_close_sinks(tt_loop *l);
 tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err);
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
+/* profile.c: traces of every profiling.freq-th step and of the last, in turn by all ranks into one
+ * file; a table of the ops when the loop is closed. Nothing where profiling is off. */
+tt_status tt_loop_open_profile(tt_loop *l, tt_error *err);
+void tt_loop_profile_begin(tt_loop *l); /* before a step */
+tt_status tt_loop_profile_end(tt_loop *l, tt_error *err);
+void tt_loop_close_profile(tt_loop *l);
 /* data.c */
 tt_status tt_loop_open_data(tt_loop *l, tt_error *err);
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */

@@ -96,7 +96,9 @@ static tt_status loop(tt_loop *l, tt_error *err)
     while (l->step < steps && !stop) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
+        tt_loop_profile_begin(l);
         TT_TRY(step(l, err));
+        TT_TRY(tt_loop_profile_end(l, err));
         TT_TRY(tt_loop_log(l, log_due(l), err));
         TT_TRY(after_step(l, &stop, err));
     }
@@ -136,6 +138,7 @@ static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
     TT_TRY(tt_loop_open_saver(l, err));
     TT_TRY(tt_loop_open_stream(l, err));
     TT_TRY(tt_loop_open_sinks(l, err));
+    TT_TRY(tt_loop_open_profile(l, err));
     TT_TRY(announce(l, folder, err));
     if (l->main && l->o->progress) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
@@ -183,6 +186,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
             tt_dist_abort(&l->rank.dist, err->text);
+        tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);

@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/option.h>
@@ -183,6 +185,48 @@ static void test_pool_made_and_freed_at_once(void **state)
     }
 }
 
+/* Ends only when both pieces are being run, hence by two threads. */
+static void meet(void *arg, int64_t begin, int64_t end, int thread)
+{
+    _Atomic int *n = arg;
+    (void)begin;
+    (void)end;
+    (void)thread;
+    atomic_fetch_add(n, 1);
+    while (atomic_load(n) % 2)
+        sched_yield();
+}
+
+static void test_pool_traces_what_workers_did(void **state)
+{
+    (void)state;
+    tt_pool *p;
+    tt_error err;
+    tt_pool_slice items[2];
+    tt_pool_slices worker = {items, 0, 2, 0};
+    tt_pool_tracer t = {.workers = &worker};
+    _Atomic int n = 0;
+    assert_int_equal(tt_pool_new(2, &p, &err), TT_OK);
+    tt_parallel_for(p, 2, 1, meet, &n);
+    assert_int_equal(worker.n, 0);
+    tt_pool_trace(p, &t);
+    for (int i = 0; i < 3; i++) {
+        t.tag = 10 + i;
+        tt_parallel_for(p, 2, 1, meet, &n);
+    }
+    tt_pool_trace(p, NULL);
+    tt_parallel_for(p, 2, 1, meet, &n);
+    assert_int_equal(worker.n, 2);
+    assert_int_equal(worker.dropped, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(items[i].tag, 10 + i);
+        assert_int_equal(items[i].pieces, 1);
+        assert_true(items[i].begin_ns > 0 && items[i].end_ns >= items[i].begin_ns);
+    }
+    assert_true(items[1].begin_ns >= items[0].end_ns);
+    tt_pool_free(p);
+}
+
 static void test_pool_refuses_silly_counts(void **state)
 {
     (void)state;
@@ -203,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_pool_stress_with_sleeps),
         cmocka_unit_test(test_pool_one_per_rank_thread),
         cmocka_unit_test(test_pool_made_and_freed_at_once),
+        cmocka_unit_test(test_pool_traces_what_workers_did),
         cmocka_unit_test(test_pool_refuses_silly_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

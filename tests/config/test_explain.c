@@ -24,11 +24,13 @@ static void test_explain_one_key(void **state)
         "activation_checkpoint.mode\n"
         "    which activations are computed again in the backward; not built yet: budget\n"
         "    one of none, selective, full; default \"none\"\n");
-    assert_string_equal(explain(state, "profiling.enable"),
-                        "profiling.enable\n"
-                        "    write traces of steps; not built yet: only the default works; also "
-                        "spelt enable_profiling\n"
-                        "    true or false; default false\n");
+    assert_string_equal(explain(state, "profiling.freq"),
+                        "profiling.freq\n"
+                        "    steps from one trace to the next; the last is traced too; also spelt "
+                        "profile_freq\n"
+                        "    integer, 1 to 1000000000000; default 10\n");
+    assert_non_null(strstr(explain(state, "parallelism.expert_parallel_degree"),
+                           "; not built yet: only the default works\n"));
     assert_non_null(strstr(explain(state, "dump_folder"), "string; default \"./outputs\"\n"));
 }
 

@@ -77,7 +77,7 @@ static void test_schema_says_what_the_tables_say(void **state)
     equals(s, "properties/training/properties/max_context_length/deprecated", "true");
     equals(s, "properties/activation_checkpoint/properties/mode/enum",
            "[\"none\",\"selective\",\"full\"]");
-    equals(s, "properties/profiling/properties/enable/const", "false");
+    equals(s, "properties/parallelism/properties/expert_parallel_degree/const", "1");
     equals(s, "properties/checkpoint/properties/initial_load_path/type", "[\"string\",\"null\"]");
     equals(s, "properties/validator/$ref", "\"#/properties/validation\"");
     equals(s, "properties/extends/type", "\"string\"");

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "report/report.h"
+#include <math.h>
+#include <string.h>
+
+/* report RUN_DIR...: the page of a run, or of several laid over each other. The memory of the step
+ * is planned anew from the job in run.json, which takes milliseconds and runs nothing. */
+
+typedef struct replanned {
+    tt_registry *registry;
+    tt_setup setup;
+} replanned;
+
+static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_error *err)
+{
+    static const tt_override quiet[] = {
+        {"debug.dump_graph", "null"}
+    };
+    const tt_json *job = tt_json_get(r->facts, "job"), *world = tt_json_get(r->facts, "world");
+    const char *name = tt_arena_printf(cli->arena, "%s/run.json", r->folder);
+    tt_str text = {0};
+    tt_job *parsed;
+    tt_plan *plan;
+    if (!job || job->type != TT_JSON_OBJECT)
+        return TT_FAIL(err, TT_ENOTFOUND, "%s has no job", name);
+    tt_json_write(job, &text);
+    const tt_status s = tt_job_load_text(cli->arena, name, tt_str_get(&text), text.n, quiet,
+                                         TT_COUNT(quiet), &parsed, err);
+    tt_str_free(&text);
+    if (s != TT_OK)
+        return s;
+    const int64_t ranks = world && world->type == TT_JSON_INT ? world->integer : 1;
+    TT_TRY(tt_cli_registry(cli, &p->registry, err));
+    const tt_setup_opts so = {.nproc = ranks >= 1 && ranks <= 4096 ? (int)ranks : 0,
+                              .mode = TT_MODE_TRAIN,
+                              .compile = true,
+                              .data = true};
+    TT_TRY(tt_setup_make(&so, p->registry, parsed, cli->arena, &p->setup, err));
+    const tt_json *threads = tt_json_get(r->facts, "threads");
+    if (threads && threads->type == TT_JSON_INT && threads->integer >= 1 &&
+        threads->integer <= 4096)
+        p->setup.threads = threads->integer;
+    TT_TRY(tt_setup_plan(&p->setup, p->setup.graph, p->setup.schedule, 0, cli->arena, &plan, err));
+    r->memory = tt_report_memory(plan, cli->arena);
+    return TT_OK;
+}
+
+static tt_status load(const tt_cli *cli, const char *folder, tt_run_report *r, replanned *p,
+                      tt_error *err)
+{
+    tt_error why = {0};
+    TT_TRY(tt_report_load(folder, cli->arena, r, err));
+    if (!r->facts)
+        r->memory_note = "no run.json: the plan is not known";
+    else if (replan(cli, r, p, &why) != TT_OK)
+        r->memory_note =
+            tt_arena_printf(cli->arena, "the job cannot be planned again: %s", why.text);
+    return TT_OK;
+}
+
+static tt_status run(tt_cli *cli, tt_error *err)
+{
+    const size_t n = (size_t)cli->n_words;
+    const char *path = tt_cli_option(cli, "output");
+    if (!n)
+        return TT_FAIL(err, TT_EINVAL, "no run; usage: ttrun %s", tt_cmd_report.usage);
+    tt_run_report *runs = tt_arena_array(cli->arena, n, sizeof *runs);
+    replanned *plans = tt_arena_array(cli->arena, n, sizeof *plans);
+    tt_status s = TT_OK;
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        s = load(cli, cli->words[i], &runs[i], &plans[i], err);
+    if (s == TT_OK) {
+        tt_str page = {0};
+        tt_report_page(runs, n, &page);
+        if (!path)
+            path = tt_path_join(cli->arena, runs[0].folder, "report.html");
+        s = tt_write_file_atomic(path, tt_str_get(&page), page.n, err);
+        tt_str_clear(&page);
+        tt_str_printf(&page, "%s\n", path);
+        if (s == TT_OK)
+            tt_cli_print(&page);
+        tt_str_free(&page);
+    }
+    for (size_t i = 0; i < n; i++)
+        tt_registry_free(plans[i].registry);
+    return s;
+}
+
+static const char *const options[] = {"output"};
+const tt_command tt_cmd_report = {
+    .name = "report",
+    .usage = "report RUN_DIR [RUN_DIR...] [--output FILE]",
+    .doc = "one HTML page of a run: curves, speed, memory, ops, the job; of several, compared",
+    .options = options,
+    .n_options = TT_COUNT(options),
+    .run = run,
+    .words = 8};

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/report.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* metrics.jsonl, a million lines of it in a second: one pass that takes the numbers it knows from
+ * each line and checks only that the line is an object to its end. A line that is not is counted
+ * and left out; a number that is null or NaN is a gap. */
+
+static const struct {
+    const char *path;
+    tt_column column;
+} known[] = {
+    {"step",                  TT_COL_STEP     },
+    {"loss",                  TT_COL_LOSS     },
+    {"grad_norm",             TT_COL_NORM     },
+    {"lr",                    TT_COL_LR       },
+    {"n_tokens_seen",         TT_COL_TOKENS   },
+    {"tps_global",            TT_COL_TPS      },
+    {"mfu",                   TT_COL_MFU      },
+    {"mem_gib",               TT_COL_MEMORY   },
+    {"time_s",                TT_COL_TIME     },
+    {"time/data",             TT_COL_DATA     },
+    {"time/forward_backward", TT_COL_COMPUTE  },
+    {"time/optimizer",        TT_COL_OPTIMIZER},
+    {"time/comm_exposed",     TT_COL_COMM     },
+};
+
+typedef struct scan {
+    const char *p, *end;
+    double *row;
+    bool validation;
+} scan;
+
+static void blanks(scan *s)
+{
+    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\r'))
+        s->p++;
+}
+
+static bool take(scan *s, char c)
+{
+    blanks(s);
+    if (s->p == s->end || *s->p != c)
+        return false;
+    s->p++;
+    return true;
+}
+
+/* A string; what is between its quotes, escapes as they stand. */
+static bool string(scan *s, const char **text, size_t *n)
+{
+    if (!take(s, '"'))
+        return false;
+    *text = s->p;
+    while (s->p < s->end && *s->p != '"')
+        s->p += *s->p == '\\' ? 2 : 1;
+    if (s->p >= s->end)
+        return false;
+    *n = (size_t)(s->p++ - *text);
+    return true;
+}
+
+static bool word(scan *s, const char *w)
+{
+    const size_t n = strlen(w);
+    if ((size_t)(s->end - s->p) < n || memcmp(s->p, w, n))
+        return false;
+    s->p += n;
+    return true;
+}
+
+/* A number, null, or what printers that know no JSON write for one; true and false are none. */
+static bool scalar(scan *s, double *v)
+{
+    char text[64];
+    size_t n = 0;
+    *v = (double)NAN;
+    if (word(s, "null") || word(s, "true") || word(s, "false") || word(s, "NaN"))
+        return true;
+    while (s->p + n < s->end && n + 1 < sizeof text && strchr("+-.0123456789eEInfity", s->p[n]) &&
+           s->p[n])
+        n++;
+    memcpy(text, s->p, n);
+    text[n] = 0;
+    char *end;
+    const double x = strtod(text, &end);
+    if (!n || *end)
+        return false;
+    s->p += n;
+    *v = isfinite(x) ? x : (double)NAN;
+    return true;
+}
+
+static void keep(const scan *s, const char *group, size_t n_group, const char *key, size_t n,
+                 double v)
+{
+    if (n_group == 10 && !memcmp(group, "validation", 10) && n == 4 && !memcmp(key, "loss", 4))
+        s->row[TT_COL_LOSS] = v;
+    for (size_t i = 0; i < TT_COUNT(known); i++) {
+        const char *path = known[i].path, *slash = strchr(path, '/');
+        const size_t head = slash ? (size_t)(slash - path) : 0;
+        const char *leaf = slash ? slash + 1 : path;
+        if (head == n_group && !memcmp(path, group, head) && strlen(leaf) == n &&
+            !memcmp(leaf, key, n))
+            s->row[known[i].column] = v;
+    }
+}
+
+static bool object(scan *s, const char *group, size_t n_group, int depth);
+
+/* A list: nothing in it is known. */
+static bool list(scan *s, int depth)
+{
+    const char *text;
+    size_t n;
+    double v;
+    blanks(s);
+    if (take(s, ']'))
+        return true;
+    do {
+        blanks(s);
+        const char c = s->p < s->end ? *s->p : 0;
+        const bool ok = c == '"'   ? string(s, &text, &n)
+                        : c == '{' ? (s->p++, depth < 16 && object(s, "?", 1, depth + 1))
+                        : c == '[' ? (s->p++, depth < 16 && list(s, depth + 1))
+                                   : scalar(s, &v);
+        if (!ok)
+            return false;
+    } while (take(s, ','));
+    return take(s, ']');
+}
+
+/* Behind its brace. group: the member of the line this object is, "" the line itself. */
+static bool object(scan *s, const char *group, size_t n_group, int depth)
+{
+    const char *key, *text;
+    size_t n, n_text;
+    double v;
+    if (take(s, '}'))
+        return true;
+    do {
+        if (!string(s, &key, &n) || !take(s, ':'))
+            return false;
+        blanks(s);
+        const char c = s->p < s->end ? *s->p : 0;
+        if (c == '"') {
+            if (!string(s, &text, &n_text))
+                return false;
+        } else if (c == '{') {
+            s->p++;
+            s->validation |= depth == 0 && n == 10 && !memcmp(key, "validation", 10);
+            if (depth >= 16 || !object(s, depth ? "?" : key, depth ? 1 : n, depth + 1))
+                return false;
+        } else if (c == '[') {
+            s->p++;
+            if (depth >= 16 || !list(s, depth + 1))
+                return false;
+        } else {
+            if (!scalar(s, &v))
+                return false;
+            keep(s, group, n_group, key, n, v);
+        }
+    } while (take(s, ','));
+    return take(s, '}');
+}
+
+/* Steps ascend: a line with one that was there already is a later try at it, which counts. */
+static double *next_row(tt_metric_rows *m, const double *row)
+{
+    while (m->n && m->rows[m->n - 1][TT_COL_STEP] >= row[TT_COL_STEP])
+        m->n--;
+    return m->rows[m->n++];
+}
+
+void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out)
+{
+    size_t lines = 1;
+    for (const char *p = text; n && (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+        lines++;
+    out->train.rows = tt_arena_array(a, lines, sizeof *out->train.rows);
+    out->validation.rows = tt_arena_array(a, lines, sizeof *out->validation.rows);
+    for (const char *p = text, *end = text + n; p < end;) {
+        const char *stop = memchr(p, '\n', (size_t)(end - p));
+        double row[TT_N_COLS];
+        scan s = {.p = p, .end = stop ? stop : end, .row = row};
+        for (int i = 0; i < TT_N_COLS; i++)
+            row[i] = (double)NAN;
+        blanks(&s);
+        const bool empty = s.p == s.end;
+        bool ok = !empty && take(&s, '{') && object(&s, "", 0, 0);
+        blanks(&s);
+        ok = ok && s.p == s.end && isfinite(row[TT_COL_STEP]);
+        if (ok)
+            memcpy(next_row(s.validation ? &out->validation : &out->train, row), row, sizeof row);
+        out->bad_lines += !ok && !empty;
+        p = s.end + 1;
+    }
+}

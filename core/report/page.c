@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/report.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The page: numbers at a glance, curves, then for each run its step, memory, ops, job, files. */
+
+#define MOST_RUNS 8 /* colours */
+
+static double json_number(const tt_json *o, const char *key)
+{
+    const tt_json *v = tt_json_get(o, key);
+    return v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) ? v->real : (double)NAN;
+}
+
+static const char *json_text(const tt_json *o, const char *key)
+{
+    const tt_json *v = tt_json_get(o, key);
+    return v && v->type == TT_JSON_STRING ? v->string : NULL;
+}
+
+static double last_of(const tt_metric_rows *m, tt_column c)
+{
+    for (size_t i = m->n; i-- > 0;)
+        if (isfinite(m->rows[i][c]))
+            return m->rows[i][c];
+    return (double)NAN;
+}
+
+static double most_of(const tt_metric_rows *m, tt_column c)
+{
+    double most = (double)NAN;
+    for (size_t i = 0; i < m->n; i++)
+        if (!(m->rows[i][c] <= most) && isfinite(m->rows[i][c]))
+            most = m->rows[i][c];
+    return most;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median, so that one slow step says nothing. */
+static double median_of(const tt_metric_rows *m, tt_column c)
+{
+    double *v = malloc((m->n + 1) * sizeof *v), median = (double)NAN;
+    size_t n = 0;
+    for (size_t i = 0; v && i < m->n; i++)
+        if (isfinite(m->rows[i][c]))
+            v[n++] = m->rows[i][c];
+    if (n) {
+        qsort(v, n, sizeof *v, compare);
+        median = v[n / 2];
+    }
+    free(v);
+    return median;
+}
+
+/* ---- at a glance ---- */
+
+static void tile(tt_str *o, double v, int digits, const char *unit, const char *what)
+{
+    tt_str_add(o, "<div class=\"tile\"><b>");
+    tt_html_number(o, v, digits);
+    tt_str_printf(o, "%s</b><span>%s</span></div>", isfinite(v) ? unit : "", what);
+}
+
+static void print_tiles(const tt_run_report *r, tt_str *o)
+{
+    const tt_metric_rows *m = &r->train;
+    const tt_json *job = tt_json_get(r->facts, "job");
+    const double steps = json_number(tt_json_get(job, "training"), "steps");
+    tt_str_add(o, "<div class=\"tiles\">");
+    tt_str_add(o, "<div class=\"tile\"><b>");
+    tt_html_number(o, last_of(m, TT_COL_STEP), 7);
+    if (isfinite(steps)) {
+        tt_str_add(o, " / ");
+        tt_html_number(o, steps, 7);
+    }
+    tt_str_add(o, "</b><span>steps</span></div>");
+    tile(o, last_of(m, TT_COL_LOSS), 5, "", "last loss");
+    if (r->validation.n)
+        tile(o, last_of(&r->validation, TT_COL_LOSS), 5, "", "last validation loss");
+    tile(o, last_of(m, TT_COL_TOKENS), 4, "", "tokens seen");
+    tile(o, median_of(m, TT_COL_TPS), 4, "", "tokens a second, median");
+    tile(o, 100 * median_of(m, TT_COL_MFU), 3, " %", "MFU, median");
+    tile(o, most_of(m, TT_COL_MEMORY), 3, " GiB", "memory, most resident");
+    tile(o, json_number(r->facts, "parameters"), 4, "", "parameters");
+    tt_str_add(o, "</div>\n");
+}
+
+static void print_head(const tt_run_report *r, tt_str *o)
+{
+    const tt_json *job = tt_json_get(r->facts, "job"), *model = tt_json_get(job, "model");
+    const char *started = json_text(r->facts, "started"), *host = json_text(r->facts, "host");
+    const char *name = json_text(model, "name"), *flavor = json_text(model, "flavor");
+    const char *parts[] = {name, flavor, json_text(r->facts, "backend"), host, started};
+    bool any = false;
+    tt_str_add(o, "<p class=\"sub\">");
+    for (size_t i = 0; i < TT_COUNT(parts); i++) {
+        if (!parts[i])
+            continue;
+        tt_str_add(o, any ? " · " : "");
+        tt_html(o, parts[i]);
+        any = true;
+    }
+    const double world = json_number(r->facts, "world");
+    if (isfinite(world))
+        tt_str_printf(o, " · %.0f rank%s", world, world == 1 ? "" : "s");
+    tt_str_add(o, "</p>\n");
+}
+
+/* ---- curves of all runs ---- */
+
+static void print_curves(const tt_run_report *runs, size_t n, const char *title, tt_column column,
+                         const char *unit, bool from_zero, bool validation, tt_str *o)
+{
+    tt_curve c[2 * MOST_RUNS];
+    char names[2 * MOST_RUNS][96];
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tt_metric_rows *m[2] = {&runs[i].train, &runs[i].validation};
+        for (int v = 0; v < (validation ? 2 : 1); v++) {
+            if (v && !m[v]->n)
+                continue;
+            snprintf(names[k], sizeof names[k], "%s%s%s", n > 1 ? runs[i].name : "",
+                     n > 1 && validation ? ", " : "",
+                     !validation ? (n > 1 ? "" : title)
+                     : v         ? "validation"
+                                 : "training");
+            const double *first = m[v]->n ? &m[v]->rows[0][0] : NULL;
+            c[k] = (tt_curve){.name = names[k],
+                              .x = first + TT_COL_STEP * (first != NULL),
+                              .y = first ? first + column : NULL,
+                              .n = m[v]->n,
+                              .stride = TT_N_COLS,
+                              .color = (int)(n > 1 ? (i + (size_t)v * 4) % 8 : (size_t)v),
+                              .points = v};
+            k++;
+        }
+    }
+    tt_chart_print(&(tt_chart){.title = title,
+                               .unit = unit,
+                               .x_name = "step",
+                               .curves = c,
+                               .n = k,
+                               .from_zero = from_zero},
+                   o);
+}
+
+/* A scaled copy of one column, MFU in percent. */
+static void scale(const tt_metric_rows *m, tt_column c, double factor)
+{
+    for (size_t i = 0; i < m->n; i++)
+        m->rows[i][c] *= factor;
+}
+
+/* ---- the step of one run ---- */
+
+static void print_split(const tt_run_report *r, tt_str *o)
+{
+    enum { DATA, COMPUTE, COMM, OPTIMIZER, REST, N };
+    static const char *const names[N] = {"data", "forward and backward", "communication, exposed",
+                                         "optimizer", "the rest"};
+    static const int colors[N] = {4, 0, 3, 2, 1};
+    const tt_metric_rows *m = &r->train;
+    double *v = calloc(m->n + 1, (N + 1) * sizeof *v);
+    tt_curve c[N];
+    size_t n = 0;
+    for (size_t i = 0; v && i < m->n; i++) {
+        const double *row = m->rows[i];
+        double *to = v + n * (N + 1), known = 0;
+        if (!isfinite(row[TT_COL_TIME]))
+            continue;
+        const double comm = isfinite(row[TT_COL_COMM]) ? row[TT_COL_COMM] : 0;
+        to[DATA] = row[TT_COL_DATA];
+        to[COMPUTE] = fmax(row[TT_COL_COMPUTE] - comm, 0);
+        to[COMM] = comm;
+        to[OPTIMIZER] = row[TT_COL_OPTIMIZER];
+        for (int k = 0; k < REST; k++) {
+            to[k] = isfinite(to[k]) && to[k] > 0 ? to[k] : 0;
+            known += to[k];
+        }
+        to[REST] = fmax(row[TT_COL_TIME] - known, 0);
+        to[N] = row[TT_COL_STEP];
+        n++;
+    }
+    for (int k = 0; k < N; k++)
+        c[k] = (tt_curve){names[k], v + N, v + k, v ? n : 0, N + 1, colors[k], false};
+    tt_chart_print(&(tt_chart){.title = "Where a step's time goes",
+                               .unit = "seconds",
+                               .x_name = "step",
+                               .curves = c,
+                               .n = N,
+                               .stacked = true,
+                               .wide = true},
+                   o);
+    free(v);
+}
+
+static void print_memory(const tt_run_report *r, tt_str *o)
+{
+    static const char *const names[] = {"parameters",  "optimizer", "gradients",
+                                        "activations", "workspace", "scalars and metrics"};
+    static const int colors[] = {0, 5, 2, 1, 4, 7};
+    const tt_memory_line *m = r->memory;
+    double *v = m ? calloc(m->n + 1, 7 * sizeof *v) : NULL;
+    const char **bands = m ? calloc(m->n + 1, sizeof *bands) : NULL;
+    tt_curve c[6];
+    if (!v || !bands) {
+        tt_str_add(o, "<figure class=\"wide\"><figcaption>Memory over the step</figcaption><p "
+                      "class=\"none\">");
+        tt_html(o, r->memory_note ? r->memory_note : "no plan");
+        tt_str_add(o, "</p></figure>\n");
+        free(bands);
+        free(v);
+        return;
+    }
+    const double mib = 1.0 / (1 << 20);
+    for (size_t i = 0; i < m->n; i++) {
+        const double all[] = {m->params,
+                              m->optimizer,
+                              m->gradients,
+                              m->points[i].activations,
+                              m->points[i].workspace,
+                              m->other,
+                              0};
+        for (int k = 0; k < 6; k++)
+            v[7 * i + (size_t)k] = mib * all[k];
+        v[7 * i + 6] = (double)i;
+        bands[i] = m->points[i].phase;
+    }
+    for (int k = 0; k < 6; k++)
+        c[k] = (tt_curve){names[k], v + 6, v + k, m->n, 7, colors[k], false};
+    tt_str_add(o, "<div class=\"wide\">");
+    tt_chart_print(
+        &(tt_chart){.title = "Memory over the step",
+                    .note = "What is alive while each instruction runs, on the first pipeline "
+                            "rank, from the plan made before step 1.",
+                    .unit = "MiB",
+                    .curves = c,
+                    .n = 6,
+                    .stacked = true,
+                    .wide = true,
+                    .level = mib * m->planned,
+                    .level_name = "planned",
+                    .bands = bands},
+        o);
+    tt_str_add(o, "</div>");
+    free(bands);
+    free(v);
+}
+
+static void cell(tt_str *o, double v, int decimals)
+{
+    if (isfinite(v))
+        tt_str_printf(o, "<td class=\"r\">%.*f</td>", decimals, v);
+    else
+        tt_str_add(o, "<td class=\"r\">–</td>");
+}
+
+static void print_ops(const tt_run_report *r, tt_str *o)
+{
+    const double steps = fmax(json_number(r->ops_head, "steps"), 1);
+    const double step_s = json_number(r->ops_head, "step_s"),
+                 most = r->n_ops ? r->ops[0].seconds : 1;
+    if (!r->n_ops)
+        return;
+    tt_str_printf(o, "<h3>Ops</h3><p class=\"sub\">%.0f traced step%s of ", steps,
+                  steps == 1 ? "" : "s");
+    tt_html_number(o, 1e3 * step_s / steps, 4);
+    tt_str_add(o, " ms. Limits measured then: ");
+    tt_html_number(o, 1e-9 * json_number(r->ops_head, "peak_flops"), 4);
+    tt_str_add(o, " GFLOP/s (f32 FMA) and ");
+    tt_html_number(o, 1e-9 * json_number(r->ops_head, "bandwidth"), 4);
+    tt_str_add(o, " GB/s on ");
+    tt_html_number(o, json_number(r->ops_head, "threads"), 4);
+    tt_str_add(o, " threads. The roofline of an op is the least time these allow; above 100 % its "
+                  "data came from a cache.</p>");
+    tt_str_add(o, "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls a step</th><th "
+                  "class=\"r\">ms a step</th><th class=\"r\">% of step</th><th></th><th "
+                  "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"
+                  "</th></tr>\n");
+    for (size_t i = 0; i < r->n_ops; i++) {
+        const tt_op_row *p = &r->ops[i];
+        tt_str_add(o, "<tr><td><code>");
+        tt_html(o, p->op);
+        tt_str_add(o, "</code></td>");
+        cell(o, p->calls / steps, 1);
+        cell(o, 1e3 * p->seconds / steps, 3);
+        cell(o, 100 * p->seconds / step_s, 1);
+        tt_str_printf(o, "<td class=\"barcell\"><i class=\"bar\" style=\"width:%.1f%%\"></i></td>",
+                      isfinite(p->seconds / most) ? 100 * fmin(p->seconds / most, 1) : 0);
+        cell(o, p->flops > 0 ? 1e-9 * p->flops / p->seconds : (double)NAN, 1);
+        cell(o, p->bytes > 0 ? 1e-9 * p->bytes / p->seconds : (double)NAN, 1);
+        cell(o, p->bound_s > 0 ? 100 * p->bound_s / p->seconds : (double)NAN, 1);
+        tt_str_add(o, "</tr>\n");
+    }
+    tt_str_add(o, "</table></div>\n");
+}
+
+/* ---- the job, the facts, the files ---- */
+
+static void value_row(tt_str *o, const char *key, const tt_json *v)
+{
+    tt_str text = {0};
+    if (v->type == TT_JSON_STRING)
+        tt_str_add(&text, v->string);
+    else
+        tt_json_write(v, &text);
+    tt_str_add(o, "<tr><td><code>");
+    tt_html(o, key);
+    tt_str_add(o, "</code></td><td><code>");
+    tt_html(o, tt_str_get(&text));
+    tt_str_add(o, "</code></td></tr>\n");
+    tt_str_free(&text);
+}
+
+static void print_section(tt_str *o, const char *name, const tt_json *v)
+{
+    const char *kind = json_text(v, "name");
+    tt_str_add(o, "<details><summary>");
+    tt_html(o, name);
+    if (kind) {
+        tt_str_add(o, "<small>");
+        tt_html(o, kind);
+        tt_str_add(o, "</small>");
+    }
+    tt_str_add(o, "</summary><table>");
+    for (size_t i = 0; i < v->n; i++)
+        value_row(o, v->type == TT_JSON_OBJECT ? v->keys[i] : "", v->items[i]);
+    tt_str_add(o, "</table></details>\n");
+}
+
+static void print_job(const tt_run_report *r, tt_str *o)
+{
+    const tt_json *job = tt_json_get(r->facts, "job");
+    if (!r->facts || r->facts->type != TT_JSON_OBJECT)
+        return;
+    tt_str_add(o, "<h3>Job and machine</h3><details open><summary>run</summary><table>");
+    for (size_t i = 0; i < r->facts->n; i++)
+        if (strcmp(r->facts->keys[i], "job") && strcmp(r->facts->keys[i], "plugins"))
+            value_row(o, r->facts->keys[i], r->facts->items[i]);
+    for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
+        if (job->items[i]->type != TT_JSON_OBJECT && job->items[i]->type != TT_JSON_ARRAY)
+            value_row(o, job->keys[i], job->items[i]);
+    tt_str_add(o, "</table></details>\n<div class=\"jobs\">");
+    for (size_t i = 0; job && job->type == TT_JSON_OBJECT && i < job->n; i++)
+        if ((job->items[i]->type == TT_JSON_OBJECT || job->items[i]->type == TT_JSON_ARRAY) &&
+            job->items[i]->n)
+            print_section(o, job->keys[i], job->items[i]);
+    const tt_json *plugins = tt_json_get(r->facts, "plugins");
+    if (plugins && plugins->type == TT_JSON_ARRAY && plugins->n)
+        print_section(o, "plugins", plugins);
+    tt_str_add(o, "</div>\n");
+}
+
+static void print_checkpoints(const tt_run_report *r, tt_str *o)
+{
+    tt_str_add(o, "<h3>Checkpoints</h3><p>");
+    for (size_t i = 0; i < r->n_steps; i++)
+        tt_str_printf(o, "%s<code>step-%lld</code>", i ? ", " : "", (long long)r->steps[i]);
+    tt_str_add(o, r->n_steps ? "</p>\n" : "none</p>\n");
+}
+
+static void print_run(const tt_run_report *r, bool alone, tt_str *o)
+{
+    tt_str_add(o, "<h2>");
+    if (alone)
+        tt_str_add(o, "The step");
+    else
+        tt_html(o, r->name);
+    tt_str_add(o, "</h2>\n");
+    if (!alone) {
+        print_head(r, o);
+        print_tiles(r, o);
+    }
+    if (r->notes.n) {
+        tt_str_add(o, "<ul class=\"notes\">");
+        for (size_t i = 0; i < r->notes.n; i++) {
+            tt_str_add(o, "<li>");
+            tt_html(o, r->notes.items[i]);
+            tt_str_add(o, "</li>");
+        }
+        tt_str_add(o, "</ul>\n");
+    }
+    tt_str_add(o, "<div class=\"charts\">\n");
+    tt_str_add(o, "<div class=\"wide\">");
+    print_split(r, o);
+    tt_str_add(o, "</div>");
+    print_memory(r, o);
+    tt_str_add(o, "</div>\n");
+    print_ops(r, o);
+    print_job(r, o);
+    print_checkpoints(r, o);
+}
+
+void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
+{
+    n = TT_MIN(n, (size_t)MOST_RUNS);
+    tt_str_add(o, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
+                  "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
+    for (size_t i = 0; i < n; i++) {
+        tt_str_add(o, i ? ", " : "");
+        tt_html(o, runs[i].name);
+    }
+    tt_str_add(o, " – ttrun</title><style>\n");
+    tt_str_add(o, tt_report_style[0]);
+    tt_str_add(o, tt_report_style[1]);
+    tt_str_add(o, "</style></head><body><main>\n<h1>");
+    for (size_t i = 0; i < n; i++) {
+        tt_str_add(o, i ? " · " : "");
+        tt_html(o, runs[i].name);
+    }
+    tt_str_add(o, "</h1>\n");
+    if (n == 1) {
+        print_head(&runs[0], o);
+        print_tiles(&runs[0], o);
+    }
+    for (size_t i = 0; i < n; i++)
+        scale(&runs[i].train, TT_COL_MFU, 100);
+    tt_str_add(o, "<h2>Curves</h2><div class=\"charts\">\n");
+    print_curves(runs, n, "Loss", TT_COL_LOSS, NULL, false, true, o);
+    print_curves(runs, n, "Gradient norm", TT_COL_NORM, NULL, false, false, o);
+    print_curves(runs, n, "Learning rate", TT_COL_LR, NULL, true, false, o);
+    print_curves(runs, n, "Tokens a second", TT_COL_TPS, NULL, true, false, o);
+    print_curves(runs, n, "MFU", TT_COL_MFU, "%", true, false, o);
+    print_curves(runs, n, "Memory, resident", TT_COL_MEMORY, "GiB", true, false, o);
+    tt_str_add(o, "</div>\n");
+    for (size_t i = 0; i < n; i++)
+        scale(&runs[i].train, TT_COL_MFU, 0.01);
+    for (size_t i = 0; i < n; i++)
+        print_run(&runs[i], n == 1, o);
+    tt_str_add(o, "</main><script>\n");
+    tt_str_add(o, tt_report_script);
+    tt_str_add(o, "</script></body></html>\n");
+}

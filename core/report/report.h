@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_REPORT_H
+#define TT_REPORT_H
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
+#include "plan/plan.h"
+
+/* core/report: the folder of a run as one HTML page: inline SVG, no network, the same bytes for the
+ * same folder. Reads what a run left, however it ended; what cannot be read is said on the page. */
+
+typedef enum tt_column {
+    TT_COL_STEP,
+    TT_COL_LOSS, /* of a validation line: the validation's */
+    TT_COL_NORM,
+    TT_COL_LR,
+    TT_COL_TOKENS,
+    TT_COL_TPS, /* all ranks */
+    TT_COL_MFU,
+    TT_COL_MEMORY, /* GiB */
+    TT_COL_TIME,
+    TT_COL_DATA, /* seconds of a step, as the next ones */
+    TT_COL_COMPUTE,
+    TT_COL_OPTIMIZER,
+    TT_COL_COMM,
+    TT_N_COLS
+} tt_column;
+
+typedef struct tt_metric_rows {
+    double (*rows)[TT_N_COLS]; /* NaN: not there, or not finite */
+    size_t n;
+} tt_metric_rows;
+
+typedef struct tt_memory_point { /* live bytes while one instruction runs */
+    double activations, workspace;
+    const char *phase;
+} tt_memory_point;
+
+typedef struct tt_memory_line {
+    tt_memory_point *points;
+    size_t n;
+    double params, optimizer, gradients, other; /* there all the time */
+    double planned;                             /* mapped: the peak and what lies between values */
+} tt_memory_line;
+
+typedef struct tt_op_row {
+    const char *op;
+    double calls, seconds, flops, bytes, bound_s;
+} tt_op_row;
+
+typedef struct tt_run_report {
+    const char *folder, *name;
+    const tt_json *facts; /* run.json, or NULL */
+    tt_metric_rows train, validation;
+    int64_t bad_lines; /* of metrics.jsonl */
+    tt_op_row *ops;
+    size_t n_ops;
+    const tt_json *ops_head; /* of profile/ops.jsonl, or NULL */
+    int64_t *steps;          /* checkpoints */
+    size_t n_steps;
+    const tt_memory_line *memory; /* NULL: memory_note says why */
+    const char *memory_note;
+    TT_VEC(const char *) notes; /* what could not be read */
+} tt_run_report;
+
+/* load.c. An error only where there is no run at all. Arena memory. */
+tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt_error *err);
+/* metrics.c */
+void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out);
+/* memory.c: the step of one pipeline rank. */
+tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
+/* page.c: several runs are laid over each other. */
+void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
+
+/* ---- chart.c ---- */
+typedef struct tt_curve {
+    const char *name;
+    const double *x, *y; /* NaN: a gap */
+    size_t n, stride;    /* in doubles */
+    int color;           /* 0 … 7 */
+    bool points;         /* marks, not a line only */
+} tt_curve;
+typedef struct tt_chart {
+    const char *title, *note, *x_name, *unit; /* note, unit may be NULL */
+    const tt_curve *curves;
+    size_t n;
+    bool from_zero, stacked; /* stacked: areas; all curves have the first one's x */
+    bool wide;
+    double level; /* a dashed line at this height; 0 = none */
+    const char *level_name;
+    const char *const *bands; /* by x value 0 … n-1, of stacked: names of stretches, or NULL */
+} tt_chart;
+void tt_chart_print(const tt_chart *c, tt_str *out);
+void tt_html(tt_str *out, const char *text);            /* escaped; bytes that are no UTF-8 too */
+void tt_html_number(tt_str *out, double v, int digits); /* "12.3k"; NaN: a dash */
+extern const char *const tt_report_style[2];            /* style.c */
+extern const char tt_report_script[];
+
+#endif

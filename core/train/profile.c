@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/pool.h"
+#include "train/loop.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Profiles: traces of single steps (step-N.json, all ranks in one file, each a process of it) and,
+ * over all traced steps, a table by class of op against the roofline of this machine, on the
+ * console and in ops.jsonl for `ttrun report`. */
+
+#define MOST_CLASSES 192
+
+typedef struct tt_profile {
+    const char *folder;
+    tt_arena *arena;
+    tt_roofline limit; /* of one rank: its threads */
+    tt_str text;
+    int64_t begin_ns;
+    double data_before; /* l->t.data at the step's begin */
+    bool recording;
+    int64_t steps, step_ns; /* traced so far */
+    tt_op_sum sums[MOST_CLASSES];
+    size_t n_sums;
+} tt_profile;
+
+/* ---- the machine's limits ---- */
+
+#define STREAM_FLOATS ((int64_t)8 << 20) /* 32 MiB an array: two are more than most caches */
+#define STREAM_BLOCK 4096
+#define STREAM_SECONDS 0.02 /* at least this, and three passes; at most twice this */
+
+typedef struct stream {
+    float *a;
+    const float *b;
+} stream;
+
+static void stream_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const stream *s = arg;
+    (void)thread;
+    for (int64_t at = begin; at < end; at += STREAM_BLOCK) { /* whole blocks: compilers unroll */
+        float *restrict a = s->a + at;
+        const float *restrict b = s->b + at;
+        for (int i = 0; i < STREAM_BLOCK; i++)
+            a[i] = 0.5f * a[i] + b[i];
+    }
+}
+
+/* Bytes a second this rank's threads move in a = a/2 + b: two reads and a write, the best mix a
+ * kernel can hope for. */
+static double stream_bandwidth(tt_pool *pool)
+{
+    float *memory = aligned_alloc(64, 2 * STREAM_FLOATS * sizeof *memory);
+    const stream s = {memory, memory ? memory + STREAM_FLOATS : NULL};
+    double best = 0;
+    if (!memory)
+        return 0;
+    memset(memory, 0, 2 * STREAM_FLOATS * sizeof *memory);
+    const int64_t start = tt_now_ns();
+    for (int n = 0; tt_seconds_since(start) < (n < 3 ? 2 : 1) * STREAM_SECONDS; n++) {
+        const int64_t t0 = tt_now_ns();
+        tt_parallel_for(pool, STREAM_FLOATS, 16 * STREAM_BLOCK, stream_range,
+                        (void *)(uintptr_t)&s);
+        best = TT_MAXV(best, 3.0 * STREAM_FLOATS * sizeof *memory / tt_seconds_since(t0));
+    }
+    free(memory);
+    return best;
+}
+
+static void measure_limits(tt_loop *l, tt_roofline *out)
+{
+    const tt_backend_vt *vt = l->s->backend.component->vtable;
+    out->bandwidth = vt->host_memory ? stream_bandwidth(l->rank.pool) : 0;
+    out->flops = vt->peak_flops ? vt->peak_flops(l->rank.backend, TT_F32) : 0;
+}
+
+/* ---- when ---- */
+
+tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
+{
+    const tt_profiling_config *c = &l->s->core.profiling;
+    if (!c->enable)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    tt_profile *p = tt_arena_alloc(a, sizeof *p);
+    p->arena = a;
+    p->folder = tt_path_join(a, l->s->core.dump_folder, c->save_traces_folder);
+    l->profile = p;
+    TT_TRY(tt_exec_trace_open(l->rank.exec, err));
+    if (!l->main)
+        return TT_OK;
+    measure_limits(l, &p->limit);
+    return tt_mkdirs(p->folder, err);
+}
+
+void tt_loop_profile_begin(tt_loop *l)
+{
+    tt_profile *p = l->profile;
+    const tt_core_config *c = &l->s->core;
+    if (!p || (l->step % c->profiling.freq && l->step != c->training.steps))
+        return;
+    p->recording = true;
+    p->begin_ns = tt_now_ns();
+    p->data_before = l->t.data;
+    tt_exec_trace(l->rank.exec, true);
+}
+
+/* ---- the file of a step ---- */
+
+static void print_header(const tt_loop *l, tt_str *o)
+{
+    const tt_profile *p = l->profile;
+    tt_str_printf(o,
+                  "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ttrun\":\"%s\",\"step\":%lld,"
+                  "\"world\":%d,\"peak_flops\":%.0f,\"bandwidth\":%.0f,\"dropped\":%lld},\n"
+                  "\"traceEvents\":[\n",
+                  TT_BUILD_VERSION, (long long)l->step, l->s->world, p->limit.flops,
+                  p->limit.bandwidth, (long long)tt_exec_trace_dropped(l->rank.exec));
+}
+
+static void print_step(const tt_loop *l, int64_t end_ns, tt_str *o)
+{
+    const tt_profile *p = l->profile;
+    const int rank = l->rank.dist.rank;
+    const int64_t data_ns = (int64_t)(1e9 * (l->t.data - p->data_before));
+    char name[32], args[64];
+    snprintf(name, sizeof name, "step %lld", (long long)l->step);
+    snprintf(args, sizeof args, "{\"step\":%lld}", (long long)l->step);
+    tt_trace_slice(o, rank, 0, name, "step", p->begin_ns, end_ns, args);
+    tt_trace_slice(o, rank, 0, "data", "phase", p->begin_ns, p->begin_ns + data_ns, NULL);
+    tt_exec_trace_events(l->rank.exec, o);
+}
+
+static tt_status append(const char *path, bool first, const tt_str *text, tt_error *err)
+{
+    FILE *f = fopen(path, first ? "w" : "a");
+    const bool written = f && fwrite(tt_str_get(text), 1, text->n, f) == text->n;
+    if ((f && fclose(f)) || !written)
+        return TT_FAIL(err, TT_EIO, "%s: %s; is there room for traces?", path, strerror(errno));
+    return TT_OK;
+}
+
+/* Rank by rank into step-N.json.part, which is renamed when the last has written. [collective] */
+static tt_status write_trace(tt_loop *l, int64_t end_ns, tt_error *err)
+{
+    tt_profile *p = l->profile;
+    const int rank = l->rank.dist.rank, world = l->s->world;
+    char path[4096], part[4096];
+    snprintf(path, sizeof path, "%s/step-%lld.json", p->folder, (long long)l->step);
+    snprintf(part, sizeof part, "%s/step-%lld.json.part", p->folder, (long long)l->step);
+    tt_str_clear(&p->text);
+    if (rank == 0)
+        print_header(l, &p->text);
+    print_step(l, end_ns, &p->text);
+    if (rank == world - 1)
+        tt_str_add(&p->text, "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"process_labels\","
+                             "\"args\":{\"labels\":\"ttrun\"}}\n]}\n");
+    tt_status s = TT_OK;
+    for (int r = 0; r < world && s == TT_OK; r++)
+        s = tt_agree(&l->rank.dist, r == rank ? append(part, r == 0, &p->text, err) : TT_OK, err);
+    if (s == TT_OK && rank == 0 && rename(part, path))
+        s = TT_FAIL(err, TT_EIO, "%s: %s", path, strerror(errno));
+    return tt_agree(&l->rank.dist, s, err);
+}
+
+/* ---- the table ---- */
+
+static int slower_first(const void *a, const void *b)
+{
+    const tt_op_sum *x = a, *y = b;
+    return x->ns != y->ns ? (x->ns < y->ns) - (x->ns > y->ns) : strcmp(x->op, y->op);
+}
+
+static tt_op_sum total_of(const tt_profile *p)
+{
+    tt_op_sum t = {.op = "all ops"};
+    for (size_t i = 0; i < p->n_sums; i++) {
+        t.calls += p->sums[i].calls;
+        t.ns += p->sums[i].ns;
+        t.flops += p->sums[i].flops;
+        t.bytes += p->sums[i].bytes;
+        t.bound_s += p->sums[i].bound_s;
+    }
+    return t;
+}
+
+static void log_row(const tt_profile *p, const tt_op_sum *s)
+{
+    const double n = (double)p->steps, seconds = TT_MAXV(1e-9 * (double)s->ns, 1e-12);
+    char roof[16] = "";
+    if (s->bound_s > 0)
+        snprintf(roof, sizeof roof, "%.1f", 100 * s->bound_s / seconds);
+    tt_log(TT_INFO, "profile", "%-22s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", s->op,
+           (double)s->calls / n, 1e3 * seconds / n,
+           100e9 * seconds / (double)TT_MAXV(p->step_ns, (int64_t)1), 1e-9 * s->flops / seconds,
+           1e-9 * s->bytes / seconds, roof);
+}
+
+static void log_table(const tt_loop *l)
+{
+    tt_profile *p = l->profile;
+    const tt_op_sum all = total_of(p);
+    tt_log(TT_INFO, "profile",
+           "%lld step%s traced, %.3f ms each; limits measured on rank 0's %lld threads: %.1f "
+           "GFLOP/s (f32 FMA), %.1f GB/s (two reads, one write); traces in %s",
+           (long long)p->steps, p->steps == 1 ? "" : "s",
+           1e-6 * (double)p->step_ns / (double)p->steps, (long long)l->s->threads,
+           1e-9 * p->limit.flops, 1e-9 * p->limit.bandwidth, p->folder);
+    tt_log(TT_INFO, "profile", "%-22s %9s %10s %7s %9s %8s %10s", "op", "calls", "ms/step",
+           "% step", "GFLOP/s", "GB/s", "% roofline");
+    for (size_t i = 0; i < p->n_sums; i++)
+        log_row(p, &p->sums[i]);
+    log_row(p, &all);
+}
+
+/* One line on the machine, then one an op, the slowest first. */
+static tt_status write_table(const tt_loop *l, tt_error *err)
+{
+    const tt_profile *p = l->profile;
+    tt_str o = {0};
+    char path[4096];
+    tt_str_printf(&o,
+                  "{\"steps\":%lld,\"step_s\":%.9f,\"last_step\":%lld,\"threads\":%lld,"
+                  "\"peak_flops\":%.0f,\"bandwidth\":%.0f}\n",
+                  (long long)p->steps, 1e-9 * (double)p->step_ns, (long long)l->step,
+                  (long long)l->s->threads, p->limit.flops, p->limit.bandwidth);
+    for (size_t i = 0; i < p->n_sums; i++) {
+        const tt_op_sum *s = &p->sums[i];
+        tt_str_add(&o, "{\"op\":");
+        tt_str_json(&o, s->op);
+        tt_str_printf(&o, ",\"calls\":%lld,\"s\":%.9f,\"flops\":%.0f,\"bytes\":%.0f,\"bound_s\":",
+                      (long long)s->calls, 1e-9 * (double)s->ns, s->flops, s->bytes);
+        tt_str_json_number(&o, s->bound_s);
+        tt_str_add(&o, "}\n");
+    }
+    snprintf(path, sizeof path, "%s/ops.jsonl", p->folder);
+    const tt_status s = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
+    tt_str_free(&o);
+    return s;
+}
+
+tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
+{
+    tt_profile *p = l->profile;
+    if (!p || !p->recording)
+        return TT_OK;
+    const int64_t end = tt_now_ns();
+    p->recording = false;
+    tt_exec_trace(l->rank.exec, false);
+    TT_TRY(write_trace(l, end, err));
+    p->steps++;
+    p->step_ns += end - p->begin_ns;
+    p->n_sums = tt_exec_trace_sums(l->rank.exec, &p->limit, p->sums, p->n_sums, TT_COUNT(p->sums));
+    qsort(p->sums, p->n_sums, sizeof *p->sums, slower_first);
+    if (l->main)
+        TT_TRY(write_table(l, err));
+    l->t.begin_ns += tt_now_ns() - end; /* writing is no part of a step */
+    return TT_OK;
+}
+
+void tt_loop_close_profile(tt_loop *l)
+{
+    tt_profile *p = l->profile;
+    if (!p)
+        return;
+    if (l->main && p->steps)
+        log_table(l);
+    tt_str_free(&p->text);
+    tt_arena_free(p->arena);
+    l->profile = NULL;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "exec/steps.h"
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Tracing costs two looks at the clock an op, and nothing where it is off. The test's own
+ * clock_gettime stands before the C library's. */
+
+static int64_t looks;
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    looks++;
+    return (int)syscall(SYS_clock_gettime, id, t);
+}
+
+static int64_t calls_of(const tt_exec *x, const tt_roofline *limit, const char *op, double *flops,
+                        double *bound_s)
+{
+    tt_op_sum sums[64];
+    int64_t calls = 0;
+    const size_t n = tt_exec_trace_sums(x, limit, sums, 0, TT_COUNT(sums));
+    for (size_t i = 0; i < n; i++) {
+        if (op && strcmp(sums[i].op, op))
+            continue;
+        calls += sums[i].calls;
+        *flops = sums[i].flops;
+        *bound_s = sums[i].bound_s;
+    }
+    return calls;
+}
+
+static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
+{
+    (void)state;
+    job j;
+    tt_rank r;
+    const tt_dist d = {.world = 1};
+    tt_error err = {0};
+    double flops = 0, bound = 0;
+    job_open(&j, "training.global_batch_size 8");
+    steps s = {.setup = &j.setup};
+    assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
+    tt_exec_init_params(r.exec);
+    looks = 0;
+    assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
+    assert_int_equal(looks, 0);
+
+    assert_int_equal(tt_exec_trace_open(r.exec, &err), TT_OK);
+    looks = 0;
+    assert_int_equal(steps_one(&s, &r, 1, 0, &err), TT_OK); /* open, not on */
+    assert_int_equal(looks, 0);
+    tt_exec_trace(r.exec, true);
+    assert_int_equal(steps_one(&s, &r, 2, 0, &err), TT_OK);
+    tt_exec_trace(r.exec, false);
+    const tt_roofline limit = {.flops = 1e9, .bandwidth = 0};
+    const int64_t events = calls_of(r.exec, &limit, NULL, &flops, &bound);
+    assert_true(events > 300);
+    assert_int_equal(looks, 2 * events);
+    assert_int_equal(tt_exec_trace_dropped(r.exec), 0);
+
+    /* two micro-batches, five layers of seven matrices and the head */
+    assert_int_equal(calls_of(r.exec, &limit, "linear", &flops, &bound), 2 * (5 * 7 + 1));
+    const double matrix = 5 * (2 * 48 * 48 + 2 * 16 * 48 + 3 * 70 * 48) + 263 * 48;
+    assert_true(flops == 2 * (2 * 4 * 37) * matrix);
+    assert_true(bound > 0.999e-9 * flops && bound < 1.001e-9 * flops);
+
+    tt_exec_trace(r.exec, true); /* forgets the step before */
+    tt_exec_trace(r.exec, false);
+    assert_int_equal(calls_of(r.exec, &limit, NULL, &flops, &bound), 0);
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trace_is_two_clocks_an_op_and_none_when_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/report.h"
+#include <ctype.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The page: well-formed whatever the run holds, nothing from the network, the same each time, and
+ * no larger for a million steps. */
+
+static void check_tags(const char *page)
+{
+    char open[64][16];
+    int depth = 0;
+    const char *p = strstr(page, "<html");
+    while ((p = strchr(p, '<'))) {
+        char name[16] = "";
+        const bool end = p[1] == '/';
+        const char *n = p + 1 + end, *close = strchr(p, '>');
+        assert_non_null(close);
+        for (int i = 0; i < 15 && isalnum((unsigned char)n[i]); i++)
+            name[i] = n[i];
+        if (end) {
+            if (!depth || strcmp(open[depth - 1], name))
+                fail_msg("</%s> closes <%s>", name, depth ? open[depth - 1] : "");
+            depth--;
+        } else if (close[-1] != '/' && strcmp(name, "meta")) {
+            assert_true(depth < 64 && name[0]);
+            strcpy(open[depth++], name);
+        }
+        p = close;
+        if (!strcmp(name, "script") && !end)
+            p = strstr(p, "</script");
+        if (!strcmp(name, "style") && !end)
+            p = strstr(p, "</style");
+    }
+    assert_int_equal(depth, 0);
+    assert_null(strstr(page, "http:"));
+    assert_null(strstr(page, "https:"));
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "=\"inf"));
+}
+
+static char *page_of(const tt_run_report *runs, size_t n)
+{
+    tt_str a = {0}, b = {0};
+    tt_report_page(runs, n, &a);
+    tt_report_page(runs, n, &b);
+    assert_string_equal(tt_str_get(&a), tt_str_get(&b));
+    check_tags(tt_str_get(&a));
+    tt_str_free(&b);
+    return a.s;
+}
+
+static tt_run_report run_of(tt_arena *a, const char *name, const char *metrics)
+{
+    tt_run_report r = {.folder = name, .name = name};
+    tt_report_metrics(metrics, strlen(metrics), a, &r);
+    return r;
+}
+
+static void test_page_of_a_run_without_anything(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report r = run_of(a, "empty", "");
+    char *page = page_of(&r, 1);
+    assert_non_null(strstr(page, "nothing recorded"));
+    free(page);
+    tt_arena_free(a);
+}
+
+static void test_page_escapes_what_a_run_says(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"host\":\"<img src=x onerror=alert(1)>\",\"job\":{\"model\":{"
+                               "\"flavor\":\"</style><script>alert(1)</script>\",\"a\\\"b\":[1]},"
+                               "\"<b>\":\"&amp;\"},\"plugins\":[{\"name\":\"<i>\"}]}";
+    tt_arena *a = tt_arena_new();
+    tt_run_report r = run_of(a, "<a & \"b\" 'c' \xff\xc3>", "{\"step\":1,\"loss\":2}");
+    tt_op_row op = {"<op>", 1, 1, 1, 1, 1};
+    tt_error err = {0};
+    assert_int_equal(tt_json_parse(a, "run.json", text, sizeof text - 1, &r.facts, &err), TT_OK);
+    r.ops = &op;
+    r.n_ops = 1;
+    tt_vec_push(a, &r.notes, "<note>");
+    char *page = page_of(&r, 1);
+    assert_null(strstr(page, "<img"));
+    assert_null(strstr(page, "<script>alert"));
+    assert_non_null(strstr(page, "&lt;a &amp; &quot;b&quot; &#39;c&#39; &#xFFFD;&#xFFFD;&gt;"));
+    assert_non_null(strstr(page, "&lt;op&gt;"));
+    assert_non_null(strstr(page, "&amp;amp;"));
+    free(page);
+    tt_arena_free(a);
+}
+
+/* The y of a curve's points as the page's script has them. */
+static const char *data_of(const char *page, const char *curve)
+{
+    char key[64];
+    snprintf(key, sizeof key, "data-name=\"%s\" data-p=\"", curve);
+    const char *p = strstr(page, key);
+    assert_non_null(p);
+    return p + strlen(key);
+}
+
+static void test_page_of_a_million_steps_keeps_every_spike(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    tt_arena *a = tt_arena_new();
+    tt_str s = {0};
+    for (int i = 1; i <= N; i++)
+        tt_str_printf(&s, "{\"step\":%d,\"loss\":%s,\"grad_norm\":%d}\n", i,
+                      i == 777777   ? "99.5"
+                      : i == 600000 ? "null"
+                                    : "2.5",
+                      i % 7 + 1);
+    const tt_run_report r = run_of(a, "long", tt_str_get(&s));
+    tt_str_free(&s);
+    assert_int_equal(r.train.n, N);
+    char *page = page_of(&r, 1);
+    assert_true(strlen(page) < 200000);
+    const char *loss = data_of(page, "training");
+    const char *spike = strstr(loss, "777777 99.5 ");
+    assert_true(spike && spike < strchr(loss, '"'));
+    assert_null(strstr(page, "600000 "));
+    free(page);
+    tt_arena_free(a);
+}
+
+static void test_page_shows_a_gap_where_the_loss_is_no_number(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report r = run_of(a, "gap",
+                                   "{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n"
+                                   "{\"step\":3,\"loss\":null}\n{\"step\":4,\"loss\":2}\n");
+    char *page = page_of(&r, 1);
+    assert_memory_equal(data_of(page, "training"), "1 4 2 3 4 2 \"", 13);
+    const char *path = strstr(page, "<path class=\"line s0\" d=\"M");
+    assert_non_null(path);
+    const char *second = strchr(path + 26, 'M');
+    assert_true(second && second < strchr(path + 26, '"'));
+    free(page);
+    tt_arena_free(a);
+}
+
+static void test_page_lays_runs_over_each_other(void **state)
+{
+    (void)state;
+    tt_arena *a = tt_arena_new();
+    const tt_run_report runs[] = {
+        run_of(a, "one", "{\"step\":1,\"loss\":4}\n{\"step\":1,\"validation\":{\"loss\":5}}\n"),
+        run_of(a, "two", "{\"step\":1,\"loss\":3}\n"),
+    };
+    char *page = page_of(runs, 2);
+    assert_memory_equal(data_of(page, "one, training"), "1 4 ", 4);
+    assert_memory_equal(data_of(page, "one, validation"), "1 5 ", 4);
+    assert_memory_equal(data_of(page, "two, training"), "1 3 ", 4);
+    free(page);
+    tt_arena_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_page_of_a_run_without_anything),
+        cmocka_unit_test(test_page_escapes_what_a_run_says),
+        cmocka_unit_test(test_page_of_a_million_steps_keeps_every_spike),
+        cmocka_unit_test(test_page_shows_a_gap_where_the_loss_is_no_number),
+        cmocka_unit_test(test_page_lays_runs_over_each_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

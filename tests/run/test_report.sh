@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# ttrun report on real runs: profiled, resumed, cut off, bare; and on what is no run.
+. "$(dirname "$0")/lib.sh"
+report() {
+    ttrun report "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+train "$dir/run" --profile --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path '["text.txt"]' &&
+    train "$dir/run" --profile --training.steps 15 --validation.enable true --validation.freq 5 --validation.steps 1 --validation.dataloader.path '["text.txt"]'
+report "$dir/run" && [ "$(cat "$dir/out")" = "$dir/run/report.html" ] && ! [ -s "$dir/err" ]
+ok report_writes_into_the_run
+page=$dir/run/report.html
+cp "$page" "$dir/first" && report "$dir/run" && cmp -s "$page" "$dir/first"
+ok report_is_the_same_each_time
+# 15 steps of training and three validations: the last loss of the curve is the last of the metrics
+grep -v validation "$dir/run/metrics.jsonl" >"$dir/training"
+last=$(losses "$dir/training" | tail -n 1 | cut -d ' ' -f 2)
+points=$(sed -n 's/.*data-name="training" data-p="\([^"]*\)".*/\1/p' "$page")
+near "$(echo "$points" | awk '{print $NF}')" "$last" 1e-4 && [ "$(echo "$points" | wc -w)" -eq 30 ]
+ok report_draws_the_losses
+[ "$(sed -n 's/.*data-name="validation" data-p="\([^"]*\)".*/\1/p' "$page" | wc -w)" -eq 6 ]
+ok report_draws_validation
+grep -q 'data-name="activations"' "$page" && grep -q 'Memory over the step' "$page" && ! grep -q 'cannot be planned' "$page"
+ok report_plans_the_memory_again
+grep -q '<code>linear_dw</code></td><td class="r">15.0</td>' "$page"
+ok report_has_the_op_table
+grep -q '<code>step-5</code>, <code>step-10</code>, <code>step-15</code>' "$page" && grep -q '<code>hidden_dim\|<code>n_layers\|<code>seq_len' "$page"
+ok report_has_job_and_checkpoints
+mkdir "$dir/bare" && printf '{"step":1,"loss":2}\n{"step":2,"lo' >"$dir/bare/metrics.jsonl"
+report "$dir/bare" && grep -q '1 line of metrics.jsonl could not be read' "$dir/bare/report.html" && grep -q 'no run.json' "$dir/bare/report.html"
+ok report_of_a_run_cut_off
+mkdir "$dir/odd" && echo '{"job":{"spec":"nothing","x":1},"world":-3}' >"$dir/odd/run.json"
+report "$dir/odd" && grep -q 'cannot be planned again' "$dir/odd/report.html"
+ok report_of_a_job_that_is_none
+echo '{"job":' >"$dir/odd/run.json"
+report "$dir/odd" && grep -q 'run.json:' "$dir/odd/report.html"
+ok report_of_a_broken_run_json
+report "$dir/run" "$dir/bare" --output "$dir/both.html" && grep -q 'data-name="bare, training"' "$dir/both.html" && [ "$(cat "$dir/out")" = "$dir/both.html" ]
+ok report_compares_runs
+bad=
+for f in "$dir/none" "$dir"; do
+    report "$f"
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -s "$dir/out" ] || bad="$bad $f"
+done
+[ -z "$bad" ]
+ok "report_of_no_run_is_an_error$bad"
+train "$dir/pp" --training.steps 2 --parallelism.pipeline_parallel_degree 2 --comm.backend local && report "$dir/pp" && ! grep -q 'cannot be planned' "$dir/pp/report.html"
+ok report_of_a_pipeline
+exit $failed
