@@ -130,6 +130,7 @@ struct tt_graph {
     tt_value *loss;     /* per-token loss, f32 [tokens] */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
 };
+#define TT_LABEL_TOKENS "tokens" /* of the token dim */
 
 /* Ops without kernels. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
