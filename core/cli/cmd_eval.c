@@ -103,14 +103,14 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, double most, tt
 static tt_status run(tt_cli *cli, tt_error *err)
 {
     tt_loaded_model m = {0};
-    const char *step, *data = tt_cli_option(cli, "data");
+    const char *data = tt_cli_option(cli, "data");
     double most = 0;
     TT_TRY(tt_cli_number(cli, "samples", 1, 9e15, &most, err));
-    TT_TRY(tt_cli_find_step(cli, &step, err));
     const tt_override path = {"dataloader.path", data};
-    tt_status s = tt_cli_load_job(cli, step, TT_MODE_EVAL, &path, data ? 1 : 0, &m, err);
+    const tt_setup_opts so = {.mode = TT_MODE_EVAL};
+    tt_status s = tt_cli_open_model(cli, true, &path, data ? 1 : 0, &m, err);
     if (s == TT_OK)
-        s = tt_cli_load_weights(step, &m, err);
+        s = tt_cli_load_model(&m, &so, err);
     if (s == TT_OK)
         s = evaluate(cli, &m, most, err);
     tt_loaded_model_close(&m);

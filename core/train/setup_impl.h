@@ -10,12 +10,10 @@
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
-tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 
 /* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
 tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
                            const char **args, tt_error *err);
-const tt_model_hf *tt_setup_model_hf(const tt_component *c); /* NULL: the model has no such form */
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
 
 #endif

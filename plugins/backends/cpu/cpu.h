@@ -109,6 +109,7 @@ typedef struct cpu_isa {
     void (*attn_fwd)(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0);
+    void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end); /* rows */
     double (*peak)(double seconds); /* FMA flops a second of one thread */
 } cpu_isa;
 
@@ -151,8 +152,8 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 /* Kernel tables of the files; each ends with op NULL. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
     cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
-    cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
-    cpu_kernels_experts[], cpu_kernels_conv[];
+    cpu_kernels_attention_cached[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
+    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)

@@ -20,6 +20,8 @@
 
 #include "attention_bwd_impl.h"
 
+#include "attention_cached_impl.h"
+
 #include "rope_impl.h"
 
 const cpu_isa cpu_isa_avx512 = {
