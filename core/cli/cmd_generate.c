@@ -133,7 +133,6 @@ static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
     g->o.on_end = tt_texts_end;
     g->o.user = &g->out;
     tt_signals_install();
-    tt_texts_begin(&g->out);
     tt_status s = tt_generate(&g->o, g->s, g->n, &stats, err);
     if (s == TT_OK)
         tt_texts_close(&g->out);

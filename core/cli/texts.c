@@ -35,10 +35,11 @@ static bool streams(const tt_texts *t)
     return t->n == 1 && !t->cli->json && t->vt;
 }
 
-void tt_texts_begin(tt_texts *t)
+/* The prompt of a single text, before its first token. */
+static void begin(tt_texts *t)
 {
     const tt_prompt *p = &t->prompts->items[0];
-    if (!streams(t))
+    if (t->begun)
         return;
     t->begun = true;
     tt_str out = {0};
@@ -55,6 +56,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     (void)sequence;
     if (!streams(t))
         return;
+    begin(t);
     decode(t, id, &t->pending);
     const size_t n = tt_texts_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
@@ -146,7 +148,8 @@ void tt_texts_end(void *texts, size_t sequence)
 
 void tt_texts_close(tt_texts *t)
 {
-    if (t->begun) {
+    if (streams(t)) {
+        begin(t);
         tt_str_addc(&t->pending, '\n');
         tt_cli_print(&t->pending);
     } else {

@@ -19,7 +19,6 @@ typedef struct tt_texts {
     bool begun;     /* the single text's prompt is out */
 } tt_texts;
 
-void tt_texts_begin(tt_texts *t); /* the prompt of a single text */
 void tt_texts_token(void *texts, size_t sequence, int32_t id);
 void tt_texts_end(void *texts, size_t sequence);
 void tt_texts_close(tt_texts *t); /* what is pending; texts that were cut off */

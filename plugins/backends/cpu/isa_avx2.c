@@ -16,6 +16,8 @@
 
 #include "gemm_impl.h"
 
+#include "gemm_few_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
