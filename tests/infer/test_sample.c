@@ -36,7 +36,7 @@ static void check(const tt_sampling *o, const char *kept)
         sum += want[i] = kept[i] == '1' ? exp((double)logits[i] / o->temperature) : 0;
     for (int i = 0; i < N; i++) {
         const double p = want[i] / sum;
-        if (fabs(share[i] - p) > 4 * sqrt(p * (1 - p) / DRAWS))
+        if (fabs(share[i] - p) > 4 * sqrt(p * (1 - p) / DRAWS) + 1e-9)
             fail_msg("id %d: %.4f of the draws, %.4f wanted", i, share[i], p);
     }
 }
