@@ -12,9 +12,9 @@ _ttrun() {
     done
     case $prev in
     --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --tokenizer | --prompts | --data) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
+    --nproc | --world | --spec | --prompt | --n | --batch | --seq_len | --samples | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -28,8 +28,8 @@ _ttrun() {
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
-        eval) options+=" --checkpoint --data --samples " ;;
-        generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
+        eval) options+=" --checkpoint --data --seq_len --samples " ;;
+        generate) options+=" --checkpoint --prompt --prompts --n --batch --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
         case $command in train | plan | config)
             for word in $sections; do options+=" --$word."; done

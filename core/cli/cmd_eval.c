@@ -103,7 +103,8 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
         if (i < n)
             s = vt->read(t->loop.loader, begin + i, &one, err);
         if (s == TT_OK && (b.ids[i] < 0 || b.ids[i] >= vocab || b.labels[i] >= vocab))
-            s = TT_FAIL(err, TT_EINVAL, "data: token %lld is outside the model's vocabulary of %lld",
+            s = TT_FAIL(err, TT_EINVAL,
+                        "data: token %lld is outside the model's vocabulary of %lld",
                         (long long)(begin + i), (long long)vocab);
         b.counted += b.labels[i] >= 0;
     }
@@ -213,9 +214,9 @@ static size_t overrides_of(const tt_cli *cli, tt_override *out)
         out[n++] = (tt_override){"training.seq_len", seq};
     if (!data)
         return n;
-    const bool json = ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") ||
-                      ends_with(data, ".jsonl.zst");
-    out[n++] = (tt_override){"dataloader.name", json                       ? "jsonl"
+    const bool json =
+        ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") || ends_with(data, ".jsonl.zst");
+    out[n++] = (tt_override){"dataloader.name", json                      ? "jsonl"
                                                 : ends_with(data, ".bin") ? "bin"
                                                                           : "text"};
     if (getcwd(here, sizeof here))
