@@ -13,12 +13,12 @@ _ttrun() {
     case $prev in
     --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --pattern) mapfile -t COMPREPLY < <(compgen -W "gpt2 llama3 qwen2 qwen35 deepseek3 tekken o200k nanochat" -- "$cur"); return ;;
-    --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --tokenizer | --prompts | --data) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --from) mapfile -t COMPREPLY < <(compgen -W "hf meta torchtitan" -- "$cur"); return ;;
     --to) mapfile -t COMPREPLY < <(compgen -W "hf gguf" -- "$cur"); return ;;
     --type) mapfile -t COMPREPLY < <(compgen -W "f32 f16 bf16 q8_0" -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --files | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
+    --nproc | --world | --files | --spec | --prompt | --n | --batch | --seq_len | --samples | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -36,8 +36,8 @@ _ttrun() {
         report) options+=" --output " ;;
         ckpt) options+=" --from --to --type --files " ;;
         tokenizer) options+=" --data --vocab-size --pattern --out --bos --eos --pad --special --threads " ;;
-        eval) options+=" --checkpoint --data --samples " ;;
-        generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
+        eval) options+=" --checkpoint --data --seq_len --samples " ;;
+        generate) options+=" --checkpoint --prompt --prompts --n --batch --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
         case $command in train | plan | config)
             for word in $sections; do options+=" --$word."; done

@@ -179,7 +179,11 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     if (tt_path_exists(out))
         return TT_FAIL(err, TT_EEXIST, "%s is there already", out);
     TT_TRY(tt_ckpt_step_of(cli, folder, &step, err));
-    tt_status s = tt_cli_load_job(cli, step, TT_MODE_LOGITS, NULL, 0, &m, err);
+    const tt_setup_opts so = {.mode = TT_MODE_LOGITS};
+    m.path = step;
+    tt_status s = tt_cli_open_step(cli, true, NULL, 0, &m, err);
+    if (s == TT_OK)
+        s = tt_setup_compile(&m.setup, &so, err);
     if (s == TT_OK)
         s = open_tokenizer(&m, &info, err);
     if (s == TT_OK)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "cli/from_checkpoint.h"
 #include "train/loop.h"
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
-/* eval: the loss of a checkpoint on a data set: every sample once, in order; Σ over counted tokens
- * ÷ their number, its exponential (perplexity), and, where there is a tokenizer, bits per byte of
- * the text those tokens stand for. */
+/* eval: the loss of a model on a data set: every token once, in windows of training.seq_len that do
+ * not overlap, the last as long as what is left; Σ over counted tokens ÷ their number, its
+ * exponential (perplexity), and, where there is a tokenizer, bits per byte of the text those tokens
+ * stand for. */
 
 typedef struct score {
     double nll;
@@ -24,25 +27,91 @@ static int64_t bytes_of(const tt_loop *l, const tt_batch *b)
     return n;
 }
 
-static tt_status measure(tt_loop *l, int64_t n, score *out, tt_error *err)
+static tt_status add_window(tt_loop *l, const tt_batch *b, int64_t i, score *out, tt_error *err)
 {
     tt_exec *x = l->rank.exec;
+    tt_feed feed = {b, 0};
+    TT_TRY(tt_exec_micro_batches(x, i, tt_feed_fill, &feed, err));
+    TT_TRY(tt_exec_epilogue(x, err));
+    out->nll += tt_exec_metric(x, TT_METRIC_LOSS);
+    out->tokens += b->counted;
+    out->bytes += bytes_of(l, b);
+    out->samples++;
+    return TT_OK;
+}
+
+static tt_status measure(tt_loop *l, int64_t n, score *out, tt_error *err)
+{
     for (int64_t i = 0; i < n; i++) {
         const tt_batch *micro = NULL;
         int64_t epoch;
         TT_TRY(tt_stream_next(l->stream, &micro, &epoch, err));
-        tt_feed feed = {micro, 0};
-        TT_TRY(tt_exec_micro_batches(x, i, tt_feed_fill, &feed, err));
-        TT_TRY(tt_exec_epilogue(x, err));
-        out->nll += tt_exec_metric(x, TT_METRIC_LOSS);
-        out->tokens += micro->counted;
-        out->bytes += bytes_of(l, micro);
-        out->samples++;
+        TT_TRY(add_window(l, micro, i, out, err));
         if (l->has_progress)
             tt_progress_update(&l->progress, i + 1, out->nll / (double)TT_MAXV(out->tokens, 1),
                                (double)NAN);
     }
     return TT_OK;
+}
+
+/* ---- the rest: the tokens of the stream behind the last whole window ---- */
+
+/* The same data one token a sample (the contract: sample i is token i, its label token i + 1). */
+typedef struct tokens {
+    tt_setup setup;
+    tt_loop loop;
+    int64_t n;
+} tokens;
+
+static tt_status open_tokens(const tt_setup *s, const tt_run_opts *ro, tokens *t, tt_error *err)
+{
+    const tt_dataloader_vt *vt = s->dataloader.component->vtable;
+    t->setup = *s;
+    t->setup.core.training.seq_len = 1;
+    t->loop = (tt_loop){.s = &t->setup, .o = ro, .main = true};
+    TT_TRY(tt_loop_open_data(&t->loop, err));
+    t->n = vt->n_samples(t->loop.loader);
+    return TT_OK;
+}
+
+/* Documents kept apart inside a window cannot be told token by token. */
+static bool masks_documents(const tt_setup *s)
+{
+    const bool *mask =
+        tt_part_value(s->dataloader.component, s->dataloader.config, "document_mask", TT_OPT_BOOL);
+    return mask && *mask;
+}
+
+static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, tt_error *err)
+{
+    const tt_dataloader_vt *vt = l->s->dataloader.component->vtable;
+    const tt_model_vt *model = l->s->model.component->vtable;
+    const int64_t seq = l->s->core.training.seq_len, n = t->n - begin,
+                  vocab = model->vocab_size(l->s->model.config);
+    tt_arena *a = tt_arena_new();
+    tt_batch b = {.n_tokens = seq, .seq_len = seq};
+    tt_status s = TT_OK;
+    b.ids = tt_arena_array(a, (size_t)seq, sizeof *b.ids);
+    b.labels = tt_arena_array(a, (size_t)seq, sizeof *b.labels);
+    b.pos = tt_arena_array(a, (size_t)seq, sizeof *b.pos);
+    b.seg = tt_arena_array(a, (size_t)seq, sizeof *b.seg);
+    for (int64_t i = 0; s == TT_OK && i < seq; i++) {
+        int32_t pos = 0, seg = 0;
+        tt_sample one = {sizeof one, 1, &b.ids[i], &b.labels[i], &pos, &seg};
+        b.pos[i] = (int32_t)i;
+        b.labels[i] = -100; /* behind the end */
+        if (i < n)
+            s = vt->read(t->loop.loader, begin + i, &one, err);
+        if (s == TT_OK && (b.ids[i] < 0 || b.ids[i] >= vocab || b.labels[i] >= vocab))
+            s = TT_FAIL(err, TT_EINVAL,
+                        "data: token %lld is outside the model's vocabulary of %lld",
+                        (long long)(begin + i), (long long)vocab);
+        b.counted += b.labels[i] >= 0;
+    }
+    if (s == TT_OK)
+        s = add_window(l, &b, begin / seq, out, err);
+    tt_arena_free(a);
+    return s;
 }
 
 static void print_score(const tt_cli *cli, const score *r)
@@ -70,29 +139,57 @@ static void print_score(const tt_cli *cli, const score *r)
     tt_str_free(&o);
 }
 
-static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, double most, tt_error *err)
+/* n whole windows. */
+static tt_status whole_windows(tt_loop *l, tt_setup *s, int64_t n, score *r, tt_error *err)
+{
+    s->core.training.steps = n;
+    TT_TRY(tt_loop_open_stream(l, err));
+    if (l->o->progress) {
+        tt_progress_init(&l->progress, "eval", 0, n, false);
+        l->has_progress = true;
+    }
+    const tt_status st = measure(l, n, r, err);
+    if (l->has_progress)
+        tt_progress_finish(&l->progress);
+    return st;
+}
+
+static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, score *r,
+                             tt_error *err)
+{
+    const tt_dataloader_vt *vt = s->dataloader.component->vtable;
+    const int64_t seq = s->core.training.seq_len;
+    int64_t n = 0;
+    if (t->n >= seq) {
+        TT_TRY(tt_loop_open_data(l, err));
+        n = vt->n_samples(l->loader);
+    }
+    const int64_t rest = t->n - n * seq;
+    const bool plain = rest > 0 && rest < seq && !masks_documents(s);
+    if (rest > 0 && !plain)
+        tt_log(TT_INFO, "data", "what is left behind the last whole sample is not counted");
+    if (n)
+        TT_TRY(whole_windows(l, s, most > 0 ? TT_MIN(n, most) : n, r, err));
+    if (!n && !l->tokenizer) { /* bytes_of asks it */
+        l->tokenizer = t->loop.tokenizer;
+        l->tokenizer_info = t->loop.tokenizer_info;
+        t->loop.tokenizer = NULL;
+    }
+    return plain && (most <= 0 || n < most) ? measure_rest(l, t, n * seq, r, err) : TT_OK;
+}
+
+static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, tt_error *err)
 {
     const tt_run_opts ro = {.verbose = cli->verbose, .progress = cli->verbose >= 0};
     tt_loop l = {.s = &m->setup, .o = &ro, .main = true, .rank = m->rank};
-    const tt_dataloader_vt *vt = m->setup.dataloader.component->vtable;
+    tokens t = {.n = 0};
     score r = {0};
     m->setup.shuffle = false;
-    tt_status s = tt_loop_open_data(&l, err);
-    int64_t n = s == TT_OK ? vt->n_samples(l.loader) : 0;
-    if (most > 0)
-        n = TT_MIN(n, (int64_t)most);
-    m->setup.core.training.steps = n;
+    tt_status s = open_tokens(&m->setup, &ro, &t, err);
     if (s == TT_OK)
-        s = tt_loop_open_stream(&l, err);
-    if (s == TT_OK && ro.progress) {
-        tt_progress_init(&l.progress, "eval", 0, n, false);
-        l.has_progress = true;
-    }
-    if (s == TT_OK)
-        s = measure(&l, n, &r, err);
-    if (l.has_progress)
-        tt_progress_finish(&l.progress);
+        s = all_windows(&l, &m->setup, &t, most, &r, err);
     tt_loop_close_data(&l);
+    tt_loop_close_data(&t.loop);
     if (s == TT_OK && !r.tokens)
         s = TT_FAIL(err, TT_EINVAL, "no token of the data is counted: every label is ignored");
     if (s == TT_OK)
@@ -100,28 +197,55 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, double most, tt
     return s;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* --data and --seq_len as keys of the job: the loader by the file's name, its path from where we
+ * are. Returns how many. */
+static size_t overrides_of(const tt_cli *cli, tt_override *out)
+{
+    const char *data = tt_cli_option(cli, "data"), *seq = tt_cli_option(cli, "seq_len");
+    char here[4096];
+    size_t n = 0;
+    if (seq)
+        out[n++] = (tt_override){"training.seq_len", seq};
+    if (!data)
+        return n;
+    const bool json =
+        ends_with(data, ".jsonl") || ends_with(data, ".jsonl.gz") || ends_with(data, ".jsonl.zst");
+    out[n++] = (tt_override){"dataloader.name", json                      ? "jsonl"
+                                                : ends_with(data, ".bin") ? "bin"
+                                                                          : "text"};
+    if (getcwd(here, sizeof here))
+        data = tt_path_join(cli->arena, here, data);
+    out[n++] = (tt_override){"dataloader.path", data};
+    return n;
+}
+
 static tt_status run(tt_cli *cli, tt_error *err)
 {
     tt_loaded_model m = {0};
-    const char *step, *data = tt_cli_option(cli, "data");
-    double most = 0;
-    TT_TRY(tt_cli_number(cli, "samples", 1, 9e15, &most, err));
-    TT_TRY(tt_cli_find_step(cli, &step, err));
-    const tt_override path = {"dataloader.path", data};
-    tt_status s = tt_cli_load_job(cli, step, TT_MODE_EVAL, &path, data ? 1 : 0, &m, err);
+    tt_override own[3];
+    int64_t most = 0;
+    TT_TRY(tt_cli_integer(cli, "samples", 1, INT64_MAX, &most, err));
+    const tt_setup_opts so = {.mode = TT_MODE_EVAL};
+    tt_status s = tt_cli_open_model(cli, true, own, overrides_of(cli, own), &m, err);
     if (s == TT_OK)
-        s = tt_cli_load_weights(step, &m, err);
+        s = tt_cli_load_model(&m, &so, err);
     if (s == TT_OK)
         s = evaluate(cli, &m, most, err);
     tt_loaded_model_close(&m);
     return s;
 }
 
-static const char *const options[] = {"checkpoint", "data", "samples"};
+static const char *const options[] = {"checkpoint", "data", "samples", "seq_len"};
 const tt_command tt_cmd_eval = {
     .name = "eval",
-    .usage = "eval --checkpoint DIR [--data PATH] [--samples N] [--json]",
-    .doc = "loss, perplexity and bits per byte of a checkpoint on a data set",
+    .usage = "eval --checkpoint DIR [--data PATH] [--seq_len N] [--samples N] [--json]",
+    .doc = "loss, perplexity and bits per byte of a model on a data set",
     .options = options,
     .n_options = TT_COUNT(options),
     .run = run,

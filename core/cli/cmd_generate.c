@@ -1,113 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
-#include "infer/sample.h"
+#include "cli/signals.h"
+#include "cli/texts.h"
 #include <string.h>
 
-/* generate: sample from a checkpoint, by recomputing the whole context for every token. */
+/* generate: texts from a model, several prompts at once, each token by what is new alone. */
 
-typedef struct generator {
+/* Tokens a prompt goes through in at once: enough that its weights are read for many, few enough
+ * that a prompt's scores stay small. Sequences at once: their steps stay on the path that reads
+ * weights as they lie (plugins/backends/cpu/gemm.c), whose bits no other sequence changes. */
+#define PIECE 256
+#define MOST_AT_ONCE 16
+
+typedef struct generation {
     tt_loaded_model model;
-    const tt_tokenizer_vt *vt;
-    tt_ids ids;
-    int64_t max_new;
-    tt_sampling sampling;
-} generator;
+    tt_prompts prompts;
+    tt_sequence *s;
+    size_t n;
+    int64_t each; /* texts a prompt */
+    tt_generate_opts o;
+    tt_texts out;
+    int64_t at_once;
+    int32_t own_stop[1]; /* the tokenizer's eos */
+} generation;
 
-/* The context so far; what lies behind it is not seen by it. */
-static tt_status fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
-                      int32_t *dst, tt_error *err)
+static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
 {
-    const generator *g = user;
-    (void)micro;
-    (void)err;
-    for (int64_t i = begin; i < end; i++)
-        dst[i - begin] = !strcmp(input, "ids")   ? i < (int64_t)g->ids.n ? g->ids.ids[i] : 0
-                         : !strcmp(input, "pos") ? (int32_t)i
-                                                 : 0;
-    return TT_OK;
+    int64_t seed = 0;
+    tt_generate_opts *o = &g->o;
+    o->max_new = 128;
+    o->sampling = (tt_sampling){.temperature = 0.8, .top_p = 1};
+    g->each = 1;
+    g->at_once = MOST_AT_ONCE;
+    TT_TRY(tt_cli_integer(cli, "max-tokens", 1, 1 << 24, &o->max_new, err));
+    TT_TRY(tt_cli_number(cli, "temperature", 0, 100, &o->sampling.temperature, err));
+    TT_TRY(tt_cli_integer(cli, "top-k", 0, INT32_MAX, &o->sampling.top_k, err));
+    TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &o->sampling.top_p, err));
+    TT_TRY(tt_cli_integer(cli, "seed", 0, INT64_MAX, &seed, err));
+    TT_TRY(tt_cli_integer(cli, "n", 1, 65536, &g->each, err));
+    TT_TRY(tt_cli_integer(cli, "batch", 1, MOST_AT_ONCE, &g->at_once, err));
+    o->sampling.seed = (uint64_t)seed;
+    return tt_prompts_read(cli, &g->prompts, err);
 }
 
-static void print_id(const generator *g, int32_t id)
+/* Tokens of the prompts, and what ends a text. */
+static tt_status encode(const tt_cli *cli, generation *g, tt_error *err)
 {
-    char piece[256];
-    tt_str out = {0};
-    const size_t n = g->vt->decode(g->model.tokenizer, id, piece, sizeof piece);
-    tt_str_addn(&out, piece, TT_MIN(n, sizeof piece));
-    tt_cli_print(&out);
-    tt_str_free(&out);
-}
-
-static tt_status generate(generator *g, tt_error *err)
-{
-    tt_tensor logits;
-    tt_exec *x = g->model.rank.exec;
-    const int64_t prompt = (int64_t)g->ids.n, total = prompt + g->max_new;
-    TT_TRY(tt_exec_state_tensor(x, TT_METRIC_LOGITS, &logits, err));
-    const int64_t vocab = TT_MIN(logits.shape[1], g->model.info.vocab_size);
-    for (int64_t t = prompt; t < total; t++) {
-        TT_TRY(tt_exec_micro_batches(x, t, fill, g, err));
-        const float *row = (const float *)logits.data + (t - 1) * logits.shape[1];
-        const int32_t id = tt_sample_token(&g->sampling, row, vocab, (uint64_t)t);
-        if (id == g->model.info.eos)
-            break;
-        TT_TRY(tt_ids_push(&g->ids, id, err));
-        print_id(g, id);
+    tt_loaded_model *m = &g->model;
+    const tt_tokenizer_vt *vt = m->setup.tokenizer.component->vtable;
+    tt_hf_text hf = {.adds_bos = true};
+    if (m->hf)
+        TT_TRY(tt_hf_text_of(m->path, cli->arena, &hf, err));
+    g->o.stop_ids = hf.stop_ids;
+    g->o.n_stop_ids = hf.n_stop_ids;
+    const bool has = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
+    if (!has && g->prompts.text)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s has no tokenizer.json: give prompts as ids (--prompts FILE.jsonl), or "
+                       "--tokenizer.name",
+                       m->path);
+    if (!has)
+        return TT_OK;
+    TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
+    if (!hf.n_stop_ids && m->info.eos >= 0) {
+        g->own_stop[0] = m->info.eos;
+        g->o.stop_ids = g->own_stop;
+        g->o.n_stop_ids = 1;
     }
-    tt_str newline = {0};
-    tt_str_addc(&newline, '\n');
-    tt_cli_print(&newline);
-    tt_str_free(&newline);
+    g->out.vt = vt;
+    g->out.tokenizer = m->tokenizer;
+    return tt_prompts_encode(&g->prompts, vt, m->tokenizer, hf.adds_bos ? m->info.bos : -1, err);
+}
+
+static void make_sequences(const tt_cli *cli, generation *g)
+{
+    g->n = g->prompts.n * (size_t)g->each;
+    g->s = tt_arena_array(cli->arena, g->n, sizeof *g->s);
+    for (size_t i = 0; i < g->n; i++) {
+        const size_t prompt = i / (size_t)g->each, sample = i % (size_t)g->each;
+        const tt_ids *ids = &g->prompts.items[prompt].ids;
+        g->s[i] = (tt_sequence){.prompt = ids->ids,
+                                .n_prompt = (int64_t)ids->n,
+                                .stream = (uint64_t)prompt << 32 | sample};
+    }
+}
+
+static tt_status load(generation *g, tt_error *err)
+{
+    int64_t longest = 1;
+    for (size_t i = 0; i < g->n; i++)
+        longest = TT_MAXV(longest, g->s[i].n_prompt);
+    const int64_t slots = TT_MIN(g->at_once, (int64_t)g->n);
+    const tt_setup_opts so = {
+        .mode = TT_MODE_DECODE,
+        .decode = {.rows = TT_MAXV(TT_MIN(longest, PIECE), slots),
+                   .slots = slots,
+                   .length = longest + g->o.max_new}
+    };
+    TT_TRY(tt_cli_load_model(&g->model, &so, err));
+    const tt_plan *p = g->model.rank.plan;
+    const double mib = 1.0 / (1 << 20);
+    tt_log(TT_DEBUG, "infer",
+           "%lld sequences at once, %lld tokens each; memory: weights %.1f MiB, keys and values "
+           "%.1f MiB, work %.1f MiB",
+           (long long)TT_MAXV(p->graph->slots, 1), (long long)p->graph->length,
+           mib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
+           mib * (double)p->state_bytes_by_kind[TT_STATE_MEMORY],
+           mib * (double)p->bytes[TT_SPACE_WORK]);
     return TT_OK;
 }
 
-static tt_status open_model(generator *g, const tt_cli *cli, tt_error *err)
+static double rate(int64_t n, double seconds)
 {
-    const char *step, *prompt = tt_cli_option(cli, "prompt") ? tt_cli_option(cli, "prompt") : "\n";
-    TT_TRY(tt_cli_find_step(cli, &step, err));
-    const int64_t room = (int64_t)strlen(prompt) + 2 + g->max_new; /* a token is a byte at least */
-    const tt_override length = {"training.seq_len",
-                                tt_arena_printf(cli->arena, "%lld", (long long)room)};
-    TT_TRY(tt_cli_load_job(cli, step, TT_MODE_LOGITS, &length, 1, &g->model, err));
-    g->vt = g->model.setup.tokenizer.component->vtable;
-    TT_TRY(tt_setup_tokenizer(&g->model.setup, &g->model.tokenizer, &g->model.info, err));
-    if (g->model.info.bos >= 0)
-        TT_TRY(tt_ids_push(&g->ids, g->model.info.bos, err));
-    TT_TRY(g->vt->encode(g->model.tokenizer, prompt, strlen(prompt), &g->ids, err));
-    TT_TRY(tt_cli_load_weights(step, &g->model, err));
-    tt_str text = {0};
-    tt_str_add(&text, prompt);
-    tt_cli_print(&text);
-    tt_str_free(&text);
-    return TT_OK;
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
+{
+    const tt_model_vt *model = g->model.setup.model.component->vtable;
+    tt_generate_stats stats;
+    g->out.cli = cli;
+    g->out.prompts = &g->prompts;
+    g->out.s = g->s;
+    g->out.n = g->n;
+    g->out.each = (size_t)g->each;
+    g->o.exec = g->model.rank.exec;
+    g->o.graph = g->model.setup.graph;
+    g->o.vocab = g->model.tokenizer ? g->model.info.vocab_size
+                                    : model->vocab_size(g->model.setup.model.config);
+    g->o.stop = tt_signals_stop;
+    g->o.on_token = tt_texts_token;
+    g->o.on_end = tt_texts_end;
+    g->o.user = &g->out;
+    tt_signals_install();
+    tt_status s = tt_generate(&g->o, g->s, g->n, &stats, err);
+    if (s == TT_OK)
+        tt_texts_close(&g->out);
+    tt_str_free(&g->out.pending);
+    if (s == TT_OK)
+        tt_log(TT_DEBUG, "infer",
+               "prompts: %lld tokens, %.1f tokens/s; new: %lld tokens, %.1f tokens/s",
+               (long long)stats.prompt_tokens, rate(stats.prompt_tokens, stats.prompt_seconds),
+               (long long)stats.new_tokens, rate(stats.new_tokens, stats.new_seconds));
+    if (s == TT_OK && tt_signals_stop())
+        s = TT_FAIL(err, TT_ESIGNAL, "stopped by a signal");
+    return s;
 }
 
 static tt_status run(tt_cli *cli, tt_error *err)
 {
-    generator g = {
-        .sampling = {.temperature = 0.8, .top_p = 1}
-    };
-    double tokens = 128, k = 0, seed = 0;
-    TT_TRY(tt_cli_number(cli, "max-tokens", 1, 65536, &tokens, err));
-    TT_TRY(tt_cli_number(cli, "temperature", 0, 100, &g.sampling.temperature, err));
-    TT_TRY(tt_cli_number(cli, "top-k", 0, 1e9, &k, err));
-    TT_TRY(tt_cli_number(cli, "top-p", 0, 1, &g.sampling.top_p, err));
-    TT_TRY(tt_cli_number(cli, "seed", 0, 9e15, &seed, err));
-    g.max_new = (int64_t)tokens;
-    g.sampling.top_k = (int64_t)k;
-    g.sampling.seed = (uint64_t)seed;
-    tt_status st = open_model(&g, cli, err);
-    if (st == TT_OK)
-        st = generate(&g, err);
+    generation g = {0};
+    tt_status s = read_options(cli, &g, err);
+    if (s == TT_OK)
+        s = tt_cli_open_model(cli, false, NULL, 0, &g.model, err);
+    if (s == TT_OK)
+        s = encode(cli, &g, err);
+    if (s == TT_OK) {
+        make_sequences(cli, &g);
+        s = load(&g, err);
+    }
+    if (s == TT_OK)
+        s = generate(cli, &g, err);
+    for (size_t i = 0; i < g.n; i++)
+        tt_ids_free(&g.s[i].ids);
     tt_loaded_model_close(&g.model);
-    tt_ids_free(&g.ids);
-    return st;
+    tt_prompts_free(&g.prompts);
+    return s;
 }
 
-static const char *const options[] = {"checkpoint", "prompt", "max-tokens", "temperature",
-                                      "top-k",      "top-p",  "seed"};
+static const char *const options[] = {"checkpoint",  "prompt", "prompts", "max-tokens",
+                                      "temperature", "top-k",  "top-p",   "seed",
+                                      "n",           "batch"};
 const tt_command tt_cmd_generate = {
     .name = "generate",
-    .usage = "generate --checkpoint DIR [--prompt TEXT] [--max-tokens N] [--temperature T]",
+    .usage =
+        "generate --checkpoint DIR [--prompt TEXT]... [--prompts FILE] [--max-tokens N] [--n N] "
+        "[--temperature T] [--json]",
     .doc = "sample text from a trained model",
     .options = options,
     .n_options = TT_COUNT(options),

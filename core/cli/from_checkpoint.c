@@ -17,18 +17,35 @@ tt_status tt_cli_number(const tt_cli *cli, const char *name, double min, double 
     return TT_OK;
 }
 
-tt_status tt_cli_find_step(const tt_cli *cli, const char **out, tt_error *err)
+tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64_t max,
+                         int64_t *out, tt_error *err)
+{
+    const char *text = tt_cli_option(cli, name);
+    char *end;
+    if (!text)
+        return TT_OK;
+    const long long v = strtoll(text, &end, 10);
+    if (*end || end == text || v < min || v > max)
+        return TT_FAIL(err, TT_EINVAL,
+                       "--%s: expected a whole number from %lld to %lld, got \"%s\"", name,
+                       (long long)min, (long long)max, text);
+    *out = v;
+    return TT_OK;
+}
+
+static tt_status find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
 {
     const char *path = tt_cli_option(cli, "checkpoint");
     if (!path)
         return TT_FAIL(err, TT_EINVAL,
-                       "--checkpoint is missing: a step-N folder, or a run's folder");
-    if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json"))) {
-        *out = path;
+                       "--checkpoint is missing: a step-N folder, a run's folder, or one of "
+                       "Hugging Face's");
+    out->path = path;
+    if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
         return TT_OK;
-    }
+    out->hf = tt_hf_is_folder(path);
     const char *tries[] = {path, tt_path_join(cli->arena, path, "checkpoint")};
-    for (size_t i = 0; i < TT_COUNT(tries); i++) {
+    for (size_t i = 0; !out->hf && i < TT_COUNT(tries); i++) {
         int64_t *steps;
         size_t n;
         if (!tt_path_exists(tries[i]))
@@ -36,51 +53,157 @@ tt_status tt_cli_find_step(const tt_cli *cli, const char **out, tt_error *err)
         TT_TRY(tt_ckpt_list(tries[i], cli->arena, &steps, &n, err));
         if (!n)
             continue;
-        *out = tt_arena_printf(cli->arena, "%s/step-%lld", tries[i], (long long)steps[n - 1]);
+        out->path = tt_arena_printf(cli->arena, "%s/step-%lld", tries[i], (long long)steps[n - 1]);
         return TT_OK;
     }
-    return TT_FAIL(err, TT_ENOTFOUND,
-                   "--checkpoint: no checkpoint in %s (a step-N folder, or a run's folder)", path);
+    return out->hf ? TT_OK
+                   : TT_FAIL(err, TT_ENOTFOUND,
+                             "--checkpoint: no checkpoint in %s (a step-N folder, a run's folder, "
+                             "or one of Hugging Face's)",
+                             path);
 }
 
-/* One rank, one sample at a time, nothing but the model. */
-static const char *const alone[] = {
-    "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree",
-    "parallelism.tensor_parallel_degree",         "parallelism.context_parallel_degree",
-    "parallelism.pipeline_parallel_degree",       "training.local_batch_size",
+/* ---- the job ---- */
+
+/* One rank with every core, one sample at a time, nothing but the model. */
+static const tt_override alone[] = {
+    {"parallelism.data_parallel_replicate_degree", "1"    },
+    {"parallelism.data_parallel_shard_degree",     "1"    },
+    {"parallelism.tensor_parallel_degree",         "1"    },
+    {"parallelism.context_parallel_degree",        "1"    },
+    {"parallelism.pipeline_parallel_degree",       "1"    },
+    {"training.local_batch_size",                  "1"    },
+    {"training.global_batch_size",                 "-1"   },
+    {"backend.threads",                            "0"    },
+    {"checkpoint.initial_load_in_hf",              "false"},
+    {"checkpoint.last_save_in_hf",                 "false"},
 };
 
-tt_status tt_cli_load_job(const tt_cli *cli, const char *step, tt_mode mode,
-                          const tt_override *overrides, size_t n, tt_loaded_model *out,
-                          tt_error *err)
+/* A section's other keys belong to the component its "name" names: with another name they go. These
+ * are every component's. */
+static bool keeps(const char *section, const char *key)
+{
+    return !strcmp(key, "name") || (!strcmp(section, "backend") && !strcmp(key, "threads")) ||
+           (!strcmp(section, "dataloader") && !strcmp(key, "path"));
+}
+
+static const char *last_value(const tt_override *o, size_t n, const char *key)
+{
+    while (n-- > 0)
+        if (!strcmp(o[n].key, key))
+            return o[n].value;
+    return NULL;
+}
+
+static bool another_component(tt_arena *a, const char *section, const tt_json *v,
+                              const tt_override *o, size_t n)
+{
+    const char *name = last_value(o, n, tt_arena_printf(a, "%s.name", section));
+    const tt_json *was = tt_json_get(v, "name");
+    return name && v->type == TT_JSON_OBJECT && was && was->type == TT_JSON_STRING &&
+           strcmp(name, was->string);
+}
+
+static void add_member(tt_str *out, const char *key, bool *any)
+{
+    tt_str_add(out, *any ? "," : "");
+    *any = true;
+    tt_str_json(out, key);
+    tt_str_addc(out, ':');
+}
+
+static void add_section(tt_str *out, const char *section, const tt_json *v)
+{
+    bool any = false;
+    tt_str_addc(out, '{');
+    for (size_t i = 0; i < v->n; i++) {
+        if (!keeps(section, v->keys[i]))
+            continue;
+        add_member(out, v->keys[i], &any);
+        tt_json_write(v->items[i], out);
+    }
+    tt_str_addc(out, '}');
+}
+
+/* The checkpoint's job without what only training has, and without the keys of components that are
+ * replaced. */
+static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_override *o, size_t n,
+                          const char **out, tt_error *err)
+{
+    const tt_json *root;
+    tt_str text = {0};
+    bool any = false;
+    TT_TRY(tt_json_parse(a, "the checkpoint's job", job, strlen(job), &root, err));
+    tt_str_addc(&text, '{');
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        if (!strcmp(key, "validation") || !strcmp(key, "hooks") ||
+            (!data && !strcmp(key, "dataloader")))
+            continue;
+        add_member(&text, key, &any);
+        if (another_component(a, key, root->items[i], o, n))
+            add_section(&text, key, root->items[i]);
+        else
+            tt_json_write(root->items[i], &text);
+    }
+    tt_str_addc(&text, '}');
+    *out = tt_arena_str(a, tt_str_get(&text));
+    tt_str_free(&text);
+    return TT_OK;
+}
+
+static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const char **json,
+                          const char **name, tt_error *err)
 {
     tt_trainer_state st;
+    if (m->hf) {
+        *name = tt_hf_job_name(cli->arena, m->path);
+        return tt_hf_job(m->registry, cli->arena, m->path, json, err);
+    }
+    *name = tt_path_join(cli->arena, m->path, "trainer.json");
+    TT_TRY(tt_ckpt_read_state(m->path, cli->arena, &st, err));
+    if (!st.job_json)
+        return TT_FAIL(err, TT_EFORMAT, "%s: it holds no job", *name);
+    *json = st.job_json;
+    return TT_OK;
+}
+
+tt_status tt_cli_open_step(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
+                           tt_loaded_model *out, tt_error *err)
+{
+    const char *json = NULL, *name = NULL;
     tt_job *job;
-    memset(out, 0, sizeof *out);
-    TT_TRY(tt_ckpt_read_state(step, cli->arena, &st, err));
+    TT_TRY(tt_cli_registry(cli, &out->registry, err));
+    TT_TRY(read_job(cli, out, &json, &name, err));
     tt_override *all =
-        tt_arena_array(cli->arena, TT_COUNT(alone) + 2 + n + cli->n_overrides, sizeof *all);
-    size_t k = 0;
-    for (size_t i = 0; i < TT_COUNT(alone); i++)
-        all[k++] = (tt_override){alone[i], "1"};
-    all[k++] = (tt_override){"training.global_batch_size", "-1"};
-    all[k++] = (tt_override){"validation.enable", "false"};
+        tt_arena_array(cli->arena, TT_COUNT(alone) + n + cli->n_overrides + 1, sizeof *all);
+    size_t k = TT_COUNT(alone);
+    memcpy(all, alone, sizeof alone);
     for (size_t i = 0; i < n; i++)
         all[k++] = overrides[i];
     for (size_t i = 0; i < cli->n_overrides; i++)
         all[k++] = cli->overrides[i];
-    TT_TRY(tt_job_load_text(cli->arena, tt_arena_printf(cli->arena, "%s/trainer.json", step),
-                            st.job_json, strlen(st.job_json), all, k, &job, err));
-    TT_TRY(tt_cli_registry(cli, &out->registry, err));
-    const tt_setup_opts so = {.spec = cli->spec, .mode = mode, .compile = true, .data = true};
+    TT_TRY(trim_job(cli->arena, json, data, all, k, &json, err));
+    TT_TRY(tt_job_load_text(cli->arena, name, json, strlen(json), all, k, &job, err));
+    const tt_setup_opts so = {.spec = cli->spec, .data = data};
     return tt_setup_make(&so, out->registry, job, cli->arena, &out->setup, err);
 }
 
-tt_status tt_cli_load_weights(const char *step, tt_loaded_model *m, tt_error *err)
+tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *overrides, size_t n,
+                            tt_loaded_model *out, tt_error *err)
+{
+    memset(out, 0, sizeof *out);
+    TT_TRY(find(cli, out, err));
+    return tt_cli_open_step(cli, data, overrides, n, out, err);
+}
+
+tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error *err)
 {
     const tt_dist one = {.world = 1};
+    TT_TRY(tt_setup_compile(&m->setup, o, err));
     TT_TRY(tt_rank_open(&m->setup, &one, false, &m->rank, err));
-    return tt_rank_load(&m->rank, step, false, err);
+    return m->hf ? tt_rank_load_hf(&m->rank, m->path, false, err)
+                 : tt_rank_load(&m->rank, m->path, false, err);
 }
 
 void tt_loaded_model_close(tt_loaded_model *m)

@@ -54,9 +54,20 @@ static void find_address(const tt_exec *x, const tt_value *v, tt_operand *o)
     }
 }
 
+static tt_extent extent_of(const tt_graph *g, const tt_value *v)
+{
+    const char *label = g->slots && v->type.n_dims > 0 ? v->type.dims[0].label : NULL;
+    if (!label || v->node->op == &tt_op_param || v->node->op == &tt_op_state)
+        return TT_EXTENT_NONE;
+    return !strcmp(label, TT_LABEL_TOKENS)   ? TT_EXTENT_TOKENS
+           : !strcmp(label, TT_LABEL_PICKED) ? TT_EXTENT_PICKED
+                                             : TT_EXTENT_NONE;
+}
+
 static void bind_operand(const tt_exec *x, const tt_value *v, tt_operand *o)
 {
     tt_plan_tensor(x->o.plan->graph, v, x->coords, &o->tensor);
+    o->extent = extent_of(x->o.plan->graph, v);
     find_address(x, v, o);
 }
 

@@ -160,6 +160,13 @@ static const tt_state *state_named(const tt_exec *x, const char *name)
     return NULL;
 }
 
+void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked)
+{
+    TT_ASSERT(tokens <= x->o.plan->graph->tokens && picked <= x->o.plan->graph->slots);
+    x->rows[TT_EXTENT_TOKENS] = tokens;
+    x->rows[TT_EXTENT_PICKED] = picked;
+}
+
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
     const tt_state *s = state_named(x, name);

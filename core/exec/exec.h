@@ -35,6 +35,8 @@ void tt_exec_free(tt_exec *x);
  * parameters are zero. */
 void tt_exec_init_params(tt_exec *x);
 
+/* A program that decodes: rows of the next calls, tokens and picked ones. */
+void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value);
 double tt_exec_metric(const tt_exec *x, const char *name); /* after the epilogue */
 

@@ -16,8 +16,12 @@ typedef enum tt_instr_kind {
     TT_INSTR_INPUT
 } tt_instr_kind;
 
+/* Which of a program's row counts the first dim has (decoding), else as planned. */
+typedef enum tt_extent { TT_EXTENT_NONE, TT_EXTENT_TOKENS, TT_EXTENT_PICKED } tt_extent;
+
 typedef struct tt_operand {
-    tt_tensor tensor;   /* data: slot 0's */
+    tt_tensor tensor; /* data: slot 0's */
+    tt_extent extent;
     const int *slot;    /* by micro-batch; NULL = the same place for all */
     int64_t slot_bytes; /* from one slot to the next */
     bool rows;          /* of a loop node: one chunk of rows at a time */
@@ -97,6 +101,7 @@ struct tt_exec {
     tt_group_comm pipeline;
     int pp; /* this rank's pipeline coordinate */
     int64_t step;
+    int64_t rows[3]; /* by tt_extent */
     int64_t comm_ns;
     tt_trace *trace;     /* NULL: not recording now */
     tt_trace *recording; /* its buffers, once made */

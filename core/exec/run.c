@@ -17,6 +17,8 @@ static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
+        if (o[i].extent)
+            at[i].shape[0] = r->x->rows[o[i].extent];
         if (o[i].slot)
             at[i].data = (char *)at[i].data + o[i].slot[r->micro] * o[i].slot_bytes;
         if (r->rows < 0 || !o[i].rows)

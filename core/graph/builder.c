@@ -182,7 +182,7 @@ tt_value *tt_input(tt_builder *b, const char *name)
     if (v)
         return v;
     tt_type t = {.dtype = TT_I32, .n_dims = 1};
-    t.dims[0] = tt_dim_make(b->g->tokens, "tokens", 1, b->g->lines);
+    t.dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->lines);
     tt_placement p = {0};
     tt_region region = b->region;
     b->region = TT_FORWARD; /* filled before the forward, read by both */

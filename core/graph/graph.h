@@ -24,7 +24,8 @@ typedef enum tt_state_kind {
     TT_STATE_OPTIMIZER,
     TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
     TT_STATE_METRIC,      /* read by the host after the step */
-    TT_STATE_SCALAR       /* written by the host before the step: lr, step, inv_tokens, … */
+    TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
+    TT_STATE_MEMORY       /* decoding: what ops keep of earlier tokens */
 } tt_state_kind;
 
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
@@ -130,7 +131,13 @@ struct tt_graph {
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
+    /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
+     * the host says how many rows a call has (R8). */
+    int64_t slots;
+    int64_t length; /* generation: the most tokens of a sequence */
 };
+#define TT_LABEL_TOKENS "tokens" /* of the token dim */
+#define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
 
 /* Ops without kernels. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,

@@ -3,59 +3,100 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct candidate {
-    float logit;
-    int32_t id;
-} candidate;
-
-static int by_logit(const void *a, const void *b)
+tt_status tt_sampler_init(tt_sampler *s, const tt_sampling *o, int64_t n, tt_error *err)
 {
-    const candidate *x = a, *y = b;
-    if (x->logit > y->logit || x->logit < y->logit)
-        return x->logit > y->logit ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
+    *s = (tt_sampler){.o = *o, .n = n};
+    if (o->temperature <= 0)
+        return TT_OK;
+    s->heap = calloc((size_t)n, sizeof *s->heap);
+    return s->heap ? TT_OK
+                   : TT_FAIL(err, TT_ENOMEM, "no memory to sample from %lld ids", (long long)n);
 }
 
-static int32_t greedy(const float *logits, int64_t n)
+void tt_sampler_release(tt_sampler *s)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (int32_t)best;
+    free(s->heap);
+    s->heap = NULL;
 }
 
-int32_t tt_sample_token(const tt_sampling *s, const float *logits, int64_t n, uint64_t position)
+static int32_t largest(const float *logits, int64_t n)
 {
-    if (s->temperature <= 0)
-        return greedy(logits, n);
-    candidate *c = calloc((size_t)n, sizeof *c);
-    if (!c)
-        return greedy(logits, n);
-    for (int64_t i = 0; i < n; i++)
-        c[i] = (candidate){logits[i], (int32_t)i};
-    qsort(c, (size_t)n, sizeof *c, by_logit);
-    int64_t k = s->top_k > 0 && s->top_k < n ? s->top_k : n;
-    double sum = 0, mass = 0;
-    for (int64_t i = 0; i < k; i++)
-        sum += exp(((double)c[i].logit - (double)c[0].logit) / s->temperature);
-    double keep = sum;
-    for (int64_t i = 0; s->top_p < 1 && i < k; i++) {
-        mass += exp(((double)c[i].logit - (double)c[0].logit) / s->temperature);
-        if (mass < s->top_p * sum)
-            continue;
-        keep = mass;
-        k = i + 1;
+    int32_t best = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(logits[i]))
+            return -1;
+        if (isfinite(logits[i]) && (best < 0 || logits[i] > logits[best]))
+            best = (int32_t)i;
     }
-    double u = keep * tt_rng_uniform(tt_rng_key_make(s->seed, "sample", 0), position);
-    int32_t id = c[k - 1].id;
-    for (int64_t i = 0; i < k; i++) {
-        u -= exp(((double)c[i].logit - (double)c[0].logit) / s->temperature);
-        if (u > 0)
-            continue;
-        id = c[i].id;
-        break;
+    return best;
+}
+
+/* Does a come out before b: more likely, ties to the lower id. */
+static bool before(const tt_candidate *a, const tt_candidate *b)
+{
+    return a->weight > b->weight || (a->weight == b->weight && a->id < b->id);
+}
+
+static void sift(tt_candidate *h, int64_t n, int64_t i)
+{
+    for (int64_t c; (c = 2 * i + 1) < n; i = c) {
+        if (c + 1 < n && before(&h[c + 1], &h[c]))
+            c++;
+        if (!before(&h[c], &h[i]))
+            return;
+        const tt_candidate t = h[i];
+        h[i] = h[c];
+        h[c] = t;
     }
-    free(c);
-    return id;
+}
+
+/* The k most likely of n, in order, at the END of h: h[n-1] is the first. They are taken from a
+ * heap until `enough` of their weight is out. Returns how many. */
+static int64_t take(tt_candidate *h, int64_t n, int64_t k, double enough, double *mass)
+{
+    int64_t left = n;
+    *mass = 0;
+    for (int64_t i = n / 2; i-- > 0;)
+        sift(h, n, i);
+    while (left > n - k && (left == n || *mass < enough)) {
+        const tt_candidate top = h[0];
+        h[0] = h[--left];
+        h[left] = top;
+        sift(h, left, 0);
+        *mass += top.weight;
+    }
+    return n - left;
+}
+
+int32_t tt_sample_token(tt_sampler *s, const float *logits, uint64_t stream, uint64_t position)
+{
+    const int32_t best = largest(logits, s->n);
+    if (best < 0 || s->o.temperature <= 0)
+        return best;
+    const int64_t n = s->n, k = s->o.top_k > 0 && s->o.top_k < n ? s->o.top_k : n;
+    tt_candidate *h = s->heap;
+    double mass = 0;
+    int64_t kept = n;
+    for (int64_t i = 0; i < n; i++) {
+        h[i].id = (int32_t)i;
+        h[i].weight = exp(((double)logits[i] - (double)logits[best]) / s->o.temperature);
+        mass += h[i].weight;
+    }
+    if (k < n)
+        kept = take(h, n, k, (double)INFINITY, &mass);
+    if (s->o.top_p < 1) { /* of the k: they are a list of their own */
+        const double enough = s->o.top_p * mass;
+        h += n - kept;
+        kept = take(h, kept, kept, enough, &mass);
+        h += (k < n ? k : n) - kept;
+    } else {
+        h += n - kept;
+    }
+    double u = mass * tt_rng_uniform(tt_rng_key_make(s->o.seed, "sample", stream), position);
+    for (int64_t i = kept; i-- > 0;) {
+        u -= h[i].weight;
+        if (u <= 0)
+            return h[i].id;
+    }
+    return best; /* rounding of the sums */
 }

@@ -11,8 +11,9 @@
 
 static bool per_token(const tt_graph *g, const tt_value *v)
 {
-    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens &&
-           v->type.dims[0].lines == g->lines;
+    const tt_dim *d = v->type.dims;
+    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->lines &&
+           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
 }
 
 static bool local_op(const tt_node *n)

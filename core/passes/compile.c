@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → lower → order → split → fuse */
+/* describe → place → autodiff → update → recompute → lower → order → split → fuse; to decode:
+ * describe → place, with incremental forms → lower → order → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
     tt_arena *a;
     int n_dumped;
+    tt_decode *decode;
 } compiler;
 
 static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error *err)
@@ -25,6 +27,11 @@ static tt_status dump(compiler *c, const tt_graph *g, const char *pass, tt_error
                                  text.n, err);
     tt_str_free(&text);
     return s;
+}
+
+static bool generates(const tt_compile_opts *o)
+{
+    return o->mode == TT_MODE_LOGITS || o->mode == TT_MODE_DECODE;
 }
 
 static tt_builder_opts builder_opts(const tt_compile_opts *o)
@@ -48,7 +55,7 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     o->model->describe(o->model_config, b);
     tt_builder_context(b, NULL);
     tt_graph *g = tt_builder_graph(b);
-    if (o->mode != TT_MODE_LOGITS && !tt_builder_error(b))
+    if (!generates(o) && !tt_builder_error(b))
         g->loss = o->loss->describe(o->loss_config, b);
     TT_TRY(tt_builder_finish(b, err));
     if (!tt_map_get(g->outputs, "logits"))
@@ -63,19 +70,6 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     return TT_OK;
 }
 
-/* Generation reads the logits after the forward: they are a state. */
-static tt_status keep_logits(tt_builder *b, tt_error *err)
-{
-    tt_graph *g = tt_builder_graph(b);
-    tt_value *v = tt_map_get(g->outputs, "logits");
-    const tt_placement whole = {0};
-    tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
-    tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
-    s->stages = UINT64_C(1) << v->node->stage;
-    tt_state_assign(b, s, v);
-    return tt_builder_finish(b, err);
-}
-
 static bool has_fused(void *user)
 {
     const tt_compile_opts *o = user;
@@ -88,8 +82,8 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     tt_graph *g = tt_builder_graph(b);
     if (o->mode != TT_MODE_TRAIN)
         tt_pass_stacks(g, !o->foreign_params);
-    if (o->mode == TT_MODE_LOGITS)
-        return keep_logits(b, err);
+    if (generates(o))
+        return tt_pass_decode_logits(c->decode, b, err);
     const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->backend_user};
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
     TT_TRY(tt_pass_metrics(b, err));
@@ -105,36 +99,83 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     return dump(c, g, "recompute", err);
 }
 
-tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
+/* The passes behind describe. */
+static tt_status transform(compiler *c, const tt_graph *described, tt_graph **out, tt_error *err)
 {
-    compiler c = {o, a, 0};
-    tt_graph *described = NULL;
-    TT_TRY(describe(&c, &described, err));
+    const tt_compile_opts *o = c->o;
     tt_builder_opts bo = builder_opts(o);
     bo.convert_linear = NULL; /* done in describe */
-    tt_builder *b = tt_builder_new_placed(a, &bo, o->mesh, o->labels);
+    tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
-    tt_place_opts po = {.n_stages = o->n_stages};
+    tt_place_opts po = {.n_stages = o->n_stages,
+                        .replace = c->decode ? tt_pass_decode_replace : NULL,
+                        .replace_user = c->decode};
     int *block_stage = NULL;
     if (o->n_stages > 1)
-        TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, a, &block_stage, err));
+        TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = block_stage;
     TT_TRY(tt_pass_place(described, &po, b, err));
-    TT_TRY(dump(&c, g, "place", err));
-    TT_TRY(after_place(&c, b, err));
+    TT_TRY(dump(c, g, "place", err));
+    TT_TRY(after_place(c, b, err));
     TT_TRY(tt_pass_lower(g, err));
-    TT_TRY(dump(&c, g, "lower", err));
+    TT_TRY(dump(c, g, "lower", err));
     TT_TRY(tt_pass_order(g, err));
-    TT_TRY(dump(&c, g, "order", err));
+    TT_TRY(dump(c, g, "order", err));
     if (o->split_backward)
         TT_TRY(tt_pass_split(g, err));
     const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
                              .can_accumulate = o->can_accumulate,
                              .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
-    TT_TRY(dump(&c, g, "fuse", err));
+    TT_TRY(dump(c, g, "fuse", err));
     *out = g;
     return TT_OK;
+}
+
+/* One line as long as the longest sequence. */
+static tt_status compile_logits(const tt_compile_opts *o, int64_t length, tt_arena *a,
+                                tt_graph **out, tt_error *err)
+{
+    tt_compile_opts whole = *o;
+    whole.mode = TT_MODE_LOGITS;
+    whole.lines = 1;
+    whole.seq_len = length;
+    TT_TRY(tt_compile(&whole, a, out, err));
+    (*out)->length = length;
+    return TT_OK;
+}
+
+static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph **out,
+                                tt_error *err)
+{
+    tt_compile_opts few = *o;
+    compiler c = {&few, a, 0, NULL};
+    tt_graph *described = NULL;
+    tt_error why = {0};
+    few.lines = o->rows; /* a token is a line of its own: none sees another in its call */
+    few.seq_len = 1;
+    TT_TRY(describe(&c, &described, err));
+    const int64_t length = TT_MIN(o->length, tt_decode_positions(described));
+    tt_status s = tt_pass_decode_find(described, o->slots, length, a, &c.decode, &why);
+    if (s == TT_OK)
+        s = transform(&c, described, out, &why);
+    if (s == TT_EUNSUPPORTED) {
+        tt_log(TT_WARN, "infer", "%s: every token computes its whole context again", why.text);
+        return compile_logits(o, length, a, out, err);
+    }
+    if (s != TT_OK && err)
+        *err = why;
+    return s;
+}
+
+tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
+{
+    compiler c = {o, a, 0, NULL};
+    tt_graph *described = NULL;
+    if (o->mode == TT_MODE_DECODE)
+        return compile_decode(o, a, out, err);
+    TT_TRY(describe(&c, &described, err));
+    return transform(&c, described, out, err);
 }
 
 /* A parameter that only embedding reads is looked up, not multiplied with. */

@@ -8,11 +8,12 @@
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
-    TT_MODE_EVAL,  /* forward and the loss's metrics: validation */
-    TT_MODE_LOGITS /* forward only; the logits are the state TT_METRIC_LOGITS: generation by full
-                      recompute */
+    TT_MODE_EVAL,   /* forward and the loss's metrics: validation */
+    TT_MODE_LOGITS, /* forward only; the logits of one line are the state TT_METRIC_LOGITS:
+                       generation by full recompute */
+    TT_MODE_DECODE  /* the same for a few new tokens of several sequences; LOGITS, with a warning,
+                       where an op of the model has no incremental form */
 } tt_mode;
-#define TT_METRIC_LOGITS "logits"
 
 typedef struct tt_compile_opts {
     tt_mode mode;
@@ -27,6 +28,8 @@ typedef struct tt_compile_opts {
     const tt_label_table *labels;
     int64_t lines,
         seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
+    /* DECODE: tokens a call, sequences at once, tokens of one at most */
+    int64_t rows, slots, length;
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
     bool split_backward;    /* the schedule has I and W */

@@ -295,7 +295,8 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
         p->again = w->again;
         return true;
     }
-    if (!(p->op->flags & TT_OP_POINTWISE) && strcmp(p->op->name, "fused"))
+    const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
+    if (!(p->op->flags & TT_OP_POINTWISE) && !updates && strcmp(p->op->name, "fused"))
         return false;
     if (read_later(g, w->state, (size_t)f->index[v->id]))
         return false;

@@ -14,9 +14,27 @@
 typedef struct tt_place_opts {
     const int *block_stage; /* stage of each block, ascending; NULL = all 0 */
     int n_stages;
+    /* Builds outs of a described node by other ops, from `in`; false: as it is. NULL = none. */
+    bool (*replace)(void *user, tt_builder *b, const tt_node *n, tt_value **in, tt_value **out);
+    void *replace_user;
 } tt_place_opts;
 tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
                         tt_error *err);
+
+/* ---- decode: what tt_pass_place puts in place of nodes so that tokens can come a few at a time
+ * (R18). Ops that mix tokens are replaced by their incremental forms, which keep states; what comes
+ * after the last of them is computed for the picked tokens alone (input "pick"). ---- */
+#define TT_INPUT_PICK "pick"
+typedef struct tt_decode tt_decode;
+/* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
+tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
+                              tt_decode **out, tt_error *err);
+bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
+                            tt_value **out);
+/* After place: the logits as the state TT_METRIC_LOGITS. decode NULL: of all tokens. */
+tt_status tt_pass_decode_logits(tt_decode *decode, tt_builder *b, tt_error *err);
+/* Most tokens of a sequence by the tables that describe() looks up by position; INT64_MAX = any. */
+int64_t tt_decode_positions(const tt_graph *described);
 
 /* ---- loss: the metrics of a placed forward (loss sum, loss_max), summed over micro-batches ----
  */
@@ -96,6 +114,7 @@ tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 #define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
+#define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name); /* NULL = none */
 

@@ -54,6 +54,17 @@ static void emit_virtual(placer *p, const tt_node *n)
         v->out[i] = mapped(p, n->out[i]);
 }
 
+static void emit_op(placer *p, const tt_node *n)
+{
+    tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = mapped(p, n->in[i]);
+    if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
+        tt_op(p->b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
+    for (int i = 0; i < n->n_out; i++)
+        p->map[n->out[i]->id] = out[i];
+}
+
 static void emit(placer *p, const tt_node *n)
 {
     if (n->op == &tt_op_param || n->op == &tt_op_input)
@@ -62,16 +73,10 @@ static void emit(placer *p, const tt_node *n)
         p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
     p->b->inner = n->inner;
-    if (n->virtual_) {
+    if (!n->virtual_)
+        emit_op(p, n);
+    else if (!p->o->replace) /* a derivative; what was replaced is not differentiated */
         emit_virtual(p, n);
-    } else {
-        tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
-        for (int i = 0; i < n->n_in; i++)
-            in[i] = mapped(p, n->in[i]);
-        tt_op(p->b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
-        for (int i = 0; i < n->n_out; i++)
-            p->map[n->out[i]->id] = out[i];
-    }
     p->b->inner = false;
 }
 

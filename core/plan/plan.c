@@ -41,8 +41,9 @@ int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p
 
 bool tt_plan_per_token(const tt_graph *g, const tt_value *v)
 {
-    return v->type.n_dims >= 1 && v->type.dims[0].size == g->tokens &&
-           v->type.dims[0].lines == g->lines;
+    const tt_dim *d = v->type.dims;
+    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->lines &&
+           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
 }
 
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)

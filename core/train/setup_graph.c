@@ -211,6 +211,9 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .labels = &s->labels,
         .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
+        .rows = s->decode.rows,
+        .slots = s->decode.slots,
+        .length = s->decode.length,
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
         .split_backward = s->schedule->splits,
@@ -233,6 +236,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
+    s->decode = o->decode;
     s->ops.core = tt_core_ops(&s->ops.n_core);
     s->ops.lookup = plugin_op;
     s->ops.lookup_user = s;

@@ -13,12 +13,10 @@ tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
-tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 
 /* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
 tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
                            const char **args, tt_error *err);
-const tt_model_hf *tt_setup_model_hf(const tt_component *c); /* NULL: the model has no such form */
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
 
 const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */

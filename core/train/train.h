@@ -21,6 +21,12 @@
 
 #define TT_MAX_PARTS 16
 
+typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
+    int64_t rows;               /* tokens a call, at most */
+    int64_t slots;              /* sequences at once */
+    int64_t length;             /* tokens of one, at most */
+} tt_decode_opts;
+
 typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_arena *arena;
     tt_registry *registry;
@@ -52,6 +58,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_schedule *eval_schedule;
     tt_model_size size;
     char model_fingerprint[33];
+    tt_decode_opts decode;
 } tt_setup;
 
 typedef struct tt_setup_opts {
@@ -60,10 +67,16 @@ typedef struct tt_setup_opts {
     tt_mode mode;     /* TRAIN also compiles validation where it is on */
     bool compile;     /* false: parts only (ttrun config) */
     bool data;        /* a dataloader is needed */
+    tt_decode_opts decode;
 } tt_setup_opts;
 /* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
 tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,
                         tt_setup *out, tt_error *err);
+/* The graphs alone, after a setup without them: generation knows its lengths when it has the
+ * tokenizer. */
+tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+/* The model's form at Hugging Face; NULL: it has none. */
+const tt_model_hf *tt_setup_model_hf(const tt_component *c);
 /* Every table the job may use, for schema, explain, reference; component NULL parts of the core
  * first. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,

@@ -21,12 +21,16 @@ extern "C" {
 
 #define TT_MAX_OUTS 4
 #define TT_MAX_INS 16
+#define TT_MAX_MEMORY 4
 
 #define TT_OP_MIXES_TOKENS 1u /* sees across tokens: attention, conv1d (R4)                   */
 #define TT_OP_ORDERED 2u      /* needs the plain token layout                                  */
 #define TT_OP_POINTWISE 4u    /* one output element from one element of each input             */
 #define TT_OP_NO_GRADIENT 8u  /* derivative is zero by definition: comparisons, top_k's indices */
 #define TT_OP_VIEW 16u        /* may alias its input's memory                                  */
+#define TT_OP_UPDATES                                                                              \
+    32u /* outputs after the first are inputs with parts of them changed: a                        \
+           kernel given one address for both stores these parts alone     */
 
 #define TT_LINEAR_JOINT UINT32_MAX /* linear in all inputs together: add */
 
@@ -82,6 +86,20 @@ typedef struct tt_op_def {
     /* Cost of these LOCAL shapes. */
     tt_cost (*cost)(const tt_shape_query *q, const tt_type *out);
     void (*print_attrs)(const void *attrs, char *text, size_t size); /* "eps=1e-05", NULL = none */
+    /* Decoding (R18), for ops that mix tokens: the op's incremental form. Tokens come a few at a
+     * time; what the op needs of earlier ones is kept in n_memory states. Among its inputs, seg is
+     * then the slot of a token's sequence and pos the token's place in it; a sequence's tokens
+     * stand together, in order, none left out. incremental NULL: none, so generation computes the
+     * whole context again for each token and says so. */
+    int n_memory; /* <= TT_MAX_MEMORY */
+    /* Types of these states, for `slots` sequences of at most `length` tokens each; or an error,
+     * where these inputs or attributes have no such form. [setup] */
+    tt_status (*memory)(const tt_shape_query *q, int64_t slots, int64_t length, tt_type *out,
+                        tt_error *err);
+    /* Outs of the new tokens, in other ops (an out left NULL has no incremental form), and the
+     * states with these tokens in them. */
+    void (*incremental)(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                        tt_value *const *memory, tt_value **outs, tt_value **updated);
 } tt_op_def;
 
 /* Vtable of a TT_KIND_OP component. */

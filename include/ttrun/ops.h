@@ -23,8 +23,13 @@
  * f[T,H*hd], pos i[T] → same          linear in x               t h, t -> t h         tt_attrs_rope
  * attention         q, k, v, pos_q, seg_q, pos_k, seg_k[, sinks f[H]]               (tt_op_def of
  * it)     tt_attrs_attention → out [T,H*dv], lse f[T,H]; a query that sees no key: out 0, lse -inf
- * attention_bwd     q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq, dk, dv
- * tt_attrs_attention (lse holds the sinks already; their derivative is made of other ops)
+ * attention_cached  q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv],
+ * keys, values with k and v in them. For S sequences of at most P tokens, B = ceil(P /
+ * TT_CACHE_BLOCK): keys [S,K,B,hd,TT_CACHE_BLOCK], positions last, values
+ * [S,K,B*TT_CACHE_BLOCK,dv]. Token t is number pos[t] of sequence slot[t] and sees that sequence up
+ * to itself; a negative slot is none, out 0. What a block held beyond its last token is not read.
+ * tt_attrs_attention attention_bwd     q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq,
+ * dk, dv tt_attrs_attention (lse holds the sinks already; their derivative is made of other ops)
  * cross_entropy     logits f[T,V], labels i[T] → nll f[T], lse f[T]; 0 where label < 0   t !v, t ->
  * t, t   none cross_entropy_bwd logits, labels, lse f[T], dnll f[T] → dlogits                    t
  * v, t, t, t -> t v   none labels are looked up in logits' box of v (begin[1]); (exp(logits-lse) -
@@ -83,6 +88,7 @@ typedef struct tt_attrs_attention {
     double scale;
     int32_t bidirectional;
 } tt_attrs_attention;
+#define TT_CACHE_BLOCK 32 /* positions of attention_cached's keys that lie together */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
 } tt_attrs_reduce;

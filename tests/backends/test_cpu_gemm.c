@@ -62,6 +62,35 @@ static void check_linear(int64_t t, int64_t in, int64_t out)
     drop(all, 6);
 }
 
+/* Up to 16 rows go another way than many: the bits of a row must not say how many there were. */
+static void test_linear_gives_a_row_the_same_bits_alone(void **state)
+{
+    static const int64_t ks[] = {1, 15, 64, 65, 300, 384, 385, 1001}, rows[] = {1, 2, 3, 5, 8, 16};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(ks); i++) {
+        const int64_t n = 77, m = 40;
+        tt_tensor x = filled(F32(m, ks[i])), w = filled(F32(n, ks[i])), many = F32(m, n),
+                  few = F32(m, n);
+        EACH_ISA for (int add = 0; add < 2; add++)
+        {
+            tt_tensor in[] = {x, w};
+            set_all(&many, 0.3f);
+            run_with(isa, "linear", in, 2, &many, 1, NULL, add);
+            for (size_t r = 0; r < TT_COUNT(rows); r++) {
+                tt_tensor y = few;
+                in[0].shape[0] = y.shape[0] = rows[r];
+                in[0].data = fp(&x) + (m - rows[r]) * ks[i];
+                set_all(&few, 0.3f);
+                run_with(isa, "linear", in, 2, &y, 1, NULL, add);
+                assert_memory_equal(fp(&few), fp(&many) + (m - rows[r]) * n,
+                                    (size_t)(rows[r] * n) * sizeof(float));
+            }
+        }
+        tt_tensor all[] = {x, w, many, few};
+        drop(all, 4);
+    }
+}
+
 static void test_linear_matches_double_at_odd_sizes(void **state)
 {
     static const int64_t sizes[][3] = {
@@ -231,6 +260,7 @@ static void test_openblas_agrees_with_own_tiles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear_gives_a_row_the_same_bits_alone),
         cmocka_unit_test(test_linear_matches_double_at_odd_sizes),
         cmocka_unit_test(test_linear_of_empty_extents_is_zero_or_nothing),
         cmocka_unit_test(test_linear_does_not_depend_on_how_rows_are_cut),

@@ -47,6 +47,8 @@ typedef struct row {
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"
 #define WHERE " p:t s:t p:s s:s"
+/* 3 sequences with room for 128 tokens; tokens come in runs: u their places, q their sequences */
+#define CACHED "f:t,h*6 f:t,k*6 f:t,k*4 u:t q:t f:3,k,4,6,32 f:3,k,128,4"
 #define UNARY(op)                                                                                  \
     {                                                                                              \
         op, "f:t,d", NULL, SCALAR                                                                  \
@@ -134,6 +136,12 @@ static void fill(const tt_tensor *t, const char *kind)
             break;
         case 's':
             put(t, i, (double)(at += u < 0.1));
+            break;
+        case 'u': /* a third of the tokens each, from 9, 18 and 27 on */
+            put(t, i, (double)(9 * (1 + 3 * i / n) + i - (3 * i / n * n + 2) / 3));
+            break;
+        case 'q': /* the second third is of no sequence */
+            put(t, i, 3 * i / n == 1 ? -1.0 : (double)(2 - 3 * i / n));
             break;
         default:
             put(t, i, floor(u * (double)(left + 1)));

@@ -9,6 +9,18 @@ train "$dir/run" --optimizer.lr 0 --training.steps 1 --training.local_batch_size
 loss=$(value "$dir/run/metrics.jsonl" loss)
 ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --json -q >"$dir/out" 2>"$dir/err"
 rc=$?
+[ $rc -eq 0 ] && [ "$(value "$dir/out" tokens)" = 301 ] && [ "$(value "$dir/out" samples)" = 10 ]
+ok eval_counts_every_token_once
+ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --json -q --seq_len 7 >"$dir/out" 2>"$dir/err"
+[ "$(value "$dir/out" tokens)" = 301 ] && [ "$(value "$dir/out" samples)" = 43 ]
+ok windows_of_another_length_that_divides
+ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --json -q --seq_len 301 >"$dir/out" 2>"$dir/err"
+ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --json -q --seq_len 400 >"$dir/longer" 2>"$dir/err"
+[ "$(value "$dir/out" samples)" = 1 ] && [ "$(value "$dir/longer" tokens)" = 301 ] &&
+    near "$(value "$dir/out" loss)" "$(value "$dir/longer" loss)" 1e-6
+ok a_text_shorter_than_a_window_is_one
+(cd "$dir" && ttrun eval --checkpoint run --data small.txt --samples 9 --json -q >"$dir/out" 2>"$dir/err")
+rc=$?
 [ $rc -eq 0 ] && near "$loss" "$(value "$dir/out" loss)" 1e-5 && [ "$(value "$dir/out" tokens)" = 288 ]
 ok eval_is_the_training_loss_of_the_same_samples
 per=$(awk -v l="$loss" 'BEGIN {print exp(l)}')

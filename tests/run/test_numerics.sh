@@ -57,6 +57,13 @@ same_as fsdp 1e-4 --training.local_batch_size 2 --parallelism.data_parallel_shar
 same_as tp 1e-4 --parallelism.tensor_parallel_degree 2 --comm.backend local
 same_as pp 1e-4 --parallelism.pipeline_parallel_degree 2 --comm.backend local
 
+# One line of as many tokens as the head has rows: the loop over token chunks must not cut the head.
+square() { train "$dir/$1" --model.args.vocab_size 1024 --training.seq_len 1024 --training.steps 1 --training.global_batch_size 2 --training.local_batch_size "$2"; }
+square one_line 1
+square two_lines 2
+[ "$rc" -eq 0 ] && near "$(value "$dir/one_line/metrics.jsonl" loss)" "$(value "$dir/two_lines/metrics.jsonl" loss)" 1e-4
+ok as_many_tokens_as_ids
+
 # ---- learning rates, clipping ----
 train "$dir/wsd" --lr_scheduler.name wsd --lr_scheduler.warmup_steps 2 --lr_scheduler.decay_ratio 0.5 --lr_scheduler.min_lr_factor 0.1
 lrs=$(sed -n 's/.*"lr":\([^,]*\),.*/\1/p' "$dir/wsd/metrics.jsonl")

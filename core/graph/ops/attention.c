@@ -9,8 +9,8 @@
 
 #define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
 
-static tt_status want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,
-                            int64_t *n, tt_error *err)
+tt_status tt_want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,
+                        int64_t *n, tt_error *err)
 {
     TT_TRY(tt_want_rank(q, i, what, 2, err));
     TT_TRY(tt_want_float(q, i, what, err));
@@ -33,9 +33,9 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0, k = 0, v = 0;
-    TT_TRY(want_heads(q, 0, "q", a->head_dim, &h, err));
-    TT_TRY(want_heads(q, 1, "k", a->head_dim, &k, err));
-    TT_TRY(want_heads(q, 2, "v", a->v_head_dim, &v, err));
+    TT_TRY(tt_want_heads(q, 0, "q", a->head_dim, &h, err));
+    TT_TRY(tt_want_heads(q, 1, "k", a->head_dim, &k, err));
+    TT_TRY(tt_want_heads(q, 2, "v", a->v_head_dim, &v, err));
     if (k != v)
         return tt_infer_fail(q, err, "k has %lld heads, v %lld", (long long)k, (long long)v);
     if (h % k != 0)
@@ -150,7 +150,38 @@ static tt_cost cost_bwd(const tt_shape_query *q, const tt_type *out)
                             (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0));
 }
 
-static void print(const void *attrs, char *text, size_t size)
+/* Decoding: keys and values of every sequence, as attention_cached has them. */
+static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, tt_type *out,
+                        tt_error *err)
+{
+    const tt_attrs_attention *a = q->attrs;
+    const int64_t blocks = (length + TT_CACHE_BLOCK - 1) / TT_CACHE_BLOCK,
+                  n = q->in[1]->dims[1].size / a->head_dim;
+    if (a->bidirectional)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "tokens see later ones");
+    const tt_dim S = TT_DIM(slots, "slots"), K = TT_DIM(n, q->in[1]->dims[1].label);
+    const tt_dim keys[5] = {S, K, TT_DIM(blocks, NULL), TT_DIM(a->head_dim, NULL),
+                            TT_DIM(TT_CACHE_BLOCK, NULL)};
+    const tt_dim values[4] = {S, K, TT_DIM(blocks * TT_CACHE_BLOCK, NULL),
+                              TT_DIM(a->v_head_dim, NULL)};
+    out[0] = tt_type_make(q->in[1]->dtype, keys, 5);
+    out[1] = tt_type_make(q->in[2]->dtype, values, 4);
+    return TT_OK;
+}
+
+static void incremental(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                        tt_value *const *memory, tt_value **outs, tt_value **updated)
+{
+    tt_value *ins[8] = {in[0], in[1], in[2], in[3], in[4], memory[0], memory[1], NULL}, *y[3];
+    if (q->n_in == 8)
+        ins[7] = in[7];
+    tt_op(b, "attention_cached", ins, q->n_in, q->attrs, y, 3);
+    outs[0] = y[0];
+    updated[0] = y[1];
+    updated[1] = y[2];
+}
+
+void tt_attention_print(const void *attrs, char *text, size_t size)
 {
     const tt_attrs_attention *a = attrs;
     int n = snprintf(text, size, "head_dim=%lld scale=%.6g", (long long)a->head_dim, a->scale);
@@ -174,7 +205,10 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .rule_for = rule_for,
                                    .vjp = vjp,
                                    .cost = cost,
-                                   .print_attrs = print};
+                                   .print_attrs = tt_attention_print,
+                                   .n_memory = 2,
+                                   .memory = memory,
+                                   .incremental = incremental};
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
                                        .doc = "dq, dk, dv of attention",
@@ -185,7 +219,7 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .n_out = 3,
                                        .infer = infer_bwd,
                                        .cost = cost_bwd,
-                                       .print_attrs = print};
+                                       .print_attrs = tt_attention_print};
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)

@@ -24,6 +24,11 @@ tt_status tt_want_same(const tt_shape_query *q, int i, int j, tt_error *err);
 /* a dim index in [-n, n) → [0, n) */
 tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_error *err);
 
+/* input i is [tokens, heads * head_dim], in units of head_dim: the number of heads */
+tt_status tt_want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,
+                        int64_t *n, tt_error *err);
+void tt_attention_print(const void *attrs, char *text, size_t size);
+
 bool tt_dtype_is_float(tt_dtype t);
 /* The dtype that holds both: f64 > f32 > bf16, f16; a float over an integer; two different halves
  * give f32. */

@@ -30,6 +30,17 @@ typedef struct cpu_attn_bwd {
     const int32_t *extremes; /* of each CPU_QUERIES queries: min pos, max pos, min seg, max seg */
     float *work;             /* 2 * CPU_QUERIES * CPU_KEYS */
 } cpu_attn_bwd;
+/* attention_cached: new tokens of one sequence and the query heads of one kv head. A row is a token
+ * and one of these heads: token row / group, head row % group. */
+typedef struct cpu_attn_cached {
+    cpu_attn a;             /* ldq, ldo; pos_k counts up from 0, seg_k is 0 */
+    int64_t group;          /* query heads */
+    const int32_t *pos;     /* of each token, ascending */
+    const float *q, *sinks; /* of the first of the heads; sinks NULL: none */
+    float *out;
+    const float *keys, *values; /* [B][hd][CPU_PANEL], [B * CPU_PANEL][dv] */
+} cpu_attn_cached;
+
 /* Extremes of positions and segments of n >= 1 queries: min pos, max pos, min seg, max seg. */
 static inline void cpu_attn_extremes(const int32_t *pos, const int32_t *seg, int64_t n,
                                      int32_t x[4])

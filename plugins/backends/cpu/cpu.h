@@ -63,6 +63,16 @@ typedef struct cpu_mat {
     int64_t rs, cs;
 } cpu_mat;
 
+/* C = A B, or C += A B: A m×k, B k×n, C row-major. */
+typedef struct cpu_gemm_call {
+    int64_t m, n, k;
+    cpu_mat a, b;
+    float *c;
+    int64_t ldc;
+    bool add;
+} cpu_gemm_call;
+#define CPU_FEW_ROWS 16 /* up to as many rows of A, weights that lie along k are not packed */
+
 typedef struct cpu_isa {
     const char *name;
     int lanes;
@@ -83,6 +93,8 @@ typedef struct cpu_isa {
                  int64_t cols, bool add);
     void (*tile_rows)(int64_t k, const float *a, int64_t ld, const float *b, float *c, int64_t ldc,
                       bool add);
+    /* columns [begin, end), A of few rows; sums over blocks of k_block */
+    void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
     /* one row */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
     void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,
@@ -109,6 +121,7 @@ typedef struct cpu_isa {
     void (*attn_fwd)(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0);
+    void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end); /* rows */
     double (*peak)(double seconds); /* FMA flops a second of one thread */
 } cpu_isa;
 
@@ -121,14 +134,7 @@ typedef struct cpu_backend {
     double peak;
 } cpu_backend;
 
-/* C = A B, or C += A B: A m×k, B k×n, C row-major. scratch: cpu_gemm_scratch(…). */
-typedef struct cpu_gemm_call {
-    int64_t m, n, k;
-    cpu_mat a, b;
-    float *c;
-    int64_t ldc;
-    bool add;
-} cpu_gemm_call;
+/* scratch: cpu_gemm_scratch(…). */
 void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch);
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k);
 
@@ -151,8 +157,8 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 /* Kernel tables of the files; each ends with op NULL. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
     cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
-    cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
-    cpu_kernels_experts[], cpu_kernels_conv[];
+    cpu_kernels_attention_cached[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
+    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)

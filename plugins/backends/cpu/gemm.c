@@ -154,6 +154,19 @@ static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
     tt_parallel_for(pool, (g->m + w.rows - 1) / w.rows * w.n_cols, 1, blas_tiles, &w);
 }
 
+/* ---- a few rows: decoding, where the weights' way from memory is the time ---- */
+typedef struct few {
+    const cpu_isa *isa;
+    const cpu_gemm_call *g;
+} few;
+
+static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const few *w = arg;
+    (void)thread;
+    w->isa->few(w->g, K_BLOCK, begin, end);
+}
+
 static void clear_rows(const cpu_gemm_call *g)
 {
     for (int64_t r = 0; r < g->m; r++)
@@ -169,7 +182,10 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
             clear_rows(g);
         return;
     }
-    if (self->blas)
+    if (g->m <= CPU_FEW_ROWS && g->a.cs == 1 && g->b.rs == 1) {
+        few w = {self->isa, g};
+        tt_parallel_for(pool, g->n, N_UNIT, few_columns, &w);
+    } else if (self->blas)
         run_blas(pool, g);
     else
         run_own(self, pool, g, scratch);

@@ -16,9 +16,13 @@
 
 #include "gemm_impl.h"
 
+#include "gemm_few_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
+
+#include "attention_cached_impl.h"
 
 #include "rope_impl.h"
 

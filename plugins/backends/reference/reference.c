@@ -20,6 +20,7 @@ static const tt_kernel kernels[] = {
     KERNEL("add", ref_pointwise),
     KERNEL_SCRATCH("attention", ref_attention, ref_attention_scratch),
     KERNEL_SCRATCH("attention_bwd", ref_attention_bwd, ref_attention_scratch),
+    KERNEL_SCRATCH("attention_cached", ref_attention_cached, ref_attention_scratch),
     KERNEL("broadcast", ref_broadcast),
     KERNEL("cast", ref_cast),
     KERNEL("cast_down", ref_cast),

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "infer/generate.h"
+#include "passes/passes.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The tokens of one call, a row each. */
+typedef struct rows {
+    int32_t *ids, *pos, *slot; /* [graph->tokens] */
+    int32_t *pick;             /* [graph->slots] rows whose logits are wanted */
+    int64_t n, n_pick;
+} rows;
+
+typedef struct generator {
+    const tt_generate_opts *o;
+    tt_sequence *s;
+    size_t n, next; /* next: the first that has no slot yet */
+    int64_t *slots; /* [graph->slots] sequence in it, -1 = free */
+    rows r;
+    tt_sampler sampler;
+    tt_tensor logits;
+    tt_generate_stats *stats;
+} generator;
+
+static tt_status fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                      int32_t *dst, tt_error *err)
+{
+    const rows *r = user;
+    const bool pick = !strcmp(input, TT_INPUT_PICK);
+    const int32_t *src = pick                    ? r->pick
+                         : !strcmp(input, "ids") ? r->ids
+                         : !strcmp(input, "pos") ? r->pos
+                                                 : r->slot;
+    (void)micro;
+    if (end > (pick ? r->n_pick : r->n) || !strcmp(input, "labels"))
+        return TT_FAIL(err, TT_EINTERNAL, "generation has no input %s", input);
+    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    return TT_OK;
+}
+
+static tt_status call(generator *g, tt_error *err)
+{
+    tt_exec_set_rows(g->o->exec, g->r.n, g->r.n_pick);
+    return tt_exec_micro_batches(g->o->exec, ++g->stats->calls, fill, &g->r, err);
+}
+
+static void add_row(rows *r, int32_t id, int64_t pos, int64_t slot)
+{
+    r->ids[r->n] = id;
+    r->pos[r->n] = (int32_t)pos;
+    r->slot[r->n++] = (int32_t)slot;
+}
+
+static bool ends_text(const tt_generate_opts *o, int32_t id)
+{
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* The next token of sequence i from its logits. */
+static tt_status advance(generator *g, size_t i, const float *logits, tt_error *err)
+{
+    tt_sequence *s = &g->s[i];
+    const int64_t at = s->n_prompt + (int64_t)s->ids.n;
+    const int32_t id = tt_sample_token(&g->sampler, logits, s->stream, (uint64_t)at);
+    if (id < 0)
+        return TT_FAIL(err, TT_ENUMERIC,
+                       "the logits of token %lld are not finite: the weights are, or hold numbers "
+                       "too large",
+                       (long long)at);
+    g->stats->new_tokens++;
+    if (ends_text(g->o, id)) {
+        s->finish = TT_FINISH_STOP;
+    } else {
+        TT_TRY(tt_ids_push(&s->ids, id, err));
+        if (g->o->on_token)
+            g->o->on_token(g->o->user, i, id);
+        if ((int64_t)s->ids.n >= g->o->max_new)
+            s->finish = TT_FINISH_LENGTH;
+        else if (at + 1 >= g->o->graph->length)
+            s->finish = TT_FINISH_CONTEXT;
+    }
+    if (s->finish && g->o->on_end)
+        g->o->on_end(g->o->user, i);
+    return TT_OK;
+}
+
+static const float *logits_row(const generator *g, int64_t row)
+{
+    return (const float *)g->logits.data + row * g->logits.shape[1];
+}
+
+/* The prompt of a sequence into its slot, in pieces that depend on it alone. */
+static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
+{
+    const tt_sequence *s = &g->s[i];
+    const int64_t most = g->o->graph->tokens;
+    for (int64_t t = 0; t < s->n_prompt; t += most) {
+        g->r.n = g->r.n_pick = 0;
+        for (int64_t k = t; k < TT_MIN(t + most, s->n_prompt); k++)
+            add_row(&g->r, s->prompt[k], k, slot);
+        if (t + most >= s->n_prompt)
+            g->r.pick[g->r.n_pick++] = (int32_t)(g->r.n - 1);
+        TT_TRY(call(g, err));
+    }
+    g->stats->prompt_tokens += s->n_prompt;
+    g->slots[slot] = (int64_t)i;
+    TT_TRY(advance(g, i, logits_row(g, 0), err));
+    if (s->finish)
+        g->slots[slot] = -1;
+    return TT_OK;
+}
+
+static tt_status admit(generator *g, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns();
+    for (int64_t slot = 0; slot < g->o->graph->slots && g->next < g->n; slot++) {
+        while (g->slots[slot] < 0 && g->next < g->n && !(g->o->stop && g->o->stop()))
+            TT_TRY(prefill(g, g->next++, slot, err));
+    }
+    g->stats->prompt_seconds += 1e-9 * (double)(tt_now_ns() - t0);
+    return TT_OK;
+}
+
+/* One token more for every sequence that has a slot. */
+static tt_status step(generator *g, bool *any, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns();
+    g->r.n = g->r.n_pick = 0;
+    for (int64_t slot = 0; slot < g->o->graph->slots; slot++) {
+        if (g->slots[slot] < 0)
+            continue;
+        const tt_sequence *s = &g->s[g->slots[slot]];
+        g->r.pick[g->r.n_pick++] = (int32_t)g->r.n;
+        add_row(&g->r, s->ids.ids[s->ids.n - 1], s->n_prompt + (int64_t)s->ids.n - 1, slot);
+    }
+    *any = g->r.n > 0;
+    if (!*any)
+        return TT_OK;
+    TT_TRY(call(g, err));
+    int64_t row = 0;
+    for (int64_t slot = 0; slot < g->o->graph->slots; slot++) {
+        if (g->slots[slot] < 0)
+            continue;
+        const size_t i = (size_t)g->slots[slot];
+        TT_TRY(advance(g, i, logits_row(g, row++), err));
+        if (g->s[i].finish)
+            g->slots[slot] = -1;
+    }
+    g->stats->new_seconds += 1e-9 * (double)(tt_now_ns() - t0);
+    return TT_OK;
+}
+
+static tt_status run_cached(generator *g, tt_error *err)
+{
+    bool any = true;
+    while (any && !(g->o->stop && g->o->stop())) {
+        TT_TRY(admit(g, err));
+        TT_TRY(step(g, &any, err));
+    }
+    return TT_OK;
+}
+
+/* ---- without a cache: one sequence after the other, its whole context for every token ---- */
+
+/* What lies behind the context is not seen by it. */
+static tt_status recompute(generator *g, size_t i, tt_error *err)
+{
+    tt_sequence *s = &g->s[i];
+    rows *r = &g->r;
+    r->n = g->o->graph->tokens;
+    for (int64_t t = 0; t < r->n; t++) {
+        r->ids[t] = t < s->n_prompt ? s->prompt[t] : 0;
+        r->pos[t] = (int32_t)t;
+        r->slot[t] = 0;
+    }
+    g->stats->prompt_tokens += s->n_prompt;
+    while (!s->finish && !(g->o->stop && g->o->stop())) {
+        const int64_t at = s->n_prompt + (int64_t)s->ids.n;
+        if (s->ids.n)
+            r->ids[at - 1] = s->ids.ids[s->ids.n - 1];
+        TT_TRY(tt_exec_micro_batches(g->o->exec, ++g->stats->calls, fill, r, err));
+        TT_TRY(advance(g, i, logits_row(g, at - 1), err));
+    }
+    return TT_OK;
+}
+
+static tt_status run_whole(generator *g, tt_error *err)
+{
+    const int64_t t0 = tt_now_ns();
+    for (; g->next < g->n; g->next++)
+        TT_TRY(recompute(g, g->next, err));
+    g->stats->new_seconds = 1e-9 * (double)(tt_now_ns() - t0);
+    return TT_OK;
+}
+
+static tt_status check_prompts(const generator *g, tt_error *err)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        const tt_sequence *s = &g->s[i];
+        if (!s->n_prompt)
+            return TT_FAIL(err, TT_EINVAL, "prompt %zu is empty: there is no token to go on from",
+                           i + 1);
+        if (s->n_prompt >= g->o->graph->length)
+            return TT_FAIL(err, TT_EINVAL,
+                           "prompt %zu has %lld tokens, the context holds %lld and one must be "
+                           "left: shorten it",
+                           i + 1, (long long)s->n_prompt, (long long)g->o->graph->length);
+        for (int64_t t = 0; t < s->n_prompt; t++)
+            if (s->prompt[t] < 0 || s->prompt[t] >= g->logits.shape[1])
+                return TT_FAIL(err, TT_EINVAL, "prompt %zu: id %d is not in the vocabulary of %lld",
+                               i + 1, (int)s->prompt[t], (long long)g->logits.shape[1]);
+    }
+    return TT_OK;
+}
+
+tt_status tt_generate(const tt_generate_opts *o, tt_sequence *s, size_t n, tt_generate_stats *stats,
+                      tt_error *err)
+{
+    const size_t tokens = (size_t)o->graph->tokens, slots = (size_t)o->graph->slots;
+    tt_arena *a = tt_arena_new();
+    generator g = {.o = o, .s = s, .n = n, .stats = stats};
+    *stats = (tt_generate_stats){0};
+    g.r.ids = tt_arena_array(a, tokens, sizeof *g.r.ids);
+    g.r.pos = tt_arena_array(a, tokens, sizeof *g.r.pos);
+    g.r.slot = tt_arena_array(a, tokens, sizeof *g.r.slot);
+    g.r.pick = tt_arena_array(a, slots + 1, sizeof *g.r.pick);
+    g.slots = tt_arena_array(a, slots + 1, sizeof *g.slots);
+    for (size_t i = 0; i < slots; i++)
+        g.slots[i] = -1;
+    tt_status st = tt_exec_state_tensor(o->exec, TT_METRIC_LOGITS, &g.logits, err);
+    if (st == TT_OK)
+        st = check_prompts(&g, err);
+    if (st == TT_OK)
+        st = tt_sampler_init(&g.sampler, &o->sampling, TT_MIN(o->vocab, g.logits.shape[1]), err);
+    if (st == TT_OK)
+        st = slots ? run_cached(&g, err) : run_whole(&g, err);
+    tt_sampler_release(&g.sampler);
+    tt_arena_free(a);
+    return st;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* decode: the same graph for tokens that come a few at a time (R18). Works because tokens are one
+ * dim, positions are inputs and only flagged ops see across tokens (R4): everything else is right
+ * for any set of tokens as it stands. */
+
+typedef struct picked {
+    const tt_value *all;
+    tt_value *some;
+} picked;
+
+struct tt_decode {
+    const tt_graph *described;
+    int64_t slots, length;
+    bool *live; /* by node index of id: the logits depend on it */
+    bool *late; /* by value id: no op that mixes tokens depends on it: picked tokens suffice */
+    int n_memory;
+    tt_value *pick; /* i32 [picked]: rows of the tokens whose logits are asked for */
+    TT_VEC(picked) gathered;
+};
+
+/* Values that depend on the tokens of a call. */
+static bool *find_dependent(const tt_graph *g, tt_arena *a)
+{
+    bool *dependent = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *dependent);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = n->op == &tt_op_input;
+        for (int j = 0; j < n->n_in; j++)
+            any = any || dependent[n->in[j]->id];
+        for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+            dependent[n->out[j]->id] = any;
+    }
+    return dependent;
+}
+
+/* Backwards: what the logits need; and what of it must be there for every token. */
+static void find_live(tt_decode *d, const tt_value *logits, const bool *dependent, tt_arena *a)
+{
+    const tt_graph *g = d->described;
+    bool *wanted = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *wanted);
+    bool *early = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *early);
+    wanted[logits->id] = true;
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        bool any = false, all = (n->op->flags & TT_OP_MIXES_TOKENS) != 0;
+        for (int j = 0; !n->virtual_ && j < n->n_out; j++) {
+            any = any || wanted[n->out[j]->id];
+            all = all || early[n->out[j]->id];
+        }
+        for (int j = 0; j < n->n_in; j++) /* lookups by input are as cheap as picking */
+            all = all || n->in[j]->node->op == &tt_op_input;
+        d->live[n->id] = any;
+        for (int j = 0; any && j < n->n_in; j++) {
+            wanted[n->in[j]->id] = true;
+            early[n->in[j]->id] = early[n->in[j]->id] || all;
+        }
+        for (int j = 0; any && !all && j < n->n_out; j++)
+            d->late[n->out[j]->id] = dependent[n->out[j]->id];
+    }
+}
+
+static bool per_token(const tt_value *v)
+{
+    return v->type.n_dims > 0 && v->type.dims[0].label &&
+           !strcmp(v->type.dims[0].label, TT_LABEL_TOKENS);
+}
+
+static bool incremental_form(const tt_op_def *op)
+{
+    return TT_HAS(op, tt_op_def, incremental) && op->incremental && op->memory &&
+           op->n_memory >= 0 && op->n_memory <= TT_MAX_MEMORY;
+}
+
+static void query_of(const tt_node *n, const tt_type **types, tt_shape_query *q)
+{
+    for (int i = 0; i < n->n_in; i++)
+        types[i] = &n->in[i]->type;
+    *q = (tt_shape_query){sizeof *q, n->n_in, types, n->attrs, n->op->name};
+}
+
+static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *dependent,
+                            tt_error *err)
+{
+    const tt_type *types[TT_MAX_INS];
+    tt_type memory[TT_MAX_MEMORY];
+    tt_shape_query q;
+    tt_error why = {0};
+    if (n->op->flags & TT_OP_MIXES_TOKENS) {
+        query_of(n, types, &q);
+        if (!incremental_form(n->op))
+            return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") has no incremental form",
+                           n->op->name, n->scope);
+        if (n->op->memory(&q, d->slots, d->length, memory, &why) != TT_OK)
+            return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\"): %s", n->op->name, n->scope,
+                           why.text);
+        return TT_OK;
+    }
+    for (int j = 0; j < n->n_out; j++)
+        if (dependent[n->out[j]->id] && !per_token(n->out[j]))
+            return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") gives no row for each token",
+                           n->op->name, n->scope);
+    return TT_OK;
+}
+
+tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t length, tt_arena *a,
+                              tt_decode **out, tt_error *err)
+{
+    const tt_graph *g = described;
+    tt_decode *d = tt_arena_alloc(a, sizeof *d);
+    *d = (tt_decode){.described = g, .slots = slots, .length = length};
+    d->live = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *d->live);
+    d->late = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *d->late);
+    const bool *dependent = find_dependent(g, a);
+    find_live(d, tt_map_get(g->outputs, "logits"), dependent, a);
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (d->live[g->nodes.items[i]->id])
+            TT_TRY(check_node(d, g->nodes.items[i], dependent, err));
+    *out = d;
+    return TT_OK;
+}
+
+/* ---- emitting ---- */
+
+static tt_value *pick_input(tt_decode *d, tt_builder *b)
+{
+    const tt_placement whole = {0};
+    tt_type t = {.dtype = TT_I32, .n_dims = 1, .dims = {TT_DIM(d->slots, TT_LABEL_PICKED)}};
+    if (!d->pick) {
+        tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &whole, 1);
+        n->block = -1;
+        n->input_name = TT_INPUT_PICK;
+        d->pick = n->out[0];
+    }
+    return d->pick;
+}
+
+static tt_value *picked_rows(tt_decode *d, tt_builder *b, const tt_value *described, tt_value *v)
+{
+    for (size_t i = 0; i < d->gathered.n; i++)
+        if (d->gathered.items[i].all == described)
+            return d->gathered.items[i].some;
+    const picked p = {described, tt_gather(b, v, pick_input(d, b))};
+    tt_vec_push(tt_builder_graph(b)->arena, &d->gathered, p);
+    return p.some;
+}
+
+/* Attributes that name the token dim name the picked one. */
+static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node *n)
+{
+    if (strcmp(n->op->name, "reshape") && strcmp(n->op->name, "broadcast"))
+        return n->attrs;
+    tt_attrs_dims *a = tt_arena_dup(tt_builder_graph(b)->arena, n->attrs, sizeof *a);
+    if (a->n_dims > 0 && a->dims[0].size == d->described->tokens && a->dims[0].label &&
+        !strcmp(a->dims[0].label, TT_LABEL_TOKENS))
+        a->dims[0] = TT_DIM(d->slots, TT_LABEL_PICKED);
+    return a;
+}
+
+static void emit_incremental(tt_decode *d, tt_builder *b, const tt_node *n, tt_value **in,
+                             tt_value **out)
+{
+    tt_graph *g = tt_builder_graph(b);
+    const tt_placement whole = {0};
+    const tt_type *types[TT_MAX_INS];
+    tt_type memory[TT_MAX_MEMORY];
+    tt_state *state[TT_MAX_MEMORY];
+    tt_value *held[TT_MAX_MEMORY], *updated[TT_MAX_MEMORY] = {NULL};
+    tt_shape_query q;
+    tt_error why = {0};
+    query_of(n, types, &q);
+    if (n->op->memory(&q, d->slots, d->length, memory, &why) != TT_OK) {
+        tt_builder_fail(b, TT_EINTERNAL, "%s", why.text); /* it was asked before */
+        return;
+    }
+    for (int i = 0; i < n->op->n_memory; i++) {
+        const char *name = tt_arena_printf(g->arena, "memory.%d", d->n_memory++);
+        state[i] = tt_state_new(g, TT_STATE_MEMORY, name, &memory[i], &whole);
+        held[i] = tt_state_read(b, state[i]);
+    }
+    n->op->incremental(b, &q, in, held, out, updated);
+    for (int i = 0; i < n->op->n_memory; i++)
+        if (updated[i])
+            tt_state_assign(b, state[i], updated[i]);
+}
+
+bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
+                            tt_value **out)
+{
+    tt_decode *d = decode;
+    for (int j = 0; j < n->n_out; j++)
+        out[j] = NULL;
+    if (!d->live[n->id] || tt_builder_error(b))
+        return true;
+    for (int i = 0; i < n->n_in; i++)
+        if (!in[i]) {
+            tt_builder_fail(b, TT_EUNSUPPORTED, "op %s reads what op %s has no incremental form of",
+                            n->op->name, n->in[i]->node->op->name);
+            return true;
+        }
+    if (n->op->flags & TT_OP_MIXES_TOKENS) {
+        emit_incremental(d, b, n, in, out);
+        return true;
+    }
+    if (!d->late[n->out[0]->id])
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!d->late[n->in[i]->id] && per_token(n->in[i]))
+            in[i] = picked_rows(d, b, n->in[i], in[i]);
+    tt_op(b, n->op->name, in, n->n_in, picked_attrs(d, b, n), out, n->n_out);
+    return true;
+}
+
+tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    tt_value *v = tt_map_get(g->outputs, "logits");
+    const tt_placement whole = {0};
+    tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
+    if (d) {
+        const tt_value *described = tt_map_get(d->described->outputs, "logits");
+        if (!d->late[described->id])
+            v = picked_rows(d, b, described, v);
+        g->slots = d->slots;
+        g->length = d->length;
+    }
+    if (v->type.dtype != TT_F32)
+        v = tt_cast(b, v, TT_F32);
+    tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
+    s->stages = UINT64_C(1) << v->node->stage;
+    tt_state_assign(b, s, v);
+    return tt_builder_finish(b, err);
+}
+
+int64_t tt_decode_positions(const tt_graph *described)
+{
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < described->nodes.n; i++) {
+        const tt_node *n = described->nodes.items[i];
+        const bool gather = !strcmp(n->op->name, "gather");
+        if (!gather && strcmp(n->op->name, "embedding"))
+            continue;
+        const tt_value *index = n->in[gather], *table = n->in[!gather];
+        if (index->node->op == &tt_op_input && !strcmp(index->node->input_name, "pos"))
+            least = TT_MIN(least, table->type.dims[0].size);
+    }
+    return least;
+}

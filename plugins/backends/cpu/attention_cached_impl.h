@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention over a cache: attn_fwd's arithmetic, term by term and in its order, on keys and values
+ * that lie in the cache already. A row's bits are those attn_fwd gives, whatever rows are computed
+ * with it. Included behind attention_impl.h. */
+
+/* Panels [*p0, *p1) that queries at positions from `low` to `high` see any key of. */
+INLINE void cached_range(const cpu_attn *a, int64_t low, int64_t high, int64_t *p0, int64_t *p1)
+{
+    *p0 = a->window && low >= a->window ? (low - a->window + 1) / CPU_PANEL : 0;
+    *p1 = high / CPU_PANEL + 1;
+}
+
+/* C[R, dv] += A B, rows of B dv long: the last vector may be a part of one. */
+INLINE void cached_accumulate(const int R, int64_t k, const float *a, const float *b, int64_t dv,
+                              float *c, int64_t ldc)
+{
+    int64_t d = 0;
+    for (; d + NR <= dv; d += NR)
+        attn_tile(R, 2, k, a, FWD_KEYS, 1, b + d, dv, c + d, ldc, true);
+    for (; d + VW <= dv; d += VW)
+        attn_tile(R, 1, k, a, FWD_KEYS, 1, b + d, dv, c + d, ldc, true);
+    for (int64_t p = 0; d < dv && p < k; p++) {
+        const vf v = vload_part(b + p * dv + d, dv - d, 0.0f);
+        for (int r = 0; r < R; r++)
+            vstore(c + r * ldc + d, vfma(vset(a[r * FWD_KEYS + p]), v, vload(c + r * ldc + d)));
+    }
+}
+
+/* Rows [t, t + rows), rows <= R. */
+INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int rows)
+{
+    const cpu_attn *a = &c->a;
+    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))), query[ATTN_ROWS * CPU_MAX_HEAD_DIM],
+        o[ATTN_ROWS * CPU_MAX_HEAD_DIM] __attribute__((aligned(64)));
+    float top[ATTN_ROWS], sum[ATTN_ROWS];
+    const float factor = a->softcap > 0.0f ? a->scale : a->scale * LOG2E;
+    const int64_t width = a->dv_pad, low = c->pos[t / c->group],
+                  high = c->pos[(t + rows - 1) / c->group];
+    for (int r = 0; r < R; r++) {
+        const float *q = c->q + (t + r) / c->group * a->ldq + (t + r) % c->group * a->hd;
+        top[r] = UNSEEN;
+        sum[r] = 0.0f;
+        for (int64_t d = 0; d < a->hd; d++)
+            query[r * a->hd + d] = r < rows ? q[d] * factor : 0.0f;
+    }
+    memset(o, 0, (size_t)(R * width) * sizeof(float));
+    int64_t p0, p1;
+    cached_range(a, low, high, &p0, &p1);
+    for (int64_t k0 = 0; k0 < p1 * CPU_PANEL; k0 += FWD_KEYS) {
+        const int64_t j0 = cpu_max(p0 * CPU_PANEL - k0, 0),
+                      j1 = cpu_min(p1 * CPU_PANEL - k0, FWD_KEYS);
+        if (j0 >= j1)
+            continue;
+        for (int64_t j = j0; j < j1; j += NR)
+            attn_tile(R, 2, a->hd, query, a->hd, 1,
+                      c->keys + (k0 + j) / CPU_PANEL * CPU_PANEL * a->hd + (k0 + j) % CPU_PANEL,
+                      CPU_PANEL, s + j, FWD_KEYS, false);
+        const bool whole = k0 + j1 - 1 <= low && (!a->window || high - (k0 + j0) < a->window);
+        for (int r = 0; r < rows; r++) {
+            attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], 0,
+                               whole);
+            attn_softmax_row(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
+        }
+        /* values beyond the last token have never been written: not even zero times them */
+        cached_accumulate(R, cpu_min(j1, high + 1 - k0) - j0, s + j0, c->values + (k0 + j0) * a->dv,
+                          a->dv, o, width);
+    }
+    for (int r = 0; r < rows; r++) {
+        const int64_t head = (t + r) % c->group;
+        float lse;
+        attn_write(a, o + r * width, top[r], sum[r], c->sinks ? c->sinks + head : NULL,
+                   c->out + (t + r) / c->group * a->ldo + head * a->dv, &lse);
+    }
+}
+
+static void attn_cached(const cpu_attn_cached *c, int64_t begin, int64_t end)
+{
+    for (int64_t t = begin; t < end; t += ATTN_ROWS) {
+        const int rows = (int)cpu_min(ATTN_ROWS, end - t);
+        if (rows == 1)
+            cached_rows(1, c, t, rows);
+        else if (rows == 2)
+            cached_rows(2, c, t, rows);
+        else if (rows <= 4)
+            cached_rows(4, c, t, rows);
+        else
+            cached_rows(ATTN_ROWS, c, t, rows);
+    }
+}

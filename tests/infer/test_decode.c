@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/job.h"
+#include "infer/generate.h"
+#include <math.h>
+
+/* Decoding against computing the whole context again: the logits of every token of several
+ * sequences, which come in pieces and then one by one, all in one call. Bit for bit with our own
+ * matrix products and the same instruction set; 1e-5 where OpenBLAS makes them, whose sums depend
+ * on the number of rows. */
+
+#define SLOTS 3
+#define PIECE 16
+#define LENGTH 330 /* more than one block of keys */
+
+static const char *const models[][2] = {
+    {"llama3", "{\"dim\":48,\"n_layers\":3,\"n_heads\":6,\"n_kv_heads\":2,\"hidden_dim\":70,"
+               "\"vocab_size\":263}"                                               },
+    {"gpt2",   "{\"dim\":48,\"n_layers\":3,\"n_heads\":4,\"vocab_size\":263,\"n_positions\":330}"},
+    {"qwen3",  "{\"dim\":40,\"n_layers\":3,\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":24,"
+              "\"hidden_dim\":70,\"vocab_size\":263}"                               },
+};
+
+/* Attention with all it can have, over no positions: what no model of ours has. */
+static void describe_odd(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
+                 Q = TT_DIM_UNIT(24, "heads", 6), K = TT_DIM_UNIT(12, "kv_heads", 6),
+                 W = TT_DIM_UNIT(20, "kv_heads", 10);
+    (void)cfg;
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    for (int i = 0; i < 2; i++) {
+        tt_block(b, "layers.%d", i);
+        const tt_param_opts po = {
+            .init = {TT_INIT_NORMAL, 1.0, 0, 0}
+        };
+        const tt_attention_opts o = {.v_head_dim = 10,
+                                     .window = i ? 33 : 5,
+                                     .softcap = i ? 2.0 : 0.0,
+                                     .scale = 0.7,
+                                     .sinks = tt_param(b, "sinks", &H, 1, &po)};
+        tt_value *y = tt_attention(b, tt_linear(b, x, "q", Q, NULL), tt_linear(b, x, "k", K, NULL),
+                                   tt_linear(b, x, "v", W, NULL), 6, &o);
+        /* the heads apart and together again: a reshape that names the token dim */
+        const tt_dim *T = &tt_value_type(y)->dims[0];
+        const tt_dim apart[3] = {*T, TT_DIM(4, "heads"), TT_DIM(10, NULL)},
+                     joined[2] = {*T, TT_DIM_UNIT(40, "heads", 10)};
+        y = tt_reshape(b, tt_silu(b, tt_reshape(b, y, apart, 3)), joined, 2);
+        x = tt_add(b, x, tt_linear(b, y, "o", D, NULL));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+/* A convolution along tokens: no incremental form. */
+static void describe_conv(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), taps[2] = {D, TT_DIM(3, NULL)};
+    (void)cfg;
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    const tt_param_opts po = {
+        .init = {TT_INIT_NORMAL, 1.0, 0, 0}
+    };
+    x = tt_add(b, x, tt_conv1d(b, x, tt_param(b, "taps", taps, 2, &po)));
+    tt_output(b, "logits", tt_linear(b, x, "head", V, NULL));
+}
+
+static int64_t vocab(const void *cfg)
+{
+    (void)cfg;
+    return 263;
+}
+static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL},
+                         conv_vt = {sizeof conv_vt, NULL, 0, NULL, describe_conv, vocab, NULL};
+
+typedef struct program {
+    job j;
+    tt_component model;
+    tt_rank rank;
+    tt_tensor logits;
+} program;
+
+/* vt: instead of the spec's model. */
+static void open_program(program *p, const char *spec, const char *args, const tt_model_vt *vt,
+                         const char *overrides, tt_mode mode, const tt_decode_opts *d)
+{
+    char text[1024], all[1024];
+    const tt_setup_opts parts = {.mode = mode};
+    const tt_setup_opts whole = {.mode = mode, .decode = *d};
+    const tt_dist one = {.world = 1};
+    tt_error err = {0};
+    memset(p, 0, sizeof *p);
+    tt_log_setup(TT_ERROR, 0, 1, false);
+    snprintf(text, sizeof text,
+             "{\"spec\":\"%s\",\"model\":{\"flavor\":\"debugmodel\",\"args\":%s},"
+             "\"training\":{\"local_batch_size\":1,\"seq_len\":%d},\"dataloader\":{\"name\":"
+             "\"text\"}}",
+             spec, args ? args : "{}", LENGTH);
+    snprintf(all, sizeof all, "%s", overrides);
+    tt_setup_opts with_data = parts;
+    with_data.data = true;
+    if (job_try(&p->j, text, all, &with_data, &err) != TT_OK)
+        fail_msg("%s: %s", spec, err.text);
+    tt_setup *s = &p->j.setup;
+    if (vt) {
+        p->model = *s->model.component;
+        p->model.vtable = vt;
+        s->model.component = &p->model;
+    }
+    if (tt_setup_compile(s, &whole, &err) != TT_OK ||
+        tt_rank_open(s, &one, false, &p->rank, &err) != TT_OK ||
+        tt_exec_state_tensor(p->rank.exec, TT_METRIC_LOGITS, &p->logits, &err) != TT_OK)
+        fail_msg("%s %s: %s", spec, overrides, err.text);
+    tt_exec_init_params(p->rank.exec);
+}
+
+static void close_program(program *p)
+{
+    tt_rank_close(&p->rank);
+    job_close(&p->j);
+}
+
+static int32_t token(int64_t sequence, int64_t pos)
+{
+    return (int32_t)((pos * 7919 + sequence * 104729 + pos * pos % 31) % 263);
+}
+
+typedef struct call {
+    int32_t ids[PIECE], pos[PIECE], slot[PIECE], pick[SLOTS];
+    int64_t n, n_pick;
+} call;
+
+static tt_status fill_call(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                           int32_t *dst, tt_error *err)
+{
+    const call *c = user;
+    const int32_t *src = !strcmp(input, "pick")  ? c->pick
+                         : !strcmp(input, "ids") ? c->ids
+                         : !strcmp(input, "pos") ? c->pos
+                                                 : c->slot;
+    (void)micro;
+    (void)err;
+    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    return TT_OK;
+}
+
+static tt_status fill_whole(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                            int32_t *dst, tt_error *err)
+{
+    const int64_t sequence = *(const int64_t *)user;
+    (void)micro;
+    (void)err;
+    for (int64_t t = begin; t < end; t++)
+        dst[t - begin] = !strcmp(input, "ids")   ? token(sequence, t)
+                         : !strcmp(input, "pos") ? (int32_t)t
+                                                 : 0;
+    return TT_OK;
+}
+
+typedef struct want {
+    float *logits; /* [SLOTS][LENGTH][vocab] of the whole context */
+    int64_t vocab;
+    double tolerance; /* 0: every bit */
+    const char *name;
+    int64_t compared;
+} want;
+
+static void run_call(program *p, call *c)
+{
+    tt_error err = {0};
+    tt_exec_set_rows(p->rank.exec, c->n, c->n_pick);
+    if (tt_exec_micro_batches(p->rank.exec, 1, fill_call, c, &err) != TT_OK)
+        fail_msg("%s", err.text);
+}
+
+static void check_row(const program *p, want *w, int64_t row, int64_t sequence, int64_t pos)
+{
+    const float *got = (const float *)p->logits.data + row * w->vocab,
+                *whole = w->logits + (sequence * LENGTH + pos) * w->vocab;
+    double largest = 1;
+    for (int64_t i = 0; i < w->vocab; i++)
+        largest = fmax(largest, fabs((double)whole[i]));
+    for (int64_t i = 0; i < w->vocab; i++)
+        if (w->tolerance > 0 ? !(fabs((double)got[i] - (double)whole[i]) <= w->tolerance * largest)
+                             : memcmp(&got[i], &whole[i], sizeof *got))
+            fail_msg("%s: sequence %lld, token %lld, logit %lld: %.9g, of the whole context %.9g",
+                     w->name, (long long)sequence, (long long)pos, (long long)i, (double)got[i],
+                     (double)whole[i]);
+    w->compared++;
+}
+
+static void add_token(call *c, int64_t sequence, int64_t pos, int64_t slot, bool pick)
+{
+    c->ids[c->n] = token(sequence, pos);
+    c->pos[c->n] = (int32_t)pos;
+    c->slot[c->n] = (int32_t)slot;
+    if (pick)
+        c->pick[c->n_pick++] = (int32_t)c->n;
+    c->n++;
+}
+
+/* A prompt in pieces; the logits of each piece's last token. */
+static void prompt(program *p, want *w, int64_t sequence, int64_t slot, int64_t n)
+{
+    for (int64_t t = 0; t < n; t += PIECE) {
+        call c = {.n = 0};
+        const int64_t end = TT_MIN(t + PIECE, n);
+        for (int64_t k = t; k < end; k++)
+            add_token(&c, sequence, k, slot, k == end - 1);
+        run_call(p, &c);
+        check_row(p, w, 0, sequence, end - 1);
+    }
+}
+
+/* One token more of every sequence that is not at its end, until all are. */
+static void steps(program *p, want *w, int64_t *at, const int64_t *slot)
+{
+    for (;;) {
+        call c = {.n = 0};
+        for (int64_t s = 0; s < SLOTS; s++)
+            if (at[s] < LENGTH)
+                add_token(&c, s, at[s], slot[s], true);
+        if (!c.n)
+            return;
+        run_call(p, &c);
+        for (int64_t s = 0, row = 0; s < SLOTS; s++)
+            if (at[s] < LENGTH)
+                check_row(p, w, row++, s, at[s]++);
+    }
+}
+
+static void whole_logits(want *w, const char *spec, const char *args, const tt_model_vt *vt,
+                         const char *overrides)
+{
+    program p;
+    tt_error err = {0};
+    const tt_decode_opts none = {0};
+    open_program(&p, spec, args, vt, overrides, TT_MODE_LOGITS, &none);
+    w->vocab = p.logits.shape[1];
+    assert_int_equal(p.logits.shape[0], LENGTH);
+    const size_t bytes = (size_t)(LENGTH * w->vocab) * sizeof(float);
+    w->logits = malloc(SLOTS * bytes);
+    for (int64_t s = 0; s < SLOTS; s++) {
+        if (tt_exec_micro_batches(p.rank.exec, 1, fill_whole, &s, &err) != TT_OK)
+            fail_msg("%s", err.text);
+        memcpy(w->logits + s * LENGTH * w->vocab, p.logits.data, bytes);
+    }
+    close_program(&p);
+}
+
+static void compare(const char *spec, const char *args, const tt_model_vt *vt,
+                    const char *overrides, double tolerance)
+{
+    const tt_decode_opts d = {PIECE, SLOTS, LENGTH};
+    const int64_t slot[SLOTS] = {2, 0, 1};
+    int64_t at[SLOTS] = {1, 300, 17};
+    want w = {.tolerance = tolerance, .name = vt ? "odd" : spec};
+    program p;
+    whole_logits(&w, spec, args, vt, overrides);
+    open_program(&p, spec, args, vt, overrides, TT_MODE_DECODE, &d);
+    assert_int_equal(p.j.setup.graph->slots, SLOTS);
+    assert_int_equal(p.logits.shape[0], SLOTS);
+    /* what another sequence left in the slots is not seen */
+    for (int64_t s = 0; s < SLOTS; s++)
+        prompt(&p, &w, s, (slot[s] + 1) % SLOTS, 33);
+    for (int64_t s = 0; s < SLOTS; s++)
+        prompt(&p, &w, s, slot[s], at[s]);
+    steps(&p, &w, at, slot);
+    assert_int_equal(w.compared, 3 * 3 + 1 + 19 + 2 + 3 * LENGTH - 1 - 300 - 17);
+    free(w.logits);
+    close_program(&p);
+}
+
+static void test_decoding_has_the_bits_of_the_whole_context(void **state)
+{
+    static const char *const overrides[] = {
+        "backend.name cpu backend.blas own backend.threads 1",
+        "backend.name cpu backend.blas own backend.threads 2",
+        "backend.name cpu backend.blas own backend.isa generic backend.threads 1",
+        "backend.name cpu backend.blas own debug.disable_fusion true backend.threads 1",
+    };
+    (void)state;
+    for (size_t o = 0; o < TT_COUNT(overrides); o++) {
+        for (size_t m = 0; m < TT_COUNT(models); m++)
+            compare(models[m][0], models[m][1], NULL, overrides[o], 0);
+        compare("llama3", models[0][1], &odd_vt, overrides[o], 0);
+    }
+}
+
+static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(models); m++)
+        compare(models[m][0], models[m][1], NULL,
+                "backend.name cpu backend.blas openblas backend.threads 1", 1e-5);
+    compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
+}
+
+/* Bytes that nothing wrote are NaN: no plan of a decoding program reads them. */
+static void test_decoding_reads_only_what_was_written(void **state)
+{
+    (void)state;
+    compare(models[0][0], models[0][1], NULL,
+            "backend.name cpu backend.blas own debug.poison true backend.threads 1", 0);
+}
+
+static void test_an_op_without_incremental_form_recomputes(void **state)
+{
+    const tt_decode_opts d = {PIECE, SLOTS, 20};
+    program p;
+    (void)state;
+    open_program(&p, "llama3", models[0][1], &conv_vt, "backend.name reference", TT_MODE_DECODE,
+                 &d);
+    assert_int_equal(p.j.setup.graph->slots, 0);
+    assert_int_equal(p.j.setup.graph->length, 20);
+    assert_int_equal(p.logits.shape[0], 20);
+    close_program(&p);
+}
+
+static void test_a_table_of_positions_bounds_the_context(void **state)
+{
+    const tt_decode_opts d = {PIECE, SLOTS, 4096};
+    program p;
+    (void)state;
+    open_program(&p, models[1][0], models[1][1], NULL, "backend.threads 1", TT_MODE_DECODE, &d);
+    assert_int_equal(p.j.setup.graph->length, 330);
+    close_program(&p);
+    open_program(&p, models[0][0], models[0][1], NULL, "backend.threads 1", TT_MODE_DECODE, &d);
+    assert_int_equal(p.j.setup.graph->length, 4096);
+    close_program(&p);
+}
+
+/* ---- tt_generate ---- */
+
+#define TEXTS 7
+
+typedef struct texts {
+    int32_t ids[TEXTS][LENGTH];
+    size_t n[TEXTS];
+    tt_finish finish[TEXTS];
+} texts;
+
+static void generate(texts *out, int64_t slots, const tt_model_vt *vt, size_t only, int32_t stop)
+{
+    static const int64_t prompts[TEXTS] = {1, 5, LENGTH - 20, 16, 17, 2, LENGTH - 1};
+    const tt_decode_opts d = {PIECE, slots, LENGTH};
+    int32_t ids[TEXTS][LENGTH];
+    tt_sequence s[TEXTS];
+    tt_generate_stats stats;
+    tt_error err = {0};
+    program p;
+    open_program(&p, "llama3", models[0][1], vt,
+                 vt ? "backend.name reference" : "backend.name cpu backend.blas own",
+                 TT_MODE_DECODE, &d);
+    for (size_t i = 0; i < TEXTS; i++) {
+        for (int64_t t = 0; t < prompts[i]; t++)
+            ids[i][t] = token((int64_t)i, t);
+        s[i] = (tt_sequence){.prompt = ids[i], .n_prompt = prompts[i], .stream = i};
+    }
+    const tt_generate_opts o = {
+        .exec = p.rank.exec,
+        .graph = p.j.setup.graph,
+        .vocab = 260,
+        .max_new = 30,
+        .stop_ids = &stop,
+        .n_stop_ids = stop >= 0,
+        .sampling = {.temperature = 1.3, .top_k = 50, .top_p = 0.9, .seed = 5}
+    };
+    const bool one = only < TEXTS;
+    if (tt_generate(&o, one ? &s[only] : s, one ? 1 : TEXTS, &stats, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    for (size_t i = one ? only : 0; i < (one ? only + 1 : TEXTS); i++) {
+        out->n[i] = s[i].ids.n;
+        out->finish[i] = s[i].finish;
+        memcpy(out->ids[i], s[i].ids.ids, s[i].ids.n * sizeof(int32_t));
+        for (size_t k = 0; k < s[i].ids.n; k++)
+            assert_in_range(s[i].ids.ids[k], 0, 259);
+        tt_ids_free(&s[i].ids);
+    }
+    close_program(&p);
+}
+
+static void same_text(const texts *a, const texts *b, size_t i)
+{
+    assert_int_equal(a->n[i], b->n[i]);
+    assert_int_equal(a->finish[i], b->finish[i]);
+    assert_memory_equal(a->ids[i], b->ids[i], a->n[i] * sizeof(int32_t));
+}
+
+static void test_a_text_does_not_depend_on_the_others(void **state)
+{
+    texts all, few, single;
+    (void)state;
+    generate(&all, TEXTS, NULL, TEXTS, -1);
+    generate(&few, 2, NULL, TEXTS, -1);
+    for (size_t i = 0; i < TEXTS; i++) {
+        same_text(&all, &few, i);
+        generate(&single, 1, NULL, i, -1);
+        same_text(&all, &single, i);
+    }
+    assert_int_equal(all.n[0], 30);
+    assert_int_equal(all.finish[0], TT_FINISH_LENGTH);
+    assert_int_equal(all.n[2], 20);
+    assert_int_equal(all.finish[2], TT_FINISH_CONTEXT);
+    assert_int_equal(all.n[6], 1);
+    assert_true(memcmp(all.ids[0], all.ids[1], 30 * sizeof(int32_t)) != 0);
+}
+
+static void test_an_id_that_ends_a_text_is_not_in_it(void **state)
+{
+    texts all, cut;
+    (void)state;
+    generate(&all, 3, NULL, TEXTS, -1);
+    const int32_t stop = all.ids[1][11];
+    generate(&cut, 3, NULL, TEXTS, stop);
+    size_t first = 0;
+    while (all.ids[1][first] != stop)
+        first++;
+    assert_int_equal(cut.n[1], first);
+    assert_int_equal(cut.finish[1], TT_FINISH_STOP);
+    assert_memory_equal(all.ids[1], cut.ids[1], first * sizeof(int32_t));
+}
+
+static void test_generation_without_a_cache_goes_through(void **state)
+{
+    texts a, b;
+    (void)state;
+    generate(&a, 3, &conv_vt, TEXTS, -1);
+    generate(&b, 1, &conv_vt, 3, -1);
+    same_text(&a, &b, 3);
+    assert_int_equal(a.n[0], 30);
+    assert_int_equal(a.finish[2], TT_FINISH_CONTEXT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
+        cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
+        cmocka_unit_test(test_decoding_reads_only_what_was_written),
+        cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
+        cmocka_unit_test(test_a_table_of_positions_bounds_the_context),
+        cmocka_unit_test(test_a_text_does_not_depend_on_the_others),
+        cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),
+        cmocka_unit_test(test_generation_without_a_cache_goes_through),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
