@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins tokenize ckpt generate eval"
+    local commands="train plan config plugins data tokenize ckpt generate eval"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -14,7 +14,7 @@ _ttrun() {
     --plugin-dir | --checkpoint | --dump_folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --tokenizer) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
+    --nproc | --world | --spec | --prompt | --max-tokens | --temperature | --top-k | --top-p | --seed | --sample | --n) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -27,11 +27,12 @@ _ttrun() {
         case $command in
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
+        data) options+=" --sample --n " ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         eval) options+=" --checkpoint --data --samples " ;;
         generate) options+=" --checkpoint --prompt --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
-        case $command in train | plan | config)
+        case $command in train | plan | config | data)
             for word in $sections; do options+=" --$word."; done
             compopt -o nospace 2>/dev/null
             ;;
@@ -41,6 +42,7 @@ _ttrun() {
     fi
     case $command in
     plugins) mapfile -t COMPREPLY < <(compgen -W "list check new" -f -- "$cur") ;;
+    data) mapfile -t COMPREPLY < <(compgen -W "build show" -f -- "$cur") ;;
     ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify" -f -- "$cur") ;;
     train) mapfile -t COMPREPLY < <(compgen -W "$([[ $COMP_CWORD -eq 1 ]] && echo "$commands")" -f -- "$cur") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;

@@ -17,10 +17,10 @@ static int64_t bytes_of(const tt_loop *l, const tt_batch *b)
 {
     char piece[4096];
     int64_t n = 0;
-    const tt_tokenizer_vt *vt = l->tokenizer ? l->s->tokenizer.component->vtable : NULL;
+    const tt_tokenizer_vt *vt = l->data.tokenizer ? l->s->tokenizer.component->vtable : NULL;
     for (int64_t i = 0; vt && i < b->n_tokens; i++)
         if (b->labels[i] >= 0)
-            n += (int64_t)vt->decode(l->tokenizer, b->labels[i], piece, sizeof piece);
+            n += (int64_t)vt->decode(l->data.tokenizer, b->labels[i], piece, sizeof piece);
     return n;
 }
 
@@ -78,7 +78,7 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, double most, tt
     score r = {0};
     m->setup.shuffle = false;
     tt_status s = tt_loop_open_data(&l, err);
-    int64_t n = s == TT_OK ? vt->n_samples(l.loader) : 0;
+    int64_t n = s == TT_OK ? vt->n_samples(l.data.loader) : 0;
     if (most > 0)
         n = TT_MIN(n, (int64_t)most);
     m->setup.core.training.steps = n;

@@ -63,7 +63,7 @@ static tt_status write_configs(const tt_loop *l, tt_arena *a, const char *folder
 {
     const tt_model_hf *hf = tt_setup_model_hf(l->s->model.component);
     const tt_tokenizer_info none = {.bos = -1, .eos = -1, .pad = -1};
-    const tt_tokenizer_info *t = l->tokenizer ? &l->tokenizer_info : &none;
+    const tt_tokenizer_info *t = l->data.tokenizer ? &l->data.tokenizer_info : &none;
     char *json = tt_arena_alloc(a, MAX_CONFIG_JSON);
     tt_str out = {0};
     const tt_json *root = NULL;

@@ -8,9 +8,18 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <ttrun/status.h>
+#include <unistd.h>
 
 /* What a file of tokens is, by its first bytes. Sources: llm.c dataloader.h, data_common.py,
  * llmc_py; Megatron-LM indexed_dataset.py; modalities create_packed_data.py. All little-endian. */
+
+/* A file by its path, size and first bytes; more is read where it is needed. */
+typedef struct {
+    const char *path;
+    int fd;
+    size_t n, n_head;
+    unsigned char head[1024];
+} bin_file;
 
 enum { LLMC_HEADER = 1024 }; /* 256 int32: magic, version, tokens, zeros */
 
@@ -36,13 +45,15 @@ static bool bin_begins(const unsigned char *p, size_t n, const char *with, size_
 }
 
 /* u64 bytes of tokens, u32 token size, the tokens, then a pickle. */
-static bool bin_is_pbin(const unsigned char *p, size_t n)
+static bool bin_is_pbin(const bin_file *f)
 {
-    if (n < 13)
+    unsigned char mark = 0;
+    if (f->n < 13)
         return false;
-    const uint64_t data = bin_u64(p);
-    const uint32_t size = bin_u32(p + 8);
-    return (size == 1 || size == 2 || size == 4) && data < n - 12 && p[12 + data] == 0x80;
+    const uint64_t data = bin_u64(f->head);
+    const uint32_t size = bin_u32(f->head + 8);
+    return (size == 1 || size == 2 || size == 4) && data < f->n - 12 &&
+           pread(f->fd, &mark, 1, (off_t)(12 + data)) == 1 && mark == 0x80;
 }
 
 /* Is there a Megatron index beside x.bin, x.idx? */
@@ -110,9 +121,11 @@ static int bin_llmc_width(const unsigned char *p, size_t n)
 }
 
 /* A header of llm.c against the file's size. */
-static tt_status bin_llmc(const char *path, const unsigned char *p, size_t n, bin_layout *out,
-                          tt_error *err)
+static tt_status bin_llmc(const bin_file *f, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n;
     const int width = bin_llmc_width(p, n), version = width == 2 ? 1 : 7;
     const char *whose = width == 2 ? "GPT-2" : "Llama-3";
     if (n < LLMC_HEADER)
@@ -136,9 +149,11 @@ static tt_status bin_llmc(const char *path, const unsigned char *p, size_t n, bi
     return TT_OK;
 }
 
-static tt_status bin_raw(const char *path, const unsigned char *p, size_t n, int width,
-                         bin_layout *out, tt_error *err)
+static tt_status bin_raw(const bin_file *f, int width, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n;
     const bool headed = n >= LLMC_HEADER && bin_llmc_width(p, n) > 0 && bin_u32(p + 4) < 16;
     if (headed)
         return TT_FAIL(err, TT_EINVAL,
@@ -155,20 +170,22 @@ static tt_status bin_raw(const char *path, const unsigned char *p, size_t n, int
 }
 
 /* raw_width: 0 = by the header. */
-static tt_status bin_layout_of(const char *path, const unsigned char *p, size_t n, int raw_width,
-                               bin_layout *out, tt_error *err)
+static tt_status bin_layout_of(const bin_file *f, int raw_width, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n_head;
     const char *other = bin_other(p, n);
-    if (n == 0)
+    if (f->n == 0)
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is empty", path);
     if (raw_width == 0 && bin_llmc_width(p, n) > 0)
-        return bin_llmc(path, p, n, out, err);
+        return bin_llmc(f, out, err);
     /* raw tokens may begin with any few bytes: only the longer marks count against them */
     if (other &&
         (raw_width == 0 || bin_begins(p, n, "MMIDIDX\0", 9) || bin_begins(p, n, "\x93NUMPY", 6)))
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is %s", path, other);
     if (raw_width > 0)
-        return bin_raw(path, p, n, raw_width, out, err);
+        return bin_raw(f, raw_width, out, err);
     if (bin_has_index(path))
         return TT_FAIL(
             err, TT_EINVAL,
@@ -176,7 +193,7 @@ static tt_status bin_layout_of(const char *path, const unsigned char *p, size_t 
             "is not built yet; dataloader.format \"uint16\" or \"uint32\" reads its "
             "tokens without the index",
             path);
-    if (bin_is_pbin(p, n))
+    if (bin_is_pbin(f))
         return TT_FAIL(err, TT_EINVAL,
                        "dataloader.path: %s is a .pbin of modalities, which is not built yet",
                        path);
