@@ -86,17 +86,22 @@ tt_status tt_encoder_submit(tt_encoder *e, tt_error *err);
 tt_status tt_encoder_finish(tt_encoder *e, tt_error *err);
 
 /* ---- store.c ---- */
+typedef struct tt_buffer {
+    unsigned char *p;
+    size_t cap;
+} tt_buffer;
 typedef struct tt_store {
     char *path; /* the file being built, NULL = memory */
     char *documents_path;
-    int fd, documents_fd; /* tokens from byte TT_TOKENS_AT on; int64_t starts */
+    int fd, documents_fd;        /* tokens from byte TT_TOKENS_AT on; int64_t starts */
+    tt_buffer tokens, documents; /* the same, where there is no file */
     int width;
     tt_build_point at, committed;
     int64_t committed_ns, journal; /* when, and how often */
     char key[33];
 } tt_store;
 enum { TT_TOKENS_AT = 4096 };
-tt_status tt_store_memory(int width, tt_store *out, tt_error *err);
+void tt_store_memory(int width, tt_store *out);
 /* Goes on where an earlier process was; waits while another one builds. *published: that one has
  * finished meanwhile, and out is not open. */
 tt_status tt_store_file(const char *folder, const char *key, int width, const tt_text_key *k,

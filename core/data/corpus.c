@@ -104,7 +104,7 @@ static tt_status build(const corpus *c, tt_store *store, tt_error *err)
 static tt_status build_in_memory(const corpus *c, tt_tokens *out, tt_error *err)
 {
     tt_store store;
-    TT_TRY(tt_store_memory(c->width, &store, err));
+    tt_store_memory(c->width, &store);
     const tt_status s = build(c, &store, err);
     if (s == TT_OK)
         tt_store_release(&store, out);

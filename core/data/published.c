@@ -142,9 +142,13 @@ tt_status tt_store_find(const char *folder, const char *key, bool index, tt_toke
         tt_str_free(&path);
         return s;
     }
-    out->spans[0] = (tt_token_span){strdup(path.s), fd, (int)h.width, TT_TOKENS_AT, h.n_tokens, 0};
+    out->spans[0] = (tt_token_span){.path = strdup(path.s),
+                                    .fd = fd,
+                                    .width = (int)h.width,
+                                    .first = TT_TOKENS_AT,
+                                    .n = h.n_tokens};
     out->n_spans = 1;
-    out->documents = (tt_document_index){second, h.index_at, h.n_documents};
+    out->documents = (tt_document_index){second, NULL, h.index_at, h.n_documents};
     out->n_tokens = h.n_tokens;
     out->n_documents = h.n_documents;
     out->n_empty = h.n_empty;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +13,7 @@
 /* Tokens being made, in two files: KEY.part (tokens from byte TT_TOKENS_AT on) and KEY.part-docs
  * (where documents start). Before the tokens, in turn, two records of how far it is, each written
  * once what it counts is on the disk: whatever kills us, the newer whole one is true. The writer
- * holds a lock on KEY.part. Memory is the same thing in memfd files, without records. */
+ * holds a lock on KEY.part. Without a folder, memory takes their place. */
 
 static const char magic[8] = "ttrunbld";
 static const int64_t commit_ns = 1000000000; /* work that a kill may cost */
@@ -49,9 +48,36 @@ tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, s
     return TT_OK;
 }
 
-static const char *name(const tt_store *s)
+/* n bytes at an offset of memory that grows by half. */
+static tt_status put(tt_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
-    return s->path ? s->path : "memory for tokens";
+    const size_t end = (size_t)at + n;
+    if (end > b->cap) {
+        const size_t cap = end + end / 2 + 4096;
+        unsigned char *grown = realloc(b->p, cap);
+        if (!grown)
+            return TT_FAIL(err, TT_ENOMEM,
+                           "out of memory for %zu bytes of tokens; give dataloader.cache a folder, "
+                           "or use fewer files",
+                           cap);
+        b->p = grown;
+        b->cap = cap;
+    }
+    if (n > 0)
+        memcpy(b->p + at, bytes, n);
+    return TT_OK;
+}
+
+static tt_status put_tokens(tt_store *s, int64_t at, const void *bytes, size_t n, tt_error *err)
+{
+    return s->path ? tt_write_at(s->fd, s->path, TT_TOKENS_AT + at, bytes, n, err)
+                   : put(&s->tokens, at, bytes, n, err);
+}
+
+static tt_status put_starts(tt_store *s, int64_t at, const void *bytes, size_t n, tt_error *err)
+{
+    return s->path ? tt_write_at(s->documents_fd, s->documents_path, at, bytes, n, err)
+                   : put(&s->documents, at, bytes, n, err);
 }
 
 void tt_store_close(tt_store *s)
@@ -62,21 +88,14 @@ void tt_store_close(tt_store *s)
         close(s->documents_fd);
     free(s->path);
     free(s->documents_path);
+    free(s->tokens.p);
+    free(s->documents.p);
     *s = (tt_store){.fd = -1, .documents_fd = -1};
 }
 
-tt_status tt_store_memory(int width, tt_store *out, tt_error *err)
+void tt_store_memory(int width, tt_store *out)
 {
-    tt_store s = {.width = width};
-    s.fd = memfd_create("ttrun tokens", MFD_CLOEXEC);
-    s.documents_fd = memfd_create("ttrun documents", MFD_CLOEXEC);
-    if (s.fd < 0 || s.documents_fd < 0) {
-        const int code = errno;
-        tt_store_close(&s);
-        return TT_FAIL(err, TT_ENOMEM, "no memory for tokens: %s", strerror(code));
-    }
-    *out = s;
-    return TT_OK;
+    *out = (tt_store){.fd = -1, .documents_fd = -1, .width = width};
 }
 
 static tt_status open_part(const char *path, int *out, tt_error *err)
@@ -187,14 +206,14 @@ tt_status tt_store_file(const char *folder, const char *key, int width, const tt
 static tt_status append(tt_store *s, const tt_text_block *b, tt_error *err)
 {
     int64_t starts[512];
-    TT_TRY(tt_write_at(s->fd, name(s), TT_TOKENS_AT + s->at.n_tokens * s->width, b->tokens,
-                       (size_t)(b->n_tokens * s->width), err));
+    TT_TRY(
+        put_tokens(s, s->at.n_tokens * s->width, b->tokens, (size_t)(b->n_tokens * s->width), err));
     for (size_t d = 0; d < b->n_documents;) {
         const size_t n = TT_MIN(b->n_documents - d, TT_COUNT(starts));
         const int64_t at = (s->at.n_documents + (int64_t)d) * 8;
         for (size_t i = 0; i < n; i++)
             starts[i] = s->at.n_tokens + b->starts[d + i];
-        TT_TRY(tt_write_at(s->documents_fd, name(s), at, starts, n * 8, err));
+        TT_TRY(put_starts(s, at, starts, n * 8, err));
         d += n;
     }
     return TT_OK;
@@ -238,13 +257,15 @@ tt_status tt_store_commit(tt_store *s, tt_error *err)
     return TT_OK;
 }
 
-static tt_status copy(int from, int64_t at, int64_t n, int to, const char *path, tt_error *err)
+/* n bytes of a file from `from` on. */
+static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_buffer *to,
+                      tt_error *err)
 {
     char piece[16384];
     for (int64_t done = 0; done < n;) {
         const size_t k = (size_t)TT_MIN(n - done, (int64_t)sizeof piece);
-        TT_TRY(tt_read_at(from, path, at + done, piece, k, err));
-        TT_TRY(tt_write_at(to, "memory for tokens", at + done, piece, k, err));
+        TT_TRY(tt_read_at(fd, path, from + done, piece, k, err));
+        TT_TRY(put(to, done, piece, k, err));
         done += (int64_t)k;
     }
     return TT_OK;
@@ -254,11 +275,13 @@ tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err)
 {
     tt_store m;
     tt_log(TT_WARN, "data", TT_KEPT_IN_MEMORY, why->text);
-    TT_TRY(tt_store_memory(s->width, &m, err));
+    tt_store_memory(s->width, &m);
     m.at = s->at;
-    tt_status status = copy(s->fd, TT_TOKENS_AT, s->at.n_tokens * s->width, m.fd, s->path, err);
+    tt_status status =
+        copy(s->fd, s->path, TT_TOKENS_AT, s->at.n_tokens * s->width, &m.tokens, err);
     if (status == TT_OK)
-        status = copy(s->documents_fd, 0, s->at.n_documents * 8, m.documents_fd, s->path, err);
+        status =
+            copy(s->documents_fd, s->documents_path, 0, s->at.n_documents * 8, &m.documents, err);
     if (status != TT_OK) {
         tt_store_close(&m);
         return status;
@@ -272,14 +295,17 @@ tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err)
 
 void tt_store_release(tt_store *s, tt_tokens *out)
 {
-    out->spans[0] = (tt_token_span){
-        strdup("the tokens in memory"), s->fd, s->width, TT_TOKENS_AT, s->at.n_tokens, 0};
+    out->spans[0] = (tt_token_span){.path = strdup("the tokens in memory"),
+                                    .memory = s->tokens.p,
+                                    .fd = -1,
+                                    .width = s->width,
+                                    .n = s->at.n_tokens};
     out->n_spans = 1;
-    out->documents = (tt_document_index){s->documents_fd, 0, s->at.n_documents};
+    out->documents = (tt_document_index){-1, s->documents.p, 0, s->at.n_documents};
     out->n_tokens = s->at.n_tokens;
     out->n_documents = s->at.n_documents;
     out->n_empty = s->at.n_empty;
     out->text_bytes = s->at.text_bytes;
-    s->fd = s->documents_fd = -1;
+    s->tokens = s->documents = (tt_buffer){0};
     tt_store_close(s);
 }

@@ -86,6 +86,8 @@ static tt_status read_span(const tt_token_span *f, int64_t at, int64_t n, int32_
 {
     unsigned char piece[PIECE];
     int fd = f->fd;
+    if (f->memory)
+        return widen(f, at, f->memory + f->first + at * f->width, n, out, err);
     tt_status s = fd < 0 ? open_file(f->path, &fd, err) : TT_OK;
     for (int64_t k; s == TT_OK && n > 0; at += k, out += k, n -= k) {
         k = TT_MIN(n, PIECE / f->width);
@@ -156,8 +158,12 @@ static tt_status add_file(tt_tokens *t, const tt_token_file *file, int64_t vocab
     TT_ASSERT(file->width == 1 || file->width == 2 || file->width == 4 || file->width == 8);
     TT_TRY(open_file(file->path, &f->fd, err));
     t->n_spans++; /* from here tt_tokens_close knows it */
-    *f = (tt_token_span){strdup(file->path), f->fd,   file->width,
-                         file->first_byte,   file->n, t->n_tokens};
+    *f = (tt_token_span){.path = strdup(file->path),
+                         .fd = f->fd,
+                         .width = file->width,
+                         .first = file->first_byte,
+                         .n = file->n,
+                         .start = t->n_tokens};
     if (!f->path)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
@@ -235,7 +241,9 @@ void tt_tokens_close(void *self)
         if (t->spans[i].fd >= 0)
             close(t->spans[i].fd);
         free(t->spans[i].path);
+        free(t->spans[i].memory);
     }
+    free(t->documents.memory);
     if (t->documents.fd >= 0)
         close(t->documents.fd);
     free(t->spans);
@@ -274,14 +282,22 @@ static void mark_by_ids(const tt_tokens *t, tt_sample *out)
     }
 }
 
-/* The first document that starts after token `at`: a search by reads, then the rest of one read. */
-static tt_status document_after(const tt_document_index *d, const char *path, int64_t at,
-                                int64_t *out, tt_error *err)
+tt_status tt_document_starts(const tt_tokens *t, int64_t i, int64_t n, int64_t *out, tt_error *err)
 {
-    int64_t lo = 0, hi = d->n, start;
+    const tt_document_index *d = &t->documents;
+    if (!d->memory)
+        return tt_read_at(d->fd, t->cache, d->first + i * 8, out, (size_t)n * 8, err);
+    memcpy(out, d->memory + i * 8, (size_t)n * 8);
+    return TT_OK;
+}
+
+/* The first document that starts after token `at`. */
+static tt_status document_after(const tt_tokens *t, int64_t at, int64_t *out, tt_error *err)
+{
+    int64_t lo = 0, hi = t->documents.n, start;
     while (lo < hi) {
         const int64_t mid = lo + (hi - lo) / 2;
-        TT_TRY(tt_read_at(d->fd, path, d->first + mid * 8, &start, 8, err));
+        TT_TRY(tt_document_starts(t, mid, 1, &start, err));
         if (start <= at)
             lo = mid + 1;
         else
@@ -295,14 +311,13 @@ static tt_status document_after(const tt_document_index *d, const char *path, in
 static tt_status mark_by_index(const tt_tokens *t, int64_t begin, tt_sample *out, tt_error *err)
 {
     const tt_document_index *d = &t->documents;
-    const char *path = t->cache ? t->cache : "the tokens in memory";
     int64_t starts[256], next = 0, first, have = 0, used = 0;
-    TT_TRY(document_after(d, path, begin, &first, err));
+    TT_TRY(document_after(t, begin, &first, err));
     int32_t seg = 0, pos = 0;
     for (int64_t i = 0; i < t->seq_len; i++, pos++) {
         if (used == have && first < d->n) {
             have = TT_MIN((int64_t)TT_COUNT(starts), d->n - first);
-            TT_TRY(tt_read_at(d->fd, path, d->first + first * 8, starts, (size_t)have * 8, err));
+            TT_TRY(tt_document_starts(t, first, have, starts, err));
             first += have;
             used = 0;
         }
@@ -331,7 +346,7 @@ tt_status tt_tokens_read(void *self, int64_t i, tt_sample *out, tt_error *err)
     memcpy(out->labels, out->ids + 1, (size_t)(T - 1) * sizeof *out->ids);
     if (!t->document_mask)
         return TT_OK;
-    if (t->documents.fd >= 0)
+    if (t->documents.fd >= 0 || t->documents.memory)
         return mark_by_index(t, i * T, out, err);
     mark_by_ids(t, out);
     return TT_OK;

@@ -9,16 +9,18 @@
 
 typedef struct tt_token_span {
     char *path;
-    int fd;        /* -1 = opened for each read: there are too many */
-    int width;     /* bytes a token */
-    int64_t first; /* byte of the first token */
-    int64_t n;     /* tokens */
-    int64_t start; /* of its tokens in the stream */
+    unsigned char *memory; /* the bytes, where they are in no file */
+    int fd;                /* -1 = opened for each read: there are too many */
+    int width;             /* bytes a token */
+    int64_t first;         /* byte of the first token */
+    int64_t n;             /* tokens */
+    int64_t start;         /* of its tokens in the stream */
 } tt_token_span;
 
-/* int64_t first token of each document, ascending, in a file. */
+/* int64_t first token of each document, ascending. */
 typedef struct tt_document_index {
-    int fd; /* -1 = none */
+    int fd; /* -1 = in no file */
+    unsigned char *memory;
     int64_t first, n;
 } tt_document_index;
 
@@ -38,6 +40,8 @@ struct tt_tokens {
 tt_status tt_tokens_fetch(const tt_tokens *t, int64_t at, int64_t n, int32_t *out, tt_error *err);
 /* Fixes n_samples; what: "files have" or such, before their number of tokens in the error. */
 tt_status tt_tokens_ready(tt_tokens *t, int64_t seq_len, const char *what, tt_error *err);
+/* n starts of documents from the i-th on. */
+tt_status tt_document_starts(const tt_tokens *t, int64_t i, int64_t n, int64_t *out, tt_error *err);
 /* n bytes at an offset of a file, all of them. */
 tt_status tt_read_at(int fd, const char *path, int64_t at, void *out, size_t n, tt_error *err);
 
