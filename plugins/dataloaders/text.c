@@ -29,10 +29,10 @@ static const tt_option options[] = {
 typedef struct {
     char *bytes;
     size_t cap;
-} text;
+} whole_file;
 
 /* A file to its end. */
-static tt_status read_whole(text *t, source *in, size_t *n, tt_error *err)
+static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
 {
     size_t used = 0;
     for (size_t got = 1; got > 0; used += got) {
@@ -53,7 +53,7 @@ static tt_status read_whole(text *t, source *in, size_t *n, tt_error *err)
 
 static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
-    text *t = user;
+    whole_file *t = user;
     source in = {.fd = -1};
     size_t n = 0;
     TT_TRY(source_open(path, &in, err));
@@ -69,7 +69,7 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
 {
     const config *g = cfg;
     tt_files files = {0};
-    text t = {0};
+    whole_file t = {0};
     tt_tokens *tokens;
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
