@@ -198,6 +198,18 @@ tt_status tt_tokens_ready(tt_tokens *t, int64_t seq_len, const char *what, tt_er
                    (long long)seq_len + 1);
 }
 
+static tt_status keep_documents(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
+{
+    const size_t n = o->n_documents;
+    t->documents.memory = n < SIZE_MAX / 8 ? malloc(n ? 8 * n : 1) : NULL;
+    if (!t->documents.memory)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for the starts of %zu documents", n);
+    if (n > 0)
+        memcpy(t->documents.memory, o->documents, 8 * n);
+    t->documents.n = t->n_documents = (int64_t)n;
+    return TT_OK;
+}
+
 static tt_status fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
 {
     t->spans = calloc(o->n_files ? o->n_files : 1, sizeof *t->spans);
@@ -211,6 +223,8 @@ static tt_status fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
     }
     t->n_files = (int64_t)o->n_files;
     t->n_documents = t->text_bytes = -1;
+    if (o->documents)
+        TT_TRY(keep_documents(t, o, err));
     t->document_mask = o->document_mask;
     t->bos_id = o->bos_id;
     t->eos_id = o->eos_id;
@@ -311,7 +325,7 @@ static tt_status document_after(const tt_tokens *t, int64_t at, int64_t *out, tt
 static tt_status mark_by_index(const tt_tokens *t, int64_t begin, tt_sample *out, tt_error *err)
 {
     const tt_document_index *d = &t->documents;
-    int64_t starts[256], next = 0, first, have = 0, used = 0;
+    int64_t starts[256], first, have = 0, used = 0;
     TT_TRY(document_after(t, begin, &first, err));
     int32_t seg = 0, pos = 0;
     for (int64_t i = 0; i < t->seq_len; i++, pos++) {
@@ -321,8 +335,8 @@ static tt_status mark_by_index(const tt_tokens *t, int64_t begin, tt_sample *out
             first += have;
             used = 0;
         }
-        next = used < have ? starts[used] : INT64_MAX;
-        if (next == begin + i) {
+        const bool begins = used < have && starts[used] <= begin + i;
+        if (begins) {
             used++;
             seg++;
             pos = 0;

@@ -45,6 +45,8 @@ typedef struct tt_tokens_opts {
     size_t n_files, file_size;    /* count and stride */
     int document_mask;            /* pos restarts and seg grows where a document begins */
     int32_t bos_id, eos_id;       /* what begins and ends one; -1 = none */
+    const int64_t *documents;     /* instead: [n_documents] first tokens in the stream, ascending */
+    size_t n_documents;
 } tt_tokens_opts;
 /* Errors: a file that is not there or too short; tokens outside the vocabulary among the first of a
  * file (all others are checked as they are read); less than one sample. [setup] */

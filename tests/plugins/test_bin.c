@@ -201,6 +201,7 @@ static void write_hostile(void)
 {
     unsigned char pbin[64] = {8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0};
     unsigned char index[64] = "MMIDIDX\0";
+    pbin[12] = pbin[13] = 0xff;
     pbin[20] = 0x80;
     put("h_empty.bin", "", 0);
     put("h_three.bin", "\x18\xd8\x34", 3);
@@ -266,12 +267,12 @@ static void test_bin_refuses_hostile_files(void **state)
         {"h_npy.bin",              &raw16,     "a NumPy file"                        },
         {"h_gzip.bin",             &by_header, "a gzip file"                         },
         {"h_parquet.bin",          &by_header, "a Parquet file"                      },
-        {"h.pbin",                 &by_header, ".pbin of modalities"                 },
+        {"h.pbin",                 &by_header, "token 0 is 65535, outside the model" },
         {"h_huge.pbin",            &by_header, "no header that is known"             },
         {"h_2_to_63.pbin",         &by_header, "no header that is known"             },
-        {"h_megatron.idx",         &by_header, "Megatron data set, which is not"     },
-        {"h_megatron.idx",         &raw16,     "Megatron data set, which is not"     },
-        {"h_megatron.bin",         &by_header, "its .idx is beside it"               },
+        {"h_megatron.idx",         &by_header, "Megatron data set; name its .bin"    },
+        {"h_megatron.idx",         &raw16,     "Megatron data set; name its .bin"    },
+        {"h_megatron.bin",         &by_header, "of a type that no tokens are"        },
         {"h_odd.raw",              &raw16,     "3 bytes are no whole number of 2-byt"},
         {"h_six.raw",              &raw32,     "6 bytes are no whole number of 4-byt"},
         {"h_high.raw",             &raw32,     "token 1 is 4294967196, outside"      },
