@@ -28,7 +28,7 @@ name=${path#"$BUILD"/}
 name=${name#"$SRC"/}
 out=$work/$number.out
 mkdir "$work/$number.tmp"
-export TMPDIR=$work/$number.tmp
+export TMPDIR=$work/$number.tmp XDG_CACHE_HOME=$work/$number.tmp/cache
 start=$(date +%s%N)
 case $path in
 */tests/fuzz/fuzz_*) set -- "$path" "$SRC/tests/fuzz/corpus/${path##*/fuzz_}" ;;

@@ -2,7 +2,7 @@
 # bash completion for ttrun(1)
 _ttrun() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word command=train i
-    local commands="train plan config plugins tokenize tokenizer ckpt generate eval report"
+    local commands="train plan config plugins data tokenize tokenizer ckpt generate eval report"
     local sections="model tokenizer dataloader loss optimizer lr_scheduler training parallelism activation_checkpoint
         converters checkpoint validation metrics profiling comm backend hooks debug log"
     COMPREPLY=()
@@ -18,7 +18,7 @@ _ttrun() {
     --to) mapfile -t COMPREPLY < <(compgen -W "hf gguf" -- "$cur"); return ;;
     --type) mapfile -t COMPREPLY < <(compgen -W "f32 f16 bf16 q8_0" -- "$cur"); return ;;
     --resume) mapfile -t COMPREPLY < <(compgen -W "auto never" -- "$cur"); return ;;
-    --nproc | --world | --files | --spec | --prompt | --n | --batch | --seq_len | --samples | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
+    --nproc | --world | --files | --spec | --prompt | --n | --batch | --seq_len | --samples | --sample | --max-tokens | --temperature | --top-k | --top-p | --seed) return ;;
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
@@ -32,6 +32,7 @@ _ttrun() {
         train) options+=" --profile " ;;
         plan) options+=" --world --hardware" ;;
         config) options+=" --schema --explain --reference" ;;
+        data) options+=" --sample --n " ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         report) options+=" --output " ;;
         ckpt) options+=" --from --to --type --files " ;;
@@ -39,7 +40,7 @@ _ttrun() {
         eval) options+=" --checkpoint --data --seq_len --samples " ;;
         generate) options+=" --checkpoint --prompt --prompts --n --batch --max-tokens --temperature --top-k --top-p --seed" ;;
         esac
-        case $command in train | plan | config)
+        case $command in train | plan | config | data)
             for word in $sections; do options+=" --$word."; done
             compopt -o nospace 2>/dev/null
             ;;
@@ -51,6 +52,7 @@ _ttrun() {
     tokenizer) mapfile -t COMPREPLY < <(compgen -W "train" -f -- "$cur") ;;
     plugins) mapfile -t COMPREPLY < <(compgen -W "list check new" -f -- "$cur") ;;
     ckpt) mapfile -t COMPREPLY < <(compgen -W "ls verify diff reshard import export" -f -- "$cur") ;;
+    data) mapfile -t COMPREPLY < <(compgen -W "build show" -f -- "$cur") ;;
     train) mapfile -t COMPREPLY < <(compgen -W "$([[ $COMP_CWORD -eq 1 ]] && echo "$commands")" -f -- "$cur") ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac

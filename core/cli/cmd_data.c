@@ -1,85 +1,233 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/pool.h"
-#include "cli/cli.h"
-#include "cli/tokenize_text.h"
+#include "cli/from_checkpoint.h"
+#include "cli/signals.h"
+#include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* tokenize: stdin → ids. */
+/* data: a job's data without the training. build: text into the cache of tokens; show: what a
+ * sample is. */
 
-static tt_status read_stdin(tt_str *all, tt_error *err)
+typedef struct view {
+    const tt_cli *cli;
+    const tt_setup *s;
+    tt_loop *l;
+    const tt_dataloader_vt *vt;
+    tt_str *o;
+} view;
+
+/* 1234567 → "1,234,567". */
+static void grouped(tt_str *o, int64_t n)
 {
-    char buf[65536];
-    size_t n;
-    while ((n = fread(buf, 1, sizeof buf, stdin)) > 0)
-        tt_str_addn(all, buf, n);
-    return ferror(stdin) ? TT_FAIL(err, TT_EIO, "cannot read standard input") : TT_OK;
+    char digits[24];
+    const int k = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    for (int i = 0; i < k; i++)
+        tt_str_printf(o, "%s%c", i && digits[i - 1] != '-' && (k - i) % 3 == 0 ? "," : "",
+                      digits[i]);
 }
 
-static tt_status encode_all(const tt_cli *cli, const tt_tokenizer_vt *vt, void *self, tt_error *err)
+static void count(tt_str *o, int64_t n, const char *what, bool first)
 {
-    const tt_tokenize_opts o = {.vt = vt,
-                                .self = self,
-                                .lines = tt_cli_option(cli, "lines") != NULL,
-                                .bos = tt_cli_option(cli, "bos") != NULL,
-                                .eos = tt_cli_option(cli, "eos") != NULL,
-                                .threads = tt_cpu_count()};
-    tt_str all = {0};
-    tt_status s = read_stdin(&all, err);
-    if (s == TT_OK)
-        s = tt_tokenize_text(&o, tt_str_get(&all), all.n, tt_cli_print, err);
-    tt_str_free(&all);
+    if (n < 0)
+        return;
+    tt_str_add(o, first ? "" : ", ");
+    grouped(o, n);
+    tt_str_printf(o, " %s", what);
+}
+
+static void put_count(tt_str *o, const char *key, int64_t n)
+{
+    if (n < 0)
+        tt_str_printf(o, ",\"%s\":null", key);
+    else
+        tt_str_printf(o, ",\"%s\":%lld", key, (long long)n);
+}
+
+static void put_text(tt_str *o, const char *key, const char *text)
+{
+    tt_str_printf(o, ",\"%s\":", key);
+    if (text)
+        tt_str_json(o, text);
+    else
+        tt_str_add(o, "null");
+}
+
+/* What a loader says of itself, as the members of a JSON object or as lines. */
+static void put_loader(view *v, const tt_part *p, void *loader)
+{
+    const tt_dataloader_vt *vt = p->component->vtable;
+    const int64_t n = vt->n_samples(loader);
+    tt_dataloader_info i = {
+        .struct_size = sizeof i, .files = -1, .documents = -1, .tokens = -1, .text_bytes = -1};
+    if (TT_HAS(vt, tt_dataloader_vt, info) && vt->info)
+        vt->info(loader, &i);
+    if (v->cli->json) {
+        tt_str_add(v->o, "\"loader\":");
+        tt_str_json(v->o, p->name);
+        put_count(v->o, "files", i.files);
+        put_count(v->o, "documents", i.documents);
+        put_count(v->o, "text_bytes", i.text_bytes);
+        put_count(v->o, "tokens", i.tokens);
+        put_count(v->o, "seq_len", v->s->core.training.seq_len);
+        put_count(v->o, "samples", n);
+        put_text(v->o, "cache", i.cache);
+        put_text(v->o, "note", i.note && *i.note ? i.note : NULL);
+        return;
+    }
+    count(v->o, i.files, "files", true);
+    count(v->o, i.documents, "documents", i.files < 0);
+    count(v->o, i.text_bytes, "bytes of text", false);
+    count(v->o, i.tokens, "tokens", false);
+    count(v->o, n, "samples of ", i.files < 0 && i.tokens < 0);
+    grouped(v->o, v->s->core.training.seq_len);
+    tt_str_add(v->o, "\n");
+    if (i.cache)
+        tt_str_printf(v->o, "in %s\n", i.cache);
+    else if (vt->needs_tokenizer)
+        tt_str_printf(v->o, "in memory: %s\n",
+                      i.note && *i.note ? i.note : "this loader keeps none");
+}
+
+static void put_validation(view *v)
+{
+    if (!v->l->data.validation_loader)
+        return;
+    tt_str_add(v->o, v->cli->json ? ",\"validation\":{" : "validation: ");
+    put_loader(v, &v->s->validation_data, v->l->data.validation_loader);
+    if (v->cli->json)
+        tt_str_add(v->o, "}");
+}
+
+static tt_status build(view *v, tt_error *err)
+{
+    (void)err;
+    tt_str_add(v->o, v->cli->json ? "{" : "");
+    put_loader(v, &v->s->dataloader, v->l->data.loader);
+    put_validation(v);
+    tt_str_add(v->o, v->cli->json ? "}\n" : "");
+    return TT_OK;
+}
+
+/* ---- show ---- */
+
+static void put_numbers(view *v, const char *what, const int32_t *x, int64_t n)
+{
+    tt_str_printf(v->o, v->cli->json ? ",\"%s\":[" : "  %-7s", what);
+    for (int64_t i = 0; i < n; i++)
+        tt_str_printf(v->o, v->cli->json ? "%s%d" : " %.0s%d", i ? "," : "", x[i]);
+    tt_str_add(v->o, v->cli->json ? "]" : "\n");
+}
+
+/* Text of the ids; bytes that are no UTF-8 and control characters are escaped. */
+static void put_decoded(view *v, const int32_t *ids, int64_t n)
+{
+    char piece[4096];
+    tt_str text = {0};
+    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
+    if (!v->l->data.tokenizer)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        tt_str_addn(&text, piece, vt->decode(v->l->data.tokenizer, ids[i], piece, sizeof piece));
+    tt_str_add(v->o, v->cli->json ? ",\"text\":" : "  text    ");
+    tt_str_json(v->o, tt_str_get(&text));
+    tt_str_add(v->o, v->cli->json ? "" : "\n");
+    tt_str_free(&text);
+}
+
+static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
+{
+    const int64_t n = v->s->core.training.seq_len;
+    tt_sample x = {sizeof x, n, planes, planes + n, planes + 2 * n, planes + 3 * n};
+    for (int64_t t = 0; t < n; t++) {
+        x.pos[t] = (int32_t)t;
+        x.seg[t] = 0;
+    }
+    TT_TRY(v->vt->read(v->l->data.loader, i, &x, err));
+    tt_str_printf(v->o, v->cli->json ? "{\"sample\":%lld" : "sample %lld\n", (long long)i);
+    put_decoded(v, x.ids, n);
+    put_numbers(v, "ids", x.ids, n);
+    put_numbers(v, "labels", x.labels, n);
+    put_numbers(v, "pos", x.pos, n);
+    put_numbers(v, "seg", x.seg, n);
+    tt_str_add(v->o, v->cli->json ? "}" : "");
+    return TT_OK;
+}
+
+static tt_status show(view *v, tt_error *err)
+{
+    double first = 0, n = 1;
+    const int64_t all = v->vt->n_samples(v->l->data.loader);
+    TT_TRY(tt_cli_number(v->cli, "sample", 0, 9e15, &first, err));
+    TT_TRY(tt_cli_number(v->cli, "n", 1, 1e6, &n, err));
+    if ((int64_t)first >= all)
+        return TT_FAIL(err, TT_EINVAL, "--sample %lld: an epoch has samples 0 to %lld",
+                       (long long)first, (long long)all - 1);
+    int32_t *planes = calloc((size_t)v->s->core.training.seq_len, 4 * sizeof *planes);
+    if (!planes)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a sample");
+    tt_str_add(v->o, v->cli->json ? "{" : "");
+    put_loader(v, &v->s->dataloader, v->l->data.loader);
+    tt_str_add(v->o, v->cli->json ? ",\"samples\":[" : "");
+    tt_status s = TT_OK;
+    for (int64_t i = 0; s == TT_OK && i < TT_MIN((int64_t)n, all - (int64_t)first); i++) {
+        tt_str_add(v->o, v->cli->json && i ? "," : "");
+        s = show_sample(v, (int64_t)first + i, planes, err);
+        if (!v->cli->json && s == TT_OK) {
+            tt_cli_print(v->o);
+            tt_str_clear(v->o);
+        }
+    }
+    tt_str_add(v->o, v->cli->json ? "]}\n" : "");
+    free(planes);
     return s;
 }
 
-/* --tokenizer PATH is --tokenizer.name hf --tokenizer.path PATH; both may still be given. */
-static tt_status load_job(tt_cli *cli, tt_job **out, tt_error *err)
+/* Opens the data as training does; the tokenizer also for tokens, where the job names one. */
+static tt_status open_and(view *v, tt_status (*what)(view *, tt_error *), tt_error *err)
 {
-    const char *path = tt_cli_option(cli, "tokenizer");
-    const tt_override over[] = {
-        {"tokenizer.name", "hf"},
-        {"tokenizer.path", path}
-    };
-    const size_t n = path ? TT_COUNT(over) : 0;
-    tt_override *all = tt_arena_array(cli->arena, n + cli->n_overrides + 1, sizeof *all);
-    memcpy(all, over, n * sizeof *all);
-    if (cli->n_overrides)
-        memcpy(all + n, cli->overrides, cli->n_overrides * sizeof *all);
-    return tt_job_load(cli->arena, cli->job, all, n + cli->n_overrides, out, err);
+    TT_TRY(tt_loop_open_data(v->l, err));
+    if (!v->l->data.tokenizer && tt_job_has(v->s->job, "tokenizer"))
+        TT_TRY(tt_setup_tokenizer(v->s, &v->l->data.tokenizer, &v->l->data.tokenizer_info, err));
+    return what(v, err);
 }
 
 static tt_status run(tt_cli *cli, tt_error *err)
 {
+    const char *verb = cli->n_words ? cli->words[0] : "";
+    tt_status (*what)(view *, tt_error *) = !strcmp(verb, "build")  ? build
+                                            : !strcmp(verb, "show") ? show
+                                                                    : NULL;
+    if (!what || cli->n_words != 2)
+        return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_data.usage);
+    if (what == build && (tt_cli_option(cli, "sample") || tt_cli_option(cli, "n")))
+        return TT_FAIL(err, TT_EINVAL, "--sample and --n go with ttrun data show");
     tt_registry *r = NULL;
-    tt_job *job;
-    tt_part part;
-    void *self = NULL;
-    cli->job = cli->n_words ? cli->words[0] : NULL;
-    TT_TRY(load_job(cli, &job, err));
-    TT_TRY(tt_cli_registry(cli, &r, err));
-    tt_status s = tt_registry_part(r, job, TT_KIND_TOKENIZER, "tokenizer", "byte", NULL, cli->arena,
-                                   &part, err);
-    if (s == TT_OK) {
-        const tt_tokenizer_vt *vt = part.component->vtable;
-        s = vt->open(part.config, &self, err);
-        if (s == TT_OK)
-            s = encode_all(cli, vt, self, err);
-        if (self)
-            vt->close(self);
+    tt_setup s;
+    tt_str o = {0};
+    cli->job = cli->words[1];
+    const tt_setup_opts so = {.spec = cli->spec, .mode = TT_MODE_TRAIN, .data = true};
+    const tt_run_opts ro = {
+        .verbose = cli->verbose, .progress = cli->verbose >= 0, .stop = tt_signals_stop};
+    tt_status status = tt_cli_setup(cli, &so, &r, &s, err);
+    if (status == TT_OK) {
+        tt_loop l = {.s = &s, .o = &ro, .main = true};
+        view v = {cli, &s, &l, s.dataloader.component->vtable, &o};
+        tt_signals_install();
+        status = open_and(&v, what, err);
+        tt_loop_close_data(&l);
     }
+    if (status == TT_OK)
+        tt_cli_print(&o);
+    tt_str_free(&o);
     tt_registry_free(r);
-    return s;
+    return status;
 }
 
-static const char *const options[] = {"tokenizer"};
-static const char *const flags[] = {"lines", "bos", "eos"};
-const tt_command tt_cmd_tokenize = {
-    .name = "tokenize",
-    .usage = "tokenize [JOB.json] [--tokenizer PATH] [--lines] [--bos] [--eos]",
-    .doc = "standard input to ids; --lines: each line a document",
-    .options = options,
-    .n_options = TT_COUNT(options),
-    .flags = flags,
-    .n_flags = TT_COUNT(flags),
-    .run = run,
-    .words = 1};
+static const char *const options[] = {"sample", "n"};
+const tt_command tt_cmd_data = {.name = "data",
+                                .usage = "data build JOB.json | show JOB.json [--sample I] [--n N]",
+                                .doc = "tokenise a job's text into the cache, look at samples",
+                                .options = options,
+                                .n_options = TT_COUNT(options),
+                                .run = run,
+                                .words = 2};

@@ -20,10 +20,10 @@ static int64_t bytes_of(const tt_loop *l, const tt_batch *b)
 {
     char piece[4096];
     int64_t n = 0;
-    const tt_tokenizer_vt *vt = l->tokenizer ? l->s->tokenizer.component->vtable : NULL;
+    const tt_tokenizer_vt *vt = l->data.tokenizer ? l->s->tokenizer.component->vtable : NULL;
     for (int64_t i = 0; vt && i < b->n_tokens; i++)
         if (b->labels[i] >= 0)
-            n += (int64_t)vt->decode(l->tokenizer, b->labels[i], piece, sizeof piece);
+            n += (int64_t)vt->decode(l->data.tokenizer, b->labels[i], piece, sizeof piece);
     return n;
 }
 
@@ -70,7 +70,7 @@ static tt_status open_tokens(const tt_setup *s, const tt_run_opts *ro, tokens *t
     t->setup.core.training.seq_len = 1;
     t->loop = (tt_loop){.s = &t->setup, .o = ro, .main = true};
     TT_TRY(tt_loop_open_data(&t->loop, err));
-    t->n = vt->n_samples(t->loop.loader);
+    t->n = vt->n_samples(t->loop.data.loader);
     return TT_OK;
 }
 
@@ -101,7 +101,7 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
         b.pos[i] = (int32_t)i;
         b.labels[i] = -100; /* behind the end */
         if (i < n)
-            s = vt->read(t->loop.loader, begin + i, &one, err);
+            s = vt->read(t->loop.data.loader, begin + i, &one, err);
         if (s == TT_OK && (b.ids[i] < 0 || b.ids[i] >= vocab || b.labels[i] >= vocab))
             s = TT_FAIL(err, TT_EINVAL,
                         "data: token %lld is outside the model's vocabulary of %lld",
@@ -162,7 +162,7 @@ static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, s
     int64_t n = 0;
     if (t->n >= seq) {
         TT_TRY(tt_loop_open_data(l, err));
-        n = vt->n_samples(l->loader);
+        n = vt->n_samples(l->data.loader);
     }
     const int64_t rest = t->n - n * seq;
     const bool plain = rest > 0 && rest < seq && !masks_documents(s);
@@ -170,10 +170,10 @@ static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, s
         tt_log(TT_INFO, "data", "what is left behind the last whole sample is not counted");
     if (n)
         TT_TRY(whole_windows(l, s, most > 0 ? TT_MIN(n, most) : n, r, err));
-    if (!n && !l->tokenizer) { /* bytes_of asks it */
-        l->tokenizer = t->loop.tokenizer;
-        l->tokenizer_info = t->loop.tokenizer_info;
-        t->loop.tokenizer = NULL;
+    if (!n && !l->data.tokenizer) { /* bytes_of asks it */
+        l->data.tokenizer = t->loop.data.tokenizer;
+        l->data.tokenizer_info = t->loop.data.tokenizer_info;
+        t->loop.data.tokenizer = NULL;
     }
     return plain && (most <= 0 || n < most) ? measure_rest(l, t, n * seq, r, err) : TT_OK;
 }

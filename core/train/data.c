@@ -2,6 +2,7 @@
 #include "train/loop.h"
 #include "train/setup_impl.h"
 #include <math.h>
+#include <string.h>
 
 /* Tokenizer, loaders and the stream of batches of one rank. */
 
@@ -22,18 +23,35 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
                        (long long)vocab, (long long)info->vocab_size);
 }
 
+static void end_progress(tt_loop *l)
+{
+    if (l->has_progress)
+        tt_progress_finish(&l->progress);
+    l->has_progress = false;
+}
+
+/* A bar for each thing that is told of; what an earlier start has done counts for no speed. */
 static void on_progress(void *user, const char *what, double fraction)
 {
     tt_loop *l = user;
+    const int64_t done = (int64_t)(10000 * fraction);
+    if (l->has_progress && strcmp(l->progress.title, what) != 0)
+        end_progress(l);
     if (!l->has_progress) {
-        tt_progress_init(&l->progress, what, 0, 1000, l->o->verbose < 0);
+        tt_progress_init(&l->progress, what, done, 10000, l->o->verbose < 0);
         l->has_progress = true;
     }
-    tt_progress_update(&l->progress, (int64_t)(1000 * fraction), (double)NAN, (double)NAN);
+    tt_progress_update(&l->progress, done, (double)NAN, (double)NAN);
 }
 
-static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, void **self,
-                             tt_error *err)
+static int on_stop(void *user)
+{
+    const tt_loop *l = user;
+    return l->o->stop ? l->o->stop() : 0;
+}
+
+static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *p,
+                             const char *section, void **self, tt_error *err)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const tt_model_vt *model = l->s->model.component->vtable;
@@ -42,33 +60,58 @@ static tt_status open_loader(tt_loop *l, const tt_part *p, const char *section, 
         .struct_size = sizeof env,
         .seq_len = l->s->core.training.seq_len,
         .vocab_size = model->vocab_size(l->s->model.config),
-        .tokenizer = l->tokenizer ? l->s->tokenizer.component->vtable : NULL,
-        .tokenizer_self = l->tokenizer,
+        .tokenizer = d->tokenizer ? l->s->tokenizer.component->vtable : NULL,
+        .tokenizer_self = d->tokenizer,
         .job_dir = tt_job_dir(l->s->job),
-        .progress = l->main && l->o->progress ? on_progress : NULL,
+        .progress = l->o->progress ? on_progress : NULL,
         .progress_user = l,
+        .stop = on_stop,
+        .stop_user = l,
     };
     const tt_status s = vt->open(p->config, &env, self, &why);
-    if (l->has_progress)
-        tt_progress_finish(&l->progress);
-    l->has_progress = false;
+    end_progress(l);
     if (s == TT_OK)
         return TT_OK;
+    if (s == TT_ESIGNAL)
+        return TT_FAIL(err, s, "%s", why.text);
     tt_setup_fail(l->s->job, section, why.text, err);
     err->code = s;
     return s;
 }
 
-tt_status tt_loop_open_data(tt_loop *l, tt_error *err)
+static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
 {
     const tt_dataloader_vt *vt = l->s->dataloader.component->vtable;
     if (vt->needs_tokenizer)
-        TT_TRY(tt_setup_tokenizer(l->s, &l->tokenizer, &l->tokenizer_info, err));
-    TT_TRY(open_loader(l, &l->s->dataloader, "dataloader", &l->loader, err));
+        TT_TRY(tt_setup_tokenizer(l->s, &d->tokenizer, &d->tokenizer_info, err));
+    TT_TRY(open_loader(l, d, &l->s->dataloader, "dataloader", &d->loader, err));
     if (!l->s->has_validation)
         return TT_OK;
-    return open_loader(l, &l->s->validation_data, "validation.dataloader", &l->validation_loader,
+    return open_loader(l, d, &l->s->validation_data, "validation.dataloader", &d->validation_loader,
                        err);
+}
+
+/* The first rank of a process to come opens for all of them: text is tokenised once. It speaks for
+ * rank 0, whose lines are shown. */
+tt_status tt_loop_open_data(tt_loop *l, tt_error *err)
+{
+    tt_shared_data *all = l->shared;
+    if (!all)
+        return open_all(l, &l->data, err);
+    pthread_mutex_lock(&all->lock);
+    if (!all->opened) {
+        if (all->threads)
+            tt_log_set_thread_rank(0);
+        all->status = open_all(l, &all->parts, &all->err);
+        if (all->threads)
+            tt_log_set_thread_rank(l->rank.dist.rank);
+        all->opened = true;
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (all->status != TT_OK)
+        return TT_FAIL(err, all->status, "%s", all->err.text);
+    l->data = all->parts;
+    return TT_OK;
 }
 
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
@@ -78,8 +121,8 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
     const tt_model_vt *model = s->model.component->vtable;
     const tt_stream_opts o = {
         .loader = vt,
-        .loader_self = l->loader,
-        .order = {vt->n_samples(l->loader), s->data_seed, s->shuffle},
+        .loader_self = l->data.loader,
+        .order = {vt->n_samples(l->data.loader), s->data_seed, s->shuffle},
         .seq_len = s->core.training.seq_len,
         .local = s->local,
         .micro_batches = s->micro_batches,
@@ -94,17 +137,24 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
     return tt_stream_new(&o, &l->stream, err);
 }
 
+void tt_data_parts_close(tt_data_parts *d, const tt_setup *s)
+{
+    if (d->loader)
+        ((const tt_dataloader_vt *)s->dataloader.component->vtable)->close(d->loader);
+    if (d->validation_loader)
+        ((const tt_dataloader_vt *)s->validation_data.component->vtable)
+            ->close(d->validation_loader);
+    if (d->tokenizer)
+        ((const tt_tokenizer_vt *)s->tokenizer.component->vtable)->close(d->tokenizer);
+    *d = (tt_data_parts){0};
+}
+
 void tt_loop_close_data(tt_loop *l)
 {
     if (l->stream)
         tt_stream_free(l->stream);
-    if (l->loader)
-        ((const tt_dataloader_vt *)l->s->dataloader.component->vtable)->close(l->loader);
-    if (l->validation_loader)
-        ((const tt_dataloader_vt *)l->s->validation_data.component->vtable)
-            ->close(l->validation_loader);
-    if (l->tokenizer)
-        ((const tt_tokenizer_vt *)l->s->tokenizer.component->vtable)->close(l->tokenizer);
     l->stream = NULL;
-    l->loader = l->validation_loader = l->tokenizer = NULL;
+    if (!l->shared)
+        tt_data_parts_close(&l->data, l->s);
+    l->data = (tt_data_parts){0};
 }

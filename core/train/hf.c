@@ -170,7 +170,8 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_err
     const int64_t t0 = tt_now_ns();
     if (!replace && tt_path_exists(tt_arena_printf(a, "%s/step-%lld", hf, (long long)l->step)))
         return TT_OK;
-    TT_TRY(tt_setup_write_hf(l->s, l->tokenizer ? &l->tokenizer_info : NULL, from, tmp, err));
+    TT_TRY(tt_setup_write_hf(l->s, l->data.tokenizer ? &l->data.tokenizer_info : NULL, from, tmp,
+                             err));
     TT_TRY(tt_hf_publish(hf, l->step, err));
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
            (long long)l->step, tt_seconds_since(t0));

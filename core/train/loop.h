@@ -22,14 +22,30 @@ typedef struct tt_hook_end {
     void *self;
 } tt_hook_end;
 
+typedef struct tt_data_parts {
+    void *tokenizer, *loader, *validation_loader;
+    tt_tokenizer_info tokenizer_info;
+} tt_data_parts;
+void tt_data_parts_close(tt_data_parts *d, const tt_setup *s);
+
+/* What the ranks of one process read through; whoever runs them makes it and closes its parts. */
+typedef struct tt_shared_data {
+    pthread_mutex_t lock;
+    bool threads; /* the ranks are threads: who opens speaks for rank 0 */
+    bool opened;
+    tt_status status;
+    tt_error err;
+    tt_data_parts parts;
+} tt_shared_data;
+
 typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     tt_rank rank;
     bool main; /* rank 0 */
     /* data */
-    void *tokenizer, *loader, *validation_loader;
-    tt_tokenizer_info tokenizer_info;
+    tt_data_parts data;
+    tt_shared_data *shared; /* NULL: data is this loop's own */
     tt_stream *stream;
     tt_saver *saver; /* NULL: checkpoint.enable is false */
     /* state of training */

@@ -13,6 +13,7 @@ typedef struct world {
     const tt_run_opts *o;
     const tt_run_folder *folder;
     tt_threads *threads; /* NULL: one rank */
+    tt_shared_data data;
     pthread_mutex_t lock;
     tt_status status; /* of the rank that failed first */
     tt_error err;
@@ -172,6 +173,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->s = w->s;
     l->o = w->o;
     l->main = rank == 0;
+    l->shared = &w->data;
     l->loss = (double)NAN;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
     if (s == TT_OK)
@@ -231,6 +233,7 @@ static tt_status run_threads(world *w, tt_error *err)
     rank_thread *args = calloc((size_t)n, sizeof *args);
     TT_ASSERT(threads && args);
     int started = 0;
+    w->data.threads = true;
     for (int i = 0; i < n; i++) {
         args[i] = (rank_thread){w, i};
         if (pthread_create(&threads[i], NULL, rank_main, &args[i]))
@@ -269,12 +272,14 @@ size_t tt_error_place(const char *text)
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
     tt_run_folder folder;
-    world w = {.s = s, .o = o, .lock = PTHREAD_MUTEX_INITIALIZER};
+    world w = {
+        .s = s, .o = o, .data.lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
     tt_status st = tt_run_folder_open(s, o, a, &folder, err);
     if (st == TT_OK) {
         w.folder = &folder;
         st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
+        tt_data_parts_close(&w.data.parts, s);
         tt_run_folder_close(&folder);
     } else {
         st = before_first_step(st);

@@ -24,7 +24,7 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
         .folder = step_folders(l, l->rank.arena),
         .state = {.job_json = tt_str_get(&job),
                   .model_fingerprint = l->s->model_fingerprint,
-                  .tokenizer_fingerprint = l->tokenizer_info.fingerprint,
+                  .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
         .background = strcmp(c->async_mode, "disabled") != 0
@@ -72,8 +72,8 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
                        "%s was written by a model of another shape: use its model.args, or another "
                        "dump_folder",
                        folder);
-    if (l->tokenizer && st->tokenizer_fingerprint && st->tokenizer_fingerprint[0] &&
-        strcmp(st->tokenizer_fingerprint, l->tokenizer_info.fingerprint))
+    if (l->data.tokenizer && st->tokenizer_fingerprint && st->tokenizer_fingerprint[0] &&
+        strcmp(st->tokenizer_fingerprint, l->data.tokenizer_info.fingerprint))
         return TT_FAIL(
             err, TT_EINVAL,
             "%s was written with another tokenizer: use that one, or another dump_folder", folder);

@@ -40,7 +40,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_setup *s = l->s;
     const tt_dataloader_vt *vt = s->validation_data.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
-    const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->validation_loader);
+    const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->data.validation_loader);
     int64_t n = TT_MAXV(have / batch, 1), counted = 0;
     double loss = (double)NAN;
     if (s->core.validation.steps > 0)
@@ -48,7 +48,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const int64_t t0 = tt_now_ns();
     const tt_stream_opts o = {
         .loader = vt,
-        .loader_self = l->validation_loader,
+        .loader_self = l->data.validation_loader,
         .order = {have, s->data_seed, s->validation_shuffle},
         .seq_len = s->core.training.seq_len,
         .local = s->local,

@@ -29,7 +29,18 @@ typedef struct tt_dataloader_env {
     const char *job_dir;                                             /* relative paths start here */
     void (*progress)(void *user, const char *what, double fraction); /* may be NULL */
     void *progress_user;
+    int (*stop)(
+        void *user); /* nonzero: a signal asks to stop, give up with TT_ESIGNAL; may be NULL */
+    void *stop_user;
 } tt_dataloader_env;
+
+/* What `ttrun data` prints of a loader. Texts are the loader's and live as long as it does. */
+typedef struct tt_dataloader_info {
+    size_t struct_size;
+    int64_t files, documents, tokens, text_bytes; /* -1 = not known */
+    const char *cache; /* the file of ours that holds the tokens; NULL = none */
+    const char *note;  /* why there is none, or NULL */
+} tt_dataloader_info;
 
 typedef struct tt_dataloader_vt {
     size_t struct_size;
@@ -40,7 +51,8 @@ typedef struct tt_dataloader_vt {
     /* Sample i of an epoch, 0 <= i < n_samples. Called from the prefetch thread and others at once.
      * [any-thread] */
     tt_status (*read)(void *self, int64_t i, tt_sample *out, tt_error *err);
-    int needs_tokenizer; /* 1: text; 0: tokens */
+    int needs_tokenizer;                               /* 1: text; 0: tokens */
+    void (*info)(void *self, tt_dataloader_info *out); /* may be NULL. [any-thread] */
 } tt_dataloader_vt;
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #include <ttrun/builder.h>
 #include <ttrun/comm.h>
 #include <ttrun/converter.h>
+#include <ttrun/corpus.h>
 #include <ttrun/dataloader.h>
 #include <ttrun/hook.h>
 #include <ttrun/log.h>

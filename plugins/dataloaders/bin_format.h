@@ -1,34 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_DATALOADERS_BIN_FORMAT_H
 #define TT_DATALOADERS_BIN_FORMAT_H
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <ttrun/status.h>
+#include "bin_megatron.h"
 
 /* What a file of tokens is, by its first bytes. Sources: llm.c dataloader.h, data_common.py,
  * llmc_py; Megatron-LM indexed_dataset.py; modalities create_packed_data.py. All little-endian. */
-
-enum { LLMC_HEADER = 1024 }; /* 256 int32: magic, version, tokens, zeros */
-
-typedef struct {
-    int width;     /* bytes a token: 2 or 4 */
-    int64_t first; /* byte of the first token */
-    int64_t n;     /* tokens */
-} bin_layout;
-
-static uint32_t bin_u32(const unsigned char *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t bin_u64(const unsigned char *p)
-{
-    return bin_u32(p) | (uint64_t)bin_u32(p + 4) << 32;
-}
 
 static bool bin_begins(const unsigned char *p, size_t n, const char *with, size_t k)
 {
@@ -36,33 +12,17 @@ static bool bin_begins(const unsigned char *p, size_t n, const char *with, size_
 }
 
 /* u64 bytes of tokens, u32 token size, the tokens, then a pickle. */
-static bool bin_is_pbin(const unsigned char *p, size_t n)
+static bool bin_pbin(const bin_file *f, bin_layout *out)
 {
-    if (n < 13)
+    unsigned char mark = 0;
+    if (f->n < 13)
         return false;
-    const uint64_t data = bin_u64(p);
-    const uint32_t size = bin_u32(p + 8);
-    return (size == 1 || size == 2 || size == 4) && data < n - 12 && p[12 + data] == 0x80;
-}
-
-/* Is there a Megatron index beside x.bin, x.idx? */
-static bool bin_has_index(const char *path)
-{
-    const size_t n = strlen(path);
-    char head[9];
-    if (n < 4 || strcmp(path + n - 4, ".bin") != 0)
-        return false;
-    char *index = strdup(path);
-    struct stat st;
-    if (!index)
-        return false;
-    memcpy(index + n - 4, ".idx", 4);
-    /* a pipe of that name would hang us */
-    FILE *f = stat(index, &st) == 0 && S_ISREG(st.st_mode) ? fopen(index, "rb") : NULL;
-    const bool is = f && fread(head, 1, 9, f) == 9 && memcmp(head, "MMIDIDX\0", 9) == 0;
-    if (f)
-        fclose(f);
-    free(index);
+    const uint64_t data = bin_u64(f->head);
+    const uint32_t size = bin_u32(f->head + 8);
+    const bool is = (size == 1 || size == 2 || size == 4) && data < f->n - 12 && data % size == 0 &&
+                    pread(f->fd, &mark, 1, (off_t)(12 + data)) == 1 && mark == 0x80;
+    if (is)
+        *out = (bin_layout){(int)size, 12, (int64_t)(data / size), BIN_PBIN};
     return is;
 }
 
@@ -87,7 +47,7 @@ static const char *bin_other(const unsigned char *p, size_t n)
         size_t n;
         const char *what;
     } known[] = {
-        {"MMIDIDX\0",        9, "the .idx of a Megatron data set, which is not built yet"   },
+        {"MMIDIDX\0",        9, "the .idx of a Megatron data set; name its .bin"            },
         {"\x93NUMPY",        6, "a NumPy file; write its numbers alone, with ndarray.tofile"},
         {"PAR1",             4, "a Parquet file, which is not built"                        },
         {"\x1f\x8b\x08",     3, "a gzip file; unpack it, the loader maps tokens"            },
@@ -110,9 +70,11 @@ static int bin_llmc_width(const unsigned char *p, size_t n)
 }
 
 /* A header of llm.c against the file's size. */
-static tt_status bin_llmc(const char *path, const unsigned char *p, size_t n, bin_layout *out,
-                          tt_error *err)
+static tt_status bin_llmc(const bin_file *f, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n;
     const int width = bin_llmc_width(p, n), version = width == 2 ? 1 : 7;
     const char *whose = width == 2 ? "GPT-2" : "Llama-3";
     if (n < LLMC_HEADER)
@@ -132,13 +94,15 @@ static tt_status bin_llmc(const char *path, const unsigned char *p, size_t n, bi
                        "dataloader.path: %s: %zu bytes, and its header's %lld tokens take %lld; it "
                        "is cut off or damaged",
                        path, n, (long long)count, (long long)(LLMC_HEADER + count * width));
-    *out = (bin_layout){width, LLMC_HEADER, count};
+    *out = (bin_layout){width, LLMC_HEADER, count, BIN_FLAT};
     return TT_OK;
 }
 
-static tt_status bin_raw(const char *path, const unsigned char *p, size_t n, int width,
-                         bin_layout *out, tt_error *err)
+static tt_status bin_raw(const bin_file *f, int width, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n;
     const bool headed = n >= LLMC_HEADER && bin_llmc_width(p, n) > 0 && bin_u32(p + 4) < 16;
     if (headed)
         return TT_FAIL(err, TT_EINVAL,
@@ -150,36 +114,32 @@ static tt_status bin_raw(const char *path, const unsigned char *p, size_t n, int
             "dataloader.path: %s: %zu bytes are no whole number of %d-byte tokens; it is "
             "cut off or of another dataloader.format",
             path, n, width);
-    *out = (bin_layout){width, 0, (int64_t)(n / (size_t)width)};
+    *out = (bin_layout){width, 0, (int64_t)(n / (size_t)width), BIN_FLAT};
     return TT_OK;
 }
 
 /* raw_width: 0 = by the header. */
-static tt_status bin_layout_of(const char *path, const unsigned char *p, size_t n, int raw_width,
-                               bin_layout *out, tt_error *err)
+static tt_status bin_layout_of(const bin_file *f, int raw_width, bin_layout *out, tt_error *err)
 {
+    const char *path = f->path;
+    const unsigned char *p = f->head;
+    const size_t n = f->n_head;
     const char *other = bin_other(p, n);
-    if (n == 0)
+    bool found = false;
+    if (f->n == 0)
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is empty", path);
+    if (raw_width == 0)
+        TT_TRY(bin_by_index(f, out, &found, err));
+    if (found || (raw_width == 0 && bin_pbin(f, out)))
+        return TT_OK;
     if (raw_width == 0 && bin_llmc_width(p, n) > 0)
-        return bin_llmc(path, p, n, out, err);
+        return bin_llmc(f, out, err);
     /* raw tokens may begin with any few bytes: only the longer marks count against them */
     if (other &&
         (raw_width == 0 || bin_begins(p, n, "MMIDIDX\0", 9) || bin_begins(p, n, "\x93NUMPY", 6)))
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is %s", path, other);
     if (raw_width > 0)
-        return bin_raw(path, p, n, raw_width, out, err);
-    if (bin_has_index(path))
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "dataloader.path: %s is of a Megatron data set (its .idx is beside it), which "
-            "is not built yet; dataloader.format \"uint16\" or \"uint32\" reads its "
-            "tokens without the index",
-            path);
-    if (bin_is_pbin(p, n))
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader.path: %s is a .pbin of modalities, which is not built yet",
-                       path);
+        return bin_raw(f, raw_width, out, err);
     return TT_FAIL(err, TT_EINVAL,
                    "dataloader.path: %s has no header that is known; if it is tokens and nothing "
                    "else, set dataloader.format to \"uint16\" or \"uint32\"",

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "corpus.h"
 #include "json_line.h"
-#include "paths.h"
 #include "unpack.h"
-#include <ttrun/log.h>
+#include <stdio.h>
+#include <ttrun/corpus.h>
 
 /* jsonl: files of one JSON object a line, plain, gzip or zstd; one string field of each is a
  * document with the tokenizer's bos and eos around it. Joined to one stream of tokens in the order
@@ -16,6 +15,7 @@ typedef struct {
     bool shuffle; /* shuffle and seed are read by the core, which owns the order */
     int64_t seed;
     bool document_mask;
+    const char *cache;
 } config;
 
 static const tt_option options[] = {
@@ -29,6 +29,7 @@ static const tt_option options[] = {
                    NULL, "of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention and positions within a document"),
+    TT_CORPUS_OPTION_CACHE(config),
 };
 
 enum { BLOCK = 1 << 18 };                       /* bytes read at a time */
@@ -42,17 +43,11 @@ typedef struct {
 } lines;
 
 typedef struct {
-    const config *g;
-    const tt_dataloader_env *env;
-    tt_tokenizer_info info;
-    corpus *c;
+    const char *field;
     lines in;
     char *text, *scratch; /* [cap] each */
     size_t cap;
-    tt_ids ids;
-    int64_t n_documents, n_empty;
-    size_t n_bytes; /* of text */
-} job;
+} reader;
 
 /* The next line without its end; *line NULL after the last. */
 static tt_status next_line(lines *b, unpack *u, const char **line, size_t *n, tt_error *err)
@@ -91,7 +86,7 @@ static tt_status next_line(lines *b, unpack *u, const char **line, size_t *n, tt
     }
 }
 
-static tt_status room_for(job *j, size_t n, tt_error *err)
+static tt_status room_for(reader *j, size_t n, tt_error *err)
 {
     if (n <= j->cap)
         return TT_OK;
@@ -114,53 +109,33 @@ static bool blank(const char *s, size_t n)
     return n == 0;
 }
 
-static tt_status add_line(job *j, const char *line, size_t n, tt_error *err)
+static tt_status add_line(reader *j, const char *line, size_t n, int64_t at, tt_documents *to,
+                          tt_error *err)
 {
     const unsigned char *s = (const unsigned char *)line;
     json_reader r = {s, s, s + n, NULL};
     size_t text_n = 0;
     bool found, is_string;
     TT_TRY(room_for(j, n, err));
-    if (!json_field(&r, j->g->field, j->text, &text_n, j->scratch, &found, &is_string))
+    if (!json_field(&r, j->field, j->text, &text_n, j->scratch, &found, &is_string))
         return TT_FAIL(err, TT_EINVAL, "%s, at byte %lld of the line", r.fault,
                        (long long)(r.at - r.s) + 1);
     if (!found)
         return TT_FAIL(err, TT_EINVAL,
                        "no field \"%s\"; dataloader.field names the one that is the document",
-                       j->g->field);
+                       j->field);
     if (!is_string)
-        return TT_FAIL(err, TT_EINVAL, "\"%s\" is not a string", j->g->field);
-    j->n_bytes += text_n;
-    if (text_n == 0) {
-        j->n_empty++;
-        return TT_OK;
-    }
-    j->ids.n = 0;
-    TT_TRY(j->env->tokenizer->encode(j->env->tokenizer_self, j->text, text_n, &j->ids, err));
-    j->n_documents++;
-    return add_document(j->c, &j->info, &j->ids, err);
+        return TT_FAIL(err, TT_EINVAL, "\"%s\" is not a string", j->field);
+    return tt_documents_add(to, j->text, text_n, at, err);
 }
 
-static void tell(const job *j, const unpack *u, size_t file, size_t n_files)
+static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *err)
 {
-    const double part = u->n > 0 ? (double)u->at / (double)u->n : 1;
-    if (j->env->progress)
-        j->env->progress(j->env->progress_user, "reading text",
-                         ((double)file + part) / (double)n_files);
-}
-
-static tt_status read_file(job *j, const names *files, size_t file, tt_error *err)
-{
-    const char *path = files->items[file], *bytes = NULL, *line = NULL;
-    size_t n_file = 0, n = 0, told = 0;
-    unpack u;
-    TT_TRY(map_file(path, &bytes, &n_file, err));
-    TT_TRY(unpack_open(path, bytes, n_file, &u, err));
-    j->in.begin = j->in.end = j->in.scanned = 0;
-    j->in.last = false;
+    const char *path = u->in.path, *line = NULL;
+    size_t n = 0;
     tt_status status = TT_OK;
     for (int64_t number = 1; status == TT_OK; number++) {
-        status = next_line(&j->in, &u, &line, &n, err);
+        status = next_line(&j->in, u, &line, &n, err);
         if (status == TT_OK && !line)
             break;
         if (status == TT_OK && number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
@@ -168,69 +143,59 @@ static tt_status read_file(job *j, const names *files, size_t file, tt_error *er
             n -= 3;
         }
         if (status == TT_OK && !blank(line, n))
-            status = add_line(j, line, n, err);
-        if (status != TT_OK && !(err && strstr(err->text, path)))
+            status = add_line(j, line, n, unpack_taken(u), to, err);
+        if (status != TT_OK && status != TT_ESIGNAL && !(err && strstr(err->text, path)))
             tt_error_context(err, "dataloader.path: %s:%lld", path, (long long)number);
-        if (u.at - told > (size_t)16 << 20) {
-            told = u.at;
-            tell(j, &u, file, files->n);
-        }
     }
-    if (status == TT_OK)
-        tell(j, &u, file, files->n);
+    return status;
+}
+
+static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
+{
+    reader *j = user;
+    unpack u;
+    TT_TRY(unpack_open(path, &u, err));
+    j->in.begin = j->in.end = j->in.scanned = 0;
+    j->in.last = false;
+    const tt_status status = read_lines(j, &u, to, err);
     unpack_close(&u);
     return status;
-}
-
-static tt_status read_files(job *j, const names *files, tt_error *err)
-{
-    tt_status status = TT_OK;
-    for (size_t i = 0; status == TT_OK && i < files->n; i++)
-        status = read_file(j, files, i, err);
-    tt_ids_free(&j->ids);
-    free(j->in.bytes);
-    free(j->text);
-    free(j->scratch);
-    return status;
-}
-
-static tt_status load(const config *g, const tt_dataloader_env *env, corpus *c, names *files,
-                      tt_error *err)
-{
-    if (!env->tokenizer)
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader jsonl reads text and needs a tokenizer; set tokenizer.name");
-    TT_TRY(expand_all(env->job_dir, &g->path, "corpus/*.jsonl.zst", files, err));
-    job j = {.g = g, .env = env, .c = c, .info = corpus_begin(c, env, g->document_mask)};
-    TT_TRY(read_files(&j, files, err));
-    TT_TRY(corpus_end(c, files->n, err));
-    if (j.n_empty > 0)
-        tt_log(TT_INFO, "data", "%lld documents are empty and were left out", (long long)j.n_empty);
-    tt_log(TT_INFO, "data",
-           "%zu files, %lld documents, %zu bytes, %zu tokens, %lld samples an epoch", files->n,
-           (long long)j.n_documents, j.n_bytes, c->n_tokens, (long long)c->n_samples);
-    return TT_OK;
 }
 
 static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void **self,
                             tt_error *err)
 {
-    names files = {0};
-    corpus *c = calloc(1, sizeof *c);
-    if (!c)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory opening the jsonl loader");
-    const tt_status status = load(cfg, env, c, &files, err);
-    names_free(&files);
-    if (status != TT_OK) {
-        corpus_close(c);
-        return status;
-    }
-    *self = c;
-    return TT_OK;
+    const config *g = cfg;
+    const size_t n = strlen(g->field) + sizeof "jsonl 1 ";
+    reader j = {.field = g->field};
+    tt_files files = {0};
+    tt_tokens *tokens;
+    TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.jsonl.zst", &files, err));
+    char *name = malloc(n);
+    const tt_corpus_opts o = {.struct_size = sizeof o,
+                              .env = env,
+                              .files = &files,
+                              .read = read_file,
+                              .user = &j,
+                              .reader = name,
+                              .cache = g->cache,
+                              .document_mask = g->document_mask};
+    if (name)
+        snprintf(name, n, "jsonl 1 %s", g->field);
+    const tt_status s = name ? tt_corpus_open(&o, &tokens, err)
+                             : TT_FAIL(err, TT_ENOMEM, "out of memory for a name");
+    tt_files_free(&files);
+    free(name);
+    free(j.in.bytes);
+    free(j.text);
+    free(j.scratch);
+    if (s == TT_OK)
+        *self = tokens;
+    return s;
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_jsonl,  corpus_close,
-                                    corpus_samples, corpus_read, 1};
+static const tt_dataloader_vt vt = {sizeof vt,      open_jsonl, tt_tokens_close, tt_tokens_samples,
+                                    tt_tokens_read, 1,          tt_tokens_info};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "corpus.h"
-#include "paths.h"
-#include <ttrun/log.h>
+#include "source.h"
+#include <ttrun/corpus.h>
 
 /* text: files and globs, each file a document with the tokenizer's bos and eos around it, joined to
  * one stream of tokens in path order. */
@@ -12,6 +11,7 @@ typedef struct {
     bool shuffle; /* shuffle and seed are read by the core, which owns the order */
     int64_t seed;
     bool document_mask;
+    const char *cache;
 } config;
 
 static const tt_option options[] = {
@@ -23,77 +23,73 @@ static const tt_option options[] = {
                    NULL, "of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention and positions within a document"),
+    TT_CORPUS_OPTION_CACHE(config),
 };
 
-static tt_status read_files(corpus *c, const tt_dataloader_env *env, const tt_tokenizer_info *info,
-                            const names *files, size_t *n_empty, size_t *n_bytes, tt_error *err)
+typedef struct {
+    char *bytes;
+    size_t cap;
+} whole_file;
+
+/* A file to its end. */
+static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
 {
-    tt_ids list = {0};
-    tt_status status = TT_OK;
-    for (size_t i = 0; status == TT_OK && i < files->n; i++) {
-        const char *text = NULL;
-        size_t n = 0;
-        status = map_file(files->items[i], &text, &n, err);
-        if (status != TT_OK)
-            break;
-        list.n = 0;
-        *n_bytes += n;
-        *n_empty += n == 0;
-        if (n > 0) {
-            status = env->tokenizer->encode(env->tokenizer_self, text, n, &list, err);
-            munmap((void *)(uintptr_t)text, n);
-            if (status == TT_OK)
-                status = add_document(c, info, &list, err);
-            if (status != TT_OK)
-                tt_error_context(err, "dataloader.path: %s", files->items[i]);
+    size_t used = 0;
+    for (size_t got = 1; got > 0; used += got) {
+        if (t->cap - used < 1) {
+            const size_t cap = t->cap < SIZE_MAX / 2 ? 2 * t->cap + (1 << 16) : SIZE_MAX;
+            char *grown = realloc(t->bytes, cap);
+            if (!grown)
+                return TT_FAIL(err, TT_ENOMEM, "dataloader.path: %s: out of memory after %zu bytes",
+                               in->path, used);
+            t->bytes = grown;
+            t->cap = cap;
         }
-        if (env->progress)
-            env->progress(env->progress_user, "reading text", (double)(i + 1) / (double)files->n);
+        TT_TRY(source_read(in, t->bytes + used, t->cap - used, &got, err));
     }
-    tt_ids_free(&list);
-    return status;
+    *n = used;
+    return TT_OK;
 }
 
-static tt_status load(const config *g, const tt_dataloader_env *env, corpus *c, names *files,
-                      tt_error *err)
+static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
-    size_t n_empty = 0, n_bytes = 0;
-    if (!env->tokenizer)
-        return TT_FAIL(err, TT_EINVAL,
-                       "dataloader text reads text and needs a tokenizer; set tokenizer.name");
-    TT_TRY(expand_all(env->job_dir, &g->path, "corpus/*.txt", files, err));
-    const tt_tokenizer_info info = corpus_begin(c, env, g->document_mask);
-    TT_TRY(read_files(c, env, &info, files, &n_empty, &n_bytes, err));
-    if (n_empty == files->n)
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s%s is empty", files->items[0],
-                       files->n > 1 ? " (as every other file)" : "");
-    TT_TRY(corpus_end(c, files->n, err));
-    if (n_empty > 0)
-        tt_log(TT_INFO, "data", "%zu of %zu files are empty and were left out", n_empty, files->n);
-    tt_log(TT_INFO, "data", "%zu files, %zu bytes, %zu tokens, %lld samples an epoch", files->n,
-           n_bytes, c->n_tokens, (long long)c->n_samples);
-    return TT_OK;
+    whole_file *t = user;
+    source in = {.fd = -1};
+    size_t n = 0;
+    TT_TRY(source_open(path, &in, err));
+    tt_status s = read_whole(t, &in, &n, err);
+    source_close(&in);
+    if (s == TT_OK)
+        s = tt_documents_add(to, t->bytes, n, (int64_t)n, err);
+    return s;
 }
 
 static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void **self,
                            tt_error *err)
 {
-    names files = {0};
-    corpus *c = calloc(1, sizeof *c);
-    if (!c)
-        return TT_FAIL(err, TT_ENOMEM, "out of memory opening the text loader");
-    const tt_status status = load(cfg, env, c, &files, err);
-    names_free(&files);
-    if (status != TT_OK) {
-        corpus_close(c);
-        return status;
-    }
-    *self = c;
-    return TT_OK;
+    const config *g = cfg;
+    tt_files files = {0};
+    whole_file t = {0};
+    tt_tokens *tokens;
+    const tt_corpus_opts o = {.struct_size = sizeof o,
+                              .env = env,
+                              .files = &files,
+                              .read = read_file,
+                              .user = &t,
+                              .reader = "text 1",
+                              .cache = g->cache,
+                              .document_mask = g->document_mask};
+    TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.txt", &files, err));
+    const tt_status s = tt_corpus_open(&o, &tokens, err);
+    tt_files_free(&files);
+    free(t.bytes);
+    if (s == TT_OK)
+        *self = tokens;
+    return s;
 }
 
-static const tt_dataloader_vt vt = {sizeof vt,      open_text,   corpus_close,
-                                    corpus_samples, corpus_read, 1};
+static const tt_dataloader_vt vt = {sizeof vt,      open_text, tt_tokens_close, tt_tokens_samples,
+                                    tt_tokens_read, 1,         tt_tokens_info};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, a document each",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../plugins/dataloaders/bin.c"
-#include "base/base.h"
+#include "data/tokens.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -91,18 +91,18 @@ static void check_stream(const char *const *paths, size_t n, const config *c, in
     tt_error err = {0};
     if (open_paths(paths, n, *c, 200000, seq_len, &self, &err) != TT_OK)
         fail_msg("%s: %s", paths[0], err.text);
-    assert_int_equal(((stream *)self)->n_tokens, n_want);
-    assert_int_equal(n_samples(self), (n_want - 1) / seq_len);
-    for (int64_t i = n_samples(self) - 1; i >= 0; i--) {
+    assert_int_equal(((tt_tokens *)self)->n_tokens, n_want);
+    assert_int_equal(tt_tokens_samples(self), (n_want - 1) / seq_len);
+    for (int64_t i = tt_tokens_samples(self) - 1; i >= 0; i--) {
         int32_t ids[16], labels[16], pos[16] = {7}, seg[16] = {8};
         tt_sample s = {sizeof s, seq_len, ids, labels, pos, seg};
-        assert_int_equal(read_bin(self, i, &s, &err), TT_OK);
+        assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
         assert_memory_equal(ids, want + i * seq_len, (size_t)seq_len * 4);
         assert_memory_equal(labels, want + i * seq_len + 1, (size_t)seq_len * 4);
         assert_int_equal(pos[0], 7); /* prefilled by the caller, left alone */
         assert_int_equal(seg[0], 8);
     }
-    close_bin(self);
+    tt_tokens_close(self);
 }
 
 static void test_bin_samples_cross_files(void **state)
@@ -148,14 +148,14 @@ static void test_bin_file_of_more_than_2_to_31_tokens(void **state)
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_paths(paths, 2, raw16, 65536, 4, &self, &err), TT_OK);
-    assert_int_equal(n_samples(self), (n + 3) / 4);
+    assert_int_equal(tt_tokens_samples(self), (n + 3) / 4);
     int32_t ids[4], labels[4], pos[4], seg[4];
     tt_sample s = {sizeof s, 4, ids, labels, pos, seg};
-    assert_int_equal(read_bin(self, n_samples(self) - 1, &s, &err), TT_OK);
+    assert_int_equal(tt_tokens_read(self, tt_tokens_samples(self) - 1, &s, &err), TT_OK);
     assert_int_equal(ids[2], 0);
     assert_int_equal(ids[3], 1); /* the other file begins at token 2^32 + 3 */
     assert_int_equal(labels[3], 65535);
-    close_bin(self);
+    tt_tokens_close(self);
     unlink(path);
 }
 
@@ -183,10 +183,10 @@ static void test_bin_document_mask_restarts_positions(void **state)
         void *self = NULL;
         tt_error err = {0};
         assert_int_equal(open_paths(paths, 1, c, 200, 8, &self, &err), TT_OK);
-        assert_int_equal(read_bin(self, 0, &s, &err), TT_OK);
+        assert_int_equal(tt_tokens_read(self, 0, &s, &err), TT_OK);
         assert_memory_equal(pos, cases[i].pos, sizeof pos);
         assert_memory_equal(seg, cases[i].seg, sizeof seg);
-        close_bin(self);
+        tt_tokens_close(self);
     }
     config c = by_header;
     c.document_mask = true;
@@ -201,6 +201,7 @@ static void write_hostile(void)
 {
     unsigned char pbin[64] = {8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0};
     unsigned char index[64] = "MMIDIDX\0";
+    pbin[12] = pbin[13] = 0xff;
     pbin[20] = 0x80;
     put("h_empty.bin", "", 0);
     put("h_three.bin", "\x18\xd8\x34", 3);
@@ -266,12 +267,12 @@ static void test_bin_refuses_hostile_files(void **state)
         {"h_npy.bin",              &raw16,     "a NumPy file"                        },
         {"h_gzip.bin",             &by_header, "a gzip file"                         },
         {"h_parquet.bin",          &by_header, "a Parquet file"                      },
-        {"h.pbin",                 &by_header, ".pbin of modalities"                 },
+        {"h.pbin",                 &by_header, "token 0 is 65535, outside the model" },
         {"h_huge.pbin",            &by_header, "no header that is known"             },
         {"h_2_to_63.pbin",         &by_header, "no header that is known"             },
-        {"h_megatron.idx",         &by_header, "Megatron data set, which is not"     },
-        {"h_megatron.idx",         &raw16,     "Megatron data set, which is not"     },
-        {"h_megatron.bin",         &by_header, "its .idx is beside it"               },
+        {"h_megatron.idx",         &by_header, "Megatron data set; name its .bin"    },
+        {"h_megatron.idx",         &raw16,     "Megatron data set; name its .bin"    },
+        {"h_megatron.bin",         &by_header, "of a type that no tokens are"        },
         {"h_odd.raw",              &raw16,     "3 bytes are no whole number of 2-byt"},
         {"h_six.raw",              &raw32,     "6 bytes are no whole number of 4-byt"},
         {"h_high.raw",             &raw32,     "token 1 is 4294967196, outside"      },
@@ -314,11 +315,11 @@ static void test_bin_refuses_a_high_token_as_it_is_read(void **state)
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_paths(paths, 1, raw32, 100, 8, &self, &err), TT_OK);
-    assert_int_equal(read_bin(self, n_samples(self) - 2, &s, &err), TT_OK);
-    assert_int_equal(read_bin(self, n_samples(self) - 1, &s, &err), TT_EINVAL);
+    assert_int_equal(tt_tokens_read(self, tt_tokens_samples(self) - 2, &s, &err), TT_OK);
+    assert_int_equal(tt_tokens_read(self, tt_tokens_samples(self) - 1, &s, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "token 4990 is 4294967196"));
-    assert_int_equal(read_bin(self, n_samples(self), &s, &err), TT_EINTERNAL);
-    close_bin(self);
+    assert_int_equal(tt_tokens_read(self, tt_tokens_samples(self), &s, &err), TT_EINTERNAL);
+    tt_tokens_close(self);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../plugins/dataloaders/jsonl.c"
-#include "base/base.h"
+#include "data/tokens.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -88,7 +88,8 @@ static tt_status open_paths(const char *const *paths, size_t n, const char *fiel
         .field = field,
         .shuffle = true,
         .seed = INT64_MIN,
-        .document_mask = mask
+        .document_mask = mask,
+        .cache = "off"
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = seq_len,
@@ -106,13 +107,14 @@ static void check_stream(const char *path, const char *field, const char *want, 
     tt_error err = {0};
     if (open_paths(&path, 1, field, 1, false, &self, &err) != TT_OK)
         fail_msg("%s: %s", path, err.text);
-    const corpus *c = self;
+    const tt_tokens *c = self;
     assert_int_equal(c->n_tokens, n);
     for (size_t i = 0; i < n; i++) {
-        const int32_t id = get(c, i);
+        int32_t id;
+        assert_int_equal(tt_tokens_fetch(c, (int64_t)i, 1, &id, &err), TT_OK);
         assert_int_equal(id == 256 ? '<' : id == 257 ? '>' : id, (unsigned char)want[i]);
     }
-    corpus_close(self);
+    tt_tokens_close(self);
 }
 
 static void check_text(const char *text, const char *want)
@@ -206,19 +208,19 @@ static void test_jsonl_samples_of_several_files(void **state)
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_paths(paths, 1, "text", 5, true, &self, &err), TT_OK);
-    assert_int_equal(corpus_samples(self), 2); /* floor((12-1)/5) */
+    assert_int_equal(tt_tokens_samples(self), 2); /* floor((12-1)/5) */
     for (int64_t i = 1; i >= 0; i--) {
-        assert_int_equal(corpus_read(self, i, &s, &err), TT_OK);
+        assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
         assert_memory_equal(ids, want + 5 * i, sizeof ids);
         assert_memory_equal(labels, want + 5 * i + 1, sizeof labels);
     }
-    corpus_close(self);
+    tt_tokens_close(self);
     assert_int_equal(open_paths(paths, 1, "text", 3, true, &self, &err), TT_OK);
     s.seq_len = 3;
-    assert_int_equal(corpus_read(self, 1, &s, &err), TT_OK); /* tokens 3 … 5: > < c */
+    assert_int_equal(tt_tokens_read(self, 1, &s, &err), TT_OK); /* tokens 3 … 5: > < c */
     assert_memory_equal(pos, ((int32_t[]){0, 0, 1}), 12);
     assert_memory_equal(seg, ((int32_t[]){0, 1, 1}), 12);
-    corpus_close(self);
+    tt_tokens_close(self);
 }
 
 static void check_refusal(const char *path, const char *text)
@@ -329,7 +331,7 @@ static void test_jsonl_refuses_damaged_files(void **state)
     tt_error err = {0};
     const char *none[] = {"empty.jsonl"};
     assert_int_equal(open_paths(none, 1, "text", 4, false, &self, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "1 files give 0 tokens"));
+    assert_non_null(strstr(err.text, "is empty: no document has text"));
     check_refusal("none.jsonl", "No such file");
     assert_int_equal(open_paths(NULL, 0, "text", 4, false, &self, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "dataloader.path: empty"));

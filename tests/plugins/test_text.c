@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../plugins/dataloaders/text.c"
-#include "base/base.h"
+#include "data/tokens.h"
 #include <setjmp.h>
 
 #include <cmocka.h>
@@ -85,7 +85,10 @@ static tt_status open_paths(letters *l, const char *const *paths, size_t n, int6
 {
     const config c = {
         .path = {paths, n},
-          .shuffle = true, .seed = INT64_MIN, .document_mask = mask
+        .shuffle = true,
+        .seed = INT64_MIN,
+        .document_mask = mask,
+        .cache = "off"
     };
     const tt_dataloader_env env = {.struct_size = sizeof env,
                                    .seq_len = seq_len,
@@ -104,11 +107,13 @@ static void check_stream(const char *path, const char *want)
     tt_error err = {0};
     if (open_paths(&l, &path, 1, 1, false, &self, &err) != TT_OK)
         fail_msg("%s: %s", path, err.text);
-    const corpus *c = self;
-    assert_int_equal(c->n_tokens, strlen(want));
-    for (size_t i = 0; i < c->n_tokens; i++)
-        assert_int_equal(get(c, i), (unsigned char)want[i]);
-    corpus_close(self);
+    int32_t ids[64];
+    const int64_t n = ((tt_tokens *)self)->n_tokens;
+    assert_int_equal(n, strlen(want));
+    assert_int_equal(tt_tokens_fetch(self, 0, n, ids, &err), TT_OK);
+    for (int64_t i = 0; i < n; i++)
+        assert_int_equal(ids[i], (unsigned char)want[i]);
+    tt_tokens_close(self);
 }
 
 static void test_text_globs_sort_bytewise_and_cross_folders(void **state)
@@ -138,17 +143,17 @@ static void test_text_documents_have_bos_and_eos_in_path_order(void **state)
         void *self = NULL;
         tt_error err;
         assert_int_equal(open_paths(&l, paths, 2, 4, false, &self, &err), TT_OK);
-        assert_int_equal(corpus_samples(self), 2); /* floor((9-1)/4) */
+        assert_int_equal(tt_tokens_samples(self), 2); /* floor((9-1)/4) */
         for (int64_t i = 0; i < 2; i++) {
             int32_t ids[4], labels[4], pos[4] = {0, 1, 2, 3}, seg[4] = {0};
             tt_sample s = {sizeof s, 4, ids, labels, pos, seg};
-            assert_int_equal(corpus_read(self, i, &s, &err), TT_OK);
+            assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
             assert_memory_equal(ids, want + 4 * i, sizeof ids);
             assert_memory_equal(labels, want + 4 * i + 1, sizeof labels);
             assert_int_equal(pos[3], 3);
             assert_int_equal(seg[3], 0);
         }
-        corpus_close(self);
+        tt_tokens_close(self);
     }
 }
 
@@ -164,18 +169,18 @@ static void test_text_document_mask_restarts_positions(void **state)
     void *self = NULL;
     tt_error err;
     assert_int_equal(open_paths(&l, paths, 3, 11, true, &self, &err), TT_OK);
-    assert_int_equal(corpus_read(self, 0, &s, &err), TT_OK);
+    assert_int_equal(tt_tokens_read(self, 0, &s, &err), TT_OK);
     assert_memory_equal(pos, want_pos, sizeof pos);
     assert_memory_equal(seg, want_seg, sizeof seg);
-    corpus_close(self);
+    tt_tokens_close(self);
     assert_int_equal(open_paths(&l, paths, 3, 5, true, &self, &err), TT_OK);
     s.seq_len = 5;
-    assert_int_equal(corpus_read(self, 1, &s, &err),
+    assert_int_equal(tt_tokens_read(self, 1, &s, &err),
                      TT_OK); /* tokens 5 … 9: a document goes on, the next starts at 7 */
     static const int32_t pos5[] = {0, 1, 0, 1, 2}, seg5[] = {0, 0, 1, 1, 1};
     assert_memory_equal(pos, pos5, sizeof pos5);
     assert_memory_equal(seg, seg5, sizeof seg5);
-    corpus_close(self);
+    tt_tokens_close(self);
 }
 
 static void test_text_errors_say_what_and_what_to_do(void **state)
@@ -220,8 +225,8 @@ static void test_text_empty_files_of_a_glob_are_left_out(void **state)
     void *self = NULL;
     tt_error err;
     assert_int_equal(open_paths(&l, paths, 2, 3, false, &self, &err), TT_OK);
-    assert_int_equal(((corpus *)self)->n_tokens, 4);
-    corpus_close(self);
+    assert_int_equal(((tt_tokens *)self)->n_tokens, 4);
+    tt_tokens_close(self);
 }
 
 int main(void)

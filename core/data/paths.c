@@ -1,38 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TT_DATALOADERS_PATHS_H
-#define TT_DATALOADERS_PATHS_H
+#define _GNU_SOURCE
+#include "base/base.h"
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <ttrun/dataloader.h>
-#include <unistd.h>
+#include <ttrun/corpus.h>
 
-/* dataloader.path: files and globs. Code and not declarations, as each loader here is one file and
- * a library of its own. */
+/* dataloader.path: files and globs. */
 
-typedef struct {
-    char **items;
-    size_t n, cap;
-} names;
-
-static void names_free(names *v)
+void tt_files_free(tt_files *v)
 {
     for (size_t i = 0; i < v->n; i++)
         free(v->items[i]);
     free(v->items);
-    *v = (names){0};
+    *v = (tt_files){0};
 }
 
 /* Takes `name` over, also on failure. */
-static tt_status names_add(names *v, char *name, tt_error *err)
+static tt_status names_add(tt_files *v, char *name, tt_error *err)
 {
     if (name && v->n == v->cap) {
         const size_t cap = v->cap ? 2 * v->cap : 64;
@@ -67,7 +56,7 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /* Sort bytewise whatever the locale, and drop doubles (two ** in one pattern meet a file twice). */
-static void names_sort(names *v)
+static void names_sort(tt_files *v)
 {
     size_t kept = 0;
     if (v->n > 1)
@@ -86,11 +75,12 @@ static bool is_glob(const char *s)
     return strpbrk(s, "*?[") != NULL;
 }
 
-static tt_status walk(const char *dir, const char *pattern, int depth, names *out, tt_error *err);
+static tt_status walk(const char *dir, const char *pattern, int depth, tt_files *out,
+                      tt_error *err);
 
 /* One entry of a folder against the first component of the pattern. */
 static tt_status match_entry(const char *dir, const struct dirent *entry, const char *first,
-                             const char *pattern, const char *rest, int depth, names *out,
+                             const char *pattern, const char *rest, int depth, tt_files *out,
                              tt_error *err)
 {
     const bool cross = strcmp(first, "**") == 0;
@@ -121,7 +111,7 @@ static tt_status match_entry(const char *dir, const struct dirent *entry, const 
 
 /* Files under dir ("" = here) that match the pattern, unsorted; a folder that cannot be read is an
  * error. */
-static tt_status walk(const char *dir, const char *pattern, int depth, names *out, tt_error *err)
+static tt_status walk(const char *dir, const char *pattern, int depth, tt_files *out, tt_error *err)
 {
     const char *slash = strchr(pattern, '/');
     const char *rest = slash ? slash + strspn(slash, "/") : NULL;
@@ -146,7 +136,7 @@ static tt_status walk(const char *dir, const char *pattern, int depth, names *ou
 }
 
 /* The files of one entry of `path`: itself where it exists, else what it matches. */
-static tt_status expand(const char *job_dir, const char *entry, names *out, tt_error *err)
+static tt_status expand(const char *job_dir, const char *entry, tt_files *out, tt_error *err)
 {
     const bool absolute = entry[0] == '/' || !job_dir || !job_dir[0];
     char *full = absolute ? strdup(entry) : format("%s/%s", job_dir, entry);
@@ -171,7 +161,7 @@ static tt_status expand(const char *job_dir, const char *entry, names *out, tt_e
         while (cut > full && cut[-1] != '/')
             cut--;
         char *dir = strndup(full, (size_t)(cut - full));
-        names found = {0};
+        tt_files found = {0};
         status = dir ? walk(dir, cut, 0, &found, err) : TT_FAIL(err, TT_ENOMEM, "out of memory");
         if (status == TT_OK && found.n == 0)
             status = TT_FAIL(err, TT_ENOTFOUND, "dataloader.path: no file matches %s", full);
@@ -189,46 +179,19 @@ static tt_status expand(const char *job_dir, const char *entry, names *out, tt_e
     return status;
 }
 
-/* All files of dataloader.path, in its order; each glob's sorted. */
-static tt_status expand_all(const char *job_dir, const tt_strings *path, const char *example,
-                            names *out, tt_error *err)
+tt_status tt_files_find(const tt_strings *path, const char *job_dir, const char *example,
+                        tt_files *out, tt_error *err)
 {
+    tt_files found = {0};
+    tt_status status = TT_OK;
     if (path->n == 0)
         return TT_FAIL(err, TT_EINVAL,
                        "dataloader.path: empty; name files or globs, such as [\"%s\"]", example);
-    for (size_t i = 0; i < path->n; i++)
-        TT_TRY(expand(job_dir, path->items[i], out, err));
-    return TT_OK;
-}
-
-/* A file's bytes by mmap; *p NULL where it is empty. */
-static tt_status map_file(const char *path, const char **p, size_t *n, tt_error *err)
-{
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        const int code = errno;
-        if (fd >= 0)
-            close(fd);
-        return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(code));
-    }
-    tt_status status = TT_OK;
-    void *bytes = NULL;
-    if (!S_ISREG(st.st_mode)) {
-        status = TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", path);
-    } else if (st.st_size > 0) {
-        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (bytes == MAP_FAILED)
-            status =
-                TT_FAIL(err, TT_EIO, "dataloader.path: cannot map %s: %s", path, strerror(errno));
-        else
-            madvise(bytes, (size_t)st.st_size, MADV_SEQUENTIAL);
-    }
-    close(fd);
-    if (status == TT_OK) {
-        *p = bytes;
-        *n = (size_t)st.st_size;
-    }
+    for (size_t i = 0; status == TT_OK && i < path->n; i++)
+        status = expand(job_dir, path->items[i], &found, err);
+    if (status == TT_OK)
+        *out = found;
+    else
+        tt_files_free(&found);
     return status;
 }
-#endif

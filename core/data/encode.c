@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "data/cache.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Documents → tokens, a block at a time. One thread fills blocks of a ring, workers take them in
+ * order, and whoever finishes the oldest one writes it and those ready behind it. So what is
+ * written is the same for any number of threads, and so is the error. */
+
+enum { FREE, FULL, DONE };
+
+struct tt_encoder {
+    tt_encoder_opts o;
+    tt_text_block *ring;
+    int64_t n_blocks, filled, taken, written; /* block k lives in ring[k % n_blocks] */
+    bool writing, closed, failed;
+    tt_error err; /* of the block that failed first in order */
+    pthread_t *threads;
+    int n_threads;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+/* array: the address of a pointer to `cap` elements of `width` bytes; grown to hold n. */
+static tt_status reserve(void *array, size_t *cap, size_t n, size_t width, tt_error *err)
+{
+    void *p;
+    memcpy(&p, array, sizeof p);
+    if (n <= *cap)
+        return TT_OK;
+    const size_t want = n > SIZE_MAX / 2 / width ? n : n + n / 2 + 64;
+    p = want <= SIZE_MAX / width ? realloc(p, want * width) : NULL;
+    if (!p)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for %zu bytes of text and tokens",
+                       want <= SIZE_MAX / width ? want * width : SIZE_MAX);
+    memcpy(array, &p, sizeof p);
+    *cap = want;
+    return TT_OK;
+}
+
+tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, int64_t file,
+                            int64_t number, tt_error *err)
+{
+    TT_TRY(reserve(&b->text, &b->cap_text, b->n_text + n, 1, err));
+    TT_TRY(
+        reserve(&b->documents, &b->cap_documents, b->n_documents + 1, sizeof *b->documents, err));
+    memcpy(b->text + b->n_text, text, n);
+    b->n_text += n;
+    b->documents[b->n_documents++] = (tt_text_place){b->n_text, file, number};
+    return TT_OK;
+}
+
+/* n ids behind the tokens of a block, which has room. */
+static void put(tt_text_block *b, int width, const int32_t *ids, size_t n)
+{
+    unsigned char *p = b->tokens + b->n_tokens * width;
+    if (width == 1) {
+        for (size_t i = 0; i < n; i++)
+            p[i] = (unsigned char)ids[i];
+    } else if (width == 2) {
+        for (size_t i = 0; i < n; i++) {
+            p[2 * i] = (unsigned char)ids[i];
+            p[2 * i + 1] = (unsigned char)(ids[i] >> 8);
+        }
+    } else {
+        for (size_t i = 0; i < 4 * n; i++)
+            p[i] = (unsigned char)((uint32_t)ids[i / 4] >> 8 * (i % 4));
+    }
+    b->n_tokens += (int64_t)n;
+}
+
+static tt_status encode_document(const tt_encoder *e, tt_text_block *b, size_t d, tt_error *err)
+{
+    const tt_tokenizer_info *info = &e->o.info;
+    const size_t from = d ? b->documents[d - 1].end : 0;
+    b->ids.n = 0;
+    TT_TRY(e->o.tokenizer->encode(e->o.tokenizer_self, b->text + from, b->documents[d].end - from,
+                                  &b->ids, err));
+    for (size_t i = 0; i < b->ids.n; i++)
+        if (b->ids.ids[i] < 0 || b->ids.ids[i] >= info->vocab_size)
+            return TT_FAIL(err, TT_EINVAL,
+                           "the tokenizer gave id %d, outside its own vocabulary of %lld",
+                           b->ids.ids[i], (long long)info->vocab_size);
+    const size_t most = (size_t)b->n_tokens + b->ids.n + 2;
+    TT_TRY(reserve(&b->tokens, &b->cap_tokens, most, (size_t)e->o.width, err));
+    b->starts[d] = b->n_tokens;
+    put(b, e->o.width, &info->bos, info->bos >= 0);
+    put(b, e->o.width, b->ids.ids, b->ids.n);
+    put(b, e->o.width, &info->eos, info->eos >= 0);
+    return TT_OK;
+}
+
+static void encode(const tt_encoder *e, tt_text_block *b)
+{
+    b->n_tokens = 0;
+    b->err.code = reserve(&b->starts, &b->cap_starts, b->n_documents, sizeof *b->starts, &b->err);
+    for (size_t d = 0; b->err.code == TT_OK && d < b->n_documents; d++) {
+        const tt_text_place *it = &b->documents[d];
+        b->err.code = encode_document(e, b, d, &b->err);
+        if (b->err.code != TT_OK)
+            tt_error_context(&b->err, "dataloader.path: %s: document %lld",
+                             e->o.files->items[it->file], (long long)it->number);
+    }
+}
+
+/* Writes the blocks that are done and next in order. Called and left with the lock held. */
+static void flush(tt_encoder *e)
+{
+    if (e->writing)
+        return; /* whoever writes sees this one too */
+    e->writing = true;
+    while (!e->failed && e->written < e->filled &&
+           e->ring[e->written % e->n_blocks].state == DONE) {
+        tt_text_block *b = &e->ring[e->written % e->n_blocks];
+        pthread_mutex_unlock(&e->lock);
+        if (b->err.code == TT_OK)
+            b->err.code = e->o.write(e->o.user, b, &b->err);
+        pthread_mutex_lock(&e->lock);
+        if (b->err.code != TT_OK) {
+            e->failed = true;
+            e->err = b->err;
+        }
+        b->state = FREE;
+        e->written++;
+        pthread_cond_broadcast(&e->changed);
+    }
+    e->writing = false;
+}
+
+static void *worker(void *arg)
+{
+    tt_encoder *e = arg;
+    pthread_mutex_lock(&e->lock);
+    while (!e->failed && !(e->closed && e->taken == e->filled)) {
+        if (e->taken == e->filled) {
+            pthread_cond_wait(&e->changed, &e->lock);
+            continue;
+        }
+        tt_text_block *b = &e->ring[e->taken++ % e->n_blocks];
+        pthread_mutex_unlock(&e->lock);
+        encode(e, b);
+        pthread_mutex_lock(&e->lock);
+        b->state = DONE;
+        flush(e);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+static void release(tt_encoder *e)
+{
+    for (int64_t i = 0; i < e->n_blocks; i++) {
+        tt_text_block *b = &e->ring[i];
+        free(b->text);
+        free(b->documents);
+        free(b->tokens);
+        free(b->starts);
+        tt_ids_free(&b->ids);
+    }
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    free(e->ring);
+    free(e->threads);
+    free(e);
+}
+
+/* Signals are the main thread's business: workers block them all. Where a thread cannot be started,
+ * fewer do the work. */
+static void start(tt_encoder *e)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (e->n_threads < e->o.threads &&
+           pthread_create(&e->threads[e->n_threads], NULL, worker, e) == 0)
+        e->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+tt_status tt_encoder_new(const tt_encoder_opts *o, tt_encoder **out, tt_error *err)
+{
+    tt_encoder *e = calloc(1, sizeof *e);
+    const int64_t n = o->threads ? 2 * (int64_t)o->threads + 1 : 1;
+    if (e) {
+        e->ring = calloc((size_t)n, sizeof *e->ring);
+        e->threads = calloc((size_t)o->threads + 1, sizeof *e->threads);
+    }
+    if (!e || !e->ring || !e->threads) {
+        if (e) {
+            free(e->ring);
+            free(e->threads);
+        }
+        free(e);
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for a ring of %lld blocks", (long long)n);
+    }
+    e->o = *o;
+    e->n_blocks = n;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    start(e);
+    *out = e;
+    return TT_OK;
+}
+
+static tt_status failure(const tt_encoder *e, tt_error *err)
+{
+    return TT_FAIL(err, e->err.code, "%s", e->err.text);
+}
+
+tt_status tt_encoder_block(tt_encoder *e, tt_text_block **out, tt_error *err)
+{
+    const size_t keep = (size_t)8 << 20; /* one very long document does not keep its memory */
+    tt_text_block *b = &e->ring[e->filled % e->n_blocks];
+    pthread_mutex_lock(&e->lock);
+    while (!e->failed && b->state != FREE)
+        pthread_cond_wait(&e->changed, &e->lock);
+    const bool failed = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    if (failed)
+        return failure(e, err);
+    b->n_text = b->n_documents = 0;
+    b->at = (tt_build_point){0};
+    b->err = (tt_error){0};
+    if (b->cap_text > keep) {
+        free(b->text);
+        free(b->tokens);
+        tt_ids_free(&b->ids);
+        b->text = NULL;
+        b->tokens = NULL;
+        b->cap_text = b->cap_tokens = 0;
+    }
+    *out = b;
+    return TT_OK;
+}
+
+tt_status tt_encoder_submit(tt_encoder *e, tt_error *err)
+{
+    tt_text_block *b = &e->ring[e->filled % e->n_blocks];
+    if (e->n_threads == 0)
+        encode(e, b);
+    pthread_mutex_lock(&e->lock);
+    b->state = e->n_threads ? FULL : DONE;
+    e->filled++;
+    if (e->n_threads == 0)
+        flush(e);
+    pthread_cond_broadcast(&e->changed);
+    const bool failed = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    return failed ? failure(e, err) : TT_OK;
+}
+
+tt_status tt_encoder_finish(tt_encoder *e, tt_error *err)
+{
+    pthread_mutex_lock(&e->lock);
+    e->closed = true;
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+    for (int i = 0; i < e->n_threads; i++)
+        pthread_join(e->threads[i], NULL);
+    const tt_status s = e->failed ? failure(e, err) : TT_OK;
+    release(e);
+    return s;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_DATALOADERS_SOURCE_H
+#define TT_DATALOADERS_SOURCE_H
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <ttrun/status.h>
+#include <unistd.h>
+
+/* A file's bytes in order. Read and not mapped: one cut off meanwhile must not kill us. Code and
+ * not declarations, as each loader here is one file and a library of its own. */
+
+typedef struct {
+    const char *path;
+    int fd;
+    int64_t at, size; /* bytes read; bytes when it was opened */
+} source;
+
+static void source_close(source *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+}
+
+static tt_status source_open(const char *path, source *out, tt_error *err)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        const int code = errno;
+        if (fd >= 0)
+            close(fd);
+        return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(code));
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", path);
+    }
+    *out = (source){path, fd, 0, st.st_size};
+    return TT_OK;
+}
+
+/* Up to cap bytes; *got 0 at the end. */
+static tt_status source_read(source *s, void *out, size_t cap, size_t *got, tt_error *err)
+{
+    for (;;) {
+        const ssize_t n = read(s->fd, out, cap < (size_t)1 << 30 ? cap : (size_t)1 << 30);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", s->path,
+                           strerror(errno));
+        s->at += n;
+        *got = (size_t)n;
+        return TT_OK;
+    }
+}
+
+#endif
