@@ -74,6 +74,14 @@ again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ]
 ok one_activation_by_another_name
 
+# A checkpoint of such a run has all sizes in it.
+cp -r "$dir/mistral/hf/step-3" "$dir/start"
+again mistral "$dir/moved" "$dir/start" --checkpoint.enable true
+rm -rf "$dir/start"
+ttrun generate --checkpoint "$dir/moved" --prompt line --max-tokens 4 --temperature 0 >"$dir/text1" 2>"$dir/err" &&
+    ttrun generate --checkpoint "$dir/mistral" --prompt line --max-tokens 4 --temperature 0 >"$dir/text2" 2>>"$dir/err" && cmp -s "$dir/text1" "$dir/text2"
+ok a_checkpoint_needs_the_folder_no_more
+
 # ---- what a config.json may not say ----
 # refused MODEL NAME WORDS SED
 refused() {
