@@ -3,6 +3,18 @@
 #include "cli/signals.h"
 #include <stdlib.h>
 
+/* The abstract run of the step's micro-batches as a picture. */
+static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_error *err)
+{
+    tt_run run;
+    tt_str o = {0};
+    TT_TRY(tt_schedule_run(p->schedule, &p->costs, cli->arena, &run, err));
+    tt_schedule_draw_svg(p->schedule, &run, &o);
+    const tt_status s = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
+    tt_str_free(&o);
+    return s;
+}
+
 static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
     const tt_machine *machine = NULL;
@@ -13,11 +25,11 @@ static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
     for (int p = 0; p < s->pipeline_ranks; p++)
         TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, cli->arena, &plans[p], err));
     tt_str o = {0};
-    const tt_status st = tt_plan_report(s, plans, s->pipeline_ranks, machine, cli->json, &o, err);
-    if (st == TT_OK)
-        tt_cli_print(&o);
+    tt_plan_report(s, plans, s->pipeline_ranks, machine, cli->json, &o);
+    tt_cli_print(&o);
     tt_str_free(&o);
-    return st;
+    const char *svg = tt_cli_option(cli, "svg");
+    return svg ? write_svg(cli, plans[0], svg, err) : TT_OK;
 }
 
 static tt_status run(tt_cli *cli, tt_error *err)
@@ -86,10 +98,10 @@ const tt_command tt_cmd_train = {
     .n_flags = TT_COUNT(train_flags),
     .run = run,
     .words = 1};
-static const char *const plan_options[] = {"world", "hardware"};
+static const char *const plan_options[] = {"world", "hardware", "svg"};
 const tt_command tt_cmd_plan = {
     .name = "plan",
-    .usage = "plan JOB.json [--world N] [--hardware NAME|FILE.json] [--json]",
+    .usage = "plan JOB.json [--world N] [--hardware NAME|FILE.json] [--svg FILE] [--json]",
     .doc = "parameters, memory and communication of a job; runs nothing",
     .options = plan_options,
     .n_options = TT_COUNT(plan_options),

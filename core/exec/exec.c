@@ -201,6 +201,12 @@ static bool owns(const tt_exec *x, const tt_placement *p, int n_dims)
     return true;
 }
 
+/* The lowest stage of a tied parameter's set counts and saves it. */
+static bool has_lowest_stage(const tt_exec *x, const tt_param_info *p)
+{
+    return !p->stages || tt_plan_stage(x->o.plan, __builtin_ctzll(p->stages));
+}
+
 static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state *s,
                        const char *suffix, tt_exec_tensor *out)
 {
@@ -208,7 +214,7 @@ static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state 
     *out = (tt_exec_tensor){.name = p->name,
                             .suffix = suffix,
                             .param = p,
-                            .owner = owns(x, &p->stored, p->type.n_dims)};
+                            .owner = owns(x, &p->stored, p->type.n_dims) && has_lowest_stage(x, p)};
     tt_plan_tensor(x->o.plan->graph, &v, x->coords, &out->tensor);
     out->tensor.data = tt_exec_state_data(x, s, p->index);
 }

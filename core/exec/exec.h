@@ -57,7 +57,8 @@ typedef struct tt_exec_tensor {
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
                           tt_error *err);
 bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
-                      tt_tensor *out); /* its accumulator, as accumulated */
+                      tt_tensor *out); /* its accumulator, as accumulated; of a parameter tied
+                                          over stages that of the lowest */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
 
 int64_t tt_exec_bytes(const tt_exec *x); /* allocated */

@@ -34,7 +34,8 @@ struct tt_builder {
     const char *scope;
     TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
     bool in_block, follow, inner;
-    int map; /* of what is built next */
+    int map;        /* of what is built next */
+    uint64_t twins; /* likewise */
     /* leaves and shared nodes */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
     tt_map *param_values; /* unplaced: name → tt_value   */

@@ -34,6 +34,7 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
     n->follow = b->follow;
     n->inner = b->inner;
     n->map = b->map;
+    n->twins = b->twins;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
     return n;

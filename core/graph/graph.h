@@ -61,7 +61,12 @@ typedef struct tt_stack {
     int id, n, group;
     tt_param_info **members;
     tt_state *param, *grad; /* grad NULL: frozen */
+    /* A tied parameter, used on several stages: an accumulator for each, ascending (P6); grads[0]
+     * is grad. n_grads 0: used on one. */
+    tt_state **grads;
+    int n_grads;
 } tt_stack;
+tt_state *tt_stack_grad(const tt_stack *s, int stage);
 
 struct tt_value {
     int id;
@@ -87,6 +92,7 @@ struct tt_node {
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
     bool recomputed;   /* a clone made by the recompute pass */
+    uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
     bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
@@ -175,7 +181,9 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
 tt_value *tt_fetch(tt_builder *b,
                    tt_param_info *p); /* at the current block: stored → compute placement */
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
-tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
+tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage); /* from stage to stage */
+tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
+void tt_builder_twins(tt_builder *b, uint64_t stages); /* of what is built next */
 tt_value *tt_to_stage(tt_builder *b,
                       tt_value *v); /* v at the current stage: cloned leaf or transfers */
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);

@@ -122,6 +122,11 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
     return n->out[0];
 }
 
+tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage)
+{
+    return b->failed || v->node->stage == to_stage ? v : transfer_once(b, v, to_stage);
+}
+
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage)
 {
     while (v->node->stage != to_stage)
@@ -187,6 +192,19 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
     s->place = *place;
     tt_vec_push(g->arena, &g->states, s);
     return s;
+}
+
+tt_state *tt_stack_grad(const tt_stack *s, int stage)
+{
+    for (int i = 0; i < s->n_grads; i++)
+        if (s->grads[i]->stages >> stage & 1)
+            return s->grads[i];
+    return s->grad;
+}
+
+void tt_builder_twins(tt_builder *b, uint64_t stages)
+{
+    b->twins = stages;
 }
 
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)

@@ -196,7 +196,13 @@ static void seed(differ *d)
 typedef struct stack_key {
     const tt_param_info *p;
     tt_placement grad;
+    const value_list *grads; /* what is accumulated, lowest stage first */
 } stack_key;
+
+static bool tied_over_stages(const tt_param_info *p)
+{
+    return __builtin_popcountll(p->stages) > 1;
+}
 
 static bool same_stack(const stack_key *a, const stack_key *b)
 {
@@ -211,6 +217,29 @@ static bool same_stack(const stack_key *a, const stack_key *b)
     return tt_placement_equal(&p->stored, &q->stored) && tt_placement_equal(&a->grad, &b->grad);
 }
 
+/* An accumulator for each stage of a tied parameter's set: in one for both, the bits would depend
+ * on the schedule (P6). */
+static void make_stage_grads(tt_graph *g, tt_stack *s, const tt_type *t, const value_list *grads)
+{
+    s->grads = tt_arena_array(g->arena, grads->n, sizeof *s->grads);
+    for (size_t i = 0; i < grads->n; i++) {
+        const tt_value *v = grads->items[i];
+        if (i && v->node->stage == grads->items[i - 1]->node->stage)
+            continue;
+        tt_state *a = s->grad;
+        if (i) {
+            const tt_placement place = tt_stack_placement(&v->place);
+            a = tt_state_new(
+                g, TT_STATE_ACCUMULATOR,
+                tt_arena_printf(g->arena, "stack.%d.grad.stage.%d", s->id, v->node->stage), t,
+                &place);
+            a->stack = s;
+        }
+        a->stages = UINT64_C(1) << v->node->stage;
+        s->grads[s->n_grads++] = a;
+    }
+}
+
 static void make_stacks(tt_graph *g, const stack_key *keys)
 {
     const size_t n = g->params.n;
@@ -223,7 +252,7 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
         s->members = tt_arena_array(g->arena, n - i, sizeof *s->members);
         for (size_t j = i; j < n; j++) {
             tt_param_info *p = g->params.items[j];
-            if (p->stack || !same_stack(&keys[i], &keys[j]))
+            if (p->stack || !same_stack(&keys[i], &keys[j]) || (j > i && tied_over_stages(p)))
                 continue;
             p->stack = s;
             p->index = s->n;
@@ -242,6 +271,8 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
                                    tt_arena_printf(g->arena, "stack.%d.grad", s->id), &t, &place);
             s->grad->stack = s;
             s->grad->stages = first->stages;
+            if (tied_over_stages(first))
+                make_stage_grads(g, s, &t, keys[i].grads);
         }
         tt_vec_push(g->arena, &g->stacks, s);
     }
@@ -285,10 +316,19 @@ static tt_status accumulate(differ *d, tt_error *err)
                                p->name);
             continue;
         }
-        const tt_node *at = d->params[i].items[d->params[i].n - 1]->node;
-        tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        reduce_cotangents(d, p, &d->params[i], &grads[i]);
+        for (int stage = 0; stage < g->n_stages; stage++) {
+            value_list here = {0};
+            for (size_t k = 0; k < d->params[i].n; k++)
+                if (d->params[i].items[k]->node->stage == stage)
+                    tt_vec_push(g->arena, &here, d->params[i].items[k]);
+            if (!here.n)
+                continue;
+            const tt_node *at = here.items[here.n - 1]->node;
+            tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
+            reduce_cotangents(d, p, &here, &grads[i]);
+        }
         keys[i].grad = grads[i].items[0]->place;
+        keys[i].grads = &grads[i];
     }
     make_stacks(g, keys);
     for (size_t i = 0; i < g->params.n; i++)
@@ -296,7 +336,7 @@ static tt_status accumulate(differ *d, tt_error *err)
             const tt_param_info *p = g->params.items[i];
             const tt_node *at = grads[i].items[k]->node;
             tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-            tt_accumulate(d->b, p->stack->grad, p->index, grads[i].items[k]);
+            tt_accumulate(d->b, tt_stack_grad(p->stack, at->stage), p->index, grads[i].items[k]);
         }
     return tt_builder_finish(d->b, err);
 }

@@ -20,19 +20,24 @@ typedef struct fuser {
     int *index;    /* by value id: defining node's index */
     int **readers; /* by value id: reading node indices, ascending */
     int *n_readers;
-    int *
-        assigned; /* by state id: index of the first node that assigns it, or the number of nodes */
+    int *assigned; /* by state id and stage: first node that assigns it, or the number of nodes */
 } fuser;
+
+static int *assigned_at(const fuser *f, const tt_state *s, int stage)
+{
+    return &f->assigned[(size_t)s->id * (size_t)f->g->n_stages + (size_t)stage];
+}
 
 static void index_assignments(fuser *f)
 {
     const tt_graph *g = f->g;
-    f->assigned = tt_arena_array(g->arena, g->states.n + 1, sizeof *f->assigned);
-    for (size_t i = 0; i < g->states.n; i++)
+    const size_t n = g->states.n * (size_t)g->n_stages;
+    f->assigned = tt_arena_array(g->arena, n + 1, sizeof *f->assigned);
+    for (size_t i = 0; i < n; i++)
         f->assigned[i] = (int)g->nodes.n;
     for (size_t i = g->nodes.n; i-- > 0;)
         if (g->nodes.items[i]->op == &tt_op_assign)
-            f->assigned[g->nodes.items[i]->state->id] = (int)i;
+            *assigned_at(f, g->nodes.items[i]->state, g->nodes.items[i]->stage) = (int)i;
 }
 
 static void index_nodes(fuser *f)
@@ -69,7 +74,8 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
     if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
-        a->map != b->map || a->recomputed != b->recomputed || a->weight != b->weight)
+        a->map != b->map || a->recomputed != b->recomputed || a->weight != b->weight ||
+        a->twins != b->twins)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -93,7 +99,8 @@ static bool can_wait(const fuser *f, const group *p, const group *with, int at)
     for (int k = 0; k < p->n; k++) {
         const tt_node *m = f->g->nodes.items[p->members[k]];
         for (int j = 0; j < m->n_in; j++)
-            if (m->in[j]->node->op == &tt_op_state && f->assigned[m->in[j]->node->state->id] < at)
+            if (m->in[j]->node->op == &tt_op_state &&
+                *assigned_at(f, m->in[j]->node->state, m->stage) < at)
                 return false;
         const int v = m->out[0]->id;
         for (int r = 0; r < f->n_readers[v]; r++) {
@@ -268,12 +275,12 @@ static void fuse_pointwise(tt_graph *g)
 
 /* ---- writes into their producer ---- */
 
-static bool read_later(const tt_graph *g, const tt_state *s, size_t after)
+static bool read_later(const tt_graph *g, const tt_state *s, int stage, size_t after)
 {
     for (size_t i = after + 1; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
             const tt_node *p = g->nodes.items[i]->in[j]->node;
-            if (p->op == &tt_op_state && p->state == s)
+            if (p->op == &tt_op_state && p->state == s && p->stage == stage)
                 return true;
         }
     return false;
@@ -298,7 +305,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
     if (!(p->op->flags & TT_OP_POINTWISE) && !updates && strcmp(p->op->name, "fused"))
         return false;
-    if (read_later(g, w->state, (size_t)f->index[v->id]))
+    if (read_later(g, w->state, w->stage, (size_t)f->index[v->id]))
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);

@@ -137,19 +137,19 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
  */
 static tt_status check_reads(const tt_graph *g, tt_error *err)
 {
-    bool *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written);
+    uint64_t *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written); /* stages */
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; j < n->n_in; j++) {
             const tt_node *p = n->in[j]->node;
-            if (p->op == &tt_op_state && written[p->state->id])
+            if (p->op == &tt_op_state && written[p->state->id] >> n->stage & 1)
                 return TT_FAIL(err, TT_EINVAL,
                                "%s: reads %s after tt_assign() to it: compute with the old value "
                                "before assigning the new",
                                n->scope, p->state->name);
         }
         if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC)
-            written[n->state->id] = true;
+            written[n->state->id] |= UINT64_C(1) << n->stage;
     }
     return TT_OK;
 }

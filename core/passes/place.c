@@ -116,12 +116,5 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
     }
     if (described->loss)
         g->loss = mapped(&p, described->loss);
-    for (size_t i = 0; i < g->params.n; i++)
-        if (tt_mesh_axis(g->mesh, "pp") && __builtin_popcountll(g->params.items[i]->stages) > 1)
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "parameter %s is used on two pipeline stages (tied embeddings): not "
-                           "built yet; set model.args.tie_embeddings to false or "
-                           "parallelism.pipeline_parallel_degree to 1",
-                           g->params.items[i]->name);
     return tt_graph_verify(g, "place", err);
 }

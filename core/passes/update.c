@@ -10,6 +10,7 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
+    bool again; /* the same update on another stage: its states are there */
 } tt_update_impl;
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -19,6 +20,8 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
+    if (i->again && tt_graph_state(g, full))
+        return tt_state_read(b, tt_graph_state(g, full));
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
     tt_state *s =
@@ -67,12 +70,12 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
     return n ? per_stage[0] : NULL;
 }
 
-static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, tt_value *grad,
-                         tt_value *clip, tt_state *lr, tt_state *step)
+static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
+                         tt_value *grad, tt_value *clip, tt_state *lr, tt_state *step)
 {
     const tt_group *group = &o->groups[s->group + 1];
-    tt_builder_at(b, TT_UPDATE, stage_of(s), -1, s->param->name);
-    tt_update_impl u = {.stack = s};
+    tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
+    tt_update_impl u = {.stack = s, .again = stage != stage_of(s)};
     u.public_.struct_size = sizeof u.public_;
     u.public_.param = tt_state_read(b, s->param);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
@@ -83,12 +86,53 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, tt
     group->vt->describe_update(group->config, b, &u.public_);
 }
 
+/* The lower stages of a tied parameter's set: on a rank that has one of them, the stage's update is
+ * done. */
+static uint64_t twins_of(const tt_stack *s, int stage)
+{
+    return s->n_grads ? s->param->stages & ((UINT64_C(1) << stage) - 1) : 0;
+}
+
+/* A tied parameter's gradient on one stage of its set: all stages' accumulators, reduced where they
+ * are, added in stage order, so that every copy is updated with the same bits. */
+static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const *reduced,
+                               int stage)
+{
+    tt_value *sum = NULL;
+    tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
+    tt_builder_twins(b, twins_of(s, stage));
+    for (int i = 0; i < s->n_grads; i++) {
+        tt_value *g = tt_transfer_direct(b, reduced[i], stage);
+        sum = sum ? tt_add(b, sum, g) : g;
+    }
+    tt_builder_twins(b, 0);
+    return sum;
+}
+
+/* The reduced gradients of a stack, by stage of its set. */
+static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
+{
+    tt_value *reduced[64];
+    const int n = TT_MAXV(s->n_grads, 1);
+    for (int i = 0; i < n; i++) {
+        tt_state *grad = s->n_grads ? s->grads[i] : s->grad;
+        const int stage = s->n_grads ? __builtin_ctzll(grad->stages) : stage_of(s);
+        tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
+        reduced[i] = tt_redistribute(b, tt_state_read(b, grad), &s->param->place);
+        by_stage[stage] = reduced[i];
+    }
+    for (int st = 0; s->n_grads && st < 64; st++)
+        if (by_stage[st])
+            by_stage[st] = tied_gradient(b, s, reduced, st);
+}
+
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
     const tt_placement whole = {0};
     const tt_type f64 = {.dtype = TT_F64}, f32 = {.dtype = TT_F32};
     tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
+    tt_value **all = tt_arena_array(g->arena, 64 * g->stacks.n + 1, sizeof *all); /* by stage */
     tt_value *stages[64], *clips[64] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
@@ -99,8 +143,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)
             continue;
-        tt_builder_at(b, TT_EPILOGUE, stage_of(s), -1, s->param->name);
-        grads[i] = tt_redistribute(b, tt_state_read(b, s->grad), &s->param->place);
+        gradients(b, s, all + 64 * i);
+        grads[i] = all[64 * i + (size_t)stage_of(s)];
     }
     norm_squared(b, grads, stages, &n);
     for (int st = 0; n && st < g->n_stages; st++) {
@@ -114,10 +158,15 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
         clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
     }
-    for (size_t i = 0; i < g->stacks.n; i++)
-        if (grads[i])
-            update_stack(b, o, g->stacks.items[i], grads[i], clips[stage_of(g->stacks.items[i])],
-                         lr, step);
+    for (size_t i = 0; i < 64 * g->stacks.n; i++) {
+        tt_stack *s = g->stacks.items[i / 64];
+        const int stage = (int)(i % 64);
+        if (!all[i])
+            continue;
+        tt_builder_twins(b, twins_of(s, stage));
+        update_stack(b, o, s, stage, all[i], clips[stage], lr, step);
+        tt_builder_twins(b, 0);
+    }
     tt_builder_follow(b, false);
     TT_TRY(tt_builder_finish(b, err));
     return tt_graph_verify(g, "update", err);

@@ -43,6 +43,11 @@ tt_programs *tt_programs_make(const tt_schedule *s, const tt_run *run, const tt_
 /* "2F0 >2F0@1 <1I0@0 ~2F0@1 …", a line a rank. */
 void tt_programs_print(const tt_programs *p, tt_str *out);
 
+/* Virtual time of programs that are not posted: a receive waits for its message, which takes
+ * costs.comm, a send for a free buffer. The makespan. */
+tt_status tt_programs_replay(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
+                             double *makespan, tt_error *err);
+
 /* ---- slots (R9, P3) ---- */
 
 /* Send buffers of posted sends, after the classes of tt_hold. */

@@ -142,6 +142,9 @@ bool tt_plan_here(const tt_plan *p, int stage)
 
 bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
 {
+    for (int i = 0; n->twins && tt_plan_here(p, n->stage) && i < p->n_stages; i++)
+        if (n->twins >> p->stages[i].stage & 1)
+            return false; /* done for another stage of this rank */
     if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->stage))
         return true; /* the sender's end */
     return tt_plan_here(p, n->stage);

@@ -82,7 +82,7 @@ typedef struct tt_plan {
     const tt_schedule *schedule;
     const tt_programs *programs; /* what each pipeline rank does, messages included */
     tt_costs costs;              /* they were ordered by: in FLOPs, sort of */
-    double makespan;             /* of a step's micro-batches, in the same unit */
+    double bubble;               /* idle share of the ranks' time in the micro-batches of a step */
     int pp_rank;
     tt_loc *value;    /* by value id */
     int64_t *scratch; /* by node id: offset in work, -1 = none */

@@ -288,6 +288,26 @@ static void time_text(const counter *c, tt_str *o)
     tt_str_addc(o, '\n');
 }
 
+static void pipeline_text(const counter *c, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
+    int blocks[TT_MAX_STAGES] = {0}, last = -1;
+    for (size_t i = 0; i < c->g->nodes.n; i++) {
+        const tt_node *n = c->g->nodes.items[i];
+        if (n->region != TT_FORWARD || n->block <= last)
+            continue;
+        last = n->block;
+        blocks[n->stage]++;
+    }
+    tt_str_printf(o, "pipeline    %s, %d stages of", s->schedule->name, s->n_stages);
+    for (int i = 0; i < s->n_stages; i++)
+        tt_str_printf(o, " %d", blocks[i]);
+    tt_str_printf(o, " layers, bubble %.1f %%\n", 100 * bubble);
+    if (!s->schedule->ascends)
+        tt_str_add(o, "            micro-batches are not accumulated in ascending order: the bits "
+                      "are not those of other schedules\n");
+}
+
 static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
 {
     const tt_setup *s = c->s;
@@ -304,8 +324,7 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
     memory_text(c, plans, n, o);
     time_text(c, o);
     if (s->n_stages > 1)
-        tt_str_printf(o, "pipeline    %s, %d stages, bubble %.1f %%\n", s->schedule->name,
-                      s->n_stages, 100 * bubble);
+        pipeline_text(c, bubble, o);
     for (int i = 0; i < c->n; i++)
         tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
                       i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,
@@ -314,24 +333,24 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         tt_str_add(o, "network     none\n");
 }
 
-tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                         bool json, tt_str *out, tt_error *err)
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out)
 {
-    tt_status st = TT_OK;
     tt_arena *a = tt_arena_new();
     counter *c = tt_arena_alloc(a, sizeof *c);
     c->s = s;
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);
-    double bubble = tt_schedule_bubble(s->schedule, &plans[0]->costs);
+    double bubble = plans[0]->bubble;
     c->machine = machine;
     if (machine) {
-        st = tt_step_time_of(s, machine, &c->time, err);
+        tt_step_time_of(s, machine, &c->time);
         bubble = c->time.bubble;
     }
-    if (st == TT_OK)
-        (json ? as_json : as_text)(c, plans, n, bubble, out);
+    if (json)
+        as_json(c, plans, n, bubble, out);
+    else
+        as_text(c, plans, n, bubble, out);
     tt_arena_free(a);
-    return st;
 }

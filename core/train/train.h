@@ -171,8 +171,8 @@ tt_memory_here(void); /* bytes of this machine or container, swap included; INFI
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* all ranks being here */
 /* machine NULL: no times, and memory is this machine's, which all ranks share. */
-tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                         bool json, tt_str *out, tt_error *err);
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out);
 
 /* ---- machine.c, step_time.c: the time of a step on a machine that need not be here ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
@@ -183,6 +183,6 @@ typedef struct tt_step_time {
     double peak;       /* FLOP/s of a device in the dtype that computes most */
     double mfu, tokens_per_second;
 } tt_step_time;
-tt_status tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out, tt_error *err);
+void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);
 
 #endif

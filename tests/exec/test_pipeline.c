@@ -1,30 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "exec/steps.h"
-#include <math.h>
+#include "exec/pipelines.h"
 
-/* Every schedule trains alike (P5): losses and, through the optimizer, gradients of every parameter
- * bitwise equal on one mesh, for any cut, and as without a pipeline; values live in coloured slots
- * that are NaN where they are dead. Without clipping: the norm is summed stage by stage, so it
- * depends on the cut. */
-
-#define PLAIN "training.max_norm 0 training.local_batch_size 8 "
-#define PP2 "parallelism.pipeline_parallel_degree 2 "
-#define PP3 "parallelism.pipeline_parallel_degree 3 parallelism.pipeline_parallel_microbatches 8 "
-#define SCHEDULE " parallelism.pipeline_parallel_schedule "
-
-static const char *const schedules[] = {
-    "1F1B",      "GPipe",         "Interleaved1F1B", "InterleavedZeroBubble",
-    "LoopedBFS", "ZBVZeroBubble", "DualPipeV",
-};
-
-static void same_training(const steps *a, const steps *b, const char *what)
-{
-    for (int i = 0; i < a->n_steps; i++)
-        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]))
-            fail_msg("%s: step %d: loss %.9g and %.9g", what, i + 1, a->loss[i], b->loss[i]);
-    if (a->param_bits != b->param_bits)
-        fail_msg("%s: other parameters after %d steps", what, a->n_steps);
-}
+/* Every schedule trains alike (P5) on the executor, for any mesh, and as without a pipeline; values
+ * live in coloured slots that are NaN where they are dead. */
 
 /* Against the run without a pipeline that has the same micro-batches. */
 static void all_train_alike(const char *mesh, const char *plain, const char *more)
@@ -42,8 +20,6 @@ static void all_train_alike(const char *mesh, const char *plain, const char *mor
         same_training(&one, &s, text);
     }
 }
-
-#define FOUR_OF_2 "training.local_batch_size 2 training.global_batch_size "
 
 static void test_all_schedules_train_alike(void **state)
 {
@@ -80,60 +56,6 @@ static void test_all_schedules_on_three_ranks(void **state)
                     "model.args.n_layers 7");
 }
 
-/* A schedule whose micro-batches do not ascend is right to rounding; one with a map of its own, and
- * B beside I and W, is right to the bit. */
-static void test_csv_schedules(void **state)
-{
-    static const char back[] = "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";
-    steps one, s;
-    char path[300], text[800];
-    tt_error err;
-    (void)state;
-    steps_run(PLAIN FOUR_OF_2 "8", 2, &one);
-    snprintf(path, sizeof path, "%s/back.csv", job_folder());
-    assert_int_equal(tt_write_file_atomic(path, back, strlen(back), &err), TT_OK);
-    snprintf(text, sizeof text, PLAIN PP2 "parallelism.pipeline_parallel_schedule_csv %s", path);
-    steps_run(text, 2, &s);
-    for (int i = 0; i < 2; i++)
-        assert_true(fabs(s.loss[i] / one.loss[i] - 1) < 1e-6);
-    static const char mixed[] =
-        "0F0,1F0,0F1,1F1,1I0,0B0,0F2,1W0,1F2,1B1,0I1,0W1,0F3,1F3,1B2,0B2,1I3,1W3,0B3\n"
-        "2F0,2I0,2F1,2W0,2B1,2F2,2B2,2F3,2I3,2W3\n";
-    snprintf(path, sizeof path, "%s/mixed.csv", job_folder());
-    assert_int_equal(tt_write_file_atomic(path, mixed, strlen(mixed), &err), TT_OK);
-    snprintf(text, sizeof text,
-             PLAIN PP2 "debug.poison true parallelism.pipeline_parallel_schedule_csv %s", path);
-    steps_run(text, 2, &s);
-    same_training(&one, &s, text);
-}
-
-/* Where stages begin does not show. */
-static void test_cuts_do_not_show(void **state)
-{
-    static const char *const cuts[] = {
-        PP2 "parallelism.pipeline_parallel_split_points [\"layers.1\"]",
-        PP2 "parallelism.pipeline_parallel_split_points [\"model.layers.4\"]",
-        PP2 "parallelism.pipeline_parallel_layers_per_stage 2" SCHEDULE "Interleaved1F1B",
-        PP2 "parallelism.pipeline_parallel_layers_per_stage 4",
-        PP2
-        "parallelism.module_fqns_per_model_part "
-        "[[\"tok_embeddings\",\"layers.0\",\"layers.1\",\"layers.2\"],[\"layers.3\",\"layers.4\","
-        "\"norm\",\"output\"]]",
-        PP2 "parallelism.module_fqns_per_model_part "
-            "[[\"layers.0\"],[\"layers.1\"],[\"layers.2\",\"layers.3\"],[\"layers.4\"]]" SCHEDULE
-            "ZBVZeroBubble",
-    };
-    steps one, s;
-    (void)state;
-    steps_run(PLAIN FOUR_OF_2 "8", 2, &one);
-    for (size_t i = 0; i < TT_COUNT(cuts); i++) {
-        char text[600];
-        snprintf(text, sizeof text, PLAIN "%s", cuts[i]);
-        steps_run(text, 2, &s);
-        same_training(&one, &s, text);
-    }
-}
-
 /* On every rank of every schedule the work memory that is used is the plan, to the byte. */
 static void test_high_water_on_every_rank(void **state)
 {
@@ -150,41 +72,6 @@ static void test_high_water_on_every_rank(void **state)
     }
 }
 
-/* ---- what the job may not say ---- */
-
-static void test_wrong_cuts_are_refused(void **state)
-{
-    static const char *const bad[][2] = {
-        {PP2 SCHEDULE "ZigZag",                                                                     "known: 1F1B"        },
-        {PP2 "parallelism.pipeline_parallel_split_points [\"norm\"]",                               "names no layer"     },
-        {PP2 "parallelism.pipeline_parallel_split_points [\"layers.0\"]",                           "does not come after"},
-        {PP2 "parallelism.pipeline_parallel_split_points [\"layers.5\"]",                           "one layer or more"  },
-        {PP2 "parallelism.pipeline_parallel_split_points [\"layers.1\",\"layers.2\"]",
-         "3 stages do not go onto 2"                                                                                     },
-        {PP2 "parallelism.pipeline_parallel_layers_per_stage 2",                                    "do not go onto"     },
-        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\",\"layers.2\"],[\"layers.1\"]]",
-         "layer 1 is next"                                                                                               },
-        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[\"norm\"]]",
-         "without a layer"                                                                                               },
-        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[3]]",                         "expected lists"     },
-        {PP2 "parallelism.module_fqns_per_model_part 7",                                            "expected a list"    },
-        {PP2 "parallelism.pipeline_parallel_schedule_csv none.csv",                                 "none.csv"           },
-        {PP3 SCHEDULE "Interleaved1F1B",                                                            "6 stages, but"      },
-    };
-    (void)state;
-    for (size_t i = 0; i < TT_COUNT(bad); i++) {
-        char text[500];
-        job j;
-        tt_error err = {0};
-        const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
-        snprintf(text, sizeof text, PLAIN "%s", bad[i][0]);
-        assert_int_not_equal(job_try(&j, job_text, text, &o, &err), TT_OK);
-        if (!strstr(err.text, bad[i][1]) || !strstr(err.text, "parallelism"))
-            fail_msg("%s: \"%s\" does not say \"%s\"", text, err.text, bad[i][1]);
-        job_close(&j);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,10 +80,7 @@ int main(void)
         cmocka_unit_test(test_all_schedules_with_fsdp),
         cmocka_unit_test(test_all_schedules_with_tensor_parallelism),
         cmocka_unit_test(test_all_schedules_on_three_ranks),
-        cmocka_unit_test(test_csv_schedules),
-        cmocka_unit_test(test_cuts_do_not_show),
         cmocka_unit_test(test_high_water_on_every_rank),
-        cmocka_unit_test(test_wrong_cuts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

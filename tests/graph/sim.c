@@ -222,7 +222,8 @@ static void run_regions(sim *s, bool micro)
 {
     for (size_t i = 0; i < s->g->nodes.n && !s->failure[0]; i++) {
         const tt_node *n = s->g->nodes.items[i];
-        if ((n->region <= TT_BACKWARD) == micro && !n->virtual_)
+        if ((n->region <= TT_BACKWARD) == micro && !n->virtual_ &&
+            !n->twins) /* the stages of a tied parameter are all here: it is updated once */
             run_node(s, n);
     }
 }
@@ -289,6 +290,7 @@ static double *state_member(const sim *s, const tt_state *st, int index, const t
 
 double *sim_param(const sim *s, const char *name, const char *what, int64_t *n)
 {
+    double *sum = NULL; /* a tied parameter has an accumulator for each stage */
     for (size_t i = 0; i < s->g->states.n; i++) {
         const tt_state *st = s->g->states.items[i];
         if (!st->stack)
@@ -297,10 +299,20 @@ double *sim_param(const sim *s, const char *name, const char *what, int64_t *n)
                            : !strcmp(what, "grad")
                                ? st->kind == TT_STATE_ACCUMULATOR
                                : st->kind == TT_STATE_OPTIMIZER && !strcmp(st->suffix, what);
-        for (int j = 0; match && j < st->stack->n; j++)
-            if (!strcmp(st->stack->members[j]->name, name))
-                return state_member(s, st, j, &st->stack->members[j]->type, n);
+        for (int j = 0; match && j < st->stack->n; j++) {
+            if (strcmp(st->stack->members[j]->name, name))
+                continue;
+            int64_t count;
+            double *v = state_member(s, st, j, &st->stack->members[j]->type, &count);
+            for (int64_t k = 0; sum && k < count; k++)
+                v[k] += sum[k];
+            sum = v;
+            if (n)
+                *n = count;
+        }
     }
+    if (sum)
+        return sum;
     fail_msg("no %s of parameter %s", what ? what : "value", name);
     return NULL;
 }

@@ -23,12 +23,12 @@ static report make_of(const char *base, const char *overrides)
     for (int p = 0; p < s->pipeline_ranks; p++)
         if (tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &plans[p], &err) != TT_OK)
             fail_msg("%s: %s", overrides, err.text);
-    assert_int_equal(tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text, &err), TT_OK);
+    tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text);
     const char *copy = tt_arena_strn(r.j.arena, tt_str_get(&text), text.n);
     if (tt_json_parse(r.j.arena, "plan", copy, text.n, &r.o, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_str_clear(&text);
-    assert_int_equal(tt_plan_report(s, plans, s->pipeline_ranks, NULL, false, &text, &err), TT_OK);
+    tt_plan_report(s, plans, s->pipeline_ranks, NULL, false, &text);
     assert_non_null(strstr(tt_str_get(&text), "memory "));
     assert_non_null(strstr(tt_str_get(&text), "network "));
     tt_str_free(&text);

@@ -91,6 +91,10 @@ ok plan_ends_0_where_the_job_does_not_fit
 says pipe 0 "$TTRUN" plan "$dir/job.json" --world 4 --parallelism.pipeline_parallel_degree 2 --json &&
     awk -v b="$(value "$dir/out" bubble)" 'BEGIN {exit !(b > 0 && b < 1)}'
 ok plan_of_a_pipeline_has_a_bubble
+says svg 0 "$TTRUN" plan "$dir/job.json" --parallelism.pipeline_parallel_degree 2 \
+    --parallelism.pipeline_parallel_schedule InterleavedZeroBubble --parallelism.pipeline_parallel_layers_per_stage 2 \
+    --svg "$dir/s.svg" && grep -q "^<svg" "$dir/s.svg" && grep -q "<title>1W0 " "$dir/s.svg" && grep -q "^</svg>" "$dir/s.svg"
+ok plan_draws_the_schedule
 # the largest debugmodel of the contract: parameters, FLOP a token at 2048
 echo '{"dataloader": {"path": ["text.txt"]}}' >"$dir/debug.json"
 says debug 0 "$TTRUN" plan "$dir/debug.json" --json && [ "$(value "$dir/out" parameters)" = 6163712 ] &&

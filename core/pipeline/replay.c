@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/programs.h"
+#include "pipeline/schedule_impl.h"
+
+/* Programs whose receives wait, replayed in virtual time: what the abstract run promises, with what
+ * full buffers and early receives cost. */
+
+typedef struct wire_times { /* of a directed pair, by message */
+    TT_VEC(double) sent;    /* when it left; rendezvous: when the sender came */
+    TT_VEC(double) received;
+} wire_times;
+
+typedef struct replay {
+    const tt_programs *p;
+    const tt_costs *c;
+    int n_buffers;
+    tt_arena *a;
+    wire_times *pairs; /* [from * n_ranks + to] */
+    int *at;           /* by rank */
+    bool *posted;      /* by rank: its send stands in the list and waits */
+    double *now;
+} replay;
+
+/* Does the rank's item end, and when? */
+static bool item_ends(replay *y, int r, const tt_item *x)
+{
+    const int n = y->p->schedule->n_ranks;
+    wire_times *w =
+        x->kind == TT_ITEM_SEND ? &y->pairs[r * n + x->peer] : &y->pairs[x->peer * n + r];
+    if (x->kind == TT_ITEM_RUN) {
+        y->now[r] += tt_action_cost(y->c, &x->action);
+        return true;
+    }
+    if (x->kind == TT_ITEM_RECV) {
+        const size_t k = w->received.n;
+        if (w->sent.n <= k)
+            return false;
+        y->now[r] = TT_MAXV(y->now[r], w->sent.items[k] + (y->n_buffers ? y->c->comm : 0));
+        if (!y->n_buffers)
+            y->now[r] += y->c->comm;
+        tt_vec_push(y->a, &w->received, y->now[r]);
+        return true;
+    }
+    if (y->n_buffers) {
+        if (w->sent.n >= w->received.n + (size_t)y->n_buffers)
+            return false;
+        if (w->sent.n >= (size_t)y->n_buffers)
+            y->now[r] = TT_MAXV(y->now[r], w->received.items[w->sent.n - (size_t)y->n_buffers]);
+        tt_vec_push(y->a, &w->sent, y->now[r]);
+        return true;
+    }
+    if (!y->posted[r])
+        tt_vec_push(y->a, &w->sent, y->now[r]);
+    y->posted[r] = w->received.n < w->sent.n;
+    if (!y->posted[r])
+        y->now[r] = w->received.items[w->sent.n - 1];
+    return !y->posted[r];
+}
+
+tt_status tt_programs_replay(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
+                             double *makespan, tt_error *err)
+{
+    const size_t n = (size_t)p->schedule->n_ranks;
+    replay y = {.p = p, .c = c, .n_buffers = n_buffers, .a = a};
+    y.pairs = tt_arena_array(a, n * n, sizeof *y.pairs);
+    y.at = tt_arena_array(a, n, sizeof *y.at);
+    y.posted = tt_arena_array(a, n, sizeof *y.posted);
+    y.now = tt_arena_array(a, n, sizeof *y.now);
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < p->schedule->n_ranks; r++)
+            for (; y.at[r] < p->n_items[r]; y.at[r]++, moved = true) {
+                const bool was = y.posted[r];
+                const bool ends = item_ends(&y, r, &p->items[r][y.at[r]]);
+                moved = moved || was != y.posted[r];
+                if (!ends)
+                    break;
+            }
+    }
+    *makespan = 0;
+    for (int r = 0; r < p->schedule->n_ranks; r++) {
+        if (y.at[r] < p->n_items[r])
+            return TT_FAIL(err, TT_EINVAL, "rank %d waits at item %d of %d for ever", r, y.at[r],
+                           p->n_items[r]);
+        *makespan = TT_MAXV(*makespan, y.now[r]);
+    }
+    return TT_OK;
+}
