@@ -10,5 +10,9 @@
 tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err);
 void tt_pool_free(tt_pool *p); /* joins; NULL is fine */
 int tt_cpu_count(void);        /* cores this process may use (affinity, cgroup quota) */
+/* Where processes of one launcher are the ranks: the cores all of them may use, and those one of
+ * n_ranks should. */
+int tt_cpu_count_of_ranks(void);
+int tt_cpu_share(int n_ranks);
 
 #endif

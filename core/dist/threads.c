@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
-#include "dist/reduce.h"
 #include "dist/threads_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +297,11 @@ static void abort_(void *self, const char *why)
     tt_threads_abort(((rank_end *)self)->t, why);
 }
 
+static void set_timeout(void *self, double timeout_s)
+{
+    tt_threads_set_timeout(((rank_end *)self)->t, timeout_s);
+}
+
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -310,6 +314,7 @@ static const tt_comm_vt vt = {
     .recv = tt_mailbox_recv,
     .barrier = barrier,
     .abort = abort_,
+    .set_timeout = set_timeout,
 };
 
 /* ---- life ---- */

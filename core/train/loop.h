@@ -26,7 +26,8 @@ typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     tt_rank rank;
-    bool main; /* rank 0 */
+    bool main;      /* rank 0 */
+    int stopped_by; /* signal, of any rank */
     /* data */
     void *tokenizer, *loader, *validation_loader;
     tt_tokenizer_info tokenizer_info;
