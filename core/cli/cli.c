@@ -17,7 +17,7 @@ typedef struct common_option {
 static const common_option common[] = {
     {"spec",        "NAME",       "TrainSpec to use instead of the job's"                          },
     {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once" },
-    {"nproc",       "N",          "start N ranks on this machine"                                  },
+    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                       },
     {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
     {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
     {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },

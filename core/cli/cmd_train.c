@@ -107,6 +107,7 @@ static tt_status join_and_train(tt_cli *cli, tt_registry *r, const tt_setup *s, 
     TT_TRY(tt_processes_join(&po, &d, err));
     tt_run_opts ro = run_opts(cli);
     ro.dist = &d;
+    tt_cli_log_setup(cli, l->rank, l->world);
     const tt_status st = tt_train(s, &ro, err);
     tt_dist_leave(&d);
     return st;
@@ -136,6 +137,8 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     tt_session *session = NULL;
     tt_setup s;
     tt_cli_log_setup(cli, l->rank, l->world);
+    if (l->rank)
+        tt_log_setup(TT_ERROR, l->rank, l->world, false); /* rank 0 warns of what all find */
     TT_TRY(tt_launch_follow(err));
     tt_launch_report();
     tt_signals_install();
@@ -145,6 +148,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     cli->nproc = l->world;
     tt_setup_opts so = setup_opts(cli);
     so.ranks_here = l->local_world;
+    so.rank = l->rank;
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     const tt_session_opts sessions = {
         .launch = l,

@@ -364,7 +364,7 @@ static void set_timeout(void *self, double timeout_s)
     tt_session_set_timeout(((tt_shm *)self)->session, timeout_s);
 }
 
-static void close_(void *self, bool ok)
+static void close_(void *self, int ok)
 {
     (void)ok;
     free(self);

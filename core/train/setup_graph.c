@@ -238,7 +238,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->ops.core = tt_core_ops(&s->ops.n_core);
     s->ops.lookup = plugin_op;
     s->ops.lookup_user = s;
-    TT_TRY(compile(s, o->mode, s->core.debug.dump_graph, &s->graph, err));
+    TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));

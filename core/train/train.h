@@ -57,6 +57,7 @@ typedef struct tt_setup_opts {
     const char *spec; /* --spec, or NULL */
     int nproc;        /* --nproc, 0 = not given */
     int ranks_here; /* processes of this machine that are ranks; 0: all ranks are threads of this */
+    int rank;       /* of this process: rank 0 alone prints graphs */
     tt_mode mode;   /* TRAIN also compiles validation where it is on */
     bool compile;   /* false: parts only (ttrun config) */
     bool data;      /* a dataloader is needed */

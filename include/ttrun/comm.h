@@ -53,7 +53,7 @@ typedef struct tt_comm_vt {
     void (*abort)(void *self, const char *why);
     /* This rank's end of the world. [collective, setup] */
     tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
-    void (*close)(void *self, bool ok); /* ok false: after a failure, others may be gone */
+    void (*close)(void *self, int ok); /* ok 0: after a failure, others may be gone */
     void (*set_timeout)(void *self, double timeout_s);
 } tt_comm_vt;
 

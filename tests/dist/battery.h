@@ -447,12 +447,11 @@ static void aborting(world *w, tt_dist *d)
         usleep(100000);
         tt_dist_abort(d, "rank 4: out of coffee");
         s = d->vt->barrier(d->all, &err);
-    } else if (d->rank == 0) {
+    } else if (d->rank <= 1) {
         tt_comm *g = world_group(w, d, pair, 2);
-        s = d->vt->all_gather(g, &x, &x, (int64_t[]){0, 0}, TT_I32, &err);
+        s = d->rank ? d->vt->recv(g, 0, &x, 4, &err)
+                    : d->vt->all_gather(g, &x, &x, (int64_t[]){0, 0}, TT_I32, &err);
         d->vt->group_free(g);
-    } else if (d->rank == 1) {
-        s = d->vt->recv(d->all, 0, &x, 4, &err);
     } else if (d->rank == 2) {
         while (s == TT_OK)
             s = d->vt->send(d->all, 3, &x, 4, &err);
