@@ -15,7 +15,7 @@ static void large(world *w, tt_dist *d)
         mine += i < d->rank ? counts[i] : 0;
         total += counts[i];
     }
-    float *all = malloc((size_t)total * 4), *buf = malloc((size_t)total * 4),
+    float *all = malloc((size_t)total * 4), *buf = calloc((size_t)total, 4),
           *piece = malloc((size_t)(counts[d->rank] + 1) * 4);
     for (int64_t k = 0; k < total; k++)
         buf[k] = (float)(k % 1013) + (float)d->rank * 1024;
