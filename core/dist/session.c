@@ -79,11 +79,20 @@ tt_status tt_session_verdict(tt_session *s, tt_error *err)
     return TT_FAIL(err, (tt_status)s->m->status, "%s", mine ? s->m->text : "");
 }
 
-void tt_session_doing(tt_session *s, const char *op, uint64_t number)
+const char *tt_doing_name(tt_doing d)
+{
+    static const char *const names[TT_DOING_END] = {
+        [TT_DOING_ALL_GATHER] = "all_gather", [TT_DOING_REDUCE_SCATTER] = "reduce_scatter",
+        [TT_DOING_ALL_REDUCE] = "all_reduce", [TT_DOING_ALL_TO_ALL] = "all_to_all",
+        [TT_DOING_BARRIER] = "barrier",       [TT_DOING_SEND] = "send",
+        [TT_DOING_RECEIVE] = "receive"};
+    return (unsigned)d < TT_DOING_END ? names[d] : "?";
+}
+
+void tt_session_doing(tt_session *s, tt_doing d, uint64_t number)
 {
     tt_session_rank *r = &s->m->ranks[s->launch.local_rank];
-    snprintf(r->doing, sizeof r->doing, "%s", op);
-    atomic_store_explicit(&r->number, number, memory_order_relaxed);
+    atomic_store_explicit(&r->doing, number << 8 | (uint64_t)d, memory_order_relaxed);
 }
 
 tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err)
@@ -190,18 +199,21 @@ static bool spin(tt_session *s, tt_word *w, uint32_t want, uint32_t *seen)
         sched_yield();
         return there(w, want, seen);
     }
-    const int64_t until = tt_now_ns() + s->spin_ns;
+    const int64_t most = atomic_load_explicit(&s->spin_ns, memory_order_relaxed);
+    const int64_t until = tt_now_ns() + most;
+    bool met = false;
     do {
-        for (int i = 0; i < 32; i++) {
-            if (there(w, want, seen)) {
-                s->spin_ns = TT_MIN(2 * s->spin_ns, (int64_t)SPIN_NS);
-                return true;
-            }
-            relax();
+        for (int i = 0; !met && i < 32; i++) {
+            met = there(w, want, seen);
+            if (!met)
+                relax();
         }
-    } while (tt_now_ns() < until);
-    s->spin_ns = TT_MAXV(s->spin_ns / 2, (int64_t)LEAST_SPIN_NS);
-    return false;
+    } while (!met && tt_now_ns() < until);
+    atomic_store_explicit(&s->spin_ns,
+                          met ? TT_MIN(2 * most, (int64_t)SPIN_NS)
+                              : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS),
+                          memory_order_relaxed);
+    return met;
 }
 
 tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, int64_t until_ns)
@@ -257,7 +269,7 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
-    s->spin_ns = SPIN_NS;
+    atomic_init(&s->spin_ns, SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;
     s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);

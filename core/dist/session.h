@@ -40,8 +40,19 @@ tt_status tt_session_stopped(tt_session *s, tt_error *err); /* TT_OK, or TT_ECOM
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own);
 /* The verdict, once there is one: its status, and its text where this rank is to tell, else "". */
 tt_status tt_session_verdict(tt_session *s, tt_error *err);
-/* What this rank does now, for the line that tells of its loss. */
-void tt_session_doing(tt_session *s, const char *op, uint64_t number);
+/* What this rank does now, for the line that tells of its loss. [any-thread] */
+typedef enum tt_doing {
+    TT_DOING_ALL_GATHER,
+    TT_DOING_REDUCE_SCATTER,
+    TT_DOING_ALL_REDUCE,
+    TT_DOING_ALL_TO_ALL,
+    TT_DOING_BARRIER,
+    TT_DOING_SEND,
+    TT_DOING_RECEIVE,
+    TT_DOING_END
+} tt_doing;
+const char *tt_doing_name(tt_doing d);
+void tt_session_doing(tt_session *s, tt_doing d, uint64_t number);
 /* The lowest rank of this machine that failed decides: every rank calls it once with its own.
  * TT_OK: none failed. Own failure: own status; else TT_ECOMM. [collective among them] */
 tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err);

@@ -13,8 +13,7 @@ typedef struct tt_session_rank {
     _Alignas(TT_SESSION_LINE) _Atomic int32_t left;
     int32_t rank;           /* of the world */
     _Atomic int32_t agreed; /* 1 + status, negated, of tt_session_agree; 0: not yet */
-    _Atomic uint64_t number;
-    char doing[32]; /* written by the rank, read after its end */
+    _Atomic uint64_t doing; /* number << 8 | tt_doing; 0: nothing yet */
 } tt_session_rank;
 
 /* What a writer that is killed halfway leaves behind is CLAIMED for ever: readers give it a moment.
@@ -36,7 +35,7 @@ struct tt_session {
     tt_launch launch;
     _Atomic double timeout_s;
     bool crowded;
-    int64_t spin_ns;
+    _Atomic int64_t spin_ns;
     void (*overdue)(tt_session *s);
     int *socks; /* by local rank; of others than the first only [0] is used */
     int memfd, wake;

@@ -2,15 +2,11 @@
 #include "dist/shm_impl.h"
 #include <stdlib.h>
 #include <string.h>
-#include <ttrun/option.h>
 
 /* Ranks as processes of one machine. A collective is cut into rounds; in each a member copies a
  * piece into its slot, says so, waits for the others to have, and reads theirs. Pieces are as large
  * as a cache holds, so what is copied twice comes from memory once. Reductions add in ascending
  * member order, each element by one member or by all alike: the bits of rank-threads. */
-
-static const char *const op_names[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
-                                       "barrier"};
 
 /* ---- rounds ---- */
 
@@ -65,24 +61,23 @@ static tt_status check_calls(const tt_comm *c, tt_error *err)
             continue;
         return TT_FAIL(err, TT_ECOMM,
                        "collective number %llu: rank %d calls %s of %lld, rank %d calls %s of %lld",
-                       (unsigned long long)c->sequence, c->ranks[c->me], op_names[mine->op],
-                       (long long)mine->size, c->ranks[i],
-                       (size_t)other->op < TT_COUNT(op_names) ? op_names[other->op] : "?",
-                       (long long)other->size);
+                       (unsigned long long)c->sequence, c->ranks[c->me],
+                       tt_doing_name((tt_doing)mine->op), (long long)mine->size, c->ranks[i],
+                       tt_doing_name((tt_doing)other->op), (long long)other->size);
     }
     return TT_OK;
 }
 
 /* The first round of a collective: its slot may be written after this. */
-static tt_status begin(tt_comm *c, tt_shm_op op, int64_t size, tt_error *err)
+static tt_status begin(tt_comm *c, tt_doing op, int64_t size, tt_error *err)
 {
     tt_shm_member *m = &c->members[c->me];
     TT_TRY(tt_session_stopped(c->session, err));
-    c->op = op_names[op];
+    c->op = tt_doing_name(op);
     c->sequence = atomic_fetch_add(&m->came, 1) + 1;
     c->round = atomic_load(&m->round.value) + 1;
     m->call[c->round % 2] = (tt_shm_call){op, size};
-    tt_session_doing(c->session, c->op, c->sequence);
+    tt_session_doing(c->session, op, c->sequence);
     return TT_OK;
 }
 
@@ -134,7 +129,7 @@ static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int6
 {
     const int64_t size = (int64_t)tt_dtype_size(dtype), bytes = most(counts, c->n) * size,
                   mine = counts[c->me] * size;
-    TT_TRY(begin(c, TT_SHM_ALL_GATHER, sum(counts, c->n), err));
+    TT_TRY(begin(c, TT_DOING_ALL_GATHER, sum(counts, c->n), err));
     copy((char *)recv + sum(counts, c->me) * size, send, (size_t)mine);
     for (int64_t at = 0, k = 0; k == 0 || at < bytes; at += TT_SHM_SLOT, k++, c->round++) {
         copy(slot(c, c->me, c->round), (const char *)send + at, part(mine, at, TT_SHM_SLOT));
@@ -160,7 +155,7 @@ static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const 
     const int64_t size = (int64_t)tt_dtype_size(dtype), bytes = most(counts, c->n) * size,
                   mine = counts[c->me] * size, room = cut(c->n - 1);
     const char *own = (const char *)send + sum(counts, c->me) * size;
-    TT_TRY(begin(c, TT_SHM_REDUCE_SCATTER, sum(counts, c->n), err));
+    TT_TRY(begin(c, TT_DOING_REDUCE_SCATTER, sum(counts, c->n), err));
     for (int64_t at = 0, k = 0; k == 0 || at < bytes; at += room, k++, c->round++) {
         const char *from = send;
         for (int i = 0; i < c->n; from += counts[i++] * size)
@@ -221,7 +216,7 @@ static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype
 {
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* all ranks alike */
     const int64_t bytes = count * (int64_t)tt_dtype_size(dtype);
-    TT_TRY(begin(c, TT_SHM_ALL_REDUCE, count, err));
+    TT_TRY(begin(c, TT_DOING_ALL_REDUCE, count, err));
     if (bytes <= TT_SHM_SLOT / (8 * c->n))
         return all_reduce_small(c, buf, count, dtype, op, err);
     return all_reduce_blocks(c, buf, bytes, dtype, op, err);
@@ -236,7 +231,7 @@ static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_co
     const size_t n = (size_t)c->n;
     int64_t bytes = 0;
     tt_status s = TT_OK;
-    TT_TRY(begin(c, TT_SHM_ALL_TO_ALL, 0, err));
+    TT_TRY(begin(c, TT_DOING_ALL_TO_ALL, 0, err));
     memcpy(c->counts + ((size_t)c->me * 2 + c->round % 2) * n, send_counts,
            n * sizeof *send_counts);
     for (int64_t at = 0, k = 0; k == 0 || at < bytes; at += room, k++, c->round++) {
@@ -271,7 +266,7 @@ static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_co
 
 static tt_status barrier(tt_comm *c, tt_error *err)
 {
-    TT_TRY(begin(c, TT_SHM_BARRIER, 0, err));
+    TT_TRY(begin(c, TT_DOING_BARRIER, 0, err));
     return meet_in(c, 0, err);
 }
 

@@ -11,16 +11,8 @@
 #define TT_SHM_LINE 64
 #define TT_SHM_IN_FLIGHT 2
 
-typedef enum tt_shm_op {
-    TT_SHM_ALL_GATHER,
-    TT_SHM_REDUCE_SCATTER,
-    TT_SHM_ALL_REDUCE,
-    TT_SHM_ALL_TO_ALL,
-    TT_SHM_BARRIER
-} tt_shm_op;
-
 typedef struct tt_shm_call { /* what a member came for, told in the first round of a collective */
-    int64_t op, size;
+    int64_t op, size;        /* op: tt_doing */
 } tt_shm_call;
 
 /* A member. It writes slot r % 2 in round r, then sets `round` to r: there are always two, so that

@@ -32,7 +32,7 @@ tt_status tt_shm_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_err
     tt_shm_box *b = box_of(c, c->me, to);
     const uint32_t n = atomic_load(&b->sent.value);
     TT_TRY(tt_session_stopped(c->session, err));
-    tt_session_doing(c->session, "send", (uint64_t)n + 1);
+    tt_session_doing(c->session, TT_DOING_SEND, (uint64_t)n + 1);
     TT_TRY(wait_for(c, &b->received, n + 1 - TT_SHM_IN_FLIGHT, true, to, err));
     tt_shm_message *m = &b->ring[n % TT_SHM_IN_FLIGHT];
     if (m->room < bytes) {
@@ -53,7 +53,7 @@ tt_status tt_shm_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *
     tt_shm_box *b = box_of(c, from, c->me);
     const uint32_t n = atomic_load(&b->received.value);
     TT_TRY(tt_session_stopped(c->session, err));
-    tt_session_doing(c->session, "receive", (uint64_t)n + 1);
+    tt_session_doing(c->session, TT_DOING_RECEIVE, (uint64_t)n + 1);
     TT_TRY(wait_for(c, &b->sent, n + 1, false, from, err));
     const tt_shm_message *m = &b->ring[n % TT_SHM_IN_FLIGHT];
     if (m->bytes != bytes)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/pool.h"
 #include "dist/threads_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's
  * memory, and meet again before anyone goes on. Reductions add in ascending member order, each
@@ -14,8 +16,11 @@ typedef struct rank_end {
     int rank;
 } rank_end;
 
+/* Who gave up closes the barrier first and says why right after: that moment is waited for. */
 tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 {
+    for (int i = 0; i < 1000 && !atomic_load(&t->aborted); i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
     pthread_mutex_lock(&t->lock);
     const tt_status s = TT_FAIL(err, TT_ECOMM, "stopped: %s", t->why);
     pthread_mutex_unlock(&t->lock);

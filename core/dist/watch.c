@@ -17,10 +17,10 @@ static void lost(tt_session *s, int i)
 {
     const tt_session_rank *r = &s->m->ranks[i];
     char text[256], at[64] = "before step 1";
-    const unsigned long long number = atomic_load(&r->number);
-    /* memory of a process that is no more: its last word may be cut short */
-    if (number)
-        snprintf(at, sizeof at, "at %.31s number %llu", r->doing, number);
+    const uint64_t doing = atomic_load(&r->doing);
+    if (doing)
+        snprintf(at, sizeof at, "at %s number %llu", tt_doing_name((tt_doing)(doing & 255)),
+                 (unsigned long long)(doing >> 8));
     snprintf(text, sizeof text,
              "rank %d was lost %s: its process ended without a word (killed, or out of memory?); "
              "start again to go on from the last checkpoint",
