@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "dist/async_cases.h"
 #include "dist/battery.h"
 #include "dist/processes.h"
 
@@ -222,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BATTERY,
+        ASYNC_CASES,
         cmocka_unit_test(test_large_collectives_take_many_rounds),
         cmocka_unit_test(test_large_all_to_all_takes_the_rounds_of_the_largest),
         cmocka_unit_test(test_killed_rank_is_named_by_one_other),

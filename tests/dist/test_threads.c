@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "dist/async_cases.h"
 #include "dist/battery.h"
 #include <pthread.h>
 
@@ -46,6 +47,6 @@ static int world_run(int n, double timeout_s, rank_fn fn)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {BATTERY};
+    const struct CMUnitTest tests[] = {BATTERY, ASYNC_CASES};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
