@@ -289,7 +289,7 @@ void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
     tt_log_setup(cli->verbose > 0   ? TT_DEBUG
                  : cli->verbose < 0 ? TT_WARN
                                     : TT_INFO,
-                 rank, world, isatty(2) && !getenv("NO_COLOR"));
+                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
 }
 
 static bool wants(int argc, char **argv, const char *a, const char *b)

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -120,6 +121,12 @@ static void become(const tt_cli *cli, int n, int rank, const char *name, pid_t p
     setenv(LAUNCH, name, 1);
     snprintf(number, sizeof number, "%d", n);
     if (rank < 0) {
+        if (isatty(2)) { /* rank 0's progress bar: mpirun hands its bytes on as they are */
+            struct winsize w = {0};
+            char columns[16];
+            snprintf(columns, sizeof columns, "%d", ioctl(2, TIOCGWINSZ, &w) ? 80 : w.ws_col);
+            setenv("TTRUN_TTY", columns, 1);
+        }
         for (size_t i = 0; i < TT_COUNT(mpi_environment); i++)
             setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
         argv[k++] = (char *)(uintptr_t) "mpirun";

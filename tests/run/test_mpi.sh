@@ -43,6 +43,44 @@ pp2_tp2 4 1 1 2 1 2
 pp2_fsdp2_recompute 4 2 1 1 1 2 --activation_checkpoint.mode full
 MESHES
 
+# ---- two machines of two ranks each, by variables that say so: shared memory within, MPI between ----
+cat >"$dir/node" <<'NODE'
+#!/bin/sh
+r=$OMPI_COMM_WORLD_RANK
+export RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=node$((r / 2)) MASTER_PORT=$PPID
+exec "$@"
+NODE
+chmod +x "$dir/node"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+machines() { # FOLDER OPTION...
+    "$timeout" 60 mpirun -q --oversubscribe --bind-to none -np 4 "$dir/node" "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$@"
+}
+while read -r name options; do
+    train "$dir/t" --comm.backend local --nproc 4 --training.steps 3 --checkpoint.interval 3 $options
+    machines "$dir/m" --training.steps 3 --checkpoint.interval 3 $options >"$dir/out" 2>"$dir/err" </dev/null
+    rc=$?
+    [ "$rc" -eq 0 ] && losses "$dir/t/metrics.jsonl" >"$dir/a" && losses "$dir/m/metrics.jsonl" | cmp -s - "$dir/a" &&
+        [ "$(wc -l <"$dir/a")" -eq 3 ] && [ "$(hash_of "$dir/t/checkpoint/step-3")" = "$(hash_of "$dir/m/checkpoint/step-3")" ]
+    ok "machines_$name"
+    rm -rf "$dir/t" "$dir/m"
+done <<MESHES
+fsdp4 --parallelism.data_parallel_shard_degree 4
+tp2_fsdp2 --parallelism.tensor_parallel_degree 2
+hsdp --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2
+pp2_tp2 --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2
+MESHES
+machines "$dir/lost" --training.steps 1000000 >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+until_true has_lines "$dir/lost/metrics.jsonl" 2
+begin=$(date +%s)
+kill -9 "$(pgrep -f "^[^ ]*ttrun .*--dump_folder $dir/lost " | sort -n | tail -n 1)"
+wait $pid
+rc=$?
+[ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 10 ] && one_line "$dir/err" && grep -q '^ttrun: rank [0-3] was lost' "$dir/err" &&
+    ! pgrep -f "ttrun .*--dump_folder $dir/lost " >"$dir/out"
+ok machines_killed_rank_ends_all_with_one_line
+unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+
 # what goes wrong over MPI ends as it does elsewhere
 train "$dir/nan" --nproc 2 --comm.backend mpi --optimizer.lr 1e38
 [ "$rc" -eq 3 ] && one_line "$dir/err"
