@@ -28,6 +28,8 @@ need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
 need libcmocka-dev $I/cmocka.h $L/cmocka.h
 need libopenblas-pthread-dev $I/*-linux-gnu/openblas-pthread/cblas.h $I/openblas/cblas.h \
     $I/cblas.h $L/cblas.h
+need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
+tool openmpi-bin mpirun
 [ -z "$missing" ] && exit 0
 
 line="apt-get install -y --no-install-recommends$missing"

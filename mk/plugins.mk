@@ -4,6 +4,10 @@
 
 PLUGIN_FILES   := $(wildcard plugins/*/*.c)
 PLUGIN_FOLDERS := $(sort $(patsubst %/,%,$(dir $(wildcard plugins/*/*/*.c))))
+# MPI where it is: pkg-config knows Open MPI, mpicc any other that spells its flags likewise.
+MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
+MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
+PLUGIN_FOLDERS := $(if $(MPI_CFLAGS),$(PLUGIN_FOLDERS),$(filter-out plugins/comms/mpi,$(PLUGIN_FOLDERS)))
 PLUGIN_NAMES   := $(sort $(PLUGIN_FILES:.c=) $(PLUGIN_FOLDERS))
 PLUGIN_SO      := $(PLUGIN_NAMES:%=$B/%.so)
 PLUGIN_OBJ     := $(patsubst %.c,$B/%.o,$(PLUGIN_FILES) $(wildcard plugins/*/*/*.c))
@@ -36,3 +40,5 @@ BLAS_LIBS   := $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DI
 CFLAGS_plugins/backends/cpu := $(BLAS_CFLAGS)
 LIBS_plugins/backends/cpu   := $(BLAS_LIBS)
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
+CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %)
+LIBS_plugins/comms/mpi   := $(MPI_LIBS)

@@ -45,14 +45,33 @@ static int cgroup_cores(void)
     }
 }
 
-int tt_cpu_count(void)
+/* Cores a process may be put on; 0: not known. */
+static int cores_of(pid_t pid)
 {
     cpu_set_t sets[8]; /* up to 8192 cores */
     memset(sets, 0, sizeof sets);
-    int n = sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets)
-                                                         : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int quota = cgroup_cores();
-    if (quota && quota < n)
-        n = quota;
-    return TT_MAXV(n, 1);
+    return sched_getaffinity(pid, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 0;
+}
+
+static int within_quota(int n)
+{
+    const int quota = cgroup_cores();
+    return TT_MAXV(quota ? TT_MIN(n, quota) : n, 1);
+}
+
+int tt_cpu_count(void)
+{
+    const int n = cores_of(0);
+    return within_quota(n ? n : (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* A launcher that binds its ranks is not bound itself. */
+int tt_cpu_count_of_ranks(void)
+{
+    return TT_MAXV(tt_cpu_count(), within_quota(cores_of(getppid())));
+}
+
+int tt_cpu_share(int n_ranks)
+{
+    return TT_MIN(tt_cpu_count(), TT_MAXV(tt_cpu_count_of_ranks() / n_ranks, 1));
 }

@@ -10,6 +10,10 @@
 tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err);
 void tt_pool_free(tt_pool *p); /* joins; NULL is fine */
 int tt_cpu_count(void);        /* cores this process may use (affinity, cgroup quota) */
+/* Where processes of one launcher are the ranks: the cores all of them may use, and those one of
+ * n_ranks should. */
+int tt_cpu_count_of_ranks(void);
+int tt_cpu_share(int n_ranks);
 
 /* What the workers did, for traces: one slice a worker and tt_parallel_for, from its first piece to
  * its last; the caller's time is the caller's to note. Where a worker's slices are full, further

@@ -18,7 +18,7 @@ typedef struct common_option {
 static const common_option common[] = {
     {"spec",        "NAME",       "TrainSpec to use instead of the job's"                          },
     {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once" },
-    {"nproc",       "N",          "start N ranks on this machine"                                  },
+    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                       },
     {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
     {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
     {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },
@@ -257,7 +257,7 @@ static void usage(const tt_command *c)
 
 /* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3
  * numerics, 4 signal. */
-static int exit_status(tt_status s)
+int tt_cli_exit_status(tt_status s)
 {
     switch (s) {
     case TT_OK:
@@ -277,6 +277,25 @@ static int exit_status(tt_status s)
     default:
         return 1;
     }
+}
+
+void tt_cli_report(tt_status s, tt_error *err)
+{
+    if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
+        return;
+    if (s == TT_ESIGNAL)
+        tt_log(TT_WARN, "train", "%s", err->text);
+    else
+        fprintf(stderr, "%s%s\n", tt_error_place(err->text) ? "" : "ttrun: ", err->text);
+    err->text[0] = 0;
+}
+
+void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
+{
+    tt_log_setup(cli->verbose > 0   ? TT_DEBUG
+                 : cli->verbose < 0 ? TT_WARN
+                                    : TT_INFO,
+                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
 }
 
 static bool wants(int argc, char **argv, const char *a, const char *b)
@@ -329,21 +348,15 @@ int tt_cli_main(int argc, char **argv)
     const tt_status first = c ? TT_OK : check_first_word(argv[1], &err);
     if (!c)
         c = &tt_cmd_train;
-    tt_cli cli = {.arena = tt_arena_new()};
-    tt_log_setup(TT_INFO, 0, 1, isatty(2) && !getenv("NO_COLOR"));
+    tt_cli cli = {.arena = tt_arena_new(), .argc = argc, .argv = argv};
+    tt_cli_log_setup(&cli, 0, 1);
     tt_status s = first != TT_OK ? first : parse(&cli, c, argc - 1, argv + 1, &err);
-    tt_log_setup(cli.verbose > 0   ? TT_DEBUG
-                 : cli.verbose < 0 ? TT_WARN
-                                   : TT_INFO,
-                 0, 1, isatty(2) && !getenv("NO_COLOR"));
+    tt_cli_log_setup(&cli, 0, 1);
     if (s == TT_OK)
         s = c->run(&cli, &err);
     if (s == TT_OK && (fflush(stdout) || ferror(stdout)))
         s = TT_FAIL(&err, TT_EIO, "standard output cannot be written: the result is not whole");
-    if (s == TT_ESIGNAL)
-        tt_log(TT_WARN, "train", "%s", err.text);
-    else if (s != TT_OK)
-        fprintf(stderr, "%s%s\n", tt_error_place(err.text) ? "" : "ttrun: ", err.text);
+    tt_cli_report(s, &err);
     tt_arena_free(cli.arena);
-    return exit_status(s);
+    return tt_cli_exit_status(s);
 }

@@ -28,6 +28,9 @@ typedef struct tt_cli {
     char **words;
     int n_words;
     tt_arena *arena;
+    /* the command line without the command's name, to be given on */
+    int argc;
+    char **argv;
 } tt_cli;
 
 /* An option of the subcommand itself; NULL = not given. */
@@ -43,6 +46,10 @@ tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
+/* The one line of an error, and the text is gone: it is told once. Nothing where there is none. */
+void tt_cli_report(tt_status s, tt_error *err);
+int tt_cli_exit_status(tt_status s);
+void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
 typedef struct tt_command {

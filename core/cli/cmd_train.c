@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/launch.h"
 #include "cli/signals.h"
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* The abstract run of the step's micro-batches as a picture. */
 static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_error *err)
@@ -32,34 +34,208 @@ static tt_status plan_only(tt_cli *cli, const tt_setup *s, tt_error *err)
     return svg ? write_svg(cli, plans[0], svg, err) : TT_OK;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_setup_opts setup_opts(const tt_cli *cli)
+{
+    return (tt_setup_opts){.spec = cli->spec,
+                           .nproc = cli->nproc,
+                           .mode = TT_MODE_TRAIN,
+                           .compile = true,
+                           .data = true};
+}
+
+static tt_run_opts run_opts(const tt_cli *cli)
+{
+    return (tt_run_opts){.resume = !cli->no_resume,
+                         .verbose = cli->verbose,
+                         .progress = cli->verbose >= 0,
+                         .stop = tt_signals_stop,
+                         .save = tt_signals_save};
+}
+
+/* Every rank is of this process: one, or threads. */
+static tt_status run_here(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
-    if (!cli->n_words)
-        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
-    cli->job = cli->words[0];
-    if (tt_cli_option(cli, "profile"))
-        tt_cli_override(cli, "profiling.enable", "true");
-    const tt_setup_opts so = {.spec = cli->spec,
-                              .nproc = cli->nproc,
-                              .mode = TT_MODE_TRAIN,
-                              .compile = true,
-                              .data = true};
+    const tt_setup_opts so = setup_opts(cli);
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && cli->dry_run) {
         st = plan_only(cli, &s, err);
     } else if (st == TT_OK) {
-        const tt_run_opts ro = {.resume = !cli->no_resume,
-                                .verbose = cli->verbose,
-                                .progress = cli->verbose >= 0,
-                                .stop = tt_signals_stop,
-                                .save = tt_signals_save};
+        const tt_run_opts ro = run_opts(cli);
         tt_signals_install();
         st = tt_train(&s, &ro, err);
     }
     tt_registry_free(r);
     return st;
+}
+
+/* ---- one rank of many processes ---- */
+
+/* This rank does not come to notice that the run was stopped. */
+static void overdue(tt_session *s)
+{
+    tt_error e = {0};
+    tt_session_stopped(s, &e);
+    tt_session_claim(s, TT_ECOMM, e.text, false);
+    const tt_status st = tt_session_verdict(s, &e);
+    tt_cli_report(st, &e);
+    _exit(tt_cli_exit_status(st));
+}
+
+static tt_status find_remote(tt_registry *r, const tt_setup *s, const tt_launch *l,
+                             tt_processes_opts *o, tt_error *err)
+{
+    const char *backend = s->core.comm.backend;
+    const tt_component *c;
+    tt_error why = {0};
+    if (!strcmp(backend, "local"))
+        return tt_job_fail(s->job, "comm.backend", err,
+                           "local: ranks are threads of one process, and %s started %d; take "
+                           "auto, shm or mpi",
+                           l->launcher, l->world);
+    const bool one_machine = l->local_world == l->world;
+    if (!strcmp(backend, "shm") && !one_machine)
+        return tt_job_fail(s->job, "comm.backend", err,
+                           "shm: %d of %d ranks are on this machine; take auto or mpi",
+                           l->local_world, l->world);
+    o->all_remote = !strcmp(backend, "mpi");
+    if (one_machine && !o->all_remote)
+        return TT_OK;
+    if (tt_registry_find(r, TT_KIND_COMM, "mpi", &c, &why) != TT_OK)
+        return tt_job_fail(s->job, "comm.backend", err, "no MPI: %s", why.text);
+    o->remote = c->vtable;
+    if (!TT_HAS(o->remote, tt_comm_vt, set_timeout) || !o->remote->open || !o->remote->close)
+        return tt_job_fail(s->job, "comm.backend", err, "%s cannot be opened: it is too old",
+                           tt_registry_file(r, c));
+    return TT_OK;
+}
+
+static tt_status join_and_train(tt_cli *cli, tt_registry *r, const tt_setup *s, const tt_launch *l,
+                                tt_session *session, tt_error *err)
+{
+    tt_processes_opts po = {.launch = l, .session = session};
+    tt_dist d;
+    TT_TRY(find_remote(r, s, l, &po, err));
+    TT_TRY(tt_processes_join(&po, &d, err));
+    tt_run_opts ro = run_opts(cli);
+    ro.dist = &d;
+    tt_cli_log_setup(cli, l->rank, l->world);
+    const tt_status st = tt_train(s, &ro, err);
+    tt_dist_leave(&d);
+    return st;
+}
+
+/* One rank tells of a failure; all end with its status. */
+static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, tt_error *err)
+{
+    if (st == TT_OK)
+        return st;
+    if (st == TT_ESIGNAL) {
+        if (l->rank)
+            err->text[0] = 0;
+    } else {
+        tt_session_claim(session, st, err->text, st != TT_ECOMM);
+        tt_session_stop(session, err->text);
+        st = tt_session_verdict(session, err);
+    }
+    tt_cli_report(st, err);
+    return st;
+}
+
+/* Each rank makes its own setup; where it fails on all alike, the lowest tells. */
+static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
+{
+    tt_registry *r = NULL;
+    tt_session *session = NULL;
+    tt_setup s;
+    tt_cli_log_setup(cli, l->rank, l->world);
+    if (l->rank)
+        tt_log_setup(TT_ERROR, l->rank, l->world, false); /* rank 0 warns of what all find */
+    TT_TRY(tt_launch_follow(err));
+    tt_launch_report();
+    tt_signals_install();
+    if (cli->nproc && cli->nproc != l->world)
+        tt_log(TT_DEBUG, "train", "--nproc %d: %s has started %d", cli->nproc, l->launcher,
+               l->world);
+    cli->nproc = l->world;
+    tt_setup_opts so = setup_opts(cli);
+    so.ranks_here = l->local_world;
+    so.rank = l->rank;
+    tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    const tt_session_opts sessions = {
+        .launch = l,
+        .timeout_s = st == TT_OK ? (double)s.core.comm.init_timeout_seconds : 30,
+        .stop = tt_signals_stop,
+        .overdue = overdue};
+    tt_error e = {0};
+    const tt_status met = tt_session_open(&sessions, &session, &e);
+    if (met != TT_OK) {
+        if (st == TT_OK)
+            *err = e;
+        tt_registry_free(r);
+        return st == TT_OK ? met : st;
+    }
+    if (st != TT_OK && l->local_rank && !tt_error_place(err->text))
+        tt_error_context(err, "rank %d", l->rank);
+    st = tt_session_agree(session, st, err);
+    if (st == TT_OK)
+        st = join_and_train(cli, r, &s, l, session, err);
+    st = settle(session, l, st, err);
+    tt_session_close(session, st == TT_OK);
+    tt_registry_free(r);
+    return st;
+}
+
+/* ---- starting them ---- */
+
+/* Does the job want processes, and how many? What is wrong with the job is said here, once. */
+static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, tt_error *err)
+{
+    const char *backend = NULL;
+    tt_job *job;
+    tt_registry *r = NULL;
+    tt_setup s;
+    *n = 0;
+    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
+    TT_TRY(tt_job_string(job, "comm.backend", "auto", &backend, err));
+    const bool automatic = !strcmp(backend, "auto");
+    if (!strcmp(backend, "local") || (automatic && cli->nproc < 2))
+        return TT_OK;
+    tt_setup_opts so = setup_opts(cli);
+    so.compile = false;
+    const tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    tt_registry_free(r);
+    TT_TRY(st);
+    *mpirun = tt_launch_has_mpirun();
+    if (!*mpirun && automatic)
+        tt_log(TT_INFO, "train", "no mpirun on this machine");
+    else if (!*mpirun && !strcmp(backend, "mpi"))
+        return TT_FAIL(err, TT_ENOTFOUND,
+                       "comm.backend mpi: there is no mpirun; install Open MPI (openmpi-bin), or "
+                       "take shm");
+    else
+        *n = s.world;
+    return TT_OK;
+}
+
+static tt_status run(tt_cli *cli, tt_error *err)
+{
+    tt_launch l;
+    int n = 0;
+    bool mpirun = false;
+    if (!cli->n_words)
+        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
+    cli->job = cli->words[0];
+    if (tt_cli_option(cli, "profile"))
+        tt_cli_override(cli, "profiling.enable", "true");
+    TT_TRY(tt_launch_read(getenv, &l, err));
+    if (cli->dry_run)
+        return l.rank ? TT_OK : run_here(cli, err);
+    if (l.world > 1)
+        return run_process(cli, &l, err);
+    TT_TRY(wants_processes(cli, &n, &mpirun, err));
+    return n > 1 ? tt_launch_ranks(cli, n, mpirun, err) : run_here(cli, err);
 }
 
 static tt_status run_plan(tt_cli *cli, tt_error *err)

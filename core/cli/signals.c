@@ -31,6 +31,7 @@ void tt_signals_install(void)
     atomic_store(&times, 0);
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGINT, &a, NULL);
+    sigaction(SIGUSR2, &a, NULL); /* what mpirun hands on, where it answers SIGTERM by killing */
     a.sa_handler = on_save;
     sigaction(SIGUSR1, &a, NULL);
     signal(SIGPIPE, SIG_IGN);

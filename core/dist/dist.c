@@ -51,6 +51,19 @@ void tt_dist_abort(tt_dist *d, const char *why)
         d->vt->abort(d->self, why);
 }
 
+void tt_dist_fail(tt_dist *d, tt_status s, const char *why)
+{
+    if (d->session)
+        tt_session_claim(d->session, s, why, s != TT_ECOMM);
+    tt_dist_abort(d, why);
+}
+
+void tt_dist_set_timeout(tt_dist *d, double timeout_s)
+{
+    if (d->vt && d->vt->set_timeout)
+        d->vt->set_timeout(d->self, timeout_s);
+}
+
 void tt_dist_leave(tt_dist *d)
 {
     if (d->vt && d->all)

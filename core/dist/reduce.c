@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dist/reduce.h"
+#include "base/base.h"
 #include <string.h>
+#include <ttrun/comm.h>
 
 /* In blocks that stay in the cache while the members are added up; inner loops of a fixed length,
  * which -O2 vectorizes. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/pool.h"
-#include "dist/reduce.h"
 #include "dist/threads_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's
  * memory, and meet again before anyone goes on. Reductions add in ascending member order, each
@@ -15,8 +16,11 @@ typedef struct rank_end {
     int rank;
 } rank_end;
 
+/* Who gave up closes the barrier first and says why right after: that moment is waited for. */
 tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 {
+    for (int i = 0; i < 1000 && !atomic_load(&t->aborted); i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
     pthread_mutex_lock(&t->lock);
     const tt_status s = TT_FAIL(err, TT_ECOMM, "stopped: %s", t->why);
     pthread_mutex_unlock(&t->lock);
@@ -298,6 +302,11 @@ static void abort_(void *self, const char *why)
     tt_threads_abort(((rank_end *)self)->t, why);
 }
 
+static void set_timeout(void *self, double timeout_s)
+{
+    tt_threads_set_timeout(((rank_end *)self)->t, timeout_s);
+}
+
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -310,6 +319,7 @@ static const tt_comm_vt vt = {
     .recv = tt_mailbox_recv,
     .barrier = barrier,
     .abort = abort_,
+    .set_timeout = set_timeout,
 };
 
 /* ---- life ---- */

@@ -59,7 +59,8 @@ static const slot comm_slots[] = {
     NEED(tt_comm_vt, group),          NEED(tt_comm_vt, group_free), NEED(tt_comm_vt, all_gather),
     NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
     NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
-    NEED(tt_comm_vt, abort),
+    NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
+    MAY(tt_comm_vt, set_timeout),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),
@@ -73,11 +74,14 @@ static const slot op_def_slots[] = {
     MAY(tt_op_def, print_attrs),
 };
 
-static tt_status check_slots(const tt_check *c, const void *vt, const slot *slots, size_t n,
-                             tt_error *err)
+/* Slots appended since the plugin's minor lie beyond its `size` bytes. */
+static tt_status check_slots(const tt_check *c, const void *vt, size_t size, const slot *slots,
+                             size_t n, tt_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         uintptr_t fn = 0;
+        if (slots[i].offset + sizeof fn > size)
+            continue;
         memcpy(&fn, (const char *)vt + slots[i].offset, sizeof fn);
         if (!fn && !slots[i].optional)
             return TT_FAIL(err, TT_EABI, "its function %s is NULL", slots[i].name);
@@ -168,7 +172,7 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
                        TT_STRUCT_MAX);
     if (!d->rule && !d->rule_for)
         return TT_FAIL(err, TT_EABI, "it has neither a rule nor rule_for");
-    return check_slots(c, d, op_def_slots, TT_COUNT(op_def_slots), err);
+    return check_slots(c, d, d->struct_size, op_def_slots, TT_COUNT(op_def_slots), err);
 }
 
 #define KIND(name, folder, type, last, slots, data)                                                \
@@ -246,6 +250,6 @@ tt_status tt_check_vtable(const tt_check *c, const tt_component *k, tt_error *er
     memcpy(&size, k->vtable, sizeof size);
     TT_TRY(tt_check_size(c, "vtable", size, info->v1_0, info->size, err));
     TT_TRY(tt_check_array(c, "vtable", k->vtable, 1, size, err));
-    TT_TRY(check_slots(c, k->vtable, info->slots, info->n_slots, err));
+    TT_TRY(check_slots(c, k->vtable, size, info->slots, info->n_slots, err));
     return info->data ? info->data(c, k, err) : TT_OK;
 }

@@ -179,10 +179,14 @@ void tt_progress_init(tt_progress *p, const char *title, int64_t done, int64_t t
                        .width = 80};
     snprintf(p->title, sizeof p->title, "%s", title);
     pthread_mutex_init(&p->lock, NULL);
-    p->tty = isatty(p->fd) && !(term && strcmp(term, "dumb") == 0);
+    /* mpirun stands between a rank and the terminal that --nproc was given on: its width */
+    const char *through = getenv("TTRUN_TTY");
+    p->tty = (isatty(p->fd) || through) && !(term && strcmp(term, "dumb") == 0);
     struct winsize w;
     if (p->tty && ioctl(p->fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
         p->width = w.ws_col;
+    else if (through && atoi(through) > 0)
+        p->width = TT_MIN(atoi(through), 1000);
     if (p->tty) {
         tt_log_set_redraw(redraw, p);
         tt_log_hold(true);

@@ -20,45 +20,81 @@ static long holder_of(int fd)
     return n > 0 ? atol(text) : 0;
 }
 
-static tt_status lock(const char *path, int (*stop)(void), int *out, tt_error *err)
+static tt_status open_lock(const char *path, int *out, tt_error *err)
 {
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
+    *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*out < 0)
         return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
+    return TT_OK;
+}
+
+/* Until nobody else holds the file, 5 s at most. */
+static tt_status wait_for(int fd, const char *path, int (*stop)(void), tt_error *err)
+{
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
+        const long pid = holder_of(fd);
         if (i == 0)
-            tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, holder_of(fd));
-        if (i == 50) {
-            const long pid = holder_of(fd);
-            close(fd);
+            tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, pid);
+        if (i == 50)
             return TT_FAIL(
                 err, TT_EBUSY,
                 "%s: process %ld is training in this folder; stop it, or set another dump_folder",
                 path, pid);
-        }
-        if (stop && stop()) {
-            close(fd);
+        if (stop && stop())
             return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", stop());
-        }
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
+    return TT_OK;
+}
+
+/* Two files: rank 0 holds the first alone; the second is held by each process of the run that is
+ * not rank 0, and whoever comes next waits for both. So a rank that outlives rank 0 by a moment,
+ * writing, keeps the newcomer out. */
+static tt_status lock(tt_run_folder *f, const char *path, const char *ranks, int (*stop)(void),
+                      tt_error *err)
+{
     char text[32];
-    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n) {
-        close(fd);
-        return TT_FAIL(err, TT_EIO, "%s: %s", path, strerror(errno));
+    TT_TRY(open_lock(path, &f->lock_fd, err));
+    TT_TRY(wait_for(f->lock_fd, path, stop, err));
+    if (tt_path_exists(ranks)) {
+        TT_TRY(open_lock(ranks, &f->ranks_fd, err));
+        TT_TRY(wait_for(f->ranks_fd, ranks, stop, err));
+        flock(f->ranks_fd, LOCK_UN);
     }
-    *out = fd;
+    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(f->lock_fd, 0) || pwrite(f->lock_fd, text, (size_t)n, 0) != n)
+        return TT_FAIL(err, TT_EIO, "%s: %s", path, strerror(errno));
     return TT_OK;
 }
 
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err)
 {
-    tt_run_folder f = {.lock_fd = -1, .path = s->core.dump_folder};
+    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .path = s->core.dump_folder};
     TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
-    TT_TRY(lock(tt_path_join(a, f.path, ".lock"), o->stop, &f.lock_fd, err));
+    const tt_status st = lock(&f, tt_path_join(a, f.path, ".lock"),
+                              tt_path_join(a, f.path, ".lock.ranks"), o->stop, err);
+    if (st == TT_OK)
+        *out = f;
+    else
+        tt_run_folder_close(&f);
+    return st;
+}
+
+tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err)
+{
+    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .path = s->core.dump_folder};
+    const char *path = tt_path_join(a, f.path, ".lock.ranks");
+    char text[32];
+    f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
+    TT_TRY(open_lock(path, &f.ranks_fd, err));
+    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (flock(f.ranks_fd, LOCK_SH | LOCK_NB) || pwrite(f.ranks_fd, text, (size_t)n, 0) != n) {
+        tt_run_folder_close(&f);
+        return TT_FAIL(err, TT_EIO, "%s: %s; do all ranks see the same dump_folder?", path,
+                       strerror(errno));
+    }
     *out = f;
     return TT_OK;
 }
@@ -67,7 +103,9 @@ void tt_run_folder_close(tt_run_folder *f)
 {
     if (f->lock_fd >= 0)
         close(f->lock_fd);
-    f->lock_fd = -1;
+    if (f->ranks_fd >= 0)
+        close(f->ranks_fd);
+    f->lock_fd = f->ranks_fd = -1;
 }
 
 static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)

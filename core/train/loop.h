@@ -42,7 +42,8 @@ typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     tt_rank rank;
-    bool main; /* rank 0 */
+    bool main;      /* rank 0 */
+    int stopped_by; /* signal, of any rank */
     /* data */
     tt_data_parts data;
     tt_shared_data *shared; /* NULL: data is this loop's own */

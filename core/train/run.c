@@ -43,7 +43,7 @@ static int stop_signal(const tt_loop *l)
 /* What the ranks say to each other after a step: the greatest of each word counts for all. */
 static tt_status exchange(tt_loop *l, int32_t words[3], tt_error *err)
 {
-    words[0] = stop_signal(l) != 0;
+    words[0] = stop_signal(l);
     words[1] = l->main && l->o->save && l->o->save();
     words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
     if (!l->rank.dist.vt)
@@ -60,6 +60,7 @@ static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
     int32_t words[3];
     TT_TRY(exchange(l, words, err));
     *stop = words[0] != 0;
+    l->stopped_by = words[0];
     TT_TRY(tt_loop_save_progress(l, words[2], err));
     if (l->s->has_validation && due(l->step, c->validation.freq, c->training.steps))
         TT_TRY(tt_loop_validate(l, err));
@@ -105,7 +106,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
     }
     if (!stop || l->step == steps)
         return TT_OK;
-    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", stop_signal(l),
+    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", l->stopped_by,
                    (long long)l->step, l->s->core.checkpoint.enable ? ", saved" : "");
 }
 
@@ -165,6 +166,21 @@ static tt_status while_running(tt_status s)
                : TT_EIO;
 }
 
+/* With more than one rank the line names the one that failed, unless it names a place in a file. */
+static void name_rank(int rank, tt_error *err)
+{
+    if (!tt_error_place(err->text))
+        tt_error_context(err, "rank %d", rank);
+}
+
+static void fail(tt_dist *d, tt_status s, const tt_error *err)
+{
+    tt_error e = *err;
+    if (d->session && s != TT_ECOMM)
+        name_rank(d->rank, &e);
+    tt_dist_fail(d, s, e.text);
+}
+
 static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
@@ -175,28 +191,31 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->main = rank == 0;
     l->shared = &w->data;
     l->loss = (double)NAN;
+    if (w->o->dist)
+        d = *w->o->dist;
     tt_status s = w->threads ? tt_threads_join(w->threads, rank, &d, err) : TT_OK;
     if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
         s = before_first_step(tt_agree(&l->rank.dist, start(l, w->folder, err), err));
-        if (s == TT_OK && w->threads)
-            tt_threads_set_timeout(w->threads, (double)w->s->core.comm.train_timeout_seconds);
+        if (s == TT_OK)
+            tt_dist_set_timeout(&d, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK)
             s = while_running(loop(l, err));
         if (l->has_progress)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
-            tt_dist_abort(&l->rank.dist, err->text);
+            fail(&d, s, err);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         tt_rank_close(&l->rank);
-    } else if (w->threads && d.vt) {
-        tt_dist_abort(&d, err->text);
+    } else if (d.vt) {
+        fail(&d, s, err);
     }
-    tt_dist_leave(&d);
+    if (w->threads)
+        tt_dist_leave(&d);
     free(l);
     return s;
 }
@@ -213,8 +232,8 @@ static void *rank_main(void *arg)
     if (s != TT_OK && (t->w->status == TT_OK || (own && t->w->status == TT_ECOMM))) {
         t->w->status = s;
         t->w->err = e;
-        if (s != TT_ESIGNAL && !tt_error_place(e.text))
-            tt_error_context(&t->w->err, "rank %d", t->rank);
+        if (s != TT_ESIGNAL)
+            name_rank(t->rank, &t->w->err);
     }
     pthread_mutex_unlock(&t->w->lock);
     return NULL;
@@ -269,21 +288,42 @@ size_t tt_error_place(const char *text)
     return 0;
 }
 
+/* This process's rank. Rank 0 holds the folder; the others hold it too, as long as they live. */
+static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_error *err)
+{
+    tt_dist *d = w->o->dist;
+    tt_status s = TT_OK;
+    if (d->rank == 0)
+        s = tt_run_folder_open(w->s, w->o, a, folder, err);
+    s = tt_agree(d, s, err);
+    if (s == TT_OK && d->rank != 0)
+        s = tt_run_folder_join(w->s, a, folder, err);
+    s = tt_agree(d, s, err);
+    if (s == TT_OK)
+        return run_rank(w, d->rank, err);
+    s = before_first_step(s);
+    fail(d, s, err);
+    return s;
+}
+
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
-    tt_run_folder folder;
-    world w = {
-        .s = s, .o = o, .data.lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+    tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1};
+    world w = {.s = s,
+               .o = o,
+               .folder = &folder,
+               .data.lock = PTHREAD_MUTEX_INITIALIZER,
+               .lock = PTHREAD_MUTEX_INITIALIZER};
     tt_arena *a = tt_arena_new();
-    tt_status st = tt_run_folder_open(s, o, a, &folder, err);
-    if (st == TT_OK) {
-        w.folder = &folder;
-        st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
-        tt_data_parts_close(&w.data.parts, s);
-        tt_run_folder_close(&folder);
-    } else {
+    tt_status st;
+    if (o->dist)
+        st = run_process(&w, &folder, a, err);
+    else if ((st = tt_run_folder_open(s, o, a, &folder, err)) != TT_OK)
         st = before_first_step(st);
-    }
+    else
+        st = s->world > 1 ? run_threads(&w, err) : run_rank(&w, 0, err);
+    tt_data_parts_close(&w.data.parts, s);
+    tt_run_folder_close(&folder);
     tt_arena_free(a);
     return st;
 }

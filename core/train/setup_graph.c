@@ -34,9 +34,9 @@ tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
     return tt_backend_section_parse(s->job, own, out, err);
 }
 
-static int64_t default_threads(int ranks_here)
+static int64_t default_threads(const tt_setup_opts *o, int world)
 {
-    int64_t n = TT_MAXV(tt_cpu_count() / ranks_here, 1);
+    int64_t n = o->ranks_here ? tt_cpu_share(o->ranks_here) : TT_MAXV(tt_cpu_count() / world, 1);
     const char *limit = getenv("OMP_NUM_THREADS");
     const long most = limit ? atol(limit) : 0;
     return most > 0 ? TT_MIN(n, most) : n;
@@ -106,7 +106,8 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->data_world = d.dp_replicate * d.dp_shard;
     s->pipeline_ranks = d.pp;
     if (!s->threads)
-        s->threads = default_threads(s->world);
+        s->threads = default_threads(o, s->world);
+    s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
     TT_TRY(batch_sizes(s, err));
     return tt_setup_pipeline(s, err);
 }
@@ -240,7 +241,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->ops.core = tt_core_ops(&s->ops.n_core);
     s->ops.lookup = plugin_op;
     s->ops.lookup_user = s;
-    TT_TRY(compile(s, o->mode, s->core.debug.dump_graph, &s->graph, err));
+    TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));

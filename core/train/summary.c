@@ -141,7 +141,8 @@ double tt_memory_here(void)
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
 {
-    const double need = (double)total(p) * s->world, have = tt_memory_here(), gib = 1.0 / (1 << 30);
+    const double need = (double)total(p) * s->ranks_here, have = tt_memory_here(),
+                 gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
     return tt_job_fail(
@@ -149,7 +150,7 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
         "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
         "set "
         "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
-        gib * need, s->world, s->world == 1 ? "" : "s", gib * have);
+        gib * need, s->ranks_here, s->ranks_here == 1 ? "" : "s", gib * have);
 }
 
 static const tt_plan *fullest(tt_plan *const *plans, int n)

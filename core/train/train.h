@@ -43,6 +43,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int n_groups;
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
+    int ranks_here;                 /* on this machine */
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
@@ -64,9 +65,11 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
 typedef struct tt_setup_opts {
     const char *spec; /* --spec, or NULL */
     int nproc;        /* --nproc, 0 = not given */
-    tt_mode mode;     /* TRAIN also compiles validation where it is on */
-    bool compile;     /* false: parts only (ttrun config) */
-    bool data;        /* a dataloader is needed */
+    int ranks_here; /* processes of this machine that are ranks; 0: all ranks are threads of this */
+    int rank;       /* of this process: rank 0 alone prints graphs */
+    tt_mode mode;   /* TRAIN also compiles validation where it is on */
+    bool compile;   /* false: parts only (ttrun config) */
+    bool data;      /* a dataloader is needed */
     tt_decode_opts decode;
 } tt_setup_opts;
 /* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
@@ -101,6 +104,7 @@ typedef struct tt_run_opts {
     bool progress;
     int (*stop)(void);  /* 0, or the signal that asks to stop; NULL = never */
     bool (*save)(void); /* a save was asked for since the last call; NULL = never */
+    tt_dist *dist;      /* this process is one rank of many; NULL: it is all ranks */
 } tt_run_opts;
 /* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by
  * a numerical policy. */
@@ -155,11 +159,13 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
 
 /* ---- folder.c: the run's folder ---- */
 typedef struct tt_run_folder {
-    int lock_fd;
+    int lock_fd, ranks_fd; /* -1: none */
     const char *path, *checkpoints;
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
+/* Another process of the run that holds the folder: it stays held until all have ended. */
+tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
 /* run.json; backend: what it says of itself. */
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,

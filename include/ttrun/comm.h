@@ -15,6 +15,16 @@ extern "C" {
 typedef enum tt_reduce { TT_SUM = 0, TT_MAX = 1 } tt_reduce;
 typedef struct tt_comm tt_comm; /* one rank's end of a group, made by the plugin */
 
+typedef struct tt_comm_env {
+    size_t struct_size;
+    int rank, world;
+    double timeout_s; /* longest wait for another rank; set_timeout changes it */
+    /* Ask while waiting: TT_OK, or TT_ECOMM with the reason the run is being stopped.
+     * [any-thread] */
+    tt_status (*stopped)(void *user, tt_error *err);
+    void *user;
+} tt_comm_env;
+
 typedef struct tt_comm_vt {
     size_t struct_size;
     /* The group `ranks` (ascending world ranks, this one among them). key: equal on members, unique
@@ -41,7 +51,17 @@ typedef struct tt_comm_vt {
     tt_status (*barrier)(tt_comm *g, tt_error *err);
     /* From any thread: every pending and later call of every member fails with TT_ECOMM. */
     void (*abort)(void *self, const char *why);
+    /* This rank's end of the world. [collective, setup] */
+    tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
+    void (*close)(void *self, int ok); /* ok 0: after a failure, others may be gone */
+    void (*set_timeout)(void *self, double timeout_s);
 } tt_comm_vt;
+
+/* out[i] = xs[0][i] op xs[1][i] op …, in that order: the bits every transport gives. bf16 is added
+ * in f32 and rounded once. out may be xs[0]; n = 0 asks only for the error. Errors name a dtype
+ * that cannot be reduced.   [any-thread] */
+TT_EXPORT tt_status tt_reduce_members(void *out, const void *const *xs, int n_members, int64_t n,
+                                      tt_dtype dtype, tt_reduce op, tt_error *err);
 
 #ifdef __cplusplus
 }

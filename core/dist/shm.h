@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SHM_H
+#define TT_SHM_H
+#include "dist/session.h"
+#include <ttrun/comm.h>
+
+/* comm.backend "shm": collectives among processes of one machine, through their session's memory.
+ * All members of a group must be ranks of the session. */
+typedef struct tt_shm tt_shm;
+extern const tt_comm_vt tt_shm_vt; /* self: a tt_shm. It has no open: tt_shm_new. */
+tt_status tt_shm_new(tt_session *s, int rank, tt_shm **out, tt_error *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "mpi_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Messages between two ranks, as a pipeline's stages send them. */
+
+static tt_status late(const tt_comm *c, const char *what, int peer, uint64_t number, tt_error *err)
+{
+    return TT_FAIL(err, TT_ETIMEOUT,
+                   "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds before "
+                   "step 1, train_timeout_seconds from then on)",
+                   what, c->ranks[peer], (unsigned long long)number, c->e->timeout_s);
+}
+
+/* Room for a message and its requests: one for the length, one for each 2^30 bytes. */
+static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
+{
+    const int n = 1 + (int)((bytes + LARGEST - 1) / LARGEST);
+    if (o->room < bytes) {
+        free(o->data);
+        o->data = malloc((size_t)bytes);
+        o->room = o->data ? bytes : 0;
+    }
+    if (o->room_requests < n) {
+        free(o->requests);
+        o->requests = malloc((size_t)n * sizeof(MPI_Request));
+        o->room_requests = o->requests ? n : 0;
+    }
+    o->n_requests = 0;
+    if (o->room < bytes || o->room_requests < n)
+        return TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
+    return TT_OK;
+}
+
+/* A synchronous send of the length ends when the receiver has come for the message: so two are in
+ * flight, however small. */
+tt_status mpi_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
+{
+    outbox *b = &c->boxes[to];
+    struct out *o = &b->out[b->n_sent % IN_FLIGHT];
+    TT_TRY(mpi_check(c->e, err));
+    const tt_status s = mpi_wait(c->e, o->requests, o->n_requests, err);
+    if (s == TT_ETIMEOUT)
+        return late(c, "send to", to, b->n_sent + 1, err);
+    TT_TRY(s);
+    TT_TRY(make_room(o, bytes, err));
+    o->length = bytes;
+    if (bytes)
+        memcpy(o->data, buf, (size_t)bytes);
+    MPI_Issend(&o->length, (int)sizeof o->length, MPI_BYTE, to, TAG_LENGTH, c->comm,
+               &o->requests[o->n_requests++]);
+    for (int64_t at = 0; at < bytes; at += LARGEST)
+        MPI_Isend(o->data + at, (int)part(bytes, at, LARGEST), MPI_BYTE, to, TAG_MESSAGE, c->comm,
+                  &o->requests[o->n_requests++]);
+    b->n_sent++;
+    return TT_OK;
+}
+
+tt_status mpi_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
+{
+    outbox *b = &c->boxes[from];
+    int64_t length = 0;
+    MPI_Request r;
+    TT_TRY(mpi_check(c->e, err));
+    MPI_Irecv(&length, (int)sizeof length, MPI_BYTE, from, TAG_LENGTH, c->comm, &r);
+    tt_status s = mpi_wait(c->e, &r, 1, err);
+    if (s != TT_OK) {
+        MPI_Cancel(&r);
+        MPI_Wait(&r, MPI_STATUS_IGNORE);
+        return s == TT_ETIMEOUT ? late(c, "receive from", from, b->n_received + 1, err) : s;
+    }
+    if (length != bytes)
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->ranks[from],
+                       (long long)length, (long long)bytes);
+    for (int64_t at = 0; at < bytes; at += LARGEST) {
+        MPI_Irecv((char *)buf + at, (int)part(bytes, at, LARGEST), MPI_BYTE, from, TAG_MESSAGE,
+                  c->comm, &r);
+        s = mpi_wait(c->e, &r, 1, err);
+        if (s == TT_ETIMEOUT)
+            return late(c, "receive from", from, b->n_received + 1, err);
+        TT_TRY(s);
+    }
+    b->n_received++;
+    return TT_OK;
+}
+
+void mpi_free_boxes(tt_comm *c)
+{
+    for (int i = 0; c->boxes && i < c->n; i++)
+        for (int k = 0; k < IN_FLIGHT; k++) {
+            struct out *o = &c->boxes[i].out[k];
+            int done = 1;
+            if (o->n_requests)
+                MPI_Testall(o->n_requests, o->requests, &done, MPI_STATUSES_IGNORE);
+            if (!done)
+                continue; /* MPI still reads it: after a failure, until the process ends */
+            free(o->data);
+            free(o->requests);
+        }
+    free(c->boxes);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "mpi_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* comm "mpi": groups that reach over machines. One thread of the rank calls MPI. */
+
+static void group_free(tt_comm *c)
+{
+    mpi_free_boxes(c);
+    free(c->ranks);
+    free(c->in);
+    free(c->out);
+    free(c->requests);
+    free(c->room);
+    free(c->pieces);
+    if (c->comm != MPI_COMM_NULL && !atomic_load(&c->e->asked))
+        MPI_Comm_free(&c->comm);
+    free(c);
+}
+
+static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
+{
+    const size_t m = (size_t)n;
+    c->ranks = calloc(m, sizeof *c->ranks);
+    c->in = calloc(m, sizeof *c->in);
+    c->out = calloc(m, sizeof *c->out);
+    c->requests = calloc(2 * m, sizeof *c->requests);
+    c->room = malloc((m + 1) * (size_t)share(n));
+    c->pieces = calloc(m, sizeof *c->pieces);
+    c->boxes = calloc(m, sizeof *c->boxes);
+    if (!c->ranks || !c->in || !c->out || !c->requests || !c->room || !c->pieces || !c->boxes)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
+    memcpy(c->ranks, ranks, m * sizeof *ranks);
+    no_requests(c);
+    return TT_OK;
+}
+
+static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+                       tt_error *err)
+{
+    mpi_end *e = self;
+    MPI_Group all, some;
+    tt_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
+    *c = (tt_comm){.e = e, .comm = MPI_COMM_NULL, .n = n, .me = -1};
+    for (int i = 0; i < n; i++)
+        if (ranks[i] == e->rank)
+            c->me = i;
+    tt_status s = mpi_check(e, err);
+    if (s == TT_OK && c->me < 0)
+        s = TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
+    if (s == TT_OK)
+        s = allocate(c, ranks, n, err);
+    if (s != TT_OK) {
+        group_free(c);
+        return s;
+    }
+    MPI_Comm_group(e->all, &all);
+    MPI_Group_incl(all, n, ranks, &some);
+    MPI_Comm_create_group(e->all, some, (int)(key % 16384), &c->comm);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    *out = c;
+    return TT_OK;
+}
+
+/* ---- life ---- */
+
+static tt_status open_(const void *config, const tt_comm_env *env, void **self, tt_error *err)
+{
+    int level, rank = -1, world = -1, begun = 0;
+    (void)config;
+    MPI_Initialized(&begun);
+    if (!begun && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+        return TT_FAIL(err, TT_ECOMM, "MPI cannot be started");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (rank != env->rank || world != env->world)
+        return TT_FAIL(err, TT_ECOMM,
+                       "MPI says rank %d of %d, the launcher's variables say %d of %d: start the "
+                       "ranks with the mpirun or srun of the MPI that ttrun was built with",
+                       rank, world, env->rank, env->world);
+    mpi_end *e = calloc(1, sizeof *e);
+    if (!e)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a rank");
+    *e = (mpi_end){.rank = rank,
+                   .world = world,
+                   .timeout_s = env->timeout_s,
+                   .stopped = env->stopped,
+                   .user = env->user,
+                   .thread = pthread_self(),
+                   .lock = PTHREAD_MUTEX_INITIALIZER};
+    MPI_Comm_dup(MPI_COMM_WORLD, &e->all);
+    MPI_Irecv(e->abort_text, (int)sizeof e->abort_text, MPI_BYTE, MPI_ANY_SOURCE, TAG_ABORT, e->all,
+              &e->abort_come);
+    *self = e;
+    return TT_OK;
+}
+
+/* After a failure MPI is left as it is: its end would wait for ranks that may be gone. */
+static void close_(void *self, int ok)
+{
+    mpi_end *e = self;
+    if (ok && !atomic_load(&e->asked)) {
+        MPI_Cancel(&e->abort_come);
+        MPI_Wait(&e->abort_come, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&e->all);
+        MPI_Finalize();
+        free(e);
+        return;
+    }
+    const double until = now() + 0.1; /* for what was told to leave */
+    while (now() < until) {
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_HEAD, e->all, &flag, MPI_STATUS_IGNORE);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+}
+
+static void set_timeout(void *self, double timeout_s)
+{
+    ((mpi_end *)self)->timeout_s = timeout_s;
+}
+
+static const tt_comm_vt vt = {
+    .struct_size = sizeof(tt_comm_vt),
+    .group = group,
+    .group_free = group_free,
+    .all_gather = mpi_all_gather,
+    .reduce_scatter = mpi_reduce_scatter,
+    .all_reduce = mpi_all_reduce,
+    .all_to_all = mpi_all_to_all,
+    .send = mpi_send,
+    .recv = mpi_recv,
+    .barrier = mpi_barrier,
+    .abort = mpi_abort_run,
+    .open = open_,
+    .close = close_,
+    .set_timeout = set_timeout,
+};
+
+static const tt_component components[] = {
+    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; adds in the order of members",
+                       &vt),
+};
+
+TT_PLUGIN("mpi", "1.0", components);

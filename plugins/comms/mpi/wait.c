@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "mpi_impl.h"
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+/* Waiting, which ends with the run or the time, and failing together. */
+
+double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tell_others(mpi_end *e)
+{
+    if (atomic_exchange(&e->told, 1))
+        return;
+    for (int i = 0; i < e->world; i++) {
+        MPI_Request r;
+        if (i == e->rank)
+            continue;
+        MPI_Isend(e->why, (int)sizeof e->why, MPI_BYTE, i, TAG_ABORT, e->all, &r);
+        MPI_Request_free(&r); /* why stays where it is */
+    }
+}
+
+static void ask(mpi_end *e, const char *why)
+{
+    pthread_mutex_lock(&e->lock);
+    if (!atomic_load(&e->asked)) {
+        size_t n = strlen(why);
+        n = n < sizeof e->why ? n : sizeof e->why - 1;
+        memcpy(e->why, why, n);
+        e->why[n] = 0;
+        atomic_store(&e->asked, 1);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void mpi_abort_run(void *self, const char *why)
+{
+    mpi_end *e = self;
+    ask(e, why);
+    if (pthread_equal(pthread_self(), e->thread))
+        tell_others(e); /* another thread's wish is passed on by the next wait */
+}
+
+/* Has the run been stopped, here, by another rank of this machine, or by one far away? */
+tt_status mpi_check(mpi_end *e, tt_error *err)
+{
+    int come = 0;
+    tt_error why = {0};
+    if (!atomic_load(&e->asked) && e->abort_come != MPI_REQUEST_NULL) {
+        MPI_Test(&e->abort_come, &come, MPI_STATUS_IGNORE);
+        if (come) {
+            e->abort_text[sizeof e->abort_text - 1] = 0;
+            ask(e, e->abort_text);
+            atomic_store(&e->told, 1); /* by the one who told us */
+        }
+    }
+    if (!atomic_load(&e->asked) && e->stopped && e->stopped(e->user, &why) != TT_OK) {
+        const char *text = strncmp(why.text, "stopped: ", 9) ? why.text : why.text + 9;
+        ask(e, text);
+    }
+    if (!atomic_load(&e->asked))
+        return TT_OK;
+    tell_others(e);
+    return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why);
+}
+
+/* All n requests, or the end of the run, or of the time. */
+tt_status mpi_wait(mpi_end *e, MPI_Request *r, int n, tt_error *err)
+{
+    const double until = e->timeout_s > 0 ? now() + e->timeout_s : 0;
+    for (int64_t i = 1;; i++) {
+        int done = 0;
+        MPI_Testall(n, r, &done, MPI_STATUSES_IGNORE);
+        if (done)
+            return TT_OK;
+        if (i % 64)
+            continue;
+        TT_TRY(mpi_check(e, err));
+        if (until > 0 && now() > until)
+            return TT_ETIMEOUT;
+        if (i > 4096)
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+        else
+            sched_yield();
+    }
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Meshes over real MPI (comm.backend mpi: no group by shared memory): the same bits as rank-threads.
+. "$(dirname "$0")/processes.sh"
+if ! has_mpirun || ! [ -e "$PLUGINS/comms/mpi.so" ]; then
+    echo "ok mpi_is_skipped_where_it_is_not"
+    exit 0
+fi
+sed 's/"n_layers": 2/"n_layers": 4/' "$dir/job.json" >"$dir/deep.json"
+job=$dir/deep.json
+m=--parallelism.pipeline_parallel_microbatches
+while read -r name ranks shard replicate tp cp pp options; do
+    set -- --nproc "$ranks" --training.steps 3 --checkpoint.interval 3 --parallelism.data_parallel_shard_degree "$shard" \
+        --parallelism.data_parallel_replicate_degree "$replicate" --parallelism.tensor_parallel_degree "$tp" \
+        --parallelism.context_parallel_degree "$cp" --parallelism.pipeline_parallel_degree "$pp" $options
+    train "$dir/t" --comm.backend local "$@"
+    [ "$rc" -eq 0 ] || echo "# threads: $(tail -n 1 "$dir/err")"
+    train "$dir/m" --comm.backend mpi "$@"
+    [ "$rc" -eq 0 ] && losses "$dir/t/metrics.jsonl" >"$dir/a" && losses "$dir/m/metrics.jsonl" | cmp -s - "$dir/a" &&
+        [ "$(wc -l <"$dir/a")" -eq 3 ] && [ "$(hash_of "$dir/t/checkpoint/step-3")" = "$(hash_of "$dir/m/checkpoint/step-3")" ]
+    ok "mpi_$name"
+    rm -rf "$dir/t" "$dir/m"
+done <<MESHES
+fsdp2 2 2 1 1 1 1
+fsdp3 3 3 1 1 1 1
+fsdp4 4 4 1 1 1 1
+fsdp2_never 2 2 1 1 1 1 --parallelism.fsdp_reshard_after_forward never
+fsdp2_accumulate 2 2 1 1 1 1 --training.global_batch_size 16
+ddp2 2 1 2 1 1 1
+ddp3 3 1 3 1 1 1
+hsdp 4 2 2 1 1 1
+tp2 2 1 1 2 1 1
+tp2_no_sp 2 1 1 2 1 1 --parallelism.enable_sequence_parallel false
+tp4 4 1 1 4 1 1
+tp2_fsdp2 4 2 1 2 1 1
+cp2 2 1 1 1 2 1
+cp2_fsdp2 4 2 1 1 2 1
+cp2_tp2 4 1 1 2 2 1
+pp2 2 1 1 1 1 2
+pp2_gpipe 2 1 1 1 1 2 --parallelism.pipeline_parallel_schedule GPipe
+pp3 3 1 1 1 1 3 $m 4
+pp2_tp2 4 1 1 2 1 2
+pp2_fsdp2_recompute 4 2 1 1 1 2 --activation_checkpoint.mode full
+MESHES
+
+# ---- two machines of two ranks each, by variables that say so: shared memory within, MPI between ----
+cat >"$dir/node" <<'NODE'
+#!/bin/sh
+r=$OMPI_COMM_WORLD_RANK
+export RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=node$((r / 2)) MASTER_PORT=$PPID
+exec "$@"
+NODE
+chmod +x "$dir/node"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+machines() { # FOLDER OPTION...
+    "$timeout" 60 mpirun -q --oversubscribe --bind-to none -np 4 "$dir/node" "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$@"
+}
+while read -r name options; do
+    train "$dir/t" --comm.backend local --nproc 4 --training.steps 3 --checkpoint.interval 3 $options
+    machines "$dir/m" --training.steps 3 --checkpoint.interval 3 $options >"$dir/out" 2>"$dir/err" </dev/null
+    rc=$?
+    [ "$rc" -eq 0 ] && losses "$dir/t/metrics.jsonl" >"$dir/a" && losses "$dir/m/metrics.jsonl" | cmp -s - "$dir/a" &&
+        [ "$(wc -l <"$dir/a")" -eq 3 ] && [ "$(hash_of "$dir/t/checkpoint/step-3")" = "$(hash_of "$dir/m/checkpoint/step-3")" ]
+    ok "machines_$name"
+    rm -rf "$dir/t" "$dir/m"
+done <<MESHES
+fsdp4 --parallelism.data_parallel_shard_degree 4
+tp2_fsdp2 --parallelism.tensor_parallel_degree 2
+hsdp --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2
+pp2_tp2 --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2
+MESHES
+machines "$dir/lost" --training.steps 1000000 >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+until_true has_lines "$dir/lost/metrics.jsonl" 2
+begin=$(date +%s)
+kill -9 "$(pgrep -f "^[^ ]*ttrun .*--dump_folder $dir/lost " | sort -n | tail -n 1)"
+wait $pid
+rc=$?
+[ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 10 ] && one_line "$dir/err" && grep -q '^ttrun: rank [0-3] was lost' "$dir/err" &&
+    ! pgrep -f "ttrun .*--dump_folder $dir/lost " >"$dir/out"
+ok machines_killed_rank_ends_all_with_one_line
+unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+
+# what goes wrong over MPI ends as it does elsewhere
+train "$dir/nan" --nproc 2 --comm.backend mpi --optimizer.lr 1e38
+[ "$rc" -eq 3 ] && one_line "$dir/err"
+ok mpi_nan_ends_with_3
+start "$dir/term" --nproc 2 --comm.backend mpi --training.steps 1000000 --checkpoint.interval 1000000
+until_true has_lines "$dir/term/metrics.jsonl" 2
+kill -TERM $pid
+wait $pid
+rc=$?
+[ $rc -eq 4 ] && [ -n "$(newest "$dir/term/checkpoint")" ]
+ok mpi_sigterm_saves_and_ends_with_4
+start "$dir/kill" --nproc 2 --comm.backend mpi --training.steps 1000000 --checkpoint.interval 1000000
+until_true has_lines "$dir/kill/metrics.jsonl" 2
+kill -9 "$(pgrep -f "train .*--dump_folder $dir/kill " | sort -n | tail -n 1)"
+wait $pid
+rc=$?
+cp "$dir/kill.err" "$dir/err"
+[ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost' "$dir/err"
+ok mpi_killed_rank_ends_all_with_one_line
+exit $failed

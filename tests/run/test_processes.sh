@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Ranks as processes: started by mpirun, by torchrun's variables, by ttrun itself; the same bits as rank-threads.
+. "$(dirname "$0")/processes.sh"
+
+# ---- the same bits ----
+for way in $ways; do
+    while read -r name options; do
+        [ -e "$dir/t-$name" ] || train "$dir/t-$name" --comm.backend local $options
+        processes $way "$dir/p-$name" $options
+        [ "$rc" -eq 0 ] && losses "$dir/t-$name/metrics.jsonl" >"$dir/a" && losses "$dir/p-$name/metrics.jsonl" | cmp -s - "$dir/a" &&
+            [ "$(wc -l <"$dir/a")" -eq 10 ] &&
+            [ "$(hash_of "$dir/t-$name/checkpoint/step-10")" = "$(hash_of "$dir/p-$name/checkpoint/step-10")" ] &&
+            grep -q '"world":[24],' "$dir/p-$name/run.json"
+        ok "${way}_${name}_equals_threads"
+        rm -rf "$dir/p-$name"
+        [ $way = "${ways%% *}" ] || break # the others by one way alone
+    done <<'MESHES'
+hsdp --nproc 4 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2
+fsdp2 --nproc 2
+tp2 --nproc 2 --parallelism.tensor_parallel_degree 2
+pp2 --nproc 2 --parallelism.pipeline_parallel_degree 2
+cp2 --nproc 2 --parallelism.context_parallel_degree 2
+tp2pp2 --nproc 4 --parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_degree 2
+MESHES
+done
+
+# ---- joining what others started ----
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$$ "$timeout" 60 "$TTRUN" "$job" \
+        --plugin-dir "$PLUGINS" --dump_folder "$dir/torch" >"$dir/out$rank" 2>"$dir/err$rank" &
+    eval "pid$rank=$!"
+done
+wait $pid0 && wait $pid1 && losses "$dir/torch/metrics.jsonl" >"$dir/a" && losses "$dir/t-fsdp2/metrics.jsonl" | cmp -s - "$dir/a" &&
+    grep -q 'step: 10 ' "$dir/err0" && ! [ -s "$dir/err1" ] && ! [ -s "$dir/out0" ] && ! [ -s "$dir/out1" ]
+ok torchrun_variables_make_ranks_and_rank_0_speaks
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 "$timeout" 60 "$TTRUN" "$job" \
+    --plugin-dir "$PLUGINS" --comm.backend shm --dump_folder "$dir/nodes" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'shm: 1 of 2 ranks are on this machine' "$dir/err"
+ok shm_over_machines_is_an_error
+RANK=1 WORLD_SIZE=1 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'RANK=1 and WORLD_SIZE=1' "$dir/err"
+ok variables_that_make_no_sense_are_an_error
+if has_mpirun; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    "$timeout" 60 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/by-hand" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 0 ] && losses "$dir/by-hand/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(grep -c 'step: 10 ' "$dir/err")" -eq 1 ]
+    ok mpirun_by_hand_is_joined
+    "$timeout" 60 mpirun -q --oversubscribe -np 3 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --training.stpes 3 >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'training.stpes: unknown key' "$dir/err"
+    ok what_all_ranks_find_wrong_is_said_once
+    "$timeout" 60 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --comm.backend local >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend.*local.*mpirun started 2' "$dir/err"
+    ok local_under_mpirun_is_an_error
+    if command -v script >/dev/null; then
+        TERM=xterm timeout 60 script -qec "env -u NO_COLOR $TTRUN $job --plugin-dir $PLUGINS --nproc 2 --dump_folder $dir/pty --training.steps 300 --metrics.log_freq 100" \
+            /dev/null </dev/null >"$dir/out"
+        grep -q "train *[0-9]*% .*tok/s" "$dir/out"
+        ok progress_bar_through_mpirun
+    fi
+    unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+fi
+PATH=$dir/bin "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && grep -q 'no mpirun on this machine' "$dir/err" && grep -q 'threads of this process' "$dir/err"
+ok without_mpirun_nproc_is_rank_threads
+PATH=$dir/bin "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --comm.backend mpi --dump_folder "$dir/nompi2" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'there is no mpirun; install' "$dir/err"
+ok mpi_without_mpirun_is_an_error
+mkdir "$dir/broken"
+printf '#!/bin/sh\nexit 1\n' >"$dir/broken/mpirun"
+chmod +x "$dir/broken/mpirun"
+PATH=$dir/broken:$PATH "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi3" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 1 ] && one_line "$dir/err" && grep -q 'mpirun started no rank (status 1)' "$dir/err"
+ok mpirun_that_starts_nothing_is_named
+train "$dir/nccl" --nproc 2 --comm.backend nccl
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'nccl.*not' "$dir/err"
+ok nccl_is_not_built_yet
+train "$dir/mesh" --nproc 2 --parallelism.tensor_parallel_degree 4
+[ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/mesh" ]
+ok mesh_that_does_not_fit_is_said_once
+exit $failed

@@ -1,0 +1,127 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What the end of one rank, or of their launcher, does to the others. KILLS=50: more of the last test.
+. "$(dirname "$0")/processes.sh"
+long="--training.steps 1000000 --metrics.log_freq 1"
+program=$(readlink -f "$TTRUN")
+
+# ---- ends ----
+# ranks FOLDER: the processes that are ranks of this run
+ranks() { pgrep -f "^$program train .*--dump_folder $1 " | sort -n; }
+launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
+    way=$1 folder=$2
+    shift 2
+    path=$PATH
+    case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
+    PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
+    pid=$!
+    until_true has_lines "$folder/metrics.jsonl" 2
+}
+ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
+    begin=$(date +%s)
+    ("$timeout" -s KILL 20 tail --pid=$pid -f /dev/null)
+    wait $pid 2>/dev/null
+    rc=$?
+    took=$(($(date +%s) - begin))
+    cp "$folder.err" "$dir/err"
+    sleep 0.2
+    left=$(ranks "$folder")
+    [ $rc -eq "$2" ] && [ $took -le "$1" ] && [ -z "$left" ]
+}
+for way in $ways; do
+    launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000
+    kill -TERM $pid
+    ends_within 10 4 && step=$(newest "$folder/checkpoint") && [ "$(value "$folder/metrics.jsonl" step)" = "$step" ] &&
+        grep -q "stopped by signal .* after step $step, saved" "$dir/err" && [ "$(grep -c 'stopped by' "$dir/err")" -eq 1 ]
+    ok "${way}_sigterm_saves_and_ends_with_4"
+    launch $way "$dir/$way-usr" --nproc 2 --checkpoint.interval 1000000
+    kill -USR1 $pid
+    saved() { [ -n "$(newest "$folder/checkpoint")" ]; }
+    until_true saved && kill -INT $pid && ends_within 10 4
+    ok "${way}_sigusr1_saves_and_goes_on"
+    for k in 1 2; do
+        launch $way "$dir/$way-kill$k" --nproc 2 --checkpoint.interval 1000000
+        victim=$(ranks "$folder" | sed -n "${k}p")
+        kill -9 "$victim"
+        ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost at [a-z_]* number [0-9]*: ' "$dir/err"
+        ok "${way}_killed_rank_$k""_ends_all_with_one_line"
+    done
+    launch $way "$dir/$way-hang" --nproc 2 --comm.train_timeout_seconds 1
+    victim=$(ranks "$folder" | tail -n 1)
+    kill -STOP "$victim"
+    ends_within 10 1
+    good=$?
+    kill -9 "$victim" 2>/dev/null
+    [ $good -eq 0 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01]: .* number [0-9]* waited 1 s .*ranks that did not come: [01]$' "$dir/err"
+    ok "${way}_rank_that_hangs_is_named"
+    launch $way "$dir/$way-launcher" --nproc 2
+    kill -9 $pid
+    ends_within 3 137
+    ok "${way}_killed_launcher_leaves_no_orphan"
+    processes $way "$dir/$way-nan" --nproc 2 --optimizer.lr 1e38
+    [ "$rc" -eq 3 ] && one_line "$dir/err"
+    ok "${way}_nan_ends_with_3"
+    launch $way "$dir/$way-gone" --nproc 2 --checkpoint.interval 1000000
+    echo "in the way" >"$folder/checkpoint"
+    kill -USR1 $pid
+    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank 0: .*gone/checkpoint' "$dir/err"
+    ok "${way}_failure_of_one_rank_ends_all_with_its_line"
+done
+if has_mpirun; then
+    launch mpirun "$dir/mpirun-killed" --nproc 2
+    kill -9 "$(pgrep -P $pid)"
+    ends_within 3 1 && one_line "$dir/err" && grep -q 'mpirun was ended by signal 9' "$dir/err"
+    ok killed_mpirun_takes_its_ranks_along
+fi
+(
+    trap '' XFSZ
+    ulimit -S -f 100
+    processes own "$dir/full" --nproc 2 --training.steps 100000
+    echo "$rc" >"$dir/full.rc"
+    cp "$dir/err" "$dir/full.err"
+)
+[ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: rank [01]: checkpoint of step 5: .*step-5.tmp' "$dir/full.err"
+ok writer_that_fails_is_named_with_its_rank
+launch own "$dir/held" --nproc 2
+held=$pid
+processes own "$dir/held" --nproc 2
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'process [0-9]* is training in this folder' "$dir/err"
+ok second_start_on_a_live_folder_names_the_holder
+kill -9 $held
+wait $held 2>/dev/null
+
+# ---- kill -9 while saving, and again at once: never two writers, never half a checkpoint ----
+bad=
+starts=${KILLS:-10}
+k=0
+way=${ways%% *}
+folder=$dir/killed
+while [ $k -lt "$starts" ]; do
+    k=$((k + 1))
+    before=$(newest "$folder/checkpoint")
+    lines=0
+    [ -e "$folder/metrics.jsonl" ] && lines=$(wc -l <"$folder/metrics.jsonl")
+    path=$PATH
+    set -- --nproc 2 --checkpoint.interval 1 --checkpoint.keep_latest_k 2
+    case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
+    PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
+    pid=$!
+    until_true has_lines "$folder/metrics.jsonl" $((lines + 1 + k % 7)) || bad="$bad $k: no steps;"
+    case $way in
+    mpirun) kill -9 "$(pgrep -P $pid)" ;; # mpirun itself; the next start comes at once
+    own) kill -9 $pid ;;
+    esac
+    [ -z "$before" ] || grep -q "resumed from .*/step-$before," "$folder.err" || bad="$bad $k: not from step $before;"
+done
+wait 2>/dev/null
+step=$(newest "$folder/checkpoint")
+"$TTRUN" ckpt verify "$folder/checkpoint/step-$step" >"$dir/out" || bad="$bad step $step is damaged;"
+steps=$((step + 3))
+processes "$way" "$folder" --nproc 2 --training.steps $steps --checkpoint.interval 1000000
+train "$dir/alive" --comm.backend local --nproc 2 --training.steps $steps --checkpoint.interval 1000000
+[ -z "$bad" ] && [ "$(hash_of "$folder/checkpoint/step-$steps")" = "$(hash_of "$dir/alive/checkpoint/step-$steps")" ] &&
+    losses "$dir/alive/metrics.jsonl" >"$dir/a" && losses "$folder/metrics.jsonl" | cmp -s - "$dir/a"
+ok "kill_9_of_the_launcher_${starts}_times_loses_nothing$bad"
+! ls /dev/shm 2>/dev/null | grep -q ttrun
+ok nothing_stays_in_dev_shm
+exit $failed
