@@ -16,6 +16,11 @@ typedef struct tt_versions { /* of one meaning: the root and its redistributes *
     TT_VEC(tt_value *) items;
 } tt_versions;
 
+typedef struct tt_clone { /* of a value computed from inputs alone, on another stage */
+    const tt_value *of;
+    tt_value *value;
+} tt_clone;
+
 typedef struct tt_rule_cache {
     const char *text;
     tt_rule *rule;
@@ -43,6 +48,7 @@ struct tt_builder {
     TT_VEC(tt_fetch_key) fetches;
     TT_VEC(tt_versions *) versions; /* by root value id         */
     TT_VEC(tt_value *) transfers;
+    TT_VEC(tt_clone) clones;
     const struct tt_update_impl *update; /* while an optimizer describes */
 };
 

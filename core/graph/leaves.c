@@ -134,6 +134,40 @@ tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage)
     return v;
 }
 
+#define CLONE_DEPTH 16 /* of what is cheaper computed again than sent */
+
+/* Is v computed from inputs and constants alone, in a few steps? */
+static bool from_inputs(const tt_value *v, int depth)
+{
+    const tt_node *n = v->node;
+    if (n->op == &tt_op_input || (!n->n_in && !v->type.n_dims && n->op != &tt_op_state))
+        return true;
+    if (depth == 0 || !n->n_in || n->virtual_ || n->inner || n->region != TT_FORWARD ||
+        n->op == &tt_op_fetch || n->op == &tt_op_transfer)
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!from_inputs(tt_value_root(n->in[i]), depth - 1))
+            return false;
+    return true;
+}
+
+/* The same op on the same inputs, on this stage: rope tables and masks do not cross (R10). */
+static tt_value *clone_here(tt_builder *b, tt_value *v)
+{
+    tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS] = {NULL};
+    for (size_t i = 0; i < b->clones.n; i++)
+        if (b->clones.items[i].of == v && b->clones.items[i].value->node->stage == b->stage &&
+            b->clones.items[i].value->node->region == b->region)
+            return b->clones.items[i].value;
+    const tt_node *n = v->node;
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = tt_to_stage(b, n->in[i]);
+    tt_op(b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
+    const tt_clone c = {v, out[v->out]};
+    tt_vec_push(b->arena, &b->clones, c);
+    return c.value;
+}
+
 tt_value *tt_to_stage(tt_builder *b, tt_value *v)
 {
     if (b->failed || v->node->stage == b->stage)
@@ -148,6 +182,8 @@ tt_value *tt_to_stage(tt_builder *b, tt_value *v)
         tt_op(b, root->node->op->name, NULL, 0, root->node->attrs, &out, 1);
         return out;
     }
+    if (from_inputs(root, CLONE_DEPTH))
+        return clone_here(b, root);
     return tt_transfer(b, v, b->stage);
 }
 

@@ -29,4 +29,21 @@ static inline void same_training(const steps *a, const steps *b, const char *wha
 
 #define FOUR_OF_2 "training.local_batch_size 2 training.global_batch_size "
 
+/* Against the run without a pipeline that has the same micro-batches. */
+static inline void all_train_alike(const char *mesh, const char *plain, const char *more)
+{
+    char text[600];
+    steps one;
+    snprintf(text, sizeof text, PLAIN "%s %s", plain, more);
+    steps_run(text, 2, &one);
+    assert_true(isfinite(one.loss[1]) && one.loss[1] > 0);
+    for (size_t k = 0; k < TT_COUNT(schedules); k++) {
+        steps s;
+        snprintf(text, sizeof text, PLAIN "%s %s debug.poison true" SCHEDULE "%s", mesh, more,
+                 schedules[k]);
+        steps_run(text, 2, &s);
+        same_training(&one, &s, text);
+    }
+}
+
 #endif

@@ -124,6 +124,8 @@ static void *steps_main(void *arg)
     return NULL;
 }
 
+static void (*steps_change)(job *j); /* before the ranks open; NULL = nothing */
+
 /* The status of the first rank that failed on its own account. */
 static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, tt_error *err)
 {
@@ -131,6 +133,8 @@ static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, 
     pthread_t threads[16];
     steps_arg args[16];
     job_open(&j, overrides);
+    if (steps_change)
+        steps_change(&j);
     memset(s, 0, sizeof *s);
     s->setup = &j.setup;
     s->n_steps = n_steps;

@@ -4,23 +4,6 @@
 /* Every schedule trains alike (P5) on the executor, for any mesh, and as without a pipeline; values
  * live in coloured slots that are NaN where they are dead. */
 
-/* Against the run without a pipeline that has the same micro-batches. */
-static void all_train_alike(const char *mesh, const char *plain, const char *more)
-{
-    char text[600];
-    steps one;
-    snprintf(text, sizeof text, PLAIN "%s %s", plain, more);
-    steps_run(text, 2, &one);
-    assert_true(isfinite(one.loss[1]) && one.loss[1] > 0);
-    for (size_t k = 0; k < TT_COUNT(schedules); k++) {
-        steps s;
-        snprintf(text, sizeof text, PLAIN "%s %s debug.poison true" SCHEDULE "%s", mesh, more,
-                 schedules[k]);
-        steps_run(text, 2, &s);
-        same_training(&one, &s, text);
-    }
-}
-
 static void test_all_schedules_train_alike(void **state)
 {
     (void)state;

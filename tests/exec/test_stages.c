@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/pipelines.h"
+#include "train/setup_impl.h"
 
 /* Where stages begin, what they share, and what the job may say about them. */
 
@@ -133,6 +134,74 @@ static void test_wrong_cuts_are_refused(void **state)
     }
 }
 
+/* ---- many values over a border ---- */
+
+static tt_value *mixed(tt_builder *b, tt_value *x, tt_value *by, const char *name)
+{
+    return tt_add(b, x, tt_linear(b, tt_silu(b, by), name, TT_DIM(20, "embed"), NULL));
+}
+
+/* Three streams run through all blocks, the first block's output goes to the last as well, and what
+ * is computed from the positions alone is wanted everywhere. */
+static void describe_wide(const void *config, tt_builder *b)
+{
+    static const int turned[] = {1, 0};
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", TT_DIM(263, "vocab"),
+                               TT_DIM(20, "embed"), NULL);
+    tt_value *fade = tt_exp(b, tt_scale(b, tt_cast(b, tt_input(b, "pos"), TT_F32), -0.05));
+    tt_value *y = tt_scale(b, x, 0.5), *z = tt_neg(b, x), *first = NULL;
+    (void)config;
+    for (int i = 0; i < 6; i++) {
+        tt_block(b, "layers.%d", i);
+        x = mixed(b, x, y, "x");
+        y = mixed(b, y, z, "y");
+        z = mixed(b, z, x, "z");
+        x = tt_transpose(b, tt_mul(b, tt_transpose(b, x, turned), fade), turned);
+        if (!i)
+            first = y;
+        if (i == 5)
+            x = tt_add(b, x, first);
+        tt_block_end(b);
+    }
+    x = tt_rms_norm(b, tt_add(b, x, tt_mul(b, y, z)), "norm", 1e-5);
+    tt_output(b, "logits", tt_linear(b, x, "head", TT_DIM(263, "vocab"), NULL));
+}
+
+static void make_wide(job *j)
+{
+    static const tt_model_vt vt = {.struct_size = sizeof vt, .describe = describe_wide};
+    static const tt_component wide = {.struct_size = sizeof wide,
+                                      .kind = TT_KIND_MODEL,
+                                      .name = "wide",
+                                      .doc = "",
+                                      .vtable = &vt};
+    const tt_setup_opts o = {.mode = TT_MODE_TRAIN};
+    tt_error err = {0};
+    j->setup.model = (tt_part){.component = &wide, .name = "wide"};
+    j->setup.graph = NULL;
+    if (tt_setup_compile(&j->setup, &o, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    int crossing = 0;
+    for (size_t i = 0; i < j->setup.graph->nodes.n; i++) {
+        const tt_node *n = j->setup.graph->nodes.items[i];
+        if (n->op != &tt_op_transfer)
+            continue;
+        assert_true(n->out[0]->type.n_dims == 2); /* the fade is computed on each stage */
+        crossing += n->region == TT_FORWARD && n->stage == j->setup.n_stages - 1;
+    }
+    assert_int_equal(crossing, j->setup.n_stages > 1 ? 4 : 0);
+}
+
+static void test_many_values_cross(void **state)
+{
+    (void)state;
+    steps_change = make_wide;
+    all_train_alike(PP2, FOUR_OF_2 "8", "model.args.n_layers 6");
+    all_train_alike(PP3, "training.local_batch_size 1 training.global_batch_size 8",
+                    "model.args.n_layers 6");
+    steps_change = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_tied_embeddings_with_other_axes),
         cmocka_unit_test(test_csv_schedules),
         cmocka_unit_test(test_cuts_do_not_show),
+        cmocka_unit_test(test_many_values_cross),
         cmocka_unit_test(test_wrong_cuts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
