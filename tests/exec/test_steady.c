@@ -150,6 +150,10 @@ static void test_steady_state_with_threads_allocates_nothing(void **state)
     check("backend.threads 2");
     check("backend.threads 2 backend.name reference");
     check("metrics.enable_tensorboard true");
+    check("parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
+          "ZBVZeroBubble model.args.tie_embeddings true comm.backend local");
+    check("parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
+          "Interleaved1F1B comm.backend local");
 }
 
 int main(void)
