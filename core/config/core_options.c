@@ -94,11 +94,12 @@ static const tt_option training_options[] = {
     INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
-    ENUM(training, dtype, "\"float32\"", "float32|~bfloat16", "type parameters are kept in"),
-    ENUM(training, mixed_precision_param, "\"float32\"", "float32|~bfloat16|~float16",
-         "type of compute"),
-    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|~bfloat16",
-         "type gradients are summed in"),
+    ENUM(training, dtype, "\"float32\"", "float32|bfloat16",
+         "type parameters are kept in; optimizer states are float32"),
+    ENUM(training, mixed_precision_param, "\"float32\"", "float32|bfloat16|~float16",
+         "type parameters are gathered, and activations computed, in"),
+    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|bfloat16",
+         "type gradients are rounded to before ranks add them; micro-batches add in float32"),
     INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
 };
 

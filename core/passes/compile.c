@@ -32,6 +32,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
     return (tt_builder_opts){.ops = o->ops,
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
+                             .precision = o->precision,
                              .has_kernel = o->has_kernel,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
@@ -70,6 +71,7 @@ static tt_status keep_logits(tt_builder *b, tt_error *err)
     tt_value *v = tt_map_get(g->outputs, "logits");
     const tt_placement whole = {0};
     tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
+    v = tt_cast(b, v, TT_F32);
     tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
     s->stages = UINT64_C(1) << v->node->stage;
     tt_state_assign(b, s, v);
@@ -167,7 +169,7 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
             const tt_node *f = n->in[j]->node;
-            if (f->param != p || n->op == &tt_op_fetch || n->op == &tt_op_collective)
+            if (f->param != p || n->param == p) /* cast, fetch, its collectives */
                 continue;
             if (strcmp(n->op->name, "embedding"))
                 return false;

@@ -28,6 +28,7 @@ typedef struct tt_compile_opts {
     int64_t lines,
         seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
     int n_stages;
+    tt_precision precision;
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,

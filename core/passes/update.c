@@ -21,8 +21,10 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_state *s =
-        tt_state_new(g, TT_STATE_OPTIMIZER, full, &i->stack->param->type, &i->stack->param->place);
+    tt_type t = i->stack->param->type; /* f32 beside bf16 parameters: a running mean in bf16 stands
+                                          still where its rate is below 2^-9 */
+    t.dtype = t.dtype == TT_F64 ? TT_F64 : TT_F32;
+    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
     s->stack = i->stack;
     s->stages = i->stack->param->stages;
@@ -33,16 +35,32 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
     if (tt_builder_error(b))
         return;
-    if (target->node->op != &tt_op_state) {
+    const tt_node *n = target->node;
+    if (tt_node_is_cast(n)) /* a bf16 parameter, shown as f32 */
+        n = n->in[0]->node;
+    if (n->op != &tt_op_state) {
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
         return;
     }
-    tt_state_assign(b, target->node->state, value);
+    tt_state_assign(b, n->state, value);
 }
 
 static int stage_of(const tt_stack *s)
 {
     return s->param->stages ? __builtin_ctzll(s->param->stages) : 0;
+}
+
+/* A stack's gradient where its parameters are stored; what is still pending is reduced in the
+ * reduce dtype, as in the backward (autodiff.c). */
+static tt_value *reduced(tt_builder *b, const tt_stack *s)
+{
+    const tt_dtype to = tt_builder_graph(b)->precision.reduce;
+    const tt_attrs_cast a = {.to = to};
+    tt_value *v = tt_state_read(b, s->grad), *half = NULL;
+    if (tt_placement_equal(&v->place, &s->param->place) || to != TT_BF16)
+        return tt_redistribute(b, v, &s->param->place);
+    tt_op(b, "cast", &v, 1, &a, &half, 1);
+    return tt_cast(b, tt_redistribute(b, half, &s->param->place), TT_F32);
 }
 
 /* Σ g² of every stage's gradients, whole on every rank of every stage. grads: by stack. */
@@ -74,7 +92,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, tt
     tt_builder_at(b, TT_UPDATE, stage_of(s), -1, s->param->name);
     tt_update_impl u = {.stack = s};
     u.public_.struct_size = sizeof u.public_;
-    u.public_.param = tt_state_read(b, s->param);
+    u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
     u.public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
@@ -100,7 +118,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         if (!s->grad)
             continue;
         tt_builder_at(b, TT_EPILOGUE, stage_of(s), -1, s->param->name);
-        grads[i] = tt_redistribute(b, tt_state_read(b, s->grad), &s->param->place);
+        grads[i] = reduced(b, s);
     }
     norm_squared(b, grads, stages, &n);
     for (int st = 0; n && st < g->n_stages; st++) {

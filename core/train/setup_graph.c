@@ -175,6 +175,18 @@ static tt_recompute_opts recompute(const tt_setup *s)
         .fetches = strcmp(r, "never") != 0};
 }
 
+static tt_dtype dtype_named(const char *name)
+{
+    return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
+}
+
+static tt_precision precision(const tt_training_config *t)
+{
+    return (tt_precision){.param = dtype_named(t->dtype),
+                          .compute = dtype_named(t->mixed_precision_param),
+                          .reduce = dtype_named(t->mixed_precision_reduce)};
+}
+
 /* Ops of plugins, loaded when a model asks for one the core does not have. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
@@ -215,6 +227,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
         .n_stages = s->n_stages,
+        .precision = precision(&s->core.training),
         .update = {s->groups, s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,

@@ -83,8 +83,9 @@ static const char *const refused[][2] = {
         "job.json:1:27: checkpoint.folder: expected a name, got \"\""),
     BAD("{\"profiler\": {\"enable_profiling\": true}}",
         "job.json:1:35: profiling.enable: not built yet; only the default false works"),
-    BAD("{\"training\": {\"dtype\": \"bfloat16\"}}",
-        "job.json:1:24: training.dtype: \"bfloat16\" is not built yet (built: float32)"),
+    BAD("{\"training\": {\"mixed_precision_param\": \"float16\"}}",
+        "job.json:1:40: training.mixed_precision_param: \"float16\" is not built yet (built: "
+        "float32, bfloat16)"),
     BAD("{\"comm\": {\"backend\": \"nccl\"}}",
         "job.json:1:22: comm.backend: \"nccl\" is not built yet (built: auto, local)"),
     BAD("{\"parallelism\": {\"pipeline_parallel_schedule\": \"ZBVZeroBubble\"}}",
