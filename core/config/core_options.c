@@ -129,10 +129,10 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    ENUM(
-        parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
-        "gather parameters again in the backward (default, always), or keep them from the forward, "
-        "once a micro-batch in flight"),
+    ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
+         "gather parameters again in the backward; never: once a step for all its micro-batches, "
+         "and "
+         "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut the sequence over its ranks between the matrices"),
 };

@@ -24,7 +24,9 @@ typedef enum tt_state_kind {
     TT_STATE_OPTIMIZER,
     TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
     TT_STATE_METRIC,      /* read by the host after the step */
-    TT_STATE_SCALAR       /* written by the host before the step: lr, step, inv_tokens, … */
+    TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
+    TT_STATE_GATHERED     /* hoist: a parameter as computed with, written once a step before it is
+                             read */
 } tt_state_kind;
 
 /* Dtypes (R6): of parameters as stored, of parameters and activations as computed with, of what
@@ -92,6 +94,7 @@ struct tt_node {
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
     bool recomputed;   /* a clone made by the recompute pass */
+    bool once;         /* hoist: runs with the stage's first forward of a step only */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;
@@ -126,6 +129,7 @@ struct tt_graph {
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
+    bool sink; /* gradients are accumulated unreduced, and reduced once a step */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;

@@ -266,7 +266,7 @@ static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
  * bf16: "cast", not "cast_down", for a pending partial is to pass. */
 static tt_value *in_reduce_dtype(differ *d, tt_value *v)
 {
-    return cast_in_place(d, v, d->g->precision.reduce);
+    return cast_in_place(d, v, d->g->sink ? TT_F32 : d->g->precision.reduce);
 }
 
 /* Accumulators are f32, whatever was reduced in. */
@@ -277,16 +277,17 @@ static tt_value *accumulated(differ *d, tt_value *v)
 
 /* The cotangents of all fetches of a parameter, reduced. Where nothing is to be reduced they are
  * accumulated one by one, so that none waits for the other (tied embeddings); else they are summed
- * unreduced first and reduced once (C11). */
+ * unreduced first and reduced once (C11). Sunk, nothing is reduced here: update.c does it. */
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
+    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
     bool apart = true;
     for (size_t k = 0; k < cots->n; k++)
         cots->items[k] = in_reduce_dtype(d, cots->items[k]);
     for (size_t k = 0; k < cots->n; k++) {
         const tt_value *c = cots->items[k];
-        const tt_placement want = cotangent_storage(&p->stored, &c->place, c->type.n_dims);
+        const tt_placement want = cotangent_storage(to, &c->place, c->type.n_dims);
         apart = apart && tt_placement_equal(&want, &c->place) &&
                 tt_placement_equal(&c->place, &cots->items[0]->place);
     }
@@ -295,7 +296,7 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
     if (!apart) {
         const tt_node *at = cots->items[cots->n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        tt_value *sum = to_storage(d, &p->stored, sum_cotangents(d, &p->compute, cots));
+        tt_value *sum = to_storage(d, to, sum_cotangents(d, &p->compute, cots));
         tt_vec_push(d->g->arena, out, accumulated(d, sum));
     }
 }

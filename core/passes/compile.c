@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → hoist → lower → order → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -104,7 +104,11 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
-    return dump(c, g, "recompute", err);
+    TT_TRY(dump(c, g, "recompute", err));
+    if (!o->hoist)
+        return TT_OK;
+    TT_TRY(tt_pass_hoist(g, err));
+    return dump(c, g, "hoist", err);
 }
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err)
@@ -116,6 +120,7 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     bo.convert_linear = NULL; /* done in describe */
     tt_builder *b = tt_builder_new_placed(a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
+    g->sink = o->sink;
     tt_place_opts po = {.n_stages = o->n_stages};
     int *block_stage = NULL;
     if (o->n_stages > 1)

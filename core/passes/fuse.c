@@ -31,7 +31,8 @@ static void index_assignments(fuser *f)
     for (size_t i = 0; i < g->states.n; i++)
         f->assigned[i] = (int)g->nodes.n;
     for (size_t i = g->nodes.n; i-- > 0;)
-        if (g->nodes.items[i]->op == &tt_op_assign)
+        if (g->nodes.items[i]->op == &tt_op_assign &&
+            g->nodes.items[i]->state->kind != TT_STATE_GATHERED) /* read after it is written */
             f->assigned[g->nodes.items[i]->state->id] = (int)i;
 }
 
@@ -69,7 +70,7 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
     if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
-        a->map != b->map || a->recomputed != b->recomputed)
+        a->map != b->map || a->recomputed != b->recomputed || a->once != b->once)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -294,9 +295,11 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
         p->again = w->again;
         return true;
     }
-    if (!(p->op->flags & TT_OP_POINTWISE) && strcmp(p->op->name, "fused"))
+    const bool gathered = w->state->kind == TT_STATE_GATHERED;
+    if (!(p->op->flags & TT_OP_POINTWISE) && strcmp(p->op->name, "fused") &&
+        !(gathered && p->op == &tt_op_collective))
         return false;
-    if (read_later(g, w->state, (size_t)f->index[v->id]))
+    if (!gathered && read_later(g, w->state, (size_t)f->index[v->id]))
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);

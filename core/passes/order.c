@@ -148,7 +148,8 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
                                "before assigning the new",
                                n->scope, p->state->name);
         }
-        if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC)
+        if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC &&
+            n->state->kind != TT_STATE_GATHERED)
             written[n->state->id] = true;
     }
     return TT_OK;
