@@ -106,6 +106,10 @@ test-%: $$(if $$(wildcard tests/$$*/*.sh),all)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 
+# The same tests over all that they promise, where `make test` takes a part.
+test-long:
+	+$(Q)TT_TEST_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-oracle
+
 include mk/fuzz.mk
 include mk/install.mk
 
@@ -135,7 +139,7 @@ help:
 	@sed -n 's/^#: //p' Makefile mk/*.mk
 
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
-#: test       install what is missing, build everything, run every test; test-AREA: one area
+#: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: fmt        clang-format everything
@@ -149,6 +153,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test tests run-tests test-peers debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-long tests run-tests test-peers debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
