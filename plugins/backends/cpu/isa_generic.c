@@ -15,6 +15,8 @@
 
 #include "gemm_impl.h"
 
+#include "half_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
@@ -23,5 +25,6 @@
 
 const cpu_isa cpu_isa_generic = {
     .name = "generic",
+    .half = &half,
     CPU_ISA_ENTRIES,
 };
