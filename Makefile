@@ -106,9 +106,9 @@ test-%: $$(if $$(wildcard tests/$$*/*.sh),all)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 
-# The same tests over all sizes they promise, where `make test` takes a part.
+# The same tests over all that they promise, where `make test` takes a part.
 test-long:
-	+$(Q)TTRUN_LONG=1 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline
+	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle
 
 include mk/fuzz.mk
 include mk/install.mk
@@ -140,7 +140,7 @@ help:
 	@sed -n 's/^#: //p' Makefile mk/*.mk
 
 #: all        build ./ttrun, libttrun.so and the plugins (the default)
-#: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: larger sizes
+#: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
 #: fmt        clang-format everything

@@ -22,10 +22,11 @@ plugin_cflags  = $(call isa_cflags,$(1)) $(CFLAGS_$(1:.c=)) $(CFLAGS_$(patsubst 
 MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ifeq ($(MACHINE),x86_64)
 isa_cflags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma) \
-    $(if $(filter %_avx512.c,$(1)),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma)
+    $(if $(filter %_avx512.c %_amx.c,$(1)),-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma) \
+    $(if $(filter %_amx.c,$(1)),-mamx-tile -mamx-bf16)
 else
-PLUGIN_OBJ     := $(filter-out %_avx2.o %_avx512.o,$(PLUGIN_OBJ))
-plugin_objects = $(filter-out %_avx2.o %_avx512.o,$(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c))))
+PLUGIN_OBJ     := $(filter-out %_avx2.o %_avx512.o %_amx.o,$(PLUGIN_OBJ))
+plugin_objects = $(filter-out %_avx2.o %_avx512.o %_amx.o,$(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c))))
 endif
 
 comma := ,

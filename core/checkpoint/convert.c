@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bf16.h"
 #include "checkpoint/internal.h"
 #include <math.h>
 #include <string.h>
@@ -83,19 +84,6 @@ static uint32_t bits_of_f32(float f)
     return bits;
 }
 
-static float f32_of_bf16(uint16_t h)
-{
-    return f32_of_bits((uint32_t)h << 16);
-}
-
-static uint16_t bf16_of_f32(float f)
-{
-    uint32_t u = bits_of_f32(f);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40u); /* a NaN stays one */
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
-
 /* f16: 1 sign, 5 exponent (bias 15), 10 mantissa. */
 static float f32_of_f16(uint16_t h)
 {
@@ -135,7 +123,7 @@ static void load_f32(float *to, const uint8_t *from, tt_dtype dtype, size_t n)
             to[i] = (float)d;
         } else {
             memcpy(&h, from + 2 * i, 2);
-            to[i] = dtype == TT_BF16 ? f32_of_bf16(h) : f32_of_f16(h);
+            to[i] = dtype == TT_BF16 ? tt_from_bf16(h) : f32_of_f16(h);
         }
     }
 }
@@ -149,7 +137,7 @@ static void store_f32(uint8_t *to, tt_dtype dtype, const float *from, size_t n)
             double d = (double)from[i];
             memcpy(to + 8 * i, &d, 8);
         } else {
-            uint16_t h = dtype == TT_BF16 ? bf16_of_f32(from[i]) : f16_of_f32(from[i]);
+            uint16_t h = dtype == TT_BF16 ? tt_to_bf16(from[i]) : f16_of_f32(from[i]);
             memcpy(to + 2 * i, &h, 2);
         }
     }

@@ -94,11 +94,12 @@ static const tt_option training_options[] = {
     INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
-    ENUM(training, dtype, "\"float32\"", "float32|~bfloat16", "type parameters are kept in"),
-    ENUM(training, mixed_precision_param, "\"float32\"", "float32|~bfloat16|~float16",
-         "type of compute"),
-    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|~bfloat16",
-         "type gradients are summed in"),
+    ENUM(training, dtype, "\"float32\"", "float32|bfloat16",
+         "type parameters are kept in; optimizer states are float32"),
+    ENUM(training, mixed_precision_param, "\"float32\"", "float32|bfloat16|~float16",
+         "type parameters are gathered, and activations computed, in"),
+    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|bfloat16",
+         "type gradients are rounded to before ranks add them; micro-batches add in float32"),
     INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
 };
 
@@ -145,10 +146,10 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    ENUM(
-        parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
-        "gather parameters again in the backward (default, always), or keep them from the forward, "
-        "once a micro-batch in flight"),
+    ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
+         "gather parameters again in the backward; never: once a step for all its micro-batches, "
+         "and "
+         "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut the sequence over its ranks between the matrices"),
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
+#include "base/bf16.h"
 #include <string.h>
 #include <ttrun/comm.h>
 
@@ -30,23 +31,6 @@ DEFINE_INTO(into_f64, double)
 DEFINE_INTO(into_i32, int32_t)
 DEFINE_INTO(into_i64, int64_t)
 
-static float from_bf16(uint16_t h)
-{
-    const uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static uint16_t to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16); /* round to nearest even */
-}
-
 static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n,
                         tt_reduce op)
 {
@@ -54,12 +38,12 @@ static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int
     for (int m = 0; m < n_members; m++) {
         const uint16_t *b = (const uint16_t *)xs[m] + at;
         for (int64_t i = 0; i < n; i++)
-            (m ? x : sum)[i] = from_bf16(b[i]);
+            (m ? x : sum)[i] = tt_from_bf16(b[i]);
         if (m)
             into_f32(sum, x, n, op);
     }
     for (int64_t i = 0; i < n; i++)
-        out[at + i] = to_bf16(sum[i]);
+        out[at + i] = tt_to_bf16(sum[i]);
 }
 
 static void reduce_block(char *out, const void *const *xs, int n_members, int64_t at, int64_t n,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/bf16.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 #include <string.h>
@@ -118,8 +119,11 @@ tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err)
 
 static bool finite_at(const tt_tensor *t, int64_t i, double *value)
 {
-    *value =
-        t->dtype == TT_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
+    if (t->dtype == TT_BF16)
+        *value = (double)tt_from_bf16(((const uint16_t *)t->data)[i]);
+    else
+        *value =
+            t->dtype == TT_F64 ? ((const double *)t->data)[i] : (double)((const float *)t->data)[i];
     return isfinite(*value);
 }
 
@@ -138,7 +142,8 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
 {
     for (int o = 0; o < n; o++) {
         double v;
-        if (!out[o].data || (out[o].dtype != TT_F32 && out[o].dtype != TT_F64))
+        if (!out[o].data ||
+            (out[o].dtype != TT_F32 && out[o].dtype != TT_F64 && out[o].dtype != TT_BF16))
             continue;
         for (int64_t k = 0; k < tt_tensor_numel(&out[o]); k++)
             if (!finite_at(&out[o], k, &v) && !(v < 0 && isinf(v) && may_be_infinite(i->node)))

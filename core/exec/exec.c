@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/bf16.h"
 #include "exec/exec_impl.h"
 #include <math.h>
 #include <string.h>
@@ -71,7 +72,8 @@ void tt_exec_free(tt_exec *x)
 typedef struct init_job {
     const tt_param_info *p;
     tt_rng_key key;
-    float *data;
+    void *data;
+    tt_dtype dtype;
     int64_t shape[TT_MAX_DIMS], begin[TT_MAX_DIMS], stride[TT_MAX_DIMS];
     int n_dims;
     double cdf_lo, cdf_hi;
@@ -97,13 +99,21 @@ static void draw(const init_job *j, int64_t n, double *u)
     }
 }
 
+static void put(const init_job *j, int64_t i, double value)
+{
+    if (j->dtype == TT_BF16)
+        ((uint16_t *)j->data)[i] = tt_to_bf16((float)value);
+    else
+        ((float *)j->data)[i] = (float)value;
+}
+
 static void init_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const init_job *j = arg;
     double u[INIT_BATCH];
     (void)thread;
     for (int64_t i = begin; j->p->init.kind == TT_INIT_CONSTANT && i < end; i++)
-        j->data[i] = (float)j->p->init.a;
+        put(j, i, j->p->init.a);
     if (j->p->init.kind == TT_INIT_CONSTANT)
         return;
     for (int64_t i = begin, n; i < end; i += n) { /* a run of the last dim has indices in a row */
@@ -117,7 +127,7 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
         tt_rng_uniforms(j->key, index, n, u);
         draw(j, n, u);
         for (int64_t k = 0; k < n; k++)
-            j->data[i + k] = (float)u[k];
+            put(j, i + k, u[k]);
     }
 }
 
@@ -125,6 +135,7 @@ static void init_param(tt_exec *x, const tt_param_info *p)
 {
     init_job j = {.p = p, .key = tt_rng_key_make(x->o.seed, p->name, 0), .n_dims = p->type.n_dims};
     tt_box b;
+    j.dtype = p->type.dtype;
     j.data = tt_exec_state_data(x, p->stack->param, p->index);
     if (!j.data)
         return;
@@ -210,7 +221,8 @@ static bool has_lowest_stage(const tt_exec *x, const tt_param_info *p)
 static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state *s,
                        const char *suffix, tt_exec_tensor *out)
 {
-    const tt_value v = {.type = p->type, .place = p->stored};
+    tt_value v = {.type = p->type, .place = p->stored};
+    v.type.dtype = s->type.dtype;
     *out = (tt_exec_tensor){.name = p->name,
                             .suffix = suffix,
                             .param = p,
@@ -246,6 +258,7 @@ bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out)
     if (!p->stack || !p->stack->grad || x->o.plan->state[p->stack->grad->id] < 0)
         return false;
     tt_value v = {.type = p->type, .place = p->stored};
+    v.type.dtype = p->stack->grad->type.dtype;
     tt_plan_tensor(x->o.plan->graph, &v, x->coords, out);
     out->data = tt_exec_state_data(x, p->stack->grad, p->index);
     return true;

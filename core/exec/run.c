@@ -95,6 +95,8 @@ static bool adds(const run *r, const tt_instr *i)
 static tt_status step(const run *r, tt_instr *i, tt_error *err)
 {
     tt_exec *x = r->x;
+    if (i->node->once && !r->first)
+        return TT_OK;
     tt_tensor *in = operands(r, i->in, i->n_in, x->args);
     tt_tensor *out = operands(r, i->out, i->n_out, x->args + i->n_in);
     const bool timed = x->trace || tt_instr_communicates(i);

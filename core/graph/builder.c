@@ -17,6 +17,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->g->n_stages = 1;
     b->g->tokens = o->tokens;
     b->g->lines = o->lines;
+    b->g->precision = o->precision;
     b->g->outputs = tt_map_new(a);
     b->inputs = tt_map_new(a);
     b->param_values = tt_map_new(a);
@@ -206,8 +207,8 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
     if (b->failed)
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
-    if (v)
-        return v;
+    if (v) /* a loss is f32 */
+        return v->type.dtype == TT_BF16 || v->type.dtype == TT_F16 ? tt_cast(b, v, TT_F32) : v;
     tt_str have = {0};
     for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
         tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
@@ -221,6 +222,8 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
     if (b->failed)
         return;
+    if (v->type.dtype == TT_BF16 || v->type.dtype == TT_F16)
+        v = tt_cast(b, v, TT_F32);
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
         tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
         return;
@@ -282,7 +285,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
         return tt_builder_fail(b, TT_EINVAL, "parameter %s: %d dims, at most %d", full, n_dims,
                                TT_MAX_DIMS - 1);
-    tt_type t = {.dtype = TT_F32, .n_dims = n_dims};
+    tt_type t = {.dtype = b->opts.precision.param, .n_dims = n_dims};
     int64_t numel = 1;
     for (int i = 0; i < n_dims; i++) {
         t.dims[i] = dims[i];
@@ -300,7 +303,9 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
                                full);
     }
     tt_placement p = {0};
-    tt_node *n = tt_node_new(b, &tt_op_param, NULL, 0, &t, &p, 1);
+    tt_type computed = t; /* the model sees what it computes with */
+    computed.dtype = b->opts.precision.compute;
+    tt_node *n = tt_node_new(b, &tt_op_param, NULL, 0, &computed, &p, 1);
     n->param = param_info(b, full, &t, opts);
     tt_map_set(b->param_values, full, n->out[0]);
     return n->out[0];

@@ -25,8 +25,16 @@ typedef enum tt_state_kind {
     TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
     TT_STATE_METRIC,      /* read by the host after the step */
     TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
-    TT_STATE_MEMORY       /* decoding: what ops keep of earlier tokens */
+    TT_STATE_MEMORY,      /* decoding: what ops keep of earlier tokens */
+    TT_STATE_GATHERED     /* hoist: a parameter as computed with, written once a step before it is
+                             read */
 } tt_state_kind;
+
+/* Dtypes (R6): of parameters as stored, of parameters and activations as computed with, of what
+ * gradients are reduced in. All zero: f32 throughout. */
+typedef struct tt_precision {
+    tt_dtype param, compute, reduce;
+} tt_precision;
 
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
@@ -94,6 +102,7 @@ struct tt_node {
     bool recomputed;   /* a clone made by the recompute pass */
     uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
     bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
+    bool once;         /* hoist: runs with the stage's first forward of a step only */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;
@@ -127,6 +136,8 @@ struct tt_graph {
     const tt_label_table *labels; /* placed */
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
+    tt_precision precision;
+    bool sink; /* gradients are accumulated unreduced, and reduced once a step */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;
@@ -153,6 +164,7 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
 typedef struct tt_builder_opts {
     const tt_op_table *ops;
     int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
+    tt_precision precision;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
     bool (*has_kernel)(void *user, const char *op);
     void *has_kernel_user;
@@ -170,6 +182,8 @@ tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the sticky error, 
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL = none so far */
 void tt_builder_context(tt_builder *b, const char *what);  /* "plugin mini.so": prefixes errors */
 tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w);
+
+bool tt_node_is_cast(const tt_node *n);
 
 /* Where what is built next goes. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);

@@ -28,6 +28,11 @@ const tt_op_def tt_op_custom = SPECIAL("custom", "ops with a derivative of their
 const tt_op_def tt_op_stage_sum = SPECIAL("stage_sum", "the sum of one scalar a stage");
 const tt_op_def tt_op_collective = SPECIAL("collective", "one step of a lowered redistribute");
 
+bool tt_node_is_cast(const tt_node *n)
+{
+    return !strcmp(n->op->name, "cast") || !strcmp(n->op->name, "cast_down");
+}
+
 tt_value *tt_value_root(tt_value *v)
 {
     while (v->node && v->node->op == &tt_op_redistribute)
@@ -89,7 +94,16 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     }
     tt_node *leaf = tt_node_new(b, &tt_op_param, NULL, 0, &p->type, &p->stored, 1);
     leaf->param = p;
-    tt_node *n = tt_node_new(b, &tt_op_fetch, leaf->out, 1, &p->type, &p->compute, 1);
+    tt_value *v = leaf->out[0];
+    if (p->type.dtype != b->g->precision.compute) { /* on the shard: the gather moves the cast */
+        const bool was = tt_builder_follow(b, true);
+        v = tt_cast(b, v, b->g->precision.compute);
+        tt_builder_follow(b, was);
+        if (b->failed)
+            return v;
+        v->node->param = p;
+    }
+    tt_node *n = tt_node_new(b, &tt_op_fetch, &v, 1, &v->type, &p->compute, 1);
     n->param = p;
     p->stages |= UINT64_C(1) << b->stage;
     tt_fetch_key k = {p, b->block, b->stage, b->region, n->out[0]};
@@ -201,7 +215,7 @@ void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
 {
     if (b->failed)
         return;
-    v = tt_redistribute(b, v, &s->place);
+    v = tt_redistribute(b, tt_cast(b, v, s->type.dtype), &s->place);
     tt_node *n = tt_node_new(b, &tt_op_assign, &v, 1, NULL, NULL, 0);
     n->state = s;
 }

@@ -35,6 +35,8 @@ static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
         for (int i = 0; i < n->step->atoms.n; i++)
             tt_str_printf(out, " %s", g->mesh->atom_name[TT_ATOM(n->step->atoms.atom[i])]);
     }
+    if (n->once)
+        tt_str_add(out, " once");
     if (n->op->print_attrs && n->attrs)
         n->op->print_attrs(n->attrs, text, sizeof text);
     if (text[0])

@@ -207,8 +207,8 @@ static bool tied_over_stages(const tt_param_info *p)
 static bool same_stack(const stack_key *a, const stack_key *b)
 {
     const tt_param_info *p = a->p, *q = b->p;
-    if (p->type.n_dims != q->type.n_dims || p->group != q->group || p->stages != q->stages ||
-        p->frozen != q->frozen)
+    if (p->type.n_dims != q->type.n_dims || p->type.dtype != q->type.dtype ||
+        p->group != q->group || p->stages != q->stages || p->frozen != q->frozen)
         return false;
     for (int i = 0; i < p->type.n_dims; i++)
         if (p->type.dims[i].size != q->type.dims[i].size ||
@@ -266,37 +266,70 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
         s->param->stack = s;
         s->param->stages = first->stages;
         if (!first->frozen) {
+            tt_type grad = t;
+            grad.dtype = t.dtype == TT_F64 ? TT_F64 : TT_F32;
             place = tt_stack_placement(&keys[i].grad);
-            s->grad = tt_state_new(g, TT_STATE_ACCUMULATOR,
-                                   tt_arena_printf(g->arena, "stack.%d.grad", s->id), &t, &place);
+            s->grad =
+                tt_state_new(g, TT_STATE_ACCUMULATOR,
+                             tt_arena_printf(g->arena, "stack.%d.grad", s->id), &grad, &place);
             s->grad->stack = s;
             s->grad->stages = first->stages;
             if (tied_over_stages(first))
-                make_stage_grads(g, s, &t, keys[i].grads);
+                make_stage_grads(g, s, &grad, keys[i].grads);
         }
         tt_vec_push(g->arena, &g->stacks, s);
     }
 }
 
+static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
+{
+    const tt_attrs_cast a = {.to = to};
+    if (v->type.dtype == to || v->type.dtype == TT_F64)
+        return v;
+    tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, v->node->scope);
+    const bool was = tt_builder_follow(d->b, true);
+    tt_op(d->b, "cast", &v, 1, &a, &v, 1);
+    tt_builder_follow(d->b, was);
+    return v;
+}
+
+/* A cotangent as it is summed and reduced (R6). Rounded before it is summed if the job reduces in
+ * bf16: "cast", not "cast_down", for a pending partial is to pass. */
+static tt_value *in_reduce_dtype(differ *d, tt_value *v)
+{
+    return cast_in_place(d, v, d->g->sink ? TT_F32 : d->g->precision.reduce);
+}
+
+/* Accumulators are f32, whatever was reduced in. */
+static tt_value *accumulated(differ *d, tt_value *v)
+{
+    return cast_in_place(d, v, TT_F32);
+}
+
 /* The cotangents of all fetches of a parameter, reduced. Where nothing is to be reduced they are
  * accumulated one by one, so that none waits for the other (tied embeddings); else they are summed
- * unreduced first and reduced once (C11). */
+ * unreduced first and reduced once (C11). Sunk, nothing is reduced here: update.c does it. */
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
+    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
     bool apart = true;
+    for (size_t k = 0; k < cots->n; k++)
+        cots->items[k] = in_reduce_dtype(d, cots->items[k]);
     for (size_t k = 0; k < cots->n; k++) {
         const tt_value *c = cots->items[k];
-        const tt_placement want = cotangent_storage(&p->stored, &c->place, c->type.n_dims);
+        const tt_placement want = cotangent_storage(to, &c->place, c->type.n_dims);
         apart = apart && tt_placement_equal(&want, &c->place) &&
                 tt_placement_equal(&c->place, &cots->items[0]->place);
     }
     for (size_t k = 0; apart && k < cots->n; k++)
-        tt_vec_push(d->g->arena, out, cots->items[k]);
-    if (apart)
-        return;
-    tt_value *sum = to_storage(d, &p->stored, sum_cotangents(d, &p->compute, cots));
-    tt_vec_push(d->g->arena, out, sum);
+        tt_vec_push(d->g->arena, out, accumulated(d, cots->items[k]));
+    if (!apart) {
+        const tt_node *at = cots->items[cots->n - 1]->node;
+        tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
+        tt_value *sum = to_storage(d, to, sum_cotangents(d, &p->compute, cots));
+        tt_vec_push(d->g->arena, out, accumulated(d, sum));
+    }
 }
 
 /* Reduce every parameter's cotangent over the axes its storage shards (the others stay pending: the
@@ -323,8 +356,6 @@ static tt_status accumulate(differ *d, tt_error *err)
                     tt_vec_push(g->arena, &here, d->params[i].items[k]);
             if (!here.n)
                 continue;
-            const tt_node *at = here.items[here.n - 1]->node;
-            tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
             reduce_cotangents(d, p, &here, &grads[i]);
         }
         keys[i].grad = grads[i].items[0]->place;

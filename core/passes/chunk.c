@@ -172,7 +172,8 @@ tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
         tt_node *n = g->nodes.items[i];
         if (n->region != TT_BACKWARD)
             continue;
-        bool follows = n->op == &tt_op_redistribute || n->op == &tt_op_accumulate;
+        bool follows =
+            n->op == &tt_op_redistribute || n->op == &tt_op_accumulate || tt_node_is_cast(n);
         for (int j = 0; j < n->n_in; j++)
             follows = follows && moved[n->in[j]->id];
         if (!n->map && !follows)

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → lower → order → split → fuse; to decode:
- * describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
+ * decode: describe → place, with incremental forms → lower → order → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -39,6 +39,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
     return (tt_builder_opts){.ops = o->ops,
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
+                             .precision = o->precision,
                              .has_kernel = o->has_kernel,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
@@ -96,7 +97,11 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
-    return dump(c, g, "recompute", err);
+    TT_TRY(dump(c, g, "recompute", err));
+    if (!o->hoist)
+        return TT_OK;
+    TT_TRY(tt_pass_hoist(g, err));
+    return dump(c, g, "hoist", err);
 }
 
 /* The passes behind describe. */
@@ -107,6 +112,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     bo.convert_linear = NULL; /* done in describe */
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
+    g->sink = o->sink;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};
@@ -186,7 +192,7 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
             const tt_node *f = n->in[j]->node;
-            if (f->param != p || n->op == &tt_op_fetch || n->op == &tt_op_collective)
+            if (f->param != p || n->param == p) /* cast, fetch, its collectives */
                 continue;
             if (strcmp(n->op->name, "embedding"))
                 return false;

@@ -33,12 +33,14 @@ typedef struct tt_compile_opts {
     int n_stages;
     const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
     bool split_backward;    /* the schedule has I and W */
+    tt_precision precision;
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
+    bool hoist, sink;    /* fetch once a step; reduce gradients once a step (R6) */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);

@@ -36,7 +36,8 @@ static void index_assignments(fuser *f)
     for (size_t i = 0; i < n; i++)
         f->assigned[i] = (int)g->nodes.n;
     for (size_t i = g->nodes.n; i-- > 0;)
-        if (g->nodes.items[i]->op == &tt_op_assign)
+        if (g->nodes.items[i]->op == &tt_op_assign &&
+            g->nodes.items[i]->state->kind != TT_STATE_GATHERED) /* read after it is written */
             *assigned_at(f, g->nodes.items[i]->state, g->nodes.items[i]->stage) = (int)i;
 }
 
@@ -75,7 +76,7 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
     if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
         a->map != b->map || a->recomputed != b->recomputed || a->weight != b->weight ||
-        a->twins != b->twins)
+        a->twins != b->twins || a->once != b->once)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -302,10 +303,12 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
         p->again = w->again;
         return true;
     }
+    const bool gathered = w->state->kind == TT_STATE_GATHERED;
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
-    if (!(p->op->flags & TT_OP_POINTWISE) && !updates && strcmp(p->op->name, "fused"))
+    if (!(p->op->flags & TT_OP_POINTWISE) && !updates && strcmp(p->op->name, "fused") &&
+        !(gathered && p->op == &tt_op_collective))
         return false;
-    if (read_later(g, w->state, w->stage, (size_t)f->index[v->id]))
+    if (!gathered && read_later(g, w->state, w->stage, (size_t)f->index[v->id]))
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);

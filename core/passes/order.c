@@ -114,8 +114,8 @@ static void mark_again(tt_graph *g)
     }
 }
 
-/* A redistribute whose only reader is an accumulate belongs to it. -2 marks it while this pass
- * runs. */
+/* A redistribute, or a cast, whose only reader is an accumulate belongs to it. -2 marks it while
+ * this pass runs. */
 static void mark_eager_chains(tt_graph *g, const bool *keep)
 {
     int *uses = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *uses);
@@ -126,8 +126,8 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
         tt_node *n = g->nodes.items[i];
         if (!keep[i] || n->op != &tt_op_accumulate)
             continue;
-        for (tt_node *p = n->in[0]->node;
-             p->op == &tt_op_collective && p->region == n->region && uses[p->out[0]->id] == 1;
+        for (tt_node *p = n->in[0]->node; (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
+                                          p->region == n->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
             p->accumulate_index = -2;
     }
@@ -148,7 +148,8 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
                                "before assigning the new",
                                n->scope, p->state->name);
         }
-        if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC)
+        if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC &&
+            n->state->kind != TT_STATE_GATHERED)
             written[n->state->id] |= UINT64_C(1) << n->stage;
     }
     return TT_OK;

@@ -75,6 +75,9 @@ typedef struct tt_recompute_opts {
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
+/* ---- hoist: what fetches bring is kept in states, for all micro-batches of a step ---- */
+tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
+
 /* ---- chunk: the per-token suffix, head matmul to loss, runs as a loop over token chunks with its
  * gradient in the forward (R17): tokens × vocab is never held. mark: before autodiff, whose nodes
  * inherit the mark; move: after it. */

@@ -28,9 +28,10 @@ static bool wanted(const redo *r, const tt_node *n)
     if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
         n->op == &tt_op_state || n->op == &tt_op_transfer)
         return false;
-    if (n->op == &tt_op_fetch) {
+    if (n->param) { /* a fetch, or the cast before it */
         return r->o->fetches && n->block >= 0 &&
-               !tt_placement_equal(&n->in[0]->place, &n->out[0]->place);
+               (n->op != &tt_op_fetch || n->in[0]->node->op != &tt_op_param ||
+                !tt_placement_equal(&n->in[0]->place, &n->out[0]->place));
     }
     if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE)
         return false;

@@ -24,8 +24,10 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return tt_state_read(b, tt_graph_state(g, full));
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_state *s =
-        tt_state_new(g, TT_STATE_OPTIMIZER, full, &i->stack->param->type, &i->stack->param->place);
+    tt_type t = i->stack->param->type; /* f32 beside bf16 parameters: a running mean in bf16 stands
+                                          still where its rate is below 2^-9 */
+    t.dtype = t.dtype == TT_F64 ? TT_F64 : TT_F32;
+    tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
     s->stack = i->stack;
     s->stages = i->stack->param->stages;
@@ -36,16 +38,32 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
 {
     if (tt_builder_error(b))
         return;
-    if (target->node->op != &tt_op_state) {
+    const tt_node *n = target->node;
+    if (tt_node_is_cast(n)) /* a bf16 parameter, shown as f32 */
+        n = n->in[0]->node;
+    if (n->op != &tt_op_state) {
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
         return;
     }
-    tt_state_assign(b, target->node->state, value);
+    tt_state_assign(b, n->state, value);
 }
 
 static int stage_of(const tt_stack *s)
 {
     return s->param->stages ? __builtin_ctzll(s->param->stages) : 0;
+}
+
+/* A stack's gradient where its parameters are stored; what is still pending is reduced in the
+ * reduce dtype, as in the backward (autodiff.c). */
+static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
+{
+    const tt_dtype to = tt_builder_graph(b)->precision.reduce;
+    const tt_attrs_cast a = {.to = to};
+    tt_value *v = tt_state_read(b, grad), *half = NULL;
+    if (tt_placement_equal(&v->place, &s->param->place) || to != TT_BF16)
+        return tt_redistribute(b, v, &s->param->place);
+    tt_op(b, "cast", &v, 1, &a, &half, 1);
+    return tt_cast(b, tt_redistribute(b, half, &s->param->place), TT_F32);
 }
 
 /* Σ g² of every stage's gradients, whole on every rank of every stage. grads: by stack. */
@@ -77,7 +95,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
     tt_update_impl u = {.stack = s, .again = stage != stage_of(s)};
     u.public_.struct_size = sizeof u.public_;
-    u.public_.param = tt_state_read(b, s->param);
+    u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
     u.public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
@@ -95,14 +113,13 @@ static uint64_t twins_of(const tt_stack *s, int stage)
 
 /* A tied parameter's gradient on one stage of its set: all stages' accumulators, reduced where they
  * are, added in stage order, so that every copy is updated with the same bits. */
-static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const *reduced,
-                               int stage)
+static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const *parts, int stage)
 {
     tt_value *sum = NULL;
     tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
     tt_builder_twins(b, twins_of(s, stage));
     for (int i = 0; i < s->n_grads; i++) {
-        tt_value *g = tt_transfer_direct(b, reduced[i], stage);
+        tt_value *g = tt_transfer_direct(b, parts[i], stage);
         sum = sum ? tt_add(b, sum, g) : g;
     }
     tt_builder_twins(b, 0);
@@ -112,18 +129,18 @@ static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const
 /* The reduced gradients of a stack, by stage of its set. */
 static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
 {
-    tt_value *reduced[64];
+    tt_value *parts[64];
     const int n = TT_MAXV(s->n_grads, 1);
     for (int i = 0; i < n; i++) {
         tt_state *grad = s->n_grads ? s->grads[i] : s->grad;
         const int stage = s->n_grads ? __builtin_ctzll(grad->stages) : stage_of(s);
         tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
-        reduced[i] = tt_redistribute(b, tt_state_read(b, grad), &s->param->place);
-        by_stage[stage] = reduced[i];
+        parts[i] = reduced(b, s, grad);
+        by_stage[stage] = parts[i];
     }
     for (int st = 0; s->n_grads && st < 64; st++)
         if (by_stage[st])
-            by_stage[st] = tied_gradient(b, s, reduced, st);
+            by_stage[st] = tied_gradient(b, s, parts, st);
 }
 
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)

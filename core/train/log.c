@@ -116,7 +116,7 @@ static void know_peak(tt_loop *l)
     const int64_t t0 = tt_now_ns();
     if (l->peak_flops > 0 || !vt->peak_flops)
         return;
-    l->peak_flops = vt->peak_flops(l->rank.backend, TT_F32);
+    l->peak_flops = vt->peak_flops(l->rank.backend, l->s->graph->precision.compute);
     l->t.begin_ns += tt_now_ns() - t0; /* no part of the step */
 }
 

@@ -161,16 +161,39 @@ static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt
     return NULL;
 }
 
+/* Are gathered parameters kept? By default only where a pipeline would gather them again for every
+ * micro-batch (torchtitan's default). */
+static bool keeps_parameters(const tt_setup *s)
+{
+    const char *r = s->core.parallelism.fsdp_reshard_after_forward;
+    return !strcmp(r, "never") || (!strcmp(r, "default") && s->n_stages > 1);
+}
+
+/* Only where asked for: gradients of a pipeline and of one rank add in one order. */
+static bool sinks_reductions(const tt_setup *s)
+{
+    return s->micro_batches > 1 && !strcmp(s->core.parallelism.fsdp_reshard_after_forward, "never");
+}
+
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint,
-               *r = s->core.parallelism.fsdp_reshard_after_forward;
-    return (tt_recompute_opts){
-        .mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
-                : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
-                                          : TT_RECOMPUTE_NONE,
-        /* with a pipeline too: what is kept is kept once a micro-batch in flight */
-        .fetches = strcmp(r, "never") != 0};
+    const char *m = s->core.activation_checkpoint;
+    return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
+                                       : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
+                                                                 : TT_RECOMPUTE_NONE,
+                               .fetches = !keeps_parameters(s)};
+}
+
+static tt_dtype dtype_named(const char *name)
+{
+    return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
+}
+
+static tt_precision precision(const tt_training_config *t)
+{
+    return (tt_precision){.param = dtype_named(t->dtype),
+                          .compute = dtype_named(t->mixed_precision_param),
+                          .reduce = dtype_named(t->mixed_precision_reduce)};
 }
 
 /* Ops of plugins, loaded when a model asks for one the core does not have. */
@@ -218,10 +241,13 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .n_stages = s->n_stages,
         .stage_begin = s->stage_begin,
         .split_backward = s->schedule->splits,
+        .precision = precision(&s->core.training),
         .update = {s->groups, s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
+        .hoist = keeps_parameters(s) && s->micro_batches > 1,
+        .sink = sinks_reductions(s),
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .can_accumulate = can_accumulate,

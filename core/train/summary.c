@@ -32,7 +32,8 @@ static void mark_gradients(counter *c)
     for (size_t i = g->nodes.n; i-- > 0;) {
         const tt_node *n = g->nodes.items[i];
         const bool adds = n->op == &tt_op_accumulate && n->state->stack;
-        if (adds || (n->op == &tt_op_collective && c->gradient[n->out[0]->id]))
+        const bool passes = n->op == &tt_op_collective || tt_node_is_cast(n);
+        if (adds || (passes && c->gradient[n->out[0]->id]))
             c->gradient[n->in[0]->id] = true;
     }
 }
@@ -56,7 +57,7 @@ static const char *cause_of(const counter *c, const tt_node *n)
 
 static void add(counter *c, const tt_node *n, const char *name, const char *cause, double bytes)
 {
-    const double times = n->region <= TT_BACKWARD ? (double)c->s->micro_batches : 1;
+    const double times = n->region <= TT_BACKWARD && !n->once ? (double)c->s->micro_batches : 1;
     int at = 0;
     while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
         at++;
@@ -249,13 +250,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
     const tt_plan *p = fullest(plans, n);
     tt_str_printf(o,
                   "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, "
-                  "optimizer %.3f, gradients %.3f), "
+                  "optimizer %.3f, gradients %.3f, gathered %.3f), "
                   "slots %.3f, work %.3f\n",
                   gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
-                  gib * (double)slots(p), gib * (double)p->bytes[TT_SPACE_WORK]);
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
+                  gib * (double)p->bytes[TT_SPACE_WORK]);
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "

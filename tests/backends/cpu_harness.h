@@ -38,7 +38,7 @@ static const int threads_of[3] = {1, 2, 4};
 static inline int harness_open(void **state)
 {
     (void)state;
-    static const char *const isas[] = {"generic", "avx2", "avx512"};
+    static const char *const isas[] = {"generic", "avx2", "avx512", "amx"};
     const char *file = getenv("TT_CPU_PLUGIN"), *folder = getenv("PLUGINS");
     char path[4096];
     snprintf(path, sizeof path, "%s%s",

@@ -263,6 +263,17 @@ static void test_line_sum_and_sum_squares_match_double(void **state)
         assert_near("line_sum", isa, fp(&lines), want, 8, 1e-5);
         run(isa, "sum_squares", &x, 1, &s, 1, NULL);
         assert_true(fp(&s)[0] == (float)squares || fabs((double)fp(&s)[0] / squares - 1) < 1e-7);
+        /* cut inside lines, as over context-parallel ranks: 2.5 lines of 6250, from the middle */
+        tt_tensor part = x, of = lines;
+        part.shape[0] = 15625;
+        part.begin[0] = 3125;
+        part.global[0] = N;
+        of.global[0] = 8;
+        run(isa, "line_sum", &part, 1, &of, 1, NULL);
+        double cut[8] = {0};
+        for (int64_t i = 0; i < part.shape[0]; i++)
+            cut[(i + 3125) / (N / 8)] += (double)fp(&x)[i];
+        assert_near("line_sum, cut", isa, fp(&of), cut, 8, 1e-5);
         run(isa, "sum_squares", &none, 1, &s, 1, NULL);
         assert_true(fp(&s)[0] == 0.0f);
     }

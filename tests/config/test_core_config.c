@@ -83,8 +83,9 @@ static const char *const refused[][2] = {
         "job.json:1:27: checkpoint.folder: expected a name, got \"\""),
     BAD("{\"profiler\": {\"profile_freq\": 0}}",
         "job.json:1:31: profiling.freq: expected 1 to 1000000000000, got 0"),
-    BAD("{\"training\": {\"dtype\": \"bfloat16\"}}",
-        "job.json:1:24: training.dtype: \"bfloat16\" is not built yet (built: float32)"),
+    BAD("{\"training\": {\"mixed_precision_param\": \"float16\"}}",
+        "job.json:1:40: training.mixed_precision_param: \"float16\" is not built yet (built: "
+        "float32, bfloat16)"),
     BAD("{\"comm\": {\"backend\": \"nccl\"}}",
         "job.json:1:22: comm.backend: \"nccl\" is not built yet (built: auto, local)"),
     BAD("{\"parallelism\": {\"expert_parallel_degree\": 2}}",

@@ -112,6 +112,12 @@ static const char *const job_meshes[] = {
     "activation_checkpoint.mode full",
     "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
     "InterleavedZeroBubble parallelism.data_parallel_shard_degree 2 training.global_batch_size 16",
+    "training.mixed_precision_param bfloat16",
+    "parallelism.data_parallel_shard_degree 2 parallelism.fsdp_reshard_after_forward never "
+    "training.global_batch_size 16",
+    "parallelism.data_parallel_shard_degree 2 parallelism.pipeline_parallel_degree 2 "
+    "training.mixed_precision_param bfloat16 training.mixed_precision_reduce bfloat16 "
+    "parallelism.fsdp_reshard_after_forward never",
 };
 
 #endif

@@ -10,6 +10,10 @@
                        "init": CRC-32 of every parameter's initial bytes: ttrun's own, from its checkpoint
                        "gradients": rms, 64 elements, 4 sums with random signs of each
 
+Jobs in bf16 follow the policy of FSDP2's MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32): weights and
+activations bf16, PyTorch's own kernels (rms_norm, scaled_dot_product_attention, silu), rotary positions and the loss in
+f32, f32 masters, gradients and optimizer. "float64" is what that run differs from one in float64 by.
+
 Initial values come from a checkpoint that ttrun wrote before its first update (sgd, lr 0). The model is written out
 here, in float64; transformers' LlamaForCausalLM must agree with it. "float32" holds what PyTorch in float32 differs by,
 in units of the tolerance the tests use."""
@@ -56,6 +60,11 @@ def job(args, parts, seq=37, local=3, accumulate=1, steps=1, max_norm=0.0, docum
             "metrics": {"log_freq": 1, "enable_tensorboard": False}, "checkpoint": {"interval": 1000000}, **more}
 
 
+def bf16(j):
+    j["training"]["mixed_precision_param"] = "bfloat16"
+    return j
+
+
 UNTIED = {**ODD, "tie_embeddings": False, "rope_scaling": LLAMA3}
 TIED = {**ODD, "tie_embeddings": True, "rope_scaling": None}
 CASES = {
@@ -66,6 +75,8 @@ CASES = {
     "tied_adamw": job({**TIED, "rope_scaling": LLAMA3}, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True),
     "small_sgd": job({**SMALL, "tie_embeddings": True, "rope_scaling": None}, SGD, seq=19, local=2, accumulate=3, steps=10,
                      max_norm=1.0),
+    "bf16_gradient": bf16(job(UNTIED, GRADIENT)),
+    "bf16_adamw": bf16(job(TIED, ADAMW, accumulate=2, steps=10, max_norm=1.0, documents=True)),
 }
 
 
@@ -138,6 +149,8 @@ def frequencies(a):
 
 def rope(x, pos, a):
     """x [B,T,H,hd]: element i turns with element i + hd/2."""
+    if x.dtype == torch.bfloat16:
+        return rope(x.float(), pos, a).bfloat16()
     f, scale = frequencies(a)
     angle = pos[..., None].double() * f
     cos, sin = (t[:, :, None].to(x.dtype) for t in (angle.cos() * scale, angle.sin() * scale))
@@ -146,6 +159,8 @@ def rope(x, pos, a):
 
 
 def norm(x, w, eps):
+    if x.dtype == torch.bfloat16:
+        return F.rms_norm(x, w.shape, w, eps)
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
 
 
@@ -161,9 +176,12 @@ def logits(w, a, ids, pos, seg):
         k = rope((h @ p("self_attn.k_proj").T).view(B, T, K, hd), pos, a)
         v = (h @ p("self_attn.v_proj").T).view(B, T, K, hd)
         k, v = (t.repeat_interleave(H // K, 2) for t in (k, v))
-        score = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(hd)
-        score = score.masked_fill(~allowed, -math.inf).softmax(-1)
-        x = x + torch.einsum("bhts,bshd->bthd", score, v).reshape(B, T, H * hd) @ p("self_attn.o_proj").T
+        if x.dtype == torch.bfloat16:
+            y = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=allowed).transpose(1, 2)
+        else:
+            score = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(hd)
+            y = torch.einsum("bhts,bshd->bthd", score.masked_fill(~allowed, -math.inf).softmax(-1), v)
+        x = x + y.reshape(B, T, H * hd) @ p("self_attn.o_proj").T
         h = norm(x, p("post_attention_layernorm"), eps)
         x = x + (F.silu(h @ p("mlp.gate_proj").T) * (h @ p("mlp.up_proj").T)) @ p("mlp.down_proj").T
     x = norm(x, w["model.norm.weight"], eps)
@@ -176,9 +194,12 @@ def backward(w, j, step):
     total, tokens = 0.0, t["global_batch_size"] * t["seq_len"]
     for p in w.values():
         p.grad = None
+    half = "mixed_precision_param" in t and next(iter(w.values())).dtype == torch.float32
     for m in range(0, t["global_batch_size"], t["local_batch_size"]):
         ids, labels, pos, seg = batch(j, step * t["global_batch_size"] + m, t["local_batch_size"])
-        loss = F.cross_entropy(logits(w, j["model"]["args"], ids, pos, seg).flatten(0, 1), labels.flatten(), reduction="sum")
+        y = logits({n: p.bfloat16() for n, p in w.items()}, j["model"]["args"], ids, pos, seg).float() if half else \
+            logits(w, j["model"]["args"], ids, pos, seg)
+        loss = F.cross_entropy(y.flatten(0, 1), labels.flatten(), reduction="sum")
         (loss / tokens).backward()
         total += loss.item()
     return total / tokens
@@ -325,7 +346,31 @@ def check_with_transformers(init, j):
     return worst
 
 
+def golden_bf16(name, j, ttrun):
+    init = initial_values(ttrun, j)
+    steps, gradients, _ = train(init, j, torch.float32)
+    steps64, gradients64, _ = train(init, j, torch.float64)
+    norm_of = lambda g: g.double().norm().item()
+    f64 = {"gradient": max(norm_of(gradients[n].double() - g) / norm_of(g) for n, g in gradients64.items()),
+           "loss": max(abs(a["loss"] - b["loss"]) for a, b in zip(steps, steps64)),
+           "grad_norm": max(abs(a["grad_norm"] / b["grad_norm"] - 1) for a, b in zip(steps, steps64))}
+    out = {"made_by": f"tests/golden/oracle.py, PyTorch {torch.__version__.split('+')[0]}, bfloat16", "job": j,
+           "float64": f64, "steps": steps}
+    if j["training"]["steps"] == 1:
+        out.update(rms_all=rms_of(gradients), gradients=summary(gradients))
+    write(name, out)
+    print(f"{name}: float64 {f64}; loss {steps[0]['loss']:.6f} -> {steps[-1]['loss']:.6f}")
+
+
+def write(name, out):
+    with open(os.path.join(HERE, name + ".json"), "w") as f:
+        json.dump(out, f, indent=None, separators=(",", ":"))
+        f.write("\n")
+
+
 def golden(name, j, ttrun):
+    if "mixed_precision_param" in j["training"]:
+        return golden_bf16(name, j, ttrun)
     init = initial_values(ttrun, j)
     note = "" if j["dataloader"]["document_mask"] else f"transformers {check_with_transformers(init, j):.1e}, "
     steps, gradients, _ = train(init, j, torch.float64)
@@ -339,9 +384,7 @@ def golden(name, j, ttrun):
     if one:
         out.update(init={n: zlib.crc32(p.numpy().tobytes()) for n, p in sorted(init.items())}, rms_all=rms_of(gradients),
                    gradients=summary(gradients))
-    with open(os.path.join(HERE, name + ".json"), "w") as f:
-        json.dump(out, f, indent=None, separators=(",", ":"))
-        f.write("\n")
+    write(name, out)
     print(f"{name}: {note}float32 {f32['gradient']:.3f} of the gradients' tolerance, loss {f32['loss']:.1e}, "
           f"norm {f32['grad_norm']:.1e}; loss {steps[0]['loss']:.6f} -> {steps[-1]['loss']:.6f}")
 

@@ -31,7 +31,7 @@ typedef struct oracle_tensor {
 typedef struct oracle_run {
     tt_arena *arena;
     int n_steps, n_tensors;
-    double *loss, *norm, *lr; /* [n_steps] */
+    double *loss, *loss_max, *norm, *lr; /* [n_steps] */
     oracle_tensor *tensors;
 } oracle_run;
 
@@ -85,6 +85,7 @@ static inline void oracle_metrics(oracle_run *r, const char *folder)
         fail_msg("%s", err.text);
     const size_t lines = n / 10 + 1;
     r->loss = tt_arena_array(r->arena, lines, sizeof *r->loss);
+    r->loss_max = tt_arena_array(r->arena, lines, sizeof *r->loss_max);
     r->norm = tt_arena_array(r->arena, lines, sizeof *r->norm);
     r->lr = tt_arena_array(r->arena, lines, sizeof *r->lr);
     for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
@@ -92,6 +93,7 @@ static inline void oracle_metrics(oracle_run *r, const char *folder)
         if (tt_json_parse(r->arena, "metrics.jsonl", line, (size_t)(end - line), &o, &err) != TT_OK)
             fail_msg("%s", err.text);
         r->loss[r->n_steps] = oracle_get(o, "loss")->real;
+        r->loss_max[r->n_steps] = oracle_get(o, "loss_max")->real;
         r->norm[r->n_steps] = oracle_get(o, "grad_norm")->real;
         r->lr[r->n_steps++] = oracle_get(o, "lr")->real;
     }

@@ -56,40 +56,70 @@ typedef struct bitwise_case {
     {                                                                                              \
         "parallelism.pipeline_parallel_degree", "2"                                                \
     }
+#define HALF                                                                                       \
+    {                                                                                              \
+        "training.mixed_precision_param", "bfloat16"                                               \
+    }
+#define HALF_REDUCE                                                                                \
+    {                                                                                              \
+        "training.mixed_precision_reduce", "bfloat16"                                              \
+    }
+#define HALF_PARAM                                                                                 \
+    {                                                                                              \
+        "training.dtype", "bfloat16"                                                               \
+    }
 #define RESHARD(when)                                                                              \
     {                                                                                              \
         "parallelism.fsdp_reshard_after_forward", when                                             \
     }
 
 static const bitwise_case cases[] = {
-    {"second run",                   "untied", {THREADS("2")},                              {THREADS("2")}                  },
-    {"2 threads",                    "untied", {THREADS("1")},                              {THREADS("2")}                  },
-    {"4 threads",                    "untied", {THREADS("1")},                              {THREADS("4")}                  },
-    {"4 threads, tied, documents",   "tied",   {THREADS("1")},                              {THREADS("4")}                  },
+    {"second run",                     "untied", {THREADS("2")},                              {THREADS("2")}                  },
+    {"2 threads",                      "untied", {THREADS("1")},                              {THREADS("2")}                  },
+    {"4 threads",                      "untied", {THREADS("1")},                              {THREADS("4")}                  },
+    {"4 threads, tied, documents",     "tied",   {THREADS("1")},                              {THREADS("4")}                  },
     {"4 threads, OpenBLAS",
-     "untied",                                 {THREADS("1"), BLAS("openblas")},
-     {THREADS("4"), BLAS("openblas")}                                                                                       },
+     "untied",                                   {THREADS("1"), BLAS("openblas")},
+     {THREADS("4"), BLAS("openblas")}                                                                                         },
     {"4 threads, generic, own",
-     "untied",                                 {THREADS("1"), ISA("generic"), BLAS("own")},
-     {THREADS("4"), ISA("generic"), BLAS("own")}                                                                            },
-    {"unfused",                      "untied", {{NULL, NULL}},                              {UNFUSED}                       },
-    {"unfused, reference",           "tied",   {BACKEND("reference")},                      {BACKEND("reference"), UNFUSED} },
-    {"recompute selective",          "untied", {{NULL, NULL}},                              {RECOMPUTE("selective")}        },
-    {"recompute full",               "untied", {{NULL, NULL}},                              {RECOMPUTE("full")}             },
-    {"recompute full, unfused",      "tied",   {{NULL, NULL}},                              {RECOMPUTE("full"), UNFUSED}    },
-    {"poison",                       "untied", {{NULL, NULL}},                              {POISON}                        },
-    {"detect_nan",                   "untied", {{NULL, NULL}},                              {NAN_CHECK}                     },
-    {"fsdp: 2 threads, unfused",     "untied", {FSDP, THREADS("1")},                        {FSDP, THREADS("2"), UNFUSED}   },
-    {"fsdp: weights kept",           "tied",   {FSDP},                                      {FSDP, RESHARD("never")}        },
-    {"fsdp: recompute full",         "untied", {FSDP},                                      {FSDP, RECOMPUTE("full")}       },
+     "untied",                                   {THREADS("1"), ISA("generic"), BLAS("own")},
+     {THREADS("4"), ISA("generic"), BLAS("own")}                                                                              },
+    {"unfused",                        "untied", {{NULL, NULL}},                              {UNFUSED}                       },
+    {"unfused, reference",             "tied",   {BACKEND("reference")},                      {BACKEND("reference"), UNFUSED} },
+    {"recompute selective",            "untied", {{NULL, NULL}},                              {RECOMPUTE("selective")}        },
+    {"recompute full",                 "untied", {{NULL, NULL}},                              {RECOMPUTE("full")}             },
+    {"recompute full, unfused",        "tied",   {{NULL, NULL}},                              {RECOMPUTE("full"), UNFUSED}    },
+    {"poison",                         "untied", {{NULL, NULL}},                              {POISON}                        },
+    {"detect_nan",                     "untied", {{NULL, NULL}},                              {NAN_CHECK}                     },
+    {"fsdp: 2 threads, unfused",       "untied", {FSDP, THREADS("1")},                        {FSDP, THREADS("2"), UNFUSED}   },
+    {"fsdp: weights kept",             "tied",   {FSDP},                                      {FSDP, RESHARD("never")}        },
+    {"fsdp: recompute full",           "untied", {FSDP},                                      {FSDP, RECOMPUTE("full")}       },
     {"fsdp x tp: selective, poison",
-     "tied",                                   {FSDP, TP},
-     {FSDP, TP, RECOMPUTE("selective"), POISON}                                                                             },
-    {"tp: full, unfused",            "untied", {TP},                                        {TP, RECOMPUTE("full"), UNFUSED}},
-    {"pp: full, poison",             "untied", {PP},                                        {PP, RECOMPUTE("full"), POISON} },
+     "tied",                                     {FSDP, TP},
+     {FSDP, TP, RECOMPUTE("selective"), POISON}                                                                               },
+    {"tp: full, unfused",              "untied", {TP},                                        {TP, RECOMPUTE("full"), UNFUSED}},
+    {"pp: full, poison",               "untied", {PP},                                        {PP, RECOMPUTE("full"), POISON} },
+    {"bf16: 4 threads",                "untied", {HALF, THREADS("1")},                        {HALF, THREADS("4")}            },
+    {"bf16: unfused",                  "untied", {HALF},                                      {HALF, UNFUSED}                 },
+    {"bf16: unfused, reference",
+     "tied",                                     {HALF, BACKEND("reference")},
+     {HALF, BACKEND("reference"), UNFUSED}                                                                                    },
+    {"bf16: recompute full",           "untied", {HALF},                                      {HALF, RECOMPUTE("full")}       },
+    {"bf16: recompute selective",      "tied",   {HALF},                                      {HALF, RECOMPUTE("selective")}  },
+    {"bf16: poison, detect_nan",       "tied",   {HALF},                                      {HALF, POISON, NAN_CHECK}       },
+    {"bf16: fsdp, weights kept",       "tied",   {HALF, FSDP},                                {HALF, FSDP, RESHARD("never")}  },
+    {"bf16: fsdp x tp, full, unfused",
+     "untied",                                   {HALF, HALF_REDUCE, FSDP, TP},
+     {HALF, HALF_REDUCE, FSDP, TP, RECOMPUTE("full"), UNFUSED}                                                                },
+    {"bf16: parameters too, poison",
+     "untied",                                   {HALF, HALF_PARAM, FSDP},
+     {HALF, HALF_PARAM, FSDP, UNFUSED, POISON}                                                                                },
+    {"bf16: pp: GPipe and 1F1B",
+     "untied",                                   {HALF, PP},
+     {HALF, PP, {"parallelism.pipeline_parallel_schedule", "GPipe"}}                                                          },
     {"pp: GPipe and 1F1B",
-     "untied",                                 {PP},
-     {PP, {"parallelism.pipeline_parallel_schedule", "GPipe"}}                                                              },
+     "untied",                                   {PP},
+     {PP, {"parallelism.pipeline_parallel_schedule", "GPipe"}}                                                                },
 };
 
 static oracle_run *run_with(const oracle_golden *g, const tt_override *more)

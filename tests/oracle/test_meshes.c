@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "oracle/oracle.h"
+#include "oracle/mesh.h"
 
 /* Placed runs against one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads. Initial
  * values bitwise; the first step's loss and every element of every gradient; losses and norms of
@@ -97,74 +97,19 @@ static const baseline *one_rank(const char *golden, bool adamw)
     return b;
 }
 
-static double rms_of_all(const oracle_run *r, const char *suffix)
-{
-    double sum = 0, n = 0;
-    for (int i = 0; i < r->n_tensors; i++)
-        if (r->tensors[i].suffix && !strcmp(r->tensors[i].suffix, suffix)) {
-            sum += oracle_square_sum(&r->tensors[i]);
-            n += (double)r->tensors[i].n;
-        }
-    return sqrt(sum / n);
-}
-
-/* The worst element, in units of the tolerance. */
-static double gradient_error(const oracle_tensor *a, const oracle_tensor *b, double rms_all,
-                             int64_t *at)
-{
-    const double tolerance = oracle_tolerance(sqrt(oracle_square_sum(b) / (double)b->n), rms_all);
-    double worst = 0;
-    assert_int_equal(a->n, b->n);
-    for (int64_t i = 0; i < a->n; i++) {
-        const double d = fabs((double)a->data[i] - (double)b->data[i]) / tolerance;
-        if (!(d <= worst)) {
-            worst = d;
-            *at = i;
-        }
-    }
-    return worst;
-}
-
-static void check_gradients(const oracle_run *r, const oracle_run *one)
-{
-    const double rms_all = rms_of_all(one, "momentum_buffer");
-    double worst = 0;
-    for (int i = 0; i < r->n_tensors; i++) {
-        const oracle_tensor *a = &r->tensors[i], *b = oracle_find(one, a->name, a->suffix);
-        int64_t at = 0;
-        const double e = a->suffix ? gradient_error(a, b, rms_all, &at) : 0;
-        worst = fmax(worst, e);
-        if (!(e <= 1))
-            fail_msg("gradient of %s[%lld]: %.9g, one rank has %.9g: %.2f of the tolerance",
-                     a->name, (long long)at, (double)a->data[at], (double)b->data[at], e);
-    }
-    print_message("    gradients: %.3f of the tolerance\n", worst);
-}
-
-static void check_steps(const oracle_run *a, const oracle_run *b, double loss, double norm)
-{
-    assert_int_equal(a->n_steps, b->n_steps);
-    for (int i = 0; i < a->n_steps; i++) {
-        if (!(fabs(a->loss[i] - b->loss[i]) <= loss))
-            fail_msg("step %d: loss %.9g, one rank has %.9g", i + 1, a->loss[i], b->loss[i]);
-        if (!(fabs(a->norm[i] / b->norm[i] - 1) <= norm))
-            fail_msg("step %d: grad_norm %.9g, one rank has %.9g", i + 1, a->norm[i], b->norm[i]);
-    }
-}
-
 static void test_first_step_is_one_ranks(void **state)
 {
     const mesh_case *m = *state;
     const bool to_the_bit = strstr(m->name, "to the bit") != NULL;
     const baseline *one = one_rank(m->golden, false);
     oracle_run *r = run_mesh(&one->golden, m);
-    assert_int_equal(r->n_tensors, one->run->n_tensors);
-    for (int i = 0; i < r->n_tensors; i++)
-        if (!r->tensors[i].suffix || to_the_bit)
-            oracle_assert_same_tensor(
-                &r->tensors[i], oracle_find(one->run, r->tensors[i].name, r->tensors[i].suffix));
-    check_gradients(r, one->run);
-    check_steps(r, one->run, to_the_bit ? 0 : 1e-5, 1e-5);
+    mesh_check_initial(r, one->run);
+    for (int i = 0; to_the_bit && i < r->n_tensors; i++)
+        oracle_assert_same_tensor(&r->tensors[i],
+                                  oracle_find(one->run, r->tensors[i].name, r->tensors[i].suffix));
+    print_message("    gradients: %.3f of the tolerance\n",
+                  mesh_check_gradients(r, one->run, to_the_bit ? 0 : 1));
+    (void)mesh_check_steps(r, one->run, to_the_bit ? 0 : 1e-5, 1e-5);
     oracle_free(r);
 }
 
@@ -173,7 +118,7 @@ static void test_ten_steps_are_one_ranks_and_repeat(void **state)
     const mesh_case *m = *state;
     const baseline *one = one_rank(m->golden, true);
     oracle_run *r = run_mesh(&one->golden, m), *again = run_mesh(&one->golden, m);
-    check_steps(r, one->run, 1e-4, 1e-4);
+    (void)mesh_check_steps(r, one->run, 1e-5, 1e-5);
     oracle_assert_same_run(r, again);
     oracle_free(r);
     oracle_free(again);

@@ -10,6 +10,7 @@
 typedef struct report {
     job j;
     const tt_json *o;
+    tt_plan **plans; /* by pipeline rank */
 } report;
 
 static report make_of(const char *base, const char *overrides)
@@ -19,7 +20,7 @@ static report make_of(const char *base, const char *overrides)
     tt_str text = {0};
     job_open_text(&r.j, base, overrides);
     const tt_setup *s = &r.j.setup;
-    tt_plan **plans = tt_arena_array(r.j.arena, (size_t)s->pipeline_ranks, sizeof *plans);
+    tt_plan **plans = r.plans = tt_arena_array(r.j.arena, (size_t)s->pipeline_ranks, sizeof *plans);
     for (int p = 0; p < s->pipeline_ranks; p++)
         if (tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &plans[p], &err) != TT_OK)
             fail_msg("%s: %s", overrides, err.text);
@@ -169,6 +170,66 @@ static void test_largest_models_plan_in_seconds(void **state)
     }
 }
 
+#define FSDP4 "parallelism.data_parallel_shard_degree 2 training.global_batch_size 32 "
+#define NEVER "parallelism.fsdp_reshard_after_forward never "
+
+/* Four micro-batches: one gather a parameter and one reduction a stack, a step. */
+static void test_weights_kept_are_gathered_once_a_step(void **state)
+{
+    (void)state;
+    report always = make(FSDP4 "parallelism.fsdp_reshard_after_forward always");
+    report never = make(FSDP4 NEVER);
+    const int64_t params = (int64_t)never.j.setup.graph->params.n;
+    assert_int_equal(always.j.setup.micro_batches, 4);
+    assert_int_equal(calls(&always, "all_gather over dp_shard", "parameters"), 4 * params);
+    assert_true(calls(&always, "all_gather over dp_shard", "parameters, again for the backward") >
+                0);
+    assert_int_equal(calls(&always, "reduce_scatter over dp_shard", "gradients"), 4 * params);
+    assert_int_equal(calls(&never, "all_gather over dp_shard", "parameters"), params);
+    assert_int_equal(
+        calls(&never, "all_gather over dp_shard", "parameters, again for the backward"), -1);
+    assert_int_equal(calls(&never, "reduce_scatter over dp_shard", "gradients"), -1);
+    assert_int_equal(calls(&never, "reduce_scatter over dp_shard", "gradients, once a step"),
+                     never.j.setup.graph->stacks.n);
+    assert_true(fabs(4 * bytes(&never, "all_gather over dp_shard", "parameters") -
+                     bytes(&always, "all_gather over dp_shard", "parameters")) < 1);
+    job_close(&always.j);
+    job_close(&never.j);
+}
+
+/* A pipeline keeps them by default, but once for all micro-batches in flight: slots hold none. */
+static void test_a_pipeline_gathers_once_a_step(void **state)
+{
+    (void)state;
+    const char *pp = "parallelism.pipeline_parallel_degree 2 " FSDP4;
+    report def = make(pp),
+           always = make_of(job_text, "parallelism.pipeline_parallel_degree 2 " FSDP4
+                                      "parallelism.fsdp_reshard_after_forward always");
+    assert_true(def.j.setup.micro_batches > 1);
+    assert_int_equal(calls(&def, "all_gather over dp_shard", "parameters") *
+                         def.j.setup.micro_batches,
+                     calls(&always, "all_gather over dp_shard", "parameters"));
+    assert_int_equal(calls(&def, "all_gather over dp_shard", "parameters, again for the backward"),
+                     -1);
+    assert_int_equal(calls(&def, "reduce_scatter over dp_shard", "gradients"),
+                     calls(&always, "reduce_scatter over dp_shard", "gradients"));
+    job_close(&def.j);
+    job_close(&always.j);
+}
+
+/* What is gathered takes what its tensors take, in the compute dtype, once. */
+static void test_gathered_bytes_are_the_parameters(void **state)
+{
+    (void)state;
+    report r = make(FSDP4 NEVER "training.mixed_precision_param bfloat16");
+    const tt_graph *g = r.j.setup.graph;
+    int64_t want = 0;
+    for (size_t i = 0; i < g->params.n; i++)
+        want += (tt_type_numel(&g->params.items[i]->type) * 2 + 63) / 64 * 64;
+    assert_int_equal(r.plans[0]->state_bytes_by_kind[TT_STATE_GATHERED], want);
+    job_close(&r.j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +239,9 @@ int main(void)
         cmocka_unit_test(test_pipeline_counts),
         cmocka_unit_test(test_plan_needs_no_data),
         cmocka_unit_test(test_largest_models_plan_in_seconds),
+        cmocka_unit_test(test_weights_kept_are_gathered_once_a_step),
+        cmocka_unit_test(test_a_pipeline_gathers_once_a_step),
+        cmocka_unit_test(test_gathered_bytes_are_the_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

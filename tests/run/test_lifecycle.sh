@@ -31,6 +31,13 @@ ok resume_says_what_differs
 train "$dir/sync" --checkpoint.async_mode disabled
 hash_of "$dir/sync/checkpoint/step-10" | cmp -s - "$dir/whole.sum"
 ok saving_in_place_writes_the_same
+half="--training.dtype bfloat16 --training.mixed_precision_param bfloat16 --parallelism.data_parallel_shard_degree 2
+    --training.local_batch_size 2 --comm.backend local"
+train "$dir/half_whole" $half
+train "$dir/half" $half --training.steps 5
+train "$dir/half" $half
+[ "$rc" -eq 0 ] && [ "$(hash_of "$dir/half/checkpoint/step-10")" = "$(hash_of "$dir/half_whole/checkpoint/step-10")" ]
+ok resume_of_bf16_parameters_is_bitwise
 train "$dir/mesh" --training.steps 5
 train "$dir/mesh" --parallelism.data_parallel_shard_degree 2 --parallelism.tensor_parallel_degree 2 --comm.backend local
 [ "$rc" -eq 0 ] && [ "$(wc -l <"$dir/mesh/metrics.jsonl")" -eq 10 ] &&

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/graph.h"
 #include "graph/ops/internal.h"
 
 /* cross_entropy: logits [T,V] at labels [T] → nll, lse f32 [T]; nll is 0 where the label is
@@ -239,8 +240,17 @@ const tt_op_def tt_op_pick_bwd = {.struct_size = sizeof(tt_op_def),
                                   .infer = infer_pick_bwd,
                                   .cost = tt_cost_move};
 
+/* Logits that a loss was given as f32 are read as they lie: the kernel widens them, and rounds
+ * their cotangent, as the cast would. */
+static tt_value *before_cast_up(tt_value *v)
+{
+    tt_node *n = v->node;
+    return n && tt_node_is_cast(n) && n->in[0]->type.dtype != TT_F64 ? n->in[0] : v;
+}
+
 tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
 {
+    logits = before_cast_up(logits);
     tt_value *ins[2] = {logits, labels}, *outs[2] = {NULL, NULL};
     tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);
     return outs[0];

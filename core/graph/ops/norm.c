@@ -8,8 +8,8 @@
 
 static bool per_head(const tt_shape_query *q)
 {
-    const tt_type *x = q->in[0];
-    return x->dims[x->n_dims - 1].size != q->in[1]->dims[0].size;
+    const tt_dim *x = &q->in[0]->dims[q->in[0]->n_dims - 1], *w = &q->in[1]->dims[0];
+    return x->size != w->size || x->unit != w->unit; /* one head: a size, but not a unit */
 }
 
 static tt_status want_norm(const tt_shape_query *q, int n_in, bool heads_allowed, tt_error *err)

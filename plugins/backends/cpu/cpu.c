@@ -12,19 +12,21 @@ typedef struct config {
 
 static const tt_option options[] = {
     {"isa",  "instruction set; pin it for equal bits on different machines", TT_OPT_ENUM,
-     offsetof(config,                                                                                        isa),  "\"auto\"", 0, 0, "auto|avx512|avx2|generic", 0,               NULL},
+     offsetof(config,                                                                                        isa),  "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,               NULL},
     {"blas",
      "matrix products by our own tiles or by OpenBLAS; null = own with AVX-512, else openblas "
-     "where it is there",                                                    TT_OPT_STRING, offsetof(config, blas), "null",     0, 0, NULL,                       TT_OPT_NULLABLE, NULL},
+     "where it is there",                                                    TT_OPT_STRING, offsetof(config, blas), "null",     0, 0, NULL,                           TT_OPT_NULLABLE, NULL},
 };
 
 static const cpu_isa *find_isa(const char *name)
 {
     const bool any = strcmp(name, "auto") == 0;
 #if defined(__x86_64__)
-    if ((any || strcmp(name, "avx512") == 0) && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if ((any || strcmp(name, "amx") == 0) && wide && cpu_amx_open())
+        return &cpu_isa_amx;
+    if ((any || strcmp(name, "avx512") == 0) && wide)
         return &cpu_isa_avx512;
     if ((any || strcmp(name, "avx2") == 0) && __builtin_cpu_supports("avx2") &&
         __builtin_cpu_supports("fma"))
@@ -105,11 +107,11 @@ static const tt_kernel *find_kernel(void *self, const char *op)
 
 /* The best of five short samples: a single one may fall into a spell in which the core is shared.
  */
-static double best_peak(const cpu_isa *isa)
+static double best_peak(double (*peak)(double seconds))
 {
     double best = 0;
     for (int i = 0; i < 5; i++) {
-        const double sample = isa->peak(0.004);
+        const double sample = peak(0.004);
         best = sample > best ? sample : best;
     }
     return best;
@@ -118,11 +120,12 @@ static double best_peak(const cpu_isa *isa)
 static double peak_flops(void *self, tt_dtype dtype)
 {
     cpu_backend *b = self;
-    if (!b || dtype != TT_F32)
+    if (!b || (dtype != TT_F32 && dtype != TT_BF16))
         return 0;
-    if (b->peak <= 0)
-        b->peak = best_peak(b->isa) * b->n_threads;
-    return b->peak;
+    const bool half = dtype == TT_BF16 && b->isa->half->peak;
+    if (b->peak[half] <= 0)
+        b->peak[half] = best_peak(half ? b->isa->half->peak : b->isa->peak) * b->n_threads;
+    return b->peak[half];
 }
 
 static void describe(void *self, char *text, size_t size)

@@ -8,6 +8,7 @@
 #include <ttrun/ops.h>
 
 #include "attention_piece.h"
+#include "half.h"
 
 /* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa,
  * compiled once a level from the same sources (isa_*.c include the *_impl.h). Work is cut by shape
@@ -86,6 +87,7 @@ typedef struct cpu_isa {
                    unsigned splat);
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
+    const cpu_half *half;
     /* matrix product */
     int mr, nr;
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
@@ -125,13 +127,13 @@ typedef struct cpu_isa {
     double (*peak)(double seconds); /* FMA flops a second of one thread */
 } cpu_isa;
 
-extern const cpu_isa cpu_isa_generic, cpu_isa_avx2, cpu_isa_avx512;
+extern const cpu_isa cpu_isa_generic, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_amx;
 
 typedef struct cpu_backend {
     const cpu_isa *isa;
     bool blas; /* GEMM tiles by cblas_sgemm */
     int n_threads;
-    double peak;
+    double peak[2]; /* f32, bf16 */
 } cpu_backend;
 
 /* scratch: cpu_gemm_scratch(…). */
@@ -149,6 +151,7 @@ typedef struct cpu_kernel {
     tt_kernel pub;
     tt_kernel_fn run;
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
+    bool (*takes)(const tt_kernel_call *c); /* these dtypes as they are; NULL = f32 alone */
 } cpu_kernel;
 const cpu_kernel *cpu_kernel_find(const char *op); /* NULL = none */
 tt_status cpu_mixed_run(void *self, const tt_kernel_call *c, tt_error *err);
@@ -214,15 +217,21 @@ static inline int64_t cpu_row_grain(int64_t rows, int64_t width)
     {                                                                                              \
         {sizeof(tt_kernel), (op_),       cpu_mixed_run, cpu_mixed_scratch,                         \
          (accumulate_),     (in_place_), NULL},                                                    \
-            (run_), (scratch_)                                                                     \
+            (run_), (scratch_), NULL                                                               \
+    }
+#define CPU_KERNEL_TAKES(op_, run_, scratch_, accumulate_, in_place_, takes_)                      \
+    {                                                                                              \
+        {sizeof(tt_kernel), (op_),       cpu_mixed_run, cpu_mixed_scratch,                         \
+         (accumulate_),     (in_place_), NULL},                                                    \
+            (run_), (scratch_), (takes_)                                                           \
     }
 #define CPU_KERNEL_ANY(op_, run_, scratch_, in_place_)                                             \
     {                                                                                              \
-        {sizeof(tt_kernel), (op_), (run_), (scratch_), 0, (in_place_), NULL}, NULL, NULL           \
+        {sizeof(tt_kernel), (op_), (run_), (scratch_), 0, (in_place_), NULL}, NULL, NULL, NULL     \
     }
 #define CPU_KERNEL_END                                                                             \
     {                                                                                              \
-        {sizeof(tt_kernel), NULL, NULL, NULL, 0, 0, NULL}, NULL, NULL                              \
+        {sizeof(tt_kernel), NULL, NULL, NULL, 0, 0, NULL}, NULL, NULL, NULL                        \
     }
 
 #endif

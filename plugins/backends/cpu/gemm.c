@@ -227,10 +227,36 @@ static cpu_gemm_call linear_call(const tt_kernel_call *c)
     return g;
 }
 
+/* Both operands bf16. */
+static bool takes_half(const tt_kernel_call *c)
+{
+    return c->in[0].dtype == TT_BF16 && c->in[1].dtype == TT_BF16 &&
+           (c->out[0].dtype == TT_BF16 || c->out[0].dtype == TT_F32);
+}
+
+static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
+{
+    return (cpu_half_call){.m = g->m,
+                           .n = g->n,
+                           .k = g->k,
+                           .a = (const uint16_t *)(const void *)g->a.p,
+                           .b = (const uint16_t *)(const void *)g->b.p,
+                           .ars = g->a.rs,
+                           .acs = g->a.cs,
+                           .brs = g->b.rs,
+                           .bcs = g->b.cs,
+                           .c = c->out[0].data,
+                           .ldc = g->ldc,
+                           .wide = c->out[0].dtype == TT_F32,
+                           .add = g->add};
+}
+
 static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
     cpu_gemm_call g = linear_call(c);
+    if (takes_half(c))
+        return cpu_half_scratch(g.m, g.n, g.k);
     return cpu_gemm_scratch(g.m, g.n, g.k);
 }
 
@@ -238,7 +264,12 @@ static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
     cpu_gemm_call g = linear_call(c);
-    cpu_gemm(self, c->pool, &g, c->scratch);
+    if (takes_half(c)) {
+        const cpu_half_call h = half_call(c, &g);
+        cpu_half_gemm(self, c->pool, &h, c->scratch);
+    } else {
+        cpu_gemm(self, c->pool, &g, c->scratch);
+    }
     return TT_OK;
 }
 
@@ -285,9 +316,9 @@ static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_gemm[] = {
-    CPU_KERNEL("linear", linear, linear_scratch, 1, 0),
-    CPU_KERNEL("linear_dx", linear, linear_scratch, 1, 0),
-    CPU_KERNEL("linear_dw", linear, linear_scratch, 1, 0),
+    CPU_KERNEL_TAKES("linear", linear, linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dx", linear, linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dw", linear, linear_scratch, 1, 0, takes_half),
     CPU_KERNEL("matmul", matmul, matmul_scratch, 1, 0),
     CPU_KERNEL_END,
 };

@@ -1,28 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The matrix product's inner parts: packing into panels and a register tile of MR × NR. */
 
-/* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i +
- * VW/2. */
-INLINE void transpose(vf *v)
-{
-    vi low, high;
-    for (int i = 0; i < VW; i++) {
-        low[i] = i / 2 + (i & 1) * VW;
-        high[i] = low[i] + VW / 2;
-    }
-    for (int round = 1; round < VW; round *= 2) {
-        vf t[VW];
-#pragma GCC unroll 8
-        for (int i = 0; i < VW / 2; i++) {
-            t[2 * i] = __builtin_shuffle(v[i], v[i + VW / 2], low);
-            t[2 * i + 1] = __builtin_shuffle(v[i], v[i + VW / 2], high);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VW; i++)
-            v[i] = t[i];
-    }
-}
-
 /* One panel of `width` rows of a row-major matrix (cs 1), k columns: dst[p * width + r]. Missing
  * rows are zero. Stores are whole vectors; what spills over a column's `width` is overwritten by
  * the next one, at the end by the caller's slack. */

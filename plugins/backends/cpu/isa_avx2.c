@@ -18,6 +18,8 @@
 
 #include "gemm_few_impl.h"
 
+#include "half_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
@@ -28,6 +30,7 @@
 
 const cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
+    .half = &half,
     CPU_ISA_ENTRIES,
 };
 #else

@@ -18,6 +18,8 @@
 
 #include "gemm_few_impl.h"
 
+#include "half_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
@@ -28,6 +30,14 @@
 
 const cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
+    .half = &half,
+    CPU_ISA_ENTRIES,
+};
+
+/* The same but for products of bf16 matrices. */
+const cpu_isa cpu_isa_amx = {
+    .name = "amx",
+    .half = &cpu_half_amx,
     CPU_ISA_ENTRIES,
 };
 #else

@@ -17,6 +17,8 @@
 
 #include "gemm_few_impl.h"
 
+#include "half_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"
@@ -27,5 +29,6 @@
 
 const cpu_isa cpu_isa_generic = {
     .name = "generic",
+    .half = &half,
     CPU_ISA_ENTRIES,
 };

@@ -2,8 +2,9 @@
 #include "fused.h"
 #include <string.h>
 
-/* Kernels written for f32 take other float operands through copies in scratch: storage in bf16, f16
- * or f64, arithmetic in f32, one rounding on the way out. */
+/* Kernels written for f32, but those that take what they get, take other float operands through
+ * copies in scratch: storage in bf16, f16 or f64, arithmetic in f32, one rounding on the way out.
+ */
 
 static bool foreign(const tt_tensor *t)
 {
@@ -27,7 +28,7 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads)
 {
     const cpu_kernel *k = cpu_kernel_find(c->op);
     size_t own = k && k->scratch_bytes ? k->scratch_bytes(c, n_threads) : 0;
-    return all_copies(c) + own;
+    return own + (k && k->takes && k->takes(c) ? 0 : all_copies(c));
 }
 
 typedef struct convert {
@@ -69,7 +70,7 @@ tt_status cpu_mixed_run(void *self, const tt_kernel_call *c, tt_error *err)
     if (!k || !k->run || c->n_in > TT_MAX_INS || c->n_out > TT_MAX_OUTS)
         return TT_FAIL(err, TT_EINTERNAL, "%s: not a kernel of the cpu backend", c->op);
     size_t copies = all_copies(c);
-    if (!copies)
+    if (!copies || (k->takes && k->takes(c)))
         return k->run(self, c, err);
     tt_kernel_call f = *c;
     tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];

@@ -285,6 +285,48 @@ static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y
     return true;
 }
 
+/* bf16 among f32, and select's condition: what f32 loops can do between two conversions. */
+static bool halves(int op, const cpu_reg *src, int n_src, const cpu_reg *dst)
+{
+    bool any = dst->dtype == TT_BF16;
+    if (!n_src || (!any && dst->dtype != TT_F32 && dst->dtype != TT_BOOL))
+        return false;
+    for (int i = 0; i < n_src; i++) {
+        const bool condition = op == OP_SELECT && i == 0;
+        if (src[i].dtype != TT_F32 && src[i].dtype != TT_BF16 && !condition)
+            return false;
+        any = any || src[i].dtype == TT_BF16;
+    }
+    return any;
+}
+
+/* Block by block, in cache: bf16 widened, the op in f32, its result rounded once. */
+static void run_halves(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
+                       cpu_reg *dst, double imm)
+{
+    float x[3][BLOCK], y[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t m = cpu_min(BLOCK, n - at);
+        const int64_t size = (int64_t)tt_dtype_size(dst->dtype);
+        cpu_reg in[3], out = {y, TT_F32, dst->splat};
+        for (int i = 0; i < n_src; i++) {
+            in[i] = src[i];
+            if (!src[i].splat)
+                in[i].p = (char *)src[i].p + at * (int64_t)tt_dtype_size(src[i].dtype);
+            if (src[i].dtype != TT_BF16)
+                continue;
+            isa->from_bf16(src[i].splat ? 1 : m, in[i].p, x[i]);
+            in[i].p = x[i];
+            in[i].dtype = TT_F32;
+        }
+        if (dst->dtype != TT_BF16)
+            out = (cpu_reg){(char *)dst->p + at * size, dst->dtype, dst->splat};
+        cpu_pointwise_run(isa, op, m, in, n_src, &out, imm);
+        if (dst->dtype == TT_BF16)
+            isa->to_bf16(m, y, (uint16_t *)dst->p + at);
+    }
+}
+
 void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
                        cpu_reg *dst, double imm)
 {
@@ -296,6 +338,10 @@ void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src
     if (op == OP_SELECT && src[0].dtype <= TT_BOOL && src[0].dtype >= TT_U8 &&
         all_f32(src + 1, 2) && dst->dtype == TT_F32) {
         isa->select(n, src[0].p, src[1].p, src[2].p, dst->p, splat);
+        return;
+    }
+    if (halves(op, src, n_src, dst)) {
+        run_halves(isa, op, n, src, n_src, dst, imm);
         return;
     }
     if (!n_src || !all_f32(src, n_src) || op == OP_SELECT) {

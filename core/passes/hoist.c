@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+
+/* hoist: parameters are fetched once a step instead of once a micro-batch (R6). The cast and the
+ * fetch run with a stage's first forward and write a state; every reader of that stage, whichever
+ * micro-batch or block it belongs to, reads the state. Sinking, the other half, is autodiff's:
+ * gradients are accumulated as they come and reduced in the epilogue. */
+
+typedef struct hoister {
+    tt_graph *g;
+    tt_value **now; /* by value id: what replaces it */
+    tt_map *states; /* "param@stage" → its state */
+    TT_VEC(tt_node *) list;
+} hoister;
+
+/* What fetches bring is stored as it is: nothing to save. */
+static bool moves(const tt_node *n)
+{
+    return n->op == &tt_op_fetch && n->region == TT_FORWARD &&
+           (n->in[0]->node->op != &tt_op_param ||
+            !tt_placement_equal(&n->in[0]->place, &n->out[0]->place));
+}
+
+static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, tt_value *in,
+                          const tt_value *out)
+{
+    tt_graph *g = h->g;
+    tt_node *n = tt_arena_alloc(g->arena, sizeof *n);
+    n->id = g->n_ids++;
+    n->op = op;
+    n->region = TT_FORWARD;
+    n->stage = like->stage;
+    n->block = like->block;
+    n->scope = like->scope;
+    n->accumulate_index = -1;
+    n->in = tt_arena_array(g->arena, 2, sizeof *n->in);
+    n->out = tt_arena_array(g->arena, 2, sizeof *n->out);
+    if (in)
+        n->in[n->n_in++] = in;
+    if (out) {
+        tt_value *v = tt_arena_alloc(g->arena, sizeof *v);
+        v->id = g->n_values++;
+        v->type = out->type;
+        v->place = out->place;
+        v->node = n;
+        n->out[n->n_out++] = v;
+    }
+    tt_vec_push(g->arena, &h->list, n);
+    return n;
+}
+
+/* The fetch itself stays a node, the one that fills the state. A parameter fetched by several
+ * blocks of a stage is filled by the first of them. */
+static void hoist(hoister *h, tt_node *n)
+{
+    tt_graph *g = h->g;
+    const tt_value *out = n->out[0];
+    const char *key = tt_arena_printf(g->arena, "%s@%d", n->param->name, n->stage);
+    tt_state *s = tt_map_get(h->states, key);
+    if (!s) {
+        s = tt_state_new(g, TT_STATE_GATHERED,
+                         tt_arena_printf(g->arena, "gathered.%s", n->param->name), &out->type,
+                         &out->place);
+        s->stages = UINT64_C(1) << n->stage;
+        tt_map_set(h->states, key, s);
+        if (tt_node_is_cast(n->in[0]->node))
+            n->in[0]->node->once = true;
+        n->once = true;
+        tt_vec_push(g->arena, &h->list, n);
+        tt_node *write = node_like(h, n, &tt_op_assign, n->out[0], NULL);
+        write->state = s;
+        write->once = true;
+    }
+    tt_node *read = node_like(h, n, &tt_op_state, NULL, out);
+    read->state = s;
+    h->now[out->id] = read->out[0];
+}
+
+tt_status tt_pass_hoist(tt_graph *g, tt_error *err)
+{
+    hoister h = {.g = g, .states = tt_map_new(g->arena)};
+    h.now = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *h.now);
+    const size_t n = g->nodes.n;
+    for (size_t i = 0; i < n; i++) {
+        tt_node *e = g->nodes.items[i];
+        for (int j = 0; j < e->n_in; j++)
+            if (h.now[e->in[j]->id])
+                e->in[j] = h.now[e->in[j]->id];
+        if (moves(e))
+            hoist(&h, e);
+        else
+            tt_vec_push(g->arena, &h.list, e);
+    }
+    g->nodes.items = h.list.items;
+    g->nodes.n = h.list.n;
+    g->nodes.cap = h.list.cap;
+    return tt_graph_verify(g, "hoist", err);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "oracle/mesh.h"
+
+/* torchtitan's integration tests of llama3, by their names, disabled ones too: the meshes,
+ * schedules and accumulations they name. Leftover ranks are FSDP's, as there; a pipeline has eight
+ * micro-batches of one sample. Each trains what one rank trains: initial values to the bit, every
+ * gradient, and ten AdamW steps within 1e-5 of loss and norm. */
+
+#define GLOBAL "8" /* samples of a step */
+
+typedef struct row {
+    const char *name, *mesh;
+} row;
+
+static const row rows[] = {
+    {"default",                   "shard 4 local 2"                             },
+    {"1d_compile",                "shard 4 local 2"                             },
+    {"1d_compile_sac_op",         "shard 4 local 2 ac selective"                },
+    {"2d_eager",                  "shard 2 tp 2 local 4"                        },
+    {"2d_eager_no_sp",            "shard 2 tp 2 local 4 sp false"               },
+    {"2d_compile",                "shard 2 tp 2 local 4"                        },
+    {"2d_asynctp_compile",        "shard 4 tp 2 local 2"                        },
+    {"pp_1f1b",                   "pp 2 local 8 mb 8 schedule 1F1B"             },
+    {"pp_dp_1f1b",                "shard 2 pp 2 local 4 mb 4 schedule 1F1B"     },
+    {"pp_tp_gpipe",               "tp 2 pp 2 local 8 mb 8 schedule GPipe"       },
+    {"pp_dp_tp",                  "shard 2 tp 2 pp 2 local 4 mb 4 schedule 1F1B"},
+    {"3d_compile",                "shard 2 tp 2 pp 2 local 4 mb 4 schedule 1F1B"},
+    {"ddp",                       "rep 4 shard 1 local 2"                       },
+    {"hsdp",                      "rep 2 shard 2 local 2"                       },
+    {"cp",                        "cp 4 shard 1 local 8"                        },
+    {"hsdp+tp",                   "rep 2 shard 2 tp 2 local 2"                  },
+    {"fsdp+cp",                   "shard 2 cp 2 local 4"                        },
+    {"hsdp+cp_without_dp_shard",  "rep 2 shard 1 cp 2 local 4"                  },
+    {"hsdp+cp_with_dp_shard",     "rep 2 shard 2 cp 2 local 2"                  },
+    {"fsdp+tp+cp",                "shard 2 tp 2 cp 2 local 4"                   },
+    {"fsdp_reshard_always",       "shard 2 local 4 reshard always"              },
+    {"gradient_accumulation",     "shard 2 local 2"                             },
+    {"validation_tp_cp_pp",       "tp 2 cp 2 pp 2 local 8 mb 8 schedule 1F1B"   },
+    {"torchcomms_3d_dp+cp+pp",    "shard 2 cp 2 pp 2 local 4 mb 4 schedule 1F1B"},
+    {"torchcomms_3d_dp+tp+pp",    "shard 2 tp 2 pp 2 local 4 mb 4 schedule 1F1B"},
+    {"fsdp_symm_mem",             "shard 2 local 4"                             },
+    {"fsdp+tp+cp+compile+float8", "shard 2 tp 2 pp 2 local 4 mb 4 ac full"      },
+    {"hsdp+cp+compile+float8",    "rep 2 shard 2 cp 2 local 2"                  },
+    {"dist_gemm",                 "shard 2 tp 2 local 4"                        },
+};
+
+static bool done[TT_COUNT(rows)];
+static oracle_golden golden[2]; /* one step of sgd, ten of AdamW */
+static oracle_run *one_rank[2];
+
+static oracle_run *run(int job, const char *mesh)
+{
+    char text[512];
+    mesh_line m = {0};
+    snprintf(text, sizeof text, "global %s %s", GLOBAL, mesh);
+    mesh_parse(text, &m);
+    return oracle_run_job(&golden[job], m.o, m.n);
+}
+
+/* An earlier row of this mesh, which ran already. */
+static const row *same_mesh(const row *w)
+{
+    for (const row *e = rows; e < w; e++)
+        if (!strcmp(e->mesh, w->mesh) && done[e - rows])
+            return e;
+    return NULL;
+}
+
+static void test_row_is_one_ranks(void **state)
+{
+    const row *w = *state;
+    if (same_mesh(w)) {
+        print_message("    the mesh of %s\n", same_mesh(w)->name);
+        return;
+    }
+    oracle_run *r = run(0, w->mesh);
+    mesh_check_initial(r, one_rank[0]);
+    const double g = mesh_check_gradients(r, one_rank[0], 1);
+    (void)mesh_check_steps(r, one_rank[0], 1e-5, 1e-5);
+    oracle_free(r);
+    r = run(1, w->mesh);
+    assert_int_equal(r->n_steps, 10);
+    const double s = mesh_check_steps(r, one_rank[1], 1e-5, 1e-5);
+    print_message("    gradients: %.3f of the tolerance, ten steps: %.1e\n", g, s);
+    oracle_free(r);
+    done[w - rows] = true;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    oracle_open("untied_gradient", &golden[0]);
+    oracle_open("untied_adamw", &golden[1]);
+    for (int j = 0; j < 2; j++)
+        one_rank[j] = run(j, "local 8");
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    for (int j = 0; j < 2; j++) {
+        oracle_free(one_rank[j]);
+        tt_arena_free(golden[j].arena);
+    }
+    return 0;
+}
+
+/* test_torchtitan [PATTERN]: only rows whose name matches. */
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[TT_COUNT(rows)];
+    static char names[TT_COUNT(rows)][80];
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        snprintf(names[i], sizeof names[0], "test_row_is_one_ranks %s", rows[i].name);
+        tests[i] = (struct CMUnitTest){names[i], test_row_is_one_ranks, NULL, NULL,
+                                       (void *)(uintptr_t)&rows[i]};
+    }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, begin, end);
+}
