@@ -13,8 +13,7 @@ if ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
     fi
     echo "bench-peers: making $venv" >&2
     python3 -m venv "$venv" || { echo "bench-peers: python3 -m venv failed; install python3-venv, or set TTRUN_VENV" >&2; exit 1; }
-    # the CPU build is a tenth of the default one
-    "$venv/bin/pip" install -q --index-url https://download.pytorch.org/whl/cpu torch || "$venv/bin/pip" install -q torch || exit 1
+    "$venv/bin/pip" install -q torch || exit 1
 fi
 if [ -z "${LLMC_DIR:-}" ]; then
     [ -e build/llm.c/train_gpt2.c ] || git clone -q --depth 1 https://github.com/karpathy/llm.c build/llm.c 2>/dev/null ||

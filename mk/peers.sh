@@ -14,11 +14,8 @@ if ! [ -x "$venv/bin/python" ]; then
         echo "peers: python3 -m venv failed; install python3-venv, or set TTRUN_VENV to an environment with torch $packages" >&2
         exit 1
     }
-    # The CPU build of torch is a tenth of the default one.
-    "$venv/bin/pip" install -q --index-url https://download.pytorch.org/whl/cpu torch ||
-        "$venv/bin/pip" install -q torch || { rm -rf "$venv"; exit 1; }
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install -q $packages || { rm -rf "$venv"; exit 1; }
+    "$venv/bin/pip" install -q torch $packages || { rm -rf "$venv"; exit 1; }
 fi
 
 passed=0 failed=0

@@ -31,8 +31,8 @@ static void check_mesh(const char *overrides)
             if (!strcmp(m->points[i].phase, "epilogue") && m->points[i].activations > 0)
                 fail_msg("%s: activations outlive the backward", overrides);
         }
-        /* I and W apart hold slots of three classes, and not all of them at once */
-        const double near = j.setup.schedule->splits ? 0.7 : 0.85;
+        /* a pipeline holds slots of up to three classes, and not all of them at once */
+        const double near = j.setup.n_stages > 1 ? 0.7 : 0.85;
         if (m->n < 100 || peak > m->planned || peak < near * m->planned)
             fail_msg("%s: %zu points, peak %.0f of %.0f planned", overrides, m->n, peak,
                      m->planned);

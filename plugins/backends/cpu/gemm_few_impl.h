@@ -23,16 +23,21 @@ INLINE void few_step(const int R, int64_t m, const float *a, int64_t lda, const 
 INLINE void few_block(const int R, int64_t m, int64_t k, const float *a, int64_t lda,
                       const float *w, int64_t ldw, int rows, vf *c, bool add)
 {
-    vf t[CPU_FEW_ROWS];
-    int64_t p = 0;
+    vf t[CPU_FEW_ROWS], sum[CPU_FEW_ROWS];
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+        const int64_t end = cpu_min(k, k0 + K_SUM);
+        int64_t p = k0;
+        for (int r = 0; r < R; r++)
+            t[r] = vset(0.0f);
+        for (; p + VW <= end; p += VW)
+            few_step(R, m, a + p, lda, w + p, ldw, rows, VW, t);
+        if (p < end)
+            few_step(R, m, a + p, lda, w + p, ldw, rows, end - p, t);
+        for (int r = 0; r < R; r++)
+            sum[r] = k0 ? sum[r] + t[r] : t[r];
+    }
     for (int r = 0; r < R; r++)
-        t[r] = vset(0.0f);
-    for (; p + VW <= k; p += VW)
-        few_step(R, m, a + p, lda, w + p, ldw, rows, VW, t);
-    if (p < k)
-        few_step(R, m, a + p, lda, w + p, ldw, rows, k - p, t);
-    for (int r = 0; r < R; r++)
-        c[r] = add ? c[r] + t[r] : t[r];
+        c[r] = add ? c[r] + sum[r] : sum[r];
 }
 
 INLINE void few_columns(const int R, int64_t m, int64_t k, int64_t k_block, const float *a,

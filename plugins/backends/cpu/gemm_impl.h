@@ -68,15 +68,33 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
         }                                                                                          \
     } while (0)
 
-INLINE void tile_begin(vf t[MR][2], float *c, int64_t ldc, int64_t rows)
+/* The sum over k is one of sums this short: a large term early on would round every later one to
+ * its own last place. */
+#define K_SUM 64
+
+INLINE void tile_prefetch(const float *c, int64_t ldc, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
         __builtin_prefetch(c + r * ldc, 1);
         __builtin_prefetch(c + r * ldc + VW, 1);
     }
+}
+
+INLINE void tile_clear(vf t[MR][2])
+{
 #pragma GCC unroll 14
     for (int r = 0; r < MR; r++)
         t[r][0] = t[r][1] = vset(0.0f);
+}
+
+/* sum and t become the sum so far: t, the first of them, or t added to it. */
+INLINE void tile_sum(vf sum[MR][2], vf t[MR][2], bool first)
+{
+#pragma GCC unroll 14
+    for (int r = 0; r < MR; r++) {
+        sum[r][0] = t[r][0] = first ? t[r][0] : sum[r][0] + t[r][0];
+        sum[r][1] = t[r][1] = first ? t[r][1] : sum[r][1] + t[r][1];
+    }
 }
 
 INLINE void tile_store(vf t[MR][2], float *c, int64_t ldc, bool add)
@@ -96,14 +114,21 @@ static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64
 {
 #define FIRST(r) a[r]
 #define SECOND(r) a[MR + (r)]
-    vf t[MR][2];
-    tile_begin(t, c, ldc, rows);
-    for (int64_t p = 0; p + 1 < k; p += 2, a += 2 * MR, b += 2 * NR) {
-        TILE_STEP(FIRST, b);
-        TILE_STEP(SECOND, b + NR);
+    vf t[MR][2], sum[MR][2];
+    tile_prefetch(c, ldc, rows);
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+        const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
+        tile_clear(t);
+        for (int64_t p = 0; p + 1 < n; p += 2, a += 2 * MR, b += 2 * NR) {
+            TILE_STEP(FIRST, b);
+            TILE_STEP(SECOND, b + NR);
+        }
+        if (n & 1)
+            TILE_STEP(FIRST, b);
+        if (k <= K_SUM)
+            break;
+        tile_sum(sum, t, k0 == 0);
     }
-    if (k & 1)
-        TILE_STEP(FIRST, b);
 #undef FIRST
 #undef SECOND
     if (rows == MR && cols == NR) {
@@ -134,15 +159,22 @@ static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b
       : (r) < 12 ? p3 + ((r)-9) * ld                                                               \
                  : p4 + ((r)-12) * ld)
     const float *p0 = a, *p1 = p0 + 3 * ld, *p2 = p1 + 3 * ld, *p3 = p2 + 3 * ld, *p4 = p3 + 3 * ld;
-    vf t[MR][2];
-    tile_begin(t, c, ldc, MR);
-    for (int64_t p = 0; p < k; p++, b += NR) {
-        TILE_STEP(ROW, b);
-        p0++;
-        p1++;
-        p2++;
-        p3++;
-        p4++;
+    vf t[MR][2], sum[MR][2];
+    tile_prefetch(c, ldc, MR);
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+        const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
+        tile_clear(t);
+        for (int64_t p = 0; p < n; p++, b += NR) {
+            TILE_STEP(ROW, b);
+            p0++;
+            p1++;
+            p2++;
+            p3++;
+            p4++;
+        }
+        if (k <= K_SUM)
+            break;
+        tile_sum(sum, t, k0 == 0);
     }
 #undef ROW
     tile_store(t, c, ldc, add);
