@@ -5,7 +5,7 @@
 set -u
 build=$1
 area=${2:-*}
-limit=${TEST_TIMEOUT:-300}
+limit=${TEST_TIMEOUT:-600}
 SRC=$(pwd)
 BUILD=$SRC/$build
 TTRUN=$BUILD/ttrun
