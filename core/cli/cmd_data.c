@@ -57,8 +57,12 @@ static void put_loader(view *v, const tt_part *p, void *loader)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
-    tt_dataloader_info i = {
-        .struct_size = sizeof i, .files = -1, .documents = -1, .tokens = -1, .text_bytes = -1};
+    tt_dataloader_info i = {.struct_size = sizeof i,
+                            .files = -1,
+                            .documents = -1,
+                            .tokens = -1,
+                            .text_bytes = -1,
+                            .padding = -1};
     if (TT_HAS(vt, tt_dataloader_vt, info) && vt->info)
         vt->info(loader, &i);
     if (v->cli->json) {
@@ -70,6 +74,7 @@ static void put_loader(view *v, const tt_part *p, void *loader)
         put_count(v->o, "tokens", i.tokens);
         put_count(v->o, "seq_len", v->s->core.training.seq_len);
         put_count(v->o, "samples", n);
+        put_count(v->o, "padding", i.padding);
         put_text(v->o, "cache", i.cache);
         put_text(v->o, "note", i.note && *i.note ? i.note : NULL);
         return;
@@ -81,6 +86,9 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     count(v->o, n, "samples of ", i.files < 0 && i.tokens < 0);
     grouped(v->o, v->s->core.training.seq_len);
     tt_str_add(v->o, "\n");
+    if (i.padding >= 0)
+        tt_str_printf(v->o, "packed: %.2f %% padding\n",
+                      100 * (double)i.padding / (double)n / (double)v->s->core.training.seq_len);
     if (i.cache)
         tt_str_printf(v->o, "in %s\n", i.cache);
     else if (vt->needs_tokenizer)
