@@ -192,7 +192,11 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
     tt_loop l = {.s = &m->setup, .o = &ro, .main = true, .rank = m->rank};
     tokens t = {.n = 0};
     score r = {0};
-    m->setup.shuffle = false;
+    if (tt_part_is_mixture(&m->setup.dataloader))
+        return TT_FAIL(err, TT_EINVAL,
+                       "the job's data is a mixture, and eval measures one data set: name it by "
+                       "--data");
+    m->setup.data_order.shuffle = false;
     tt_status s = packs_documents(&m->setup) ? TT_OK : open_tokens(&m->setup, &ro, &t, err);
     if (s == TT_OK)
         s = all_windows(&l, &m->setup, &t, most, &r, err);
