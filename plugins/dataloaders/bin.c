@@ -120,8 +120,8 @@ static tt_status find_documents(const config *g, described *d, tt_error *err)
     for (size_t i = 0; i < d->n; i++) {
         if (d->at[i].kind == BIN_FLAT && packed)
             return TT_FAIL(err, TT_EINVAL,
-                           "dataloader.packing packs documents: %s has no list of them, as "
-                           "Megatron's .idx and .pbin have",
+                           "dataloader.packing: %s has no list of documents, which Megatron's .idx "
+                           "and .pbin have: leave it \"none\"",
                            d->files[i].path);
         if (d->at[i].kind == BIN_FLAT)
             return TT_FAIL(err, TT_EINVAL,
