@@ -114,7 +114,7 @@ static tt_status add_documents(const char *path, const bin_layout *at, int64_t b
 static tt_status find_documents(const config *g, described *d, tt_error *err)
 {
     int64_t base = 0;
-    const bool packed = strcmp(g->packing, "none") != 0;
+    const bool packed = g->packing && strcmp(g->packing, "none") != 0;
     if (!packed && (!g->document_mask || g->bos_id >= 0 || g->eos_id >= 0))
         return TT_OK;
     for (size_t i = 0; i < d->n; i++) {
