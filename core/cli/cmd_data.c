@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
+#include "data/mixture.h"
 #include "train/loop.h"
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +53,40 @@ static void put_text(tt_str *o, const char *key, const char *text)
         tt_str_add(o, "null");
 }
 
+static void put_loader(view *v, const tt_part *p, void *loader);
+
+static void put_sources(view *v, const tt_part *p, const tt_mixture *m)
+{
+    double sum = 0;
+    for (int i = 0; i < m->n; i++)
+        sum += m->sources[i].weight;
+    tt_str_add(v->o, v->cli->json ? ",\"sources\":[" : "");
+    for (int i = 0; i < m->n; i++) {
+        const double share = m->sources[i].weight / sum;
+        if (v->cli->json) {
+            tt_str_add(v->o, i ? ",{\"share\":" : "{\"share\":");
+            tt_str_json_number(v->o, share);
+            tt_str_addc(v->o, ',');
+        } else {
+            tt_str_printf(v->o, "mixture[%d] %s, %.4g %%: ", i, m->sources[i].name, 100 * share);
+        }
+        put_loader(v, tt_mixture_part(p, i), m->sources[i].self);
+        tt_str_add(v->o, v->cli->json ? "}" : "");
+    }
+    tt_str_add(v->o, v->cli->json ? "]" : "");
+}
+
 /* What a loader says of itself, as the members of a JSON object or as lines. */
 static void put_loader(view *v, const tt_part *p, void *loader)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
-    tt_dataloader_info i = {
-        .struct_size = sizeof i, .files = -1, .documents = -1, .tokens = -1, .text_bytes = -1};
+    tt_dataloader_info i = {.struct_size = sizeof i,
+                            .files = -1,
+                            .documents = -1,
+                            .tokens = -1,
+                            .text_bytes = -1,
+                            .padding = -1};
     if (TT_HAS(vt, tt_dataloader_vt, info) && vt->info)
         vt->info(loader, &i);
     if (v->cli->json) {
@@ -70,8 +98,11 @@ static void put_loader(view *v, const tt_part *p, void *loader)
         put_count(v->o, "tokens", i.tokens);
         put_count(v->o, "seq_len", v->s->core.training.seq_len);
         put_count(v->o, "samples", n);
+        put_count(v->o, "padding", i.padding);
         put_text(v->o, "cache", i.cache);
         put_text(v->o, "note", i.note && *i.note ? i.note : NULL);
+        if (tt_part_is_mixture(p))
+            put_sources(v, p, loader);
         return;
     }
     count(v->o, i.files, "files", true);
@@ -81,7 +112,12 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     count(v->o, n, "samples of ", i.files < 0 && i.tokens < 0);
     grouped(v->o, v->s->core.training.seq_len);
     tt_str_add(v->o, "\n");
-    if (i.cache)
+    if (i.padding >= 0)
+        tt_str_printf(v->o, "packed: %.2f %% padding\n",
+                      100 * (double)i.padding / (double)n / (double)v->s->core.training.seq_len);
+    if (tt_part_is_mixture(p))
+        put_sources(v, p, loader);
+    else if (i.cache)
         tt_str_printf(v->o, "in %s\n", i.cache);
     else if (vt->needs_tokenizer)
         tt_str_printf(v->o, "in memory: %s\n",
@@ -134,6 +170,21 @@ static void put_decoded(view *v, const int32_t *ids, int64_t n)
     tt_str_free(&text);
 }
 
+/* Where sample g of a mixture is from. */
+static void put_source(view *v, int64_t g)
+{
+    const tt_mixture *m = v->l->data.loader;
+    int i;
+    int64_t epoch;
+    const int64_t index = tt_mixture_find(m, g, &i, &epoch);
+    if (v->cli->json)
+        tt_str_printf(v->o, ",\"source\":%d,\"source_sample\":%lld,\"source_epoch\":%lld", i,
+                      (long long)index, (long long)epoch);
+    else
+        tt_str_printf(v->o, "  from    mixture[%d] (%s), its sample %lld of epoch %lld\n", i,
+                      m->sources[i].name, (long long)index, (long long)epoch);
+}
+
 static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
 {
     const int64_t n = v->s->core.training.seq_len;
@@ -144,6 +195,8 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     }
     TT_TRY(v->vt->read(v->l->data.loader, i, &x, err));
     tt_str_printf(v->o, v->cli->json ? "{\"sample\":%lld" : "sample %lld\n", (long long)i);
+    if (tt_part_is_mixture(&v->s->dataloader))
+        put_source(v, i);
     put_decoded(v, x.ids, n);
     put_numbers(v, "ids", x.ids, n);
     put_numbers(v, "labels", x.labels, n);

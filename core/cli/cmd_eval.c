@@ -74,6 +74,14 @@ static tt_status open_tokens(const tt_setup *s, const tt_run_opts *ro, tokens *t
     return TT_OK;
 }
 
+/* Samples of whole documents: an epoch holds every token, and there is no rest. */
+static bool packs_documents(const tt_setup *s)
+{
+    const char *const *packing =
+        tt_part_value(s->dataloader.component, s->dataloader.config, "packing", TT_OPT_ENUM);
+    return packing && strcmp(*packing, "none") != 0;
+}
+
 /* Documents kept apart inside a window cannot be told token by token. */
 static bool masks_documents(const tt_setup *s)
 {
@@ -160,7 +168,7 @@ static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, s
     const tt_dataloader_vt *vt = s->dataloader.component->vtable;
     const int64_t seq = s->core.training.seq_len;
     int64_t n = 0;
-    if (t->n >= seq) {
+    if (t->n >= seq || packs_documents(s)) {
         TT_TRY(tt_loop_open_data(l, err));
         n = vt->n_samples(l->data.loader);
     }
@@ -184,8 +192,12 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
     tt_loop l = {.s = &m->setup, .o = &ro, .main = true, .rank = m->rank};
     tokens t = {.n = 0};
     score r = {0};
-    m->setup.shuffle = false;
-    tt_status s = open_tokens(&m->setup, &ro, &t, err);
+    if (tt_part_is_mixture(&m->setup.dataloader))
+        return TT_FAIL(err, TT_EINVAL,
+                       "the job's data is a mixture, and eval measures one data set: name it by "
+                       "--data");
+    m->setup.data_order.shuffle = false;
+    tt_status s = packs_documents(&m->setup) ? TT_OK : open_tokens(&m->setup, &ro, &t, err);
     if (s == TT_OK)
         s = all_windows(&l, &m->setup, &t, most, &r, err);
     tt_loop_close_data(&l);

@@ -100,6 +100,9 @@ static bool another_component(tt_arena *a, const char *section, const tt_json *v
 {
     const char *name = last_value(o, n, tt_arena_printf(a, "%s.name", section));
     const tt_json *was = tt_json_get(v, "name");
+    if (!strcmp(section, "dataloader") && tt_json_get(v, "mixture") &&
+        last_value(o, n, "dataloader.path"))
+        return true; /* one loader instead of several */
     return name && v->type == TT_JSON_OBJECT && was && was->type == TT_JSON_STRING &&
            strcmp(name, was->string);
 }

@@ -65,6 +65,11 @@ static const tt_option tokenizer_options[] = {
 
 static const tt_option dataloader_options[] = {
     KEY(name, STRING, NULL, "dataloader plugin: text, jsonl or bin; without it the spec's"),
+    KEY(mixture, JSON, "[]",
+        "several loaders by weight, instead of path: list of {\"path\": …, \"name\": …, "
+        "\"weight\": 2.5, keys of that loader}; each has epochs of its own, and that of the "
+        "mixture "
+        "is as many samples as all of them have"),
     KEY(shuffle, BOOL, "true", "draw the samples of an epoch in a seeded random order"),
     KEY(seed, INT, "null", "of the order; null = training.seed", .flags = TT_OPT_NULLABLE, .min = 0,
         .max = ANY),

@@ -30,6 +30,17 @@ typedef struct {
     int width, threads;
 } corpus;
 
+static const char *packing_of(const tt_corpus_opts *o)
+{
+    return TT_HAS(o, tt_corpus_opts, packing) && o->packing ? o->packing : "none";
+}
+
+/* Is the index of documents read? */
+static bool needs_index(const tt_corpus_opts *o)
+{
+    return o->document_mask || strcmp(packing_of(o), "none") != 0;
+}
+
 static tt_status submit(tt_documents *d, tt_error *err)
 {
     d->block->at.file = d->file;
@@ -138,14 +149,14 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
         TT_TRY(s);
     }
     *lost = true;
-    return tt_store_find(c->folder, c->key.by_content, c->o->document_mask, out, err);
+    return tt_store_find(c->folder, c->key.by_content, needs_index(c->o), out, err);
 }
 
 /* A finished file of this text; a damaged one is taken away. */
 static bool find(const corpus *c, tt_tokens *out)
 {
     tt_error why = {0};
-    const tt_status s = tt_store_find(c->folder, c->key.by_content, c->o->document_mask, out, &why);
+    const tt_status s = tt_store_find(c->folder, c->key.by_content, needs_index(c->o), out, &why);
     if (s == TT_OK || s == TT_ENOTFOUND)
         return s == TT_OK;
     tt_str path = {0};
@@ -258,7 +269,7 @@ static tt_status make(corpus *c, tt_tokens *t, tt_error *err)
     if (t->n_documents == 0)
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s%s is empty: no document has text",
                        c->o->files->items[0], c->o->files->n > 1 ? " (as every other file)" : "");
-    TT_TRY(tt_tokens_ready(t, c->o->env->seq_len, "give", err));
+    TT_TRY(tt_tokens_ready(t, c->o->env, packing_of(c->o), "give", err));
     say(c, t, found);
     return TT_OK;
 }

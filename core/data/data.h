@@ -12,6 +12,7 @@ typedef struct tt_order {
     int64_t n_samples;
     uint64_t seed;
     bool shuffle;
+    bool endless; /* the loader draws by itself (a mixture): sample g is g, whatever its epoch */
 } tt_order;
 int64_t tt_order_sample(const tt_order *o, int64_t g, int64_t *epoch);
 

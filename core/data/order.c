@@ -9,6 +9,8 @@ int64_t tt_order_sample(const tt_order *o, int64_t g, int64_t *epoch)
     const int64_t e = g / o->n_samples, i = g % o->n_samples;
     if (epoch)
         *epoch = e;
+    if (o->endless)
+        return g;
     if (!o->shuffle)
         return i;
     const tt_rng_key key = tt_rng_key_make(o->seed, "data.order", (uint64_t)e);

@@ -185,9 +185,21 @@ static tt_status add_file(tt_tokens *t, const tt_token_file *file, int64_t vocab
     return TT_OK;
 }
 
-tt_status tt_tokens_ready(tt_tokens *t, int64_t seq_len, const char *what, tt_error *err)
+/* What fills a packed sample up: the tokenizer's own, else 0. */
+static int32_t pad_of(const tt_dataloader_env *env)
 {
-    t->seq_len = seq_len;
+    tt_tokenizer_info info = {.struct_size = sizeof info, .pad = -1};
+    if (env->tokenizer)
+        env->tokenizer->info(env->tokenizer_self, &info);
+    return info.pad >= 0 && info.pad < env->vocab_size ? info.pad : 0;
+}
+
+tt_status tt_tokens_ready(tt_tokens *t, const tt_dataloader_env *env, const char *packing,
+                          const char *what, tt_error *err)
+{
+    const int64_t seq_len = t->seq_len = env->seq_len;
+    if (packing && strcmp(packing, "best_fit") == 0)
+        return tt_tokens_pack(t, pad_of(env), err);
     t->n_samples = t->n_tokens > 0 ? (t->n_tokens - 1) / seq_len : 0;
     if (t->n_samples >= 1)
         return TT_OK;
@@ -228,7 +240,8 @@ static tt_status fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
     t->document_mask = o->document_mask;
     t->bos_id = o->bos_id;
     t->eos_id = o->eos_id;
-    return tt_tokens_ready(t, o->env->seq_len, "have", err);
+    return tt_tokens_ready(t, o->env, TT_HAS(o, tt_tokens_opts, packing) ? o->packing : NULL,
+                           "have", err);
 }
 
 tt_status tt_tokens_open(const tt_tokens_opts *o, tt_tokens **out, tt_error *err)
@@ -257,6 +270,7 @@ void tt_tokens_close(void *self)
         free(t->spans[i].path);
         free(t->spans[i].memory);
     }
+    tt_packing_free(&t->packing);
     free(t->documents.memory);
     if (t->documents.fd >= 0)
         close(t->documents.fd);
@@ -280,6 +294,8 @@ void tt_tokens_info(void *self, tt_dataloader_info *out)
     out->text_bytes = t->text_bytes;
     out->cache = t->cache;
     out->note = t->note;
+    if (TT_HAS(out, tt_dataloader_info, padding))
+        out->padding = t->packing.bins ? t->packing.padding : -1;
 }
 
 static void mark_by_ids(const tt_tokens *t, tt_sample *out)
@@ -355,6 +371,8 @@ tt_status tt_tokens_read(void *self, int64_t i, tt_sample *out, tt_error *err)
         return TT_FAIL(err, TT_EINTERNAL,
                        "loader of tokens: sample %lld of %lld, %lld tokens, was asked for",
                        (long long)i, (long long)t->n_samples, (long long)out->seq_len);
+    if (t->packing.bins)
+        return tt_packed_read(t, i, out, err);
     TT_TRY(tt_tokens_fetch(t, i * T, T, out->ids, err));
     TT_TRY(tt_tokens_fetch(t, i * T + T, 1, out->labels + T - 1, err));
     memcpy(out->labels, out->ids + 1, (size_t)(T - 1) * sizeof *out->ids);

@@ -119,10 +119,12 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
     const tt_setup *s = l->s;
     const tt_dataloader_vt *vt = s->dataloader.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
+    tt_order order = s->data_order;
+    order.n_samples = vt->n_samples(l->data.loader);
     const tt_stream_opts o = {
         .loader = vt,
         .loader_self = l->data.loader,
-        .order = {vt->n_samples(l->data.loader), s->data_seed, s->shuffle},
+        .order = order,
         .seq_len = s->core.training.seq_len,
         .local = s->local,
         .micro_batches = s->micro_batches,

@@ -77,13 +77,22 @@ static tt_status make_model(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
-/* A loader's own shuffle and seed are read by the core. */
-static void read_order(const tt_part *p, bool *shuffle, uint64_t *seed, uint64_t fallback)
+/* The loader of a section, or its mixture of them. A loader's own shuffle and seed are read by the
+ * core. */
+static tt_status make_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
+                             tt_order *order, tt_error *err)
 {
-    const bool *s = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
-    const int64_t *own = tt_part_value(p->component, p->config, "seed", TT_OPT_INT);
-    *shuffle = s && *s;
-    *seed = own && *own != INT64_MIN ? (uint64_t)*own : fallback;
+    static const char *const none[] = {NULL};
+    const uint64_t seed = (uint64_t)s->core.training.seed;
+    if (tt_job_has(s->job, tt_arena_printf(s->arena, "%s.mixture", section)))
+        return tt_setup_mixture(s, section, fallback, seed, out, order, err);
+    TT_TRY(tt_registry_part(s->registry, s->job, TT_KIND_DATALOADER, section, fallback, none,
+                            s->arena, out, err));
+    const bool *shuffle = tt_part_value(out->component, out->config, "shuffle", TT_OPT_BOOL);
+    const int64_t *own = tt_part_value(out->component, out->config, "seed", TT_OPT_INT);
+    *order = (tt_order){.seed = own && *own != INT64_MIN ? (uint64_t)*own : seed,
+                        .shuffle = shuffle && *shuffle};
+    return TT_OK;
 }
 
 static tt_status make_list(tt_setup *s, tt_kind kind, const char *section, tt_part *parts, int *n,
@@ -132,15 +141,15 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->has_tokenizer = true;
     if (!o->data)
         return TT_OK;
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_DATALOADER, "dataloader", s->spec->dataloader, none,
-                            s->arena, &s->dataloader, err));
-    read_order(&s->dataloader, &s->shuffle, &s->data_seed, (uint64_t)s->core.training.seed);
+    TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader")) {
-        uint64_t seed;
-        TT_TRY(tt_registry_part(r, s->job, TT_KIND_DATALOADER, "validation.dataloader",
-                                s->dataloader.name, none, s->arena, &s->validation_data, err));
-        read_order(&s->validation_data, &s->validation_shuffle, &seed, 0);
+        const tt_part *one = &s->dataloader;
+        TT_TRY(make_loader(s, "validation.dataloader",
+                           tt_part_is_mixture(one) ? tt_mixture_part(one, 0)->name : one->name,
+                           &s->validation_data, &s->validation_order, err));
+        if (!tt_part_is_mixture(&s->validation_data))
+            s->validation_order.seed = s->data_order.seed;
     } else if (s->has_validation) {
         return tt_job_fail(s->job, "validation.enable", err,
                            "needs data of its own: set validation.dataloader, for example "

@@ -9,6 +9,9 @@
  * "dataloader.path: …" of the section validation.dataloader) at that key, any other at the section.
  */
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
+/* mixture.c: the section's list "mixture" as a loader. fallback: where neither says a name. */
+tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
+                           tt_part *out, tt_order *order, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */

@@ -37,9 +37,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
     bool has_tokenizer, has_validation;
-    bool shuffle, validation_shuffle;
-    uint64_t data_seed;
-    tt_group *groups; /* [0] the default, then param_groups in order */
+    tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
+    tt_group *groups;                      /* [0] the default, then param_groups in order */
     int n_groups;
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
@@ -61,6 +60,10 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     char model_fingerprint[33];
     tt_decode_opts decode;
 } tt_setup;
+
+/* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
+bool tt_part_is_mixture(const tt_part *p);
+const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 
 typedef struct tt_setup_opts {
     const char *spec; /* --spec, or NULL */

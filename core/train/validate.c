@@ -46,10 +46,12 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     if (s->core.validation.steps > 0)
         n = TT_MIN(n, s->core.validation.steps);
     const int64_t t0 = tt_now_ns();
+    tt_order order = s->validation_order;
+    order.n_samples = have;
     const tt_stream_opts o = {
         .loader = vt,
         .loader_self = l->data.validation_loader,
-        .order = {have, s->data_seed, s->validation_shuffle},
+        .order = order,
         .seq_len = s->core.training.seq_len,
         .local = s->local,
         .micro_batches = 1,

@@ -47,6 +47,7 @@ typedef struct tt_tokens_opts {
     int32_t bos_id, eos_id;       /* what begins and ends one; -1 = none */
     const int64_t *documents;     /* instead: [n_documents] first tokens in the stream, ascending */
     size_t n_documents;
+    const char *packing; /* the option's value; "best_fit" needs `documents`; NULL = "none" */
 } tt_tokens_opts;
 /* Errors: a file that is not there or too short; tokens outside the vocabulary among the first of a
  * file (all others are checked as they are read); less than one sample. [setup] */
@@ -76,6 +77,7 @@ typedef struct tt_corpus_opts {
                            cache */
     const char *cache;  /* the option's value: "auto", "off" or a folder */
     int document_mask;
+    const char *packing; /* the option's value; NULL = "none" */
 } tt_corpus_opts;
 /* The documents of files as one stream, each with the tokenizer's bos and eos around it. Tokens are
  * kept in a file found again by the text's content, the tokenizer and the reader; see the row
@@ -88,6 +90,12 @@ TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_
     TT_OPTION(config_, cache, TT_OPT_STRING, "\"auto\"", 0, 0,                                     \
               "where tokens of text are kept: a folder; auto: $XDG_CACHE_HOME/ttrun, from 1 MiB "  \
               "of text on; off: in memory, anew at each start")
+
+/* The row whose value is `packing` of the opts above. */
+#define TT_CORPUS_OPTION_PACKING(config_)                                                          \
+    TT_OPTION_MORE(config_, packing, TT_OPT_ENUM, "\"none\"", 0, 0, "none|best_fit", 0, NULL,      \
+                   "best_fit: samples of whole documents, kept apart, filled up with padding; "    \
+                   "only those longer than seq_len are cut; none: documents one after the other")
 
 #ifdef __cplusplus
 }

@@ -40,6 +40,7 @@ typedef struct tt_dataloader_info {
     int64_t files, documents, tokens, text_bytes; /* -1 = not known */
     const char *cache; /* the file of ours that holds the tokens; NULL = none */
     const char *note;  /* why there is none, or NULL */
+    int64_t padding;   /* tokens of an epoch that are padding; -1 = its samples are not packed */
 } tt_dataloader_info;
 
 typedef struct tt_dataloader_vt {

@@ -16,6 +16,7 @@ typedef struct {
     int64_t seed;
     bool document_mask;
     int64_t bos_id, eos_id;
+    const char *packing;
 } config;
 
 static const tt_option options[] = {
@@ -37,6 +38,7 @@ static const tt_option options[] = {
                    "the token that begins a document (llm.c's GPT-2 files: 50256)"),
     TT_OPTION_MORE(config, eos_id, TT_OPT_INT, "null", 0, 2147483647.0, NULL, TT_OPT_NULLABLE, NULL,
                    "the token that ends a document"),
+    TT_CORPUS_OPTION_PACKING(config),
 };
 
 /* The files of a job, and where documents begin in their stream. */
@@ -112,9 +114,15 @@ static tt_status add_documents(const char *path, const bin_layout *at, int64_t b
 static tt_status find_documents(const config *g, described *d, tt_error *err)
 {
     int64_t base = 0;
-    if (!g->document_mask || g->bos_id >= 0 || g->eos_id >= 0)
+    const bool packed = g->packing && strcmp(g->packing, "none") != 0;
+    if (!packed && (!g->document_mask || g->bos_id >= 0 || g->eos_id >= 0))
         return TT_OK;
     for (size_t i = 0; i < d->n; i++) {
+        if (d->at[i].kind == BIN_FLAT && packed)
+            return TT_FAIL(err, TT_EINVAL,
+                           "dataloader.packing: %s has no list of documents, which Megatron's .idx "
+                           "and .pbin have: leave it \"none\"",
+                           d->files[i].path);
         if (d->at[i].kind == BIN_FLAT)
             return TT_FAIL(err, TT_EINVAL,
                            "dataloader.document_mask needs dataloader.bos_id or dataloader.eos_id, "
@@ -138,7 +146,8 @@ static tt_status open_files(const config *g, const tt_dataloader_env *env, descr
                               .bos_id = g->bos_id < 0 ? -1 : (int32_t)g->bos_id,
                               .eos_id = g->eos_id < 0 ? -1 : (int32_t)g->eos_id,
                               .documents = d->starts.items,
-                              .n_documents = d->starts.n};
+                              .n_documents = d->starts.n,
+                              .packing = g->packing};
     tt_dataloader_info info = {.struct_size = sizeof info};
     TT_TRY(tt_tokens_open(&o, out, err));
     tt_tokens_info(*out, &info);

@@ -15,7 +15,7 @@ typedef struct {
     bool shuffle; /* shuffle and seed are read by the core, which owns the order */
     int64_t seed;
     bool document_mask;
-    const char *cache;
+    const char *cache, *packing;
 } config;
 
 static const tt_option options[] = {
@@ -30,6 +30,7 @@ static const tt_option options[] = {
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention and positions within a document"),
     TT_CORPUS_OPTION_CACHE(config),
+    TT_CORPUS_OPTION_PACKING(config),
 };
 
 enum { BLOCK = 1 << 18 };                       /* bytes read at a time */
@@ -179,7 +180,8 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
                               .user = &j,
                               .reader = name,
                               .cache = g->cache,
-                              .document_mask = g->document_mask};
+                              .document_mask = g->document_mask,
+                              .packing = g->packing};
     if (name)
         snprintf(name, n, "jsonl 1 %s", g->field);
     const tt_status s = name ? tt_corpus_open(&o, &tokens, err)

@@ -11,7 +11,7 @@ typedef struct {
     bool shuffle; /* shuffle and seed are read by the core, which owns the order */
     int64_t seed;
     bool document_mask;
-    const char *cache;
+    const char *cache, *packing;
 } config;
 
 static const tt_option options[] = {
@@ -24,6 +24,7 @@ static const tt_option options[] = {
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention and positions within a document"),
     TT_CORPUS_OPTION_CACHE(config),
+    TT_CORPUS_OPTION_PACKING(config),
 };
 
 typedef struct {
@@ -78,7 +79,8 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
                               .user = &t,
                               .reader = "text 1",
                               .cache = g->cache,
-                              .document_mask = g->document_mask};
+                              .document_mask = g->document_mask,
+                              .packing = g->packing};
     TT_TRY(tt_files_find(&g->path, env->job_dir, "corpus/*.txt", &files, err));
     const tt_status s = tt_corpus_open(&o, &tokens, err);
     tt_files_free(&files);

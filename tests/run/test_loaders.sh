@@ -67,6 +67,24 @@ train "$dir/mask_b" --training.steps 2 --dataloader.name bin --dataloader.path g
 [ $rc -eq 0 ] && [ -n "$a" ] && [ "$a" = "$(losses "$dir/mask_b/metrics.jsonl")" ]
 ok document_masks_agree
 
+# packed: by the text's documents and by Megatron's list of them the same, whatever the padding's id is
+cp "$dir/raw16.dat" "$dir/mega.bin"
+{
+    printf 'MMIDIDX\000\000\001\000\000\000\000\000\000\000\010' # version 1, uint16; sequences, documents; lengths, offsets; documents
+    printf '%s\n' 2 3 | words 8
+    printf '%s\n' 302 302 | words 4
+    printf '%s\n' 0 604 0 1 2 | words 8
+} >"$dir/mega.idx"
+train "$dir/pack_a" --training.steps 2 --dataloader.name jsonl --dataloader.path "$dir/two.jsonl" --dataloader.packing best_fit
+grep -q '2 documents, in 20 pieces, packed into 19 samples of 32 .* 0.66 % padding$' "$dir/err" && a=$(losses "$dir/pack_a/metrics.jsonl") &&
+    train "$dir/pack_b" --training.steps 2 --dataloader.name bin --dataloader.path mega.bin --dataloader.packing best_fit &&
+    [ $rc -eq 0 ] && [ -n "$a" ] && [ "$a" = "$(losses "$dir/pack_b/metrics.jsonl")" ] && [ "$a" != "$(cat "$dir/jsonl.losses")" ]
+ok packed_documents_agree
+ttrun eval --checkpoint "$dir/pack_a" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && grep -q '(602 tokens, 19 samples)$' "$dir/out" # 2 × 302, but the last of each document
+ok packed_eval_counts_every_token
+
 # refuses NAME WORDS OPTION...: one line, with a status
 refuses() {
     name=$1 words=$2
@@ -79,6 +97,7 @@ echo '{"text": 1}' >>"$dir/other.jsonl"
 refuses a_line 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path other.jsonl
 head -c 1500 "$dir/gpt2.bin" >"$dir/cut.bin"
 refuses a_cut_file 'cut.bin: 1500 bytes' --dataloader.name bin --dataloader.path cut.bin
+refuses packing_without_documents 'dataloader.packing: .*gpt2.bin has no list' --dataloader.name bin --dataloader.path gpt2.bin --dataloader.packing best_fit
 refuses a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
 refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format int8
 refuses a_token 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
