@@ -189,7 +189,8 @@ tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a)
     const timeline l = make_line(p, a, step, 2, false);
     add_points(&o, l.points, l.begin[1], 0, "epilogue");
     add_points(&o, l.points + l.begin[1], l.begin[2] - l.begin[1], 0, "optimizer");
-    m->params = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
+    m->params = (double)(p->state_bytes_by_kind[TT_STATE_PARAM] +
+                         p->state_bytes_by_kind[TT_STATE_GATHERED]); /* as stored and as gathered */
     m->optimizer = (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
     m->gradients = (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR];
     m->other =
