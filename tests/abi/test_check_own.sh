@@ -12,7 +12,7 @@ for so in "$PLUGINS"/*/*.so; do
     name=${so#"$PLUGINS"/}
     set --
     case $name in models/*) [ -z "$small" ] || set -- --model.args "$small" ;; esac
-    if timeout 110 "$TTRUN" plugins check "$so" --plugin-dir "$PLUGINS" "$@" >"$out" 2>&1 && ! grep -q '^FAIL' "$out"; then
+    if timeout 300 "$TTRUN" plugins check "$so" --plugin-dir "$PLUGINS" "$@" >"$out" 2>&1 && ! grep -q '^FAIL' "$out"; then
         echo "ok own_${name%.so}"
     else
         echo "not ok own_${name%.so}"
