@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "../plugins/hf_sources.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 /* For hf_tokenizer_peer.py, tiktoken_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS
@@ -22,9 +23,21 @@ typedef struct job {
     const char *texts;
     size_t n, tokens;
     FILE *out;
-    int thread, n_threads;
+    _Atomic size_t *next; /* where the next text begins that nobody has */
     bool failed;
 } job;
+
+/* The next text, *n bytes of it; NULL: none is left. */
+static const char *take_text(job *j, uint32_t *n)
+{
+    size_t at = atomic_load(j->next);
+    do {
+        if (at + 4 > j->n)
+            return NULL;
+        memcpy(n, j->texts + at, 4);
+    } while (!atomic_compare_exchange_weak(j->next, &at, at + 4 + *n));
+    return j->texts + at + 4;
+}
 
 static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
 {
@@ -39,23 +52,19 @@ static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
     return at == n;
 }
 
-/* Every n_threads-th text. */
+/* One text after the other, whoever is free. */
 static void *work_through(void *arg)
 {
     job *j = arg;
     tt_ids ids = {0};
     tt_error err;
-    int index = 0, differs = 0;
-    for (size_t at = 0; at + 4 <= j->n; index++) {
-        uint32_t n;
-        memcpy(&n, j->texts + at, 4);
-        const char *text = j->texts + at + 4;
-        at += 4 + n;
-        if (index % j->n_threads != j->thread)
-            continue;
+    int differs = 0;
+    uint32_t n = 0;
+    for (const char *text; (text = take_text(j, &n)) != NULL;) {
         ids.n = 0;
         if (encode(j->self, text, n, &ids, &err) != TT_OK) {
-            fprintf(stderr, "hf_tool: text %d: %s\n", index, err.text);
+            fprintf(stderr, "hf_tool: the text at byte %zu: %s\n", (size_t)(text - j->texts),
+                    err.text);
             j->failed = true;
             break;
         }
@@ -79,10 +88,10 @@ static tt_status pass(void *self, const char *texts, size_t n, int n_threads, FI
     job jobs[64];
     bool failed = false;
     size_t tokens = 0;
+    _Atomic size_t next = 0;
     const double start = seconds();
     for (int i = 0; i < n_threads; i++) {
-        jobs[i] = (job){
-            .self = self, .texts = texts, .n = n, .out = out, .thread = i, .n_threads = n_threads};
+        jobs[i] = (job){.self = self, .texts = texts, .n = n, .out = out, .next = &next};
         if (pthread_create(&threads[i], NULL, work_through, &jobs[i]) != 0)
             return TT_EINTERNAL;
     }
