@@ -81,8 +81,9 @@ static inline tt_status decoder_gguf_keys(const decoder *c, bool factors, char *
 }
 
 /* Llama 3's scaling: what it divides each frequency by. */
-static inline int64_t decoder_rope_factors(const decoder *c, float *out, int64_t cap)
+static inline int64_t decoder_rope_factors(const void *cfg, float *out, int64_t cap)
 {
+    const decoder *c = cfg;
     double plain[4096], scaled[4096];
     const int64_t n = c->head_dim / 2;
     tt_rope_opts r = c->rope; /* with defaults resolved, as tt_rope_frequencies wants them */

@@ -104,14 +104,9 @@ static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *e
     return decoder_gguf_keys(cfg, true, json, size, err);
 }
 
-static int64_t rope_factors(const void *cfg, float *out, int64_t cap)
-{
-    return decoder_rope_factors(cfg, out, cap);
-}
-
 static const tt_model_gguf gguf = {
-    sizeof gguf,          "llama",   gguf_names,  TT_COUNT(gguf_names),
-    sizeof gguf_names[0], gguf_keys, rope_factors};
+    sizeof gguf,          "llama",   gguf_names,          TT_COUNT(gguf_names),
+    sizeof gguf_names[0], gguf_keys, decoder_rope_factors};
 
 static const void *extension(const char *id)
 {
