@@ -159,15 +159,38 @@ INLINE void vstore_part(float *p, vf v, int64_t n)
 /* Two halves as doubles. */
 INLINE vd vlow(vf x)
 {
+#if CPU_LEVEL == 5
+    return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+#else
     float t[VW];
     vstore(t, x);
     return __builtin_convertvector(*(const vh_any *)t, vd);
+#endif
 }
 INLINE vd vhigh(vf x)
 {
+#if CPU_LEVEL == 5
+    return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+#else
     float t[VW];
     vstore(t, x);
     return __builtin_convertvector(*(const vh_any *)(t + VW / 2), vd);
+#endif
+}
+/* s + x * x of floats: the square is exact in a double, so fused or not it has the same bits. */
+INLINE vd vadd_square(vd s, vd x)
+{
+#if CPU_LEVEL == 5
+    return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)s);
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)s);
+#else
+    return s + x * x;
+#endif
 }
 /* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i +
  * VW/2. */
