@@ -84,18 +84,26 @@ static void multiply_tile(const gemm *w, int64_t r, int64_t c, int64_t rows, int
                   cpu_min(isa->nr, cols), add);
 }
 
+static void finished(const cpu_gemm_call *g, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
+                     int thread)
+{
+    if (g->done)
+        g->done->run(g->done->arg, r0, r1, c0, c1, thread);
+}
+
 static void multiply_block(void *arg, int64_t begin, int64_t end, int thread)
 {
     const gemm *w = arg;
     const cpu_isa *isa = w->isa;
-    const bool add = w->g->add || w->k0 > 0;
-    (void)thread;
+    const bool add = w->g->add || w->k0 > 0, last = w->k0 + w->k == w->g->k;
     for (int64_t i = begin; i < end; i++) {
         int64_t r0 = i / w->n_cols * M_TASK, c0 = i % w->n_cols * N_TASK;
         int64_t r1 = cpu_min(r0 + M_TASK, w->m), c1 = cpu_min(c0 + N_TASK, w->n);
         for (int64_t c = c0; c < c1; c += isa->nr)
             for (int64_t r = r0; r < r1; r += isa->mr)
                 multiply_tile(w, r, c, r1 - r, c1 - c, add);
+        if (last)
+            finished(w->g, w->m0 + r0, w->m0 + r1, w->n0 + c0, w->n0 + c1, thread);
     }
 }
 
@@ -132,13 +140,13 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
 {
     const blas_grid *w = arg;
     const cpu_gemm_call *g = w->g;
-    (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t r = i / w->n_cols * w->rows, c = i % w->n_cols * w->cols;
         cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs},
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
+        finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
     }
 }
 
@@ -163,8 +171,8 @@ typedef struct few {
 static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
-    (void)thread;
     w->isa->few(w->g, K_BLOCK, begin, end);
+    finished(w->g, 0, w->g->m, begin, end, thread);
 }
 
 static void clear_rows(const cpu_gemm_call *g)
@@ -180,6 +188,7 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
     if (g->k == 0) {
         if (!g->add)
             clear_rows(g);
+        finished(g, 0, g->m, 0, g->n, 0);
         return;
     }
     if (g->m <= CPU_FEW_ROWS && g->a.cs == 1 && g->b.rs == 1) {
@@ -251,7 +260,12 @@ static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
                            .add = g->add};
 }
 
-static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
+bool cpu_linear_takes(const tt_kernel_call *c)
+{
+    return takes_half(c) || (c->in[0].dtype == TT_F32 && c->in[1].dtype == TT_F32);
+}
+
+size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
     cpu_gemm_call g = linear_call(c);
@@ -260,16 +274,23 @@ static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
     return cpu_gemm_scratch(g.m, g.n, g.k);
 }
 
+void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done)
+{
+    cpu_gemm_call g = linear_call(c);
+    if (takes_half(c)) {
+        cpu_half_call h = half_call(c, &g);
+        h.done = done;
+        cpu_half_gemm(self, c->pool, &h, c->scratch);
+    } else {
+        g.done = done;
+        cpu_gemm(self, c->pool, &g, c->scratch);
+    }
+}
+
 static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
-    cpu_gemm_call g = linear_call(c);
-    if (takes_half(c)) {
-        const cpu_half_call h = half_call(c, &g);
-        cpu_half_gemm(self, c->pool, &h, c->scratch);
-    } else {
-        cpu_gemm(self, c->pool, &g, c->scratch);
-    }
+    cpu_linear(self, c, NULL);
     return TT_OK;
 }
 
@@ -316,9 +337,9 @@ static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_gemm[] = {
-    CPU_KERNEL_TAKES("linear", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dx", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dw", linear, linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dx", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dw", linear, cpu_linear_scratch, 1, 0, takes_half),
     CPU_KERNEL("matmul", matmul, matmul_scratch, 1, 0),
     CPU_KERNEL_END,
 };
