@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
- * decode: describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse →
+ * epilogue; to decode: describe → place, with incremental forms → lower → order → fuse →
+ * epilogue */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -71,12 +72,6 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     return TT_OK;
 }
 
-static bool has_fused(void *user)
-{
-    const tt_compile_opts *o = user;
-    return !o->has_kernel || o->has_kernel(o->backend_user, "fused");
-}
-
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -129,11 +124,15 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(dump(c, g, "order", err));
     if (o->split_backward)
         TT_TRY(tt_pass_split(g, err));
-    const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
-                             .can_accumulate = o->can_accumulate,
-                             .user = o->backend_user};
+    const tt_fuse_opts fo = {
+        .pointwise = !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, "fused")),
+        .can_accumulate = o->can_accumulate,
+        .has_kernel = o->has_kernel,
+        .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
+    TT_TRY(tt_pass_epilogue(g, &fo, err));
+    TT_TRY(dump(c, g, "epilogue", err));
     *out = g;
     return TT_OK;
 }

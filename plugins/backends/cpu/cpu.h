@@ -71,6 +71,7 @@ typedef struct cpu_gemm_call {
     float *c;
     int64_t ldc;
     bool add;
+    const cpu_done *done; /* NULL = nothing */
 } cpu_gemm_call;
 #define CPU_FEW_ROWS 16 /* up to as many rows of A, weights that lie along k are not packed */
 
@@ -149,6 +150,11 @@ typedef struct cpu_backend {
 void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch);
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads);
 
+/* A kernel call of linear or one of its derivatives; done: of its product. */
+bool cpu_linear_takes(const tt_kernel_call *c); /* these dtypes as they are */
+size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads);
+void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done);
+
 /* One thread of OpenBLAS (blas.c). */
 void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
                     bool add);
@@ -170,7 +176,7 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
     cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
     cpu_kernels_attention_cached[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
-    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[];
+    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)
