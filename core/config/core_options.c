@@ -138,8 +138,8 @@ static const tt_option parallelism_options[] = {
         "as the schedule has by itself",
         .flags = TT_OPT_NULLABLE),
     KEY(pipeline_parallel_split_points, STRINGS, "[]",
-        "first layer of each stage but the first, like layers.2; empty: cut so that stages cost "
-        "the same",
+        "first layer of each stage but the first, like layers.2, for the last also norm: the head "
+        "alone; empty: cut so that stages cost the same",
         .offset = offsetof(tt_parallelism_config, pipeline_parallel_split_points)),
     KEY(module_fqns_per_model_part, JSON, "null",
         "lists of the modules of each stage, like [[\"tok_embeddings\", \"layers.0\"], "

@@ -61,6 +61,7 @@ void tt_exec_free(tt_exec *x)
         if (x->groups.items[i].comm)
             x->o.dist->vt->group_free(x->groups.items[i].comm);
     tt_exec_trace_free(x->recording);
+    tt_exec_item_times_free(x->item_times);
     for (int sp = 0; sp < TT_N_SPACES; sp++)
         if (x->space[sp])
             munmap(x->space[sp], x->mapped[sp]);

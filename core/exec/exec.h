@@ -92,4 +92,13 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
                           size_t cap);
 int64_t tt_exec_trace_dropped(const tt_exec *x); /* events and slices there was no room for */
 
+/* item_times.c: the items of this rank's program in the traced step, in order. */
+typedef struct tt_item_time {
+    const tt_item *item;
+    int64_t begin_ns, end_ns;
+    int64_t message_ns; /* of that, in sends and receives */
+    int64_t cpu_ns;     /* of the main thread */
+} tt_item_time;
+const tt_item_time *tt_exec_item_times(const tt_exec *x, int *n);
+
 #endif

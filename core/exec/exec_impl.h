@@ -85,6 +85,7 @@ typedef struct tt_stage_code {
 } tt_stage_code;
 
 typedef struct tt_trace tt_trace;
+typedef struct tt_item_times tt_item_times;
 
 struct tt_exec {
     tt_exec_opts o;
@@ -101,10 +102,11 @@ struct tt_exec {
     tt_group_comm pipeline;
     int pp; /* this rank's pipeline coordinate */
     int64_t step;
-    int64_t rows[3]; /* by tt_extent */
-    int64_t comm_ns;
-    tt_trace *trace;     /* NULL: not recording now */
-    tt_trace *recording; /* its buffers, once made */
+    int64_t rows[3];             /* by tt_extent */
+    int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
+    tt_trace *trace;             /* NULL: not recording now */
+    tt_trace *recording;         /* its buffers, once made */
+    tt_item_times *item_times;   /* made with them */
     int64_t
         high_water; /* poison: end of the highest byte of work memory an instruction was given */
     TT_VEC(tt_group_comm) groups;
@@ -125,6 +127,12 @@ tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *ou
 void tt_exec_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
 void tt_exec_trace_add(tt_trace *t, const tt_trace_event *e);
 void tt_exec_trace_free(tt_trace *t);
+/* item_times.c */
+tt_status tt_exec_item_times_open(tt_exec *x, tt_error *err);
+void tt_exec_item_times_free(tt_item_times *t);
+void tt_exec_item_times_clear(tt_exec *x);
+void tt_exec_item_begins(const tt_exec *x);
+void tt_exec_item_ends(const tt_exec *x, const tt_item *i);
 /* debug.c */
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
                                int micro, tt_error *err);

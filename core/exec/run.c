@@ -142,6 +142,8 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         const int64_t t1 = tt_now_ns();
         if (tt_instr_communicates(i))
             x->comm_ns += t1 - t0;
+        if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
+            x->message_ns += t1 - t0;
         if (x->trace)
             tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro});
     }
@@ -253,8 +255,14 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     const feed f = {fill, user};
     x->step = step_number;
     x->comm_ns = 0;
-    for (int i = 0; i < p->n_items[x->pp]; i++)
-        TT_TRY(run_item(x, &p->items[x->pp][i], &f, err));
+    for (int i = 0; i < p->n_items[x->pp]; i++) {
+        const tt_item *item = &p->items[x->pp][i];
+        if (x->trace)
+            tt_exec_item_begins(x);
+        TT_TRY(run_item(x, item, &f, err));
+        if (x->trace)
+            tt_exec_item_ends(x, item);
+    }
     return TT_OK;
 }
 

@@ -69,7 +69,7 @@ tt_status tt_exec_trace_open(tt_exec *x, tt_error *err)
             tt_pool_threads(x->o.pool));
     }
     x->recording = t;
-    return TT_OK;
+    return tt_exec_item_times_open(x, err);
 }
 
 void tt_exec_trace_free(tt_trace *t)
@@ -90,6 +90,7 @@ void tt_exec_trace(tt_exec *x, bool on)
     tt_pool_trace(x->o.pool, on && t ? &t->pool : NULL);
     if (!on || !t)
         return;
+    tt_exec_item_times_clear(x);
     t->n = 0;
     t->dropped = 0;
     for (int i = 0; i < t->n_workers; i++)

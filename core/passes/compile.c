@@ -183,6 +183,15 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     return transform(&c, described, out, err);
 }
 
+/* Does the node give this parameter: itself, cast, fetched, or gathered once a step? */
+static bool gives(const tt_node *n, const tt_param_info *p)
+{
+    static const char gathered[] = "gathered."; /* hoist.c */
+    if (n->op != &tt_op_state || n->state->kind != TT_STATE_GATHERED)
+        return n->param == p;
+    return !strcmp(n->state->name + sizeof gathered - 1, p->name);
+}
+
 /* A parameter that only embedding reads is looked up, not multiplied with. */
 static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
 {
@@ -190,9 +199,8 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
-            const tt_node *f = n->in[j]->node;
-            if (f->param != p || n->param == p) /* cast, fetch, its collectives */
-                continue;
+            if (!gives(n->in[j]->node, p) || n->param == p || n->op == &tt_op_assign)
+                continue; /* cast, fetch, its collectives */
             if (strcmp(n->op->name, "embedding"))
                 return false;
             looked_up = true;

@@ -55,8 +55,9 @@ typedef struct tt_compile_opts {
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
 
-/* cut.c: which stage each block is on. Contiguous, none empty; begin: the first block of each
- * stage, NULL = so that the costliest stage costs least, embedding and head included. */
+/* cut.c: which stage each block is on. Contiguous; only a first stage with an embedding and a last
+ * with a head may have none. begin: the first block of each stage (any number above the last block:
+ * none), NULL = so that the costliest stage costs least, embedding and head included. */
 tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
                         int **block_stage, tt_error *err);
 

@@ -47,6 +47,9 @@ void tt_programs_print(const tt_programs *p, tt_str *out);
  * costs.comm, a send for a free buffer. The makespan. */
 tt_status tt_programs_replay(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
                              double *makespan, tt_error *err);
+/* The idle share of all ranks' time in it. */
+tt_status tt_programs_bubble(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
+                             double *bubble, tt_error *err);
 
 /* ---- slots (R9, P3) ---- */
 

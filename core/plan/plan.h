@@ -82,6 +82,7 @@ typedef struct tt_plan {
     const tt_schedule *schedule;
     const tt_programs *programs; /* what each pipeline rank does, messages included */
     tt_costs costs;              /* they were ordered by: in FLOPs, sort of */
+    int buffered_messages;       /* of a directed pair that do not wait for their receiver */
     double bubble;               /* idle share of the ranks' time in the micro-batches of a step */
     int pp_rank;
     tt_loc *value;    /* by value id */

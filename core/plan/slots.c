@@ -75,17 +75,6 @@ static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
     }
 }
 
-static tt_status find_bubble(tt_plan *p, const tt_run *run, int n_buffers, tt_arena *a,
-                             tt_error *err)
-{
-    double busy = 0, makespan;
-    TT_TRY(tt_programs_replay(p->programs, &p->costs, n_buffers, a, &makespan, err));
-    for (int r = 0; r < p->schedule->n_ranks; r++)
-        busy += run->busy[r];
-    p->bubble = 1 - busy / (makespan * p->schedule->n_ranks);
-    return TT_OK;
-}
-
 tt_status tt_plan_programs(planner *p, tt_error *err)
 {
     tt_plan *plan = p->plan;
@@ -99,8 +88,10 @@ tt_status tt_plan_programs(planner *p, tt_error *err)
     TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, p->a, &run, err));
     const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)};
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
+    plan->buffered_messages = issue.n_buffers;
     TT_TRY(tt_plan_check_messages(plan, err));
-    TT_TRY(find_bubble(plan, &run, issue.n_buffers, p->a, err));
+    TT_TRY(tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, p->a, &plan->bubble,
+                              err));
     tt_slots_make(plan->programs, plan->pp_rank, p->a, &slots);
     for (int i = 0; i < plan->n_stages; i++)
         find_slots(p, &plan->stages[i], &slots);

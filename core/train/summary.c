@@ -74,8 +74,7 @@ static void add(counter *c, const tt_node *n, const char *name, const char *caus
 
 static void count_node(counter *c, const tt_node *n, const tt_plan *p)
 {
-    char name[64];
-    const tt_mesh *m = c->g->mesh;
+    char name[64], axes[48];
     const bool mine = tt_plan_stage(p, n->stage) != NULL;
     if (n->op == &tt_op_transfer) {
         if (mine || !tt_plan_stage(p, n->in[0]->node->stage))
@@ -87,10 +86,8 @@ static void count_node(counter *c, const tt_node *n, const tt_plan *p)
     }
     if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK)
         return;
-    int len = snprintf(name, sizeof name, "%s over", tt_step_kind_name(n->step->kind));
-    for (int k = 0; k < n->step->atoms.n && len < 48; k++)
-        len += snprintf(name + len, sizeof name - (size_t)len, " %s",
-                        m->atom_name[TT_ATOM(n->step->atoms.atom[k])]);
+    tt_mesh_print_axes(c->g->mesh, &n->step->atoms, axes, sizeof axes);
+    snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(n->step->kind), axes);
     add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
 }
 
