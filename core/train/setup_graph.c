@@ -278,6 +278,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     } else if (s->has_validation) {
         TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
     }
+    if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
+        tt_setup_token_order(s);
     s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
     return TT_OK;
 }

@@ -81,6 +81,7 @@ static void roll_how(dice *d, const sizes *s, tt_str *t)
 {
     static const char *const schedules[] = {"1F1B", "GPipe"};
     static const char *const reshard[] = {"default", "always", "never"};
+    static const char *const balance[] = {"headtail", "none"};
     static const char *const ac[] = {"none", "selective", "full"};
     tt_str_printf(t, "rep %lld shard %lld tp %lld cp %lld pp %lld ", (long long)s->rep,
                   (long long)s->shard, (long long)s->tp, (long long)s->cp, (long long)s->pp);
@@ -89,6 +90,8 @@ static void roll_how(dice *d, const sizes *s, tt_str *t)
                       schedules[roll(d, 0, TT_COUNT(schedules) - 1)]);
     tt_str_printf(t, "sp %s reshard %s ac %s ", roll(d, 0, 2) ? "true" : "false",
                   reshard[roll(d, 0, 2)], ac[roll(d, 0, 2)]);
+    if (s->cp > 1)
+        tt_str_printf(t, "balance %s ", balance[roll(d, 0, 1)]);
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 
