@@ -36,6 +36,12 @@ typedef struct tt_precision {
     tt_dtype param, compute, reduce;
 } tt_precision;
 
+/* How an op that mixes tokens meets those of its line on other ranks. */
+typedef enum tt_context {
+    TT_CONTEXT_GATHER, /* keys and values are gathered */
+    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
+} tt_context;
+
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
 typedef struct tt_state {
@@ -137,6 +143,7 @@ struct tt_graph {
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
+    tt_context context;
     bool sink; /* gradients are accumulated unreduced, and reduced once a step */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
@@ -165,6 +172,7 @@ typedef struct tt_builder_opts {
     const tt_op_table *ops;
     int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
     tt_precision precision;
+    tt_context context;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
     bool (*has_kernel)(void *user, const char *op);
     void *has_kernel_user;

@@ -170,7 +170,7 @@ static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const t
             "%lld %s do not divide over the %d ranks of %s; choose a degree that divides them",
             (long long)units, e->label, degree, axes);
     }
-    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep));
+    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep) * sizeof l->atom[0]);
     l->n = (uint8_t)keep;
     return TT_OK;
 }
@@ -243,7 +243,8 @@ tt_status tt_param_placements(const tt_mesh *m, const tt_label_table *t, const t
     if (pick < 0)
         pick = largest;
     for (int k = 0; n_dims > 0 && k < fsdp.n; k++)
-        p.atom[pick][p.n[pick]++] = (uint8_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
+        p.atom[pick][p.n[pick]++] =
+            (uint16_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
     *storage = p;
     return TT_OK;
 }

@@ -189,6 +189,12 @@ static tt_dtype dtype_named(const char *name)
     return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
 }
 
+static tt_context context(const tt_setup *s)
+{
+    const char *m = s->core.parallelism.context_parallel_rotate_method;
+    return !strcmp(m, "ulysses") ? TT_CONTEXT_HEADS : TT_CONTEXT_GATHER;
+}
+
 static tt_precision precision(const tt_training_config *t)
 {
     return (tt_precision){.param = dtype_named(t->dtype),
@@ -242,6 +248,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .stage_begin = s->stage_begin,
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
+        .context = context(s),
         .update = {s->groups, s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,

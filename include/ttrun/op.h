@@ -11,9 +11,11 @@
  * output is contracted there: that output is partial over the mesh atoms the letter uses. `!x`: x
  * must be whole. `*`: every dim of that operand (elementwise). `x=(k g)`: x factors, k takes the
  * longest prefix of x's atoms whose product divides k's unit count, g the rest; the same letter in
- * two groups ties them; `t=(b q)`: b = the token dim's lines. A letter only in an output is bound
- * by that output's type. One letter may stand for dims of different size when their unit counts
- *   (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and [heads]. */
+ * two groups ties them; `t=(b q)`: b = the token dim's lines. `t+2 k`: t's atoms of q are turned by
+ * two steps: the operand's rows are those of the rank two further in their ring. A letter only in
+ * an output is bound by that output's type. One letter may stand for dims of different size when
+ * their unit counts (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and
+ * [heads]. */
 
 #ifdef __cplusplus
 extern "C" {
