@@ -39,6 +39,7 @@ typedef struct tt_precision {
 /* How an op that mixes tokens meets those of its line on other ranks. */
 typedef enum tt_context {
     TT_CONTEXT_GATHER, /* keys and values are gathered */
+    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
     TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
 } tt_context;
 
@@ -105,6 +106,7 @@ struct tt_node {
     bool follow;       /* placed in follow mode */
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
+    bool no_wait;      /* fuse: not run later than it stands, it ends the life of large operands */
     bool recomputed;   /* a clone made by the recompute pass */
     uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
     bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */

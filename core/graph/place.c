@@ -98,9 +98,12 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
     }
 }
 
-/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). */
+/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). No
+ * letter: it always does. */
 static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *ax)
 {
+    if (def->expand && def->expand_letters && !def->expand_letters[0])
+        return true;
     for (int x = 0; def->expand && def->expand_letters && x < r->n_letters; x++)
         if (ax[x].n && strstr(def->expand_letters, r->name[x]))
             return true;
@@ -260,6 +263,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
     TT_TRY(bind_letters(def, q, out, r, dim, bound, err));
+    p->expand = expands(def, r, p->letters); /* of no letters: in follow mode too */
     if (b->follow)
         letters_follow(b->g->mesh, r, dim, bound, in, p->letters);
     else if (letters_canonical(b, def, dim, bound, p, err) != TT_OK)

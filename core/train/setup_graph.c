@@ -192,7 +192,9 @@ static tt_dtype dtype_named(const char *name)
 static tt_context context(const tt_setup *s)
 {
     const char *m = s->core.parallelism.context_parallel_rotate_method;
-    return !strcmp(m, "ulysses") ? TT_CONTEXT_HEADS : TT_CONTEXT_GATHER;
+    return !strcmp(m, "ulysses")     ? TT_CONTEXT_HEADS
+           : !strcmp(m, "allgather") ? TT_CONTEXT_GATHER
+                                     : TT_CONTEXT_RING;
 }
 
 static tt_precision precision(const tt_training_config *t)

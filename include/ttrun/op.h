@@ -82,7 +82,7 @@ typedef struct tt_op_def {
     void (*decompose)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* For a placement in which letter `letter` is cut: the op as local ops and redistributes, or
      * NULL (R5). The builder places what is emitted in follow mode. Called only when a letter of
-     * expand_letters is cut. */
+     * expand_letters is cut; always where that is "". */
     const char *expand_letters;
     void (*expand)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* Cost of these LOCAL shapes. */

@@ -236,6 +236,12 @@ static void test_heads_cut_instead_of_tokens(void **state)
     contexts(TT_CONTEXT_HEADS, "ulysses");
 }
 
+static void test_keys_go_round_a_ring(void **state)
+{
+    (void)state;
+    contexts(TT_CONTEXT_RING, "ring");
+}
+
 static void test_stages_with_transfers_equal_one_rank(void **state)
 {
     static const char *const meshes[] = {"1", "fsdp2", "tp2", "fsdp2 tp2 cp2"};
@@ -363,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_matrix_bias_head_norm),
         cmocka_unit_test(test_matrix_without_sequence_parallel),
         cmocka_unit_test(test_heads_cut_instead_of_tokens),
+        cmocka_unit_test(test_keys_go_round_a_ring),
         cmocka_unit_test(test_stages_with_transfers_equal_one_rank),
         cmocka_unit_test(test_micro_batches_are_summed),
     };
