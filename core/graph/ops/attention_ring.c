@@ -7,8 +7,9 @@
  * for n ranks: in step i a rank's queries meet the keys of the rank i further. What a step adds is
  * attention over those keys alone; attention_merge adds it to the steps before, in order 0 to n-1.
  * Going back, dk and dv travel with their keys, and every rank adds its share: steps 1 to n-1, then
- * 0, where they are home. So a rank holds two pieces at a time, whatever n. Shares are added in
- * f32. */
+ * 0, where they are home. What a step needs is sent before the step ahead of it computes, so that
+ * it may be under way meanwhile. So a rank holds its own piece and two more, whatever n. Shares are
+ * added in f32. */
 
 typedef struct ring {
     tt_builder *b;
@@ -59,11 +60,13 @@ static tt_value *input_turned(const ring *r, tt_value *v, int step)
 static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
 {
     ring r = ring_of(b, q, in[0]);
-    tt_value *k = in[1], *v = in[2], *out = NULL, *lse = NULL;
-    for (int i = 0; i == 0 || i < r.attrs.ring; i++) {
+    tt_value *k = in[1], *v = in[2], *k_next = k, *v_next = v, *out = NULL, *lse = NULL;
+    for (int i = 0; i == 0 || i < r.attrs.ring; i++, k = k_next, v = v_next) {
         tt_value *y[2];
-        k = turned(&r, k, i);
-        v = turned(&r, v, i);
+        if (i + 1 < r.attrs.ring) { /* under way while this step computes */
+            k_next = turned(&r, k, i + 1);
+            v_next = turned(&r, v, i + 1);
+        }
         r.attrs.ring_step = i;
         tt_value *ins[8] = {in[0],
                             k,
@@ -104,12 +107,13 @@ static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *
 {
     ring r = ring_of(b, q, in[0]);
     const int n = r.attrs.ring ? r.attrs.ring : 1;
-    tt_value *k = in[1], *v = in[2], *d[3] = {NULL, NULL, NULL};
-    for (int at = 1; at <= n; at++) {
+    tt_value *k = turned(&r, in[1], 1 % n), *v = turned(&r, in[2], 1 % n), *k_next, *v_next;
+    tt_value *d[3] = {NULL, NULL, NULL};
+    for (int at = 1; at <= n; at++, k = k_next, v = v_next) {
         const int i = at % n;
         tt_value *y[3];
-        k = i ? turned(&r, k, i) : in[1];
-        v = i ? turned(&r, v, i) : in[2];
+        k_next = at + 1 < n ? turned(&r, k, at + 1) : in[1];
+        v_next = at + 1 < n ? turned(&r, v, at + 1) : in[2];
         r.attrs.ring_step = i;
         tt_value *ins[10] = {in[0],
                              k,
