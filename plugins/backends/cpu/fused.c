@@ -9,6 +9,7 @@
 
 #define MAX_REGS 512
 #define NO_SLOT (-1)
+#define LINE 64 /* bytes of a cache line */
 
 typedef struct program {
     const tt_fused *f;
@@ -21,7 +22,12 @@ typedef struct program {
     int16_t slot[MAX_REGS];                 /* of each register */
     int16_t direct[MAX_REGS];               /* output written in place by the register, or -1 */
     bool splat[MAX_REGS], loaded[MAX_REGS]; /* loaded: an operand that some instruction reads */
-    size_t slot_bytes;
+    tt_dtype dtype[MAX_REGS];
+    char *base[MAX_REGS];     /* NULL: in its slot */
+    int64_t step[MAX_REGS];   /* bytes from one element to the next */
+    int16_t stream[MAX_REGS]; /* operands read where they lie */
+    int n_streams;
+    int64_t slot_bytes, ahead; /* ahead: bytes of each stream an instruction asks for */
 } program;
 
 static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
@@ -44,11 +50,14 @@ static tt_dtype reg_dtype(const program *p, int reg)
     return reg < p->f->n_in ? p->c->in[reg].dtype : p->f->instr[reg - p->f->n_in].dtype;
 }
 
-/* Is `out` safe to write while the program still runs over a tile: no operand shares its memory. */
-static bool apart(const program *p, int out)
+/* May register r be written to `out` while the program still runs over a tile? An operand that
+ * shares its memory must be one for one and not be read after r is made. */
+static bool writable(const program *p, int out, int r, const int16_t *last)
 {
     for (int i = 0; i < p->f->n_in; i++)
-        if (p->c->in[i].data == p->c->out[out].data)
+        if (p->c->in[i].data == p->c->out[out].data &&
+            (!is_full(p, i) || last[i] > r ||
+             tt_dtype_size(reg_dtype(p, i)) != tt_dtype_size(reg_dtype(p, r))))
             return false;
     return true;
 }
@@ -70,11 +79,11 @@ static void assign_slots(program *p)
             last[f->instr[i].src[s]] = (int16_t)(f->n_in + i);
             p->loaded[f->instr[i].src[s]] = true;
         }
-    for (int o = 0; o < f->n_out; o++) {
+    for (int o = 0; o < f->n_out; o++)
         last[f->out[o]] = INT16_MAX;
-        if (f->out[o] >= f->n_in && !p->splat[f->out[o]] && apart(p, o))
+    for (int o = 0; o < f->n_out; o++)
+        if (f->out[o] >= f->n_in && !p->splat[f->out[o]] && writable(p, o, f->out[o], last))
             p->direct[f->out[o]] = (int16_t)o;
-    }
     for (int r = 0; r < n_regs; r++) {
         bool own = r < f->n_in ? !(p->splat[r] || is_full(p, r)) : p->direct[r] < 0;
         if (own)
@@ -83,6 +92,22 @@ static void assign_slots(program *p)
             if (last[q] == r && p->slot[q] != NO_SLOT)
                 free_slots[n_free++] = p->slot[q];
     }
+}
+
+/* Where registers lie that have no slot, and which operands are read from one end to the other. */
+static void find_memory(program *p)
+{
+    const tt_fused *f = p->f;
+    for (int r = 0; r < f->n_in + f->n_instr; r++) {
+        p->dtype[r] = reg_dtype(p, r);
+        p->step[r] = p->splat[r] ? 0 : (int64_t)tt_dtype_size(p->dtype[r]);
+        if (p->slot[r] != NO_SLOT)
+            continue;
+        p->base[r] = r < f->n_in ? p->c->in[r].data : p->c->out[p->direct[r]].data;
+        if (r < f->n_in && p->step[r] && p->loaded[r])
+            p->stream[p->n_streams++] = (int16_t)r;
+    }
+    p->ahead = (CPU_TILE * (int64_t)sizeof(float) / LINE + f->n_instr - 1) / f->n_instr * LINE;
 }
 
 static tt_status prepare(program *p, tt_error *err)
@@ -105,24 +130,35 @@ static tt_status prepare(program *p, tt_error *err)
         p->splat[f->n_in + i] = splat;
     }
     assign_slots(p);
+    find_memory(p);
     return TT_OK;
 }
 
 /* Where register r of elements [begin, …) lies for a thread. */
 static cpu_reg locate(const program *p, int r, int64_t begin, char *slots)
 {
-    cpu_reg x = {.dtype = reg_dtype(p, r), .splat = p->splat[r]};
-    size_t size = tt_dtype_size(x.dtype);
-    if (p->slot[r] != NO_SLOT)
-        x.p = slots + (size_t)p->slot[r] * p->slot_bytes;
-    else if (r < p->f->n_in)
-        x.p = (char *)p->c->in[r].data + (x.splat ? 0 : (size_t)begin * size);
-    else
-        x.p = (char *)p->c->out[p->direct[r]].data + (size_t)begin * size;
+    cpu_reg x = {.dtype = p->dtype[r], .splat = p->splat[r]};
+    x.p = p->base[r] ? p->base[r] + begin * p->step[r] : slots + p->slot[r] * p->slot_bytes;
     return x;
 }
 
-static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
+/* Each instruction asks for its share of the next tile: else one loop after the other waits for
+ * memory, and memory waits for the loops that compute. (Inlined always: gcc takes a function that
+ * only prefetches for one without effect, and drops its calls.) */
+static inline __attribute__((always_inline)) void ask_ahead(const program *p, int instr,
+                                                            int64_t begin, int64_t n)
+{
+    for (int k = 0; k < p->n_streams; k++) {
+        const int r = p->stream[k];
+        const char *x = p->base[r] + begin * p->step[r];
+        const int64_t first = instr * p->ahead, end = cpu_min(first + p->ahead, n * p->step[r]);
+        for (int64_t i = first; i < end; i += LINE)
+            __builtin_prefetch(x + i);
+    }
+}
+
+/* ahead: elements of the tile that follows. */
+static void run_tile(const program *p, int64_t begin, int64_t n, int64_t ahead, char *slots)
 {
     const tt_fused *f = p->f;
     for (int r = 0; r < f->n_in; r++)
@@ -135,6 +171,8 @@ static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
         for (int s = 0; s < in->n_src; s++)
             src[s] = locate(p, in->src[s], begin, slots);
         cpu_pointwise_run(p->isa, p->op[i], dst.splat ? 1 : n, src, in->n_src, &dst, in->imm);
+        if (ahead > 0)
+            ask_ahead(p, i, begin + n, ahead);
     }
     for (int o = 0; o < f->n_out; o++) {
         int r = f->out[o];
@@ -157,9 +195,9 @@ static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
 static void tiles(void *arg, int64_t begin, int64_t end, int thread)
 {
     const program *p = arg;
-    char *slots = (char *)p->c->scratch + (size_t)thread * (size_t)p->n_slots * p->slot_bytes;
+    char *slots = (char *)p->c->scratch + (int64_t)thread * p->n_slots * p->slot_bytes;
     for (int64_t t = begin; t < end; t += CPU_TILE)
-        run_tile(p, t, cpu_min(CPU_TILE, end - t), slots);
+        run_tile(p, t, cpu_min(CPU_TILE, end - t), cpu_min(CPU_TILE, end - t - CPU_TILE), slots);
 }
 
 static size_t program_scratch(const tt_fused *f, int n_threads)
@@ -173,13 +211,14 @@ static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call
     p.shape = c->out[0].shape;
     p.n_dims = c->out[0].n_dims;
     p.n = tt_tensor_numel(&c->out[0]);
-    p.slot_bytes = CPU_TILE * sizeof(double);
+    p.slot_bytes = CPU_TILE * (int64_t)sizeof(double);
     for (int o = 1; o < f->n_out; o++)
         if (tt_tensor_numel(&c->out[o]) != p.n)
             return TT_FAIL(err, TT_EINTERNAL, "fused: output %d has another shape than output 0",
                            o);
     TT_TRY(prepare(&p, err));
-    tt_parallel_for(c->pool, p.n, 16 * CPU_TILE, tiles, &p);
+    const int64_t share = p.n / (8 * tt_pool_threads(c->pool)) / CPU_TILE;
+    tt_parallel_for(c->pool, p.n, cpu_max(16, cpu_min(share, 64)) * CPU_TILE, tiles, &p);
     return TT_OK;
 }
 

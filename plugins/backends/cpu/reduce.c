@@ -112,7 +112,8 @@ static void square_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduce *w = arg;
     (void)thread;
-    w->chunks[begin / CHUNK] = w->isa->sum_squares(end - begin, w->x + begin);
+    for (int64_t i = begin; i < end; i += CHUNK)
+        w->chunks[i / CHUNK] = w->isa->sum_squares(cpu_min(CHUNK, end - i), w->x + i);
 }
 static size_t squares_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -125,7 +126,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
     int64_t n = tt_tensor_numel(&c->in[0]);
     double total = 0;
     (void)err;
-    tt_parallel_for(c->pool, n, CHUNK, square_pieces, &w);
+    tt_parallel_for(c->pool, n, 4 * CHUNK, square_pieces, &w);
     for (int64_t i = 0; i * CHUNK < n; i++)
         total += w.chunks[i];
     *(float *)c->out[0].data = (float)total;

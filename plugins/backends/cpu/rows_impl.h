@@ -47,14 +47,15 @@ static float row_sum_exp(int64_t n, const float *x, float m_)
     return (float)total;
 }
 
+#define SQUARES_AHEAD 1024 /* elements: the gradients it is for lie in memory, not in cache */
 static double row_sum_squares(int64_t n, const float *x)
 {
     vd s0 = {0}, s1 = {0};
     for (int64_t i = 0; i < n; i += VW) {
         vf v = operand(x, i, n - i < VW ? n - i : VW, false, 0.0f);
-        vd l = vlow(v), h = vhigh(v);
-        s0 += l * l;
-        s1 += h * h;
+        __builtin_prefetch(x + i + SQUARES_AHEAD);
+        s0 = vadd_square(s0, vlow(v));
+        s1 = vadd_square(s1, vhigh(v));
     }
     s0 += s1;
     double total = 0;
