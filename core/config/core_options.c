@@ -124,6 +124,13 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
+    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none",
+         "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
+    ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
+         "allgather|ring|alltoall|ulysses",
+         "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
+         "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
+         "some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),

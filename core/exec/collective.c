@@ -206,6 +206,7 @@ tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, c
         return vt->reduce_scatter(c->group.comm, pack(c, in, s1), out->data, c->counts, in->dtype,
                                   c->reduce, err);
     case TT_STEP_ALL_TO_ALL:
+    case TT_STEP_SHIFT: /* all to one */
         st = vt->all_to_all(c->group.comm, pack(c, in, s1), c->counts, c->unpacked ? out->data : s2,
                             c->recv_counts, in->dtype, err);
         break;

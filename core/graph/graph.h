@@ -36,6 +36,13 @@ typedef struct tt_precision {
     tt_dtype param, compute, reduce;
 } tt_precision;
 
+/* How an op that mixes tokens meets those of its line on other ranks. */
+typedef enum tt_context {
+    TT_CONTEXT_GATHER, /* keys and values are gathered */
+    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
+    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
+} tt_context;
+
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
 typedef struct tt_state {
@@ -99,6 +106,7 @@ struct tt_node {
     bool follow;       /* placed in follow mode */
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
+    bool no_wait;      /* fuse: not run later than it stands, it ends the life of large operands */
     bool recomputed;   /* a clone made by the recompute pass */
     uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
     bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
@@ -137,6 +145,7 @@ struct tt_graph {
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
+    tt_context context;
     bool sink; /* gradients are accumulated unreduced, and reduced once a step */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
@@ -165,6 +174,7 @@ typedef struct tt_builder_opts {
     const tt_op_table *ops;
     int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
     tt_precision precision;
+    tt_context context;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
     bool (*has_kernel)(void *user, const char *op);
     void *has_kernel_user;

@@ -41,6 +41,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
                              .precision = o->precision,
+                             .context = o->context,
                              .has_kernel = o->has_kernel,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,

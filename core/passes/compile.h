@@ -34,6 +34,7 @@ typedef struct tt_compile_opts {
     const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
     bool split_backward;    /* the schedule has I and W */
     tt_precision precision;
+    tt_context context;
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,

@@ -85,6 +85,14 @@ bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
            !memcmp(a->out[0]->place.atom, b->out[0]->place.atom, sizeof a->out[0]->place.atom);
 }
 
+static bool any_no_wait(const fuser *f, const group *p)
+{
+    for (int k = 0; k < p->n; k++)
+        if (f->g->nodes.items[p->members[k]]->no_wait)
+            return true;
+    return false;
+}
+
 static bool contains(const group *p, int i)
 {
     for (int k = 0; k < p->n; k++)
@@ -171,7 +179,8 @@ static void join(fuser *f, int i)
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->index[n->in[j]->id];
         group *p = f->of[d];
-        if (!p || contains(mine, d) || !tt_fuse_same_iteration(f->g->nodes.items[d], n))
+        if (!p || contains(mine, d) || any_no_wait(f, p) ||
+            !tt_fuse_same_iteration(f->g->nodes.items[d], n))
             continue;
         if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
             continue;

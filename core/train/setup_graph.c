@@ -189,6 +189,14 @@ static tt_dtype dtype_named(const char *name)
     return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
 }
 
+static tt_context context(const tt_setup *s)
+{
+    const char *m = s->core.parallelism.context_parallel_rotate_method;
+    return !strcmp(m, "ulysses")     ? TT_CONTEXT_HEADS
+           : !strcmp(m, "allgather") ? TT_CONTEXT_GATHER
+                                     : TT_CONTEXT_RING;
+}
+
 static tt_precision precision(const tt_training_config *t)
 {
     return (tt_precision){.param = dtype_named(t->dtype),
@@ -242,6 +250,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .stage_begin = s->stage_begin,
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
+        .context = context(s),
         .update = {s->groups, s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,
@@ -278,6 +287,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     } else if (s->has_validation) {
         TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
     }
+    if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
+        tt_setup_token_order(s);
     s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
     return TT_OK;
 }

@@ -228,6 +228,8 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
     json_time(c, o);
+    if (s->token_order)
+        tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
     tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
@@ -325,6 +327,12 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
     time_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, bubble, o);
+    if (s->token_order)
+        tt_str_printf(o,
+                      "context     the busiest rank's queries see %.3f × the mean number of keys "
+                      "(%s; %.3f as the tokens come)\n",
+                      s->token_order->busiest, s->token_order->from ? "headtail" : "none",
+                      s->token_order->busiest_plain);
     for (int i = 0; i < c->n; i++)
         tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
                       i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,

@@ -27,6 +27,13 @@ typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
     int64_t length;             /* tokens of one, at most */
 } tt_decode_opts;
 
+/* token_order.c: where a line is cut over ranks, which token of a data rank's micro-batch stands
+ * where in the graph. */
+typedef struct tt_token_order {
+    const int32_t *from;           /* [local * seq_len]; NULL: as they come */
+    double busiest, busiest_plain; /* keys the busiest rank's queries may see, over the mean */
+} tt_token_order;
+
 typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_arena *arena;
     tt_registry *registry;
@@ -56,6 +63,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
     tt_schedule *eval_schedule;
+    tt_token_order *token_order; /* NULL: no line is cut */
     tt_model_size size;
     char model_fingerprint[33];
     tt_decode_opts decode;
@@ -156,6 +164,7 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
 typedef struct tt_feed {
     const tt_batch *micro;
     int64_t offset; /* first token of this data rank in a micro-batch */
+    const tt_token_order *order;
 } tt_feed;
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
                        int32_t *dst, tt_error *err);

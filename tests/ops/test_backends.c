@@ -345,6 +345,8 @@ static void test_every_op_is_compared(void **state)
     (void)state;
     for (size_t i = 0; i < n; i++) {
         bool found = strstr(ops[i]->name, "fused") != NULL;
+        if (ops[i]->expand_letters && !ops[i]->expand_letters[0])
+            continue; /* always runs as other ops */
         for (size_t k = 0; k < TT_COUNT(rows); k++)
             found |= strcmp(rows[k].op, ops[i]->name) == 0;
         if (!found)

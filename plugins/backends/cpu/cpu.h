@@ -174,9 +174,10 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 
 /* Kernel tables of the files; each ends with op NULL. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
-    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
-    cpu_kernels_attention_cached[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
-    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[];
+    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[],
+    cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
+    cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
+    cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)
