@@ -115,6 +115,14 @@ static void free_mixed(void *self)
     free(m);
 }
 
+/* A group is one of the two, but which is not known here. */
+static int beside(void *self)
+{
+    const mixed *m = self;
+    return TT_HAS(m->remote, tt_comm_vt, beside) && m->remote->beside &&
+           m->remote->beside(m->remote_self);
+}
+
 static const tt_comm_vt mixed_vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -128,6 +136,7 @@ static const tt_comm_vt mixed_vt = {
     .barrier = barrier,
     .abort = stop,
     .set_timeout = set_timeout,
+    .beside = beside,
 };
 
 /* ---- joining ---- */
