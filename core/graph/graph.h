@@ -118,6 +118,8 @@ struct tt_node {
     int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
     bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
+    bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
+                   over (plan) */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
 };

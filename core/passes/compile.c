@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
- * decode: describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse →
+ * overlap; to decode: describe → place, with incremental forms → lower → order → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -134,6 +134,10 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
                              .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
+    if (o->overlap) {
+        TT_TRY(tt_pass_overlap(g, err));
+        TT_TRY(dump(c, g, "overlap", err));
+    }
     *out = g;
     return TT_OK;
 }

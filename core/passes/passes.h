@@ -108,6 +108,11 @@ typedef struct tt_fuse_opts {
 } tt_fuse_opts;
 tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
+/* ---- overlap: collectives are begun as long before they are needed as they take, by the plan's
+ * costs; what nobody waits for (gradients' work and sums) moves behind them. Same bits, more
+ * memory: at most a block's parameters and gradients. ---- */
+tt_status tt_pass_overlap(tt_graph *g, tt_error *err);
+
 /* The names of the host's scalars and metrics. */
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
 #define TT_SCALAR_INV_MICRO                                                                        \

@@ -43,6 +43,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
+    bool overlap;                   /* communication beside computation */
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;

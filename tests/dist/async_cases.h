@@ -81,8 +81,7 @@ static void many_under_way(world *w, tt_dist *d)
         if (d->vt->all_reduce(d->all, &x, 1, TT_I32, TT_SUM, &err) || x != d->world)
             world_fail(w, "a blocking call beside the queue: %s", err.text);
         gather_call g = {bufs[0], gathered, counts};
-        if (tt_async_begin(a, gather_run, &g, &gather, &err) ||
-            tt_async_wait(a, gather, &err))
+        if (tt_async_begin(a, gather_run, &g, &gather, &err) || tt_async_wait(a, gather, &err))
             world_fail(w, "%s", err.text);
         for (int i = 8; i-- > 0;) {
             if (tt_async_wait(a, tickets[i], &err) || !tt_async_done(a, tickets[i]))
