@@ -168,7 +168,8 @@ static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed
                              .world = l->world,
                              .timeout_s = tt_session_timeout(o->session),
                              .stopped = stopped,
-                             .user = o->session};
+                             .user = o->session,
+                             .beside = o->beside};
     tt_comm *all;
     TT_TRY(m->remote->open(o->remote_config, &env, &m->remote_self, err));
     TT_TRY(m->remote->group(m->remote_self, ranks, l->world, 0, &all, err));

@@ -23,6 +23,7 @@ typedef struct tt_comm_env {
      * [any-thread] */
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
+    int beside; /* nonzero: groups will be used by threads of their own, where it can be had */
 } tt_comm_env;
 
 typedef struct tt_comm_vt {
