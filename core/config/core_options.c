@@ -221,8 +221,8 @@ static const tt_option comm_options[] = {
         "longest wait for another rank before the first step"),
     ENUM(comm, overlap, "\"auto\"", "auto|on|off",
          "communicate beside computing: collectives are begun early, by a thread for each group of "
-         "ranks; same results, up to a block's parameters more memory; auto = where a device "
-         "computes, or cores are left over"),
+         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+         "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {

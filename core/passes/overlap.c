@@ -142,7 +142,13 @@ static bool is_early(const list *l, int i)
     return p >= 0 && p != i && l->early[p] && (n->step || tt_node_is_cast(n));
 }
 
-/* Read by sinks alone; but a stage's F and I have no time to lose for them. */
+/* Hands a gradient on, without work of its own. */
+static bool carries(const tt_node *n)
+{
+    return n->step || tt_node_is_cast(n) || n->op == &tt_op_accumulate;
+}
+
+/* A step of a gradient to its accumulator, or the work that makes it: what nothing else reads. */
 static bool is_sink(const list *l, int i)
 {
     const tt_node *n = l->at[i];
@@ -151,7 +157,7 @@ static bool is_sink(const list *l, int i)
         return false;
     const int begin = l->first_reader[i], end = l->first_reader[i + 1];
     for (int k = begin; k < end; k++)
-        if (!l->sink[l->readers[k]])
+        if (!l->sink[l->readers[k]] || !carries(l->at[l->readers[k]]))
             return false;
     return end > begin || has_effect(n);
 }
@@ -303,25 +309,24 @@ static void put_held(list *l, int k)
     put(l, i);
 }
 
-/* The next collective of this block that the program itself waits for; -1 = none. */
-static int next_critical(const list *l, int i)
+/* What the collectives of the rest of this block take that the program itself waits for. */
+static double critical_after(const list *l, int i)
 {
+    double sum = 0;
     for (int j = i + 1; j < l->n && l->run[j] == l->run[i]; j++)
         if (!l->early[j] && !l->sink[j] && movable(l->g, l->at[j]))
-            return j;
-    return -1;
+            sum += l->cost[j];
+    return sum;
 }
 
-/* Work is held back only as cover for a collective that comes, and only as much as that takes. */
+/* Work is held back only as cover for collectives that come, and only as much as they take. */
 static bool worth_holding(const list *l, int k, int at)
 {
-    const int i = l->held[k], c = next_critical(l, at);
+    const int i = l->held[k];
     double cover = 0;
-    if (c < 0 || l->run[i] != l->run[at])
-        return false;
     for (int e = 0; e < k; e++)
-        cover += crosses_link(l->at[l->held[e]]) ? 0 : l->cost[l->held[e]];
-    return cover < SLACK * l->cost[c];
+        cover += carries(l->at[l->held[e]]) ? 0 : l->cost[l->held[e]];
+    return l->run[i] == l->run[at] && cover < SLACK * critical_after(l, at);
 }
 
 /* Puts of the held what should be held no longer at index `at`. */
@@ -331,7 +336,7 @@ static void release(list *l, int at)
         const int i = l->held[k];
         const tt_node *n = l->at[i];
         const bool old = l->run[i] + 1 < l->run[at];
-        const bool works = !crosses_link(n) && n->op != &tt_op_accumulate;
+        const bool works = !carries(n);
         if (ready(l, k, old) && (old || !works || !worth_holding(l, k, at))) {
             put_held(l, k);
             k = 0;
