@@ -30,7 +30,7 @@ tp2 --nproc 2 --parallelism.tensor_parallel_degree 2
 tp2_fsdp2 --nproc 4 --parallelism.tensor_parallel_degree 2
 cp2_fsdp2 --nproc 4 --parallelism.context_parallel_degree 2
 pp2_fsdp2 --nproc 4 --parallelism.pipeline_parallel_degree 2
-pp2_tp2_zbv --nproc 4 --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_schedule ZBVZeroBubble --training.seq_len 128
+pp2_fsdp2_zbv --nproc 4 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule ZBVZeroBubble --parallelism.fsdp_reshard_after_forward always
 MESHES
 
 # ---- what is seen of it ----
