@@ -135,7 +135,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
     if (o->overlap) {
-        TT_TRY(tt_pass_overlap(g, err));
+        TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
         TT_TRY(dump(c, g, "overlap", err));
     }
     *out = g;

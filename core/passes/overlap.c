@@ -15,14 +15,15 @@
  * (a weight's gradient) runs meanwhile
  *
  * The lists of all ranks of a stage are one list, so each group has one issue order. Accumulations
- * into one place keep their order: same bits. Durations are the planner's (P2), equal on all ranks.
- */
+ * into one place keep their order: same bits. Durations are the planner's (P2) or a named
+ * machine's, equal on all ranks. */
 
 #define LEAST_BYTES 8192 /* below, a collective costs no more than beginning it early */
 #define SLACK 2.0        /* begun as early as if it took this much longer: costs are estimates */
 
 typedef struct list {
     tt_graph *g;
+    const tt_machine *machine;
     tt_node **at; /* [n], as they were */
     int n;
     int *readers, *first_reader; /* by index: of index i, readers[first_reader[i] …) */
@@ -40,6 +41,14 @@ typedef struct list {
     double now, link;
     int *held, n_held; /* sinks not yet put */
 } list;
+
+static double duration(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    if (!m)
+        return tt_plan_node_cost(g, n);
+    const tt_seconds s = tt_node_seconds(g, n, m);
+    return s.compute + s.comm;
+}
 
 static bool crosses_link(const tt_node *n)
 {
@@ -197,7 +206,7 @@ static void list_init(list *l, tt_arena *a)
     find_runs(l, a);
     mark_read_elsewhere(l, elsewhere);
     for (int i = 0; i < l->n; i++) {
-        l->cost[i] = tt_plan_node_cost(l->g, l->at[i]);
+        l->cost[i] = duration(l->g, l->at[i], l->machine);
         l->early[i] = is_early(l, i);
         const bool works = !l->early[i] && !crosses_link(l->at[i]);
         l->time[i + 1] = l->time[i] + (works ? l->cost[i] : 0);
@@ -434,7 +443,7 @@ static void mark_async(list *l)
     for (int i = 0; i < order.n; i++) {
         const tt_node *n = order.items[i];
         at[n->id] = i;
-        time[i + 1] = time[i] + (crosses_link(n) ? 0 : tt_plan_node_cost(l->g, n));
+        time[i + 1] = time[i] + (crosses_link(n) ? 0 : duration(l->g, n, l->machine));
     }
     tt_plan_find_waits(a, &order, &none, true);
     for (int k = 0; k < order.n_waits; k++) {
@@ -456,7 +465,7 @@ static int list_of(const tt_graph *g, const tt_node *n)
     return 3 * n->stage + (int)tt_node_part(n);
 }
 
-tt_status tt_pass_overlap(tt_graph *g, tt_error *err)
+tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err)
 {
     const int n_lists = 3 * g->n_stages + 2;
     tt_arena *a = tt_arena_new();
@@ -468,7 +477,8 @@ tt_status tt_pass_overlap(tt_graph *g, tt_error *err)
         if (seen[which])
             continue;
         seen[which] = true;
-        list l = {.g = g, .at = tt_arena_array(a, g->nodes.n + 1, sizeof *l.at)};
+        list l = {
+            .g = g, .machine = o->machine, .at = tt_arena_array(a, g->nodes.n + 1, sizeof *l.at)};
         for (size_t i = first; i < g->nodes.n; i++)
             if (list_of(g, g->nodes.items[i]) == which)
                 l.at[l.n++] = g->nodes.items[i];
