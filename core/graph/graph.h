@@ -139,7 +139,8 @@ struct tt_graph {
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
-    bool sink; /* gradients are accumulated unreduced, and reduced once a step */
+    bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
+    bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;

@@ -18,6 +18,8 @@ typedef struct differ {
     value_list *params;          /* by position in g->params: cotangents of the fetches */
 } differ;
 
+#define LEAST_ELEMENTS 4096
+
 /* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending
  * partial where dy is so. */
 static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
@@ -306,19 +308,34 @@ static tt_value *accumulated(differ *d, tt_value *v)
     return cast_in_place(d, v, TT_F32);
 }
 
+/* Where a parameter's cotangent is accumulated. What its storage does not shard stays pending, for
+ * the epilogue to reduce once a step (C11); but with one micro-batch a step, where communication
+ * runs beside computation, replicas are summed here: as much is sent, hidden by the backward. Not
+ * of what is small: a stack of it is one call in the epilogue. */
+static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
+                                        const tt_value *cot)
+{
+    tt_placement want =
+        cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+    const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
+    const bool large = tt_type_numel(&p->type) >= LEAST_ELEMENTS;
+    for (int i = 0; d->g->at_once && large && r && i < r->atoms.n; i++)
+        want.partial &= (uint16_t) ~(1u << TT_ATOM(r->atoms.atom[i]));
+    return want;
+}
+
 /* The cotangents of all fetches of a parameter, reduced. Where nothing is to be reduced they are
  * accumulated one by one, so that none waits for the other (tied embeddings); else they are summed
  * unreduced first and reduced once (C11). Sunk, nothing is reduced here: update.c does it. */
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
-    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
     bool apart = true;
     for (size_t k = 0; k < cots->n; k++)
         cots->items[k] = in_reduce_dtype(d, cots->items[k]);
     for (size_t k = 0; k < cots->n; k++) {
         const tt_value *c = cots->items[k];
-        const tt_placement want = cotangent_storage(to, &c->place, c->type.n_dims);
+        const tt_placement want = accumulator_storage(d, p, c);
         apart = apart && tt_placement_equal(&want, &c->place) &&
                 tt_placement_equal(&c->place, &cots->items[0]->place);
     }
@@ -327,8 +344,9 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
     if (!apart) {
         const tt_node *at = cots->items[cots->n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        tt_value *sum = to_storage(d, to, sum_cotangents(d, &p->compute, cots));
-        tt_vec_push(d->g->arena, out, accumulated(d, sum));
+        tt_value *sum = sum_cotangents(d, &p->compute, cots);
+        const tt_placement want = accumulator_storage(d, p, sum);
+        tt_vec_push(d->g->arena, out, accumulated(d, tt_redistribute(d->b, sum, &want)));
     }
 }
 

@@ -113,6 +113,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
     g->sink = o->sink;
+    g->at_once = o->at_once;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};

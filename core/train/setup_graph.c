@@ -261,6 +261,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
         .overlap = s->overlap,
+        .at_once = s->overlap && s->micro_batches == 1,
         .overlapping = {.machine = s->machine},
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
