@@ -226,6 +226,10 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
+    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
+         "communicate beside computing: collectives are begun early, by a thread for each group of "
+         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+         "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse →
- * epilogue; to decode: describe → place, with incremental forms → lower → order → fuse →
+ * epilogue → overlap; to decode: describe → place, with incremental forms → lower → order → fuse →
  * epilogue */
 
 typedef struct compiler {
@@ -109,6 +109,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
     g->sink = o->sink;
+    g->at_once = o->at_once;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};
@@ -134,6 +135,10 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(dump(c, g, "fuse", err));
     TT_TRY(tt_pass_epilogue(g, &fo, err));
     TT_TRY(dump(c, g, "epilogue", err));
+    if (o->overlap) {
+        TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
+        TT_TRY(dump(c, g, "overlap", err));
+    }
     *out = g;
     return TT_OK;
 }

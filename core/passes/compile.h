@@ -41,7 +41,10 @@ typedef struct tt_compile_opts {
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    bool hoist, sink;    /* fetch once a step; reduce gradients once a step (R6) */
+    bool hoist, sink; /* fetch once a step; reduce gradients once a step (R6) */
+    bool overlap;     /* communication beside computation */
+    tt_overlap_opts overlapping;
+    bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);

@@ -190,8 +190,10 @@ static void json_time(const counter *c, tt_str *o)
     }
     tt_str_add(o, ",\"hardware\":");
     tt_str_json(o, c->machine->name);
-    tt_str_printf(o, ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"tokens_per_second\":%.6g,\"mfu\":",
-                  t->step, t->comm, t->tokens_per_second);
+    tt_str_printf(o,
+                  ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"comm_exposed_s\":%.6g,"
+                  "\"tokens_per_second\":%.6g,\"mfu\":",
+                  t->step, t->comm, t->exposed, t->tokens_per_second);
     if (t->peak > 0)
         tt_str_printf(o, "%.4f", t->mfu);
     else
@@ -281,9 +283,9 @@ static void time_text(const counter *c, tt_str *o)
     if (!c->machine)
         return;
     tt_str_printf(o,
-                  "time        %.4g s a step on %s, %.4g s of it communication (not hidden); %.4g "
-                  "tokens/s, %.4g a rank",
-                  t->step, c->machine->name, t->comm, t->tokens_per_second,
+                  "time        %.4g s a step on %s, %.4g s of it communication that computing does "
+                  "not hide (%.4g s in all); %.4g tokens/s, %.4g a rank",
+                  t->step, c->machine->name, t->exposed, t->comm, t->tokens_per_second,
                   t->tokens_per_second / c->s->world);
     if (t->peak > 0)
         tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);
