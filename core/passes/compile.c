@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
- * decode: describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse;
+ * to decode: describe → place, with incremental forms → lower → order → fuse */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -98,6 +98,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));
+    const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
+    TT_TRY(tt_pass_store(b, &so, err));
+    if (so.dtype != TT_F32)
+        TT_TRY(dump(c, g, "store", err));
     if (!o->hoist)
         return TT_OK;
     TT_TRY(tt_pass_hoist(g, err));

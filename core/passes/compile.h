@@ -40,8 +40,9 @@ typedef struct tt_compile_opts {
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    bool hoist, sink;    /* fetch once a step; reduce gradients once a step (R6) */
-    int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
+    tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
+    bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
+    int64_t chunk_bytes;  /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
     bool (*can_accumulate)(void *user, const char *op);
