@@ -167,9 +167,11 @@ static const tt_option parallelism_options[] = {
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    KEY(mode, ENUM, "\"none\"", "which activations are computed again in the backward",
-        .choices = "none|selective|full|~budget",
-        .offset = offsetof(tt_core_config, activation_checkpoint)),
+    ENUM(activation_checkpoint, mode, "\"none\"", "none|selective|full|~budget",
+         "which activations are computed again in the backward"),
+    ENUM(activation_checkpoint, store_dtype, "\"float32\"", "float32|bfloat16",
+         "type large float32 activations are kept in for the backward; what attention reads stays "
+         "exact, and the forward computes with exact ones"),
 };
 
 static const tt_option converters_options[] = {

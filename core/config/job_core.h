@@ -64,12 +64,17 @@ typedef struct tt_debug_config {
     bool disable_fusion;
 } tt_debug_config;
 
+typedef struct tt_activation_checkpoint_config {
+    const char *mode;        /* none | selective | full (budget: not yet) */
+    const char *store_dtype; /* float32 | bfloat16 */
+} tt_activation_checkpoint_config;
+
 typedef struct tt_core_config {
     const char *spec, *dump_folder;
     const char *flavor, *hf_assets_path; /* model.* */
     tt_training_config training;
     tt_parallelism_config parallelism;
-    const char *activation_checkpoint; /* none | selective | full (budget: not yet) */
+    tt_activation_checkpoint_config activation_checkpoint;
     tt_checkpoint_config checkpoint;
     tt_validation_config validation;
     tt_metrics_config metrics;

@@ -31,6 +31,34 @@ static tt_status map_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *
     return TT_OK;
 }
 
+#define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
+#define TOUCH_STEP 4096                /* a page where there are no huge ones */
+
+static void touch(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i += TOUCH_STEP)
+        ((volatile char *)arg)[i] = 0;
+}
+
+/* An optimizer reads its states before it writes them: each page would be mapped once for reading
+ * and, with every core stopped for it, again for writing. They are zeros before and after. */
+static void touch_moments(tt_exec *x)
+{
+    const tt_graph *g = x->o.plan->graph;
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        void *p = s->kind == TT_STATE_OPTIMIZER ? tt_exec_state_data(x, s, -1) : NULL;
+        const tt_value v = {.type = s->type, .place = s->place};
+        tt_tensor t;
+        if (!p)
+            continue;
+        tt_plan_tensor(g, &v, x->coords, &t);
+        tt_parallel_for(x->o.pool, tt_tensor_numel(&t) * (int64_t)tt_dtype_size(t.dtype),
+                        TOUCH_PIECE, touch, p);
+    }
+}
+
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -50,6 +78,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     }
     if (o->poison)
         tt_exec_find_deaths(x);
+    touch_moments(x);
     *out = x;
     return TT_OK;
 }

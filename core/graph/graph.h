@@ -164,6 +164,9 @@ struct tt_graph {
      * the host says how many rows a call has (R8). */
     int64_t slots;
     int64_t length; /* generation: the most tokens of a sequence */
+    int64_t stored; /* elements a micro-batch keeps in another dtype for its backward, on the
+                       fullest rank, over all stages */
+    tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse →
+/* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
  * epilogue → overlap; to decode: describe → place, with incremental forms → lower → order → fuse →
  * epilogue */
 
@@ -94,6 +94,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));
+    const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
+    TT_TRY(tt_pass_store(b, &so, err));
+    if (so.dtype != TT_F32)
+        TT_TRY(dump(c, g, "store", err));
     if (!o->hoist)
         return TT_OK;
     TT_TRY(tt_pass_hoist(g, err));

@@ -41,8 +41,9 @@ typedef struct tt_compile_opts {
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    bool hoist, sink; /* fetch once a step; reduce gradients once a step (R6) */
-    bool overlap;     /* communication beside computation */
+    tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
+    bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
+    bool overlap;         /* communication beside computation */
     tt_overlap_opts overlapping;
     bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */

@@ -77,6 +77,14 @@ typedef struct tt_recompute_opts {
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
+/* ---- store: large f32 values that the forward keeps for the backward are kept in another dtype
+ * ---- */
+typedef struct tt_store_opts {
+    tt_dtype dtype; /* TT_F32 (0): as they are */
+    bool apart;     /* each reader widens for itself: the parts of a split backward */
+} tt_store_opts;
+tt_status tt_pass_store(tt_builder *b, const tt_store_opts *o, tt_error *err);
+
 /* ---- hoist: what fetches bring is kept in states, for all micro-batches of a step ---- */
 tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
 

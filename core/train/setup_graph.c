@@ -189,7 +189,7 @@ static bool sinks_reductions(const tt_setup *s)
 
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint;
+    const char *m = s->core.activation_checkpoint.mode;
     return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
                                        : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
                                                                  : TT_RECOMPUTE_NONE,
@@ -267,6 +267,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
+        .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
         .overlap = s->overlap,

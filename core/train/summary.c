@@ -259,6 +259,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
                   gib * (double)p->bytes[TT_SPACE_WORK]);
+    if (c->g->stored)
+        tt_str_printf(o,
+                      "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "
+                      "micro-batch%s\n",
+                      tt_dtype_name(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+                      n > 1 ? ", all stages" : "");
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
