@@ -8,6 +8,10 @@
  * operands are all single elements is one element itself. */
 
 #define NO_SLOT (-1)
+#define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
+#define FETCH_INSTR 4        /* fewer read as fast as the memory gives: measured slower with it */
+#define PIECE 16             /* tiles of a piece; of a large one, for which few ends count: */
+#define LARGE_PIECE 64
 
 static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
 {
@@ -89,6 +93,8 @@ static tt_status prepare(cpu_program *p, tt_error *err)
     for (int r = 0; r < f->n_in; r++) {
         p->splat[r] = tt_tensor_numel(&p->in[r]) == 1;
         p->row[r] = !p->splat[r] && is_row(p, r);
+        if (!p->splat[r] && is_full(p, r))
+            p->full[p->n_full++] = (int16_t)r;
     }
     for (int i = 0; i < f->n_instr; i++) {
         int op = cpu_op_find(f->instr[i].op);
@@ -101,6 +107,8 @@ static tt_status prepare(cpu_program *p, tt_error *err)
             splat = splat && p->splat[f->instr[i].src[s]];
         p->splat[f->n_in + i] = splat;
     }
+    if (f->n_instr < FETCH_INSTR || p->n * p->n_full * (int64_t)sizeof(float) < FETCH_FROM)
+        p->n_full = 0;
     assign_slots(p);
     return TT_OK;
 }
@@ -122,7 +130,20 @@ static cpu_reg locate(const cpu_program *p, int r, int64_t begin, char *slots)
     return x;
 }
 
-static void run_tile(const cpu_program *p, int64_t begin, int64_t n, char *slots)
+/* Part i of n of the lines that the tile at `begin` reads, for the second cache: spread over the
+ * instructions of the tile before it, so that the memory works while they compute. */
+static void fetch_part(const cpu_program *p, int64_t begin, int64_t count, int i, int n)
+{
+    for (int k = 0; k < p->n_full; k++) {
+        const int64_t size = (int64_t)tt_dtype_size(p->in[p->full[k]].dtype), bytes = count * size;
+        const char *x = (const char *)p->in[p->full[k]].data + begin * size;
+        const int64_t end = bytes * (i + 1) / n;
+        for (int64_t at = bytes * i / n & ~(int64_t)63; at < end; at += 64)
+            __builtin_prefetch(x + at, 0, 2);
+    }
+}
+
+static void run_tile(const cpu_program *p, int64_t begin, int64_t n, int64_t next, char *slots)
 {
     const tt_fused *f = p->f;
     for (int r = 0; r < f->n_in; r++)
@@ -134,6 +155,8 @@ static void run_tile(const cpu_program *p, int64_t begin, int64_t n, char *slots
         cpu_reg src[3], dst = locate(p, f->n_in + i, begin, slots);
         for (int s = 0; s < in->n_src; s++)
             src[s] = locate(p, in->src[s], begin, slots);
+        if (next)
+            fetch_part(p, begin + n, next, i, f->n_instr);
         cpu_pointwise_run(p->isa, p->op[i], dst.splat ? 1 : n, src, in->n_src, &dst, in->imm);
     }
     for (int o = 0; o < f->n_out; o++) {
@@ -158,7 +181,8 @@ void cpu_program_run(const cpu_program *p, int64_t begin, int64_t end, int threa
 {
     char *slots = p->scratch + (size_t)thread * (size_t)p->n_slots * p->slot_bytes;
     for (int64_t t = begin; t < end; t += CPU_TILE)
-        run_tile(p, t, cpu_min(CPU_TILE, end - t), slots);
+        run_tile(p, t, cpu_min(CPU_TILE, end - t),
+                 cpu_min(CPU_TILE, cpu_max(0, end - t - CPU_TILE)), slots);
 }
 
 static void tiles(void *arg, int64_t begin, int64_t end, int thread)
@@ -183,7 +207,7 @@ tt_status cpu_program_make(cpu_program *p, const tt_fused *f, const cpu_isa *isa
     p->shape = out[0].shape;
     p->n_dims = out[0].n_dims;
     p->n = tt_tensor_numel(&out[0]);
-    p->n_slots = 0;
+    p->n_slots = p->n_full = 0;
     p->in_rows = in_rows;
     p->slot_bytes = CPU_TILE * sizeof(double);
     memset(p->loaded, 0, sizeof p->loaded);
@@ -199,7 +223,8 @@ static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call
     cpu_program p;
     TT_TRY(cpu_program_make(&p, f, ((const cpu_backend *)self)->isa, c->in, c->out, c->scratch,
                             false, err));
-    tt_parallel_for(c->pool, p.n, 16 * CPU_TILE, tiles, &p);
+    const int64_t large = 64 * LARGE_PIECE * CPU_TILE;
+    tt_parallel_for(c->pool, p.n, (p.n >= large ? LARGE_PIECE : PIECE) * CPU_TILE, tiles, &p);
     return TT_OK;
 }
 

@@ -39,7 +39,9 @@ typedef struct cpu_program {
     int16_t slot[CPU_MAX_REGS];   /* of each register */
     int16_t direct[CPU_MAX_REGS]; /* output written in place by the register, or -1 */
     bool splat[CPU_MAX_REGS], row[CPU_MAX_REGS]; /* row: an operand that is the same for each row */
-    bool loaded[CPU_MAX_REGS];                   /* an operand that some instruction reads */
+    int16_t full[CPU_MAX_REGS];                  /* operands of the result's shape */
+    int n_full;
+    bool loaded[CPU_MAX_REGS]; /* an operand that some instruction reads */
     size_t slot_bytes;
 } cpu_program;
 size_t cpu_program_scratch(const tt_fused *f, int n_threads);
