@@ -245,6 +245,29 @@ static void describe_products(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
+/* The second product takes its second reader with it, ahead of the first product's first reader,
+ * though the first product is among what that one reads. */
+static void describe_pulled(tt_builder *b, const void *user)
+{
+    const tt_dim D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"), table[] = {V, D},
+                 square[] = {D, TT_DIM(10, NULL)};
+    tt_value *w[5];
+    char name[16];
+    (void)user;
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        w[i] = tt_param(b, name, square, 2, NULL);
+    }
+    tt_value *h = tt_embedding_w(b, tt_input(b, "ids"), tt_param(b, "embed", table, 2, NULL));
+    tt_value *p = tt_linear_w(b, h, w[0]), *q = tt_linear_w(b, h, w[1]);
+    tt_value *x = tt_linear_w(b, tt_tanh(b, q), w[2]);
+    tt_value *y = tt_linear_w(b, tt_tanh(b, p), w[3]);
+    tt_value *z = tt_linear_w(b, tt_mul(b, p, q), w[4]);
+    z = tt_linear_w(b, tt_add(b, tt_add(b, x, y), z), tt_param(b, "head", table, 2, NULL));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
 static void check_random_graphs(void (*describe)(tt_builder *, const void *), uint64_t seeds)
 {
     for (uint64_t seed = 1; seed <= seeds; seed++) {
@@ -271,7 +294,13 @@ static void test_random_pointwise_graphs_fuse_bitwise(void **state)
 static void test_random_products_fuse_bitwise(void **state)
 {
     (void)state;
-    check_random_graphs(describe_products, 300);
+    check_random_graphs(describe_products, 60);
+}
+
+static void test_epilogue_may_take_a_reader_of_an_earlier_product(void **state)
+{
+    (void)state;
+    check_random_graphs(describe_pulled, 2);
 }
 
 /* Sums of products, residuals, activations: nothing pointwise runs over a product by itself where
@@ -336,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_fusion_reads_state_before_it_is_assigned),
         cmocka_unit_test(test_random_pointwise_graphs_fuse_bitwise),
         cmocka_unit_test(test_random_products_fuse_bitwise),
+        cmocka_unit_test(test_epilogue_may_take_a_reader_of_an_earlier_product),
         cmocka_unit_test(test_epilogue_leaves_no_product_to_a_pointwise_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,9 @@
  * operands are all single elements is one element itself. */
 
 #define NO_SLOT (-1)
-#define LINE 64 /* bytes of a cache line */
+#define LINE 64              /* bytes of a cache line */
+#define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
+#define FETCH_INSTR 4        /* fewer read as fast as the memory gives: measured slower with it */
 
 static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
 {
@@ -98,6 +100,8 @@ static void find_memory(cpu_program *p)
         if (r < f->n_in && p->step[r] && p->loaded[r] && !p->row[r])
             p->stream[p->n_streams++] = (int16_t)r;
     }
+    if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM)
+        p->n_streams = 0;
     p->ahead = (CPU_TILE * (int64_t)sizeof(float) / LINE + f->n_instr - 1) / f->n_instr * LINE;
 }
 
