@@ -131,19 +131,25 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
 }
 
 /* Where a parameter's cotangent is accumulated. What its storage does not shard stays pending, for
- * the epilogue to reduce once a step (C11); but with one micro-batch a step, where communication
- * runs beside computation, replicas are summed here: as much is sent, hidden by the backward. Not
- * of what is small: a stack of it is one call in the epilogue. */
+ * the epilogue to reduce once a step (C11). */
 static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
                                         const tt_value *cot)
 {
-    tt_placement want =
-        cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+    return cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+}
+
+/* With one micro-batch a step, where communication runs beside computation, replicas are summed
+ * right away: as much is sent, hidden by the backward. Not of what is small: a stack of it is one
+ * call in the epilogue. */
+static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_value *v)
+{
     const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
-    const bool large = tt_type_numel(&p->type) >= LEAST_ELEMENTS;
-    for (int i = 0; d->g->at_once && large && r && i < r->atoms.n; i++)
+    tt_placement want = v->place;
+    if (!d->g->at_once || !r || tt_type_numel(&p->type) < LEAST_ELEMENTS)
+        return v;
+    for (int i = 0; i < r->atoms.n; i++)
         want.partial &= (uint16_t) ~(1u << TT_ATOM(r->atoms.atom[i]));
-    return want;
+    return tt_redistribute(d->b, v, &want);
 }
 
 /* Can these be added to their parameter's accumulator one by one, so that none waits for the other
@@ -361,14 +367,15 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
     const bool apart = added_apart(d, p, cots);
     for (size_t k = 0; k < cots->n; k++)
         cots->items[k] = in_reduce_dtype(d, cots->items[k]);
-    for (size_t k = 0; apart && k < cots->n; k++)
+    for (size_t k = 0; apart && cots->n > 1 && k < cots->n; k++)
         tt_vec_push(d->g->arena, out, accumulated(d, cots->items[k]));
-    if (!apart) {
+    if (!apart || cots->n == 1) {
         const tt_node *at = cots->items[cots->n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
         tt_value *sum = sum_cotangents(d, &p->compute, cots);
         const tt_placement want = accumulator_storage(d, p, sum);
-        tt_vec_push(d->g->arena, out, accumulated(d, tt_redistribute(d->b, sum, &want)));
+        sum = reduce_replicas(d, p, tt_redistribute(d->b, sum, &want));
+        tt_vec_push(d->g->arena, out, accumulated(d, sum));
     }
 }
 
