@@ -124,6 +124,13 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
+    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none",
+         "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
+    ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
+         "allgather|ring|alltoall|ulysses",
+         "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
+         "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
+         "some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
@@ -138,8 +145,8 @@ static const tt_option parallelism_options[] = {
         "as the schedule has by itself",
         .flags = TT_OPT_NULLABLE),
     KEY(pipeline_parallel_split_points, STRINGS, "[]",
-        "first layer of each stage but the first, like layers.2; empty: cut so that stages cost "
-        "the same",
+        "first layer of each stage but the first, like layers.2, for the last also norm: the head "
+        "alone; empty: cut so that stages cost the same",
         .offset = offsetof(tt_parallelism_config, pipeline_parallel_split_points)),
     KEY(module_fqns_per_model_part, JSON, "null",
         "lists of the modules of each stage, like [[\"tok_embeddings\", \"layers.0\"], "
@@ -221,6 +228,10 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
+    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
+         "communicate beside computing: collectives are begun early, by a thread for each group of "
+         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+         "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {

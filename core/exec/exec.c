@@ -65,6 +65,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     tt_exec *x = tt_arena_alloc(a, sizeof *x);
     x->o = *o;
     x->arena = a;
+    x->flights = tt_arena_array(a, (size_t)o->plan->graph->n_ids + 1, sizeof *x->flights);
     tt_mesh_coords(o->mesh, o->dist->rank, x->coords);
     tt_status s = TT_OK;
     for (int sp = TT_SPACE_STATE; s == TT_OK && sp < TT_N_SPACES; sp++)
@@ -86,10 +87,12 @@ void tt_exec_free(tt_exec *x)
 {
     if (!x)
         return;
+    tt_exec_free_queues(x);
     for (size_t i = 0; i < x->groups.n; i++)
         if (x->groups.items[i].comm)
             x->o.dist->vt->group_free(x->groups.items[i].comm);
     tt_exec_trace_free(x->recording);
+    tt_exec_item_times_free(x->item_times);
     for (int sp = 0; sp < TT_N_SPACES; sp++)
         if (x->space[sp])
             munmap(x->space[sp], x->mapped[sp]);

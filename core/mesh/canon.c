@@ -162,15 +162,13 @@ static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const t
         keep = 0;
     if (e->policy == TT_POLICY_ERROR && units % degree != 0) {
         char axes[128];
-        tt_placement p = {.n = {l->n}};
-        memcpy(p.atom[0], l->atom, sizeof l->atom);
-        tt_placement_print(m, &p, 1, axes, sizeof axes);
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "%lld %s do not divide over the %d ranks of %s; choose a degree that divides them",
-            (long long)units, e->label, degree, axes);
+        tt_mesh_print_axes(m, l, axes, sizeof axes);
+        return TT_FAIL(err, TT_EINVAL,
+                       "%lld %s do not divide over the %d ranks of %s; choose a degree of %s that "
+                       "divides %lld",
+                       (long long)units, e->label, degree, axes, axes, (long long)units);
     }
-    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep));
+    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep) * sizeof l->atom[0]);
     l->n = (uint8_t)keep;
     return TT_OK;
 }
@@ -243,7 +241,8 @@ tt_status tt_param_placements(const tt_mesh *m, const tt_label_table *t, const t
     if (pick < 0)
         pick = largest;
     for (int k = 0; n_dims > 0 && k < fsdp.n; k++)
-        p.atom[pick][p.n[pick]++] = (uint8_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
+        p.atom[pick][p.n[pick]++] =
+            (uint16_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
     *storage = p;
     return TT_OK;
 }

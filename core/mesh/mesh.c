@@ -105,7 +105,7 @@ static void add_atoms(degree_part *p, tt_arena *a, tt_mesh *m)
 static void append_range(tt_atom_list *l, int first, int n)
 {
     for (int i = 0; i < n; i++)
-        l->atom[l->n++] = (uint8_t)(first + i);
+        l->atom[l->n++] = (uint16_t)(first + i);
 }
 
 static void add_axis(tt_mesh *m, const char *name, const tt_atom_list *atoms)
@@ -188,7 +188,7 @@ static tt_status add_given_axis(const tt_axis *given, const int *index_of, int n
                            given->atoms.atom[i], n);
         int at = index_of[given->atoms.atom[i]];
         if (at >= 0)
-            kept.atom[kept.n++] = (uint8_t)at;
+            kept.atom[kept.n++] = (uint16_t)at;
     }
     add_axis(m, tt_arena_str(a, given->name), &kept);
     return TT_OK;
@@ -223,7 +223,7 @@ tt_status tt_mesh_make_atoms(const char *const *names, const int32_t *sizes, int
     for (int i = 0; i < n;
          i++) { /* every atom is an axis of its own name unless that name was given */
         tt_axis own = {
-            .name = names[i], .atoms = {.n = 1, .atom = {(uint8_t)i}}
+            .name = names[i], .atoms = {.n = 1, .atom = {(uint16_t)i}}
         };
         bool given = false;
         for (int k = 0; k < n_axes; k++)
@@ -241,6 +241,40 @@ const tt_axis *tt_mesh_axis(const tt_mesh *m, const char *name)
         if (strcmp(m->axes[i].name, name) == 0)
             return &m->axes[i];
     return NULL;
+}
+
+/* How many of the list's atoms from `at` on are this whole axis, split into atoms named after it
+ * (not a view of several axes, like efsdp); 0 = none. */
+static int atoms_of_axis(const tt_mesh *m, const tt_axis *axis, const tt_atom_list *l, int at)
+{
+    const size_t n = strlen(axis->name);
+    if (!axis->atoms.n || axis->atoms.n > l->n - at)
+        return 0;
+    for (int i = 0; i < axis->atoms.n; i++) {
+        const char *name = m->atom_name[TT_ATOM(axis->atoms.atom[i])];
+        if (TT_ATOM(l->atom[at + i]) != TT_ATOM(axis->atoms.atom[i]) ||
+            strncmp(name, axis->name, n) != 0 || strspn(name + n, "0123456789") != strlen(name + n))
+            return 0;
+    }
+    return axis->atoms.n;
+}
+
+void tt_mesh_print_axes(const tt_mesh *m, const tt_atom_list *atoms, char *text, size_t size)
+{
+    size_t len = 0;
+    text[0] = '\0';
+    for (int at = 0, taken; at < atoms->n && len < size; at += taken) {
+        const char *name = m->atom_name[TT_ATOM(atoms->atom[at])];
+        taken = 1;
+        for (int i = 0; i < m->n_axes; i++) {
+            const int n = atoms_of_axis(m, &m->axes[i], atoms, at);
+            if (n > taken) {
+                taken = n;
+                name = m->axes[i].name;
+            }
+        }
+        len += (size_t)snprintf(text + len, size - len, "%s%s", at ? " " : "", name);
+    }
 }
 
 int tt_mesh_degree(const tt_mesh *m, const tt_atom_list *atoms)
@@ -304,7 +338,7 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms)
         int at = l.n++;
         for (; at > 0 && strcmp(m->atom_name[l.atom[at - 1]], m->atom_name[i]) > 0; at--)
             l.atom[at] = l.atom[at - 1];
-        l.atom[at] = (uint8_t)i;
+        l.atom[at] = (uint16_t)i;
     }
     return l;
 }
