@@ -145,6 +145,12 @@ static tt_type local_type(const tt_value *v, const tt_operand *o, int64_t rows)
     return t;
 }
 
+/* Does the op add rows by index, so that where it adds it moves these alone, not the table? */
+static bool adds_rows(const tt_op_def *op)
+{
+    return !strcmp(op->name, "embedding_dw") || !strcmp(op->name, "scatter_add");
+}
+
 static tt_cost kernel_cost(const tt_instr *i, int64_t rows, bool adds)
 {
     tt_type in[TT_MAX_INS], out[TT_MAX_OUTS];
@@ -162,7 +168,10 @@ static tt_cost kernel_cost(const tt_instr *i, int64_t rows, bool adds)
     const tt_shape_query q = {sizeof q, i->n_in, ins, i->node->attrs, i->node->op->name};
     if (i->node->op->cost)
         c = i->node->op->cost(&q, out);
-    if (adds && i->n_out)
+    if (adds && adds_rows(i->node->op))
+        c.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], rows), bytes_of(&i->in[1], rows)) -
+                   bytes_of(&i->out[0], rows);
+    else if (adds && i->n_out)
         c.bytes += bytes_of(&i->out[0], rows); /* what was there is read */
     return c;
 }

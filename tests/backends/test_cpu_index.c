@@ -9,8 +9,8 @@ static void test_embedding_reads_its_box_and_sums_gradients(void **state)
     enum { T = 200, V = 37, D = 19, FIRST = 5 };
     (void)state;
     tt_tensor ids = I32(T), w = filled(F32(V, D)), y = F32(T, D), dy = filled(F32(T, D)),
-              dw = F32(V, D), scattered = F32(V, D);
-    w.begin[0] = dw.begin[0] = scattered.begin[0] = FIRST;
+              dw = F32(V, D), scattered = F32(V, D), added = F32(V, D);
+    w.begin[0] = dw.begin[0] = scattered.begin[0] = added.begin[0] = FIRST;
     double want[V * D] = {0};
     for (int t = 0; t < T; t++) {
         int id = t % 50, v = id - FIRST;
@@ -37,9 +37,14 @@ static void test_embedding_reads_its_box_and_sums_gradients(void **state)
             twice[i] = 2 * want[i];
         run_with(isa, "embedding_dw", bin, 2, &dw, 1, NULL, 1);
         assert_near("embedding_dw, accumulated", isa, fp(&dw), twice, V * D, 2e-6);
+        /* added to a table, or made and then added: the same bits */
+        memcpy(added.data, w.data, V * D * sizeof(float));
+        run_with(isa, "embedding_dw", bin, 2, &added, 1, NULL, 1);
+        for (int i = 0; i < V * D; i++)
+            assert_true(fp(&added)[i] == fp(&w)[i] + fp(&scattered)[i]);
     }
-    tt_tensor all[] = {ids, w, y, dy, dw, scattered};
-    drop(all, 6);
+    tt_tensor all[] = {ids, w, y, dy, dw, scattered, added};
+    drop(all, 7);
 }
 
 static void test_top_k_sorts_with_ties_to_the_lower_index(void **state)

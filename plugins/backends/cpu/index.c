@@ -65,17 +65,18 @@ static tt_status gather(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* y[0, n) of one row: plus x of every index in the list. */
+/* y[0, n) of one row: plus the sum of x of every index in the list, which is rounded by itself: so
+ * adding here or to a table that is then added has the same bits. */
 static void add_row(const rows *w, int32_t head, const float *x, float *y, int64_t n)
 {
     double sum[COLUMNS];
     for (int64_t j = 0; j < n; j++)
-        sum[j] = w->keep ? (double)y[j] : 0.0;
+        sum[j] = 0.0;
     for (int32_t i = head; i >= 0; i = w->next[i])
         for (int64_t j = 0; j < n; j++)
             sum[j] += (double)x[i * w->width + j];
     for (int64_t j = 0; j < n; j++)
-        y[j] = (float)sum[j];
+        y[j] = w->keep ? y[j] + (float)sum[j] : (float)sum[j];
 }
 
 static void add_rows(void *arg, int64_t begin, int64_t end, int thread)
