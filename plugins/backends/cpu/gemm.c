@@ -154,10 +154,9 @@ static void run_task(const gemm *w, int64_t i, int thread)
             fetch_next(w, i, &t, c, n, next);
             w->isa->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, w->isa->nr, t.pb);
             multiply(w, &t, c, n, next);
-            if (t.k0 + t.k == g->k)
-                finished(g, t.m0, t.m1, c, c + n, thread);
         }
     }
+    finished(g, t.m0, t.m1, t.n0, t.n1, thread); /* long rows: strip by strip measured slower */
 }
 
 static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
