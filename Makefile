@@ -108,7 +108,7 @@ test-%: $$(if $$(wildcard tests/$$*/*.sh),all)
 
 # The same tests over all that they promise, where `make test` takes a part.
 test-long:
-	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle
+	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run
 
 include mk/fuzz.mk
 include mk/install.mk

@@ -32,6 +32,7 @@ export TMPDIR=$work/$number.tmp XDG_CACHE_HOME=$work/$number.tmp/cache
 start=$(date +%s%N)
 case $path in
 */tests/fuzz/fuzz_*) set -- "$path" "$SRC/tests/fuzz/corpus/${path##*/fuzz_}" ;;
+*.sh) set -- sh "$path" ;;
 *) set -- "$path" ;;
 esac
 timeout -k 5 "$limit" "$@" </dev/null >"$out" 2>&1
@@ -71,7 +72,7 @@ find_tests() {
         case $area in '*' | fuzz) [ -e "$source" ] && echo "$SRC/build/asan/${source%.c}" ;; esac
     done
     for script in tests/$area/test_*.sh tests/$area/*/test_*.sh; do
-        [ -x "$script" ] && echo "$SRC/$script"
+        [ -e "$script" ] && echo "$SRC/$script"
     done
 }
 find_tests | awk '{print NR; print}' | xargs -d '\n' -r -n 2 -P "${JOBS:-2}" sh "$work/one.sh"

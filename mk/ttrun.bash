@@ -30,7 +30,7 @@ _ttrun() {
         local options="--spec --plugin-dir --nproc --resume --dump_folder --dry-run --json --verbose --quiet --help --version -v -q -h"
         case $command in
         train) options+=" --profile " ;;
-        plan) options+=" --world --hardware --svg" ;;
+        plan) options+=" --world --hardware --svg --search --memory --best" ;;
         config) options+=" --schema --explain --reference" ;;
         data) options+=" --sample --n " ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;

@@ -145,8 +145,8 @@ static const tt_option parallelism_options[] = {
         "as the schedule has by itself",
         .flags = TT_OPT_NULLABLE),
     KEY(pipeline_parallel_split_points, STRINGS, "[]",
-        "first layer of each stage but the first, like layers.2; empty: cut so that stages cost "
-        "the same",
+        "first layer of each stage but the first, like layers.2, for the last also norm: the head "
+        "alone; empty: cut so that stages cost the same",
         .offset = offsetof(tt_parallelism_config, pipeline_parallel_split_points)),
     KEY(module_fqns_per_model_part, JSON, "null",
         "lists of the modules of each stage, like [[\"tok_embeddings\", \"layers.0\"], "
@@ -167,9 +167,11 @@ static const tt_option parallelism_options[] = {
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    KEY(mode, ENUM, "\"none\"", "which activations are computed again in the backward",
-        .choices = "none|selective|full|~budget",
-        .offset = offsetof(tt_core_config, activation_checkpoint)),
+    ENUM(activation_checkpoint, mode, "\"none\"", "none|selective|full|~budget",
+         "which activations are computed again in the backward"),
+    ENUM(activation_checkpoint, store_dtype, "\"float32\"", "float32|bfloat16",
+         "type large float32 activations are kept in for the backward; what attention reads stays "
+         "exact, and the forward computes with exact ones"),
 };
 
 static const tt_option converters_options[] = {
@@ -226,6 +228,10 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
+    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
+         "communicate beside computing: collectives are begun early, by a thread for each group of "
+         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+         "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {

@@ -126,6 +126,8 @@ struct tt_node {
     int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
     bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
+    bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
+                   over (plan) */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
 };
@@ -146,7 +148,8 @@ struct tt_graph {
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
     tt_context context;
-    bool sink; /* gradients are accumulated unreduced, and reduced once a step */
+    bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
+    bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;
@@ -161,6 +164,9 @@ struct tt_graph {
      * the host says how many rows a call has (R8). */
     int64_t slots;
     int64_t length; /* generation: the most tokens of a sequence */
+    int64_t stored; /* elements a micro-batch keeps in another dtype for its backward, on the
+                       fullest rank, over all stages */
+    tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */

@@ -162,13 +162,11 @@ static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const t
         keep = 0;
     if (e->policy == TT_POLICY_ERROR && units % degree != 0) {
         char axes[128];
-        tt_placement p = {.n = {l->n}};
-        memcpy(p.atom[0], l->atom, sizeof l->atom);
-        tt_placement_print(m, &p, 1, axes, sizeof axes);
-        return TT_FAIL(
-            err, TT_EINVAL,
-            "%lld %s do not divide over the %d ranks of %s; choose a degree that divides them",
-            (long long)units, e->label, degree, axes);
+        tt_mesh_print_axes(m, l, axes, sizeof axes);
+        return TT_FAIL(err, TT_EINVAL,
+                       "%lld %s do not divide over the %d ranks of %s; choose a degree of %s that "
+                       "divides %lld",
+                       (long long)units, e->label, degree, axes, axes, (long long)units);
     }
     memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep) * sizeof l->atom[0]);
     l->n = (uint8_t)keep;

@@ -243,6 +243,40 @@ const tt_axis *tt_mesh_axis(const tt_mesh *m, const char *name)
     return NULL;
 }
 
+/* How many of the list's atoms from `at` on are this whole axis, split into atoms named after it
+ * (not a view of several axes, like efsdp); 0 = none. */
+static int atoms_of_axis(const tt_mesh *m, const tt_axis *axis, const tt_atom_list *l, int at)
+{
+    const size_t n = strlen(axis->name);
+    if (!axis->atoms.n || axis->atoms.n > l->n - at)
+        return 0;
+    for (int i = 0; i < axis->atoms.n; i++) {
+        const char *name = m->atom_name[TT_ATOM(axis->atoms.atom[i])];
+        if (TT_ATOM(l->atom[at + i]) != TT_ATOM(axis->atoms.atom[i]) ||
+            strncmp(name, axis->name, n) != 0 || strspn(name + n, "0123456789") != strlen(name + n))
+            return 0;
+    }
+    return axis->atoms.n;
+}
+
+void tt_mesh_print_axes(const tt_mesh *m, const tt_atom_list *atoms, char *text, size_t size)
+{
+    size_t len = 0;
+    text[0] = '\0';
+    for (int at = 0, taken; at < atoms->n && len < size; at += taken) {
+        const char *name = m->atom_name[TT_ATOM(atoms->atom[at])];
+        taken = 1;
+        for (int i = 0; i < m->n_axes; i++) {
+            const int n = atoms_of_axis(m, &m->axes[i], atoms, at);
+            if (n > taken) {
+                taken = n;
+                name = m->axes[i].name;
+            }
+        }
+        len += (size_t)snprintf(text + len, size - len, "%s%s", at ? " " : "", name);
+    }
+}
+
 int tt_mesh_degree(const tt_mesh *m, const tt_atom_list *atoms)
 {
     int n = 1;

@@ -64,6 +64,8 @@ tt_status tt_mesh_make_atoms(const char *const *names, const int32_t *sizes, int
                              tt_mesh *out, tt_error *err);
 const tt_axis *tt_mesh_axis(const tt_mesh *m,
                             const char *name); /* NULL = no such axis or all of size 1 */
+/* "dp_shard cp tp": an axis that is split (tp0 tp1) by its own name where it stands whole. */
+void tt_mesh_print_axes(const tt_mesh *m, const tt_atom_list *atoms, char *text, size_t size);
 int tt_mesh_degree(const tt_mesh *m, const tt_atom_list *atoms); /* product; loose bits ignored */
 int tt_mesh_degree_mask(const tt_mesh *m, uint16_t atoms);
 void tt_mesh_coords(const tt_mesh *m, int rank, int32_t coords[TT_MAX_ATOMS]);

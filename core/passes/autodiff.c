@@ -18,6 +18,8 @@ typedef struct differ {
     value_list *params;          /* by position in g->params: cotangents of the fetches */
 } differ;
 
+#define LEAST_ELEMENTS 4096
+
 /* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending
  * partial where dy is so. */
 static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
@@ -128,16 +130,31 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
     return TT_OK;
 }
 
+/* Where a parameter's cotangent is accumulated. What its storage does not shard stays pending, for
+ * the epilogue to reduce once a step (C11); but with one micro-batch a step, where communication
+ * runs beside computation, replicas are summed here: as much is sent, hidden by the backward. Not
+ * of what is small: a stack of it is one call in the epilogue. */
+static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
+                                        const tt_value *cot)
+{
+    tt_placement want =
+        cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+    const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
+    const bool large = tt_type_numel(&p->type) >= LEAST_ELEMENTS;
+    for (int i = 0; d->g->at_once && large && r && i < r->atoms.n; i++)
+        want.partial &= (uint16_t) ~(1u << TT_ATOM(r->atoms.atom[i]));
+    return want;
+}
+
 /* Can these be added to their parameter's accumulator one by one, so that none waits for the other
  * and none is held beside it? Where something is to be reduced they are summed first and reduced
  * once (C11); where a pipeline's forward makes one and its backward the other, too: else the order
  * in which they are added, and so the bits, would depend on the schedule (P5). */
 static bool added_apart(const differ *d, const tt_param_info *p, const value_list *cots)
 {
-    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
     for (size_t k = 0; k < cots->n; k++) {
         const tt_value *c = cots->items[k], *first = cots->items[0];
-        const tt_placement want = cotangent_storage(to, &c->place, c->type.n_dims);
+        const tt_placement want = accumulator_storage(d, p, c);
         if (!tt_placement_equal(&want, &c->place) ||
             !tt_placement_equal(&c->place, &first->place) || c->type.dtype != first->type.dtype ||
             (d->g->n_stages > 1 && c->node->map != first->node->map))
@@ -341,7 +358,6 @@ static tt_value *accumulated(differ *d, tt_value *v)
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
-    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
     const bool apart = added_apart(d, p, cots);
     for (size_t k = 0; k < cots->n; k++)
         cots->items[k] = in_reduce_dtype(d, cots->items[k]);
@@ -350,8 +366,9 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
     if (!apart) {
         const tt_node *at = cots->items[cots->n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        tt_value *sum = to_storage(d, to, sum_cotangents(d, &p->compute, cots));
-        tt_vec_push(d->g->arena, out, accumulated(d, sum));
+        tt_value *sum = sum_cotangents(d, &p->compute, cots);
+        const tt_placement want = accumulator_storage(d, p, sum);
+        tt_vec_push(d->g->arena, out, accumulated(d, tt_redistribute(d->b, sum, &want)));
     }
 }
 

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
- * decode: describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
+ * epilogue → overlap; to decode: describe → place, with incremental forms → lower → order → fuse →
+ * epilogue */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -72,12 +73,6 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     return TT_OK;
 }
 
-static bool has_fused(void *user)
-{
-    const tt_compile_opts *o = user;
-    return !o->has_kernel || o->has_kernel(o->backend_user, "fused");
-}
-
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -99,6 +94,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));
+    const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
+    TT_TRY(tt_pass_store(b, &so, err));
+    if (so.dtype != TT_F32)
+        TT_TRY(dump(c, g, "store", err));
     if (!o->hoist)
         return TT_OK;
     TT_TRY(tt_pass_hoist(g, err));
@@ -114,6 +113,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
     g->sink = o->sink;
+    g->at_once = o->at_once;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};
@@ -130,11 +130,19 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(dump(c, g, "order", err));
     if (o->split_backward)
         TT_TRY(tt_pass_split(g, err));
-    const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
-                             .can_accumulate = o->can_accumulate,
-                             .user = o->backend_user};
+    const tt_fuse_opts fo = {
+        .pointwise = !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, "fused")),
+        .can_accumulate = o->can_accumulate,
+        .has_kernel = o->has_kernel,
+        .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
+    TT_TRY(tt_pass_epilogue(g, &fo, err));
+    TT_TRY(dump(c, g, "epilogue", err));
+    if (o->overlap) {
+        TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
+        TT_TRY(dump(c, g, "overlap", err));
+    }
     *out = g;
     return TT_OK;
 }
@@ -185,6 +193,15 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     return transform(&c, described, out, err);
 }
 
+/* Does the node give this parameter: itself, cast, fetched, or gathered once a step? */
+static bool gives(const tt_node *n, const tt_param_info *p)
+{
+    static const char gathered[] = "gathered."; /* hoist.c */
+    if (n->op != &tt_op_state || n->state->kind != TT_STATE_GATHERED)
+        return n->param == p;
+    return !strcmp(n->state->name + sizeof gathered - 1, p->name);
+}
+
 /* A parameter that only embedding reads is looked up, not multiplied with. */
 static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
 {
@@ -192,9 +209,8 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
-            const tt_node *f = n->in[j]->node;
-            if (f->param != p || n->param == p) /* cast, fetch, its collectives */
-                continue;
+            if (!gives(n->in[j]->node, p) || n->param == p || n->op == &tt_op_assign)
+                continue; /* cast, fetch, its collectives */
             if (strcmp(n->op->name, "embedding"))
                 return false;
             looked_up = true;

@@ -41,7 +41,11 @@ typedef struct tt_compile_opts {
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    bool hoist, sink;    /* fetch once a step; reduce gradients once a step (R6) */
+    tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
+    bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
+    bool overlap;         /* communication beside computation */
+    tt_overlap_opts overlapping;
+    bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
@@ -56,8 +60,9 @@ typedef struct tt_compile_opts {
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
 
-/* cut.c: which stage each block is on. Contiguous, none empty; begin: the first block of each
- * stage, NULL = so that the costliest stage costs least, embedding and head included. */
+/* cut.c: which stage each block is on. Contiguous; only a first stage with an embedding and a last
+ * with a head may have none. begin: the first block of each stage (any number above the last block:
+ * none), NULL = so that the costliest stage costs least, embedding and head included. */
 tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
                         int **block_stage, tt_error *err);
 

@@ -4,7 +4,8 @@
 
 /* cut: blocks to stages. The costliest stage sets the pace of a pipeline, so its cost is made as
  * small as it can be; among such cuts the one with the least sum of squares. Exact, by dynamic
- * programming over (stage, block). */
+ * programming over (stage, block). The first stage may be what stands before the first block alone
+ * (an embedding), the last what stands behind the last (a head). */
 
 /* FLOPs of the forward by block, as if on one rank; what moves bytes only counts 4 FLOPs a byte.
  * cost[0]: before the first block, cost[n_blocks + 1]: behind the last. */
@@ -38,8 +39,8 @@ static double *block_costs(const tt_graph *g, tt_arena *a)
 
 typedef struct cutter {
     int n_blocks, n_stages;
-    const double *before; /* [b]: cost of the blocks before b; the ends belong to the first, last */
-    double ends[2];
+    const double *before; /* [b]: cost of the blocks before b */
+    double ends[2];       /* of what belongs to the first and the last stage */
     double *best; /* [stage * (n_blocks + 1) + b]: of stages 0 … stage over blocks 0 … b-1 */
     int *from;    /* where the last of them begins */
 } cutter;
@@ -50,15 +51,23 @@ static double stage_cost(const cutter *c, int stage, int begin, int end)
            (stage == c->n_stages - 1 ? c->ends[1] : 0);
 }
 
+static bool may_be_empty(const cutter *c, int stage)
+{
+    return (stage == 0 && c->ends[0] > 0) || (stage == c->n_stages - 1 && c->ends[1] > 0);
+}
+
 /* Over all cuts: the least maximum (limit < 0), or the least sum of squares with no stage above
  * limit. */
 static double solve(cutter *c, double limit)
 {
     const int w = c->n_blocks + 1;
     for (int s = 0; s < c->n_stages; s++)
-        for (int b = s + 1; b <= c->n_blocks; b++) {
+        for (int b = 0; b <= c->n_blocks; b++) {
+            const int most = s == 0 ? 0 : b;
             double least = (double)INFINITY;
-            for (int k = s; k < b && (s > 0 || k == 0); k++) {
+            for (int k = 0; k <= most; k++) {
+                if (k == b && !may_be_empty(c, s))
+                    continue;
                 const double own = stage_cost(c, s, k, b),
                              so_far = s ? c->best[(s - 1) * w + k] : 0;
                 const double all = limit < 0                  ? TT_MAXV(own, so_far)
@@ -74,52 +83,60 @@ static double solve(cutter *c, double limit)
     return c->best[(c->n_stages - 1) * w + c->n_blocks];
 }
 
-static void cut_by_cost(const tt_graph *g, int n_stages, tt_arena *a, int *at)
+static void cut_by_cost(cutter *c, tt_arena *a, int *at)
 {
-    const double *cost = block_costs(g, a);
-    double *before = tt_arena_array(a, (size_t)g->n_blocks + 1, sizeof *before);
-    for (int b = 0; b < g->n_blocks; b++)
-        before[b + 1] = before[b] + cost[b + 1];
-    const size_t cells = (size_t)n_stages * ((size_t)g->n_blocks + 1);
-    cutter c = {
-        .n_blocks = g->n_blocks,
-        .n_stages = n_stages,
-        .before = before,
-        .ends = {cost[0], cost[g->n_blocks + 1]},
-        .best = tt_arena_array(a, cells, sizeof *c.best),
-        .from = tt_arena_array(a, cells, sizeof *c.from)
-    };
-    solve(&c, solve(&c, -1));
-    for (int s = n_stages - 1, end = g->n_blocks; s >= 0; s--) {
-        const int begin = c.from[s * (g->n_blocks + 1) + end];
+    const int w = c->n_blocks + 1;
+    c->best = tt_arena_array(a, (size_t)c->n_stages * (size_t)w, sizeof *c->best);
+    c->from = tt_arena_array(a, (size_t)c->n_stages * (size_t)w, sizeof *c->from);
+    solve(c, solve(c, -1));
+    for (int s = c->n_stages - 1, end = c->n_blocks; s >= 0; s--) {
+        const int begin = c->from[s * w + end];
         for (int b = begin; b < end; b++)
             at[b] = s;
         end = begin;
     }
 }
 
+static tt_status cut_as_told(const cutter *c, const int *begin, int *at, tt_error *err)
+{
+    const int n = c->n_blocks;
+    for (int s = 0; s < c->n_stages; s++) {
+        const int from = TT_MIN(begin[s], n),
+                  end = s + 1 < c->n_stages ? TT_MIN(begin[s + 1], n) : n;
+        const bool empty = from == end && may_be_empty(c, s);
+        if (from < 0 || (from >= end && !empty) || (s == 0 && from != 0))
+            return TT_FAIL(err, TT_EINVAL,
+                           "parallelism: the job puts layers %d to %d of %d on pipeline stage %d: "
+                           "stages take one layer or more each, in order; the first may be the "
+                           "embedding alone, the last the head",
+                           from, end - 1, n, s);
+        for (int b = from; b < end; b++)
+            at[b] = s;
+    }
+    return TT_OK;
+}
+
 tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
                         int **block_stage, tt_error *err)
 {
     const int n = described->n_blocks;
-    int *at = tt_arena_array(a, (size_t)n + 1, sizeof *at);
-    if (n_stages > n)
+    const double *cost = block_costs(described, a);
+    double *before = tt_arena_array(a, (size_t)n + 1, sizeof *before);
+    for (int b = 0; b < n; b++)
+        before[b + 1] = before[b] + cost[b + 1];
+    cutter c = {
+        .n_blocks = n, .n_stages = n_stages, .before = before, .ends = {cost[0], cost[n + 1]}
+    };
+    const int most = n + (cost[0] > 0) + (cost[n + 1] > 0);
+    if (n_stages > most)
         return TT_FAIL(err, TT_EINVAL,
                        "parallelism.pipeline_parallel_degree: %d stages, but the model has %d "
-                       "blocks: use at most that many",
-                       n_stages, n);
-    for (int s = 0; begin && s < n_stages; s++) {
-        const int end = s + 1 < n_stages ? begin[s + 1] : n;
-        if (begin[s] < 0 || begin[s] >= end || end > n || (s == 0 && begin[0] != 0))
-            return TT_FAIL(err, TT_EINVAL,
-                           "parallelism: the job puts layers %d to %d of %d on pipeline stage %d: "
-                           "stages take one layer or more each, in order",
-                           begin[s], end - 1, n, s);
-        for (int b = begin[s]; b < end; b++)
-            at[b] = s;
-    }
-    if (!begin)
-        cut_by_cost(described, n_stages, a, at);
-    *block_stage = at;
+                       "blocks: use at most %d, which leaves what stands before and behind them "
+                       "stages of their own",
+                       n_stages, n, most);
+    *block_stage = tt_arena_array(a, (size_t)n + 1, sizeof **block_stage);
+    if (begin)
+        return cut_as_told(&c, begin, *block_stage, err);
+    cut_by_cost(&c, a, *block_stage);
     return TT_OK;
 }

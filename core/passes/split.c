@@ -5,7 +5,8 @@
 /* split: the backward of a stage is I, what the stage before waits for, and W, the rest (R10). I is
  * the backward slice of what crosses to the stage before; on stage 0, where nothing does, of what
  * its first block gives to what stands before it, for an empty I would keep every value to W
- * (P4). Gradients are accumulated by W alone, so that sums ascend where W does (P5). */
+ * (P4); a stage 0 without a block has nothing to keep. Gradients are accumulated by W alone, so
+ * that sums ascend where W does (P5). */
 
 static bool first_block(const tt_graph *g, int *block)
 {

@@ -86,3 +86,16 @@ tt_status tt_programs_replay(const tt_programs *p, const tt_costs *c, int n_buff
     }
     return TT_OK;
 }
+
+tt_status tt_programs_bubble(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
+                             double *bubble, tt_error *err)
+{
+    const tt_schedule *s = p->schedule;
+    double busy = 0, makespan;
+    TT_TRY(tt_programs_replay(p, c, n_buffers, a, &makespan, err));
+    for (int r = 0; r < s->n_ranks; r++)
+        for (int i = 0; i < s->n_actions[r]; i++)
+            busy += tt_action_cost(c, &s->actions[r][i]);
+    *bubble = makespan > 0 ? 1 - busy / (makespan * s->n_ranks) : 0;
+    return TT_OK;
+}

@@ -10,7 +10,7 @@
 #define FLOPS_PER_BYTE 4.0
 #define FLOPS_PER_BYTE_SENT 10.0
 
-static double node_cost(const tt_graph *g, const tt_node *n)
+double tt_plan_node_cost(const tt_graph *g, const tt_node *n)
 {
     if (n->step)
         return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
@@ -35,7 +35,7 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
         const tt_stage_part part = tt_node_part(n);
         *(part == TT_PART_F   ? &s[n->stage].f
           : part == TT_PART_I ? &s[n->stage].i
-                              : &s[n->stage].w) += node_cost(g, n);
+                              : &s[n->stage].w) += tt_plan_node_cost(g, n);
     }
     *out = (tt_costs){s, message};
 }
@@ -75,17 +75,6 @@ static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
     }
 }
 
-static tt_status find_bubble(tt_plan *p, const tt_run *run, int n_buffers, tt_arena *a,
-                             tt_error *err)
-{
-    double busy = 0, makespan;
-    TT_TRY(tt_programs_replay(p->programs, &p->costs, n_buffers, a, &makespan, err));
-    for (int r = 0; r < p->schedule->n_ranks; r++)
-        busy += run->busy[r];
-    p->bubble = 1 - busy / (makespan * p->schedule->n_ranks);
-    return TT_OK;
-}
-
 tt_status tt_plan_programs(planner *p, tt_error *err)
 {
     tt_plan *plan = p->plan;
@@ -99,8 +88,10 @@ tt_status tt_plan_programs(planner *p, tt_error *err)
     TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, p->a, &run, err));
     const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)};
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
+    plan->buffered_messages = issue.n_buffers;
     TT_TRY(tt_plan_check_messages(plan, err));
-    TT_TRY(find_bubble(plan, &run, issue.n_buffers, p->a, err));
+    TT_TRY(tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, p->a, &plan->bubble,
+                              err));
     tt_slots_make(plan->programs, plan->pp_rank, p->a, &slots);
     for (int i = 0; i < plan->n_stages; i++)
         find_slots(p, &plan->stages[i], &slots);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
+#include "train/bubble.h"
 #include "train/loop.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ typedef struct tt_profile {
     int64_t steps, step_ns; /* traced so far */
     tt_op_sum sums[MOST_CLASSES];
     size_t n_sums;
+    tt_bubble bubble; /* sums over the traced steps */
 } tt_profile;
 
 /* ---- the machine's limits ---- */
@@ -177,6 +179,8 @@ static tt_op_sum total_of(const tt_profile *p)
 {
     tt_op_sum t = {.op = "all ops"};
     for (size_t i = 0; i < p->n_sums; i++) {
+        if (p->sums[i].beside)
+            continue;
         t.calls += p->sums[i].calls;
         t.ns += p->sums[i].ns;
         t.flops += p->sums[i].flops;
@@ -192,10 +196,38 @@ static void log_row(const tt_profile *p, const tt_op_sum *s)
     char roof[16] = "";
     if (s->bound_s > 0)
         snprintf(roof, sizeof roof, "%.1f", 100 * s->bound_s / seconds);
-    tt_log(TT_INFO, "profile", "%-22s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", s->op,
+    char name[32];
+    snprintf(name, sizeof name, "%s%s", s->op, s->beside ? ", beside" : "");
+    tt_log(TT_INFO, "profile", "%-22s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", name,
            (double)s->calls / n, 1e3 * seconds / n,
            100e9 * seconds / (double)TT_MAXV(p->step_ns, (int64_t)1), 1e-9 * s->flops / seconds,
            1e-9 * s->bytes / seconds, roof);
+}
+
+/* ---- the pipeline ---- */
+
+static tt_status add_bubble(tt_loop *l, tt_error *err)
+{
+    tt_bubble *sum = &l->profile->bubble, b;
+    if (l->s->schedule->n_ranks < 2)
+        return TT_OK;
+    TT_TRY(tt_bubble_measure(&l->rank, &b, err));
+    sum->planned += b.planned;
+    sum->replayed += b.replayed;
+    sum->measured += b.measured;
+    return TT_OK;
+}
+
+static void log_bubble(const tt_loop *l)
+{
+    const tt_profile *p = l->profile;
+    const double percent = 100 / (double)p->steps;
+    if (l->s->schedule->n_ranks > 1)
+        tt_log(TT_INFO, "profile",
+               "pipeline %s: bubble %.1f %% as planned, %.1f %% with what its parts took, %.1f %% "
+               "on the clock",
+               l->s->schedule->name, percent * p->bubble.planned, percent * p->bubble.replayed,
+               percent * p->bubble.measured);
 }
 
 static void log_table(const tt_loop *l)
@@ -213,6 +245,7 @@ static void log_table(const tt_loop *l)
     for (size_t i = 0; i < p->n_sums; i++)
         log_row(p, &p->sums[i]);
     log_row(p, &all);
+    log_bubble(l);
 }
 
 /* One line on the machine, then one an op, the slowest first. */
@@ -223,13 +256,20 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
     char path[4096];
     tt_str_printf(&o,
                   "{\"steps\":%lld,\"step_s\":%.9f,\"last_step\":%lld,\"threads\":%lld,"
-                  "\"peak_flops\":%.0f,\"bandwidth\":%.0f}\n",
+                  "\"peak_flops\":%.0f,\"bandwidth\":%.0f",
                   (long long)p->steps, 1e-9 * (double)p->step_ns, (long long)l->step,
                   (long long)l->s->threads, p->limit.flops, p->limit.bandwidth);
+    if (l->s->schedule->n_ranks > 1)
+        tt_str_printf(&o, ",\"bubble\":{\"planned\":%.4f,\"replayed\":%.4f,\"measured\":%.4f}",
+                      p->bubble.planned / (double)p->steps, p->bubble.replayed / (double)p->steps,
+                      p->bubble.measured / (double)p->steps);
+    tt_str_add(&o, "}\n");
     for (size_t i = 0; i < p->n_sums; i++) {
         const tt_op_sum *s = &p->sums[i];
         tt_str_add(&o, "{\"op\":");
         tt_str_json(&o, s->op);
+        if (s->beside)
+            tt_str_add(&o, ",\"beside\":true");
         tt_str_printf(&o, ",\"calls\":%lld,\"s\":%.9f,\"flops\":%.0f,\"bytes\":%.0f,\"bound_s\":",
                       (long long)s->calls, 1e-9 * (double)s->ns, s->flops, s->bytes);
         tt_str_json_number(&o, s->bound_s);
@@ -250,6 +290,7 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     p->recording = false;
     tt_exec_trace(l->rank.exec, false);
     TT_TRY(write_trace(l, end, err));
+    TT_TRY(add_bubble(l, err));
     p->steps++;
     p->step_ns += end - p->begin_ns;
     p->n_sums = tt_exec_trace_sums(l->rank.exec, &p->limit, p->sums, p->n_sums, TT_COUNT(p->sums));

@@ -42,6 +42,16 @@ static int64_t default_threads(const tt_setup_opts *o, int world)
     return most > 0 ? TT_MIN(n, most) : n;
 }
 
+/* A thread that communicates takes the core of one that computes, where there is no other. */
+static bool overlaps(const tt_setup *s, const tt_machine *machine)
+{
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    const char *word = s->core.comm.overlap;
+    if (s->world < 2 || strcmp(word, "auto") != 0)
+        return s->world > 1 && !strcmp(word, "on");
+    return machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+}
+
 /* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
 static int64_t kv_heads(const tt_setup *s)
 {
@@ -108,6 +118,8 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->overlap = overlaps(s, o->machine);
+    s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
     return tt_setup_pipeline(s, err);
 }
@@ -177,7 +189,7 @@ static bool sinks_reductions(const tt_setup *s)
 
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint;
+    const char *m = s->core.activation_checkpoint.mode;
     return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
                                        : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
                                                                  : TT_RECOMPUTE_NONE,
@@ -251,12 +263,16 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),
-        .update = {s->groups, s->n_groups, s->core.training.max_norm},
+        .update = {s->groups,                  s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
+        .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
+        .overlap = s->overlap,
+        .at_once = s->overlap && s->micro_batches == 1,
+        .overlapping = {.machine = s->machine},
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .can_accumulate = can_accumulate,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/setup_impl.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +21,28 @@ static int layer_of(const char *name)
     return -1;
 }
 
+/* What stands behind the last layer: a last stage may begin there. */
+static bool is_head(const char *name)
+{
+    static const char *const heads[] = {"norm", "output", "lm_head", "model.norm"};
+    for (size_t i = 0; i < TT_COUNT(heads); i++)
+        if (!strcmp(name, heads[i]))
+            return true;
+    return false;
+}
+
+/* A stage begins at each point; the first stage may be the embedding alone. */
 static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stages, tt_error *err)
 {
     int *begin = tt_arena_array(s->arena, points->n + 1, sizeof *begin);
     for (size_t i = 0; i < points->n; i++) {
-        begin[i + 1] = layer_of(points->items[i]);
+        const bool head = i + 1 == points->n && is_head(points->items[i]);
+        begin[i + 1] = head ? INT_MAX : layer_of(points->items[i]);
         if (begin[i + 1] < 0)
             return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
                                "\"%s\" names no layer: expected names like layers.2",
                                points->items[i]);
-        if (begin[i + 1] <= begin[i])
+        if (begin[i + 1] < begin[i] + (i > 0))
             return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
                                "\"%s\" does not come after the stage before it", points->items[i]);
     }
@@ -38,7 +51,8 @@ static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stag
     return TT_OK;
 }
 
-/* One stage's list: its layers in a row, from `next`. What is no layer belongs to an end. */
+/* One stage's list: its layers in a row, from `next`. What is no layer belongs to an end, which may
+ * have no layer. */
 static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, int *next,
                              int *begin, tt_error *err)
 {
@@ -62,9 +76,14 @@ static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, i
             return tt_job_fail(s->job, key, err, "\"%s\": layer %d is next", name, *next);
         ++*next;
     }
-    if (*next == *begin)
+    if (*next == *begin && !(end && list->n))
         return tt_job_fail(s->job, key, err, "a stage without a layer");
     return TT_OK;
+}
+
+static const int64_t *n_layers(const tt_setup *s)
+{
+    return tt_part_value(s->model.component, s->model.config, "n_layers", TT_OPT_INT);
 }
 
 static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_error *err)
@@ -79,6 +98,10 @@ static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_e
     int *begin = tt_arena_array(s->arena, all->n, sizeof *begin);
     for (size_t i = 0; i < all->n; i++)
         TT_TRY(module_list(s, all->items[i], i == 0 || i + 1 == all->n, &next, &begin[i], err));
+    const int64_t *layers = n_layers(s);
+    if (layers && *layers != next)
+        return tt_job_fail(s->job, key, err, "%d of the model's %lld layers are listed", next,
+                           (long long)*layers);
     *n_stages = (int)all->n;
     s->stage_begin = begin;
     return TT_OK;
@@ -87,7 +110,7 @@ static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_e
 /* As torchtitan counts: embedding and head are a layer each. */
 static tt_status by_layers(const tt_setup *s, int64_t per_stage, int *n_stages, tt_error *err)
 {
-    const int64_t *n = tt_part_value(s->model.component, s->model.config, "n_layers", TT_OPT_INT);
+    const int64_t *n = n_layers(s);
     if (!n)
         return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
                            "model %s has no option n_layers: use pipeline_parallel_split_points",

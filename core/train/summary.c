@@ -74,8 +74,7 @@ static void add(counter *c, const tt_node *n, const char *name, const char *caus
 
 static void count_node(counter *c, const tt_node *n, const tt_plan *p)
 {
-    char name[64];
-    const tt_mesh *m = c->g->mesh;
+    char name[64], axes[48];
     const bool mine = tt_plan_stage(p, n->stage) != NULL;
     if (n->op == &tt_op_transfer) {
         if (mine || !tt_plan_stage(p, n->in[0]->node->stage))
@@ -87,10 +86,8 @@ static void count_node(counter *c, const tt_node *n, const tt_plan *p)
     }
     if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK)
         return;
-    int len = snprintf(name, sizeof name, "%s over", tt_step_kind_name(n->step->kind));
-    for (int k = 0; k < n->step->atoms.n && len < 48; k++)
-        len += snprintf(name + len, sizeof name - (size_t)len, " %s",
-                        m->atom_name[TT_ATOM(n->step->atoms.atom[k])]);
+    tt_mesh_print_axes(c->g->mesh, &n->step->atoms, axes, sizeof axes);
+    snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(n->step->kind), axes);
     add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
 }
 
@@ -193,8 +190,10 @@ static void json_time(const counter *c, tt_str *o)
     }
     tt_str_add(o, ",\"hardware\":");
     tt_str_json(o, c->machine->name);
-    tt_str_printf(o, ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"tokens_per_second\":%.6g,\"mfu\":",
-                  t->step, t->comm, t->tokens_per_second);
+    tt_str_printf(o,
+                  ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"comm_exposed_s\":%.6g,"
+                  "\"tokens_per_second\":%.6g,\"mfu\":",
+                  t->step, t->comm, t->exposed, t->tokens_per_second);
     if (t->peak > 0)
         tt_str_printf(o, "%.4f", t->mfu);
     else
@@ -260,6 +259,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
                   gib * (double)p->bytes[TT_SPACE_WORK]);
+    if (c->g->stored)
+        tt_str_printf(o,
+                      "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "
+                      "micro-batch%s\n",
+                      tt_dtype_name(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+                      n > 1 ? ", all stages" : "");
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
@@ -284,9 +291,9 @@ static void time_text(const counter *c, tt_str *o)
     if (!c->machine)
         return;
     tt_str_printf(o,
-                  "time        %.4g s a step on %s, %.4g s of it communication (not hidden); %.4g "
-                  "tokens/s, %.4g a rank",
-                  t->step, c->machine->name, t->comm, t->tokens_per_second,
+                  "time        %.4g s a step on %s, %.4g s of it communication that computing does "
+                  "not hide (%.4g s in all); %.4g tokens/s, %.4g a rank",
+                  t->step, c->machine->name, t->exposed, t->comm, t->tokens_per_second,
                   t->tokens_per_second / c->s->world);
     if (t->peak > 0)
         tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);

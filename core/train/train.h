@@ -50,6 +50,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
+    bool overlap;                   /* communication beside computation */
+    const tt_machine *machine;      /* that is planned for; NULL = this one */
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
@@ -81,6 +83,7 @@ typedef struct tt_setup_opts {
     tt_mode mode;   /* TRAIN also compiles validation where it is on */
     bool compile;   /* false: parts only (ttrun config) */
     bool data;      /* a dataloader is needed */
+    const tt_machine *machine; /* to plan for; NULL = this one */
     tt_decode_opts decode;
 } tt_setup_opts;
 /* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
@@ -196,9 +199,11 @@ void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_ma
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
                           tt_error *err); /* a known one, or FILE.json */
 typedef struct tt_step_time {
-    double step, comm; /* seconds; comm: of the rank that waits longest, not hidden */
-    double bubble;     /* idle share of the pipeline */
-    double peak;       /* FLOP/s of a device in the dtype that computes most */
+    double step; /* seconds */
+    double comm,
+        exposed;   /* of the rank that waits longest: all of it, what computing does not hide */
+    double bubble; /* idle share of the pipeline */
+    double peak;   /* FLOP/s of a device in the dtype that computes most */
     double mfu, tokens_per_second;
 } tt_step_time;
 void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);

@@ -125,6 +125,9 @@ static const char *const job_meshes[] = {
     "parallelism.data_parallel_shard_degree 2 parallelism.pipeline_parallel_degree 2 "
     "training.mixed_precision_param bfloat16 training.mixed_precision_reduce bfloat16 "
     "parallelism.fsdp_reshard_after_forward never",
+    "activation_checkpoint.store_dtype bfloat16",
+    "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+    "activation_checkpoint.store_dtype bfloat16",
 };
 
 #endif

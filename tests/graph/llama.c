@@ -160,7 +160,9 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
         return tt_pass_lower(x->g, err);
     if (!strcmp(pass, "order"))
         return tt_pass_order(x->g, err);
-    return tt_pass_fuse(x->g, &fo, err);
+    if (!strcmp(pass, "fuse"))
+        return tt_pass_fuse(x->g, &fo, err);
+    return tt_pass_epilogue(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
@@ -168,7 +170,7 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
 {
     static const char *const passes[] = {"describe", "place",      "chunk_mark", "metrics",
                                          "autodiff", "chunk_move", "update",     "recompute",
-                                         "lower",    "order",      "fuse"};
+                                         "lower",    "order",      "fuse",       "epilogue"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();

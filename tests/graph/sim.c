@@ -114,15 +114,27 @@ static void init_state(sim *s, const tt_state *st)
 /* ---- kernels ---- */
 
 /* In wide mode the values inside a fused kernel are f64 too. */
-static const void *sim_attrs(sim *s, const tt_node *n)
+static void widen(sim *s, tt_fused *f)
 {
-    if (s->o.narrow || strcmp(n->op->name, "fused"))
-        return n->attrs;
-    tt_fused *f = tt_arena_dup(s->arena, n->attrs, sizeof *f);
     tt_fused_instr *instr = tt_arena_dup(s->arena, f->instr, sizeof *instr * (size_t)f->n_instr);
     for (int i = 0; i < f->n_instr; i++)
         instr[i].dtype = sim_dtype(s, instr[i].dtype);
     f->instr = instr;
+}
+
+static const void *sim_attrs(sim *s, const tt_node *n)
+{
+    const bool product =
+        !strcmp(n->op->name, "linear_fused") || !strcmp(n->op->name, "linear_dx_fused");
+    if (s->o.narrow || (strcmp(n->op->name, "fused") && !product))
+        return n->attrs;
+    if (product) {
+        tt_fused_product *p = tt_arena_dup(s->arena, n->attrs, sizeof *p);
+        widen(s, &p->program);
+        return p;
+    }
+    tt_fused *f = tt_arena_dup(s->arena, n->attrs, sizeof *f);
+    widen(s, f);
     return f;
 }
 

@@ -279,9 +279,43 @@ static void test_atoms_of_a_set_are_sorted_by_name(void **state)
     tt_arena_free(arena);
 }
 
+static void test_axes_are_named_whole(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    tt_mesh_degrees d = {1, 1, 2, 2, 4, 1};
+    tt_mesh m;
+    tt_error err;
+    char text[64];
+    (void)state;
+    assert_int_equal(tt_mesh_make(&d, 16, 2, a, &m, &err), TT_OK);
+    assert_int_equal(m.n_atoms, 4); /* dp_shard cp tp0 tp1 */
+    tt_mesh_print_axes(&m,
+                       &(tt_atom_list){
+                           4, {0, 1, 2, 3}
+    },
+                       text, sizeof text);
+    assert_string_equal(text, "dp_shard cp tp");
+    tt_mesh_print_axes(&m,
+                       &(tt_atom_list){
+                           2, {2, 1}
+    },
+                       text, sizeof text);
+    assert_string_equal(text, "tp0 cp");
+    tt_mesh_print_axes(&m, &(tt_atom_list){0}, text, sizeof text);
+    assert_string_equal(text, "");
+    tt_mesh_print_axes(&m,
+                       &(tt_atom_list){
+                           4, {0, 1, 2, 3}
+    },
+                       text, 7);
+    assert_string_equal(text, "dp_sha");
+    tt_arena_free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_axes_are_named_whole),
         cmocka_unit_test(test_degrees_make_atoms_and_axes),
         cmocka_unit_test(test_bad_degrees_are_named),
         cmocka_unit_test(test_atoms_of_size_one_vanish),

@@ -3,8 +3,8 @@
 
 /* Random jobs: mesh × schedule × accumulation × odd sizes × model, each against one rank with the
  * same global batch. Two steps of sgd with momentum: what is compared at the end holds both
- * gradients, the second at moved parameters. 16 seeds, or with TT_TEST_LONG=1 all SEEDS; a number
- * as argument runs that seed alone. */
+ * gradients, the second at moved parameters. 16 seeds, or with TT_TEST_LONG=1 all SEEDS; one number
+ * as argument runs that seed alone, two the seeds from the first to before the second. */
 
 #define SEEDS 240
 #define SOME 16
@@ -26,12 +26,27 @@ static int64_t pick(dice *d, const int64_t *of, int n)
 
 typedef struct sizes {
     int64_t rep, shard, tp, cp, pp, micro, accumulate, global, heads;
+    const char *schedule;
+    int64_t fewest_layers; /* embedding and head may be stages of their own */
 } sizes;
+
+static void roll_schedule(dice *d, sizes *s)
+{
+    static const char *const names[] = {"1F1B",      "GPipe",         "Interleaved1F1B",
+                                        "LoopedBFS", "ZBVZeroBubble", "InterleavedZeroBubble",
+                                        "DualPipeV"};
+    const tt_schedule_kind *k;
+    s->schedule = names[roll(d, 0, TT_COUNT(names) - 1)];
+    if (!strcmp(s->schedule, "DualPipeV") && s->micro * s->accumulate < 2 * s->pp)
+        s->schedule = "ZBVZeroBubble"; /* too few micro-batches */
+    assert_int_equal(tt_schedule_find(s->schedule, &k, NULL), TT_OK);
+    s->fewest_layers = s->pp > 1 ? TT_MAXV(k->usual_chunks * s->pp - 2, (int64_t)1) : 1;
+}
 
 static sizes roll_mesh(dice *d)
 {
     static const int64_t degrees[] = {1, 1, 1, 2, 2, 3, 4};
-    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
     int64_t *const axes[] = {&s.rep, &s.shard, &s.tp, &s.cp, &s.pp};
     int64_t world = 1;
     for (int first = (int)roll(d, 0, 4), i = 0; i < 5; i++) {
@@ -44,6 +59,7 @@ static sizes roll_mesh(dice *d)
     s.micro = s.pp > 1 ? s.pp * roll(d, 1, 2) + roll(d, 0, 1) : 1;
     s.accumulate = roll(d, 1, 3);
     s.global = s.rep * s.shard * s.micro * roll(d, 1, 2) * s.accumulate;
+    roll_schedule(d, &s);
     return s;
 }
 
@@ -65,7 +81,7 @@ static void roll_model(dice *d, const char *golden, sizes *s, tt_str *t)
     const bool gpt2 = !strncmp(golden, "gpt2", 4);
     s->heads = heads;
     tt_str_printf(t, "model.args.n_layers %lld model.args.vocab_size %lld ",
-                  (long long)(s->pp + roll(d, 0, 3)), (long long)roll(d, 262, 420));
+                  (long long)(s->fewest_layers + roll(d, 0, 3)), (long long)roll(d, 262, 420));
     tt_str_printf(t, "model.args.n_heads %lld model.args.hidden_dim %lld training.seq_len %lld ",
                   (long long)heads, (long long)roll(d, 5, 60), (long long)seq);
     if (gpt2)
@@ -73,14 +89,12 @@ static void roll_model(dice *d, const char *golden, sizes *s, tt_str *t)
     else
         tt_str_printf(t, "model.args.dim %lld model.args.head_dim %lld model.args.n_kv_heads %lld ",
                       (long long)roll(d, 7, 50), (long long)head_dim, (long long)kv);
-    tt_str_printf(t, "model.args.tie_embeddings %s ",
-                  s->pp == 1 && roll(d, 0, 1) ? "true" : "false");
+    tt_str_printf(t, "model.args.tie_embeddings %s ", roll(d, 0, 1) ? "true" : "false");
     tt_str_printf(t, "dataloader.document_mask %s ", roll(d, 0, 1) ? "true" : "false");
 }
 
 static void roll_how(dice *d, const sizes *s, tt_str *t)
 {
-    static const char *const schedules[] = {"1F1B", "GPipe"};
     static const char *const reshard[] = {"default", "always", "never"};
     static const char *const balance[] = {"headtail", "none"};
     static const char *const rotate[] = {"allgather", "ring", "ulysses"};
@@ -88,8 +102,7 @@ static void roll_how(dice *d, const sizes *s, tt_str *t)
     tt_str_printf(t, "rep %lld shard %lld tp %lld cp %lld pp %lld ", (long long)s->rep,
                   (long long)s->shard, (long long)s->tp, (long long)s->cp, (long long)s->pp);
     if (s->pp > 1)
-        tt_str_printf(t, "mb %lld schedule %s ", (long long)s->micro,
-                      schedules[roll(d, 0, TT_COUNT(schedules) - 1)]);
+        tt_str_printf(t, "mb %lld schedule %s ", (long long)s->micro, s->schedule);
     tt_str_printf(t, "sp %s reshard %s ac %s ", roll(d, 0, 2) ? "true" : "false",
                   reshard[roll(d, 0, 2)], ac[roll(d, 0, 2)]);
     if (s->cp > 1)
@@ -141,7 +154,12 @@ int main(int argc, char **argv)
     static struct CMUnitTest tests[SEEDS]; /* what is left zero, cmocka skips */
     static char names[SEEDS][64];
     const bool all = getenv("TT_TEST_LONG") || getenv("TTRUN_LONG");
-    const int first = argc > 1 ? atoi(argv[1]) : 0, n = argc > 1 ? 1 : all ? SEEDS : SOME;
+    const int first = argc > 1 ? atoi(argv[1]) : 0,
+              end = argc > 2   ? atoi(argv[2])
+                    : argc > 1 ? first + 1
+                    : all      ? SEEDS
+                               : SOME,
+              n = TT_MIN(end - first, SEEDS);
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[0], "test_random_job_is_one_ranks %d", first + i);
         tests[i] = (struct CMUnitTest){names[i], test_random_job_is_one_ranks, NULL, NULL,

@@ -140,6 +140,13 @@ static void test_plan_needs_no_data(void **state)
     job_close(&r.j);
 }
 
+/* On 512 ranks; every schedule with TTRUN_LONG=1. */
+#define BIG                                                                                        \
+    "model.flavor 405B parallelism.data_parallel_shard_degree 8 "                                  \
+    "parallelism.tensor_parallel_degree 8 parallelism.pipeline_parallel_degree 8 "                 \
+    "training.local_batch_size 16 parallelism.pipeline_parallel_microbatches 16 "                  \
+    "activation_checkpoint.mode full parallelism.pipeline_parallel_schedule "
+
 static void test_largest_models_plan_in_seconds(void **state)
 {
     static const char *const jobs[] = {
@@ -152,9 +159,17 @@ static void test_largest_models_plan_in_seconds(void **state)
         "model.flavor 405B parallelism.data_parallel_shard_degree 64 "
         "parallelism.tensor_parallel_degree 8 "
         "activation_checkpoint.mode full",
+        BIG "ZBVZeroBubble",
+        BIG "Interleaved1F1B",
+        BIG "1F1B",
+        BIG "GPipe",
+        BIG "InterleavedZeroBubble",
+        BIG "LoopedBFS",
+        BIG "DualPipeV",
     };
+    const size_t n = getenv("TTRUN_LONG") ? TT_COUNT(jobs) : 5;
     (void)state;
-    for (size_t i = 0; i < TT_COUNT(jobs); i++) {
+    for (size_t i = 0; i < n; i++) {
         char text[500];
         struct rusage u;
         const clock_t t0 = clock();

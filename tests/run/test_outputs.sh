@@ -91,10 +91,25 @@ ok plan_ends_0_where_the_job_does_not_fit
 says pipe 0 "$TTRUN" plan "$dir/job.json" --world 4 --parallelism.pipeline_parallel_degree 2 --json &&
     awk -v b="$(value "$dir/out" bubble)" 'BEGIN {exit !(b > 0 && b < 1)}'
 ok plan_of_a_pipeline_has_a_bubble
+flops=$(value "$dir/plan.json" flops_per_token)
+for mesh in pipeline tensor context; do
+    says $mesh 0 "$TTRUN" plan "$dir/job.json" --parallelism.${mesh}_parallel_degree 2 --json && near "$(value "$dir/out" flops_per_token)" "$flops" 0.5
+    ok "plan_counts_the_same_work_on_any_mesh $mesh"
+done
 says svg 0 "$TTRUN" plan "$dir/job.json" --parallelism.pipeline_parallel_degree 2 \
     --parallelism.pipeline_parallel_schedule InterleavedZeroBubble --parallelism.pipeline_parallel_layers_per_stage 2 \
     --svg "$dir/s.svg" && grep -q "^<svg" "$dir/s.svg" && grep -q "<title>1W0 " "$dir/s.svg" && grep -q "^</svg>" "$dir/s.svg"
 ok plan_draws_the_schedule
+says search 0 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --best 3 && grep -q '^search .* 4 ranks of h100' "$dir/out" &&
+    grep -q ' 15 meshes: .* planned in full' "$dir/out" && [ "$(grep -c '^  *[0-9][0-9 ]* [0-9.e-]* ' "$dir/out")" -ge 3 ] &&
+    best=$(sed -n 's/^best *//p' "$dir/out") && says best 0 "$TTRUN" plan "$dir/job.json" --world 4 --hardware h100 --json $best
+ok plan_searches_meshes
+took=$(value "$dir/out" step_time_s)
+says search 0 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --json && near "$(value "$dir/out" best.0.step_time_s)" "$took" 1e-7
+ok plan_of_the_best_mesh_says_the_same
+says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 && grep -q -- '--hardware' "$dir/err" &&
+    says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --memory much && grep -q -- '--memory' "$dir/err"
+ok plan_search_says_what_it_wants
 # the largest debugmodel of the contract: parameters, FLOP a token at 2048
 echo '{"dataloader": {"path": ["text.txt"]}}' >"$dir/debug.json"
 says debug 0 "$TTRUN" plan "$dir/debug.json" --json && [ "$(value "$dir/out" parameters)" = 6163712 ] &&

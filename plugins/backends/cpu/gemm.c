@@ -128,6 +128,13 @@ static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fet
         }
 }
 
+static void finished(const cpu_gemm_call *g, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
+                     int thread)
+{
+    if (g->done)
+        g->done->run(g->done->arg, r0, r1, c0, c1, thread);
+}
+
 static void run_task(const gemm *w, int64_t i, int thread)
 {
     const cpu_gemm_call *g = w->g;
@@ -147,6 +154,8 @@ static void run_task(const gemm *w, int64_t i, int thread)
             fetch_next(w, i, &t, c, n, next);
             w->isa->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, w->isa->nr, t.pb);
             multiply(w, &t, c, n, next);
+            if (t.k0 + t.k == g->k)
+                finished(g, t.m0, t.m1, c, c + n, thread);
         }
     }
 }
@@ -198,13 +207,13 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
 {
     const blas_grid *w = arg;
     const cpu_gemm_call *g = w->g;
-    (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t r = i / w->n_cols * w->rows, c = i % w->n_cols * w->cols;
         cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs},
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
+        finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
     }
 }
 
@@ -229,8 +238,8 @@ typedef struct few {
 static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
-    (void)thread;
     w->isa->few(w->g, K_BLOCK, begin, end);
+    finished(w->g, 0, w->g->m, begin, end, thread);
 }
 
 static void clear_rows(const cpu_gemm_call *g)
@@ -246,6 +255,7 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
     if (g->k == 0) {
         if (!g->add)
             clear_rows(g);
+        finished(g, 0, g->m, 0, g->n, 0);
         return;
     }
     if (g->m <= CPU_FEW_ROWS && g->a.cs == 1 && g->b.rs == 1) {
@@ -317,7 +327,12 @@ static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
                            .add = g->add};
 }
 
-static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
+bool cpu_linear_takes(const tt_kernel_call *c)
+{
+    return takes_half(c) || (c->in[0].dtype == TT_F32 && c->in[1].dtype == TT_F32);
+}
+
+size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads)
 {
     cpu_gemm_call g = linear_call(c);
     if (takes_half(c))
@@ -325,16 +340,23 @@ static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
     return cpu_gemm_scratch(g.m, g.n, g.k, n_threads);
 }
 
+void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done)
+{
+    cpu_gemm_call g = linear_call(c);
+    if (takes_half(c)) {
+        cpu_half_call h = half_call(c, &g);
+        h.done = done;
+        cpu_half_gemm(self, c->pool, &h, c->scratch);
+    } else {
+        g.done = done;
+        cpu_gemm(self, c->pool, &g, c->scratch);
+    }
+}
+
 static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
-    cpu_gemm_call g = linear_call(c);
-    if (takes_half(c)) {
-        const cpu_half_call h = half_call(c, &g);
-        cpu_half_gemm(self, c->pool, &h, c->scratch);
-    } else {
-        cpu_gemm(self, c->pool, &g, c->scratch);
-    }
+    cpu_linear(self, c, NULL);
     return TT_OK;
 }
 
@@ -380,9 +402,9 @@ static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_gemm[] = {
-    CPU_KERNEL_TAKES("linear", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dx", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dw", linear, linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dx", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dw", linear, cpu_linear_scratch, 1, 0, takes_half),
     CPU_KERNEL("matmul", matmul, matmul_scratch, 1, 0),
     CPU_KERNEL_END,
 };

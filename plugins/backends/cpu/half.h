@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CPU_HALF_H
 #define TT_CPU_HALF_H
+#include "gemm.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ typedef struct cpu_half_call {
     void *c;
     int64_t ldc;
     bool wide, add;
+    const cpu_done *done; /* NULL = nothing */
 } cpu_half_call;
 struct cpu_backend;
 void cpu_half_gemm(const struct cpu_backend *self, tt_pool *pool, const cpu_half_call *g,

@@ -55,6 +55,8 @@ static const tt_kernel kernels[] = {
     KERNEL("linear", ref_linear),
     KERNEL("linear_dw", ref_linear_dw),
     KERNEL("linear_dx", ref_linear_dx),
+    KERNEL("linear_dx_fused", ref_linear_fused),
+    KERNEL("linear_fused", ref_linear_fused),
     KERNEL("log", ref_pointwise),
     KERNEL("matmul", ref_matmul),
     KERNEL("max_bwd", ref_pointwise),

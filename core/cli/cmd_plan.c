@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cmd_plan.h"
+#include "train/console.h"
+#include "train/search.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ttrun plan: what a job needs on any number of ranks, and which meshes are best for it. */
+
+/* The abstract run of the step's micro-batches as a picture. */
+static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_error *err)
+{
+    tt_run run;
+    tt_str o = {0};
+    TT_TRY(tt_schedule_run(p->schedule, &p->costs, cli->arena, &run, err));
+    tt_schedule_draw_svg(p->schedule, &run, &o);
+    const tt_status s = tt_write_file_atomic(path, tt_str_get(&o), o.n, err);
+    tt_str_free(&o);
+    return s;
+}
+
+tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
+{
+    tt_plan **plans = tt_arena_array(cli->arena, (size_t)s->pipeline_ranks, sizeof *plans);
+    for (int p = 0; p < s->pipeline_ranks; p++)
+        TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, cli->arena, &plans[p], err));
+    tt_str o = {0};
+    tt_plan_report(s, plans, s->pipeline_ranks, s->machine, cli->json, &o);
+    tt_cli_print(&o);
+    tt_str_free(&o);
+    const char *svg = tt_cli_option(cli, "svg");
+    return svg ? write_svg(cli, plans[0], svg, err) : TT_OK;
+}
+
+/* ---- --search ---- */
+
+static void progress(void *user, int64_t done, int64_t total)
+{
+    tt_progress *p = user;
+    p->total = total;
+    tt_progress_update(p, done, (double)NAN, (double)NAN);
+}
+
+static tt_status search_opts(tt_cli *cli, tt_search_opts *o, tt_error *err)
+{
+    const char *hardware = tt_cli_option(cli, "hardware"), *memory = tt_cli_option(cli, "memory"),
+               *best = tt_cli_option(cli, "best");
+    char *end;
+    if (!cli->nproc || !hardware)
+        return TT_FAIL(err, TT_EINVAL,
+                       "--search: say for how many ranks and of what: --world N --hardware "
+                       "NAME|FILE.json");
+    *o = (tt_search_opts){.job = cli->job,
+                          .spec = cli->spec,
+                          .overrides = cli->overrides,
+                          .n_overrides = cli->n_overrides,
+                          .world = cli->nproc,
+                          .best = 10,
+                          .progress = progress};
+    TT_TRY(tt_machine_load(hardware, cli->arena, &o->machine, err));
+    o->memory = o->machine->memory_bytes;
+    if (memory) {
+        o->memory = strtod(memory, &end) * (1 << 30);
+        if (*end || !(o->memory > 0) || isinf(o->memory))
+            return TT_FAIL(err, TT_EINVAL, "--memory: expected GiB a rank, got \"%s\"", memory);
+    }
+    if (best) {
+        const long n = strtol(best, &end, 10);
+        if (*end || n < 1 || n > 1000)
+            return TT_FAIL(err, TT_EINVAL, "--best: expected 1 to 1000 meshes, got \"%s\"", best);
+        o->best = (int)n;
+    }
+    return TT_OK;
+}
+
+static tt_status search(tt_cli *cli, tt_error *err)
+{
+    tt_search_opts o;
+    tt_search found;
+    tt_progress bar;
+    tt_str text = {0};
+    TT_TRY(search_opts(cli, &o, err));
+    TT_TRY(tt_cli_registry(cli, &o.registry, err));
+    tt_progress_init(&bar, "meshes", 0, 1, cli->verbose < 0);
+    o.user = &bar;
+    tt_log_setup(TT_ERROR, 0, 1, false); /* each mesh would warn anew */
+    const tt_status st = tt_search_meshes(&o, cli->arena, &found, err);
+    tt_progress_finish(&bar);
+    tt_cli_log_setup(cli, 0, 1);
+    if (st == TT_OK) {
+        tt_search_print(&o, &found, cli->json, &text);
+        tt_cli_print(&text);
+        tt_str_free(&text);
+    }
+    tt_registry_free(o.registry);
+    return st;
+}
+
+static tt_status run_plan(tt_cli *cli, tt_error *err)
+{
+    tt_registry *r = NULL;
+    tt_setup s;
+    if (!cli->n_words)
+        return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_plan.usage);
+    cli->job = cli->words[0];
+    const char *world = tt_cli_option(cli, "world");
+    if (world) {
+        char *end;
+        cli->nproc = (int)strtol(world, &end, 10);
+        if (*end || cli->nproc < 1 || cli->nproc > 1 << 20)
+            return TT_FAIL(err, TT_EINVAL, "--world: expected a number of ranks, got \"%s\"",
+                           world);
+    }
+    if (tt_cli_option(cli, "search"))
+        return search(cli, err);
+    if (tt_cli_option(cli, "memory") || tt_cli_option(cli, "best"))
+        return TT_FAIL(err, TT_EINVAL, "--memory and --best go with --search");
+    tt_setup_opts so = {.spec = cli->spec,
+                        .nproc = cli->nproc,
+                        .mode = TT_MODE_TRAIN,
+                        .compile = true,
+                        .data = true};
+    const char *hardware = tt_cli_option(cli, "hardware");
+    if (hardware)
+        TT_TRY(tt_machine_load(hardware, cli->arena, &so.machine, err));
+    tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    if (st == TT_OK)
+        st = tt_cli_plan(cli, &s, err);
+    tt_registry_free(r);
+    return st;
+}
+
+static const char *const plan_options[] = {"world", "hardware", "svg", "memory", "best"};
+static const char *const plan_flags[] = {"search"};
+const tt_command tt_cmd_plan = {
+    .name = "plan",
+    .usage = "plan JOB.json [--world N] [--hardware NAME|FILE.json] [--svg FILE] [--json]\n"
+             "       ttrun plan JOB.json --search --world N --hardware NAME|FILE.json [--memory "
+             "GIB] [--best N] [--json]",
+    .doc = "parameters, memory and communication of a job; runs nothing",
+    .options = plan_options,
+    .n_options = TT_COUNT(plan_options),
+    .flags = plan_flags,
+    .n_flags = TT_COUNT(plan_flags),
+    .run = run_plan,
+    .words = 1};

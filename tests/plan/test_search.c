@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/search.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* plan --search finds what planning every mesh in full finds, though it plans few of them so. */
+
+static tt_registry *registry;
+static char path[256];
+
+#define MODEL                                                                                      \
+    "{\"spec\": \"llama3\", \"model\": {\"flavor\": \"debugmodel\", \"args\": {\"n_layers\": 16, " \
+    "\"dim\": 512, \"n_heads\": 8, \"n_kv_heads\": 4, \"vocab_size\": 4000}}, "                    \
+    "\"dataloader\": {\"path\": [\"none.txt\"]}, "
+
+static tt_status search(const char *job, int world, double gib, int best, bool all, tt_arena *a,
+                        tt_search *out, tt_error *err)
+{
+    const char *text = tt_arena_printf(a, "%s%s}", MODEL, job);
+    assert_int_equal(tt_write_file_atomic(path, text, strlen(text), err), TT_OK);
+    const tt_search_opts o = {.job = path,
+                              .registry = registry,
+                              .world = world,
+                              .machine = tt_machine_find("h100"),
+                              .memory = gib * (1 << 30),
+                              .best = best,
+                              .all = all};
+    return tt_search_meshes(&o, a, out, err);
+}
+
+static tt_search found(const char *job, int world, double gib, int best, bool all, tt_arena *a)
+{
+    tt_search s;
+    tt_error err = {0};
+    if (search(job, world, gib, best, all, a, &s, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+#define BATCH "\"training\": {\"local_batch_size\": 2, \"global_batch_size\": 32, \"seq_len\": 512}"
+
+static void test_equal_to_planning_every_mesh(void **state)
+{
+    static const struct {
+        const char *job;
+        int world;
+        double gib;
+    } cases[] = {
+        {BATCH,                                                                          4,  80 },
+        {BATCH,                                                                          8,  0.9},
+        {BATCH ", \"activation_checkpoint\": {\"mode\": \"full\"}",                      12, 0.4},
+        {BATCH ", \"parallelism\": {\"pipeline_parallel_schedule\": \"ZBVZeroBubble\"}", 8,  2  },
+        {BATCH ", \"parallelism\": {\"fsdp_reshard_after_forward\": \"never\"}",         8,  1  },
+    };
+    int few = 0;
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        tt_arena *a = tt_arena_new();
+        const tt_search quick = found(cases[i].job, cases[i].world, cases[i].gib, 4, false, a),
+                        all = found(cases[i].job, cases[i].world, cases[i].gib, 4, true, a);
+        print_message("    %d ranks: %d meshes, %d refused, %d too big, %d planned in full\n",
+                      cases[i].world, quick.meshes, quick.refused, all.too_big, quick.planned);
+        assert_int_equal(quick.meshes, all.meshes);
+        assert_int_equal(quick.refused, all.refused);
+        assert_int_equal(all.planned, all.meshes - all.refused);
+        assert_int_equal(quick.n, all.n);
+        assert_int_equal(quick.n, 4);
+        few += quick.planned < all.planned;
+        for (int k = 0; k < all.n; k++) {
+            const tt_found *x = &quick.best[k], *y = &all.best[k];
+            assert_memory_equal(&x->degrees, &y->degrees, sizeof x->degrees);
+            assert_true(x->time.step == y->time.step && x->bytes == y->bytes);
+            const tt_mesh_degrees *d = &x->degrees;
+            assert_int_equal(d->pp * d->dp_replicate * d->dp_shard * d->cp * d->tp, cases[i].world);
+            assert_true(x->bytes <= cases[i].gib * (1 << 30));
+            assert_true(k == 0 || x->time.step >= quick.best[k - 1].time.step);
+        }
+        tt_arena_free(a);
+    }
+    assert_true(few >= 3); /* the estimates spare something */
+}
+
+static void test_a_limit_leaves_out_what_is_bigger(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    (void)state;
+    const tt_search wide = found(BATCH, 8, 80, 1000, true, a);
+    assert_int_equal(wide.too_big, 0);
+    assert_int_equal(wide.n, wide.meshes - wide.refused);
+    double least = wide.best[0].bytes, most = least;
+    for (int i = 0; i < wide.n; i++) {
+        least = TT_MIN(least, wide.best[i].bytes);
+        most = TT_MAXV(most, wide.best[i].bytes);
+    }
+    const double limit = (least + most) / 2;
+    int fit = 0;
+    for (int i = 0; i < wide.n; i++)
+        fit += wide.best[i].bytes <= limit;
+    const tt_search tight = found(BATCH, 8, limit / (1 << 30), 1000, false, a);
+    assert_true(fit > 0 && fit < wide.n);
+    assert_int_equal(tight.n, fit);
+    const tt_search none = found(BATCH, 8, 0.5 * least / (1 << 30), 4, false, a);
+    assert_int_equal(none.n, 0);
+    assert_true(none.smallest.bytes > 0.8 * least && none.smallest.bytes < 1.2 * least);
+    tt_arena_free(a);
+}
+
+static void test_degrees_of_the_job_stay(void **state)
+{
+    tt_arena *a = tt_arena_new();
+    tt_search s;
+    tt_error err = {0};
+    (void)state;
+    s = found(BATCH ", \"parallelism\": {\"tensor_parallel_degree\": 2, "
+                    "\"context_parallel_degree\": 1, \"data_parallel_shard_degree\": -1}",
+              8, 80, 100, true, a);
+    assert_int_equal(s.meshes, 6); /* pp × dp_replicate × dp_shard = 4 */
+    for (int i = 0; i < s.n; i++)
+        assert_true(s.best[i].degrees.tp == 2 && s.best[i].degrees.cp == 1);
+    assert_int_equal(search(BATCH ", \"parallelism\": {\"tensor_parallel_degree\": 3}", 8, 80, 1,
+                            false, a, &s, &err),
+                     TT_EINVAL);
+    assert_non_null(strstr(err.text, "world of 8"));
+    err = (tt_error){0}; /* 8 heads: wrong on every mesh */
+    assert_int_equal(search(BATCH ", \"parallelism\": {\"tensor_parallel_degree\": 16}", 16, 80, 1,
+                            false, a, &s, &err),
+                     TT_EINVAL);
+    assert_non_null(strstr(err.text, "no mesh of 16 ranks"));
+    assert_non_null(strstr(err.text, "8 heads do not divide over the 16 ranks of tp"));
+    tt_arena_free(a);
+}
+
+int main(void)
+{
+    const char *plugins = getenv("PLUGINS") ? getenv("PLUGINS") : "plugins";
+    const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    const tt_registry_opts o = {&plugins, 1, NULL};
+    tt_error err = {0};
+    snprintf(path, sizeof path, "%s/search.%d.json", tmp, (int)getpid());
+    tt_log_setup(TT_ERROR, 0, 1, false);
+    if (tt_registry_new(&o, &registry, &err) != TT_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_to_planning_every_mesh),
+        cmocka_unit_test(test_a_limit_leaves_out_what_is_bigger),
+        cmocka_unit_test(test_degrees_of_the_job_stay),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tt_registry_free(registry);
+    (void)unlink(path);
+    return failed;
+}
