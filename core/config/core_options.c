@@ -124,7 +124,7 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
-    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none",
+    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none|~ptrr",
          "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
     ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
          "allgather|ring|alltoall|ulysses",

@@ -245,9 +245,75 @@ static void test_gathered_bytes_are_the_parameters(void **state)
     job_close(&r.j);
 }
 
+/* Context parallelism: how evenly attention's work is dealt, and what each way to see a line sends.
+ * 5 layers, k and v: a ring of 2 turns both once, and again going back, where their gradients
+ * travel too. */
+static void test_context_parallel_work_and_traffic(void **state)
+{
+    static const char *const cp2 = "parallelism.context_parallel_degree 2 "
+                                   "training.local_batch_size 1 training.seq_len 40 "
+                                   "parallelism.context_parallel_rotate_method %s %s";
+    static const struct {
+        const char *method, *forward, *backward;
+        int n_forward, n_backward;
+    } rows[] = {
+        {"allgather", "all_gather over cp", "reduce_scatter over cp", 10, 10},
+        {"ring",      "ring_shift over cp", "ring_shift over cp",     10, 20},
+        {"alltoall",  "ring_shift over cp", "ring_shift over cp",     10, 20},
+        {"ulysses",   "all_to_all over cp", "all_to_all over cp",     20, 20},
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(rows); i++) {
+        char text[400];
+        snprintf(text, sizeof text, cp2, rows[i].method, "");
+        report r = make(text);
+        assert_int_equal(calls(&r, rows[i].forward, "activations"), rows[i].n_forward);
+        assert_int_equal(calls(&r, rows[i].backward, "gradients of activations"),
+                         rows[i].n_backward);
+        const bool heads = strcmp(rows[i].method, "ulysses") == 0;
+        assert_true(heads == (tt_json_get(r.o, "context_busiest") == NULL));
+        if (!heads)
+            assert_true(fabs(get(r.o, "context_busiest")->real - 1) < 1e-9);
+        job_close(&r.j);
+        snprintf(text, sizeof text, cp2, rows[i].method,
+                 "parallelism.context_parallel_load_balancer none");
+        r = make(text);
+        if (!heads) /* 21 + … + 40 of 820 */
+            assert_true(fabs(get(r.o, "context_busiest")->real - 610 / 410.0) < 1e-4);
+        job_close(&r.j);
+    }
+}
+
+/* With as many tokens a rank, a longer ring takes no more memory: neither pieces of keys nor shares
+ * of gradients are kept over its steps. Gathered, keys would grow with the line. */
+static void test_memory_of_a_ring_is_that_of_its_pieces(void **state)
+{
+    int64_t work[2][2];
+    (void)state;
+    for (int ring = 0; ring < 2; ring++)
+        for (int longer = 0; longer < 2; longer++) {
+            char text[300];
+            snprintf(text, sizeof text,
+                     "parallelism.context_parallel_degree %d training.seq_len %d "
+                     "training.local_batch_size 1 model.args.dim 192 "
+                     "parallelism.context_parallel_rotate_method %s",
+                     longer ? 8 : 4, longer ? 2048 : 1024, ring ? "ring" : "allgather");
+            report r = make(text);
+            work[ring][longer] = get(get(r.o, "bytes_per_rank"), "work")->integer;
+            job_close(&r.j);
+        }
+    print_message("work of a rank: ring of 4 %lld, of 8 %lld; gathered %lld, %lld\n",
+                  (long long)work[1][0], (long long)work[1][1], (long long)work[0][0],
+                  (long long)work[0][1]);
+    assert_true((double)work[1][1] < 1.02 * (double)work[1][0]);
+    assert_true((double)work[0][1] > 1.10 * (double)work[0][0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_of_a_ring_is_that_of_its_pieces),
+        cmocka_unit_test(test_context_parallel_work_and_traffic),
         cmocka_unit_test(test_one_rank_says_nothing),
         cmocka_unit_test(test_fsdp_counts),
         cmocka_unit_test(test_tp_counts),
