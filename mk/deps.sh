@@ -26,8 +26,7 @@ need zlib1g-dev $I/zlib.h $L/zlib.h
 need libpcre2-dev $I/pcre2.h $L/pcre2.h
 need libutf8proc-dev $I/utf8proc.h $L/utf8proc.h
 need libcmocka-dev $I/cmocka.h $L/cmocka.h
-need libopenblas-pthread-dev $I/*-linux-gnu/openblas-pthread/cblas.h $I/openblas/cblas.h \
-    $I/cblas.h $L/cblas.h
+need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
 need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
 tool openmpi-bin mpirun
 [ -z "$missing" ] && exit 0

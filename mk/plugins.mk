@@ -30,16 +30,12 @@ plugin_objects = $(filter-out %_avx2.o %_avx512.o %_amx.o,$(patsubst %.c,$B/%.o,
 endif
 
 comma := ,
-# BLAS, told to use one thread (rule R12: the threads are ours). Debian's pthread build where it is, else any OpenBLAS: the
-# serial build shares its buffers without a lock, so two of our threads in it at once get wrong products.
+# Where the cpu backend looks for OpenBLAS first when a job wants it: Debian's pthread build. The serial build shares its
+# buffers without a lock, so two of our threads in it at once get wrong products.
 BLAS_DIR := $(firstword $(wildcard /usr/lib/$(MACHINE)-linux-gnu/openblas-pthread))
-BLAS_INC := $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu/openblas-pthread /usr/include/$(MACHINE)-linux-gnu /usr/include/openblas))
-BLAS_CFLAGS := $(if $(BLAS_INC),-I$(BLAS_INC))
-BLAS_LIBS   := $(if $(BLAS_DIR),-L$(BLAS_DIR) -Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -lopenblas
 
 # ---- the table ----
-CFLAGS_plugins/backends/cpu := $(BLAS_CFLAGS)
-LIBS_plugins/backends/cpu   := $(BLAS_LIBS)
+LIBS_plugins/backends/cpu := $(if $(BLAS_DIR),-Wl$(comma)-rpath$(comma)$(BLAS_DIR)) -ldl
 LIBS_plugins/dataloaders/jsonl := -lz -lzstd
 CFLAGS_plugins/comms/mpi := $(MPI_CFLAGS:-I%=-isystem %)
 LIBS_plugins/comms/mpi   := $(MPI_LIBS)

@@ -22,14 +22,10 @@ static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_e
 
 tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
-    const tt_machine *machine = NULL;
-    const char *hardware = tt_cli_option(cli, "hardware");
-    if (hardware)
-        TT_TRY(tt_machine_load(hardware, cli->arena, &machine, err));
     tt_plan **plans;
     TT_TRY(tt_setup_plan_all(s, cli->arena, &plans, err));
     tt_str o = {0};
-    tt_plan_report(s, plans, s->pipeline_ranks, machine, cli->json, &o);
+    tt_plan_report(s, plans, s->pipeline_ranks, s->machine, cli->json, &o);
     tt_cli_print(&o);
     tt_str_free(&o);
     const char *svg = tt_cli_option(cli, "svg");
@@ -119,11 +115,14 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
         return search(cli, err);
     if (tt_cli_option(cli, "memory") || tt_cli_option(cli, "best"))
         return TT_FAIL(err, TT_EINVAL, "--memory and --best go with --search");
-    const tt_setup_opts so = {.spec = cli->spec,
-                              .nproc = cli->nproc,
-                              .mode = TT_MODE_TRAIN,
-                              .compile = true,
-                              .data = true};
+    tt_setup_opts so = {.spec = cli->spec,
+                        .nproc = cli->nproc,
+                        .mode = TT_MODE_TRAIN,
+                        .compile = true,
+                        .data = true};
+    const char *hardware = tt_cli_option(cli, "hardware");
+    if (hardware)
+        TT_TRY(tt_machine_load(hardware, cli->arena, &so.machine, err));
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK)
         st = tt_cli_plan(cli, &s, err);

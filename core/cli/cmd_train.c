@@ -86,7 +86,7 @@ static tt_status find_remote(tt_registry *r, const tt_setup *s, const tt_launch 
 static tt_status join_and_train(tt_cli *cli, tt_registry *r, const tt_setup *s, const tt_launch *l,
                                 tt_session *session, tt_error *err)
 {
-    tt_processes_opts po = {.launch = l, .session = session};
+    tt_processes_opts po = {.launch = l, .session = session, .beside = s->overlap};
     tt_dist d;
     TT_TRY(find_remote(r, s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));

@@ -29,7 +29,7 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     TT_TRY(section(job, "model", of_model, c, err));
     TT_TRY(section(job, "training", of_training, &c->training, err));
     TT_TRY(section(job, "parallelism", NULL, &c->parallelism, err));
-    TT_TRY(section(job, "activation_checkpoint", NULL, c, err));
+    TT_TRY(section(job, "activation_checkpoint", NULL, &c->activation_checkpoint, err));
     TT_TRY(section(job, "checkpoint", NULL, &c->checkpoint, err));
     TT_TRY(section(job, "validation", of_validation, &c->validation, err));
     TT_TRY(section(job, "metrics", NULL, &c->metrics, err));

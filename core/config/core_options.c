@@ -124,6 +124,13 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
+    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none",
+         "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
+    ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
+         "allgather|ring|alltoall|ulysses",
+         "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
+         "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
+         "some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
@@ -160,9 +167,11 @@ static const tt_option parallelism_options[] = {
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    KEY(mode, ENUM, "\"none\"", "which activations are computed again in the backward",
-        .choices = "none|selective|full|~budget",
-        .offset = offsetof(tt_core_config, activation_checkpoint)),
+    ENUM(activation_checkpoint, mode, "\"none\"", "none|selective|full|~budget",
+         "which activations are computed again in the backward"),
+    ENUM(activation_checkpoint, store_dtype, "\"float32\"", "float32|bfloat16",
+         "type large float32 activations are kept in for the backward; what attention reads stays "
+         "exact, and the forward computes with exact ones"),
 };
 
 static const tt_option converters_options[] = {
@@ -219,6 +228,10 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
+    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
+         "communicate beside computing: collectives are begun early, by a thread for each group of "
+         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+         "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {

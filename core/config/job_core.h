@@ -14,6 +14,7 @@ typedef struct tt_training_config {
 typedef struct tt_parallelism_config {
     int64_t data_parallel_replicate_degree, data_parallel_shard_degree, tensor_parallel_degree;
     int64_t context_parallel_degree, pipeline_parallel_degree, expert_parallel_degree;
+    const char *context_parallel_load_balancer, *context_parallel_rotate_method;
     const char *pipeline_parallel_schedule;
     const char *pipeline_parallel_schedule_csv;                                 /* "" = none */
     int64_t pipeline_parallel_microbatches, pipeline_parallel_layers_per_stage; /* INT64_MIN */
@@ -48,6 +49,7 @@ typedef struct tt_profiling_config {
 typedef struct tt_comm_config {
     const char *backend; /* auto | local | shm | mpi | nccl */
     int64_t train_timeout_seconds, init_timeout_seconds;
+    const char *overlap; /* auto | on | off */
 } tt_comm_config;
 
 typedef struct tt_backend_section {
@@ -62,12 +64,17 @@ typedef struct tt_debug_config {
     bool disable_fusion;
 } tt_debug_config;
 
+typedef struct tt_activation_checkpoint_config {
+    const char *mode;        /* none | selective | full (budget: not yet) */
+    const char *store_dtype; /* float32 | bfloat16 */
+} tt_activation_checkpoint_config;
+
 typedef struct tt_core_config {
     const char *spec, *dump_folder;
     const char *flavor, *hf_assets_path; /* model.* */
     tt_training_config training;
     tt_parallelism_config parallelism;
-    const char *activation_checkpoint; /* none | selective | full (budget: not yet) */
+    tt_activation_checkpoint_config activation_checkpoint;
     tt_checkpoint_config checkpoint;
     tt_validation_config validation;
     tt_metrics_config metrics;

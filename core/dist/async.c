@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dist/async.h"
-#include "dist/shm.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A queue of calls and the thread that makes them. */
 
-typedef enum call_kind { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SEND, RECV } call_kind;
-
 typedef struct call {
-    call_kind kind;
-    const void *send;
-    void *recv;
-    const int64_t *counts;
-    int64_t size; /* elements, or bytes of a message */
-    int peer;
-    tt_dtype dtype;
-    tt_reduce op;
+    tt_async_fn fn;
+    void *arg;
 } call;
 
 struct tt_async {
@@ -33,23 +24,6 @@ struct tt_async {
     bool quit;
 };
 
-static tt_status make_call(tt_async *a, const call *c, tt_error *err)
-{
-    switch (c->kind) {
-    case ALL_GATHER:
-        return a->vt->all_gather(a->comm, c->send, c->recv, c->counts, c->dtype, err);
-    case REDUCE_SCATTER:
-        return a->vt->reduce_scatter(a->comm, c->send, c->recv, c->counts, c->dtype, c->op, err);
-    case ALL_REDUCE:
-        return a->vt->all_reduce(a->comm, c->recv, c->size, c->dtype, c->op, err);
-    case SEND:
-        return a->vt->send(a->comm, c->peer, c->send, c->size, err);
-    case RECV:
-        return a->vt->recv(a->comm, c->peer, c->recv, c->size, err);
-    }
-    return TT_FAIL(err, TT_EINTERNAL, "no such call");
-}
-
 static void *work(void *arg)
 {
     tt_async *a = arg;
@@ -63,7 +37,7 @@ static void *work(void *arg)
         const bool skip = a->failed != 0;
         tt_error err = {0};
         pthread_mutex_unlock(&a->lock);
-        const tt_status s = skip ? TT_OK : make_call(a, &c, &err);
+        const tt_status s = skip ? TT_OK : c.fn(c.arg, a->vt, a->comm, &err);
         pthread_mutex_lock(&a->lock);
         a->n_done++;
         if (s != TT_OK) {
@@ -89,9 +63,14 @@ static void release(tt_async *a)
     free(a);
 }
 
+bool tt_async_can(const tt_dist *d)
+{
+    return d->vt && TT_HAS(d->vt, tt_comm_vt, beside) && d->vt->beside && d->vt->beside(d->self);
+}
+
 tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out, tt_error *err)
 {
-    if (!d->vt || (d->session && d->vt != &tt_shm_vt))
+    if (!tt_async_can(d))
         return TT_FAIL(err, TT_EUNSUPPORTED, "calls of this communicator cannot be begun early");
     tt_async *a = calloc(1, sizeof *a);
     TT_ASSERT(a && most > 0);
@@ -127,12 +106,12 @@ void tt_async_free(tt_async *a)
 
 /* ---- begin and wait ---- */
 
-static tt_status begin(tt_async *a, const call *c, tt_ticket *out, tt_error *err)
+tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out, tt_error *err)
 {
     pthread_mutex_lock(&a->lock);
     const bool full = a->n_begun - a->n_done == a->most;
     if (!full) {
-        a->ring[a->n_begun % a->most] = *c;
+        a->ring[a->n_begun % a->most] = (call){fn, arg};
         *out = ++a->n_begun;
         pthread_cond_broadcast(&a->changed);
     }
@@ -141,47 +120,6 @@ static tt_status begin(tt_async *a, const call *c, tt_ticket *out, tt_error *err
         return TT_FAIL(err, TT_EINTERNAL, "more than %llu calls are under way",
                        (unsigned long long)a->most);
     return TT_OK;
-}
-
-tt_status tt_all_gather_begin(tt_async *a, const void *send, void *recv, const int64_t *counts,
-                              tt_dtype dtype, tt_ticket *out, tt_error *err)
-{
-    const call c = {
-        .kind = ALL_GATHER, .send = send, .recv = recv, .counts = counts, .dtype = dtype};
-    return begin(a, &c, out, err);
-}
-
-tt_status tt_reduce_scatter_begin(tt_async *a, const void *send, void *recv, const int64_t *counts,
-                                  tt_dtype dtype, tt_reduce op, tt_ticket *out, tt_error *err)
-{
-    const call c = {.kind = REDUCE_SCATTER,
-                    .send = send,
-                    .recv = recv,
-                    .counts = counts,
-                    .dtype = dtype,
-                    .op = op};
-    return begin(a, &c, out, err);
-}
-
-tt_status tt_all_reduce_begin(tt_async *a, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
-                              tt_ticket *out, tt_error *err)
-{
-    const call c = {.kind = ALL_REDUCE, .recv = buf, .size = count, .dtype = dtype, .op = op};
-    return begin(a, &c, out, err);
-}
-
-tt_status tt_send_begin(tt_async *a, int to, const void *buf, int64_t bytes, tt_ticket *out,
-                        tt_error *err)
-{
-    const call c = {.kind = SEND, .send = buf, .size = bytes, .peer = to};
-    return begin(a, &c, out, err);
-}
-
-tt_status tt_recv_begin(tt_async *a, int from, void *buf, int64_t bytes, tt_ticket *out,
-                        tt_error *err)
-{
-    const call c = {.kind = RECV, .recv = buf, .size = bytes, .peer = from};
-    return begin(a, &c, out, err);
 }
 
 tt_status tt_async_wait(tt_async *a, tt_ticket t, tt_error *err)

@@ -115,6 +115,14 @@ static void free_mixed(void *self)
     free(m);
 }
 
+/* A group is one of the two, but which is not known here. */
+static int beside(void *self)
+{
+    const mixed *m = self;
+    return TT_HAS(m->remote, tt_comm_vt, beside) && m->remote->beside &&
+           m->remote->beside(m->remote_self);
+}
+
 static const tt_comm_vt mixed_vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -128,6 +136,7 @@ static const tt_comm_vt mixed_vt = {
     .barrier = barrier,
     .abort = stop,
     .set_timeout = set_timeout,
+    .beside = beside,
 };
 
 /* ---- joining ---- */
@@ -159,7 +168,8 @@ static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed
                              .world = l->world,
                              .timeout_s = tt_session_timeout(o->session),
                              .stopped = stopped,
-                             .user = o->session};
+                             .user = o->session,
+                             .beside = o->beside};
     tt_comm *all;
     TT_TRY(m->remote->open(o->remote_config, &env, &m->remote_self, err));
     TT_TRY(m->remote->group(m->remote_self, ranks, l->world, 0, &all, err));

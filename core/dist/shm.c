@@ -365,6 +365,12 @@ static void close_(void *self, int ok)
     free(self);
 }
 
+static int beside(void *self)
+{
+    (void)self;
+    return 1;
+}
+
 const tt_comm_vt tt_shm_vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -379,6 +385,7 @@ const tt_comm_vt tt_shm_vt = {
     .abort = stop,
     .close = close_,
     .set_timeout = set_timeout,
+    .beside = beside,
 };
 
 tt_status tt_shm_new(tt_session *s, int rank, tt_shm **out, tt_error *err)

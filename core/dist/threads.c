@@ -307,6 +307,12 @@ static void set_timeout(void *self, double timeout_s)
     tt_threads_set_timeout(((rank_end *)self)->t, timeout_s);
 }
 
+static int beside(void *self)
+{
+    (void)self;
+    return 1;
+}
+
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -320,6 +326,7 @@ static const tt_comm_vt vt = {
     .barrier = barrier,
     .abort = abort_,
     .set_timeout = set_timeout,
+    .beside = beside,
 };
 
 /* ---- life ---- */

@@ -120,7 +120,9 @@ static tt_instr *append(tt_exec *x, tt_instr_list *l, tt_instr_kind kind, const 
         l->cap = cap;
     }
     tt_instr *i = &l->items[l->n++];
-    *i = (tt_instr){.kind = kind, .node = n};
+    *i = (tt_instr){.kind = kind, .node = n, .waits = l->waits, .n_waits = l->n_waits};
+    l->waits = NULL; /* what the list waited for when it ended here */
+    l->n_waits = 0;
     return i;
 }
 
@@ -176,10 +178,12 @@ static void bind_stage_sum(tt_exec *x, tt_instr_list *l, const tt_node *n)
     bind_operands(x, i, n);
     for (int k = 0; !i->twin && k < l->n - 1; k++) {
         const tt_instr *o = &l->items[k];
-        if (o->kind == TT_INSTR_STAGE_SUM && !o->twin && o->node->n_in == n->n_in &&
-            !memcmp(o->node->in, n->in, sizeof *n->in * (size_t)n->n_in))
-            i->twin = o;
+        i->twin = o->kind == TT_INSTR_STAGE_SUM && !o->twin && o->node->n_in == n->n_in &&
+                  !memcmp(o->node->in, n->in, sizeof *n->in * (size_t)n->n_in);
+        i->sum = o->sum;
     }
+    if (!i->twin)
+        i->sum = tt_arena_alloc(x->arena, sizeof *i->sum);
 }
 
 static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_error *err)
@@ -209,7 +213,8 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
     if (n->op == &tt_op_collective) {
         i = append(x, l, TT_INSTR_COLLECTIVE, n);
         bind_operands(x, i, n);
-        return tt_exec_bind_collective(x, i, err);
+        TT_TRY(tt_exec_bind_collective(x, i, err));
+        return tt_exec_bind_flight(x, i, err);
     }
     i = append(x, l, TT_INSTR_KERNEL, n);
     bind_operands(x, i, n);
@@ -234,13 +239,38 @@ static void bind_messages(tt_exec *x, tt_stage_code *c)
     }
 }
 
+/* The waits before this item of the list, for the instruction that is bound next. */
+static void bind_waits(tt_exec *x, tt_instr_list *l, const tt_nodes *nodes, int before, int *next)
+{
+    if (*next == nodes->n_waits || nodes->waits[*next].before != before)
+        return;
+    tt_flight **all =
+        tt_arena_array(x->arena, (size_t)(nodes->n_waits - *next + l->n_waits), sizeof *all);
+    int n = 0;
+    for (; n < l->n_waits; n++)
+        all[n] = l->waits[n];
+    for (; *next < nodes->n_waits && nodes->waits[*next].before == before; ++*next) {
+        tt_flight *f = x->flights[nodes->waits[*next].node->id];
+        if (f)
+            all[n++] = f;
+    }
+    l->waits = all;
+    l->n_waits = n;
+}
+
 /* Inputs are filled first: the plan counts on it. */
 static tt_status bind_list(tt_exec *x, tt_instr_list *l, const tt_nodes *nodes, tt_error *err)
 {
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < nodes->n; i++)
-            if ((nodes->items[i]->op == &tt_op_input) == (pass == 0))
-                TT_TRY(bind_node(x, l, nodes->items[i], err));
+    int next = 0;
+    for (int i = 0; i < nodes->n; i++)
+        if (nodes->items[i]->op == &tt_op_input)
+            TT_TRY(bind_node(x, l, nodes->items[i], err));
+    for (int i = 0; i < nodes->n; i++) {
+        bind_waits(x, l, nodes, i, &next);
+        if (nodes->items[i]->op != &tt_op_input)
+            TT_TRY(bind_node(x, l, nodes->items[i], err));
+    }
+    bind_waits(x, l, nodes, nodes->n, &next);
     return TT_OK;
 }
 

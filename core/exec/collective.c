@@ -175,8 +175,8 @@ static void unpack(const tt_collective *c, const tt_tensor *out, char *buf)
         buf = copy_box(out, &c->recv_box[m], buf, false);
 }
 
-tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
-                                 tt_error *err)
+tt_status tt_exec_run_collective(const tt_exec *x, const tt_instr *i, const tt_tensor *in,
+                                 const tt_tensor *out, tt_comm *comm, tt_error *err)
 {
     const tt_collective *c = i->collective;
     const size_t in_bytes = (size_t)tt_tensor_numel(in) * tt_dtype_size(in->dtype);
@@ -195,18 +195,18 @@ tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, c
         return TT_OK;
     case TT_STEP_ALL_REDUCE:
         memcpy(out->data, in->data, in_bytes);
-        return vt->all_reduce(c->group.comm, out->data, tt_tensor_numel(out), out->dtype, c->reduce,
-                              err);
+        return vt->all_reduce(comm, out->data, tt_tensor_numel(out), out->dtype, c->reduce, err);
     case TT_STEP_ALL_GATHER: {
         char *to = c->unpacked ? out->data : s2;
-        st = vt->all_gather(c->group.comm, in->data, to, c->counts, in->dtype, err);
+        st = vt->all_gather(comm, in->data, to, c->counts, in->dtype, err);
         break;
     }
     case TT_STEP_REDUCE_SCATTER:
-        return vt->reduce_scatter(c->group.comm, pack(c, in, s1), out->data, c->counts, in->dtype,
-                                  c->reduce, err);
+        return vt->reduce_scatter(comm, pack(c, in, s1), out->data, c->counts, in->dtype, c->reduce,
+                                  err);
     case TT_STEP_ALL_TO_ALL:
-        st = vt->all_to_all(c->group.comm, pack(c, in, s1), c->counts, c->unpacked ? out->data : s2,
+    case TT_STEP_SHIFT: /* all to one */
+        st = vt->all_to_all(comm, pack(c, in, s1), c->counts, c->unpacked ? out->data : s2,
                             c->recv_counts, in->dtype, err);
         break;
     }

@@ -31,37 +31,68 @@ static int phase_of(const tt_node *n)
     return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region == TT_UPDATE);
 }
 
-static void find_list_deaths(tt_exec *x, tt_instr_list *list, int phase, const uint8_t *phases,
-                             bool *seen)
+typedef struct deaths {
+    tt_exec *x;
+    uint8_t *phases;  /* by value id: where it is read */
+    bool *seen;       /* by value id: its last reader is known */
+    tt_instr **begun; /* by node id: the instruction of an async collective */
+} deaths;
+
+/* What e, which nothing of this phase follows that is not done yet, is the last to read. */
+static void find_instr_deaths(const deaths *d, tt_instr *e, int phase)
 {
+    if (!e->dead)
+        e->dead = tt_arena_array(d->x->arena, (size_t)e->n_in + 1, sizeof *e->dead);
+    for (int j = 0; j < e->n_in && j < e->node->n_in; j++) {
+        const int root = tt_plan_alias(e->node->in[j])->id;
+        const tt_loc *l = &d->x->o.plan->value[root];
+        if (l->space != TT_SPACE_WORK || d->phases[root] >> (phase + 1) || d->seen[root])
+            continue;
+        d->seen[root] = true;
+        e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
+    }
+}
+
+/* An async collective reads up to its wait. */
+static void find_wait_deaths(const deaths *d, tt_flight *const *fs, int n, int phase)
+{
+    for (int k = 0; k < n; k++)
+        find_instr_deaths(d, d->begun[fs[k]->node->id], phase);
+}
+
+static void find_list_deaths(const deaths *d, tt_instr_list *list, int phase)
+{
+    find_wait_deaths(d, list->waits, list->n_waits, phase);
     for (int i = list->n - 1; i >= 0; i--) {
         tt_instr *e = &list->items[i];
-        e->dead = tt_arena_array(x->arena, (size_t)e->n_in + 1, sizeof *e->dead);
-        for (int j = 0; j < e->n_in && j < e->node->n_in; j++) {
-            const int root = tt_plan_alias(e->node->in[j])->id;
-            const tt_loc *l = &x->o.plan->value[root];
-            if (l->space != TT_SPACE_WORK || phases[root] >> (phase + 1) || seen[root])
-                continue;
-            seen[root] = true;
-            e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
-        }
+        if (!e->flight)
+            find_instr_deaths(d, e, phase);
+        find_wait_deaths(d, e->waits, e->n_waits, phase);
     }
 }
 
 void tt_exec_find_deaths(tt_exec *x)
 {
     const tt_graph *g = x->o.plan->graph;
-    uint8_t *phases = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *phases);
-    bool *seen = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *seen);
+    const deaths d = {
+        .x = x,
+        .phases = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *d.phases),
+        .seen = tt_arena_array(x->arena, (size_t)g->n_values + 1, sizeof *d.seen),
+        .begun = tt_arena_array(x->arena, (size_t)g->n_ids + 1, sizeof *d.begun),
+    };
+    for (int k = 0; k < x->n_lists; k++)
+        for (int i = 0; i < x->lists[k]->n; i++)
+            if (x->lists[k]->items[i].flight)
+                d.begun[x->lists[k]->items[i].node->id] = &x->lists[k]->items[i];
     for (size_t i = 0; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++)
-            phases[tt_plan_alias(g->nodes.items[i]->in[j])->id] |=
+            d.phases[tt_plan_alias(g->nodes.items[i]->in[j])->id] |=
                 (uint8_t)(1u << phase_of(g->nodes.items[i]));
-    find_list_deaths(x, &x->update, TT_N_PARTS + 1, phases, seen);
-    find_list_deaths(x, &x->epilogue, TT_N_PARTS, phases, seen);
+    find_list_deaths(&d, &x->update, TT_N_PARTS + 1);
+    find_list_deaths(&d, &x->epilogue, TT_N_PARTS);
     for (int s = 0; s < x->n_code; s++)
         for (int k = TT_N_PARTS - 1; k >= 0; k--)
-            find_list_deaths(x, &x->code[s].part[k], k, phases, seen);
+            find_list_deaths(&d, &x->code[s].part[k], k);
 }
 
 void tt_exec_bury(const tt_exec *x, const tt_instr *i)

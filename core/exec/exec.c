@@ -31,12 +31,41 @@ static tt_status map_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *
     return TT_OK;
 }
 
+#define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
+#define TOUCH_STEP 4096                /* a page where there are no huge ones */
+
+static void touch(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i += TOUCH_STEP)
+        ((volatile char *)arg)[i] = 0;
+}
+
+/* An optimizer reads its states before it writes them: each page would be mapped once for reading
+ * and, with every core stopped for it, again for writing. They are zeros before and after. */
+static void touch_moments(tt_exec *x)
+{
+    const tt_graph *g = x->o.plan->graph;
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        void *p = s->kind == TT_STATE_OPTIMIZER ? tt_exec_state_data(x, s, -1) : NULL;
+        const tt_value v = {.type = s->type, .place = s->place};
+        tt_tensor t;
+        if (!p)
+            continue;
+        tt_plan_tensor(g, &v, x->coords, &t);
+        tt_parallel_for(x->o.pool, tt_tensor_numel(&t) * (int64_t)tt_dtype_size(t.dtype),
+                        TOUCH_PIECE, touch, p);
+    }
+}
+
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_exec *x = tt_arena_alloc(a, sizeof *x);
     x->o = *o;
     x->arena = a;
+    x->flights = tt_arena_array(a, (size_t)o->plan->graph->n_ids + 1, sizeof *x->flights);
     tt_mesh_coords(o->mesh, o->dist->rank, x->coords);
     tt_status s = TT_OK;
     for (int sp = TT_SPACE_STATE; s == TT_OK && sp < TT_N_SPACES; sp++)
@@ -49,6 +78,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     }
     if (o->poison)
         tt_exec_find_deaths(x);
+    touch_moments(x);
     *out = x;
     return TT_OK;
 }
@@ -57,6 +87,7 @@ void tt_exec_free(tt_exec *x)
 {
     if (!x)
         return;
+    tt_exec_free_queues(x);
     for (size_t i = 0; i < x->groups.n; i++)
         if (x->groups.items[i].comm)
             x->o.dist->vt->group_free(x->groups.items[i].comm);

@@ -64,13 +64,16 @@ tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *o
 int64_t tt_exec_bytes(const tt_exec *x); /* allocated */
 int64_t
 tt_exec_high_water(const tt_exec *x); /* of work memory used so far: measured with poison, else 0 */
-double
-tt_exec_comm_seconds(const tt_exec *x); /* in collectives since the last call to micro_batches */
+/* The program stood still for communication, since the last call to micro_batches: collectives and
+ * messages that were not begun early, and waits for those that were. */
+double tt_exec_comm_seconds(const tt_exec *x);
 
 /* ---- trace.c: which op ran when, on which thread. Buffers are made once and recording into them
  * allocates nothing; a program that is not traced reads no clock but around communication. ---- */
 typedef struct tt_op_sum { /* one class of ops: those of one name */
     const char *op;
+    bool beside; /* run beside the program by a thread of communication: its time is no part of the
+                    step's; what was waited for it is the op "wait" */
     int64_t calls, ns;
     double flops, bytes; /* by the ops' cost rules, for this rank's shapes */
     double bound_s;      /* least seconds on a machine of these limits */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_EXEC_IMPL_H
 #define TT_EXEC_IMPL_H
+#include "dist/async.h"
 #include "exec/exec.h"
 
 /* Inside of exec: bound instructions. */
@@ -39,6 +40,19 @@ typedef struct tt_collective {
     tt_reduce reduce;
 } tt_collective;
 
+/* An async collective, from its instruction to its wait. */
+typedef struct tt_flight {
+    tt_exec *x;
+    const tt_node *node;
+    const struct tt_instr *instr; /* as it was begun, with these operands */
+    tt_tensor in, out;
+    int micro;
+    bool under_way;
+    int queue; /* of x->queues; < 0: made where it is waited for (poison) */
+    tt_ticket ticket;
+    int64_t begin_ns, end_ns; /* of the call, by the queue's thread; only while traced */
+} tt_flight;
+
 typedef struct tt_instr {
     tt_instr_kind kind;
     const tt_node *node;
@@ -51,12 +65,15 @@ typedef struct tt_instr {
     bool again; /* … and added to even then: another op stored already */
     bool sums;  /* of a loop node: out[0] is summed over the chunks */
     tt_collective *collective;
-    int peer;                    /* SEND, RECV: member of the pipeline group */
-    const struct tt_instr *twin; /* STAGE_SUM: the same sum, done for another stage of this rank */
-    float sum;                   /* STAGE_SUM */
-    const char *input;           /* INPUT */
-    const tt_value **dead;       /* poison: values in work memory that die here */
+    int peer;              /* SEND, RECV: member of the pipeline group */
+    float *sum;            /* STAGE_SUM */
+    bool twin;             /* STAGE_SUM: done for another stage of this rank, its sum is there */
+    const char *input;     /* INPUT */
+    const tt_value **dead; /* poison: values in work memory that die here, or with the wait */
     int n_dead;
+    tt_flight *flight; /* COLLECTIVE: begun here, waited for elsewhere; NULL = done here */
+    tt_flight **waits; /* to be over before this begins */
+    int n_waits;
 } tt_instr;
 
 static inline bool tt_instr_communicates(const tt_instr *i)
@@ -70,12 +87,22 @@ typedef struct tt_trace_event { /* one instruction, once */
     int64_t begin_ns, end_ns;
     int64_t rows; /* of the token chunk; < 0: not in a chunk loop */
     int micro;
+    int queue; /* 1 + that of x->queues whose thread it ran on; 0: the rank's own */
+    bool wait; /* for the instruction, not the instruction itself */
 } tt_trace_event;
 
 typedef struct tt_instr_list {
     tt_instr *items;
     int n, cap;
+    tt_flight **waits; /* behind the last */
+    int n_waits;
 } tt_instr_list;
+
+typedef struct tt_queue { /* of the collectives of one group */
+    uint16_t atoms;
+    tt_async *async; /* the parent's where that has one */
+    bool own;
+} tt_queue;
 
 typedef struct tt_stage_code {
     int stage;
@@ -111,6 +138,8 @@ struct tt_exec {
         high_water; /* poison: end of the highest byte of work memory an instruction was given */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
+    TT_VEC(tt_queue) queues;
+    tt_flight **flights; /* by node id; NULL = the node is not begun early here */
 };
 
 #define TT_CANARY_BYTES 4096
@@ -120,9 +149,17 @@ tt_status tt_exec_bind(tt_exec *x, tt_error *err);
 void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member);
 /* collective.c */
 tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);
-tt_status tt_exec_run_collective(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
-                                 tt_error *err);
+tt_status tt_exec_run_collective(const tt_exec *x, const tt_instr *i, const tt_tensor *in,
+                                 const tt_tensor *out, tt_comm *comm, tt_error *err);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
+/* flight.c */
+tt_status tt_exec_bind_flight(tt_exec *x, tt_instr *i, tt_error *err); /* where it may fly */
+tt_status tt_exec_take_off(tt_flight *f, const tt_instr *i, const tt_tensor *in,
+                           const tt_tensor *out, int micro, tt_error *err);
+/* Until these are over; those that are not under way are none to wait for. */
+tt_status tt_exec_land(tt_flight *const *fs, int n, tt_error *err);
+void tt_exec_free_queues(tt_exec *x);
+tt_status tt_exec_name_step(const tt_exec *x, const tt_instr *i, tt_error *err);
 /* trace.c */
 void tt_exec_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
 void tt_exec_trace_add(tt_trace *t, const tt_trace_event *e);

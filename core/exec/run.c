@@ -59,18 +59,18 @@ static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const t
 {
     float *all = i->scratch;
     if (i->twin) {
-        *(float *)out[0].data = i->twin->sum;
+        *(float *)out[0].data = *i->sum;
         return TT_OK;
     }
-    i->sum = 0;
+    *i->sum = 0;
     memset(all, 0, (size_t)i->n_in * sizeof *all);
     for (int j = 0; j < i->n_in; j++)
         if (in[j].data)
             all[j] = *(const float *)in[j].data;
     TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, i->n_in, TT_F32, TT_SUM, err));
     for (int j = 0; j < i->n_in; j++) /* in stage order: the other terms were zeros */
-        i->sum += all[j];
-    *(float *)out[0].data = i->sum;
+        *i->sum += all[j];
+    *(float *)out[0].data = *i->sum;
     return TT_OK;
 }
 
@@ -95,10 +95,14 @@ static bool adds(const run *r, const tt_instr *i)
 static tt_status step(const run *r, tt_instr *i, tt_error *err)
 {
     tt_exec *x = r->x;
+    if (i->n_waits)
+        TT_TRY(tt_exec_land(i->waits, i->n_waits, err));
     if (i->node->once && !r->first)
         return TT_OK;
     tt_tensor *in = operands(r, i->in, i->n_in, x->args);
     tt_tensor *out = operands(r, i->out, i->n_out, x->args + i->n_in);
+    if (i->flight)
+        return tt_exec_take_off(i->flight, i, &in[0], &out[0], r->micro, err);
     const bool timed = x->trace || tt_instr_communicates(i);
     const int64_t t0 = timed ? tt_now_ns() : 0;
     tt_status s = TT_OK;
@@ -109,7 +113,7 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         s = call_kernel(r, i, in, i->n_in, out, adds(r, i), err);
         break;
     case TT_INSTR_COLLECTIVE:
-        s = tt_exec_run_collective(x, i, &in[0], &out[0], err);
+        s = tt_exec_run_collective(x, i, &in[0], &out[0], i->collective->group.comm, err);
         break;
     case TT_INSTR_SEND:
         s = x->o.dist->vt->send(x->pipeline.comm, i->peer, in[0].data, (int64_t)bytes_of(&in[0]),
@@ -134,8 +138,7 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         break;
     }
     if (s != TT_OK)
-        return tt_error_context(err, "step %lld, %s in \"%s\"", (long long)x->step,
-                                i->node->op->name, i->node->scope ? i->node->scope : "");
+        return tt_exec_name_step(x, i, err);
     if (x->o.detect_nan && i->n_out)
         TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
     if (timed) {
@@ -145,7 +148,7 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
             x->message_ns += t1 - t0;
         if (x->trace)
-            tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro});
+            tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro, 0, false});
     }
     return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
 }
@@ -189,7 +192,7 @@ static tt_status run_list(const run *r, tt_instr_list *l, tt_error *err)
             TT_TRY(step(r, &l->items[i], err));
         }
     }
-    return TT_OK;
+    return tt_exec_land(l->waits, l->n_waits, err);
 }
 
 static tt_stage_code *code_of(tt_exec *x, int stage)

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Traces. The main thread notes each instruction, the pool's workers each tt_parallel_for they took
+/* Traces. The main thread notes each instruction, and, when it has waited for it, what a queue's
+ * thread did; the pool's workers each tt_parallel_for they took
  * part in (base/pool.h); costs and names are looked up when the trace is written, not before. */
 
 struct tt_trace {
@@ -22,8 +23,8 @@ struct tt_trace {
 static size_t events_of_list(const tt_instr_list *l, size_t times, size_t chunks)
 {
     size_t n = 0;
-    for (int i = 0; i < l->n; i++)
-        n += times * (l->items[i].node->map ? chunks : 1);
+    for (int i = 0; i < l->n; i++) /* of an async collective the call and the wait */
+        n += times * (l->items[i].node->map ? chunks : l->items[i].flight ? 2 : 1);
     return n;
 }
 
@@ -172,6 +173,8 @@ static tt_cost cost_of(const tt_trace_event *e)
     const double in = i->n_in ? bytes_of(&i->in[0], e->rows) : 0;
     const double out = i->n_out ? bytes_of(&i->out[0], e->rows) : 0;
     const bool adds = i->adds && (e->micro > 0 || i->again);
+    if (e->wait)
+        return (tt_cost){0, 0};
     switch (i->kind) {
     case TT_INSTR_COLLECTIVE: /* what this rank sends */
         return (tt_cost){0, i->node->step ? i->node->step->cost *
@@ -188,8 +191,11 @@ static tt_cost cost_of(const tt_trace_event *e)
     }
 }
 
-static const char *class_of(const tt_instr *i)
+static const char *class_of(const tt_trace_event *e)
 {
+    const tt_instr *i = e->instr;
+    if (e->wait)
+        return "wait";
     switch (i->kind) {
     case TT_INSTR_COLLECTIVE:
         return i->node->step ? tt_step_kind_name(i->node->step->kind) : "collective";
@@ -213,14 +219,15 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
     const tt_trace *t = x->recording;
     for (size_t e = 0; t && e < t->n; e++) {
         const tt_trace_event *v = &t->events[e];
-        const char *name = class_of(v->instr);
+        const char *name = class_of(v);
+        const bool beside = v->queue > 0;
         size_t k = 0;
-        while (k < n && strcmp(sums[k].op, name))
+        while (k < n && (sums[k].beside != beside || strcmp(sums[k].op, name)))
             k++;
         if (k == cap)
             continue;
         if (k == n)
-            sums[n++] = (tt_op_sum){.op = name};
+            sums[n++] = (tt_op_sum){.op = name, .beside = beside};
         const tt_cost c = cost_of(v);
         const double compute = limit->flops > 0 ? c.flops / limit->flops : 0;
         const double memory = limit->bandwidth > 0 ? c.bytes / limit->bandwidth : 0;
@@ -280,21 +287,32 @@ static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args,
     print_shape(e, args);
     tt_str_printf(args, ",\"flops\":%.0f,\"bytes\":%.0f,\"micro_batch\":%d,\"stage\":%d}", c.flops,
                   c.bytes, e->micro, e->instr->node->stage);
-    tt_trace_slice(out, x->o.dist->rank, 0, class_of(e->instr),
-                   tt_instr_communicates(e->instr) ? "communication"
-                                                   : region_names[e->instr->node->region],
-                   e->begin_ns, e->end_ns, tt_str_get(args));
+    tt_trace_slice(
+        out, x->o.dist->rank, e->queue ? x->recording->n_workers + e->queue : 0, class_of(e),
+        tt_instr_communicates(e->instr) ? "communication" : region_names[e->instr->node->region],
+        e->begin_ns, e->end_ns, tt_str_get(args));
+}
+
+/* A wait, and what ran beside, is of the phase it stands in. */
+static bool tells_phase(const tt_trace_event *e)
+{
+    return !e->queue && !e->wait;
 }
 
 /* Where the run of events of one region, stage and micro-batch ends that begins at `at`. */
-static size_t run_end(const tt_trace *t, size_t at)
+static size_t run_end(const tt_trace *t, size_t at, int64_t *end_ns)
 {
     const tt_trace_event *a = &t->events[at];
-    size_t end = at + 1;
-    while (end < t->n && t->events[end].instr->node->region == a->instr->node->region &&
-           t->events[end].instr->node->stage == a->instr->node->stage &&
-           t->events[end].micro == a->micro)
-        end++;
+    size_t end = at;
+    for (; end < t->n; end++) {
+        const tt_trace_event *e = &t->events[end];
+        if (tells_phase(e) &&
+            (e->instr->node->region != a->instr->node->region ||
+             e->instr->node->stage != a->instr->node->stage || e->micro != a->micro))
+            break;
+        if (!e->queue)
+            *end_ns = e->end_ns;
+    }
     return end;
 }
 
@@ -307,7 +325,7 @@ static void print_workers(const tt_exec *x, const tt_trace *t, tt_str *args, tt_
                 continue; /* of an op there was no room for, or of one that failed */
             tt_str_clear(args);
             tt_str_printf(args, "{\"pieces\":%d}", (int)s->pieces);
-            tt_trace_slice(out, x->o.dist->rank, w + 1, class_of(t->events[s->tag].instr), "worker",
+            tt_trace_slice(out, x->o.dist->rank, w + 1, class_of(&t->events[s->tag]), "worker",
                            s->begin_ns, s->end_ns, tt_str_get(args));
         }
 }
@@ -330,6 +348,16 @@ static void print_names(const tt_exec *x, const tt_trace *t, tt_str *out)
         else
             tt_str_add(out, "main\"}},\n");
     }
+    for (size_t q = 0; q < x->queues.n; q++) {
+        tt_str_printf(out,
+                      "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":"
+                      "{\"name\":\"communication over",
+                      rank, t->n_workers + 1 + (int)q);
+        for (int a = 0; a < x->o.mesh->n_atoms; a++)
+            if (x->queues.items[q].atoms >> a & 1)
+                tt_str_printf(out, " %s", x->o.mesh->atom_name[a]);
+        tt_str_add(out, "\"}},\n");
+    }
 }
 
 void tt_exec_trace_events(const tt_exec *x, tt_str *out)
@@ -340,13 +368,18 @@ void tt_exec_trace_events(const tt_exec *x, tt_str *out)
         return;
     print_names(x, t, out);
     for (size_t at = 0; at < t->n;) {
-        const size_t end = run_end(t, at);
+        int64_t end_ns = 0;
+        if (!tells_phase(&t->events[at])) {
+            print_event(x, &t->events[at++], &args, out);
+            continue;
+        }
+        const size_t end = run_end(t, at, &end_ns);
         const tt_node *n = t->events[at].instr->node;
         tt_str_clear(&args);
         tt_str_printf(&args, "{\"micro_batch\":%d,\"stage\":%d,\"ops\":%zu}", t->events[at].micro,
                       n->stage, end - at);
         tt_trace_slice(out, x->o.dist->rank, 0, region_names[n->region], "phase",
-                       t->events[at].begin_ns, t->events[end - 1].end_ns, tt_str_get(&args));
+                       t->events[at].begin_ns, end_ns, tt_str_get(&args));
         for (; at < end; at++)
             print_event(x, &t->events[at], &args, out);
     }

@@ -18,6 +18,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->g->tokens = o->tokens;
     b->g->lines = o->lines;
     b->g->precision = o->precision;
+    b->g->context = o->context;
     b->g->outputs = tt_map_new(a);
     b->inputs = tt_map_new(a);
     b->param_values = tt_map_new(a);

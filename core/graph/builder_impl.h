@@ -65,6 +65,10 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                    tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err);
+/* An operand's placement by the letters of its op, pending atoms aside. */
+tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *letters);
+tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,
+                             const tt_atom_list *letters);
 tt_value *tt_placeholder(tt_builder *b);
 
 #endif

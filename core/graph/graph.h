@@ -36,6 +36,13 @@ typedef struct tt_precision {
     tt_dtype param, compute, reduce;
 } tt_precision;
 
+/* How an op that mixes tokens meets those of its line on other ranks. */
+typedef enum tt_context {
+    TT_CONTEXT_GATHER, /* keys and values are gathered */
+    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
+    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
+} tt_context;
+
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
 typedef struct tt_state {
@@ -99,6 +106,7 @@ struct tt_node {
     bool follow;       /* placed in follow mode */
     bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
     bool inner;        /* part of an expansion: never differentiated itself */
+    bool no_wait;      /* fuse: not run later than it stands, it ends the life of large operands */
     bool recomputed;   /* a clone made by the recompute pass */
     uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
     bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
@@ -118,6 +126,8 @@ struct tt_node {
     int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
     bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
+    bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
+                   over (plan) */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
 };
@@ -137,7 +147,9 @@ struct tt_graph {
     int n_stages;
     int64_t tokens, lines; /* of one micro-batch, global */
     tt_precision precision;
-    bool sink; /* gradients are accumulated unreduced, and reduced once a step */
+    tt_context context;
+    bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
+    bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;
@@ -152,6 +164,9 @@ struct tt_graph {
      * the host says how many rows a call has (R8). */
     int64_t slots;
     int64_t length; /* generation: the most tokens of a sequence */
+    int64_t stored; /* elements a micro-batch keeps in another dtype for its backward, on the
+                       fullest rank, over all stages */
+    tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
@@ -165,6 +180,7 @@ typedef struct tt_builder_opts {
     const tt_op_table *ops;
     int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
     tt_precision precision;
+    tt_context context;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
     bool (*has_kernel)(void *user, const char *op);
     void *has_kernel_user;

@@ -98,13 +98,45 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
     }
 }
 
-/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). */
+/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). No
+ * letter: it always does. */
 static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *ax)
 {
+    if (def->expand && def->expand_letters && !def->expand_letters[0])
+        return true;
     for (int x = 0; def->expand && def->expand_letters && x < r->n_letters; x++)
         if (ax[x].n && strstr(def->expand_letters, r->name[x]))
             return true;
     return false;
+}
+
+/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside lines cut heads
+ * instead, minor to those that do already, so each rank has whole lines of fewer heads. Tokens to
+ * heads is one all-to-all. An op without heads keeps its tokens' cut. */
+static tt_status lines_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
+                                const bool *bound, tt_atom_list *ax, tt_error *err)
+{
+    const tt_mesh *m = b->g->mesh;
+    int t = -1, h = -1;
+    for (int i = 0; t < 0 && i < r->n_groups; i++)
+        if (dim[r->groups[i].x].lines > 0 && !(r->whole >> r->groups[i].rest & 1u))
+            t = r->groups[i].x;
+    for (int x = 0; h < 0 && x < r->n_letters; x++)
+        if (bound[x] && dim[x].label && !strcmp(dim[x].label, "heads"))
+            h = x;
+    if (t < 0 || h < 0)
+        return TT_OK;
+    tt_atom_list lines = prefix_of(m, &ax[t], dim[t].lines), all = ax[h];
+    for (int i = lines.n; i < ax[t].n; i++)
+        all.atom[all.n++] = ax[t].atom[i];
+    if (units(&dim[h]) % tt_mesh_degree(m, &all))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%lld heads do not divide over the %d ranks that tensor and context "
+                       "parallelism (ulysses) cut them over; choose degrees that divide them",
+                       (long long)units(&dim[h]), tt_mesh_degree(m, &all));
+    ax[t] = lines;
+    ax[h] = all;
+    return TT_OK;
 }
 
 static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt_dim *dim,
@@ -124,6 +156,8 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
     TT_TRY(tt_canon(b->g->mesh, b->g->labels, dims, n, got, err));
     for (int i = 0; i < n; i++)
         ax[at[i]] = got[i];
+    if (b->g->context == TT_CONTEXT_HEADS && (def->flags & TT_OP_MIXES_TOKENS))
+        TT_TRY(lines_to_heads(b, r, dim, bound, ax, err));
     p->expand = expands(def, r, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)
         if (r->whole >> x & 1u)
@@ -195,14 +229,30 @@ static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const
     return kept;
 }
 
-static tt_placement place_of(const int8_t *names, int n, const tt_atom_list *ax)
+/* How the letters' atoms store an operand. `t+2` turns the atoms that cut t inside its group's
+ * first letter. */
+static tt_placement place_of(const tt_mesh *m, const tt_rule *r, const int8_t *names, int n,
+                             int turn, const tt_atom_list *ax)
 {
     tt_placement p = {0};
     for (int d = 0; d < n; d++) {
         p.n[d] = ax[names[d]].n;
-        memcpy(p.atom[d], ax[names[d]].atom, TT_MAX_ATOMS);
+        memcpy(p.atom[d], ax[names[d]].atom, sizeof p.atom[d]);
     }
+    for (int i = 0; turn && i < r->n_groups; i++)
+        if (r->groups[i].x == names[0])
+            tt_turn_atoms(m, turn, ax[r->groups[i].first].n, p.atom[0], p.n[0]);
     return p;
+}
+
+tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *ax)
+{
+    return place_of(m, r, r->in[i], r->n_in_dims[i], r->in_turn[i], ax);
+}
+
+tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o, const tt_atom_list *ax)
+{
+    return place_of(m, r, r->out[o], r->n_out_dims[o], r->out_turn[o], ax);
 }
 
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
@@ -213,6 +263,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
     TT_TRY(bind_letters(def, q, out, r, dim, bound, err));
+    p->expand = expands(def, r, p->letters); /* of no letters: in follow mode too */
     if (b->follow)
         letters_follow(b->g->mesh, r, dim, bound, in, p->letters);
     else if (letters_canonical(b, def, dim, bound, p, err) != TT_OK)
@@ -220,13 +271,13 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     const uint16_t used = used_atoms(r, p->letters);
     const uint16_t kept = keep_partials(def, b->follow, in, q->n_in, used, p->keep);
     for (int i = 0; i < q->n_in; i++) {
-        tt_placement want = place_of(r->in[i], r->n_in_dims[i], p->letters);
+        tt_placement want = tt_place_input(b->g->mesh, r, i, p->letters);
         want.partial = p->keep[i];
         args[i] = tt_redistribute(b, in[i], &want);
     }
     for (int o = 0; o < r->n_out; o++) {
         tt_placement *pl = &p->out[o];
-        *pl = place_of(r->out[o], r->n_out_dims[o], p->letters);
+        *pl = tt_place_output(b->g->mesh, r, o, p->letters);
         const uint16_t mine = tt_placement_shard_atoms(pl, r->n_out_dims[o]);
         pl->partial = (uint16_t)((used & ~mine) | kept);
         pl->partial_max = pl->partial && def->reduce_max;

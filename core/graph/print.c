@@ -70,6 +70,8 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
         tt_str_add(out, " virtual");
     if (n->recomputed)
         tt_str_add(out, " recomputed");
+    if (n->async)
+        tt_str_add(out, " async");
     if (n->map)
         tt_str_printf(out, " map%d", n->map);
     if (n->scope && n->scope[0])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/graph.h"
+#include "graph/builder_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,18 +16,17 @@ static tt_status complain(const tt_graph *g, const tt_node *n, const char *after
                    n->op->name, n->scope ? n->scope : "", text, what);
 }
 
-static bool dim_is(const tt_placement *p, int d, const tt_atom_list *l)
+static bool same_dims(const tt_placement *a, const tt_placement *b)
 {
-    return p->n[d] == l->n && !memcmp(p->atom[d], l->atom, l->n);
+    return !memcmp(a->n, b->n, sizeof a->n) && !memcmp(a->atom, b->atom, sizeof a->atom);
 }
 
-static const char *check_input(const tt_node *n, int i)
+static const char *check_input(const tt_graph *g, const tt_node *n, int i)
 {
-    const tt_rule *r = n->rule;
-    const tt_placement *p = &n->in[i]->place;
-    for (int d = 0; d < r->n_in_dims[i]; d++)
-        if (!dim_is(p, d, &n->letters[r->in[i][d]]))
-            return "an input is not stored as its rule asks";
+    const tt_placement *p = &n->in[i]->place,
+                       want = tt_place_input(g->mesh, n->rule, i, n->letters);
+    if (!same_dims(p, &want))
+        return "an input is not stored as its rule asks";
     if (p->partial & ~n->keep[i])
         return "a partial input that the op is not linear in";
     if (n->op->linear_inputs == TT_LINEAR_JOINT && p->partial != n->keep[i])
@@ -35,7 +34,7 @@ static const char *check_input(const tt_node *n, int i)
     return NULL;
 }
 
-static const char *check_outputs(const tt_node *n)
+static const char *check_outputs(const tt_graph *g, const tt_node *n)
 {
     const tt_rule *r = n->rule;
     uint16_t used = 0, kept = 0;
@@ -47,10 +46,10 @@ static const char *check_outputs(const tt_node *n)
     if (used & kept)
         return "a pending atom is also used to shard";
     for (int o = 0; o < n->n_out; o++) {
-        const tt_placement *p = &n->out[o]->place;
-        for (int d = 0; d < r->n_out_dims[o]; d++)
-            if (!dim_is(p, d, &n->letters[r->out[o][d]]))
-                return "an output is not stored as its rule says";
+        const tt_placement *p = &n->out[o]->place,
+                           want = tt_place_output(g->mesh, r, o, n->letters);
+        if (!same_dims(p, &want))
+            return "an output is not stored as its rule says";
         const uint16_t mine = tt_placement_shard_atoms(p, r->n_out_dims[o]);
         if (p->partial != (uint16_t)((used & ~mine) | kept))
             return "an output is partial over other atoms than its rule says";
@@ -90,9 +89,9 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
         if (bad || !g->placed || n->virtual_)
             continue;
         for (int j = 0; !bad && n->rule && j < n->n_in; j++)
-            bad = check_input(n, j);
+            bad = check_input(g, n, j);
         if (!bad && n->rule)
-            bad = check_outputs(n);
+            bad = check_outputs(g, n);
         if (!bad &&
             (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer))
             bad = check_identity(n);

@@ -11,12 +11,12 @@ static int64_t cut(int64_t parent, int64_t n, int64_t unit)
     return (units + n - 1) / n * unit;
 }
 
-static int64_t unit_of(const tt_dim *d, uint8_t atom)
+static int64_t unit_of(const tt_dim *d, uint16_t atom)
 {
     return (atom & TT_LOOSE) || d->unit < 1 ? 1 : d->unit;
 }
 
-int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n)
+int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n)
 {
     int64_t padded = d->size;
     for (int i = 0; i < n; i++)
@@ -24,14 +24,15 @@ int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n)
     return padded;
 }
 
-void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n,
+void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n,
                 const int32_t *coords, int64_t *begin, int64_t *end)
 {
     int64_t lo = 0, hi = d->size, padded = d->size;
     for (int i = 0; i < n; i++) {
         unsigned atom = TT_ATOM(atoms[i]);
         padded = cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
-        lo = TT_MIN(lo + coords[atom] * padded, hi);
+        const int64_t part = (coords[atom] + (int64_t)TT_TURN(atoms[i])) % m->atom_size[atom];
+        lo = TT_MIN(lo + part * padded, hi);
         hi = TT_MIN(lo + padded,
                     hi); /* clipped to the parent: padding never reaches the neighbour */
     }

@@ -168,7 +168,7 @@ static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const t
                        "divides %lld",
                        (long long)units, e->label, degree, axes, axes, (long long)units);
     }
-    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep));
+    memset(&l->atom[keep], 0, (size_t)(TT_MAX_ATOMS - keep) * sizeof l->atom[0]);
     l->n = (uint8_t)keep;
     return TT_OK;
 }
@@ -241,7 +241,8 @@ tt_status tt_param_placements(const tt_mesh *m, const tt_label_table *t, const t
     if (pick < 0)
         pick = largest;
     for (int k = 0; n_dims > 0 && k < fsdp.n; k++)
-        p.atom[pick][p.n[pick]++] = (uint8_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
+        p.atom[pick][p.n[pick]++] =
+            (uint16_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
     *storage = p;
     return TT_OK;
 }

@@ -17,10 +17,13 @@ typedef struct lowering {
 
 const char *tt_step_kind_name(tt_step_kind k)
 {
-    static const char *const names[] = {
-        [TT_STEP_ALL_GATHER] = "all_gather", [TT_STEP_REDUCE_SCATTER] = "reduce_scatter",
-        [TT_STEP_ALL_REDUCE] = "all_reduce", [TT_STEP_ALL_TO_ALL] = "all_to_all",
-        [TT_STEP_SLICE] = "slice",           [TT_STEP_MASK] = "mask"};
+    static const char *const names[] = {[TT_STEP_ALL_GATHER] = "all_gather",
+                                        [TT_STEP_REDUCE_SCATTER] = "reduce_scatter",
+                                        [TT_STEP_ALL_REDUCE] = "all_reduce",
+                                        [TT_STEP_ALL_TO_ALL] = "all_to_all",
+                                        [TT_STEP_SHIFT] = "ring_shift",
+                                        [TT_STEP_SLICE] = "slice",
+                                        [TT_STEP_MASK] = "mask"};
     return names[k];
 }
 
@@ -47,6 +50,8 @@ static double step_cost(const lowering *w, tt_step_kind kind, const tt_placement
     case TT_STEP_ALL_TO_ALL:
         elements = padded_numel(w, &w->cur);
         break;
+    case TT_STEP_SHIFT:
+        return padded_numel(w, &w->cur);
     case TT_STEP_SLICE:
     case TT_STEP_MASK:
         break;
@@ -56,13 +61,14 @@ static double step_cost(const lowering *w, tt_step_kind kind, const tt_placement
 
 /* Appends one step from the current placement to dst. Every step but a mask only removes partial
  * atoms. */
-static void go(lowering *w, tt_step_kind kind, const uint8_t *atoms, int n, tt_placement dst)
+static void go(lowering *w, tt_step_kind kind, const uint16_t *atoms, int n, tt_placement dst)
 {
     TT_ASSERT(w->n < TT_MAX_STEPS);
     tt_lower_step *s = &w->steps[w->n++];
     memset(s, 0, sizeof *s);
-    dst.partial_max = 0;
-    if (dst.partial != 0)
+    if (dst.partial == 0)
+        dst.partial_max = 0;
+    else if (kind != TT_STEP_SHIFT)
         dst.partial_max = (kind == TT_STEP_MASK ? w->to : w->from)->partial_max;
     s->kind = kind;
     s->atoms.n = (uint8_t)n;
@@ -85,17 +91,17 @@ static int prefix(const lowering *w, int d)
 
 static void truncate_dim(tt_placement *p, int d, int n)
 {
-    memset(&p->atom[d][n], 0, (size_t)(TT_MAX_ATOMS - n));
+    memset(&p->atom[d][n], 0, (size_t)(TT_MAX_ATOMS - n) * sizeof p->atom[d][0]);
     p->n[d] = (uint8_t)n;
 }
 
-static void append_atoms(tt_placement *p, int d, const uint8_t *atoms, int n)
+static void append_atoms(tt_placement *p, int d, const uint16_t *atoms, int n)
 {
-    memcpy(&p->atom[d][p->n[d]], atoms, (size_t)n);
+    memcpy(&p->atom[d][p->n[d]], atoms, (size_t)n * sizeof *atoms);
     p->n[d] = (uint8_t)(p->n[d] + n);
 }
 
-static unsigned mask_of(const uint8_t *atoms, int n)
+static unsigned mask_of(const uint16_t *atoms, int n)
 {
     unsigned mask = 0;
     for (int i = 0; i < n; i++)
@@ -111,8 +117,8 @@ static void move_suffixes(lowering *w)
             int keep = prefix(w, i), n = w->cur.n[i] - keep, at = w->cur.n[j];
             if (i == j || n == 0 || w->to->n[j] - at != n || prefix(w, j) != at)
                 continue;
-            const uint8_t *moved = &w->to->atom[j][at];
-            if (memcmp(&w->cur.atom[i][keep], moved, (size_t)n) != 0)
+            const uint16_t *moved = &w->to->atom[j][at];
+            if (memcmp(&w->cur.atom[i][keep], moved, (size_t)n * sizeof *moved) != 0)
                 continue;
             tt_placement dst = w->cur;
             truncate_dim(&dst, i, keep);
@@ -152,7 +158,7 @@ static void add_cuts(lowering *w)
 {
     for (int d = 0; d < w->n_dims; d++) {
         while (w->cur.n[d] < w->to->n[d]) {
-            const uint8_t *run = &w->to->atom[d][w->cur.n[d]];
+            const uint16_t *run = &w->to->atom[d][w->cur.n[d]];
             int left = w->to->n[d] - w->cur.n[d], n = 1;
             unsigned partial = w->from->partial >> TT_ATOM(run[0]) & 1u;
             while (n < left && (w->from->partial >> TT_ATOM(run[n]) & 1u) == partial)
@@ -165,6 +171,35 @@ static void add_cuts(lowering *w)
     }
 }
 
+static tt_placement unturned(const tt_placement *p, int n_dims, tt_atom_list *turned)
+{
+    tt_placement out = *p;
+    for (int d = 0; d < n_dims; d++)
+        for (int i = 0; i < p->n[d]; i++) {
+            out.atom[d][i] = TT_TURNED(p->atom[d][i], 0);
+            if (TT_TURN(p->atom[d][i]) != 0)
+                turned->atom[turned->n++] = p->atom[d][i];
+        }
+    return out;
+}
+
+/* Parts that only lie on other ranks of a ring take one step over the atoms turned otherwise. */
+static bool only_turns(lowering *w)
+{
+    tt_atom_list none = {0}, moved = {0};
+    const tt_placement a = unturned(w->from, w->n_dims, &none),
+                       b = unturned(w->to, w->n_dims, &none);
+    if (!tt_placement_equal(&a, &b))
+        return false;
+    for (int d = 0; d < w->n_dims; d++)
+        for (int i = 0; i < w->from->n[d]; i++)
+            if (w->from->atom[d][i] != w->to->atom[d][i])
+                moved.atom[moved.n++] = w->from->atom[d][i];
+    if (moved.n > 0)
+        go(w, TT_STEP_SHIFT, moved.atom, moved.n, *w->to);
+    return true;
+}
+
 int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *from,
              const tt_placement *to, tt_lower_step steps[TT_MAX_STEPS])
 {
@@ -175,6 +210,15 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
                   .to = to,
                   .cur = *from,
                   .steps = steps};
+    if (only_turns(&w))
+        return w.n;
+    /* Else back to where a part belongs first, and to its turn last. */
+    tt_atom_list turned = {0}, turns = {0};
+    const tt_placement home = unturned(from, n_dims, &turned), goal = unturned(to, n_dims, &turns);
+    if (turned.n > 0)
+        go(&w, TT_STEP_SHIFT, turned.atom, turned.n, home);
+    w.from = &home;
+    w.to = &goal;
     move_suffixes(&w);
     gather_obstacles(&w);
     add_cuts(&w);
@@ -198,6 +242,8 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
         dst.partial = to->partial;
         go(&w, TT_STEP_MASK, atoms.atom, atoms.n, dst);
     }
+    if (turns.n > 0)
+        go(&w, TT_STEP_SHIFT, turns.atom, turns.n, *to);
     TT_ASSERT(tt_placement_equal(&w.cur, to));
     return w.n;
 }

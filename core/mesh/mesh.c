@@ -105,7 +105,7 @@ static void add_atoms(degree_part *p, tt_arena *a, tt_mesh *m)
 static void append_range(tt_atom_list *l, int first, int n)
 {
     for (int i = 0; i < n; i++)
-        l->atom[l->n++] = (uint8_t)(first + i);
+        l->atom[l->n++] = (uint16_t)(first + i);
 }
 
 static void add_axis(tt_mesh *m, const char *name, const tt_atom_list *atoms)
@@ -188,7 +188,7 @@ static tt_status add_given_axis(const tt_axis *given, const int *index_of, int n
                            given->atoms.atom[i], n);
         int at = index_of[given->atoms.atom[i]];
         if (at >= 0)
-            kept.atom[kept.n++] = (uint8_t)at;
+            kept.atom[kept.n++] = (uint16_t)at;
     }
     add_axis(m, tt_arena_str(a, given->name), &kept);
     return TT_OK;
@@ -223,7 +223,7 @@ tt_status tt_mesh_make_atoms(const char *const *names, const int32_t *sizes, int
     for (int i = 0; i < n;
          i++) { /* every atom is an axis of its own name unless that name was given */
         tt_axis own = {
-            .name = names[i], .atoms = {.n = 1, .atom = {(uint8_t)i}}
+            .name = names[i], .atoms = {.n = 1, .atom = {(uint16_t)i}}
         };
         bool given = false;
         for (int k = 0; k < n_axes; k++)
@@ -338,7 +338,7 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms)
         int at = l.n++;
         for (; at > 0 && strcmp(m->atom_name[l.atom[at - 1]], m->atom_name[i]) > 0; at--)
             l.atom[at] = l.atom[at - 1];
-        l.atom[at] = (uint8_t)i;
+        l.atom[at] = (uint16_t)i;
     }
     return l;
 }

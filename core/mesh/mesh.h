@@ -9,22 +9,27 @@
  * tests/golden/placement.json. */
 
 #define TT_MAX_ATOMS 16
-#define TT_LOOSE 0x80u /* on an atom of a dim's list: this cut ignores the unit (FSDP)          */
+/* An atom of a dim's list: its number, and how it cuts. Turned by n, the rank at coordinate c of
+ * the atom has part (c + n) mod its size: what a ring has after n steps. */
+#define TT_LOOSE 0x80u /* this cut ignores the unit (FSDP) */
 #define TT_ATOM(a) ((a)&0x7fu)
+#define TT_TURN(a) ((unsigned)(a) >> 8)
+#define TT_TURNED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
+#define TT_MAX_TURN 255 /* an atom that is turned has at most one more ranks */
 
 /* How a global tensor is stored: per dim an ordered list of atoms, major first; partial: a set of
  * atoms, all of one kind; atoms in neither: replicated. memcmp-comparable: unused bytes are zero.
  */
 typedef struct tt_placement {
-    uint8_t n[TT_MAX_DIMS];                  /* atoms on each dim */
-    uint8_t atom[TT_MAX_DIMS][TT_MAX_ATOMS]; /* | TT_LOOSE        */
-    uint16_t partial;                        /* bit a: atom a     */
-    uint8_t partial_max;                     /* 1: max, 0: sum; 0 when partial is 0 */
+    uint8_t n[TT_MAX_DIMS];                   /* atoms on each dim */
+    uint16_t atom[TT_MAX_DIMS][TT_MAX_ATOMS]; /* | TT_LOOSE, TT_TURNED */
+    uint16_t partial;                         /* bit a: atom a     */
+    uint16_t partial_max;                     /* 1: max, 0: sum; 0 when partial is 0 */
 } tt_placement;
 
 typedef struct tt_atom_list {
     uint8_t n;
-    uint8_t atom[TT_MAX_ATOMS];
+    uint16_t atom[TT_MAX_ATOMS];
 } tt_atom_list;
 
 typedef struct tt_axis {
@@ -74,7 +79,7 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms);
 /* ---- placements ---- */
 bool tt_placement_equal(const tt_placement *a, const tt_placement *b);
 uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims);
-/* "{dp_shard,cp},{tp} P(tp)"; "{},{}" replicated; "Pmax(tp)" */
+/* "{dp_shard,cp},{tp} P(tp)"; "{},{}" replicated; "Pmax(tp)"; "{cp+1}" turned */
 void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, char *text,
                         size_t size);
 tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims,
@@ -82,9 +87,9 @@ tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims
 
 /* ---- boxes (the one box function): cut ATOM BY ATOM, chunk = ceil(padded parent / n) up to the
  * unit, clipped ---- */
-int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms,
+int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms,
                  int n); /* largest local size */
-void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n,
+void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n,
                 const int32_t *coords, int64_t *begin, int64_t *end);
 typedef struct tt_box {
     int64_t begin[TT_MAX_DIMS], end[TT_MAX_DIMS];
@@ -138,12 +143,16 @@ typedef struct tt_rule {
     int n_in, n_out;
     int8_t in[16][TT_MAX_DIMS], out[4][TT_MAX_DIMS]; /* letter of each dim */
     int8_t n_in_dims[16], n_out_dims[4];
-    uint32_t whole; /* bit letter */
+    uint16_t in_turn[16], out_turn[4]; /* t+2: turned by two steps */
+    uint32_t whole;                    /* bit letter */
     int n_groups;
     struct {
         int8_t x, first, rest; /* x=(first rest) */
     } groups[4];
 } tt_rule;
+/* The turn of each atom of `list` from `first` on after that many steps of their ring, the last
+ * fastest. */
+void tt_turn_atoms(const tt_mesh *m, int turn, int first, uint16_t *list, int n);
 /* `*` expands to the dims of that operand (in_ranks, out_ranks: number of dims of each). */
 tt_status tt_rule_parse(const char *text, const int *in_ranks, int n_in, const int *out_ranks,
                         int n_out, tt_rule *out, tt_error *err);
@@ -154,6 +163,7 @@ typedef enum tt_step_kind {
     TT_STEP_REDUCE_SCATTER,
     TT_STEP_ALL_REDUCE,
     TT_STEP_ALL_TO_ALL,
+    TT_STEP_SHIFT, /* parts change ranks: every rank gives all it has to one other */
     TT_STEP_SLICE,
     TT_STEP_MASK
 } tt_step_kind;

@@ -26,6 +26,15 @@ static void put(char *text, size_t size, size_t *at, const char *s)
         text[*at] = '\0';
 }
 
+void tt_turn_atoms(const tt_mesh *m, int turn, int first, uint16_t *list, int n)
+{
+    for (int i = n - 1; i >= first; i--) {
+        const int size = m->atom_size[TT_ATOM(list[i])];
+        list[i] = TT_TURNED(list[i], turn % size);
+        turn /= size;
+    }
+}
+
 void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, char *text,
                         size_t size)
 {
@@ -39,6 +48,11 @@ void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, cha
             put(text, size, &at, m->atom_name[TT_ATOM(p->atom[d][k])]);
             if (p->atom[d][k] & TT_LOOSE)
                 put(text, size, &at, "~");
+            if (TT_TURN(p->atom[d][k]) != 0) {
+                char turn[16];
+                snprintf(turn, sizeof turn, "+%u", TT_TURN(p->atom[d][k]));
+                put(text, size, &at, turn);
+            }
         }
         put(text, size, &at, "}");
     }
@@ -71,6 +85,9 @@ tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims
     for (int d = 0; d < n_dims; d++) {
         for (int k = 0; k < p->n[d]; k++) {
             unsigned atom = TT_ATOM(p->atom[d][k]);
+            if (TT_TURN(p->atom[d][k]) >= (unsigned)m->atom_size[atom])
+                return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is turned by %u",
+                               m->atom_name[atom], (int)m->atom_size[atom], TT_TURN(p->atom[d][k]));
             if (used >> atom & 1) {
                 tt_placement_print(m, p, n_dims, text, sizeof text);
                 return TT_FAIL(err, TT_EINVAL, "placement %s: atom %s is used twice", text,

@@ -18,6 +18,8 @@ typedef struct differ {
     value_list *params;          /* by position in g->params: cotangents of the fetches */
 } differ;
 
+#define LEAST_ELEMENTS 4096
+
 /* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending
  * partial where dy is so. */
 static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
@@ -128,12 +130,61 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
     return TT_OK;
 }
 
+/* Where a parameter's cotangent is accumulated. What its storage does not shard stays pending, for
+ * the epilogue to reduce once a step (C11); but with one micro-batch a step, where communication
+ * runs beside computation, replicas are summed here: as much is sent, hidden by the backward. Not
+ * of what is small: a stack of it is one call in the epilogue. */
+static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
+                                        const tt_value *cot)
+{
+    tt_placement want =
+        cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+    const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
+    const bool large = tt_type_numel(&p->type) >= LEAST_ELEMENTS;
+    for (int i = 0; d->g->at_once && large && r && i < r->atoms.n; i++)
+        want.partial &= (uint16_t) ~(1u << TT_ATOM(r->atoms.atom[i]));
+    return want;
+}
+
+/* Can these be added to their parameter's accumulator one by one, so that none waits for the other
+ * and none is held beside it? Where something is to be reduced they are summed first and reduced
+ * once (C11); where a pipeline's forward makes one and its backward the other, too: else the order
+ * in which they are added, and so the bits, would depend on the schedule (P5). */
+static bool added_apart(const differ *d, const tt_param_info *p, const value_list *cots)
+{
+    for (size_t k = 0; k < cots->n; k++) {
+        const tt_value *c = cots->items[k], *first = cots->items[0];
+        const tt_placement want = accumulator_storage(d, p, c);
+        if (!tt_placement_equal(&want, &c->place) ||
+            !tt_placement_equal(&c->place, &first->place) || c->type.dtype != first->type.dtype ||
+            (d->g->n_stages > 1 && c->node->map != first->node->map))
+            return false;
+    }
+    return true;
+}
+
+static void cotangents_of_fetch(differ *d, const tt_node *fetch)
+{
+    const tt_value *v = fetch->out[0];
+    const value_list *cots = &d->cots[v->id];
+    value_list *all = &d->params[param_position(d->g, fetch->param)];
+    const bool apart = added_apart(d, fetch->param, cots);
+    for (size_t i = 0; apart && i < cots->n; i++)
+        tt_vec_push(d->g->arena, all, cots->items[i]);
+    if (!apart)
+        tt_vec_push(d->g->arena, all, sum_cotangents(d, &v->place, cots));
+}
+
 static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
 {
     tt_value *dout[TT_MAX_OUTS] = {0};
     bool any = false;
     tt_builder_at(d->b, TT_BACKWARD, n->stage, n->block, n->scope);
     d->b->map = n->map;
+    if (n->op == &tt_op_fetch && n->out[0]->id < d->n_forward) {
+        cotangents_of_fetch(d, n);
+        return TT_OK;
+    }
     for (int i = 0; i < n->n_out; i++) {
         const tt_value *v = n->out[i];
         if (v->id >= d->n_forward || !d->cots[v->id].n)
@@ -143,10 +194,6 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
     }
     if (!any)
         return TT_OK;
-    if (n->op == &tt_op_fetch) {
-        tt_vec_push(d->g->arena, &d->params[param_position(d->g, n->param)], dout[0]);
-        return TT_OK;
-    }
     if (n->op == &tt_op_transfer) {
         push(d, n->in[0], tt_transfer(d->b, dout[0], n->in[0]->node->stage));
         return TT_OK;
@@ -306,29 +353,22 @@ static tt_value *accumulated(differ *d, tt_value *v)
     return cast_in_place(d, v, TT_F32);
 }
 
-/* The cotangents of all fetches of a parameter, reduced. Where nothing is to be reduced they are
- * accumulated one by one, so that none waits for the other (tied embeddings); else they are summed
- * unreduced first and reduced once (C11). Sunk, nothing is reduced here: update.c does it. */
+/* The cotangents of all fetches of a parameter, reduced. Sunk, nothing is reduced here: update.c
+ * does it. */
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
-    const tt_placement *to = d->g->sink ? &p->compute : &p->stored;
-    bool apart = true;
+    const bool apart = added_apart(d, p, cots);
     for (size_t k = 0; k < cots->n; k++)
         cots->items[k] = in_reduce_dtype(d, cots->items[k]);
-    for (size_t k = 0; k < cots->n; k++) {
-        const tt_value *c = cots->items[k];
-        const tt_placement want = cotangent_storage(to, &c->place, c->type.n_dims);
-        apart = apart && tt_placement_equal(&want, &c->place) &&
-                tt_placement_equal(&c->place, &cots->items[0]->place);
-    }
     for (size_t k = 0; apart && k < cots->n; k++)
         tt_vec_push(d->g->arena, out, accumulated(d, cots->items[k]));
     if (!apart) {
         const tt_node *at = cots->items[cots->n - 1]->node;
         tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-        tt_value *sum = to_storage(d, to, sum_cotangents(d, &p->compute, cots));
-        tt_vec_push(d->g->arena, out, accumulated(d, sum));
+        tt_value *sum = sum_cotangents(d, &p->compute, cots);
+        const tt_placement want = accumulator_storage(d, p, sum);
+        tt_vec_push(d->g->arena, out, accumulated(d, tt_redistribute(d->b, sum, &want)));
     }
 }
 

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → hoist → lower → order → split → fuse; to
- * decode: describe → place, with incremental forms → lower → order → fuse */
+/* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
+ * epilogue → overlap; to decode: describe → place, with incremental forms → lower → order → fuse →
+ * epilogue */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -40,6 +41,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
                              .precision = o->precision,
+                             .context = o->context,
                              .has_kernel = o->has_kernel,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
@@ -71,12 +73,6 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     return TT_OK;
 }
 
-static bool has_fused(void *user)
-{
-    const tt_compile_opts *o = user;
-    return !o->has_kernel || o->has_kernel(o->backend_user, "fused");
-}
-
 static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
@@ -98,6 +94,10 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));
+    const tt_store_opts so = {.dtype = o->store_dtype, .apart = o->split_backward};
+    TT_TRY(tt_pass_store(b, &so, err));
+    if (so.dtype != TT_F32)
+        TT_TRY(dump(c, g, "store", err));
     if (!o->hoist)
         return TT_OK;
     TT_TRY(tt_pass_hoist(g, err));
@@ -113,6 +113,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
     g->sink = o->sink;
+    g->at_once = o->at_once;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};
@@ -129,11 +130,19 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(dump(c, g, "order", err));
     if (o->split_backward)
         TT_TRY(tt_pass_split(g, err));
-    const tt_fuse_opts fo = {.pointwise = !o->no_fusion && has_fused((void *)(uintptr_t)o),
-                             .can_accumulate = o->can_accumulate,
-                             .user = o->backend_user};
+    const tt_fuse_opts fo = {
+        .pointwise = !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, "fused")),
+        .can_accumulate = o->can_accumulate,
+        .has_kernel = o->has_kernel,
+        .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
+    TT_TRY(tt_pass_epilogue(g, &fo, err));
+    TT_TRY(dump(c, g, "epilogue", err));
+    if (o->overlap) {
+        TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
+        TT_TRY(dump(c, g, "overlap", err));
+    }
     *out = g;
     return TT_OK;
 }

@@ -34,13 +34,18 @@ typedef struct tt_compile_opts {
     const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
     bool split_backward;    /* the schedule has I and W */
     tt_precision precision;
+    tt_context context;
     /* the optimizer, for TRAIN */
     tt_update_opts update;
     int (*group_of)(void *user,
                     const tt_param_info *p); /* -1 = the default group; NULL = all default */
     void *group_user;
     tt_recompute_opts recompute;
-    bool hoist, sink;    /* fetch once a step; reduce gradients once a step (R6) */
+    tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
+    bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
+    bool overlap;         /* communication beside computation */
+    tt_overlap_opts overlapping;
+    bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);

@@ -71,7 +71,7 @@ static bool fusible(const tt_node *n)
     return (n->op->flags & TT_OP_POINTWISE) && n->n_out == 1 && n->n_in <= 3 && n->n_in >= 1;
 }
 
-static bool same_iteration(const tt_node *a, const tt_node *b)
+bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
     if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
@@ -83,6 +83,14 @@ static bool same_iteration(const tt_node *a, const tt_node *b)
             return false;
     return !memcmp(a->out[0]->place.n, b->out[0]->place.n, sizeof a->out[0]->place.n) &&
            !memcmp(a->out[0]->place.atom, b->out[0]->place.atom, sizeof a->out[0]->place.atom);
+}
+
+static bool any_no_wait(const fuser *f, const group *p)
+{
+    for (int k = 0; k < p->n; k++)
+        if (f->g->nodes.items[p->members[k]]->no_wait)
+            return true;
+    return false;
 }
 
 static bool contains(const group *p, int i)
@@ -171,7 +179,8 @@ static void join(fuser *f, int i)
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->index[n->in[j]->id];
         group *p = f->of[d];
-        if (!p || contains(mine, d) || !same_iteration(f->g->nodes.items[d], n))
+        if (!p || contains(mine, d) || any_no_wait(f, p) ||
+            !tt_fuse_same_iteration(f->g->nodes.items[d], n))
             continue;
         if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
             continue;
@@ -184,9 +193,13 @@ static void join(fuser *f, int i)
         f->of[mine->members[k]] = mine;
 }
 
-static double immediate(const tt_node *n)
+tt_fused_instr tt_fuse_instr(const tt_node *n)
 {
-    return !strcmp(n->op->name, "scale") ? ((const tt_attrs_scale *)n->attrs)->factor : 0;
+    const bool scale = !strcmp(n->op->name, "scale");
+    return (tt_fused_instr){.op = n->op->name,
+                            .n_src = (int16_t)n->n_in,
+                            .dtype = n->out[0]->type.dtype,
+                            .imm = scale ? ((const tt_attrs_scale *)n->attrs)->factor : 0};
 }
 
 /* The group as one node, or NULL where it does not fit. */
@@ -214,10 +227,7 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
         }
     for (int k = 0; k < p->n; k++) {
         tt_node *m = f->g->nodes.items[p->members[k]];
-        instr[k] = (tt_fused_instr){.op = m->op->name,
-                                    .n_src = (int16_t)m->n_in,
-                                    .dtype = m->out[0]->type.dtype,
-                                    .imm = immediate(m)};
+        instr[k] = tt_fuse_instr(m);
         for (int j = 0; j < m->n_in; j++) {
             int reg = -1;
             for (int q = 0; q < n->n_in; q++)

@@ -2,6 +2,8 @@
 #ifndef TT_PASSES_H
 #define TT_PASSES_H
 #include "graph/graph.h"
+#include "plan/machine.h"
+#include <ttrun/backend.h>
 #include <ttrun/loss.h>
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>
@@ -75,6 +77,14 @@ typedef struct tt_recompute_opts {
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
+/* ---- store: large f32 values that the forward keeps for the backward are kept in another dtype
+ * ---- */
+typedef struct tt_store_opts {
+    tt_dtype dtype; /* TT_F32 (0): as they are */
+    bool apart;     /* each reader widens for itself: the parts of a split backward */
+} tt_store_opts;
+tt_status tt_pass_store(tt_builder *b, const tt_store_opts *o, tt_error *err);
+
 /* ---- hoist: what fetches bring is kept in states, for all micro-batches of a step ---- */
 tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
 
@@ -103,10 +113,26 @@ tt_status tt_pass_split(tt_graph *g, tt_error *err);
 typedef struct tt_fuse_opts {
     bool pointwise;                                     /* false: --debug.disable_fusion */
     bool (*can_accumulate)(void *user, const char *op); /* the backend's kernel adds to out[0] */
-    bool (*has_fused)(void *user);
+    bool (*has_kernel)(void *user, const char *op);     /* NULL = every op has one */
     void *user;
 } tt_fuse_opts;
 tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
+/* Do both run over the same elements, in the same part of the step? */
+bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b);
+/* A pointwise node as an instruction; its sources are still to be named. */
+tt_fused_instr tt_fuse_instr(const tt_node *n);
+
+/* ---- epilogue: pointwise nodes into the matrix product they read ---- */
+tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
+
+/* ---- overlap: collectives are begun as long before they are needed as they take, by the plan's
+ * costs; what nobody waits for (gradients' work and sums) moves behind them. Same bits, more
+ * memory: at most a block's parameters and gradients. ---- */
+typedef struct tt_overlap_opts {
+    const tt_machine
+        *machine; /* that its durations are of; NULL: a CPU's, by the planner's costs */
+} tt_overlap_opts;
+tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 
 /* The names of the host's scalars and metrics. */
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */

@@ -54,13 +54,22 @@ static void emit_virtual(placer *p, const tt_node *n)
         v->out[i] = mapped(p, n->out[i]);
 }
 
+/* Attention over lines that are cut goes round a ring, where the job says so. */
+static const char *placed_name(const placer *p, const tt_node *n)
+{
+    const tt_graph *g = tt_builder_graph(p->b);
+    const bool ring = g->context == TT_CONTEXT_RING && tt_mesh_axis(g->mesh, "cp") &&
+                      !strcmp(n->op->name, "attention");
+    return ring ? "attention_ring" : n->op->name;
+}
+
 static void emit_op(placer *p, const tt_node *n)
 {
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = mapped(p, n->in[i]);
     if (!p->o->replace || !p->o->replace(p->o->replace_user, p->b, n, in, out))
-        tt_op(p->b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
+        tt_op(p->b, placed_name(p, n), in, n->n_in, n->attrs, out, n->n_out);
     for (int i = 0; i < n->n_out; i++)
         p->map[n->out[i]->id] = out[i];
 }

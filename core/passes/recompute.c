@@ -16,7 +16,8 @@ typedef struct redo {
 
 static bool heavy(const tt_node *n)
 {
-    static const char *const ops[] = {"linear", "matmul", "attention", "grouped_linear", "conv1d"};
+    static const char *const ops[] = {"linear",          "matmul",         "attention",
+                                      "attention_merge", "grouped_linear", "conv1d"};
     for (size_t i = 0; i < TT_COUNT(ops); i++)
         if (!strcmp(n->op->name, ops[i]))
             return true;

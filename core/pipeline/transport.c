@@ -14,21 +14,53 @@ typedef struct meeting {
     int64_t tag;
 } meeting;
 
+typedef struct begun { /* a collective beside the programs */
+    int arrived;
+    int64_t tag;
+} begun;
+
 typedef struct machine {
     const tt_wires *w;
     int n_buffers;
-    lane *lanes;       /* [from * n_ranks + to] */
-    meeting *meetings; /* by group */
-    int *at;           /* by rank */
-    int *posted;       /* by rank: 0, or 1 + the meeting it arrived at, or 1: its send is out */
+    lane *lanes; /* [from * n_ranks + to] */
+    tt_arena *a;
+    meeting *meetings;      /* by group */
+    TT_VEC(begun) * beside; /* by group: the nth of each */
+    int *at;                /* by rank */
+    int *posted; /* by rank: 0, or 1 + the meeting it arrived at, or 1: its send is out */
     const char *bad;
 } machine;
+
+static bool begins(machine *m, const tt_wire *x)
+{
+    while (m->beside[x->to].n <= (size_t)x->nth) {
+        const begun none = {0};
+        tt_vec_push(m->a, &m->beside[x->to], none);
+    }
+    begun *b = &m->beside[x->to].items[x->nth];
+    if (b->arrived && b->tag != x->tag)
+        m->bad = "members of a group begin different collectives";
+    b->tag = x->tag;
+    if (++b->arrived > m->w->group_size[x->to])
+        m->bad = "a member begins a collective twice";
+    return true;
+}
+
+static bool is_over(const machine *m, const tt_wire *x)
+{
+    return m->beside[x->to].n > (size_t)x->nth &&
+           m->beside[x->to].items[x->nth].arrived == m->w->group_size[x->to];
+}
 
 /* Does the rank's item end now? */
 static bool ends(machine *m, int r)
 {
     const tt_wire *x = &m->w->items[r][m->at[r]];
     const int n = m->w->n_ranks, ring = TT_MAX_BUFFERS + 2;
+    if (x->kind == TT_WIRE_BEGIN)
+        return begins(m, x);
+    if (x->kind == TT_WIRE_WAIT)
+        return is_over(m, x);
     if (x->kind == TT_WIRE_MEET) {
         meeting *g = &m->meetings[x->to];
         if (!m->posted[r]) {
@@ -59,7 +91,8 @@ static bool ends(machine *m, int r)
 
 static tt_status verdict(const machine *m, tt_error *err)
 {
-    static const char *const doing[] = {"sends to rank", "receives from rank", "meets group"};
+    static const char *const doing[] = {"sends to rank", "receives from rank", "meets group",
+                                        "begins in group", "waits in group"};
     for (int r = 0; r < m->w->n_ranks; r++)
         if (m->at[r] < m->w->n_items[r]) {
             const tt_wire *x = &m->w->items[r][m->at[r]];
@@ -79,9 +112,10 @@ tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     const size_t n = (size_t)w->n_ranks;
-    machine m = {.w = w, .n_buffers = TT_MIN(n_buffers, TT_MAX_BUFFERS)};
+    machine m = {.w = w, .a = a, .n_buffers = TT_MIN(n_buffers, TT_MAX_BUFFERS)};
     m.lanes = tt_arena_array(a, n * n, sizeof *m.lanes);
     m.meetings = tt_arena_array(a, (size_t)w->n_groups + 1, sizeof *m.meetings);
+    m.beside = tt_arena_array(a, (size_t)w->n_groups + 1, sizeof *m.beside);
     m.at = tt_arena_array(a, n, sizeof *m.at);
     m.posted = tt_arena_array(a, n, sizeof *m.posted);
     for (bool moved = true; moved && !m.bad;) {
@@ -118,7 +152,7 @@ void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires
             for (int v = 0; v < n_values; v++)
                 out->items[r][out->n_items[r]++] =
                     (tt_wire){x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV, x->peer,
-                              (int64_t)tt_action_key(p->schedule, &x->action) * n_values + v};
+                              (int64_t)tt_action_key(p->schedule, &x->action) * n_values + v, 0};
         }
     }
 }

@@ -115,6 +115,18 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
     }
 }
 
+/* What runs beside the list holds its operands and scratch up to the item that waits for it. */
+static void hold(planner *p, const tt_wait *w, int at, tt_stage_part part)
+{
+    for (int j = 0; j < w->node->n_in; j++)
+        touch(p, w->node->in[j], at + w->before, part);
+    for (int j = 0; j < w->node->n_out; j++)
+        touch(p, w->node->out[j], at + w->before, part);
+    for (size_t i = 0; i < p->scratches.n; i++)
+        if (p->scratches.items[i].scratch_of == w->node)
+            p->scratches.items[i].last = at + w->before;
+}
+
 /* One list of nodes at times from `at`; returns the time after it. Inputs are filled, and messages
  * received, before the list runs. */
 static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
@@ -142,6 +154,8 @@ static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
                            .bytes = tt_plan_round((int64_t)s)};
         tt_vec_push(p->a, &p->scratches, scratch);
     }
+    for (int i = 0; i < l->n_waits; i++)
+        hold(p, &l->waits[i], at, part);
     return at + l->n + 2;
 }
 

@@ -140,7 +140,7 @@ static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machi
     const int64_t per_node = TT_MAXV(m->ranks_per_node, 1);
     tt_atom_list few = *atoms; /* the first members tell how they are spread */
     while (few.n > 0 && tt_mesh_degree(g->mesh, &few) > seen)
-        memmove(few.atom, few.atom + 1, --few.n);
+        memmove(few.atom, few.atom + 1, --few.n * sizeof few.atom[0]);
     const int k = few.n ? tt_mesh_group(g->mesh, 0, &few, ranks) : 1;
     int here = 0;
     for (int i = 0; i < k; i++)

@@ -32,6 +32,14 @@ typedef struct tt_seconds {
 tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m);
 /* FLOPs and bytes of its local shapes on that rank; zero for nodes without a kernel. */
 tt_cost tt_node_cost(const tt_graph *g, const tt_node *n);
+/* Nodes one after the other, async collectives beside them, those of a group one by one: what
+ * passes at each node, waits for what it needs included, is added to at[]. exposed: communication
+ * that nothing is computed beside. */
+typedef struct tt_list_seconds {
+    double total, comm, exposed;
+} tt_list_seconds;
+tt_list_seconds tt_nodes_seconds(const tt_graph *g, tt_node *const *nodes, int n,
+                                 const tt_machine *m, double *at);
 /* A message of a rank to its pipeline neighbour. */
 double tt_transfer_seconds(const tt_graph *g, const tt_value *v, const tt_machine *m);
 

@@ -127,6 +127,18 @@ static void collect(planner *p)
     }
 }
 
+static void find_waits(planner *p)
+{
+    tt_plan *plan = p->plan;
+    tt_under_way none = {0};
+    for (int s = 0; s < plan->n_stages; s++)
+        for (int k = 0; k < TT_N_PARTS; k++)
+            tt_plan_find_waits(p->a, &plan->stages[s].part[k], &none,
+                               k != TT_PART_F || !tt_plan_one_timeline(plan->graph));
+    tt_plan_find_waits(p->a, &plan->epilogue, &none, true);
+    tt_plan_find_waits(p->a, &plan->update, &none, true);
+}
+
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
 {
     for (int i = 0; i < p->n_stages; i++)
@@ -178,6 +190,7 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
         if (o->schedule->stage_rank[s] == o->pp_rank)
             plan->stages[plan->n_stages++].stage = s;
     collect(&p);
+    find_waits(&p);
     TT_TRY(tt_plan_programs(&p, err));
     place_states(&p);
     for (int i = 0; i < plan->n_stages; i++)

@@ -19,11 +19,11 @@
  * reader (P3). Without a pipeline these values live in work, on one timeline of forward and
  * backward.
  *
- * Happens-before: a rank has one queue, the interpreter's, and its order is the order of the lists
- * here; kernels, collectives and copies are done when their instruction is (sends copy, receives
- * return filled). So the last reader of a byte comes before its next writer if and only if it
- * stands before it, which tt_plan_verify runs through. With more queues (a communication queue, a
- * device's streams) a reuse across queues needs an event, and the check is tt_slots_check's. */
+ * Happens-before: a rank's program is the interpreter's, in the order of the lists here. Kernels,
+ * copies and most collectives are done when their instruction is (sends copy, receives return
+ * filled). A collective that is marked async runs beside the program, from its place in the list to
+ * its wait: so long it reads its inputs and writes its outputs and scratch, which nobody else may
+ * touch. Its wait is the event that orders reuse; tt_plan_verify runs through all of it. */
 
 typedef enum tt_space {
     TT_SPACE_NONE,
@@ -61,9 +61,16 @@ typedef struct tt_loc {
     int member;            /* -1 = the whole stack */
 } tt_loc;
 
+typedef struct tt_wait { /* until an async collective is over */
+    int before;          /* the item of the list that may not run earlier; n = none, the end */
+    const tt_node *node;
+} tt_wait;
+
 typedef struct tt_nodes {
     tt_node **items;
     int n;
+    tt_wait *waits; /* ascending */
+    int n_waits;
 } tt_nodes;
 
 typedef struct tt_stage_plan {
@@ -114,10 +121,24 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 /* What each stage takes for F, I and W, and a message: the order of all ranks' programs follows
  * from it, so it is a function of the graph alone (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
+double tt_plan_node_cost(const tt_graph *g, const tt_node *n); /* of one node, in the same unit */
+tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage);     /* NULL: on another rank */
 /* No two values that are alive at once share a byte; every reader finds what was written: checked
  * by abstract run. */
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
+/* waits.c: where what is under way in a list is waited for: before the first item that reads what
+ * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
+ * and from lists that follow each other. */
+typedef struct tt_under_way {
+    const tt_node **items;
+    int n;
+} tt_under_way;
+void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last);
+/* Is this node's work to be over before e begins? */
+bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way);
+/* Do a stage's forward and backward follow each other, micro-batch by micro-batch? Then what the
+ * one begins the other may wait for. */
+bool tt_plan_one_timeline(const tt_graph *g);
 /* The value whose memory v's is (views, states, aliases). */
 const tt_value *tt_plan_alias(const tt_value *v);
 /* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have

@@ -20,8 +20,8 @@ typedef struct planner {
     const tt_plan_opts *o;
     tt_arena *a;
     tt_plan *plan;
-    tt_live *live; /* by value id */
-    TT_VEC(tt_live) scratches;
+    tt_live *live;             /* by value id */
+    TT_VEC(tt_live) scratches; /* without an offset yet */
 } planner;
 
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */

@@ -10,7 +10,7 @@
 #define FLOPS_PER_BYTE 4.0
 #define FLOPS_PER_BYTE_SENT 10.0
 
-static double node_cost(const tt_graph *g, const tt_node *n)
+double tt_plan_node_cost(const tt_graph *g, const tt_node *n)
 {
     if (n->step)
         return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
@@ -35,7 +35,7 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
         const tt_stage_part part = tt_node_part(n);
         *(part == TT_PART_F   ? &s[n->stage].f
           : part == TT_PART_I ? &s[n->stage].i
-                              : &s[n->stage].w) += node_cost(g, n);
+                              : &s[n->stage].w) += tt_plan_node_cost(g, n);
     }
     *out = (tt_costs){s, message};
 }

@@ -4,15 +4,18 @@
 #include <string.h>
 
 /* Proof of a plan by an abstract run: memory is a map from bytes to the value that wrote them last;
- * a reader must find its own value in every byte it covers. Independent of how the planner chose
- * offsets. */
+ * a reader must find its own value in every byte it covers, and a collective that runs beside the
+ * program must find all it has there again when it is waited for. Independent of how the planner
+ * chose offsets and waits. */
 
-#define SCRATCH (-1)
+#define SCRATCH (-1) /* of an async collective: SCRATCH_OF(its node) */
 #define UNKNOWN (-2)
+#define SCRATCH_OF(n) (-3 - (n)->id)
+#define UNFINISHED(v) (INT32_MIN + (v)->id) /* what an async collective writes, until its wait */
 
 typedef struct segment { /* from `begin` to the next one's begin */
     int64_t begin;
-    int owner; /* value id, SCRATCH, UNKNOWN */
+    int owner; /* value id, SCRATCH, SCRATCH_OF(), UNKNOWN */
 } segment;
 
 typedef struct memory { /* sorted segments; the last one begins at the end of the space */
@@ -93,6 +96,8 @@ static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owne
 typedef struct checker {
     const tt_plan *p;
     memory space[TT_N_SPACES]; /* of slots: those of one micro-batch on one stage */
+    const tt_node **beside;    /* collectives under way */
+    int n_beside;
 } checker;
 
 static memory *space_of(checker *c, const tt_loc *l)
@@ -100,14 +105,15 @@ static memory *space_of(checker *c, const tt_loc *l)
     return l->space >= TT_SPACE_SLOT ? &c->space[l->space] : NULL;
 }
 
-static const char *write_value(checker *c, const tt_value *v)
+static const char *write_value(checker *c, const tt_value *v, bool unfinished)
 {
     v = tt_plan_alias(v);
     const tt_loc *l = &c->p->value[v->id];
     memory *m = space_of(c, l);
     if (!m)
         return NULL;
-    return memory_write(m, l->offset, tt_plan_value_bytes(c->p->graph, v), v->id)
+    return memory_write(m, l->offset, tt_plan_value_bytes(c->p->graph, v),
+                        unfinished ? UNFINISHED(v) : v->id)
                ? NULL
                : "a value lies outside its space";
 }
@@ -126,21 +132,69 @@ static const char *read_value(checker *c, const tt_value *v)
                : "a value is overwritten before it is read";
 }
 
+/* What an async collective wrote is whole: nobody else has written there. */
+static const char *finish_value(checker *c, const tt_value *v)
+{
+    const tt_loc *l = &c->p->value[v->id];
+    memory *m = space_of(c, l);
+    if (m && !memory_holds(m, l->offset, tt_plan_value_bytes(c->p->graph, v), UNFINISHED(v)))
+        return "a value is overwritten before it is whole";
+    return write_value(c, v, false);
+}
+
 /* Outputs are written before inputs are looked at: an output on top of an input is caught too. */
 static const char *run_node(checker *c, const tt_node *e)
 {
     const char *bad = NULL;
     const int64_t at = c->p->scratch[e->id], bytes = tt_plan_round(c->p->scratch_bytes[e->id]);
-    if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH))
+    const int scratch = e->async ? SCRATCH_OF(e) : SCRATCH;
+    for (int k = 0; k < c->n_beside; k++)
+        if (tt_plan_waits_for(e, c->beside[k]))
+            return "a collective is not waited for";
+    if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
     for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
-        bad = write_value(c, e->out[j]);
-    if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH))
+        bad = write_value(c, e->out[j], e->async);
+    if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "an output lies on scratch";
     for (int j = 0; !bad && j < e->n_in; j++)
         if ((e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
             tt_plan_here(c->p, e->in[j]->node->stage))
             bad = read_value(c, e->in[j]);
+    if (e->async)
+        c->beside[c->n_beside++] = e;
+    return bad;
+}
+
+/* An async collective is over: it has had its inputs, outputs and scratch to itself all the while.
+ */
+static const char *wait_for(checker *c, const tt_node *n)
+{
+    const int64_t at = c->p->scratch[n->id], bytes = tt_plan_round(c->p->scratch_bytes[n->id]);
+    const char *bad = NULL;
+    int k = 0;
+    while (k < c->n_beside && c->beside[k] != n)
+        k++;
+    if (k == c->n_beside)
+        return "a wait for what was not begun";
+    c->beside[k] = c->beside[--c->n_beside];
+    if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(n)))
+        return "scratch is overwritten by what runs beside it";
+    for (int j = 0; !bad && j < n->n_in; j++)
+        bad = read_value(c, n->in[j]);
+    for (int j = 0; !bad && j < n->n_out; j++)
+        bad = finish_value(c, n->out[j]);
+    return bad;
+}
+
+static const char *run_waits(checker *c, const tt_nodes *l, int before, int *next,
+                             const tt_node **where)
+{
+    const char *bad = NULL;
+    for (; !bad && *next < l->n_waits && l->waits[*next].before <= before; ++*next) {
+        *where = l->waits[*next].node;
+        bad = wait_for(c, *where);
+    }
     return bad;
 }
 
@@ -169,17 +223,21 @@ static bool ready(const tt_node *n)
 static const char *run_list(checker *c, const tt_nodes *l, const tt_node **where)
 {
     const char *bad = NULL;
+    int waits = 0;
     for (int i = 0; i < l->n && !bad; i++)
         if (ready(l->items[i]))
-            bad = write_value(c, l->items[i]->out[0]);
+            bad = write_value(c, l->items[i]->out[0], false);
     for (int i = 0; i < l->n && !bad; i++) {
+        bad = run_waits(c, l, i, &waits, where);
+        if (bad)
+            break;
         *where = l->items[i];
         if (!ready(l->items[i]))
             bad = run_node(c, l->items[i]);
         if (!bad && l->items[i]->map && (i + 1 == l->n || !l->items[i + 1]->map))
             bad = loop_again(c, l->items, l->n);
     }
-    return bad;
+    return bad ? bad : run_waits(c, l, l->n, &waits, where);
 }
 
 static const char *sent_values(checker *c, const tt_stage_plan *s, tt_stage_part part,
@@ -203,6 +261,8 @@ static const char *run_stage(checker *c, const tt_stage_plan *s, const tt_node *
     const char *bad = NULL;
     for (int k = 0; !bad && k < TT_N_PARTS; k++) {
         bad = run_list(c, &s->part[k], where);
+        if (!bad && c->n_beside && (k != TT_PART_F || !tt_plan_one_timeline(c->p->graph)))
+            bad = "a collective is under way behind its list";
         if (!bad)
             bad = sent_values(c, s, (tt_stage_part)k, where);
         if (s->in_slots) /* between the parts others use it */
@@ -213,9 +273,9 @@ static const char *run_stage(checker *c, const tt_stage_plan *s, const tt_node *
 
 static const char *with_memory(const tt_plan *p, const tt_stage_plan *s, const tt_node **where)
 {
-    checker c = {.p = p};
-    const char *bad = NULL;
     const size_t n = (size_t)p->graph->n_values + p->graph->nodes.n;
+    checker c = {.p = p, .beside = malloc((p->graph->nodes.n + 1) * sizeof *c.beside)};
+    const char *bad = c.beside ? NULL : "no memory to check it";
     for (tt_space sp = TT_SPACE_SLOT; !bad && sp <= TT_SPACE_WORK; sp++) {
         const int64_t bytes = sp == TT_SPACE_WORK ? p->bytes[sp]
                               : s                 ? s->slot_bytes[sp - TT_SPACE_SLOT]
@@ -229,6 +289,9 @@ static const char *with_memory(const tt_plan *p, const tt_stage_plan *s, const t
         bad = run_list(&c, &p->epilogue, where);
     if (!bad && !s)
         bad = run_list(&c, &p->update, where);
+    if (!bad && c.n_beside)
+        bad = "a collective is under way behind its list";
+    free(c.beside);
     for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
         free(c.space[sp].s);
     return bad;

@@ -28,7 +28,7 @@ tt_status tt_plan_check_messages(const tt_plan *p, tt_error *err)
             for (int v = 0; x->kind != TT_ITEM_RUN && v < count[back][from]; v++) {
                 const tt_wire wire = {
                     x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV, x->peer,
-                    (((int64_t)x->action.micro * s->n_stages + from) * 2 + back) * 4096 + v};
+                    (((int64_t)x->action.micro * s->n_stages + from) * 2 + back) * 4096 + v, 0};
                 tt_vec_push(a, &list, wire);
             }
         }

@@ -16,6 +16,11 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
     if (begin < 0 || end > b->n_tokens)
         return TT_FAIL(err, TT_EINTERNAL, "input %s: tokens [%lld, %lld) are another rank's", input,
                        (long long)begin, (long long)end);
-    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    if (!f->order || !f->order->from) {
+        memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+        return TT_OK;
+    }
+    for (int64_t i = begin; i < end; i++)
+        dst[i - begin] = src[f->order->from[i]];
     return TT_OK;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "dist/async.h"
 #include "train/train.h"
 #include <string.h>
 
@@ -43,9 +44,19 @@ static tt_status compare_plans(tt_rank *r, tt_error *err)
         "ranks made different plans: run the same ttrun, plugins and job on all of them");
 }
 
+/* The plan stays what it is: it was made, and is equal on all ranks, whatever they talk by. */
+static void note_overlap(const tt_rank *r)
+{
+    if (r->s->overlap && r->dist.vt && !tt_async_can(&r->dist))
+        tt_log(TT_WARN, "train",
+               "comm.overlap: this MPI serves one thread alone (no MPI_THREAD_MULTIPLE), so "
+               "collectives run where they are begun");
+}
+
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
+    note_overlap(r);
     TT_TRY(tt_setup_plan(s, s->graph, s->schedule, r->pp, r->arena, &r->plan, err));
     TT_TRY(tt_memory_check(s, r->plan, err));
     TT_TRY(compare_plans(r, err));

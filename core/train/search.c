@@ -62,7 +62,8 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
                               .nproc = o->world,
                               .mode = TT_MODE_TRAIN,
                               .compile = compile,
-                              .data = true};
+                              .data = true,
+                              .machine = o->machine};
     TT_TRY(tt_job_load(a, o->job, all, n, &job, err));
     return tt_setup_make(&so, o->registry, job, a, out, err);
 }

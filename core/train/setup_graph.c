@@ -42,6 +42,16 @@ static int64_t default_threads(const tt_setup_opts *o, int world)
     return most > 0 ? TT_MIN(n, most) : n;
 }
 
+/* A thread that communicates takes the core of one that computes, where there is no other. */
+static bool overlaps(const tt_setup *s, const tt_machine *machine)
+{
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    const char *word = s->core.comm.overlap;
+    if (s->world < 2 || strcmp(word, "auto") != 0)
+        return s->world > 1 && !strcmp(word, "on");
+    return machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+}
+
 /* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
 static int64_t kv_heads(const tt_setup *s)
 {
@@ -108,6 +118,8 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->overlap = overlaps(s, o->machine);
+    s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
     return tt_setup_pipeline(s, err);
 }
@@ -192,7 +204,7 @@ static bool sinks_reductions(const tt_setup *s)
 
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint;
+    const char *m = s->core.activation_checkpoint.mode;
     return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
                                        : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
                                                                  : TT_RECOMPUTE_NONE,
@@ -202,6 +214,14 @@ static tt_recompute_opts recompute(const tt_setup *s)
 static tt_dtype dtype_named(const char *name)
 {
     return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
+}
+
+static tt_context context(const tt_setup *s)
+{
+    const char *m = s->core.parallelism.context_parallel_rotate_method;
+    return !strcmp(m, "ulysses")     ? TT_CONTEXT_HEADS
+           : !strcmp(m, "allgather") ? TT_CONTEXT_GATHER
+                                     : TT_CONTEXT_RING;
 }
 
 static tt_precision precision(const tt_training_config *t)
@@ -257,12 +277,17 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .stage_begin = s->stage_begin,
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
-        .update = {s->groups, s->n_groups, s->core.training.max_norm},
+        .context = context(s),
+        .update = {s->groups,                  s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
+        .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
+        .overlap = s->overlap,
+        .at_once = s->overlap && s->micro_batches == 1,
+        .overlapping = {.machine = s->machine},
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
         .can_accumulate = can_accumulate,
@@ -293,6 +318,8 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     } else if (s->has_validation) {
         TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
     }
+    if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
+        tt_setup_token_order(s);
     s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
     return TT_OK;
 }

@@ -14,6 +14,7 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
                            tt_part *out, tt_order *order, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
 /* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 

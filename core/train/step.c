@@ -66,7 +66,8 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
     tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
-    tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len};
+    tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
+                    l->s->token_order};
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
     l->t.forward_backward += tt_seconds_since(t0);
 

@@ -1,40 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/train.h"
 
-/* How long a step takes on a machine, from the plan alone: each node's time, summed over the
- * actions of the schedule. Communication is not hidden behind compute here, as the executor does
- * not hide it. */
+/* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
+ * what is hidden behind computing, summed over the actions of the schedule. */
 
-typedef struct sums { /* of one stage, on its rank with the largest boxes */
-    tt_seconds region[TT_UPDATE + 1];
-    double part[TT_N_PARTS]; /* of a micro-batch */
+typedef struct sums {              /* of one stage, on its rank with the largest boxes */
+    double part[TT_N_PARTS], once; /* of a micro-batch; of epilogue and update */
+    tt_list_seconds micro, step;   /* communication of these */
 } sums;
 
-static double all(const tt_seconds *t)
-{
-    return t->compute + t->comm;
-}
-
-static void sum_nodes(const tt_graph *g, const tt_machine *m, sums *stages, tt_step_time *out)
+static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
 {
     double by_dtype[TT_N_DTYPES] = {0};
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *n = g->nodes.items[i];
-        if (n->virtual_)
-            continue;
-        const tt_seconds t = tt_node_seconds(g, n, m);
-        stages[n->stage].region[n->region].compute += t.compute;
-        stages[n->stage].region[n->region].comm += t.comm;
-        if (n->region <= TT_BACKWARD)
-            stages[n->stage].part[tt_node_part(n)] += all(&t);
-        if (n->n_in)
-            by_dtype[n->in[0]->type.dtype] += tt_node_cost(g, n).flops;
-    }
     tt_dtype most = TT_F32;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (!g->nodes.items[i]->virtual_ && g->nodes.items[i]->n_in)
+            by_dtype[g->nodes.items[i]->in[0]->type.dtype] +=
+                tt_node_cost(g, g->nodes.items[i]).flops;
     for (int t = 0; t < TT_N_DTYPES; t++)
         if (by_dtype[t] > by_dtype[most])
             most = (tt_dtype)t;
     out->peak = tt_machine_flops(m, most);
+}
+
+/* The lists of a stage: each part, or all of them as one where they follow each other; the step's.
+ */
+static void sum_list(const tt_graph *g, int stage, int which, const tt_machine *m, tt_arena *a,
+                     sums *out)
+{
+    tt_node **l = tt_arena_array(a, g->nodes.n + 1, sizeof *l);
+    double *at = tt_arena_array(a, g->nodes.n + 1, sizeof *at);
+    int n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_node *x = g->nodes.items[i];
+        const int list = x->region > TT_BACKWARD   ? TT_N_PARTS
+                         : tt_plan_one_timeline(g) ? 0
+                                                   : (int)tt_node_part(x);
+        if (x->stage == stage && list == which)
+            l[n++] = x;
+    }
+    const tt_list_seconds s = tt_nodes_seconds(g, l, n, m, at);
+    tt_list_seconds *sum = which == TT_N_PARTS ? &out->step : &out->micro;
+    sum->comm += s.comm;
+    sum->exposed += s.exposed;
+    for (int i = 0; i < n; i++)
+        *(which == TT_N_PARTS ? &out->once : &out->part[tt_node_part(l[i])]) += at[i];
 }
 
 /* One message a boundary and direction: all values that cross it. */
@@ -60,22 +70,27 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
     tt_arena *a = tt_arena_new();
     sums *stages = tt_arena_array(a, (size_t)g->n_stages, sizeof *stages);
     *out = (tt_step_time){0};
-    sum_nodes(g, m, stages, out);
+    find_peak(g, m, out);
+    for (int i = 0; i < g->n_stages; i++)
+        for (int which = 0; which <= TT_N_PARTS; which++)
+            sum_list(g, i, which, m, a, &stages[i]);
     tt_stage_cost *cost = tt_arena_array(a, (size_t)g->n_stages, sizeof *cost);
     double *once = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *once);
-    double *comm = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *comm), longest = 0;
+    tt_list_seconds *of = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *of);
+    double longest = 0;
     for (int i = 0; i < g->n_stages; i++) {
-        const tt_seconds *r = stages[i].region;
         const int rank = s->schedule->stage_rank[i];
-        const double *part = stages[i].part;
+        const sums *x = &stages[i];
+        const double *part = x->part, times = (double)s->micro_batches;
         cost[i] = (tt_stage_cost){part[TT_PART_F], part[TT_PART_I], part[TT_PART_W]};
-        once[rank] += all(&r[TT_EPILOGUE]) + all(&r[TT_UPDATE]);
-        comm[rank] += (r[TT_FORWARD].comm + r[TT_BACKWARD].comm) * (double)s->micro_batches +
-                      r[TT_EPILOGUE].comm + r[TT_UPDATE].comm;
+        once[rank] += x->once;
+        of[rank].comm += x->micro.comm * times + x->step.comm;
+        of[rank].exposed += x->micro.exposed * times + x->step.exposed;
     }
     for (int r = 0; r < s->schedule->n_ranks; r++) {
         longest = TT_MAXV(longest, once[r]);
-        out->comm = TT_MAXV(out->comm, comm[r]);
+        out->comm = TT_MAXV(out->comm, of[r].comm);
+        out->exposed = TT_MAXV(out->exposed, of[r].exposed);
     }
     const tt_costs costs = {cost, longest_transfer(g, m)};
     tt_run run = {0};

@@ -190,8 +190,10 @@ static void json_time(const counter *c, tt_str *o)
     }
     tt_str_add(o, ",\"hardware\":");
     tt_str_json(o, c->machine->name);
-    tt_str_printf(o, ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"tokens_per_second\":%.6g,\"mfu\":",
-                  t->step, t->comm, t->tokens_per_second);
+    tt_str_printf(o,
+                  ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"comm_exposed_s\":%.6g,"
+                  "\"tokens_per_second\":%.6g,\"mfu\":",
+                  t->step, t->comm, t->exposed, t->tokens_per_second);
     if (t->peak > 0)
         tt_str_printf(o, "%.4f", t->mfu);
     else
@@ -228,6 +230,8 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
     json_time(c, o);
+    if (s->token_order)
+        tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
     tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
@@ -255,6 +259,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
                   gib * (double)p->bytes[TT_SPACE_WORK]);
+    if (c->g->stored)
+        tt_str_printf(o,
+                      "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "
+                      "micro-batch%s\n",
+                      tt_dtype_name(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+                      n > 1 ? ", all stages" : "");
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
@@ -279,9 +291,9 @@ static void time_text(const counter *c, tt_str *o)
     if (!c->machine)
         return;
     tt_str_printf(o,
-                  "time        %.4g s a step on %s, %.4g s of it communication (not hidden); %.4g "
-                  "tokens/s, %.4g a rank",
-                  t->step, c->machine->name, t->comm, t->tokens_per_second,
+                  "time        %.4g s a step on %s, %.4g s of it communication that computing does "
+                  "not hide (%.4g s in all); %.4g tokens/s, %.4g a rank",
+                  t->step, c->machine->name, t->exposed, t->comm, t->tokens_per_second,
                   t->tokens_per_second / c->s->world);
     if (t->peak > 0)
         tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);
@@ -325,6 +337,12 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
     time_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, bubble, o);
+    if (s->token_order)
+        tt_str_printf(o,
+                      "context     the busiest rank's queries see %.3f × the mean number of keys "
+                      "(%s; %.3f as the tokens come)\n",
+                      s->token_order->busiest, s->token_order->from ? "headtail" : "none",
+                      s->token_order->busiest_plain);
     for (int i = 0; i < c->n; i++)
         tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
                       i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,

@@ -27,6 +27,13 @@ typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
     int64_t length;             /* tokens of one, at most */
 } tt_decode_opts;
 
+/* token_order.c: where a line is cut over ranks, which token of a data rank's micro-batch stands
+ * where in the graph. */
+typedef struct tt_token_order {
+    const int32_t *from;           /* [local * seq_len]; NULL: as they come */
+    double busiest, busiest_plain; /* keys the busiest rank's queries may see, over the mean */
+} tt_token_order;
+
 typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_arena *arena;
     tt_registry *registry;
@@ -43,6 +50,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
+    bool overlap;                   /* communication beside computation */
+    const tt_machine *machine;      /* that is planned for; NULL = this one */
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
@@ -56,6 +65,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
     tt_schedule *eval_schedule;
+    tt_token_order *token_order; /* NULL: no line is cut */
     tt_model_size size;
     char model_fingerprint[33];
     tt_decode_opts decode;
@@ -73,6 +83,7 @@ typedef struct tt_setup_opts {
     tt_mode mode;   /* TRAIN also compiles validation where it is on */
     bool compile;   /* false: parts only (ttrun config) */
     bool data;      /* a dataloader is needed */
+    const tt_machine *machine; /* to plan for; NULL = this one */
     tt_decode_opts decode;
 } tt_setup_opts;
 /* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
@@ -158,6 +169,7 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
 typedef struct tt_feed {
     const tt_batch *micro;
     int64_t offset; /* first token of this data rank in a micro-batch */
+    const tt_token_order *order;
 } tt_feed;
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
                        int32_t *dst, tt_error *err);
@@ -189,9 +201,11 @@ void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_ma
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
                           tt_error *err); /* a known one, or FILE.json */
 typedef struct tt_step_time {
-    double step, comm; /* seconds; comm: of the rank that waits longest, not hidden */
-    double bubble;     /* idle share of the pipeline */
-    double peak;       /* FLOP/s of a device in the dtype that computes most */
+    double step; /* seconds */
+    double comm,
+        exposed;   /* of the rank that waits longest: all of it, what computing does not hide */
+    double bubble; /* idle share of the pipeline */
+    double peak;   /* FLOP/s of a device in the dtype that computes most */
     double mfu, tokens_per_second;
 } tt_step_time;
 void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);

@@ -26,7 +26,8 @@ static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int
         int64_t epoch;
         TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
         TT_TRY(add_tokens(l, micro, counted, err));
-        tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len};
+        tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
+                        l->s->token_order};
         TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
         TT_TRY(tt_exec_epilogue(x, err));
         sum += tt_exec_metric(x, TT_METRIC_LOSS);

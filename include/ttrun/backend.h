@@ -88,6 +88,13 @@ typedef struct tt_fused {
     const tt_fused_instr *instr;
     const int16_t *out; /* register of each output */
 } tt_fused;
+/* attrs of "linear_fused" and "linear_dx_fused": a matrix product and the program that reads it.
+ * Register 0 is the product of in[0] and in[1], register r > 0 is in[r + 1]. Output `into` has the
+ * product's dtype, so the product may be summed in its memory; the program may overwrite it. */
+typedef struct tt_fused_product {
+    tt_fused program;
+    int into;
+} tt_fused_product;
 
 #ifdef __cplusplus
 }

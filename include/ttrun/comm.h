@@ -23,6 +23,7 @@ typedef struct tt_comm_env {
      * [any-thread] */
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
+    int beside; /* nonzero: groups will be used by threads of their own, where it can be had */
 } tt_comm_env;
 
 typedef struct tt_comm_vt {
@@ -55,6 +56,9 @@ typedef struct tt_comm_vt {
     tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
     void (*close)(void *self, int ok); /* ok 0: after a failure, others may be gone */
     void (*set_timeout)(void *self, double timeout_s);
+    /* Nonzero: groups may be used beside each other, each by one thread at a time, and a group's
+     * send beside its recv; NULL = no. */
+    int (*beside)(void *self);
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op …, in that order: the bits every transport gives. bf16 is added

@@ -11,9 +11,11 @@
  * output is contracted there: that output is partial over the mesh atoms the letter uses. `!x`: x
  * must be whole. `*`: every dim of that operand (elementwise). `x=(k g)`: x factors, k takes the
  * longest prefix of x's atoms whose product divides k's unit count, g the rest; the same letter in
- * two groups ties them; `t=(b q)`: b = the token dim's lines. A letter only in an output is bound
- * by that output's type. One letter may stand for dims of different size when their unit counts
- *   (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and [heads]. */
+ * two groups ties them; `t=(b q)`: b = the token dim's lines. `t+2 k`: t's atoms of q are turned by
+ * two steps: the operand's rows are those of the rank two further in their ring. A letter only in
+ * an output is bound by that output's type. One letter may stand for dims of different size when
+ * their unit counts (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and
+ * [heads]. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,7 +82,7 @@ typedef struct tt_op_def {
     void (*decompose)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* For a placement in which letter `letter` is cut: the op as local ops and redistributes, or
      * NULL (R5). The builder places what is emitted in follow mode. Called only when a letter of
-     * expand_letters is cut. */
+     * expand_letters is cut; always where that is "". */
     const char *expand_letters;
     void (*expand)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* Cost of these LOCAL shapes. */

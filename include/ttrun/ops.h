@@ -23,9 +23,10 @@
  * f[T,H*hd], pos i[T] → same          linear in x               t h, t -> t h         tt_attrs_rope
  * attention         q, k, v, pos_q, seg_q, pos_k, seg_k[, sinks f[H]]               (tt_op_def of
  * it)     tt_attrs_attention → out [T,H*dv], lse f[T,H]; a query that sees no key: out 0, lse -inf
- * attention_cached  q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv],
- * keys, values with k and v in them. For S sequences of at most P tokens, B = ceil(P /
- * TT_CACHE_BLOCK): keys [S,K,B,hd,TT_CACHE_BLOCK], positions last, values
+ * attention_merge   out, lse of two sets of keys, each → out, lse of both t h, t h, t h, t h -> t
+ * h, t h none attention_cached  q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] →
+ * out [T,H*dv], keys, values with k and v in them. For S sequences of at most P tokens, B = ceil(P
+ * / TT_CACHE_BLOCK): keys [S,K,B,hd,TT_CACHE_BLOCK], positions last, values
  * [S,K,B*TT_CACHE_BLOCK,dv]. Token t is number pos[t] of sequence slot[t] and sees that sequence up
  * to itself; a negative slot is none, out 0. What a block held beyond its last token is not read.
  * tt_attrs_attention attention_bwd     q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq,
@@ -87,6 +88,9 @@ typedef struct tt_attrs_attention {
     double softcap; /* 0 = none */
     double scale;
     int32_t bidirectional;
+    /* Of a ring of as many ranks, 0 = none: each has one piece of a line's queries, and its keys
+     * are the piece `ring_step` ranks further. For the sharding rule: a kernel sees these alone. */
+    int32_t ring, ring_step;
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions of attention_cached's keys that lie together */
 typedef struct tt_attrs_reduce {

@@ -239,6 +239,26 @@ static void test_bf16_operands_are_products_in_f32(void **state)
     drop(all, 7);
 }
 
+static bool openblas_is_mapped(void)
+{
+    char line[600];
+    bool found = false;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        found = found || strstr(line, "openblas");
+    fclose(f);
+    return found;
+}
+
+/* Loading it takes as long as all the rest of a start. */
+static void test_openblas_is_not_loaded_before_it_is_wanted(void **state)
+{
+    (void)state;
+    assert_true(H.n_isa > 0); /* backends are open, with our own products */
+    assert_false(openblas_is_mapped());
+}
+
 /* OpenBLAS instead of the own tiles: the same numbers to rounding, and equal bits for any number of
  * threads. */
 static void test_openblas_agrees_with_own_tiles(void **state)
@@ -249,6 +269,7 @@ static void test_openblas_agrees_with_own_tiles(void **state)
     tt_error err;
     void *own = H.self[0], *blas = NULL;
     assert_int_equal(H.vt->open(config, &env, &blas, &err), TT_OK);
+    assert_true(openblas_is_mapped());
     H.self[0] = blas;
     check_linear(700, 130, 50);
     check_linear(50, 130, 700);
@@ -267,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_matmul_matches_double_for_all_transpositions),
         cmocka_unit_test(test_experts_compute_their_own_rows),
         cmocka_unit_test(test_bf16_operands_are_products_in_f32),
+        cmocka_unit_test(test_openblas_is_not_loaded_before_it_is_wanted),
         cmocka_unit_test(test_openblas_agrees_with_own_tiles),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

@@ -310,18 +310,24 @@ static void test_fused_equals_its_ops_one_by_one(void **state)
         assert_memory_equal(y.data, last.data, N * sizeof(float));
         assert_memory_equal(y2.data, t[2].data, N * sizeof(float));
         assert_memory_equal(m.data, mask.data, N);
-        /* in place: the first result where an operand lay, which later instructions still read */
-        tt_tensor same = F32(R, C), in2[] = {x, row, col, p, q, same}, out2[] = {same, y2, m};
-        memcpy(same.data, other.data, N * sizeof(float));
-        tt_kernel_call c = {.struct_size = sizeof c,
-                            .op = "fused",
-                            .in = in2,
-                            .n_in = 6,
-                            .out = out2,
-                            .n_out = 3,
-                            .attrs = &f};
-        run_once(isa, 1, H.vt->kernel(H.self[isa], "fused"), &c);
-        assert_memory_equal(same.data, last.data, N * sizeof(float));
+        /* in place: a result where an operand lay that no later instruction reads, and where one
+         * lay that some still do */
+        tt_tensor same = F32(R, C);
+        for (int o = 0; o < 2; o++) {
+            tt_tensor in2[] = {x, row, col, p, q, same}, out2[] = {y, y2, m};
+            out2[o] = same;
+            memcpy(same.data, other.data, N * sizeof(float));
+            tt_kernel_call c = {.struct_size = sizeof c,
+                                .op = "fused",
+                                .in = in2,
+                                .n_in = 6,
+                                .out = out2,
+                                .n_out = 3,
+                                .attrs = &f};
+            run_once(isa, 1, H.vt->kernel(H.self[isa], "fused"), &c);
+            assert_memory_equal(out2[0].data, last.data, N * sizeof(float));
+            assert_memory_equal(out2[1].data, t[2].data, N * sizeof(float));
+        }
         drop(t, 6);
         tt_tensor more[] = {last, w, wf, mask, same};
         drop(more, 5);

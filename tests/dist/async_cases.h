@@ -18,6 +18,44 @@ static tt_async *async_new(world *w, tt_dist *d, const int *ranks, int n)
     return a;
 }
 
+typedef struct sum_call { /* an all_reduce of i32 */
+    int32_t *buf;
+    int64_t n;
+} sum_call;
+
+static tt_status sum_run(void *arg, const tt_comm_vt *vt, tt_comm *c, tt_error *err)
+{
+    const sum_call *s = arg;
+    return vt->all_reduce(c, s->buf, s->n, TT_I32, TT_SUM, err);
+}
+
+static tt_status sum_begin(tt_async *a, sum_call *s, tt_ticket *out, tt_error *err)
+{
+    return tt_async_begin(a, sum_run, s, out, err);
+}
+
+typedef struct gather_call {
+    const int32_t *send;
+    int32_t *recv;
+    const int64_t *counts;
+} gather_call;
+
+static tt_status gather_run(void *arg, const tt_comm_vt *vt, tt_comm *c, tt_error *err)
+{
+    const gather_call *g = arg;
+    return vt->all_gather(c, g->send, g->recv, g->counts, TT_I32, err);
+}
+
+static tt_status send_to_1(void *arg, const tt_comm_vt *vt, tt_comm *c, tt_error *err)
+{
+    return vt->send(c, 1, arg, 4, err);
+}
+
+static tt_status recv_from_0(void *arg, const tt_comm_vt *vt, tt_comm *c, tt_error *err)
+{
+    return vt->recv(c, 0, arg, 4, err);
+}
+
 /* Eight reductions under way, waited for backwards; blocking calls of the same ranks in between. */
 static void many_under_way(world *w, tt_dist *d)
 {
@@ -26,6 +64,7 @@ static void many_under_way(world *w, tt_dist *d)
     tt_async *a = async_new(w, d, all, d->world);
     tt_error err = {0};
     int32_t *bufs[8], *gathered = calloc(4 * ASYNC_N, 4);
+    sum_call sums[8];
     tt_ticket tickets[8], gather;
     for (int i = 0; i < d->world; i++)
         counts[i] = ASYNC_N;
@@ -34,14 +73,15 @@ static void many_under_way(world *w, tt_dist *d)
             bufs[i] = calloc(ASYNC_N, 4);
             for (int k = 0; k < ASYNC_N; k++)
                 bufs[i][k] = k + i * d->rank + round;
-            if (tt_all_reduce_begin(a, bufs[i], ASYNC_N, TT_I32, TT_SUM, &tickets[i], &err))
+            sums[i] = (sum_call){bufs[i], ASYNC_N};
+            if (sum_begin(a, &sums[i], &tickets[i], &err))
                 world_fail(w, "%s", err.text);
         }
         int32_t x = 1;
         if (d->vt->all_reduce(d->all, &x, 1, TT_I32, TT_SUM, &err) || x != d->world)
             world_fail(w, "a blocking call beside the queue: %s", err.text);
-        if (tt_all_gather_begin(a, bufs[0], gathered, counts, TT_I32, &gather, &err) ||
-            tt_async_wait(a, gather, &err))
+        gather_call g = {bufs[0], gathered, counts};
+        if (tt_async_begin(a, gather_run, &g, &gather, &err) || tt_async_wait(a, gather, &err))
             world_fail(w, "%s", err.text);
         for (int i = 8; i-- > 0;) {
             if (tt_async_wait(a, tickets[i], &err) || !tt_async_done(a, tickets[i]))
@@ -74,19 +114,20 @@ static void crossed(world *w, tt_dist *d)
     tt_async *all = async_new(w, d, four, 4), *two = NULL;
     tt_error err = {0};
     int32_t x = d->rank, y = 7;
+    sum_call sum = {&x, 1};
     tt_ticket a = 0, b = 0;
     if (d->rank < 2)
         two = async_new(w, d, pair, 2);
     if (d->rank == 0) { /* the reduction first; its last member comes after the message */
-        if (tt_all_reduce_begin(all, &x, 1, TT_I32, TT_SUM, &a, &err) ||
-            tt_send_begin(two, 1, &y, 4, &b, &err) || tt_async_wait(two, b, &err))
+        if (sum_begin(all, &sum, &a, &err) || tt_async_begin(two, send_to_1, &y, &b, &err) ||
+            tt_async_wait(two, b, &err))
             world_fail(w, "%s", err.text);
     } else if (d->rank == 1) {
         y = 0;
-        if (tt_recv_begin(two, 0, &y, 4, &b, &err) || tt_async_wait(two, b, &err) || y != 7)
+        if (tt_async_begin(two, recv_from_0, &y, &b, &err) || tt_async_wait(two, b, &err) || y != 7)
             world_fail(w, "%s", err.text);
     }
-    if (d->rank && tt_all_reduce_begin(all, &x, 1, TT_I32, TT_SUM, &a, &err))
+    if (d->rank && sum_begin(all, &sum, &a, &err))
         world_fail(w, "%s", err.text);
     if (tt_async_wait(all, a, &err) || x != 6)
         world_fail(w, "%s", err.text);
@@ -106,13 +147,14 @@ static void stopped_early(world *w, tt_dist *d)
     tt_async *a = async_new(w, d, all, 3);
     tt_error err = {0};
     int32_t x = 1, y = 1;
+    sum_call sx = {&x, 1}, sy = {&y, 1};
     tt_ticket t = 0, u = 0;
     if (d->rank == 2) { /* never comes */
         usleep(50000);
         tt_dist_abort(d, "rank 2: enough");
     } else {
-        tt_all_reduce_begin(a, &x, 1, TT_I32, TT_SUM, &t, &err);
-        tt_all_reduce_begin(a, &y, 1, TT_I32, TT_SUM, &u, &err);
+        sum_begin(a, &sx, &t, &err);
+        sum_begin(a, &sy, &u, &err);
         if (tt_async_wait(a, t, &err) != TT_ECOMM || !strstr(err.text, "enough"))
             world_fail(w, "rank %d: %s", d->rank, err.text);
         if (tt_async_wait(a, u, &err) != TT_ECOMM || !strstr(err.text, "enough"))
@@ -132,15 +174,18 @@ static void overfull(world *w, tt_dist *d)
     tt_async *a = async_new(w, d, all, 2);
     tt_error err = {0};
     int32_t x[20] = {0};
+    sum_call sums[20];
     tt_ticket t = 0;
     int refused = 0;
+    for (int i = 0; i < 20; i++)
+        sums[i] = (sum_call){&x[i], 1};
     for (int i = 0; d->rank == 0 && i < 20; i++)
-        refused += tt_all_reduce_begin(a, &x[i], 1, TT_I32, TT_SUM, &t, &err) == TT_EINTERNAL;
+        refused += sum_begin(a, &sums[i], &t, &err) == TT_EINTERNAL;
     if (d->rank == 0 && (refused != 4 || !strstr(err.text, "16")))
         world_fail(w, "%d refused: %s", refused, err.text);
     d->vt->barrier(d->all, &err); /* only now does the other come */
     for (int i = 0; d->rank == 1 && i < 16; i++)
-        if (tt_all_reduce_begin(a, &x[i], 1, TT_I32, TT_SUM, &t, &err))
+        if (sum_begin(a, &sums[i], &t, &err))
             world_fail(w, "%s", err.text);
     tt_async_wait(a, t, &err);
     tt_async_free(a);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include "dist/async_cases.h"
 #include "dist/battery.h"
 #include "plugin/registry.h"
 #include <limits.h>
@@ -28,7 +29,7 @@ static int world_run(int n, double timeout_s, rank_fn fn)
 }
 
 /* Not in a world of all ranks but with the test's own function: cmocka's table, walked by hand. */
-static const struct CMUnitTest battery[] = {BATTERY};
+static const struct CMUnitTest battery[] = {BATTERY, ASYNC_CASES};
 
 static bool ends_a_world(const char *name)
 {
@@ -68,8 +69,11 @@ static int rank_main(const tt_launch *l, const char *only)
     if (tt_registry_new(&ro, &r, &err) != TT_OK ||
         tt_registry_find(r, TT_KIND_COMM, "mpi", &c, &err) != TT_OK)
         return fail_rank("plugin", &err);
-    const tt_processes_opts po = {
-        .launch = l, .session = me.session, .remote = c->vtable, .all_remote = true};
+    const tt_processes_opts po = {.launch = l,
+                                  .session = me.session,
+                                  .remote = c->vtable,
+                                  .all_remote = true,
+                                  .beside = true};
     if (tt_processes_join(&po, &me.dist, &err) != TT_OK)
         return fail_rank("join", &err);
     me.w = shared_world(me.session);
@@ -130,7 +134,7 @@ static void test_every_test_of_the_battery_is_run(void **state)
     (void)state;
     for (size_t i = 0; i < TT_COUNT(battery); i++)
         n += ends_a_world(battery[i].name);
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 8);
 }
 static void test_battery_on_two_ranks(void **state)
 {
@@ -182,6 +186,11 @@ static void test_abort_in_the_middle(void **state)
     (void)state;
     start(3, "test_abort_leaves_no_one_reading");
 }
+static void test_abort_beside(void **state)
+{
+    (void)state;
+    start(3, "test_abort_ends_what_is_under_way");
+}
 static void test_agree(void **state)
 {
     (void)state;
@@ -211,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_receive_timeout),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_abort_in_the_middle),
+        cmocka_unit_test(test_abort_beside),
         cmocka_unit_test(test_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

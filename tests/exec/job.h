@@ -101,6 +101,13 @@ static const char *const job_meshes[] = {
     "parallelism.data_parallel_shard_degree 2",
     "parallelism.tensor_parallel_degree 2",
     "parallelism.context_parallel_degree 2",
+    "parallelism.context_parallel_degree 3 parallelism.context_parallel_rotate_method ring",
+    "parallelism.context_parallel_degree 2 parallelism.context_parallel_rotate_method ring "
+    "training.local_batch_size 3 parallelism.pipeline_parallel_degree 2 "
+    "activation_checkpoint.mode full parallelism.data_parallel_shard_degree 2 "
+    "training.mixed_precision_param bfloat16",
+    "parallelism.context_parallel_degree 2 parallelism.context_parallel_rotate_method ulysses "
+    "training.local_batch_size 1",
     "parallelism.pipeline_parallel_degree 2",
     "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule GPipe",
     "parallelism.pipeline_parallel_degree 2 parallelism.data_parallel_shard_degree 2 "
@@ -118,6 +125,9 @@ static const char *const job_meshes[] = {
     "parallelism.data_parallel_shard_degree 2 parallelism.pipeline_parallel_degree 2 "
     "training.mixed_precision_param bfloat16 training.mixed_precision_reduce bfloat16 "
     "parallelism.fsdp_reshard_after_forward never",
+    "activation_checkpoint.store_dtype bfloat16",
+    "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+    "activation_checkpoint.store_dtype bfloat16",
 };
 
 #endif

@@ -8,6 +8,8 @@
 /* A few training steps straight on the executor, on synthetic tokens, on every rank of a job's
  * mesh: what a test of the executor wants to see of them. */
 
+static void (*steps_break)(tt_rank *r); /* once a rank is open; NULL = nothing */
+
 typedef struct steps_rank {
     int64_t high_water, planned; /* of work memory */
     uint64_t bits;               /* of this rank's parameters and optimizer state at the end */
@@ -100,6 +102,8 @@ static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
     tt_status st = tt_rank_open(s->setup, &d, false, &r, err);
     if (st == TT_OK) {
         tt_exec_init_params(r.exec);
+        if (steps_break)
+            steps_break(&r);
         for (int i = 0; st == TT_OK && i < s->n_steps; i++)
             st = steps_one(s, &r, i, rank, err);
         s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK],

@@ -118,7 +118,8 @@ static void test_early_death_changes_the_result(void **state)
             if (!dies->n_dead || dies->node->map)
                 continue;
             for (e = l->items; e < dies; e++)
-                if (e->kind == TT_INSTR_KERNEL && e->node->out[0] == dies->dead[0] && left-- == 0) {
+                if (e->kind == TT_INSTR_KERNEL && e->node->out[0] == dies->dead[0] &&
+                    strcmp(e->node->scope, "metrics") && left-- == 0) { /* in neither number */
                     e->dead = dies->dead;
                     e->n_dead = 1;
                     n++;

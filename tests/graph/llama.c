@@ -78,13 +78,13 @@ static void make_mesh(built *x, const mesh_case *c)
         sizes[n] = c->atoms[n].size;
         axes[n_axes].name = names[n];
         axes[n_axes].atoms.n = 1;
-        axes[n_axes++].atoms.atom[0] = (uint8_t)n;
+        axes[n_axes++].atoms.atom[0] = (uint16_t)n;
     }
     if (c->tp2x2) {
-        axes[n_axes].name = "tp";
+        axes[n_axes].name = strncmp(names[n - 1], "cp", 2) ? "tp" : "cp";
         axes[n_axes].atoms.n = 2;
-        axes[n_axes].atoms.atom[0] = (uint8_t)(n - 2);
-        axes[n_axes++].atoms.atom[1] = (uint8_t)(n - 1);
+        axes[n_axes].atoms.atom[0] = (uint16_t)(n - 2);
+        axes[n_axes++].atoms.atom[1] = (uint16_t)(n - 1);
     }
     tt_error err;
     if (tt_mesh_make_atoms(names, sizes, n, axes, n_axes, x->arena, &x->mesh, &err) != TT_OK)
@@ -160,7 +160,9 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
         return tt_pass_lower(x->g, err);
     if (!strcmp(pass, "order"))
         return tt_pass_order(x->g, err);
-    return tt_pass_fuse(x->g, &fo, err);
+    if (!strcmp(pass, "fuse"))
+        return tt_pass_fuse(x->g, &fo, err);
+    return tt_pass_epilogue(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
@@ -168,7 +170,7 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
 {
     static const char *const passes[] = {"describe", "place",      "chunk_mark", "metrics",
                                          "autodiff", "chunk_move", "update",     "recompute",
-                                         "lower",    "order",      "fuse"};
+                                         "lower",    "order",      "fuse",       "epilogue"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();
@@ -178,6 +180,7 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
     tt_builder_opts bo = {.ops = &out->ops,
                           .tokens = j->tokens,
                           .lines = j->lines ? j->lines : data_ranks(j->mesh),
+                          .context = j->context,
                           .has_kernel = sim_has_kernel};
     tt_builder *b = tt_builder_new(out->arena, &bo);
     (j->describe ? j->describe : llama_describe)(b, j->describe ? j->user : &j->c);

@@ -22,7 +22,7 @@ typedef struct mesh_case {
         const char *name;
         int size;
     } atoms[4];
-    bool tp2x2; /* the axis tp is the atoms tpa, tpb */
+    bool tp2x2; /* the last two atoms are one axis, tp, or cp where they are called so */
 } mesh_case;
 
 static const mesh_case mesh_cases[] = {
@@ -39,6 +39,7 @@ static const mesh_case mesh_cases[] = {
     {"fsdp2 tp2 cp2",       {{"dp_shard", 2}, {"cp", 2}, {"tp", 2}},                      false},
     {"hsdp2 fsdp2 tp2 cp2", {{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"tp", 2}}, false},
     {"tp4=2x2",             {{"tpa", 2}, {"tpb", 2}},                                     true },
+    {"cp2x2",               {{"cpa", 2}, {"cpb", 2}},                                     true },
     {"cp2 tp4=2x2",         {{"cp", 2}, {"tpa", 2}, {"tpb", 2}},                          true },
 };
 
@@ -47,6 +48,7 @@ typedef struct job {
     const mesh_case *mesh;
     int64_t tokens;
     bool no_sp, cross_lines;
+    tt_context context;
     int n_stages;
     int64_t lines;         /* 0 = as many as data ranks */
     const char *optimizer; /* "adamw", "sgd"; NULL = p + grad * -0.1, as the specification */

@@ -114,15 +114,27 @@ static void init_state(sim *s, const tt_state *st)
 /* ---- kernels ---- */
 
 /* In wide mode the values inside a fused kernel are f64 too. */
-static const void *sim_attrs(sim *s, const tt_node *n)
+static void widen(sim *s, tt_fused *f)
 {
-    if (s->o.narrow || strcmp(n->op->name, "fused"))
-        return n->attrs;
-    tt_fused *f = tt_arena_dup(s->arena, n->attrs, sizeof *f);
     tt_fused_instr *instr = tt_arena_dup(s->arena, f->instr, sizeof *instr * (size_t)f->n_instr);
     for (int i = 0; i < f->n_instr; i++)
         instr[i].dtype = sim_dtype(s, instr[i].dtype);
     f->instr = instr;
+}
+
+static const void *sim_attrs(sim *s, const tt_node *n)
+{
+    const bool product =
+        !strcmp(n->op->name, "linear_fused") || !strcmp(n->op->name, "linear_dx_fused");
+    if (s->o.narrow || (strcmp(n->op->name, "fused") && !product))
+        return n->attrs;
+    if (product) {
+        tt_fused_product *p = tt_arena_dup(s->arena, n->attrs, sizeof *p);
+        widen(s, &p->program);
+        return p;
+    }
+    tt_fused *f = tt_arena_dup(s->arena, n->attrs, sizeof *f);
+    widen(s, f);
     return f;
 }
 
@@ -149,6 +161,38 @@ static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor
         sim_fail(s, n, "%s", err.text);
 }
 
+/* Segments that also say on which rank, by `atoms`, a row of v lies. */
+static tt_tensor ranked_segments(sim *s, const tt_tensor *seg, const tt_value *v,
+                                 const tt_placement *atoms)
+{
+    tt_tensor out = *seg;
+    out.data = tt_arena_alloc(s->arena, sim_bytes(seg) + 64);
+    for (int r = 0; r < s->mesh->world; r++) {
+        const tt_box b = sim_box(s, &v->type, &v->place, r);
+        int32_t c[TT_MAX_ATOMS] = {0};
+        int code = 0;
+        tt_mesh_coords(s->mesh, r, c);
+        for (int i = 0; i < atoms->n[0]; i++)
+            code = code * 16 + c[TT_ATOM(atoms->atom[0][i])];
+        for (int64_t t = b.begin[0]; t < b.end[0]; t++)
+            sim_set(&out, t, sim_get(seg, t) * 4096 + code);
+    }
+    return out;
+}
+
+/* A ring's step means the same on one rank: queries see the keys that lie on their rank in it. */
+static void mark_pieces(sim *s, const tt_node *n, tt_tensor *in)
+{
+    const bool fwd = !strcmp(n->op->name, "attention");
+    if (!fwd && strcmp(n->op->name, "attention_bwd"))
+        return;
+    const int q = fwd ? 4 : 7, k = fwd ? 6 : 9;
+    if (!((const tt_attrs_attention *)n->attrs)->ring)
+        return;
+    in[q] = ranked_segments(s, &in[q], n->in[0], &n->in[0]->place);
+    in[k] = ranked_segments(s, &in[k], n->in[1], &n->in[0]->place);
+}
+
 static void run_kernel(sim *s, const tt_node *n)
 {
     tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
@@ -156,6 +200,7 @@ static void run_kernel(sim *s, const tt_node *n)
         in[i] = s->global[n->in[i]->id];
     for (int i = 0; i < n->n_out; i++)
         s->global[n->out[i]->id] = out[i] = sim_tensor(s, &n->out[i]->type, NULL, true);
+    mark_pieces(s, n, in);
     call_kernel(s, n, in, out);
     for (int r = 0; r < s->mesh->world; r++) {
         for (int i = 0; i < n->n_in; i++)

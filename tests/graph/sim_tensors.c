@@ -350,7 +350,8 @@ static void run_step(sim *s, const tt_node *node, const tt_type *type, const tt_
                     acc = (double)(float)acc;
                 hits++;
             }
-            const bool copies = st->kind == TT_STEP_ALL_GATHER || st->kind == TT_STEP_ALL_TO_ALL;
+            const bool copies = st->kind == TT_STEP_ALL_GATHER || st->kind == TT_STEP_ALL_TO_ALL ||
+                                st->kind == TT_STEP_SHIFT;
             if (!drop && hits != (copies || n == 1 ? 1 : n)) {
                 sim_fail(s, node, "%s: %d of %d members hold an element",
                          tt_step_kind_name(st->kind), hits, n);

@@ -60,9 +60,25 @@ static bool outputs_differ(const sim *s, const sim *ref)
     return false;
 }
 
+/* Of the runs below; NULL = sim_feed. */
+static void (*feed)(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
+
+/* Lines of 13 tokens in another order, so that every rank's queries see keys of every other. */
+static void feed_mixed(const tt_graph *g, const char *name, const tt_type *t, int micro,
+                       double *out)
+{
+    sim_feed(g, name, t, micro, out);
+    for (int64_t i = 0; i < t->dims[0].size; i++) {
+        if (!strcmp(name, "seg"))
+            out[i] = (double)(i / 13);
+        if (!strcmp(name, "pos"))
+            out[i] = (double)(i % 13 * 5 % 13);
+    }
+}
+
 static bool sim_sees(const tt_graph *g, int drop)
 {
-    const sim_opts o = {.drop = drop};
+    const sim_opts o = {.drop = drop, .feed = feed};
     sim *s = sim_run(g, &o);
     const bool seen = s->failure[0] != 0;
     sim_free(s);
@@ -73,14 +89,15 @@ static void check_dropped(const job *j, int *total, int *rewired, int *refused)
 {
     built x;
     build_or_fail(j, "update", &x);
-    sim *ref = sim_run(x.g, NULL);
+    const sim_opts whole = {.feed = feed};
+    sim *ref = sim_run(x.g, &whole);
     sim_require(ref);
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         tt_node *n = x.g->nodes.items[i];
         if (!communicates(x.g, n))
             continue;
         ++*total;
-        const sim_opts o = {.drop = n->id + 1, .unchecked = true};
+        const sim_opts o = {.drop = n->id + 1, .unchecked = true, .feed = feed};
         sim *s = sim_run(x.g, &o);
         if (!outputs_differ(s, ref))
             fail_msg("dropping node %d (%s in %s) changes nothing", n->id, n->op->name, n->scope);
@@ -122,9 +139,50 @@ static void test_every_dropped_redistribute_is_caught(void **state)
     j.mesh = mesh_named("hsdp2x2");
     j.tokens = 28;
     check_dropped(&j, &total, &rewired, &refused);
+    j.context = TT_CONTEXT_HEADS;
+    j.mesh = mesh_named("cp2");
+    j.tokens = 13;
+    check_dropped(&j, &total, &rewired, &refused);
     print_message("%d dropped redistributes caught, %d of %d rewired consumers refused\n", total,
                   refused, rewired);
     assert_true(total > 100);
+    assert_int_equal(refused, rewired);
+}
+
+/* A rotation left out, forward or back, is seen, and so is a step that meets the keys of another.
+ */
+static void test_every_dropped_rotation_is_caught(void **state)
+{
+    static const char *const meshes[] = {"cp2", "cp3", "cp2x2", "fsdp2 tp2 cp2"};
+    int total = 0, rewired = 0, refused = 0, rotations = 0;
+    (void)state;
+    feed = feed_mixed;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        built x;
+        job j = {
+            .c = {19, 10, 8, 2, 4, 14, 1, false, true, false},
+            .mesh = mesh_named(meshes[m]),
+            .context = TT_CONTEXT_RING,
+            .metrics = true
+        };
+        j.tokens = 13 * data_ranks(j.mesh);
+        j.c.H = strstr(meshes[m], "3") ? 6 : 8;
+        check_dropped(&j, &total, &rewired, &refused);
+        build_or_fail(&j, "order", &x);
+        for (size_t i = 0; i < x.g->nodes.n; i++) {
+            const tt_node *n = x.g->nodes.items[i];
+            if (n->op != &tt_op_collective || n->step->kind != TT_STEP_SHIFT)
+                continue;
+            rotations++;
+            assert_true(sim_sees(x.g, n->id + 1));
+        }
+        built_free(&x);
+    }
+    feed = NULL;
+    print_message("%d dropped redistributes caught, %d of %d rewired consumers refused, %d "
+                  "rotations\n",
+                  total, refused, rewired, rotations);
+    assert_int_equal(rotations, 6 + 2 * 6 + 3 * 6 + 6);
     assert_int_equal(refused, rewired);
 }
 
@@ -329,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_dropped_redistribute_is_caught),
+        cmocka_unit_test(test_every_dropped_rotation_is_caught),
         cmocka_unit_test(test_every_dropped_collective_is_caught),
         cmocka_unit_test(test_wrong_cotangent_storage_is_caught),
         cmocka_unit_test(test_unmasked_partial_is_caught),

@@ -200,6 +200,48 @@ static void test_matrix_without_sequence_parallel(void **state)
         matrix("tp", v);
 }
 
+/* Lines cut over cp, by every way in which attention sees the rest of them. */
+static void contexts(tt_context context, const char *what)
+{
+    static const char *const meshes[] = {"cp2",           "cp3",         "fsdp2 cp2",
+                                         "fsdp2 tp2 cp2", "cp2 tp4=2x2", "cp2x2"};
+    results r = {0};
+    for (size_t m = 0; m < TT_COUNT(meshes); m++)
+        for (int v = 0; v < 4; v++) {
+            job j = {.c = LLAMA_DEFAULT,
+                     .mesh = mesh_named(meshes[m]),
+                     .context = context,
+                     .metrics = true,
+                     .optimizer = v ? "adamw" : NULL,
+                     .max_norm = 0.1,
+                     .recompute = {.mode = v == 3 ? TT_RECOMPUTE_FULL : TT_RECOMPUTE_NONE},
+                     .fuse = true,
+                     .can_accumulate = true,
+                     .n_stages = 1 + v / 2};
+            j.c.H = strstr(meshes[m], "tp4") ? 16 : strstr(meshes[m], "cp3") ? 6 : 8;
+            j.tokens = (v % 2 ? 7 : 13) * data_ranks(j.mesh);
+            check_job(&j, &r);
+            if (v != 1)
+                continue;
+            j.lines = 3 * data_ranks(j.mesh); /* which cp cuts somewhere inside */
+            j.tokens *= 3;
+            check_job(&j, &r);
+        }
+    report(what, &r);
+}
+
+static void test_heads_cut_instead_of_tokens(void **state)
+{
+    (void)state;
+    contexts(TT_CONTEXT_HEADS, "ulysses");
+}
+
+static void test_keys_go_round_a_ring(void **state)
+{
+    (void)state;
+    contexts(TT_CONTEXT_RING, "ring");
+}
+
 static void test_stages_with_transfers_equal_one_rank(void **state)
 {
     static const char *const meshes[] = {"1", "fsdp2", "tp2", "fsdp2 tp2 cp2"};
@@ -326,6 +368,8 @@ int main(void)
         cmocka_unit_test(test_matrix_tied),
         cmocka_unit_test(test_matrix_bias_head_norm),
         cmocka_unit_test(test_matrix_without_sequence_parallel),
+        cmocka_unit_test(test_heads_cut_instead_of_tokens),
+        cmocka_unit_test(test_keys_go_round_a_ring),
         cmocka_unit_test(test_stages_with_transfers_equal_one_rank),
         cmocka_unit_test(test_micro_batches_are_summed),
     };

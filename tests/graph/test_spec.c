@@ -450,7 +450,7 @@ static int count_steps(const tt_graph *g, bool backward, int block, bool fetches
                                &n->in[0]->place, &n->out[0]->place, steps);
         for (int s = 0; s < k; s++) {
             char text[128] = "";
-            if (steps[s].kind > TT_STEP_ALL_TO_ALL)
+            if (steps[s].kind > TT_STEP_SHIFT)
                 continue;
             for (int a = 0; a < steps[s].atoms.n; a++)
                 strcat(text, g->mesh->atom_name[TT_ATOM(steps[s].atoms.atom[a])]);
@@ -539,11 +539,11 @@ static void test_update_stays_where_parameters_are_stored(void **state)
             const int k = tt_lower(x.g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims,
                                    &n->in[0]->place, &n->out[0]->place, steps);
             for (int s = 0; s < k; s++) {
-                if (n->region == TT_UPDATE && steps[s].kind <= TT_STEP_ALL_TO_ALL)
+                if (n->region == TT_UPDATE && steps[s].kind <= TT_STEP_SHIFT)
                     fail_msg("%s: the optimizer communicates: %s", j.mesh->name,
                              tt_step_kind_name(steps[s].kind));
-                reductions += !n->out[0]->type.n_dims && steps[s].kind <= TT_STEP_ALL_TO_ALL;
-                if (n->out[0]->type.n_dims && steps[s].kind <= TT_STEP_ALL_TO_ALL)
+                reductions += !n->out[0]->type.n_dims && steps[s].kind <= TT_STEP_SHIFT;
+                if (n->out[0]->type.n_dims && steps[s].kind <= TT_STEP_SHIFT)
                     assert_int_equal(
                         steps[s].kind,
                         TT_STEP_ALL_REDUCE); /* what stayed pending, on the shard (C11) */

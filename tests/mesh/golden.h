@@ -50,10 +50,10 @@ static inline int atom_index(const tt_mesh *m, const char *name, size_t n)
 }
 
 /* "cp~" is atom cp, loose. */
-static inline uint8_t read_atom(const tt_mesh *m, const char *name)
+static inline uint16_t read_atom(const tt_mesh *m, const char *name)
 {
     size_t n = strcspn(name, "~");
-    return (uint8_t)((unsigned)atom_index(m, name, n) | (name[n] == '~' ? TT_LOOSE : 0u));
+    return (uint16_t)((unsigned)atom_index(m, name, n) | (name[n] == '~' ? TT_LOOSE : 0u));
 }
 
 static inline tt_atom_list read_atoms(const tt_mesh *m, const json_t *list)
@@ -124,7 +124,7 @@ static inline void read_mesh(const json_t *v, tt_arena *arena, tt_mesh *out)
         for (size_t i = 0; i < json_array_size(atoms); i++)
             for (int k = 0; k < n; k++)
                 if (strcmp(names[k], text_at(atoms, i)) == 0)
-                    x->atoms.atom[x->atoms.n++] = (uint8_t)k;
+                    x->atoms.atom[x->atoms.n++] = (uint16_t)k;
     }
     tt_error err;
     if (tt_mesh_make_atoms(names, sizes, n, axes, n_axes, arena, out, &err) != TT_OK)

@@ -73,7 +73,7 @@ static void check_tiles(const tt_mesh *m, const tt_dim *dims, int nd, const tt_p
         assert_int_equal(count[i], replicas);
 }
 
-static void check_prefixes_enclose(const tt_mesh *m, const tt_dim *d, const uint8_t *atoms, int n)
+static void check_prefixes_enclose(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n)
 {
     for (int r = 0; r < m->world; r++) {
         int32_t coords[TT_MAX_ATOMS];
@@ -118,7 +118,8 @@ static void test_boxes_tile_and_prefixes_enclose(void **state)
             int d = (int)((u[8] >> (4 * i)) % 3);
             unsigned loose = (u[9] >> i & 1) ? TT_LOOSE : 0;
             if (d < 2)
-                p.atom[d][p.n[d]++] = (uint8_t)((unsigned)i | loose);
+                p.atom[d][p.n[d]++] =
+                    TT_TURNED((unsigned)i | loose, (u[10] >> (4 * i)) % (unsigned)m.atom_size[i]);
         }
         check_tiles(&m, dims, 2, &p);
         for (int d = 0; d < 2; d++)
@@ -140,7 +141,7 @@ static void test_a_dim_is_cut_atom_by_atom(void **state)
         {10, 13},
         {13, 14}
     };
-    static const uint8_t atoms[] = {1, 0};
+    static const uint16_t atoms[] = {1, 0};
     tt_arena *a = tt_arena_new();
     tt_mesh m = mesh_of(a, names, sizes, 2);
     tt_dim d = TT_DIM(14, NULL);
@@ -154,7 +155,7 @@ static void test_a_dim_is_cut_atom_by_atom(void **state)
     }
     tt_dim heads = TT_DIM_UNIT(80, "heads", 16);
     assert_int_equal(tt_chunk(&m, &heads, atoms, 1), 48);
-    static const uint8_t loose[] = {1 | TT_LOOSE};
+    static const uint16_t loose[] = {1 | TT_LOOSE};
     assert_int_equal(tt_chunk(&m, &heads, loose, 1), 40);
     tt_arena_free(a);
 }

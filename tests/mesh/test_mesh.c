@@ -271,7 +271,7 @@ static void test_atoms_of_a_set_are_sorted_by_name(void **state)
     (void)state;
     assert_int_equal(tt_mesh_make_atoms(names, sizes, 4, NULL, 0, arena, &m, &err), TT_OK);
     tt_atom_list all = tt_mesh_atoms_by_name(&m, 15), two = tt_mesh_atoms_by_name(&m, 3);
-    static const uint8_t want[] = {3, 1, 2, 0};
+    static const uint16_t want[] = {3, 1, 2, 0};
     assert_int_equal(all.n, 4);
     assert_memory_equal(all.atom, want, sizeof want);
     assert_int_equal(two.n, 2);

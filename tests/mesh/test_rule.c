@@ -92,6 +92,20 @@ static void test_letters_are_numbered_by_first_appearance(void **state)
     assert_int_equal(r.groups[2].rest, 7);
 }
 
+static void test_an_operand_may_be_turned(void **state)
+{
+    static const int in[] = {1, 2}, out[] = {2, 2};
+    tt_rule r;
+    tt_error err;
+    (void)state;
+    assert_int_equal(parse("t=(b q), t+12 k -> t k, t+3 k", 2, in, 2, out, &r, &err), TT_OK);
+    assert_int_equal(r.in_turn[0], 0);
+    assert_int_equal(r.in_turn[1], 12);
+    assert_int_equal(r.out_turn[0], 0);
+    assert_int_equal(r.out_turn[1], 3);
+    assert_int_equal(r.n_letters, 4);
+}
+
 static void test_scalars_stars_and_several_outputs(void **state)
 {
     tt_rule r;
@@ -157,6 +171,9 @@ static void test_bad_rules_say_what_is_wrong(void **state)
         {"t=(b q -> t",                                 1,  {1},    1, {1},    "t=( is not closed at \"-> t\""            },
         {"t=(b 7) -> t",                                1,  {1},    1, {1},    "t=( is not closed at \"7) -> t\""         },
         {"t -> t=(b q",                                 1,  {1},    1, {1},    "t=( is not closed"                        },
+        {"t+ -> t",                                     1,  {1},    1, {1},    "t+ must be followed by a number of steps" },
+        {"t k+1 -> t",                                  1,  {2},    1, {1},    "only an operand's first letter turns"     },
+        {"t+99999 -> t",                                1,  {1},    1, {1},    "t is turned by more than 65535 steps"     },
         {"t=(b) -> t",                                  1,  {1},    1, {1},    "t=(…) needs two letters"                },
         {"t=(b q r) -> t",                              1,  {1},    1, {1},    "t=(…) has more than two letters"        },
         {"t=(b t) -> t",                                1,  {1},    1, {1},    "t=(b t) has a letter twice"               },
@@ -229,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules_agree_with_the_specification),
         cmocka_unit_test(test_letters_are_numbered_by_first_appearance),
+        cmocka_unit_test(test_an_operand_may_be_turned),
         cmocka_unit_test(test_scalars_stars_and_several_outputs),
         cmocka_unit_test(test_bad_rules_say_what_is_wrong),
         cmocka_unit_test(test_too_many_letters_are_refused),

@@ -112,6 +112,78 @@ static void test_rope_frequencies_are_those_of_transformers(void **state)
     }
 }
 
+/* Rows [begin, begin + n) of a tensor of 1 or 2 dims, as they lie. */
+static tt_tensor rows_of(const tt_tensor *t, int64_t begin, int64_t n)
+{
+    tt_tensor p = *t;
+    const int64_t width = t->n_dims == 2 ? t->shape[1] : 1;
+    p.data = (char *)t->data + (size_t)(begin * width) * tt_dtype_size(t->dtype);
+    p.shape[0] = n;
+    p.global[0] = n;
+    return p;
+}
+
+/* The same over keys that come in three pieces, in a ring's order for a rank in the middle: outs
+ * merged, dq summed. */
+static void check_pieces(const char *name, const json_t *c, const tt_attrs_attention *a,
+                         tt_tensor *in, int n_in, const tt_tensor *dout)
+{
+    static const int64_t begin[] = {3, 5, 0}, n[] = {2, 2, 3};
+    const json_t *grads = json_object_get(c, "grads");
+    const int64_t t = in[0].shape[0], h = in[0].shape[1] / a->head_dim;
+    const int64_t wide[2] = {t, h * a->v_head_dim}, narrow[2] = {t, h};
+    tt_tensor sum[2], part[2], both[2], d[3], dq = new_tensor(TT_F64, 2, in[0].shape);
+    assert_int_equal(t, 7);
+    for (int k = 0; k < 2; k++) {
+        sum[k] = new_tensor(TT_F64, 2, k ? narrow : wide);
+        part[k] = new_tensor(TT_F64, 2, k ? narrow : wide);
+        both[k] = new_tensor(TT_F64, 2, k ? narrow : wide);
+    }
+    for (int i = 0; i < 3; i++) {
+        tt_tensor x[8] = {
+            in[0], rows_of(&in[1], begin[i], n[i]), rows_of(&in[2], begin[i], n[i]), in[3],
+            in[4], rows_of(&in[5], begin[i], n[i]), rows_of(&in[6], begin[i], n[i]), in[7]};
+        call("attention", x, i ? 7 : n_in, i ? part : sum, 2, a);
+        tt_tensor m[4] = {sum[0], sum[1], part[0], part[1]};
+        if (!i)
+            continue;
+        call("attention_merge", m, 4, both, 2, NULL);
+        for (int k = 0; k < 2; k++) {
+            const tt_tensor old = sum[k];
+            sum[k] = both[k];
+            both[k] = old;
+        }
+    }
+    check(name, "out of pieces", &sum[0], json_object_get(c, "out"));
+    check(name, "lse of pieces", &sum[1], json_object_get(c, "lse"));
+    for (int k = 0; k < 3; k++)
+        d[k] = new_tensor(TT_F64, 2, in[k].shape);
+    for (int i = 0; i < 3; i++) {
+        tt_tensor y[3] = {dq, rows_of(&d[1], begin[i], n[i]), rows_of(&d[2], begin[i], n[i])};
+        tt_tensor x[10] = {in[0],
+                           rows_of(&in[1], begin[i], n[i]),
+                           rows_of(&in[2], begin[i], n[i]),
+                           sum[0],
+                           sum[1],
+                           *dout,
+                           in[3],
+                           in[4],
+                           rows_of(&in[5], begin[i], n[i]),
+                           rows_of(&in[6], begin[i], n[i])};
+        call("attention_bwd", x, 10, y, 3, a);
+        for (int64_t e = 0; e < tt_tensor_numel(&dq); e++)
+            ((double *)d[0].data)[e] = (i ? ((double *)d[0].data)[e] : 0) + ((double *)dq.data)[e];
+    }
+    for (int k = 0; k < 3; k++)
+        check(name, (const char *[]){"dq of pieces", "dk of pieces", "dv of pieces"}[k], &d[k],
+              json_array_get(grads, (size_t)k));
+    release(sum, 2);
+    release(part, 2);
+    release(both, 2);
+    release(d, 3);
+    release(&dq, 1);
+}
+
 static void check_attention(const json_t *c)
 {
     const char *name = json_string_value(json_object_get(c, "name"));
@@ -150,6 +222,7 @@ static void check_attention(const json_t *c)
     call("attention_bwd", bin, 10, d, 3, &a);
     for (int i = 0; i < 3; i++)
         check(name, (const char *[]){"dq", "dk", "dv"}[i], &d[i], json_array_get(grads, (size_t)i));
+    check_pieces(name, c, &a, in, has_sinks ? 8 : 7, &dout);
     release(d, 3);
     release(out, 2);
     release(in, 5);

@@ -246,7 +246,8 @@ static void test_table_is_sorted_and_complete(void **state)
         assert_non_null(d->cost);
         assert_non_null(d->doc);
         assert_true((d->rule != NULL) != (d->rule_for != NULL));
-        if (backend->kernel(NULL, d->name) == NULL)
+        const bool expands = d->expand_letters && !d->expand_letters[0];
+        if (!expands && backend->kernel(NULL, d->name) == NULL)
             fail_msg("the reference backend has no %s", d->name);
     }
     assert_null(tt_op_find(&t, "no such op"));

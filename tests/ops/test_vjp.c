@@ -45,7 +45,7 @@ static tt_placement random_placement(const tt_mesh *m, const tt_type *t, uint64_
         if ((tt_placement_shard_atoms(&p, t->n_dims) | p.partial) >> a & 1u)
             continue;
         if (w < (uint32_t)t->n_dims)
-            p.atom[w][p.n[w]++] = (uint8_t)a;
+            p.atom[w][p.n[w]++] = (uint16_t)a;
         else if (w == (uint32_t)t->n_dims && tt_dtype_size(t->dtype) >= 4 && t->dtype <= TT_F64)
             p.partial |= (uint16_t)(1u << a);
     }
@@ -85,7 +85,7 @@ static void make_test_mesh(tt_arena *a, int which, tt_mesh *m)
     for (int i = 0; i < 3; i++) {
         axes[i].name = names[i];
         axes[i].atoms.n = 1;
-        axes[i].atoms.atom[0] = (uint8_t)i;
+        axes[i].atoms.atom[0] = (uint16_t)i;
     }
     if (tt_mesh_make_atoms(names, sizes[which], 3, axes, 3, a, m, &err) != TT_OK)
         fail_msg("%s", err.text);

@@ -27,6 +27,8 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"shard",    "parallelism.data_parallel_shard_degree"    },
         {"tp",       "parallelism.tensor_parallel_degree"        },
         {"cp",       "parallelism.context_parallel_degree"       },
+        {"rotate",   "parallelism.context_parallel_rotate_method"},
+        {"balance",  "parallelism.context_parallel_load_balancer"},
         {"pp",       "parallelism.pipeline_parallel_degree"      },
         {"mb",       "parallelism.pipeline_parallel_microbatches"},
         {"schedule", "parallelism.pipeline_parallel_schedule"    },

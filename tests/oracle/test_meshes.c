@@ -39,6 +39,10 @@ typedef struct mesh_case {
     {                                                                                              \
         "parallelism.enable_sequence_parallel", "false"                                            \
     }
+#define PLAIN                                                                                      \
+    {                                                                                              \
+        "parallelism.context_parallel_load_balancer", "none"                                       \
+    }
 #define KEEP                                                                                       \
     {                                                                                              \
         "parallelism.fsdp_reshard_after_forward", "never"                                          \
@@ -56,6 +60,11 @@ static const mesh_case meshes[] = {
     {"pp 3, 1F1B, to the bit",     "untied", {DEGREE("pipeline", "3"), SCHEDULE("1F1B"), LOCAL("8")}    },
     {"cp 2",                       "untied", {DEGREE("context", "2"), LOCAL("2")}                       },
     {"cp 2, documents",            "tied",   {DEGREE("context", "2"), LOCAL("2")}                       },
+    {"cp 2, one sample",           "untied", {DEGREE("context", "2"), LOCAL("1")}                       },
+    {"cp 4, one sample, tied",     "tied",   {DEGREE("context", "4"), LOCAL("1")}                       },
+    {"cp 2, as tokens come",       "untied", {DEGREE("context", "2"), LOCAL("1"), PLAIN}                },
+    {"cp 2 x tp 2, one sample",
+     "untied",                               {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("1")}},
     {"hsdp 2x2",                   "untied", {HSDP("2"), SHARD("2"), LOCAL("1")}                        },
     {"fsdp 2 x tp 2",              "untied", {SHARD("2"), DEGREE("tensor", "2"), LOCAL("2")}            },
     {"fsdp 2 x pp 2",              "untied", {SHARD("2"), DEGREE("pipeline", "2"), LOCAL("4")}          },

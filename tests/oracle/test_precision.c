@@ -83,23 +83,27 @@ typedef struct mesh_case {
 #define TP(n) P("tensor_parallel_degree", n)
 #define CP(n) P("context_parallel_degree", n)
 #define PP(n) P("pipeline_parallel_degree", n)
+#define ROTATE(how) P("context_parallel_rotate_method", how)
 #define NO_SP P("enable_sequence_parallel", "false")
 
 static const mesh_case meshes[] = {
-    {"one rank, reduce",           {LOCAL("4"), REDUCE}                     },
-    {"two micro-batches",          {LOCAL("2")}                             },
-    {"ddp 2",                      {REPLICATE("2"), LOCAL("2")}             },
-    {"ddp 2, reduce",              {REPLICATE("2"), LOCAL("2"), REDUCE}     },
-    {"fsdp 2",                     {SHARD("2"), LOCAL("2")}                 },
-    {"fsdp 4, reduce",             {SHARD("4"), LOCAL("1"), REDUCE}         },
-    {"hsdp 2x2",                   {REPLICATE("2"), SHARD("2"), LOCAL("1")} },
-    {"tp 2",                       {TP("2"), LOCAL("4")}                    },
-    {"tp 2, no sequence parallel", {TP("2"), LOCAL("4"), NO_SP}             },
-    {"cp 2",                       {CP("2"), LOCAL("4")}                    },
-    {"pp 2",                       {PP("2"), LOCAL("4")}                    },
-    {"fsdp 2 x tp 2, reduce",      {SHARD("2"), TP("2"), LOCAL("2"), REDUCE}},
-    {"fsdp 2 x pp 2",              {SHARD("2"), PP("2"), LOCAL("2")}        },
-    {"cp 2 x tp 2",                {CP("2"), TP("2"), LOCAL("4")}           },
+    {"one rank, reduce",           {LOCAL("4"), REDUCE}                          },
+    {"two micro-batches",          {LOCAL("2")}                                  },
+    {"ddp 2",                      {REPLICATE("2"), LOCAL("2")}                  },
+    {"ddp 2, reduce",              {REPLICATE("2"), LOCAL("2"), REDUCE}          },
+    {"fsdp 2",                     {SHARD("2"), LOCAL("2")}                      },
+    {"fsdp 4, reduce",             {SHARD("4"), LOCAL("1"), REDUCE}              },
+    {"hsdp 2x2",                   {REPLICATE("2"), SHARD("2"), LOCAL("1")}      },
+    {"tp 2",                       {TP("2"), LOCAL("4")}                         },
+    {"tp 2, no sequence parallel", {TP("2"), LOCAL("4"), NO_SP}                  },
+    {"cp 2",                       {CP("2"), LOCAL("4")}                         },
+    {"cp 4, ring",                 {CP("4"), LOCAL("1"), ROTATE("ring")}         },
+    {"cp 2 x tp 2, ring",          {CP("2"), TP("2"), LOCAL("1"), ROTATE("ring")}},
+    {"cp 2, ulysses",              {CP("2"), LOCAL("1"), ROTATE("ulysses")}      },
+    {"pp 2",                       {PP("2"), LOCAL("4")}                         },
+    {"fsdp 2 x tp 2, reduce",      {SHARD("2"), TP("2"), LOCAL("2"), REDUCE}     },
+    {"fsdp 2 x pp 2",              {SHARD("2"), PP("2"), LOCAL("2")}             },
+    {"cp 2 x tp 2",                {CP("2"), TP("2"), LOCAL("4")}                },
 };
 
 static oracle_golden job;

@@ -25,7 +25,7 @@ static int64_t pick(dice *d, const int64_t *of, int n)
 }
 
 typedef struct sizes {
-    int64_t rep, shard, tp, cp, pp, micro, accumulate, global;
+    int64_t rep, shard, tp, cp, pp, micro, accumulate, global, heads;
     const char *schedule;
     int64_t fewest_layers; /* embedding and head may be stages of their own */
 } sizes;
@@ -46,7 +46,7 @@ static void roll_schedule(dice *d, sizes *s)
 static sizes roll_mesh(dice *d)
 {
     static const int64_t degrees[] = {1, 1, 1, 2, 2, 3, 4};
-    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
+    sizes s = {1, 1, 1, 1, 1, 1, 1, 1, 1, NULL, 1};
     int64_t *const axes[] = {&s.rep, &s.shard, &s.tp, &s.cp, &s.pp};
     int64_t world = 1;
     for (int first = (int)roll(d, 0, 4), i = 0; i < 5; i++) {
@@ -74,11 +74,12 @@ static int64_t divisor(dice *d, int64_t n)
 }
 
 /* The model: sizes that divide as little as they may. */
-static void roll_model(dice *d, const char *golden, const sizes *s, tt_str *t)
+static void roll_model(dice *d, const char *golden, sizes *s, tt_str *t)
 {
     const int64_t heads = s->tp * roll(d, 1, 3), head_dim = 2 * roll(d, 1, 5);
     const int64_t kv = divisor(d, heads), seq = roll(d, 5, 41);
     const bool gpt2 = !strncmp(golden, "gpt2", 4);
+    s->heads = heads;
     tt_str_printf(t, "model.args.n_layers %lld model.args.vocab_size %lld ",
                   (long long)(s->fewest_layers + roll(d, 0, 3)), (long long)roll(d, 262, 420));
     tt_str_printf(t, "model.args.n_heads %lld model.args.hidden_dim %lld training.seq_len %lld ",
@@ -95,6 +96,8 @@ static void roll_model(dice *d, const char *golden, const sizes *s, tt_str *t)
 static void roll_how(dice *d, const sizes *s, tt_str *t)
 {
     static const char *const reshard[] = {"default", "always", "never"};
+    static const char *const balance[] = {"headtail", "none"};
+    static const char *const rotate[] = {"allgather", "ring", "ulysses"};
     static const char *const ac[] = {"none", "selective", "full"};
     tt_str_printf(t, "rep %lld shard %lld tp %lld cp %lld pp %lld ", (long long)s->rep,
                   (long long)s->shard, (long long)s->tp, (long long)s->cp, (long long)s->pp);
@@ -102,6 +105,9 @@ static void roll_how(dice *d, const sizes *s, tt_str *t)
         tt_str_printf(t, "mb %lld schedule %s ", (long long)s->micro, s->schedule);
     tt_str_printf(t, "sp %s reshard %s ac %s ", roll(d, 0, 2) ? "true" : "false",
                   reshard[roll(d, 0, 2)], ac[roll(d, 0, 2)]);
+    if (s->cp > 1)
+        tt_str_printf(t, "balance %s rotate %s ", balance[roll(d, 0, 1)],
+                      rotate[roll(d, 0, s->heads % (s->tp * s->cp) ? 1 : 2)]);
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 
@@ -121,7 +127,7 @@ static void test_random_job_is_one_ranks(void **state)
     const int seed = (int)(intptr_t)*state;
     dice d = {tt_rng_key_make(1, "random meshes", (uint64_t)seed), 0};
     const char *name = jobs[roll(&d, 0, 3)];
-    const sizes s = roll_mesh(&d);
+    sizes s = roll_mesh(&d);
     char global[64];
     tt_str common = {0}, how = {0};
     oracle_golden g;

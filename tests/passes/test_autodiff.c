@@ -233,6 +233,81 @@ static void test_loss_terms_add_their_gradients(void **state)
     }
 }
 
+/* Head and embedding are one table; with last set, the last stage looks it up, too. */
+static void describe_tied(tt_builder *b, const void *user)
+{
+    const bool last = *(const int *)user;
+    tt_value *w = table(b, "embed", 0), *in = last ? table(b, "in", 0) : w;
+    tt_block(b, "first");
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), in);
+    tt_block_end(b);
+    tt_block(b, "second");
+    if (last)
+        x = tt_add(b, x, tt_embedding_w(b, tt_input(b, "ids"), w));
+    tt_block_end(b);
+    tt_value *z = tt_linear_w(b, x, w);
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+static int writers(const tt_graph *g, const char *param, bool *stores, bool *adds)
+{
+    int n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *e = g->nodes.items[i];
+        const tt_state *s = e->accumulate_into           ? e->accumulate_into
+                            : e->op == &tt_op_accumulate ? e->state
+                                                         : NULL;
+        if (!s || !s->stack || strcmp(s->stack->members[e->accumulate_index]->name, param))
+            continue;
+        *(e->again ? adds : stores) = true;
+        n++;
+    }
+    return n;
+}
+
+/* Where nothing is reduced each cotangent goes straight to the accumulator and no table beside it
+ * exists; where something is, they are summed first and reduced once. Through a pipeline what the
+ * forward's chunk loop and the backward make is one sum, else bits would depend on the schedule. */
+static void test_tied_gradients_are_added_in_place(void **state)
+{
+    static const struct {
+        const char *mesh;
+        int stages, last, writers;
+    } cases[] = {
+        {"1",     1, 0, 2},
+        {"tp2",   1, 0, 2},
+        {"fsdp2", 1, 0, 1},
+        {"1",     2, 1, 1},
+        {"1",     1, 1, 2},
+    };
+    (void)state;
+    for (size_t c = 0; c < TT_COUNT(cases); c++) {
+        job j = {.mesh = mesh_named(cases[c].mesh),
+                 .describe = describe_tied,
+                 .user = &cases[c].last,
+                 .n_stages = cases[c].stages,
+                 .chunk_bytes = 1,
+                 .can_accumulate = true};
+        j.tokens = 150 * data_ranks(j.mesh);
+        built x;
+        sim *s;
+        gradient(&j, "embed", &x, &s, NULL);
+        bool stores = false, adds = false;
+        assert_int_equal(x.g->chunk_rows, 128);
+        assert_int_equal(writers(x.g, "embed", &stores, &adds), cases[c].writers);
+        assert_true(stores);
+        assert_int_equal(adds, cases[c].writers > 1);
+        for (size_t i = 0; cases[c].writers > 1 && i < x.g->nodes.n; i++) {
+            const tt_node *e = x.g->nodes.items[i];
+            assert_false(e->region == TT_BACKWARD && !strcmp(e->op->name, "add") &&
+                         e->out[0]->type.dims[0].size == 19);
+        }
+        sim_free(s);
+        built_free(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_frozen_parameter_has_no_gradient_and_stays),
         cmocka_unit_test(test_custom_derivative_replaces_the_inner_ones),
         cmocka_unit_test(test_loss_terms_add_their_gradients),
+        cmocka_unit_test(test_tied_gradients_are_added_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

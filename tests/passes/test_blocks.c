@@ -205,12 +205,13 @@ static double golden_gap(const double *have, const json_t *want, int64_t n)
     return worst / scale;
 }
 
-static double check_block(size_t which, const mesh_case *mesh)
+static double check_block(size_t which, const mesh_case *mesh, tt_context context)
 {
     const job j = {
         .mesh = mesh,
         .tokens = 14,
         .lines = 2,
+        .context = context,
         .describe = describe_block,
         .user = &blocks[which].fn,
         .optimizer = "adamw",
@@ -258,7 +259,21 @@ static double check_block(size_t which, const mesh_case *mesh)
 
 static void test_blocks_equal_pytorch(void **state)
 {
-    static const char *const meshes[] = {"1", "fsdp2", "tp2", "cp2", "fsdp2 tp2 cp2", "tp4=2x2"};
+    static const struct {
+        const char *name;
+        tt_context context;
+    } meshes[] = {
+        {"1",             TT_CONTEXT_GATHER},
+        {"fsdp2",         TT_CONTEXT_GATHER},
+        {"tp2",           TT_CONTEXT_GATHER},
+        {"cp2",           TT_CONTEXT_GATHER},
+        {"fsdp2 tp2 cp2", TT_CONTEXT_GATHER},
+        {"tp4=2x2",       TT_CONTEXT_GATHER},
+        {"cp3",           TT_CONTEXT_RING  },
+        {"fsdp2 tp2 cp2", TT_CONTEXT_RING  },
+        {"fsdp2 cp2",     TT_CONTEXT_HEADS },
+        {"fsdp2 tp2 cp2", TT_CONTEXT_HEADS },
+    };
     json_t *root = golden_read("tests/golden/blocks.json");
     (void)state;
     for (size_t i = 0; i < TT_COUNT(blocks); i++) {
@@ -266,7 +281,7 @@ static void test_blocks_equal_pytorch(void **state)
         golden_block = json_array_get(root, i);
         assert_string_equal(json_string_value(get(golden_block, "name")), blocks[i].name);
         for (size_t m = 0; m < TT_COUNT(meshes); m++) {
-            const double d = check_block(i, mesh_named(meshes[m]));
+            const double d = check_block(i, mesh_named(meshes[m].name), meshes[m].context);
             worst = d > worst ? d : worst;
         }
         print_message("%s: logits and gradients within %.1e of PyTorch, on %d meshes\n",

@@ -213,21 +213,120 @@ static void describe_random(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
-static void test_random_pointwise_graphs_fuse_bitwise(void **state)
+/* Products among pointwise ops: read by several of them, summed with one another, and products read
+ * by pointwise ops and by products. */
+static void describe_products(tt_builder *b, const void *user)
 {
-    (void)state;
-    for (uint64_t seed = 1; seed <= 40; seed++) {
+    const uint64_t seed = *(const uint64_t *)user;
+    const tt_dim F = TT_DIM(14, "ffn"), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"),
+                 table[] = {V, D}, up[] = {F, D}, down[] = {D, F}, square[] = {F, TT_DIM(14, NULL)};
+    tt_value *v[40];
+    char name[16];
+    int at = 0, n = 0;
+    tt_value *h = tt_embedding_w(b, tt_input(b, "ids"), tt_param(b, "embed", table, 2, NULL));
+    v[n++] = tt_linear_w(b, h, tt_param(b, "up", up, 2, NULL));
+    v[n++] = tt_add(b, v[0], tt_param(b, "bias", &F, 1, NULL));
+    while (n < 24) {
+        snprintf(name, sizeof name, "w%d", n);
+        if (random_below(seed, &at, 2)) {
+            tt_value *x = v[random_below(seed, &at, (uint32_t)n)];
+            v[n] = tt_linear_w(b, tt_tanh(b, x), tt_param(b, name, square, 2, NULL));
+        } else {
+            v[n] = random_op(b, seed, &at, v, n);
+        }
+        n++;
+    }
+    tt_value *y = v[n - 1];
+    for (int i = 1; i < n; i++)
+        y = tt_add(b, y, tt_scale(b, v[i], 0.1));
+    y = tt_linear_w(b, tt_tanh(b, y), tt_param(b, "down", down, 2, NULL));
+    tt_value *z = tt_linear_w(b, tt_add(b, h, y), tt_param(b, "head", table, 2, NULL));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+/* The second product takes its second reader with it, ahead of the first product's first reader,
+ * though the first product is among what that one reads. */
+static void describe_pulled(tt_builder *b, const void *user)
+{
+    const tt_dim D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"), table[] = {V, D},
+                 square[] = {D, TT_DIM(10, NULL)};
+    tt_value *w[5];
+    char name[16];
+    (void)user;
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        w[i] = tt_param(b, name, square, 2, NULL);
+    }
+    tt_value *h = tt_embedding_w(b, tt_input(b, "ids"), tt_param(b, "embed", table, 2, NULL));
+    tt_value *p = tt_linear_w(b, h, w[0]), *q = tt_linear_w(b, h, w[1]);
+    tt_value *x = tt_linear_w(b, tt_tanh(b, q), w[2]);
+    tt_value *y = tt_linear_w(b, tt_tanh(b, p), w[3]);
+    tt_value *z = tt_linear_w(b, tt_mul(b, p, q), w[4]);
+    z = tt_linear_w(b, tt_add(b, tt_add(b, x, y), z), tt_param(b, "head", table, 2, NULL));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+static void check_random_graphs(void (*describe)(tt_builder *, const void *), uint64_t seeds)
+{
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
         job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"),
                  .tokens = 14,
                  .metrics = true,
                  .optimizer = "adamw",
-                 .describe = describe_random,
+                 .describe = describe,
                  .user = &seed};
         job b = a;
         char what[32];
         b.fuse = b.can_accumulate = true;
         snprintf(what, sizeof what, "seed %d", (int)seed);
         compare_jobs(&a, &b, what);
+    }
+}
+
+static void test_random_pointwise_graphs_fuse_bitwise(void **state)
+{
+    (void)state;
+    check_random_graphs(describe_random, 40);
+}
+
+static void test_random_products_fuse_bitwise(void **state)
+{
+    (void)state;
+    check_random_graphs(describe_products, 60);
+}
+
+static void test_epilogue_may_take_a_reader_of_an_earlier_product(void **state)
+{
+    (void)state;
+    check_random_graphs(describe_pulled, 2);
+}
+
+/* Sums of products, residuals, activations: nothing pointwise runs over a product by itself where
+ * the product's first reader is pointwise. */
+static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        job j = llama_job(meshes[m]);
+        built x;
+        int products = 0, left = 0;
+        j.fuse = j.can_accumulate = true;
+        build_or_fail(&j, NULL, &x);
+        for (size_t i = 0; i < x.g->nodes.n; i++) {
+            const tt_node *n = x.g->nodes.items[i];
+            products += strstr(n->op->name, "_fused") != NULL;
+            for (int k = 0; (n->op->flags & TT_OP_POINTWISE) && k < n->n_in; k++)
+                left += !strcmp(n->in[k]->node->op->name, "linear") ||
+                        (!strcmp(n->in[k]->node->op->name, "linear_dx") &&
+                         n->in[k]->node->region == n->region);
+        }
+        print_message("%s: %d products with an epilogue, %d read by a pointwise node\n", meshes[m],
+                      products, left);
+        assert_true(products >= 3 * 2); /* blocks: swiglu, its derivative, sums of two and three */
+        assert_int_equal(left, 0);
+        built_free(&x);
     }
 }
 
@@ -265,6 +364,9 @@ int main(void)
         cmocka_unit_test(test_fusion_shrinks_the_graph),
         cmocka_unit_test(test_fusion_reads_state_before_it_is_assigned),
         cmocka_unit_test(test_random_pointwise_graphs_fuse_bitwise),
+        cmocka_unit_test(test_random_products_fuse_bitwise),
+        cmocka_unit_test(test_epilogue_may_take_a_reader_of_an_earlier_product),
+        cmocka_unit_test(test_epilogue_leaves_no_product_to_a_pointwise_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

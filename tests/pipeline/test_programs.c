@@ -118,24 +118,49 @@ static void test_obvious_rule_deadlocks(void **state)
 
 /* ---- the ranks of whole meshes: collectives of several groups between the messages ---- */
 
+typedef struct beside { /* what a rank has begun in a group, and waits for later */
+    int begun, waited;
+} beside;
+
+/* A few meetings of an action with its data group and its tensor group; some are begun here and
+ * waited for later, in any order of the groups. */
+static tt_wire *meetings(uint64_t *z, const int group[2], int offset, int64_t tag, beside b[2],
+                         tt_wire *w)
+{
+    for (int k = below(z, 4); k > 0; k--) {
+        const int g = below(z, 2), kind = below(z, 3);
+        beside *x = &b[g];
+        if (kind == 0)
+            *w++ = (tt_wire){TT_WIRE_MEET, group[g], tag * 8 + k, 0};
+        else
+            *w++ = (tt_wire){TT_WIRE_BEGIN, offset + group[g], tag * 8 + k, x->begun++};
+        if (kind == 2 && b[!g].waited < b[!g].begun)
+            *w++ = (tt_wire){TT_WIRE_WAIT, offset + group[!g], 0, b[!g].waited++};
+    }
+    return w;
+}
+
 /* A mesh of pp pipeline ranks times dp times tp; every action meets its data group and its tensor
  * group some times, the same on all members, as nodes of a graph do. Ranks of one pipeline
- * coordinate run the same program; peers differ in the pipeline coordinate only. */
+ * coordinate run the same program; peers differ in the pipeline coordinate only. Calls that are
+ * begun early have communicators of their own. */
 static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_arena *a,
                        tt_wires *out)
 {
     const int pp = p->schedule->n_ranks, world = pp * dp * tp;
-    int *size = tt_arena_array(a, (size_t)(2 * world + 1), sizeof *size);
-    *out = (tt_wires){.n_ranks = world, .n_groups = 2 * world + 1, .group_size = size};
+    int *size = tt_arena_array(a, (size_t)(4 * world + 1), sizeof *size);
+    *out = (tt_wires){.n_ranks = world, .n_groups = 4 * world + 1, .group_size = size};
     out->items = tt_arena_array(a, (size_t)world, sizeof *out->items);
     out->n_items = tt_arena_array(a, (size_t)world, sizeof *out->n_items);
     for (int g = 0; g < world; g++) {
-        size[g] = tp;
-        size[world + g] = dp;
+        size[g] = size[2 * world + g] = tp;
+        size[world + g] = size[3 * world + g] = dp;
     }
     for (int r = 0; r < world; r++) {
         const int c = r / (dp * tp), d = r / tp % dp, t = r % tp;
-        tt_wire *w = out->items[r] = tt_arena_array(a, (size_t)p->n_items[c] * 4 + 1, sizeof *w);
+        const int group[2] = {c * dp + d, world + c * tp + t};
+        beside b[2] = {{0}};
+        tt_wire *w = out->items[r] = tt_arena_array(a, (size_t)p->n_items[c] * 12 + 1, sizeof *w);
         for (int i = 0; i < p->n_items[c]; i++) {
             const tt_item *x = &p->items[c][i];
             const int64_t tag =
@@ -144,14 +169,15 @@ static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_a
                 continue;
             if (x->kind != TT_ITEM_RUN) {
                 *w++ = (tt_wire){x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV,
-                                 (x->peer * dp + d) * tp + t, tag};
+                                 (x->peer * dp + d) * tp + t, tag, 0};
                 continue;
             }
             uint64_t z = seed + (uint64_t)(x->action.stage * 4 + (int)x->action.kind);
-            for (int k = below(&z, 4); k > 0; k--)
-                *w++ = below(&z, 2) ? (tt_wire){TT_WIRE_MEET, c * dp + d, tag * 8 + k}
-                                    : (tt_wire){TT_WIRE_MEET, world + c * tp + t, tag * 8 + k};
+            w = meetings(&z, group, 2 * world, tag, b, w);
         }
+        for (int g = 0; g < 2; g++)
+            while (b[g].waited < b[g].begun)
+                *w++ = (tt_wire){TT_WIRE_WAIT, 2 * world + group[g], 0, b[g].waited++};
         out->n_items[r] = (int)(w - out->items[r]);
     }
 }
@@ -177,6 +203,36 @@ static void test_random_meshes_never_deadlock(void **state)
         }
         tt_arena_free(a);
     }
+}
+
+/* Two members begin in opposite orders, or one not at all. */
+static void test_begun_collectives_that_differ_are_found(void **state)
+{
+    const int size[] = {2};
+    tt_wire a[] = {
+        {TT_WIRE_BEGIN, 0, 7, 0},
+        {TT_WIRE_BEGIN, 0, 8, 1},
+        {TT_WIRE_WAIT,  0, 0, 1}
+    };
+    tt_wire b[] = {
+        {TT_WIRE_BEGIN, 0, 7, 0},
+        {TT_WIRE_BEGIN, 0, 8, 1},
+        {TT_WIRE_WAIT,  0, 0, 0}
+    };
+    tt_wire *items[] = {a, b};
+    int n[] = {3, 3};
+    const tt_wires w = {2, 1, size, items, n};
+    tt_error err = {0};
+    (void)state;
+    assert_int_equal(tt_wires_run(&w, 0, &err), TT_OK);
+    b[0].tag = 8;
+    b[1].tag = 7;
+    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "begin different collectives"));
+    b[0].tag = 7;
+    n[1] = 1;
+    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "deadlock: rank 0 waits in group 0"));
 }
 
 /* ---- mutations of programs ---- */
@@ -380,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_random_never_deadlock),
         cmocka_unit_test(test_obvious_rule_deadlocks),
         cmocka_unit_test(test_random_meshes_never_deadlock),
+        cmocka_unit_test(test_begun_collectives_that_differ_are_found),
         cmocka_unit_test(test_lost_and_swapped_messages_are_found),
         cmocka_unit_test(test_slots_are_the_most_alive_and_reuse_is_ordered),
         cmocka_unit_test(test_early_reuse_is_found),

@@ -94,6 +94,33 @@ static void test_communication_takes_the_bytes_over_the_link(void **state)
     assert_true(time_of(tp, &m).comm - 1000 * in_node > 20);
 }
 
+/* A machine whose link takes about as long as its arithmetic. */
+static void test_overlap_hides_communication(void **state)
+{
+    static const char *const meshes[] = {"parallelism.data_parallel_shard_degree 2",
+                                         "parallelism.tensor_parallel_degree 2",
+                                         "parallelism.context_parallel_degree 2"};
+    tt_machine m = only_flops();
+    (void)state;
+    m.link_bandwidth = 1e8;
+    for (size_t i = 0; i < TT_COUNT(meshes); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%s comm.overlap off", meshes[i]);
+        const tt_step_time off = time_of(text, &m);
+        snprintf(text, sizeof text, "%s comm.overlap on", meshes[i]);
+        const tt_step_time on = time_of(text, &m);
+        assert_true(off.comm > 0 && fabs(off.exposed / off.comm - 1) < 1e-9);
+        assert_true(fabs(on.comm / off.comm - 1) < 1e-9);
+        /* what is hidden is gone from the step, and nothing else */
+        assert_true(fabs((off.step - on.step) - (off.exposed - on.exposed)) < 1e-9 * off.step);
+        if (on.exposed > (i == 0 ? 0.7 : 0.95) * off.exposed)
+            fail_msg("%s: %g s exposed of %g", meshes[i], on.exposed, off.exposed);
+    }
+    m.flops_f32 = 1e30; /* nothing to hide it behind */
+    const tt_step_time t = time_of("parallelism.data_parallel_shard_degree 2 comm.overlap on", &m);
+    assert_true(t.exposed > 0.99 * t.comm);
+}
+
 /* Two nodes of two: a group of four leaves its node through both members' cards. */
 static void test_a_ring_uses_every_card_of_a_node(void **state)
 {
@@ -194,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_compute_is_the_flops_of_the_graph),
         cmocka_unit_test(test_ranks_share_the_compute),
         cmocka_unit_test(test_communication_takes_the_bytes_over_the_link),
+        cmocka_unit_test(test_overlap_hides_communication),
         cmocka_unit_test(test_a_ring_uses_every_card_of_a_node),
         cmocka_unit_test(test_a_pipeline_has_a_bubble),
         cmocka_unit_test(test_a_known_machine_has_every_number),

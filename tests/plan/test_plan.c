@@ -428,6 +428,52 @@ static void test_state_is_what_adamw_needs(void **state)
     job_close(&y.j);
 }
 
+static bool widened(const tt_value *v)
+{
+    return tt_node_is_cast(v->node) && v->node->in[0]->type.dtype == TT_BF16;
+}
+
+/* Bytes of a plan but its state. Where activations are stored narrow, many reads of the backward
+ * are widened, attention's are not. */
+static int64_t bytes_beside_state(const char *overrides)
+{
+    planned x = open_plan(overrides, 0);
+    int64_t n = 0;
+    int reads = 0;
+    for (size_t i = 0; i < x.p->graph->nodes.n; i++) {
+        const tt_node *e = x.p->graph->nodes.items[i];
+        for (int j = 0; j < e->n_in; j++) {
+            reads += e->region == TT_BACKWARD && widened(e->in[j]);
+            assert_false((e->op->flags & TT_OP_MIXES_TOKENS) && widened(e->in[j]));
+        }
+    }
+    assert_int_equal(reads > 4, x.p->graph->stored > 0);
+    for (int sp = TT_SPACE_SLOT; sp < TT_N_SPACES; sp++)
+        n += x.p->bytes[sp];
+    job_close(&x.j);
+    return n;
+}
+
+/* What is not read by attention takes half; attention's operands and what is in the making do not.
+ */
+static void test_activations_stored_in_bf16_take_less(void **state)
+{
+    static const char *const meshes[] = {
+        "", "parallelism.tensor_parallel_degree 2",
+        "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule GPipe",
+        "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
+        "ZBVZeroBubble"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(meshes); i++) {
+        char narrow[300];
+        snprintf(narrow, sizeof narrow, "%s%sactivation_checkpoint.store_dtype bfloat16", meshes[i],
+                 *meshes[i] ? " " : "");
+        const int64_t a = bytes_beside_state(meshes[i]), b = bytes_beside_state(narrow);
+        if (b > a * 85 / 100)
+            fail_msg("\"%s\": %lld bytes of %lld", meshes[i], (long long)b, (long long)a);
+    }
+}
+
 static void test_hash_tells_plans_apart(void **state)
 {
     planned x = open_plan("", 0), y = open_plan("", 0), z = open_plan("training.seq_len 38", 0);
@@ -458,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_lost_messages_are_refused),
         cmocka_unit_test(test_views_and_writes_share_memory),
         cmocka_unit_test(test_state_is_what_adamw_needs),
+        cmocka_unit_test(test_activations_stored_in_bf16_take_less),
         cmocka_unit_test(test_hash_tells_plans_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

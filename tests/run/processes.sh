@@ -22,3 +22,28 @@ processes() {
 }
 timeout=$(command -v timeout)
 
+# Long runs, and how they end.
+long="--training.steps 1000000 --metrics.log_freq 1"
+program=$(readlink -f "$TTRUN")
+# ranks FOLDER: the processes that are ranks of this run
+ranks() { pgrep -f "^$program train .*--dump_folder $1 " | sort -n; }
+launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
+    way=$1 folder=$2
+    shift 2
+    path=$PATH
+    case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
+    PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
+    pid=$!
+    until_true has_lines "$folder/metrics.jsonl" 2
+}
+ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
+    begin=$(date +%s)
+    ("$timeout" -s KILL 20 tail --pid=$pid -f /dev/null)
+    wait $pid 2>/dev/null
+    rc=$?
+    took=$(($(date +%s) - begin))
+    cp "$folder.err" "$dir/err"
+    sleep 0.2
+    left=$(ranks "$folder")
+    [ $rc -eq "$2" ] && [ $took -le "$1" ] && [ -z "$left" ]
+}

@@ -36,6 +36,9 @@ tp2_fsdp2 4 2 1 2 1 1
 cp2 2 1 1 1 2 1
 cp2_fsdp2 4 2 1 1 2 1
 cp2_tp2 4 1 1 2 2 1
+cp3_ring 3 1 1 1 3 1 --training.local_batch_size 1 --parallelism.context_parallel_rotate_method ring
+cp2_ring_fsdp2 4 2 1 1 2 1 --training.local_batch_size 1 --parallelism.context_parallel_rotate_method ring
+cp2_ulysses 2 1 1 1 2 1 --training.local_batch_size 1 --parallelism.context_parallel_rotate_method ulysses
 pp2 2 1 1 1 1 2
 pp2_gpipe 2 1 1 1 1 2 --parallelism.pipeline_parallel_schedule GPipe
 pp3 3 1 1 1 1 3 $m 4

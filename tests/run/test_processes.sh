@@ -11,7 +11,7 @@ for way in $ways; do
         [ "$rc" -eq 0 ] && losses "$dir/t-$name/metrics.jsonl" >"$dir/a" && losses "$dir/p-$name/metrics.jsonl" | cmp -s - "$dir/a" &&
             [ "$(wc -l <"$dir/a")" -eq 10 ] &&
             [ "$(hash_of "$dir/t-$name/checkpoint/step-10")" = "$(hash_of "$dir/p-$name/checkpoint/step-10")" ] &&
-            grep -q '"world":[24],' "$dir/p-$name/run.json"
+            grep -q '"world":[234],' "$dir/p-$name/run.json"
         ok "${way}_${name}_equals_threads"
         rm -rf "$dir/p-$name"
         [ $way = "${ways%% *}" ] || break # the others by one way alone
@@ -21,6 +21,7 @@ fsdp2 --nproc 2
 tp2 --nproc 2 --parallelism.tensor_parallel_degree 2
 pp2 --nproc 2 --parallelism.pipeline_parallel_degree 2
 cp2 --nproc 2 --parallelism.context_parallel_degree 2
+cp3_ring --nproc 3 --parallelism.context_parallel_degree 3 --parallelism.context_parallel_rotate_method ring --training.local_batch_size 1
 tp2pp2 --nproc 4 --parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_degree 2
 MESHES
 done

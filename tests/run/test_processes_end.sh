@@ -2,32 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the end of one rank, or of their launcher, does to the others. KILLS=50: more of the last test.
 . "$(dirname "$0")/processes.sh"
-long="--training.steps 1000000 --metrics.log_freq 1"
-program=$(readlink -f "$TTRUN")
-
-# ---- ends ----
-# ranks FOLDER: the processes that are ranks of this run
-ranks() { pgrep -f "^$program train .*--dump_folder $1 " | sort -n; }
-launch() { # WAY FOLDER OPTION...: in the background as $pid, until two steps are logged
-    way=$1 folder=$2
-    shift 2
-    path=$PATH
-    case $way in own) path=$dir/bin && set -- --comm.backend shm "$@" ;; esac
-    PATH=$path "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long "$@" >"$folder.out" 2>"$folder.err" &
-    pid=$!
-    until_true has_lines "$folder/metrics.jsonl" 2
-}
-ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
-    begin=$(date +%s)
-    ("$timeout" -s KILL 20 tail --pid=$pid -f /dev/null)
-    wait $pid 2>/dev/null
-    rc=$?
-    took=$(($(date +%s) - begin))
-    cp "$folder.err" "$dir/err"
-    sleep 0.2
-    left=$(ranks "$folder")
-    [ $rc -eq "$2" ] && [ $took -le "$1" ] && [ -z "$left" ]
-}
 for way in $ways; do
     launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000
     kill -TERM $pid

@@ -49,6 +49,19 @@ static void test_console_step_is_the_contracts_line(void **state)
         {"tps",       999},
         {"tflops",    0  }
     };
+    static const tt_metric ranks[] = {
+        {"loss",              8.0491},
+        {"grad_norm",         1.9   },
+        {"mem_gib",           0.41  },
+        {"tps",               12345 },
+        {"tflops",            0.88  },
+        {"mfu",               0.412 },
+        {"time_s",            2     },
+        {"time/comm_exposed", 0.25  }
+    };
+    check_line(1, ranks, COUNT(ranks), 0,
+               "step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  "
+               "tflops: 0.88  mfu: 41.2%  comm: 12.5%");
     check_line(1, m, COUNT(m), 0,
                "step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  "
                "tflops: 0.88  mfu: 41.2%");

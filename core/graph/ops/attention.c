@@ -5,7 +5,8 @@
 /* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]] →
  * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
  * (builder.h). Dao et al. 2022, arXiv:2205.14135. Rule: t=(b q): queries may be cut inside lines,
- * keys must be whole there; heads and kv heads are cut together. */
+ * keys must be whole there, or in a ring be the piece of another rank (attention_ring.c); heads and
+ * kv heads are cut together. */
 
 #define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
 
@@ -54,7 +55,7 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
     return TT_OK;
 }
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0;
@@ -73,7 +74,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     int64_t h = 0;
     TT_TRY(tt_want_inputs(q, 10, 10, err));
@@ -86,7 +87,27 @@ static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 
 static void rule_for(const tt_shape_query *q, char *rule, size_t size)
 {
-    snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", q->n_in == 8 ? ", h" : "");
+    const tt_attrs_attention *a = q->attrs;
+    const char *sinks = q->n_in == 8 ? ", h" : "";
+    const int i = (int)a->ring_step;
+    if (a->ring)
+        snprintf(rule, size, "t=(b q) h=(k g), t+%d k, t+%d k, t, t, t+%d, t+%d%s -> t h, t h", i,
+                 i, i, i, sinks);
+    else
+        snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", sinks);
+}
+
+static void rule_for_bwd(const tt_shape_query *q, char *rule, size_t size)
+{
+    const tt_attrs_attention *a = q->attrs;
+    const int i = (int)a->ring_step;
+    if (a->ring)
+        snprintf(rule, size,
+                 "t=(b q) h=(k g), t+%d k, t+%d k, t h, t h, t h, t, t, t+%d, t+%d -> t h, t+%d k, "
+                 "t+%d k",
+                 i, i, i, i, i, i);
+    else
+        snprintf(rule, size, RULE_IN ", t h, t h, t h, t, t, s, s -> t h, s k, s k");
 }
 
 /* Σ_t -exp(sink - lse) (out·dout) of each head: lse holds the sinks, so that is their share of the
@@ -102,7 +123,7 @@ static tt_value *sinks_gradient(tt_builder *b, tt_vjp *c)
     return tt_neg(b, tt_sum(b, tt_mul(b, share, dot), 0, 0));
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd)
 {
     tt_value *outs[3] = {NULL, NULL, NULL};
     if (c->dout[1] != NULL) {
@@ -114,12 +135,17 @@ static void vjp(tt_builder *b, tt_vjp *c)
     tt_value *ins[10] = {c->in[0],   c->in[1], c->in[2], c->out[0], c->out[1],
                          c->dout[0], c->in[3], c->in[4], c->in[5],  c->in[6]};
     if (c->want[0] || c->want[1] || c->want[2])
-        tt_op(b, "attention_bwd", ins, 10, c->attrs, outs, 3);
+        tt_op(b, bwd, ins, 10, c->attrs, outs, 3);
     for (int i = 0; i < 3; i++)
         if (c->want[i])
             c->din[i] = outs[i];
     if (c->n_in == 8 && c->want[7])
         c->din[7] = sinks_gradient(b, c);
+}
+
+static void vjp(tt_builder *b, tt_vjp *c)
+{
+    tt_attention_vjp(b, c, "attention_bwd");
 }
 
 /* Pairs a query may see: half of them when causal, at most the window. An upper bound where
@@ -133,7 +159,7 @@ static double pairs(const tt_shape_query *q)
     return t * (a->window > 0 && (double)a->window < keys ? (double)a->window : keys);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+tt_cost tt_attention_cost(const tt_shape_query *q, const tt_type *out)
 {
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
@@ -141,7 +167,7 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
                         pairs(q) * heads * (2.0 * (double)(a->head_dim + a->v_head_dim) + 10.0));
 }
 
-static tt_cost cost_bwd(const tt_shape_query *q, const tt_type *out)
+tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out)
 { /* five products instead of two */
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
@@ -192,7 +218,9 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
     if (a->softcap > 0.0 && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " softcap=%g", a->softcap);
     if (a->bidirectional && n > 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n, " bidirectional");
+        n += snprintf(text + n, size - (size_t)n, " bidirectional");
+    if (a->ring && n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, " step=%d/%d", (int)a->ring_step, (int)a->ring);
 }
 
 const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
@@ -201,10 +229,10 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .flags = TT_OP_MIXES_TOKENS,
                                    .attrs_size = sizeof(tt_attrs_attention),
                                    .n_out = 2,
-                                   .infer = infer,
+                                   .infer = tt_attention_infer,
                                    .rule_for = rule_for,
                                    .vjp = vjp,
-                                   .cost = cost,
+                                   .cost = tt_attention_cost,
                                    .print_attrs = tt_attention_print,
                                    .n_memory = 2,
                                    .memory = memory,
@@ -212,13 +240,12 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
                                        .doc = "dq, dk, dv of attention",
-                                       .rule =
-                                           RULE_IN ", t h, t h, t h, t, t, s, s -> t h, s k, s k",
                                        .flags = TT_OP_MIXES_TOKENS,
                                        .attrs_size = sizeof(tt_attrs_attention),
                                        .n_out = 3,
-                                       .infer = infer_bwd,
-                                       .cost = cost_bwd,
+                                       .infer = tt_attention_infer_bwd,
+                                       .rule_for = rule_for_bwd,
+                                       .cost = tt_attention_cost_bwd,
                                        .print_attrs = tt_attention_print};
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,

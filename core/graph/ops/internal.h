@@ -27,6 +27,12 @@ tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_erro
 /* input i is [tokens, heads * head_dim], in units of head_dim: the number of heads */
 tt_status tt_want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,
                         int64_t *n, tt_error *err);
+tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *err);
+tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err);
+tt_cost tt_attention_cost(const tt_shape_query *q, const tt_type *out);
+tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out);
+/* bwd: the op that gives dq, dk, dv */
+void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd);
 void tt_attention_print(const void *attrs, char *text, size_t size);
 
 bool tt_dtype_is_float(tt_dtype t);

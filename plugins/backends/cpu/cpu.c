@@ -38,20 +38,19 @@ static const cpu_isa *find_isa(const char *name)
 static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt_error *err)
 {
     const char *version = "";
-    bool there = cpu_blas_open(&version);
     if (!want) {
-        *out = there && isa->lanes < 16;
+        *out = isa->lanes < 16 && cpu_blas_open(&version);
         return TT_OK;
     }
     if (strcmp(want, "own") && strcmp(want, "openblas"))
         return TT_FAIL(err, TT_EINVAL,
                        "backend.blas: \"%s\" is not known; use \"own\", \"openblas\" or null",
                        want);
-    if (strcmp(want, "openblas") == 0 && !there)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "backend.blas: this OpenBLAS is no build that several threads may call "
-                       "(libopenblas0-pthread is); install that or use \"own\"");
     *out = strcmp(want, "openblas") == 0;
+    if (*out && !cpu_blas_open(&version))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "backend.blas: no OpenBLAS here that several threads may call; install "
+                       "libopenblas0-pthread or use \"own\"");
     return TT_OK;
 }
 
@@ -84,13 +83,12 @@ static void close_backend(void *self)
 const cpu_kernel *cpu_kernel_find(const char *op)
 {
     static const cpu_kernel *const tables[] = {
-        cpu_kernels_pointwise,     cpu_kernels_gemm,
-        cpu_kernels_norm,          cpu_kernels_softmax,
-        cpu_kernels_rope,          cpu_kernels_attention,
-        cpu_kernels_attention_bwd, cpu_kernels_index,
-        cpu_kernels_shape,         cpu_kernels_reduce,
-        cpu_kernels_random,        cpu_kernels_experts,
-        cpu_kernels_conv,          cpu_kernels_attention_cached};
+        cpu_kernels_pointwise,       cpu_kernels_gemm,          cpu_kernels_norm,
+        cpu_kernels_softmax,         cpu_kernels_rope,          cpu_kernels_attention,
+        cpu_kernels_attention_merge, cpu_kernels_attention_bwd, cpu_kernels_index,
+        cpu_kernels_shape,           cpu_kernels_reduce,        cpu_kernels_random,
+        cpu_kernels_experts,         cpu_kernels_conv,          cpu_kernels_attention_cached,
+        cpu_kernels_linear_fused};
     for (size_t i = 0; i < TT_COUNT(tables); i++)
         for (const cpu_kernel *k = tables[i]; k->pub.op; k++)
             if (strcmp(k->pub.op, op) == 0)
@@ -111,7 +109,7 @@ static double best_peak(double (*peak)(double seconds))
 {
     double best = 0;
     for (int i = 0; i < 5; i++) {
-        const double sample = peak(0.004);
+        const double sample = peak(0.001);
         best = sample > best ? sample : best;
     }
     return best;

@@ -71,8 +71,18 @@ typedef struct cpu_gemm_call {
     float *c;
     int64_t ldc;
     bool add;
+    const cpu_done *done; /* NULL = nothing */
 } cpu_gemm_call;
 #define CPU_FEW_ROWS 16 /* up to as many rows of A, weights that lie along k are not packed */
+
+/* Lines of memory that will be read soon: n_rows runs of `lines`, `stride` floats apart. */
+typedef struct cpu_fetch {
+    const float *p;
+    int64_t stride, lines, n_rows;
+    int64_t line, row; /* the next one, */
+    int64_t step;      /* and how many a turn */
+} cpu_fetch;
+#define CPU_K_SUM 64 /* a tile's sum over k is one of sums this short: a turn each */
 
 typedef struct cpu_isa {
     const char *name;
@@ -88,13 +98,13 @@ typedef struct cpu_isa {
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     const cpu_half *half;
-    /* matrix product */
+    /* matrix product; a tile takes cpu_fetch [2] */
     int mr, nr;
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
     void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows,
-                 int64_t cols, bool add);
+                 int64_t cols, bool add, cpu_fetch *next);
     void (*tile_rows)(int64_t k, const float *a, int64_t ld, const float *b, float *c, int64_t ldc,
-                      bool add);
+                      int64_t cols, bool add, cpu_fetch *next);
     /* columns [begin, end), A of few rows; sums over blocks of k_block */
     void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
     /* one row */
@@ -138,7 +148,12 @@ typedef struct cpu_backend {
 
 /* scratch: cpu_gemm_scratch(…). */
 void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch);
-size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k);
+size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads);
+
+/* A kernel call of linear or one of its derivatives; done: of its product. */
+bool cpu_linear_takes(const tt_kernel_call *c); /* these dtypes as they are */
+size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads);
+void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done);
 
 /* One thread of OpenBLAS (blas.c). */
 void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
@@ -159,9 +174,10 @@ size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 
 /* Kernel tables of the files; each ends with op NULL. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
-    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[], cpu_kernels_attention_bwd[],
-    cpu_kernels_attention_cached[], cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[],
-    cpu_kernels_random[], cpu_kernels_experts[], cpu_kernels_conv[];
+    cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[],
+    cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
+    cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
+    cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[];
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)

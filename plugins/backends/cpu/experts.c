@@ -66,8 +66,7 @@ static tt_status by_rows(void *self, const tt_kernel_call *c, bool dx)
 
 static size_t rows_scratch(const tt_kernel_call *c, int n_threads)
 {
-    (void)n_threads;
-    return cpu_gemm_scratch(c->in[0].shape[0], c->out[0].shape[1], c->in[0].shape[1]);
+    return cpu_gemm_scratch(c->in[0].shape[0], c->out[0].shape[1], c->in[0].shape[1], n_threads);
 }
 
 static tt_status grouped_linear(void *self, const tt_kernel_call *c, tt_error *err)
@@ -83,8 +82,7 @@ static tt_status grouped_linear_dx(void *self, const tt_kernel_call *c, tt_error
 
 static size_t dw_scratch(const tt_kernel_call *c, int n_threads)
 {
-    (void)n_threads;
-    return cpu_gemm_scratch(c->out[0].shape[1], c->out[0].shape[2], c->in[0].shape[0]);
+    return cpu_gemm_scratch(c->out[0].shape[1], c->out[0].shape[2], c->in[0].shape[0], n_threads);
 }
 static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error *err)
 {

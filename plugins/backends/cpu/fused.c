@@ -7,22 +7,10 @@
  * is read; full operands are read, and results written, where they lie. Every register whose
  * operands are all single elements is one element itself. */
 
-#define MAX_REGS 512
 #define NO_SLOT (-1)
-
-typedef struct program {
-    const tt_fused *f;
-    const tt_kernel_call *c;
-    const cpu_isa *isa;
-    int64_t n; /* elements of the result */
-    const int64_t *shape;
-    int n_dims, n_slots;
-    int16_t op[MAX_REGS];                   /* of each instruction */
-    int16_t slot[MAX_REGS];                 /* of each register */
-    int16_t direct[MAX_REGS];               /* output written in place by the register, or -1 */
-    bool splat[MAX_REGS], loaded[MAX_REGS]; /* loaded: an operand that some instruction reads */
-    size_t slot_bytes;
-} program;
+#define LINE 64              /* bytes of a cache line */
+#define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
+#define FETCH_INSTR 4        /* fewer read as fast as the memory gives: measured slower with it */
 
 static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
 {
@@ -34,31 +22,43 @@ static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
     return true;
 }
 
-static bool is_full(const program *p, int reg)
+static bool is_full(const cpu_program *p, int reg)
 {
-    return same_shape(&p->c->in[reg], p->shape, p->n_dims);
+    return same_shape(&p->in[reg], p->shape, p->n_dims);
 }
 
-static tt_dtype reg_dtype(const program *p, int reg)
+static tt_dtype reg_dtype(const cpu_program *p, int reg)
 {
-    return reg < p->f->n_in ? p->c->in[reg].dtype : p->f->instr[reg - p->f->n_in].dtype;
+    return reg < p->f->n_in ? p->in[reg].dtype : p->f->instr[reg - p->f->n_in].dtype;
 }
 
-/* Is `out` safe to write while the program still runs over a tile: no operand shares its memory. */
-static bool apart(const program *p, int out)
+/* May register r be written to `out` while the program still runs over a tile? An operand that
+ * shares its memory must be one for one and not be read after r is made. */
+static bool writable(const cpu_program *p, int out, int r, const int16_t *last)
 {
     for (int i = 0; i < p->f->n_in; i++)
-        if (p->c->in[i].data == p->c->out[out].data)
+        if (p->in[i].data == p->out[out].data &&
+            (!is_full(p, i) || last[i] > r ||
+             tt_dtype_size(reg_dtype(p, i)) != tt_dtype_size(reg_dtype(p, r))))
             return false;
     return true;
 }
 
+/* Is operand i one row for all rows of the result, in parts that lie within a row? */
+static bool is_row(const cpu_program *p, int i)
+{
+    const tt_tensor *x = &p->in[i];
+    return p->in_rows && x->n_dims >= 1 && p->n_dims >= 1 &&
+           x->shape[x->n_dims - 1] == p->shape[p->n_dims - 1] &&
+           tt_tensor_numel(x) == x->shape[x->n_dims - 1];
+}
+
 /* Slots by last use. */
-static void assign_slots(program *p)
+static void assign_slots(cpu_program *p)
 {
     const tt_fused *f = p->f;
     const int n_regs = f->n_in + f->n_instr;
-    int16_t last[MAX_REGS], free_slots[MAX_REGS];
+    int16_t last[CPU_MAX_REGS], free_slots[CPU_MAX_REGS];
     int n_free = 0;
     for (int r = 0; r < n_regs; r++) {
         last[r] = (int16_t)r; /* an unread result dies where it is made */
@@ -70,13 +70,13 @@ static void assign_slots(program *p)
             last[f->instr[i].src[s]] = (int16_t)(f->n_in + i);
             p->loaded[f->instr[i].src[s]] = true;
         }
-    for (int o = 0; o < f->n_out; o++) {
+    for (int o = 0; o < f->n_out; o++)
         last[f->out[o]] = INT16_MAX;
-        if (f->out[o] >= f->n_in && !p->splat[f->out[o]] && apart(p, o))
+    for (int o = 0; o < f->n_out; o++)
+        if (f->out[o] >= f->n_in && !p->splat[f->out[o]] && writable(p, o, f->out[o], last))
             p->direct[f->out[o]] = (int16_t)o;
-    }
     for (int r = 0; r < n_regs; r++) {
-        bool own = r < f->n_in ? !(p->splat[r] || is_full(p, r)) : p->direct[r] < 0;
+        bool own = r < f->n_in ? !(p->splat[r] || p->row[r] || is_full(p, r)) : p->direct[r] < 0;
         if (own)
             p->slot[r] = n_free ? free_slots[--n_free] : (int16_t)p->n_slots++;
         for (int q = 0; q <= r && r >= f->n_in; q++)
@@ -85,14 +85,36 @@ static void assign_slots(program *p)
     }
 }
 
-static tt_status prepare(program *p, tt_error *err)
+/* Where registers lie that have no slot, and which operands are read from one end to the other. */
+static void find_memory(cpu_program *p)
 {
     const tt_fused *f = p->f;
-    if (f->n_in + f->n_instr > MAX_REGS)
+    p->n_streams = 0;
+    for (int r = 0; r < f->n_in + f->n_instr; r++) {
+        p->dtype[r] = reg_dtype(p, r);
+        p->step[r] = p->splat[r] ? 0 : (int64_t)tt_dtype_size(p->dtype[r]);
+        p->base[r] = NULL;
+        if (p->slot[r] != NO_SLOT)
+            continue;
+        p->base[r] = r < f->n_in ? p->in[r].data : p->out[p->direct[r]].data;
+        if (r < f->n_in && p->step[r] && p->loaded[r] && !p->row[r])
+            p->stream[p->n_streams++] = (int16_t)r;
+    }
+    if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM)
+        p->n_streams = 0;
+    p->ahead = (CPU_TILE * (int64_t)sizeof(float) / LINE + f->n_instr - 1) / f->n_instr * LINE;
+}
+
+static tt_status prepare(cpu_program *p, tt_error *err)
+{
+    const tt_fused *f = p->f;
+    if (f->n_in + f->n_instr > CPU_MAX_REGS)
         return TT_FAIL(err, TT_EUNSUPPORTED, "fused: %d registers are more than %d; fuse less",
-                       f->n_in + f->n_instr, MAX_REGS);
-    for (int r = 0; r < f->n_in; r++)
-        p->splat[r] = tt_tensor_numel(&p->c->in[r]) == 1;
+                       f->n_in + f->n_instr, CPU_MAX_REGS);
+    for (int r = 0; r < f->n_in; r++) {
+        p->splat[r] = tt_tensor_numel(&p->in[r]) == 1;
+        p->row[r] = !p->splat[r] && is_row(p, r);
+    }
     for (int i = 0; i < f->n_instr; i++) {
         int op = cpu_op_find(f->instr[i].op);
         if (op < 0)
@@ -105,29 +127,41 @@ static tt_status prepare(program *p, tt_error *err)
         p->splat[f->n_in + i] = splat;
     }
     assign_slots(p);
+    find_memory(p);
     return TT_OK;
 }
 
 /* Where register r of elements [begin, …) lies for a thread. */
-static cpu_reg locate(const program *p, int r, int64_t begin, char *slots)
+static cpu_reg locate(const cpu_program *p, int r, int64_t begin, char *slots)
 {
-    cpu_reg x = {.dtype = reg_dtype(p, r), .splat = p->splat[r]};
-    size_t size = tt_dtype_size(x.dtype);
-    if (p->slot[r] != NO_SLOT)
-        x.p = slots + (size_t)p->slot[r] * p->slot_bytes;
-    else if (r < p->f->n_in)
-        x.p = (char *)p->c->in[r].data + (x.splat ? 0 : (size_t)begin * size);
-    else
-        x.p = (char *)p->c->out[p->direct[r]].data + (size_t)begin * size;
+    const int64_t at = r < p->f->n_in && p->row[r] ? begin % p->shape[p->n_dims - 1] : begin;
+    cpu_reg x = {.dtype = p->dtype[r], .splat = p->splat[r]};
+    x.p = p->base[r] ? p->base[r] + at * p->step[r] : slots + p->slot[r] * p->slot_bytes;
     return x;
 }
 
-static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
+/* Each instruction asks for its share of the next tile: else one loop after the other waits for
+ * memory, and memory waits for the loops that compute. (Inlined always: gcc takes a function that
+ * only prefetches for one without effect, and drops its calls.) */
+static inline __attribute__((always_inline)) void ask_ahead(const cpu_program *p, int instr,
+                                                            int64_t begin, int64_t n)
+{
+    for (int k = 0; k < p->n_streams; k++) {
+        const int r = p->stream[k];
+        const char *x = p->base[r] + begin * p->step[r];
+        const int64_t first = instr * p->ahead, end = cpu_min(first + p->ahead, n * p->step[r]);
+        for (int64_t i = first; i < end; i += LINE)
+            __builtin_prefetch(x + i);
+    }
+}
+
+/* ahead: elements of the tile that follows. */
+static void run_tile(const cpu_program *p, int64_t begin, int64_t n, int64_t ahead, char *slots)
 {
     const tt_fused *f = p->f;
     for (int r = 0; r < f->n_in; r++)
         if (p->slot[r] != NO_SLOT && p->loaded[r])
-            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n,
+            cpu_broadcast_load(&p->in[r], p->shape, p->n_dims, begin, n,
                                locate(p, r, begin, slots).p);
     for (int i = 0; i < f->n_instr; i++) {
         const tt_fused_instr *in = &f->instr[i];
@@ -135,6 +169,8 @@ static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
         for (int s = 0; s < in->n_src; s++)
             src[s] = locate(p, in->src[s], begin, slots);
         cpu_pointwise_run(p->isa, p->op[i], dst.splat ? 1 : n, src, in->n_src, &dst, in->imm);
+        if (ahead > 0)
+            ask_ahead(p, i, begin + n, ahead);
     }
     for (int o = 0; o < f->n_out; o++) {
         int r = f->out[o];
@@ -142,50 +178,71 @@ static void run_tile(const program *p, int64_t begin, int64_t n, char *slots)
             continue;
         cpu_reg src = locate(p, r, begin, slots), dst = {.dtype = src.dtype};
         size_t size = tt_dtype_size(src.dtype);
-        dst.p = (char *)p->c->out[o].data + (size_t)begin * size;
+        dst.p = (char *)p->out[o].data + (size_t)begin * size;
         if (src.splat) {
             for (int64_t i = 0; i < n; i++)
                 memcpy((char *)dst.p + (size_t)i * size, src.p, size);
         } else if (r < f->n_in && p->slot[r] != NO_SLOT) {
-            cpu_broadcast_load(&p->c->in[r], p->shape, p->n_dims, begin, n, dst.p);
+            cpu_broadcast_load(&p->in[r], p->shape, p->n_dims, begin, n, dst.p);
         } else {
             memmove(dst.p, src.p, (size_t)n * size);
         }
     }
 }
 
-static void tiles(void *arg, int64_t begin, int64_t end, int thread)
+void cpu_program_run(const cpu_program *p, int64_t begin, int64_t end, int thread)
 {
-    const program *p = arg;
-    char *slots = (char *)p->c->scratch + (size_t)thread * (size_t)p->n_slots * p->slot_bytes;
+    char *slots = p->scratch + (int64_t)thread * p->n_slots * p->slot_bytes;
     for (int64_t t = begin; t < end; t += CPU_TILE)
-        run_tile(p, t, cpu_min(CPU_TILE, end - t), slots);
+        run_tile(p, t, cpu_min(CPU_TILE, end - t), cpu_min(CPU_TILE, end - t - CPU_TILE), slots);
 }
 
-static size_t program_scratch(const tt_fused *f, int n_threads)
+static void tiles(void *arg, int64_t begin, int64_t end, int thread)
+{
+    cpu_program_run(arg, begin, end, thread);
+}
+
+size_t cpu_program_scratch(const tt_fused *f, int n_threads)
 {
     return (size_t)n_threads * (size_t)(f->n_in + f->n_instr) * CPU_TILE * sizeof(double);
 }
 
-static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call *c, tt_error *err)
+tt_status cpu_program_make(cpu_program *p, const tt_fused *f, const cpu_isa *isa,
+                           const tt_tensor *in, const tt_tensor *out, void *scratch, bool in_rows,
+                           tt_error *err)
 {
-    program p = {.f = f, .c = c, .isa = ((const cpu_backend *)self)->isa};
-    p.shape = c->out[0].shape;
-    p.n_dims = c->out[0].n_dims;
-    p.n = tt_tensor_numel(&c->out[0]);
-    p.slot_bytes = CPU_TILE * sizeof(double);
+    p->f = f;
+    p->in = in;
+    p->out = out;
+    p->isa = isa;
+    p->scratch = scratch;
+    p->shape = out[0].shape;
+    p->n_dims = out[0].n_dims;
+    p->n = tt_tensor_numel(&out[0]);
+    p->n_slots = 0;
+    p->in_rows = in_rows;
+    p->slot_bytes = CPU_TILE * (int64_t)sizeof(double);
+    memset(p->loaded, 0, sizeof p->loaded);
     for (int o = 1; o < f->n_out; o++)
-        if (tt_tensor_numel(&c->out[o]) != p.n)
+        if (tt_tensor_numel(&out[o]) != p->n)
             return TT_FAIL(err, TT_EINTERNAL, "fused: output %d has another shape than output 0",
                            o);
-    TT_TRY(prepare(&p, err));
-    tt_parallel_for(c->pool, p.n, 16 * CPU_TILE, tiles, &p);
+    return prepare(p, err);
+}
+
+static tt_status run_program(void *self, const tt_fused *f, const tt_kernel_call *c, tt_error *err)
+{
+    cpu_program p;
+    TT_TRY(cpu_program_make(&p, f, ((const cpu_backend *)self)->isa, c->in, c->out, c->scratch,
+                            false, err));
+    const int64_t share = p.n / (8 * tt_pool_threads(c->pool)) / CPU_TILE;
+    tt_parallel_for(c->pool, p.n, cpu_max(16, cpu_min(share, 64)) * CPU_TILE, tiles, &p);
     return TT_OK;
 }
 
 static size_t fused_scratch(const tt_kernel_call *c, int n_threads)
 {
-    return program_scratch(c->attrs, n_threads);
+    return cpu_program_scratch(c->attrs, n_threads);
 }
 static tt_status fused(void *self, const tt_kernel_call *c, tt_error *err)
 {

@@ -24,4 +24,34 @@ void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src
 void cpu_broadcast_load(const tt_tensor *x, const int64_t *shape, int n_dims, int64_t begin,
                         int64_t n, void *dst);
 
+/* A program made ready to run over parts of its elements. */
+#define CPU_MAX_REGS 512
+typedef struct cpu_program {
+    const tt_fused *f;
+    const tt_tensor *in, *out;
+    const cpu_isa *isa;
+    char *scratch;
+    int64_t n; /* elements of the result */
+    const int64_t *shape;
+    int n_dims, n_slots;
+    bool in_rows;                 /* no part crosses rows of the result */
+    int16_t op[CPU_MAX_REGS];     /* of each instruction */
+    int16_t slot[CPU_MAX_REGS];   /* of each register */
+    int16_t direct[CPU_MAX_REGS]; /* output written in place by the register, or -1 */
+    bool splat[CPU_MAX_REGS], row[CPU_MAX_REGS]; /* row: an operand that is the same for each row */
+    bool loaded[CPU_MAX_REGS];                   /* an operand that some instruction reads */
+    tt_dtype dtype[CPU_MAX_REGS];
+    char *base[CPU_MAX_REGS];     /* NULL: in its slot */
+    int64_t step[CPU_MAX_REGS];   /* bytes from one element to the next */
+    int16_t stream[CPU_MAX_REGS]; /* operands read where they lie */
+    int n_streams;
+    int64_t slot_bytes, ahead; /* ahead: bytes of each stream an instruction asks for */
+} cpu_program;
+size_t cpu_program_scratch(const tt_fused *f, int n_threads);
+tt_status cpu_program_make(cpu_program *p, const tt_fused *f, const cpu_isa *isa,
+                           const tt_tensor *in, const tt_tensor *out, void *scratch, bool in_rows,
+                           tt_error *err);
+/* Elements [begin, end) of the result, on a thread of the pool. */
+void cpu_program_run(const cpu_program *p, int64_t begin, int64_t end, int thread);
+
 #endif

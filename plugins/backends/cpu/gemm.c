@@ -2,124 +2,199 @@
 #include "cpu.h"
 #include <string.h>
 
-/* C = A B in blocks: the left operand in panels of MR rows, the right one in panels of NR columns,
- * both packed into the planned scratch, then a grid of tasks over the packed blocks. The sum over k
- * runs in blocks of K_BLOCK whatever the other extents are, so an element's bits depend on k alone:
- * not on threads, tiles, or how m and n are sharded. A left operand whose rows lie along k is read
- * in place where a row meets few columns: packing it would cost more than it saves. */
-#define M_UNIT 84 /* a multiple of every MR: 14, 6 */
-#define N_UNIT 64 /* and of every NR */
-#define M_BLOCK 2688
-#define N_BLOCK 3072
+/* C = A B in tasks, each some rows and columns of C and all of k. Tasks share what they read only:
+ * no thread waits for another. A task goes through k in blocks of K_BLOCK and through its columns
+ * in strips: the strip of B is packed into panels of NR columns; rows of A are read where they lie
+ * if they lie along k, else packed into panels of MR rows once a block. Both packed parts fit the
+ * second cache, the panel of A at work the first. While a strip is multiplied, what is read next
+ * comes from memory. The sum over k runs in blocks of K_BLOCK whatever the other extents are, so an
+ * element's bits depend on k alone: not on threads, tasks, or how m and n are sharded. */
 #define K_BLOCK 384
-#define M_TASK M_UNIT
-#define N_TASK 512
-#define N_IN_PLACE 768 /* columns up to which rows are not packed */
-#define SAME_SETS 1024 /* floats: rows so far apart fall into the same sets of the first cache */
+#define STRIP 256     /* columns: a multiple of every NR; 393 KB packed */
+#define M_TASK 532    /* most rows of a task: a multiple of MR 14; 817 KB packed */
+#define TASKS 2       /* a thread: fewer, larger ones pack less (measured: 4 are 2-11 % slower) */
+#define LEAST_ROWS 84 /* of a task, */
+#define LEAST_COLS 64 /* so that packing pays */
+#define LINE 16       /* floats */
 
 typedef struct gemm {
     const cpu_isa *isa;
     const cpu_gemm_call *g;
-    float *pa, *pb;
-    int64_t m0, m, n0, n, k0, k; /* the block at hand */
-    int64_t n_cols;              /* tasks along n */
-    bool in_place;               /* whole panels of A are read where they lie */
+    char *scratch; /* per_thread of them */
+    size_t per_thread;
+    int64_t rows, cols; /* tasks along m and n */
+    int n_threads;
+    bool in_place; /* rows of A lie along k */
 } gemm;
 
-/* Equal blocks of at most `most`, so that no small last one packs the other operand again for
- * little. */
-static int64_t even(int64_t n, int64_t most, int64_t unit)
+typedef struct task { /* rows [m0, m1) and columns [n0, n1) of C; rows [k0, k0 + k) of B at a time
+                       */
+    int64_t m0, m1, n0, n1, k0, k;
+    float *pa, *pb;
+} task;
+
+static int64_t parts(int64_t n, int64_t size)
 {
-    int64_t blocks = (n + most - 1) / most;
-    return blocks ? cpu_round_up((n + blocks - 1) / blocks, unit) : unit;
+    return (n + size - 1) / size;
 }
 
-/* For any extents up to these: blocks of smaller ones may be larger. */
-size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k)
+static int64_t a_floats(int64_t m, int64_t k) /* 16: what pack may write beyond */
 {
-    int64_t kb = cpu_min(k, K_BLOCK), mb = cpu_min(cpu_round_up(m, M_UNIT), M_BLOCK),
-            nb = cpu_min(cpu_round_up(n, N_UNIT), N_BLOCK);
-    return cpu_align((size_t)(kb * mb) * sizeof(float)) +
-           cpu_align((size_t)(kb * nb) * sizeof(float));
+    return (cpu_min(m, M_TASK) + 16) * cpu_min(k, K_BLOCK);
 }
 
-/* Pieces of A to pack, M_TASK rows each; in place, the last one alone where its panels are not all
- * whole. */
-static int64_t packed_pieces(const gemm *w)
+static size_t thread_scratch(int64_t m, int64_t n, int64_t k)
 {
-    return w->in_place ? w->m % w->isa->mr != 0 : (w->m + M_TASK - 1) / M_TASK;
+    int64_t b = cpu_min(cpu_round_up(n, LEAST_COLS), STRIP) * cpu_min(k, K_BLOCK) + 16;
+    return cpu_align((size_t)a_floats(m, k) * sizeof(float)) + cpu_align((size_t)b * sizeof(float));
 }
 
-/* Pieces: first those of A, then those of B (64 columns each). */
-static void pack_block(void *arg, int64_t begin, int64_t end, int thread)
+/* For any extents up to these. */
+size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
 {
-    const gemm *w = arg;
+    return thread_scratch(m, n, k) * (size_t)n_threads;
+}
+
+static task task_at(const gemm *w, int64_t i)
+{
+    const int mr = w->isa->mr, nr = w->isa->nr;
+    const int64_t panels = parts(w->g->m, mr), slivers = parts(w->g->n, nr), r = i / w->cols,
+                  c = i % w->cols;
+    return (task){.m0 = panels * r / w->rows * mr,
+                  .m1 = cpu_min(w->g->m, panels * (r + 1) / w->rows * mr),
+                  .n0 = slivers * c / w->cols * nr,
+                  .n1 = cpu_min(w->g->n, slivers * (c + 1) / w->cols * nr),
+                  .k = cpu_min(w->g->k, K_BLOCK)};
+}
+
+static cpu_mat part_of(cpu_mat a, int64_t r, int64_t c)
+{
+    return (cpu_mat){a.p + r * a.rs + c * a.cs, a.rs, a.cs};
+}
+
+/* `rows` × `cols` of a matrix, in so many turns. */
+static cpu_fetch fetch(cpu_mat a, int64_t rows, int64_t cols, int64_t turns)
+{
+    const bool along = a.cs == 1;
+    cpu_fetch f = {.p = a.p,
+                   .stride = along ? a.rs : a.cs,
+                   .lines = parts(along ? cols : rows, LINE),
+                   .n_rows = along ? rows : cols};
+    f.step = parts(f.lines * f.n_rows, turns);
+    return f;
+}
+
+/* What is read after columns [c, c + n): the further panels of A if no strip came before this one,
+ * and the strip of B to be packed next, probably. */
+static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64_t n,
+                       cpu_fetch next[2])
+{
     const cpu_gemm_call *g = w->g;
-    (void)thread;
-    int64_t n_a = packed_pieces(w);
-    for (int64_t i = begin; i < end; i++) {
-        if (i < n_a) {
-            int64_t r = w->in_place ? w->m / w->isa->mr * w->isa->mr : i * M_TASK;
-            cpu_mat a = {g->a.p + (w->m0 + r) * g->a.rs + w->k0 * g->a.cs, g->a.rs, g->a.cs};
-            w->isa->pack(a, cpu_min(M_TASK, w->m - r), w->k, w->isa->mr, w->pa + r * w->k);
-        } else {
-            int64_t c = (i - n_a) * 64;
-            cpu_mat b = {g->b.p + w->k0 * g->b.rs + (w->n0 + c) * g->b.cs, g->b.cs, g->b.rs};
-            w->isa->pack(b, cpu_min(64, w->n - c), w->k, w->isa->nr, w->pb + c * w->k);
+    const int mr = w->isa->mr;
+    const int64_t m = t->m1 - t->m0,
+                  turns = parts(m, mr) * parts(n, w->isa->nr) * parts(t->k, CPU_K_SUM);
+    task then = *t;
+    next[0] = next[1] = (cpu_fetch){0};
+    if (c == t->n0 && w->in_place && m > mr)
+        next[0] = fetch(part_of(g->a, t->m0 + mr, t->k0), m - mr, t->k, turns);
+    then.n0 = c + n;
+    if (then.n0 == t->n1 && t->k0 + t->k < g->k) {
+        then.n0 = t->n0;
+        then.k0 = t->k0 + t->k;
+        then.k = cpu_min(K_BLOCK, g->k - then.k0);
+    } else if (then.n0 == t->n1) {
+        then = task_at(w, cpu_min(i + w->n_threads, w->rows * w->cols - 1));
+    }
+    next[1] =
+        fetch(part_of(g->b, then.k0, then.n0), then.k, cpu_min(STRIP, then.n1 - then.n0), turns);
+}
+
+/* C's columns [c, c + n). */
+static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fetch next[2])
+{
+    const cpu_isa *isa = w->isa;
+    const cpu_gemm_call *g = w->g;
+    const bool add = g->add || t->k0 > 0;
+    for (int64_t r = t->m0; r < t->m1; r += isa->mr)
+        for (int64_t j = 0; j < n; j += isa->nr) {
+            const int64_t rows = cpu_min(isa->mr, t->m1 - r), cols = cpu_min(isa->nr, n - j);
+            const float *b = t->pb + j * t->k;
+            float *out = g->c + r * g->ldc + c + j;
+            if (w->in_place && rows == isa->mr)
+                isa->tile_rows(t->k, g->a.p + r * g->a.rs + t->k0, g->a.rs, b, out, g->ldc, cols,
+                               add, next);
+            else
+                isa->tile(t->k, t->pa + (r - t->m0) * t->k, b, out, g->ldc, rows, cols, add, next);
+        }
+}
+
+static void finished(const cpu_gemm_call *g, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
+                     int thread)
+{
+    if (g->done)
+        g->done->run(g->done->arg, r0, r1, c0, c1, thread);
+}
+
+static void run_task(const gemm *w, int64_t i, int thread)
+{
+    const cpu_gemm_call *g = w->g;
+    const int mr = w->isa->mr;
+    task t = task_at(w, i);
+    char *p = w->scratch + (size_t)thread * w->per_thread;
+    t.pa = cpu_take(&p, a_floats(g->m, g->k));
+    t.pb = (float *)(void *)p;
+    const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / mr * mr : 0;
+    for (; t.k0 < g->k; t.k0 += t.k) {
+        t.k = cpu_min(K_BLOCK, g->k - t.k0);
+        w->isa->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, mr, t.pa + whole * t.k);
+        for (int64_t c = t.n0; c < t.n1; c += STRIP) {
+            const int64_t n = cpu_min(STRIP, t.n1 - c);
+            const cpu_mat b = part_of(g->b, t.k0, c);
+            cpu_fetch next[2];
+            fetch_next(w, i, &t, c, n, next);
+            w->isa->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, w->isa->nr, t.pb);
+            multiply(w, &t, c, n, next);
+            if (t.k0 + t.k == g->k)
+                finished(g, t.m0, t.m1, c, c + n, thread);
         }
     }
 }
 
-/* One tile at row r and column c of the block, up to rows × cols of it there. */
-static void multiply_tile(const gemm *w, int64_t r, int64_t c, int64_t rows, int64_t cols, bool add)
+static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const cpu_isa *isa = w->isa;
-    const cpu_gemm_call *g = w->g;
-    const float *b = w->pb + c * w->k;
-    float *out = g->c + (w->m0 + r) * g->ldc + w->n0 + c;
-    if (w->in_place && rows >= isa->mr && cols >= isa->nr)
-        isa->tile_rows(w->k, g->a.p + (w->m0 + r) * g->a.rs + w->k0, g->a.rs, b, out, g->ldc, add);
-    else
-        isa->tile(w->k, w->pa + r * w->k, b, out, g->ldc, cpu_min(isa->mr, rows),
-                  cpu_min(isa->nr, cols), add);
+    for (int64_t i = begin; i < end; i++)
+        run_task(arg, i, thread);
 }
 
-static void multiply_block(void *arg, int64_t begin, int64_t end, int thread)
+/* Each thread gets as many tasks along m, and the larger side is halved until it has TASKS. */
+static void cut(gemm *w)
 {
-    const gemm *w = arg;
-    const cpu_isa *isa = w->isa;
-    const bool add = w->g->add || w->k0 > 0;
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t r0 = i / w->n_cols * M_TASK, c0 = i % w->n_cols * N_TASK;
-        int64_t r1 = cpu_min(r0 + M_TASK, w->m), c1 = cpu_min(c0 + N_TASK, w->n);
-        for (int64_t c = c0; c < c1; c += isa->nr)
-            for (int64_t r = r0; r < r1; r += isa->mr)
-                multiply_tile(w, r, c, r1 - r, c1 - c, add);
+    const int64_t m = w->g->m, n = w->g->n;
+    w->rows = parts(m, M_TASK);
+    w->cols = 1;
+    if (w->rows > 1)
+        w->rows = cpu_min(cpu_round_up(w->rows, w->n_threads), parts(m, LEAST_ROWS));
+    while (w->rows * w->cols < TASKS * w->n_threads) {
+        const int64_t rows = m / w->rows, cols = n / w->cols;
+        if (cols >= 2 * LEAST_COLS && (cols >= rows || rows < 2 * LEAST_ROWS))
+            w->cols *= 2;
+        else if (rows >= 2 * LEAST_ROWS)
+            w->rows *= 2;
+        else
+            break;
     }
 }
 
 static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch)
 {
-    char *p = scratch;
-    gemm w = {.isa = self->isa, .g = g};
-    const int64_t kb = cpu_min(g->k, K_BLOCK), mb = even(g->m, M_BLOCK, M_UNIT),
-                  nb = even(g->n, N_BLOCK, N_UNIT);
-    w.in_place =
-        g->a.cs == 1 && g->n <= N_IN_PLACE && g->a.rs % SAME_SETS != 0 && g->n % self->isa->nr == 0;
-    w.pa = cpu_take(&p, kb * mb);
-    w.pb = cpu_take(&p, kb * nb);
-    for (w.n0 = 0; w.n0 < g->n; w.n0 += nb)
-        for (w.m0 = 0; w.m0 < g->m; w.m0 += mb)
-            for (w.k0 = 0; w.k0 < g->k; w.k0 += K_BLOCK) {
-                w.m = cpu_min(mb, g->m - w.m0);
-                w.n = cpu_min(nb, g->n - w.n0);
-                w.k = cpu_min(K_BLOCK, g->k - w.k0);
-                w.n_cols = (w.n + N_TASK - 1) / N_TASK;
-                tt_parallel_for(pool, packed_pieces(&w) + (w.n + 63) / 64, 1, pack_block, &w);
-                tt_parallel_for(pool, (w.m + M_TASK - 1) / M_TASK * w.n_cols, 1, multiply_block,
-                                &w);
-            }
+    gemm w = {.isa = self->isa,
+              .g = g,
+              .scratch = scratch,
+              .per_thread = thread_scratch(g->m, g->n, g->k),
+              .n_threads = pool ? tt_pool_threads(pool) : 1,
+              .in_place = g->a.cs == 1};
+    cut(&w);
+    tt_parallel_for(pool, w.rows * w.cols, 1, run_tasks, &w);
 }
 
 /* ---- the same over single-threaded BLAS: a fixed grid of tiles of m and n, never k ---- */
@@ -132,13 +207,13 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
 {
     const blas_grid *w = arg;
     const cpu_gemm_call *g = w->g;
-    (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t r = i / w->n_cols * w->rows, c = i % w->n_cols * w->cols;
         cpu_mat a = {g->a.p + r * g->a.rs, g->a.rs, g->a.cs},
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
+        finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
     }
 }
 
@@ -163,8 +238,8 @@ typedef struct few {
 static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
-    (void)thread;
     w->isa->few(w->g, K_BLOCK, begin, end);
+    finished(w->g, 0, w->g->m, begin, end, thread);
 }
 
 static void clear_rows(const cpu_gemm_call *g)
@@ -180,11 +255,12 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
     if (g->k == 0) {
         if (!g->add)
             clear_rows(g);
+        finished(g, 0, g->m, 0, g->n, 0);
         return;
     }
     if (g->m <= CPU_FEW_ROWS && g->a.cs == 1 && g->b.rs == 1) {
         few w = {self->isa, g};
-        tt_parallel_for(pool, g->n, N_UNIT, few_columns, &w);
+        tt_parallel_for(pool, g->n, LEAST_COLS, few_columns, &w);
     } else if (self->blas)
         run_blas(pool, g);
     else
@@ -251,25 +327,36 @@ static cpu_half_call half_call(const tt_kernel_call *c, const cpu_gemm_call *g)
                            .add = g->add};
 }
 
-static size_t linear_scratch(const tt_kernel_call *c, int n_threads)
+bool cpu_linear_takes(const tt_kernel_call *c)
 {
-    (void)n_threads;
+    return takes_half(c) || (c->in[0].dtype == TT_F32 && c->in[1].dtype == TT_F32);
+}
+
+size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads)
+{
     cpu_gemm_call g = linear_call(c);
     if (takes_half(c))
         return cpu_half_scratch(g.m, g.n, g.k);
-    return cpu_gemm_scratch(g.m, g.n, g.k);
+    return cpu_gemm_scratch(g.m, g.n, g.k, n_threads);
+}
+
+void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done)
+{
+    cpu_gemm_call g = linear_call(c);
+    if (takes_half(c)) {
+        cpu_half_call h = half_call(c, &g);
+        h.done = done;
+        cpu_half_gemm(self, c->pool, &h, c->scratch);
+    } else {
+        g.done = done;
+        cpu_gemm(self, c->pool, &g, c->scratch);
+    }
 }
 
 static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
-    cpu_gemm_call g = linear_call(c);
-    if (takes_half(c)) {
-        const cpu_half_call h = half_call(c, &g);
-        cpu_half_gemm(self, c->pool, &h, c->scratch);
-    } else {
-        cpu_gemm(self, c->pool, &g, c->scratch);
-    }
+    cpu_linear(self, c, NULL);
     return TT_OK;
 }
 
@@ -299,9 +386,8 @@ static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
 
 static size_t matmul_scratch(const tt_kernel_call *c, int n_threads)
 {
-    (void)n_threads;
     cpu_gemm_call g = matmul_call(c, 0);
-    return cpu_gemm_scratch(g.m, g.n, g.k);
+    return cpu_gemm_scratch(g.m, g.n, g.k, n_threads);
 }
 
 static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
@@ -316,9 +402,9 @@ static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_gemm[] = {
-    CPU_KERNEL_TAKES("linear", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dx", linear, linear_scratch, 1, 0, takes_half),
-    CPU_KERNEL_TAKES("linear_dw", linear, linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dx", linear, cpu_linear_scratch, 1, 0, takes_half),
+    CPU_KERNEL_TAKES("linear_dw", linear, cpu_linear_scratch, 1, 0, takes_half),
     CPU_KERNEL("matmul", matmul, matmul_scratch, 1, 0),
     CPU_KERNEL_END,
 };

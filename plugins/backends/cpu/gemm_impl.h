@@ -12,9 +12,7 @@ INLINE void pack_rows(const float *p, int64_t rs, int64_t rows, int64_t k, int w
             keep = width - r0 < VW ? width - r0 : VW;
         for (c = 0; c + VW <= k; c += VW) {
             vf v[VW];
-            for (int r = 0; r < VW; r++)
-                v[r] = r < count ? vload(p + (r0 + r) * rs + c) : vset(0.0f);
-            transpose(v);
+            load_transposed(p + r0 * rs + c, rs, count, v);
             for (int i = 0; i < VW; i++) {
                 if (keep == VW)
                     vstore(dst + (c + i) * width + r0, v[i]);
@@ -28,39 +26,55 @@ INLINE void pack_rows(const float *p, int64_t rs, int64_t rows, int64_t k, int w
     }
 }
 
-/* `rows` rows (or columns of the right operand, by swapped strides) into panels of `width`, each k
- * × width. */
-static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
+/* The same of a matrix whose rows (or columns, of the right operand) lie beside each other: some
+ * whole panels at once, for what is read at a time should be long. */
+#define PANELS 4
+INLINE void pack_beside(const float *p, int64_t cs, int64_t n_panels, int64_t k, int width,
+                        float *dst)
 {
-    for (int64_t r0 = 0; r0 < rows; r0 += width) {
-        int64_t count = cpu_min(width, rows - r0);
-        const float *p = a.p + r0 * a.rs;
-        if (a.cs == 1 && width == MR) {
-            pack_rows(p, a.rs, count, k, MR, dst);
-        } else if (a.cs == 1) {
-            pack_rows(p, a.rs, count, k, NR, dst);
-        } else {
-            for (int64_t c = 0; c < k; c++) {
-                float *to = dst + c * width;
-                if (count == MR && width == MR) {
-                    memcpy(to, p + c * a.cs, MR * sizeof(float));
-                } else if (count == NR) {
-                    memcpy(to, p + c * a.cs, NR * sizeof(float));
-                } else {
-                    memcpy(to, p + c * a.cs, (size_t)count * sizeof(float));
-                    memset(to + count, 0, (size_t)(width - count) * sizeof(float));
-                }
-            }
-        }
-        dst += k * width;
+    for (int64_t c = 0; c < k; c++)
+        for (int64_t i = 0; i < n_panels; i++)
+            memcpy(dst + (i * k + c) * width, p + c * cs + i * width,
+                   (size_t)width * sizeof(float));
+}
+
+static void pack_part(const float *p, int64_t cs, int64_t rows, int64_t k, int width, float *dst)
+{
+    for (int64_t c = 0; c < k; c++) {
+        float *to = dst + c * width;
+        memcpy(to, p + c * cs, (size_t)rows * sizeof(float));
+        memset(to + rows, 0, (size_t)(width - rows) * sizeof(float));
     }
 }
 
-/* t (+)= one column of a, its element of row r being A(r), × one row of the b panel. */
-#define TILE_STEP(A, b)                                                                            \
+/* `rows` rows (or columns of the right operand, by swapped strides) into panels of `width`, each k
+ * × width. */
+INLINE void pack_panels(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
+{
+    int64_t r = 0;
+    for (; a.cs == 1 && r < rows; r += width)
+        pack_rows(a.p + r * a.rs, a.rs, cpu_min(width, rows - r), k, width, dst + r * k);
+    for (; r + PANELS * width <= rows; r += PANELS * width)
+        pack_beside(a.p + r * a.rs, a.cs, PANELS, k, width, dst + r * k);
+    for (; r + width <= rows; r += width)
+        pack_beside(a.p + r * a.rs, a.cs, 1, k, width, dst + r * k);
+    if (r < rows)
+        pack_part(a.p + r * a.rs, a.cs, rows - r, k, width, dst + r * k);
+}
+
+static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
+{
+    if (width == MR)
+        pack_panels(a, rows, k, MR, dst);
+    else
+        pack_panels(a, rows, k, NR, dst);
+}
+
+/* t += one column of a, its element of row r being A(r), × one row of the b panel. */
+#define TILE_STEP(R, A, b)                                                                         \
     do {                                                                                           \
         const vf b0 = vload(b), b1 = vload((b) + VW);                                              \
-        _Pragma("GCC unroll 14") for (int r = 0; r < MR; r++)                                      \
+        _Pragma("GCC unroll 14") for (int r = 0; r < (R); r++)                                     \
         {                                                                                          \
             const vf x = vset(A(r));                                                               \
             t[r][0] = vfma(x, b0, t[r][0]);                                                        \
@@ -68,89 +82,112 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
         }                                                                                          \
     } while (0)
 
-/* The sum over k is one of sums this short: a large term early on would round every later one to
- * its own last place. */
-#define K_SUM 64
+/* The sum over k is one of short sums: a large term early on would round every later one to its own
+ * last place. */
+#define K_SUM CPU_K_SUM
 
-INLINE void tile_prefetch(const float *c, int64_t ldc, int64_t rows)
+/* Between two sums the tile asks for memory, a little a turn: a burst of requests would keep its
+ * own waiting. Its C, ROWS_A_TURN rows of it, then what is packed next. */
+#define ROWS_A_TURN 3
+INLINE void tile_fetch(int64_t turn, const float *c, int64_t ldc, int64_t rows, cpu_fetch *f)
 {
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = turn * ROWS_A_TURN; r < (turn + 1) * ROWS_A_TURN && r < rows; r++) {
         __builtin_prefetch(c + r * ldc, 1);
         __builtin_prefetch(c + r * ldc + VW, 1);
     }
+    for (int j = 0; j < 2; j++, f++)
+        for (int64_t i = 0; i < f->step && f->row < f->n_rows; i++) {
+            __builtin_prefetch(f->p + f->line * 16, 0, 2);
+            if (++f->line == f->lines) {
+                f->line = 0;
+                f->row++;
+                f->p += f->stride;
+            }
+        }
 }
 
-INLINE void tile_clear(vf t[MR][2])
+INLINE void tile_clear(const int R, vf t[MR][2])
 {
 #pragma GCC unroll 14
-    for (int r = 0; r < MR; r++)
+    for (int r = 0; r < R; r++)
         t[r][0] = t[r][1] = vset(0.0f);
 }
 
-/* sum and t become the sum so far: t, the first of them, or t added to it. */
-INLINE void tile_sum(vf sum[MR][2], vf t[MR][2], bool first)
+INLINE void tile_sum(const int R, vf sum[MR][2], vf t[MR][2])
 {
 #pragma GCC unroll 14
-    for (int r = 0; r < MR; r++) {
-        sum[r][0] = t[r][0] = first ? t[r][0] : sum[r][0] + t[r][0];
-        sum[r][1] = t[r][1] = first ? t[r][1] : sum[r][1] + t[r][1];
+    for (int r = 0; r < R; r++) {
+        sum[r][0] = sum[r][0] + t[r][0];
+        sum[r][1] = sum[r][1] + t[r][1];
     }
 }
 
-INLINE void tile_store(vf t[MR][2], float *c, int64_t ldc, bool add)
+/* C[rows, cols] (+)= t. */
+INLINE void tile_store(const int R, vf t[MR][2], float *c, int64_t ldc, int64_t rows, int64_t cols,
+                       bool add)
 {
+    if (rows == R && cols == NR) {
 #pragma GCC unroll 14
-    for (int r = 0; r < MR; r++) {
-        float *q = c + r * ldc;
-        vstore(q, add ? vload(q) + t[r][0] : t[r][0]);
-        vstore(q + VW, add ? vload(q + VW) + t[r][1] : t[r][1]);
+        for (int r = 0; r < R; r++) {
+            float *q = c + r * ldc;
+            vstore(q, add ? vload(q) + t[r][0] : t[r][0]);
+            vstore(q + VW, add ? vload(q + VW) + t[r][1] : t[r][1]);
+        }
+        return;
+    }
+    float edge[NR];
+    for (int64_t r = 0; r < rows; r++) {
+        float *to = c + r * ldc;
+        vstore(edge, t[r][0]);
+        vstore(edge + VW, t[r][1]);
+        for (int64_t j = 0; j < cols; j++)
+            to[j] = add ? to[j] + edge[j] : edge[j];
     }
 }
 
-/* C[rows, cols] (+)= a panel × b panel; rows <= MR, cols <= NR. Two steps of k a turn: measured 8 %
- * over one, and over four. */
-static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                      int64_t rows, int64_t cols, bool add)
+/* C[rows, cols] (+)= the first R of a panel's rows × b panel; rows <= R, cols <= NR. Two steps of k
+ * a turn: measured 8 % over one, and over four. */
+INLINE void tile_part(const int R, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                      int64_t rows, int64_t cols, bool add, cpu_fetch *next)
 {
 #define FIRST(r) a[r]
 #define SECOND(r) a[MR + (r)]
     vf t[MR][2], sum[MR][2];
-    tile_prefetch(c, ldc, rows);
-    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+    tile_clear(R, sum);
+    for (int64_t k0 = 0; k0 < k; k0 += K_SUM) {
         const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
-        tile_clear(t);
+        tile_fetch(k0 / K_SUM, c, ldc, rows, next);
+        tile_clear(R, t);
         for (int64_t p = 0; p + 1 < n; p += 2, a += 2 * MR, b += 2 * NR) {
-            TILE_STEP(FIRST, b);
-            TILE_STEP(SECOND, b + NR);
+            TILE_STEP(R, FIRST, b);
+            TILE_STEP(R, SECOND, b + NR);
         }
         if (n & 1)
-            TILE_STEP(FIRST, b);
-        if (k <= K_SUM)
-            break;
-        tile_sum(sum, t, k0 == 0);
+            TILE_STEP(R, FIRST, b);
+        tile_sum(R, sum, t);
     }
 #undef FIRST
 #undef SECOND
-    if (rows == MR && cols == NR) {
-        tile_store(t, c, ldc, add);
-        return;
-    }
-    float edge[MR][NR];
-#pragma GCC unroll 14
-    for (int r = 0; r < MR; r++) {
-        vstore(edge[r], t[r][0]);
-        vstore(edge[r] + VW, t[r][1]);
-    }
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < cols; j++)
-            c[r * ldc + j] = add ? c[r * ldc + j] + edge[r][j] : edge[r][j];
+    tile_store(R, sum, c, ldc, rows, cols, add);
+}
+
+/* The last rows of a matrix in tiles of that height. */
+static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                      int64_t rows, int64_t cols, bool add, cpu_fetch *next)
+{
+    if (rows > MR / 2 + 1)
+        tile_part(MR, k, a, b, c, ldc, rows, cols, add, next);
+    else if (rows > MR / 3)
+        tile_part(MR / 2 + 1, k, a, b, c, ldc, rows, cols, add, next);
+    else
+        tile_part(MR / 3, k, a, b, c, ldc, rows, cols, add, next);
 }
 
 /* The same for MR whole rows of a row-major matrix as it lies, ld elements from one to the next: in
  * the same order, so the same bits. Three rows share a pointer: their addresses are it, + ld, + 2
  * ld. */
 static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b, float *c,
-                           int64_t ldc, bool add)
+                           int64_t ldc, int64_t cols, bool add, cpu_fetch *next)
 {
 #define ROW(r)                                                                                     \
     *((r) < 3    ? p0 + (r)*ld                                                                     \
@@ -160,22 +197,21 @@ static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b
                  : p4 + ((r)-12) * ld)
     const float *p0 = a, *p1 = p0 + 3 * ld, *p2 = p1 + 3 * ld, *p3 = p2 + 3 * ld, *p4 = p3 + 3 * ld;
     vf t[MR][2], sum[MR][2];
-    tile_prefetch(c, ldc, MR);
-    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
+    tile_clear(MR, sum);
+    for (int64_t k0 = 0; k0 < k; k0 += K_SUM) {
         const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
-        tile_clear(t);
+        tile_fetch(k0 / K_SUM, c, ldc, MR, next);
+        tile_clear(MR, t);
         for (int64_t p = 0; p < n; p++, b += NR) {
-            TILE_STEP(ROW, b);
+            TILE_STEP(MR, ROW, b);
             p0++;
             p1++;
             p2++;
             p3++;
             p4++;
         }
-        if (k <= K_SUM)
-            break;
-        tile_sum(sum, t, k0 == 0);
+        tile_sum(MR, sum, t);
     }
 #undef ROW
-    tile_store(t, c, ldc, add);
+    tile_store(MR, sum, c, ldc, MR, cols, add);
 }

@@ -91,7 +91,6 @@ static void multiply(void *arg, int64_t begin, int64_t end, int thread)
     const product *w = arg;
     const cpu_half *h = w->isa->half;
     float tile[SLACK * SLACK] __attribute__((aligned(64)));
-    (void)thread;
     if (h->begin)
         h->begin();
     for (int64_t i = begin; i < end; i++) {
@@ -104,6 +103,9 @@ static void multiply(void *arg, int64_t begin, int64_t end, int thread)
                 for (int64_t j = r; j < cpu_min(r + h->mr, r1); j++)
                     store_row(w, j, c, tile + (j - r) * h->nr, cpu_min(h->nr, c1 - c));
             }
+        if (w->g->done)
+            w->g->done->run(w->g->done->arg, w->m0 + r0, w->m0 + r1, w->n0 + c0, w->n0 + c1,
+                            thread);
     }
     if (h->end)
         h->end();
@@ -123,6 +125,8 @@ void cpu_half_gemm(const cpu_backend *self, tt_pool *pool, const cpu_half_call *
     product w = {.isa = self->isa, .g = g, .kp = cpu_round_up(g->k, h->kr)};
     if (g->m == 0 || g->n == 0 || g->k == 0) {
         clear(g);
+        if (g->done)
+            g->done->run(g->done->arg, 0, g->m, 0, g->n, 0);
         return;
     }
     const int64_t mb = block(g->m, g->k, h->mr), nb = block(g->n, g->k, h->nr);

@@ -24,9 +24,10 @@ static void half_pack(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, i
 
 static void half_tile(int64_t k, const void *a, const void *b, float *c)
 {
+    cpu_fetch none[2] = {0};
     for (int64_t k0 = 0; k0 < k; k0 += HALF_K)
         gemm_tile(cpu_min(HALF_K, k - k0), (const float *)a + k0 * MR, (const float *)b + k0 * NR,
-                  c, NR, MR, NR, k0 > 0);
+                  c, NR, MR, NR, k0 > 0, none);
 }
 
 static const cpu_half half = {

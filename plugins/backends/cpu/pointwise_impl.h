@@ -97,8 +97,8 @@ INLINE vf vsmaller(vf u, vf v)
 }
 INLINE vf vsilu_bwd(vf x, vf dy)
 {
-    vf s = vsigmoid(x);
-    return dy * (s + x * s * vsigmoid(-x));
+    vf flipped, s = vsigmoids(x, &flipped);
+    return dy * (s + x * s * flipped);
 }
 
 INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, float *y, const bool sa,

@@ -14,7 +14,7 @@ typedef struct reduce {
     float *y;
     double *chunks;
     int64_t outer, n, inner, tiles;
-    bool max;
+    bool max, add; /* add: to what y holds */
 } reduce;
 
 static reduce reduce_of(const tt_kernel_call *c)
@@ -31,8 +31,10 @@ static void row_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduce *w = arg;
     (void)thread;
-    for (int64_t r = begin; r < end; r++)
-        w->y[r] = (w->max ? w->isa->max : w->isa->sum)(w->n, w->x + r * w->n);
+    for (int64_t r = begin; r < end; r++) {
+        const float v = (w->max ? w->isa->max : w->isa->sum)(w->n, w->x + r * w->n);
+        w->y[r] = w->add ? w->y[r] + v : v;
+    }
 }
 
 /* Piece: (outer index, COLUMNS columns). */
@@ -51,7 +53,7 @@ static void column_pieces(void *arg, int64_t begin, int64_t end, int thread)
         }
         for (int64_t r = 0; r == 0 || r < w->n; r += ROW_TILE)
             w->isa->column_sum(cpu_min(ROW_TILE, w->n - r), m, w->inner, x + r * w->inner, y,
-                               r > 0);
+                               w->add || r > 0);
     }
 }
 
@@ -60,6 +62,7 @@ static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
     reduce w = reduce_of(c);
     w.isa = ((const cpu_backend *)self)->isa;
     w.max = max;
+    w.add = c->accumulate != 0;
     if (w.inner == 1)
         tt_parallel_for(c->pool, w.outer, cpu_row_grain(w.outer, w.n), row_pieces, &w);
     else
@@ -112,7 +115,8 @@ static void square_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduce *w = arg;
     (void)thread;
-    w->chunks[begin / CHUNK] = w->isa->sum_squares(end - begin, w->x + begin);
+    for (int64_t i = begin; i < end; i += CHUNK)
+        w->chunks[i / CHUNK] = w->isa->sum_squares(cpu_min(CHUNK, end - i), w->x + i);
 }
 static size_t squares_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -125,7 +129,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
     int64_t n = tt_tensor_numel(&c->in[0]);
     double total = 0;
     (void)err;
-    tt_parallel_for(c->pool, n, CHUNK, square_pieces, &w);
+    tt_parallel_for(c->pool, n, 4 * CHUNK, square_pieces, &w);
     for (int64_t i = 0; i * CHUNK < n; i++)
         total += w.chunks[i];
     *(float *)c->out[0].data = (float)total;
@@ -133,7 +137,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
 }
 
 const cpu_kernel cpu_kernels_reduce[] = {
-    CPU_KERNEL("reduce_sum", reduce_sum, NULL, 0, 0),
+    CPU_KERNEL("reduce_sum", reduce_sum, NULL, 1, 0),
     CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
     CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),
     CPU_KERNEL("sum_squares", sum_squares, squares_scratch, 0, 0),

@@ -47,14 +47,15 @@ static float row_sum_exp(int64_t n, const float *x, float m_)
     return (float)total;
 }
 
+#define SQUARES_AHEAD 1024 /* elements: the gradients it is for lie in memory, not in cache */
 static double row_sum_squares(int64_t n, const float *x)
 {
     vd s0 = {0}, s1 = {0};
     for (int64_t i = 0; i < n; i += VW) {
         vf v = operand(x, i, n - i < VW ? n - i : VW, false, 0.0f);
-        vd l = vlow(v), h = vhigh(v);
-        s0 += l * l;
-        s1 += h * h;
+        __builtin_prefetch(x + i + SQUARES_AHEAD);
+        s0 = vadd_square(s0, vlow(v));
+        s1 = vadd_square(s1, vhigh(v));
     }
     s0 += s1;
     double total = 0;
@@ -104,24 +105,53 @@ static void softmax_bwd(int64_t n, const float *y, const float *dy, float *dx)
 }
 
 /* y[j] (+)= sum over rows of x[r * ld + j]: blocks of 64 rows, then the blocks. */
+#define COLUMN_VECTORS 8
+
+/* Sums of V vectors of columns: 64 rows at a time, then those sums in order. */
+INLINE void column_sum_of(const int V, int64_t rows, int64_t ld, const float *x, vf *total)
+{
+    vf s[COLUMN_VECTORS];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; v++)
+        total[v] = vset(0.0f);
+    for (int64_t lo = 0; lo < rows; lo += 64) {
+        int64_t hi = lo + 64 < rows ? lo + 64 : rows;
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            s[v] = vset(0.0f);
+        for (int64_t r = lo; r < hi; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < V; v++)
+                s[v] += vload(x + r * ld + v * VW);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++)
+            total[v] += s[v];
+    }
+}
+
+/* Several vectors at once: a row's are one run of memory. */
 static void column_sum(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add)
 {
-    for (int64_t j = 0; j < n; j += VW) {
-        int64_t m = n - j < VW ? n - j : VW;
-        vf total = vset(0.0f);
+    int64_t j = 0;
+    vf total[COLUMN_VECTORS];
+    for (; j + COLUMN_VECTORS * VW <= n; j += COLUMN_VECTORS * VW) {
+        column_sum_of(COLUMN_VECTORS, rows, ld, x + j, total);
+        for (int v = 0; v < COLUMN_VECTORS; v++)
+            vstore(y + j + v * VW, add ? vload(y + j + v * VW) + total[v] : total[v]);
+    }
+    for (; j + VW <= n; j += VW) {
+        column_sum_of(1, rows, ld, x + j, total);
+        vstore(y + j, add ? vload(y + j) + total[0] : total[0]);
+    }
+    for (; j < n; j++) { /* the last columns, one by one, in the same order */
+        float sum = 0;
         for (int64_t lo = 0; lo < rows; lo += 64) {
-            int64_t hi = lo + 64 < rows ? lo + 64 : rows;
-            vf s = vset(0.0f);
-            for (int64_t r = lo; r < hi; r++)
-                s += operand(x + r * ld, j, m, false, 0.0f);
-            total += s;
+            float s = 0;
+            for (int64_t r = lo; r < cpu_min(lo + 64, rows); r++)
+                s += x[r * ld + j];
+            sum += s;
         }
-        if (add)
-            total = operand(y, j, m, false, 0.0f) + total;
-        if (m == VW)
-            vstore(y + j, total);
-        else
-            vstore_part(y + j, total, m);
+        y[j] = add ? y[j] + sum : sum;
     }
 }
 

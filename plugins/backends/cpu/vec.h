@@ -159,15 +159,38 @@ INLINE void vstore_part(float *p, vf v, int64_t n)
 /* Two halves as doubles. */
 INLINE vd vlow(vf x)
 {
+#if CPU_LEVEL == 5
+    return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+#else
     float t[VW];
     vstore(t, x);
     return __builtin_convertvector(*(const vh_any *)t, vd);
+#endif
 }
 INLINE vd vhigh(vf x)
 {
+#if CPU_LEVEL == 5
+    return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+#else
     float t[VW];
     vstore(t, x);
     return __builtin_convertvector(*(const vh_any *)(t + VW / 2), vd);
+#endif
+}
+/* s + x * x of floats: the square is exact in a double, so fused or not it has the same bits. */
+INLINE vd vadd_square(vd s, vd x)
+{
+#if CPU_LEVEL == 5
+    return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)s);
+#elif CPU_LEVEL == 2
+    return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)s);
+#else
+    return s + x * x;
+#endif
 }
 /* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i +
  * VW/2. */
@@ -189,4 +212,39 @@ INLINE void transpose(vf *v)
         for (int i = 0; i < VW; i++)
             v[i] = t[i];
     }
+}
+
+/* v[i] = element i of `count` rows of VW at p, ld apart; the other rows are zero. */
+INLINE void load_transposed(const float *p, int64_t ld, int count, vf *v)
+{
+#if CPU_LEVEL == 5
+    /* Quarters of rows r, r + 4, r + 8, r + 12 side by side, then blocks of 4 × 4: loads do half of
+     * the shuffling. */
+    if (count == VW) {
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) {
+            __m512 t[4];
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) {
+                const float *at = p + r * ld + 4 * q;
+                __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(at));
+                x = _mm512_insertf32x4(x, _mm_loadu_ps(at + 4 * ld), 1);
+                x = _mm512_insertf32x4(x, _mm_loadu_ps(at + 8 * ld), 2);
+                t[r] = _mm512_insertf32x4(x, _mm_loadu_ps(at + 12 * ld), 3);
+            }
+            const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+                          b = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
+                          c = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+                          d = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+            v[4 * q] = (vf)_mm512_unpacklo_pd(a, c);
+            v[4 * q + 1] = (vf)_mm512_unpackhi_pd(a, c);
+            v[4 * q + 2] = (vf)_mm512_unpacklo_pd(b, d);
+            v[4 * q + 3] = (vf)_mm512_unpackhi_pd(b, d);
+        }
+        return;
+    }
+#endif
+    for (int r = 0; r < VW; r++)
+        v[r] = r < count ? vload(p + r * ld) : vset(0.0f);
+    transpose(v);
 }

@@ -93,6 +93,15 @@ INLINE vf vsigmoid(vf x)
     return vselect(x < vset(0.0f), e, vset(1.0f)) / d;
 }
 
+/* sigmoid(x), and of -x in *flipped, of one exponential */
+INLINE vf vsigmoids(vf x, vf *flipped)
+{
+    vf e = vexp(-vabs(x));
+    vf d = 1.0f + e, small = e / d, large = 1.0f / d;
+    *flipped = vselect(x > vset(0.0f), small, large);
+    return vselect(x < vset(0.0f), small, large);
+}
+
 INLINE vf vtanh(vf x)
 {
     vf a = vabs(x), z = x * x;
@@ -119,9 +128,9 @@ INLINE vf vgelu_tanh(vf x) /* 0.5 (1 + tanh u) = sigmoid(2u): no cancellation fo
 }
 INLINE vf vgelu_tanh_grad(vf x)
 {
-    vf u = vgelu_inner(x), s = vsigmoid(u + u);
+    vf u = vgelu_inner(x), flipped, s = vsigmoids(u + u, &flipped);
     vf inner = 1.595769121605731f * (1.0f + 0.134145f * x * x);
-    return s + x * s * vsigmoid(-(u + u)) * inner;
+    return s + x * s * flipped * inner;
 }
 
 /* The normal distribution function: exp(-x²/2) q(|x|) in the tail, 1 minus it on the other side. x²

@@ -210,6 +210,23 @@ tt_status ref_attention_bwd(void *backend, const tt_kernel_call *c, tt_error *er
     return TT_OK;
 }
 
+tt_status ref_attention_merge(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const int64_t n = tt_tensor_numel(&c->in[1]), dv = n ? tt_tensor_numel(&c->in[0]) / n : 0;
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < n; i++) { /* a token's head */
+        const double a = ref_load(&c->in[1], i), b = ref_load(&c->in[3], i), top = fmax(a, b);
+        const double p = isinf(top) ? 0.0 : exp(a - top), q = isinf(top) ? 0.0 : exp(b - top);
+        for (int64_t d = i * dv; d < (i + 1) * dv; d++)
+            ref_store(&c->out[0], d,
+                      isinf(top)
+                          ? 0.0
+                          : (ref_load(&c->in[0], d) * p + ref_load(&c->in[2], d) * q) / (p + q));
+        ref_store(&c->out[1], i, isinf(top) ? top : top + log(p + q));
+    }
+    return TT_OK;
+}
+
 /* ---- conv1d: x [T,D], w [D,K], seg, pos [T] ---- */
 
 static bool tap(const tt_kernel_call *c, int64_t t,

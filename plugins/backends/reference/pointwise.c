@@ -226,3 +226,23 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
     }
     return TT_OK;
 }
+
+/* The product where one output will be, then the program over it, element by element. */
+tt_status ref_linear_fused(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_fused_product *f = c->attrs;
+    tt_kernel_call product = *c, program = *c;
+    tt_tensor in[TT_MAX_INS];
+    product.n_in = 2;
+    product.out = &c->out[f->into];
+    product.n_out = 1;
+    TT_TRY(
+        (strcmp(c->op, "linear_fused") == 0 ? ref_linear : ref_linear_dx)(backend, &product, err));
+    in[0] = c->out[f->into];
+    for (int i = 2; i < c->n_in; i++)
+        in[i - 1] = c->in[i];
+    program.in = in;
+    program.n_in = c->n_in - 1;
+    program.attrs = &f->program;
+    return ref_fused(backend, &program, err);
+}

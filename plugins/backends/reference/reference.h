@@ -27,13 +27,14 @@ typedef double (*ref_scalar_fn)(double a, double b, double c);
 ref_scalar_fn ref_scalar(const char *op);
 
 typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
-ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_const, ref_random;
+ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_linear_fused, ref_const,
+    ref_random;
 ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
     ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;
 ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,
     ref_softmax_bwd;
-ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_attention_cached, ref_conv1d,
-    ref_conv1d_bwd;
+ref_kernel_fn ref_rope, ref_attention, ref_attention_bwd, ref_attention_cached, ref_attention_merge,
+    ref_conv1d, ref_conv1d_bwd;
 ref_kernel_fn ref_cross_entropy, ref_cross_entropy_bwd, ref_max_last, ref_sum_exp, ref_pick,
     ref_pick_bwd;
 ref_kernel_fn ref_embedding, ref_embedding_dw, ref_gather, ref_scatter_add, ref_top_k,

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-/* comm "mpi": groups that reach over machines. One thread of the rank calls MPI. */
+/* comm "mpi": groups that reach over machines. One thread of the rank calls MPI; each of a group,
+ * where collectives run beside the program and this MPI allows it. */
 
 static void group_free(tt_comm *c)
 {
@@ -72,11 +73,15 @@ static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_com
 
 static tt_status open_(const void *config, const tt_comm_env *env, void **self, tt_error *err)
 {
-    int level, rank = -1, world = -1, begun = 0;
+    int level = MPI_THREAD_FUNNELED, rank = -1, world = -1, begun = 0;
+    const bool beside = TT_HAS(env, tt_comm_env, beside) && env->beside;
     (void)config;
     MPI_Initialized(&begun);
-    if (!begun && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+    if (!begun &&
+        MPI_Init_thread(NULL, NULL, beside ? MPI_THREAD_MULTIPLE : level, &level) != MPI_SUCCESS)
         return TT_FAIL(err, TT_ECOMM, "MPI cannot be started");
+    if (begun)
+        MPI_Query_thread(&level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     if (rank != env->rank || world != env->world)
@@ -92,7 +97,9 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
                    .timeout_s = env->timeout_s,
                    .stopped = env->stopped,
                    .user = env->user,
+                   .many = level == MPI_THREAD_MULTIPLE,
                    .thread = pthread_self(),
+                   .come = PTHREAD_MUTEX_INITIALIZER,
                    .lock = PTHREAD_MUTEX_INITIALIZER};
     MPI_Comm_dup(MPI_COMM_WORLD, &e->all);
     MPI_Irecv(e->abort_text, (int)sizeof e->abort_text, MPI_BYTE, MPI_ANY_SOURCE, TAG_ABORT, e->all,
@@ -126,6 +133,11 @@ static void set_timeout(void *self, double timeout_s)
     ((mpi_end *)self)->timeout_s = timeout_s;
 }
 
+static int beside(void *self)
+{
+    return ((const mpi_end *)self)->many;
+}
+
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
     .group = group,
@@ -141,6 +153,7 @@ static const tt_comm_vt vt = {
     .open = open_,
     .close = close_,
     .set_timeout = set_timeout,
+    .beside = beside,
 };
 
 static const tt_component components[] = {

@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <ttrun/comm.h>
@@ -20,13 +21,15 @@ enum { TAG_HEAD = 1, TAG_DATA, TAG_LENGTH, TAG_MESSAGE, TAG_ABORT };
 
 typedef struct mpi_end {
     int rank, world;
-    double timeout_s;
+    _Atomic double timeout_s;
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
-    pthread_t thread; /* the only one that calls MPI */
+    bool many;        /* any thread may call MPI */
+    pthread_t thread; /* else this one alone does */
     MPI_Comm all;
     MPI_Request abort_come;
     char abort_text[256];
+    pthread_mutex_t come; /* abort_come: tested by one thread at a time */
     pthread_mutex_t lock; /* why, asked */
     char why[256];
     atomic_int asked, told; /* an abort is asked for by this rank; the others have been told */

@@ -44,23 +44,32 @@ void mpi_abort_run(void *self, const char *why)
 {
     mpi_end *e = self;
     ask(e, why);
-    if (pthread_equal(pthread_self(), e->thread))
+    if (e->many || pthread_equal(pthread_self(), e->thread))
         tell_others(e); /* another thread's wish is passed on by the next wait */
+}
+
+/* What another rank may have said. */
+static void hear(mpi_end *e)
+{
+    int come = 0;
+    if (pthread_mutex_trylock(&e->come))
+        return; /* another thread listens */
+    if (e->abort_come != MPI_REQUEST_NULL)
+        MPI_Test(&e->abort_come, &come, MPI_STATUS_IGNORE);
+    if (come) {
+        e->abort_text[sizeof e->abort_text - 1] = 0;
+        ask(e, e->abort_text);
+        atomic_store(&e->told, 1); /* by the one who told us */
+    }
+    pthread_mutex_unlock(&e->come);
 }
 
 /* Has the run been stopped, here, by another rank of this machine, or by one far away? */
 tt_status mpi_check(mpi_end *e, tt_error *err)
 {
-    int come = 0;
     tt_error why = {0};
-    if (!atomic_load(&e->asked) && e->abort_come != MPI_REQUEST_NULL) {
-        MPI_Test(&e->abort_come, &come, MPI_STATUS_IGNORE);
-        if (come) {
-            e->abort_text[sizeof e->abort_text - 1] = 0;
-            ask(e, e->abort_text);
-            atomic_store(&e->told, 1); /* by the one who told us */
-        }
-    }
+    if (!atomic_load(&e->asked))
+        hear(e);
     if (!atomic_load(&e->asked) && e->stopped && e->stopped(e->user, &why) != TT_OK) {
         const char *text = strncmp(why.text, "stopped: ", 9) ? why.text : why.text + 9;
         ask(e, text);

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+#include <ttrun/backend.h>
+
+/* epilogue: the pointwise nodes that read a product of matrices move into it, so that it is read
+ * where it was made: bias, residual, activation, the sum of several products. The product is
+ * rounded and read as if it stood alone, so no bit changes (R11). It runs where its first reader
+ * stood; later readers come forward to it where their other operands are known there. */
+
+#define MAX_INSTR 64
+
+typedef struct finder {
+    tt_graph *g;
+    const tt_op_def *linear, *dx, *linear_fused, *dx_fused; /* NULL: not to be made */
+    int *index;                                             /* by value id: its node's place */
+    int **readers; /* by value id: reading nodes' places, ascending */
+    int *n_readers;
+    int *moved; /* by place: where what stood there stands now */
+} finder;
+
+typedef struct epilogue {
+    tt_node *product;
+    int at;                       /* where it is to run */
+    tt_node *members[TT_MAX_INS]; /* ascending */
+    int n_members;
+    tt_value *in[TT_MAX_INS + 1]; /* registers: the product, then operands */
+    int n_in, n_instr, n_out;
+} epilogue;
+
+static void index_nodes(finder *f)
+{
+    tt_graph *g = f->g;
+    const size_t n = (size_t)g->n_values + 1;
+    f->index = tt_arena_array(g->arena, n, sizeof *f->index);
+    f->n_readers = tt_arena_array(g->arena, n, sizeof *f->n_readers);
+    f->readers = tt_arena_array(g->arena, n, sizeof *f->readers);
+    f->moved = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f->moved);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *e = g->nodes.items[i];
+        f->moved[i] = (int)i;
+        for (int j = 0; j < e->n_out; j++)
+            f->index[e->out[j]->id] = (int)i;
+        for (int j = 0; j < e->n_in; j++)
+            f->n_readers[e->in[j]->id]++;
+    }
+    for (size_t v = 0; v + 1 < n; v++) {
+        f->readers[v] = tt_arena_array(g->arena, (size_t)f->n_readers[v] + 1, sizeof(int));
+        f->n_readers[v] = 0;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
+            const int v = g->nodes.items[i]->in[j]->id;
+            if (!f->n_readers[v] || f->readers[v][f->n_readers[v] - 1] != (int)i)
+                f->readers[v][f->n_readers[v]++] = (int)i;
+        }
+}
+
+static const tt_op_def *fused_form(const finder *f, const tt_node *n)
+{
+    if (n->region > TT_BACKWARD || n->accumulate_into || n->assign_to)
+        return NULL;
+    return n->op == f->linear ? f->linear_fused : n->op == f->dx ? f->dx_fused : NULL;
+}
+
+/* A pointwise node that nothing else has changed: alone, or a program. */
+static bool is_pointwise(const tt_node *n)
+{
+    return (n->op->flags & TT_OP_POINTWISE) && n->n_in >= 1 && !n->accumulate_into &&
+           !n->assign_to && (!strcmp(n->op->name, "fused") || (n->n_out == 1 && n->n_in <= 3));
+}
+
+/* Is a state that n reads written between two places? Its value is that memory. */
+static bool reads_what_changes(const finder *f, const tt_node *n, int a, int b)
+{
+    bool state = false;
+    for (int j = 0; j < n->n_in; j++)
+        state = state || n->in[j]->node->op == &tt_op_state;
+    for (int i = TT_MIN(a, b); state && i <= TT_MAXV(a, b); i++) {
+        const tt_node *w = f->g->nodes.items[i];
+        if (w && (w->op == &tt_op_assign || w->assign_to || (w->op->flags & TT_OP_UPDATES)))
+            return true;
+    }
+    return false;
+}
+
+static int program_length(const tt_node *n)
+{
+    return strcmp(n->op->name, "fused") ? 1 : ((const tt_fused *)n->attrs)->n_instr;
+}
+
+static bool known(const epilogue *e, const tt_value *v)
+{
+    for (int i = 0; i < e->n_in; i++)
+        if (e->in[i] == v)
+            return true;
+    return false;
+}
+
+/* Takes node m in, if it fits and all it reads is known at e->at. */
+static bool take(const finder *f, epilogue *e, tt_node *m, int place)
+{
+    const int n_in = e->n_in;
+    if (e->n_members == TT_MAX_INS || e->n_instr + program_length(m) > MAX_INSTR ||
+        e->n_out + m->n_out > TT_MAX_OUTS || reads_what_changes(f, m, e->at, place))
+        return false;
+    for (int j = 0; j < m->n_in; j++) {
+        if (known(e, m->in[j]))
+            continue;
+        if (f->index[m->in[j]->id] >= e->at || e->n_in + 1 >= TT_MAX_INS) {
+            e->n_in = n_in;
+            return false;
+        }
+        e->in[e->n_in++] = m->in[j];
+    }
+    e->n_instr += program_length(m);
+    e->n_out += m->n_out;
+    e->members[e->n_members++] = m;
+    return true;
+}
+
+/* Is the product read by anything but the members? */
+static bool read_elsewhere(const finder *f, const epilogue *e)
+{
+    return f->n_readers[e->product->out[0]->id] > e->n_members;
+}
+
+/* The output in whose memory the product may be summed, or -1. */
+static int home_of(const tt_node *p, tt_value *const *out, int n)
+{
+    for (int j = 0; j < n; j++)
+        if (out[j]->type.dtype == p->out[0]->type.dtype)
+            return j;
+    return -1;
+}
+
+static bool has_room(const finder *f, const epilogue *e)
+{
+    bool home = read_elsewhere(f, e); /* an output itself */
+    if (e->n_out + home > TT_MAX_OUTS)
+        return false;
+    for (int k = 0; k < e->n_members; k++)
+        home = home || home_of(e->product, e->members[k]->out, e->members[k]->n_out) >= 0;
+    return home;
+}
+
+static int first_reader(const finder *f, const tt_value *v)
+{
+    int first = (int)f->g->nodes.n;
+    for (int r = 0; r < f->n_readers[v->id]; r++)
+        first = TT_MIN(first, f->moved[f->readers[v->id][r]]);
+    return first;
+}
+
+static bool may_join(const finder *f, const tt_node *p, int place)
+{
+    const tt_node *m = f->g->nodes.items[place];
+    return m && is_pointwise(m) && tt_fuse_same_iteration(p, m);
+}
+
+/* The product goes to its first reader, or the readers come to it; those further on have one
+ * output, so that no more lives meanwhile than the product did. */
+static bool find(const finder *f, int i, epilogue *e)
+{
+    tt_node *p = f->g->nodes.items[i];
+    const tt_value *v = p->out[0];
+    const int first = first_reader(f, v);
+    *e = (epilogue){.product = p, .at = first, .in = {p->out[0]}, .n_in = 1};
+    if (first == (int)f->g->nodes.n)
+        return false;
+    if (!may_join(f, p, first) || reads_what_changes(f, p, i, first) ||
+        !take(f, e, f->g->nodes.items[first], first))
+        e->at = i;
+    for (int r = 0; r < f->n_readers[v->id]; r++) {
+        const int place = f->readers[v->id][r];
+        tt_node *m = f->g->nodes.items[place];
+        if (place != e->at && may_join(f, p, place) && m->n_out == 1)
+            take(f, e, m, place);
+    }
+    return e->n_members && has_room(f, e);
+}
+
+static int16_t register_of(const epilogue *e, const tt_node *m, int src, int base)
+{
+    const bool fused = !strcmp(m->op->name, "fused");
+    const int n_in = fused ? ((const tt_fused *)m->attrs)->n_in : m->n_in;
+    for (int i = 0; src < n_in && i < e->n_in; i++)
+        if (e->in[i] == m->in[src])
+            return (int16_t)i;
+    return (int16_t)(e->n_in + base + src - n_in);
+}
+
+static void add_member(const epilogue *e, tt_node *m, tt_fused_instr *instr, int base)
+{
+    const tt_fused *f = strcmp(m->op->name, "fused") ? NULL : m->attrs;
+    for (int k = 0; k < program_length(m); k++) {
+        tt_fused_instr *s = &instr[base + k];
+        *s = f ? f->instr[k] : tt_fuse_instr(m);
+        for (int j = 0; j < s->n_src; j++)
+            s->src[j] = register_of(e, m, f ? s->src[j] : j, base);
+    }
+}
+
+static tt_node *build(const finder *f, const epilogue *e)
+{
+    tt_arena *a = f->g->arena;
+    tt_node *p = e->product, *n = tt_arena_dup(a, p, sizeof *n);
+    tt_fused_product *prog = tt_arena_alloc(a, sizeof *prog);
+    tt_fused_instr *instr = tt_arena_array(a, MAX_INSTR, sizeof *instr);
+    int16_t *outs = tt_arena_array(a, TT_MAX_OUTS, sizeof *outs);
+    n->op = fused_form(f, p);
+    n->attrs = prog;
+    n->rule = NULL;
+    n->in = tt_arena_array(a, TT_MAX_INS + 1, sizeof *n->in);
+    n->out = tt_arena_array(a, TT_MAX_OUTS, sizeof *n->out);
+    n->n_out = 0;
+    memcpy(n->in, p->in, 2 * sizeof *n->in);
+    memcpy(n->in + 2, e->in + 1, (size_t)(e->n_in - 1) * sizeof *n->in);
+    n->n_in = e->n_in + 1;
+    if (read_elsewhere(f, e)) {
+        outs[n->n_out] = 0;
+        n->out[n->n_out++] = p->out[0];
+    }
+    for (int k = 0, base = 0; k < e->n_members; k++) {
+        tt_node *m = e->members[k];
+        const tt_fused *own = strcmp(m->op->name, "fused") ? NULL : m->attrs;
+        add_member(e, m, instr, base);
+        for (int j = 0; j < m->n_out; j++) {
+            outs[n->n_out] = register_of(e, m, own ? own->out[j] : m->n_in, base);
+            n->out[n->n_out++] = m->out[j];
+        }
+        base += program_length(m);
+    }
+    prog->program = (tt_fused){e->n_in, e->n_instr, n->n_out, instr, outs};
+    prog->into =
+        home_of(p, n->out, n->n_out); /* the product itself, if it is one: it is the first */
+    for (int j = 0; j < n->n_out; j++) {
+        n->out[j]->node = n;
+        n->out[j]->out = j;
+    }
+    return n;
+}
+
+static void replace(finder *f, int i, const epilogue *e)
+{
+    tt_node **items = f->g->nodes.items;
+    tt_node *n = build(f, e);
+    for (int k = 0; k < e->n_members; k++) {
+        const int place = f->index[e->members[k]->out[0]->id];
+        items[place] = NULL;
+        f->moved[place] = e->at;
+    }
+    items[i] = NULL;
+    items[e->at] = n;
+    f->moved[i] = e->at;
+    for (int j = 0; j < n->n_out; j++)
+        f->index[n->out[j]->id] = e->at;
+}
+
+tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
+{
+    finder f = {
+        .g = g, .linear = tt_op_find(g->ops, "linear"), .dx = tt_op_find(g->ops, "linear_dx")};
+    const bool linear = !o->has_kernel || o->has_kernel(o->user, "linear_fused"),
+               dx = !o->has_kernel || o->has_kernel(o->user, "linear_dx_fused");
+    epilogue e;
+    if (!o->pointwise)
+        return TT_OK;
+    f.linear_fused = linear ? tt_op_find(g->ops, "linear_fused") : NULL;
+    f.dx_fused = dx ? tt_op_find(g->ops, "linear_dx_fused") : NULL;
+    index_nodes(&f);
+    for (size_t i = g->nodes.n; i-- > 0;) /* the last of several products that are summed */
+        if (g->nodes.items[i] && fused_form(&f, g->nodes.items[i]) && find(&f, (int)i, &e))
+            replace(&f, (int)i, &e);
+    size_t n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i])
+            g->nodes.items[n++] = g->nodes.items[i];
+    g->nodes.n = n;
+    return tt_graph_verify(g, "epilogue", err);
+}

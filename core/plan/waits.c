@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan.h"
+
+/* Where async collectives are waited for. */
+
+bool tt_plan_one_timeline(const tt_graph *g)
+{
+    return g->n_stages == 1;
+}
+
+static const tt_state *state_of(const tt_value *v)
+{
+    const tt_node *n = tt_plan_alias(v)->node;
+    return n->op == &tt_op_state ? n->state : n->op == &tt_op_param ? n->param->stack->param : NULL;
+}
+
+/* The i-th state n writes; NULL behind the last. */
+static const tt_state *written(const tt_node *n, int i)
+{
+    if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
+        return i ? NULL : n->state;
+    if (i == 0 && n->accumulate_into)
+        return n->accumulate_into;
+    for (int o = 0, k = n->accumulate_into != NULL; n->assign_to && o < n->n_out; o++)
+        if (n->assign_to[o] && k++ == i)
+            return n->assign_to[o];
+    return NULL;
+}
+
+static bool reads_state(const tt_node *n, const tt_state *s)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (state_of(n->in[i]) == s)
+            return true;
+    return false;
+}
+
+static bool writes_state(const tt_node *n, const tt_state *s)
+{
+    const tt_state *w;
+    for (int i = 0; (w = written(n, i)); i++)
+        if (w == s)
+            return true;
+    return false;
+}
+
+static bool runs(const tt_node *n)
+{
+    return n->op != &tt_op_param && n->op != &tt_op_state &&
+           !((n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into);
+}
+
+bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way)
+{
+    const tt_state *s;
+    if (!runs(e))
+        return false;
+    for (int i = 0; i < e->n_in; i++)
+        if (tt_plan_alias(e->in[i])->node == under_way)
+            return true;
+    for (int i = 0; (s = written(under_way, i)); i++)
+        if (reads_state(e, s) || writes_state(e, s))
+            return true;
+    for (int i = 0; (s = written(e, i)); i++)
+        if (reads_state(under_way, s))
+            return true;
+    return false;
+}
+
+static void add(tt_nodes *l, int before, const tt_node *n)
+{
+    l->waits[l->n_waits++] = (tt_wait){before, n};
+}
+
+void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
+{
+    const tt_node **now = tt_arena_array(a, (size_t)(l->n + open->n) + 1, sizeof *now);
+    int n = 0, loop = -1;
+    l->waits = tt_arena_array(a, (size_t)(l->n + open->n) + 1, sizeof *l->waits);
+    for (; n < open->n; n++)
+        now[n] = open->items[n];
+    for (int i = 0; i < l->n; i++) {
+        const tt_node *e = l->items[i];
+        loop = !e->map ? -1 : loop < 0 ? i : loop; /* it runs several times: wait before all */
+        int kept = 0;
+        for (int k = 0; k < n; k++) {
+            if (tt_plan_waits_for(e, now[k]))
+                add(l, e->map ? loop : i, now[k]);
+            else
+                now[kept++] = now[k];
+        }
+        n = kept;
+        if (e->async)
+            now[n++] = e;
+    }
+    for (int k = 0; last && k < n; k++)
+        add(l, l->n, now[k]);
+    *open = (tt_under_way){now, last ? 0 : n};
+}

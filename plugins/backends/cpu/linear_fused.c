@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fused.h"
+#include <string.h>
+
+/* A matrix product and the pointwise program that reads it: the program runs over each rectangle of
+ * the product when that is summed, in the cache of the thread that made it. The product lies where
+ * an output will be and is read there, so the bits are those of the two kernels one after the
+ * other. */
+
+/* The call of the product alone. */
+static tt_kernel_call product_of(const tt_kernel_call *c)
+{
+    const tt_fused_product *f = c->attrs;
+    tt_kernel_call p = *c;
+    p.op = strcmp(c->op, "linear_fused") == 0 ? "linear" : "linear_dx";
+    p.n_in = 2;
+    p.out = &c->out[f->into];
+    p.n_out = 1;
+    p.attrs = NULL;
+    return p;
+}
+
+static size_t product_scratch(const tt_kernel_call *p, int n_threads)
+{
+    return cpu_align(cpu_linear_takes(p) ? cpu_linear_scratch(p, n_threads)
+                                         : cpu_mixed_scratch(p, n_threads));
+}
+
+static size_t scratch(const tt_kernel_call *c, int n_threads)
+{
+    const tt_fused_product *f = c->attrs;
+    const tt_kernel_call p = product_of(c);
+    return product_scratch(&p, n_threads) + cpu_program_scratch(&f->program, n_threads);
+}
+
+/* What the next row reads: too short a run for the hardware to see coming. */
+static void fetch_row(const cpu_program *p, int64_t r, int64_t c0, int64_t c1)
+{
+    for (int i = 1; i < p->f->n_in; i++) {
+        const int64_t size = (int64_t)tt_dtype_size(p->in[i].dtype);
+        const char *x = (const char *)p->in[i].data + (r * p->shape[1] + c0) * size;
+        if (tt_tensor_numel(&p->in[i]) == p->n)
+            for (int64_t at = 0; at < (c1 - c0) * size; at += 64)
+                __builtin_prefetch(x + at);
+    }
+}
+
+static void run_rows(void *arg, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int thread)
+{
+    const cpu_program *p = arg;
+    fetch_row(p, r0, c0, c1);
+    for (int64_t r = r0; r < r1; r++) {
+        if (r + 1 < r1)
+            fetch_row(p, r + 1, c0, c1);
+        cpu_program_run(p, r * p->shape[1] + c0, r * p->shape[1] + c1, thread);
+    }
+}
+
+static void row_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    run_rows(arg, begin, end, 0, ((const cpu_program *)arg)->shape[1], thread);
+}
+
+static tt_status linear_fused(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_fused_product *f = c->attrs;
+    const tt_kernel_call product = product_of(c);
+    tt_tensor in[TT_MAX_INS];
+    cpu_program p;
+    const cpu_done done = {run_rows, &p};
+    if (c->n_in > TT_MAX_INS || f->program.n_in != c->n_in - 1)
+        return TT_FAIL(err, TT_EINTERNAL, "%s: a program of %d inputs for %d operands", c->op,
+                       f->program.n_in, c->n_in);
+    in[0] = c->out[f->into];
+    memcpy(in + 1, c->in + 2, (size_t)(c->n_in - 2) * sizeof *in);
+    TT_TRY(cpu_program_make(
+        &p, &f->program, ((const cpu_backend *)self)->isa, in, c->out,
+        (char *)c->scratch + product_scratch(&product, tt_pool_threads(c->pool)), true, err));
+    if (cpu_linear_takes(&product)) {
+        cpu_linear(self, &product, &done);
+        return TT_OK;
+    }
+    TT_TRY(cpu_mixed_run(self, &product, err));
+    tt_parallel_for(c->pool, p.shape[0], cpu_row_grain(p.shape[0], p.shape[1]), row_pieces, &p);
+    return TT_OK;
+}
+
+const cpu_kernel cpu_kernels_linear_fused[] = {
+    CPU_KERNEL_ANY("linear_fused", linear_fused, scratch, 0),
+    CPU_KERNEL_ANY("linear_dx_fused", linear_fused, scratch, 0),
+    CPU_KERNEL_END,
+};

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/exec_impl.h"
+#include "exec/steps.h"
+#include <math.h>
+
+/* comm.overlap: communication beside computation changes no bit, needs the memory that was planned,
+ * and is waited for by everyone who reads what it brings. */
+
+#define ON " comm.overlap on"
+#define OFF " comm.overlap off"
+
+static const char *const more_meshes[] = {
+    "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 2",
+    "parallelism.data_parallel_shard_degree 2 parallelism.context_parallel_degree 2",
+    "parallelism.tensor_parallel_degree 2 parallelism.context_parallel_degree 2",
+    "parallelism.data_parallel_shard_degree 2 activation_checkpoint.mode full "
+    "training.global_batch_size 16",
+    "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 2 "
+    "parallelism.pipeline_parallel_degree 2 training.global_batch_size 16",
+    "parallelism.data_parallel_shard_degree 2 training.mixed_precision_param bfloat16 "
+    "training.mixed_precision_reduce bfloat16 parallelism.tensor_parallel_degree 2",
+    "parallelism.data_parallel_shard_degree 2 debug.detect_nan true",
+    "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 1",
+    "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 2 "
+    "model.args.tie_embeddings true training.mixed_precision_param bfloat16 "
+    "training.mixed_precision_reduce bfloat16",
+    "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 1 "
+    "parallelism.tensor_parallel_degree 2 model.args.tie_embeddings true",
+};
+
+static const char *mesh_at(size_t i)
+{
+    const size_t n = TT_COUNT(job_meshes);
+    return i < n ? job_meshes[i] : i < n + TT_COUNT(more_meshes) ? more_meshes[i - n] : NULL;
+}
+
+static size_t n_async(const tt_graph *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        n += g->nodes.items[i]->async;
+    return n;
+}
+
+static size_t async_of(const char *overrides)
+{
+    job j;
+    job_open(&j, overrides);
+    const size_t n = n_async(j.setup.graph);
+    job_close(&j);
+    return n;
+}
+
+static void test_overlap_changes_no_bit(void **state)
+{
+    const char *mesh;
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; (mesh = mesh_at(i)); i++) {
+        steps off, on;
+        char text[500];
+        snprintf(text, sizeof text, "%s%s", mesh, *mesh ? OFF : OFF + 1);
+        assert_int_equal(async_of(text), 0);
+        steps_run(text, 3, &off);
+        assert_true(isfinite(off.loss[2]) && off.loss[2] > 0);
+        snprintf(text, sizeof text, "%s%s", mesh, *mesh ? ON : ON + 1);
+        n += async_of(text) > 0;
+        steps_run(text, 3, &on);
+        steps_same_bits(&off, &on, text);
+    }
+    assert_true(n >= 17); /* all with dp_shard, cp or tp */
+}
+
+/* With poison every async collective is made at its wait, and what it will write is NaN until then:
+ * who reads early reads NaN, who overwrites what it reads spoils it. */
+static void test_poisoned_overlap_is_the_plan_to_the_byte(void **state)
+{
+    const char *mesh;
+    (void)state;
+    for (size_t i = 0; (mesh = mesh_at(i)); i++) {
+        steps off, on;
+        char text[500];
+        int64_t used = 0, planned = 0;
+        snprintf(text, sizeof text, "%s%s", mesh, *mesh ? OFF : OFF + 1);
+        steps_run(text, 2, &off);
+        snprintf(text, sizeof text, "%s%s debug.poison true", mesh, *mesh ? ON : ON + 1);
+        steps_run(text, 2, &on);
+        steps_same_bits(&off, &on, text);
+        for (int r = 0; r < 16; r++) {
+            used = TT_MAXV(used, on.ranks[r].high_water);
+            planned = TT_MAXV(planned, on.ranks[r].planned);
+        }
+        if (used != planned)
+            fail_msg("%s: %lld bytes used, %lld planned", text, (long long)used,
+                     (long long)planned);
+    }
+}
+
+/* ---- broken on purpose ---- */
+
+static int broken_wait; /* of the waits of forward and backward */
+static _Atomic int n_broken;
+
+static void forget_a_wait(tt_rank *r)
+{
+    int at = 0;
+    for (int part = TT_PART_F; part <= TT_PART_I; part++) {
+        tt_instr_list *l = &r->exec->code[0].part[part];
+        for (int i = 0; i <= l->n; i++) {
+            int *n = i < l->n ? &l->items[i].n_waits : &l->n_waits;
+            if (*n && at++ == broken_wait) {
+                *n = 0;
+                n_broken = 1;
+            }
+        }
+    }
+}
+
+static void test_a_forgotten_wait_changes_the_result(void **state)
+{
+    static const char *const meshes[] = {
+        "parallelism.data_parallel_shard_degree 2" ON " debug.poison true",
+        "parallelism.tensor_parallel_degree 2" ON " debug.poison true",
+    };
+    int n = 0;
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        steps right, wrong;
+        steps_run(meshes[m], 1, &right);
+        n_broken = 1;
+        for (broken_wait = 0; n_broken; broken_wait += 3) {
+            tt_error err = {0};
+            n_broken = 0;
+            steps_break = forget_a_wait;
+            const tt_status s = steps_try(meshes[m], 1, &wrong, &err);
+            steps_break = NULL;
+            n += n_broken;
+            if (n_broken && s == TT_OK &&
+                !memcmp(&right.loss[0], &wrong.loss[0], sizeof right.loss[0]) &&
+                !memcmp(&right.norm[0], &wrong.norm[0], sizeof right.norm[0]))
+                fail_msg("%s: nobody noticed that wait %d is gone", meshes[m], broken_wait);
+        }
+    }
+    assert_true(n > 12);
+}
+
+static bool refused(const tt_plan *p)
+{
+    tt_error err = {0};
+    if (tt_plan_verify(p, &err) == TT_OK)
+        return false;
+    assert_non_null(strstr(err.text, "memory plan: "));
+    return true;
+}
+
+/* Each wait of a plan in turn is dropped, or comes an item too late; each async collective's
+ * scratch and result are laid where another value lies meanwhile. */
+static void test_the_plan_is_refused_without_a_wait(void **state)
+{
+    const char *mesh;
+    int n = 0;
+    (void)state;
+    for (size_t i = 0; (mesh = mesh_at(i)); i++) {
+        job j;
+        tt_plan *p;
+        tt_error err = {0};
+        char text[500];
+        snprintf(text, sizeof text, "%s%s", mesh, *mesh ? ON : ON + 1);
+        job_open(&j, text);
+        assert_int_equal(
+            tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err), TT_OK);
+        for (int part = 0; part < TT_N_PARTS; part++) {
+            tt_nodes *l = &p->stages[0].part[part];
+            for (int k = 0; k < l->n_waits; k++) {
+                const tt_wait w = l->waits[k];
+                memmove(l->waits + k, l->waits + k + 1,
+                        (size_t)(l->n_waits - k - 1) * sizeof *l->waits);
+                l->n_waits--;
+                if (!refused(p))
+                    fail_msg("%s: a plan without the wait before item %d", text, w.before);
+                memmove(l->waits + k + 1, l->waits + k,
+                        (size_t)(l->n_waits - k) * sizeof *l->waits);
+                l->n_waits++;
+                l->waits[k] = w;
+                n++;
+                if (w.before == l->n || (k + 1 < l->n_waits && l->waits[k + 1].before == w.before))
+                    continue;
+                l->waits[k].before++;
+                if (!refused(p))
+                    fail_msg("%s: a plan with a wait behind item %d", text, w.before);
+                l->waits[k] = w;
+            }
+        }
+        assert_false(refused(p));
+        job_close(&j);
+    }
+    assert_true(n > 400);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_overlap_changes_no_bit),
+        cmocka_unit_test(test_poisoned_overlap_is_the_plan_to_the_byte),
+        cmocka_unit_test(test_a_forgotten_wait_changes_the_result),
+        cmocka_unit_test(test_the_plan_is_refused_without_a_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
