@@ -334,9 +334,10 @@ static void print_json(const tt_search_opts *o, const tt_search *s, tt_str *out)
         tt_str_add(out, i ? ",{" : "{");
         print_degrees(f, true, out);
         tt_str_printf(out,
-                      ",\"step_time_s\":%.6g,\"communication_s\":%.6g,\"bubble\":%.4f,\"mfu\":%.4f,"
+                      ",\"step_time_s\":%.6g,\"communication_s\":%.6g,\"exposed_s\":%.6g,"
+                      "\"bubble\":%.4f,\"mfu\":%.4f,"
                       "\"tokens_per_second\":%.6g,\"bytes\":%.0f}",
-                      f->time.step, f->time.comm, f->time.bubble, f->time.mfu,
+                      f->time.step, f->time.comm, f->time.exposed, f->time.bubble, f->time.mfu,
                       f->time.tokens_per_second, f->bytes);
     }
     tt_str_add(out, "]}\n");
@@ -365,13 +366,13 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
         return;
     }
     tt_str_add(out, " pp dp_replicate dp_shard cp tp    s/step   tok/s/rank   MFU %  bubble %  "
-                    "  comm s  GiB/rank\n");
+                    "  comm s  exposed  GiB/rank\n");
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
         print_degrees(f, false, out);
-        tt_str_printf(out, "%10.4g%13.5g%8.1f%10.1f%10.4g%10.4g\n", f->time.step,
+        tt_str_printf(out, "%10.4g%13.5g%8.1f%10.1f%10.4g%9.4g%10.4g\n", f->time.step,
                       f->time.tokens_per_second / o->world, 100 * f->time.mfu, 100 * f->time.bubble,
-                      f->time.comm, gib * f->bytes);
+                      f->time.comm, f->time.exposed, gib * f->bytes);
     }
     tt_str_add(out, "best       ");
     for (int k = 0; k < 5; k++) {
