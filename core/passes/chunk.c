@@ -7,7 +7,7 @@
  * by chunk inside the forward: of logits and their gradient only one chunk exists; the head's dW is
  * added up over the chunks. Any loss gets this, not one fused kernel. */
 
-#define MIN_ROWS 128
+#define MIN_ROWS 256
 
 static bool per_token(const tt_graph *g, const tt_value *v)
 {

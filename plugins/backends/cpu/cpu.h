@@ -8,6 +8,7 @@
 #include <ttrun/ops.h>
 
 #include "attention_piece.h"
+#include "gemm.h"
 #include "half.h"
 
 /* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa,
@@ -57,32 +58,6 @@ enum cpu_op {
     N_CPU_OPS
 };
 int cpu_op_find(const char *name); /* -1 = none */
-
-/* A matrix operand by strides: element (r, c) at p[r * rs + c * cs]; one of the strides is 1. */
-typedef struct cpu_mat {
-    const float *p;
-    int64_t rs, cs;
-} cpu_mat;
-
-/* C = A B, or C += A B: A m×k, B k×n, C row-major. */
-typedef struct cpu_gemm_call {
-    int64_t m, n, k;
-    cpu_mat a, b;
-    float *c;
-    int64_t ldc;
-    bool add;
-    const cpu_done *done; /* NULL = nothing */
-} cpu_gemm_call;
-#define CPU_FEW_ROWS 16 /* up to as many rows of A, weights that lie along k are not packed */
-
-/* Lines of memory that will be read soon: n_rows runs of `lines`, `stride` floats apart. */
-typedef struct cpu_fetch {
-    const float *p;
-    int64_t stride, lines, n_rows;
-    int64_t line, row; /* the next one, */
-    int64_t step;      /* and how many a turn */
-} cpu_fetch;
-#define CPU_K_SUM 64 /* a tile's sum over k is one of sums this short: a turn each */
 
 typedef struct cpu_isa {
     const char *name;
@@ -145,20 +120,6 @@ typedef struct cpu_backend {
     int n_threads;
     double peak[2]; /* f32, bf16 */
 } cpu_backend;
-
-/* scratch: cpu_gemm_scratch(…). */
-void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch);
-size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads);
-
-/* A kernel call of linear or one of its derivatives; done: of its product. */
-bool cpu_linear_takes(const tt_kernel_call *c); /* these dtypes as they are */
-size_t cpu_linear_scratch(const tt_kernel_call *c, int n_threads);
-void cpu_linear(const cpu_backend *self, const tt_kernel_call *c, const cpu_done *done);
-
-/* One thread of OpenBLAS (blas.c). */
-void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
-                    bool add);
-bool cpu_blas_open(const char **version); /* sets it to one thread and checks that */
 
 /* A kernel as the core sees it, and what it wraps: kernels are written for f32, other float
  * operands are converted before and after them (mixed.c). run NULL: takes any dtype itself. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CPU_HALF_H
 #define TT_CPU_HALF_H
+#include "gemm.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,13 +23,6 @@ typedef struct cpu_half {
 
 extern const cpu_half cpu_half_amx;
 bool cpu_amx_open(void); /* there, and allowed */
-
-/* Called for each finished rectangle of a product, rows [r0, r1) and columns [c0, c1), once, by the
- * thread that made it, while it lies in that thread's cache. */
-typedef struct cpu_done {
-    void (*run)(void *arg, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int thread);
-    void *arg;
-} cpu_done;
 
 /* C = A B, or C += A B: element (r, c) of A at a[r * ars + c * acs]; C f32 (wide) or bf16. */
 typedef struct cpu_half_call {
