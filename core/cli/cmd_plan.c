@@ -22,9 +22,8 @@ static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_e
 
 tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
 {
-    tt_plan **plans = tt_arena_array(cli->arena, (size_t)s->pipeline_ranks, sizeof *plans);
-    for (int p = 0; p < s->pipeline_ranks; p++)
-        TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, cli->arena, &plans[p], err));
+    tt_plan **plans;
+    TT_TRY(tt_setup_plan_all(s, cli->arena, &plans, err));
     tt_str o = {0};
     tt_plan_report(s, plans, s->pipeline_ranks, s->machine, cli->json, &o);
     tt_cli_print(&o);

@@ -89,6 +89,7 @@ typedef struct tt_trace_event { /* one instruction, once */
     int micro;
     int queue; /* 1 + that of x->queues whose thread it ran on; 0: the rank's own */
     bool wait; /* for the instruction, not the instruction itself */
+    bool adds; /* to what its output held */
 } tt_trace_event;
 
 typedef struct tt_instr_list {

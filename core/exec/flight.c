@@ -114,9 +114,9 @@ static tt_status land(tt_flight *f, tt_error *err)
         return tt_exec_name_step(x, i, err);
     if (x->trace && f->queue >= 0)
         tt_exec_trace_add(x->trace, &(tt_trace_event){i, f->begin_ns, f->end_ns, -1, f->micro,
-                                                      f->queue + 1, false});
+                                                      f->queue + 1, false, false});
     if (x->trace)
-        tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, -1, f->micro, 0, true});
+        tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, -1, f->micro, 0, true, false});
     if (x->o.detect_nan)
         TT_TRY(tt_exec_check_finite(x, i, &f->out, 1, f->micro, err));
     return x->o.poison ? tt_exec_after(x, i, &f->out, true, err) : TT_OK;

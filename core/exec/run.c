@@ -74,22 +74,23 @@ static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const t
     return TT_OK;
 }
 
+/* Does the output hold what this is added to? */
+static bool adds(const run *r, const tt_instr *i)
+{
+    if (i->sums && r->rows >= 0 && r->row > 0)
+        return true;
+    return (i->adds || i->kind == TT_INSTR_ACCUMULATE) && (!r->first || i->again);
+}
+
 static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_tensor *out,
                             tt_error *err)
 {
-    if (r->first && !i->again) {
+    if (!adds(r, i)) {
         memcpy(out[0].data, in[0].data, bytes_of(&in[0]));
         return TT_OK;
     }
     const tt_tensor both[2] = {out[0], in[0]};
     return call_kernel(r, i, both, 2, out, 0, err);
-}
-
-static bool adds(const run *r, const tt_instr *i)
-{
-    if (i->sums && r->rows >= 0 && r->row > 0)
-        return true;
-    return i->adds && (!r->first || i->again);
 }
 
 static tt_status step(const run *r, tt_instr *i, tt_error *err)
@@ -148,7 +149,8 @@ static tt_status step(const run *r, tt_instr *i, tt_error *err)
         if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
             x->message_ns += t1 - t0;
         if (x->trace)
-            tt_exec_trace_add(x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro, 0, false});
+            tt_exec_trace_add(
+                x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro, 0, false, adds(r, i)});
     }
     return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
 }

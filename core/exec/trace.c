@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
+#include "plan/machine.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,26 +123,12 @@ int64_t tt_exec_trace_dropped(const tt_exec *x)
 
 /* ---- what an event cost ---- */
 
-static double bytes_of(const tt_operand *o, int64_t rows)
+/* The operand as the instruction had it: one chunk's rows in a chunk loop. */
+static tt_tensor tensor_of(const tt_operand *o, int64_t rows)
 {
     tt_tensor t = o->tensor;
     if (o->rows && rows >= 0)
         t.shape[0] = rows;
-    return (double)tt_tensor_numel(&t) * (double)tt_dtype_size(t.dtype);
-}
-
-/* The type of v as this rank has it, for the op's cost rule. */
-static tt_type local_type(const tt_value *v, const tt_operand *o, int64_t rows)
-{
-    tt_type t = v->type;
-    for (int d = 0; d < t.n_dims; d++) {
-        const int64_t whole = t.dims[d].size;
-        t.dims[d].size = d == 0 && o->rows && rows >= 0 ? rows : o->tensor.shape[d];
-        if (whole > 0 && t.dims[d].lines > 1)
-            t.dims[d].lines =
-                TT_MAXV((int64_t)((double)t.dims[d].lines * (double)t.dims[d].size / (double)whole),
-                        (int64_t)1);
-    }
     return t;
 }
 
@@ -151,37 +138,43 @@ static bool adds_rows(const tt_op_def *op)
     return !strcmp(op->name, "embedding_dw") || !strcmp(op->name, "scatter_add");
 }
 
-static tt_cost kernel_cost(const tt_instr *i, int64_t rows, bool adds)
+static double bytes_of(const tt_operand *o, int64_t rows)
 {
+    const tt_tensor t = tensor_of(o, rows);
+    return (double)tt_tensor_numel(&t) * (double)tt_dtype_size(t.dtype);
+}
+
+static tt_cost kernel_cost(const tt_graph *g, const tt_trace_event *e)
+{
+    const tt_instr *i = e->instr;
     tt_type in[TT_MAX_INS], out[TT_MAX_OUTS];
     const tt_type *ins[TT_MAX_INS];
     tt_cost c = {0, 0};
     for (int j = 0; j < i->n_in; j++) {
-        in[j] = local_type(i->node->in[j], &i->in[j], rows);
+        in[j] = tt_local_type(g, i->node->in[j], tensor_of(&i->in[j], e->rows).shape);
         ins[j] = &in[j];
-        c.bytes += bytes_of(&i->in[j], rows);
+        c.bytes += bytes_of(&i->in[j], e->rows);
     }
     for (int j = 0; j < i->n_out; j++) {
-        out[j] = local_type(i->node->out[j], &i->out[j], rows);
-        c.bytes += bytes_of(&i->out[j], rows);
+        out[j] = tt_local_type(g, i->node->out[j], tensor_of(&i->out[j], e->rows).shape);
+        c.bytes += bytes_of(&i->out[j], e->rows);
     }
     const tt_shape_query q = {sizeof q, i->n_in, ins, i->node->attrs, i->node->op->name};
     if (i->node->op->cost)
         c = i->node->op->cost(&q, out);
-    if (adds && adds_rows(i->node->op))
-        c.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], rows), bytes_of(&i->in[1], rows)) -
-                   bytes_of(&i->out[0], rows);
-    else if (adds && i->n_out)
-        c.bytes += bytes_of(&i->out[0], rows); /* what was there is read */
+    if (e->adds && adds_rows(i->node->op))
+        c.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], e->rows), bytes_of(&i->in[1], e->rows)) -
+                   bytes_of(&i->out[0], e->rows);
+    else if (e->adds && i->n_out)
+        c.bytes += bytes_of(&i->out[0], e->rows); /* what was there is read */
     return c;
 }
 
-static tt_cost cost_of(const tt_trace_event *e)
+static tt_cost cost_of(const tt_graph *g, const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
     const double in = i->n_in ? bytes_of(&i->in[0], e->rows) : 0;
     const double out = i->n_out ? bytes_of(&i->out[0], e->rows) : 0;
-    const bool adds = i->adds && (e->micro > 0 || i->again);
     if (e->wait)
         return (tt_cost){0, 0};
     switch (i->kind) {
@@ -190,11 +183,11 @@ static tt_cost cost_of(const tt_trace_event *e)
                                                 (double)tt_dtype_size(i->out[0].tensor.dtype)
                                           : 0};
     case TT_INSTR_ACCUMULATE:
-        if (e->micro > 0 || i->again)
+        if (e->adds)
             return (tt_cost){in / (double)tt_dtype_size(i->in[0].tensor.dtype), in + 2 * out};
         return (tt_cost){0, in + out};
     case TT_INSTR_KERNEL:
-        return kernel_cost(i, e->rows, adds);
+        return kernel_cost(g, e);
     default:
         return (tt_cost){0, in + out};
     }
@@ -237,7 +230,7 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
             continue;
         if (k == n)
             sums[n++] = (tt_op_sum){.op = name, .beside = beside};
-        const tt_cost c = cost_of(v);
+        const tt_cost c = cost_of(x->o.plan->graph, v);
         const double compute = limit->flops > 0 ? c.flops / limit->flops : 0;
         const double memory = limit->bandwidth > 0 ? c.bytes / limit->bandwidth : 0;
         sums[k].calls++;
@@ -289,7 +282,7 @@ static void print_shape(const tt_trace_event *e, tt_str *o)
 
 static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args, tt_str *out)
 {
-    const tt_cost c = cost_of(e);
+    const tt_cost c = cost_of(x->o.plan->graph, e);
     tt_str_clear(args);
     tt_str_add(args, "{\"scope\":");
     tt_str_json(args, e->instr->node->scope ? e->instr->node->scope : "");

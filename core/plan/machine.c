@@ -80,17 +80,22 @@ static int64_t local_lines(const tt_graph *g, const tt_value *v, int d)
     return lines;
 }
 
-static tt_type local_type(const tt_graph *g, const tt_value *v)
+tt_type tt_local_type(const tt_graph *g, const tt_value *v, const int64_t *shape)
 {
-    tt_tensor t;
     tt_type out = v->type;
-    tt_plan_tensor(g, v, NULL, &t);
     for (int d = 0; d < out.n_dims; d++) {
-        out.dims[d].size = t.shape[d];
+        out.dims[d].size = shape[d];
         if (out.dims[d].lines > 1)
             out.dims[d].lines = local_lines(g, v, d);
     }
     return out;
+}
+
+static tt_type largest_type(const tt_graph *g, const tt_value *v)
+{
+    tt_tensor t;
+    tt_plan_tensor(g, v, NULL, &t);
+    return tt_local_type(g, v, t.shape);
 }
 
 tt_cost tt_node_cost(const tt_graph *g, const tt_node *n)
@@ -100,11 +105,11 @@ tt_cost tt_node_cost(const tt_graph *g, const tt_node *n)
     if (n->virtual_ || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return (tt_cost){0};
     for (int i = 0; i < n->n_in; i++) {
-        in[i] = local_type(g, n->in[i]);
+        in[i] = largest_type(g, n->in[i]);
         ins[i] = &in[i];
     }
     for (int i = 0; i < n->n_out; i++)
-        out[i] = local_type(g, n->out[i]);
+        out[i] = largest_type(g, n->out[i]);
     const tt_shape_query q = {
         .struct_size = sizeof q, .n_in = n->n_in, .in = ins, .attrs = n->attrs, .op = n->op->name};
     return n->op->cost(&q, out);

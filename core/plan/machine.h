@@ -30,6 +30,8 @@ typedef struct tt_seconds {
     double compute, comm;
 } tt_seconds;
 tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m);
+/* The type of a rank's part of v, of this shape, for the ops' cost rules. */
+tt_type tt_local_type(const tt_graph *g, const tt_value *v, const int64_t *shape);
 /* FLOPs and bytes of its local shapes on that rank; zero for nodes without a kernel. */
 tt_cost tt_node_cost(const tt_graph *g, const tt_node *n);
 /* Nodes one after the other, async collectives beside them, those of a group one by one: what

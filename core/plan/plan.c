@@ -197,7 +197,7 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
         tt_plan_stage_lives(&p, &plan->stages[i]);
     tt_plan_step_lives(&p);
     finish_locations(&p);
-    plan->hash = hash_of(plan);
+    plan->hash = o->like ? o->like->hash : hash_of(plan);
     TT_TRY(tt_plan_verify(plan, err));
     *out = plan;
     return TT_OK;

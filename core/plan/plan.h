@@ -111,6 +111,9 @@ typedef struct tt_plan_opts {
     size_t (*scratch)(void *user, const tt_kernel_call *c);
     void *user;
     int pp_rank; /* plan for the stages of this pipeline rank */
+    /* Another rank's plan of this graph and schedule: what all ranks share is taken from it. NULL:
+     * made, and checked. */
+    const tt_plan *like;
 } tt_plan_opts;
 
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,

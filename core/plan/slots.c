@@ -75,12 +75,11 @@ static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
     }
 }
 
-tt_status tt_plan_programs(planner *p, tt_error *err)
+static tt_status make_programs(planner *p, tt_error *err)
 {
     tt_plan *plan = p->plan;
     const tt_graph *g = plan->graph;
     tt_run run;
-    tt_slots slots;
     if (plan->schedule->n_stages != g->n_stages)
         return TT_FAIL(err, TT_EINTERNAL, "a schedule of %d stages for a graph of %d",
                        plan->schedule->n_stages, g->n_stages);
@@ -90,8 +89,24 @@ tt_status tt_plan_programs(planner *p, tt_error *err)
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
     plan->buffered_messages = issue.n_buffers;
     TT_TRY(tt_plan_check_messages(plan, err));
-    TT_TRY(tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, p->a, &plan->bubble,
-                              err));
+    return tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, p->a, &plan->bubble,
+                              err);
+}
+
+tt_status tt_plan_programs(planner *p, tt_error *err)
+{
+    tt_plan *plan = p->plan;
+    const tt_plan *like = p->o->like;
+    tt_slots slots;
+    if (like) {
+        TT_ASSERT(like->graph == plan->graph && like->schedule == plan->schedule);
+        plan->costs = like->costs;
+        plan->programs = like->programs;
+        plan->buffered_messages = like->buffered_messages;
+        plan->bubble = like->bubble;
+    } else {
+        TT_TRY(make_programs(p, err));
+    }
     tt_slots_make(plan->programs, plan->pp_rank, p->a, &slots);
     for (int i = 0; i < plan->n_stages; i++)
         find_slots(p, &plan->stages[i], &slots);

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #define KEY(name) "parallelism." name "_degree"
-#define SLACK 1.25       /* what estimates may be wrong by, either way */
+#define TIME_SLACK 1.1 /* of an estimate: it may be too long by so much */
+#define MEMORY_SLACK 1.25
 #define FEW_LAYERS 3     /* a stage; with fewer, a mesh is planned in full at once */
 #define MOST_MESHES 4096 /* of a world: 2^20 ranks have more, and no job has */
 
@@ -69,13 +70,13 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
 
 static tt_status plan_ranks(const tt_setup *s, tt_arena *a, double *bytes, tt_error *err)
 {
+    tt_plan **plans;
     *bytes = 0;
+    TT_TRY(tt_setup_plan_all(s, a, &plans, err));
     for (int p = 0; p < s->pipeline_ranks; p++) {
-        tt_plan *plan;
         double sum = 0;
-        TT_TRY(tt_setup_plan(s, s->graph, s->schedule, p, a, &plan, err));
         for (int k = 0; k < TT_N_SPACES; k++)
-            sum += (double)plan->bytes[k];
+            sum += (double)plans[p]->bytes[k];
         *bytes = TT_MAXV(*bytes, sum);
     }
     return TT_OK;
@@ -149,7 +150,7 @@ static tt_status with_memory(const searcher *s, candidate *c, tt_error *err)
 {
     if (c->stages)
         TT_TRY(estimate(s, c, true, err));
-    c->too_big = c->found.bytes > SLACK * s->o->memory;
+    c->too_big = c->found.bytes > MEMORY_SLACK * s->o->memory;
     return c->too_big ? TT_OK : plan_in_full(s, c, err);
 }
 
@@ -241,7 +242,7 @@ static tt_status plan_the_best(searcher *s, candidate **sorted, size_t n, tt_err
     for (;;) {
         candidate *next = NULL;
         qsort(sorted, n, sizeof *sorted, faster_first);
-        const double limit = SLACK * pace(s, sorted, n);
+        const double limit = TIME_SLACK * pace(s, sorted, n);
         for (size_t i = 0; !next && i < n && sorted[i]->found.time.step <= limit; i++)
             if (!sorted[i]->in_full && !sorted[i]->refused && !sorted[i]->too_big)
                 next = sorted[i];
@@ -333,9 +334,10 @@ static void print_json(const tt_search_opts *o, const tt_search *s, tt_str *out)
         tt_str_add(out, i ? ",{" : "{");
         print_degrees(f, true, out);
         tt_str_printf(out,
-                      ",\"step_time_s\":%.6g,\"communication_s\":%.6g,\"bubble\":%.4f,\"mfu\":%.4f,"
+                      ",\"step_time_s\":%.6g,\"communication_s\":%.6g,\"exposed_s\":%.6g,"
+                      "\"bubble\":%.4f,\"mfu\":%.4f,"
                       "\"tokens_per_second\":%.6g,\"bytes\":%.0f}",
-                      f->time.step, f->time.comm, f->time.bubble, f->time.mfu,
+                      f->time.step, f->time.comm, f->time.exposed, f->time.bubble, f->time.mfu,
                       f->time.tokens_per_second, f->bytes);
     }
     tt_str_add(out, "]}\n");
@@ -364,13 +366,13 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
         return;
     }
     tt_str_add(out, " pp dp_replicate dp_shard cp tp    s/step   tok/s/rank   MFU %  bubble %  "
-                    "  comm s  GiB/rank\n");
+                    "  comm s  exposed  GiB/rank\n");
     for (int i = 0; i < s->n; i++) {
         const tt_found *f = &s->best[i];
         print_degrees(f, false, out);
-        tt_str_printf(out, "%10.4g%13.5g%8.1f%10.1f%10.4g%10.4g\n", f->time.step,
+        tt_str_printf(out, "%10.4g%13.5g%8.1f%10.1f%10.4g%9.4g%10.4g\n", f->time.step,
                       f->time.tokens_per_second / o->world, 100 * f->time.mfu, 100 * f->time.bubble,
-                      f->time.comm, gib * f->bytes);
+                      f->time.comm, f->time.exposed, gib * f->bytes);
     }
     tt_str_add(out, "best       ");
     for (int k = 0; k < 5; k++) {

@@ -158,6 +158,21 @@ tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule 
     return tt_plan_make(g, &o, a, out, err);
 }
 
+tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
+{
+    tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
+    for (int p = 0; p < s->pipeline_ranks; p++) {
+        const tt_plan_opts o = {.schedule = s->schedule,
+                                .scratch = scratch,
+                                .user = (void *)(uintptr_t)s,
+                                .pp_rank = p,
+                                .like = p ? plans[0] : NULL};
+        TT_TRY(tt_plan_make(s->graph, &o, a, &plans[p], err));
+    }
+    *out = plans;
+    return TT_OK;
+}
+
 /* ---- graphs ---- */
 
 static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x,

@@ -289,12 +289,12 @@ static void test_tied_gradients_are_added_in_place(void **state)
                  .n_stages = cases[c].stages,
                  .chunk_bytes = 1,
                  .can_accumulate = true};
-        j.tokens = 150 * data_ranks(j.mesh);
+        j.tokens = 300 * data_ranks(j.mesh);
         built x;
         sim *s;
         gradient(&j, "embed", &x, &s, NULL);
         bool stores = false, adds = false;
-        assert_int_equal(x.g->chunk_rows, 128);
+        assert_int_equal(x.g->chunk_rows, 256);
         assert_int_equal(writers(x.g, "embed", &stores, &adds), cases[c].writers);
         assert_true(stores);
         assert_int_equal(adds, cases[c].writers > 1);

@@ -31,7 +31,7 @@ static job chunk_job(const char *mesh, int tied, int stages)
     };
     j.c.tied = tied;
     j.tokens =
-        150 * data_ranks(j.mesh); /* more than the smallest chunk of 128 rows on every rank */
+        300 * data_ranks(j.mesh); /* more than the smallest chunk of 256 rows on every rank */
     return j;
 }
 
@@ -74,7 +74,7 @@ static void test_chunked_step_equals_whole_step(void **state)
                 b.chunk_bytes = 1;
                 build_or_fail(&a, &x);
                 build_or_fail(&b, &y);
-                if (y.g->chunk_rows != 128)
+                if (y.g->chunk_rows != 256)
                     fail_msg("%s, tied %d, %d stages: no loop", meshes[m], tied, stages);
                 check_loop(&y, meshes[m]);
                 sim *s = sim_run(x.g, &o), *t = sim_run(y.g, &o);

@@ -20,16 +20,14 @@ static report make_of(const char *base, const char *overrides)
     tt_str text = {0};
     job_open_text(&r.j, base, overrides);
     const tt_setup *s = &r.j.setup;
-    tt_plan **plans = r.plans = tt_arena_array(r.j.arena, (size_t)s->pipeline_ranks, sizeof *plans);
-    for (int p = 0; p < s->pipeline_ranks; p++)
-        if (tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &plans[p], &err) != TT_OK)
-            fail_msg("%s: %s", overrides, err.text);
-    tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text);
+    if (tt_setup_plan_all(s, r.j.arena, &r.plans, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
+    tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, true, &text);
     const char *copy = tt_arena_strn(r.j.arena, tt_str_get(&text), text.n);
     if (tt_json_parse(r.j.arena, "plan", copy, text.n, &r.o, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_str_clear(&text);
-    tt_plan_report(s, plans, s->pipeline_ranks, NULL, false, &text);
+    tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, false, &text);
     assert_non_null(strstr(tt_str_get(&text), "memory "));
     assert_non_null(strstr(tt_str_get(&text), "network "));
     tt_str_free(&text);
@@ -128,6 +126,26 @@ static void test_pipeline_counts(void **state)
     assert_int_equal(get(r.o, "pipeline_ranks")->n, 2);
     /* (p - 1) / (m + p - 1), and what messages and uneven stages add */
     assert_true(get(r.o, "bubble")->real > 1.0 / 9 && get(r.o, "bubble")->real < 0.3);
+    job_close(&r.j);
+}
+
+/* Planned together ranks share what is the same for all: nothing else changes. */
+static void test_plans_of_all_ranks_are_each_ranks(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    tt_plan **all, *one;
+    report r = make("parallelism.pipeline_parallel_degree 3 training.global_batch_size 16 "
+                    "parallelism.pipeline_parallel_schedule ZBVZeroBubble");
+    const tt_setup *s = &r.j.setup;
+    assert_int_equal(tt_setup_plan_all(s, r.j.arena, &all, &err), TT_OK);
+    for (int p = 0; p < 3; p++) {
+        assert_int_equal(tt_setup_plan(s, s->graph, s->schedule, p, r.j.arena, &one, &err), TT_OK);
+        assert_memory_equal(one->bytes, all[p]->bytes, sizeof one->bytes);
+        assert_int_equal(one->n_stages, all[p]->n_stages);
+        assert_true(one->hash == all[p]->hash && one->bubble == all[p]->bubble);
+        assert_int_equal(tt_plan_verify(all[p], &err), TT_OK);
+    }
     job_close(&r.j);
 }
 
@@ -319,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_tp_counts),
         cmocka_unit_test(test_pipeline_counts),
         cmocka_unit_test(test_plan_needs_no_data),
+        cmocka_unit_test(test_plans_of_all_ranks_are_each_ranks),
         cmocka_unit_test(test_largest_models_plan_in_seconds),
         cmocka_unit_test(test_weights_kept_are_gathered_once_a_step),
         cmocka_unit_test(test_a_pipeline_gathers_once_a_step),

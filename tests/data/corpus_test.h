@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_DATA_CORPUS_TEST_H
+#define TT_TESTS_DATA_CORPUS_TEST_H
+#include "data/cache.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Corpora in a folder of the test, behind a tokenizer, a reader and a disk that count and fail as a
+ * test wants it. */
+
+/* What both the test and its children see. */
+typedef struct {
+    _Atomic int64_t encoded, read; /* calls of the tokenizer and of the reader */
+    _Atomic int64_t die_at;  /* the call of the tokenizer that is the process's last; 0 = none */
+    _Atomic int64_t full_at; /* bytes after which the disk takes no more; -1 = never */
+    _Atomic int64_t slow_us;
+    _Atomic int stop;
+} shared_state;
+static shared_state *shared;
+static const char *fingerprint = "0123456789abcdef0123456789abcdef";
+static char root[64], folder[96];
+
+/* The disk of *.part files, as full as a test wants it. */
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at);
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    char link[64], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t k = readlink(link, path, sizeof path - 1);
+    path[k > 0 ? k : 0] = '\0';
+    const int64_t full = shared ? atomic_load(&shared->full_at) : -1;
+    if (full >= 0 && strstr(path, ".part") && at + (int64_t)n > full) {
+        if (at >= full) {
+            errno = ENOSPC;
+            return -1;
+        }
+        n = (size_t)(full - at); /* a part of it still fits */
+    }
+    return syscall(SYS_pwrite64, fd, p, n, at);
+}
+
+/* A byte is its value and one; bos 1 and eos 2 in a vocabulary of 300. */
+static inline void info(void *self, tt_tokenizer_info *out)
+{
+    (void)self;
+    out->vocab_size = 300;
+    out->bos = 1;
+    out->eos = 2;
+    snprintf(out->fingerprint, sizeof out->fingerprint, "%s", fingerprint);
+}
+
+static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+{
+    (void)self;
+    if (atomic_fetch_add(&shared->encoded, 1) + 1 == atomic_load(&shared->die_at))
+        raise(SIGKILL);
+    if (atomic_load(&shared->slow_us))
+        usleep((useconds_t)atomic_load(&shared->slow_us));
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '!')
+            return TT_FAIL(err, TT_EINVAL, "an exclamation");
+        TT_TRY(tt_ids_push(out, (unsigned char)text[i] + 1, err));
+    }
+    return TT_OK;
+}
+
+static const tt_tokenizer_vt tokenizer = {
+    .struct_size = sizeof tokenizer, .info = info, .encode = encode};
+
+/* Documents are lines. */
+static inline tt_status read_lines(void *user, const char *path, tt_documents *to, tt_error *err)
+{
+    char *text, *at;
+    size_t n;
+    (void)user;
+    atomic_fetch_add(&shared->read, 1);
+    TT_TRY(tt_read_file(path, 0, &text, &n, err));
+    tt_status s = TT_OK;
+    for (at = text; s == TT_OK && at < text + n;) {
+        const size_t k = strcspn(at, "\n");
+        s = tt_documents_add(to, at, k, at - text, err);
+        at += k + 1;
+    }
+    free(text);
+    return s;
+}
+
+static inline int stop(void *user)
+{
+    (void)user;
+    return atomic_load(&shared->stop);
+}
+
+static inline void path_of(const char *name, char out[256])
+{
+    snprintf(out, 256, "%s/%s", root, name);
+}
+
+/* `lines` lines of `width` letters from a small generator; seed 0: what the line's number says. */
+static inline void write_lines(const char *name, int lines, int width, uint32_t seed)
+{
+    char path[256];
+    path_of(name, path);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < lines; i++) {
+        for (int j = 0; j < width; j++) {
+            seed = seed * 1664525u + 1013904223u;
+            fputc('a' + (int)(seed >> 24) % 26, f);
+        }
+        fputc('\n', f);
+    }
+    fclose(f);
+    const struct timespec old[2] = {
+        {1000000000,                    0},
+        {1000000000 + (int)seed % 1000, 0}
+    };
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+}
+
+/* The files as a corpus with the cache in `folder` ("off": none). */
+static inline tt_status open_files(const char *const *names, size_t n, const char *cache,
+                                   const char *reader, bool mask, tt_tokens **out, tt_error *err)
+{
+    char paths[4][256], *items[4];
+    tt_files files = {items, n, n};
+    for (size_t i = 0; i < n; i++) {
+        path_of(names[i], paths[i]);
+        items[i] = paths[i];
+    }
+    const tt_dataloader_env env = {.struct_size = sizeof env,
+                                   .seq_len = 16,
+                                   .vocab_size = 300,
+                                   .tokenizer = &tokenizer,
+                                   .tokenizer_self = root,
+                                   .job_dir = root,
+                                   .stop = stop};
+    const tt_corpus_opts o = {.struct_size = sizeof o,
+                              .env = &env,
+                              .files = &files,
+                              .read = read_lines,
+                              .reader = reader,
+                              .cache = cache,
+                              .document_mask = mask};
+    return tt_corpus_open(&o, out, err);
+}
+
+static inline tt_tokens *open_ok(const char *const *names, size_t n, const char *cache)
+{
+    tt_tokens *t = NULL;
+    tt_error err = {0};
+    if (open_files(names, n, cache, "lines 1", false, &t, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    return t;
+}
+
+static inline int32_t *all_tokens(const tt_tokens *t)
+{
+    tt_error err;
+    int32_t *ids = malloc((size_t)t->n_tokens * sizeof *ids);
+    assert_non_null(ids);
+    assert_int_equal(tt_tokens_fetch(t, 0, t->n_tokens, ids, &err), TT_OK);
+    return ids;
+}
+
+/* Both the same tokens and documents; closes both. */
+static inline void check_same(tt_tokens *a, tt_tokens *b)
+{
+    assert_int_equal(a->n_tokens, b->n_tokens);
+    assert_int_equal(a->n_documents, b->n_documents);
+    assert_int_equal(a->n_empty, b->n_empty);
+    assert_int_equal(a->text_bytes, b->text_bytes);
+    int32_t *x = all_tokens(a), *y = all_tokens(b);
+    assert_memory_equal(x, y, (size_t)a->n_tokens * sizeof *x);
+    for (int64_t i = 0; i < a->n_documents; i++) {
+        int64_t s = -1, t = -2;
+        assert_int_equal(tt_document_starts(a, i, 1, &s, NULL), TT_OK);
+        assert_int_equal(tt_document_starts(b, i, 1, &t, NULL), TT_OK);
+        assert_int_equal(s, t);
+        assert_int_equal(x[s], 1); /* a bos stands there */
+    }
+    free(x);
+    free(y);
+    tt_tokens_close(a);
+    tt_tokens_close(b);
+}
+
+static inline void forget(void)
+{
+    atomic_store(&shared->encoded, 0);
+    atomic_store(&shared->read, 0);
+    atomic_store(&shared->die_at, 0);
+    atomic_store(&shared->full_at, -1);
+    atomic_store(&shared->slow_us, 0);
+    atomic_store(&shared->stop, 0);
+}
+
+static inline int set_up(void **state)
+{
+    (void)state;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    snprintf(root, sizeof root, "/tmp/ttrun-corpus-XXXXXX");
+    tt_log_setup(TT_ERROR, 0, 1, false);
+    return shared == MAP_FAILED || !mkdtemp(root) ? -1 : 0;
+}
+
+static inline int tear_down(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+/* Each test has a cache of its own. */
+static inline int fresh(void **state)
+{
+    static int number;
+    (void)state;
+    forget();
+    fingerprint = "0123456789abcdef0123456789abcdef";
+    snprintf(folder, sizeof folder, "%s/cache%d", root, number++);
+    return 0;
+}
+
+/* How many files of the cache end so; the last one's path. */
+static inline int cached(const char *end, char path[512])
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const size_t k = strlen(e->d_name), m = strlen(end);
+        if (k < m || strcmp(e->d_name + k - m, end) != 0)
+            continue;
+        n++;
+        if (path)
+            snprintf(path, 512, "%s/%s", folder, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static const char *const two[] = {"a.txt", "b.txt"};
+
+#endif
