@@ -18,14 +18,17 @@ losses "$dir/off/metrics.jsonl" >"$dir/a" && losses "$dir/on/metrics.jsonl" >"$d
 ok profiling_changes_no_bit
 kinds "$dir/on/profile/step-4.json" && kinds "$dir/on/profile/step-10.json" && kinds "$dir/on/profile/step-8.json"
 ok traces_are_well_formed
+# sum PID TID CATEGORY 1|2|3: of the matrix products, with pointwise ops in them or without
+sum() { echo $(($(field "$1" "$2" "$3" linear "$4") + $(field "$1" "$2" "$3" linear_fused "$4"))); }
 # 2 layers of (q 32, k 16, v 16, o 32, gate, up, down 48) × 32 and a head of 262 × 32, two FLOPs, 128 tokens, two micro-batches
-[ "$(field 0 0 forward linear 2)" = $((2 * 256 * (2 * (96 * 32 + 48 * 96) + 262 * 32))) ] && [ "$(field 0 0 forward linear 1)" = 30 ]
+products=$((2 * 256 * (2 * (96 * 32 + 48 * 96) + 262 * 32))) counted=$(sum 0 0 forward 2)
+[ "$counted" -ge $products ] && [ "$counted" -le $((products + products / 20)) ] && [ "$(sum 0 0 forward 1)" = 30 ]
 ok flops_of_the_forward_are_counted
 [ "$(field 0 0 phase forward 1)" = 2 ] && [ "$(field 0 0 phase backward 1)" = 2 ] && [ "$(field 0 0 phase update 1)" = 1 ] &&
     [ "$(field 0 0 step 'step 8' 1)" = 1 ] && [ "$(field 0 0 phase data 1)" = 1 ]
 ok phases_are_slices
 grep -q '^\[r0 .* profile\] 3 steps traced, .* limits measured' "$dir/err" && grep -q 'profile\] op  *calls  *ms/step  *% step  *GFLOP/s  *GB/s  *% roofline$' "$dir/err" &&
-    grep -q 'profile\] linear  *30\.0 ' "$dir/err" && grep -q 'profile\] all ops ' "$dir/err"
+    grep -q 'profile\] linear  *[0-9]*\.0 ' "$dir/err" && grep -q 'profile\] all ops ' "$dir/err"
 ok table_on_the_console
 awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*/\1/p' "$dir/err")" 'BEGIN {exit !(all > 5 && all <= 100.05)}'
 ok ops_fit_into_the_step
