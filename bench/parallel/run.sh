@@ -3,7 +3,8 @@
 # What ranks cost on one machine: tokens/s of 1 rank with 2 threads against 2 ranks (rank-threads) with 1 thread each, the
 # same samples a step, in turns: one rank, FSDP 2, TP 2, one rank, … Median of the rounds.
 #   bench/parallel/run.sh                       after `make`, on an idle machine
-#   ROUNDS=5 STEPS=20 SEQ=512 BATCH=4 FLAVOR=debugmodel
+#   TTRUN_VENV=DIR bench/parallel/run.sh        beside PyTorch's FSDP2 and TP over gloo, in turns with ours
+#   ROUNDS=5 STEPS=12 SEQ=512 BATCH=4 FLAVOR=debugmodel
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 rounds=${ROUNDS:-5} steps=${STEPS:-12} batch=${BATCH:-4} seq=${SEQ:-512}
@@ -24,20 +25,36 @@ one() {
     }
     sed -n "/\"step\":$((steps - 2)),/s/.*\"tps_global\":\([0-9.]*\).*/\1/p" "$work/run/metrics.jsonl"
 }
+# PyTorch's, with the malloc it likes best (bench/train).
+peer() {
+    MALLOC_MMAP_THRESHOLD_=17179869184 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 \
+        "$TTRUN_VENV/bin/python" bench/parallel/peer.py "$1" "$batch" "$seq" "$steps" 2>"$work/err" || {
+        tail -3 "$work/err" >&2
+        return 1
+    }
+}
 i=0
 while [ $i -lt "$rounds" ]; do
     one --backend.threads 2 >>"$work/one" || exit 1
     one --backend.threads 1 --nproc 2 --parallelism.data_parallel_shard_degree 2 --training.local_batch_size $((batch / 2)) \
         >>"$work/fsdp" || exit 1
     one --backend.threads 1 --nproc 2 --parallelism.tensor_parallel_degree 2 >>"$work/tp" || exit 1
+    for k in one fsdp tp; do
+        [ -z "${TTRUN_VENV:-}" ] || peer $k >>"$work/torch-$k" || exit 1
+    done
     i=$((i + 1))
 done
 median() { sort -n "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
-base=$(median "$work/one")
+row() { # FILE NAME BASE
+    sort -n "$work/$1" | awk -v b="$3" -v m="$(median "$work/$1")" -v n="$2" \
+        'NR == 1 {least = $1} {most = $1} END {printf "| %s | %.0f | %.2f | %.0f | %.0f |\n", n, m, m / b, least, most}'
+}
 echo "| ${FLAVOR:-debugmodel}, $batch x $seq tokens a step | tokens/s | of one rank | least | most |"
 echo "|---|---|---|---|---|"
-for k in one fsdp tp; do
-    case $k in one) name="1 rank, 2 threads" ;; fsdp) name="FSDP 2, 1 thread each" ;; tp) name="TP 2, 1 thread each" ;; esac
-    sort -n "$work/$k" | awk -v b="$base" -v m="$(median "$work/$k")" -v n="$name" \
-        'NR == 1 {least = $1} {most = $1} END {printf "| %s | %.0f | %.2f | %.0f | %.0f |\n", n, m, m / b, least, most}'
+for who in "" torch-; do
+    [ -e "$work/${who}one" ] || continue
+    base=$(median "$work/${who}one") name=${who:+PyTorch, }
+    row "${who}one" "${name}1 rank, 2 threads" "$base"
+    row "${who}fsdp" "${name}FSDP 2, 1 thread each" "$base"
+    row "${who}tp" "${name}TP 2, 1 thread each" "$base"
 done

@@ -119,4 +119,5 @@ def main():
             print(f"{batch * seq / (time.perf_counter() - begin):.1f}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
