@@ -6,12 +6,15 @@
  * for before the first that needs it to be over (plan/waits.c). Three moves, each within the list a
  * rank runs for a stage:
  *
- *   early  what depends on parameters alone (gathers of weights, the casts before them) is begun so
- *          long before its reader that it is over by then: as late as hides it, for it holds
- * memory, and at most one block ahead sinks  what nothing but accumulators reads: the reduction of
- * a gradient is begun behind the gradient, its accumulation follows when it is over cover  where
- * the backward waits for a collective (tensor parallelism), work of sinks that was held back for it
- * (a weight's gradient) runs meanwhile
+ * Early: what depends on parameters alone (gathers of weights, the casts before them) is begun so
+ * long before its reader that it is over by then: as late as hides it, for it holds memory, and at
+ * most one block ahead.
+ *
+ * Sinks: what nothing but accumulators reads. The reduction of a gradient is begun behind the
+ * gradient; its accumulation follows when it is over.
+ *
+ * Cover: where the backward waits for a collective (tensor parallelism), work of sinks that was
+ * held back for it (a weight's gradient) runs meanwhile.
  *
  * The lists of all ranks of a stage are one list, so each group has one issue order. Accumulations
  * into one place keep their order: same bits. Durations are the planner's (P2) or a named
