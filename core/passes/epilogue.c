@@ -13,9 +13,7 @@
 typedef struct finder {
     tt_graph *g;
     const tt_op_def *linear, *dx, *linear_fused, *dx_fused; /* NULL: not to be made */
-    int *index;                                             /* by value id: its node's place */
-    int **readers; /* by value id: reading nodes' places, ascending */
-    int *n_readers;
+    tt_readers readers;
     int *moved; /* by place: where what stood there stands now */
 } finder;
 
@@ -30,30 +28,17 @@ typedef struct epilogue {
 
 static void index_nodes(finder *f)
 {
-    tt_graph *g = f->g;
-    const size_t n = (size_t)g->n_values + 1;
-    f->index = tt_arena_array(g->arena, n, sizeof *f->index);
-    f->n_readers = tt_arena_array(g->arena, n, sizeof *f->n_readers);
-    f->readers = tt_arena_array(g->arena, n, sizeof *f->readers);
-    f->moved = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f->moved);
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *e = g->nodes.items[i];
+    const size_t n = f->g->nodes.n;
+    f->readers = tt_find_readers(f->g);
+    f->moved = tt_arena_array(f->g->arena, n + 1, sizeof *f->moved);
+    for (size_t i = 0; i < n; i++)
         f->moved[i] = (int)i;
-        for (int j = 0; j < e->n_out; j++)
-            f->index[e->out[j]->id] = (int)i;
-        for (int j = 0; j < e->n_in; j++)
-            f->n_readers[e->in[j]->id]++;
-    }
-    for (size_t v = 0; v + 1 < n; v++) {
-        f->readers[v] = tt_arena_array(g->arena, (size_t)f->n_readers[v] + 1, sizeof(int));
-        f->n_readers[v] = 0;
-    }
-    for (size_t i = 0; i < g->nodes.n; i++)
-        for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
-            const int v = g->nodes.items[i]->in[j]->id;
-            if (!f->n_readers[v] || f->readers[v][f->n_readers[v] - 1] != (int)i)
-                f->readers[v][f->n_readers[v]++] = (int)i;
-        }
+}
+
+/* The program of a fused node; NULL: another one. */
+static const tt_fused *program_of(const tt_node *n)
+{
+    return strcmp(n->op->name, "fused") ? NULL : n->attrs;
 }
 
 static const tt_op_def *fused_form(const finder *f, const tt_node *n)
@@ -67,7 +52,7 @@ static const tt_op_def *fused_form(const finder *f, const tt_node *n)
 static bool is_pointwise(const tt_node *n)
 {
     return (n->op->flags & TT_OP_POINTWISE) && n->n_in >= 1 && !n->accumulate_into &&
-           !n->assign_to && (!strcmp(n->op->name, "fused") || (n->n_out == 1 && n->n_in <= 3));
+           !n->assign_to && (program_of(n) || (n->n_out == 1 && n->n_in <= 3));
 }
 
 /* Is a state that n reads written between two places? Its value is that memory. */
@@ -86,7 +71,8 @@ static bool reads_what_changes(const finder *f, const tt_node *n, int a, int b)
 
 static int program_length(const tt_node *n)
 {
-    return strcmp(n->op->name, "fused") ? 1 : ((const tt_fused *)n->attrs)->n_instr;
+    const tt_fused *f = program_of(n);
+    return f ? f->n_instr : 1;
 }
 
 static bool known(const epilogue *e, const tt_value *v)
@@ -107,7 +93,7 @@ static bool take(const finder *f, epilogue *e, tt_node *m, int place)
     for (int j = 0; j < m->n_in; j++) {
         if (known(e, m->in[j]))
             continue;
-        if (f->index[m->in[j]->id] >= e->at || e->n_in + 1 >= TT_MAX_INS) {
+        if (f->readers.index[m->in[j]->id] >= e->at || e->n_in + 1 >= TT_MAX_INS) {
             e->n_in = n_in;
             return false;
         }
@@ -122,7 +108,7 @@ static bool take(const finder *f, epilogue *e, tt_node *m, int place)
 /* Is the product read by anything but the members? */
 static bool read_elsewhere(const finder *f, const epilogue *e)
 {
-    return f->n_readers[e->product->out[0]->id] > e->n_members;
+    return f->readers.n[e->product->out[0]->id] > e->n_members;
 }
 
 /* The output in whose memory the product may be summed, or -1. */
@@ -147,8 +133,8 @@ static bool has_room(const finder *f, const epilogue *e)
 static int first_reader(const finder *f, const tt_value *v)
 {
     int first = (int)f->g->nodes.n;
-    for (int r = 0; r < f->n_readers[v->id]; r++)
-        first = TT_MIN(first, f->moved[f->readers[v->id][r]]);
+    for (int r = 0; r < f->readers.n[v->id]; r++)
+        first = TT_MIN(first, f->moved[f->readers.of[v->id][r]]);
     return first;
 }
 
@@ -171,8 +157,8 @@ static bool find(const finder *f, int i, epilogue *e)
     if (!may_join(f, p, first) || reads_what_changes(f, p, i, first) ||
         !take(f, e, f->g->nodes.items[first], first))
         e->at = i;
-    for (int r = 0; r < f->n_readers[v->id]; r++) {
-        const int place = f->readers[v->id][r];
+    for (int r = 0; r < f->readers.n[v->id]; r++) {
+        const int place = f->readers.of[v->id][r];
         tt_node *m = f->g->nodes.items[place];
         if (place != e->at && may_join(f, p, place) && m->n_out == 1)
             take(f, e, m, place);
@@ -182,8 +168,8 @@ static bool find(const finder *f, int i, epilogue *e)
 
 static int16_t register_of(const epilogue *e, const tt_node *m, int src, int base)
 {
-    const bool fused = !strcmp(m->op->name, "fused");
-    const int n_in = fused ? ((const tt_fused *)m->attrs)->n_in : m->n_in;
+    const tt_fused *f = program_of(m);
+    const int n_in = f ? f->n_in : m->n_in;
     for (int i = 0; src < n_in && i < e->n_in; i++)
         if (e->in[i] == m->in[src])
             return (int16_t)i;
@@ -192,7 +178,7 @@ static int16_t register_of(const epilogue *e, const tt_node *m, int src, int bas
 
 static void add_member(const epilogue *e, tt_node *m, tt_fused_instr *instr, int base)
 {
-    const tt_fused *f = strcmp(m->op->name, "fused") ? NULL : m->attrs;
+    const tt_fused *f = program_of(m);
     for (int k = 0; k < program_length(m); k++) {
         tt_fused_instr *s = &instr[base + k];
         *s = f ? f->instr[k] : tt_fuse_instr(m);
@@ -223,7 +209,7 @@ static tt_node *build(const finder *f, const epilogue *e)
     }
     for (int k = 0, base = 0; k < e->n_members; k++) {
         tt_node *m = e->members[k];
-        const tt_fused *own = strcmp(m->op->name, "fused") ? NULL : m->attrs;
+        const tt_fused *own = program_of(m);
         add_member(e, m, instr, base);
         for (int j = 0; j < m->n_out; j++) {
             outs[n->n_out] = register_of(e, m, own ? own->out[j] : m->n_in, base);
@@ -246,7 +232,7 @@ static void replace(finder *f, int i, const epilogue *e)
     tt_node **items = f->g->nodes.items;
     tt_node *n = build(f, e);
     for (int k = 0; k < e->n_members; k++) {
-        const int place = f->index[e->members[k]->out[0]->id];
+        const int place = f->readers.index[e->members[k]->out[0]->id];
         items[place] = NULL;
         f->moved[place] = e->at;
     }
@@ -254,7 +240,7 @@ static void replace(finder *f, int i, const epilogue *e)
     items[e->at] = n;
     f->moved[i] = e->at;
     for (int j = 0; j < n->n_out; j++)
-        f->index[n->out[j]->id] = e->at;
+        f->readers.index[n->out[j]->id] = e->at;
 }
 
 tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)

@@ -16,10 +16,8 @@ typedef struct group {
 
 typedef struct fuser {
     tt_graph *g;
-    group **of;    /* by node index */
-    int *index;    /* by value id: defining node's index */
-    int **readers; /* by value id: reading node indices, ascending */
-    int *n_readers;
+    group **of; /* by node index */
+    tt_readers readers;
     int *assigned; /* by state id and stage: first node that assigns it, or the number of nodes */
 } fuser;
 
@@ -43,27 +41,8 @@ static void index_assignments(fuser *f)
 
 static void index_nodes(fuser *f)
 {
-    tt_graph *g = f->g;
-    tt_arena *a = g->arena;
     index_assignments(f);
-    f->index = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->index);
-    f->n_readers = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->n_readers);
-    f->readers = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *f->readers);
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        for (int j = 0; j < g->nodes.items[i]->n_out; j++)
-            f->index[g->nodes.items[i]->out[j]->id] = (int)i;
-        for (int j = 0; j < g->nodes.items[i]->n_in; j++)
-            f->n_readers[g->nodes.items[i]->in[j]->id]++;
-    }
-    for (int v = 0; v < g->n_values; v++) {
-        f->readers[v] = tt_arena_array(a, (size_t)f->n_readers[v] + 1, sizeof(int));
-        f->n_readers[v] = 0;
-    }
-    for (size_t i = 0; i < g->nodes.n; i++)
-        for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
-            const int v = g->nodes.items[i]->in[j]->id;
-            f->readers[v][f->n_readers[v]++] = (int)i;
-        }
+    f->readers = tt_find_readers(f->g);
 }
 
 static bool fusible(const tt_node *n)
@@ -112,8 +91,8 @@ static bool can_wait(const fuser *f, const group *p, const group *with, int at)
                 *assigned_at(f, m->in[j]->node->state, m->stage) < at)
                 return false;
         const int v = m->out[0]->id;
-        for (int r = 0; r < f->n_readers[v]; r++) {
-            const int i = f->readers[v][r];
+        for (int r = 0; r < f->readers.n[v]; r++) {
+            const int i = f->readers.of[v][r];
             if (i < at && !contains(p, i) && !(with && contains(with, i)))
                 return false;
         }
@@ -128,7 +107,7 @@ static int external_inputs(const fuser *f, const group *p)
         const tt_node *m = f->g->nodes.items[p->members[k]];
         for (int j = 0; j < m->n_in; j++) {
             const int id = m->in[j]->id;
-            bool known = contains(p, f->index[id]);
+            bool known = contains(p, f->readers.index[id]);
             for (int q = 0; !known && q < n; q++)
                 known = ids[q] == id;
             if (known)
@@ -144,8 +123,8 @@ static int external_inputs(const fuser *f, const group *p)
 static bool read_outside(const fuser *f, const group *p, int k)
 {
     const int v = f->g->nodes.items[p->members[k]]->out[0]->id;
-    for (int r = 0; r < f->n_readers[v]; r++)
-        if (!contains(p, f->readers[v][r]))
+    for (int r = 0; r < f->readers.n[v]; r++)
+        if (!contains(p, f->readers.of[v][r]))
             return true;
     return false;
 }
@@ -177,7 +156,7 @@ static void join(fuser *f, int i)
     group *mine = tt_arena_alloc(f->g->arena, sizeof *mine);
     mine->members[mine->n++] = i;
     for (int j = 0; j < n->n_in; j++) {
-        const int d = f->index[n->in[j]->id];
+        const int d = f->readers.index[n->in[j]->id];
         group *p = f->of[d];
         if (!p || contains(mine, d) || any_no_wait(f, p) ||
             !tt_fuse_same_iteration(f->g->nodes.items[d], n))
@@ -219,7 +198,7 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
     for (int k = 0; k < p->n; k++) /* external inputs first: registers 0 … n_in-1 */
         for (int j = 0; j < f->g->nodes.items[p->members[k]]->n_in; j++) {
             tt_value *v = f->g->nodes.items[p->members[k]]->in[j];
-            bool known = contains(p, f->index[v->id]);
+            bool known = contains(p, f->readers.index[v->id]);
             for (int q = 0; !known && q < n->n_in; q++)
                 known = n->in[q] == v;
             if (!known)
@@ -301,7 +280,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
-    if (f->n_readers[v->id] != 1 || p->region != w->region || p->stage != w->stage ||
+    if (f->readers.n[v->id] != 1 || p->region != w->region || p->stage != w->stage ||
         p->weight != w->weight)
         return false;
     if (w->op == &tt_op_accumulate) {
@@ -318,7 +297,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
     if (!(p->op->flags & TT_OP_POINTWISE) && !updates && strcmp(p->op->name, "fused") &&
         !(gathered && p->op == &tt_op_collective))
         return false;
-    if (!gathered && read_later(g, w->state, w->stage, (size_t)f->index[v->id]))
+    if (!gathered && read_later(g, w->state, w->stage, (size_t)f->readers.index[v->id]))
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);

@@ -109,6 +109,13 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err);
  * ---- */
 tt_status tt_pass_split(tt_graph *g, tt_error *err);
 
+/* ---- who reads what ---- */
+typedef struct tt_readers { /* by value id, as places in the graph's list */
+    int *index;             /* of the node that makes it */
+    int **of, *n;           /* of the nodes that read it, ascending, each once */
+} tt_readers;
+tt_readers tt_find_readers(tt_graph *g); /* in the graph's arena */
+
 /* ---- fuse: pointwise chains → one kernel; accumulate and assign into their producer ---- */
 typedef struct tt_fuse_opts {
     bool pointwise;                                     /* false: --debug.disable_fusion */
