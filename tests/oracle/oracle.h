@@ -35,6 +35,15 @@ typedef struct oracle_run {
     oracle_tensor *tensors;
 } oracle_run;
 
+/* The largest relative distance of n values. */
+static inline double oracle_farthest(const double *a, const double *b, int n)
+{
+    double worst = 0;
+    for (int i = 0; i < n; i++)
+        worst = fmax(worst, fabs(a[i] / b[i] - 1));
+    return worst;
+}
+
 typedef struct oracle_golden {
     tt_arena *arena;
     const char *path, *job; /* of the file; the job's text */

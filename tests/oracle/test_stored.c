@@ -63,20 +63,12 @@ static oracle_run *steps(const tt_override *more, const char *dtype)
     return r;
 }
 
-static double farthest(const double *a, const double *b)
-{
-    double worst = 0;
-    for (int i = 0; i < STEPS; i++)
-        worst = fmax(worst, fabs(a[i] / b[i] - 1));
-    return worst;
-}
-
 /* The forward of the first step is exact, its gradients are not. */
 static void test_curve_is_that_of_exact_activations(void **state)
 {
     (void)state;
-    const double loss = farthest(stored->loss, exact->loss),
-                 norm = farthest(stored->norm, exact->norm);
+    const double loss = oracle_farthest(stored->loss, exact->loss, STEPS),
+                 norm = oracle_farthest(stored->norm, exact->norm, STEPS);
     print_message("    loss %.1e, norm %.1e of exact activations\n", loss, norm);
     assert_true(stored->loss[0] == exact->loss[0]);
     assert_true(stored->norm[0] != exact->norm[0]);
@@ -88,7 +80,7 @@ static void test_stored_run_is_one_ranks(void **state)
 {
     const run_case *c = *state;
     oracle_run *r = steps(c->o, "bfloat16");
-    const double loss = farthest(r->loss, stored->loss);
+    const double loss = oracle_farthest(r->loss, stored->loss, STEPS);
     print_message("    loss %.1e of one rank\n", loss);
     assert_true(loss <= c->near);
     oracle_free(r);

@@ -47,3 +47,27 @@ ends_within() { # SECONDS STATUS: $pid, and no rank of $folder outlives it
     left=$(ranks "$folder")
     [ $rc -eq "$2" ] && [ $took -le "$1" ] && [ -z "$left" ]
 }
+
+# One rank of two is killed, or stops answering: all end, by one line that names it.
+test_killed_ranks() { # WAY OPTION...
+    started=$1
+    shift
+    for k in 1 2; do
+        launch "$started" "$dir/$started-kill$k" --nproc 2 --checkpoint.interval 1000000 "$@"
+        kill -9 "$(ranks "$folder" | sed -n "${k}p")"
+        ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost at [a-z_]* number [0-9]*: ' "$dir/err"
+        ok "${started}_killed_rank_$k""_ends_all_with_one_line"
+    done
+}
+test_hanging_rank() { # WAY OPTION...
+    started=$1
+    shift
+    launch "$started" "$dir/$started-hang" --nproc 2 --comm.train_timeout_seconds 1 "$@"
+    victim=$(ranks "$folder" | tail -n 1)
+    kill -STOP "$victim"
+    ends_within 10 1
+    good=$?
+    kill -9 "$victim" 2>/dev/null
+    [ $good -eq 0 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01]: .* number [0-9]* waited 1 s .*ranks that did not come: [01]$' "$dir/err"
+    ok "${started}_rank_that_hangs_is_named"
+}

@@ -13,21 +13,8 @@ for way in $ways; do
     saved() { [ -n "$(newest "$folder/checkpoint")" ]; }
     until_true saved && kill -INT $pid && ends_within 10 4
     ok "${way}_sigusr1_saves_and_goes_on"
-    for k in 1 2; do
-        launch $way "$dir/$way-kill$k" --nproc 2 --checkpoint.interval 1000000
-        victim=$(ranks "$folder" | sed -n "${k}p")
-        kill -9 "$victim"
-        ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost at [a-z_]* number [0-9]*: ' "$dir/err"
-        ok "${way}_killed_rank_$k""_ends_all_with_one_line"
-    done
-    launch $way "$dir/$way-hang" --nproc 2 --comm.train_timeout_seconds 1
-    victim=$(ranks "$folder" | tail -n 1)
-    kill -STOP "$victim"
-    ends_within 10 1
-    good=$?
-    kill -9 "$victim" 2>/dev/null
-    [ $good -eq 0 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01]: .* number [0-9]* waited 1 s .*ranks that did not come: [01]$' "$dir/err"
-    ok "${way}_rank_that_hangs_is_named"
+    test_killed_ranks $way
+    test_hanging_rank $way
     launch $way "$dir/$way-launcher" --nproc 2
     kill -9 $pid
     ends_within 3 137
