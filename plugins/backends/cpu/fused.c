@@ -8,7 +8,6 @@
  * operands are all single elements is one element itself. */
 
 #define NO_SLOT (-1)
-#define LINE 64              /* bytes of a cache line */
 #define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
 #define FETCH_INSTR 4        /* fewer read as fast as the memory gives: measured slower with it */
 
@@ -102,7 +101,8 @@ static void find_memory(cpu_program *p)
     }
     if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM)
         p->n_streams = 0;
-    p->ahead = (CPU_TILE * (int64_t)sizeof(float) / LINE + f->n_instr - 1) / f->n_instr * LINE;
+    p->ahead =
+        (CPU_TILE * (int64_t)sizeof(float) / CPU_LINE + f->n_instr - 1) / f->n_instr * CPU_LINE;
 }
 
 static tt_status prepare(cpu_program *p, tt_error *err)
@@ -150,7 +150,7 @@ static inline __attribute__((always_inline)) void ask_ahead(const cpu_program *p
         const int r = p->stream[k];
         const char *x = p->base[r] + begin * p->step[r];
         const int64_t first = instr * p->ahead, end = cpu_min(first + p->ahead, n * p->step[r]);
-        for (int64_t i = first; i < end; i += LINE)
+        for (int64_t i = first; i < end; i += CPU_LINE)
             __builtin_prefetch(x + i);
     }
 }

@@ -15,7 +15,6 @@
 #define TASKS 2       /* a thread: fewer, larger ones pack less (measured: 4 are 2-11 % slower) */
 #define LEAST_ROWS 84 /* of a task, */
 #define LEAST_COLS 64 /* so that packing pays */
-#define LINE 16       /* floats */
 
 typedef struct gemm {
     const cpu_isa *isa;
@@ -78,7 +77,7 @@ static cpu_fetch fetch(cpu_mat a, int64_t rows, int64_t cols, int64_t turns)
     const bool along = a.cs == 1;
     cpu_fetch f = {.p = a.p,
                    .stride = along ? a.rs : a.cs,
-                   .lines = parts(along ? cols : rows, LINE),
+                   .lines = parts(along ? cols : rows, CPU_LINE / (int64_t)sizeof(float)),
                    .n_rows = along ? rows : cols};
     f.step = parts(f.lines * f.n_rows, turns);
     return f;

@@ -32,6 +32,8 @@ typedef struct cpu_gemm_call {
 } cpu_gemm_call;
 #define CPU_FEW_ROWS 16 /* up to as many rows of A, weights that lie along k are not packed */
 
+#define CPU_LINE 64 /* bytes of a cache line */
+
 /* Lines of memory that will be read soon: n_rows runs of `lines`, `stride` floats apart. */
 typedef struct cpu_fetch {
     const float *p;
@@ -39,7 +41,9 @@ typedef struct cpu_fetch {
     int64_t line, row; /* the next one, */
     int64_t step;      /* and how many a turn */
 } cpu_fetch;
-#define CPU_K_SUM 64 /* a tile's sum over k is one of sums this short: a turn each */
+/* A tile's sum over k is one of sums this short, a turn each: a large term early on would round
+ * every later one to its own last place. */
+#define CPU_K_SUM 64
 
 struct cpu_backend;
 /* scratch: cpu_gemm_scratch(…). */

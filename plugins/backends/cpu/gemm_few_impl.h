@@ -24,8 +24,8 @@ INLINE void few_block(const int R, int64_t m, int64_t k, const float *a, int64_t
                       const float *w, int64_t ldw, int rows, vf *c, bool add)
 {
     vf t[CPU_FEW_ROWS], sum[CPU_FEW_ROWS];
-    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += K_SUM) {
-        const int64_t end = cpu_min(k, k0 + K_SUM);
+    for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += CPU_K_SUM) {
+        const int64_t end = cpu_min(k, k0 + CPU_K_SUM);
         int64_t p = k0;
         for (int r = 0; r < R; r++)
             t[r] = vset(0.0f);

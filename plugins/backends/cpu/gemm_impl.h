@@ -82,10 +82,6 @@ static void gemm_pack(cpu_mat a, int64_t rows, int64_t k, int width, float *dst)
         }                                                                                          \
     } while (0)
 
-/* The sum over k is one of short sums: a large term early on would round every later one to its own
- * last place. */
-#define K_SUM CPU_K_SUM
-
 /* Between two sums the tile asks for memory, a little a turn: a burst of requests would keep its
  * own waiting. Its C, ROWS_A_TURN rows of it, then what is packed next. */
 #define ROWS_A_TURN 3
@@ -97,7 +93,7 @@ INLINE void tile_fetch(int64_t turn, const float *c, int64_t ldc, int64_t rows, 
     }
     for (int j = 0; j < 2; j++, f++)
         for (int64_t i = 0; i < f->step && f->row < f->n_rows; i++) {
-            __builtin_prefetch(f->p + f->line * 16, 0, 2);
+            __builtin_prefetch((const char *)f->p + f->line * CPU_LINE, 0, 2);
             if (++f->line == f->lines) {
                 f->line = 0;
                 f->row++;
@@ -154,9 +150,9 @@ INLINE void tile_part(const int R, int64_t k, const float *a, const float *b, fl
 #define SECOND(r) a[MR + (r)]
     vf t[MR][2], sum[MR][2];
     tile_clear(R, sum);
-    for (int64_t k0 = 0; k0 < k; k0 += K_SUM) {
-        const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
-        tile_fetch(k0 / K_SUM, c, ldc, rows, next);
+    for (int64_t k0 = 0; k0 < k; k0 += CPU_K_SUM) {
+        const int64_t n = k - k0 < CPU_K_SUM ? k - k0 : CPU_K_SUM;
+        tile_fetch(k0 / CPU_K_SUM, c, ldc, rows, next);
         tile_clear(R, t);
         for (int64_t p = 0; p + 1 < n; p += 2, a += 2 * MR, b += 2 * NR) {
             TILE_STEP(R, FIRST, b);
@@ -198,9 +194,9 @@ static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b
     const float *p0 = a, *p1 = p0 + 3 * ld, *p2 = p1 + 3 * ld, *p3 = p2 + 3 * ld, *p4 = p3 + 3 * ld;
     vf t[MR][2], sum[MR][2];
     tile_clear(MR, sum);
-    for (int64_t k0 = 0; k0 < k; k0 += K_SUM) {
-        const int64_t n = k - k0 < K_SUM ? k - k0 : K_SUM;
-        tile_fetch(k0 / K_SUM, c, ldc, MR, next);
+    for (int64_t k0 = 0; k0 < k; k0 += CPU_K_SUM) {
+        const int64_t n = k - k0 < CPU_K_SUM ? k - k0 : CPU_K_SUM;
+        tile_fetch(k0 / CPU_K_SUM, c, ldc, MR, next);
         tile_clear(MR, t);
         for (int64_t p = 0; p < n; p++, b += NR) {
             TILE_STEP(MR, ROW, b);

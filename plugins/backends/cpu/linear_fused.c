@@ -40,7 +40,7 @@ static void fetch_row(const cpu_program *p, int64_t r, int64_t c0, int64_t c1)
         const int64_t size = (int64_t)tt_dtype_size(p->in[i].dtype);
         const char *x = (const char *)p->in[i].data + (r * p->shape[1] + c0) * size;
         if (tt_tensor_numel(&p->in[i]) == p->n)
-            for (int64_t at = 0; at < (c1 - c0) * size; at += 64)
+            for (int64_t at = 0; at < (c1 - c0) * size; at += CPU_LINE)
                 __builtin_prefetch(x + at);
     }
 }
