@@ -312,6 +312,15 @@ tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
     return tt_registry_new(&o, out, err);
 }
 
+tt_setup_opts tt_cli_training(const tt_cli *cli)
+{
+    return (tt_setup_opts){.spec = cli->spec,
+                           .nproc = cli->nproc,
+                           .mode = TT_MODE_TRAIN,
+                           .compile = true,
+                           .data = true};
+}
+
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err)
 {

@@ -42,6 +42,7 @@ void tt_cli_override(tt_cli *cli, const char *key, const char *value);
 tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
                                tt_error *err);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
+tt_setup_opts tt_cli_training(const tt_cli *cli); /* of a run as the command line has it */
 /* Job, registry and setup of the subcommand; the registry is the caller's to free. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);

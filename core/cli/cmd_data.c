@@ -81,14 +81,7 @@ static void put_loader(view *v, const tt_part *p, void *loader)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
-    tt_dataloader_info i = {.struct_size = sizeof i,
-                            .files = -1,
-                            .documents = -1,
-                            .tokens = -1,
-                            .text_bytes = -1,
-                            .padding = -1};
-    if (TT_HAS(vt, tt_dataloader_vt, info) && vt->info)
-        vt->info(loader, &i);
+    const tt_dataloader_info i = tt_loader_info(vt, loader);
     if (v->cli->json) {
         tt_str_add(v->o, "\"loader\":");
         tt_str_json(v->o, p->name);

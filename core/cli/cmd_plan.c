@@ -115,11 +115,7 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
         return search(cli, err);
     if (tt_cli_option(cli, "memory") || tt_cli_option(cli, "best"))
         return TT_FAIL(err, TT_EINVAL, "--memory and --best go with --search");
-    tt_setup_opts so = {.spec = cli->spec,
-                        .nproc = cli->nproc,
-                        .mode = TT_MODE_TRAIN,
-                        .compile = true,
-                        .data = true};
+    tt_setup_opts so = tt_cli_training(cli);
     const char *hardware = tt_cli_option(cli, "hardware");
     if (hardware)
         TT_TRY(tt_machine_load(hardware, cli->arena, &so.machine, err));

@@ -6,15 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static tt_setup_opts setup_opts(const tt_cli *cli)
-{
-    return (tt_setup_opts){.spec = cli->spec,
-                           .nproc = cli->nproc,
-                           .mode = TT_MODE_TRAIN,
-                           .compile = true,
-                           .data = true};
-}
-
 static tt_run_opts run_opts(const tt_cli *cli)
 {
     return (tt_run_opts){.resume = !cli->no_resume,
@@ -29,7 +20,7 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
-    const tt_setup_opts so = setup_opts(cli);
+    const tt_setup_opts so = tt_cli_training(cli);
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && cli->dry_run) {
         st = tt_cli_plan(cli, &s, err);
@@ -131,7 +122,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
         tt_log(TT_DEBUG, "train", "--nproc %d: %s has started %d", cli->nproc, l->launcher,
                l->world);
     cli->nproc = l->world;
-    tt_setup_opts so = setup_opts(cli);
+    tt_setup_opts so = tt_cli_training(cli);
     so.ranks_here = l->local_world;
     so.rank = l->rank;
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
@@ -174,7 +165,7 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, tt_error *er
     const bool automatic = !strcmp(backend, "auto");
     if (!strcmp(backend, "local") || (automatic && cli->nproc < 2))
         return TT_OK;
-    tt_setup_opts so = setup_opts(cli);
+    tt_setup_opts so = tt_cli_training(cli);
     so.compile = false;
     const tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     tt_registry_free(r);

@@ -97,20 +97,26 @@ static void add_count(int64_t *all, int64_t n)
         *all = -1;
 }
 
+tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self)
+{
+    tt_dataloader_info i = {.struct_size = sizeof i,
+                            .files = -1,
+                            .documents = -1,
+                            .tokens = -1,
+                            .text_bytes = -1,
+                            .padding = -1};
+    if (TT_HAS(vt, tt_dataloader_vt, info) && vt->info)
+        vt->info(self, &i);
+    return i;
+}
+
 static void mixture_info(void *self, tt_dataloader_info *out)
 {
     const tt_mixture *m = self;
     tt_dataloader_info all = {.struct_size = sizeof all, .padding = -1};
     for (int i = 0; i < m->n; i++) {
         const tt_mixture_source *s = &m->sources[i];
-        tt_dataloader_info one = {.struct_size = sizeof one,
-                                  .files = -1,
-                                  .documents = -1,
-                                  .tokens = -1,
-                                  .text_bytes = -1,
-                                  .padding = -1};
-        if (TT_HAS(s->vt, tt_dataloader_vt, info) && s->vt->info)
-            s->vt->info(s->self, &one);
+        const tt_dataloader_info one = tt_loader_info(s->vt, s->self);
         add_count(&all.files, one.files);
         add_count(&all.documents, one.documents);
         add_count(&all.tokens, one.tokens);

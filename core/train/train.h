@@ -74,6 +74,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
 /* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
+/* What a loader says of itself; -1: not known. */
+tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 
 typedef struct tt_setup_opts {
     const char *spec; /* --spec, or NULL */
