@@ -132,12 +132,6 @@ static tt_tensor tensor_of(const tt_operand *o, int64_t rows)
     return t;
 }
 
-/* Does the op add rows by index, so that where it adds it moves these alone, not the table? */
-static bool adds_rows(const tt_op_def *op)
-{
-    return !strcmp(op->name, "embedding_dw") || !strcmp(op->name, "scatter_add");
-}
-
 static double bytes_of(const tt_operand *o, int64_t rows)
 {
     const tt_tensor t = tensor_of(o, rows);
@@ -162,7 +156,7 @@ static tt_cost kernel_cost(const tt_graph *g, const tt_trace_event *e)
     const tt_shape_query q = {sizeof q, i->n_in, ins, i->node->attrs, i->node->op->name};
     if (i->node->op->cost)
         c = i->node->op->cost(&q, out);
-    if (e->adds && adds_rows(i->node->op))
+    if (e->adds && (i->node->op->flags & TT_OP_ADDS_ROWS))
         c.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], e->rows), bytes_of(&i->in[1], e->rows)) -
                    bytes_of(&i->out[0], e->rows);
     else if (e->adds && i->n_out)

@@ -33,6 +33,9 @@ extern "C" {
 #define TT_OP_UPDATES                                                                              \
     32u /* outputs after the first are inputs with parts of them changed: a                        \
            kernel given one address for both stores these parts alone     */
+/* Rows of one input are added to the first output at the indices the other holds: a kernel that
+ * adds to what is there moves those rows alone. */
+#define TT_OP_ADDS_ROWS 64u
 
 #define TT_LINEAR_JOINT UINT32_MAX /* linear in all inputs together: add */
 

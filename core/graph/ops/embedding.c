@@ -81,6 +81,7 @@ const tt_op_def tt_op_embedding_dw = {
     .name = "embedding_dw",
     .doc = "embedding's derivative to the table: rows added in ascending token order",
     .rule = "t, t d -> v d",
+    .flags = TT_OP_ADDS_ROWS,
     .linear_inputs = 2,
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 1,
