@@ -165,7 +165,7 @@ static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_m
 {
     double bandwidth, latency;
     const tt_lower_step *s = n->step;
-    if (s->kind == TT_STEP_SLICE || s->kind == TT_STEP_MASK)
+    if (tt_step_is_local(s->kind))
         return 0;
     link_of(g, &s->atoms, m, &bandwidth, &latency);
     return latency + s->cost * (double)tt_dtype_size(n->out[0]->type.dtype) / bandwidth;
@@ -180,6 +180,17 @@ static double pipeline_link(const tt_graph *g, const tt_machine *m, double *late
     return bandwidth;
 }
 
+/* Joins and sums: what they copy or add passes through memory. */
+static double pieces_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    double bytes = n->step->kind == TT_STEP_SUM ? (double)tt_plan_value_bytes(g, n->out[0]) : 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->within != n->out[0])
+            bytes +=
+                (n->step->kind == TT_STEP_SUM ? 1 : 2) * (double)tt_plan_value_bytes(g, n->in[i]);
+    return bytes > 0 ? m->op_latency + bytes / (m->memory_bandwidth * m->memory_efficiency) : 0;
+}
+
 double tt_transfer_seconds(const tt_graph *g, const tt_value *v, const tt_machine *m)
 {
     double latency;
@@ -191,6 +202,8 @@ tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine
 {
     if (n->op == &tt_op_transfer)
         return (tt_seconds){0};
+    if (n->step && n->step->kind >= TT_STEP_JOIN)
+        return (tt_seconds){.compute = pieces_seconds(g, n, m)};
     if (n->step)
         return (tt_seconds){.comm = collective_seconds(g, n, m)};
     return (tt_seconds){.compute = op_seconds(g, n, m)};

@@ -75,7 +75,7 @@ static void put_node(writer *x, const tt_node *n, int64_t micro)
     const tt_axis *pp = tt_mesh_axis(&x->w->j.setup.mesh, "pp");
     if (n->op == &tt_op_stage_sum && !n->twins)
         put(x, TT_WIRE_MEET, group_of(x, &pp->atoms, false), 0, 0);
-    if (!n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK)
+    if (!n->step || tt_step_is_local(n->step->kind))
         return;
     const int g = group_of(x, &n->step->atoms, n->async);
     if (!n->async) {
@@ -172,6 +172,9 @@ static const char *const more[] = {
     "parallelism.context_parallel_degree 2 training.seq_len 36",
     "parallelism.pipeline_parallel_degree 4 parallelism.data_parallel_shard_degree 2 "
     "training.global_batch_size 16 parallelism.fsdp_reshard_after_forward always",
+    "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 3 "
+    "parallelism.pipeline_parallel_degree 2 training.global_batch_size 16 "
+    "parallelism.enable_async_tensor_parallel true",
 };
 
 static void test_every_mesh_runs_to_its_end(void **state)
