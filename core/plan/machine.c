@@ -135,8 +135,8 @@ static double op_seconds(const tt_graph *g, const tt_node *n, const tt_machine *
 
 /* ---- communication ---- */
 
-/* What a rank of a group over these atoms sends per second, and how long a message is under way.
- * A ring over nodes leaves a node through the cards of all members it has there. */
+/* What a rank of a group over these atoms sends per second, and how long a message to one other is
+ * under way. A ring over nodes leaves a node through the cards of all members it has there. */
 static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machine *m,
                     double *bandwidth, double *latency)
 {
@@ -155,10 +155,15 @@ static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machi
     if (!one_node)
         *bandwidth = TT_MIN(m->link_bandwidth, m->net_bandwidth * TT_MAXV(here, 1));
     *bandwidth *= m->network_efficiency;
-    int hops = 0; /* a tree's depth */
+    *latency = one_node ? m->link_latency : m->net_latency;
+}
+
+static int tree_depth(int n)
+{
+    int hops = 0;
     while (1 << hops < n)
         hops++;
-    *latency = hops * (one_node ? m->link_latency : m->net_latency);
+    return hops;
 }
 
 static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
@@ -168,6 +173,8 @@ static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_m
     if (tt_step_is_local(s->kind))
         return 0;
     link_of(g, &s->atoms, m, &bandwidth, &latency);
+    if (s->kind != TT_STEP_SHIFT)
+        latency *= tree_depth(tt_mesh_degree(g->mesh, &s->atoms));
     return latency + s->cost * (double)tt_dtype_size(n->out[0]->type.dtype) / bandwidth;
 }
 
@@ -177,6 +184,7 @@ static double pipeline_link(const tt_graph *g, const tt_machine *m, double *late
     const tt_axis *pp = tt_mesh_axis(g->mesh, "pp");
     const tt_atom_list none = {0};
     link_of(g, pp ? &pp->atoms : &none, m, &bandwidth, latency);
+    *latency *= tree_depth(pp ? tt_mesh_degree(g->mesh, &pp->atoms) : 1);
     return bandwidth;
 }
 
