@@ -28,6 +28,7 @@ typedef struct tt_programs {
     const tt_schedule *schedule;
     tt_item **items; /* by pipeline rank */
     int *n_items;
+    bool posted; /* see tt_issue */
 } tt_programs;
 
 typedef struct tt_issue {
@@ -54,7 +55,7 @@ tt_status tt_programs_bubble(const tt_programs *p, const tt_costs *c, int n_buff
 
 /* ---- slots (R9, P3) ---- */
 
-/* Send buffers of posted sends, after the classes of tt_hold. */
+/* Send buffers, where sends are posted, after the classes of tt_hold. */
 enum { TT_HOLD_OUT_F = TT_N_HOLDS, TT_HOLD_OUT_I, TT_N_LIVES };
 
 /* What a micro-batch holds of a class on a stage: from the receive (or the neighbour's hand-over,

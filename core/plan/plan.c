@@ -160,6 +160,9 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 {
     planner p = {.o = o, .a = a};
     tt_plan *plan = p.plan = tt_arena_alloc(a, sizeof *plan);
+    if (o->schedule->n_stages != g->n_stages)
+        return TT_FAIL(err, TT_EINTERNAL, "a schedule of %d stages for a graph of %d",
+                       o->schedule->n_stages, g->n_stages);
     tt_plan_lists(g, o->schedule, o->pp_rank, a, plan);
     plan->value = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *plan->value);
     plan->scratch = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->scratch);

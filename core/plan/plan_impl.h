@@ -40,7 +40,9 @@ void tt_plan_step_lives(planner *p);
 /* lists.c: what a pipeline rank runs; of a plan no more than that. */
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
-bool tt_plan_runs(const tt_node *n); /* waits.c: it is no parameter, state or view */
+tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule,
+                           tt_arena *a); /* by pipeline rank */
+bool tt_plan_runs(const tt_node *n);     /* waits.c: it is no parameter, state or view */
 /* slots.c: programs of all ranks, and this rank's slots. */
 tt_status tt_plan_programs(planner *p, tt_error *err);
 /* verify_slots.c: each part finds its slots free, or holding its micro-batch. */
@@ -62,6 +64,7 @@ typedef enum tt_beside { /* how collectives that are begun early are carried out
 } tt_beside;
 typedef struct tt_wires_opts {
     const tt_programs *programs;
+    const tt_plan *lists; /* of all pipeline ranks; NULL: made */
     tt_beside beside;
     bool all; /* every rank, none stands for others */
 } tt_wires_opts;
@@ -75,9 +78,10 @@ int64_t tt_loop_turns(const tt_graph *g, const tt_nodes *l, int begin, int end,
                       const int32_t *coords);
 uint16_t tt_loop_atoms(const tt_graph *g); /* that loops in which something is said depend on */
 /* All ranks of the graph's mesh reach the end of a step, whatever carries out its collectives, with
- * so many sends of a directed pair that do not wait for their receivers. */
-tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p, int n_buffers,
-                              tt_error *err);
+ * TT_BUFFERED_SENDS of a directed pair that do not wait for their receivers; and by rendezvous with
+ * programs of the same order that are made for it (NULL: not asked). */
+tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
+                              const tt_programs *unbuffered, tt_error *err);
 /* verify_sizes.c: members of a group agree on what each gives and gets. */
 tt_status tt_plan_check_sizes(const tt_graph *g, tt_error *err);
 

@@ -36,26 +36,40 @@ static tt_status check_transfers(const tt_graph *g, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p, int n_buffers, tt_error *err)
+static tt_status finish(const tt_graph *g, const tt_wires_opts *o, int n_buffers, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_wires w;
+    tt_error why = {0};
+    tt_status s = tt_plan_wires(g, o, a, &w, &why);
+    if (s == TT_OK)
+        s = tt_wires_run(&w, n_buffers, &why);
+    tt_arena_free(a);
+    if (s == TT_OK)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINTERNAL, "the ranks' programs (%s) do not fit together: %s",
+                   o->programs->schedule->name, why.text);
+}
+
+tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
+                              const tt_programs *unbuffered, tt_error *err)
 {
     if (!g->mesh || g->mesh->world < 2)
         return TT_OK;
     TT_TRY(check_transfers(g, err));
     TT_TRY(tt_plan_check_sizes(g, err));
-    for (int beside = TT_BESIDE_QUEUES; beside <= TT_BESIDE_WAIT; beside++) {
-        tt_arena *a = tt_arena_new();
-        const tt_wires_opts o = {.programs = p, .beside = (tt_beside)beside};
-        tt_wires w;
-        tt_error why = {0};
-        tt_status s = tt_plan_wires(g, &o, a, &w, &why);
-        if (s == TT_OK)
-            s = tt_wires_run(&w, n_buffers, &why);
-        tt_arena_free(a);
-        if (s != TT_OK)
-            return TT_FAIL(err, TT_EINTERNAL, "the ranks' programs (%s) do not fit together: %s",
-                           p->schedule->name, why.text);
-        if (!runs_beside(g))
-            break;
+    tt_arena *a = tt_arena_new();
+    tt_wires_opts o = {.lists = tt_plan_all_lists(g, p->schedule, a)};
+    const int last = runs_beside(g) ? TT_BESIDE_WAIT : TT_BESIDE_QUEUES;
+    tt_status s = TT_OK;
+    for (int beside = TT_BESIDE_QUEUES; s == TT_OK && beside <= last; beside++) {
+        o.beside = (tt_beside)beside;
+        o.programs = p;
+        s = finish(g, &o, TT_BUFFERED_SENDS, err);
+        o.programs = unbuffered;
+        if (s == TT_OK && unbuffered)
+            s = finish(g, &o, 0, err);
     }
-    return TT_OK;
+    tt_arena_free(a);
+    return s;
 }

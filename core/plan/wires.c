@@ -14,7 +14,7 @@ typedef struct comm { /* of a group, as all ranks know it */
 typedef struct code { /* strips of the ranks of a pipeline coordinate whose loops turn as often */
     int pp;
     uint64_t turns;
-    tt_plan plan;
+    const tt_plan *plan;
     tt_strip *part; /* [stage of the plan][TT_N_PARTS][first micro-batch, others] */
     tt_strip *recv; /* [stage of the plan][forward, backward] */
     tt_strip epilogue, update;
@@ -24,11 +24,15 @@ typedef struct writer {
     const tt_graph *g;
     const tt_wires_opts *o;
     tt_arena *a;
-    tt_mesh few; /* the ranks that stand for all: those of some atoms */
+    tt_mesh few;   /* the ranks that stand for all: those of some atoms */
+    uint16_t kept; /* which */
     int atom[TT_MAX_ATOMS], of[TT_MAX_ATOMS]; /* of few in the mesh; the other way, -1 = not kept */
+    const tt_plan *lists;                     /* by pipeline coordinate */
     TT_VEC(comm) comms;
     TT_VEC(code *) codes;
-    int *under_way;               /* by node id: 1 + how many of its group were begun before it */
+    TT_VEC(const tt_node *) transfers; /* of micro-batches */
+    int *under_way; /* by node id: 1 + how many of its group were begun before it */
+    int n_under_way;
     int32_t coords[TT_MAX_ATOMS]; /* of the rank that is written, in the mesh */
     code *now;
     TT_VEC(tt_wire) strip;
@@ -42,6 +46,7 @@ static void choose_ranks(writer *x)
     uint16_t keep = x->o->all ? UINT16_MAX : tt_loop_atoms(x->g);
     if (pp)
         keep |= (uint16_t)(1u << TT_ATOM(pp->atoms.atom[0]));
+    x->kept = keep;
     x->few = (tt_mesh){.world = 1};
     for (int i = 0; i < m->n_atoms; i++) {
         x->of[i] = keep >> i & 1 ? x->few.n_atoms : -1;
@@ -67,8 +72,11 @@ static int comm_of(writer *x, const tt_atom_list *atoms, bool beside)
     return (int)x->comms.n - 1;
 }
 
+/* A collective among ranks of which one stands for all is met when that one comes. */
 static void put(writer *x, tt_wire_kind kind, int to, int64_t tag, int back, const tt_node *n)
 {
+    if (kind >= TT_WIRE_MEET && !(x->comms.items[to].atoms & x->kept))
+        return;
     const tt_wire w = {kind, to, tag, back, n};
     tt_vec_push(x->a, &x->strip, w);
 }
@@ -76,7 +84,7 @@ static void put(writer *x, tt_wire_kind kind, int to, int64_t tag, int back, con
 /* One of a stage's ends of a transfer in the step's regions. */
 static void put_transfer(writer *x, const tt_node *t)
 {
-    const tt_plan *p = &x->now->plan;
+    const tt_plan *p = x->now->plan;
     const bool gives = tt_plan_here(p, t->in[0]->node->stage), takes = tt_plan_here(p, t->stage);
     const int *rank = p->schedule->stage_rank;
     if (gives != takes)
@@ -114,7 +122,7 @@ static void put_node(writer *x, const tt_nodes *l, int i)
     const bool beside = n->async && x->o->beside == TT_BESIDE_QUEUES;
     const int c = comm_of(x, &n->step->atoms, beside);
     if (n->async && x->o->beside != TT_BESIDE_BEGIN)
-        x->under_way[n->id] = 1 + x->comms.items[c].begun++;
+        x->under_way[n->id] = 1 + x->comms.items[c].begun++, x->n_under_way++;
     if (!n->async || x->o->beside != TT_BESIDE_WAIT)
         put(x, beside ? TT_WIRE_BEGIN : TT_WIRE_MEET, c, n->id, 0, n);
 }
@@ -130,6 +138,7 @@ static void put_waits(writer *x, const tt_nodes *l, int before)
         put(x, beside ? TT_WIRE_WAIT : TT_WIRE_MEET, c, n->id,
             x->comms.items[c].begun - x->under_way[n->id], n);
         x->under_way[n->id] = 0;
+        x->n_under_way--;
     }
 }
 
@@ -164,12 +173,10 @@ static tt_strip cut_strip(writer *x)
 /* What a part sends when it is done, or a stage receives where its program says: in node order. */
 static void put_messages(writer *x, int stage, int part, int region)
 {
-    const tt_plan *p = &x->now->plan;
+    const tt_plan *p = x->now->plan;
     const int *rank = p->schedule->stage_rank;
-    for (size_t i = 0; i < x->g->nodes.n; i++) {
-        const tt_node *t = x->g->nodes.items[i];
-        if (t->op != &tt_op_transfer || t->region > TT_BACKWARD)
-            continue;
+    for (size_t i = 0; i < x->transfers.n; i++) {
+        const tt_node *t = x->transfers.items[i];
         const int from = t->in[0]->node->stage;
         if (part >= 0 && from == stage && (int)tt_node_part(t) == part &&
             !tt_plan_here(p, t->stage))
@@ -181,7 +188,7 @@ static void put_messages(writer *x, int stage, int part, int region)
 
 static tt_status all_waited(const writer *x, tt_error *err)
 {
-    for (size_t i = 0; i < x->g->nodes.n; i++)
+    for (size_t i = 0; x->n_under_way && i < x->g->nodes.n; i++)
         if (x->under_way[x->g->nodes.items[i]->id])
             return TT_FAIL(err, TT_EINTERNAL, "%s in \"%s\" is begun and never waited for",
                            tt_step_kind_name(x->g->nodes.items[i]->step->kind),
@@ -192,7 +199,7 @@ static tt_status all_waited(const writer *x, tt_error *err)
 static tt_status write_code(writer *x, tt_error *err)
 {
     code *c = x->now;
-    const tt_plan *p = &c->plan;
+    const tt_plan *p = c->plan;
     c->part = tt_arena_array(x->a, (size_t)p->n_stages * TT_N_PARTS * 2, sizeof *c->part);
     c->recv = tt_arena_array(x->a, (size_t)p->n_stages * 2, sizeof *c->recv);
     for (int s = 0; s < p->n_stages; s++) {
@@ -230,19 +237,11 @@ static uint64_t list_turns(const writer *x, const tt_nodes *l, uint64_t h)
 /* Of a rank at x->coords: made when the first of its kind comes. */
 static tt_status find_code(writer *x, int pp, tt_error *err)
 {
-    const code *like = NULL;
-    code c = {.pp = pp};
-    for (size_t i = 0; !like && i < x->codes.n; i++)
-        if (x->codes.items[i]->pp == pp)
-            like = x->codes.items[i];
-    if (like)
-        c.plan = like->plan;
-    else
-        tt_plan_lists(x->g, x->o->programs->schedule, pp, x->a, &c.plan);
-    for (int s = 0; s < c.plan.n_stages; s++)
+    code c = {.pp = pp, .plan = &x->lists[pp]};
+    for (int s = 0; s < c.plan->n_stages; s++)
         for (int k = 0; k < TT_N_PARTS; k++)
-            c.turns = list_turns(x, &c.plan.stages[s].part[k], c.turns);
-    for (size_t i = 0; like && i < x->codes.n; i++)
+            c.turns = list_turns(x, &c.plan->stages[s].part[k], c.turns);
+    for (size_t i = 0; i < x->codes.n; i++)
         if (x->codes.items[i]->pp == pp && x->codes.items[i]->turns == c.turns) {
             x->now = x->codes.items[i];
             return TT_OK;
@@ -267,7 +266,7 @@ static void add_strip(writer *x, strips *to, const tt_strip *s, int64_t micro)
 static void add_item(writer *x, strips *to, const tt_item *i)
 {
     const tt_action *a = &i->action;
-    const tt_plan *p = &x->now->plan;
+    const tt_plan *p = x->now->plan;
     const bool forward = a->kind == TT_ACTION_F;
     const int at = i->kind == TT_ITEM_RECV ? a->stage + (forward ? 1 : -1) : a->stage;
     const tt_stage_plan *s = tt_plan_stage(p, at);
@@ -380,6 +379,10 @@ tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, 
 {
     writer x = {.g = g, .o = o, .a = a, .out = out};
     choose_ranks(&x);
+    x.lists = o->lists ? o->lists : tt_plan_all_lists(g, o->programs->schedule, a);
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i]->op == &tt_op_transfer && g->nodes.items[i]->region <= TT_BACKWARD)
+            tt_vec_push(a, &x.transfers, g->nodes.items[i]);
     *out = (tt_wires){.n_ranks = x.few.world, .describe = describe, .user = g};
     out->strips = tt_arena_array(a, (size_t)x.few.world, sizeof *out->strips);
     out->n_strips = tt_arena_array(a, (size_t)x.few.world, sizeof *out->n_strips);

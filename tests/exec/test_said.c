@@ -115,7 +115,7 @@ static int compare(const char *overrides)
     const tt_setup *s = &j.setup;
     if (tt_setup_plan(s, s->graph, s->schedule, 0, j.arena, &p, &err) != TT_OK)
         fail_msg("%s", err.text);
-    const tt_wires_opts o = {p->programs, TT_BESIDE_WAIT, true};
+    const tt_wires_opts o = {.programs = p->programs, .beside = TT_BESIDE_WAIT, .all = true};
     assert_int_equal(tt_plan_wires(s->graph, &o, j.arena, &w, &err), TT_OK);
     for (int r = 0; r < w.n_ranks; r++) {
         int at = 0;

@@ -34,7 +34,7 @@ static world open_world(const tt_setup *s, const char *what, tt_arena *a)
 
 static tt_wires wires_of(const world *w, const tt_programs *p, tt_beside beside, bool all)
 {
-    const tt_wires_opts o = {p, beside, all};
+    const tt_wires_opts o = {.programs = p, .beside = beside, .all = all};
     tt_wires out;
     tt_error err = {0};
     if (tt_plan_wires(w->g, &o, w->a, &out, &err) != TT_OK)
@@ -266,7 +266,8 @@ static void test_too_few_buffers_are_found(void **state)
     assert_int_equal(tt_wires_run(&x, TT_BUFFERED_SENDS, &err), TT_OK);
     assert_int_equal(tt_wires_run(&x, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "deadlock: rank 0 sends to rank 2, value of stage 0"));
-    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, 0, &err), TT_EINTERNAL);
+    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.unbuffered, &err), TT_OK);
+    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.programs, &err), TT_EINTERNAL);
     job_close(&j);
 }
 
