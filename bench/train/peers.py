@@ -61,14 +61,23 @@ def tokens_file(vocab):
     return path
 
 
-def ours(model, opt):
+def ours(products):
+    """ttrun with backend.f32_products, which a machine without AMX knows one of."""
+    return lambda model, opt: train(model, opt, products)
+
+
+def has_amx():
+    return "amx_bf16" in open("/proc/cpuinfo").read()
+
+
+def train(model, opt, products):
     spec, args, batch, seq = MODELS[model]
     folder = os.path.abspath(os.path.join(WORK, "run"))
     job = {"spec": spec, "model": {"args": args}, "dump_folder": folder,
            "dataloader": {"name": "bin", "format": "uint16", "path": [os.path.abspath(tokens_file(args["vocab_size"]))]},
            "training": {"local_batch_size": batch, "seq_len": seq, "steps": opt.steps},
            "metrics": {"log_freq": 1, "enable_tensorboard": False}, "checkpoint": {"enable": False},
-           "backend": {"threads": opt.threads}}
+           "backend": {"threads": opt.threads, "f32_products": products}}
     path = os.path.join(WORK, "job.json")
     with open(path, "w") as f:
         json.dump(job, f)
@@ -155,21 +164,24 @@ def machine(opt):
 
 
 def table(results, opt):
-    lines = ["| model | who | tokens/s, median | spread | ours ÷ theirs | peak memory, MiB | ours ÷ theirs |",
-             "|---|---|---|---|---|---|---|"]
-    notes = []
+    """A row a participant; theirs says how many times faster, and of their memory, ours are."""
+    lines, notes = [], []
     for model in opt.models:
-        mine = None
+        speed = {w: statistics.median(statistics.median(s) for s, _, _ in runs) for w, runs in results[model].items()}
+        rss = {w: statistics.median(m for _, m, _ in runs) for w, runs in results[model].items()}
+        mine = [w for w in speed if w.startswith("ttrun")]
         for who, runs in results[model].items():
-            speeds = [statistics.median(s) for s, _, _ in runs]
-            speed, rss = statistics.median(speeds), statistics.median(m for _, m, _ in runs)
-            mine = mine or (speed, rss)
-            first = who == "ttrun"
-            lines.append(f"| {NAMES[model] if first else ''} | {who} | {speed:.0f} | {min(speeds):.0f}–{max(speeds):.0f} | "
-                         f"{'' if first else f'{mine[0] / speed:.2f}'} | {rss:.0f} | {'' if first else f'{mine[1] / rss:.2f}'} |")
-            if first:
-                notes.append(f"{NAMES[model]} {100 * statistics.median(f for _, _, f in runs):.1f} %")
-    return "\n".join(lines) + "\n\nOf the FMA peak measured in the same process, FLOPs counted as `mfu` does: " + "; ".join(notes) + ".\n"
+            medians = [statistics.median(s) for s, _, _ in runs]
+            ratios = [f"{speed[m] / speed[who]:.2f}" if who not in mine else "" for m in mine]
+            lines.append([NAMES[model] if who == mine[0] else "", who, f"{speed[who]:.0f}", f"{min(medians):.0f}–{max(medians):.0f}", *ratios,
+                          f"{rss[who]:.0f}", "" if who in mine else f"{rss[mine[0]] / rss[who]:.2f}"])
+        share = 100 * statistics.median(f for _, _, f in results[model][mine[0]])
+        notes.append(f"{NAMES[model]} " + ", ".join(f"{share * speed[m] / speed[mine[0]]:.1f} %" for m in mine))
+    head = ["model", "who", "tokens/s, median", "spread", *(f"{m} ÷ theirs" for m in mine), "peak memory, MiB", "ours ÷ theirs"]
+    rows = [head, ["---"] * len(head), *lines]
+    return ("\n".join("| " + " | ".join(r) + " |" for r in rows) +
+            f"\n\nOf the peak of multiply-adds measured in {mine[0]}'s process, FLOPs counted as `mfu` does ({', '.join(mine)}): " +
+            "; ".join(notes) + ".\n")
 
 
 def write_between(path, text):
@@ -190,7 +202,9 @@ def main():
     p.add_argument("--write")
     opt = p.parse_args()
     os.makedirs(WORK, exist_ok=True)
-    who = {"ttrun": ours}
+    who = {"ttrun fma": ours("fma")}
+    if has_amx():
+        who["ttrun bf16x6"] = ours("bf16x6")
     who.update((f"PyTorch {m}", torch_peer(m)) for m in ("eager", "compile") if m in opt.who)
     if "llm.c" in opt.who and os.environ.get("LLMC_DIR"):
         who["llm.c"] = llmc_peer(build_llmc(os.environ["LLMC_DIR"]))
