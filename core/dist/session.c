@@ -14,8 +14,8 @@
 
 /* Memory, failure and waiting of the ranks of a machine. */
 
-/* As long as it takes to wake a sleeper, on a virtual machine: spinning shorter, a member sleeps
- * whenever the one it waits for had to be woken, and so they all do from then on. */
+/* Longer than it takes to wake a sleeper, on a virtual machine some 40 us in all: else a member
+ * sleeps whenever the one it waits for had to be woken, and so they all do from then on. */
 #define SPIN_NS 100000
 /* For who may come late: the core may have other threads to run. Every PROBE-th wait is as long as
  * above. */

@@ -485,7 +485,7 @@ static void too_late(world *w, tt_dist *d)
     unsigned char *x = calloc(MUCH, 4);
     tt_error err = {0};
     tt_status s;
-    tt_dist_set_timeout(d, 0.1);
+    tt_dist_set_timeout(d, 0.5);
     const tt_shm_args a = {
         .op = TT_DOING_ALL_REDUCE, .send = x, .recv = x, .count = MUCH, .dtype = TT_I32};
     if (d->rank == 1) {
@@ -519,9 +519,9 @@ static void missing(world *w, tt_dist *d)
     int32_t *x = calloc(MUCH, 4);
     tt_error err = {0};
     sum_large(w, d, d->all, MUCH, d->rank, 2);
-    tt_dist_set_timeout(d, 0.3);
-    if (d->rank == 2)
-        usleep(900000);
+    tt_dist_set_timeout(d, 1);
+    while (d->rank == 2 && tt_session_stopped(d->session, NULL) == TT_OK)
+        usleep(1000);
     const tt_status s = d->vt->all_reduce(d->all, x, MUCH, TT_I32, TT_SUM, &err);
     if (s == TT_OK || !strstr(err.text, "all_reduce number 2") ||
         !strstr(err.text, "did not come: 2"))
