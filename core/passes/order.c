@@ -101,16 +101,18 @@ static void put_region(orderer *o, tt_region region, const bool *keep)
 /* Of several accumulations of one member in a micro-batch the first stores, the others add. */
 static void mark_again(tt_graph *g)
 {
+    typedef struct chain { /* of a state's accumulations */
+        TT_VEC(tt_node *) of;
+    } chain;
+    chain *by_state = tt_arena_array(g->arena, g->states.n + 1, sizeof *by_state);
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
         if (n->op != &tt_op_accumulate)
             continue;
-        for (size_t j = i + 1; j < g->nodes.n; j++) {
-            tt_node *m = g->nodes.items[j];
-            if (m->op == &tt_op_accumulate && m->state == n->state &&
-                m->accumulate_index == n->accumulate_index)
-                m->again = true;
-        }
+        chain *c = &by_state[n->state->id];
+        for (size_t j = 0; !n->again && j < c->of.n; j++)
+            n->again = c->of.items[j]->accumulate_index == n->accumulate_index;
+        tt_vec_push(g->arena, &c->of, n);
     }
 }
 
