@@ -7,8 +7,7 @@
 
 bool tt_plan_communicates(const tt_node *n)
 {
-    return n->op == &tt_op_stage_sum ||
-           (n->step && n->step->kind != TT_STEP_SLICE && n->step->kind != TT_STEP_MASK);
+    return n->op == &tt_op_stage_sum || (n->step && !tt_step_is_local(n->step->kind));
 }
 
 /* The node's operand that runs over the loop's rows; NULL = none. */

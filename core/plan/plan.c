@@ -4,13 +4,55 @@
 
 /* Types, states, and the order in which a plan is made. */
 
+static bool is_view(const tt_node *n)
+{
+    return (n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into;
+}
+
 const tt_value *tt_plan_alias(const tt_value *v)
 {
     for (;;) {
-        const tt_node *n = v->node;
-        if (!(n->op->flags & TT_OP_VIEW) || n->n_in < 1 || n->accumulate_into)
+        if (v->within)
+            v = v->within;
+        else if (is_view(v->node))
+            v = v->node->in[0];
+        else
             return v;
-        v = n->in[0];
+    }
+}
+
+bool tt_plan_is_slice(const tt_node *n)
+{
+    return n->step && n->step->kind == TT_STEP_SLICE && n->out[0]->within == n->in[0];
+}
+
+const tt_value *tt_plan_source(const tt_value *v)
+{
+    while (is_view(v->node) || tt_plan_is_slice(v->node))
+        v = v->node->in[0];
+    return v;
+}
+
+int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords)
+{
+    static const int32_t origin[TT_MAX_ATOMS];
+    int64_t bytes = 0;
+    if (!coords)
+        coords = origin;
+    for (;;) {
+        const tt_value *w = v->within;
+        if (!w && !is_view(v->node))
+            return bytes;
+        if (w) {
+            tt_box mine, its;
+            int64_t row = (int64_t)tt_dtype_size(w->type.dtype);
+            tt_box_of(g->mesh, v->type.dims, v->type.n_dims, &v->place, coords, &mine);
+            tt_box_of(g->mesh, w->type.dims, w->type.n_dims, &w->place, coords, &its);
+            for (int d = 1; d < w->type.n_dims; d++)
+                row *= its.end[d] - its.begin[d];
+            bytes += (mine.begin[0] - its.begin[0]) * row;
+        }
+        v = w ? w : v->node->in[0];
     }
 }
 

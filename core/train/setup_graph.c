@@ -49,7 +49,25 @@ static bool overlaps(const tt_setup *s, const tt_machine *machine)
     const char *word = s->core.comm.overlap;
     if (s->world < 2 || strcmp(word, "auto") != 0)
         return s->world > 1 && !strcmp(word, "on");
-    return machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+    return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+}
+
+/* Asynchronous tensor parallelism, where there is anything it can hide. */
+static bool goes_piecewise(const tt_setup *s)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    if (!p->enable_async_tensor_parallel)
+        return false;
+    const bool can = p->tensor_parallel_degree > 1 && p->enable_sequence_parallel;
+    if (!can)
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: nothing to do, it needs "
+               "tensor_parallel_degree above 1 and enable_sequence_parallel");
+    else if (!strcmp(s->core.comm.overlap, "off"))
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: comm.overlap is off, so pieces are sent "
+               "one by one and hide nothing");
+    return can;
 }
 
 /* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
@@ -121,6 +139,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->pieces = goes_piecewise(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
@@ -322,6 +341,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
+        .pieces = s->pieces,
         .overlap = s->overlap,
         .at_once = s->overlap && s->micro_batches == 1,
         .overlapping = {.machine = s->machine},
@@ -346,6 +366,12 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->ops.lookup_user = s;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
+    if (s->graph->pieces.whole)
+        tt_log(
+            TT_INFO, "train",
+            "parallelism.enable_async_tensor_parallel: %d gathers and reductions of rows stay in "
+            "one piece, for their products run over token chunks",
+            s->graph->pieces.whole);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

@@ -411,42 +411,65 @@ static void test_blocking_receives_stand_before_their_reader(void **state)
     tt_arena_free(a);
 }
 
-/* With two buffered sends a directed pair, receives that wait cost nothing: the programs take what
- * the abstract run does, where messages take time and stages differ too (P2). With one they may
- * not.
- */
+typedef struct slower { /* than a run in which nobody waits for a receiver */
+    double worst, sum;
+    int n;
+} slower;
+
+/* The programs of a schedule, ordered by `planned`, run with `real`: beside the abstract run, where
+ * a message is there costs.comm after it was sent, whatever its receiver does. No place for a
+ * receive can be better. */
+static void compare(const tt_schedule *s, const tt_costs *planned, const tt_costs *real,
+                    int n_buffers, tt_arena *a, slower *out)
+{
+    const tt_run order = run_of(s, planned, a), free = run_of(s, real, a);
+    const tt_issue o = {false, n_buffers};
+    double t;
+    assert_int_equal(
+        tt_programs_replay(tt_programs_make(s, &order, &o, a), real, n_buffers, a, &t, NULL),
+        TT_OK);
+    assert_true(t >= free.makespan * (1 - 1e-9));
+    out->worst = TT_MAXV(out->worst, t / free.makespan - 1);
+    out->sum += t / free.makespan - 1;
+    out->n++;
+}
+
+/* With two buffered sends a directed pair, receives that stand where they are read cost nothing:
+ * the programs take what the abstract run does, where messages take time and stages differ too
+ * (P2). With one they may not. Stages 30 % faster or slower than the plan's make senders wait a
+ * little. */
 static void test_waiting_receives_cost_nothing(void **state)
 {
     const int most_p = long_run() ? 12 : 8;
     uint64_t x = 3;
-    double slowest_one = 0;
+    slower two = {0}, one = {0}, off = {0};
     (void)state;
     for (size_t k = 0; k < TT_COUNT(all_schedules); k++)
         for (int p = 2; p <= most_p; p++)
-            for (int m = 2; m <= 32; m += 6)
-                for (int n = 1; n <= 2; n++) {
-                    tt_arena *a = tt_arena_new();
-                    tt_schedule *s = make(a, all_schedules[k].name, p, all_schedules[k].chunks, m);
-                    tt_stage_cost cost[64];
-                    for (int i = 0; i < 64; i++)
-                        cost[i] = (tt_stage_cost){1 + below(&x, 3) * 0.1, 1 + below(&x, 3) * 0.1,
-                                                  1 + below(&x, 3) * 0.1};
-                    const tt_costs c = {cost, below(&x, 6) * 0.1};
-                    double t;
-                    if (s) {
-                        const tt_run run = run_of(s, &c, a);
-                        const tt_issue o = {false, n};
-                        assert_int_equal(tt_programs_replay(tt_programs_make(s, &run, &o, a), &c, n,
-                                                            a, &t, NULL),
-                                         TT_OK);
-                        if (n == 2 && t > run.makespan * (1 + 1e-9))
-                            fail_msg("%s p %d m %d: %g, abstract run %g", s->name, p, m, t,
-                                     run.makespan);
-                        slowest_one = n == 1 ? TT_MAXV(slowest_one, t / run.makespan) : slowest_one;
-                    }
-                    tt_arena_free(a);
+            for (int m = 1; m <= 32; m++) {
+                tt_arena *a = tt_arena_new();
+                tt_schedule *s = make(a, all_schedules[k].name, p, all_schedules[k].chunks, m);
+                tt_stage_cost cost[64], far[64];
+                for (int i = 0; i < 64; i++) {
+                    cost[i] = (tt_stage_cost){1 + below(&x, 4) * 0.1, 1 + below(&x, 4) * 0.1,
+                                              1 + below(&x, 4) * 0.1};
+                    const double z = 0.7 + 0.1 * below(&x, 7);
+                    far[i] = (tt_stage_cost){z * cost[i].f, z * cost[i].i, z * cost[i].w};
                 }
-    assert_true(slowest_one > 1.05);
+                const tt_costs c = {cost, below(&x, 6) * 0.1}, d = {far, c.comm};
+                if (s) {
+                    compare(s, &c, &c, 2, a, &two);
+                    compare(s, &c, &c, 1, a, &one);
+                    compare(s, &c, &d, 2, a, &off);
+                }
+                tt_arena_free(a);
+            }
+    print_message("%d programs: two buffers %.2g, one %.3f at worst; stages off the plan %.3f, "
+                  "%.4f on average\n",
+                  two.n, two.worst, one.worst, off.worst, off.sum / off.n);
+    assert_true(two.n > 2500 && two.worst <= 1e-9);
+    assert_true(one.worst > 0.05);
+    assert_true(off.worst < 0.25 && off.sum < 0.005 * off.n);
 }
 
 int main(void)

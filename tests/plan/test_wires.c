@@ -18,14 +18,14 @@ typedef struct world {
     tt_arena *a;
 } world;
 
-static world open_world(const tt_setup *s, tt_arena *a)
+static world open_world(const tt_setup *s, const char *what, tt_arena *a)
 {
     world w = {.g = s->graph, .schedule = s->schedule, .a = a};
     tt_plan *p;
     tt_run run;
     tt_error err = {0};
     if (tt_setup_plan(s, s->graph, s->schedule, 0, a, &p, &err) != TT_OK)
-        fail_msg("%s", err.text);
+        fail_msg("%s: %s", what, err.text);
     assert_int_equal(tt_schedule_run(s->schedule, &p->costs, a, &run, &err), TT_OK);
     w.programs = p->programs;
     w.unbuffered = tt_programs_make(s->schedule, &run, &(tt_issue){0}, a);
@@ -172,6 +172,9 @@ static const char *const more[] = {
     "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule ZBVZeroBubble "
     "parallelism.tensor_parallel_degree 2 model.args.tie_embeddings true "
     "parallelism.data_parallel_shard_degree 2 training.global_batch_size 16",
+    "parallelism.data_parallel_shard_degree 2 parallelism.tensor_parallel_degree 3 "
+    "parallelism.pipeline_parallel_degree 2 training.global_batch_size 16 "
+    "parallelism.enable_async_tensor_parallel true",
 };
 
 static void test_every_mesh_runs_to_its_end(void **state)
@@ -185,7 +188,7 @@ static void test_every_mesh_runs_to_its_end(void **state)
             i < TT_COUNT(job_meshes) ? job_meshes[i] : more[i - TT_COUNT(job_meshes)];
         snprintf(text, sizeof text, "%s%scomm.overlap on", mesh, *mesh ? " " : "");
         job_open(&j, text);
-        const world w = open_world(&j.setup, j.arena);
+        const world w = open_world(&j.setup, "a job", j.arena);
         runs_to_its_end(&w, text);
         const tt_wires x = wires_of(&w, w.programs, TT_BESIDE_QUEUES, true);
         for (int r = 0; r < x.n_ranks; r++)
@@ -206,7 +209,7 @@ static void test_another_order_and_what_is_left_out_are_found(void **state)
         char text[500];
         snprintf(text, sizeof text, "%s comm.overlap on", more[i]);
         job_open(&j, text);
-        const world w = open_world(&j.setup, j.arena);
+        const world w = open_world(&j.setup, "a job", j.arena);
         for (int r = 0; r < w.g->mesh->world; r++)
             breaks_are_found(&w, r, r % 3, 29, text, &n);
         job_close(&j);
@@ -225,7 +228,7 @@ static void test_error_names_ranks_ops_and_places(void **state)
     tt_error err = {0};
     (void)state;
     job_open(&j, "parallelism.data_parallel_shard_degree 2 comm.overlap on");
-    const world w = open_world(&j.setup, j.arena);
+    const world w = open_world(&j.setup, "a job", j.arena);
     tt_wires x = wires_of(&w, w.programs, TT_BESIDE_BEGIN, true);
     flatten(&x, 1, w.a);
     const int at = nth_of(&x, 1, TT_WIRE_MEET, 4);
@@ -238,7 +241,7 @@ static void test_error_names_ranks_ops_and_places(void **state)
     assert_non_null(strstr(err.text, "micro-batch 0, at 5 of "));
     job_close(&j);
     job_open(&j, "parallelism.pipeline_parallel_degree 2");
-    const world v = open_world(&j.setup, j.arena);
+    const world v = open_world(&j.setup, "a job", j.arena);
     x = wires_of(&v, v.programs, TT_BESIDE_QUEUES, true);
     flatten(&x, 1, v.a);
     leave_out(&x, 1, nth_of(&x, 1, TT_WIRE_SEND, 1));
@@ -257,7 +260,7 @@ static void test_too_few_buffers_are_found(void **state)
     (void)state;
     job_open(&j, "parallelism.pipeline_parallel_degree 2 parallelism.data_parallel_shard_degree 2 "
                  "training.global_batch_size 16");
-    const world w = open_world(&j.setup, j.arena);
+    const world w = open_world(&j.setup, "a job", j.arena);
     const tt_wires x = wires_of(&w, w.programs, TT_BESIDE_QUEUES, false);
     assert_int_equal(x.n_ranks, 2); /* of each coordinate of the pipeline one */
     assert_int_equal(tt_wires_run(&x, TT_BUFFERED_SENDS, &err), TT_OK);
@@ -410,10 +413,12 @@ static void roll_job(dice *d, const sizes *s, tt_str *t)
                   PICK(d, "true", "true", "false"), PICK(d, "default", "always", "never"),
                   PICK(d, "none", "selective", "full"));
     tt_str_printf(
-        t, " parallelism.context_parallel_rotate_method %s training.mixed_precision_param %s",
+        t,
+        " parallelism.context_parallel_rotate_method %s training.mixed_precision_param %s "
+        "parallelism.enable_async_tensor_parallel %s",
         s->cp > 1 && heads % (s->tp * s->cp) == 0 ? PICK(d, "allgather", "ring", "ulysses")
                                                   : PICK(d, "allgather", "ring"),
-        PICK(d, "float32", "bfloat16"));
+        PICK(d, "float32", "bfloat16"), PICK(d, "true", "false"));
 }
 
 static void open_random(const char *overrides, tt_arena *a, tt_setup *out)
@@ -443,7 +448,7 @@ static void check_seed(int seed, found *n, int *stood_for, int *several)
     const sizes z = roll_mesh(&d);
     roll_job(&d, &z, &text);
     open_random(tt_str_get(&text), a, s);
-    const world w = open_world(s, a);
+    const world w = open_world(s, tt_str_get(&text), a);
     runs_to_its_end(&w, tt_str_get(&text));
     const tt_wires few = wires_of(&w, w.programs, TT_BESIDE_QUEUES, false);
     *stood_for += few.n_ranks < s->world;
