@@ -93,6 +93,17 @@ static bool split_for_ep(degree_part *parts, int32_t ep)
     return ep == 1;
 }
 
+/* In two where a part of it divides n: that part is the first atom. n 0: not at all. */
+static void split_for(degree_part *p, int64_t n)
+{
+    const int32_t degree = p->n ? p->size[0] : 1, shared = n > 0 ? gcd32(n, degree) : degree;
+    if (shared == 1 || shared == degree)
+        return;
+    p->size[0] = shared;
+    p->size[1] = degree / shared;
+    p->n = 2;
+}
+
 static void add_atoms(degree_part *p, tt_arena *a, tt_mesh *m)
 {
     p->first = m->n_atoms;
@@ -152,13 +163,9 @@ tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_a
         parts[i].size[0] = degree[i];
         parts[i].n = 1;
     }
-    int32_t shared = kv_heads > 0 ? gcd32(kv_heads, d->tp) : d->tp;
-    if (shared > 1 &&
-        shared < d->tp) { /* the first atom cuts the kv heads, the second replicates them */
-        parts[PART_TP].size[0] = shared;
-        parts[PART_TP].size[1] = d->tp / shared;
-        parts[PART_TP].n = 2;
-    }
+    split_for(&parts[PART_TP], kv_heads); /* the first cuts kv heads, the second replicates them */
+    if (d->ep == 1)
+        split_for(&parts[PART_CP], d->lines);
     if (!split_for_ep(parts, d->ep))
         return TT_FAIL(err, TT_EINVAL,
                        "parallelism: ep %d must be the product of the innermost ranks of dp_shard "

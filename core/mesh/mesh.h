@@ -51,11 +51,13 @@ typedef struct tt_mesh {
 
 typedef struct tt_mesh_degrees {
     int32_t pp, dp_replicate, dp_shard, cp, tp, ep; /* dp_shard -1 = what is left; others >= 1 */
+    int32_t lines; /* of a data rank's micro-batch; 0 = not known */
 } tt_mesh_degrees;
 
 /* From torchtitan's degrees: order pp, dp_replicate, dp_shard, cp, tp; tp split so that
- * gcd(kv_heads, tp) is a prefix of its atoms (kv_heads 0 = no split). An error names all degrees.
- * Writes the resolved dp_shard back. */
+ * gcd(kv_heads, tp) is a prefix of its atoms (kv_heads 0 = no split), cp so that gcd(lines, cp) is
+ * (without ep): that much of it takes whole lines, and only the rest cuts them. An error names all
+ * degrees. Writes the resolved dp_shard back. */
 tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_arena *a,
                        tt_mesh *out, tt_error *err);
 /* From explicit atoms and axes, for tests: sizes 1 are dropped from the mesh and from every axis.

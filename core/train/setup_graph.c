@@ -113,10 +113,13 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
-    tt_mesh_degrees d = {
-        (int32_t)p->pipeline_parallel_degree,   (int32_t)p->data_parallel_replicate_degree,
-        (int32_t)p->data_parallel_shard_degree, (int32_t)p->context_parallel_degree,
-        (int32_t)p->tensor_parallel_degree,     (int32_t)p->expert_parallel_degree};
+    tt_mesh_degrees d = {(int32_t)p->pipeline_parallel_degree,
+                         (int32_t)p->data_parallel_replicate_degree,
+                         (int32_t)p->data_parallel_shard_degree,
+                         (int32_t)p->context_parallel_degree,
+                         (int32_t)p->tensor_parallel_degree,
+                         (int32_t)p->expert_parallel_degree,
+                         0};
     int64_t world = (int64_t)d.pp * d.dp_replicate * d.cp * d.tp * TT_MAXV(d.dp_shard, 1);
     tt_error why = {0};
     if (o->nproc > 0)
@@ -140,6 +143,9 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
+    d.lines =
+        (int32_t)TT_MIN(s->local, INT32_MAX); /* the same ranks, cp in atoms as lines want it */
+    TT_TRY(tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, err));
     return tt_setup_pipeline(s, err);
 }
 

@@ -4,7 +4,7 @@
 /* "pp dp_replicate dp_shard cp tp ep" */
 static tt_mesh_degrees degrees(const char *text)
 {
-    tt_mesh_degrees d;
+    tt_mesh_degrees d = {0};
     assert_int_equal(
         sscanf(text, "%d %d %d %d %d %d", &d.pp, &d.dp_replicate, &d.dp_shard, &d.cp, &d.tp, &d.ep),
         6);
@@ -97,6 +97,43 @@ static void test_degrees_make_atoms_and_axes(void **state)
             assert_int_equal(tt_mesh_degree(&m, &tt_mesh_axis(&m, "ep")->atoms), d.ep);
         tt_arena_free(a);
     }
+}
+
+/* What cp has in common with the lines of a micro-batch takes whole ones. */
+static void test_cp_is_split_by_lines(void **state)
+{
+    static const struct {
+        int32_t cp, lines;
+        const char *atoms, *cuts; /* those that cut lines */
+    } cases[] = {
+        {2, 2, "cp",      "-"  },
+        {4, 2, "cp0,cp1", "cp1"},
+        {6, 4, "cp0,cp1", "cp1"},
+        {6, 9, "cp0,cp1", "cp1"},
+        {4, 3, "cp",      "cp" },
+        {3, 6, "cp",      "-"  },
+        {4, 1, "cp",      "cp" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tt_arena *a = tt_arena_new();
+        tt_mesh_degrees d = {1, 1, 2, cases[i].cp, 2, 1, cases[i].lines};
+        tt_mesh m;
+        tt_error err;
+        assert_int_equal(tt_mesh_make(&d, 4 * cases[i].cp, 0, a, &m, &err), TT_OK);
+        assert_axis(&m, "cp", cases[i].atoms);
+        const tt_axis *cp = tt_mesh_axis(&m, "cp");
+        const int whole = tt_prefix_dividing(&m, &cp->atoms, cases[i].lines);
+        assert_string_equal(whole < cp->atoms.n ? m.atom_name[cp->atoms.atom[whole]] : "-",
+                            cases[i].cuts);
+        tt_arena_free(a);
+    }
+    tt_mesh_degrees d = {1, 1, 2, 6, 1, 2, 2}; /* experts cut it otherwise */
+    tt_mesh m;
+    tt_arena *a = tt_arena_new();
+    assert_int_equal(tt_mesh_make(&d, 12, 0, a, &m, NULL), TT_OK);
+    assert_axis(&m, "ep", "cp1");
+    tt_arena_free(a);
 }
 
 static void test_bad_degrees_are_named(void **state)
@@ -282,7 +319,7 @@ static void test_atoms_of_a_set_are_sorted_by_name(void **state)
 static void test_axes_are_named_whole(void **state)
 {
     tt_arena *a = tt_arena_new();
-    tt_mesh_degrees d = {1, 1, 2, 2, 4, 1};
+    tt_mesh_degrees d = {1, 1, 2, 2, 4, 1, 0};
     tt_mesh m;
     tt_error err;
     char text[64];
@@ -317,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_axes_are_named_whole),
         cmocka_unit_test(test_degrees_make_atoms_and_axes),
+        cmocka_unit_test(test_cp_is_split_by_lines),
         cmocka_unit_test(test_bad_degrees_are_named),
         cmocka_unit_test(test_atoms_of_size_one_vanish),
         cmocka_unit_test(test_bad_atoms_are_refused),

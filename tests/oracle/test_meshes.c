@@ -43,32 +43,50 @@ typedef struct mesh_case {
     {                                                                                              \
         "parallelism.context_parallel_load_balancer", "none"                                       \
     }
+#define ROTATE(how)                                                                                \
+    {                                                                                              \
+        "parallelism.context_parallel_rotate_method", how                                          \
+    }
 #define KEEP                                                                                       \
     {                                                                                              \
         "parallelism.fsdp_reshard_after_forward", "never"                                          \
     }
 
 static const mesh_case meshes[] = {
-    {"fsdp 2",                     "untied", {SHARD("2"), LOCAL("2")}                                   },
-    {"fsdp 2, weights kept",       "untied", {SHARD("2"), LOCAL("2"), KEEP}                             },
-    {"fsdp 4, tied",               "tied",   {SHARD("4"), LOCAL("1")}                                   },
-    {"tp 2",                       "untied", {DEGREE("tensor", "2"), LOCAL("2")}                        },
-    {"tp 2, tied",                 "tied",   {DEGREE("tensor", "2"), LOCAL("2")}                        },
-    {"tp 2, no sequence parallel", "untied", {DEGREE("tensor", "2"), LOCAL("2"), NO_SP}                 },
-    {"pp 2, GPipe",                "untied", {DEGREE("pipeline", "2"), SCHEDULE("GPipe"), LOCAL("4")}   },
-    {"pp 2, 1F1B, to the bit",     "untied", {DEGREE("pipeline", "2"), SCHEDULE("1F1B"), LOCAL("8")}    },
-    {"pp 3, 1F1B, to the bit",     "untied", {DEGREE("pipeline", "3"), SCHEDULE("1F1B"), LOCAL("8")}    },
-    {"cp 2",                       "untied", {DEGREE("context", "2"), LOCAL("2")}                       },
-    {"cp 2, documents",            "tied",   {DEGREE("context", "2"), LOCAL("2")}                       },
-    {"cp 2, one sample",           "untied", {DEGREE("context", "2"), LOCAL("1")}                       },
-    {"cp 4, one sample, tied",     "tied",   {DEGREE("context", "4"), LOCAL("1")}                       },
-    {"cp 2, as tokens come",       "untied", {DEGREE("context", "2"), LOCAL("1"), PLAIN}                },
+    {"fsdp 2",                      "untied", {SHARD("2"), LOCAL("2")}                                   },
+    {"fsdp 2, weights kept",        "untied", {SHARD("2"), LOCAL("2"), KEEP}                             },
+    {"fsdp 4, tied",                "tied",   {SHARD("4"), LOCAL("1")}                                   },
+    {"tp 2",                        "untied", {DEGREE("tensor", "2"), LOCAL("2")}                        },
+    {"tp 2, tied",                  "tied",   {DEGREE("tensor", "2"), LOCAL("2")}                        },
+    {"tp 2, no sequence parallel",  "untied", {DEGREE("tensor", "2"), LOCAL("2"), NO_SP}                 },
+    {"pp 2, GPipe",                 "untied", {DEGREE("pipeline", "2"), SCHEDULE("GPipe"), LOCAL("4")}   },
+    {"pp 2, 1F1B, to the bit",      "untied", {DEGREE("pipeline", "2"), SCHEDULE("1F1B"), LOCAL("8")}    },
+    {"pp 3, 1F1B, to the bit",      "untied", {DEGREE("pipeline", "3"), SCHEDULE("1F1B"), LOCAL("8")}    },
+    {"cp 2",                        "untied", {DEGREE("context", "2"), LOCAL("2")}                       },
+    {"cp 2, documents",             "tied",   {DEGREE("context", "2"), LOCAL("2")}                       },
+    {"cp 2, one sample",            "untied", {DEGREE("context", "2"), LOCAL("1")}                       },
+    {"cp 4, one sample, tied",      "tied",   {DEGREE("context", "4"), LOCAL("1")}                       },
+    {"cp 2, as tokens come",        "untied", {DEGREE("context", "2"), LOCAL("1"), PLAIN}                },
     {"cp 2 x tp 2, one sample",
-     "untied",                               {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("1")}},
-    {"hsdp 2x2",                   "untied", {HSDP("2"), SHARD("2"), LOCAL("1")}                        },
-    {"fsdp 2 x tp 2",              "untied", {SHARD("2"), DEGREE("tensor", "2"), LOCAL("2")}            },
-    {"fsdp 2 x pp 2",              "untied", {SHARD("2"), DEGREE("pipeline", "2"), LOCAL("4")}          },
-    {"cp 2 x tp 2",                "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
+     "untied",                                {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("1")}},
+    {"cp 4, two samples",           "untied", {DEGREE("context", "4"), LOCAL("2")}                       },
+    {"cp 4, two samples, gathered",
+     "tied",                                  {DEGREE("context", "4"), LOCAL("2"), ROTATE("allgather")}  },
+    {"cp 4, two samples, ulysses",
+     "untied",                                {DEGREE("context", "4"), LOCAL("2"), ROTATE("ulysses")}    },
+    {"cp 6, four samples",          "untied", {DEGREE("context", "6"), LOCAL("4")}                       },
+    {"cp 4 x tp 2, two samples",
+     "untied",                                {DEGREE("context", "4"), DEGREE("tensor", "2"), LOCAL("2")}},
+    {"fsdp 2 x cp 4, two samples",  "tied",   {SHARD("2"), DEGREE("context", "4"), LOCAL("2")}           },
+    {"cp 4 x pp 2, two samples",
+     "untied",                                {DEGREE("context", "4"),
+      DEGREE("pipeline", "2"),
+      LOCAL("4"),
+      {"parallelism.pipeline_parallel_microbatches", "2"}}                                 },
+    {"hsdp 2x2",                    "untied", {HSDP("2"), SHARD("2"), LOCAL("1")}                        },
+    {"fsdp 2 x tp 2",               "untied", {SHARD("2"), DEGREE("tensor", "2"), LOCAL("2")}            },
+    {"fsdp 2 x pp 2",               "untied", {SHARD("2"), DEGREE("pipeline", "2"), LOCAL("4")}          },
+    {"cp 2 x tp 2",                 "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
 };
 
 /* One rank's runs, made when first asked for. */

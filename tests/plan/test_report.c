@@ -265,36 +265,42 @@ static void test_gathered_bytes_are_the_parameters(void **state)
 
 /* Context parallelism: how evenly attention's work is dealt, and what each way to see a line sends.
  * 5 layers, k and v: a ring of 2 turns both once, and again going back, where their gradients
- * travel too. */
+ * travel too. Two samples over four ranks are two pairs that do not talk to each other. */
 static void test_context_parallel_work_and_traffic(void **state)
 {
-    static const char *const cp2 = "parallelism.context_parallel_degree 2 "
-                                   "training.local_batch_size 1 training.seq_len 40 "
-                                   "parallelism.context_parallel_rotate_method %s %s";
+    static const struct {
+        const char *degrees, *axis;
+    } meshes[] = {
+        {"parallelism.context_parallel_degree 2 training.local_batch_size 1", "cp" },
+        {"parallelism.context_parallel_degree 4 training.local_batch_size 2", "cp1"},
+    };
     static const struct {
         const char *method, *forward, *backward;
         int n_forward, n_backward;
     } rows[] = {
-        {"allgather", "all_gather over cp", "reduce_scatter over cp", 10, 10},
-        {"ring",      "ring_shift over cp", "ring_shift over cp",     10, 20},
-        {"alltoall",  "ring_shift over cp", "ring_shift over cp",     10, 20},
-        {"ulysses",   "all_to_all over cp", "all_to_all over cp",     20, 20},
+        {"allgather", "all_gather", "reduce_scatter", 10, 10},
+        {"ring",      "ring_shift", "ring_shift",     10, 20},
+        {"alltoall",  "ring_shift", "ring_shift",     10, 20},
+        {"ulysses",   "all_to_all", "all_to_all",     20, 20},
     };
     (void)state;
-    for (size_t i = 0; i < TT_COUNT(rows); i++) {
-        char text[400];
-        snprintf(text, sizeof text, cp2, rows[i].method, "");
+    for (size_t i = 0; i < TT_COUNT(rows) * TT_COUNT(meshes); i++) {
+        const size_t row = i % TT_COUNT(rows), mesh = i / TT_COUNT(rows);
+        char text[400], name[64];
+        snprintf(text, sizeof text,
+                 "%s training.seq_len 40 parallelism.context_parallel_rotate_method %s",
+                 meshes[mesh].degrees, rows[row].method);
         report r = make(text);
-        assert_int_equal(calls(&r, rows[i].forward, "activations"), rows[i].n_forward);
-        assert_int_equal(calls(&r, rows[i].backward, "gradients of activations"),
-                         rows[i].n_backward);
-        const bool heads = strcmp(rows[i].method, "ulysses") == 0;
+        snprintf(name, sizeof name, "%s over %s", rows[row].forward, meshes[mesh].axis);
+        assert_int_equal(calls(&r, name, "activations"), rows[row].n_forward);
+        snprintf(name, sizeof name, "%s over %s", rows[row].backward, meshes[mesh].axis);
+        assert_int_equal(calls(&r, name, "gradients of activations"), rows[row].n_backward);
+        const bool heads = strcmp(rows[row].method, "ulysses") == 0;
         assert_true(heads == (tt_json_get(r.o, "context_busiest") == NULL));
         if (!heads)
             assert_true(fabs(get(r.o, "context_busiest")->real - 1) < 1e-9);
         job_close(&r.j);
-        snprintf(text, sizeof text, cp2, rows[i].method,
-                 "parallelism.context_parallel_load_balancer none");
+        strcat(text, " parallelism.context_parallel_load_balancer none");
         r = make(text);
         if (!heads) /* 21 + … + 40 of 820 */
             assert_true(fabs(get(r.o, "context_busiest")->real - 610 / 410.0) < 1e-4);
