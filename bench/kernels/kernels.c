@@ -242,18 +242,18 @@ static void run_all(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) {
-        fprintf(stderr, "usage: kernels PLUGIN.so THREADS ISA own|openblas [OP]\n");
+    if (argc < 6) {
+        fprintf(stderr, "usage: kernels PLUGIN.so THREADS ISA own|openblas fma|bf16x6 [OP]\n");
         return 2;
     }
-    only = argc > 5 ? argv[5] : NULL;
+    only = argc > 6 ? argv[6] : NULL;
     void *so = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     const tt_plugin *p = so ? dlsym(so, "tt_plugin_entry") : NULL;
     if (!p) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;
     }
-    const char *config[2] = {argv[3], argv[4]}; /* isa, blas */
+    const char *config[3] = {argv[3], argv[4], argv[5]}; /* isa, blas, f32_products */
     char text[200];
     tt_error err;
     n_threads = atoi(argv[2]);

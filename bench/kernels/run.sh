@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Speed of the cpu backend's kernels at the shapes of bench/train's models, after `make`.
-#   bench/kernels/run.sh [OP]                   ours; OP: kernels whose name begins so. THREADS, ISA and BLAS may be set
+#   bench/kernels/run.sh [OP]                   ours; OP: kernels whose name begins so. THREADS, ISA, BLAS and PRODUCTS may be set
 #   TTRUN_VENV=DIR bench/kernels/run.sh [OP]    beside PyTorch's, in turns, medians of ROUNDS (3)
 # And what the interpreter adds to them, an op.
 set -eu
@@ -12,7 +12,7 @@ for name in kernels interpreter; do
     ${CC:-gcc} -std=c11 -O2 -Iinclude -Icore -pthread -rdynamic bench/kernels/$name.c $build/libttrun_core.a \
         -ljansson -lltdl -lzstd -lz -lpcre2-8 -lutf8proc -lm -ldl -o $build/bench/$name
 done
-ours() { $build/bench/kernels $build/plugins/backends/cpu.so "${THREADS:-2}" "${ISA:-auto}" "${BLAS:-own}" "$@"; }
+ours() { $build/bench/kernels $build/plugins/backends/cpu.so "${THREADS:-2}" "${ISA:-auto}" "${BLAS:-own}" "${PRODUCTS:-fma}" "$@"; }
 if [ -z "${TTRUN_VENV:-}" ]; then
     printf '%-18s %-22s %9s %8s %8s\n' op shape ms GFLOP/s GB/s
     ours "$@"

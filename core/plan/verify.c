@@ -176,11 +176,13 @@ static const char *run_node(checker *c, const tt_node *e)
     for (int k = 0; k < c->n_beside; k++)
         if (tt_plan_waits_for(e, c->beside[k]))
             return "a collective is not waited for";
+    if (!tt_plan_runs(e)) /* its readers read, and wait */
+        return NULL;
     if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
     bad = read_inputs(c, e, true); /* pieces: joined, they are their output */
     for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
-        bad = tt_plan_is_slice(e) ? NULL : write_value(c, e->out[j], e->async);
+        bad = write_value(c, e->out[j], e->async);
     if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "an output lies on scratch";
     if (!bad)

@@ -177,18 +177,49 @@ tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule 
     return tt_plan_make(g, &o, a, out, err);
 }
 
+static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
+                           tt_plan **out, tt_error *err)
+{
+    const tt_plan_opts o = {.schedule = s->schedule,
+                            .scratch = scratch,
+                            .user = (void *)(uintptr_t)s,
+                            .pp_rank = pp_rank,
+                            .like = like};
+    return tt_plan_make(s->graph, &o, a, out, err);
+}
+
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
 {
     tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
-    for (int p = 0; p < s->pipeline_ranks; p++) {
-        const tt_plan_opts o = {.schedule = s->schedule,
-                                .scratch = scratch,
-                                .user = (void *)(uintptr_t)s,
-                                .pp_rank = p,
-                                .like = p ? plans[0] : NULL};
-        TT_TRY(tt_plan_make(s->graph, &o, a, &plans[p], err));
-    }
+    for (int p = 0; p < s->pipeline_ranks; p++)
+        TT_TRY(plan_like(s, p, p ? plans[0] : NULL, a, &plans[p], err));
     *out = plans;
+    return TT_OK;
+}
+
+static double bytes_of(const tt_plan *p)
+{
+    double sum = 0;
+    for (int k = 0; k < TT_N_SPACES; k++)
+        sum += (double)p->bytes[k];
+    return sum;
+}
+
+tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err)
+{
+    tt_plan *first, *other;
+    double most;
+    TT_TRY(plan_like(s, 0, NULL, a, &first, err));
+    most = bytes_of(first);
+    for (int p = 1; p < s->pipeline_ranks; p++) {
+        tt_arena *own = tt_arena_new();
+        const tt_status st = plan_like(s, p, first, own, &other, err);
+        if (st == TT_OK)
+            most = TT_MAXV(most, bytes_of(other));
+        tt_arena_free(own);
+        TT_TRY(st);
+    }
+    *out = most;
     return TT_OK;
 }
 

@@ -34,11 +34,18 @@ typedef struct harness {
 static harness H;
 static const int threads_of[3] = {1, 2, 4};
 
-/* The plugin's config is two strings: isa, blas. */
+/* The plugin's config is three strings: isa, blas, f32_products. Both ways of these count as
+ * instruction sets here. */
 static inline int harness_open(void **state)
 {
     (void)state;
-    static const char *const isas[] = {"generic", "avx2", "avx512", "amx"};
+    static const char *const isas[][2] = {
+        {"generic", "fma"   },
+        {"avx2",    "fma"   },
+        {"avx512",  "fma"   },
+        {"amx",     "fma"   },
+        {"amx",     "bf16x6"}
+    };
     const char *file = getenv("TT_CPU_PLUGIN"), *folder = getenv("PLUGINS");
     char path[4096];
     snprintf(path, sizeof path, "%s%s",
@@ -56,11 +63,11 @@ static inline int harness_open(void **state)
     H.component = &p->components[0];
     H.vt = H.component->vtable;
     for (size_t i = 0; i < TT_COUNT(isas); i++) {
-        const char *config[2] = {isas[i], "own"};
+        const char *config[3] = {isas[i][0], "own", isas[i][1]};
         tt_backend_env env = {sizeof env, 2, 0, 1};
         tt_error err;
         if (H.vt->open(config, &env, &H.self[H.n_isa], &err) == TT_OK)
-            H.isa[H.n_isa++] = isas[i];
+            H.isa[H.n_isa++] = strcmp(isas[i][1], "fma") ? isas[i][1] : isas[i][0];
     }
     for (int i = 0; i < 3; i++)
         if (tt_pool_new(threads_of[i], &H.pool[i], NULL) != TT_OK)
@@ -211,6 +218,11 @@ static inline void assert_near(const char *what, int isa, const float *got, cons
             !(isinf(want[i]) && (double)got[i] == want[i]))
             fail_msg("%s (%s): element %lld is %.9g, not %.9g", what, H.isa[isa], (long long)i,
                      (double)got[i], want[i]);
+}
+/* Few rows are multiplied by multiply-adds, so there its bits are those of "amx". */
+static inline bool is_bf16x6(int isa)
+{
+    return strcmp(H.isa[isa], "bf16x6") == 0;
 }
 #define EACH_ISA for (int isa = 0; isa < H.n_isa; isa++)
 

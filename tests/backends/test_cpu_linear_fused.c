@@ -138,7 +138,7 @@ static void test_product_and_program_have_the_bits_of_both(void **state)
 /* The tiles of another library end elsewhere. */
 static void test_openblas_and_program_too(void **state)
 {
-    const char *config[2] = {"auto", "openblas"};
+    const char *config[3] = {"auto", "openblas", "auto"};
     tt_backend_env env = {sizeof env, 2, 0, 1};
     tt_error err;
     void *own = H.self[0], *blas = NULL;

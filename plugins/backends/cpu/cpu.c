@@ -7,15 +7,18 @@
 /* The backend "cpu": component, choice of the instruction set, table of kernels. */
 
 typedef struct config {
-    const char *isa, *blas;
+    const char *isa, *blas, *f32_products;
 } config;
 
 static const tt_option options[] = {
-    {"isa",  "instruction set; pin it for equal bits on different machines", TT_OPT_ENUM,
-     offsetof(config,                                                                                        isa),  "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,               NULL},
+    {"isa",          "instruction set; pin it for equal bits on different machines",   TT_OPT_ENUM,
+     offsetof(config,                                                                                                  isa),          "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,               NULL},
     {"blas",
      "matrix products by our own tiles or by OpenBLAS; null = own with AVX-512, else openblas "
-     "where it is there",                                                    TT_OPT_STRING, offsetof(config, blas), "null",     0, 0, NULL,                           TT_OPT_NULLABLE, NULL},
+     "where it is there",                                                              TT_OPT_STRING, offsetof(config, blas),         "null",     0, 0, NULL,                           TT_OPT_NULLABLE, NULL},
+    {"f32_products",
+     "products of f32 matrices: fma = multiply-adds; bf16x6 = six products of bf16 in AMX tiles, "
+     "no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma", TT_OPT_ENUM,   offsetof(config, f32_products), "\"fma\"",  0, 0, "auto|fma|bf16x6",              0,               NULL},
 };
 
 static const cpu_isa *find_isa(const char *name)
@@ -54,21 +57,41 @@ static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt
     return TT_OK;
 }
 
+static tt_status choose_tiles(const char *want, const cpu_isa *isa, bool blas,
+                              const cpu_tiles **out, tt_error *err)
+{
+    const bool amx = isa->bf16x6, six = want && strcmp(want, "bf16x6") == 0;
+    if (six && !amx)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "backend.f32_products: bf16x6 needs AMX, and this machine or backend.isa "
+                       "(%s) is without; use \"auto\" or \"fma\"",
+                       isa->name);
+    if (six && blas)
+        return TT_FAIL(err, TT_EINVAL,
+                       "backend.f32_products: bf16x6 is of our own tiles, backend.blas asks for "
+                       "OpenBLAS; leave one of them out");
+    *out = six || (want && strcmp(want, "auto") == 0 && amx && !blas) ? isa->bf16x6 : isa->tiles;
+    return TT_OK;
+}
+
 static tt_status open_backend(const void *cfg, const tt_backend_env *env, void **self,
                               tt_error *err)
 {
     const config *c = cfg;
     const char *name = c && c->isa ? c->isa : "auto";
     const cpu_isa *isa = find_isa(name);
+    const cpu_tiles *tiles = NULL;
     bool blas = false;
     if (!isa)
         return TT_FAIL(err, TT_EUNSUPPORTED, "backend.isa: this machine has no %s; use \"auto\"",
                        name);
     TT_TRY(choose_blas(c ? c->blas : NULL, isa, &blas, err));
+    TT_TRY(choose_tiles(c ? c->f32_products : NULL, isa, blas, &tiles, err));
     cpu_backend *b = calloc(1, sizeof *b);
     if (!b)
         return TT_FAIL(err, TT_ENOMEM, "backend cpu: out of memory");
     b->isa = isa;
+    b->tiles = tiles;
     b->blas = blas;
     b->n_threads = env ? env->n_threads : 1;
     *self = b;
@@ -122,7 +145,7 @@ static double peak_flops(void *self, tt_dtype dtype)
         return 0;
     const bool half = dtype == TT_BF16 && b->isa->half->peak;
     if (b->peak[half] <= 0)
-        b->peak[half] = best_peak(half ? b->isa->half->peak : b->isa->peak) * b->n_threads;
+        b->peak[half] = best_peak(half ? b->isa->half->peak : b->tiles->peak) * b->n_threads;
     return b->peak[half];
 }
 
@@ -132,7 +155,8 @@ static void describe(void *self, char *text, size_t size)
     const char *version = "own";
     if (b->blas)
         cpu_blas_open(&version);
-    snprintf(text, size, "%s, gemm %s, %d thread%s", b->isa->name, version, b->n_threads,
+    snprintf(text, size, "%s, gemm %s%s, %d thread%s", b->isa->name, version,
+             b->tiles == b->isa->bf16x6 ? " bf16x6" : "", b->n_threads,
              b->n_threads == 1 ? "" : "s");
 }
 

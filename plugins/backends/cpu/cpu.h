@@ -73,13 +73,11 @@ typedef struct cpu_isa {
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     const cpu_half *half;
-    /* matrix product; a tile takes cpu_fetch [2] */
+    /* matrix product */
+    const cpu_tiles *tiles;  /* multiply-adds */
+    const cpu_tiles *bf16x6; /* by AMX; NULL = none */
     int mr, nr;
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
-    void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, int64_t rows,
-                 int64_t cols, bool add, cpu_fetch *next);
-    void (*tile_rows)(int64_t k, const float *a, int64_t ld, const float *b, float *c, int64_t ldc,
-                      int64_t cols, bool add, cpu_fetch *next);
     /* columns [begin, end), A of few rows; sums over blocks of k_block */
     void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
     /* one row */
@@ -109,14 +107,14 @@ typedef struct cpu_isa {
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0);
     void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end); /* rows */
-    double (*peak)(double seconds); /* FMA flops a second of one thread */
 } cpu_isa;
 
 extern const cpu_isa cpu_isa_generic, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_amx;
 
 typedef struct cpu_backend {
     const cpu_isa *isa;
-    bool blas; /* GEMM tiles by cblas_sgemm */
+    const cpu_tiles *tiles; /* of products of f32 matrices */
+    bool blas;              /* GEMM tiles by cblas_sgemm */
     int n_threads;
     double peak[2]; /* f32, bf16 */
 } cpu_backend;

@@ -3,20 +3,21 @@
 #include <string.h>
 
 /* C = A B in tasks, each some rows and columns of C and all of k. Tasks share what they read only:
- * no thread waits for another. A task goes through k in blocks of K_BLOCK and through its columns
- * in strips: the strip of B is packed into panels of NR columns; rows of A are read where they lie
- * if they lie along k, else packed into panels of MR rows once a block. Both packed parts fit the
- * second cache, the panel of A at work the first. While a strip is multiplied, what is read next
- * comes from memory. The sum over k runs in blocks of K_BLOCK whatever the other extents are, so an
- * element's bits depend on k alone: not on threads, tasks, or how m and n are sharded. */
-#define K_BLOCK 384
-#define STRIP 256     /* columns: a multiple of every NR; 393 KB packed */
-#define M_TASK 532    /* most rows of a task: a multiple of MR 14; 817 KB packed */
-#define TASKS 2       /* a thread: fewer, larger ones pack less (measured: 4 are 2-11 % slower) */
+ * no thread waits for another. A task goes through k in blocks of CPU_K_BLOCK and through its
+ * columns in strips: the strip of B is packed into panels of NR columns; rows of A are read where
+ * they lie if they lie along k and the tile can, else packed into panels of MR rows once a block.
+ * Both packed parts fit the second cache, the panel of A at work the first. While a strip is
+ * multiplied, what is read next comes from memory. The sum over k runs in blocks of CPU_K_BLOCK
+ * whatever the other extents are, so an element's bits depend on k alone: not on threads, tasks, or
+ * how m and n are sharded. */
+#define M_TASK 532    /* most rows of a task */
+#define STRIP 256     /* most columns */
+#define MOST_SIZE 6   /* bytes of a packed element */
 #define LEAST_ROWS 84 /* of a task, */
 #define LEAST_COLS 64 /* so that packing pays */
 
 typedef struct gemm {
+    const cpu_tiles *tiles;
     const cpu_isa *isa;
     const cpu_gemm_call *g;
     char *scratch; /* per_thread of them */
@@ -29,7 +30,8 @@ typedef struct gemm {
 typedef struct task { /* rows [m0, m1) and columns [n0, n1) of C; rows [k0, k0 + k) of B at a time
                        */
     int64_t m0, m1, n0, n1, k0, k;
-    float *pa, *pb;
+    char *pa, *pb;
+    int64_t unit; /* bytes of a row of a panel */
 } task;
 
 static int64_t parts(int64_t n, int64_t size)
@@ -37,15 +39,17 @@ static int64_t parts(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-static int64_t a_floats(int64_t m, int64_t k) /* 16: what pack may write beyond */
+/* Bytes of `rows` rows packed: of the widest panels and elements, for a plan is made before it is
+ * known which; and 16 floats that pack may write beyond. */
+static size_t packed(int64_t rows, int64_t k)
 {
-    return (cpu_min(m, M_TASK) + 16) * cpu_min(k, K_BLOCK);
+    const int64_t unit = cpu_round_up(cpu_min(k, CPU_K_BLOCK), 32) * MOST_SIZE;
+    return cpu_align((size_t)(cpu_round_up(rows, LEAST_COLS) * unit) + 16 * sizeof(float));
 }
 
 static size_t thread_scratch(int64_t m, int64_t n, int64_t k)
 {
-    int64_t b = cpu_min(cpu_round_up(n, LEAST_COLS), STRIP) * cpu_min(k, K_BLOCK) + 16;
-    return cpu_align((size_t)a_floats(m, k) * sizeof(float)) + cpu_align((size_t)b * sizeof(float));
+    return packed(cpu_min(m, M_TASK), k) + packed(cpu_min(n, STRIP), k);
 }
 
 /* For any extents up to these. */
@@ -56,14 +60,14 @@ size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
 
 static task task_at(const gemm *w, int64_t i)
 {
-    const int mr = w->isa->mr, nr = w->isa->nr;
+    const int mr = w->tiles->mr, nr = w->tiles->nr;
     const int64_t panels = parts(w->g->m, mr), slivers = parts(w->g->n, nr), r = i / w->cols,
                   c = i % w->cols;
     return (task){.m0 = panels * r / w->rows * mr,
                   .m1 = cpu_min(w->g->m, panels * (r + 1) / w->rows * mr),
                   .n0 = slivers * c / w->cols * nr,
                   .n1 = cpu_min(w->g->n, slivers * (c + 1) / w->cols * nr),
-                  .k = cpu_min(w->g->k, K_BLOCK)};
+                  .k = cpu_min(w->g->k, CPU_K_BLOCK)};
 }
 
 static cpu_mat part_of(cpu_mat a, int64_t r, int64_t c)
@@ -89,9 +93,9 @@ static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64
                        cpu_fetch next[2])
 {
     const cpu_gemm_call *g = w->g;
-    const int mr = w->isa->mr;
+    const int mr = w->tiles->mr;
     const int64_t m = t->m1 - t->m0,
-                  turns = parts(m, mr) * parts(n, w->isa->nr) * parts(t->k, CPU_K_SUM);
+                  turns = parts(m, mr) * parts(n, w->tiles->nr) * parts(t->k, CPU_K_SUM);
     task then = *t;
     next[0] = next[1] = (cpu_fetch){0};
     if (c == t->n0 && w->in_place && m > mr)
@@ -100,30 +104,61 @@ static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64
     if (then.n0 == t->n1 && t->k0 + t->k < g->k) {
         then.n0 = t->n0;
         then.k0 = t->k0 + t->k;
-        then.k = cpu_min(K_BLOCK, g->k - then.k0);
+        then.k = cpu_min(CPU_K_BLOCK, g->k - then.k0);
     } else if (then.n0 == t->n1) {
         then = task_at(w, cpu_min(i + w->n_threads, w->rows * w->cols - 1));
     }
-    next[1] =
-        fetch(part_of(g->b, then.k0, then.n0), then.k, cpu_min(STRIP, then.n1 - then.n0), turns);
+    next[1] = fetch(part_of(g->b, then.k0, then.n0), then.k,
+                    cpu_min(w->tiles->strip, then.n1 - then.n0), turns);
+}
+
+/* What a tile of C could not make: those elements once more by multiply-adds, from the operands as
+ * they lie. */
+static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t rows, int64_t cols,
+                   const uint32_t *bad)
+{
+    const cpu_gemm_call *g = w->g;
+    const cpu_tiles *fma = w->isa->tiles;
+    const cpu_mat b = part_of(g->b, t->k0, c0);
+    const bool add = g->add || t->k0 > 0;
+    float pa[CPU_K_BLOCK * CPU_TILE_ROWS], pb[CPU_K_BLOCK * CPU_TILE_ROWS],
+        y[CPU_TILE_ROWS * CPU_TILE_ROWS];
+    cpu_fetch none[2] = {0};
+    uint32_t ignored[CPU_TILE_ROWS];
+    for (int64_t r = 0; r < rows; r += fma->mr)
+        for (int64_t c = 0; c < cols; c += fma->nr) {
+            const int64_t m = cpu_min(fma->mr, rows - r), n = cpu_min(fma->nr, cols - c);
+            fma->pack(part_of(g->a, r0 + r, t->k0), m, t->k, true, pa);
+            fma->pack((cpu_mat){b.p + c * b.cs, b.cs, b.rs}, n, t->k, false, pb);
+            fma->tile(t->k, pa, pb, y + r * CPU_TILE_ROWS + c, CPU_TILE_ROWS, m, n, false, none,
+                      ignored);
+        }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            if (bad[r] >> c & 1) {
+                float *to = g->c + (r0 + r) * g->ldc + c0 + c;
+                *to = add ? *to + y[r * CPU_TILE_ROWS + c] : y[r * CPU_TILE_ROWS + c];
+            }
 }
 
 /* C's columns [c, c + n). */
 static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fetch next[2])
 {
-    const cpu_isa *isa = w->isa;
+    const cpu_tiles *tiles = w->tiles;
     const cpu_gemm_call *g = w->g;
     const bool add = g->add || t->k0 > 0;
-    for (int64_t r = t->m0; r < t->m1; r += isa->mr)
-        for (int64_t j = 0; j < n; j += isa->nr) {
-            const int64_t rows = cpu_min(isa->mr, t->m1 - r), cols = cpu_min(isa->nr, n - j);
-            const float *b = t->pb + j * t->k;
+    uint32_t bad[CPU_TILE_ROWS];
+    for (int64_t r = t->m0; r < t->m1; r += tiles->mr)
+        for (int64_t j = 0; j < n; j += tiles->nr) {
+            const int64_t rows = cpu_min(tiles->mr, t->m1 - r), cols = cpu_min(tiles->nr, n - j);
+            const char *b = t->pb + j * t->unit;
             float *out = g->c + r * g->ldc + c + j;
-            if (w->in_place && rows == isa->mr)
-                isa->tile_rows(t->k, g->a.p + r * g->a.rs + t->k0, g->a.rs, b, out, g->ldc, cols,
-                               add, next);
-            else
-                isa->tile(t->k, t->pa + (r - t->m0) * t->k, b, out, g->ldc, rows, cols, add, next);
+            if (w->in_place && rows == tiles->mr)
+                tiles->tile_rows(t->k, g->a.p + r * g->a.rs + t->k0, g->a.rs, b, out, g->ldc, cols,
+                                 add, next);
+            else if (tiles->tile(t->k, t->pa + (r - t->m0) * t->unit, b, out, g->ldc, rows, cols,
+                                 add, next, bad))
+                remake(w, t, r, c + j, rows, cols, bad);
         }
 }
 
@@ -137,21 +172,21 @@ static void finished(const cpu_gemm_call *g, int64_t r0, int64_t r1, int64_t c0,
 static void run_task(const gemm *w, int64_t i, int thread)
 {
     const cpu_gemm_call *g = w->g;
-    const int mr = w->isa->mr;
+    const cpu_tiles *tiles = w->tiles;
     task t = task_at(w, i);
-    char *p = w->scratch + (size_t)thread * w->per_thread;
-    t.pa = cpu_take(&p, a_floats(g->m, g->k));
-    t.pb = (float *)(void *)p;
-    const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / mr * mr : 0;
+    t.pa = w->scratch + (size_t)thread * w->per_thread;
+    t.pb = t.pa + packed(cpu_min(g->m, M_TASK), g->k);
+    const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / tiles->mr * tiles->mr : 0;
     for (; t.k0 < g->k; t.k0 += t.k) {
-        t.k = cpu_min(K_BLOCK, g->k - t.k0);
-        w->isa->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, mr, t.pa + whole * t.k);
-        for (int64_t c = t.n0; c < t.n1; c += STRIP) {
-            const int64_t n = cpu_min(STRIP, t.n1 - c);
+        t.k = cpu_min(CPU_K_BLOCK, g->k - t.k0);
+        t.unit = cpu_round_up(t.k, tiles->k_unit) * (int64_t)tiles->size;
+        tiles->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, true, t.pa + whole * t.unit);
+        for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {
+            const int64_t n = cpu_min(tiles->strip, t.n1 - c);
             const cpu_mat b = part_of(g->b, t.k0, c);
             cpu_fetch next[2];
             fetch_next(w, i, &t, c, n, next);
-            w->isa->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, w->isa->nr, t.pb);
+            tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
             multiply(w, &t, c, n, next);
         }
     }
@@ -160,19 +195,24 @@ static void run_task(const gemm *w, int64_t i, int thread)
 
 static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
 {
+    const gemm *w = arg;
+    if (w->tiles->begin)
+        w->tiles->begin();
     for (int64_t i = begin; i < end; i++)
-        run_task(arg, i, thread);
+        run_task(w, i, thread);
+    if (w->tiles->end)
+        w->tiles->end();
 }
 
-/* Each thread gets as many tasks along m, and the larger side is halved until it has TASKS. */
+/* Each thread gets as many tasks along m, and the larger side is halved until it has its tasks. */
 static void cut(gemm *w)
 {
     const int64_t m = w->g->m, n = w->g->n;
-    w->rows = parts(m, M_TASK);
+    w->rows = parts(m, w->tiles->m_task);
     w->cols = 1;
     if (w->rows > 1)
         w->rows = cpu_min(cpu_round_up(w->rows, w->n_threads), parts(m, LEAST_ROWS));
-    while (w->rows * w->cols < TASKS * w->n_threads) {
+    while (w->rows * w->cols < w->tiles->tasks * w->n_threads) {
         const int64_t rows = m / w->rows, cols = n / w->cols;
         if (cols >= 2 * LEAST_COLS && (cols >= rows || rows < 2 * LEAST_ROWS))
             w->cols *= 2;
@@ -185,12 +225,13 @@ static void cut(gemm *w)
 
 static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch)
 {
-    gemm w = {.isa = self->isa,
+    gemm w = {.tiles = self->tiles,
+              .isa = self->isa,
               .g = g,
               .scratch = scratch,
               .per_thread = thread_scratch(g->m, g->n, g->k),
               .n_threads = pool ? tt_pool_threads(pool) : 1,
-              .in_place = g->a.cs == 1};
+              .in_place = g->a.cs == 1 && self->tiles->tile_rows};
     cut(&w);
     tt_parallel_for(pool, w.rows * w.cols, 1, run_tasks, &w);
 }
@@ -236,7 +277,7 @@ typedef struct few {
 static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
-    w->isa->few(w->g, K_BLOCK, begin, end);
+    w->isa->few(w->g, CPU_K_BLOCK, begin, end);
     finished(w->g, 0, w->g->m, begin, end, thread);
 }
 

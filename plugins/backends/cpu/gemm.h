@@ -45,6 +45,44 @@ typedef struct cpu_fetch {
  * every later one to its own last place. */
 #define CPU_K_SUM 64
 
+/* A turn's share of it. */
+static inline void cpu_fetch_turn(cpu_fetch *f)
+{
+    for (int64_t i = 0; i < f->step && f->row < f->n_rows; i++) {
+        __builtin_prefetch((const char *)f->p + f->line * CPU_LINE, 0, 2);
+        if (++f->line == f->lines) {
+            f->line = 0;
+            f->row++;
+            f->p += f->stride;
+        }
+    }
+}
+
+#define CPU_K_BLOCK 384  /* of k at a time */
+#define CPU_TILE_ROWS 32 /* of a tile at most */
+
+/* How f32 matrices are multiplied: panels of mr rows and of nr columns, all of a block's k in each,
+ * and what makes a tile of C from one of each. */
+typedef struct cpu_tiles {
+    int mr, nr;
+    int k_unit;            /* a panel's k is padded to it */
+    size_t size;           /* of a packed element */
+    int64_t m_task, strip; /* most rows and columns packed at a time; multiples of mr and nr */
+    int tasks;             /* a thread: fewer, larger ones pack less */
+    /* `rows` rows (columns, by swapped strides) of a matrix into panels of mr (left) or nr. */
+    void (*pack)(cpu_mat a, int64_t rows, int64_t k, bool left, void *dst);
+    /* C[rows, cols] (+)= A B; next [2]. Elements it cannot make are left as they are: bit j of
+     * bad[r]; returns whether there are any. */
+    bool (*tile)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                 int64_t cols, bool add, cpu_fetch *next, uint32_t *bad);
+    /* The same of mr rows of A as they lie along k, `ld` apart; NULL = A is packed. */
+    void (*tile_rows)(int64_t k, const float *a, int64_t ld, const void *b, float *c, int64_t ldc,
+                      int64_t cols, bool add, cpu_fetch *next);
+    void (*begin)(void), (*end)(void); /* around a thread's tiles; NULL = nothing */
+    double (*peak)(double seconds);    /* flops a second of one thread */
+} cpu_tiles;
+extern const cpu_tiles cpu_tiles_bf16x6; /* where cpu_amx_open */
+
 struct cpu_backend;
 /* scratch: cpu_gemm_scratch(…). */
 void cpu_gemm(const struct cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, void *scratch);

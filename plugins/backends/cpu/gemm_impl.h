@@ -91,15 +91,8 @@ INLINE void tile_fetch(int64_t turn, const float *c, int64_t ldc, int64_t rows, 
         __builtin_prefetch(c + r * ldc, 1);
         __builtin_prefetch(c + r * ldc + VW, 1);
     }
-    for (int j = 0; j < 2; j++, f++)
-        for (int64_t i = 0; i < f->step && f->row < f->n_rows; i++) {
-            __builtin_prefetch((const char *)f->p + f->line * CPU_LINE, 0, 2);
-            if (++f->line == f->lines) {
-                f->line = 0;
-                f->row++;
-                f->p += f->stride;
-            }
-        }
+    cpu_fetch_turn(f);
+    cpu_fetch_turn(f + 1);
 }
 
 INLINE void tile_clear(const int R, vf t[MR][2])
@@ -182,7 +175,7 @@ static void gemm_tile(int64_t k, const float *a, const float *b, float *c, int64
 /* The same for MR whole rows of a row-major matrix as it lies, ld elements from one to the next: in
  * the same order, so the same bits. Three rows share a pointer: their addresses are it, + ld, + 2
  * ld. */
-static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b, float *c,
+static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const void *panel, float *c,
                            int64_t ldc, int64_t cols, bool add, cpu_fetch *next)
 {
 #define ROW(r)                                                                                     \
@@ -191,7 +184,8 @@ static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b
       : (r) < 9  ? p2 + ((r)-6) * ld                                                               \
       : (r) < 12 ? p3 + ((r)-9) * ld                                                               \
                  : p4 + ((r)-12) * ld)
-    const float *p0 = a, *p1 = p0 + 3 * ld, *p2 = p1 + 3 * ld, *p3 = p2 + 3 * ld, *p4 = p3 + 3 * ld;
+    const float *b = panel, *p0 = a, *p1 = p0 + 3 * ld, *p2 = p1 + 3 * ld, *p3 = p2 + 3 * ld,
+                *p4 = p3 + 3 * ld;
     vf t[MR][2], sum[MR][2];
     tile_clear(MR, sum);
     for (int64_t k0 = 0; k0 < k; k0 += CPU_K_SUM) {
@@ -210,4 +204,17 @@ static void gemm_tile_rows(int64_t k, const float *a, int64_t ld, const float *b
     }
 #undef ROW
     tile_store(MR, sum, c, ldc, MR, cols, add);
+}
+
+static void fma_pack(cpu_mat a, int64_t rows, int64_t k, bool left, void *dst)
+{
+    gemm_pack(a, rows, k, left ? MR : NR, dst);
+}
+
+static bool fma_tile(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                     int64_t cols, bool add, cpu_fetch *next, uint32_t *bad)
+{
+    (void)bad;
+    gemm_tile(k, a, b, c, ldc, rows, cols, add, next);
+    return false;
 }

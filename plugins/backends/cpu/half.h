@@ -22,7 +22,8 @@ typedef struct cpu_half {
 } cpu_half;
 
 extern const cpu_half cpu_half_amx;
-bool cpu_amx_open(void); /* there, and allowed */
+bool cpu_amx_open(void);                     /* there, and allowed */
+void cpu_amx_begin(void), cpu_amx_end(void); /* around a thread's tiles */
 
 /* C = A B, or C += A B: element (r, c) of A at a[r * ars + c * acs]; C f32 (wide) or bf16. */
 typedef struct cpu_half_call {

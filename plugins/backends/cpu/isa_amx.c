@@ -107,12 +107,12 @@ static const struct shapes {
     .rows = {16, 16, 16, 16, 16, 16, 16, 16}
 };
 
-static void amx_begin(void)
+void cpu_amx_begin(void)
 {
     _tile_loadconfig(&shapes);
 }
 
-static void amx_end(void)
+void cpu_amx_end(void)
 {
     _tile_release();
 }
@@ -123,7 +123,7 @@ static double amx_peak(double seconds)
     float c[SIDE * SIDE];
     struct timespec a, b;
     double t = 0, flops = 0;
-    amx_begin();
+    cpu_amx_begin();
     clock_gettime(CLOCK_MONOTONIC, &a);
     while (t < seconds) {
         for (int i = 0; i < 4096; i++) { /* the products alone, on what the last call left */
@@ -137,7 +137,7 @@ static double amx_peak(double seconds)
         t = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     }
     amx_tile(STEP, zero, zero, c);
-    amx_end();
+    cpu_amx_end();
     return flops / t;
 }
 
@@ -147,8 +147,8 @@ const cpu_half cpu_half_amx = {.mr = SIDE,
                                .size = 2,
                                .pack = amx_pack,
                                .tile = amx_tile,
-                               .begin = amx_begin,
-                               .end = amx_end,
+                               .begin = cpu_amx_begin,
+                               .end = cpu_amx_end,
                                .peak = amx_peak};
 
 /* Does the processor have it, and does the kernel let this process? Both once. */

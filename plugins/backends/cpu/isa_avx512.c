@@ -38,6 +38,7 @@ const cpu_isa cpu_isa_avx512 = {
 const cpu_isa cpu_isa_amx = {
     .name = "amx",
     .half = &cpu_half_amx,
+    .bf16x6 = &cpu_tiles_bf16x6,
     CPU_ISA_ENTRIES,
 };
 #else
