@@ -79,8 +79,8 @@ typedef struct tt_instr {
 
 static inline bool tt_instr_communicates(const tt_instr *i)
 {
-    return i->kind == TT_INSTR_COLLECTIVE || i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV ||
-           i->kind == TT_INSTR_STAGE_SUM;
+    return (i->kind == TT_INSTR_COLLECTIVE && !tt_step_is_local(i->node->step->kind)) ||
+           i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV || i->kind == TT_INSTR_STAGE_SUM;
 }
 
 typedef struct tt_trace_event { /* one instruction, once */

@@ -164,6 +164,18 @@ static tt_cost kernel_cost(const tt_graph *g, const tt_trace_event *e)
     return c;
 }
 
+/* A step that sends nothing: what it reads and writes. A join copies what does not lie there. */
+static tt_cost moved_by(const tt_trace_event *e)
+{
+    const tt_instr *i = e->instr;
+    const bool join = i->node->step->kind == TT_STEP_JOIN;
+    double bytes = join ? 0 : bytes_of(&i->out[0], e->rows);
+    for (int j = 0; j < i->n_in; j++)
+        if (!join || i->node->in[j]->within != i->node->out[0])
+            bytes += (join ? 2 : 1) * bytes_of(&i->in[j], e->rows);
+    return (tt_cost){0, bytes};
+}
+
 static tt_cost cost_of(const tt_graph *g, const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
@@ -173,6 +185,8 @@ static tt_cost cost_of(const tt_graph *g, const tt_trace_event *e)
         return (tt_cost){0, 0};
     switch (i->kind) {
     case TT_INSTR_COLLECTIVE: /* what this rank sends */
+        if (tt_step_is_local(i->node->step->kind))
+            return moved_by(e);
         return (tt_cost){0, i->node->step ? i->node->step->cost *
                                                 (double)tt_dtype_size(i->out[0].tensor.dtype)
                                           : 0};
