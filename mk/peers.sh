@@ -2,20 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # peers.sh [NAME...]: tests/peers/NAME_peer.py (default: all), ttrun beside the programs it must agree with. They need Python
 # packages, so they are no part of `make test`. The virtual environment is TTRUN_VENV, outside the tree, and is made where it
-# is absent (network; 1 GB). Ends with "N passed, N failed".
+# is absent, completed where it lacks a package (network; 1 GB). Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=${TTRUN_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ttrun/peers}
-packages="numpy safetensors transformers tokenizers tiktoken tensorboard gguf"
+packages="torch numpy safetensors transformers tokenizers tiktoken tensorboard gguf"
 
 if ! [ -x "$venv/bin/python" ]; then
     echo "peers: making $venv" >&2
     python3 -m venv "$venv" || {
-        echo "peers: python3 -m venv failed; install python3-venv, or set TTRUN_VENV to an environment with torch $packages" >&2
+        echo "peers: python3 -m venv failed; install python3-venv, or set TTRUN_VENV to an environment with $packages" >&2
         exit 1
     }
+fi
+find='import importlib.util, sys; print(*(p for p in sys.argv[1:] if importlib.util.find_spec(p) is None))'
+# shellcheck disable=SC2086
+missing=$("$venv/bin/python" -c "$find" $packages) || exit 1
+if [ -n "$missing" ]; then
+    echo "peers: installing $missing" >&2
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install -q torch $packages || { rm -rf "$venv"; exit 1; }
+    "$venv/bin/python" -m pip install -q $missing || exit 1
 fi
 
 passed=0 failed=0

@@ -4,14 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* Microseconds of a collective among processes of one machine, f32: ours through shared memory, or,
  * with -DWITH_MPI, MPI's own. Lines "op bytes microseconds"; the least of the rounds, each the mean
- * of as many calls as take some 50 ms. bytes: of the whole tensor. */
+ * of as many calls as take some 50 ms. bytes: of the whole tensor. "memcpy" is no collective: every
+ * process copies so many bytes of its own, all at the same time, which is about what an all-gather
+ * or an all-reduce must move in each. */
 
-enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, N_OPS };
-static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce"};
+enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, COPY, N_OPS };
+static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "memcpy"};
 
 static void call(int op, float *a, float *b, int64_t n); /* n elements, a multiple of the ranks */
 static void meet(void);
@@ -29,18 +32,31 @@ static double time_calls(int op, float *a, float *b, int64_t n, int calls)
     meet();
     const double t0 = now();
     for (int i = 0; i < calls; i++)
-        call(op, a, b, n);
+        if (op == COPY)
+            memcpy(b, a, (size_t)n * sizeof *a);
+        else
+            call(op, a, b, n);
     return slowest(now() - t0) / calls;
+}
+
+/* As the trainer's arena is, in huge pages where there are any; and written, for all that never was
+ * is one page of zeros. */
+static float *buffer(int64_t bytes, float value)
+{
+    float *p =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        exit(1);
+    (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof *p; i++)
+        p[i] = value;
+    return p;
 }
 
 static void measure(int rank, int rounds)
 {
     const int64_t most = INT64_C(64) << 20;
-    float *a = malloc((size_t)most), *b = malloc((size_t)most);
-    if (!a || !b)
-        exit(1);
-    memset(a, 0, (size_t)most);
-    memset(b, 0, (size_t)most);
+    float *a = buffer(most, (float)rank + 1), *b = buffer(most, 0);
     for (int op = 0; op < N_OPS; op++)
         for (int64_t bytes = 1024; bytes <= most; bytes *= 4) {
             const int64_t n = bytes / 4;
@@ -56,8 +72,8 @@ static void measure(int rank, int rounds)
                 fflush(stdout);
             }
         }
-    free(a);
-    free(b);
+    munmap(a, (size_t)most);
+    munmap(b, (size_t)most);
 }
 
 #ifdef WITH_MPI

@@ -14,6 +14,14 @@
 
 #define TT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define TT_MAXV(a, b) ((a) > (b) ? (a) : (b))
+/* A function compiled for several instruction sets, chosen when the program starts; for loops whose
+ * bits do not depend on it. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TT_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define TT_CLONES
+#endif
 /* For our own bugs only: prints file, line and the condition, then aborts. */
 #define TT_ASSERT(cond) ((cond) ? (void)0 : tt_assert_failed(#cond, __FILE__, __LINE__))
 _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);

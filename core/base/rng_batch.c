@@ -7,12 +7,6 @@
  * tt_normal_quantile give one by one, in loops of fixed length that a compiler turns into vectors.
  * No contraction (-ffp-contract=off): the instruction set changes no bit. */
 
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define CLONES
-#endif
 /* sqrt and the selects below set no errno and trap on nothing anybody looks at. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORS __attribute__((optimize("O3", "no-math-errno", "no-trapping-math")))
@@ -22,7 +16,7 @@
 #define BLOCK 256 /* numbers */
 
 /* Philox gives two numbers a counter: u[2i], u[2i+1] from counter first + i. */
-CLONES static void uniform_block(uint64_t key, uint64_t first, double *restrict u)
+TT_CLONES static void uniform_block(uint64_t key, uint64_t first, double *restrict u)
 {
     const uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
     for (int i = 0; i < BLOCK / 2; i++) {
@@ -58,7 +52,7 @@ void tt_rng_uniforms(tt_rng_key key, uint64_t index, int64_t n, double *u)
 }
 
 /* AS 241 where |p - 1/2| <= 0.425; elsewhere what comes out is replaced. */
-CLONES static void central_block(const double *restrict p, double *restrict x)
+TT_CLONES static void central_block(const double *restrict p, double *restrict x)
 {
     for (int i = 0; i < BLOCK; i++) {
         const double q = p[i] - 0.5, r = 0.180625 - q * q;
@@ -91,7 +85,7 @@ CLONES static void central_block(const double *restrict p, double *restrict x)
 }
 
 /* AS 241 beyond that, as far as r <= 5, which all but 3e-11 of the numbers are. */
-CLONES VECTORS static void tail_block(const double *restrict p, double *restrict x, int n)
+TT_CLONES VECTORS static void tail_block(const double *restrict p, double *restrict x, int n)
 {
     for (int i = 0; i < n; i++) {
         const double near = p[i] < 0.5 ? p[i] : 1.0 - p[i];

@@ -164,6 +164,9 @@ static const tt_option parallelism_options[] = {
          "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut the sequence over its ranks between the matrices"),
+    BOOL(parallelism, enable_async_tensor_parallel, "false",
+         "with sequence parallelism, gather and reduce rows piece by piece, each under way while "
+         "another is multiplied"),
 };
 
 static const tt_option activation_checkpoint_options[] = {

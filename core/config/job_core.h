@@ -22,6 +22,7 @@ typedef struct tt_parallelism_config {
     const char *module_fqns_per_model_part; /* JSON, NULL = none */
     const char *fsdp_reshard_after_forward;
     bool enable_sequence_parallel;
+    bool enable_async_tensor_parallel;
 } tt_parallelism_config;
 
 typedef struct tt_checkpoint_config {

@@ -34,7 +34,8 @@ typedef struct tt_processes_opts {
     const tt_comm_vt *remote;
     const void *remote_config;
     bool all_remote;
-    bool beside; /* collectives will run beside the program (async.h) */
+    bool beside;    /* collectives will run beside the program (async.h) */
+    bool room_only; /* shared memory: never copy from process to process (shm.h) */
 } tt_processes_opts;
 tt_status tt_processes_join(const tt_processes_opts *o, tt_dist *out, tt_error *err);
 void tt_dist_set_timeout(tt_dist *d, double timeout_s); /* of waits that begin from now on */

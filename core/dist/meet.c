@@ -17,7 +17,7 @@
  * namespace; each other says hello and is handed the memory. When all have come each gets a byte,
  * and the sockets stay open: their end is the end of the process. */
 
-#define MAGIC UINT64_C(0x7474727573657331) /* changes with the layout of what is shared */
+#define MAGIC UINT64_C(0x7474727573657332) /* changes with the layout of what is shared */
 #define MOST_BYTES (UINT64_C(1) << 40)     /* of address space; pages come when touched */
 #define LEAST_BYTES (UINT64_C(1) << 26)
 

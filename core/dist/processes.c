@@ -186,7 +186,7 @@ static tt_status join_mixed(const tt_processes_opts *o, const int *ranks, tt_dis
     *m = (mixed){.remote = o->remote, .rank = l->rank, .world = l->world, .session = o->session};
     tt_status s = open_remote(o, ranks, m, err);
     if (s == TT_OK && !o->all_remote)
-        s = tt_shm_new(o->session, l->rank, &m->shm, err);
+        s = tt_shm_new(o->session, l->rank, o->room_only, &m->shm, err);
     if (s == TT_OK)
         s = group(m, ranks, l->world, 0, &d->all, err);
     if (s != TT_OK) {
@@ -208,7 +208,7 @@ static void free_shm(void *self)
 static tt_status join_shm(const tt_processes_opts *o, const int *ranks, tt_dist *d, tt_error *err)
 {
     tt_shm *shm;
-    TT_TRY(tt_shm_new(o->session, o->launch->rank, &shm, err));
+    TT_TRY(tt_shm_new(o->session, o->launch->rank, o->room_only, &shm, err));
     const tt_status s = tt_shm_vt.group(shm, ranks, o->launch->world, 0, &d->all, err);
     if (s != TT_OK) {
         free_shm(shm);

@@ -14,8 +14,14 @@
 
 /* Memory, failure and waiting of the ranks of a machine. */
 
-#define SPIN_NS 20000
+/* As long as it takes to wake a sleeper, on a virtual machine: spinning shorter, a member sleeps
+ * whenever the one it waits for had to be woken, and so they all do from then on. */
+#define SPIN_NS 100000
+/* For who may come late: the core may have other threads to run. Every PROBE-th wait is as long as
+ * above. */
+#define BRIEF_SPIN_NS 20000
 #define LEAST_SPIN_NS 500
+#define PROBE 64
 #define NAP_NS 100000000 /* a sleeper looks up this often: an abort needs to wake nobody */
 #define MOMENT_NS INT64_C(2000000000)
 
@@ -190,8 +196,9 @@ static void relax(void)
 #endif
 }
 
-/* For a short while: shorter after it was in vain, longer again after it was not. */
-static bool spin(tt_session *s, tt_word *w, uint32_t want, uint32_t *seen)
+/* For a short while: shorter after it was in vain, longer again after it was not, and now and then
+ * in full, to find out. */
+static bool spin(tt_session *s, tt_word *w, uint32_t want, bool soon, uint32_t *seen)
 {
     if (there(w, want, seen))
         return true;
@@ -199,7 +206,10 @@ static bool spin(tt_session *s, tt_word *w, uint32_t want, uint32_t *seen)
         sched_yield();
         return there(w, want, seen);
     }
-    const int64_t most = atomic_load_explicit(&s->spin_ns, memory_order_relaxed);
+    _Atomic int64_t *measure = &s->spin_ns[soon];
+    int64_t most = atomic_load_explicit(measure, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&s->n_waits, 1, memory_order_relaxed) % PROBE == 0)
+        most = SPIN_NS;
     const int64_t until = tt_now_ns() + most;
     bool met = false;
     do {
@@ -209,17 +219,17 @@ static bool spin(tt_session *s, tt_word *w, uint32_t want, uint32_t *seen)
                 relax();
         }
     } while (!met && tt_now_ns() < until);
-    atomic_store_explicit(&s->spin_ns,
-                          met ? TT_MIN(2 * most, (int64_t)SPIN_NS)
-                              : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS),
-                          memory_order_relaxed);
+    const int64_t limit = soon ? SPIN_NS : BRIEF_SPIN_NS;
+    most = met ? TT_MIN(2 * most, limit) : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS);
+    if (met || most < atomic_load_explicit(measure, memory_order_relaxed))
+        atomic_store_explicit(measure, most, memory_order_relaxed);
     return met;
 }
 
-tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, int64_t until_ns)
+tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, int64_t until_ns)
 {
     uint32_t seen;
-    while (!spin(s, w, want, &seen)) {
+    while (!spin(s, w, want, soon, &seen)) {
         if (atomic_load_explicit(&s->m->stopped, memory_order_acquire))
             return TT_ECOMM;
         int64_t left = until_ns ? until_ns - tt_now_ns() : NAP_NS;
@@ -269,7 +279,8 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
-    atomic_init(&s->spin_ns, SPIN_NS);
+    for (int i = 0; i < 2; i++)
+        atomic_init(&s->spin_ns[i], BRIEF_SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;
     s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);

@@ -72,7 +72,8 @@ typedef struct tt_word { /* changes by its one writer */
 } tt_word;
 void tt_word_set(tt_word *w, uint32_t value); /* and wake who sleeps on it */
 /* Until the word has come to `want` (32-bit order, wraps) or `until_ns` of tt_now_ns is over (0 =
- * no limit). TT_OK, TT_ECOMM: stopped, TT_ETIMEOUT; without a text. */
-tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, int64_t until_ns);
+ * no limit). soon: who sets it is at work on nothing else. TT_OK, TT_ECOMM: stopped, TT_ETIMEOUT;
+ * without a text. */
+tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, int64_t until_ns);
 
 #endif

@@ -35,7 +35,8 @@ struct tt_session {
     tt_launch launch;
     _Atomic double timeout_s;
     bool crowded;
-    _Atomic int64_t spin_ns;
+    _Atomic int64_t spin_ns[2]; /* of waits for what comes soon [1], and others */
+    _Atomic uint32_t n_waits;
     void (*overdue)(tt_session *s);
     int *socks; /* by local rank; of others than the first only [0] is used */
     int memfd, wake;

@@ -52,6 +52,8 @@ static void find_address(const tt_exec *x, const tt_value *v, tt_operand *o)
         o->slot = s->slot[hold];
         o->slot_bytes = s->slot_bytes[hold];
     }
+    if (o->tensor.data)
+        o->tensor.data = (char *)o->tensor.data + tt_plan_skip(p->graph, v, x->coords);
 }
 
 static tt_extent extent_of(const tt_graph *g, const tt_value *v)
@@ -211,6 +213,8 @@ static tt_status bind_node(tt_exec *x, tt_instr_list *l, const tt_node *n, tt_er
         return TT_OK;
     }
     if (n->op == &tt_op_collective) {
+        if (tt_exec_lies_there(n))
+            return TT_OK;
         i = append(x, l, TT_INSTR_COLLECTIVE, n);
         bind_operands(x, i, n);
         TT_TRY(tt_exec_bind_collective(x, i, err));

@@ -130,6 +130,8 @@ tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err)
         c->reduce = s->dst.partial_max ? TT_MAX : TT_SUM;
         return TT_OK;
     }
+    if (s->kind >= TT_STEP_JOIN)
+        return tt_exec_bind_pieces(x, i, err);
     if (s->kind == TT_STEP_SLICE) {
         c->send_box = tt_arena_alloc(x->arena, sizeof *c->send_box);
         relative(&src, &dst, t->n_dims, c->send_box);
@@ -192,6 +194,10 @@ tt_status tt_exec_run_collective(const tt_exec *x, const tt_instr *i, const tt_t
         return TT_OK;
     case TT_STEP_SLICE:
         copy_box(in, c->send_box, out->data, true);
+        return TT_OK;
+    case TT_STEP_JOIN:
+    case TT_STEP_SUM:
+        tt_exec_run_pieces(x, i, in, out);
         return TT_OK;
     case TT_STEP_ALL_REDUCE:
         memcpy(out->data, in->data, in_bytes);

@@ -109,7 +109,7 @@ static void note(tt_exec *x, const void *data, int64_t bytes)
     const uint8_t *w = x->space[TT_SPACE_WORK], *d = data;
     if (!d || d < w || d >= w + x->mapped[TT_SPACE_WORK])
         return;
-    const int64_t end = d - w + (bytes + 63) / 64 * 64; /* a plan's unit */
+    const int64_t end = (d - w + bytes + 63) / 64 * 64; /* a plan's unit */
     x->high_water = TT_MAXV(x->high_water, end);
 }
 

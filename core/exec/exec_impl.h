@@ -37,6 +37,7 @@ typedef struct tt_collective {
     int n_dims;
     bool packed, unpacked; /* the tensors themselves can be sent, received */
     bool zero;             /* MASK: this rank holds the neutral element */
+    int *order;            /* SUM: by member, the input that is its */
     tt_reduce reduce;
 } tt_collective;
 
@@ -152,6 +153,11 @@ void *tt_exec_state_data(const tt_exec *x, const tt_state *s, int member);
 tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err);
 tt_status tt_exec_run_collective(const tt_exec *x, const tt_instr *i, const tt_tensor *in,
                                  const tt_tensor *out, tt_comm *comm, tt_error *err);
+/* pieces.c: joins and sums */
+bool tt_exec_lies_there(const tt_node *n); /* what it gives is in its place already */
+tt_status tt_exec_bind_pieces(tt_exec *x, tt_instr *i, tt_error *err);
+void tt_exec_run_pieces(const tt_exec *x, const tt_instr *i, const tt_tensor *in,
+                        const tt_tensor *out);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
 /* flight.c */
 tt_status tt_exec_bind_flight(tt_exec *x, tt_instr *i, tt_error *err); /* where it may fly */

@@ -90,6 +90,9 @@ struct tt_value {
     tt_node *node;
     int out;      /* which output of node */
     bool chunked; /* lives inside a token-chunk loop only: graph->chunk_rows rows of it exist */
+    /* It lies in that value's memory, at the rows of its own box: a slice of what is there, or a
+     * piece of what a join makes whole. NULL: in memory of its own. */
+    tt_value *within;
 };
 
 struct tt_node {
@@ -126,6 +129,8 @@ struct tt_node {
     int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
     bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
+    bool piece; /* pieces: of the rows of one member alone. So an atom may cut its rows and, too,
+                   cut or be pending in the rest: of each rank there is its own share */
     bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
                    over (plan) */
     tt_custom_vjp_fn custom_vjp;
@@ -160,6 +165,9 @@ struct tt_graph {
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
+    struct {            /* pieces: what of a micro-batch goes piece by piece, and what does not */
+        int gathers, reductions, whole;
+    } pieces;
     /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
      * the host says how many rows a call has (R8). */
     int64_t slots;

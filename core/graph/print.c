@@ -72,6 +72,9 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
         tt_str_add(out, " recomputed");
     if (n->async)
         tt_str_add(out, " async");
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i]->within)
+            tt_str_printf(out, " in %%%d", n->out[i]->within->id);
     if (n->map)
         tt_str_printf(out, " map%d", n->map);
     if (n->scope && n->scope[0])

@@ -34,13 +34,26 @@ static const char *check_input(const tt_graph *g, const tt_node *n, int i)
     return NULL;
 }
 
+/* Atoms of the letters that output o lacks, or of all of them. */
+static uint16_t atoms_used(const tt_node *n, int o, bool contracted)
+{
+    const tt_rule *r = n->rule;
+    uint16_t used = 0;
+    for (int x = 0; x < r->n_letters; x++) {
+        bool mine = false;
+        for (int d = 0; contracted && d < r->n_out_dims[o]; d++)
+            mine = mine || r->out[o][d] == x;
+        for (int i = 0; !mine && i < n->letters[x].n; i++)
+            used |= (uint16_t)(1u << TT_ATOM(n->letters[x].atom[i]));
+    }
+    return used;
+}
+
 static const char *check_outputs(const tt_graph *g, const tt_node *n)
 {
     const tt_rule *r = n->rule;
-    uint16_t used = 0, kept = 0;
-    for (int x = 0; x < r->n_letters; x++)
-        for (int i = 0; i < n->letters[x].n; i++)
-            used |= (uint16_t)(1u << TT_ATOM(n->letters[x].atom[i]));
+    const uint16_t used = atoms_used(n, 0, n->piece); /* a piece's rows are no share of it */
+    uint16_t kept = 0;
     for (int i = 0; i < n->n_in; i++)
         kept |= n->keep[i];
     if (used & kept)
@@ -50,22 +63,57 @@ static const char *check_outputs(const tt_graph *g, const tt_node *n)
                            want = tt_place_output(g->mesh, r, o, n->letters);
         if (!same_dims(p, &want))
             return "an output is not stored as its rule says";
-        const uint16_t mine = tt_placement_shard_atoms(p, r->n_out_dims[o]);
-        if (p->partial != (uint16_t)((used & ~mine) | kept))
+        const uint16_t mine = tt_placement_shard_atoms(p, r->n_out_dims[o]),
+                       summed = n->piece ? atoms_used(n, o, true) : (uint16_t)(used & ~mine);
+        if (p->partial != (summed | kept))
             return "an output is partial over other atoms than its rule says";
     }
     return NULL;
 }
 
-static const char *check_identity(const tt_node *n)
+static const char *check_identity(const tt_node *n, int i)
 {
-    const tt_type *a = &n->in[0]->type, *b = &n->out[0]->type;
+    const tt_type *a = &n->in[i]->type, *b = &n->out[0]->type;
     if (a->n_dims != b->n_dims || a->dtype != b->dtype)
         return "changes the type";
     for (int d = 0; d < a->n_dims; d++)
         if (a->dims[d].size != b->dims[d].size)
             return "changes the shape";
     return NULL;
+}
+
+/* The inputs of a join, and of a sum, are all that there are. */
+static const char *check_pieces(const tt_graph *g, const tt_node *n)
+{
+    const tt_lower_step *s = n->step;
+    const char *bad = NULL;
+    if (n->n_in != tt_mesh_degree(g->mesh, &s->atoms))
+        return "a piece is missing";
+    for (int i = 0; !bad && i < n->n_in; i++) {
+        tt_placement want = s->src;
+        const int first = want.n[0] - s->atoms.n;
+        if (s->kind == TT_STEP_JOIN)
+            tt_turn_atoms(g->mesh, i, first, want.atom[0], want.n[0]);
+        bad = check_identity(n, i);
+        if (!tt_placement_equal(&n->in[i]->place, &want))
+            bad = "a piece is not stored where it belongs";
+    }
+    return bad;
+}
+
+/* One of the nodes that only move what they are given. */
+static const char *check_move(const tt_graph *g, const tt_node *n)
+{
+    if (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer)
+        return check_identity(n, 0);
+    if (n->op != &tt_op_collective)
+        return NULL;
+    if (n->step->kind == TT_STEP_JOIN || n->step->kind == TT_STEP_SUM)
+        return check_pieces(g, n);
+    return tt_placement_equal(&n->in[0]->place, &n->step->src) &&
+                   tt_placement_equal(&n->out[0]->place, &n->step->dst)
+               ? check_identity(n, 0)
+               : "a step is not from where its input is to where its output is";
 }
 
 tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
@@ -82,7 +130,7 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
             if (!n->virtual_ && defined[n->out[j]->id])
                 bad = "a value is defined twice";
             defined[n->out[j]->id] = true;
-            if (g->placed &&
+            if (g->placed && !n->piece &&
                 tt_placement_check(g->mesh, &n->out[j]->place, n->out[j]->type.n_dims, NULL))
                 bad = "an atom is used twice";
         }
@@ -92,9 +140,8 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
             bad = check_input(g, n, j);
         if (!bad && n->rule)
             bad = check_outputs(g, n);
-        if (!bad &&
-            (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer))
-            bad = check_identity(n);
+        if (!bad)
+            bad = check_move(g, n);
     }
     free(defined);
     return bad ? complain(g, n, after, bad, err) : TT_OK;

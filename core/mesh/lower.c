@@ -23,7 +23,9 @@ const char *tt_step_kind_name(tt_step_kind k)
                                         [TT_STEP_ALL_TO_ALL] = "all_to_all",
                                         [TT_STEP_SHIFT] = "ring_shift",
                                         [TT_STEP_SLICE] = "slice",
-                                        [TT_STEP_MASK] = "mask"};
+                                        [TT_STEP_MASK] = "mask",
+                                        [TT_STEP_JOIN] = "join",
+                                        [TT_STEP_SUM] = "sum"};
     return names[k];
 }
 
@@ -54,6 +56,8 @@ static double step_cost(const lowering *w, tt_step_kind kind, const tt_placement
         return padded_numel(w, &w->cur);
     case TT_STEP_SLICE:
     case TT_STEP_MASK:
+    case TT_STEP_JOIN:
+    case TT_STEP_SUM:
         break;
     }
     return elements * (degree - 1) / degree;

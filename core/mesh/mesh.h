@@ -16,6 +16,7 @@
 #define TT_TURN(a) ((unsigned)(a) >> 8)
 #define TT_TURNED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
 #define TT_MAX_TURN 255 /* an atom that is turned has at most one more ranks */
+#define TT_MAX_PIECES (TT_MAX_TURN + 1)
 
 /* How a global tensor is stored: per dim an ordered list of atoms, major first; partial: a set of
  * atoms, all of one kind; atoms in neither: replicated. memcmp-comparable: unused bytes are zero.
@@ -164,9 +165,17 @@ typedef enum tt_step_kind {
     TT_STEP_ALL_REDUCE,
     TT_STEP_ALL_TO_ALL,
     TT_STEP_SHIFT, /* parts change ranks: every rank gives all it has to one other */
+    /* on the rank alone: */
     TT_STEP_SLICE,
-    TT_STEP_MASK
+    TT_STEP_MASK,
+    TT_STEP_JOIN, /* pieces, one for each turn of the atoms, are the whole */
+    TT_STEP_SUM   /* what each member gave to this rank's piece, one for each turn, is its sum: in
+                     member order */
 } tt_step_kind;
+static inline bool tt_step_is_local(tt_step_kind k)
+{
+    return k >= TT_STEP_SLICE;
+}
 typedef struct tt_lower_step {
     tt_step_kind kind;
     tt_atom_list atoms; /* loose bits stripped */

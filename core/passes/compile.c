@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
- * epilogue → overlap; to decode: describe → place, with incremental forms → lower → order → fuse →
- * epilogue */
+ * epilogue → pieces → overlap; to decode: describe → place, with incremental forms → lower → order
+ * → fuse → epilogue */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -139,6 +139,10 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(dump(c, g, "fuse", err));
     TT_TRY(tt_pass_epilogue(g, &fo, err));
     TT_TRY(dump(c, g, "epilogue", err));
+    if (o->pieces && !generates(o)) {
+        TT_TRY(tt_pass_pieces(g, err));
+        TT_TRY(dump(c, g, "pieces", err));
+    }
     if (o->overlap) {
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
         TT_TRY(dump(c, g, "overlap", err));

@@ -31,9 +31,9 @@ typedef struct orderer {
     tt_graph *g;
     tt_node **out;
     size_t n_out;
-    bool *done;    /* by node index */
-    int **readers; /* by value id: eager node indices that read it */
-    int *n_readers;
+    bool *keep, *done; /* by node index */
+    bool loop_done;
+    tt_readers readers;
 } orderer;
 
 static bool eager(const tt_node *n)
@@ -47,9 +47,11 @@ static void put_eager_readers(orderer *o, const tt_node *n)
 {
     for (int j = 0; j < n->n_out; j++) {
         const int v = n->out[j]->id;
-        for (int k = 0; k < o->n_readers[v]; k++)
-            if (!o->done[o->readers[v][k]])
-                put(o, (size_t)o->readers[v][k]);
+        for (int k = 0; k < o->readers.n[v]; k++) {
+            const int i = o->readers.of[v][k];
+            if (o->keep[i] && !o->done[i] && eager(o->g->nodes.items[i]))
+                put(o, (size_t)i);
+        }
     }
 }
 
@@ -64,11 +66,14 @@ static void put(orderer *o, size_t i)
 
 /* The token-chunk loop, contiguous: forward nodes and their derivatives in order, then what waits
  * for its results. */
-static void put_loop(orderer *o, const bool *keep)
+static void put_loop(orderer *o)
 {
     const size_t first = o->n_out;
+    if (o->loop_done)
+        return;
+    o->loop_done = true;
     for (size_t i = 0; i < o->g->nodes.n; i++)
-        if (keep[i] && !o->done[i] && o->g->nodes.items[i]->map)
+        if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->map)
             put(o, i);
     const size_t last = o->n_out;
     for (size_t i = first; i < last; i++)
@@ -83,34 +88,36 @@ static bool reads_loop(const orderer *o, const tt_node *n)
     return false;
 }
 
-static void put_region(orderer *o, tt_region region, const bool *keep)
+static void put_region(orderer *o, tt_region region)
 {
     for (size_t i = 0; i < o->g->nodes.n; i++) {
         const tt_node *e = o->g->nodes.items[i];
-        if (!keep[i] || o->done[i] || e->region != region || eager(e) || e->map)
+        if (!o->keep[i] || o->done[i] || e->region != region || eager(e) || e->map)
             continue;
         if (reads_loop(o, e))
-            put_loop(o, keep);
+            put_loop(o);
         if (!o->done[i])
             put(o, i);
     }
     if (region == TT_FORWARD)
-        put_loop(o, keep);
+        put_loop(o);
 }
 
 /* Of several accumulations of one member in a micro-batch the first stores, the others add. */
 static void mark_again(tt_graph *g)
 {
+    bool **stored = tt_arena_array(g->arena, g->states.n + 1, sizeof *stored); /* by 1 + member */
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
         if (n->op != &tt_op_accumulate)
             continue;
-        for (size_t j = i + 1; j < g->nodes.n; j++) {
-            tt_node *m = g->nodes.items[j];
-            if (m->op == &tt_op_accumulate && m->state == n->state &&
-                m->accumulate_index == n->accumulate_index)
-                m->again = true;
-        }
+        bool **of = &stored[n->state->id];
+        if (!*of)
+            *of = tt_arena_array(g->arena, n->state->stack ? (size_t)n->state->stack->n + 1 : 1,
+                                 sizeof **of);
+        bool *at = *of + n->accumulate_index + 1;
+        n->again = *at;
+        *at = true;
     }
 }
 
@@ -162,24 +169,11 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err)
     bool *keep = tt_arena_array(g->arena, n + 1, sizeof *keep);
     mark_live(g, live, keep);
     mark_eager_chains(g, keep);
-    orderer o = {.g = g};
+    orderer o = {.g = g, .keep = keep, .readers = tt_find_readers(g)};
     o.out = tt_arena_array(g->arena, n + 1, sizeof *o.out);
     o.done = tt_arena_array(g->arena, n + 1, sizeof *o.done);
-    o.readers = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *o.readers);
-    o.n_readers = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *o.n_readers);
-    for (size_t i = 0; i < n; i++) {
-        const tt_node *e = g->nodes.items[i];
-        if (!keep[i] || !eager(e))
-            continue;
-        const int v = e->in[0]->id;
-        int *r = tt_arena_array(g->arena, (size_t)o.n_readers[v] + 1, sizeof *r);
-        if (o.n_readers[v])
-            memcpy(r, o.readers[v], (size_t)o.n_readers[v] * sizeof *r);
-        r[o.n_readers[v]++] = (int)i;
-        o.readers[v] = r;
-    }
     for (int region = TT_FORWARD; region <= TT_UPDATE; region++)
-        put_region(&o, (tt_region)region, keep);
+        put_region(&o, (tt_region)region);
     for (size_t i = 0; i < o.n_out; i++)
         if (o.out[i]->accumulate_index == -2)
             o.out[i]->accumulate_index = -1;

@@ -16,7 +16,7 @@ double tt_overlap_duration(const tt_graph *g, const tt_node *n, const tt_machine
 
 bool tt_overlap_crosses_link(const tt_node *n)
 {
-    return n->step && n->step->kind != TT_STEP_SLICE && n->step->kind != TT_STEP_MASK && !n->map;
+    return n->step && !tt_step_is_local(n->step->kind) && !n->map;
 }
 
 static int64_t bytes_of(const tt_graph *g, const tt_node *n)
@@ -33,7 +33,7 @@ bool tt_overlap_movable(const tt_graph *g, const tt_node *n)
 
 int tt_overlap_producer(const tt_overlap_list *l, const tt_value *v)
 {
-    return l->index[tt_plan_alias(v)->id];
+    return l->index[tt_plan_source(v)->id];
 }
 
 static void find_readers(tt_overlap_list *l, tt_arena *a)

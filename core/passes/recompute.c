@@ -24,6 +24,13 @@ static bool heavy(const tt_node *n)
     return false;
 }
 
+/* The sum of what ranks hold is kept rather than its shares, which are larger: nothing is reduced
+ * twice. */
+static bool sums(const tt_node *n)
+{
+    return n->op == &tt_op_redistribute && n->in[0]->place.partial && !n->out[0]->place.partial;
+}
+
 static bool wanted(const redo *r, const tt_node *n)
 {
     if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
@@ -36,7 +43,7 @@ static bool wanted(const redo *r, const tt_node *n)
     }
     if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE)
         return false;
-    return r->o->mode == TT_RECOMPUTE_FULL || !heavy(n);
+    return r->o->mode == TT_RECOMPUTE_FULL || (!heavy(n) && !sums(n));
 }
 
 static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)

@@ -109,12 +109,12 @@ tt_status tt_schedule_check(const tt_schedule *s, bool bits, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     checker c = {.s = s, .bits = bits};
-    tt_run run;
+    double makespan, bubble;
     c.seen = tt_arena_array(a, (size_t)s->n_stages * (size_t)s->n_micro, 1);
     c.last = tt_arena_array(a, 2 * (size_t)s->n_stages, sizeof *c.last);
     tt_status st = check_lists(&c, err);
     if (st == TT_OK)
-        st = tt_schedule_run(s, &(tt_costs){0}, a, &run, err);
+        st = tt_schedule_time(s, &(tt_costs){0}, &makespan, &bubble, err);
     tt_arena_free(a);
     return st;
 }

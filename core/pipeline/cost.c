@@ -59,18 +59,15 @@ static tt_status stuck(const tt_schedule *s, const int *at, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_schedule_run(const tt_schedule *s, const tt_costs *c, tt_arena *a, tt_run *out,
-                          tt_error *err)
+/* out->order NULL: only the times are wanted. */
+static tt_status play(const tt_schedule *s, const tt_costs *c, tt_arena *a, tt_run *out,
+                      tt_error *err)
 {
     const size_t keys = 3 * (size_t)s->n_stages * (size_t)s->n_micro;
     double *end = tt_arena_array(a, keys + 1, sizeof *end);
     double *now = tt_arena_array(a, (size_t)s->n_ranks, sizeof *now);
     int *at = tt_arena_array(a, (size_t)s->n_ranks, sizeof *at);
-    int total = 0;
-    for (int r = 0; r < s->n_ranks; r++)
-        total += s->n_actions[r];
-    *out = (tt_run){.busy = tt_arena_array(a, (size_t)s->n_ranks, sizeof *out->busy),
-                    .order = tt_arena_array(a, (size_t)total + 1, sizeof *out->order)};
+    out->busy = tt_arena_array(a, (size_t)s->n_ranks, sizeof *out->busy);
     for (size_t k = 0; k < keys; k++)
         end[k] = -1;
     for (bool moved = true; moved;) {
@@ -85,29 +82,51 @@ tt_status tt_schedule_run(const tt_schedule *s, const tt_costs *c, tt_arena *a, 
                 now[r] = start + takes;
                 out->busy[r] += takes;
                 end[tt_action_key(s, x)] = now[r];
-                out->order[out->n++] = (tt_event){start, now[r], r, at[r]++, *x};
+                if (out->order)
+                    out->order[out->n++] = (tt_event){start, now[r], r, at[r], *x};
+                at[r]++;
                 moved = true;
             }
     }
     TT_TRY(stuck(s, at, err));
     for (int r = 0; r < s->n_ranks; r++)
         out->makespan = TT_MAXV(out->makespan, now[r]);
+    return TT_OK;
+}
+
+tt_status tt_schedule_run(const tt_schedule *s, const tt_costs *c, tt_arena *a, tt_run *out,
+                          tt_error *err)
+{
+    size_t total = 0;
+    for (int r = 0; r < s->n_ranks; r++)
+        total += (size_t)s->n_actions[r];
+    *out = (tt_run){.order = tt_arena_array(a, total + 1, sizeof *out->order)};
+    TT_TRY(play(s, c, a, out, err));
     qsort(out->order, (size_t)out->n, sizeof *out->order, by_end);
+    return TT_OK;
+}
+
+tt_status tt_schedule_time(const tt_schedule *s, const tt_costs *c, double *makespan,
+                           double *bubble, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_run run = {0};
+    double busy = 0;
+    const tt_status st = play(s, c, a, &run, err);
+    for (int r = 0; r < s->n_ranks; r++)
+        busy += run.busy[r];
+    tt_arena_free(a);
+    if (st != TT_OK)
+        return st;
+    *makespan = run.makespan;
+    *bubble = run.makespan > 0 ? 1 - busy / (run.makespan * s->n_ranks) : 0;
     return TT_OK;
 }
 
 double tt_schedule_bubble(const tt_schedule *s, const tt_costs *c)
 {
-    tt_arena *a = tt_arena_new();
-    tt_run run;
-    double busy = 0, bubble = 0;
-    if (tt_schedule_run(s, c, a, &run, NULL) == TT_OK && run.makespan > 0) {
-        for (int r = 0; r < s->n_ranks; r++)
-            busy += run.busy[r];
-        bubble = 1 - busy / (run.makespan * s->n_ranks);
-    }
-    tt_arena_free(a);
-    return bubble;
+    double makespan, bubble;
+    return tt_schedule_time(s, c, &makespan, &bubble, NULL) == TT_OK ? bubble : 0;
 }
 
 int tt_schedule_in_flight(const tt_schedule *s, int stage, tt_hold hold)

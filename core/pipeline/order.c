@@ -9,7 +9,7 @@ typedef struct issuer {
     const tt_issue *o;
     tt_arena *a;
     tt_programs *out;
-    int *cap;
+    int *room;
     struct pair { /* directed: messages sent, and how many of them have their receive */
         TT_VEC(tt_action) sent;
         size_t n_received;
@@ -19,14 +19,7 @@ typedef struct issuer {
 static void put(issuer *p, int rank, tt_item_kind kind, tt_action a, int peer)
 {
     tt_programs *out = p->out;
-    if (out->n_items[rank] == p->cap[rank]) {
-        const int cap = p->cap[rank] ? 2 * p->cap[rank] : 64;
-        tt_item *more = tt_arena_array(p->a, (size_t)cap, sizeof *more);
-        for (int i = 0; i < out->n_items[rank]; i++)
-            more[i] = out->items[rank][i];
-        out->items[rank] = more;
-        p->cap[rank] = cap;
-    }
+    TT_ASSERT(out->n_items[rank] < p->room[rank]);
     out->items[rank][out->n_items[rank]++] = (tt_item){kind, a, peer};
 }
 
@@ -83,6 +76,24 @@ static void issue(issuer *p, const tt_event *e)
         receive(p, r, q);
 }
 
+/* Each action, and each message at both its ends, with a wait of its sender. */
+static void make_room(issuer *p)
+{
+    const tt_schedule *s = p->s;
+    p->room = tt_arena_array(p->a, (size_t)s->n_ranks, sizeof *p->room);
+    for (int r = 0; r < s->n_ranks; r++)
+        for (int i = 0; i < s->n_actions[r]; i++) {
+            const int to = tt_action_to(s, &s->actions[r][i]);
+            p->room[r]++;
+            if (to < 0 || s->stage_rank[to] == r)
+                continue;
+            p->room[r] += p->o->posted ? 2 : 1;
+            p->room[s->stage_rank[to]]++;
+        }
+    for (int r = 0; r < s->n_ranks; r++)
+        p->out->items[r] = tt_arena_array(p->a, (size_t)p->room[r] + 1, sizeof **p->out->items);
+}
+
 tt_programs *tt_programs_make(const tt_schedule *s, const tt_run *run, const tt_issue *o,
                               tt_arena *a)
 {
@@ -90,10 +101,11 @@ tt_programs *tt_programs_make(const tt_schedule *s, const tt_run *run, const tt_
     issuer p = {.s = s, .o = o, .a = a};
     p.out = tt_arena_alloc(a, sizeof *p.out);
     p.out->schedule = s;
+    p.out->posted = o->posted;
     p.out->items = tt_arena_array(a, n, sizeof *p.out->items);
     p.out->n_items = tt_arena_array(a, n, sizeof *p.out->n_items);
-    p.cap = tt_arena_array(a, n, sizeof *p.cap);
     p.pairs = tt_arena_array(a, n * n, sizeof *p.pairs);
+    make_room(&p);
     for (int i = 0; i < run->n; i++)
         issue(&p, &run->order[i]);
     return p.out;

@@ -2,6 +2,7 @@
 #ifndef TT_PROGRAMS_H
 #define TT_PROGRAMS_H
 #include "pipeline/schedule.h"
+#include "pipeline/wires.h"
 
 /* From a schedule to what each rank does, messages included, and to the slots its values live in.
  *
@@ -27,6 +28,7 @@ typedef struct tt_programs {
     const tt_schedule *schedule;
     tt_item **items; /* by pipeline rank */
     int *n_items;
+    bool posted; /* see tt_issue */
 } tt_programs;
 
 typedef struct tt_issue {
@@ -53,7 +55,7 @@ tt_status tt_programs_bubble(const tt_programs *p, const tt_costs *c, int n_buff
 
 /* ---- slots (R9, P3) ---- */
 
-/* Send buffers of posted sends, after the classes of tt_hold. */
+/* Send buffers, where sends are posted, after the classes of tt_hold. */
 enum { TT_HOLD_OUT_F = TT_N_HOLDS, TT_HOLD_OUT_I, TT_N_LIVES };
 
 /* What a micro-batch holds of a class on a stage: from the receive (or the neighbour's hand-over,
@@ -76,32 +78,6 @@ void tt_slots_make(const tt_programs *p, int rank, tt_arena *a, tt_slots *out);
 tt_status tt_slots_check(const tt_programs *p, const tt_slots *slots, bool events, bool waits,
                          tt_error *err);
 
-/* ---- do all ranks finish? ---- */
-
-typedef enum tt_wire_kind {
-    TT_WIRE_SEND,
-    TT_WIRE_RECV,
-    TT_WIRE_MEET,  /* a collective, until all members have come */
-    TT_WIRE_BEGIN, /* one that runs beside the program: does not wait */
-    TT_WIRE_WAIT   /* until all members have begun the nth */
-} tt_wire_kind;
-typedef struct tt_wire {
-    tt_wire_kind kind;
-    int to;      /* the other rank; of collectives the group */
-    int64_t tag; /* equal at both ends, and at all members */
-    int nth;     /* BEGIN, WAIT: which of those the rank begins in this group, from 0 */
-} tt_wire;
-typedef struct tt_wires { /* what the ranks of a world say to each other, in order */
-    int n_ranks, n_groups;
-    const int *group_size;
-    tt_wire **items;
-    int *n_items;
-} tt_wires;
-#define TT_MAX_BUFFERS 6
-/* Runs all ranks: a receive, a collective and a wait for one wait, a send waits while more than
- * n_buffers of its directed pair are not received (0 = rendezvous). Fails with who waits for whom,
- * or on messages that do not match. */
-tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err);
 /* The messages of programs, n_values each. */
 void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires *out);
 

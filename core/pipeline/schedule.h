@@ -89,7 +89,9 @@ typedef struct tt_run {
 /* Fails where the lists cannot be finished. */
 tt_status tt_schedule_run(const tt_schedule *s, const tt_costs *c, tt_arena *a, tt_run *out,
                           tt_error *err);
-/* Idle share of all ranks' time. */
+/* The same without the order: how long, and the idle share of all ranks' time. */
+tt_status tt_schedule_time(const tt_schedule *s, const tt_costs *c, double *makespan,
+                           double *bubble, tt_error *err);
 double tt_schedule_bubble(const tt_schedule *s, const tt_costs *c);
 
 /* What micro-batches hold on a stage: values of the forward that I reads (slot), that W reads

@@ -82,7 +82,8 @@ static void add_lives(const tt_programs *p, const places *at, int end, int stage
         out->lives[out->n++] = (tt_life){TT_HOLD_KEEP, stage, micro, x, w, w, 0};
         out->lives[out->n++] = (tt_life){TT_HOLD_WGRAD, stage, micro, y, w, w, 0};
     }
-    add_sends(s, at, end, stage, micro, out);
+    if (p->posted)
+        add_sends(s, at, end, stage, micro, out);
 }
 
 static int by_first(const void *x, const void *y)
@@ -116,8 +117,11 @@ void tt_slots_make(const tt_programs *p, int rank, tt_arena *a, tt_slots *out)
     const tt_schedule *s = p->schedule;
     places at;
     find_places(p, rank, a, &at);
-    const size_t most = (size_t)s->n_stages * (size_t)s->n_micro * TT_N_LIVES;
-    *out = (tt_slots){.lives = tt_arena_array(a, most, sizeof *out->lives),
+    size_t n_own = 0;
+    for (int st = 0; st < s->n_stages; st++)
+        n_own += s->stage_rank[st] == rank;
+    const size_t most = n_own * (size_t)s->n_micro * TT_N_LIVES;
+    *out = (tt_slots){.lives = tt_arena_array(a, most + 1, sizeof *out->lives),
                       .count = tt_arena_array(a, (size_t)s->n_stages * TT_N_LIVES, sizeof(int))};
     for (int st = 0; st < s->n_stages; st++)
         for (int m = 0; s->stage_rank[st] == rank && m < s->n_micro; m++)

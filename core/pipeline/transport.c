@@ -1,134 +1,317 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/programs.h"
 #include "pipeline/schedule_impl.h"
+#include <string.h>
 
 /* The abstract run of all ranks' messages and collectives. */
 
-typedef struct lane { /* a directed pair; tags of what is sent and not received */
-    int64_t tag[TT_MAX_BUFFERS + 2];
-    int sent, received;
+#define RING (TT_MAX_BUFFERS + 2) /* more are never under way to one rank */
+
+typedef struct came { /* a rank at an item of its list */
+    const tt_wire *wire;
+    int64_t micro, at;
+    int rank;
+} came;
+
+typedef struct lane { /* to one other rank: what is sent and not received */
+    int to, sent, received;
+    came at[RING];
 } lane;
 
-typedef struct meeting {
-    int arrived, done; /* ranks inside the meeting now forming; meetings done */
-    int64_t tag;
-} meeting;
+typedef struct group {
+    int arrived, done; /* at the meeting now forming; meetings over */
+    came first;        /* of those */
+    struct {
+        came first;
+        int arrived;
+    } * beside; /* begun by some, not yet by all: from the n_over-th on */
+    size_t n, cap, n_over;
+} group;
 
-typedef struct begun { /* a collective beside the programs */
-    int arrived;
-    int64_t tag;
-} begun;
+typedef struct reader { /* where a rank is in its list */
+    int strip, item;
+    int64_t at;    /* items behind it */
+    int posted;    /* 0, or 1 + the meeting it arrived at, or 1: its send is out */
+    size_t *begun; /* by own group */
+    TT_VEC(lane) lanes;
+} reader;
 
 typedef struct machine {
     const tt_wires *w;
-    int n_buffers;
-    lane *lanes; /* [from * n_ranks + to] */
     tt_arena *a;
-    meeting *meetings;      /* by group */
-    TT_VEC(begun) * beside; /* by group: the nth of each */
-    int *at;                /* by rank */
-    int *posted; /* by rank: 0, or 1 + the meeting it arrived at, or 1: its send is out */
+    int n_buffers;
+    reader *ranks;
+    group *groups;
     const char *bad;
+    came one, other; /* where it was seen */
 } machine;
 
-static bool begins(machine *m, const tt_wire *x)
+/* The item a rank is at; NULL: it has ended. */
+static const tt_wire *item_of(machine *m, int r)
 {
-    while (m->beside[x->to].n <= (size_t)x->nth) {
-        const begun none = {0};
-        tt_vec_push(m->a, &m->beside[x->to], none);
+    reader *x = &m->ranks[r];
+    while (x->strip < m->w->n_strips[r] && x->item >= m->w->strips[r][x->strip].n) {
+        x->strip++;
+        x->item = 0;
     }
-    begun *b = &m->beside[x->to].items[x->nth];
-    if (b->arrived && b->tag != x->tag)
-        m->bad = "members of a group begin different collectives";
-    b->tag = x->tag;
-    if (++b->arrived > m->w->group_size[x->to])
-        m->bad = "a member begins a collective twice";
+    return x->strip < m->w->n_strips[r] ? &m->w->strips[r][x->strip].items[x->item] : NULL;
+}
+
+static came place_of(machine *m, int r)
+{
+    const tt_wire *w = item_of(m, r);
+    const reader *x = &m->ranks[r];
+    return (came){w, w ? m->w->strips[r][x->strip].micro : 0, x->at, r};
+}
+
+static int peer_of(const tt_wires *w, int r, int to)
+{
+    return w->peer ? w->peer[r * w->n_peers + to] : to;
+}
+
+static int group_of(const tt_wires *w, int r, int to)
+{
+    return w->group ? w->group[r * w->n_own + to] : to;
+}
+
+static bool same(const came *a, const came *b)
+{
+    return a->wire->tag == b->wire->tag && a->micro == b->micro;
+}
+
+static void fail(machine *m, const char *bad, const came *one, const came *other)
+{
+    m->bad = bad;
+    m->one = *one;
+    m->other = *other;
+}
+
+static lane *lane_of(machine *m, int from, int to)
+{
+    reader *x = &m->ranks[from];
+    for (size_t i = 0; i < x->lanes.n; i++)
+        if (x->lanes.items[i].to == to)
+            return &x->lanes.items[i];
+    const lane fresh = {.to = to};
+    tt_vec_push(m->a, &x->lanes, fresh);
+    return &x->lanes.items[x->lanes.n - 1];
+}
+
+/* ---- one item ---- */
+
+static bool begins(machine *m, int r, const came *c)
+{
+    group *g = &m->groups[group_of(m->w, r, c->wire->to)];
+    const int size = m->w->group_size[g - m->groups];
+    size_t *begun = &m->ranks[r].begun[c->wire->to];
+    const size_t k = *begun - g->n_over;
+    if (*begun < g->n_over) {
+        fail(m, "a group has more members than it should", c, c);
+        return true;
+    }
+    ++*begun;
+    if (k == g->n) {
+        if (g->n == g->cap)
+            g->beside = tt_vec_grow(m->a, g->beside, g->n, &g->cap, sizeof *g->beside);
+        g->n++;
+        g->beside[k].first = *c;
+        g->beside[k].arrived = 0;
+    }
+    if (!same(&g->beside[k].first, c))
+        fail(m, "members of a group begin different collectives", &g->beside[k].first, c);
+    size_t over = 0;
+    g->beside[k].arrived++;
+    while (over < g->n && g->beside[over].arrived == size)
+        over++;
+    g->n_over += over;
+    g->n -= over;
+    if (over)
+        memmove(g->beside, g->beside + over, g->n * sizeof *g->beside);
     return true;
 }
 
-static bool is_over(const machine *m, const tt_wire *x)
+static bool is_over(const machine *m, int r, const tt_wire *x)
 {
-    return m->beside[x->to].n > (size_t)x->nth &&
-           m->beside[x->to].items[x->nth].arrived == m->w->group_size[x->to];
+    const group *g = &m->groups[group_of(m->w, r, x->to)];
+    return m->ranks[r].begun[x->to] - (size_t)x->back <= g->n_over;
+}
+
+static bool meets(machine *m, int r, const came *c)
+{
+    group *g = &m->groups[group_of(m->w, r, c->wire->to)];
+    reader *x = &m->ranks[r];
+    if (!x->posted) {
+        if (!g->arrived)
+            g->first = *c;
+        else if (!same(&g->first, c))
+            fail(m, "members of a group are at different collectives", &g->first, c);
+        x->posted = 1 + g->done;
+        if (++g->arrived == m->w->group_size[g - m->groups]) {
+            g->arrived = 0;
+            g->done++;
+        }
+    }
+    return g->done >= x->posted;
+}
+
+static bool sends(machine *m, int r, const came *c)
+{
+    lane *l = lane_of(m, r, peer_of(m->w, r, c->wire->to));
+    if (!m->ranks[r].posted)
+        l->at[l->sent++ % RING] = *c;
+    m->ranks[r].posted = 1;
+    return l->sent - l->received <= m->n_buffers;
+}
+
+static bool receives(machine *m, int r, const came *c)
+{
+    lane *l = lane_of(m, peer_of(m->w, r, c->wire->to), r);
+    if (l->received == l->sent)
+        return false;
+    const came *s = &l->at[l->received++ % RING];
+    if (!same(s, c))
+        fail(m, "a message is not the one its receiver waits for", s, c);
+    return true;
 }
 
 /* Does the rank's item end now? */
 static bool ends(machine *m, int r)
 {
-    const tt_wire *x = &m->w->items[r][m->at[r]];
-    const int n = m->w->n_ranks, ring = TT_MAX_BUFFERS + 2;
-    if (x->kind == TT_WIRE_BEGIN)
-        return begins(m, x);
-    if (x->kind == TT_WIRE_WAIT)
-        return is_over(m, x);
-    if (x->kind == TT_WIRE_MEET) {
-        meeting *g = &m->meetings[x->to];
-        if (!m->posted[r]) {
-            if (g->arrived && g->tag != x->tag)
-                m->bad = "members of a group are at different collectives";
-            g->tag = x->tag;
-            m->posted[r] = 1 + g->done;
-            if (++g->arrived == m->w->group_size[x->to]) {
-                g->arrived = 0;
-                g->done++;
-            }
-        }
-        return g->done >= m->posted[r];
+    const came c = place_of(m, r);
+    switch (c.wire->kind) {
+    case TT_WIRE_SEND:
+        return sends(m, r, &c);
+    case TT_WIRE_RECV:
+        return receives(m, r, &c);
+    case TT_WIRE_MEET:
+        return meets(m, r, &c);
+    case TT_WIRE_BEGIN:
+        return begins(m, r, &c);
+    case TT_WIRE_WAIT:
+        return is_over(m, r, c.wire);
     }
-    lane *l = x->kind == TT_WIRE_SEND ? &m->lanes[r * n + x->to] : &m->lanes[x->to * n + r];
-    if (x->kind == TT_WIRE_SEND) {
-        if (!m->posted[r])
-            l->tag[l->sent++ % ring] = x->tag;
-        m->posted[r] = 1;
-        return l->sent - l->received <= m->n_buffers;
-    }
-    if (l->received == l->sent)
-        return false;
-    if (l->tag[l->received++ % ring] != x->tag)
-        m->bad = "a message is not the one its receiver waits for";
-    return true;
+    return false;
 }
 
-static tt_status verdict(const machine *m, tt_error *err)
+/* ---- what is wrong, in one line ---- */
+
+static int name_of(const machine *m, int r)
+{
+    return m->w->name ? m->w->name[r] : r;
+}
+
+static int64_t length_of(const machine *m, int r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->w->n_strips[r]; i++)
+        n += m->w->strips[r][i].n;
+    return n;
+}
+
+static void say(const machine *m, const came *c, tt_str *out)
 {
     static const char *const doing[] = {"sends to rank", "receives from rank", "meets group",
                                         "begins in group", "waits in group"};
+    const tt_wire *w = c->wire;
+    if (!w) {
+        tt_str_printf(out, "rank %d has ended", name_of(m, c->rank));
+        return;
+    }
+    const bool message = w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV;
+    tt_str_printf(out, "rank %d %s %d", name_of(m, c->rank), doing[w->kind],
+                  message ? name_of(m, peer_of(m->w, c->rank, w->to))
+                          : group_of(m->w, c->rank, w->to));
+    if (m->w->describe) {
+        tt_str_add(out, ", ");
+        m->w->describe(m->w->user, w, out);
+    }
+    tt_str_printf(out, ", micro-batch %lld, at %lld of %lld", (long long)c->micro,
+                  (long long)c->at + 1, (long long)length_of(m, c->rank));
+}
+
+/* Has this rank not done what another one waits for here? */
+static bool holds_up(machine *m, int waits, const tt_wire *w, int r)
+{
+    const reader *x = &m->ranks[r];
+    if (w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV)
+        return r == peer_of(m->w, waits, w->to);
+    const int g = group_of(m->w, waits, w->to);
+    if (!m->w->group || group_of(m->w, r, w->to) != g)
+        return false; /* no member, or nobody knows */
+    if (w->kind == TT_WIRE_WAIT)
+        return x->begun[w->to] + (size_t)w->back < m->ranks[waits].begun[w->to];
+    const tt_wire *at = item_of(m, r);
+    return !(at && x->posted && at->kind == TT_WIRE_MEET && group_of(m->w, r, at->to) == g);
+}
+
+static tt_status report(const machine *m, const char *bad, const came *one, const came *other,
+                        tt_error *err)
+{
+    tt_str text = {0};
+    say(m, one, &text);
+    if (other) {
+        tt_str_add(&text, "; ");
+        say(m, other, &text);
+    }
+    const tt_status s = TT_FAIL(err, TT_EINVAL, "%s: %s", bad, tt_str_get(&text));
+    tt_str_free(&text);
+    return s;
+}
+
+static tt_status deadlock(machine *m, int r, tt_error *err)
+{
+    const came c = place_of(m, r);
+    for (int q = 0; q < m->w->n_ranks; q++) {
+        const came d = place_of(m, q);
+        if (q != r && holds_up(m, r, c.wire, q))
+            return report(m, "deadlock", &c, &d, err);
+    }
+    return report(m, "deadlock", &c, NULL, err);
+}
+
+static tt_status verdict(machine *m, tt_error *err)
+{
+    if (m->bad)
+        return report(m, m->bad, &m->one, &m->other, err);
     for (int r = 0; r < m->w->n_ranks; r++)
-        if (m->at[r] < m->w->n_items[r]) {
-            const tt_wire *x = &m->w->items[r][m->at[r]];
-            return TT_FAIL(err, TT_EINVAL, "%s: rank %d %s %d at its message %d of %d",
-                           m->bad ? m->bad : "deadlock", r, doing[x->kind], x->to, m->at[r],
-                           m->w->n_items[r]);
+        if (item_of(m, r))
+            return deadlock(m, r, err);
+    for (int r = 0; r < m->w->n_ranks; r++)
+        for (size_t i = 0; i < m->ranks[r].lanes.n; i++) {
+            const lane *l = &m->ranks[r].lanes.items[i];
+            if (l->sent != l->received)
+                return report(m, "a message is never received", &l->at[l->received % RING], NULL,
+                              err);
         }
-    const int n = m->w->n_ranks * m->w->n_ranks;
-    for (int i = 0; i < n; i++)
-        if (m->lanes[i].sent != m->lanes[i].received)
-            return TT_FAIL(err, TT_EINVAL, "rank %d never receives what rank %d sent",
-                           i % m->w->n_ranks, i / m->w->n_ranks);
-    return m->bad ? TT_FAIL(err, TT_EINVAL, "%s", m->bad) : TT_OK;
+    for (int g = 0; g < m->w->n_groups; g++)
+        if (m->groups[g].n)
+            return report(m, "not all members begin a collective", &m->groups[g].beside[0].first,
+                          NULL, err);
+    return TT_OK;
 }
 
 tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    const size_t n = (size_t)w->n_ranks;
     machine m = {.w = w, .a = a, .n_buffers = TT_MIN(n_buffers, TT_MAX_BUFFERS)};
-    m.lanes = tt_arena_array(a, n * n, sizeof *m.lanes);
-    m.meetings = tt_arena_array(a, (size_t)w->n_groups + 1, sizeof *m.meetings);
-    m.beside = tt_arena_array(a, (size_t)w->n_groups + 1, sizeof *m.beside);
-    m.at = tt_arena_array(a, n, sizeof *m.at);
-    m.posted = tt_arena_array(a, n, sizeof *m.posted);
+    const size_t own = (size_t)(w->group ? w->n_own : w->n_groups) + 1;
+    m.ranks = tt_arena_array(a, (size_t)w->n_ranks, sizeof *m.ranks);
+    m.groups = tt_arena_array(a, (size_t)w->n_groups + 1, sizeof *m.groups);
+    for (int r = 0; r < w->n_ranks; r++)
+        m.ranks[r].begun = tt_arena_array(a, own, sizeof *m.ranks[r].begun);
     for (bool moved = true; moved && !m.bad;) {
         moved = false;
         for (int r = 0; r < w->n_ranks; r++)
-            while (!m.bad && m.at[r] < w->n_items[r]) {
-                const int was = m.posted[r];
+            while (!m.bad && item_of(&m, r)) {
+                reader *x = &m.ranks[r];
+                const int was = x->posted;
                 const bool end = ends(&m, r);
-                moved = moved || end || m.posted[r] != was;
+                moved = moved || end || x->posted != was;
                 if (!end)
                     break;
-                m.posted[r] = 0;
-                m.at[r]++;
+                x->posted = 0;
+                x->item++;
+                x->at++;
             }
     }
     const tt_status s = verdict(&m, err);
@@ -140,19 +323,23 @@ void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires
 {
     const int n = p->schedule->n_ranks;
     *out = (tt_wires){.n_ranks = n,
-                      .items = tt_arena_array(a, (size_t)n, sizeof *out->items),
-                      .n_items = tt_arena_array(a, (size_t)n, sizeof *out->n_items)};
+                      .strips = tt_arena_array(a, (size_t)n, sizeof *out->strips),
+                      .n_strips = tt_arena_array(a, (size_t)n, sizeof *out->n_strips)};
     for (int r = 0; r < n; r++) {
-        out->items[r] = tt_arena_array(a, (size_t)p->n_items[r] * (size_t)TT_MAXV(n_values, 1) + 1,
-                                       sizeof **out->items);
+        tt_strip *s = out->strips[r] = tt_arena_alloc(a, sizeof *s);
+        tt_wire *w =
+            tt_arena_array(a, (size_t)p->n_items[r] * (size_t)TT_MAXV(n_values, 1) + 1, sizeof *w);
+        out->n_strips[r] = 1;
+        s->items = w;
         for (int i = 0; i < p->n_items[r]; i++) {
             const tt_item *x = &p->items[r][i];
             if (x->kind != TT_ITEM_SEND && x->kind != TT_ITEM_RECV)
                 continue;
             for (int v = 0; v < n_values; v++)
-                out->items[r][out->n_items[r]++] =
-                    (tt_wire){x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV, x->peer,
-                              (int64_t)tt_action_key(p->schedule, &x->action) * n_values + v, 0};
+                w[s->n++] = (tt_wire){
+                    .kind = x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV,
+                    .to = x->peer,
+                    .tag = (int64_t)tt_action_key(p->schedule, &x->action) * n_values + v};
         }
     }
 }

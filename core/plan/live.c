@@ -60,6 +60,8 @@ const char *tt_accumulate_kernel(const tt_state *s)
 static size_t scratch_of(planner *p, const tt_node *n)
 {
     tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
+    if (n->step && (tt_plan_is_slice(n) || n->step->kind >= TT_STEP_JOIN))
+        return 0;
     if (n->op == &tt_op_collective)
         return (size_t)(tt_plan_bytes(p->plan->graph, &n->in[0]->type, &n->in[0]->place) +
                         tt_plan_bytes(p->plan->graph, &n->out[0]->type, &n->out[0]->place));

@@ -135,8 +135,8 @@ static double op_seconds(const tt_graph *g, const tt_node *n, const tt_machine *
 
 /* ---- communication ---- */
 
-/* What a rank of a group over these atoms sends per second, and how long a message is under way.
- * A ring over nodes leaves a node through the cards of all members it has there. */
+/* What a rank of a group over these atoms sends per second, and how long a message to one other is
+ * under way. A ring over nodes leaves a node through the cards of all members it has there. */
 static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machine *m,
                     double *bandwidth, double *latency)
 {
@@ -155,19 +155,26 @@ static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machi
     if (!one_node)
         *bandwidth = TT_MIN(m->link_bandwidth, m->net_bandwidth * TT_MAXV(here, 1));
     *bandwidth *= m->network_efficiency;
-    int hops = 0; /* a tree's depth */
+    *latency = one_node ? m->link_latency : m->net_latency;
+}
+
+static int tree_depth(int n)
+{
+    int hops = 0;
     while (1 << hops < n)
         hops++;
-    *latency = hops * (one_node ? m->link_latency : m->net_latency);
+    return hops;
 }
 
 static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
     double bandwidth, latency;
     const tt_lower_step *s = n->step;
-    if (s->kind == TT_STEP_SLICE || s->kind == TT_STEP_MASK)
+    if (tt_step_is_local(s->kind))
         return 0;
     link_of(g, &s->atoms, m, &bandwidth, &latency);
+    if (s->kind != TT_STEP_SHIFT)
+        latency *= tree_depth(tt_mesh_degree(g->mesh, &s->atoms));
     return latency + s->cost * (double)tt_dtype_size(n->out[0]->type.dtype) / bandwidth;
 }
 
@@ -177,7 +184,19 @@ static double pipeline_link(const tt_graph *g, const tt_machine *m, double *late
     const tt_axis *pp = tt_mesh_axis(g->mesh, "pp");
     const tt_atom_list none = {0};
     link_of(g, pp ? &pp->atoms : &none, m, &bandwidth, latency);
+    *latency *= tree_depth(pp ? tt_mesh_degree(g->mesh, &pp->atoms) : 1);
     return bandwidth;
+}
+
+/* Joins and sums: what they copy or add passes through memory. */
+static double pieces_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    double bytes = n->step->kind == TT_STEP_SUM ? (double)tt_plan_value_bytes(g, n->out[0]) : 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->within != n->out[0])
+            bytes +=
+                (n->step->kind == TT_STEP_SUM ? 1 : 2) * (double)tt_plan_value_bytes(g, n->in[i]);
+    return bytes > 0 ? m->op_latency + bytes / (m->memory_bandwidth * m->memory_efficiency) : 0;
 }
 
 double tt_transfer_seconds(const tt_graph *g, const tt_value *v, const tt_machine *m)
@@ -191,6 +210,8 @@ tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine
 {
     if (n->op == &tt_op_transfer)
         return (tt_seconds){0};
+    if (n->step && n->step->kind >= TT_STEP_JOIN)
+        return (tt_seconds){.compute = pieces_seconds(g, n, m)};
     if (n->step)
         return (tt_seconds){.comm = collective_seconds(g, n, m)};
     return (tt_seconds){.compute = op_seconds(g, n, m)};

@@ -4,13 +4,55 @@
 
 /* Types, states, and the order in which a plan is made. */
 
+static bool is_view(const tt_node *n)
+{
+    return (n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into;
+}
+
 const tt_value *tt_plan_alias(const tt_value *v)
 {
     for (;;) {
-        const tt_node *n = v->node;
-        if (!(n->op->flags & TT_OP_VIEW) || n->n_in < 1 || n->accumulate_into)
+        if (v->within)
+            v = v->within;
+        else if (is_view(v->node))
+            v = v->node->in[0];
+        else
             return v;
-        v = n->in[0];
+    }
+}
+
+bool tt_plan_is_slice(const tt_node *n)
+{
+    return n->step && n->step->kind == TT_STEP_SLICE && n->out[0]->within == n->in[0];
+}
+
+const tt_value *tt_plan_source(const tt_value *v)
+{
+    while (is_view(v->node) || tt_plan_is_slice(v->node))
+        v = v->node->in[0];
+    return v;
+}
+
+int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords)
+{
+    static const int32_t origin[TT_MAX_ATOMS];
+    int64_t bytes = 0;
+    if (!coords)
+        coords = origin;
+    for (;;) {
+        const tt_value *w = v->within;
+        if (!w && !is_view(v->node))
+            return bytes;
+        if (w) {
+            tt_box mine, its;
+            int64_t row = (int64_t)tt_dtype_size(w->type.dtype);
+            tt_box_of(g->mesh, v->type.dims, v->type.n_dims, &v->place, coords, &mine);
+            tt_box_of(g->mesh, w->type.dims, w->type.n_dims, &w->place, coords, &its);
+            for (int d = 1; d < w->type.n_dims; d++)
+                row *= its.end[d] - its.begin[d];
+            bytes += (mine.begin[0] - its.begin[0]) * row;
+        }
+        v = w ? w : v->node->in[0];
     }
 }
 
@@ -103,65 +145,6 @@ static void finish_locations(planner *p)
         }
 }
 
-/* This rank's nodes: of each stage by part, of the step regions in graph order. */
-static void collect(planner *p)
-{
-    const tt_graph *g = p->plan->graph;
-    tt_plan *plan = p->plan;
-    plan->epilogue.items = tt_arena_array(p->a, g->nodes.n + 1, sizeof *plan->epilogue.items);
-    plan->update.items = tt_arena_array(p->a, g->nodes.n + 1, sizeof *plan->update.items);
-    for (int s = 0; s < plan->n_stages; s++)
-        for (int k = 0; k < TT_N_PARTS; k++)
-            plan->stages[s].part[k].items =
-                tt_arena_array(p->a, g->nodes.n + 1, sizeof *plan->update.items);
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        tt_node *n = g->nodes.items[i];
-        tt_stage_plan *s = tt_plan_stage(plan, n->stage);
-        tt_nodes *l = NULL;
-        if (n->region > TT_BACKWARD && tt_plan_takes_part(plan, n))
-            l = n->region == TT_EPILOGUE ? &plan->epilogue : &plan->update;
-        else if (n->region <= TT_BACKWARD && s)
-            l = &s->part[tt_node_part(n)];
-        if (l)
-            l->items[l->n++] = n;
-    }
-}
-
-static void find_waits(planner *p)
-{
-    tt_plan *plan = p->plan;
-    tt_under_way none = {0};
-    for (int s = 0; s < plan->n_stages; s++)
-        for (int k = 0; k < TT_N_PARTS; k++)
-            tt_plan_find_waits(p->a, &plan->stages[s].part[k], &none,
-                               k != TT_PART_F || !tt_plan_one_timeline(plan->graph));
-    tt_plan_find_waits(p->a, &plan->epilogue, &none, true);
-    tt_plan_find_waits(p->a, &plan->update, &none, true);
-}
-
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
-{
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].stage == stage)
-            return &p->stages[i];
-    return NULL;
-}
-
-bool tt_plan_here(const tt_plan *p, int stage)
-{
-    return tt_plan_stage(p, stage) != NULL;
-}
-
-bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
-{
-    for (int i = 0; n->twins && tt_plan_here(p, n->stage) && i < p->n_stages; i++)
-        if (n->twins >> p->stages[i].stage & 1)
-            return false; /* done for another stage of this rank */
-    if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->stage))
-        return true; /* the sender's end */
-    return tt_plan_here(p, n->stage);
-}
-
 static uint64_t hash_of(const tt_plan *p)
 {
     tt_str text = {0};
@@ -177,20 +160,15 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 {
     planner p = {.o = o, .a = a};
     tt_plan *plan = p.plan = tt_arena_alloc(a, sizeof *plan);
-    plan->graph = g;
-    plan->schedule = o->schedule;
-    plan->pp_rank = o->pp_rank;
+    if (o->schedule->n_stages != g->n_stages)
+        return TT_FAIL(err, TT_EINTERNAL, "a schedule of %d stages for a graph of %d",
+                       o->schedule->n_stages, g->n_stages);
+    tt_plan_lists(g, o->schedule, o->pp_rank, a, plan);
     plan->value = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *plan->value);
     plan->scratch = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->scratch);
     plan->scratch_bytes = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->scratch_bytes);
     memset(plan->scratch, 0xff, ((size_t)g->n_ids + 1) * sizeof *plan->scratch);
     p.live = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *p.live);
-    plan->stages = tt_arena_array(a, (size_t)g->n_stages, sizeof *plan->stages);
-    for (int s = 0; s < g->n_stages; s++)
-        if (o->schedule->stage_rank[s] == o->pp_rank)
-            plan->stages[plan->n_stages++].stage = s;
-    collect(&p);
-    find_waits(&p);
     TT_TRY(tt_plan_programs(&p, err));
     place_states(&p);
     for (int i = 0; i < plan->n_stages; i++)

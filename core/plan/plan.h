@@ -139,8 +139,15 @@ bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way);
 /* Do a stage's forward and backward follow each other, micro-batch by micro-batch? Then what the
  * one begins the other may wait for. */
 bool tt_plan_one_timeline(const tt_graph *g);
-/* The value whose memory v's is (views, states, aliases). */
+/* The value whose memory v's is (views, states, aliases), or is a part of (within). */
 const tt_value *tt_plan_alias(const tt_value *v);
+/* The value whose node writes what a reader of v reads: views and slices looked through. It may be
+ * a piece of its alias. */
+const tt_value *tt_plan_source(const tt_value *v);
+/* Bytes from the alias's first to v's, on the rank at these coordinates; NULL: all 0. */
+int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords);
+/* A slice of what is in memory: its reader reads it there. */
+bool tt_plan_is_slice(const tt_node *n);
 /* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have
  * chunk_rows rows at a time. */
 bool tt_plan_per_token(const tt_graph *g, const tt_value *v);

@@ -37,11 +37,52 @@ bool tt_plan_takes_part(const tt_plan *p, const tt_node *n);
 /* live.c: lifetimes of a stage's values, and of the step regions', then offsets. */
 void tt_plan_stage_lives(planner *p, tt_stage_plan *s);
 void tt_plan_step_lives(planner *p);
+/* lists.c: what a pipeline rank runs; of a plan no more than that. */
+void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
+                   tt_plan *out);
+tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule,
+                           tt_arena *a); /* by pipeline rank */
+bool tt_plan_runs(const tt_node *n);     /* waits.c: it is no parameter, state or view */
 /* slots.c: programs of all ranks, and this rank's slots. */
 tt_status tt_plan_programs(planner *p, tt_error *err);
-/* verify_slots.c: the programs of all ranks run to their end; each part finds its slots free, or
- * holding its micro-batch. */
-tt_status tt_plan_check_messages(const tt_plan *p, tt_error *err);
+/* verify_slots.c: each part finds its slots free, or holding its micro-batch. */
 const char *tt_plan_check_slots(const tt_plan *p);
+
+/* ---- wires.c: what all ranks of a mesh say to each other in a step ----
+ *
+ * Ranks of one pipeline coordinate run one list; only the turns of its loops over token chunks
+ * depend on more of a rank's coordinates. Along every atom that they do not depend on, all ranks
+ * are at the same place of the same list when they take turns, so a collective over such atoms
+ * alone is met when one of them meets it, and a message stands for those of all. So the ranks at
+ * coordinate 0 of these atoms stand for all, which is proved of every rank's list in the tests. */
+
+typedef enum tt_beside { /* how collectives that are begun early are carried out */
+                         TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
+                         TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread
+                                            */
+                         TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
+} tt_beside;
+typedef struct tt_wires_opts {
+    const tt_programs *programs;
+    const tt_plan *lists; /* of all pipeline ranks; NULL: made */
+    tt_beside beside;
+    bool all; /* every rank, none stands for others */
+} tt_wires_opts;
+tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, tt_wires *out,
+                        tt_error *err);
+/* loops.c */
+bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
+int tt_loop_end(const tt_nodes *l, int i);   /* of the loop that begins at item i; i: none does */
+/* How often a rank runs [begin, end); 0: nothing in it is said to others. */
+int64_t tt_loop_turns(const tt_graph *g, const tt_nodes *l, int begin, int end,
+                      const int32_t *coords);
+uint16_t tt_loop_atoms(const tt_graph *g); /* that loops in which something is said depend on */
+/* All ranks of the graph's mesh reach the end of a step, whatever carries out its collectives, with
+ * TT_BUFFERED_SENDS of a directed pair that do not wait for their receivers; and by rendezvous with
+ * programs of the same order that are made for it (NULL: not asked). */
+tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
+                              const tt_programs *unbuffered, tt_error *err);
+/* verify_sizes.c: members of a group agree on what each gives and gets. */
+tt_status tt_plan_check_sizes(const tt_graph *g, tt_error *err);
 
 #endif

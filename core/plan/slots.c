@@ -57,7 +57,6 @@ static int most_values(const tt_graph *g)
 static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
 {
     const tt_schedule *sc = p->plan->schedule;
-    const int rank = sc->stage_rank[s->stage];
     s->in_slots = p->plan->graph->n_stages > 1;
     for (int h = 0; h < TT_N_HOLDS; h++) {
         s->n_slots[h] = slots->count[s->stage * TT_N_LIVES + h];
@@ -66,30 +65,21 @@ static void find_slots(planner *p, tt_stage_plan *s, const tt_slots *slots)
     for (int i = 0; i < slots->n; i++)
         if (slots->lives[i].stage == s->stage && slots->lives[i].hold < TT_N_HOLDS)
             s->slot[slots->lives[i].hold][slots->lives[i].micro] = slots->lives[i].slot;
-    s->first[0] = s->first[1] = -1;
-    for (int i = 0; i < sc->n_actions[rank]; i++) {
-        const tt_action *x = &sc->actions[rank][i];
-        int *first = &s->first[x->kind != TT_ACTION_F];
-        if (x->stage == s->stage && x->kind != TT_ACTION_I && *first < 0)
-            *first = x->micro;
-    }
 }
 
-static tt_status make_programs(planner *p, tt_error *err)
+static tt_status make_programs(planner *p, tt_arena *scratch, tt_error *err)
 {
     tt_plan *plan = p->plan;
     const tt_graph *g = plan->graph;
     tt_run run;
-    if (plan->schedule->n_stages != g->n_stages)
-        return TT_FAIL(err, TT_EINTERNAL, "a schedule of %d stages for a graph of %d",
-                       plan->schedule->n_stages, g->n_stages);
     tt_plan_costs(g, p->a, &plan->costs);
-    TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, p->a, &run, err));
-    const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)};
+    TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, scratch, &run, err));
+    const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)}, unbuffered = {0};
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
     plan->buffered_messages = issue.n_buffers;
-    TT_TRY(tt_plan_check_messages(plan, err));
-    return tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, p->a, &plan->bubble,
+    TT_TRY(tt_plan_check_ranks(g, plan->programs,
+                               tt_programs_make(plan->schedule, &run, &unbuffered, scratch), err));
+    return tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, scratch, &plan->bubble,
                               err);
 }
 
@@ -105,10 +95,15 @@ tt_status tt_plan_programs(planner *p, tt_error *err)
         plan->buffered_messages = like->buffered_messages;
         plan->bubble = like->bubble;
     } else {
-        TT_TRY(make_programs(p, err));
+        tt_arena *scratch = tt_arena_new();
+        const tt_status st = make_programs(p, scratch, err);
+        tt_arena_free(scratch);
+        TT_TRY(st);
     }
-    tt_slots_make(plan->programs, plan->pp_rank, p->a, &slots);
+    tt_arena *a = tt_arena_new();
+    tt_slots_make(plan->programs, plan->pp_rank, a, &slots);
     for (int i = 0; i < plan->n_stages; i++)
         find_slots(p, &plan->stages[i], &slots);
+    tt_arena_free(a);
     return TT_OK;
 }

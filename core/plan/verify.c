@@ -105,29 +105,43 @@ static memory *space_of(checker *c, const tt_loc *l)
     return l->space >= TT_SPACE_SLOT ? &c->space[l->space] : NULL;
 }
 
+typedef struct extent { /* of a value's own memory; a piece's as the first rank has it */
+    memory *m;          /* NULL: not of what is checked */
+    int64_t begin, bytes;
+} extent;
+
+static extent extent_of(checker *c, const tt_value *v)
+{
+    const tt_graph *g = c->p->graph;
+    const tt_loc *l = &c->p->value[v->id];
+    const tt_value *root = tt_plan_alias(v);
+    extent e = {space_of(c, l), l->offset, tt_plan_value_bytes(g, v)};
+    if (root == v)
+        return e;
+    static const int32_t first[TT_MAX_ATOMS];
+    tt_tensor t;
+    tt_plan_tensor(g, v, first, &t);
+    e.begin += tt_plan_skip(g, v, NULL);
+    e.bytes = tt_tensor_numel(&t) * (int64_t)tt_dtype_size(t.dtype);
+    return e;
+}
+
 static const char *write_value(checker *c, const tt_value *v, bool unfinished)
 {
-    v = tt_plan_alias(v);
-    const tt_loc *l = &c->p->value[v->id];
-    memory *m = space_of(c, l);
-    if (!m)
-        return NULL;
-    return memory_write(m, l->offset, tt_plan_value_bytes(c->p->graph, v),
-                        unfinished ? UNFINISHED(v) : v->id)
+    v = tt_plan_source(v);
+    const extent e = extent_of(c, v);
+    return !e.m || memory_write(e.m, e.begin, e.bytes, unfinished ? UNFINISHED(v) : v->id)
                ? NULL
                : "a value lies outside its space";
 }
 
 static const char *read_value(checker *c, const tt_value *v)
 {
-    v = tt_plan_alias(v);
-    const tt_loc *l = &c->p->value[v->id];
-    const memory *m = space_of(c, l);
-    if (l->space == TT_SPACE_NONE)
+    v = tt_plan_source(v);
+    const extent e = extent_of(c, v);
+    if (c->p->value[v->id].space == TT_SPACE_NONE)
         return "a value that is read has no place";
-    if (!m)
-        return NULL;
-    return memory_holds(m, l->offset, tt_plan_value_bytes(c->p->graph, v), v->id)
+    return !e.m || memory_holds(e.m, e.begin, e.bytes, v->id)
                ? NULL
                : "a value is overwritten before it is read";
 }
@@ -135,11 +149,22 @@ static const char *read_value(checker *c, const tt_value *v)
 /* What an async collective wrote is whole: nobody else has written there. */
 static const char *finish_value(checker *c, const tt_value *v)
 {
-    const tt_loc *l = &c->p->value[v->id];
-    memory *m = space_of(c, l);
-    if (m && !memory_holds(m, l->offset, tt_plan_value_bytes(c->p->graph, v), UNFINISHED(v)))
+    const extent e = extent_of(c, v);
+    if (e.m && !memory_holds(e.m, e.begin, e.bytes, UNFINISHED(v)))
         return "a value is overwritten before it is whole";
     return write_value(c, v, false);
+}
+
+/* The inputs of a node that lie in the memory of its output, or those that do not. */
+static const char *read_inputs(checker *c, const tt_node *e, bool inside)
+{
+    const char *bad = NULL;
+    for (int j = 0; !bad && j < e->n_in; j++)
+        if ((e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
+            tt_plan_here(c->p, e->in[j]->node->stage) &&
+            (e->n_out && e->in[j]->within == e->out[0]) == inside)
+            bad = read_value(c, e->in[j]);
+    return bad;
 }
 
 /* Outputs are written before inputs are looked at: an output on top of an input is caught too. */
@@ -151,16 +176,17 @@ static const char *run_node(checker *c, const tt_node *e)
     for (int k = 0; k < c->n_beside; k++)
         if (tt_plan_waits_for(e, c->beside[k]))
             return "a collective is not waited for";
+    if (!tt_plan_runs(e)) /* its readers read, and wait */
+        return NULL;
     if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
+    bad = read_inputs(c, e, true); /* pieces: joined, they are their output */
     for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
         bad = write_value(c, e->out[j], e->async);
     if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "an output lies on scratch";
-    for (int j = 0; !bad && j < e->n_in; j++)
-        if ((e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
-            tt_plan_here(c->p, e->in[j]->node->stage))
-            bad = read_value(c, e->in[j]);
+    if (!bad)
+        bad = read_inputs(c, e, false);
     if (e->async)
         c->beside[c->n_beside++] = e;
     return bad;

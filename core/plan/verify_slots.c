@@ -2,46 +2,7 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* The programs against each other and against the slots: ranks must not wait for each other for
- * ever, and each part finds its slots free, or holding its own micro-batch. */
-
-/* Every rank's list of messages is run, with the values that cross each border, sends waiting as
- * the transports' do. */
-tt_status tt_plan_check_messages(const tt_plan *p, tt_error *err)
-{
-    const tt_schedule *s = p->schedule;
-    int count[2][TT_MAX_STAGES] = {{0}};
-    for (size_t i = 0; i < p->graph->nodes.n; i++) {
-        const tt_node *n = p->graph->nodes.items[i];
-        if (n->op == &tt_op_transfer && n->region <= TT_BACKWARD)
-            count[n->region == TT_BACKWARD][n->in[0]->node->stage]++;
-    }
-    tt_arena *a = tt_arena_new();
-    tt_wires w = {.n_ranks = s->n_ranks,
-                  .items = tt_arena_array(a, (size_t)s->n_ranks, sizeof *w.items),
-                  .n_items = tt_arena_array(a, (size_t)s->n_ranks, sizeof *w.n_items)};
-    for (int r = 0; r < s->n_ranks; r++) {
-        TT_VEC(tt_wire) list = {0};
-        for (int i = 0; i < p->programs->n_items[r]; i++) {
-            const tt_item *x = &p->programs->items[r][i];
-            const int back = x->action.kind != TT_ACTION_F, from = x->action.stage;
-            for (int v = 0; x->kind != TT_ITEM_RUN && v < count[back][from]; v++) {
-                const tt_wire wire = {
-                    x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV, x->peer,
-                    (((int64_t)x->action.micro * s->n_stages + from) * 2 + back) * 4096 + v, 0};
-                tt_vec_push(a, &list, wire);
-            }
-        }
-        w.items[r] = list.items;
-        w.n_items[r] = (int)list.n;
-    }
-    tt_error why = {0};
-    const tt_status st = tt_wires_run(&w, TT_BUFFERED_SENDS, &why);
-    tt_arena_free(a);
-    if (st == TT_OK)
-        return TT_OK;
-    return TT_FAIL(err, TT_EINTERNAL, "pipeline schedule %s: %s", s->name, why.text);
-}
+/* A rank's program against its slots: each part finds them free, or holding its own micro-batch. */
 
 typedef struct holder {
     const tt_plan *p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/plan.h"
+#include "plan/plan_impl.h"
 
 /* Where async collectives are waited for. */
 
@@ -44,19 +44,20 @@ static bool writes_state(const tt_node *n, const tt_state *s)
     return false;
 }
 
-static bool runs(const tt_node *n)
+bool tt_plan_runs(const tt_node *n)
 {
     return n->op != &tt_op_param && n->op != &tt_op_state &&
-           !((n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into);
+           !((n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into) &&
+           !tt_plan_is_slice(n);
 }
 
 bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;
-    if (!runs(e))
+    if (!tt_plan_runs(e))
         return false;
     for (int i = 0; i < e->n_in; i++)
-        if (tt_plan_alias(e->in[i])->node == under_way)
+        if (tt_plan_source(e->in[i])->node == under_way)
             return true;
     for (int i = 0; (s = written(under_way, i)); i++)
         if (reads_state(e, s) || writes_state(e, s))

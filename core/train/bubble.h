@@ -14,4 +14,16 @@ typedef struct tt_bubble {
 /* Of the step that was traced last. [collective] */
 tt_status tt_bubble_measure(const tt_rank *r, tt_bubble *out, tt_error *err);
 
+/* What it is made of: times of a rank's items in ns, and over ranks the longest but for `busy`,
+ * which is their sum. */
+typedef struct tt_part_times {
+    int64_t part[TT_MAX_STAGES][TT_N_ACTIONS]; /* median of the micro-batches; 0 = another rank's */
+    int64_t message, span;                     /* fastest receive; first item to last */
+    int64_t busy;                              /* not in messages */
+} tt_part_times;
+tt_status tt_part_times_of(const tt_item_time *t, int n, tt_part_times *out, tt_error *err);
+/* out->replayed and out->measured. */
+tt_status tt_bubble_of(const tt_programs *p, int n_buffers, const tt_part_times *all, int world,
+                       tt_bubble *out, tt_error *err);
+
 #endif

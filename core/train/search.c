@@ -68,20 +68,6 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
     return tt_setup_make(&so, o->registry, job, a, out, err);
 }
 
-static tt_status plan_ranks(const tt_setup *s, tt_arena *a, double *bytes, tt_error *err)
-{
-    tt_plan **plans;
-    *bytes = 0;
-    TT_TRY(tt_setup_plan_all(s, a, &plans, err));
-    for (int p = 0; p < s->pipeline_ranks; p++) {
-        double sum = 0;
-        for (int k = 0; k < TT_N_SPACES; k++)
-            sum += (double)plans[p]->bytes[k];
-        *bytes = TT_MAXV(*bytes, sum);
-    }
-    return TT_OK;
-}
-
 /* The time of a step, and where asked for the memory of the fullest rank. */
 static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, bool memory,
                           tt_found *out, tt_error *err)
@@ -91,7 +77,7 @@ static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, 
     tt_found f = {.degrees = d};
     tt_status st = make_setup(s, d, layers, true, a, setup, err);
     if (st == TT_OK && memory)
-        st = plan_ranks(setup, a, &f.bytes, err);
+        st = tt_setup_plan_bytes(setup, a, &f.bytes, err);
     if (st == TT_OK) {
         tt_step_time_of(setup, s->o->machine, &f.time);
         *out = f;
@@ -237,14 +223,21 @@ static double pace(const searcher *s, candidate **sorted, size_t n)
     return (double)INFINITY;
 }
 
+/* Could it be among the wanted? What was not estimated from fewer layers is as fast as it looks. */
+static bool may_be_wanted(const candidate *c, double pace_now)
+{
+    return !c->in_full && !c->refused && !c->too_big &&
+           c->found.time.step <= (c->stages ? TIME_SLACK : 1) * pace_now;
+}
+
 static tt_status plan_the_best(searcher *s, candidate **sorted, size_t n, tt_error *err)
 {
     for (;;) {
         candidate *next = NULL;
         qsort(sorted, n, sizeof *sorted, faster_first);
-        const double limit = TIME_SLACK * pace(s, sorted, n);
-        for (size_t i = 0; !next && i < n && sorted[i]->found.time.step <= limit; i++)
-            if (!sorted[i]->in_full && !sorted[i]->refused && !sorted[i]->too_big)
+        const double now = pace(s, sorted, n);
+        for (size_t i = 0; !next && i < n; i++)
+            if (may_be_wanted(sorted[i], now))
                 next = sorted[i];
         if (!next)
             return TT_OK;

@@ -49,7 +49,25 @@ static bool overlaps(const tt_setup *s, const tt_machine *machine)
     const char *word = s->core.comm.overlap;
     if (s->world < 2 || strcmp(word, "auto") != 0)
         return s->world > 1 && !strcmp(word, "on");
-    return machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+    return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+}
+
+/* Asynchronous tensor parallelism, where there is anything it can hide. */
+static bool goes_piecewise(const tt_setup *s)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    if (!p->enable_async_tensor_parallel)
+        return false;
+    const bool can = p->tensor_parallel_degree > 1 && p->enable_sequence_parallel;
+    if (!can)
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: nothing to do, it needs "
+               "tensor_parallel_degree above 1 and enable_sequence_parallel");
+    else if (!strcmp(s->core.comm.overlap, "off"))
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: comm.overlap is off, so pieces are sent "
+               "one by one and hide nothing");
+    return can;
 }
 
 /* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
@@ -118,6 +136,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->pieces = goes_piecewise(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
@@ -158,18 +177,49 @@ tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule 
     return tt_plan_make(g, &o, a, out, err);
 }
 
+static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
+                           tt_plan **out, tt_error *err)
+{
+    const tt_plan_opts o = {.schedule = s->schedule,
+                            .scratch = scratch,
+                            .user = (void *)(uintptr_t)s,
+                            .pp_rank = pp_rank,
+                            .like = like};
+    return tt_plan_make(s->graph, &o, a, out, err);
+}
+
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
 {
     tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
-    for (int p = 0; p < s->pipeline_ranks; p++) {
-        const tt_plan_opts o = {.schedule = s->schedule,
-                                .scratch = scratch,
-                                .user = (void *)(uintptr_t)s,
-                                .pp_rank = p,
-                                .like = p ? plans[0] : NULL};
-        TT_TRY(tt_plan_make(s->graph, &o, a, &plans[p], err));
-    }
+    for (int p = 0; p < s->pipeline_ranks; p++)
+        TT_TRY(plan_like(s, p, p ? plans[0] : NULL, a, &plans[p], err));
     *out = plans;
+    return TT_OK;
+}
+
+static double bytes_of(const tt_plan *p)
+{
+    double sum = 0;
+    for (int k = 0; k < TT_N_SPACES; k++)
+        sum += (double)p->bytes[k];
+    return sum;
+}
+
+tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err)
+{
+    tt_plan *first, *other;
+    double most;
+    TT_TRY(plan_like(s, 0, NULL, a, &first, err));
+    most = bytes_of(first);
+    for (int p = 1; p < s->pipeline_ranks; p++) {
+        tt_arena *own = tt_arena_new();
+        const tt_status st = plan_like(s, p, first, own, &other, err);
+        if (st == TT_OK)
+            most = TT_MAXV(most, bytes_of(other));
+        tt_arena_free(own);
+        TT_TRY(st);
+    }
+    *out = most;
     return TT_OK;
 }
 
@@ -285,6 +335,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
+        .pieces = s->pieces,
         .overlap = s->overlap,
         .at_once = s->overlap && s->micro_batches == 1,
         .overlapping = {.machine = s->machine},
@@ -309,6 +360,12 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->ops.lookup_user = s;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
+    if (s->graph->pieces.whole)
+        tt_log(
+            TT_INFO, "train",
+            "parallelism.enable_async_tensor_parallel: %d gathers and reductions of rows stay in "
+            "one piece, for their products run over token chunks",
+            s->graph->pieces.whole);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

@@ -23,20 +23,42 @@ static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
     out->peak = tt_machine_flops(m, most);
 }
 
+/* The nodes of a stage, in order. */
+typedef struct nodes {
+    tt_node **items;
+    int n;
+} nodes;
+
+static nodes *by_stage(const tt_graph *g, tt_arena *a)
+{
+    nodes *of = tt_arena_array(a, (size_t)g->n_stages, sizeof *of);
+    for (size_t i = 0; i < g->nodes.n; i++)
+        of[g->nodes.items[i]->stage].n++;
+    for (int s = 0; s < g->n_stages; s++) {
+        of[s].items = tt_arena_array(a, (size_t)of[s].n + 1, sizeof *of[s].items);
+        of[s].n = 0;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        nodes *s = &of[g->nodes.items[i]->stage];
+        s->items[s->n++] = g->nodes.items[i];
+    }
+    return of;
+}
+
 /* The lists of a stage: each part, or all of them as one where they follow each other; the step's.
  */
-static void sum_list(const tt_graph *g, int stage, int which, const tt_machine *m, tt_arena *a,
-                     sums *out)
+static void sum_list(const tt_graph *g, const nodes *stage, int which, const tt_machine *m,
+                     tt_arena *a, sums *out)
 {
-    tt_node **l = tt_arena_array(a, g->nodes.n + 1, sizeof *l);
-    double *at = tt_arena_array(a, g->nodes.n + 1, sizeof *at);
+    tt_node **l = tt_arena_array(a, (size_t)stage->n + 1, sizeof *l);
+    double *at = tt_arena_array(a, (size_t)stage->n + 1, sizeof *at);
     int n = 0;
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        tt_node *x = g->nodes.items[i];
+    for (int i = 0; i < stage->n; i++) {
+        tt_node *x = stage->items[i];
         const int list = x->region > TT_BACKWARD   ? TT_N_PARTS
                          : tt_plan_one_timeline(g) ? 0
                                                    : (int)tt_node_part(x);
-        if (x->stage == stage && list == which)
+        if (list == which)
             l[n++] = x;
     }
     const tt_list_seconds s = tt_nodes_seconds(g, l, n, m, at);
@@ -50,17 +72,15 @@ static void sum_list(const tt_graph *g, int stage, int which, const tt_machine *
 /* One message a boundary and direction: all values that cross it. */
 static double longest_transfer(const tt_graph *g, const tt_machine *m)
 {
-    double longest = 0;
-    for (int s = 0; s < g->n_stages; s++)
-        for (int r = TT_FORWARD; r <= TT_BACKWARD; r++) {
-            double t = 0;
-            for (size_t i = 0; i < g->nodes.n; i++) {
-                const tt_node *n = g->nodes.items[i];
-                if (n->op == &tt_op_transfer && n->in[0]->node->stage == s && (int)n->region == r)
-                    t += tt_transfer_seconds(g, n->in[0], m);
-            }
-            longest = TT_MAXV(longest, t);
-        }
+    double longest = 0, of[TT_MAX_STAGES][2] = {{0}};
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op != &tt_op_transfer || n->region > TT_BACKWARD)
+            continue;
+        double *t = &of[n->in[0]->node->stage][n->region == TT_BACKWARD];
+        *t += tt_transfer_seconds(g, n->in[0], m);
+        longest = TT_MAXV(longest, *t);
+    }
     return longest;
 }
 
@@ -71,9 +91,10 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
     sums *stages = tt_arena_array(a, (size_t)g->n_stages, sizeof *stages);
     *out = (tt_step_time){0};
     find_peak(g, m, out);
+    const nodes *of_stage = by_stage(g, a);
     for (int i = 0; i < g->n_stages; i++)
         for (int which = 0; which <= TT_N_PARTS; which++)
-            sum_list(g, i, which, m, a, &stages[i]);
+            sum_list(g, &of_stage[i], which, m, a, &stages[i]);
     tt_stage_cost *cost = tt_arena_array(a, (size_t)g->n_stages, sizeof *cost);
     double *once = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *once);
     tt_list_seconds *of = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *of);
@@ -93,11 +114,10 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
         out->exposed = TT_MAXV(out->exposed, of[r].exposed);
     }
     const tt_costs costs = {cost, longest_transfer(g, m)};
-    tt_run run = {0};
-    const tt_status ran = tt_schedule_run(s->schedule, &costs, a, &run, NULL);
+    double makespan = 0;
+    const tt_status ran = tt_schedule_time(s->schedule, &costs, &makespan, &out->bubble, NULL);
     TT_ASSERT(ran == TT_OK); /* the checker ran it, and no duration changes what waits for what */
-    out->bubble = tt_schedule_bubble(s->schedule, &costs);
-    out->step = run.makespan + longest;
+    out->step = makespan + longest;
     const double flops =
         s->size.flops_per_token * (double)s->global_batch * (double)s->core.training.seq_len;
     if (out->peak > 0 && out->step > 0)

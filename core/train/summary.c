@@ -84,7 +84,7 @@ static void count_node(counter *c, const tt_node *n, const tt_plan *p)
             (double)tt_plan_value_bytes(c->g, n->in[0]));
         return;
     }
-    if (!mine || !n->step || n->step->kind == TT_STEP_SLICE || n->step->kind == TT_STEP_MASK)
+    if (!mine || !n->step || tt_step_is_local(n->step->kind))
         return;
     tt_mesh_print_axes(c->g->mesh, &n->step->atoms, axes, sizeof axes);
     snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(n->step->kind), axes);
@@ -232,6 +232,9 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     json_time(c, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
+    if (s->pieces)
+        tt_str_printf(o, ",\"async_tp\":{\"gathers\":%d,\"reductions\":%d,\"whole\":%d}",
+                      c->g->pieces.gathers, c->g->pieces.reductions, c->g->pieces.whole);
     tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
@@ -300,6 +303,22 @@ static void time_text(const counter *c, tt_str *o)
     tt_str_addc(o, '\n');
 }
 
+/* Asynchronous tensor parallelism. */
+static void pieces_text(const counter *c, tt_str *o)
+{
+    const tt_axis *tp = tt_mesh_axis(&c->s->mesh, "tp");
+    if (!c->s->pieces || !tp)
+        return;
+    tt_str_printf(o,
+                  "async tp    %d all-gathers and %d reduce-scatters a micro-batch go in %d pieces "
+                  "each, beside their products",
+                  c->g->pieces.gathers, c->g->pieces.reductions,
+                  tt_mesh_degree(&c->s->mesh, &tp->atoms));
+    if (c->g->pieces.whole)
+        tt_str_printf(o, "; %d in one, their products run over token chunks", c->g->pieces.whole);
+    tt_str_addc(o, '\n');
+}
+
 static void pipeline_text(const counter *c, double bubble, tt_str *o)
 {
     const tt_setup *s = c->s;
@@ -335,6 +354,7 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         (long long)s->micro_batches, (long long)s->local);
     memory_text(c, plans, n, o);
     time_text(c, o);
+    pieces_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, bubble, o);
     if (s->token_order)

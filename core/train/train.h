@@ -51,6 +51,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
     bool overlap;                   /* communication beside computation */
+    bool pieces;                    /* asynchronous tensor parallelism */
     const tt_machine *machine;      /* that is planned for; NULL = this one */
     /* the mesh */
     tt_mesh mesh;
@@ -105,6 +106,8 @@ tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule 
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
 /* Those of all pipeline ranks. */
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err);
+/* What the fullest of them needs; the plans are made and checked, but not kept. */
+tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);
 /* The tokenizer, opened. Close by info->vt->close. */
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
                              tt_error *err);

@@ -9,6 +9,8 @@
 
 /* Ranks that are processes: forks of the test that meet in a session. */
 
+static bool processes_room_only; /* may not copy from one to another: only through shared memory */
+
 static inline void *processes_shared(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -28,7 +30,7 @@ static inline void processes_rank(world *w, const tt_launch *l, double timeout_s
         return;
     }
     tt_session_set_timeout(s, timeout_s);
-    const tt_processes_opts po = {.launch = l, .session = s};
+    const tt_processes_opts po = {.launch = l, .session = s, .room_only = processes_room_only};
     if (tt_processes_join(&po, &d, &err) == TT_OK) {
         fn(w, &d);
         tt_dist_leave(&d);
@@ -38,7 +40,7 @@ static inline void processes_rank(world *w, const tt_launch *l, double timeout_s
     tt_session_close(s, true);
 }
 
-/* The pids of n ranks that were started. */
+/* The pids of n ranks that were started: each other's siblings, as a launcher's are. */
 static inline void processes_start(world *w, int n, double timeout_s, rank_fn fn, pid_t *pids)
 {
     static int start;

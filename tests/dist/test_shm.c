@@ -219,6 +219,14 @@ static void test_signal_ends_the_wait_for_ranks(void **state)
     assert_int_equal(tt_session_open(&o, &s, &err), TT_ESIGNAL);
 }
 
+static int through_the_room(void **state)
+{
+    (void)state;
+    processes_room_only = true;
+    return 0;
+}
+
+/* All of it twice: what is much copied from process to process, and all through shared memory. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,5 +241,6 @@ int main(void)
         cmocka_unit_test(test_ranks_that_do_not_come_are_named),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("room", tests, through_the_room, NULL);
 }

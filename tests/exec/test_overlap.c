@@ -30,6 +30,11 @@ static const char *const more_meshes[] = {
     "training.mixed_precision_reduce bfloat16",
     "parallelism.data_parallel_replicate_degree 2 parallelism.data_parallel_shard_degree 1 "
     "parallelism.tensor_parallel_degree 2 model.args.tie_embeddings true",
+    "parallelism.tensor_parallel_degree 3 parallelism.enable_async_tensor_parallel true "
+    "model.args.dim 96",
+    "parallelism.tensor_parallel_degree 2 parallelism.data_parallel_shard_degree 2 "
+    "parallelism.pipeline_parallel_degree 2 parallelism.enable_async_tensor_parallel true "
+    "training.global_batch_size 16",
 };
 
 static const char *mesh_at(size_t i)
@@ -125,6 +130,8 @@ static void test_a_forgotten_wait_changes_the_result(void **state)
     static const char *const meshes[] = {
         "parallelism.data_parallel_shard_degree 2" ON " debug.poison true",
         "parallelism.tensor_parallel_degree 2" ON " debug.poison true",
+        "parallelism.tensor_parallel_degree 2 parallelism.enable_async_tensor_parallel "
+        "true model.args.dim 96" ON " debug.poison true",
     };
     int n = 0;
     (void)state;

@@ -55,6 +55,32 @@ static void test_high_water_on_every_rank(void **state)
     }
 }
 
+/* One value crosses between stages each way in every model there is, so two messages of a directed
+ * pair do not wait for their receiver: what tests/pipeline/test_programs.c proves is what runs. */
+static void test_two_messages_do_not_wait_for_their_receiver(void **state)
+{
+    static const char *const specs[] = {"llama3", "gpt2", "qwen2", "qwen3", "mistral"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(specs); i++) {
+        job j;
+        tt_plan *p;
+        tt_error err = {0};
+        char text[300];
+        snprintf(text, sizeof text,
+                 "{\"spec\":\"%s\",\"model\":{\"flavor\":\"debugmodel\",\"args\":{\"n_layers\":4}},"
+                 "\"training\":{\"local_batch_size\":4,\"seq_len\":32,\"steps\":1},"
+                 "\"checkpoint\":{\"enable\":false}}",
+                 specs[i]);
+        job_open_text(
+            &j, text,
+            "parallelism.pipeline_parallel_degree 4 parallelism.tensor_parallel_degree 2");
+        if (tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err) != TT_OK)
+            fail_msg("%s: %s", specs[i], err.text);
+        assert_int_equal(p->buffered_messages, 2);
+        job_close(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -64,6 +90,7 @@ int main(void)
         cmocka_unit_test(test_all_schedules_with_tensor_parallelism),
         cmocka_unit_test(test_all_schedules_on_three_ranks),
         cmocka_unit_test(test_high_water_on_every_rank),
+        cmocka_unit_test(test_two_messages_do_not_wait_for_their_receiver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

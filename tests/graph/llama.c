@@ -162,15 +162,17 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
         return tt_pass_order(x->g, err);
     if (!strcmp(pass, "fuse"))
         return tt_pass_fuse(x->g, &fo, err);
+    if (!strcmp(pass, "pieces"))
+        return j->pieces ? tt_pass_pieces(x->g, err) : TT_OK;
     return tt_pass_epilogue(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
                       tt_error *err)
 {
-    static const char *const passes[] = {"describe", "place",      "chunk_mark", "metrics",
-                                         "autodiff", "chunk_move", "update",     "recompute",
-                                         "lower",    "order",      "fuse",       "epilogue"};
+    static const char *const passes[] = {
+        "describe",  "place", "chunk_mark", "metrics", "autodiff", "chunk_move", "update",
+        "recompute", "lower", "order",      "fuse",    "epilogue", "pieces"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();

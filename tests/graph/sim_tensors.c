@@ -291,11 +291,34 @@ static double difference(const tt_tensor *a, const tt_tensor *b)
     return worst / scale;
 }
 
+/* Each rank's piece is that part of the whole. Shares of a sum are seen where they are added. */
+static void check_piece(sim *s, const tt_node *n, const tt_value *v)
+{
+    for (int r = 0; !v->place.partial && r < s->mesh->world; r++) {
+        const tt_tensor *t = local_of(s, v, r), *whole = &s->global[v->id];
+        const tt_box b = box_of_tensor(t), want = sim_box(s, &v->type, &v->place, r);
+        tt_tensor part = sim_tensor(s, &v->type, &want, true);
+        if (memcmp(b.begin, want.begin, sizeof b.begin[0] * (size_t)t->n_dims) ||
+            memcmp(b.end, want.end, sizeof b.end[0] * (size_t)t->n_dims)) {
+            sim_fail(s, n, "a piece is not its box");
+            return;
+        }
+        copy_part(whole, &part);
+        const double d = difference(&part, t);
+        if (!(d <= (s->o.tolerance > 0 ? s->o.tolerance : 1e-9)))
+            sim_fail(s, n, "a piece differs from the global value by %.3g", d);
+    }
+}
+
 static void check_value(sim *s, const tt_node *n, const tt_value *v)
 {
     const char *why = NULL;
     if (s->o.unchecked || s->failure[0])
         return;
+    if (n->piece) {
+        check_piece(s, n, v);
+        return;
+    }
     const tt_tensor whole = assemble(s, &v->type, &v->place, local_of(s, v, 0), &why);
     const double d = difference(&s->global[v->id], &whole);
     const double tol = s->o.tolerance > 0 ? s->o.tolerance : s->o.narrow ? 2e-5 : 1e-9;
@@ -364,8 +387,34 @@ static void run_step(sim *s, const tt_node *node, const tt_type *type, const tt_
     }
 }
 
+/* Joins and sums. */
+static void run_pieces(sim *s, const tt_node *n)
+{
+    const tt_value *to = n->out[0];
+    const bool sum = n->step->kind == TT_STEP_SUM;
+    const int n_in = s->o.drop == n->id + 1 ? 1 : n->n_in;
+    s->global[to->id] = s->global[n->in[0]->id];
+    for (int r = 0; r < s->mesh->world; r++) {
+        tt_tensor out = sim_local(s, &to->type, &to->place, r);
+        for (int i = 0; i < n_in; i++) {
+            const tt_tensor *t = local_of(s, n->in[i], r);
+            const tt_box b = box_of_tensor(t);
+            for (walk w = walk_start(&b, t->n_dims); !w.done; walk_next(&w)) {
+                const int64_t at = index_in(&out, w.at);
+                const double v = sim_get(t, index_in(t, w.at));
+                sim_set(&out, at, sum && i ? sim_get(&out, at) + v : v);
+            }
+        }
+        *local_of(s, to, r) = out;
+    }
+}
+
 static void run_identity(sim *s, const tt_node *n)
 {
+    if (n->step && n->step->kind >= TT_STEP_JOIN) {
+        run_pieces(s, n);
+        return;
+    }
     const tt_value *from = n->in[0], *to = n->out[0];
     tt_lower_step steps[TT_MAX_STEPS];
     const size_t world = (size_t)s->mesh->world;

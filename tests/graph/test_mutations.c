@@ -207,6 +207,39 @@ static void test_every_dropped_collective_is_caught(void **state)
     built_free(&x);
 }
 
+/* Of what goes piece by piece, no message, no piece of a whole and no share of a sum may be left
+ * out. */
+static void test_every_dropped_piece_is_caught(void **state)
+{
+    static const char *const meshes[] = {"tp3", "tp4=2x2", "fsdp2 tp2 cp2"};
+    int total = 0, caught = 0;
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        built x;
+        job j = {.c = LLAMA_DEFAULT,
+                 .mesh = mesh_named(meshes[m]),
+                 .metrics = true,
+                 .fuse = true,
+                 .can_accumulate = true,
+                 .pieces = true};
+        j.tokens = 13 * data_ranks(j.mesh);
+        j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
+        build_or_fail(&j, NULL, &x);
+        for (size_t i = 0; i < x.g->nodes.n; i++) {
+            const tt_node *n = x.g->nodes.items[i];
+            if (n->op != &tt_op_collective ||
+                (n->step->kind != TT_STEP_SHIFT && n->step->kind < TT_STEP_JOIN))
+                continue;
+            total++;
+            caught += sim_sees(x.g, n->id + 1);
+        }
+        built_free(&x);
+    }
+    print_message("%d of %d dropped pieces caught\n", caught, total);
+    assert_true(total > 100);
+    assert_int_equal(caught, total);
+}
+
 /* ---- wrong cotangent storage: bytes taken for another placement without communication ---- */
 
 /* v is taken for `to` as it lies (a transfer moves nothing), then redistributed to where v was, for
@@ -389,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_every_dropped_redistribute_is_caught),
         cmocka_unit_test(test_every_dropped_rotation_is_caught),
         cmocka_unit_test(test_every_dropped_collective_is_caught),
+        cmocka_unit_test(test_every_dropped_piece_is_caught),
         cmocka_unit_test(test_wrong_cotangent_storage_is_caught),
         cmocka_unit_test(test_unmasked_partial_is_caught),
         cmocka_unit_test(test_segment_across_lines_is_caught),

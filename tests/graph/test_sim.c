@@ -82,8 +82,13 @@ static void compare_outputs(results *r, const built *x, const sim *s)
 static void check_pass(void *user, const char *pass, built *x)
 {
     results *r = user;
-    if (!strcmp(pass, "describe") || (!strcmp(pass, "metrics") && !r->j->metrics))
+    if (!strcmp(pass, "describe") || (!strcmp(pass, "metrics") && !r->j->metrics) ||
+        (!strcmp(pass, "pieces") && !r->j->pieces))
         return;
+    if (!strcmp(pass, "pieces")) {
+        assert_true(x->g->pieces.gathers >= 4 * r->j->c.L && !x->g->pieces.whole);
+        assert_true(x->g->pieces.reductions >= 4 * r->j->c.L);
+    }
     sim *s = sim_run(x->g, NULL);
     if (s->failure[0])
         fail_msg("%s, after %s: %s", r->context, pass, s->failure);
@@ -242,6 +247,36 @@ static void test_keys_go_round_a_ring(void **state)
     contexts(TT_CONTEXT_RING, "ring");
 }
 
+/* Gathers and reduce-scatters of rows with their products, piece by piece. */
+static void test_pieces_equal_one_rank(void **state)
+{
+    static const char *const meshes[] = {
+        "tp2",           "tp3",         "fsdp2 tp2", "tp4=2x2",
+        "fsdp2 tp2 cp2", "cp2 tp4=2x2", "fsdp3 tp2", "hsdp2 fsdp2 tp2 cp2"};
+    static const int64_t lengths[] = {13, 7, 2, 3};
+    results r = {0};
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++)
+        for (int v = 0; v < 4; v++) {
+            job j = {
+                .c = {19, 10, 6, 2, 4, 14, 2, v == 1, v == 2, v == 2},
+                .mesh = mesh_named(meshes[m]),
+                .metrics = true,
+                .optimizer = v ? "adamw" : NULL,
+                .max_norm = 0.1,
+                .recompute = {.mode = v == 3 ? TT_RECOMPUTE_FULL : TT_RECOMPUTE_NONE},
+                .fuse = v != 1,
+                .can_accumulate = true,
+                .n_stages = 1 + v / 2,
+                .pieces = true
+            };
+            j.tokens = lengths[v] * data_ranks(j.mesh);
+            j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
+            check_job(&j, &r);
+        }
+    report("pieces", &r);
+}
+
 static void test_stages_with_transfers_equal_one_rank(void **state)
 {
     static const char *const meshes[] = {"1", "fsdp2", "tp2", "fsdp2 tp2 cp2"};
@@ -370,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_matrix_without_sequence_parallel),
         cmocka_unit_test(test_heads_cut_instead_of_tokens),
         cmocka_unit_test(test_keys_go_round_a_ring),
+        cmocka_unit_test(test_pieces_equal_one_rank),
         cmocka_unit_test(test_stages_with_transfers_equal_one_rank),
         cmocka_unit_test(test_micro_batches_are_summed),
     };

@@ -139,7 +139,7 @@ static void count_collectives(const tt_mesh *m, const json_t *graph, const json_
         tt_lower_step steps[TT_MAX_STEPS];
         int n = tt_lower(m, dims, nd, &from, &to, steps);
         for (int k = 0; k < n; k++)
-            if (steps[k].kind != TT_STEP_SLICE && steps[k].kind != TT_STEP_MASK)
+            if (!tt_step_is_local(steps[k].kind))
                 tally_add(fetch ? params : acts, tt_step_kind_name(steps[k].kind), m,
                           &steps[k].atoms);
     }

@@ -33,6 +33,7 @@ static inline void mesh_parse(char *text, mesh_line *m)
         {"mb",       "parallelism.pipeline_parallel_microbatches"},
         {"schedule", "parallelism.pipeline_parallel_schedule"    },
         {"sp",       "parallelism.enable_sequence_parallel"      },
+        {"async",    "parallelism.enable_async_tensor_parallel"  },
         {"reshard",  "parallelism.fsdp_reshard_after_forward"    },
         {"local",    "training.local_batch_size"                 },
         {"global",   "training.global_batch_size"                },

@@ -108,6 +108,8 @@ static void roll_how(dice *d, const sizes *s, tt_str *t)
     if (s->cp > 1)
         tt_str_printf(t, "balance %s rotate %s ", balance[roll(d, 0, 1)],
                       rotate[roll(d, 0, s->heads % (s->tp * s->cp) ? 1 : 2)]);
+    if (s->tp > 1)
+        tt_str_printf(t, "async %s ", roll(d, 0, 3) ? "true" : "false");
     tt_str_printf(t, "local %lld", (long long)(s->global / (s->rep * s->shard * s->accumulate)));
 }
 

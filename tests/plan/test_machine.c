@@ -121,6 +121,37 @@ static void test_overlap_hides_communication(void **state)
     assert_true(t.exposed > 0.99 * t.comm);
 }
 
+#define IN_PIECES " parallelism.enable_async_tensor_parallel true"
+
+/* In pieces tensor parallelism sends as much, and hides most of it, the forward's too. Each message
+ * goes to one rank, a hop; a reduce-scatter over six is a tree three deep. */
+static void test_pieces_hide_communication(void **state)
+{
+    const char *tp2 = "parallelism.tensor_parallel_degree 2 comm.overlap on model.args.dim 192";
+    char text[300];
+    tt_machine m = only_flops();
+    (void)state;
+    m.link_bandwidth = 1e8;
+    snprintf(text, sizeof text, "%s%s", tp2, IN_PIECES);
+    const tt_step_time whole = time_of(tp2, &m), pieces = time_of(text, &m);
+    assert_true(fabs(pieces.comm / whole.comm - 1) < 1e-9);
+    if (pieces.exposed > 0.6 * whole.exposed)
+        fail_msg("%g s exposed of %g", pieces.exposed, whole.exposed);
+
+    job j;
+    const char *tp6 = "parallelism.tensor_parallel_degree 6";
+    m = only_links();
+    m.ranks_per_node = 8;
+    snprintf(text, sizeof text, "%s%s", tp6, IN_PIECES);
+    const double before = time_of(text, &m).comm - time_of(tp6, &m).comm;
+    m.link_latency = 1;
+    const double after = time_of(text, &m).comm - time_of(tp6, &m).comm;
+    job_open(&j, text);
+    const int n = j.setup.graph->pieces.gathers + j.setup.graph->pieces.reductions;
+    job_close(&j);
+    assert_true(n >= 40 && fabs(after - before - n * (5 * 1 - 3)) < 1e-6 * n);
+}
+
 /* Two nodes of two: a group of four leaves its node through both members' cards. */
 static void test_a_ring_uses_every_card_of_a_node(void **state)
 {
@@ -222,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_ranks_share_the_compute),
         cmocka_unit_test(test_communication_takes_the_bytes_over_the_link),
         cmocka_unit_test(test_overlap_hides_communication),
+        cmocka_unit_test(test_pieces_hide_communication),
         cmocka_unit_test(test_a_ring_uses_every_card_of_a_node),
         cmocka_unit_test(test_a_pipeline_has_a_bubble),
         cmocka_unit_test(test_a_known_machine_has_every_number),

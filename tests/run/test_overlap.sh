@@ -9,7 +9,8 @@ has_mpirun && [ -e "$PLUGINS/comms/mpi.so" ] && backends="local shm mpi"
 
 # ---- the same bits, on and off ----
 while read -r name options; do
-    train "$dir/off" --comm.backend local --comm.overlap off --training.steps 3 --checkpoint.interval 3 $options
+    plain=$(echo "$options" | sed 's/--parallelism.enable_async_tensor_parallel true//') # pieces change no bit either
+    train "$dir/off" --comm.backend local --comm.overlap off --training.steps 3 --checkpoint.interval 3 $plain
     [ "$rc" -eq 0 ] || echo "# off: $(tail -n 1 "$dir/err")"
     losses "$dir/off/metrics.jsonl" >"$dir/a"
     for backend in $backends; do
@@ -27,6 +28,8 @@ fsdp2 --nproc 2
 fsdp2_accumulate --nproc 2 --training.global_batch_size 16 --activation_checkpoint.mode full
 hsdp --nproc 4 --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 2
 tp2 --nproc 2 --parallelism.tensor_parallel_degree 2
+tp2_pieces --nproc 2 --parallelism.tensor_parallel_degree 2 --parallelism.enable_async_tensor_parallel true
+tp2_fsdp2_pieces --nproc 4 --parallelism.tensor_parallel_degree 2 --parallelism.enable_async_tensor_parallel true
 tp2_fsdp2 --nproc 4 --parallelism.tensor_parallel_degree 2
 cp2_fsdp2 --nproc 4 --parallelism.context_parallel_degree 2
 pp2_fsdp2 --nproc 4 --parallelism.pipeline_parallel_degree 2

@@ -35,7 +35,6 @@ tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out);
 void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd);
 void tt_attention_print(const void *attrs, char *text, size_t size);
 
-bool tt_dtype_is_float(tt_dtype t);
 /* The dtype that holds both: f64 > f32 > bf16, f16; a float over an integer; two different halves
  * give f32. */
 tt_dtype tt_dtype_promote(tt_dtype a, tt_dtype b);

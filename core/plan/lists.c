@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan_impl.h"
+
+/* What a pipeline rank runs: its nodes in lists, and where each waits. */
+
+tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
+{
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].stage == stage)
+            return &p->stages[i];
+    return NULL;
+}
+
+bool tt_plan_here(const tt_plan *p, int stage)
+{
+    return tt_plan_stage(p, stage) != NULL;
+}
+
+bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
+{
+    for (int i = 0; n->twins && tt_plan_here(p, n->stage) && i < p->n_stages; i++)
+        if (n->twins >> p->stages[i].stage & 1)
+            return false; /* done for another stage of this rank */
+    if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->stage))
+        return true; /* the sender's end */
+    return tt_plan_here(p, n->stage);
+}
+
+/* NULL: another rank's. */
+static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
+{
+    tt_stage_plan *s = tt_plan_stage(plan, n->stage);
+    if (n->region <= TT_BACKWARD)
+        return s ? &s->part[tt_node_part(n)] : NULL;
+    if (!tt_plan_takes_part(plan, n))
+        return NULL;
+    return n->region == TT_EPILOGUE ? &plan->epilogue : &plan->update;
+}
+
+/* Of each stage by part, of the step regions in graph order: counted, then put. */
+static void collect(tt_plan *plan, tt_arena *a)
+{
+    const tt_graph *g = plan->graph;
+    for (int put = 0; put < 2; put++)
+        for (size_t i = 0; i < g->nodes.n; i++) {
+            tt_node *n = g->nodes.items[i];
+            tt_nodes *l = list_of(plan, n);
+            if (l && put && !l->items) {
+                l->items = tt_arena_array(a, (size_t)l->n + 1, sizeof *l->items);
+                l->n = 0;
+            }
+            if (l && put)
+                l->items[l->n] = n;
+            if (l)
+                l->n++;
+        }
+}
+
+static void find_waits(tt_plan *plan, tt_arena *a)
+{
+    tt_under_way none = {0};
+    for (int s = 0; s < plan->n_stages; s++)
+        for (int k = 0; k < TT_N_PARTS; k++)
+            tt_plan_find_waits(a, &plan->stages[s].part[k], &none,
+                               k != TT_PART_F || !tt_plan_one_timeline(plan->graph));
+    tt_plan_find_waits(a, &plan->epilogue, &none, true);
+    tt_plan_find_waits(a, &plan->update, &none, true);
+}
+
+/* The micro-batches that store where others add: of forwards, of what accumulates backwards. */
+static void find_first(tt_stage_plan *s, const tt_schedule *sc)
+{
+    const int rank = sc->stage_rank[s->stage];
+    s->first[0] = s->first[1] = -1;
+    for (int i = 0; i < sc->n_actions[rank]; i++) {
+        const tt_action *x = &sc->actions[rank][i];
+        int *first = &s->first[x->kind != TT_ACTION_F];
+        if (x->stage == s->stage && x->kind != TT_ACTION_I && *first < 0)
+            *first = x->micro;
+    }
+}
+
+void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
+                   tt_plan *out)
+{
+    *out = (tt_plan){.graph = g, .schedule = schedule, .pp_rank = pp_rank};
+    out->stages = tt_arena_array(a, (size_t)g->n_stages, sizeof *out->stages);
+    for (int s = 0; s < g->n_stages; s++)
+        if (schedule->stage_rank[s] == pp_rank) {
+            out->stages[out->n_stages].stage = s;
+            find_first(&out->stages[out->n_stages++], schedule);
+        }
+    collect(out, a);
+    find_waits(out, a);
+}
+
+tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule, tt_arena *a)
+{
+    tt_plan *all = tt_arena_array(a, (size_t)schedule->n_ranks, sizeof *all);
+    for (int r = 0; r < schedule->n_ranks; r++)
+        tt_plan_lists(g, schedule, r, a, &all[r]);
+    return all;
+}

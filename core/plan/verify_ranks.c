@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* All ranks of a mesh against each other, before any of them runs: none waits for ever, and what
+ * members of a group bring to a collective fits together. */
+
+static bool runs_beside(const tt_graph *g)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i]->async)
+            return true;
+    return false;
+}
+
+/* A message leaves as what arrives. */
+static tt_status check_transfers(const tt_graph *g, tt_error *err)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op != &tt_op_transfer)
+            continue;
+        const tt_value *from = n->in[0], *to = n->out[0];
+        bool same = from->type.dtype == to->type.dtype && from->type.n_dims == to->type.n_dims &&
+                    tt_placement_equal(&from->place, &to->place);
+        for (int d = 0; same && d < to->type.n_dims; d++)
+            same = from->type.dims[d].size == to->type.dims[d].size &&
+                   from->type.dims[d].unit == to->type.dims[d].unit &&
+                   from->type.dims[d].lines == to->type.dims[d].lines;
+        if (!same)
+            return TT_FAIL(err, TT_EINTERNAL,
+                           "stage %d sends %%%d in another shape than stage %d receives it in",
+                           from->node->stage, from->id, n->stage);
+    }
+    return TT_OK;
+}
+
+static tt_status finish(const tt_graph *g, const tt_wires_opts *o, int n_buffers, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_wires w;
+    tt_error why = {0};
+    tt_status s = tt_plan_wires(g, o, a, &w, &why);
+    if (s == TT_OK)
+        s = tt_wires_run(&w, n_buffers, &why);
+    tt_arena_free(a);
+    if (s == TT_OK)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINTERNAL, "the ranks' programs (%s) do not fit together: %s",
+                   o->programs->schedule->name, why.text);
+}
+
+tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
+                              const tt_programs *unbuffered, tt_error *err)
+{
+    if (!g->mesh || g->mesh->world < 2)
+        return TT_OK;
+    TT_TRY(check_transfers(g, err));
+    TT_TRY(tt_plan_check_sizes(g, err));
+    tt_arena *a = tt_arena_new();
+    tt_wires_opts o = {.lists = tt_plan_all_lists(g, p->schedule, a)};
+    const int last = runs_beside(g) ? TT_BESIDE_WAIT : TT_BESIDE_QUEUES;
+    tt_status s = TT_OK;
+    for (int beside = TT_BESIDE_QUEUES; s == TT_OK && beside <= last; beside++) {
+        o.beside = (tt_beside)beside;
+        o.programs = p;
+        s = finish(g, &o, TT_BUFFERED_SENDS, err);
+        o.programs = unbuffered;
+        if (s == TT_OK && unbuffered)
+            s = finish(g, &o, 0, err);
+    }
+    tt_arena_free(a);
+    return s;
+}
