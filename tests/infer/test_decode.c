@@ -270,13 +270,16 @@ static void compare(const char *spec, const char *args, const tt_model_vt *vt,
     close_program(&p);
 }
 
+/* Products of which a row has the same bits however many there are. */
+#define OWN "backend.name cpu backend.blas own backend.f32_products fma"
+
 static void test_decoding_has_the_bits_of_the_whole_context(void **state)
 {
     static const char *const overrides[] = {
-        "backend.name cpu backend.blas own backend.threads 1",
-        "backend.name cpu backend.blas own backend.threads 2",
-        "backend.name cpu backend.blas own backend.isa generic backend.threads 1",
-        "backend.name cpu backend.blas own debug.disable_fusion true backend.threads 1",
+        OWN " backend.threads 1",
+        OWN " backend.threads 2",
+        OWN " backend.isa generic backend.threads 1",
+        OWN " debug.disable_fusion true backend.threads 1",
     };
     (void)state;
     for (size_t o = 0; o < TT_COUNT(overrides); o++) {
@@ -289,9 +292,13 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
 static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < TT_COUNT(models); m++)
-        compare(models[m][0], models[m][1], NULL,
-                "backend.name cpu backend.blas openblas backend.threads 1", 1e-5);
+    static const char *const overrides[] = {
+        "backend.name cpu backend.blas openblas backend.threads 1",
+        "backend.name cpu backend.blas own backend.f32_products auto backend.threads 1", /* AMX */
+    };
+    for (size_t o = 0; o < TT_COUNT(overrides); o++)
+        for (size_t m = 0; m < TT_COUNT(models); m++)
+            compare(models[m][0], models[m][1], NULL, overrides[o], 1e-5);
     compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
 }
 
@@ -299,8 +306,7 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
 static void test_decoding_reads_only_what_was_written(void **state)
 {
     (void)state;
-    compare(models[0][0], models[0][1], NULL,
-            "backend.name cpu backend.blas own debug.poison true backend.threads 1", 0);
+    compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
 }
 
 static void test_an_op_without_incremental_form_recomputes(void **state)
