@@ -51,6 +51,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
     bool overlap;                   /* communication beside computation */
+    bool apart;                     /* no output takes over an operand's bytes: to compare with */
     const tt_machine *machine;      /* that is planned for; NULL = this one */
     /* the mesh */
     tt_mesh mesh;
