@@ -10,7 +10,7 @@ typedef struct fwd_block {
     float q[CPU_MAX_HEAD_DIM * ATTN_QUERIES], o[CPU_MAX_HEAD_DIM * ATTN_QUERIES];
     float s[FWD_KEYS * ATTN_QUERIES]; /* scores, then weights */
     float top[ATTN_QUERIES], sum[ATTN_QUERIES];
-    int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4];
+    int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4], all[4];
 } fwd_block;
 
 /* One vector's scores of a span, in base 2: capped and masked in place. Returns the maxima. */
@@ -109,6 +109,16 @@ INLINE void fwd_open(const cpu_attn *a, fwd_block *f, const float *q, int64_t t,
     for (int64_t v = 0; v < ATTN_VECS; v++)
         cpu_attn_extremes(f->pos + v * VW, f->seg + v * VW, cpu_min(VW, rows - v * VW),
                           f->extremes + 4 * v);
+    cpu_attn_extremes(f->pos, f->seg, rows, f->all);
+}
+
+/* Does any query of the block see a key of n spans from `first`? */
+INLINE bool fwd_sees(const cpu_attn *a, const int32_t all[4], int64_t first, int64_t n)
+{
+    bool any = false;
+    for (int64_t i = first; i < first + n; i++)
+        any = any || cpu_attn_visible(a, all, a->spans + 4 * i);
+    return any;
 }
 
 INLINE void fwd_close(const cpu_attn *a, fwd_block *f, const float *sink, float *out, float *lse,
@@ -153,7 +163,8 @@ static void attn_fwd(const cpu_attn *a, const float *k, const float *v, const fl
         for (int64_t k0 = 0; k0 < a->tk_pad; k0 += FWD_KEYS) {
             attn_span s[FWD_KEYS / CPU_SPAN];
             const int64_t n = cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_SPAN;
-            if (!attn_spans(a, f.extremes, k0 / CPU_SPAN, n, s))
+            if (!fwd_sees(a, f.all, k0 / CPU_SPAN, n) ||
+                !attn_spans(a, f.extremes, k0 / CPU_SPAN, n, s))
                 continue;
             for (int64_t i = 0; i < n; i++)
                 if (s[i].v1 > s[i].v0)
