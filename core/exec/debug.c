@@ -49,6 +49,8 @@ static void find_instr_deaths(const deaths *d, tt_instr *e, int phase)
         if (l->space != TT_SPACE_WORK || d->phases[root] >> (phase + 1) || d->seen[root])
             continue;
         d->seen[root] = true;
+        if (j == d->x->o.plan->in_place[e->node->id])
+            continue; /* its bytes live on */
         e->dead[e->n_dead++] = tt_plan_alias(e->node->in[j]);
     }
 }

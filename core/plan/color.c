@@ -88,8 +88,7 @@ static int by_time(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* what ends goes first */
 }
 
-/* The most bytes alive at once: no placement has a lower peak. */
-static int64_t most_alive(tt_arena *a, tt_live *const *lives, size_t n)
+int64_t tt_plan_most_alive(tt_arena *a, tt_live *const *lives, size_t n)
 {
     change *c = tt_arena_array(a, 2 * n + 1, sizeof *c);
     int64_t now = 0, most = 0;
@@ -111,7 +110,7 @@ int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
     tt_live **placed = tt_arena_array(a, n + 1, sizeof *placed),
             **kept = tt_arena_array(a, n + 1, sizeof *kept);
     int64_t *offset = tt_arena_array(a, n + 1, sizeof *offset), best = INT64_MAX;
-    const int64_t least = most_alive(a, lives, n);
+    const int64_t least = tt_plan_most_alive(a, lives, n);
     memcpy(kept, lives, n * sizeof *kept);
     for (size_t k = 0; k < TT_COUNT(orders) && best > least; k++) {
         qsort(lives, n, sizeof *lives, orders[k]);

@@ -120,10 +120,11 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
 /* What runs beside the list holds its operands and scratch up to the item that waits for it. */
 static void hold(planner *p, const tt_wait *w, int at, tt_stage_part part)
 {
-    for (int j = 0; j < w->node->n_in; j++)
-        touch(p, w->node->in[j], at + w->before, part);
-    for (int j = 0; j < w->node->n_out; j++)
-        touch(p, w->node->out[j], at + w->before, part);
+    for (int j = 0; j < w->node->n_in + w->node->n_out; j++) {
+        const tt_value *v = j < w->node->n_in ? w->node->in[j] : w->node->out[j - w->node->n_in];
+        touch(p, v, at + w->before, part);
+        live_of(p, v)->held = TT_MAXV(live_of(p, v)->held, at + w->before);
+    }
     for (size_t i = 0; i < p->scratches.n; i++)
         if (p->scratches.items[i].scratch_of == w->node)
             p->scratches.items[i].last = at + w->before;
@@ -173,8 +174,7 @@ static void keep_sent(planner *p, const tt_stage_plan *s, tt_stage_part part, in
     }
 }
 
-/* Where a value lives that crosses parts, or that a message fills before its part runs. */
-static tt_space space_of(const tt_live *l)
+tt_space tt_plan_space_of(const tt_live *l)
 {
     const bool f = l->parts >> TT_PART_F & 1, i = l->parts >> TT_PART_I & 1,
                w = l->parts >> TT_PART_W & 1;
@@ -195,11 +195,11 @@ static void color(planner *p, tt_stage_plan *s)
         size_t n = 0;
         for (int v = 0; v < g->n_values; v++)
             if (p->live[v].known && !p->live[v].placed &&
-                (s && s->in_slots ? space_of(&p->live[v]) : TT_SPACE_WORK) == sp)
+                (s && s->in_slots ? tt_plan_space_of(&p->live[v]) : TT_SPACE_WORK) == sp)
                 l[n++] = &p->live[v];
         for (size_t i = 0; sp == TT_SPACE_WORK && i < p->scratches.n; i++)
             l[n++] = &p->scratches.items[i];
-        const int64_t peak = tt_plan_color(p->a, l, n);
+        const int64_t peak = tt_plan_color_in_place(p, l, n);
         if (sp == TT_SPACE_WORK)
             p->plan->bytes[sp] = TT_MAXV(p->plan->bytes[sp], peak);
         else if (s)
@@ -217,11 +217,14 @@ static void color(planner *p, tt_stage_plan *s)
 
 void tt_plan_stage_lives(planner *p, tt_stage_plan *s)
 {
-    int t = 0;
+    int t = 0, begin[TT_N_PARTS];
     for (int k = 0; k < TT_N_PARTS; k++) {
+        begin[k] = t;
         t = walk(p, &s->part[k], t, (tt_stage_part)k);
         keep_sent(p, s, (tt_stage_part)k, t - 1);
     }
+    for (int k = 0; k < TT_N_PARTS; k++)
+        tt_plan_take_over(p, &s->part[k], begin[k], s->in_slots);
     color(p, s);
     for (int h = 0; h < TT_N_HOLDS; h++) {
         const tt_space sp = (tt_space)(TT_SPACE_SLOT + h);
@@ -236,5 +239,7 @@ void tt_plan_step_lives(planner *p)
 {
     const int t = walk(p, &p->plan->epilogue, 0, TT_PART_F);
     walk(p, &p->plan->update, t, TT_PART_F);
+    tt_plan_take_over(p, &p->plan->epilogue, 0, false);
+    tt_plan_take_over(p, &p->plan->update, t, false);
     color(p, NULL);
 }

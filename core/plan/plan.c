@@ -167,7 +167,9 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
     plan->value = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *plan->value);
     plan->scratch = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->scratch);
     plan->scratch_bytes = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->scratch_bytes);
+    plan->in_place = tt_arena_array(a, (size_t)g->n_ids + 1, sizeof *plan->in_place);
     memset(plan->scratch, 0xff, ((size_t)g->n_ids + 1) * sizeof *plan->scratch);
+    memset(plan->in_place, 0xff, ((size_t)g->n_ids + 1) * sizeof *plan->in_place);
     p.live = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *p.live);
     TT_TRY(tt_plan_programs(&p, err));
     place_states(&p);

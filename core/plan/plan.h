@@ -19,6 +19,9 @@
  * reader (P3). Without a pipeline these values live in work, on one timeline of forward and
  * backward.
  *
+ * An output lies on an operand where the backend's kernel says it may (tt_kernel.in_place) and
+ * nobody reads the operand any more: the loss's gradient in the logits' bytes.
+ *
  * Happens-before: a rank's program is the interpreter's, in the order of the lists here. Kernels,
  * copies and most collectives are done when their instruction is (sends copy, receives return
  * filled). A collective that is marked async runs beside the program, from its place in the list to
@@ -95,6 +98,7 @@ typedef struct tt_plan {
     tt_loc *value;    /* by value id */
     int64_t *scratch; /* by node id: offset in work, -1 = none */
     int64_t *scratch_bytes;
+    int8_t *in_place;      /* by node id: the operand whose bytes out[0] takes over, -1 = none */
     int64_t *state;        /* by state id: offset in the state space, -1 = not on this rank */
     tt_stage_plan *stages; /* of this rank, ascending */
     int n_stages;
@@ -109,6 +113,8 @@ typedef struct tt_plan_opts {
     const tt_schedule *schedule;
     /* Scratch bytes a kernel asks for; NULL = none. */
     size_t (*scratch)(void *user, const tt_kernel_call *c);
+    /* Operands whose memory a kernel's first output may be, a bit each; NULL = none. */
+    int (*in_place)(void *user, const char *op);
     void *user;
     int pp_rank; /* plan for the stages of this pipeline rank */
     /* Another rank's plan of this graph and schedule: what all ranks share is taken from it. NULL:

@@ -155,22 +155,40 @@ static const char *finish_value(checker *c, const tt_value *v)
     return write_value(c, v, false);
 }
 
-/* The inputs of a node that lie in the memory of its output, or those that do not. */
+/* The inputs of a node that lie in the memory of its output, or those that do not; but for the one
+ * whose bytes it takes over. */
 static const char *read_inputs(checker *c, const tt_node *e, bool inside)
 {
     const char *bad = NULL;
     for (int j = 0; !bad && j < e->n_in; j++)
-        if ((e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
+        if (j != c->p->in_place[e->id] &&
+            (e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
             tt_plan_here(c->p, e->in[j]->node->stage) &&
             (e->n_out && e->in[j]->within == e->out[0]) == inside)
             bad = read_value(c, e->in[j]);
     return bad;
 }
 
-/* Outputs are written before inputs are looked at: an output on top of an input is caught too. */
+/* An output that takes over operand i has its place and size, and no other operand has them. */
+static const char *take_over(checker *c, const tt_node *e, int i)
+{
+    const tt_value *in = tt_plan_alias(e->in[i]), *out = e->out[0];
+    const tt_loc *a = &c->p->value[in->id], *b = &c->p->value[out->id];
+    if (e->async || a->space != b->space || a->offset != b->offset ||
+        tt_plan_value_bytes(c->p->graph, in) != tt_plan_value_bytes(c->p->graph, out))
+        return "an output in place lies beside its operand";
+    for (int j = 0; j < e->n_in; j++)
+        if (j != i && tt_plan_alias(e->in[j]) == in)
+            return "an operand that is overwritten is read twice";
+    return read_value(c, in);
+}
+
+/* Outputs are written before inputs are looked at: an output on top of an input is caught too, but
+ * for the one that it takes over. */
 static const char *run_node(checker *c, const tt_node *e)
 {
-    const char *bad = NULL;
+    const int over = c->p->in_place[e->id];
+    const char *bad = over >= 0 ? take_over(c, e, over) : NULL;
     const int64_t at = c->p->scratch[e->id], bytes = tt_plan_round(c->p->scratch_bytes[e->id]);
     const int scratch = e->async ? SCRATCH_OF(e) : SCRATCH;
     for (int k = 0; k < c->n_beside; k++)
@@ -178,9 +196,10 @@ static const char *run_node(checker *c, const tt_node *e)
             return "a collective is not waited for";
     if (!tt_plan_runs(e)) /* its readers read, and wait */
         return NULL;
-    if (at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
+    if (!bad && at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
-    bad = read_inputs(c, e, true); /* pieces: joined, they are their output */
+    if (!bad)
+        bad = read_inputs(c, e, true); /* pieces: joined, they are their output */
     for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
         bad = write_value(c, e->out[j], e->async);
     if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))

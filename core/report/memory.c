@@ -14,6 +14,7 @@ typedef struct life {
     int first, last; /* on the timeline */
     int first_list, last_list;
     bool known;
+    bool taken; /* the last reader's output takes over its bytes */
 } life;
 
 typedef struct walk {
@@ -31,7 +32,7 @@ static void touch(walk *w, const tt_value *v, int at, int list)
     if (space != TT_SPACE_WORK && !tt_space_holds(space))
         return;
     if (!l->known)
-        *l = (life){at, at, list, list, true};
+        *l = (life){at, at, list, list, true, false};
     l->first = TT_MIN(l->first, at);
     l->last = TT_MAXV(l->last, at);
     l->first_list = TT_MIN(l->first_list, list);
@@ -52,6 +53,8 @@ static void walk_list(walk *w, const tt_nodes *nodes, int list)
         const tt_node *e = nodes->items[i];
         for (int j = 0; j < e->n_in; j++)
             touch(w, e->in[j], e->map && !e->in[j]->chunked ? loop_last : at + i, list);
+        if (w->p->in_place[e->id] >= 0)
+            w->lives[tt_plan_alias(e->in[w->p->in_place[e->id]])->id].taken = true;
         for (int j = 0; j < e->n_out; j++) {
             touch(w, e->out[j], e->op == &tt_op_input ? at : at + i, list);
             if (e->map && !e->out[j]->chunked) {
@@ -92,13 +95,14 @@ static timeline make_line(const tt_plan *p, tt_arena *a, const tt_nodes *lists, 
             if (!e->known)
                 continue;
             const double bytes = (double)tt_plan_value_bytes(g, v);
+            const int end = e->taken ? e->last : e->last + 1;
             const bool kept = micro && e->last_list > e->first_list;
             if (kept) {
                 l.points[e->first].activations += bytes;
-                l.points[e->last + 1].activations -= bytes;
+                l.points[end].activations -= bytes;
             } else {
                 l.points[e->first].workspace += bytes;
-                l.points[e->last + 1].workspace -= bytes;
+                l.points[end].workspace -= bytes;
             }
             for (int k = e->first_list; kept && k < e->last_list; k++)
                 l.carried[k] += bytes;

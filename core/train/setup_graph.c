@@ -175,11 +175,20 @@ static size_t scratch(void *user, const tt_kernel_call *c)
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 
+static int in_place(void *user, const char *op)
+{
+    const tt_kernel *k = kernel(user, op);
+    return k ? k->in_place : 0;
+}
+
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
 {
-    const tt_plan_opts o = {
-        .schedule = schedule, .scratch = scratch, .user = (void *)(uintptr_t)s, .pp_rank = pp_rank};
+    const tt_plan_opts o = {.schedule = schedule,
+                            .scratch = scratch,
+                            .in_place = s->apart ? NULL : in_place,
+                            .user = (void *)(uintptr_t)s,
+                            .pp_rank = pp_rank};
     return tt_plan_make(g, &o, a, out, err);
 }
 
@@ -188,6 +197,7 @@ static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, 
 {
     const tt_plan_opts o = {.schedule = s->schedule,
                             .scratch = scratch,
+                            .in_place = s->apart ? NULL : in_place,
                             .user = (void *)(uintptr_t)s,
                             .pp_rank = pp_rank,
                             .like = like};

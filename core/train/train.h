@@ -52,6 +52,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     int ranks_here;                 /* on this machine */
     bool overlap;                   /* communication beside computation */
     bool pieces;                    /* asynchronous tensor parallelism */
+    bool apart;                     /* no output takes over an operand's bytes: to compare with */
     const tt_machine *machine;      /* that is planned for; NULL = this one */
     /* the mesh */
     tt_mesh mesh;

@@ -49,8 +49,10 @@ typedef struct tt_kernel {
     /* Scratch bytes for these (maximal local) shapes with n_threads; NULL = none. data pointers are
      * NULL. */
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
-    int can_accumulate;                       /* honours tt_kernel_call.accumulate on out[0] */
-    int in_place;                             /* bit i: out[0] may be in[i]'s memory */
+    int can_accumulate; /* honours tt_kernel_call.accumulate on out[0] */
+    /* Bit i: out[0] may be in[i]'s memory, if they have one dtype and as many elements and no other
+     * operand lies there. The plan makes use of it where nobody reads in[i] any more. */
+    int in_place;
     int (*supports)(const tt_kernel_call *c); /* NULL = every dtype combination the op infers */
 } tt_kernel;
 

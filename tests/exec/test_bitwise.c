@@ -39,6 +39,26 @@ static void test_fusion_does_not_show(void **state)
     same("", "debug.detect_nan true");
 }
 
+static void keep_apart(job *j)
+{
+    j->setup.apart = true;
+}
+
+/* Outputs that take over their operands' bytes: the same numbers, in less memory. */
+static void test_reuse_in_place_does_not_show(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
+        steps x, y;
+        steps_run(job_meshes[i], 3, &x);
+        steps_change = keep_apart;
+        steps_run(job_meshes[i], 3, &y);
+        steps_change = NULL;
+        steps_same_bits(&x, &y, job_meshes[i]);
+        assert_true(x.ranks[0].planned <= y.ranks[0].planned);
+    }
+}
+
 static void test_recompute_does_not_show(void **state)
 {
     (void)state;
@@ -64,6 +84,7 @@ int main(void)
         cmocka_unit_test(test_runs_repeat_on_every_mesh),
         cmocka_unit_test(test_threads_do_not_show),
         cmocka_unit_test(test_fusion_does_not_show),
+        cmocka_unit_test(test_reuse_in_place_does_not_show),
         cmocka_unit_test(test_recompute_does_not_show),
         cmocka_unit_test(test_schedule_does_not_show),
     };

@@ -55,12 +55,13 @@ static void test_high_water_is_the_plan(void **state)
 }
 
 /* One rank's executor, to break it. */
-static tt_rank open_rank(job *j, const char *overrides)
+static tt_rank open_rank(job *j, const char *overrides, bool apart)
 {
     tt_rank r;
     tt_dist d = {.world = 1};
     tt_error err = {0};
     job_open(j, overrides);
+    j->setup.apart = apart;
     if (tt_rank_open(&j->setup, &d, false, &r, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_exec_init_params(r.exec);
@@ -73,7 +74,7 @@ static void test_canary_names_the_op(void **state)
     steps s = {0};
     tt_error err = {0};
     (void)state;
-    tt_rank r = open_rank(&j, "debug.poison true");
+    tt_rank r = open_rank(&j, "debug.poison true", false);
     s.setup = &j.setup;
     assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
     r.exec->space[TT_SPACE_STATE][r.plan->bytes[TT_SPACE_STATE]] = 0;
@@ -89,7 +90,7 @@ static void test_far_write_is_found_at_the_end_of_the_step(void **state)
     steps s = {0};
     tt_error err = {0};
     (void)state;
-    tt_rank r = open_rank(&j, "debug.poison true");
+    tt_rank r = open_rank(&j, "debug.poison true", false);
     s.setup = &j.setup;
     assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
     r.exec->space[TT_SPACE_WORK][r.plan->bytes[TT_SPACE_WORK] + TT_CANARY_BYTES - 1] ^= 1;
@@ -111,7 +112,8 @@ static void test_early_death_changes_the_result(void **state)
         job j;
         steps s = {0};
         tt_error err = {0};
-        tt_rank r = open_rank(&j, "debug.poison true");
+        /* apart: what takes over an operand's bytes does not let it die */
+        tt_rank r = open_rank(&j, "debug.poison true", true);
         tt_instr_list *l = &r.exec->code[0].part[TT_PART_F];
         int left = skip_n;
         for (tt_instr *dies = l->items, *e = l->items; dies < l->items + l->n; dies++) {

@@ -2,8 +2,8 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention: keys and values are packed once a kv head, then each (head, block of queries) is one
- * task. */
+/* attention: rows of keys and values are laid side by side once a kv head, then each (head, some
+ * blocks of queries) is one task. */
 #define FWD_QUERIES 96
 
 int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head)
@@ -47,25 +47,25 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s)
 {
     return 2 * cpu_align((size_t)s->a.tk_pad * sizeof(int32_t)) +
-           cpu_align((size_t)s->a.tk_pad / CPU_PANEL * 4 * sizeof(int32_t));
+           cpu_align((size_t)s->a.tk_pad / CPU_SPAN * 4 * sizeof(int32_t));
 }
 
-/* Positions and segments of the keys, padded, and the extremes of each panel. */
+/* Positions and segments of the keys, padded, and the extremes of each span. */
 void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, char **scratch)
 {
     cpu_attn *a = &s->a;
     int32_t *p = (int32_t *)(void *)cpu_take(scratch, a->tk_pad),
             *g = (int32_t *)(void *)cpu_take(scratch, a->tk_pad);
-    int32_t *x = (int32_t *)(void *)cpu_take(scratch, a->tk_pad / CPU_PANEL * 4);
+    int32_t *x = (int32_t *)(void *)cpu_take(scratch, a->tk_pad / CPU_SPAN * 4);
     for (int64_t j = 0; j < a->tk_pad; j++) {
         p[j] = j < a->tk ? pos[j] : INT32_MAX;
         g[j] = j < a->tk ? seg[j] : INT32_MIN;
     }
-    for (int64_t j = 0; j < a->tk_pad; j += CPU_PANEL) {
-        int32_t *e = x + j / CPU_PANEL * 4;
+    for (int64_t j = 0; j < a->tk_pad; j += CPU_SPAN) {
+        int32_t *e = x + j / CPU_SPAN * 4;
         e[0] = e[2] = INT32_MAX;
         e[1] = e[3] = INT32_MIN;
-        for (int64_t i = j; i < j + CPU_PANEL; i++) {
+        for (int64_t i = j; i < j + CPU_SPAN; i++) {
             e[2] = g[i] < e[2] ? g[i] : e[2];
             e[3] = g[i] > e[3] ? g[i] : e[3];
             if (i >= a->tk)
@@ -76,33 +76,16 @@ void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, ch
     }
     a->pos_k = p;
     a->seg_k = g;
-    a->panel = x;
+    a->spans = x;
 }
 
-/* Keys [j, j + CPU_KEYS) of x [tokens, heads * d], one head, into transposed panels. */
-void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
-                     int64_t j, float *dst)
+/* Rows [j, j + n) of one head, padded to d_pad columns; rows past the end are zero. */
+void cpu_attn_copy(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
+                   int64_t d_pad, int64_t j, int64_t n, float *dst)
 {
-    int64_t ld = x->shape[1], rows = cpu_max(0, cpu_min(CPU_KEYS, s->a.tk - j));
-    float *to = dst + j * d;
-    cpu_mat m = {cpu_f32(x) + j * ld + head * d, ld, 1};
-    s->isa->pack(m, rows, d, s->isa->nr, to);
-    int64_t done = cpu_round_up(rows, s->isa->nr) * d;
-    memset(to + done, 0, (size_t)(CPU_KEYS * d - done) * sizeof(float));
-}
-
-/* Rows [j, j + n) of one head as they are, padded to d_pad columns; rows past the end are zero. */
-void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n,
-                   float *dst)
-{
-    int64_t ld = x->shape[1];
-    for (int64_t i = j; i < j + n; i++) {
-        float *to = dst + i * d_pad;
-        int64_t keep = i < x->shape[0] ? d : 0;
-        if (keep)
-            memcpy(to, cpu_f32(x) + i * ld + head * d, (size_t)d * sizeof(float));
-        memset(to + keep, 0, (size_t)(d_pad - keep) * sizeof(float));
-    }
+    const int64_t ld = x->shape[1], keep = cpu_max(0, cpu_min(n, x->shape[0] - j));
+    s->isa->attn_rows(cpu_f32(x) + j * ld + head * d, ld, keep, d, 1.0f, dst, d_pad, d_pad);
+    memset(dst + keep * d_pad, 0, (size_t)((n - keep) * d_pad) * sizeof(float));
 }
 
 typedef struct forward {
@@ -110,19 +93,21 @@ typedef struct forward {
     const tt_tensor *q;
     tt_tensor *out, *lse;
     const float *sinks;
-    float *kt, *v;  /* of all kv heads */
-    int64_t blocks; /* of queries, or of keys while packing */
+    float *k, *v;   /* of all kv heads */
+    int64_t blocks; /* of queries, or of keys while copying */
 } forward;
 
-static void pack_keys(void *arg, int64_t begin, int64_t end, int thread)
+static void copy_keys(void *arg, int64_t begin, int64_t end, int thread)
 {
     const forward *w = arg;
     const cpu_attn *a = &w->s.a;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t h = i / w->blocks, j = i % w->blocks * CPU_KEYS;
-        cpu_attn_panels(&w->s, w->s.k, h, a->hd, j, w->kt + h * a->tk_pad * a->hd);
-        cpu_attn_rows(w->s.v, h, a->dv, a->dv_pad, j, CPU_KEYS, w->v + h * a->tk_pad * a->dv_pad);
+        cpu_attn_copy(&w->s, w->s.k, h, a->hd, a->hd_pad, j, CPU_KEYS,
+                      w->k + (h * a->tk_pad + j) * a->hd_pad);
+        cpu_attn_copy(&w->s, w->s.v, h, a->dv, a->dv_pad, j, CPU_KEYS,
+                      w->v + (h * a->tk_pad + j) * a->dv_pad);
     }
 }
 
@@ -132,8 +117,10 @@ static void query_blocks(void *arg, int64_t begin, int64_t end, int thread)
     const cpu_attn *a = &w->s.a;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        int64_t h = i / w->blocks, t = i % w->blocks * FWD_QUERIES, g = cpu_attn_kv_head(&w->s, h);
-        w->s.isa->attn_fwd(a, w->kt + g * a->tk_pad * a->hd, w->v + g * a->tk_pad * a->dv_pad,
+        /* Late blocks first: causal ones see the most keys. */
+        int64_t h = i / w->blocks, t = (w->blocks - 1 - i % w->blocks) * FWD_QUERIES,
+                g = cpu_attn_kv_head(&w->s, h);
+        w->s.isa->attn_fwd(a, w->k + g * a->tk_pad * a->hd_pad, w->v + g * a->tk_pad * a->dv_pad,
                            cpu_f32(w->q) + h * a->hd, (float *)w->out->data + h * a->dv,
                            (float *)w->lse->data + h, w->s.heads, w->sinks ? w->sinks + h : NULL, t,
                            cpu_min(a->tq, t + FWD_QUERIES));
@@ -145,9 +132,9 @@ static size_t attention_scratch(const tt_kernel_call *c, int n_threads)
     cpu_attn_shape s;
     (void)n_threads;
     cpu_attn_shape_of(NULL, c, &c->in[0], &c->in[1], &c->in[2], &s);
-    size_t kt = (size_t)(s.kv_heads * s.a.tk_pad * s.a.hd) * sizeof(float);
+    size_t k = (size_t)(s.kv_heads * s.a.tk_pad * s.a.hd_pad) * sizeof(float);
     size_t v = (size_t)(s.kv_heads * s.a.tk_pad * s.a.dv_pad) * sizeof(float);
-    return cpu_attn_keys_bytes(&s) + cpu_align(kt) + cpu_align(v);
+    return cpu_attn_keys_bytes(&s) + cpu_align(k) + cpu_align(v);
 }
 
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err)
@@ -170,14 +157,14 @@ static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
     cpu_attn *a = &w.s.a;
     char *p = c->scratch;
     cpu_attn_keys(&w.s, cpu_i32(&c->in[5]), cpu_i32(&c->in[6]), &p);
-    w.kt = cpu_take(&p, w.s.kv_heads * a->tk_pad * a->hd);
+    w.k = cpu_take(&p, w.s.kv_heads * a->tk_pad * a->hd_pad);
     w.v = cpu_take(&p, w.s.kv_heads * a->tk_pad * a->dv_pad);
     a->pos_q = cpu_i32(&c->in[3]);
     a->seg_q = cpu_i32(&c->in[4]);
     a->ldq = w.s.heads * a->hd;
     a->ldo = w.s.heads * a->dv;
     w.blocks = a->tk_pad / CPU_KEYS;
-    tt_parallel_for(c->pool, w.s.kv_heads * w.blocks, 4, pack_keys, &w);
+    tt_parallel_for(c->pool, w.s.kv_heads * w.blocks, 4, copy_keys, &w);
     w.blocks = (a->tq + FWD_QUERIES - 1) / FWD_QUERIES;
     tt_parallel_for(c->pool, w.s.heads * w.blocks, 1, query_blocks, &w);
     return TT_OK;

@@ -3,7 +3,7 @@
 #define TT_CPU_ATTENTION_H
 #include "cpu.h"
 
-/* What attention and its backward share: shapes, the keys' positions, packing. */
+/* What attention and its backward share: shapes, the keys' positions, copies of rows. */
 typedef struct cpu_attn_shape {
     cpu_attn a;
     const cpu_isa *isa;
@@ -19,9 +19,7 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err);
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s);
 void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, char **scratch);
-void cpu_attn_panels(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
-                     int64_t j, float *dst);
-void cpu_attn_rows(const tt_tensor *x, int64_t head, int64_t d, int64_t d_pad, int64_t j, int64_t n,
-                   float *dst);
+void cpu_attn_copy(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
+                   int64_t d_pad, int64_t j, int64_t n, float *dst);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attention.h"
+#include <math.h>
 #include <string.h>
 
-/* attention_bwd. A task is (kv head, every n_parts-th block of keys): it makes dk and dv of its
- * blocks and adds dq into its own part, so that nothing is shared; the parts are summed at the end
- * in order. n_parts depends on the shape only. */
+/* attention_bwd. A task is (kv head, part: a run of blocks of keys): it makes dk and dv of its keys
+ * and dq of the queries that see them, one query head after another, all on copies of its own that
+ * lie side by side, a ring of those of queries. Where parts share queries, each adds into an array
+ * of its own, summed at the end in order. Parts depend on shape, positions and segments only. */
 #define TASKS                                                                                      \
     16 /* aimed at; kv heads times parts does not exceed it, nor the kv heads where they are more  \
         */
@@ -14,34 +16,69 @@ typedef struct backward {
     cpu_attn_shape s;
     const tt_tensor *q, *out, *lse, *dout;
     tt_tensor *dq, *dk, *dv;
-    float *kt, *vt, *kr; /* [kv heads][tk_pad * d] */
-    float *qr, *dor;     /* [heads][tq_pad * d_pad] */
-    float *lse2, *delta; /* [heads][tq_pad] */
-    int32_t *extremes;   /* [query blocks][4] */
-    float *parts;        /* [n_parts][heads][tq_pad * hd_pad] */
-    float *local;        /* a thread's: dk, dv, work */
-    int64_t local_size, tq_pad, n_parts;
+    int32_t *extremes;      /* [tq_pad / lanes][4] */
+    int32_t *pos_q, *seg_q; /* [tq_pad] */
+    int64_t (*seen_by)[3];  /* [blocks of keys]: begin and end of the blocks of queries that may see
+                               them; up to which one no later block of the part is seen */
+    int64_t (*part)[5]; /* [n_parts]: begin and end of blocks of keys, of those of queries, and how
+                           many of these are in use at a time */
+    float *shared;      /* dq of parts: [n_parts][heads][blocks][hd_pad][Q] */
+    float *local;       /* a thread's copies, see take_local */
+    int64_t local_size, tq_pad, n_parts, n_q, n_k; /* n_q, n_k: blocks of queries and keys */
 } backward;
+
+/* A task's own arrays; those of queries hold one head. */
+typedef struct task {
+    float *k, *v, *dk, *dv;       /* [tk_pad][d_pad] */
+    float *q, *dout;              /* [tq_pad][d_pad] */
+    float *q_col, *dout_col, *dq; /* [blocks][d][Q]; dq's d is hd_pad */
+    float *lse, *delta;           /* [tq_pad] */
+    float *work;                  /* [2][CPU_KEYS][Q] */
+} task;
+
+static task take_local(const backward *w, char **p)
+{
+    const cpu_attn *a = &w->s.a;
+    task t;
+    t.k = cpu_take(p, a->tk_pad * a->hd_pad);
+    t.v = cpu_take(p, a->tk_pad * a->dv_pad);
+    t.dk = cpu_take(p, a->tk_pad * a->hd_pad);
+    t.dv = cpu_take(p, a->tk_pad * a->dv_pad);
+    t.q = cpu_take(p, w->tq_pad * a->hd_pad);
+    t.dout = cpu_take(p, w->tq_pad * a->dv_pad);
+    t.q_col = cpu_take(p, w->tq_pad * a->hd);
+    t.dout_col = cpu_take(p, w->tq_pad * a->dv);
+    t.dq = cpu_take(p, w->tq_pad * a->hd_pad);
+    t.lse = cpu_take(p, w->tq_pad);
+    t.delta = cpu_take(p, w->tq_pad);
+    t.work = cpu_take(p, 2 * CPU_KEYS * CPU_QUERIES);
+    return t;
+}
 
 static void take_scratch(backward *w, char **p, int n_threads)
 {
     const cpu_attn *a = &w->s.a;
-    w->tq_pad = cpu_round_up(a->tq, CPU_QUERIES);
-    int64_t blocks = a->tk_pad / CPU_KEYS, kv = w->s.kv_heads, h = w->s.heads;
-    w->n_parts = kv > 0 ? cpu_max(1, cpu_min(TASKS / kv, blocks)) : 1;
-    w->local_size = CPU_KEYS * (a->hd_pad + a->dv_pad) + 2 * CPU_QUERIES * CPU_KEYS;
-    w->kt = cpu_take(p, kv * a->tk_pad * a->hd);
-    w->vt = cpu_take(p, kv * a->tk_pad * a->dv);
-    w->kr = cpu_take(p, kv * a->tk_pad * a->hd_pad);
-    w->qr = cpu_take(p, h * w->tq_pad * a->hd_pad);
-    w->dor = cpu_take(p, h * w->tq_pad * a->dv_pad);
-    w->lse2 = cpu_take(p, h * w->tq_pad);
-    w->delta = cpu_take(p, h * w->tq_pad);
-    w->extremes = (int32_t *)(void *)cpu_take(p, w->tq_pad / CPU_QUERIES * 4);
+    /* Before open (planning), the widest level's blocks and the narrowest one's vectors. */
+    const int64_t block = w->s.isa ? w->s.isa->attn_queries : CPU_QUERIES,
+                  lanes = w->s.isa ? w->s.isa->lanes : 4;
+    w->tq_pad = cpu_round_up(a->tq, block);
+    w->n_q = w->tq_pad / block;
+    w->n_k = a->tk_pad / CPU_KEYS;
+    int64_t kv = w->s.kv_heads, h = w->s.heads;
+    w->n_parts = kv > 0 ? cpu_max(1, cpu_min(TASKS / kv, w->n_k)) : 1;
+    w->extremes = (int32_t *)(void *)cpu_take(p, w->tq_pad / lanes * 4);
+    w->pos_q = (int32_t *)(void *)cpu_take(p, w->tq_pad);
+    w->seg_q = (int32_t *)(void *)cpu_take(p, w->tq_pad);
+    w->seen_by = (int64_t(*)[3])(void *)cpu_take(p, w->n_k * 6);
+    w->part = (int64_t(*)[5])(void *)cpu_take(p, TASKS * 10);
     /* Room for any smaller number of heads too: they come in more parts. */
-    int64_t most = kv > 0 ? (h + kv - 1) / kv * cpu_max(kv, cpu_min(TASKS, kv * blocks)) : h;
-    w->parts = cpu_take(p, most * w->tq_pad * a->hd_pad);
-    w->local = cpu_take(p, n_threads * w->local_size);
+    int64_t most = kv > 0 ? (h + kv - 1) / kv * cpu_max(kv, cpu_min(TASKS, kv * w->n_k)) : h;
+    w->shared = cpu_take(p, most * w->tq_pad * a->hd_pad);
+    char *const begin = *p;
+    (void)take_local(w, p);
+    w->local = (float *)(void *)begin;
+    w->local_size = (*p - begin) / (int64_t)sizeof(float);
+    *p += (n_threads - 1) * (*p - begin);
 }
 
 static size_t backward_scratch(const tt_kernel_call *c, int n_threads)
@@ -53,107 +90,250 @@ static size_t backward_scratch(const tt_kernel_call *c, int n_threads)
     return (size_t)(p - base) + cpu_attn_keys_bytes(&w.s);
 }
 
-static void pack_keys(void *arg, int64_t begin, int64_t end, int thread)
+/* Positions, segments and extremes of the queries, padded. */
+static void read_queries(backward *w, const int32_t *pos, const int32_t *seg)
 {
-    const backward *w = arg;
-    const cpu_attn *a = &w->s.a;
-    const int64_t blocks = a->tk_pad / CPU_KEYS;
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t h = i / blocks, j = i % blocks * CPU_KEYS;
-        cpu_attn_panels(&w->s, w->s.k, h, a->hd, j, w->kt + h * a->tk_pad * a->hd);
-        cpu_attn_panels(&w->s, w->s.v, h, a->dv, j, w->vt + h * a->tk_pad * a->dv);
-        cpu_attn_rows(w->s.k, h, a->hd, a->hd_pad, j, CPU_KEYS, w->kr + h * a->tk_pad * a->hd_pad);
+    cpu_attn *a = &w->s.a;
+    const int64_t lanes = w->s.isa->lanes;
+    for (int64_t t = 0; t < w->tq_pad; t++) {
+        w->pos_q[t] = t < a->tq ? pos[t] : INT32_MIN;
+        w->seg_q[t] = t < a->tq ? seg[t] : CPU_NO_SEGMENT;
+    }
+    for (int64_t t = 0; t < w->tq_pad; t += lanes)
+        cpu_attn_extremes(w->pos_q + t, w->seg_q + t, cpu_min(lanes, a->tq - t),
+                          w->extremes + t / lanes * 4);
+    a->pos_q = w->pos_q;
+    a->seg_q = w->seg_q;
+}
+
+static void widen(int32_t to[4], const int32_t *x, int64_t n) /* extremes of n extremes */
+{
+    memcpy(to, x, 4 * sizeof *to);
+    for (int64_t i = 4; i < 4 * n; i += 2) {
+        to[i & 2] = (int32_t)cpu_min(to[i & 2], x[i]);
+        to[(i & 2) + 1] = (int32_t)cpu_max(to[(i & 2) + 1], x[i + 1]);
     }
 }
 
-static void pack_queries(void *arg, int64_t begin, int64_t end, int thread)
+/* May any of n vectors of queries see any key of block j, by the extremes q of the vectors? */
+static bool sees(const cpu_attn *a, const int32_t *q, int64_t n, int64_t j)
 {
-    const backward *w = arg;
+    const int64_t spans = CPU_KEYS / CPU_SPAN;
+    const int32_t *k = a->spans + j * spans * 4;
+    int32_t all_q[4], all_k[4];
+    widen(all_q, q, n);
+    widen(all_k, k, spans);
+    if (!cpu_attn_visible(a, all_q, all_k))
+        return false;
+    for (int64_t i = 0; i < spans; i++)
+        for (int64_t v = 0; v < n; v++)
+            if (cpu_attn_visible(a, q + 4 * v, k + 4 * i))
+                return true;
+    return false;
+}
+
+/* Which blocks of queries may see a block of keys, by the extremes of both; and the parts: runs of
+ * blocks of keys with about the same number of such pairs each. */
+static void cut_parts(backward *w)
+{
     const cpu_attn *a = &w->s.a;
-    const int64_t blocks = w->tq_pad / CPU_QUERIES;
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t h = i / blocks, t = i % blocks * CPU_QUERIES;
-        cpu_attn_rows(w->q, h, a->hd, a->hd_pad, t, CPU_QUERIES, w->qr + h * w->tq_pad * a->hd_pad);
-        cpu_attn_rows(w->dout, h, a->dv, a->dv_pad, t, CPU_QUERIES,
-                      w->dor + h * w->tq_pad * a->dv_pad);
-        for (int64_t r = t; r < cpu_min(a->tq, t + CPU_QUERIES); r++) {
-            int64_t at = (r * w->s.heads + h) * a->dv;
-            w->lse2[h * w->tq_pad + r] = cpu_f32(w->lse)[r * w->s.heads + h] * LOG2E;
-            w->delta[h * w->tq_pad + r] =
-                w->s.isa->dot(a->dv, cpu_f32(w->out) + at, cpu_f32(w->dout) + at);
+    const int64_t vecs = w->s.isa->attn_queries / w->s.isa->lanes;
+    int64_t pairs = 0, sum = 0; /* (block of keys, block of queries) */
+    for (int64_t j = 0; j < w->n_k; j++) {
+        int64_t lo = w->n_q, hi = 0;
+        for (int64_t i = 0; i < w->n_q; i++)
+            if (sees(a, w->extremes + i * vecs * 4, vecs, j)) {
+                lo = cpu_min(lo, i);
+                hi = i + 1;
+            }
+        w->seen_by[j][0] = cpu_min(lo, hi);
+        w->seen_by[j][1] = hi;
+        pairs += hi - w->seen_by[j][0];
+    }
+    for (int64_t j = 0, i = 0; i < w->n_parts; i++) {
+        int64_t *part = w->part[i];
+        part[0] = j;
+        part[2] = w->n_q;
+        part[3] = 0;
+        for (; j < w->n_k && (i + 1 == w->n_parts || sum * w->n_parts < (i + 1) * pairs); j++) {
+            sum += w->seen_by[j][1] - w->seen_by[j][0];
+            if (w->seen_by[j][0] == w->seen_by[j][1])
+                continue;
+            part[2] = cpu_min(part[2], w->seen_by[j][0]);
+            part[3] = cpu_max(part[3], w->seen_by[j][1]);
+        }
+        part[1] = j;
+        part[2] = cpu_min(part[2], part[3]);
+        for (int64_t k = j - 1, first = part[3]; k >= part[0]; k--) {
+            w->seen_by[k][2] = first;
+            if (w->seen_by[k][0] < w->seen_by[k][1])
+                first = cpu_min(first, w->seen_by[k][0]);
+        }
+        part[4] = 1;
+        for (int64_t k = part[0], given = part[2], have = given; k < j; k++) {
+            have = cpu_max(have, w->seen_by[k][1]);
+            part[4] = cpu_max(part[4], have - given);
+            given = cpu_max(given, cpu_min(have, w->seen_by[k][2]));
         }
     }
 }
 
-/* Store rows of a block of dk or dv, times factor. */
-static void write_rows(const float *src, int64_t d_pad, float factor, tt_tensor *to, int64_t head,
-                       int64_t d, int64_t j, int64_t n)
+/* How many parts hold a block of queries; *only: one of them. */
+static int64_t parts_of(const backward *w, int64_t block, int64_t *only)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float *y = (float *)to->data + (j + i) * to->shape[1] + head * d;
-        for (int64_t e = 0; e < d; e++)
-            y[e] = src[i * d_pad + e] * factor;
+    int64_t n = 0;
+    for (int64_t i = 0; i < w->n_parts; i++)
+        if (block >= w->part[i][2] && block < w->part[i][3]) {
+            *only = i;
+            n++;
+        }
+    return n;
+}
+
+/* Blocks [begin, end) of one head's queries come in. */
+static void copy_queries(const backward *w, const cpu_attn_bwd *b, const task *x, int64_t h,
+                         int64_t begin, int64_t end)
+{
+    const cpu_attn *a = &w->s.a;
+    const cpu_isa *isa = w->s.isa;
+    const int64_t block = isa->attn_queries, heads = w->s.heads;
+    const float factor = a->softcap > 0.0f ? a->scale : a->scale * LOG2E;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t t = i * block, at = i % b->ring * block;
+        float *q = x->q + at * a->hd_pad, *dout = x->dout + at * a->dv_pad;
+        cpu_attn_copy(&w->s, w->q, h, a->hd, a->hd_pad, t, block, q);
+        cpu_attn_copy(&w->s, w->dout, h, a->dv, a->dv_pad, t, block, dout);
+        isa->attn_columns(q, a->hd_pad, block, a->hd, factor, x->q_col + at * a->hd);
+        isa->attn_columns(dout, a->dv_pad, block, a->dv, 1.0f, x->dout_col + at * a->dv);
+        memset(x->dq + at * a->hd_pad, 0, (size_t)(block * a->hd_pad) * sizeof(float));
+        for (int64_t r = 0; r < block; r++) {
+            const bool in = t + r < a->tq;
+            const int64_t of = (t + r) * heads + h;
+            x->lse[at + r] = in ? cpu_f32(w->lse)[of] * LOG2E : INFINITY;
+            x->delta[at + r] =
+                in ? isa->dot(a->dv, cpu_f32(w->out) + of * a->dv, dout + r * a->dv_pad) : 0.0f;
+        }
+    }
+}
+
+/* dq of blocks [begin, end): those of this part alone are done, others wait for the sum. */
+static void give_queries(const backward *w, const cpu_attn_bwd *b, int64_t h, int64_t part,
+                         int64_t begin, int64_t end)
+{
+    const cpu_attn *a = &w->s.a;
+    const int64_t block = w->s.isa->attn_queries, size = block * a->hd_pad;
+    for (int64_t i = begin; i < end; i++) {
+        const float *from = b->dq + i % b->ring * size;
+        int64_t only;
+        if (parts_of(w, i, &only) == 1)
+            w->s.isa->attn_give(&from, 1, a->scale, cpu_min(block, a->tq - i * block), a->hd,
+                                (float *)w->dq->data + (i * block * w->s.heads + h) * a->hd,
+                                w->s.heads * a->hd);
+        else
+            memcpy(w->shared + ((part * w->s.heads + h) * w->n_q + i) * size, from,
+                   (size_t)size * sizeof(float));
+    }
+}
+
+/* Block j of a kv head's keys comes in, and its dk and dv begin at 0. */
+static void copy_keys(const backward *w, const cpu_attn_bwd *b, int64_t g, int64_t j)
+{
+    const cpu_attn *a = &w->s.a;
+    cpu_attn_copy(&w->s, w->s.k, g, a->hd, a->hd_pad, j * CPU_KEYS, CPU_KEYS, (float *)b->k);
+    cpu_attn_copy(&w->s, w->s.v, g, a->dv, a->dv_pad, j * CPU_KEYS, CPU_KEYS, (float *)b->v);
+    memset(b->dk, 0, (size_t)(CPU_KEYS * a->hd_pad) * sizeof(float));
+    memset(b->dv, 0, (size_t)(CPU_KEYS * a->dv_pad) * sizeof(float));
+}
+
+static void give_keys(const backward *w, const cpu_attn_bwd *b, int64_t g, int64_t j)
+{
+    const cpu_attn *a = &w->s.a;
+    const int64_t to = j * CPU_KEYS * w->s.kv_heads + g,
+                  rows = cpu_min(CPU_KEYS, a->tk - j * CPU_KEYS);
+    w->s.isa->attn_rows(b->dk, a->hd_pad, rows, a->hd, a->scale, (float *)w->dk->data + to * a->hd,
+                        w->s.kv_heads * a->hd, a->hd);
+    w->s.isa->attn_rows(b->dv, a->dv_pad, rows, a->dv, 1.0f, (float *)w->dv->data + to * a->dv,
+                        w->s.kv_heads * a->dv, a->dv);
+}
+
+static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
+{
+    const int64_t k0 = w->part[part][0], k1 = w->part[part][1], q0 = w->part[part][2];
+    int64_t h0 = 0, h1 = w->s.heads; /* this kv head's */
+    while (h0 < h1 && cpu_attn_kv_head(&w->s, h0) != g)
+        h0++;
+    while (h1 > h0 && cpu_attn_kv_head(&w->s, h1 - 1) != g)
+        h1--;
+    cpu_attn_bwd b = {.a = w->s.a,
+                      .extremes = w->extremes,
+                      .ring = w->part[part][4],
+                      .q = x->q,
+                      .dout = x->dout,
+                      .q_col = x->q_col,
+                      .dout_col = x->dout_col,
+                      .lse = x->lse,
+                      .delta = x->delta,
+                      .dq = x->dq,
+                      .work = x->work};
+    for (int64_t h = h0; h < cpu_max(h1, h0 + 1); h++) { /* without heads: zeros */
+        int64_t have = q0, given = q0;
+        for (int64_t j = k0; j < k1; j++) {
+            const int64_t *seen = w->seen_by[j], at = h1 - h0 > 1 ? (j - k0) * CPU_KEYS : 0,
+                          done = h < h1 ? cpu_min(seen[2], cpu_max(have, seen[1])) : given;
+            b.k = x->k + at * w->s.a.hd_pad;
+            b.v = x->v + at * w->s.a.dv_pad;
+            b.dk = x->dk + at * w->s.a.hd_pad;
+            b.dv = x->dv + at * w->s.a.dv_pad;
+            if (h == h0)
+                copy_keys(w, &b, g, j);
+            /* Queries come in when first seen and leave when last seen: a line's, in cache. */
+            if (h < h1 && seen[1] > have) {
+                copy_queries(w, &b, x, h, have, seen[1]);
+                have = seen[1];
+            }
+            if (h < h1 && seen[0] < seen[1])
+                w->s.isa->attn_bwd(&b, j * CPU_KEYS, seen[0], seen[1]);
+            if (done > given) {
+                give_queries(w, &b, h, part, given, done);
+                given = done;
+            }
+            if (h + 1 >= h1)
+                give_keys(w, &b, g, j);
+        }
     }
 }
 
 static void key_tasks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const backward *w = arg;
-    const cpu_attn *a = &w->s.a;
-    float *dk = w->local + thread * w->local_size, *dv = dk + CPU_KEYS * a->hd_pad;
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t g = i / w->n_parts, part = i % w->n_parts;
-        cpu_attn_bwd b = {.a = *a,
-                          .dk = dk,
-                          .dv = dv,
-                          .work = dv + CPU_KEYS * a->dv_pad,
-                          .extremes = w->extremes};
-        b.kt = w->kt + g * a->tk_pad * a->hd;
-        b.vt = w->vt + g * a->tk_pad * a->dv;
-        b.kr = w->kr + g * a->tk_pad * a->hd_pad;
-        float *dq = w->parts + part * w->s.heads * w->tq_pad * a->hd_pad;
-        for (int64_t h = 0; h < w->s.heads; h++)
-            if (cpu_attn_kv_head(&w->s, h) == g)
-                memset(dq + h * w->tq_pad * a->hd_pad, 0,
-                       (size_t)(w->tq_pad * a->hd_pad) * sizeof(float));
-        for (int64_t k0 = part * CPU_KEYS; k0 < a->tk_pad; k0 += w->n_parts * CPU_KEYS) {
-            memset(dk, 0, (size_t)(CPU_KEYS * (a->hd_pad + a->dv_pad)) * sizeof(float));
-            for (int64_t h = 0; h < w->s.heads; h++) {
-                if (cpu_attn_kv_head(&w->s, h) != g)
-                    continue;
-                b.q = w->qr + h * w->tq_pad * a->hd_pad;
-                b.dout = w->dor + h * w->tq_pad * a->dv_pad;
-                b.lse = w->lse2 + h * w->tq_pad;
-                b.delta = w->delta + h * w->tq_pad;
-                b.dq = dq + h * w->tq_pad * a->hd_pad;
-                w->s.isa->attn_bwd(&b, k0);
-            }
-            int64_t n = cpu_min(CPU_KEYS, a->tk - k0);
-            write_rows(dk, a->hd_pad, a->scale, w->dk, g, a->hd, k0, n);
-            write_rows(dv, a->dv_pad, 1.0f, w->dv, g, a->dv, k0, n);
-        }
-    }
+    char *local = (char *)(w->local + thread * w->local_size);
+    const task x = take_local(w, &local);
+    for (int64_t i = begin; i < end; i++)
+        key_task(w, &x, i / w->n_parts, i % w->n_parts);
 }
 
+/* Queries that several parts hold, or none. */
 static void sum_queries(void *arg, int64_t begin, int64_t end, int thread)
 {
     const backward *w = arg;
     const cpu_attn *a = &w->s.a;
-    const int64_t stride = w->s.heads * w->tq_pad * a->hd_pad;
+    const int64_t block = w->s.isa->attn_queries, size = block * a->hd_pad;
     (void)thread;
-    for (int64_t t = begin; t < end; t++)
+    for (int64_t i = begin; i < end; i++) {
+        int64_t only;
+        if (parts_of(w, i, &only) == 1)
+            continue;
         for (int64_t h = 0; h < w->s.heads; h++) {
-            float *y = (float *)w->dq->data + (t * w->s.heads + h) * a->hd;
-            const float *x = w->parts + (h * w->tq_pad + t) * a->hd_pad;
-            for (int64_t d = 0; d < a->hd; d++) {
-                float s = x[d];
-                for (int64_t i = 1; i < w->n_parts; i++)
-                    s += x[i * stride + d];
-                y[d] = s * a->scale;
-            }
+            const float *from[TASKS];
+            int64_t n = 0;
+            for (int64_t part = 0; part < w->n_parts; part++)
+                if (i >= w->part[part][2] && i < w->part[part][3])
+                    from[n++] = w->shared + ((part * w->s.heads + h) * w->n_q + i) * size;
+            w->s.isa->attn_give(from, n, a->scale, cpu_min(block, a->tq - i * block), a->hd,
+                                (float *)w->dq->data + (i * block * w->s.heads + h) * a->hd,
+                                w->s.heads * a->hd);
         }
+    }
 }
 
 static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *err)
@@ -161,22 +341,16 @@ static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *er
     backward w = {.q = &c->in[0], .out = &c->in[3], .lse = &c->in[4], .dout = &c->in[5]};
     cpu_attn_shape_of(((const cpu_backend *)self)->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     TT_TRY(cpu_attn_check(&w.s, err));
-    cpu_attn *a = &w.s.a;
     char *p = c->scratch;
     w.dq = &c->out[0];
     w.dk = &c->out[1];
     w.dv = &c->out[2];
     cpu_attn_keys(&w.s, cpu_i32(&c->in[8]), cpu_i32(&c->in[9]), &p);
     take_scratch(&w, &p, tt_pool_threads(c->pool));
-    a->pos_q = cpu_i32(&c->in[6]);
-    a->seg_q = cpu_i32(&c->in[7]);
-    for (int64_t t = 0; t < a->tq; t += CPU_QUERIES)
-        cpu_attn_extremes(a->pos_q + t, a->seg_q + t, cpu_min(CPU_QUERIES, a->tq - t),
-                          w.extremes + t / CPU_QUERIES * 4);
-    tt_parallel_for(c->pool, w.s.kv_heads * (a->tk_pad / CPU_KEYS), 4, pack_keys, &w);
-    tt_parallel_for(c->pool, w.s.heads * (w.tq_pad / CPU_QUERIES), 4, pack_queries, &w);
+    read_queries(&w, cpu_i32(&c->in[6]), cpu_i32(&c->in[7]));
+    cut_parts(&w);
     tt_parallel_for(c->pool, w.s.kv_heads * w.n_parts, 1, key_tasks, &w);
-    tt_parallel_for(c->pool, a->tq, 64, sum_queries, &w);
+    tt_parallel_for(c->pool, w.n_q, 1, sum_queries, &w);
     return TT_OK;
 }
 

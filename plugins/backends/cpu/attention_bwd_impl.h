@@ -1,76 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention backward: one block of CPU_KEYS keys against all queries of one head. Weights are
- * computed again from lse; dk and dv of the block stay in cache, dq is added to block by block. */
-#if CPU_LEVEL == 5
-#define BWD_COLUMNS 8 /* keys a register tile of dk, dv */
-#else
-#define BWD_COLUMNS 4
-#endif
+/* Attention backward: one block of CPU_KEYS keys against blocks of queries of one head. Weights are
+ * computed again from lse; dk and dv of the block stay in cache, dq is added to block by block. As
+ * in the forward, queries lie in the lanes. */
 
-/* p: scores → weights; d: d(weights) → d(scores before scale). Rows of CPU_KEYS. */
-INLINE void bwd_row(const cpu_attn *a, float *p, float *d, int64_t j0, int64_t j1, int64_t key0,
-                    int32_t pos, int32_t seg, bool whole, float lse, float delta)
+/* One vector's p: scores → weights; d: d(weights) → d(scores before scale), of a span. */
+INLINE void bwd_finish(const cpu_attn *a, float *p, float *d, int64_t key, vi pos, vi seg,
+                       bool whole, vf lse, vf delta)
 {
-    const vf shift = vset(lse), dl = vset(delta);
-    if (a->softcap > 0.0f) {
-        const vf scale = vset(a->scale / a->softcap), cap = vset(a->softcap * LOG2E);
-        for (int64_t j = j0; j < j1; j += VW) {
-            vf th = vtanh(vload(p + j) * scale);
-            vf w = vexp2_negative(th * cap - shift);
-            if (!whole)
-                w = (vf)((vi)w & attn_mask(a, pos, seg, key0 + j));
-            vstore(p + j, w);
-            vstore(d + j, w * (vload(d + j) - dl) * (1.0f - th * th));
+    const vf inverse = vset(a->softcap > 0.0f ? 1.0f / a->softcap : 0.0f),
+             cap = vset(a->softcap * LOG2E);
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < CPU_SPAN; j++, p += ATTN_QUERIES, d += ATTN_QUERIES) {
+        vf s = vload(p), slope = vset(1.0f);
+        if (a->softcap > 0.0f) {
+            const vf th = vtanh(s * inverse);
+            s = th * cap;
+            slope = 1.0f - th * th;
         }
-        return;
-    }
-    const vf scale = vset(a->scale * LOG2E);
-    for (int64_t j = j0; j < j1; j += VW) {
-        vf w = vexp2_negative(vload(p + j) * scale - shift);
+        vf w = vexp2(s - lse);
         if (!whole)
-            w = (vf)((vi)w & attn_mask(a, pos, seg, key0 + j));
-        vstore(p + j, w);
-        vstore(d + j, w * (vload(d + j) - dl));
+            w = (vf)((vi)w & attn_mask(a, pos, seg, key + j));
+        vstore(p, w);
+        w *= vload(d) - delta;
+        vstore(d, a->softcap > 0.0f ? w * slope : w);
     }
 }
 
-static void attn_bwd(const cpu_attn_bwd *b, int64_t k0)
+/* C[CPU_SPAN keys, width] += A B over nv vectors of queries: A [CPU_SPAN][ATTN_QUERIES], B [..,
+ * width], width a multiple of VW. */
+INLINE void bwd_gather(int nv, const float *a, const float *b, int64_t width, float *c)
+{
+    int64_t d = 0;
+    for (; d + 2 * VW <= width; d += 2 * VW)
+        for (int64_t j = 0; j < CPU_SPAN; j += ATTN_TILE)
+            attn_tile(ATTN_TILE, 2, nv * VW, a + j * ATTN_QUERIES, ATTN_QUERIES, 1, b + d, width,
+                      c + j * width + d, width, true);
+    if (d < width)
+        for (int64_t j = 0; j < CPU_SPAN; j += 2 * ATTN_TILE)
+            attn_tile(2 * ATTN_TILE, 1, nv * VW, a + j * ATTN_QUERIES, ATTN_QUERIES, 1, b + d,
+                      width, c + j * width + d, width, true);
+}
+
+/* The weights and d(scores) of the j-th span of a block of keys, and its shares of dk and dv. q:
+ * first query of the block, t: where it lies in the ring. */
+INLINE void bwd_span(const cpu_attn_bwd *b, const attn_span *s, int64_t j, int64_t key, int64_t q,
+                     int64_t t)
 {
     const cpu_attn *a = &b->a;
-    float *p = b->work, *d = b->work + CPU_QUERIES * CPU_KEYS;
-    for (int64_t t = 0; t < a->tq; t += CPU_QUERIES) {
-        int64_t p0, p1;
-        bool whole;
-        if (!attn_range(a, b->extremes + t / CPU_QUERIES * 4, k0 / CPU_PANEL, CPU_KEYS / CPU_PANEL,
-                        &p0, &p1, &whole))
+    const int64_t at = s->v0 * VW;
+    const int nv = s->v1 - s->v0;
+    float *p = b->work + j * CPU_SPAN * ATTN_QUERIES + at, *d = p + CPU_KEYS * ATTN_QUERIES;
+    j *= CPU_SPAN;
+    attn_dots(nv, a->hd, b->k + j * a->hd_pad, a->hd_pad, b->q_col + t * a->hd + at, p);
+    attn_dots(nv, a->dv, b->v + j * a->dv_pad, a->dv_pad, b->dout_col + t * a->dv + at, d);
+    q += at;
+    t += at;
+    for (int v = 0; v < nv; v++)
+        bwd_finish(a, p + v * VW, d + v * VW, key, *(const vi_any *)(a->pos_q + q + v * VW),
+                   *(const vi_any *)(a->seg_q + q + v * VW), s->whole, vload(b->lse + t + v * VW),
+                   vload(b->delta + t + v * VW));
+    bwd_gather(nv, p, b->dout + t * a->dv_pad, a->dv_pad, b->dv + j * a->dv_pad);
+    bwd_gather(nv, d, b->q + t * a->hd_pad, a->hd_pad, b->dk + j * a->hd_pad);
+}
+
+/* The block of keys from k0 on, blocks [q0, q1) of queries. */
+static void attn_bwd(const cpu_attn_bwd *b, int64_t k0, int64_t q0, int64_t q1)
+{
+    const cpu_attn *a = &b->a;
+    const int64_t n = CPU_KEYS / CPU_SPAN;
+    for (int64_t i = q0; i < q1; i++) {
+        attn_span s[CPU_KEYS / CPU_SPAN];
+        if (!attn_spans(a, b->extremes + i * ATTN_VECS * 4, k0 / CPU_SPAN, n, s))
             continue;
-        const int64_t rows = cpu_min(CPU_QUERIES, a->tq - t), j0 = p0 * CPU_PANEL,
-                      j1 = p1 * CPU_PANEL, n = j1 - j0;
-        const float *q = b->q + t * a->hd_pad, *dout = b->dout + t * a->dv_pad;
-        for (int64_t r = 0; r < CPU_QUERIES; r += ATTN_ROWS)
-            for (int64_t j = j0; j < j1; j += NR) {
-                attn_scores(a->hd, q + r * a->hd_pad, a->hd_pad, b->kt + (k0 + j) * a->hd,
-                            p + r * CPU_KEYS + j, CPU_KEYS);
-                attn_scores(a->dv, dout + r * a->dv_pad, a->dv_pad, b->vt + (k0 + j) * a->dv,
-                            d + r * CPU_KEYS + j, CPU_KEYS);
-            }
-        for (int64_t r = 0; r < CPU_QUERIES; r++) {
-            if (r < rows) {
-                bwd_row(a, p + r * CPU_KEYS, d + r * CPU_KEYS, j0, j1, k0, a->pos_q[t + r],
-                        a->seg_q[t + r], whole, b->lse[t + r], b->delta[t + r]);
-            } else {
-                memset(p + r * CPU_KEYS, 0, CPU_KEYS * sizeof(float));
-                memset(d + r * CPU_KEYS, 0, CPU_KEYS * sizeof(float));
-            }
-        }
-        for (int64_t j = j0; j < j1; j += BWD_COLUMNS) {
-            attn_accumulate(BWD_COLUMNS, rows, p + j, 1, CPU_KEYS, dout, a->dv_pad,
-                            b->dv + j * a->dv_pad);
-            attn_accumulate(BWD_COLUMNS, rows, d + j, 1, CPU_KEYS, q, a->hd_pad,
-                            b->dk + j * a->hd_pad);
-        }
-        for (int64_t r = 0; r < CPU_QUERIES; r += ATTN_ROWS)
-            attn_accumulate(ATTN_ROWS, n, d + r * CPU_KEYS + j0, CPU_KEYS, 1,
-                            b->kr + (k0 + j0) * a->hd_pad, a->hd_pad, b->dq + (t + r) * a->hd_pad);
+        const int64_t t = i % b->ring * ATTN_QUERIES;
+        for (int64_t j = 0; j < n; j++)
+            if (s[j].v1 > s[j].v0)
+                bwd_span(b, &s[j], j, k0 + j * CPU_SPAN, i * ATTN_QUERIES, t);
+        attn_mix_spans(s, n, b->k, a->hd_pad, a->hd, b->work + CPU_KEYS * ATTN_QUERIES,
+                       b->dq + t * a->hd_pad);
     }
 }

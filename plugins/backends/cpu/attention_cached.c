@@ -97,7 +97,7 @@ static void attend(void *arg, int64_t begin, int64_t end, int thread)
 static size_t cached_scratch(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
-    return 2 * cpu_align((size_t)c->out[2].shape[2] * sizeof(int32_t)) +
+    return cpu_align((size_t)c->out[2].shape[2] * sizeof(int32_t)) +
            cpu_align((size_t)c->in[0].shape[0] * sizeof(sequence));
 }
 
@@ -144,13 +144,10 @@ static tt_status attention_cached(void *self, const tt_kernel_call *c, tt_error 
                 .group = s.group};
     const int64_t length = c->out[2].shape[2];
     char *p = c->scratch;
-    int32_t *pos = (int32_t *)(void *)cpu_take(&p, length),
-            *seg = (int32_t *)(void *)cpu_take(&p, length);
+    int32_t *pos = (int32_t *)(void *)cpu_take(&p, length);
     for (int64_t i = 0; i < length; i++)
         pos[i] = (int32_t)i;
-    memset(seg, 0, (size_t)length * sizeof *seg);
     w.a.pos_k = pos;
-    w.a.seg_k = seg;
     w.a.ldq = w.heads * w.a.hd;
     w.a.ldo = w.heads * w.a.dv;
     w.seq = (sequence *)(void *)p;

@@ -26,6 +26,53 @@ INLINE void cached_accumulate(const int R, int64_t k, const float *a, const floa
     }
 }
 
+/* Scores of one row, in base 2, capped and masked, in place: fwd_finish's, with keys in the lanes.
+ */
+INLINE void cached_finish(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0,
+                          int32_t pos, bool whole)
+{
+    if (a->softcap > 0.0f) {
+        vf inverse = vset(1.0f / a->softcap), cap = vset(a->softcap * LOG2E);
+        for (int64_t j = j0; j < j1; j += VW)
+            vstore(s + j, vtanh(vload(s + j) * inverse) * cap);
+    }
+    if (whole)
+        return;
+    const vi window = vseti((int32_t)(a->window < INT32_MAX ? a->window : INT32_MAX));
+    for (int64_t j = j0; j < j1; j += VW) {
+        const vi p = *(const vi_any *)(a->pos_k + key0 + j);
+        vi see = p <= vseti(pos);
+        if (a->window)
+            see &= (vseti(pos) - p) < window;
+        vstore(s + j, vselect(see, vload(s + j), vset(-INFINITY)));
+    }
+}
+
+/* One row's step of the online softmax over s[j0, j1): s becomes the weights, o is rescaled. */
+INLINE void cached_softmax(float *s, int64_t j0, int64_t j1, float *top, float *sum, float *o,
+                           int64_t width)
+{
+    vf m = vset(UNSEEN);
+    for (int64_t j = j0; j < j1; j += VW)
+        m = vmax(m, vload(s + j));
+    float now = vmax_all(m);
+    if (now > *top) {
+        float shrink[VW];
+        vstore(shrink, vexp2(vset(*top - now)));
+        *sum *= shrink[0];
+        for (int64_t d = 0; d < width; d += VW)
+            vstore(o + d, vload(o + d) * shrink[0]);
+        *top = now;
+    }
+    const vf shift = vset(*top);
+    for (int64_t j = j0; j < j1; j += VW)
+        vstore(s + j, vexp2(vload(s + j) - shift));
+    for (int64_t j = j0; j < j1; j += 8) { /* as fwd_weights has it */
+        const float *e = s + j;
+        *sum += ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
+    }
+}
+
 /* Rows [t, t + rows), rows <= R. */
 INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int rows)
 {
@@ -57,9 +104,8 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
                       CPU_PANEL, s + j, FWD_KEYS, false);
         const bool whole = k0 + j1 - 1 <= low && (!a->window || high - (k0 + j0) < a->window);
         for (int r = 0; r < rows; r++) {
-            attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], 0,
-                               whole);
-            attn_softmax_row(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
+            cached_finish(a, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], whole);
+            cached_softmax(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
         }
         /* values beyond the last token have never been written: not even zero times them */
         cached_accumulate(R, cpu_min(j1, high + 1 - k0) - j0, s + j0, c->values + (k0 + j0) * a->dv,
@@ -67,9 +113,10 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
     }
     for (int r = 0; r < rows; r++) {
         const int64_t head = (t + r) % c->group;
-        float lse;
-        attn_write(a, o + r * width, top[r], sum[r], c->sinks ? c->sinks + head : NULL,
-                   c->out + (t + r) / c->group * a->ldo + head * a->dv, &lse);
+        float lse, *to = c->out + (t + r) / c->group * a->ldo + head * a->dv;
+        const float close = attn_close(top[r], sum[r], c->sinks ? c->sinks + head : NULL, &lse);
+        for (int64_t d = 0; d < a->dv; d++)
+            to[d] = o[r * width + d] * close;
     }
 }
 

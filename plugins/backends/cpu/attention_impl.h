@@ -1,238 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiled attention forward (Dao et al. 2022, arXiv:2205.14135): ATTN_ROWS queries against blocks of
- * FWD_KEYS keys with an online softmax in base 2. Scores live in a small buffer on the stack; keys
- * are read from transposed panels of NR keys. */
-#define FWD_KEYS 288
+/* Tiled attention forward (Dao et al. 2022, arXiv:2205.14135): ATTN_QUERIES queries against blocks
+ * of FWD_KEYS keys with an online softmax in base 2. A row's bits do not depend on the rows
+ * computed with it. Included behind attention_tile_impl.h. */
+#define FWD_KEYS 96
 #define UNSEEN -1e30f /* below any score: the running maximum of a row that has seen no key */
 
-/* C[R, NV vectors] (+)= A B with k steps; A(r, p) = a[r * row + p * step], B rows of ldb. */
-INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int64_t row,
-                      int64_t step, const float *b, int64_t ldb, float *c, int64_t ldc,
-                      const bool add)
-{
-    vf t[12][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; j++)
-            t[r][j] = add ? vload(c + r * ldc + j * VW) : vset(0.0f);
-    for (int64_t p = 0; p < k; p++) {
-        vf v[2];
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; j++)
-            v[j] = vload(b + p * ldb + j * VW);
-#pragma GCC unroll 12
-        for (int r = 0; r < R; r++) {
-            vf x = vset(a[r * row + p * step]);
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; j++)
-                t[r][j] = vfma(x, v[j], t[r][j]);
-        }
-    }
-#pragma GCC unroll 12
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; j++)
-            vstore(c + r * ldc + j * VW, t[r][j]);
-}
+/* What is carried along the keys for one block of queries. */
+typedef struct fwd_block {
+    float q[CPU_MAX_HEAD_DIM * ATTN_QUERIES], o[CPU_MAX_HEAD_DIM * ATTN_QUERIES];
+    float s[FWD_KEYS * ATTN_QUERIES]; /* scores, then weights */
+    float top[ATTN_QUERIES], sum[ATTN_QUERIES];
+    int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4], all[4];
+} fwd_block;
 
-/* C[ATTN_ROWS, NR] = A B for rows of A as far apart as the head dimensions in use: then their
- * addresses are constants, not a register each. */
-INLINE void attn_scores(int64_t k, const float *a, int64_t row, const float *b, float *c,
-                        int64_t ldc)
+/* One vector's scores of a span, in base 2: capped and masked in place. Returns the maxima. */
+INLINE vf fwd_finish(const cpu_attn *a, float *s, int64_t key, vi pos, vi seg, bool whole)
 {
-#define ROWS(n)                                                                                    \
-    case n:                                                                                        \
-        attn_tile(ATTN_ROWS, 2, k, a, n, 1, b, NR, c, ldc, false);                                 \
-        break
-    switch (row) {
-        ROWS(16);
-        ROWS(32);
-        ROWS(64);
-        ROWS(128);
-    default:
-        attn_tile(ATTN_ROWS, 2, k, a, row, 1, b, NR, c, ldc, false);
-    }
-#undef ROWS
-}
-
-/* C[R, width] += A B; width a multiple of VW */
-INLINE void attn_accumulate(const int R, int64_t k, const float *a, int64_t row, int64_t step,
-                            const float *b, int64_t width, float *c)
-{
-    int64_t d = 0;
-    for (; d + NR <= width; d += NR)
-        attn_tile(R, 2, k, a, row, step, b + d, width, c + d, width, true);
-    if (d < width)
-        attn_tile(R, 1, k, a, row, step, b + d, width, c + d, width, true);
-}
-
-/* May any of the queries with extremes q see any key of a panel with extremes k? */
-INLINE bool attn_visible(const cpu_attn *a, const int32_t *q, const int32_t *k)
-{
-    return k[3] >= q[2] && k[2] <= q[3] && (!a->causal || k[0] <= q[1]) &&
-           (!a->window || (int64_t)q[0] - k[1] < a->window);
-}
-/* Do all of the queries see all of its keys? Padding has segment INT32_MIN, so such a panel is
- * never whole. */
-INLINE bool attn_whole(const cpu_attn *a, const int32_t *q, const int32_t *k)
-{
-    return k[2] == k[3] && q[2] == q[3] && k[2] == q[2] && (!a->causal || k[1] <= q[0]) &&
-           (!a->window || (int64_t)q[1] - k[0] < a->window);
-}
-/* Lanes of keys from j that the query at (pos, seg) sees. */
-INLINE vi attn_mask(const cpu_attn *a, int32_t pos, int32_t seg, int64_t j)
-{
-    vi p = *(const vi_any *)(a->pos_k + j), see = *(const vi_any *)(a->seg_k + j) == vseti(seg);
-    if (a->causal)
-        see &= p <= vseti(pos);
-    if (a->window)
-        see &= (vseti(pos) - p) < vseti((int32_t)(a->window < INT32_MAX ? a->window : INT32_MAX));
-    return see;
-}
-/* Panels [*p0, *p1) of the n from `first` that hold all visible ones; *whole: all of these are seen
- * in full. */
-INLINE bool attn_range(const cpu_attn *a, const int32_t *q, int64_t first, int64_t n, int64_t *p0,
-                       int64_t *p1, bool *whole)
-{
-    int64_t lo = n, hi = 0;
-    const int32_t *k = a->panel + first * 4;
-    for (int64_t i = 0; i < n; i++)
-        if (attn_visible(a, q, k + 4 * i)) {
-            lo = i < lo ? i : lo;
-            hi = i + 1;
-        }
-    *whole = true;
-    for (int64_t i = lo; i < hi; i++)
-        *whole = *whole && attn_whole(a, q, k + 4 * i);
-    *p0 = lo;
-    *p1 = hi;
-    return lo < hi;
-}
-
-/* Scores of one row, in base 2, capped and masked, in place. */
-INLINE void attn_finish_scores(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0,
-                               int32_t pos, int32_t seg, bool whole)
-{
+    vf high[4];
     if (a->softcap > 0.0f) {
-        vf inverse = vset(1.0f / a->softcap), cap = vset(a->softcap * LOG2E);
-        for (int64_t j = j0; j < j1; j += VW)
-            vstore(s + j, vtanh(vload(s + j) * inverse) * cap);
+        const vf inverse = vset(1.0f / a->softcap), cap = vset(a->softcap * LOG2E);
+        for (int64_t j = 0; j < CPU_SPAN; j++)
+            vstore(s + j * ATTN_QUERIES, vtanh(vload(s + j * ATTN_QUERIES) * inverse) * cap);
     }
     if (!whole)
-        for (int64_t j = j0; j < j1; j += VW)
-            vstore(s + j, vselect(attn_mask(a, pos, seg, key0 + j), vload(s + j), vset(-INFINITY)));
+        for (int64_t j = 0; j < CPU_SPAN; j++)
+            vstore(s + j * ATTN_QUERIES, vselect(attn_mask(a, pos, seg, key + j),
+                                                 vload(s + j * ATTN_QUERIES), vset(-INFINITY)));
+    for (int64_t j = 0; j < 4; j++)
+        high[j] = vload(s + j * ATTN_QUERIES);
+    for (int64_t j = 4; j < CPU_SPAN; j += 4)
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < 4; i++)
+            high[i] = vmax(high[i], vload(s + (j + i) * ATTN_QUERIES));
+    return vmax(vmax(high[0], high[1]), vmax(high[2], high[3]));
 }
 
-/* One row's step of the online softmax over s[j0, j1): s becomes the weights, o is rescaled. */
-INLINE void attn_softmax_row(float *s, int64_t j0, int64_t j1, float *top, float *sum, float *o,
-                             int64_t width)
+/* One vector's scores of a span become weights. Eight keys are summed as a tree, then added. */
+INLINE vf fwd_weights(float *s, vf top, vf sum)
 {
-    vf m = vset(UNSEEN);
-    for (int64_t j = j0; j < j1; j += VW)
-        m = vmax(m, vload(s + j));
-    float now = vmax_all(m);
-    if (now > *top) {
-        float shrink[VW];
-        vstore(shrink, vexp2_negative(vset(*top - now)));
-        *sum *= shrink[0];
-        for (int64_t d = 0; d < width; d += VW)
-            vstore(o + d, vload(o + d) * shrink[0]);
-        *top = now;
+    for (int64_t j = 0; j < CPU_SPAN; j += 8) {
+        vf e[8];
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < 8; i++) {
+            e[i] = vexp2(vload(s + (j + i) * ATTN_QUERIES) - top);
+            vstore(s + (j + i) * ATTN_QUERIES, e[i]);
+        }
+        sum += ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
     }
-    const vf shift = vset(*top);
-    vf t = vset(0.0f);
-    for (int64_t j = j0; j < j1; j += VW) {
-        vf e = vexp2_negative(vload(s + j) - shift);
-        t += e;
-        vstore(s + j, e);
-    }
-    *sum += vsum(t);
+    return sum;
 }
 
-INLINE void attn_scale(const float *x, float factor, int64_t n, float *y)
+/* A step of the online softmax over the block's n spans of scores. */
+INLINE void fwd_softmax(const cpu_attn *a, fwd_block *f, const attn_span *s, int64_t n, int64_t k0)
 {
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW)
-        vstore(y + i, vload(x + i) * factor);
-    for (; i < n; i++)
-        y[i] = x[i] * factor;
+    for (int v = 0; v < ATTN_VECS; v++) {
+        const vf before = vload(f->top + v * VW);
+        const vi pos = *(const vi_any *)(f->pos + v * VW), seg = *(const vi_any *)(f->seg + v * VW);
+        vf top = before, sum = vload(f->sum + v * VW);
+        float *x = f->s + v * VW;
+        for (int64_t i = 0; i < n; i++)
+            if (v >= s[i].v0 && v < s[i].v1)
+                top = vmax(top, fwd_finish(a, x + i * CPU_SPAN * ATTN_QUERIES, k0 + i * CPU_SPAN,
+                                           pos, seg, s[i].whole));
+        const vf shrink = vexp2(before - top); /* 1 where the maximum stays */
+        if (vany(top > before)) {
+            sum *= shrink;
+            for (int64_t d = 0; d < a->dv; d++) {
+                float *o = f->o + d * ATTN_QUERIES + v * VW;
+                vstore(o, vload(o) * shrink);
+            }
+        }
+        for (int64_t i = 0; i < n; i++)
+            if (v >= s[i].v0 && v < s[i].v1)
+                sum = fwd_weights(x + i * CPU_SPAN * ATTN_QUERIES, top, sum);
+        vstore(f->top + v * VW, top);
+        vstore(f->sum + v * VW, sum);
+    }
 }
 
-INLINE void attn_write(const cpu_attn *a, const float *o, float top, float sum, const float *sink,
-                       float *out, float *lse)
+/* What a row's out is multiplied by, and its lse. A row that saw nothing: 0. */
+INLINE float attn_close(float top, float sum, const float *sink, float *lse)
 {
     bool seen = top > UNSEEN || top != top || sum != sum;
     if (seen && sink) {
         float s = *sink * LOG2E, high = s > top ? s : top, e[VW];
         vf both = vset(s - high);
         both[1] = top - high;
-        vstore(e, vexp2_negative(both));
-        float shrink = e[1];
-        sum = sum * shrink + e[0];
-        float factor = shrink / sum;
-        attn_scale(o, factor, a->dv, out);
+        vstore(e, vexp2(both));
+        sum = sum * e[1] + e[0];
         *lse = (high + log2f(sum)) / LOG2E;
-        return;
+        return e[1] / sum;
     }
-    if (seen)
-        attn_scale(o, 1.0f / sum, a->dv, out);
-    else
-        memset(out, 0, (size_t)a->dv * sizeof *out);
     *lse = seen ? (top + log2f(sum)) / LOG2E : sink ? *sink : -INFINITY;
+    return seen ? 1.0f / sum : 0.0f;
+}
+
+INLINE void fwd_open(const cpu_attn *a, fwd_block *f, const float *q, int64_t t, int64_t rows)
+{
+    attn_columns(q + t * a->ldq, a->ldq, rows, a->hd,
+                 a->softcap > 0.0f ? a->scale : a->scale * LOG2E, f->q);
+    memset(f->o, 0, (size_t)(a->dv_pad * ATTN_QUERIES) * sizeof(float));
+    for (int64_t r = 0; r < ATTN_QUERIES; r++) {
+        f->top[r] = UNSEEN;
+        f->sum[r] = 0.0f;
+        f->pos[r] = r < rows ? a->pos_q[t + r] : INT32_MIN;
+        f->seg[r] = r < rows ? a->seg_q[t + r] : CPU_NO_SEGMENT;
+    }
+    for (int64_t v = 0; v < ATTN_VECS; v++)
+        cpu_attn_extremes(f->pos + v * VW, f->seg + v * VW, cpu_min(VW, rows - v * VW),
+                          f->extremes + 4 * v);
+    cpu_attn_extremes(f->pos, f->seg, rows, f->all);
+}
+
+/* Does any query of the block see a key of n spans from `first`? */
+INLINE bool fwd_sees(const cpu_attn *a, const int32_t all[4], int64_t first, int64_t n)
+{
+    bool any = false;
+    for (int64_t i = first; i < first + n; i++)
+        any = any || cpu_attn_visible(a, all, a->spans + 4 * i);
+    return any;
+}
+
+INLINE void fwd_close(const cpu_attn *a, fwd_block *f, const float *sink, float *out, float *lse,
+                      int64_t ld_lse, int64_t rows)
+{
+    float factor[ATTN_QUERIES] = {0};
+    for (int64_t r = 0; r < rows; r++) {
+        factor[r] = attn_close(f->top[r], f->sum[r], sink, lse + r * ld_lse);
+        if (!(f->top[r] > UNSEEN) && f->top[r] == f->top[r] && f->sum[r] == f->sum[r])
+            for (int64_t d = 0; d < a->dv; d++) /* not zero times what it may have met */
+                f->o[d * ATTN_QUERIES + r] = 0.0f;
+    }
+    for (int64_t v = 0; v * VW < rows; v++) {
+        const vf x = vload(factor + v * VW);
+        for (int64_t d = 0; d < a->dv; d++) {
+            float *o = f->o + d * ATTN_QUERIES + v * VW;
+            vstore(o, vload(o) * x);
+        }
+    }
+    const float *o = f->o;
+    attn_give(&o, 1, 1.0f, rows, a->dv, out, a->ldo);
 }
 
 /* Rows of one head lie a token apart, where no hardware looks ahead: ask for them a block early. */
 INLINE void attn_prefetch(const float *x, int64_t ld, int64_t n, int64_t begin, int64_t end)
 {
-    for (int64_t r = begin; r < cpu_min(end, begin + ATTN_ROWS); r++)
+    for (int64_t r = begin; r < cpu_min(end, begin + ATTN_QUERIES); r++)
         for (int64_t d = 0; d < n; d += 16)
             __builtin_prefetch(x + r * ld + d);
 }
 
-/* Queries [begin, end) of one head. kt: panels [tk_pad / NR][hd][NR]; v [tk_pad, dv_pad]. */
-static void attn_fwd(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
+/* Queries [begin, end) of one head; k [tk_pad, hd_pad], v [tk_pad, dv_pad]. */
+static void attn_fwd(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end)
 {
-    float s[ATTN_ROWS * FWD_KEYS] __attribute__((aligned(64))),
-        o[ATTN_ROWS * CPU_MAX_HEAD_DIM] __attribute__((aligned(64)));
-    float query[ATTN_ROWS * CPU_MAX_HEAD_DIM], top[ATTN_ROWS], sum[ATTN_ROWS];
-    const float factor = a->softcap > 0.0f ? a->scale : a->scale * LOG2E;
-    const int64_t width = a->dv_pad;
-    for (int64_t t = begin; t < end; t += ATTN_ROWS) {
-        int rows = (int)cpu_min(ATTN_ROWS, end - t);
-        int32_t extremes[4];
-        cpu_attn_extremes(a->pos_q + t, a->seg_q + t, rows, extremes);
-        for (int r = 0; r < ATTN_ROWS; r++) {
-            top[r] = UNSEEN;
-            sum[r] = 0.0f;
-            if (r < rows)
-                attn_scale(q + (t + r) * a->ldq, factor, a->hd, query + r * a->hd);
-            else
-                memset(query + r * a->hd, 0, (size_t)a->hd * sizeof *query);
-        }
-        attn_prefetch(q, a->ldq, a->hd, t + ATTN_ROWS, end);
+    fwd_block f;
+    for (int64_t t = begin; t < end; t += ATTN_QUERIES) {
+        const int64_t rows = cpu_min(ATTN_QUERIES, end - t);
+        fwd_open(a, &f, q, t, rows);
+        attn_prefetch(q, a->ldq, a->hd, t + ATTN_QUERIES, end);
         attn_prefetch(out, a->ldo, a->dv, t, end);
-        memset(o, 0, (size_t)(ATTN_ROWS * width) * sizeof(float));
         for (int64_t k0 = 0; k0 < a->tk_pad; k0 += FWD_KEYS) {
-            int64_t p0, p1;
-            bool whole;
-            if (!attn_range(a, extremes, k0 / CPU_PANEL,
-                            cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_PANEL, &p0, &p1, &whole))
+            attn_span s[FWD_KEYS / CPU_SPAN];
+            const int64_t n = cpu_min(FWD_KEYS, a->tk_pad - k0) / CPU_SPAN;
+            if (!fwd_sees(a, f.all, k0 / CPU_SPAN, n) ||
+                !attn_spans(a, f.extremes, k0 / CPU_SPAN, n, s))
                 continue;
-            int64_t j0 = p0 * CPU_PANEL, j1 = p1 * CPU_PANEL;
-            for (int64_t j = j0; j < j1; j += NR)
-                attn_scores(a->hd, query, a->hd, kt + (k0 + j) * a->hd, s + j, FWD_KEYS);
-            for (int r = 0; r < rows; r++) {
-                attn_finish_scores(a, s + r * FWD_KEYS, j0, j1, k0, a->pos_q[t + r],
-                                   a->seg_q[t + r], whole);
-                attn_softmax_row(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
-            }
-            attn_accumulate(ATTN_ROWS, j1 - j0, s + j0, FWD_KEYS, 1, v + (k0 + j0) * width, width,
-                            o);
+            for (int64_t i = 0; i < n; i++)
+                if (s[i].v1 > s[i].v0)
+                    attn_dots(s[i].v1 - s[i].v0, a->hd, k + (k0 + i * CPU_SPAN) * a->hd_pad,
+                              a->hd_pad, f.q + s[i].v0 * VW,
+                              f.s + i * CPU_SPAN * ATTN_QUERIES + s[i].v0 * VW);
+            fwd_softmax(a, &f, s, n, k0);
+            attn_mix_spans(s, n, v + k0 * a->dv_pad, a->dv_pad, a->dv, f.s, f.o);
         }
-        for (int r = 0; r < rows; r++)
-            attn_write(a, o + r * width, top[r], sum[r], sink, out + (t + r) * a->ldo,
-                       lse + (t + r) * ld_lse);
+        fwd_close(a, &f, sink, out + t * a->ldo, lse + t * ld_lse, ld_lse, rows);
     }
 }

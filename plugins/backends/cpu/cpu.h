@@ -103,9 +103,16 @@ typedef struct cpu_isa {
     void (*rope_half)(int64_t n, const float *cs, const float *sn, const float *x, float *y,
                       float sign);
     /* attention */
-    void (*attn_fwd)(const cpu_attn *a, const float *kt, const float *v, const float *q, float *out,
+    void (*attn_fwd)(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
-    void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0);
+    int attn_queries; /* of a block */
+    void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0, int64_t q0, int64_t q1);
+    void (*attn_rows)(const float *x, int64_t ldx, int64_t rows, int64_t n, float factor, float *y,
+                      int64_t ldy, int64_t n_pad);
+    void (*attn_columns)(const float *x, int64_t ld, int64_t rows, int64_t n, float factor,
+                         float *dst);
+    void (*attn_give)(const float *const *x, int64_t n_x, float factor, int64_t rows, int64_t n,
+                      float *y, int64_t ldy);
     void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end); /* rows */
 } cpu_isa;
 

@@ -20,6 +20,8 @@
 
 #include "half_impl.h"
 
+#include "attention_tile_impl.h"
+
 #include "attention_impl.h"
 
 #include "attention_bwd_impl.h"

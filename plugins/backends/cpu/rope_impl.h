@@ -95,4 +95,6 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
     .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
     .column_max = column_max, .rope_table = rope_table, .rope_half = rope_half,                    \
-    .attn_fwd = attn_fwd, .attn_bwd = attn_bwd, .attn_cached = attn_cached, .few = gemm_few
+    .attn_fwd = attn_fwd, .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd,                      \
+    .attn_rows = attn_rows, .attn_columns = attn_columns, .attn_give = attn_give,                  \
+    .attn_cached = attn_cached, .few = gemm_few
