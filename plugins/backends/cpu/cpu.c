@@ -18,7 +18,7 @@ static const tt_option options[] = {
      "where it is there",                                                              TT_OPT_STRING, offsetof(config, blas),         "null",     0, 0, NULL,                           TT_OPT_NULLABLE, NULL},
     {"f32_products",
      "products of f32 matrices: fma = multiply-adds; bf16x6 = six products of bf16 in AMX tiles, "
-     "no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma", TT_OPT_ENUM,   offsetof(config, f32_products), "\"fma\"",  0, 0, "auto|fma|bf16x6",              0,               NULL},
+     "no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma", TT_OPT_ENUM,   offsetof(config, f32_products), "\"auto\"", 0, 0, "auto|fma|bf16x6",              0,               NULL},
 };
 
 static const cpu_isa *find_isa(const char *name)
@@ -60,7 +60,7 @@ static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt
 static tt_status choose_tiles(const char *want, const cpu_isa *isa, bool blas,
                               const cpu_tiles **out, tt_error *err)
 {
-    const bool amx = isa->bf16x6, six = want && strcmp(want, "bf16x6") == 0;
+    const bool amx = isa->bf16x6, six = strcmp(want, "bf16x6") == 0;
     if (six && !amx)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "backend.f32_products: bf16x6 needs AMX, and this machine or backend.isa "
@@ -70,7 +70,7 @@ static tt_status choose_tiles(const char *want, const cpu_isa *isa, bool blas,
         return TT_FAIL(err, TT_EINVAL,
                        "backend.f32_products: bf16x6 is of our own tiles, backend.blas asks for "
                        "OpenBLAS; leave one of them out");
-    *out = six || (want && strcmp(want, "auto") == 0 && amx && !blas) ? isa->bf16x6 : isa->tiles;
+    *out = six || (strcmp(want, "auto") == 0 && amx && !blas) ? isa->bf16x6 : isa->tiles;
     return TT_OK;
 }
 
@@ -86,7 +86,7 @@ static tt_status open_backend(const void *cfg, const tt_backend_env *env, void *
         return TT_FAIL(err, TT_EUNSUPPORTED, "backend.isa: this machine has no %s; use \"auto\"",
                        name);
     TT_TRY(choose_blas(c ? c->blas : NULL, isa, &blas, err));
-    TT_TRY(choose_tiles(c ? c->f32_products : NULL, isa, blas, &tiles, err));
+    TT_TRY(choose_tiles(c && c->f32_products ? c->f32_products : "auto", isa, blas, &tiles, err));
     cpu_backend *b = calloc(1, sizeof *b);
     if (!b)
         return TT_FAIL(err, TT_ENOMEM, "backend cpu: out of memory");
