@@ -96,7 +96,7 @@ static void read_queries(backward *w, const int32_t *pos, const int32_t *seg)
     cpu_attn *a = &w->s.a;
     const int64_t lanes = w->s.isa->lanes;
     for (int64_t t = 0; t < w->tq_pad; t++) {
-        w->pos_q[t] = t < a->tq ? pos[t] : INT32_MIN;
+        w->pos_q[t] = t < a->tq ? pos[t] : 0;
         w->seg_q[t] = t < a->tq ? seg[t] : CPU_NO_SEGMENT;
     }
     for (int64_t t = 0; t < w->tq_pad; t += lanes)

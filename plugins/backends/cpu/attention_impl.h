@@ -103,7 +103,7 @@ INLINE void fwd_open(const cpu_attn *a, fwd_block *f, const float *q, int64_t t,
     for (int64_t r = 0; r < ATTN_QUERIES; r++) {
         f->top[r] = UNSEEN;
         f->sum[r] = 0.0f;
-        f->pos[r] = r < rows ? a->pos_q[t + r] : INT32_MIN;
+        f->pos[r] = r < rows ? a->pos_q[t + r] : 0;
         f->seg[r] = r < rows ? a->seg_q[t + r] : CPU_NO_SEGMENT;
     }
     for (int64_t v = 0; v < ATTN_VECS; v++)
