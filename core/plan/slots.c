@@ -9,13 +9,18 @@
  * GB/s. Only ratios matter, and they must be equal on all ranks, so nothing is measured. */
 #define FLOPS_PER_BYTE 4.0
 #define FLOPS_PER_BYTE_SENT 10.0
+/* Attention's, with exponentials among them, take about three times as long as a product's
+ * (measured on a CPU with AMX, debugmodel, 256 tokens: replays of traced steps then have the
+ * planned bubble within 2 points, bench/parallel/README.md). */
+#define ATTENTION_FLOPS 3.0
 
 double tt_plan_node_cost(const tt_graph *g, const tt_node *n)
 {
     if (n->step)
         return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
     const tt_cost c = tt_node_cost(g, n);
-    return TT_MAXV(c.flops, c.bytes * FLOPS_PER_BYTE);
+    const bool attention = !strncmp(n->op->name, "attention", strlen("attention"));
+    return TT_MAXV(c.flops * (attention ? ATTENTION_FLOPS : 1), c.bytes * FLOPS_PER_BYTE);
 }
 
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
