@@ -255,6 +255,12 @@ double tt_session_timeout(const tt_session *s)
     return s->timeout_s;
 }
 
+int64_t tt_session_deadline(const tt_session *s)
+{
+    const double limit = s->timeout_s;
+    return limit > 0 ? tt_now_ns() + (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0;
+}
+
 /* ---- life ---- */
 
 static void release(tt_session *s)

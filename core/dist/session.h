@@ -31,6 +31,8 @@ void tt_session_close(tt_session *s, bool ok);
 /* Limits of waits from now on, for who waits. */
 void tt_session_set_timeout(tt_session *s, double timeout_s);
 double tt_session_timeout(const tt_session *s);
+/* In tt_now_ns, of a wait that begins now; 0 = none. */
+int64_t tt_session_deadline(const tt_session *s);
 
 /* ---- failure ---- */
 void tt_session_stop(tt_session *s, const char *why);       /* the first one's words stay */

@@ -137,11 +137,11 @@ static tt_status refused(tt_comm *c, int member, bool write, int code, tt_error 
     return TT_ECOMM;
 }
 
-static tt_status fetch(tt_comm *c, int member, void *to, uint64_t from, int64_t bytes,
-                       tt_error *err)
+static tt_status move(tt_comm *c, int member, bool write, void *mine, uint64_t theirs,
+                      int64_t bytes, tt_error *err)
 {
-    const int code = reach(c, member, false, to, from, (size_t)bytes);
-    return code ? refused(c, member, false, code, err) : TT_OK;
+    const int code = reach(c, member, write, mine, theirs, (size_t)bytes);
+    return code ? refused(c, member, write, code, err) : TT_OK;
 }
 
 /* The others, each beginning with the next: they are not all at the same one's memory. */
@@ -149,10 +149,7 @@ static tt_status push(tt_comm *c, void *from, int64_t at, int64_t bytes, tt_erro
 {
     for (int k = 1; k < c->n; k++) {
         const int i = (c->me + k) % c->n;
-        const int code =
-            reach(c, i, true, from, tt_shm_call_of(c, i)->recv + (uint64_t)at, (size_t)bytes);
-        if (code)
-            return refused(c, i, true, code, err);
+        TT_TRY(move(c, i, true, from, tt_shm_call_of(c, i)->recv + (uint64_t)at, bytes, err));
     }
     return TT_OK;
 }
@@ -164,7 +161,7 @@ static tt_status collect(tt_comm *c, const void *send, int64_t at, int64_t bytes
     for (int k = 1; k < c->n; k++) {
         const int i = (c->me + k) % c->n;
         char *to = c->scratch + i * c->piece;
-        TT_TRY(fetch(c, i, to, tt_shm_call_of(c, i)->send + (uint64_t)at, bytes, err));
+        TT_TRY(move(c, i, false, to, tt_shm_call_of(c, i)->send + (uint64_t)at, bytes, err));
         c->pieces[i] = to;
     }
     return TT_OK;
@@ -232,8 +229,8 @@ static tt_status transpose(tt_comm *c, const tt_shm_args *a, tt_error *err)
             tt_shm_copy(to, (const char *)a->send + from, (size_t)bytes);
         for (int64_t at = 0; i != c->me && at < bytes; at += c->piece) {
             TT_TRY(go_on(c, err));
-            TT_TRY(fetch(c, i, to + at, tt_shm_call_of(c, i)->send + (uint64_t)(from + at),
-                         TT_MIN(bytes - at, c->piece), err));
+            TT_TRY(move(c, i, false, to + at, tt_shm_call_of(c, i)->send + (uint64_t)(from + at),
+                        TT_MIN(bytes - at, c->piece), err));
         }
     }
     return TT_OK;

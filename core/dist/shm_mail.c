@@ -14,7 +14,7 @@ static tt_status wait_for(tt_comm *c, tt_word *w, uint32_t want, bool sending, i
                           tt_error *err)
 {
     const double limit = tt_session_timeout(c->session);
-    const int64_t until = limit > 0 ? tt_now_ns() + (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0;
+    const int64_t until = tt_session_deadline(c->session);
     const tt_status s = tt_session_await(c->session, w, want, false, until);
     if (s == TT_ECOMM)
         return tt_session_stopped(c->session, err);

@@ -29,8 +29,7 @@ static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
 /* `soon`: the others are at work on the same and will be done when this member is. */
 static tt_status wait_for_all(tt_comm *c, bool soon, tt_error *err)
 {
-    const double limit = tt_session_timeout(c->session);
-    const int64_t until = limit > 0 ? tt_now_ns() + (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0;
+    const int64_t until = tt_session_deadline(c->session);
     tt_word_set(&c->members[c->me].round, c->round);
     for (int k = 1; k < c->n; k++) {
         const int i = (c->me + k) % c->n;

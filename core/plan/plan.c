@@ -4,7 +4,7 @@
 
 /* Types, states, and the order in which a plan is made. */
 
-static bool is_view(const tt_node *n)
+bool tt_plan_is_view(const tt_node *n)
 {
     return (n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into;
 }
@@ -14,7 +14,7 @@ const tt_value *tt_plan_alias(const tt_value *v)
     for (;;) {
         if (v->within)
             v = v->within;
-        else if (is_view(v->node))
+        else if (tt_plan_is_view(v->node))
             v = v->node->in[0];
         else
             return v;
@@ -28,7 +28,7 @@ bool tt_plan_is_slice(const tt_node *n)
 
 const tt_value *tt_plan_source(const tt_value *v)
 {
-    while (is_view(v->node) || tt_plan_is_slice(v->node))
+    while (tt_plan_is_view(v->node) || tt_plan_is_slice(v->node))
         v = v->node->in[0];
     return v;
 }
@@ -41,7 +41,7 @@ int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords
         coords = origin;
     for (;;) {
         const tt_value *w = v->within;
-        if (!w && !is_view(v->node))
+        if (!w && !tt_plan_is_view(v->node))
             return bytes;
         if (w) {
             tt_box mine, its;

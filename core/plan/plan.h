@@ -152,6 +152,8 @@ const tt_value *tt_plan_alias(const tt_value *v);
 const tt_value *tt_plan_source(const tt_value *v);
 /* Bytes from the alias's first to v's, on the rank at these coordinates; NULL: all 0. */
 int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords);
+/* Its output is its first operand in another shape, and nothing runs. */
+bool tt_plan_is_view(const tt_node *n);
 /* A slice of what is in memory: its reader reads it there. */
 bool tt_plan_is_slice(const tt_node *n);
 /* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have

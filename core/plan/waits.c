@@ -46,8 +46,7 @@ static bool writes_state(const tt_node *n, const tt_state *s)
 
 bool tt_plan_runs(const tt_node *n)
 {
-    return n->op != &tt_op_param && n->op != &tt_op_state &&
-           !((n->op->flags & TT_OP_VIEW) && n->n_in >= 1 && !n->accumulate_into) &&
+    return n->op != &tt_op_param && n->op != &tt_op_state && !tt_plan_is_view(n) &&
            !tt_plan_is_slice(n);
 }
 

@@ -181,27 +181,30 @@ static int in_place(void *user, const char *op)
     return k ? k->in_place : 0;
 }
 
-tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
-                        int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
+/* like: another rank's plan of the same, NULL = none. */
+static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                           int pp_rank, const tt_plan *like, tt_arena *a, tt_plan **out,
+                           tt_error *err)
 {
     const tt_plan_opts o = {.schedule = schedule,
                             .scratch = scratch,
                             .in_place = s->apart ? NULL : in_place,
                             .user = (void *)(uintptr_t)s,
-                            .pp_rank = pp_rank};
+                            .pp_rank = pp_rank,
+                            .like = like};
     return tt_plan_make(g, &o, a, out, err);
+}
+
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                        int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
+{
+    return make_plan(s, g, schedule, pp_rank, NULL, a, out, err);
 }
 
 static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
                            tt_plan **out, tt_error *err)
 {
-    const tt_plan_opts o = {.schedule = s->schedule,
-                            .scratch = scratch,
-                            .in_place = s->apart ? NULL : in_place,
-                            .user = (void *)(uintptr_t)s,
-                            .pp_rank = pp_rank,
-                            .like = like};
-    return tt_plan_make(s->graph, &o, a, out, err);
+    return make_plan(s, s->graph, s->schedule, pp_rank, like, a, out, err);
 }
 
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)

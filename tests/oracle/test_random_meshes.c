@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/mesh.h"
 
+#include "dice.h"
+
 /* Random jobs: mesh × schedule × accumulation × odd sizes × model, each against one rank with the
  * same global batch. Two steps of sgd with momentum: what is compared at the end holds both
  * gradients, the second at moved parameters. 16 seeds, or with TT_TEST_LONG=1 all SEEDS; one number
@@ -8,16 +10,6 @@
 
 #define SEEDS 240
 #define SOME 16
-
-typedef struct dice {
-    tt_rng_key key;
-    uint64_t n;
-} dice;
-
-static int64_t roll(dice *d, int64_t lo, int64_t hi)
-{
-    return lo + (int64_t)(tt_rng_uniform(d->key, d->n++) * (double)(hi - lo + 1));
-}
 
 static int64_t pick(dice *d, const int64_t *of, int n)
 {

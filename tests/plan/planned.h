@@ -22,6 +22,14 @@ static inline planned open_plan(const char *overrides, int pp_rank)
     return x;
 }
 
+static inline void refused_as(const tt_plan *p, const char *words)
+{
+    tt_error err = {0};
+    assert_int_equal(tt_plan_verify(p, &err), TT_EINTERNAL);
+    if (!strstr(err.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+}
+
 /* An independent checker: first and last use of each root on one line of time, then all pairs. */
 
 typedef struct use {

@@ -316,14 +316,6 @@ static void test_gradient_of_logits_takes_their_bytes(void **state)
     job_close(&x.j);
 }
 
-static void refused_as(const tt_plan *p, const char *words)
-{
-    tt_error err = {0};
-    assert_int_equal(tt_plan_verify(p, &err), TT_EINTERNAL);
-    if (!strstr(err.text, words))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, words);
-}
-
 /* Does a node take over v? */
 static bool taken_over(const tt_plan *p, const tt_value *v)
 {

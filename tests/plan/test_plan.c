@@ -184,14 +184,6 @@ static void test_split_backward_has_three_classes(void **state)
     job_close(&x.j);
 }
 
-static void refused_as(const tt_plan *p, const char *why)
-{
-    tt_error err = {0};
-    assert_int_equal(tt_plan_verify(p, &err), TT_EINTERNAL);
-    if (!strstr(err.text, why))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, why);
-}
-
 /* Two micro-batches in one slot, of each class. */
 static void test_slots_reused_early_are_refused(void **state)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "dice.h"
 #include "exec/job.h"
 #include "plan/plan_impl.h"
 
@@ -328,19 +329,9 @@ static void test_sizes_that_differ_are_found(void **state)
 
 static tt_registry *registry;
 
-typedef struct dice {
-    tt_rng_key key;
-    uint64_t n;
-} dice;
-
-static int roll(dice *d, int lo, int hi)
-{
-    return lo + (int)(tt_rng_uniform(d->key, d->n++) * (double)(hi - lo + 1));
-}
-
 static const char *pick(dice *d, const char *const *words, size_t n)
 {
-    return words[roll(d, 0, (int)n - 1)];
+    return words[roll_int(d, 0, (int)n - 1)];
 }
 
 #define PICK(d, ...)                                                                               \
@@ -356,9 +347,9 @@ static sizes roll_mesh(dice *d)
     static const int degrees[] = {1, 1, 1, 2, 2, 3, 4, 5, 8};
     sizes s = {1, 1, 1, 1, 1};
     int *const axes[] = {&s.rep, &s.shard, &s.cp, &s.tp, &s.pp}, n_ranks = 1;
-    const int most = roll(d, 0, 3) ? 32 : 512;
-    for (int first = roll(d, 0, 4), i = 0; i < 5; i++) {
-        const int n = degrees[roll(d, 0, (int)TT_COUNT(degrees) - 1)];
+    const int most = roll_int(d, 0, 3) ? 32 : 512;
+    for (int first = roll_int(d, 0, 4), i = 0; i < 5; i++) {
+        const int n = degrees[roll_int(d, 0, (int)TT_COUNT(degrees) - 1)];
         if (n_ranks * n > most)
             continue;
         *axes[(first + i) % 5] = n;
@@ -372,12 +363,12 @@ static void roll_pipeline(dice *d, const sizes *s, int *micro, tt_str *t)
     const char *name = PICK(d, "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "ZBVZeroBubble",
                             "InterleavedZeroBubble", "DualPipeV");
     const tt_schedule_kind *k;
-    *micro = s->pp > 1 ? roll(d, 1, 3 * s->pp) : 1;
+    *micro = s->pp > 1 ? roll_int(d, 1, 3 * s->pp) : 1;
     if (!strcmp(name, "DualPipeV") && *micro < 2 * s->pp)
         name = "ZBVZeroBubble"; /* too few micro-batches */
     assert_int_equal(tt_schedule_find(name, &k, NULL), TT_OK);
     const int stages = s->pp > 1 ? k->usual_chunks * s->pp : 1;
-    tt_str_printf(t, " model.args.n_layers %d", TT_MAXV(stages - 2, 1) + roll(d, 0, 3));
+    tt_str_printf(t, " model.args.n_layers %d", TT_MAXV(stages - 2, 1) + roll_int(d, 0, 3));
     if (s->pp > 1)
         tt_str_printf(t,
                       " parallelism.pipeline_parallel_schedule %s "
@@ -387,7 +378,7 @@ static void roll_pipeline(dice *d, const sizes *s, int *micro, tt_str *t)
 
 static void roll_job(dice *d, const sizes *s, tt_str *t)
 {
-    const int heads = s->tp * roll(d, 1, 3), kv = roll(d, 0, 1) ? heads : 1;
+    const int heads = s->tp * roll_int(d, 1, 3), kv = roll_int(d, 0, 1) ? heads : 1;
     int micro;
     tt_str_printf(
         t,
@@ -396,16 +387,17 @@ static void roll_job(dice *d, const sizes *s, tt_str *t)
         "%d parallelism.tensor_parallel_degree %d parallelism.pipeline_parallel_degree %d",
         s->rep, s->shard, s->cp, s->tp, s->pp);
     roll_pipeline(d, s, &micro, t);
-    const int local = micro * roll(d, 1, 3);
+    const int local = micro * roll_int(d, 1, 3);
     tt_str_printf(t, " training.local_batch_size %d training.global_batch_size %d", local,
-                  local * s->rep * s->shard * roll(d, 1, 3));
+                  local * s->rep * s->shard * roll_int(d, 1, 3));
     tt_str_printf(t,
                   " model.args.n_heads %d model.args.n_kv_heads %d model.args.head_dim %d "
                   "model.args.dim %d model.args.hidden_dim %d model.args.vocab_size %d",
-                  heads, kv, 2 * roll(d, 1, 4), roll(d, 7, 50), roll(d, 5, 60),
-                  roll(d, 0, 1) ? roll(d, 262, 420) : 90001);
+                  heads, kv, 2 * roll_int(d, 1, 4), roll_int(d, 7, 50), roll_int(d, 5, 60),
+                  roll_int(d, 0, 1) ? roll_int(d, 262, 420) : 90001);
     tt_str_printf(t, " training.seq_len %d model.args.tie_embeddings %s comm.overlap %s",
-                  roll(d, 0, 1) ? roll(d, 5, 41) : 256 * s->cp + 1 /* the last has fewer chunks */,
+                  roll_int(d, 0, 1) ? roll_int(d, 5, 41)
+                                    : 256 * s->cp + 1 /* the last has fewer chunks */,
                   PICK(d, "true", "false"), PICK(d, "on", "on", "off"));
     tt_str_printf(t,
                   " parallelism.enable_sequence_parallel %s "
@@ -454,7 +446,8 @@ static void check_seed(int seed, found *n, int *stood_for, int *several)
     *stood_for += few.n_ranks < s->world;
     *several += few.n_ranks > s->pipeline_ranks;
     if (s->world > 1 && s->world <= 32)
-        breaks_are_found(&w, roll(&d, 0, s->world - 1), roll(&d, 0, 20), 60, tt_str_get(&text), n);
+        breaks_are_found(&w, roll_int(&d, 0, s->world - 1), roll_int(&d, 0, 20), 60,
+                         tt_str_get(&text), n);
     tt_str_free(&text);
     tt_arena_free(a);
 }

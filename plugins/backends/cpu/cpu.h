@@ -76,8 +76,6 @@ typedef struct cpu_isa {
     /* matrix product */
     const cpu_tiles *tiles;  /* multiply-adds */
     const cpu_tiles *bf16x6; /* by AMX; NULL = none */
-    int mr, nr;
-    void (*pack)(cpu_mat a, int64_t rows, int64_t k, int width, float *dst);
     /* columns [begin, end), A of few rows; sums over blocks of k_block */
     void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
     /* one row */
