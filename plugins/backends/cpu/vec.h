@@ -145,16 +145,24 @@ INLINE float vmax_all(vf v)
 /* The first n < VW elements, the rest filled. */
 INLINE vf vload_part(const float *p, int64_t n, float fill)
 {
+#if CPU_LEVEL == 5
+    return (vf)_mm512_mask_loadu_ps((__m512)vset(fill), (__mmask16)((1u << n) - 1), p);
+#else
     float t[VW];
     vstore(t, vset(fill));
     memcpy(t, p, (size_t)n * sizeof(float));
     return vload(t);
+#endif
 }
 INLINE void vstore_part(float *p, vf v, int64_t n)
 {
+#if CPU_LEVEL == 5
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
     float t[VW];
     vstore(t, v);
     memcpy(p, t, (size_t)n * sizeof(float));
+#endif
 }
 /* Two halves as doubles. */
 INLINE vd vlow(vf x)
