@@ -101,8 +101,8 @@ static void find_memory(cpu_program *p)
     }
     if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM)
         p->n_streams = 0;
-    p->ahead =
-        (CPU_TILE * (int64_t)sizeof(float) / CPU_LINE + f->n_instr - 1) / f->n_instr * CPU_LINE;
+    const int64_t shares = cpu_max(f->n_instr, 1);
+    p->ahead = (CPU_TILE * (int64_t)sizeof(float) / CPU_LINE + shares - 1) / shares * CPU_LINE;
 }
 
 static tt_status prepare(cpu_program *p, tt_error *err)

@@ -13,6 +13,7 @@
 typedef struct cpu_done {
     void (*run)(void *arg, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int thread);
     void *arg;
+    int64_t unit; /* of f32 products: no rectangle cuts so many columns; 0 = 1 */
 } cpu_done;
 
 /* A matrix operand by strides: element (r, c) at p[r * rs + c * cs]; one of the strides is 1. */
