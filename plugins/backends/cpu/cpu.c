@@ -138,15 +138,31 @@ static double best_peak(double (*peak)(double seconds))
     return best;
 }
 
+/* Measured once. */
+static double known_peak(cpu_backend *b, double *known, double (*peak)(double seconds))
+{
+    if (*known <= 0)
+        *known = best_peak(peak) * b->n_threads;
+    return *known;
+}
+
+/* Of multiply-adds. */
+static double peak_vector_flops(void *self)
+{
+    cpu_backend *b = self;
+    return b ? known_peak(b, &b->peak_vector, b->isa->tiles->peak) : 0;
+}
+
 static double peak_flops(void *self, tt_dtype dtype)
 {
     cpu_backend *b = self;
     if (!b || (dtype != TT_F32 && dtype != TT_BF16))
         return 0;
-    const bool half = dtype == TT_BF16 && b->isa->half->peak;
-    if (b->peak[half] <= 0)
-        b->peak[half] = best_peak(half ? b->isa->half->peak : b->tiles->peak) * b->n_threads;
-    return b->peak[half];
+    if (dtype == TT_BF16 && b->isa->half->peak)
+        return known_peak(b, &b->peak_half, b->isa->half->peak);
+    if (b->tiles == b->isa->tiles)
+        return peak_vector_flops(self);
+    return known_peak(b, &b->peak_tiles, b->tiles->peak);
 }
 
 static void describe(void *self, char *text, size_t size)
@@ -168,6 +184,7 @@ static const tt_backend_vt vt = {
     .host_memory = 1,
     .peak_flops = peak_flops,
     .describe = describe,
+    .peak_vector_flops = peak_vector_flops,
 };
 
 static const tt_component components[] = {
