@@ -78,9 +78,13 @@ typedef struct tt_op_sum { /* one class of ops: those of one name */
     double flops, bytes; /* by the ops' cost rules, for this rank's shapes */
     double bound_s;      /* least seconds on a machine of these limits */
 } tt_op_sum;
-typedef struct tt_roofline {
-    double flops, bandwidth; /* a second; 0 = not known: bounds nothing */
+typedef struct tt_roofline {     /* limits a second; 0 = not known: bounds nothing */
+    double product[TT_N_DTYPES]; /* flops of products of matrices of this dtype, */
+    double vector;               /* … of all other arithmetic */
+    double bandwidth;            /* bytes */
 } tt_roofline;
+/* The least seconds they allow a node of this cost. */
+double tt_roofline_seconds(const tt_roofline *r, const tt_node *n, tt_cost c);
 tt_status tt_exec_trace_open(tt_exec *x, tt_error *err); /* [setup] */
 /* on: forget what was recorded and record from here. Between steps. */
 void tt_exec_trace(tt_exec *x, bool on);

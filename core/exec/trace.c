@@ -239,13 +239,12 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
         if (k == n)
             sums[n++] = (tt_op_sum){.op = name, .beside = beside};
         const tt_cost c = cost_of(x->o.plan->graph, v);
-        const double compute = limit->flops > 0 ? c.flops / limit->flops : 0;
-        const double memory = limit->bandwidth > 0 ? c.bytes / limit->bandwidth : 0;
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;
         sums[k].flops += c.flops;
         sums[k].bytes += c.bytes;
-        sums[k].bound_s += tt_instr_communicates(v->instr) ? 0 : TT_MAXV(compute, memory);
+        if (!tt_instr_communicates(v->instr))
+            sums[k].bound_s += tt_roofline_seconds(limit, v->instr->node, c);
     }
     return n;
 }

@@ -52,8 +52,9 @@ static const slot metrics_slots[] = {NEED(tt_metrics_vt, open), NEED(tt_metrics_
                                      NEED(tt_metrics_vt, close)};
 static const slot converter_slots[] = {NEED(tt_converter_vt, linear)};
 static const slot backend_slots[] = {
-    NEED(tt_backend_vt, open),       NEED(tt_backend_vt, close),    NEED(tt_backend_vt, kernel),
-    NEED(tt_backend_vt, peak_flops), NEED(tt_backend_vt, describe),
+    NEED(tt_backend_vt, open),     NEED(tt_backend_vt, close),
+    NEED(tt_backend_vt, kernel),   NEED(tt_backend_vt, peak_flops),
+    NEED(tt_backend_vt, describe), MAY(tt_backend_vt, peak_vector_flops),
 };
 static const slot comm_slots[] = {
     NEED(tt_comm_vt, group),          NEED(tt_comm_vt, group_free), NEED(tt_comm_vt, all_gather),

@@ -272,14 +272,11 @@ static void print_ops(const tt_run_report *r, tt_str *o)
     tt_str_printf(o, "<h3>Ops</h3><p class=\"sub\">%.0f traced step%s of ", steps,
                   steps == 1 ? "" : "s");
     tt_html_number(o, 1e3 * step_s / steps, 4);
-    tt_str_add(o, " ms. Limits measured then: ");
-    tt_html_number(o, 1e-9 * json_number(r->ops_head, "peak_flops"), 4);
-    tt_str_add(o, " GFLOP/s (f32 FMA) and ");
-    tt_html_number(o, 1e-9 * json_number(r->ops_head, "bandwidth"), 4);
-    tt_str_add(o, " GB/s on ");
-    tt_html_number(o, json_number(r->ops_head, "threads"), 4);
-    tt_str_add(o, " threads. The roofline of an op is the least time these allow; above 100 % its "
-                  "data came from a cache.</p>");
+    const char *limits = json_text(r->ops_head, "limits");
+    tt_str_add(o, " ms. Limits measured then, of a rank: ");
+    tt_html(o, limits ? limits : "not known");
+    tt_str_add(o, ". The roofline of an op is the least time these allow; above 100 % its data "
+                  "came from a cache.</p>");
     tt_str_add(o, "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls a step</th><th "
                   "class=\"r\">ms a step</th><th class=\"r\">% of step</th><th></th><th "
                   "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"

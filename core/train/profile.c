@@ -18,6 +18,7 @@ typedef struct tt_profile {
     const char *folder;
     tt_arena *arena;
     tt_roofline limit; /* of one rank: its threads */
+    char backend[256]; /* what multiplies there */
     tt_str text;
     int64_t begin_ns;
     double data_before; /* l->t.data at the step's begin */
@@ -75,11 +76,31 @@ static double stream_bandwidth(tt_pool *pool)
     return best;
 }
 
+/* Products of f32, and of the dtype this job computes in. */
 static void measure_limits(tt_loop *l, tt_roofline *out)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
+    void *self = l->rank.backend;
+    const tt_dtype dtype = l->s->graph->precision.compute;
     out->bandwidth = vt->host_memory ? stream_bandwidth(l->rank.pool) : 0;
-    out->flops = vt->peak_flops ? vt->peak_flops(l->rank.backend, TT_F32) : 0;
+    if (!vt->peak_flops)
+        return;
+    out->product[TT_F32] = vt->peak_flops(self, TT_F32);
+    out->product[dtype] = vt->peak_flops(self, dtype);
+    out->vector = out->product[TT_F32];
+    if (TT_HAS(vt, tt_backend_vt, peak_vector_flops) && vt->peak_vector_flops)
+        out->vector = vt->peak_vector_flops(self);
+}
+
+/* "f32 products 1029.3, other arithmetic 429.7 GFLOP/s, memory 58.5 GB/s (…)" */
+static void print_limits(const tt_roofline *r, tt_str *o)
+{
+    for (int t = 0; t < TT_N_DTYPES; t++)
+        if (r->product[t] > 0)
+            tt_str_printf(o, "%s products %.1f, ", tt_dtype_name((tt_dtype)t),
+                          1e-9 * r->product[t]);
+    tt_str_printf(o, "other arithmetic %.1f GFLOP/s, memory %.1f GB/s (four reads, three writes)",
+                  1e-9 * r->vector, 1e-9 * r->bandwidth);
 }
 
 /* ---- when ---- */
@@ -98,6 +119,8 @@ tt_status tt_loop_open_profile(tt_loop *l, tt_error *err)
     if (!l->main)
         return TT_OK;
     measure_limits(l, &p->limit);
+    const tt_backend_vt *vt = l->s->backend.component->vtable;
+    vt->describe(l->rank.backend, p->backend, sizeof p->backend);
     return tt_mkdirs(p->folder, err);
 }
 
@@ -120,10 +143,11 @@ static void print_header(const tt_loop *l, tt_str *o)
     const tt_profile *p = l->profile;
     tt_str_printf(o,
                   "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ttrun\":\"%s\",\"step\":%lld,"
-                  "\"world\":%d,\"peak_flops\":%.0f,\"bandwidth\":%.0f,\"dropped\":%lld},\n"
-                  "\"traceEvents\":[\n",
-                  TT_BUILD_VERSION, (long long)l->step, l->s->world, p->limit.flops,
-                  p->limit.bandwidth, (long long)tt_exec_trace_dropped(l->rank.exec));
+                  "\"world\":%d,\"limits\":\"",
+                  TT_BUILD_VERSION, (long long)l->step, l->s->world);
+    print_limits(&p->limit, o);
+    tt_str_printf(o, "\",\"dropped\":%lld},\n\"traceEvents\":[\n",
+                  (long long)tt_exec_trace_dropped(l->rank.exec));
 }
 
 static void print_step(const tt_loop *l, int64_t end_ns, tt_str *o)
@@ -238,12 +262,13 @@ static void log_table(const tt_loop *l)
 {
     tt_profile *p = l->profile;
     const tt_op_sum all = total_of(p);
-    tt_log(TT_INFO, "profile",
-           "%lld step%s traced, %.3f ms each; limits measured on rank 0's %lld threads: %.1f "
-           "GFLOP/s (f32 FMA), %.1f GB/s (four reads, three writes); traces in %s",
+    tt_str_clear(&p->text);
+    print_limits(&p->limit, &p->text);
+    tt_log(TT_INFO, "profile", "%lld step%s traced, %.3f ms each; traces in %s",
            (long long)p->steps, p->steps == 1 ? "" : "s",
-           1e-6 * (double)p->step_ns / (double)p->steps, (long long)l->s->threads,
-           1e-9 * p->limit.flops, 1e-9 * p->limit.bandwidth, p->folder);
+           1e-6 * (double)p->step_ns / (double)p->steps, p->folder);
+    tt_log(TT_INFO, "profile", "limits measured on rank 0 (%s): %s", p->backend,
+           tt_str_get(&p->text));
     tt_log(TT_INFO, "profile", "%-22s %9s %10s %7s %9s %8s %10s", "op", "calls", "ms/step",
            "% step", "GFLOP/s", "GB/s", "% roofline");
     for (size_t i = 0; i < p->n_sums; i++)
@@ -258,11 +283,10 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
     const tt_profile *p = l->profile;
     tt_str o = {0};
     char path[4096];
-    tt_str_printf(&o,
-                  "{\"steps\":%lld,\"step_s\":%.9f,\"last_step\":%lld,\"threads\":%lld,"
-                  "\"peak_flops\":%.0f,\"bandwidth\":%.0f",
-                  (long long)p->steps, 1e-9 * (double)p->step_ns, (long long)l->step,
-                  (long long)l->s->threads, p->limit.flops, p->limit.bandwidth);
+    tt_str_printf(&o, "{\"steps\":%lld,\"step_s\":%.9f,\"last_step\":%lld,\"limits\":\"",
+                  (long long)p->steps, 1e-9 * (double)p->step_ns, (long long)l->step);
+    print_limits(&p->limit, &o);
+    tt_str_add(&o, "\"");
     if (l->s->schedule->n_ranks > 1)
         tt_str_printf(&o, ",\"bubble\":{\"planned\":%.4f,\"replayed\":%.4f,\"measured\":%.4f}",
                       p->bubble.planned / (double)p->steps, p->bubble.replayed / (double)p->steps,

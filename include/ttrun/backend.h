@@ -71,9 +71,11 @@ typedef struct tt_backend_vt {
     const tt_kernel *(*kernel)(
         void *self, const char *op); /* NULL = none; self may be NULL for a static question */
     int host_memory;                 /* 1: the core allocates and reads memory itself */
-    double (*peak_flops)(void *self,
-                         tt_dtype dtype); /* measured or known, per second; 0 = unknown */
+    double (*peak_flops)(void *self, tt_dtype dtype); /* of products of such matrices, measured or
+                                                         known, per second; 0 = unknown */
     void (*describe)(void *self, char *text, size_t size); /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
+    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops. */
+    double (*peak_vector_flops)(void *self);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----

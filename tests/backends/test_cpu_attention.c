@@ -13,6 +13,12 @@ typedef struct problem {
     int64_t all_heads;
 } problem;
 
+#define ATTRS(p)                                                                                   \
+    {                                                                                              \
+        .head_dim = (p)->hd, .v_head_dim = (p)->dv, .window = (p)->window,                         \
+        .softcap = (p)->softcap, .scale = (p)->scale, .bidirectional = (p)->bidirectional          \
+    }
+
 typedef struct data {
     tt_tensor q, k, v, pos_q, seg_q, pos_k, seg_k, sinks, out, lse, dout, dq, dk, dv;
 } data;
@@ -186,7 +192,7 @@ static double *zeros(int64_t n)
 static void check(const problem *p)
 {
     data d = make(p);
-    const tt_attrs_attention at = {p->hd, p->dv, p->window, p->softcap, p->scale, p->bidirectional};
+    const tt_attrs_attention at = ATTRS(p);
     double *q = doubles(&d.q), *k = doubles(&d.k), *v = doubles(&d.v), *s = doubles(&d.sinks);
     double *out = zeros(p->tq * p->heads * p->dv), *lse = zeros(p->tq * p->heads),
            *dq = zeros(p->tq * p->heads * p->hd);
@@ -221,7 +227,7 @@ static problem plain(int64_t tokens, int64_t heads, int64_t kv, int64_t hd)
 
 static void test_attention_matches_double_for_many_shapes(void **state)
 {
-    static const int64_t hds[] = {1, 3, 8, 16, 20, 64, 72, 128, 256};
+    static const int64_t hds[] = {1, 3, 8, 16, 20, 24, 32, 40, 64, 72, 80, 96, 128, 160, 256};
     static const int64_t ts[] = {1, 2, 13, 48, 97, 200};
     (void)state;
     for (size_t i = 0; i < TT_COUNT(hds); i++)
@@ -279,6 +285,110 @@ static void test_attention_of_nothing_is_nothing(void **state)
     check(&p);
 }
 
+enum { LINE = 384 }; /* whole blocks of any level, of queries and of keys */
+
+static void spoil(tt_tensor *t, int64_t begin, int64_t end)
+{
+    const int64_t width = t->shape[1];
+    for (int64_t i = begin * width; i < end * width; i++)
+        fp(t)[i] = NAN;
+}
+
+static void forward_and_backward(int isa, const problem *p, data *d)
+{
+    const tt_attrs_attention at = ATTRS(p);
+    tt_tensor in[] = {d->q, d->k, d->v, d->pos_q, d->seg_q, d->pos_k, d->seg_k};
+    tt_tensor o[] = {d->out, d->lse}, bo[] = {d->dq, d->dk, d->dv};
+    run(isa, "attention", in, 7, o, 2, &at);
+    tt_tensor bi[] = {d->q,    d->k,     d->v,     d->out,   d->lse,
+                      d->dout, d->pos_q, d->seg_q, d->pos_k, d->seg_k};
+    run(isa, "attention_bwd", bi, 10, bo, 3, &at);
+}
+
+/* Rows [begin, end) of the outputs, the same bits. */
+static void assert_rows_equal(const char *what, int isa, const tt_tensor *got,
+                              const tt_tensor *want, int64_t begin, int64_t end)
+{
+    const size_t row = (size_t)got->shape[1] * sizeof(float);
+    if (memcmp((char *)got->data + (size_t)begin * row, (char *)want->data + (size_t)begin * row,
+               (size_t)(end - begin) * row))
+        fail_msg("%s (%s): rows %d to %d read what they cannot see", what, H.isa[isa], (int)begin,
+                 (int)end);
+}
+
+/* Blocks that no query sees are not computed: NaN times a weight of zero would be NaN. */
+static void test_attention_skips_blocks_that_are_not_seen(void **state)
+{
+    problem p = plain(3 * LINE, 4, 2, 32);
+    (void)state;
+    p.lines = 3;
+    EACH_ISA
+    {
+        data d = make(&p);
+        ip(&d.seg_q)[3] = 0; /* a plain batch of three lines */
+        forward_and_backward(isa, &p, &d);
+        const tt_tensor *kept[] = {&d.out, &d.lse, &d.dq, &d.dk, &d.dv};
+        tt_tensor want[5];
+        for (int i = 0; i < 5; i++) {
+            want[i] = F32(kept[i]->shape[0], kept[i]->shape[1]);
+            memcpy(want[i].data, kept[i]->data, (size_t)tt_tensor_numel(kept[i]) * sizeof(float));
+        }
+        tt_tensor *spoilt[] = {&d.q, &d.k, &d.v, &d.dout};
+        for (int i = 0; i < 4; i++) { /* other lines than the second */
+            spoil(spoilt[i], 0, LINE);
+            spoil(spoilt[i], 2 * LINE, 3 * LINE);
+        }
+        forward_and_backward(isa, &p, &d);
+        for (int i = 0; i < 5; i++)
+            assert_rows_equal("another segment", isa, kept[i], &want[i], LINE, 2 * LINE);
+        spoil(&d.k, LINE + LINE / 2, 2 * LINE); /* and the keys behind its first half */
+        spoil(&d.v, LINE + LINE / 2, 2 * LINE);
+        forward_and_backward(isa, &p, &d);
+        for (int i = 0; i < 3; i++)
+            assert_rows_equal("later keys", isa, kept[i], &want[i], LINE, LINE + LINE / 2);
+        drop(want, 5);
+        release(&d);
+    }
+}
+
+static size_t scratch_of(const char *op, int64_t tokens)
+{
+    const tt_kernel *k = H.vt->kernel(H.self[0], op);
+    const tt_attrs_attention at = {.head_dim = 64, .v_head_dim = 64, .scale = 0.125};
+    const bool backward_ = strstr(op, "bwd") != NULL;
+    tt_tensor x =
+                  {
+                      .dtype = TT_F32,
+                      .n_dims = 2,
+                      .shape = {tokens, 512},
+                      .global = {tokens, 512}
+    },
+              l = {.dtype = TT_F32, .n_dims = 2, .shape = {tokens, 8}, .global = {tokens, 8}},
+              i = {.dtype = TT_I32, .n_dims = 1, .shape = {tokens}, .global = {tokens}};
+    tt_tensor in[] = {x, x, x, i, i, i, i}, out[] = {x, l}, bi[] = {x, x, x, x, l, x, i, i, i, i},
+              bo[] = {x, x, x};
+    const tt_kernel_call c = {.struct_size = sizeof c,
+                              .op = op,
+                              .in = backward_ ? bi : in,
+                              .n_in = backward_ ? 10 : 7,
+                              .out = backward_ ? bo : out,
+                              .n_out = backward_ ? 3 : 2,
+                              .attrs = &at};
+    return k->scratch_bytes(&c, 2);
+}
+
+/* Memory is by the token, not by the pair of tokens. */
+static void test_attention_scratch_grows_with_tokens_alone(void **state)
+{
+    static const char *const ops[] = {"attention", "attention_bwd"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const size_t some = scratch_of(ops[i], 8192), many = scratch_of(ops[i], 65536);
+        assert_true(some > 0 && many > some);
+        assert_true((double)many < 8.1 * (double)some);
+    }
+}
+
 static void test_reference_gradients_match_finite_differences(void **state)
 {
     (void)state;
@@ -319,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_attention_variants_match_double),
         cmocka_unit_test(test_attention_sees_keys_of_other_ranks),
         cmocka_unit_test(test_attention_of_nothing_is_nothing),
+        cmocka_unit_test(test_attention_skips_blocks_that_are_not_seen),
+        cmocka_unit_test(test_attention_scratch_grows_with_tokens_alone),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

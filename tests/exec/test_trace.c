@@ -55,7 +55,7 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
     tt_exec_trace(r.exec, true);
     assert_int_equal(steps_one(&s, &r, 2, 0, &err), TT_OK);
     tt_exec_trace(r.exec, false);
-    const tt_roofline limit = {.flops = 1e9, .bandwidth = 0};
+    const tt_roofline limit = {.product = {[TT_F32] = 1e9}, .vector = 1e8};
     const int64_t events = calls_of(r.exec, &limit, NULL, &flops, &bound);
     assert_true(events > 300);
     int items;
@@ -70,6 +70,9 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
     const double alone = 5 * (16 * 48 + 70 * 48) + 263 * 48;
     assert_true(flops == 2 * tokens * alone);
     assert_true(bound > 0.999e-9 * flops && bound < 1.001e-9 * flops);
+    /* what is no product has a limit of its own */
+    assert_int_equal(calls_of(r.exec, &limit, "attention", &flops, &bound), 2 * 5);
+    assert_true(flops > 0 && bound > 0.999e-8 * flops && bound < 1.001e-8 * flops);
     /* o and down with the residual, up with silu and the product: an instruction counts two */
     assert_int_equal(calls_of(r.exec, &limit, "linear_fused", &flops, &bound), 2 * 5 * 3);
     const double fused = 5 * (48 * 48 + 2 * 70 * 48 + 48 + 2 * 70 + 48);

@@ -27,13 +27,17 @@ ok flops_of_the_forward_are_counted
 [ "$(field 0 0 phase forward 1)" = 2 ] && [ "$(field 0 0 phase backward 1)" = 2 ] && [ "$(field 0 0 phase update 1)" = 1 ] &&
     [ "$(field 0 0 step 'step 8' 1)" = 1 ] && [ "$(field 0 0 phase data 1)" = 1 ]
 ok phases_are_slices
-grep -q '^\[r0 .* profile\] 3 steps traced, .* limits measured' "$dir/err" && grep -q 'profile\] op  *calls  *ms/step  *% step  *GFLOP/s  *GB/s  *% roofline$' "$dir/err" &&
+grep -q '^\[r0 .* profile\] 3 steps traced, .* traces in ' "$dir/err" &&
+    grep -q 'profile\] limits measured on rank 0 (.* 2 threads): f32 products [1-9][0-9.]*, other arithmetic [1-9][0-9.]* GFLOP/s, memory [1-9]' "$dir/err" && grep -q 'profile\] op  *calls  *ms/step  *% step  *GFLOP/s  *GB/s  *% roofline$' "$dir/err" &&
     grep -q 'profile\] linear  *[0-9]*\.0 ' "$dir/err" && grep -q 'profile\] all ops ' "$dir/err"
 ok table_on_the_console
 awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*/\1/p' "$dir/err")" 'BEGIN {exit !(all > 5 && all <= 100.05)}'
 ok ops_fit_into_the_step
 value "$dir/on/profile/ops.jsonl" op >"$dir/out" && [ "$(wc -l <"$dir/on/profile/ops.jsonl")" -gt 10 ] && head -n 1 "$dir/on/profile/ops.jsonl" | grep -q '^{"steps":3,'
 ok table_for_the_report
+train "$dir/half" --profile --training.mixed_precision_param bfloat16 && grep -q '): f32 products [0-9.]*, bf16 products [1-9][0-9.]*, other' "$dir/err" &&
+    head -n 1 "$dir/half/profile/ops.jsonl" | grep -q '"limits":"f32 products [0-9.]*, bf16 products '
+ok limits_of_what_the_job_multiplies
 train "$dir/two" --profiling.enable_profiling true --nproc 2 --comm.backend local --training.steps 2 --profiling.save_traces_folder traces &&
     kinds "$dir/two/traces/step-2.json" && [ "$(field 0 0 forward linear 2)" = "$(field 1 0 forward linear 2)" ] && [ "$(field 1 0 communication all_gather 1)" -gt 5 ] &&
     [ "$(field 0 0 communication reduce_scatter 3)" -gt 1000 ]

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/log.h>
 
 /* The backend "cpu": component, choice of the instruction set, table of kernels. */
 
@@ -11,14 +12,17 @@ typedef struct config {
 } config;
 
 static const tt_option options[] = {
-    {"isa",          "instruction set; pin it for equal bits on different machines",   TT_OPT_ENUM,
-     offsetof(config,                                                                                                  isa),          "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,               NULL},
-    {"blas",
-     "matrix products by our own tiles or by OpenBLAS; null = own with AVX-512, else openblas "
-     "where it is there",                                                              TT_OPT_STRING, offsetof(config, blas),         "null",     0, 0, NULL,                           TT_OPT_NULLABLE, NULL},
-    {"f32_products",
-     "products of f32 matrices: fma = multiply-adds; bf16x6 = six products of bf16 in AMX tiles, "
-     "no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma", TT_OPT_ENUM,   offsetof(config, f32_products), "\"auto\"", 0, 0, "auto|fma|bf16x6",              0,               NULL},
+    TT_OPTION_MORE(config, isa, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,
+                   NULL, "instruction set; pin it for equal bits on different machines"),
+    TT_OPTION_MORE(config, blas, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|own|openblas",
+                   TT_OPT_NULLABLE, NULL,
+                   "what multiplies f32 matrices: own = our tiles, openblas = OpenBLAS where it is "
+                   "there, else own with a warning; auto or null = own with AVX-512, where it is "
+                   "as fast, else openblas"),
+    TT_OPTION_MORE(
+        config, f32_products, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|fma|bf16x6", 0, NULL,
+        "products of f32 matrices: fma = multiply-adds; bf16x6 = six products of bf16 in AMX "
+        "tiles, no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma"),
 };
 
 static const cpu_isa *find_isa(const char *name)
@@ -38,23 +42,22 @@ static const cpu_isa *find_isa(const char *name)
     return any || strcmp(name, "generic") == 0 ? &cpu_isa_generic : NULL;
 }
 
-static tt_status choose_blas(const char *want, const cpu_isa *isa, bool *out, tt_error *err)
+/* Whether OpenBLAS multiplies. Where it should and is not there, the own tiles do, and a line says
+ * so. */
+static bool choose_blas(const char *want, const cpu_isa *isa, bool first_rank)
 {
-    const char *version = "";
-    if (!want) {
-        *out = isa->lanes < 16 && cpu_blas_open(&version);
-        return TT_OK;
-    }
-    if (strcmp(want, "own") && strcmp(want, "openblas"))
-        return TT_FAIL(err, TT_EINVAL,
-                       "backend.blas: \"%s\" is not known; use \"own\", \"openblas\" or null",
-                       want);
-    *out = strcmp(want, "openblas") == 0;
-    if (*out && !cpu_blas_open(&version))
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "backend.blas: no OpenBLAS here that several threads may call; install "
-                       "libopenblas0-pthread or use \"own\"");
-    return TT_OK;
+    const bool any = !want || strcmp(want, "auto") == 0;
+    const char *version;
+    if (any ? isa->lanes >= 16 : strcmp(want, "openblas") != 0)
+        return false;
+    if (cpu_blas_open(&version))
+        return true;
+    if (first_rank)
+        tt_log(any ? TT_INFO : TT_WARN, "backend",
+               "backend.blas %s: no OpenBLAS here that several threads may call (Debian's is "
+               "libopenblas0-pthread); matrices are multiplied by our own tiles",
+               any ? "auto" : want);
+    return false;
 }
 
 static tt_status choose_tiles(const char *want, const cpu_isa *isa, bool blas,
@@ -81,11 +84,10 @@ static tt_status open_backend(const void *cfg, const tt_backend_env *env, void *
     const char *name = c && c->isa ? c->isa : "auto";
     const cpu_isa *isa = find_isa(name);
     const cpu_tiles *tiles = NULL;
-    bool blas = false;
     if (!isa)
         return TT_FAIL(err, TT_EUNSUPPORTED, "backend.isa: this machine has no %s; use \"auto\"",
                        name);
-    TT_TRY(choose_blas(c ? c->blas : NULL, isa, &blas, err));
+    const bool blas = choose_blas(c ? c->blas : NULL, isa, !env || env->rank == 0);
     TT_TRY(choose_tiles(c && c->f32_products ? c->f32_products : "auto", isa, blas, &tiles, err));
     cpu_backend *b = calloc(1, sizeof *b);
     if (!b)
@@ -138,15 +140,31 @@ static double best_peak(double (*peak)(double seconds))
     return best;
 }
 
+/* Measured once. */
+static double known_peak(cpu_backend *b, double *known, double (*peak)(double seconds))
+{
+    if (*known <= 0)
+        *known = best_peak(peak) * b->n_threads;
+    return *known;
+}
+
+/* Of multiply-adds. */
+static double peak_vector_flops(void *self)
+{
+    cpu_backend *b = self;
+    return b ? known_peak(b, &b->peak_vector, b->isa->tiles->peak) : 0;
+}
+
 static double peak_flops(void *self, tt_dtype dtype)
 {
     cpu_backend *b = self;
     if (!b || (dtype != TT_F32 && dtype != TT_BF16))
         return 0;
-    const bool half = dtype == TT_BF16 && b->isa->half->peak;
-    if (b->peak[half] <= 0)
-        b->peak[half] = best_peak(half ? b->isa->half->peak : b->tiles->peak) * b->n_threads;
-    return b->peak[half];
+    if (dtype == TT_BF16 && b->isa->half->peak)
+        return known_peak(b, &b->peak_half, b->isa->half->peak);
+    if (b->tiles == b->isa->tiles)
+        return peak_vector_flops(self);
+    return known_peak(b, &b->peak_tiles, b->tiles->peak);
 }
 
 static void describe(void *self, char *text, size_t size)
@@ -168,6 +186,7 @@ static const tt_backend_vt vt = {
     .host_memory = 1,
     .peak_flops = peak_flops,
     .describe = describe,
+    .peak_vector_flops = peak_vector_flops,
 };
 
 static const tt_component components[] = {

@@ -121,7 +121,7 @@ typedef struct cpu_backend {
     const cpu_tiles *tiles; /* of products of f32 matrices */
     bool blas;              /* GEMM tiles by cblas_sgemm */
     int n_threads;
-    double peak[2]; /* f32, bf16 */
+    double peak_vector, peak_tiles, peak_half; /* of all threads; 0 = not measured yet */
 } cpu_backend;
 
 /* A kernel as the core sees it, and what it wraps: kernels are written for f32, other float

@@ -141,6 +141,20 @@ static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t
             }
 }
 
+/* C's columns [c, c + n), by tiles->block. */
+static void multiply_block(const gemm *w, const task *t, int64_t c, int64_t n)
+{
+    const cpu_tiles *tiles = w->tiles;
+    const cpu_gemm_call *g = w->g;
+    uint32_t bad[CPU_BLOCK_ROWS * CPU_BLOCK_COLS / CPU_TILE_ROWS], *b = bad;
+    if (!tiles->block(t->k, t->pa, t->pb, g->c + t->m0 * g->ldc + c, g->ldc, t->m1 - t->m0, n,
+                      g->add || t->k0 > 0, bad))
+        return;
+    for (int64_t r = t->m0; r < t->m1; r += tiles->mr)
+        for (int64_t j = 0; j < n; j += tiles->nr, b += CPU_TILE_ROWS)
+            remake(w, t, r, c + j, cpu_min(tiles->mr, t->m1 - r), cpu_min(tiles->nr, n - j), b);
+}
+
 /* C's columns [c, c + n). */
 static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fetch next[2])
 {
@@ -187,7 +201,10 @@ static void run_task(const gemm *w, int64_t i, int thread)
             cpu_fetch next[2];
             fetch_next(w, i, &t, c, n, next);
             tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
-            multiply(w, &t, c, n, next);
+            if (tiles->block)
+                multiply_block(w, &t, c, n);
+            else
+                multiply(w, &t, c, n, next);
         }
     }
     finished(g, t.m0, t.m1, t.n0, t.n1, thread); /* long rows: strip by strip measured slower */

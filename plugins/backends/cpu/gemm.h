@@ -61,6 +61,9 @@ static inline void cpu_fetch_turn(cpu_fetch *f)
 
 #define CPU_K_BLOCK 384  /* of k at a time */
 #define CPU_TILE_ROWS 32 /* of a tile at most */
+/* Of cpu_tiles.block at most. */
+#define CPU_BLOCK_ROWS 512
+#define CPU_BLOCK_COLS 128
 
 /* How f32 matrices are multiplied: panels of mr rows and of nr columns, all of a block's k in each,
  * and what makes a tile of C from one of each. */
@@ -79,6 +82,11 @@ typedef struct cpu_tiles {
     /* The same of mr rows of A as they lie along k, `ld` apart; NULL = A is packed. */
     void (*tile_rows)(int64_t k, const float *a, int64_t ld, const void *b, float *c, int64_t ldc,
                       int64_t cols, bool add, cpu_fetch *next);
+    /* The same of all panels of both at once, for tiles that have more to do between one and the
+     * next: bad[CPU_TILE_ROWS] of each tile, a row of tiles after the other. NULL = tile by tile.
+     */
+    bool (*block)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                  int64_t cols, bool add, uint32_t *bad);
     void (*begin)(void), (*end)(void); /* around a thread's tiles; NULL = nothing */
     double (*peak)(double seconds);    /* flops a second of one thread */
 } cpu_tiles;
