@@ -8,6 +8,7 @@
 #include <ttrun/ops.h>
 
 #include "attention_piece.h"
+#include "chain.h"
 #include "gemm.h"
 #include "half.h"
 #include "rope.h"
@@ -71,6 +72,7 @@ typedef struct cpu_isa {
     void (*compare)(int op, int64_t n, const float *a, const float *b, uint8_t *y, unsigned splat);
     void (*select)(int64_t n, const uint8_t *c, const float *a, const float *b, float *y,
                    unsigned splat);
+    void (*chain)(const cpu_step *steps, int n_steps, int64_t n);
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     const cpu_half *half;
