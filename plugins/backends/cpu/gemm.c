@@ -59,6 +59,16 @@ size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
     return thread_scratch(m, n, k) * (size_t)n_threads;
 }
 
+/* How much of k at a time from k0 on: the last two blocks are alike rather than a whole one and a
+ * stub. */
+static int64_t block_of(const gemm *w, int64_t k0)
+{
+    const int64_t rest = w->g->k - k0, cut = w->tiles->k_cut;
+    if (rest <= CPU_K_BLOCK || rest >= 2 * CPU_K_BLOCK)
+        return cpu_min(rest, CPU_K_BLOCK);
+    return cpu_round_up(parts(rest, 2), cut);
+}
+
 static task task_at(const gemm *w, int64_t i)
 {
     const int64_t mr = w->tiles->mr, unit = w->unit, panels = parts(w->g->m, mr),
@@ -67,7 +77,7 @@ static task task_at(const gemm *w, int64_t i)
                   .m1 = cpu_min(w->g->m, panels * (r + 1) / w->rows * mr),
                   .n0 = slivers * c / w->cols * unit,
                   .n1 = cpu_min(w->g->n, slivers * (c + 1) / w->cols * unit),
-                  .k = cpu_min(w->g->k, CPU_K_BLOCK)};
+                  .k = block_of(w, 0)};
 }
 
 static cpu_mat part_of(cpu_mat a, int64_t r, int64_t c)
@@ -104,7 +114,7 @@ static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64
     if (then.n0 == t->n1 && t->k0 + t->k < g->k) {
         then.n0 = t->n0;
         then.k0 = t->k0 + t->k;
-        then.k = cpu_min(CPU_K_BLOCK, g->k - then.k0);
+        then.k = block_of(w, then.k0);
     } else if (then.n0 == t->n1) {
         then = task_at(w, cpu_min(i + w->n_threads, w->rows * w->cols - 1));
     }
@@ -192,7 +202,7 @@ static void run_task(const gemm *w, int64_t i, int thread)
     t.pb = t.pa + packed(cpu_min(g->m, M_TASK), g->k);
     const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / tiles->mr * tiles->mr : 0;
     for (; t.k0 < g->k; t.k0 += t.k) {
-        t.k = cpu_min(CPU_K_BLOCK, g->k - t.k0);
+        t.k = block_of(w, t.k0);
         t.unit = cpu_round_up(t.k, tiles->k_unit) * (int64_t)tiles->size;
         tiles->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, true, t.pa + whole * t.unit);
         for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {

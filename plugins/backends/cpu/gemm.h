@@ -70,6 +70,7 @@ static inline void cpu_fetch_turn(cpu_fetch *f)
 typedef struct cpu_tiles {
     int mr, nr;
     int k_unit;            /* a panel's k is padded to it */
+    int64_t k_cut;         /* blocks of k are multiples of it, but for the last */
     size_t size;           /* of a packed element */
     int64_t m_task, strip; /* most rows and columns packed at a time; multiples of mr and nr */
     int tasks;             /* a thread: fewer, larger ones pack less */

@@ -104,6 +104,7 @@ INLINE void store_row(unstored *u)
     for (int j = 0; j < 2; j++) {
         float *c = u->c + j * VW;
         vf sum = vload(u->t + j * VW);
+        __builtin_prefetch(c + SIDE * u->ldc, 0, 2); /* of the panel below */
         for (int64_t i = 1; i < u->n_sums; i++)
             sum += vload(u->t + i * SUM + j * VW);
         const __mmask16 wrong = _mm512_fpclass_ps_mask((__m512)sum, NOT_FINITE) & u->cols[j];
@@ -263,6 +264,7 @@ static double split_peak(double seconds)
 const cpu_tiles cpu_tiles_bf16x6 = {.mr = SIDE,
                                     .nr = SIDE,
                                     .k_unit = STEP,
+                                    .k_cut = K_SUM,
                                     .size = PARTS * sizeof(uint16_t),
                                     .m_task = CPU_BLOCK_ROWS,
                                     .strip = CPU_BLOCK_COLS,

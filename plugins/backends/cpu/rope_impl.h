@@ -152,6 +152,7 @@ static double peak(double seconds)
 }
 
 static const cpu_tiles fma_tiles = {.mr = MR,
+                                    .k_cut = CPU_K_BLOCK,
                                     .nr = NR,
                                     .k_unit = 1,
                                     .size = sizeof(float),
