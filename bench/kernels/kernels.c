@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/pool.h"
+#include "exec/exec.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
@@ -11,14 +11,15 @@
 #include <ttrun/ops.h>
 
 /* How fast are the cpu backend's kernels? kernels PLUGIN.so THREADS ISA BLAS [OP]: a line a kernel
- * and shape, "op shape ms GFLOP/s GB/s", best of up to nine calls. The shapes are those of the
- * models of bench/train; peer.py reads the list and times the same with PyTorch. */
+ * and shape, "op shape ms GFLOP/s GB/s %-of-roofline", best of up to nine calls. The shapes are
+ * those of the models of bench/train; peer.py reads the list and times the same with PyTorch. */
 
 static const tt_backend_vt *vt;
 static void *self;
 static tt_pool *pool;
 static int n_threads;
-static const char *only; /* ops whose name begins so; NULL: all */
+static double product, vector, bandwidth; /* limits, a second */
+static const char *only;                  /* ops whose name begins so; NULL: all */
 
 static double now(void)
 {
@@ -90,8 +91,10 @@ static void drop(tt_tensor *t, int n)
 
 static void row(const char *op, const char *shape, double seconds, double flops, double bytes)
 {
-    printf("%-18s %-22s %9.3f %8.1f %8.1f\n", op, shape, 1e3 * seconds, 1e-9 * flops / seconds,
-           1e-9 * bytes / seconds);
+    const double peak = strncmp(op, "linear", 6) ? vector : product;
+    const double least = fmax(flops / peak, bytes / bandwidth); /* seconds */
+    printf("%-18s %-22s %9.3f %8.1f %8.1f %8.1f\n", op, shape, 1e3 * seconds,
+           1e-9 * flops / seconds, 1e-9 * bytes / seconds, 100 * least / seconds);
     fflush(stdout);
 }
 
@@ -265,7 +268,11 @@ int main(int argc, char **argv)
         return 1;
     }
     vt->describe(self, text, sizeof text);
-    printf("# %s, peak %.0f GFLOP/s\n", text, vt->peak_flops(self, TT_F32) * 1e-9);
+    product = vt->peak_flops(self, TT_F32);
+    vector = vt->peak_vector_flops(self);
+    bandwidth = tt_stream_bandwidth(pool);
+    printf("# %s: products %.0f, other arithmetic %.0f GFLOP/s, memory %.0f GB/s\n", text,
+           1e-9 * product, 1e-9 * vector, 1e-9 * bandwidth);
     run_all();
     vt->close(self);
     tt_pool_free(pool);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Profiles: traces of single steps (step-N.json, all ranks in one file, each a process of it) and,
  * over all traced steps, a table by class of op against the roofline of this machine, on the
@@ -31,58 +30,13 @@ typedef struct tt_profile {
 
 /* ---- the machine's limits ---- */
 
-#define STREAMS 4
-#define STREAM_FLOATS ((int64_t)4 << 20) /* 16 MiB an array: all are more than most caches */
-#define STREAM_BLOCK 4096
-#define STREAM_BYTES ((2 * STREAMS - 1) * (double)sizeof(float)) /* moved for an element */
-#define STREAM_SECONDS 0.02 /* at least this, and three passes; at most twice this */
-
-static void stream_range(void *arg, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for (int64_t at = begin; at < end; at += STREAM_BLOCK) { /* whole blocks: compilers unroll */
-        float *restrict a = (float *)arg + at, *restrict b = a + STREAM_FLOATS,
-                        *restrict c = b + STREAM_FLOATS;
-        const float *restrict d = c + STREAM_FLOATS;
-        for (int i = 0; i < STREAM_BLOCK; i++) {
-            a[i] = 0.5f * a[i] + d[i];
-            b[i] = 0.5f * b[i] + d[i];
-            c[i] = 0.5f * c[i] + d[i];
-        }
-    }
-}
-
-/* Bytes a second this rank's threads move where three arrays are changed in place by a fourth, as
- * an optimizer does: the best mix a kernel can hope for. One array alone keeps fewer lines under
- * way, and reads half as fast. */
-static double stream_bandwidth(tt_pool *pool)
-{
-    const size_t bytes = STREAMS * STREAM_FLOATS * sizeof(float);
-    float *memory = aligned_alloc((size_t)2 << 20, bytes);
-    double best = 0;
-    if (!memory)
-        return 0;
-#ifdef MADV_HUGEPAGE
-    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* as the arena is */
-#endif
-    memset(memory, 0, bytes);
-    const int64_t start = tt_now_ns();
-    for (int n = 0; tt_seconds_since(start) < (n < 3 ? 2 : 1) * STREAM_SECONDS; n++) {
-        const int64_t t0 = tt_now_ns();
-        tt_parallel_for(pool, STREAM_FLOATS, 16 * STREAM_BLOCK, stream_range, memory);
-        best = TT_MAXV(best, STREAM_BYTES * (double)STREAM_FLOATS / tt_seconds_since(t0));
-    }
-    free(memory);
-    return best;
-}
-
 /* Products of f32, and of the dtype this job computes in. */
 static void measure_limits(tt_loop *l, tt_roofline *out)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
     void *self = l->rank.backend;
     const tt_dtype dtype = l->s->graph->precision.compute;
-    out->bandwidth = vt->host_memory ? stream_bandwidth(l->rank.pool) : 0;
+    out->bandwidth = vt->host_memory ? tt_stream_bandwidth(l->rank.pool) : 0;
     if (!vt->peak_flops)
         return;
     out->product[TT_F32] = vt->peak_flops(self, TT_F32);
