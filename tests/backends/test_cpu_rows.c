@@ -281,6 +281,28 @@ static void test_line_sum_and_sum_squares_match_double(void **state)
     drop(all, 4);
 }
 
+/* Wherever it stands: in a vector of several at once, of the rest, or of the last few. */
+static void test_a_maximum_sees_every_element_and_every_nan(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 5, 17, 64, 67, 150};
+    for (size_t k = 0; k < TT_COUNT(sizes); k++) {
+        const int64_t n = sizes[k];
+        tt_tensor x = F32(2 * n, n), m = F32(2 * n); /* row r: the largest at r, or NaN at r - n */
+        for (int64_t r = 0; r < 2 * n; r++)
+            for (int64_t i = 0; i < n; i++)
+                fp(&x)[r * n + i] = i != r % n ? -2.0f - (float)i : r < n ? -1.5f : NAN;
+        EACH_ISA
+        {
+            run(isa, "max_last", &x, 1, &m, 1, NULL);
+            for (int64_t r = 0; r < n; r++)
+                assert_true(fp(&m)[r] == -1.5f && isnan(fp(&m)[n + r]));
+        }
+        free(x.data);
+        free(m.data);
+    }
+}
+
 /* Halves, their ends, and more than one task's share. */
 static void test_sum_squares_of_any_size_counts_each_once(void **state)
 {
@@ -311,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_an_empty_part_of_the_vocabulary_is_neutral),
         cmocka_unit_test(test_reductions_over_each_dim_match_double),
         cmocka_unit_test(test_line_sum_and_sum_squares_match_double),
+        cmocka_unit_test(test_a_maximum_sees_every_element_and_every_nan),
         cmocka_unit_test(test_sum_squares_of_any_size_counts_each_once),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

@@ -12,7 +12,9 @@ INLINE void vsqrt_group(vf *v, const int V)
 #pragma GCC unroll 8
     for (int u = 0; u < V; u++) {
         most = (vi)_mm512_max_epu32((__m512i)most, (__m512i)v[u]);
-        least = (vi)_mm512_min_epu32((__m512i)least, (__m512i)((vi)v[u] - 1)); /* 0: the largest */
+        least = (vi)_mm512_min_epu32(
+            (__m512i)least,
+            _mm512_sub_epi32((__m512i)v[u], _mm512_set1_epi32(1))); /* 0: the largest */
     }
     const __mmask16 out = _mm512_cmpge_epu32_mask((__m512i)most, _mm512_set1_epi32(0x7f800000)) |
                           _mm512_cmplt_epu32_mask((__m512i)least, _mm512_set1_epi32(0x0d7fffff));
@@ -46,9 +48,10 @@ INLINE void vdiv_one(vf *v, float b, const int V)
     vi most = vseti(0), least = vseti(-1);
 #pragma GCC unroll 8
     for (int u = 0; u < V; u++) {
-        const vi t = (vi)v[u] + (vi)v[u]; /* without the sign */
-        most = (vi)_mm512_max_epu32((__m512i)most, (__m512i)t);
-        least = (vi)_mm512_min_epu32((__m512i)least, (__m512i)(t - 1)); /* 0: the largest */
+        const __m512i t = _mm512_add_epi32((__m512i)v[u], (__m512i)v[u]); /* without the sign */
+        most = (vi)_mm512_max_epu32((__m512i)most, t);
+        least = (vi)_mm512_min_epu32(
+            (__m512i)least, _mm512_sub_epi32(t, _mm512_set1_epi32(1))); /* 0: the largest */
     }
     const __mmask16 out =
         _mm512_cmpgt_epu32_mask((__m512i)most, _mm512_set1_epi32((int)(2u * 0x5d800000u))) |

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms of one row of n elements. dw and db are added to. */
+/* Norms of one row of n elements. dw and db are added to. Rows lie one after another: the first
+ * pass over an operand asks for what a later row needs. */
+#define NORM_AHEAD 512 /* elements */
+INLINE vf soon(const float *p, int64_t i, int64_t m)
+{
+    for (int b = 0; b < VW * 4; b += CPU_LINE)
+        __builtin_prefetch((const char *)(p + i + NORM_AHEAD) + b);
+    return operand(p, i, m, false, 0.0f);
+}
 
 #define EACH(body)                                                                                 \
     for (int64_t i = 0; i < n; i += VW) {                                                          \
@@ -16,16 +24,31 @@ INLINE void put(float *p, int64_t i, int64_t m, vf v)
         vstore_part(p + i, v, m);
 }
 
+INLINE vf square(vf v)
+{
+    return v * v;
+}
 /* 1 / sqrt(mean(x²) + eps) */
 INLINE float rms_factor(int64_t n, const float *x, float eps)
 {
-    return 1.0f / sqrtf(row_dot(n, x, x) / (float)n + eps);
+#define X(i, m) square(soon(x, (i), (m)))
+    ROW_REDUCE(X)
+#undef X
+    return 1.0f / sqrtf((float)total / (float)n + eps);
+}
+
+/* Stores a result, and asks for where a later row's goes. */
+INLINE void put_out(float *p, int64_t i, int64_t m, vf v)
+{
+    for (int b = 0; b < VW * 4; b += CPU_LINE)
+        __builtin_prefetch((const char *)(p + i + NORM_AHEAD) + b, 1);
+    put(p, i, m, v);
 }
 
 static float rms_norm(int64_t n, const float *x, const float *w, float *y, float eps)
 {
     float r = rms_factor(n, x, eps);
-    EACH(put(y, i, m, AT(x) * r * AT(w));)
+    EACH(put_out(y, i, m, AT(x) * r * AT(w));)
     return r;
 }
 
@@ -34,28 +57,31 @@ static void rms_norm_bwd(int64_t n, const float *x, const float *w, const float 
                          float *dw, float eps)
 {
     float r = rms_factor(n, x, eps);
-    vf s = vset(0.0f);
-    EACH(s += AT(x) * r * (AT(w) * AT(dy));)
-    float mean = vsum(s) / (float)n;
+#define X(i, m)                                                                                    \
+    (operand(x, (i), (m), false, 0.0f) * r *                                                       \
+     (operand(w, (i), (m), false, 0.0f) * soon(dy, (i), (m))))
+    ROW_REDUCE(X)
+#undef X
+    float mean = (float)total / (float)n;
     EACH(vf h = AT(x) * r; vf g = AT(dy); vf d = (AT(w) * g - h * mean) * r;
-         put(dw, i, m, AT(dw) + h * g); put(dx, i, m, d);)
+         put(dw, i, m, AT(dw) + h * g); put_out(dx, i, m, d);)
 }
 
+INLINE float mean_of(int64_t n, const float *x)
+{
+#define X(i, m) soon(x, (i), (m))
+    ROW_REDUCE(X)
+#undef X
+    return (float)total / (float)n;
+}
 INLINE void layer_moments(int64_t n, const float *x, float eps, float *mean, float *factor)
 {
-    float u = row_sum(n, x) / (float)n;
-    vf s = vset(0.0f);
-    int64_t i = 0;
-    for (; i + VW <= n; i += VW) {
-        vf d = vload(x + i) - u;
-        s += d * d;
-    }
-    if (i < n) {
-        vf d = vload_part(x + i, n - i, u) - u;
-        s += d * d;
-    }
+    const float u = mean_of(n, x);
+#define X(i, m) square(operand(x, (i), (m), false, u) - u)
+    ROW_REDUCE(X)
+#undef X
     *mean = u;
-    *factor = 1.0f / sqrtf(vsum(s) / (float)n + eps);
+    *factor = 1.0f / sqrtf((float)total / (float)n + eps);
 }
 
 static void layer_norm(int64_t n, const float *x, const float *w, const float *b, float *y,
@@ -63,7 +89,7 @@ static void layer_norm(int64_t n, const float *x, const float *w, const float *b
 {
     float u, r;
     layer_moments(n, x, eps, &u, &r);
-    EACH(put(y, i, m, (AT(x) - u) * r * AT(w) + AT(b));)
+    EACH(put_out(y, i, m, (AT(x) - u) * r * AT(w) + AT(b));)
 }
 
 /* With h = (x - mean) r and g = w dy: dx = r (g - mean(g) - h mean(h g)), dw += h dy, db += dy */
@@ -72,11 +98,12 @@ static void layer_norm_bwd(int64_t n, const float *x, const float *w, const floa
 {
     float u, r;
     layer_moments(n, x, eps, &u, &r);
-    vf s = vset(0.0f), t = s;
-    EACH(vf g = AT(w) * AT(dy); s += g; t += (AT(x) - u) * r * g;)
-    float mean_g = vsum(s) / (float)n, mean_hg = vsum(t) / (float)n;
+    vf s = vset(0.0f), t = s, s1 = s, t1 = s; /* two of each in turns: a sum waits for itself */
+    EACH(const vf g = AT(w) * soon(dy, i, m); const vf sum = s1 + g;
+         const vf dot = t1 + (AT(x) - u) * r * g; s1 = s; s = sum; t1 = t; t = dot;)
+    float mean_g = vsum(s + s1) / (float)n, mean_hg = vsum(t + t1) / (float)n;
     EACH(vf h = (AT(x) - u) * r; vf d = AT(dy); vf e = (AT(w) * d - mean_g - h * mean_hg) * r;
-         put(dw, i, m, AT(dw) + h * d); put(db, i, m, AT(db) + d); put(dx, i, m, e);)
+         put(dw, i, m, AT(dw) + h * d); put(db, i, m, AT(db) + d); put_out(dx, i, m, e);)
 }
 #undef EACH
 #undef AT

@@ -38,10 +38,19 @@ static float row_dot(int64_t n, const float *a, const float *b)
     return (float)total;
 }
 
+/* The row that follows, mostly the next to be read, is asked for while this one computes. */
+#define NEXT_ROW (1 << 17) /* elements: longer rows do not stay in the second cache */
+INLINE vf ahead(const float *x, int64_t i, int64_t n, vf v)
+{
+    if (n <= NEXT_ROW)
+        for (int b = 0; b < VW * 4; b += CPU_LINE)
+            __builtin_prefetch((const char *)(x + n + i) + b, 0, 2);
+    return v;
+}
 static float row_sum_exp(int64_t n, const float *x, float m_)
 {
     const vf shift = vset(m_);
-#define X(i, m) vexp(operand(x, (i), (m), false, -INFINITY) - shift)
+#define X(i, m) ahead(x, (i), n, vexp(operand(x, (i), (m), false, -INFINITY) - shift))
     ROW_REDUCE(X)
 #undef X
     return (float)total;
@@ -80,22 +89,35 @@ static double row_sum_squares(int64_t n, const float *x)
 /* NaN anywhere gives NaN. */
 static float row_max(int64_t n, const float *x)
 {
-    vf m = vset(-INFINITY);
+    vf m[4] = {vset(-INFINITY), vset(-INFINITY), vset(-INFINITY), vset(-INFINITY)};
     vi nan = vseti(0);
-    for (int64_t i = 0; i < n; i += VW) {
-        vf v = operand(x, i, n - i < VW ? n - i : VW, false, -INFINITY);
+    int64_t i = 0;
+    for (; i + 4 * VW <= n; i += 4 * VW)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            const vf v = vload(x + i + k * VW);
+            nan |= v != v;
+            m[k] = vmax(m[k], v);
+        }
+    for (; i < n; i += VW) {
+        const vf v = operand(x, i, n - i < VW ? n - i : VW, false, -INFINITY);
         nan |= v != v;
-        m = vmax(m, v);
+        m[0] = vmax(m[0], v);
     }
     float any = vsum((vf)(nan & (vi)vset(1.0f)));
-    return any > 0.0f ? NAN : vmax_all(m);
+    return any > 0.0f ? NAN : vmax_all(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
 }
 
+#define EXP_AHEAD 512 /* elements */
 static void row_exp_sub(int64_t n, const float *x, float m_, float factor, float *y)
 {
     const vf shift = vset(m_), f = vset(factor);
     for (int64_t i = 0; i < n; i += VW) {
         int64_t m = n - i < VW ? n - i : VW;
+        for (int b = 0; b < VW * 4; b += CPU_LINE) {
+            __builtin_prefetch((const char *)(x + i + EXP_AHEAD) + b, 0, 3);
+            __builtin_prefetch((const char *)(y + i + EXP_AHEAD) + b, 1, 3);
+        }
         vf v = vexp(operand(x, i, m, false, 0.0f) - shift) * f;
         if (m == VW)
             vstore(y + i, v);

@@ -22,7 +22,9 @@ static void run_rows(void *self, const tt_kernel_call *c, tt_range_fn fn, rows *
     w->width = cpu_width(&c->in[0]);
     w->first = c->in[0].n_dims ? c->in[0].begin[c->in[0].n_dims - 1] : 0;
     int64_t n = cpu_rows(&c->in[0]);
-    tt_parallel_for(c->pool, n, cpu_row_grain(n, w->width), fn, w);
+    /* rows one after another, so that the next is asked for by the thread that reads it */
+    const int64_t share = n / (8 * tt_pool_threads(c->pool));
+    tt_parallel_for(c->pool, n, cpu_max(cpu_row_grain(n, w->width), cpu_min(share, 16)), fn, w);
 }
 
 /* Column of a label here, or -1. */
