@@ -2,6 +2,7 @@
 /* A panel's products in AMX tiles and, between them, the weights of another. Scores are K Q'
  * (tiles: 16 keys × 16 queries), outs V' P (16 dims × 16 queries), so weights need no shuffling on
  * their way from the one to the other. Tile registers: 0 to 3 hold C, 4 and 5 A, 6 and 7 B. */
+
 /* A panel of keys that some of a block's queries see: those of vectors [v0, v1); whole: all of it.
  */
 typedef struct six_panel {
@@ -100,6 +101,12 @@ INLINE void six_store(const int R, const int S, float *c, int64_t ld)
         _tile_stored(3, c + 16 * ld + 16, ld * 4);
 }
 
+/* gcc's tile loads do not say that they read memory: what is stored before stays before. */
+INLINE void six_fence(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
 /* Scores of a panel and S vectors of queries. */
 INLINE void six_dots_of(const int S, int64_t hd, const uint16_t *k, const uint16_t *q, float *s,
                         six_block *w)
@@ -119,6 +126,7 @@ INLINE void six_dots_of(const int S, int64_t hd, const uint16_t *k, const uint16
 }
 INLINE void six_dots(const cpu_attn *a, const uint16_t *k, six_panel p, six_block *b)
 {
+    six_fence();
     k += p.at * cpu_attn_six_keys(a->hd);
     if (p.v1 - p.v0 == 2)
         six_dots_of(2, a->hd, k, b->q, p.s, b);
@@ -150,6 +158,7 @@ INLINE void six_mix_of(const int S, int64_t dv, const uint16_t *v, const uint16_
 }
 INLINE void six_mix(const cpu_attn *a, const uint16_t *v, six_panel p, six_block *b)
 {
+    six_fence();
     v += p.at * cpu_attn_six_values(a->dv);
     if (p.v1 - p.v0 == 2)
         six_mix_of(2, a->dv, v, p.p, b->o, b);
