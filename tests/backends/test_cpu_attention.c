@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cpu_harness.h"
+#include <float.h>
+#include <stdbool.h>
 
 /* attention and attention_bwd of the cpu backend against plain loops in double; the gradients of
  * those loops against finite differences of themselves. */
@@ -421,6 +423,185 @@ static void test_reference_gradients_match_finite_differences(void **state)
     release(&d);
 }
 
+/* ---- by AMX tiles (backend.f32_products bf16x6) ---- */
+
+static int by_six(void) /* -1: no AMX here; the instruction set before it is "amx" without */
+{
+    int six = -1;
+    EACH_ISA if (is_bf16x6(isa)) six = isa;
+    return six;
+}
+
+static void attend(int isa, const problem *p, const data *d, tt_tensor *out, tt_tensor *lse)
+{
+    const tt_attrs_attention at = ATTRS(p);
+    tt_tensor in[] = {d->q, d->k, d->v, d->pos_q, d->seg_q, d->pos_k, d->seg_k, d->sinks},
+              o[] = {*out, *lse};
+    run(isa, "attention", in, p->sinks ? 8 : 7, o, 2, &at);
+}
+
+/* Largest and rms error of out, in 2^-24 of the sum of |weight × value|. */
+static void errors(int isa, const problem *p, const data *d, const double *want, const double *size,
+                   double e[2])
+{
+    const int64_t n = p->tq * p->heads * p->dv;
+    tt_tensor out = F32(p->tq, p->heads * p->dv), lse = F32(p->tq, p->heads);
+    attend(isa, p, d, &out, &lse);
+    e[0] = e[1] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = fabs((double)fp(&out)[i] - want[i]) / size[i] * 0x1p24;
+        assert_true(x >= 0); /* no NaN */
+        e[0] = x > e[0] ? x : e[0];
+        e[1] += x * x / (double)n;
+    }
+    e[1] = sqrt(e[1]);
+    drop(&out, 1);
+    drop(&lse, 1);
+}
+
+/* sharp: scores are large, so that their errors are. The table is in docs/numerics.md
+ * (TT_SHOW_ERRORS=1 prints it). */
+static void compare(int six, int64_t hd, int64_t tokens, double sharp)
+{
+    problem p = plain(tokens, 2, 1, hd);
+    p.scale *= sharp;
+    data d = make(&p);
+    const int64_t n = tokens * 2 * hd;
+    double *q = doubles(&d.q), *k = doubles(&d.k), *v = doubles(&d.v), *out = zeros(n),
+           *lse = zeros(tokens * 2), *size = zeros(n), a[2], b[2];
+    forward(&p, &d, q, k, v, NULL, out, lse);
+    for (int64_t i = 0; i < tokens * hd; i++)
+        v[i] = fabs(v[i]);
+    forward(&p, &d, q, k, v, NULL, size, lse);
+    errors(six - 1, &p, &d, out, size, a);
+    errors(six, &p, &d, out, size, b);
+    if (getenv("TT_SHOW_ERRORS"))
+        fprintf(stderr, "| %lld | %lld | %g | %.2f, %.3f | %.2f, %.3f |\n", (long long)hd,
+                (long long)tokens, sharp, a[0], a[1], b[0], b[1]);
+    if (!(b[0] <= 1.5 * fmax(1, a[0])) || !(b[1] <= 1.05 * a[1]))
+        fail_msg("width %lld, %lld tokens, scale %g: bf16x6 errs by %.3f at most, rms %.3f; "
+                 "multiply-adds by %.3f, %.3f",
+                 (long long)hd, (long long)tokens, sharp, b[0], b[1], a[0], a[1]);
+    double *all[] = {q, k, v, out, lse, size};
+    for (size_t i = 0; i < TT_COUNT(all); i++)
+        free(all[i]);
+    release(&d);
+}
+
+static void test_bf16x6_attention_is_no_less_exact_than_multiply_adds(void **state)
+{
+    static const int64_t hds[] = {16, 20, 64, 128}, ts[] = {50, 300, 600};
+    const int six = by_six();
+    (void)state;
+    if (six < 0)
+        skip();
+    for (size_t i = 0; i < TT_COUNT(hds); i++)
+        for (size_t j = 0; j < TT_COUNT(ts); j++)
+            for (int sharp = 0; sharp < 2; sharp++)
+                compare(six, hds[i], ts[j], sharp ? 10 : 1);
+}
+
+/* A query's result is its own: of all queries or of the last ones alone, with the same bits. */
+static void test_a_row_of_attention_does_not_depend_on_others(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 8; variant++)
+        EACH_ISA
+        {
+            problem p = plain(333, 2, 1, variant & 1 ? 40 : 16);
+            p.window = variant & 2 ? 50 : 0;
+            p.lines = variant & 4 ? 3 : 1;
+            p.scale = 4; /* references rise at many keys */
+            data d = make(&p), part = d;
+            tt_tensor out = F32(333, 2 * p.dv), lse = F32(333, 2);
+            attend(isa, &p, &d, &out, &lse);
+            for (int64_t n = 1; n < 333; n += 83) {
+                const int64_t skip = 333 - n;
+                tt_tensor some = F32(n, 2 * p.dv), some_lse = F32(n, 2);
+                part.q.shape[0] = part.q.global[0] = n;
+                part.pos_q.shape[0] = part.pos_q.global[0] = n;
+                part.seg_q.shape[0] = part.seg_q.global[0] = n;
+                part.q.data = fp(&d.q) + skip * 2 * p.hd;
+                part.pos_q.data = ip(&d.pos_q) + skip;
+                part.seg_q.data = ip(&d.seg_q) + skip;
+                attend(isa, &p, &part, &some, &some_lse);
+                assert_memory_equal(fp(&some), fp(&out) + skip * 2 * p.dv,
+                                    (size_t)(n * 2 * p.dv) * sizeof(float));
+                assert_memory_equal(fp(&some_lse), fp(&lse) + skip * 2,
+                                    (size_t)(n * 2) * sizeof(float));
+                drop(&some, 1);
+                drop(&some_lse, 1);
+            }
+            drop(&out, 1);
+            drop(&lse, 1);
+            release(&d);
+        }
+}
+
+static bool agree(float a, float b) /* NaN equals NaN; finite ones to rounding */
+{
+    return (isnan(a) && isnan(b)) || a == b ||
+           fabs((double)a - (double)b) <= 1e-5 * (1 + fabs((double)b));
+}
+
+/* Operands that are not finite, or too large for bf16 or for their products: as multiply-adds have
+ * it; queries that do not see them stay finite. */
+static void test_bf16x6_attention_keeps_what_is_not_finite(void **state)
+{
+    static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 1e30f};
+    const int six = by_six();
+    (void)state;
+    if (six < 0)
+        skip();
+    for (size_t s = 0; s < TT_COUNT(special); s++)
+        for (int variant = 0; variant < 24; variant++) {
+            problem p = plain(250, 2, 1, variant & 1 ? 16 : 40);
+            p.softcap = variant & 2 ? 5 : 0;
+            p.sinks = variant >> 2 & 1;
+            data d = make(&p);
+            tt_tensor *to[] = {&d.q, &d.k, &d.v};
+            fp(to[variant / 8])[130 * to[variant / 8]->shape[1] + 7] = special[s];
+            tt_tensor out[2], lse[2];
+            for (int i = 0; i < 2; i++) {
+                out[i] = F32(250, 2 * p.dv);
+                lse[i] = F32(250, 2);
+                attend(six - 1 + i, &p, &d, &out[i], &lse[i]);
+            }
+            for (int64_t i = 0; i < 250 * 2 * p.dv; i++)
+                assert_true(agree(fp(&out[1])[i], fp(&out[0])[i]));
+            for (int64_t i = 0; i < 500; i++)
+                assert_true(agree(fp(&lse[1])[i], fp(&lse[0])[i]));
+            for (int64_t i = 0; i < 96 * 2 * p.dv; i++) /* a block before it */
+                assert_true(isfinite(fp(&out[1])[i]));
+            drop(out, 2);
+            drop(lse, 2);
+            release(&d);
+        }
+}
+
+/* fma turns tiles off here too: AMX or not, multiply-adds have the same bits, and bf16x6 others. */
+static void test_f32_products_chooses_how_attention_multiplies(void **state)
+{
+    const int six = by_six();
+    (void)state;
+    if (six < 0)
+        skip();
+    problem p = plain(200, 2, 2, 64);
+    data d = make(&p);
+    tt_tensor out[3], lse = F32(200, 2);
+    const size_t bytes = 200 * 128 * sizeof(float);
+    for (int i = 0; i < 3; i++) { /* avx512, amx fma, amx bf16x6 */
+        out[i] = F32(200, 128);
+        attend(six - 2 + i, &p, &d, &out[i], &lse);
+    }
+    assert_string_equal(H.isa[six - 2], "avx512");
+    assert_memory_equal(fp(&out[0]), fp(&out[1]), bytes);
+    assert_memory_not_equal(fp(&out[1]), fp(&out[2]), bytes);
+    drop(out, 3);
+    drop(&lse, 1);
+    release(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +612,10 @@ int main(void)
         cmocka_unit_test(test_attention_of_nothing_is_nothing),
         cmocka_unit_test(test_attention_skips_blocks_that_are_not_seen),
         cmocka_unit_test(test_attention_scratch_grows_with_tokens_alone),
+        cmocka_unit_test(test_a_row_of_attention_does_not_depend_on_others),
+        cmocka_unit_test(test_bf16x6_attention_is_no_less_exact_than_multiply_adds),
+        cmocka_unit_test(test_bf16x6_attention_keeps_what_is_not_finite),
+        cmocka_unit_test(test_f32_products_chooses_how_attention_multiplies),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

@@ -2,9 +2,10 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention: rows of keys and values are laid side by side once a kv head, then each (head, some
- * blocks of queries) is one task. */
+/* attention: some kv heads at a time, their rows of keys and values are laid side by side (or
+ * packed for tiles), then each (head, some blocks of queries) is one task. */
 #define FWD_QUERIES 96
+#define TASKS_A_THREAD 16 /* of a turn, at least */
 
 int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head)
 {
@@ -90,24 +91,68 @@ void cpu_attn_copy(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, in
 
 typedef struct forward {
     cpu_attn_shape s;
+    const cpu_attn_tiles *tiles; /* NULL: multiply-adds */
     const tt_tensor *q;
     tt_tensor *out, *lse;
     const float *sinks;
-    float *k, *v;   /* of all kv heads */
-    int64_t blocks; /* of queries, or of keys while copying */
+    int64_t first_kv, first; /* of a turn: its first kv head, and query head */
+    char *k, *v;             /* of the turn's kv heads */
+    int64_t blocks;          /* of queries, or of keys while copying */
+    uint8_t *again;          /* [heads of a turn][blocks]: let multiply-adds make it */
 } forward;
+
+static int64_t query_blocks_of(const cpu_attn_shape *s) /* a head */
+{
+    return (s->a.tq + FWD_QUERIES - 1) / FWD_QUERIES;
+}
+
+/* Kv heads of a turn: enough tasks for all threads, and no more copies than stay in cache. */
+static int64_t turn_of(const cpu_attn_shape *s, int n_threads)
+{
+    const int64_t tasks = cpu_max(1, s->group * query_blocks_of(s));
+    return cpu_max(1, cpu_min(s->kv_heads, (TASKS_A_THREAD * n_threads + tasks - 1) / tasks));
+}
+
+/* Bytes of CPU_KEYS rows of keys or values as they are copied. */
+static int64_t keys_size(const forward *w)
+{
+    return w->tiles ? CPU_KEYS / CPU_PANEL * cpu_attn_six_keys(w->s.a.hd) * 2
+                    : CPU_KEYS * w->s.a.hd_pad * 4;
+}
+static int64_t values_size(const forward *w)
+{
+    return w->tiles ? CPU_KEYS / CPU_PANEL * cpu_attn_six_values(w->s.a.dv) * 2
+                    : CPU_KEYS * w->s.a.dv_pad * 4;
+}
+
+static void pack_keys(const forward *w, int64_t head, int64_t j, char *k, char *v)
+{
+    const cpu_attn *a = &w->s.a;
+    const tt_tensor *keys = w->s.k, *values = w->s.v;
+    const int64_t ld_k = keys->shape[1], ld_v = values->shape[1];
+    for (int64_t end = j + CPU_KEYS; j < end; j += CPU_PANEL) {
+        const int64_t rows = cpu_max(0, cpu_min(CPU_PANEL, a->tk - j)), at = rows ? j : 0;
+        w->tiles->pack_keys(cpu_f32(keys) + at * ld_k + head * a->hd, ld_k, rows, a->hd, k);
+        w->tiles->pack_values(cpu_f32(values) + at * ld_v + head * a->dv, ld_v, rows, a->dv, v);
+        k += cpu_attn_six_keys(a->hd) * 2;
+        v += cpu_attn_six_values(a->dv) * 2;
+    }
+}
 
 static void copy_keys(void *arg, int64_t begin, int64_t end, int thread)
 {
     const forward *w = arg;
     const cpu_attn *a = &w->s.a;
     (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t h = i / w->blocks, j = i % w->blocks * CPU_KEYS;
-        cpu_attn_copy(&w->s, w->s.k, h, a->hd, a->hd_pad, j, CPU_KEYS,
-                      w->k + (h * a->tk_pad + j) * a->hd_pad);
-        cpu_attn_copy(&w->s, w->s.v, h, a->dv, a->dv_pad, j, CPU_KEYS,
-                      w->v + (h * a->tk_pad + j) * a->dv_pad);
+    for (int64_t i = begin; i < end; i++) { /* a kv head's block */
+        const int64_t h = w->first_kv + i / w->blocks, j = i % w->blocks * CPU_KEYS;
+        char *k = w->k + i * keys_size(w), *v = w->v + i * values_size(w);
+        if (w->tiles) {
+            pack_keys(w, h, j, k, v);
+            continue;
+        }
+        cpu_attn_copy(&w->s, w->s.k, h, a->hd, a->hd_pad, j, CPU_KEYS, (float *)(void *)k);
+        cpu_attn_copy(&w->s, w->s.v, h, a->dv, a->dv_pad, j, CPU_KEYS, (float *)(void *)v);
     }
 }
 
@@ -115,26 +160,34 @@ static void query_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const forward *w = arg;
     const cpu_attn *a = &w->s.a;
+    const int64_t heads = w->s.heads, key_blocks = a->tk_pad / CPU_KEYS;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         /* Late blocks first: causal ones see the most keys. */
-        int64_t h = i / w->blocks, t = (w->blocks - 1 - i % w->blocks) * FWD_QUERIES,
-                g = cpu_attn_kv_head(&w->s, h);
-        w->s.isa->attn_fwd(a, w->k + g * a->tk_pad * a->hd_pad, w->v + g * a->tk_pad * a->dv_pad,
-                           cpu_f32(w->q) + h * a->hd, (float *)w->out->data + h * a->dv,
-                           (float *)w->lse->data + h, w->s.heads, w->sinks ? w->sinks + h : NULL, t,
-                           cpu_min(a->tq, t + FWD_QUERIES));
+        const int64_t h = w->first + i / w->blocks,
+                      t = (w->blocks - 1 - i % w->blocks) * FWD_QUERIES,
+                      g = (cpu_attn_kv_head(&w->s, h) - w->first_kv) * key_blocks,
+                      stop = cpu_min(a->tq, t + FWD_QUERIES);
+        const char *k = w->k + g * keys_size(w), *v = w->v + g * values_size(w);
+        const float *q = cpu_f32(w->q) + h * a->hd, *sink = w->sinks ? w->sinks + h : NULL;
+        float *out = (float *)w->out->data + h * a->dv, *lse = (float *)w->lse->data + h;
+        if (w->tiles)
+            w->again[i] = !w->tiles->fwd(a, k, v, q, out, lse, heads, sink, t, stop);
+        else if (w->again[i])
+            w->s.isa->attn_fwd(a, (const float *)(const void *)k, (const float *)(const void *)v, q,
+                               out, lse, heads, sink, t, stop);
     }
 }
 
 static size_t attention_scratch(const tt_kernel_call *c, int n_threads)
 {
     cpu_attn_shape s;
-    (void)n_threads;
     cpu_attn_shape_of(NULL, c, &c->in[0], &c->in[1], &c->in[2], &s);
-    size_t k = (size_t)(s.kv_heads * s.a.tk_pad * s.a.hd_pad) * sizeof(float);
-    size_t v = (size_t)(s.kv_heads * s.a.tk_pad * s.a.dv_pad) * sizeof(float);
-    return cpu_attn_keys_bytes(&s) + cpu_align(k) + cpu_align(v);
+    /* A turn's copies; those in tiles are the larger ones. */
+    const int64_t kv = turn_of(&s, n_threads), panels = kv * (s.a.tk_pad / CPU_PANEL);
+    return cpu_attn_keys_bytes(&s) + cpu_align((size_t)(panels * cpu_attn_six_keys(s.a.hd)) * 2) +
+           cpu_align((size_t)(panels * cpu_attn_six_values(s.a.dv)) * 2) +
+           cpu_align((size_t)(kv * s.group * query_blocks_of(&s)));
 }
 
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err)
@@ -146,27 +199,54 @@ tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err)
     return TT_OK;
 }
 
+/* Query heads here of the kv heads before `kv`. */
+static int64_t heads_before(const cpu_attn_shape *s, int64_t kv)
+{
+    return cpu_max(0, cpu_min(s->heads, (s->kv_begin + kv) * s->group - s->head_begin));
+}
+
+static void run_turn(forward *w, tt_pool *pool, int64_t kv, int64_t heads)
+{
+    w->blocks = w->s.a.tk_pad / CPU_KEYS;
+    tt_parallel_for(pool, kv * w->blocks, 4, copy_keys, w);
+    w->blocks = query_blocks_of(&w->s);
+    tt_parallel_for(pool, heads * w->blocks, 1, query_blocks, w);
+}
+
 static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
 {
+    const cpu_backend *backend = self;
     forward w = {.q = &c->in[0],
                  .out = &c->out[0],
                  .lse = &c->out[1],
                  .sinks = c->n_in > 7 ? cpu_f32(&c->in[7]) : NULL};
-    cpu_attn_shape_of(((const cpu_backend *)self)->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
+    cpu_attn_shape_of(backend->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     TT_TRY(cpu_attn_check(&w.s, err));
     cpu_attn *a = &w.s.a;
     char *p = c->scratch;
     cpu_attn_keys(&w.s, cpu_i32(&c->in[5]), cpu_i32(&c->in[6]), &p);
-    w.k = cpu_take(&p, w.s.kv_heads * a->tk_pad * a->hd_pad);
-    w.v = cpu_take(&p, w.s.kv_heads * a->tk_pad * a->dv_pad);
+    const int64_t kv = turn_of(&w.s, tt_pool_threads(c->pool)),
+                  panels = kv * (a->tk_pad / CPU_PANEL), most = kv * w.s.group;
+    w.k = (char *)cpu_take(&p, panels * cpu_attn_six_keys(a->hd) / 2); /* two u16 are a float */
+    w.v = (char *)cpu_take(&p, panels * cpu_attn_six_values(a->dv) / 2);
+    w.again = (uint8_t *)p;
     a->pos_q = cpu_i32(&c->in[3]);
     a->seg_q = cpu_i32(&c->in[4]);
     a->ldq = w.s.heads * a->hd;
     a->ldo = w.s.heads * a->dv;
-    w.blocks = a->tk_pad / CPU_KEYS;
-    tt_parallel_for(c->pool, w.s.kv_heads * w.blocks, 4, copy_keys, &w);
-    w.blocks = (a->tq + FWD_QUERIES - 1) / FWD_QUERIES;
-    tt_parallel_for(c->pool, w.s.heads * w.blocks, 1, query_blocks, &w);
+    for (w.first_kv = 0; w.first_kv < w.s.kv_heads; w.first_kv += kv) {
+        const int64_t n = cpu_min(kv, w.s.kv_heads - w.first_kv),
+                      heads = heads_before(&w.s, w.first_kv + n) -
+                              (w.first = heads_before(&w.s, w.first_kv));
+        const size_t tasks = (size_t)(heads * query_blocks_of(&w.s));
+        memset(w.again, 1, (size_t)(most * query_blocks_of(&w.s)));
+        w.tiles = backend->attn_tiles;
+        run_turn(&w, c->pool, n, heads);
+        if (w.tiles && memchr(w.again, 1, tasks)) { /* what tiles cannot make */
+            w.tiles = NULL;
+            run_turn(&w, c->pool, n, heads);
+        }
+    }
     return TT_OK;
 }
 

@@ -19,6 +19,16 @@ typedef struct cpu_attn {
     const int32_t *spans;         /* [tk_pad / CPU_SPAN][4]: min pos, max pos, min seg, max seg */
 } cpu_attn;
 
+/* The forward in AMX tiles: what packs CPU_PANEL rows of keys or values, ld apart, of which `rows`
+ * are there, and the forward itself over such panels of one kv head (arguments as cpu_isa.attn_fwd
+ * has them). false: a row of the block is not finite, let multiply-adds make the block again. */
+typedef struct cpu_attn_tiles {
+    void (*pack_keys)(const float *k, int64_t ld, int64_t rows, int64_t hd, void *to);
+    void (*pack_values)(const float *v, int64_t ld, int64_t rows, int64_t dv, void *to);
+    bool (*fwd)(const cpu_attn *a, const void *k, const void *v, const float *q, float *out,
+                float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
+} cpu_attn_tiles;
+
 /* A block of keys of one head, and blocks of queries of one head, each of Q = the instruction set's
  * cpu_isa.attn_queries; block i lies in place i % ring of the arrays of queries. */
 typedef struct cpu_attn_bwd {
@@ -65,10 +75,20 @@ static inline bool cpu_attn_visible(const cpu_attn *a, const int32_t *q, const i
     return k[3] >= q[2] && k[2] <= q[3] && (!a->causal || k[0] <= q[1]) &&
            (!a->window || (int64_t)q[0] - k[1] < a->window);
 }
+/* Elements of 16 bits of a packed panel: three parts of each, or side by side in two; below the
+ * size of as many f32 rows never, so either fits where these do. */
+static inline int64_t cpu_attn_six_keys(int64_t hd)
+{
+    return (hd / 32 * 3 + (hd % 32 > 16 ? 3 : hd % 32 > 0 ? 2 : 0)) * 32 * 32;
+}
+static inline int64_t cpu_attn_six_values(int64_t dv)
+{
+    return (dv + 15) / 16 * 3 * 16 * 32;
+}
 #define CPU_KEYS 96    /* keys of a block of attention_bwd; both multiples of CPU_SPAN */
 #define CPU_SPAN 16    /* keys whose positions are summed up together */
 #define CPU_QUERIES 48 /* the widest level's Q, a multiple of all others' */
-#define CPU_PANEL 32   /* keys of a panel of attention_cached */
+#define CPU_PANEL 32   /* keys of a panel of attention_cached and of AMX tiles */
 #define CPU_NO_SEGMENT                                                                             \
     (INT32_MIN + 1) /* of queries that pad a block; that of keys is INT32_MIN                      \
                      */

@@ -21,8 +21,9 @@ static const tt_option options[] = {
                    "as fast, else openblas"),
     TT_OPTION_MORE(
         config, f32_products, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|fma|bf16x6", 0, NULL,
-        "products of f32 matrices: fma = multiply-adds; bf16x6 = six products of bf16 in AMX "
-        "tiles, no less exact and faster; auto = bf16x6 where AMX is and blas is own, else fma"),
+        "products of f32 matrices and attention's forward: fma = multiply-adds; bf16x6 = six "
+        "products of bf16 in AMX tiles, no less exact and faster; auto = bf16x6 where AMX is and "
+        "blas is own, else fma"),
 };
 
 static const cpu_isa *find_isa(const char *name)
@@ -94,6 +95,7 @@ static tt_status open_backend(const void *cfg, const tt_backend_env *env, void *
         return TT_FAIL(err, TT_ENOMEM, "backend cpu: out of memory");
     b->isa = isa;
     b->tiles = tiles;
+    b->attn_tiles = tiles == isa->bf16x6 ? isa->attn_tiles : NULL;
     b->blas = blas;
     b->n_threads = env ? env->n_threads : 1;
     *self = b;

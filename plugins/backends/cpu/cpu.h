@@ -105,7 +105,8 @@ typedef struct cpu_isa {
     /* attention */
     void (*attn_fwd)(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
-    int attn_queries; /* of a block */
+    const cpu_attn_tiles *attn_tiles; /* the same by AMX; NULL = none */
+    int attn_queries;                 /* of a block */
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0, int64_t q0, int64_t q1);
     void (*attn_rows)(const float *x, int64_t ldx, int64_t rows, int64_t n, float factor, float *y,
                       int64_t ldy, int64_t n_pad);
@@ -120,8 +121,9 @@ extern const cpu_isa cpu_isa_generic, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_amx;
 
 typedef struct cpu_backend {
     const cpu_isa *isa;
-    const cpu_tiles *tiles; /* of products of f32 matrices */
-    bool blas;              /* GEMM tiles by cblas_sgemm */
+    const cpu_tiles *tiles;           /* of products of f32 matrices */
+    const cpu_attn_tiles *attn_tiles; /* of attention's products; NULL = multiply-adds */
+    bool blas;                        /* GEMM tiles by cblas_sgemm */
     int n_threads;
     double peak_vector, peak_tiles, peak_half; /* of all threads; 0 = not measured yet */
 } cpu_backend;

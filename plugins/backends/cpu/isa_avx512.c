@@ -28,6 +28,8 @@
 
 #include "attention_bwd_impl.h"
 
+#include "attention_amx_impl.h"
+
 #include "attention_cached_impl.h"
 
 #include "rope_impl.h"
@@ -39,12 +41,13 @@ const cpu_isa cpu_isa_avx512 = {
     CPU_ISA_ENTRIES,
 };
 
-/* The same but for products of bf16 matrices. */
+/* The same but for what is made in AMX tiles. */
 const cpu_isa cpu_isa_amx = {
     .name = "amx",
     .half = &cpu_half_amx,
     .bf16x6 = &cpu_tiles_bf16x6,
     .chain = chain,
+    .attn_tiles = &six_tiles,
     CPU_ISA_ENTRIES,
 };
 #else
