@@ -35,6 +35,10 @@ awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*
 ok ops_fit_into_the_step
 value "$dir/on/profile/ops.jsonl" op >"$dir/out" && [ "$(wc -l <"$dir/on/profile/ops.jsonl")" -gt 10 ] && head -n 1 "$dir/on/profile/ops.jsonl" | grep -q '^{"steps":3,'
 ok table_for_the_report
+# ops long enough that a second thread takes its part of some
+train "$dir/wide" --profile --backend.threads 2 --training.steps 1 --training.seq_len 512 --model.args.dim 128 --model.args.hidden_dim 512 &&
+    kinds "$dir/wide/profile/step-1.json" && grep -q '^pid 0 tid 1 worker linear' "$dir/kinds" && grep -q '"name":"worker 1"' "$dir/wide/profile/step-1.json"
+ok workers_are_threads_of_the_trace
 train "$dir/half" --profile --training.mixed_precision_param bfloat16 && grep -q '): f32 products [0-9.]*, bf16 products [1-9][0-9.]*, other' "$dir/err" &&
     head -n 1 "$dir/half/profile/ops.jsonl" | grep -q '"limits":"f32 products [0-9.]*, bf16 products '
 ok limits_of_what_the_job_multiplies
