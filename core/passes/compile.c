@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
- * epilogue → pieces → overlap; to decode: describe → place, with incremental forms → lower → order
- * → fuse → epilogue */
+ * epilogue → turn → pieces → overlap; to decode: describe → place, with incremental forms → lower →
+ * order → fuse → epilogue → turn */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -138,6 +138,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
     TT_TRY(tt_pass_epilogue(g, &fo, err));
+    TT_TRY(tt_pass_turn(g, &fo, err));
     TT_TRY(dump(c, g, "epilogue", err));
     if (o->pieces && !generates(o)) {
         TT_TRY(tt_pass_pieces(g, err));

@@ -2,6 +2,7 @@
 #ifndef TTRUN_BACKEND_H
 #define TTRUN_BACKEND_H
 #include <ttrun/op.h>
+#include <ttrun/ops.h>
 #include <ttrun/plugin.h>
 
 /* A backend: kernels by op name, and memory. The core plans every byte; a kernel never allocates.
@@ -99,6 +100,12 @@ typedef struct tt_fused_product {
     tt_fused program;
     int into;
 } tt_fused_product;
+/* attrs of "linear_fused_rope": linear_fused of one output, which "rope" then turns; the last input
+ * is its pos. A program without instructions leaves the product as it is. */
+typedef struct tt_fused_rope {
+    tt_fused_product product;
+    tt_attrs_rope rope;
+} tt_fused_rope;
 
 #ifdef __cplusplus
 }

@@ -166,53 +166,77 @@ static void test_random_depends_on_the_global_index_only(void **state)
     drop(all, 2);
 }
 
+static void check_rope(int64_t heads, int64_t hd, int64_t rot, int interleaved)
+{
+    enum { TOKENS = 33, MOST = 5 * 80 };
+    const int64_t n = rot / 2, all = TOKENS * heads * hd;
+    tt_attrs_rope at = {
+        .opts = {.head_dim = hd,
+                 .rotary_dim = rot,
+                 .theta = 1e4,
+                 .factor = 1,
+                 .low_freq_factor = 1,
+                 .high_freq_factor = 4,
+                 .original_max_position = 8192,
+                 .beta_fast = 32,
+                 .beta_slow = 1,
+                 .attention_factor = 1,
+                 .interleaved = interleaved}
+    };
+    tt_tensor x = filled(F32(TOKENS, heads * hd)), pos = I32(TOKENS), y = F32(TOKENS, heads * hd),
+              back = F32(TOKENS, heads * hd);
+    double inv[MOST], want[TOKENS * MOST], same[TOKENS * MOST],
+        factor = tt_rope_frequencies(&at.opts, inv, n);
+    for (int64_t t = 0; t < TOKENS; t++)
+        ip(&pos)[t] = (int32_t)(t * t * 977 % 1000003);
+    for (int64_t i = 0; i < all; i++)
+        want[i] = same[i] = (double)fp(&x)[i];
+    for (int64_t i = 0; i < TOKENS * heads; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t p = i * hd + (interleaved ? 2 * j : j), q = interleaved ? p + 1 : p + n;
+            double angle = ip(&pos)[i / heads] * inv[j], c = cos(angle) * factor,
+                   s = sin(angle) * factor;
+            want[p] = same[p] * c - same[q] * s;
+            want[q] = same[q] * c + same[p] * s;
+        }
+    EACH_ISA
+    {
+        tt_tensor in[] = {x, pos}, in2[] = {y, pos}, in3[] = {back, pos};
+        at.inverse = 0;
+        run(isa, "rope", in, 2, &y, 1, &at);
+        assert_near("rope", isa, fp(&y), want, all, 4e-7);
+        at.inverse = 1;
+        run(isa, "rope", in2, 2, &back, 1, &at);
+        assert_near("rope back", isa, fp(&back), same, all, 1e-6);
+        memcpy(back.data, y.data, (size_t)all * sizeof(float));
+        run(isa, "rope", in3, 2, &back, 1, &at);
+        assert_near("rope in place", isa, fp(&back), same, all, 1e-6);
+    }
+    tt_tensor mine[] = {x, pos, y, back};
+    drop(mine, 4);
+}
+
+/* Heads of parts of vectors, of a vector, of some; wholly and partly turned. */
 static void test_rope_rotates_pairs_and_back(void **state)
 {
+    static const int64_t cases[][3] = {
+        {5, 2,  2 },
+        {3, 4,  4 },
+        {5, 8,  8 },
+        {3, 16, 16},
+        {3, 16, 8 },
+        {4, 16, 12},
+        {3, 24, 24},
+        {3, 24, 14},
+        {5, 32, 32},
+        {2, 64, 64},
+        {2, 64, 48},
+        {5, 80, 80},
+    };
     (void)state;
-    for (int v = 0; v < 4; v++) {
-        const int64_t tokens = 33, heads = 3, hd = 24, rot = v & 2 ? 14 : 24, n = rot / 2;
-        tt_attrs_rope at = {
-            .opts = {.head_dim = hd,
-                     .rotary_dim = rot,
-                     .theta = 1e4,
-                     .factor = 1,
-                     .low_freq_factor = 1,
-                     .high_freq_factor = 4,
-                     .original_max_position = 8192,
-                     .beta_fast = 32,
-                     .beta_slow = 1,
-                     .attention_factor = 1,
-                     .interleaved = v & 1}
-        };
-        tt_tensor x = filled(F32(tokens, heads * hd)), pos = I32(tokens),
-                  y = F32(tokens, heads * hd), back = F32(tokens, heads * hd);
-        double inv[12], want[33 * 72], same[33 * 72],
-            factor = tt_rope_frequencies(&at.opts, inv, n);
-        for (int64_t t = 0; t < tokens; t++)
-            ip(&pos)[t] = (int32_t)(t * t * 977 % 1000003);
-        for (int64_t i = 0; i < tokens * heads * hd; i++)
-            want[i] = same[i] = (double)fp(&x)[i];
-        for (int64_t i = 0; i < tokens * heads; i++)
-            for (int64_t j = 0; j < n; j++) {
-                int64_t p = i * hd + (v & 1 ? 2 * j : j), q = v & 1 ? p + 1 : p + n;
-                double angle = ip(&pos)[i / heads] * inv[j], c = cos(angle) * factor,
-                       s = sin(angle) * factor;
-                want[p] = same[p] * c - same[q] * s;
-                want[q] = same[q] * c + same[p] * s;
-            }
-        EACH_ISA
-        {
-            tt_tensor in[] = {x, pos}, in2[] = {y, pos};
-            at.inverse = 0;
-            run(isa, "rope", in, 2, &y, 1, &at);
-            assert_near("rope", isa, fp(&y), want, tokens * heads * hd, 4e-7);
-            at.inverse = 1;
-            run(isa, "rope", in2, 2, &back, 1, &at);
-            assert_near("rope back", isa, fp(&back), same, tokens * heads * hd, 1e-6);
-        }
-        tt_tensor all[] = {x, pos, y, back};
-        drop(all, 4);
-    }
+    for (size_t i = 0; i < TT_COUNT(cases); i++)
+        for (int interleaved = 0; interleaved < 2; interleaved++)
+            check_rope(cases[i][0], cases[i][1], cases[i][2], interleaved);
 }
 
 static void test_conv1d_stays_in_its_segment(void **state)

@@ -2,8 +2,9 @@
 #define _GNU_SOURCE
 #include "cpu_harness.h"
 
-/* A product with a program has the bits of the product, then the program (R11): whatever the
- * shapes, dtypes, instruction set, threads, and wherever the product is summed. */
+/* A product with a program, and rope, has the bits of the product, then the program, then rope
+ * (R11): whatever the shapes, dtypes, instruction set, threads, and wherever the product is summed.
+ */
 
 #define BF16(...) tensor(TT_BF16, DIMS(__VA_ARGS__))
 
@@ -135,6 +136,83 @@ static void test_product_and_program_have_the_bits_of_both(void **state)
     check_shape(33, 70, 80, TT_F32, TT_BF16); /* through copies in f32 */
 }
 
+/* ---- and rope ---- */
+
+/* Without a program, or with a bias (a row) and a residual. */
+static void check_rope(int64_t tokens, int64_t heads, int64_t hd, int64_t rot, int64_t k,
+                       tt_dtype dtype, int with)
+{
+    static const int16_t outs[] = {0, 4};
+    const int64_t n = heads * hd;
+    const tt_fused_instr instr[] = {
+        {"add", {0, 1}, 2, dtype, 0},
+        {"add", {3, 2}, 2, dtype, 0}
+    };
+    tt_attrs_rope at = {
+        .opts = {.head_dim = hd, .rotary_dim = rot, .theta = 1e4, .factor = 1},
+          .inverse = 0
+    };
+    tt_tensor ins[6] = {some(dtype, tokens, k), some(dtype, n, k), some(dtype, 1, n),
+                        some(dtype, tokens, n)},
+              pos = I32(tokens), y = tensor(dtype, DIMS(tokens, n)), want = y, got = y, in[3];
+    const int n_own = with ? 4 : 2;
+    ins[2].n_dims = 1;
+    ins[2].shape[0] = ins[2].global[0] = n;
+    want = tensor(dtype, DIMS(tokens, n));
+    got = tensor(dtype, DIMS(tokens, n));
+    for (int64_t t = 0; t < tokens; t++)
+        ip(&pos)[t] = (int32_t)(t * 7 % 101);
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        at.opts.interleaved = interleaved;
+        const tt_fused_rope f = {
+            {{with ? 3 : 1, with ? 2 : 0, 1, instr, &outs[with]}, 0},
+            at
+        };
+        EACH_ISA
+        {
+            tt_tensor all[6];
+            run(isa, "linear", ins, 2, &y, 1, NULL);
+            in[0] = y, in[1] = ins[2], in[2] = ins[3];
+            if (with)
+                run(isa, "fused", in, 3, &y, 1, &f.product.program);
+            in[0] = y, in[1] = pos;
+            run(isa, "rope", in, 2, &want, 1, &at);
+            memcpy(all, ins, sizeof all);
+            all[n_own] = pos;
+            run(isa, "linear_fused_rope", all, n_own + 1, &got, 1, &f);
+            if (memcmp(want.data, got.data, (size_t)(tokens * n) * tt_dtype_size(dtype)))
+                fail_msg("linear_fused_rope (%s): [%d, %d heads of %d, %d turned] differs",
+                         H.isa[isa], (int)tokens, (int)heads, (int)hd, (int)rot);
+        }
+    }
+    tt_tensor all[] = {ins[0], ins[1], ins[2], ins[3], pos, y, want, got};
+    drop(all, 8);
+}
+
+/* Heads that are parts of a tile's columns, some tiles, and neither; a few rows. */
+static void test_product_program_and_rope_have_the_bits_of_all(void **state)
+{
+    static const int64_t shapes[][5] = {
+        {200, 16, 16,  16,  65 },
+        {90,  8,  64,  64,  390},
+        {90,  5,  24,  24,  40 },
+        {33,  3,  80,  80,  40 },
+        {40,  9,  128, 128, 20 },
+        {40,  3,  96,  32,  20 },
+        {7,   5,  24,  12,  50 },
+        {16,  40, 64,  64,  30 },
+        {0,   2,  16,  16,  8  },
+        {9,   2,  16,  16,  0  },
+    };
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(shapes); i++)
+        for (int with = 0; with < 2; with++) {
+            const int64_t *c = shapes[i];
+            check_rope(c[0], c[1], c[2], c[3], c[4], TT_F32, with);
+            check_rope(c[0], c[1], c[2], c[3], c[4], TT_BF16, with);
+        }
+}
+
 /* The tiles of another library end elsewhere. */
 static void test_openblas_and_program_too(void **state)
 {
@@ -147,6 +225,7 @@ static void test_openblas_and_program_too(void **state)
     H.self[0] = blas;
     check_shape(700, 70, 50, TT_F32, TT_F32);
     check_shape(20, 600, 50, TT_F32, TT_F32);
+    check_rope(33, 40, 24, 24, 50, TT_F32, 1);
     H.self[0] = own;
     H.vt->close(blas);
 }
@@ -155,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_product_and_program_have_the_bits_of_both),
+        cmocka_unit_test(test_product_program_and_rope_have_the_bits_of_all),
         cmocka_unit_test(test_openblas_and_program_too),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

@@ -281,6 +281,27 @@ static void test_line_sum_and_sum_squares_match_double(void **state)
     drop(all, 4);
 }
 
+/* Halves, their ends, and more than one task's share. */
+static void test_sum_squares_of_any_size_counts_each_once(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1,  15,   31,    32,    33,          63,
+                                    65, 1000, 65535, 65537, 131072 + 17, 300007};
+    for (size_t k = 0; k < TT_COUNT(sizes); k++) {
+        tt_tensor x = filled(F32(sizes[k])), s = tensor(TT_F32, 0, NULL);
+        double want = 0;
+        for (int64_t i = 0; i < sizes[k]; i++)
+            want += (double)fp(&x)[i] * (double)fp(&x)[i];
+        EACH_ISA
+        {
+            run(isa, "sum_squares", &x, 1, &s, 1, NULL);
+            assert_true(fabs((double)fp(&s)[0] / want - 1) < 6e-8);
+        }
+        free(x.data);
+        free(s.data);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_an_empty_part_of_the_vocabulary_is_neutral),
         cmocka_unit_test(test_reductions_over_each_dim_match_double),
         cmocka_unit_test(test_line_sum_and_sum_squares_match_double),
+        cmocka_unit_test(test_sum_squares_of_any_size_counts_each_once),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

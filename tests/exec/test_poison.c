@@ -113,7 +113,7 @@ static void test_early_death_changes_the_result(void **state)
         steps s = {0};
         tt_error err = {0};
         /* apart: what takes over an operand's bytes does not let it die */
-        tt_rank r = open_rank(&j, "debug.poison true", true);
+        tt_rank r = open_rank(&j, "debug.poison true debug.disable_fusion true", true);
         tt_instr_list *l = &r.exec->code[0].part[TT_PART_F];
         int left = skip_n;
         for (tt_instr *dies = l->items, *e = l->items; dies < l->items + l->n; dies++) {

@@ -64,10 +64,10 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
     assert_int_equal(looks, 2 * events + 4 * items);
     assert_int_equal(tt_exec_trace_dropped(r.exec), 0);
 
-    /* two micro-batches; in five layers q, k, v and gate alone, and the head */
+    /* two micro-batches; in five layers v and gate alone, and the head */
     const double tokens = 2 * 4 * 37;
-    assert_int_equal(calls_of(r.exec, &limit, "linear", &flops, &bound), 2 * (5 * 4 + 1));
-    const double alone = 5 * (48 * 48 + 2 * 16 * 48 + 70 * 48) + 263 * 48;
+    assert_int_equal(calls_of(r.exec, &limit, "linear", &flops, &bound), 2 * (5 * 2 + 1));
+    const double alone = 5 * (16 * 48 + 70 * 48) + 263 * 48;
     assert_true(flops == 2 * tokens * alone);
     assert_true(bound > 0.999e-9 * flops && bound < 1.001e-9 * flops);
     /* what is no product has a limit of its own */
@@ -77,6 +77,9 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
     assert_int_equal(calls_of(r.exec, &limit, "linear_fused", &flops, &bound), 2 * 5 * 3);
     const double fused = 5 * (48 * 48 + 2 * 70 * 48 + 48 + 2 * 70 + 48);
     assert_true(flops == 2 * tokens * fused);
+    /* q and k, turned: three a element */
+    assert_int_equal(calls_of(r.exec, &limit, "linear_fused_rope", &flops, &bound), 2 * 5 * 2);
+    assert_true(flops == 2 * tokens * 5 * (48 + 16) * (48 + 1.5));
 
     tt_exec_trace(r.exec, true); /* forgets the step before */
     tt_exec_trace(r.exec, false);

@@ -164,7 +164,8 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
         return tt_pass_fuse(x->g, &fo, err);
     if (!strcmp(pass, "pieces"))
         return j->pieces ? tt_pass_pieces(x->g, err) : TT_OK;
-    return tt_pass_epilogue(x->g, &fo, err);
+    TT_TRY(tt_pass_epilogue(x->g, &fo, err));
+    return tt_pass_turn(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,

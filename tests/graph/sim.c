@@ -126,6 +126,11 @@ static const void *sim_attrs(sim *s, const tt_node *n)
 {
     const bool product =
         !strcmp(n->op->name, "linear_fused") || !strcmp(n->op->name, "linear_dx_fused");
+    if (!s->o.narrow && !strcmp(n->op->name, "linear_fused_rope")) {
+        tt_fused_rope *p = tt_arena_dup(s->arena, n->attrs, sizeof *p);
+        widen(s, &p->product.program);
+        return p;
+    }
     if (s->o.narrow || (strcmp(n->op->name, "fused") && !product))
         return n->attrs;
     if (product) {

@@ -214,12 +214,14 @@ static void describe_random(tt_builder *b, const void *user)
 }
 
 /* Products among pointwise ops: read by several of them, summed with one another, and products read
- * by pointwise ops and by products. */
+ * by pointwise ops and by products; and any of them turned. */
 static void describe_products(tt_builder *b, const void *user)
 {
     const uint64_t seed = *(const uint64_t *)user;
-    const tt_dim F = TT_DIM(14, "ffn"), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"),
-                 table[] = {V, D}, up[] = {F, D}, down[] = {D, F}, square[] = {F, TT_DIM(14, NULL)};
+    const tt_rope_opts rope = {.head_dim = 2, .theta = 100};
+    const tt_dim F = TT_DIM_UNIT(14, "ffn", 2), D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"),
+                 table[] = {V, D}, up[] = {F, D}, down[] = {D, F},
+                 square[] = {F, TT_DIM_UNIT(14, NULL, 2)};
     tt_value *v[40];
     char name[16];
     int at = 0, n = 0;
@@ -228,9 +230,16 @@ static void describe_products(tt_builder *b, const void *user)
     v[n++] = tt_add(b, v[0], tt_param(b, "bias", &F, 1, NULL));
     while (n < 24) {
         snprintf(name, sizeof name, "w%d", n);
-        if (random_below(seed, &at, 2)) {
+        const uint32_t kind = random_below(seed, &at, 4);
+        if (kind < 2) {
             tt_value *x = v[random_below(seed, &at, (uint32_t)n)];
             v[n] = tt_linear_w(b, tt_tanh(b, x), tt_param(b, name, square, 2, NULL));
+            if (kind && n < 23) {
+                v[n + 1] = tt_rope(b, v[n], tt_input(b, "pos"), &rope);
+                if (random_below(seed, &at, 2)) /* else the product has other readers */
+                    v[n] = v[n + 1];
+                n++;
+            }
         } else {
             v[n] = random_op(b, seed, &at, v, n);
         }
@@ -268,8 +277,20 @@ static void describe_pulled(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
+static int count(const job *j, const char *op)
+{
+    built x;
+    int n = 0;
+    build_or_fail(j, NULL, &x);
+    for (size_t i = 0; i < x.g->nodes.n; i++)
+        n += !strcmp(x.g->nodes.items[i]->op->name, op);
+    built_free(&x);
+    return n;
+}
+
 static void check_random_graphs(void (*describe)(tt_builder *, const void *), uint64_t seeds)
 {
+    int ropes = 0, turned = 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"),
                  .tokens = 14,
@@ -282,6 +303,13 @@ static void check_random_graphs(void (*describe)(tt_builder *, const void *), ui
         b.fuse = b.can_accumulate = true;
         snprintf(what, sizeof what, "seed %d", (int)seed);
         compare_jobs(&a, &b, what);
+        ropes += count(&a, "rope");
+        turned += count(&b, "linear_fused_rope");
+        assert_int_equal(count(&b, "linear_fused_rope") + count(&b, "rope"), count(&a, "rope"));
+    }
+    if (ropes) {
+        print_message("%d of %d rotations in a product\n", turned, ropes);
+        assert_true(turned > 0 && turned < ropes);
     }
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
+#include <string.h>
 #include <ttrun/backend.h>
 
 /* linear_fused, linear_dx_fused: a product and the pointwise program that reads it, in one kernel
- * (R11): bias, residual, activation, the sum of several products. Made by the epilogue pass alone.
- * Not linear in the product, so what is summed over is whole. */
+ * (R11): bias, residual, activation, the sum of several products. linear_fused_rope: and then
+ * rotary positions. Made by the epilogue pass alone. Not linear in the product, so what is summed
+ * over is whole. */
 
 /* The program as a question of its own: the product in place of the two operands. */
 typedef struct program_query {
@@ -65,8 +67,9 @@ static tt_status infer_dx(const tt_shape_query *q, tt_type *out, tt_error *err)
     return infer_from(q, &tt_op_linear_dx, out, err);
 }
 
-/* `operands` of the product, then what is broadcast to its dims a b. */
-static void rule_from(const tt_shape_query *q, const char *operands, char *rule, size_t size)
+/* `operands` of the product, then what is broadcast to its dims a b, and the `last` ones. */
+static void rule_from(const tt_shape_query *q, const char *operands, const char *last, char *rule,
+                      size_t size)
 {
     tt_rule_text t = {.s = rule, .size = size};
     int own = 0;
@@ -80,18 +83,19 @@ static void rule_from(const tt_shape_query *q, const char *operands, char *rule,
                 tt_rule_add(&t, " %c", 'a' + 2 - q->in[i]->n_dims + d);
         }
     }
+    tt_rule_add(&t, "%s", last);
     for (int o = 0; o < program_of(q->attrs)->n_out; o++)
         tt_rule_add(&t, "%s a b", o ? "," : " ->");
 }
 
 static void rule_linear(const tt_shape_query *q, char *rule, size_t size)
 {
-    rule_from(q, "a !k, b !k", rule, size);
+    rule_from(q, "a !k, b !k", "", rule, size);
 }
 
 static void rule_dx(const tt_shape_query *q, char *rule, size_t size)
 {
-    rule_from(q, "a !k, !k b", rule, size);
+    rule_from(q, "a !k, !k b", "", rule, size);
 }
 
 static tt_cost cost(const tt_shape_query *q, const tt_type *out)
@@ -102,9 +106,68 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
                             ((double)q->in[0]->dims[1].size + (double)f->n_instr));
 }
 
+/* ---- and rope: the same of all inputs but pos, and rope's own of the result ---- */
+
+static tt_shape_query without_pos(const tt_shape_query *q)
+{
+    tt_shape_query p = *q;
+    p.n_in = TT_MAXV(0, q->n_in - 1);
+    p.attrs = &((const tt_fused_rope *)q->attrs)->product;
+    return p;
+}
+
+static tt_shape_query rope_query(const tt_shape_query *q, const tt_type *in[2])
+{
+    tt_shape_query r = *q;
+    in[1] = q->in[q->n_in - 1];
+    r.in = in;
+    r.n_in = 2;
+    r.attrs = &((const tt_fused_rope *)q->attrs)->rope;
+    return r;
+}
+
+static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_fused_product *f = &((const tt_fused_rope *)q->attrs)->product;
+    const tt_shape_query p = without_pos(q);
+    tt_type made;
+    const tt_type *in[2] = {&made};
+    if (f->program.n_out != 1)
+        return tt_infer_fail(q, err, "a program of one output, not %d", f->program.n_out);
+    TT_TRY(infer_linear(&p, &made, err));
+    const tt_shape_query r = rope_query(q, in);
+    return tt_op_rope.infer(&r, out, err);
+}
+
+static void rule_rope(const tt_shape_query *q, char *rule, size_t size)
+{
+    const tt_shape_query p = without_pos(q);
+    rule_from(&p, "a !k, b !k", ", a", rule, size);
+}
+
+static tt_cost cost_rope(const tt_shape_query *q, const tt_type *out)
+{
+    const tt_shape_query p = without_pos(q);
+    const tt_type *in[2] = {out};
+    const tt_shape_query r = rope_query(q, in);
+    return tt_cost_make(q, out, 1, cost(&p, out).flops + tt_op_rope.cost(&r, out).flops);
+}
+
 static void print(const void *attrs, char *text, size_t size)
 {
     tt_op_fused.print_attrs(program_of(attrs), text, size);
+}
+
+static void print_rope(const void *attrs, char *text, size_t size)
+{
+    const tt_fused_rope *f = attrs;
+    size_t n;
+    text[0] = 0;
+    print(&f->product, text, size);
+    n = strlen(text);
+    if (n && n + 1 < size)
+        text[n++] = ' ';
+    tt_op_rope.print_attrs(&f->rope, text + n, size - n);
 }
 
 /* n_out is the program's */
@@ -126,3 +189,13 @@ const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
                                          .rule_for = rule_dx,
                                          .cost = cost,
                                          .print_attrs = print};
+const tt_op_def tt_op_linear_fused_rope = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "linear_fused_rope",
+    .doc = "a linear, the pointwise chain that reads it, and rotary positions",
+    .attrs_size = sizeof(tt_fused_rope),
+    .n_out = 1,
+    .infer = infer_rope,
+    .rule_for = rule_rope,
+    .cost = cost_rope,
+    .print_attrs = print_rope};

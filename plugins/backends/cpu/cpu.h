@@ -8,8 +8,10 @@
 #include <ttrun/ops.h>
 
 #include "attention_piece.h"
+#include "chain.h"
 #include "gemm.h"
 #include "half.h"
+#include "rope.h"
 
 /* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa,
  * compiled once a level from the same sources (isa_*.c include the *_impl.h). Work is cut by shape
@@ -70,6 +72,7 @@ typedef struct cpu_isa {
     void (*compare)(int op, int64_t n, const float *a, const float *b, uint8_t *y, unsigned splat);
     void (*select)(int64_t n, const uint8_t *c, const float *a, const float *b, float *y,
                    unsigned splat);
+    void (*chain)(const cpu_step *steps, int n_steps, int64_t n);
     void (*to_bf16)(int64_t n, const float *x, uint16_t *y);
     void (*from_bf16)(int64_t n, const uint16_t *x, float *y);
     const cpu_half *half;
@@ -96,10 +99,9 @@ typedef struct cpu_isa {
     void (*softmax_bwd)(int64_t n, const float *y, const float *dy, float *dx);
     void (*column_sum)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add);
     void (*column_max)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y);
-    void (*rope_table)(int64_t n, int32_t pos, const double *inv_freq, double factor,
-                       float *cos_sin);
-    void (*rope_half)(int64_t n, const float *cs, const float *sn, const float *x, float *y,
-                      float sign);
+    /* `heads` heads of each token, rows ld apart; y may be x */
+    void (*rope)(const cpu_rope *r, const int32_t *pos, int64_t tokens, const float *x, float *y,
+                 int64_t ld, int64_t heads);
     /* attention */
     void (*attn_fwd)(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);

@@ -3,9 +3,9 @@
 #include <string.h>
 
 /* The interpreter of pointwise programs: tile by tile, each instruction one vector loop over
- * registers that stay in cache. A register of the program gets a slot of scratch for as long as it
- * is read; full operands are read, and results written, where they lie. Every register whose
- * operands are all single elements is one element itself. */
+ * registers that stay in cache, or a step of a chain (chain.h). A register of the program gets a
+ * slot of scratch for as long as it is read; full operands are read, and results written, where
+ * they lie. Every register whose operands are all single elements is one element itself. */
 
 #define NO_SLOT (-1)
 #define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
@@ -52,12 +52,12 @@ static bool is_row(const cpu_program *p, int i)
            tt_tensor_numel(x) == x->shape[x->n_dims - 1];
 }
 
-/* Slots by last use. */
+/* Slots by last use. Single elements, made once for all tiles, share theirs with nothing. */
 static void assign_slots(cpu_program *p)
 {
     const tt_fused *f = p->f;
     const int n_regs = f->n_in + f->n_instr;
-    int16_t last[CPU_MAX_REGS], free_slots[CPU_MAX_REGS];
+    int16_t free_slots[CPU_MAX_REGS], *last = p->last;
     int n_free = 0;
     for (int r = 0; r < n_regs; r++) {
         last[r] = (int16_t)r; /* an unread result dies where it is made */
@@ -77,9 +77,9 @@ static void assign_slots(cpu_program *p)
     for (int r = 0; r < n_regs; r++) {
         bool own = r < f->n_in ? !(p->splat[r] || p->row[r] || is_full(p, r)) : p->direct[r] < 0;
         if (own)
-            p->slot[r] = n_free ? free_slots[--n_free] : (int16_t)p->n_slots++;
+            p->slot[r] = n_free && !p->splat[r] ? free_slots[--n_free] : (int16_t)p->n_slots++;
         for (int q = 0; q <= r && r >= f->n_in; q++)
-            if (last[q] == r && p->slot[q] != NO_SLOT)
+            if (last[q] == r && p->slot[q] != NO_SLOT && !p->splat[q])
                 free_slots[n_free++] = p->slot[q];
     }
 }
@@ -99,10 +99,9 @@ static void find_memory(cpu_program *p)
         if (r < f->n_in && p->step[r] && p->loaded[r] && !p->row[r])
             p->stream[p->n_streams++] = (int16_t)r;
     }
-    if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM)
+    if (f->n_instr < FETCH_INSTR || p->n * p->n_streams * (int64_t)sizeof(float) < FETCH_FROM ||
+        p->in_rows)
         p->n_streams = 0;
-    p->ahead =
-        (CPU_TILE * (int64_t)sizeof(float) / CPU_LINE + f->n_instr - 1) / f->n_instr * CPU_LINE;
 }
 
 static tt_status prepare(cpu_program *p, tt_error *err)
@@ -128,21 +127,39 @@ static tt_status prepare(cpu_program *p, tt_error *err)
     }
     assign_slots(p);
     find_memory(p);
+    cpu_chains_find(p);
+    int alone = 0;
+    for (int i = 0; i < f->n_instr; i += p->chain[i] ? p->chain[i] : 1)
+        alone += !p->chain[i] && !p->splat[f->n_in + i];
+    p->ahead = (CPU_TILE * (int64_t)sizeof(float) / CPU_LINE + cpu_max(alone, 1) - 1) /
+               cpu_max(alone, 1) * CPU_LINE;
     return TT_OK;
 }
 
-/* Where register r of elements [begin, …) lies for a thread. */
+char *cpu_program_at(const cpu_program *p, int r, int64_t begin, char *slots)
+{
+    if (!p->base[r])
+        return slots + p->slot[r] * p->slot_bytes;
+    const int64_t at = r < p->f->n_in && p->row[r] ? begin % p->shape[p->n_dims - 1] : begin;
+    return p->base[r] + at * p->step[r];
+}
 static cpu_reg locate(const cpu_program *p, int r, int64_t begin, char *slots)
 {
-    const int64_t at = r < p->f->n_in && p->row[r] ? begin % p->shape[p->n_dims - 1] : begin;
-    cpu_reg x = {.dtype = p->dtype[r], .splat = p->splat[r]};
-    x.p = p->base[r] ? p->base[r] + at * p->step[r] : slots + p->slot[r] * p->slot_bytes;
-    return x;
+    return (cpu_reg){cpu_program_at(p, r, begin, slots), p->dtype[r], p->splat[r]};
 }
 
-/* Each instruction asks for its share of the next tile: else one loop after the other waits for
- * memory, and memory waits for the loops that compute. (Inlined always: gcc takes a function that
- * only prefetches for one without effect, and drops its calls.) */
+static void run_instr(const cpu_program *p, int i, int64_t begin, int64_t n, char *slots)
+{
+    const tt_fused_instr *in = &p->f->instr[i];
+    cpu_reg src[3], dst = locate(p, p->f->n_in + i, begin, slots);
+    for (int s = 0; s < in->n_src; s++)
+        src[s] = locate(p, in->src[s], begin, slots);
+    cpu_pointwise_run(p->isa, p->op[i], n, src, in->n_src, &dst, in->imm);
+}
+
+/* Each instruction that is in no chain asks for its share of the next tile: else one loop after the
+ * other waits for memory, and memory waits for the loops that compute. (Inlined always: gcc takes a
+ * function that only prefetches for one without effect, and drops its calls.) */
 static inline __attribute__((always_inline)) void ask_ahead(const cpu_program *p, int instr,
                                                             int64_t begin, int64_t n)
 {
@@ -163,14 +180,16 @@ static void run_tile(const cpu_program *p, int64_t begin, int64_t n, int64_t ahe
         if (p->slot[r] != NO_SLOT && p->loaded[r])
             cpu_broadcast_load(&p->in[r], p->shape, p->n_dims, begin, n,
                                locate(p, r, begin, slots).p);
-    for (int i = 0; i < f->n_instr; i++) {
-        const tt_fused_instr *in = &f->instr[i];
-        cpu_reg src[3], dst = locate(p, f->n_in + i, begin, slots);
-        for (int s = 0; s < in->n_src; s++)
-            src[s] = locate(p, in->src[s], begin, slots);
-        cpu_pointwise_run(p->isa, p->op[i], dst.splat ? 1 : n, src, in->n_src, &dst, in->imm);
+    for (int i = 0, alone = 0; i < f->n_instr; i += p->chain[i] ? p->chain[i] : 1) {
+        if (p->splat[f->n_in + i])
+            continue;
+        if (p->chain[i]) {
+            cpu_chain_run(p, i, begin, n, slots);
+            continue;
+        }
+        run_instr(p, i, begin, n, slots);
         if (ahead > 0)
-            ask_ahead(p, i, begin + n, ahead);
+            ask_ahead(p, alone++, begin + n, ahead);
     }
     for (int o = 0; o < f->n_out; o++) {
         int r = f->out[o];
@@ -193,6 +212,9 @@ static void run_tile(const cpu_program *p, int64_t begin, int64_t n, int64_t ahe
 void cpu_program_run(const cpu_program *p, int64_t begin, int64_t end, int thread)
 {
     char *slots = p->scratch + (int64_t)thread * p->n_slots * p->slot_bytes;
+    for (int i = 0; i < p->f->n_instr; i++)
+        if (p->splat[p->f->n_in + i])
+            run_instr(p, i, begin, 1, slots);
     for (int64_t t = begin; t < end; t += CPU_TILE)
         run_tile(p, t, cpu_min(CPU_TILE, end - t), cpu_min(CPU_TILE, end - t - CPU_TILE), slots);
 }

@@ -43,14 +43,23 @@ typedef struct cpu_program {
     tt_dtype dtype[CPU_MAX_REGS];
     char *base[CPU_MAX_REGS];     /* NULL: in its slot */
     int64_t step[CPU_MAX_REGS];   /* bytes from one element to the next */
-    int16_t stream[CPU_MAX_REGS]; /* operands read where they lie */
+    int16_t stream[CPU_MAX_REGS]; /* operands read where they lie, but by no chain first */
     int n_streams;
-    int64_t slot_bytes, ahead; /* ahead: bytes of each stream an instruction asks for */
+    int16_t last[CPU_MAX_REGS];  /* the last instruction, as a register, that reads a register */
+    int16_t chain[CPU_MAX_REGS]; /* instructions of the chain that begins at one, or 0 */
+    int16_t n_steps[CPU_MAX_REGS];
+    cpu_step steps[2 * CPU_MAX_REGS]; /* those of the chain that begins at i: from 2 i on */
+    int64_t slot_bytes, ahead;        /* ahead: bytes of each stream an instruction asks for */
 } cpu_program;
 size_t cpu_program_scratch(const tt_fused *f, int n_threads);
 tt_status cpu_program_make(cpu_program *p, const tt_fused *f, const cpu_isa *isa,
                            const tt_tensor *in, const tt_tensor *out, void *scratch, bool in_rows,
                            tt_error *err);
+/* Finds the runs of instructions that are chains. */
+void cpu_chains_find(cpu_program *p);
+void cpu_chain_run(const cpu_program *p, int first, int64_t begin, int64_t n, char *slots);
+/* Where register r of elements [begin, …) lies for a thread. */
+char *cpu_program_at(const cpu_program *p, int r, int64_t begin, char *slots);
 /* Elements [begin, end) of the result, on a thread of the pool. */
 void cpu_program_run(const cpu_program *p, int64_t begin, int64_t end, int thread);
 

@@ -23,6 +23,7 @@ typedef struct gemm {
     char *scratch; /* per_thread of them */
     size_t per_thread;
     int64_t rows, cols; /* tasks along m and n */
+    int64_t unit;       /* a task has so many columns, or a multiple */
     int n_threads;
     bool in_place; /* rows of A lie along k */
 } gemm;
@@ -58,16 +59,25 @@ size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
     return thread_scratch(m, n, k) * (size_t)n_threads;
 }
 
+/* How much of k at a time from k0 on: the last two blocks are alike rather than a whole one and a
+ * stub. */
+static int64_t block_of(const gemm *w, int64_t k0)
+{
+    const int64_t rest = w->g->k - k0, cut = w->tiles->k_cut;
+    if (rest <= CPU_K_BLOCK || rest >= 2 * CPU_K_BLOCK)
+        return cpu_min(rest, CPU_K_BLOCK);
+    return cpu_round_up(parts(rest, 2), cut);
+}
+
 static task task_at(const gemm *w, int64_t i)
 {
-    const int mr = w->tiles->mr, nr = w->tiles->nr;
-    const int64_t panels = parts(w->g->m, mr), slivers = parts(w->g->n, nr), r = i / w->cols,
-                  c = i % w->cols;
+    const int64_t mr = w->tiles->mr, unit = w->unit, panels = parts(w->g->m, mr),
+                  slivers = parts(w->g->n, unit), r = i / w->cols, c = i % w->cols;
     return (task){.m0 = panels * r / w->rows * mr,
                   .m1 = cpu_min(w->g->m, panels * (r + 1) / w->rows * mr),
-                  .n0 = slivers * c / w->cols * nr,
-                  .n1 = cpu_min(w->g->n, slivers * (c + 1) / w->cols * nr),
-                  .k = cpu_min(w->g->k, CPU_K_BLOCK)};
+                  .n0 = slivers * c / w->cols * unit,
+                  .n1 = cpu_min(w->g->n, slivers * (c + 1) / w->cols * unit),
+                  .k = block_of(w, 0)};
 }
 
 static cpu_mat part_of(cpu_mat a, int64_t r, int64_t c)
@@ -104,7 +114,7 @@ static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64
     if (then.n0 == t->n1 && t->k0 + t->k < g->k) {
         then.n0 = t->n0;
         then.k0 = t->k0 + t->k;
-        then.k = cpu_min(CPU_K_BLOCK, g->k - then.k0);
+        then.k = block_of(w, then.k0);
     } else if (then.n0 == t->n1) {
         then = task_at(w, cpu_min(i + w->n_threads, w->rows * w->cols - 1));
     }
@@ -139,6 +149,20 @@ static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t
                 float *to = g->c + (r0 + r) * g->ldc + c0 + c;
                 *to = add ? *to + y[r * CPU_TILE_ROWS + c] : y[r * CPU_TILE_ROWS + c];
             }
+}
+
+/* C's columns [c, c + n), by tiles->block. */
+static void multiply_block(const gemm *w, const task *t, int64_t c, int64_t n)
+{
+    const cpu_tiles *tiles = w->tiles;
+    const cpu_gemm_call *g = w->g;
+    uint32_t bad[CPU_BLOCK_ROWS * CPU_BLOCK_COLS / CPU_TILE_ROWS], *b = bad;
+    if (!tiles->block(t->k, t->pa, t->pb, g->c + t->m0 * g->ldc + c, g->ldc, t->m1 - t->m0, n,
+                      g->add || t->k0 > 0, bad))
+        return;
+    for (int64_t r = t->m0; r < t->m1; r += tiles->mr)
+        for (int64_t j = 0; j < n; j += tiles->nr, b += CPU_TILE_ROWS)
+            remake(w, t, r, c + j, cpu_min(tiles->mr, t->m1 - r), cpu_min(tiles->nr, n - j), b);
 }
 
 /* C's columns [c, c + n). */
@@ -178,7 +202,7 @@ static void run_task(const gemm *w, int64_t i, int thread)
     t.pb = t.pa + packed(cpu_min(g->m, M_TASK), g->k);
     const int64_t m = t.m1 - t.m0, whole = w->in_place ? m / tiles->mr * tiles->mr : 0;
     for (; t.k0 < g->k; t.k0 += t.k) {
-        t.k = cpu_min(CPU_K_BLOCK, g->k - t.k0);
+        t.k = block_of(w, t.k0);
         t.unit = cpu_round_up(t.k, tiles->k_unit) * (int64_t)tiles->size;
         tiles->pack(part_of(g->a, t.m0 + whole, t.k0), m - whole, t.k, true, t.pa + whole * t.unit);
         for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {
@@ -187,7 +211,10 @@ static void run_task(const gemm *w, int64_t i, int thread)
             cpu_fetch next[2];
             fetch_next(w, i, &t, c, n, next);
             tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
-            multiply(w, &t, c, n, next);
+            if (tiles->block)
+                multiply_block(w, &t, c, n);
+            else
+                multiply(w, &t, c, n, next);
         }
     }
     finished(g, t.m0, t.m1, t.n0, t.n1, thread); /* long rows: strip by strip measured slower */
@@ -204,17 +231,23 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
         w->tiles->end();
 }
 
+/* What columns are not cut by `done`. */
+static int64_t unit_of(const cpu_gemm_call *g)
+{
+    return g->done && g->done->unit ? g->done->unit : 1;
+}
+
 /* Each thread gets as many tasks along m, and the larger side is halved until it has its tasks. */
 static void cut(gemm *w)
 {
-    const int64_t m = w->g->m, n = w->g->n;
+    const int64_t m = w->g->m, n = w->g->n, least = cpu_max(LEAST_COLS, w->unit);
     w->rows = parts(m, w->tiles->m_task);
     w->cols = 1;
     if (w->rows > 1)
         w->rows = cpu_min(cpu_round_up(w->rows, w->n_threads), parts(m, LEAST_ROWS));
     while (w->rows * w->cols < w->tiles->tasks * w->n_threads) {
         const int64_t rows = m / w->rows, cols = n / w->cols;
-        if (cols >= 2 * LEAST_COLS && (cols >= rows || rows < 2 * LEAST_ROWS))
+        if (cols >= 2 * least && (cols >= rows || rows < 2 * LEAST_ROWS))
             w->cols *= 2;
         else if (rows >= 2 * LEAST_ROWS)
             w->rows *= 2;
@@ -230,8 +263,11 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
               .g = g,
               .scratch = scratch,
               .per_thread = thread_scratch(g->m, g->n, g->k),
+              .unit = self->tiles->nr,
               .n_threads = pool ? tt_pool_threads(pool) : 1,
               .in_place = g->a.cs == 1 && self->tiles->tile_rows};
+    while (w.unit % unit_of(g))
+        w.unit += self->tiles->nr;
     cut(&w);
     tt_parallel_for(pool, w.rows * w.cols, 1, run_tasks, &w);
 }
@@ -263,7 +299,7 @@ static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
     if (g->m >= g->n)
         w.rows = cpu_max(256, cpu_round_up((g->m + 15) / 16, 16));
     else
-        w.cols = cpu_max(256, cpu_round_up((g->n + 15) / 16, 16));
+        w.cols = cpu_round_up(cpu_max(256, cpu_round_up((g->n + 15) / 16, 16)), unit_of(g));
     w.n_cols = (g->n + w.cols - 1) / w.cols;
     tt_parallel_for(pool, (g->m + w.rows - 1) / w.rows * w.n_cols, 1, blas_tiles, &w);
 }
@@ -277,8 +313,9 @@ typedef struct few {
 static void few_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     const few *w = arg;
-    w->isa->few(w->g, CPU_K_BLOCK, begin, end);
-    finished(w->g, 0, w->g->m, begin, end, thread);
+    const int64_t unit = unit_of(w->g), c0 = begin * unit, c1 = cpu_min(end * unit, w->g->n);
+    w->isa->few(w->g, CPU_K_BLOCK, c0, c1);
+    finished(w->g, 0, w->g->m, c0, c1, thread);
 }
 
 static void clear_rows(const cpu_gemm_call *g)
@@ -299,7 +336,8 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
     }
     if (g->m <= CPU_FEW_ROWS && g->a.cs == 1 && g->b.rs == 1) {
         few w = {self->isa, g};
-        tt_parallel_for(pool, g->n, LEAST_COLS, few_columns, &w);
+        tt_parallel_for(pool, parts(g->n, unit_of(g)), parts(LEAST_COLS, unit_of(g)), few_columns,
+                        &w);
     } else if (self->blas)
         run_blas(pool, g);
     else

@@ -13,6 +13,7 @@
 typedef struct cpu_done {
     void (*run)(void *arg, int64_t r0, int64_t r1, int64_t c0, int64_t c1, int thread);
     void *arg;
+    int64_t unit; /* of f32 products: no rectangle cuts so many columns; 0 = 1 */
 } cpu_done;
 
 /* A matrix operand by strides: element (r, c) at p[r * rs + c * cs]; one of the strides is 1. */
@@ -60,12 +61,16 @@ static inline void cpu_fetch_turn(cpu_fetch *f)
 
 #define CPU_K_BLOCK 384  /* of k at a time */
 #define CPU_TILE_ROWS 32 /* of a tile at most */
+/* Of cpu_tiles.block at most. */
+#define CPU_BLOCK_ROWS 512
+#define CPU_BLOCK_COLS 128
 
 /* How f32 matrices are multiplied: panels of mr rows and of nr columns, all of a block's k in each,
  * and what makes a tile of C from one of each. */
 typedef struct cpu_tiles {
     int mr, nr;
     int k_unit;            /* a panel's k is padded to it */
+    int64_t k_cut;         /* blocks of k are multiples of it, but for the last */
     size_t size;           /* of a packed element */
     int64_t m_task, strip; /* most rows and columns packed at a time; multiples of mr and nr */
     int tasks;             /* a thread: fewer, larger ones pack less */
@@ -78,6 +83,11 @@ typedef struct cpu_tiles {
     /* The same of mr rows of A as they lie along k, `ld` apart; NULL = A is packed. */
     void (*tile_rows)(int64_t k, const float *a, int64_t ld, const void *b, float *c, int64_t ldc,
                       int64_t cols, bool add, cpu_fetch *next);
+    /* The same of all panels of both at once, for tiles that have more to do between one and the
+     * next: bad[CPU_TILE_ROWS] of each tile, a row of tiles after the other. NULL = tile by tile.
+     */
+    bool (*block)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                  int64_t cols, bool add, uint32_t *bad);
     void (*begin)(void), (*end)(void); /* around a thread's tiles; NULL = nothing */
     double (*peak)(double seconds);    /* flops a second of one thread */
 } cpu_tiles;

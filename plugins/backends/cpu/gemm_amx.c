@@ -81,100 +81,179 @@ static void split_pack(cpu_mat a, int64_t rows, int64_t k, bool left, void *to)
     }
 }
 
-/* C += A B of one part each, of R × S tiles in tile registers: 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
- * NULL: as the last call left it there. */
-INLINE void product(const int R, const int S, const uint16_t *a, const uint16_t *b)
+/* A tile of C of which the short sums are made: its rows are added up and stored while the next
+ * tile is multiplied. */
+typedef struct unstored {
+    const float *t; /* n_sums × [32,32] */
+    int64_t n_sums;
+    float *c; /* the next row, */
+    int64_t ldc, rows;
+    __mmask16 cols[2]; /* of which these columns are there */
+    bool add, any_bad;
+    uint32_t *bad;
+} unstored;
+
+/* A row of C (+)= its short sums, but for elements of which the sum is not finite: their bits in
+ * bad. */
+INLINE void store_row(unstored *u)
 {
-    if (a)
-        _tile_loadd(4, a, 64);
-    if (b)
-        _tile_loadd(6, b, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if (S > 1) {
-        if (b)
-            _tile_loadd(7, b + TILE, 64);
-        _tile_dpbf16ps(1, 4, 7);
+    enum { NOT_FINITE = 0x99 };
+    uint32_t bad = 0;
+    if (u->rows == 0)
+        return;
+    for (int j = 0; j < 2; j++) {
+        float *c = u->c + j * VW;
+        vf sum = vload(u->t + j * VW);
+        __builtin_prefetch(c + SIDE * u->ldc, 0, 2); /* of the panel below */
+        for (int64_t i = 1; i < u->n_sums; i++)
+            sum += vload(u->t + i * SUM + j * VW);
+        const __mmask16 wrong = _mm512_fpclass_ps_mask((__m512)sum, NOT_FINITE) & u->cols[j];
+        if (u->add)
+            sum += (vf)_mm512_maskz_loadu_ps(u->cols[j], c);
+        _mm512_mask_storeu_ps(c, u->cols[j] & (__mmask16)~wrong, (__m512)sum);
+        bad |= (uint32_t)wrong << (j * VW);
     }
-    if (R > 1) {
-        if (a)
-            _tile_loadd(5, a + TILE, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        if (S > 1)
-            _tile_dpbf16ps(3, 5, 7);
-    }
+    *u->bad++ = bad;
+    u->any_bad |= bad != 0;
+    u->t += SIDE;
+    u->c += u->ldc;
+    u->rows--;
 }
 
-/* A step's six products, small ones first, in an order in which one operand stays. */
-INLINE void step(const int R, const int S, const uint16_t *a, const uint16_t *b)
+/* One step's panels. */
+typedef struct pair {
+    const uint16_t *a, *b;
+} pair;
+
+/* Tile registers 0 to 3 hold C, 4 and 5 A, 6 and 7 B. */
+INLINE void load_first(pair p)
 {
-    product(R, S, a + 2 * PART, b);
-    product(R, S, a + PART, NULL);
-    product(R, S, NULL, b + PART);
-    product(R, S, a, NULL);
-    product(R, S, NULL, b + 2 * PART);
-    product(R, S, NULL, b);
+    _tile_loadd(4, p.a + 2 * PART, 64);
+    _tile_loadd(6, p.b, 64);
+    _tile_loadd(5, p.a + 2 * PART + TILE, 64);
+    _tile_loadd(7, p.b + TILE, 64);
+}
+
+/* C += A B of one part each; then comes that part of A, or of B: a tile is loaded as soon as its
+ * last product is under way. tall, wide: more than 16 rows, columns. */
+INLINE void product_then_a(bool tall, bool wide, const uint16_t *a)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, a, 64);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(5, a + TILE, 64);
+}
+
+INLINE void product_then_b(bool tall, bool wide, const uint16_t *b)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    _tile_loadd(6, b, 64);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(7, b + TILE, 64);
+}
+
+/* A step's six products, small ones first, in an order in which one operand stays. What each begins
+ * with is there; then: the step after. */
+INLINE void step(bool tall, bool wide, pair p, pair then, unstored *u)
+{
+    store_row(u);
+    product_then_a(tall, wide, p.a + PART);
+    product_then_b(tall, wide, p.b + PART);
+    store_row(u);
+    product_then_a(tall, wide, p.a);
+    product_then_b(tall, wide, p.b + 2 * PART);
+    store_row(u);
+    product_then_b(tall, wide, p.b);
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    load_first(then);
 }
 
 /* t [32,32] = A B over a short sum. */
-INLINE void short_sum(const int R, const int S, int64_t steps, const uint16_t *a, const uint16_t *b,
-                      float *t)
+INLINE void short_sum(bool tall, bool wide, int64_t steps, pair p, pair then, float *t, unstored *u)
 {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t i = 0; i < steps; i++)
-        step(R, S, a + i * PARTS * PART, b + i * PARTS * PART);
+    for (; steps > 1; steps--) {
+        const pair next = {p.a + PARTS * PART, p.b + PARTS * PART};
+        step(tall, wide, p, next, u);
+        p = next;
+    }
+    step(tall, wide, p, then, u);
     _tile_stored(0, t, SIDE * 4);
     _tile_stored(1, t + 16, SIDE * 4);
     _tile_stored(2, t + 16 * SIDE, SIDE * 4);
     _tile_stored(3, t + 16 * SIDE + 16, SIDE * 4);
 }
 
-/* A row of C (+)= n short sums, but for elements of which the sum is not finite: these are
- * returned. */
-INLINE uint32_t store_row(const float *t, int n, float *c, int64_t cols, bool add)
+/* Short sums of one tile; then: the first step of the next one. */
+INLINE int64_t tile_sums(int64_t rows, int64_t cols, int64_t k, pair p, pair then, float *t,
+                         unstored *u)
 {
-    enum { NOT_FINITE = 0x99 };
-    uint32_t bad = 0;
-    for (int j = 0; j < SIDE && j < cols; j += VW, t += VW, c += VW) {
-        vf sum = vload(t);
-        for (int i = 1; i < n; i++)
-            sum += vload(t + i * SUM);
-        const __mmask16 wrong = _mm512_fpclass_ps_mask((__m512)sum, NOT_FINITE);
-        const __mmask16 here = (__mmask16)(cols - j >= VW ? 0xffff : (1 << (cols - j)) - 1);
-        if (add)
-            sum += (vf)_mm512_maskz_loadu_ps(here, c);
-        _mm512_mask_storeu_ps(c, here & (__mmask16)~wrong, (__m512)sum);
-        bad |= (uint32_t)(wrong & here) << j;
+    int64_t n = 0;
+    for (int64_t k0 = 0; k0 < k; k0 += K_SUM, n++) {
+        const int64_t steps = (cpu_min(K_SUM, k - k0) + STEP - 1) / STEP;
+        const pair next = {p.a + steps * PARTS * PART, p.b + steps * PARTS * PART};
+        short_sum(rows > 16, cols > 16, steps, p, k - k0 > K_SUM ? next : then, t + n * SUM, u);
+        p = next;
     }
-    return bad;
+    return n;
 }
 
-/* Prefetching for it, as gemm_tile does, measured 5 to 15 % slower: tiles are loaded through the
- * same few line buffers. */
-static bool split_tile(int64_t k, const void *left, const void *right, float *c, int64_t ldc,
-                       int64_t rows, int64_t cols, bool add, cpu_fetch *next, uint32_t *bad)
+INLINE __mmask16 first(int64_t n)
 {
-    float t[CPU_K_BLOCK / K_SUM * SUM] __attribute__((aligned(64)));
-    uint32_t any = 0;
-    int n = 0;
-    (void)next;
-    for (int64_t k0 = 0; k0 < k; k0 += K_SUM, n++) {
-        const int64_t steps = (cpu_min(K_SUM, k - k0) + STEP - 1) / STEP, at = k0 * SIDE * PARTS;
-        const uint16_t *a = (const uint16_t *)left + at, *b = (const uint16_t *)right + at;
-        if (rows > 16 && cols > 16)
-            short_sum(2, 2, steps, a, b, t + n * SUM);
-        else if (rows > 16)
-            short_sum(2, 1, steps, a, b, t + n * SUM);
-        else if (cols > 16)
-            short_sum(1, 2, steps, a, b, t + n * SUM);
-        else
-            short_sum(1, 1, steps, a, b, t + n * SUM);
+    return (__mmask16)(n >= VW ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
+}
+
+static bool split_block(int64_t k, const void *left, const void *right, float *c, int64_t ldc,
+                        int64_t rows, int64_t cols, bool add, uint32_t *bad)
+{
+    float t[2][CPU_K_BLOCK / K_SUM * SUM] __attribute__((aligned(64)));
+    const int64_t panel = (k + STEP - 1) / STEP * PARTS * PART, across = (cols + SIDE - 1) / SIDE,
+                  n = (rows + SIDE - 1) / SIDE * across;
+    pair p = {left, right};
+    unstored u = {0};
+    load_first(p);
+    for (int64_t i = 0; i < n; i++, bad += SIDE) {
+        const int64_t r = i / across * SIDE, j = i % across * SIDE, at = (i + 1) % n;
+        const pair then = {(const uint16_t *)left + at / across * panel,
+                           (const uint16_t *)right + at % across * panel};
+        const int64_t sums = tile_sums(rows - r, cols - j, k, p, then, t[i & 1], &u);
+        while (u.rows)
+            store_row(&u);
+        u = (unstored){
+            .t = t[i & 1],
+            .n_sums = sums,
+            .c = c + r * ldc + j,
+            .ldc = ldc,
+            .rows = cpu_min(SIDE, rows - r),
+            .cols = {first(cols - j), first(cols - j - VW)},
+            .add = add,
+            .any_bad = u.any_bad,
+            .bad = bad
+        };
+        p = then;
     }
-    for (int64_t r = 0; r < rows; r++)
-        any |= bad[r] = store_row(t + r * SIDE, n, c + r * ldc, cols, add);
-    return any != 0;
+    while (u.rows)
+        store_row(&u);
+    return u.any_bad;
 }
 
 static double split_peak(double seconds)
@@ -185,12 +264,13 @@ static double split_peak(double seconds)
 const cpu_tiles cpu_tiles_bf16x6 = {.mr = SIDE,
                                     .nr = SIDE,
                                     .k_unit = STEP,
+                                    .k_cut = K_SUM,
                                     .size = PARTS * sizeof(uint16_t),
-                                    .m_task = 512,
-                                    .strip = 128,
+                                    .m_task = CPU_BLOCK_ROWS,
+                                    .strip = CPU_BLOCK_COLS,
                                     .tasks = 1,
                                     .pack = split_pack,
-                                    .tile = split_tile,
+                                    .block = split_block,
                                     .begin = cpu_amx_begin,
                                     .end = cpu_amx_end,
                                     .peak = split_peak};

@@ -10,6 +10,8 @@
 
 #include "convert_impl.h"
 
+#include "chain_impl.h"
+
 #include "rows_impl.h"
 
 #include "norm_impl.h"
@@ -33,6 +35,7 @@
 const cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .half = &half,
+    .chain = chain,
     CPU_ISA_ENTRIES,
 };
 #else

@@ -10,6 +10,8 @@
 
 #include "convert_impl.h"
 
+#include "chain_impl.h"
+
 #include "rows_impl.h"
 
 #include "norm_impl.h"
@@ -33,6 +35,7 @@
 const cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
     .half = &half,
+    .chain = chain,
     CPU_ISA_ENTRIES,
 };
 
@@ -41,6 +44,7 @@ const cpu_isa cpu_isa_amx = {
     .name = "amx",
     .half = &cpu_half_amx,
     .bf16x6 = &cpu_tiles_bf16x6,
+    .chain = chain,
     CPU_ISA_ENTRIES,
 };
 #else

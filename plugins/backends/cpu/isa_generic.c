@@ -9,6 +9,8 @@
 
 #include "convert_impl.h"
 
+#include "chain_impl.h"
+
 #include "rows_impl.h"
 
 #include "norm_impl.h"
@@ -32,5 +34,6 @@
 const cpu_isa cpu_isa_generic = {
     .name = "generic",
     .half = &half,
+    .chain = chain,
     CPU_ISA_ENTRIES,
 };

@@ -6,7 +6,7 @@
  * columns only, or, where there is one outer index, in tiles of rows summed in order). */
 #define ROW_TILE 1024
 #define COLUMNS 256
-#define CHUNK 16384
+#define CHUNK 65536 /* elements whose squares are one sum */
 
 typedef struct reduce {
     const cpu_isa *isa;
@@ -129,7 +129,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
     int64_t n = tt_tensor_numel(&c->in[0]);
     double total = 0;
     (void)err;
-    tt_parallel_for(c->pool, n, 4 * CHUNK, square_pieces, &w);
+    tt_parallel_for(c->pool, n, CHUNK, square_pieces, &w);
     for (int64_t i = 0; i * CHUNK < n; i++)
         total += w.chunks[i];
     *(float *)c->out[0].data = (float)total;

@@ -1,52 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rotary embedding; the FMA peak; and the table of all entries of a level. */
 
-/* cos and sin of pos * inv_freq[j]: the angle and its reduction to [-pi/4, pi/4] in double, the
- * polynomials (Cephes) in single precision. cos_sin: n cosines, then n sines. */
-static void rope_table(int64_t n, int32_t pos, const double *inv_freq, double factor,
-                       float *cos_sin)
+/* Of a token, each pair's; read and written in whole vectors. */
+typedef struct rope_table {
+    float cos[CPU_MAX_HEAD_DIM / 2 + VW], sin[CPU_MAX_HEAD_DIM / 2 + VW];
+} rope_table;
+
+/* cos and sin of pos * inv_freq: the angle and its reduction to [-pi/4, pi/4] in double, the
+ * polynomials (Cephes) in single precision. */
+INLINE void rope_angles(const cpu_rope *r, int32_t pos, rope_table *t)
 {
-    for (int64_t j = 0; j < n; j++) {
-        double angle = (double)pos * inv_freq[j];
-        double turns = angle * 0.63661977236758134308; /* 2/pi */
-        double k = (turns + 6755399441055744.0) - 6755399441055744.0;
-        double red = angle - k * 1.57079632679489655800;
-        red = red - k * 6.12323399573676603587e-17;
-        int64_t quadrant = (int64_t)k;
-        double z = red * red;
-        double s =
+    const double factor = r->factor, sine_factor = r->inverse ? -factor : factor;
+    for (int64_t j = 0; j < r->pairs; j += VW / 2) {
+        vd inv;
+        memcpy(&inv, r->inv_freq + j, sizeof inv);
+        const vd angle = (double)pos * inv;
+        const vd turns = angle * 0.63661977236758134308 + 6755399441055744.0; /* 2/pi; 1.5 * 2^52 */
+        const vl quadrant = (vl)turns;                                        /* its last bits */
+        const vd k = turns - 6755399441055744.0;
+        const vd red = angle - k * 1.57079632679489655800 - k * 6.12323399573676603587e-17;
+        const vd z = red * red;
+        const vd s =
             red + red * z *
                       (-1.6666666666666666e-1 +
                        z * (8.3333333333e-3 +
                             z * (-1.9841269841e-4 + z * (2.7557319224e-6 + z * -2.50521084e-8))));
-        double c =
+        const vd c =
             1.0 +
             z * (-0.5 + z * (4.16666666666667e-2 +
                              z * (-1.38888888889e-3 +
                                   z * (2.48015873e-5 + z * (-2.75573192e-7 + z * 2.0876757e-9)))));
-        double cosine = quadrant & 1 ? s : c, sine = quadrant & 1 ? c : s;
-        cosine = (quadrant + 1) & 2 ? -cosine : cosine;
-        sine = quadrant & 2 ? -sine : sine;
-        cos_sin[j] = (float)(cosine * factor);
-        cos_sin[n + j] = (float)(sine * factor);
+        const vl odd = -(quadrant & 1), minus = (vl){0} + INT64_MIN;
+        const vl cosine = ((vl)c & ~odd) | ((vl)s & odd), sine = ((vl)s & ~odd) | ((vl)c & odd);
+        const vl down = -((quadrant + 1) >> 1 & 1) & minus, under = -(quadrant >> 1 & 1) & minus;
+        const vh cs = __builtin_convertvector((vd)(cosine ^ down) * factor, vh),
+                 sn = __builtin_convertvector((vd)(sine ^ under) * sine_factor, vh);
+        memcpy(t->cos + j, &cs, sizeof cs);
+        memcpy(t->sin + j, &sn, sizeof sn);
     }
 }
 
-/* One head, pairs (j, j + n): y = x rotated by sign * angle. */
-static void rope_half(int64_t n, const float *cs, const float *sn, const float *x, float *y,
-                      float sign)
+/* Pairs (j, j + n) of all heads of a token. */
+INLINE void rope_halves(const cpu_rope *r, const rope_table *t, const float *x, float *y,
+                        int64_t heads)
 {
+    const int64_t n = r->pairs, all = heads * r->head_dim;
     for (int64_t j = 0; j < n; j += VW) {
-        int64_t m = n - j < VW ? n - j : VW;
-        vf c = operand(cs, j, m, false, 0.0f), s = operand(sn, j, m, false, 0.0f) * sign;
-        vf a = operand(x, j, m, false, 0.0f), b = operand(x + n, j, m, false, 0.0f);
-        vf ra = a * c - b * s, rb = b * c + a * s;
-        if (m == VW) {
-            vstore(y + j, ra);
-            vstore(y + n + j, rb);
-        } else {
-            vstore_part(y + j, ra, m);
-            vstore_part(y + n + j, rb, m);
+        const int64_t m = n - j < VW ? n - j : VW;
+        const vf c = vload(t->cos + j), s = vload(t->sin + j);
+        for (int64_t i = j; i < all; i += r->head_dim) {
+            const vf a = operand(x, i, m, false, 0.0f), b = operand(x + n, i, m, false, 0.0f);
+            const vf ra = a * c - b * s, rb = b * c + a * s;
+            if (m == VW) {
+                vstore(y + i, ra);
+                vstore(y + n + i, rb);
+            } else {
+                vstore_part(y + i, ra, m);
+                vstore_part(y + n + i, rb, m);
+            }
+        }
+    }
+}
+
+/* A vector of whole pairs: y = x * c + (x, each pair's elements exchanged) * s. */
+typedef struct rope_lanes {
+    vi pair,
+        other; /* of each lane: its pair, counted from the vector's first; its partner's lane */
+    vi sign;   /* -0 where it is its pair's first */
+    bool many; /* a vector holds whole heads */
+} rope_lanes;
+
+/* Do pairs lie within vectors? */
+INLINE bool rope_lanes_of(const cpu_rope *r, rope_lanes *l)
+{
+    const int n = (int)r->pairs;
+    l->many = VW % r->head_dim == 0 && 2 * r->pairs == r->head_dim;
+    for (int i = 0; i < VW; i++) {
+        const int at = l->many ? i % (2 * n) : i;
+        l->pair[i] = r->interleaved ? at / 2 : at % n;
+        l->other[i] = r->interleaved ? i ^ 1 : i - at + (at + n) % (2 * n);
+        l->sign[i] = (r->interleaved ? at & 1 : at >= n) ? 0 : INT32_MIN;
+    }
+    return l->many || r->interleaved;
+}
+
+INLINE void rope_within(const cpu_rope *r, const rope_lanes *l, const rope_table *t, const float *x,
+                        float *y, int64_t heads)
+{
+    const int64_t all = heads * r->head_dim, turned = l->many ? VW : 2 * r->pairs,
+                  step = l->many ? VW : r->head_dim;
+    for (int64_t j = 0; j < turned; j += VW) {
+        const vf c = __builtin_shuffle(vload(t->cos + j / 2), l->pair),
+                 s = (vf)((vi)__builtin_shuffle(vload(t->sin + j / 2), l->pair) ^ l->sign);
+        for (int64_t i = j; i < all; i += step) {
+            const int64_t m = cpu_min(VW, l->many ? all - i : turned - j);
+            const vf a = operand(x, i, m, false, 0.0f);
+            const vf ra = a * c + __builtin_shuffle(a, l->other) * s;
+            if (m == VW)
+                vstore(y + i, ra);
+            else
+                vstore_part(y + i, ra, m);
+        }
+    }
+}
+
+/* Some heads of some tokens; rows of x and y are ld apart. Where they are not the same, what is not
+ * turned is copied. */
+static void rope_turn(const cpu_rope *r, const int32_t *pos, int64_t tokens, const float *x,
+                      float *y, int64_t ld, int64_t heads)
+{
+    rope_table table;
+    const int64_t kept = r->head_dim - 2 * r->pairs;
+    rope_lanes lanes;
+    const bool within = rope_lanes_of(r, &lanes);
+    memset(&table, 0, sizeof table);
+    for (int64_t i = 0; i < tokens; i++, x += ld, y += ld) {
+        rope_angles(r, pos[i], &table);
+        if (within)
+            rope_within(r, &lanes, &table, x, y, heads);
+        else
+            rope_halves(r, &table, x, y, heads);
+        for (int64_t h = 0; x != y && kept && h < heads; h++) {
+            const int64_t at = h * r->head_dim + 2 * r->pairs;
+            memcpy(y + at, x + at, (size_t)kept * sizeof *y);
         }
     }
 }
@@ -76,6 +152,7 @@ static double peak(double seconds)
 }
 
 static const cpu_tiles fma_tiles = {.mr = MR,
+                                    .k_cut = CPU_K_BLOCK,
                                     .nr = NR,
                                     .k_unit = 1,
                                     .size = sizeof(float),
@@ -94,7 +171,7 @@ static const cpu_tiles fma_tiles = {.mr = MR,
     .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,                              \
     .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
     .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
-    .column_max = column_max, .rope_table = rope_table, .rope_half = rope_half,                    \
-    .attn_fwd = attn_fwd, .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd,                      \
-    .attn_rows = attn_rows, .attn_columns = attn_columns, .attn_give = attn_give,                  \
-    .attn_cached = attn_cached, .few = gemm_few
+    .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd,                             \
+    .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd, .attn_rows = attn_rows,                    \
+    .attn_columns = attn_columns, .attn_give = attn_give, .attn_cached = attn_cached,              \
+    .few = gemm_few

@@ -47,17 +47,30 @@ static float row_sum_exp(int64_t n, const float *x, float m_)
     return (float)total;
 }
 
+/* Two halves at once: memory gives one stream less than it can. */
 #define SQUARES_AHEAD 1024 /* elements: the gradients it is for lie in memory, not in cache */
 static double row_sum_squares(int64_t n, const float *x)
 {
-    vd s0 = {0}, s1 = {0};
-    for (int64_t i = 0; i < n; i += VW) {
-        vf v = operand(x, i, n - i < VW ? n - i : VW, false, 0.0f);
-        __builtin_prefetch(x + i + SQUARES_AHEAD);
-        s0 = vadd_square(s0, vlow(v));
-        s1 = vadd_square(s1, vhigh(v));
+    const int64_t half = n / (2 * VW) * VW;
+    const float *y = x + half;
+    vd s0 = {0}, s1 = {0}, t0 = {0}, t1 = {0};
+    for (int64_t i = 0; i < half; i += VW) {
+        const vf u = vload(x + i), v = vload(y + i);
+        for (int b = 0; b < VW * 4; b += CPU_LINE) {
+            __builtin_prefetch((const char *)(x + i + SQUARES_AHEAD) + b, 0, 2);
+            __builtin_prefetch((const char *)(y + i + SQUARES_AHEAD) + b, 0, 2);
+        }
+        s0 = vadd_square(s0, vlow(u));
+        s1 = vadd_square(s1, vhigh(u));
+        t0 = vadd_square(t0, vlow(v));
+        t1 = vadd_square(t1, vhigh(v));
     }
-    s0 += s1;
+    for (int64_t i = 2 * half; i < n; i += VW) {
+        const vf v = operand(x, i, n - i < VW ? n - i : VW, false, 0.0f);
+        t0 = vadd_square(t0, vlow(v));
+        t1 = vadd_square(t1, vhigh(v));
+    }
+    s0 = (s0 + s1) + (t0 + t1);
     double total = 0;
     for (int i = 0; i < VW / 2; i++)
         total += s0[i];

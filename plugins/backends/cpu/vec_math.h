@@ -25,7 +25,6 @@ INLINE vf vexp(vf x)
 {
     x = vmin(vset(89.0f), vmax(vset(-104.0f), x)); /* NaN stays */
     vf t = vfma(x, vset(LOG2E), vset(ROUNDER));
-    vi n = (vi)t - (vi)vset(ROUNDER);
     vf f = t - vset(ROUNDER);
     vf r = vfma(f, vset(-LN2_HIGH), x);
     r = vfma(f, vset(-LN2_LOW), r);
@@ -36,8 +35,12 @@ INLINE vf vexp(vf x)
     p = vfma(p, r, vset(1.6666665459e-1f));
     p = vfma(p, r, vset(5.0000001201e-1f));
     p = vfma(p, r * r, r) + 1.0f;
-    vi half = n >> 1; /* in two steps: the result may be subnormal */
+#if CPU_LEVEL == 5
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)f); /* rounded once, as below */
+#else
+    const vi n = (vi)t - (vi)vset(ROUNDER), half = n >> 1; /* in two steps: may be subnormal */
     return p * vpow2(half) * vpow2(n - half);
+#endif
 }
 
 /* 2^x for x <= 127, the heart of attention: 1 for 0, 0 for -inf. The polynomial is our own minimax

@@ -236,8 +236,8 @@ tt_status ref_linear_fused(void *backend, const tt_kernel_call *c, tt_error *err
     product.n_in = 2;
     product.out = &c->out[f->into];
     product.n_out = 1;
-    TT_TRY(
-        (strcmp(c->op, "linear_fused") == 0 ? ref_linear : ref_linear_dx)(backend, &product, err));
+    TT_TRY((strcmp(c->op, "linear_dx_fused") == 0 ? ref_linear_dx : ref_linear)(backend, &product,
+                                                                                err));
     in[0] = c->out[f->into];
     for (int i = 2; i < c->n_in; i++)
         in[i - 1] = c->in[i];
@@ -245,4 +245,25 @@ tt_status ref_linear_fused(void *backend, const tt_kernel_call *c, tt_error *err
     program.n_in = c->n_in - 1;
     program.attrs = &f->program;
     return ref_fused(backend, &program, err);
+}
+
+size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads)
+{
+    tt_kernel_call rope = *c;
+    rope.attrs = &((const tt_fused_rope *)c->attrs)->rope;
+    return ref_rope_scratch(&rope, n_threads);
+}
+
+tt_status ref_linear_fused_rope(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_fused_rope *f = c->attrs;
+    const tt_tensor in[2] = {c->out[0], c->in[c->n_in - 1]};
+    tt_kernel_call made = *c, turned = *c;
+    made.n_in--;
+    made.attrs = &f->product;
+    TT_TRY(ref_linear_fused(backend, &made, err));
+    turned.in = in;
+    turned.n_in = 2;
+    turned.attrs = &f->rope;
+    return ref_rope(backend, &turned, err);
 }

@@ -57,6 +57,7 @@ static const tt_kernel kernels[] = {
     KERNEL("linear_dx", ref_linear_dx),
     KERNEL("linear_dx_fused", ref_linear_fused),
     KERNEL("linear_fused", ref_linear_fused),
+    KERNEL_SCRATCH("linear_fused_rope", ref_linear_fused_rope, ref_linear_fused_rope_scratch),
     KERNEL("log", ref_pointwise),
     KERNEL("matmul", ref_matmul),
     KERNEL("max_bwd", ref_pointwise),

@@ -27,8 +27,8 @@ typedef double (*ref_scalar_fn)(double a, double b, double c);
 ref_scalar_fn ref_scalar(const char *op);
 
 typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
-ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_linear_fused, ref_const,
-    ref_random;
+ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_linear_fused,
+    ref_linear_fused_rope, ref_const, ref_random;
 ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
     ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;
 ref_kernel_fn ref_rms_norm, ref_rms_norm_bwd, ref_layer_norm, ref_layer_norm_bwd, ref_softmax,
@@ -43,6 +43,7 @@ ref_kernel_fn ref_reduce_sum, ref_reduce_max, ref_line_sum, ref_sum_squares;
 ref_kernel_fn ref_broadcast, ref_transpose, ref_slice, ref_slice_bwd, ref_concat;
 
 size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
+size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
 
 #endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
+#include <string.h>
+#include <ttrun/backend.h>
+
+/* turn: rotary positions move into the projection whose result they turn, so that it is turned
+ * where it was made. Each value is rounded and turned as before, so no bit changes (R11). */
+
+/* What is turned: a product, alone or with a program, that nothing else reads. */
+static bool is_projection(const tt_graph *g, const tt_node *p, const tt_op_def *fused)
+{
+    const tt_fused_product *f = p->attrs;
+    return (p->op == tt_op_find(g->ops, "linear") || (p->op == fused && f->into == 0)) &&
+           p->n_out == 1 && !p->accumulate_into && !p->assign_to;
+}
+
+static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *op)
+{
+    static const int16_t product[] = {0};
+    tt_node *n = tt_arena_dup(g->arena, p, sizeof *n);
+    tt_fused_rope *a = tt_arena_alloc(g->arena, sizeof *a);
+    if (strcmp(p->op->name, "linear"))
+        a->product = *(const tt_fused_product *)p->attrs;
+    else
+        a->product.program = (tt_fused){.n_in = 1, .n_out = 1, .out = product};
+    a->rope = *(const tt_attrs_rope *)rope->attrs;
+    n->op = op;
+    n->attrs = a;
+    n->rule = NULL;
+    n->in = tt_arena_array(g->arena, (size_t)p->n_in + 1, sizeof *n->in);
+    memcpy(n->in, p->in, (size_t)p->n_in * sizeof *n->in);
+    n->in[n->n_in++] = rope->in[1];
+    n->out = rope->out;
+    n->out[0]->node = n;
+    return n;
+}
+
+/* The place of the product that node i turns, or -1. */
+static int product_of(const tt_graph *g, const tt_readers *r, int i, const tt_op_def *fused)
+{
+    const tt_node *rope = g->nodes.items[i];
+    if (!rope || strcmp(rope->op->name, "rope") || rope->accumulate_into || rope->assign_to)
+        return -1;
+    const int at = r->index[rope->in[0]->id];
+    const tt_node *p = g->nodes.items[at];
+    return is_projection(g, p, fused) && r->n[p->out[0]->id] == 1 && p->n_in < TT_MAX_INS &&
+                   tt_fuse_same_iteration(p, rope)
+               ? at
+               : -1;
+}
+
+/* Positions that are an input of the batch come before the first product they turn. */
+static tt_readers bring_positions(tt_graph *g, const tt_op_def *fused)
+{
+    tt_readers r = tt_find_readers(g);
+    tt_node **items = g->nodes.items;
+    for (int i = 0; i < (int)g->nodes.n; i++) {
+        const int at = product_of(g, &r, i, fused),
+                  from = at < 0 ? -1 : r.index[items[i]->in[1]->id];
+        tt_node *pos = from < 0 ? NULL : items[from];
+        if (from <= at || pos->op != &tt_op_input)
+            continue;
+        memmove(items + at + 1, items + at, (size_t)(from - at) * sizeof *items);
+        items[at] = pos;
+        r = tt_find_readers(g);
+    }
+    return r;
+}
+
+tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
+{
+    const tt_op_def *fused = tt_op_find(g->ops, "linear_fused"),
+                    *op = tt_op_find(g->ops, "linear_fused_rope");
+    if (!o->pointwise || !op || (o->has_kernel && !o->has_kernel(o->user, op->name)))
+        return TT_OK;
+    const tt_readers readers = bring_positions(g, fused);
+    tt_node **items = g->nodes.items;
+    size_t n = 0;
+    for (int i = 0; i < (int)g->nodes.n; i++) {
+        const int at = product_of(g, &readers, i, fused);
+        if (at < 0 || readers.index[items[i]->in[1]->id] > at)
+            continue;
+        items[at] = turned(g, items[at], items[i], op);
+        readers.index[items[i]->out[0]->id] = at;
+        items[i] = NULL;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (items[i])
+            items[n++] = items[i];
+    g->nodes.n = n;
+    return tt_graph_verify(g, "turn", err);
+}
