@@ -19,7 +19,11 @@ ok profiling_changes_no_bit
 kinds "$dir/on/profile/step-4.json" && kinds "$dir/on/profile/step-10.json" && kinds "$dir/on/profile/step-8.json"
 ok traces_are_well_formed
 # sum PID TID CATEGORY 1|2|3: of the matrix products, with pointwise ops in them or without
-sum() { echo $(($(field "$1" "$2" "$3" linear "$4") + $(field "$1" "$2" "$3" linear_fused "$4"))); }
+sum() {
+    total=0
+    for kind in linear linear_fused linear_fused_rope; do total=$((total + $(field "$1" "$2" "$3" $kind "$4"))); done
+    echo $total
+}
 # 2 layers of (q 32, k 16, v 16, o 32, gate, up, down 48) × 32 and a head of 262 × 32, two FLOPs, 128 tokens, two micro-batches
 products=$((2 * 256 * (2 * (96 * 32 + 48 * 96) + 262 * 32))) counted=$(sum 0 0 forward 2)
 [ "$counted" -ge $products ] && [ "$counted" -le $((products + products / 20)) ] && [ "$(sum 0 0 forward 1)" = 30 ]
