@@ -86,6 +86,10 @@ ok plan_json_is_one_object
 awk -v s="$(value "$dir/plan.json" bytes_per_rank.state)" -v l="$(value "$dir/plan.json" bytes_per_rank.slot)" \
     -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" 'BEGIN {exit !(s > 0 && s + l + w == p)}'
 ok plan_bytes_add_up
+# 4 × 2048 tokens by 262144 ids would be 8.6 GB of logits, and as much of their gradient
+says logits 0 "$TTRUN" plan "$dir/job.json" --training.seq_len 2048 --model.args.vocab_size 262144 --json &&
+    awk -v w="$(value "$dir/out" bytes_per_rank.work)" 'BEGIN {exit !(w > 0 && w < 4 * 2048 * 262144 * 4 / 10)}'
+ok plan_holds_no_tokens_by_ids
 says big 0 "$TTRUN" plan "$dir/job.json" --model.args.dim 65536 --model.args.n_layers 8 --json && [ "$(value "$dir/out" fits)" = false ]
 ok plan_ends_0_where_the_job_does_not_fit
 says pipe 0 "$TTRUN" plan "$dir/job.json" --world 4 --parallelism.pipeline_parallel_degree 2 --json &&

@@ -19,7 +19,11 @@ ok profiling_changes_no_bit
 kinds "$dir/on/profile/step-4.json" && kinds "$dir/on/profile/step-10.json" && kinds "$dir/on/profile/step-8.json"
 ok traces_are_well_formed
 # sum PID TID CATEGORY 1|2|3: of the matrix products, with pointwise ops in them or without
-sum() { echo $(($(field "$1" "$2" "$3" linear "$4") + $(field "$1" "$2" "$3" linear_fused "$4"))); }
+sum() {
+    total=0
+    for kind in linear linear_fused linear_fused_rope; do total=$((total + $(field "$1" "$2" "$3" $kind "$4"))); done
+    echo $total
+}
 # 2 layers of (q 32, k 16, v 16, o 32, gate, up, down 48) × 32 and a head of 262 × 32, two FLOPs, 128 tokens, two micro-batches
 products=$((2 * 256 * (2 * (96 * 32 + 48 * 96) + 262 * 32))) counted=$(sum 0 0 forward 2)
 [ "$counted" -ge $products ] && [ "$counted" -le $((products + products / 20)) ] && [ "$(sum 0 0 forward 1)" = 30 ]
@@ -35,6 +39,10 @@ awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*
 ok ops_fit_into_the_step
 value "$dir/on/profile/ops.jsonl" op >"$dir/out" && [ "$(wc -l <"$dir/on/profile/ops.jsonl")" -gt 10 ] && head -n 1 "$dir/on/profile/ops.jsonl" | grep -q '^{"steps":3,'
 ok table_for_the_report
+# ops long enough that a second thread takes its part of some
+train "$dir/wide" --profile --backend.threads 2 --training.steps 1 --training.seq_len 512 --model.args.dim 128 --model.args.hidden_dim 512 &&
+    kinds "$dir/wide/profile/step-1.json" && grep -q '^pid 0 tid 1 worker linear' "$dir/kinds" && grep -q '"name":"worker 1"' "$dir/wide/profile/step-1.json"
+ok workers_are_threads_of_the_trace
 train "$dir/half" --profile --training.mixed_precision_param bfloat16 && grep -q '): f32 products [0-9.]*, bf16 products [1-9][0-9.]*, other' "$dir/err" &&
     head -n 1 "$dir/half/profile/ops.jsonl" | grep -q '"limits":"f32 products [0-9.]*, bf16 products '
 ok limits_of_what_the_job_multiplies
