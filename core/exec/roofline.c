@@ -36,7 +36,7 @@ double tt_roofline_seconds(const tt_roofline *r, const tt_node *n, tt_cost c)
 /* ---- memory ---- */
 
 #define STREAMS 4
-#define STREAM_FLOATS ((int64_t)4 << 20) /* 16 MiB an array: together more than most caches */
+#define STREAM_FLOATS ((int64_t)16 << 20) /* 64 MiB an array: fewer may lie in a server's cache */
 #define STREAM_BLOCK 4096
 #define STREAM_BYTES ((2 * STREAMS - 1) * (double)sizeof(float)) /* moved for an element */
 #define STREAM_SECONDS 0.02 /* at least this, and three passes; at most twice this */
