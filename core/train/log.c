@@ -16,6 +16,8 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
         TT_TRY(k.vt->open(s->metrics[i].config, &me, &k.self, err));
         l->sinks[l->n_sinks++] = k;
     }
+    if (l->n_sinks)
+        TT_TRY(tt_writer_new(l->sinks, l->n_sinks, &l->writer, err));
     for (int i = 0; i < s->n_hooks; i++) {
         tt_hook_end h = {.vt = s->hooks[i].component->vtable};
         if (!l->main && !h.vt->all_ranks)
@@ -29,6 +31,8 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 
 void tt_loop_close_sinks(tt_loop *l)
 {
+    tt_writer_free(l->writer);
+    l->writer = NULL;
     for (int i = 0; i < l->n_sinks; i++)
         l->sinks[i].vt->close(l->sinks[i].self);
     for (int i = 0; i < l->n_hooks; i++)
@@ -89,11 +93,14 @@ static size_t collect(tt_loop *l)
     return n;
 }
 
+tt_status tt_loop_written(tt_loop *l, tt_error *err)
+{
+    return l->writer ? tt_writer_finish(l->writer, err) : TT_OK;
+}
+
 static tt_status send(tt_loop *l, const tt_metrics_record *r, tt_error *err)
 {
-    for (int i = 0; i < l->n_sinks; i++)
-        TT_TRY(l->sinks[i].vt->log(l->sinks[i].self, r, err));
-    return TT_OK;
+    return l->writer ? tt_writer_log(l->writer, r, err) : TT_OK;
 }
 
 static void print_line(tt_loop *l, const tt_metrics_record *r)

@@ -4,6 +4,7 @@
 #include "train/console.h"
 #include "train/saver.h"
 #include "train/train.h"
+#include "train/writer.h"
 
 /* Inside of the loop: what one rank keeps between steps. */
 
@@ -11,11 +12,6 @@ typedef struct tt_times { /* seconds since the last logged step */
     double data, forward_backward, optimizer, comm, checkpoint, validation;
     int64_t begin_ns;
 } tt_times;
-
-typedef struct tt_sink {
-    const tt_metrics_vt *vt;
-    void *self;
-} tt_sink;
 
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
@@ -59,6 +55,7 @@ typedef struct tt_loop {
     /* outputs, rank 0 */
     tt_sink sinks[TT_MAX_PARTS];
     int n_sinks;
+    tt_writer *writer; /* of the sinks; NULL: there are none */
     tt_hook_end hooks[TT_MAX_PARTS];
     int n_hooks;
     tt_progress progress;
@@ -73,6 +70,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);
+tt_status tt_loop_written(tt_loop *l, tt_error *err); /* what is logged is in the files */
 tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err);
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);

@@ -66,7 +66,10 @@ static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
         TT_TRY(tt_loop_validate(l, err));
     if (!c->checkpoint.enable)
         return TT_OK;
-    if (due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop)
+    const bool save = due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop;
+    if (save) /* no checkpoint is ahead of its metrics */
+        TT_TRY(tt_loop_written(l, err));
+    if (save)
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
     if (last || *stop)
         TT_TRY(tt_loop_finish_save(l, err));
@@ -104,6 +107,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
         TT_TRY(tt_loop_log(l, log_due(l), err));
         TT_TRY(after_step(l, &stop, err));
     }
+    TT_TRY(tt_loop_written(l, err));
     if (!stop || l->step == steps)
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", l->stopped_by,

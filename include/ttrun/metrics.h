@@ -3,8 +3,9 @@
 #define TTRUN_METRICS_H
 #include <ttrun/plugin.h>
 
-/* A metrics sink: gets every logged step's numbers on rank 0. Called between steps; must not block.
- */
+/* A metrics sink: gets every logged step's numbers on rank 0. log() is called by a thread of its
+ * own beside the steps, one call at a time and in order; open() and close() by another, before the
+ * first and after the last. All records of a step are written before its checkpoint is. */
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "train/writer.h"
+#include "base/base.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORDS 64 /* unwritten at most */
+#define METRICS 32 /* of one */
+
+typedef struct entry {
+    tt_metrics_record r;
+    tt_metric metrics[METRICS];
+} entry;
+
+struct tt_writer {
+    const tt_sink *sinks;
+    int n_sinks;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int64_t put, written; /* records; number i lies in ring[i % RECORDS] */
+    bool stop;
+    tt_status status; /* of the first record that failed; none is written after it */
+    tt_error err;
+    entry ring[RECORDS];
+};
+
+static tt_status write_one(const tt_writer *w, const tt_metrics_record *r, tt_error *err)
+{
+    for (int i = 0; i < w->n_sinks; i++)
+        TT_TRY(w->sinks[i].vt->log(w->sinks[i].self, r, err));
+    return TT_OK;
+}
+
+static void *run(void *arg)
+{
+    tt_writer *w = arg;
+    tt_error err = {0};
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (w->written == w->put && !w->stop)
+            pthread_cond_wait(&w->changed, &w->lock);
+        if (w->written == w->put)
+            break;
+        const tt_metrics_record *r = &w->ring[w->written % RECORDS].r;
+        tt_status s = w->status;
+        pthread_mutex_unlock(&w->lock);
+        if (s == TT_OK)
+            s = write_one(w, r, &err);
+        pthread_mutex_lock(&w->lock);
+        if (w->status == TT_OK && s != TT_OK) {
+            w->status = s;
+            w->err = err;
+        }
+        w->written++;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are the main thread's business. */
+static int start(tt_writer *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&w->thread, NULL, run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *err)
+{
+    tt_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for metrics");
+    w->sinks = sinks;
+    w->n_sinks = n;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    const int rc = start(w);
+    if (rc) {
+        pthread_cond_destroy(&w->changed);
+        pthread_mutex_destroy(&w->lock);
+        free(w);
+        return TT_FAIL(err, TT_ENOMEM, "cannot start the metrics thread: %s", strerror(rc));
+    }
+    *out = w;
+    return TT_OK;
+}
+
+/* With the lock held. */
+static tt_status outcome(const tt_writer *w, tt_error *err)
+{
+    if (w->status != TT_OK)
+        *err = w->err;
+    return w->status;
+}
+
+tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err)
+{
+    if (r->n_metrics > METRICS)
+        return TT_FAIL(err, TT_EINTERNAL, "%zu metrics, room is for %d", r->n_metrics, METRICS);
+    pthread_mutex_lock(&w->lock);
+    while (w->put - w->written == RECORDS)
+        pthread_cond_wait(&w->changed, &w->lock);
+    entry *e = &w->ring[w->put % RECORDS];
+    memcpy(e->metrics, r->metrics, r->n_metrics * sizeof *e->metrics);
+    e->r = *r;
+    e->r.metrics = e->metrics;
+    w->put++;
+    pthread_cond_broadcast(&w->changed);
+    const tt_status s = outcome(w, err);
+    pthread_mutex_unlock(&w->lock);
+    return s;
+}
+
+tt_status tt_writer_finish(tt_writer *w, tt_error *err)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->written < w->put)
+        pthread_cond_wait(&w->changed, &w->lock);
+    const tt_status s = outcome(w, err);
+    pthread_mutex_unlock(&w->lock);
+    return s;
+}
+
+void tt_writer_free(tt_writer *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/base.h"
+#include "train/writer.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Metrics by a thread of their own: in order, none lost, nobody waits for a slow file, and a
+ * failure is told. */
+
+typedef struct sink {
+    pthread_mutex_t gate; /* log() goes through it */
+    double seen[1000];
+    int n, fails_at; /* fails_at: -1 never */
+} sink;
+
+static tt_status log_one(void *self, const tt_metrics_record *r, tt_error *err)
+{
+    sink *s = self;
+    pthread_mutex_lock(&s->gate);
+    pthread_mutex_unlock(&s->gate);
+    if (s->n == s->fails_at)
+        return TT_FAIL(err, TT_EIO, "the disk is full at step %d", (int)r->step);
+    assert_true(r->n_metrics == 2 && !strcmp(r->metrics[1].name, "loss"));
+    assert_true(r->metrics[0].value == (double)r->step);
+    s->seen[s->n++] = r->metrics[1].value;
+    return TT_OK;
+}
+
+static const tt_metrics_vt vt = {.struct_size = sizeof vt, .log = log_one};
+
+static tt_writer *open_writer(sink *s, tt_sink *as)
+{
+    tt_writer *w = NULL;
+    tt_error err = {0};
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->gate, NULL);
+    s->fails_at = -1;
+    *as = (tt_sink){&vt, s};
+    assert_int_equal(tt_writer_new(as, 1, &w, &err), TT_OK);
+    return w;
+}
+
+static tt_status log_step(tt_writer *w, int step, tt_error *err)
+{
+    const tt_metric m[] = {
+        {"step", step      },
+        {"loss", 0.5 * step}
+    };
+    const tt_metrics_record r = {
+        .struct_size = sizeof r, .step = step, .metrics = m, .n_metrics = 2};
+    return tt_writer_log(w, &r, err);
+}
+
+static void test_a_step_does_not_wait_for_a_slow_file(void **state)
+{
+    sink s;
+    tt_sink as;
+    tt_error err = {0};
+    tt_writer *w = open_writer(&s, &as);
+    (void)state;
+    pthread_mutex_lock(&s.gate); /* a file system that hangs */
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(log_step(w, i, &err), TT_OK);
+    assert_int_equal(s.n, 0);
+    pthread_mutex_unlock(&s.gate);
+    assert_int_equal(tt_writer_finish(w, &err), TT_OK);
+    assert_int_equal(s.n, 50);
+    for (int i = 50; i < 1000; i++) /* many more than have room */
+        assert_int_equal(log_step(w, i, &err), TT_OK);
+    tt_writer_free(w); /* finishes */
+    assert_int_equal(s.n, 1000);
+    for (int i = 0; i < 1000; i++)
+        assert_true(s.seen[i] == 0.5 * i);
+}
+
+static void test_a_failure_is_told_and_nothing_is_written_after_it(void **state)
+{
+    sink s;
+    tt_sink as;
+    tt_error err = {0};
+    tt_writer *w = open_writer(&s, &as);
+    (void)state;
+    s.fails_at = 3;
+    for (int i = 0; i < 10; i++)
+        (void)log_step(w, i, &err);
+    memset(&err, 0, sizeof err);
+    assert_int_equal(tt_writer_finish(w, &err), TT_EIO);
+    assert_string_equal(err.text, "the disk is full at step 3");
+    memset(&err, 0, sizeof err);
+    assert_int_equal(log_step(w, 10, &err), TT_EIO);
+    assert_non_null(strstr(err.text, "the disk is full"));
+    tt_writer_free(w);
+    assert_int_equal(s.n, 3);
+    tt_writer_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_step_does_not_wait_for_a_slow_file),
+        cmocka_unit_test(test_a_failure_is_told_and_nothing_is_written_after_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
