@@ -47,20 +47,34 @@ static bool note_read(_Atomic uint32_t *note)
     return atomic_load(note) == TT_NOTE_WRITTEN;
 }
 
-void tt_session_stop(tt_session *s, const char *why)
+static void stop(tt_session *s, const char *why, int32_t waited)
 {
     if (!note_claim(&s->m->stopped))
         return;
+    s->m->waited = waited;
     snprintf(s->m->why, sizeof s->m->why, "%s", why);
     atomic_store(&s->m->stopped, TT_NOTE_WRITTEN);
+}
+
+void tt_session_stop(tt_session *s, const char *why)
+{
+    stop(s, why, 0);
+}
+
+void tt_session_timed_out(tt_session *s, const char *why)
+{
+    stop(s, why, 1 + s->launch.local_rank);
 }
 
 tt_status tt_session_stopped(tt_session *s, tt_error *err)
 {
     if (atomic_load_explicit(&s->m->stopped, memory_order_acquire) == TT_NOTE_NONE)
         return TT_OK;
-    return TT_FAIL(err, TT_ECOMM, "stopped: %s",
-                   note_read(&s->m->stopped) ? s->m->why : "a rank was lost");
+    if (!note_read(&s->m->stopped))
+        return TT_FAIL(err, TT_ECOMM, "stopped: a rank was lost");
+    if (s->m->waited == 1 + s->launch.local_rank)
+        return TT_FAIL(err, TT_ETIMEOUT, "%s", s->m->why);
+    return TT_FAIL(err, TT_ECOMM, "stopped: %s", s->m->why);
 }
 
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own)

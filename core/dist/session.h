@@ -35,8 +35,11 @@ double tt_session_timeout(const tt_session *s);
 int64_t tt_session_deadline(const tt_session *s);
 
 /* ---- failure ---- */
-void tt_session_stop(tt_session *s, const char *why);       /* the first one's words stay */
-tt_status tt_session_stopped(tt_session *s, tt_error *err); /* TT_OK, or TT_ECOMM with them */
+void tt_session_stop(tt_session *s, const char *why);      /* the first one's words stay */
+void tt_session_timed_out(tt_session *s, const char *why); /* the same of a wait of this rank */
+/* TT_OK, or with these words TT_ECOMM; TT_ETIMEOUT where a wait of this rank stopped it, which
+ * another of its threads then has as its own failure too. */
+tt_status tt_session_stopped(tt_session *s, tt_error *err);
 /* This rank's failure, for the verdict: the first claim wins. An own failure claims at once; one
  * that follows from another's (own false) lets that come first. True: this rank is to tell. */
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own);

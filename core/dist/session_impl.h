@@ -25,6 +25,7 @@ typedef struct tt_session_memory {
     _Atomic uint32_t lock;
     _Atomic uint32_t stopped, verdict; /* tt_session_note */
     int32_t speaker, status;           /* the verdict's: local rank, tt_status */
+    int32_t waited;                    /* 1 + local rank of whose wait stopped the run; 0: none's */
     char why[TT_SESSION_TEXT], text[TT_SESSION_TEXT];
     tt_session_rank ranks[];
 } tt_session_memory;

@@ -20,7 +20,7 @@ static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
                 "1, train_timeout_seconds from then on); ranks that did not "
                 "come:%s",
                 c->op, (unsigned long long)c->sequence, tt_session_timeout(c->session), missing);
-    tt_session_stop(c->session, e.text);
+    tt_session_timed_out(c->session, e.text);
     if (err)
         *err = e;
     return s;

@@ -459,6 +459,35 @@ static void test_stop_in_the_middle_leaves_no_one_copying(void **state)
         world_run(2 + i % 3, 60, until_stopped);
 }
 
+/* A wait of another thread of rank 0 is too long: its collectives fail as that did, the others' for
+ * that it stopped. */
+static void *time_out_soon(void *dist)
+{
+    usleep((useconds_t)(20000 + getpid() % 32 * 500));
+    tt_session_timed_out(((tt_dist *)dist)->session, "that waited 1 s");
+    return NULL;
+}
+
+static void until_one_times_out(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    pthread_t t;
+    if (d->rank == 0 && pthread_create(&t, NULL, time_out_soon, d))
+        world_fail(w, "no thread");
+    const tt_status s = until_it_fails(w, d, &err);
+    if (s != (d->rank ? TT_ECOMM : TT_ETIMEOUT) || !strstr(err.text, "that waited 1 s") ||
+        !strstr(err.text, "stopped: ") != !d->rank)
+        world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
+    if (d->rank == 0)
+        pthread_join(t, NULL);
+}
+static void test_wait_of_another_thread_is_the_ranks_own_failure(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        world_run(2 + i % 3, 60, until_one_times_out);
+}
+
 /* One comes when the others' time is just over, a little sooner or later: all get past the first
  * meeting, or who gave up has its buffer for itself. */
 static void late(world *w, tt_dist *d)
@@ -547,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_copy_that_fails_half_way_is_every_ranks_error),
         cmocka_unit_test(test_rank_killed_in_the_middle_is_named_and_nothing_hangs),
         cmocka_unit_test(test_stop_in_the_middle_leaves_no_one_copying),
+        cmocka_unit_test(test_wait_of_another_thread_is_the_ranks_own_failure),
         cmocka_unit_test(test_late_rank_writes_to_nobody_who_gave_up),
         cmocka_unit_test(test_rank_that_does_not_come_is_named),
     };
