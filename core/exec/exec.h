@@ -87,7 +87,7 @@ typedef struct tt_roofline {     /* limits a second; 0 = not known: bounds nothi
 double tt_roofline_seconds(const tt_roofline *r, const tt_node *n, tt_cost c);
 /* Bytes a second the pool's threads move where three arrays are changed in place by a fourth, as an
  * optimizer does: the best mix a kernel can hope for. One array alone keeps fewer lines under way,
- * and reads half as fast. 64 MiB together: where a cache holds them, it is the cache's. */
+ * and reads half as fast. 256 MiB together: where a cache holds them, it is the cache's. */
 double tt_stream_bandwidth(tt_pool *pool);
 tt_status tt_exec_trace_open(tt_exec *x, tt_error *err); /* [setup] */
 /* on: forget what was recorded and record from here. Between steps. */

@@ -67,10 +67,10 @@ static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
     if (!c->checkpoint.enable)
         return TT_OK;
     const bool save = due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop;
-    if (save) /* no checkpoint is ahead of its metrics */
-        TT_TRY(tt_loop_written(l, err));
-    if (save)
+    if (save) {
+        TT_TRY(tt_loop_written(l, err)); /* no checkpoint is ahead of its metrics */
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
+    }
     if (last || *stop)
         TT_TRY(tt_loop_finish_save(l, err));
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;

@@ -134,14 +134,12 @@ static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t
     float pa[CPU_K_BLOCK * CPU_TILE_ROWS], pb[CPU_K_BLOCK * CPU_TILE_ROWS],
         y[CPU_TILE_ROWS * CPU_TILE_ROWS];
     cpu_fetch none[2] = {0};
-    uint32_t ignored[CPU_TILE_ROWS];
     for (int64_t r = 0; r < rows; r += fma->mr)
         for (int64_t c = 0; c < cols; c += fma->nr) {
             const int64_t m = cpu_min(fma->mr, rows - r), n = cpu_min(fma->nr, cols - c);
             fma->pack(part_of(g->a, r0 + r, t->k0), m, t->k, true, pa);
             fma->pack((cpu_mat){b.p + c * b.cs, b.cs, b.rs}, n, t->k, false, pb);
-            fma->tile(t->k, pa, pb, y + r * CPU_TILE_ROWS + c, CPU_TILE_ROWS, m, n, false, none,
-                      ignored);
+            fma->tile(t->k, pa, pb, y + r * CPU_TILE_ROWS + c, CPU_TILE_ROWS, m, n, false, none);
         }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -165,13 +163,14 @@ static void multiply_block(const gemm *w, const task *t, int64_t c, int64_t n)
             remake(w, t, r, c + j, cpu_min(tiles->mr, t->m1 - r), cpu_min(tiles->nr, n - j), b);
 }
 
-/* C's columns [c, c + n). */
-static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fetch next[2])
+/* C's columns [c, c + n), tile by tile. */
+static void multiply(const gemm *w, int64_t i, const task *t, int64_t c, int64_t n)
 {
     const cpu_tiles *tiles = w->tiles;
     const cpu_gemm_call *g = w->g;
     const bool add = g->add || t->k0 > 0;
-    uint32_t bad[CPU_TILE_ROWS];
+    cpu_fetch next[2];
+    fetch_next(w, i, t, c, n, next);
     for (int64_t r = t->m0; r < t->m1; r += tiles->mr)
         for (int64_t j = 0; j < n; j += tiles->nr) {
             const int64_t rows = cpu_min(tiles->mr, t->m1 - r), cols = cpu_min(tiles->nr, n - j);
@@ -180,9 +179,9 @@ static void multiply(const gemm *w, const task *t, int64_t c, int64_t n, cpu_fet
             if (w->in_place && rows == tiles->mr)
                 tiles->tile_rows(t->k, g->a.p + r * g->a.rs + t->k0, g->a.rs, b, out, g->ldc, cols,
                                  add, next);
-            else if (tiles->tile(t->k, t->pa + (r - t->m0) * t->unit, b, out, g->ldc, rows, cols,
-                                 add, next, bad))
-                remake(w, t, r, c + j, rows, cols, bad);
+            else
+                tiles->tile(t->k, t->pa + (r - t->m0) * t->unit, b, out, g->ldc, rows, cols, add,
+                            next);
         }
 }
 
@@ -208,13 +207,11 @@ static void run_task(const gemm *w, int64_t i, int thread)
         for (int64_t c = t.n0; c < t.n1; c += tiles->strip) {
             const int64_t n = cpu_min(tiles->strip, t.n1 - c);
             const cpu_mat b = part_of(g->b, t.k0, c);
-            cpu_fetch next[2];
-            fetch_next(w, i, &t, c, n, next);
             tiles->pack((cpu_mat){b.p, b.cs, b.rs}, n, t.k, false, t.pb);
             if (tiles->block)
                 multiply_block(w, &t, c, n);
             else
-                multiply(w, &t, c, n, next);
+                multiply(w, i, &t, c, n);
         }
     }
     finished(g, t.m0, t.m1, t.n0, t.n1, thread); /* long rows: strip by strip measured slower */

@@ -76,16 +76,16 @@ typedef struct cpu_tiles {
     int tasks;             /* a thread: fewer, larger ones pack less */
     /* `rows` rows (columns, by swapped strides) of a matrix into panels of mr (left) or nr. */
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, bool left, void *dst);
-    /* C[rows, cols] (+)= A B; next [2]. Elements it cannot make are left as they are: bit j of
-     * bad[r]; returns whether there are any. */
-    bool (*tile)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
-                 int64_t cols, bool add, cpu_fetch *next, uint32_t *bad);
+    /* C[rows, cols] (+)= A B; next [2]. */
+    void (*tile)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                 int64_t cols, bool add, cpu_fetch *next);
     /* The same of mr rows of A as they lie along k, `ld` apart; NULL = A is packed. */
     void (*tile_rows)(int64_t k, const float *a, int64_t ld, const void *b, float *c, int64_t ldc,
                       int64_t cols, bool add, cpu_fetch *next);
     /* The same of all panels of both at once, for tiles that have more to do between one and the
-     * next: bad[CPU_TILE_ROWS] of each tile, a row of tiles after the other. NULL = tile by tile.
-     */
+     * next; NULL = tile by tile. Elements it cannot make are left as they are: bit j of a row's
+     * word in bad[CPU_TILE_ROWS] of each tile, a row of tiles after the other; returns whether
+     * there are any. */
     bool (*block)(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
                   int64_t cols, bool add, uint32_t *bad);
     void (*begin)(void), (*end)(void); /* around a thread's tiles; NULL = nothing */

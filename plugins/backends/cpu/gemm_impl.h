@@ -211,10 +211,8 @@ static void fma_pack(cpu_mat a, int64_t rows, int64_t k, bool left, void *dst)
     gemm_pack(a, rows, k, left ? MR : NR, dst);
 }
 
-static bool fma_tile(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
-                     int64_t cols, bool add, cpu_fetch *next, uint32_t *bad)
+static void fma_tile(int64_t k, const void *a, const void *b, float *c, int64_t ldc, int64_t rows,
+                     int64_t cols, bool add, cpu_fetch *next)
 {
-    (void)bad;
     gemm_tile(k, a, b, c, ldc, rows, cols, add, next);
-    return false;
 }

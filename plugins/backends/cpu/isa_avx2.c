@@ -35,7 +35,6 @@
 const cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .half = &half,
-    .chain = chain,
     CPU_ISA_ENTRIES,
 };
 #else

@@ -37,7 +37,6 @@
 const cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
     .half = &half,
-    .chain = chain,
     CPU_ISA_ENTRIES,
 };
 
@@ -46,7 +45,6 @@ const cpu_isa cpu_isa_amx = {
     .name = "amx",
     .half = &cpu_half_amx,
     .bf16x6 = &cpu_tiles_bf16x6,
-    .chain = chain,
     .attn_tiles = &six_tiles,
     CPU_ISA_ENTRIES,
 };

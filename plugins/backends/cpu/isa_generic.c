@@ -34,6 +34,5 @@
 const cpu_isa cpu_isa_generic = {
     .name = "generic",
     .half = &half,
-    .chain = chain,
     CPU_ISA_ENTRIES,
 };

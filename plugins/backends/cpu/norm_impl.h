@@ -4,8 +4,7 @@
 #define NORM_AHEAD 512 /* elements */
 INLINE vf soon(const float *p, int64_t i, int64_t m)
 {
-    for (int b = 0; b < VW * 4; b += CPU_LINE)
-        __builtin_prefetch((const char *)(p + i + NORM_AHEAD) + b);
+    __builtin_prefetch(p + i + NORM_AHEAD);
     return operand(p, i, m, false, 0.0f);
 }
 
@@ -40,8 +39,7 @@ INLINE float rms_factor(int64_t n, const float *x, float eps)
 /* Stores a result, and asks for where a later row's goes. */
 INLINE void put_out(float *p, int64_t i, int64_t m, vf v)
 {
-    for (int b = 0; b < VW * 4; b += CPU_LINE)
-        __builtin_prefetch((const char *)(p + i + NORM_AHEAD) + b, 1);
+    __builtin_prefetch(p + i + NORM_AHEAD, 1);
     put(p, i, m, v);
 }
 

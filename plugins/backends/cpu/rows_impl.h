@@ -43,8 +43,7 @@ static float row_dot(int64_t n, const float *a, const float *b)
 INLINE vf ahead(const float *x, int64_t i, int64_t n, vf v)
 {
     if (n <= NEXT_ROW)
-        for (int b = 0; b < VW * 4; b += CPU_LINE)
-            __builtin_prefetch((const char *)(x + n + i) + b, 0, 2);
+        __builtin_prefetch(x + n + i, 0, 2);
     return v;
 }
 static float row_sum_exp(int64_t n, const float *x, float m_)
@@ -65,10 +64,8 @@ static double row_sum_squares(int64_t n, const float *x)
     vd s0 = {0}, s1 = {0}, t0 = {0}, t1 = {0};
     for (int64_t i = 0; i < half; i += VW) {
         const vf u = vload(x + i), v = vload(y + i);
-        for (int b = 0; b < VW * 4; b += CPU_LINE) {
-            __builtin_prefetch((const char *)(x + i + SQUARES_AHEAD) + b, 0, 2);
-            __builtin_prefetch((const char *)(y + i + SQUARES_AHEAD) + b, 0, 2);
-        }
+        __builtin_prefetch(x + i + SQUARES_AHEAD, 0, 2);
+        __builtin_prefetch(y + i + SQUARES_AHEAD, 0, 2);
         s0 = vadd_square(s0, vlow(u));
         s1 = vadd_square(s1, vhigh(u));
         t0 = vadd_square(t0, vlow(v));
@@ -114,10 +111,8 @@ static void row_exp_sub(int64_t n, const float *x, float m_, float factor, float
     const vf shift = vset(m_), f = vset(factor);
     for (int64_t i = 0; i < n; i += VW) {
         int64_t m = n - i < VW ? n - i : VW;
-        for (int b = 0; b < VW * 4; b += CPU_LINE) {
-            __builtin_prefetch((const char *)(x + i + EXP_AHEAD) + b, 0, 3);
-            __builtin_prefetch((const char *)(y + i + EXP_AHEAD) + b, 1, 3);
-        }
+        __builtin_prefetch(x + i + EXP_AHEAD, 0, 3);
+        __builtin_prefetch(y + i + EXP_AHEAD, 1, 3);
         vf v = vexp(operand(x, i, m, false, 0.0f) - shift) * f;
         if (m == VW)
             vstore(y + i, v);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Vectors of one instruction set: included by isa_*.c only, which define CPU_LEVEL (0 generic, 2
  * AVX2, 5 AVX-512). Arithmetic is GCC's vector extension; only what it cannot say is an intrinsic.
- * No contraction: a fused multiply-add is written vfma, and is one only where the level has it. */
+ * No contraction: a fused multiply-add is written vfma, and is one only where the level has it. A
+ * vector is a line of the cache at most: one prefetch asks for it. */
 #include "cpu.h"
 #include <math.h>
 #include <string.h>
