@@ -90,7 +90,7 @@ INLINE void six_open(const cpu_attn *a, six_block *b, const float *q, int64_t t,
                 six_load_transposed(from + d + 16, a->ldq, rows - v * VW, a->hd - d - 16, y);
             for (int i = 0; i < 16; i++)
                 if (a->hd - d > 16)
-                    six_split(x[i] * factor, y[i] * factor, dst + i * 32, SIX_PART);
+                    split_row(x[i] * factor, y[i] * factor, dst + i * 32, SIX_PART);
                 else
                     six_split_right(x[i] * factor, dst + i * 32);
         }
@@ -174,7 +174,7 @@ INLINE bool six_close(const cpu_attn *a, const six_block *b, const float *sink, 
             }
             transpose(x);
             for (int64_t r = 0; r < n; r++)
-                _mm512_mask_storeu_ps(out + (v * VW + r) * a->ldo + d, six_mask(a->dv - d),
+                _mm512_mask_storeu_ps(out + (v * VW + r) * a->ldo + d, vmask(a->dv - d),
                                       (__m512)x[r]);
         }
         for (int64_t r = 0; r < VW; r++) {

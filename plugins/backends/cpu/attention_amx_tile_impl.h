@@ -43,7 +43,7 @@ static __attribute__((noinline)) void six_weights(six_block *b)
     for (int i = 0; i < 2; i++) {
         e[i] = vexp2(vload(s + i * ATTN_QUERIES) - top);
         e[i + 2] = vexp2(vload(s + (i + 16) * ATTN_QUERIES) - top);
-        six_split(e[i], e[i + 2], p + i * 32, SIX_PART);
+        split_row(e[i], e[i + 2], p + i * 32, SIX_PART);
     }
     b->sum[v] += (e[0] + e[1]) + (e[2] + e[3]);
     b->at += 2;

@@ -5,10 +5,11 @@
 #define CPU_LEVEL 5
 #include "vec.h"
 
+#include "split_impl.h"
+
 /* Products of f32 matrices in AMX tiles: each operand is the sum of three bf16, exactly, and of the
- * nine products of such sums the six large ones are made. With x = x1 + x2 + x3, each the nearest
- * to what is left, |x2| <= 2^-8 |x| and |x3| <= 2^-17 |x|; so a2 b3, a3 b2 and a3 b3, which are not
- * made, are 2^-24 |a b| together at most, one rounding. A product of bf16 is exact in f32.
+ * nine products of such sums the six large ones are made: a2 b3, a3 b2 and a3 b3, which are not,
+ * are 2^-24 |a b| together at most (split_impl.h), one rounding. A product of bf16 is exact in f32.
  * Source: Henry, Tang, Heinecke 2019, arXiv:1904.06376.
  *
  * Where a sum is not finite (an operand that is not, or rounds to infinity) the caller makes that
@@ -19,27 +20,11 @@
  * need no shuffling, and both operands have the same. */
 #define SIDE 32
 #define STEP 32
-#define TILE 512        /* elements */
+#define TILE SPLIT_TILE
 #define PART (2 * TILE) /* of a step */
-#define PARTS 3
+#define PARTS SPLIT_PARTS
 #define K_SUM 128 /* a short sum; the instruction itself sums 32 terms before it adds them */
 #define SUM (SIDE * SIDE) /* floats */
-
-/* Parts 1, 2 and 3 of a vector of x as the even and of y as the odd elements. Nearest, halves away
- * from zero. An x that rounds to infinity, or is it or NaN, leaves NaN in part 2 or 3. */
-INLINE void split(vf x, vf y, uint16_t *dst)
-{
-    const vi half = vseti(0x8000), high = vseti((int32_t)0xffff0000u);
-#pragma GCC unroll 3
-    for (int i = 0; i < PARTS; i++) {
-        const bool last = i == PARTS - 1; /* has 8 bits at most */
-        const vi a = last ? (vi)x : (vi)x + half, b = last ? (vi)y : (vi)y + half;
-        const __m512i low = _mm512_srli_epi32((__m512i)a, 16);
-        _mm512_store_si512(dst + i * PART, _mm512_mask_mov_epi16(low, 0xaaaaaaaau, (__m512i)b));
-        x -= (vf)(a & high);
-        y -= (vf)(b & high);
-    }
-}
 
 /* 16 rows × 32 k; what is missing of them is zero. */
 INLINE void pack_tile(cpu_mat a, int64_t rows, int64_t k, bool left, uint16_t *dst)
@@ -56,13 +41,14 @@ INLINE void pack_tile(cpu_mat a, int64_t rows, int64_t k, bool left, uint16_t *d
     if ((a.cs == 1) == left) { /* a vector of the tile lies together */
         const int64_t stride = left ? a.rs : a.cs, second = left ? 16 : 16 * a.cs;
         for (int i = 0; i < 16; i++)
-            split(vload(a.p + i * stride), vload(a.p + i * stride + second), dst + i * STEP);
+            split_row(vload(a.p + i * stride), vload(a.p + i * stride + second), dst + i * STEP,
+                      PART);
         return;
     }
     load_transposed(a.p, left ? a.cs : a.rs, 16, x);
     load_transposed(a.p + 16 * a.cs, left ? a.cs : a.rs, 16, y);
     for (int i = 0; i < 16; i++)
-        split(x[i], y[i], dst + i * STEP);
+        split_row(x[i], y[i], dst + i * STEP, PART);
 }
 
 /* In the order in which it lies in memory. */
@@ -217,11 +203,6 @@ INLINE int64_t tile_sums(int64_t rows, int64_t cols, int64_t k, pair p, pair the
     return n;
 }
 
-INLINE __mmask16 first(int64_t n)
-{
-    return (__mmask16)(n >= VW ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
-}
-
 static bool split_block(int64_t k, const void *left, const void *right, float *c, int64_t ldc,
                         int64_t rows, int64_t cols, bool add, uint32_t *bad)
 {
@@ -244,7 +225,7 @@ static bool split_block(int64_t k, const void *left, const void *right, float *c
             .c = c + r * ldc + j,
             .ldc = ldc,
             .rows = cpu_min(SIDE, rows - r),
-            .cols = {first(cols - j), first(cols - j - VW)},
+            .cols = {vmask(cols - j), vmask(cols - j - VW)},
             .add = add,
             .any_bad = u.any_bad,
             .bad = bad

@@ -143,11 +143,18 @@ INLINE float vmax_all(vf v)
         v = vmax(vturn(v, n), v);
     return v[0];
 }
+#if CPU_LEVEL == 5
+/* The first n lanes: all of them from VW on, none up to 0. */
+INLINE __mmask16 vmask(int64_t n)
+{
+    return (__mmask16)(n >= VW ? 0xffff : n > 0 ? (1u << n) - 1 : 0);
+}
+#endif
 /* The first n < VW elements, the rest filled. */
 INLINE vf vload_part(const float *p, int64_t n, float fill)
 {
 #if CPU_LEVEL == 5
-    return (vf)_mm512_mask_loadu_ps((__m512)vset(fill), (__mmask16)((1u << n) - 1), p);
+    return (vf)_mm512_mask_loadu_ps((__m512)vset(fill), vmask(n), p);
 #else
     float t[VW];
     vstore(t, vset(fill));
@@ -158,7 +165,7 @@ INLINE vf vload_part(const float *p, int64_t n, float fill)
 INLINE void vstore_part(float *p, vf v, int64_t n)
 {
 #if CPU_LEVEL == 5
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+    _mm512_mask_storeu_ps(p, vmask(n), (__m512)v);
 #else
     float t[VW];
     vstore(t, v);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An f32 as the sum of three bf16, exactly: x = x1 + x2 + x3, each the nearest to what is left,
+ * halves away from zero; |x2| <= 2^-8 |x|, |x3| <= 2^-17 |x|. An x that rounds to infinity, or is
+ * it or NaN, leaves NaN in part 2 or 3. Operands of AMX tiles: 16 rows × 32 k, pairs of k side by
+ * side.
+ */
+#define SPLIT_PARTS 3
+#define SPLIT_TILE 512 /* elements */
+
+/* The parts of x in the upper halves. */
+INLINE void split_parts(vf x, vi p[SPLIT_PARTS])
+{
+    const vi unit = vseti(0x8000), high = vseti((int32_t)0xffff0000u);
+    p[0] = (vi)x + unit;
+    x -= (vf)(p[0] & high);
+    p[1] = (vi)x + unit;
+    x -= (vf)(p[1] & high);
+    p[2] = (vi)x; /* has 8 bits at most */
+}
+
+/* A row of a tile: one part each of its even and odd k. */
+INLINE void split_pair(vi even, vi odd, uint16_t *dst)
+{
+    const __m512i low = _mm512_srli_epi32((__m512i)even, 16);
+    _mm512_store_si512(dst, _mm512_mask_mov_epi16(low, 0xaaaaaaaau, (__m512i)odd));
+}
+
+/* x as the even and y as the odd k of a row; `part` elements between parts. */
+INLINE void split_row(vf x, vf y, uint16_t *dst, int64_t part)
+{
+    vi a[SPLIT_PARTS], b[SPLIT_PARTS];
+    split_parts(x, a);
+    split_parts(y, b);
+#pragma GCC unroll 3
+    for (int i = 0; i < SPLIT_PARTS; i++)
+        split_pair(a[i], b[i], dst + i * part);
+}
