@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "pool.h"
 #include "internal.h"
+#include "thread.h"
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,23 +219,18 @@ int tt_pool_threads(const tt_pool *p)
     return p ? p->n_threads : 1;
 }
 
-/* Signals are for the main thread: workers are started with all of them blocked. */
 static int start_workers(tt_pool *p)
 {
-    sigset_t all, before;
     int rc = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i < p->n_threads - 1 && rc == 0; i++) {
         worker *w = &p->workers[i];
         *w = (worker){.pool = p, .index = i + 1};
-        rc = pthread_create(&w->thread, NULL, worker_main, w);
+        rc = tt_thread_start(&w->thread, worker_main, w);
         if (rc == 0) {
             pthread_setname_np(w->thread, "ttrun-pool");
             p->n_started++;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/thread.h"
 #include "data/cache.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,17 +167,12 @@ static void release(tt_encoder *e)
     free(e);
 }
 
-/* Signals are the main thread's business: workers block them all. Where a thread cannot be started,
- * fewer do the work. */
+/* Where a thread cannot be started, fewer do the work. */
 static void start(tt_encoder *e)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (e->n_threads < e->o.threads &&
-           pthread_create(&e->threads[e->n_threads], NULL, worker, e) == 0)
+           tt_thread_start(&e->threads[e->n_threads], worker, e) == 0)
         e->n_threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 tt_status tt_encoder_new(const tt_encoder_opts *o, tt_encoder **out, tt_error *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/thread.h"
 #include "data/data.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,14 +193,9 @@ static tt_status allocate(tt_stream *s, tt_error *err)
     return TT_OK;
 }
 
-/* Signals are the main thread's business: the prefetch thread blocks them all. */
 static tt_status start(tt_stream *s, tt_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&s->thread, NULL, prefetch, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int rc = tt_thread_start(&s->thread, prefetch, s);
     if (rc != 0)
         return TT_FAIL(err, TT_ENOMEM, "cannot start the data thread: %s", strerror(rc));
     s->threaded = true;

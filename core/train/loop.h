@@ -60,7 +60,7 @@ typedef struct tt_loop {
     int n_hooks;
     tt_progress progress;
     bool has_progress;
-    tt_metric metrics[32];
+    tt_metric metrics[TT_MAX_METRICS];
     tt_str line;                /* the console's, kept: a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
 } tt_loop;

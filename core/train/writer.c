@@ -2,17 +2,16 @@
 #define _GNU_SOURCE
 #include "train/writer.h"
 #include "base/base.h"
+#include "base/thread.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RECORDS 64 /* unwritten at most */
-#define METRICS 32 /* of one */
 
 typedef struct entry {
     tt_metrics_record r;
-    tt_metric metrics[METRICS];
+    tt_metric metrics[TT_MAX_METRICS];
 } entry;
 
 struct tt_writer {
@@ -62,15 +61,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's business. */
-static int start(tt_writer *w)
+static void release(tt_writer *w)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
 }
 
 tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *err)
@@ -82,11 +77,9 @@ tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *
     w->n_sinks = n;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    const int rc = start(w);
+    const int rc = tt_thread_start(&w->thread, run, w);
     if (rc) {
-        pthread_cond_destroy(&w->changed);
-        pthread_mutex_destroy(&w->lock);
-        free(w);
+        release(w);
         return TT_FAIL(err, TT_ENOMEM, "cannot start the metrics thread: %s", strerror(rc));
     }
     *out = w;
@@ -103,8 +96,9 @@ static tt_status outcome(const tt_writer *w, tt_error *err)
 
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err)
 {
-    if (r->n_metrics > METRICS)
-        return TT_FAIL(err, TT_EINTERNAL, "%zu metrics, room is for %d", r->n_metrics, METRICS);
+    if (r->n_metrics > TT_MAX_METRICS)
+        return TT_FAIL(err, TT_EINTERNAL, "%zu metrics, room is for %d", r->n_metrics,
+                       TT_MAX_METRICS);
     pthread_mutex_lock(&w->lock);
     while (w->put - w->written == RECORDS)
         pthread_cond_wait(&w->changed, &w->lock);
@@ -138,7 +132,5 @@ void tt_writer_free(tt_writer *w)
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    release(w);
 }

@@ -5,6 +5,8 @@
 
 /* Metrics are written by a thread of their own, so that a step does not wait for a file system. */
 
+#define TT_MAX_METRICS 32 /* of a record */
+
 typedef struct tt_sink {
     const tt_metrics_vt *vt;
     void *self;
