@@ -15,9 +15,8 @@
 #include <ttrun/metrics.h>
 #include <ttrun/train_spec.h>
 
-/* core/train: a job made real, and the loop. setup.c turns the job into parts, world.c makes the
- * ranks, run.c is the loop of one rank, step.c is one step and reads like the paragraph in
- * architecture.md. */
+/* core/train: a job made real, and the loop. setup.c turns the job into parts, run.c is the loop of
+ * one rank, step.c is one step and reads like the paragraph in docs/design/architecture.md. */
 
 #define TT_MAX_PARTS 16
 
