@@ -124,6 +124,9 @@ lint:
 fmt:
 	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
+# Numbers beside those of another tree: make same-bits OTHER=/path/to/tree, built.
+same-bits: all
+	$(Q)sh tests/bits/compare.sh $(OTHER)
 test-peers: all
 	$(Q)sh mk/peers.sh
 bench: all
@@ -143,6 +146,7 @@ help:
 #: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
+#: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
@@ -154,6 +158,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-long tests run-tests test-peers debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-long tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
 -include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
