@@ -5,13 +5,13 @@ BEGIN {
     allow["base"] = ""
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"
-    allow["graph"] = allow["dist"] = "mesh"
+    allow["graph"] = allow["comm"] = "mesh"
     allow["plan"] = "graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
-    allow["exec"] = "plan dist " allow["plan"]
-    allow["checkpoint"] = "config dist mesh"
+    allow["exec"] = "plan comm " allow["plan"]
+    allow["checkpoint"] = "config comm mesh"
     allow["infer"] = "exec passes " allow["exec"]
-    allow["report"] = "config checkpoint dist plan " allow["plan"]
+    allow["report"] = "config checkpoint comm plan " allow["plan"]
     allow["train"] = "config data plugin checkpoint infer " allow["infer"]
     allow["cli"] = "train report " allow["train"]
 }

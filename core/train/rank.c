@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dist/async.h"
+#include "comm/async.h"
 #include "train/train.h"
 #include <string.h>
 
