@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_plan.h"
 #include "train/console.h"
+#include "train/estimate.h"
 #include "train/search.h"
 #include <math.h>
 #include <stdlib.h>

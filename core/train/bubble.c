@@ -65,18 +65,18 @@ tt_status tt_bubble_of(const tt_programs *p, int n_buffers, const tt_part_times 
     return st;
 }
 
-tt_status tt_bubble_measure(const tt_rank *r, tt_bubble *out, tt_error *err)
+tt_status tt_bubble_measure(const tt_exec *e, const tt_plan *p, const tt_dist *d, tt_bubble *out,
+                            tt_error *err)
 {
     int n;
-    const tt_item_time *t = tt_exec_item_times(r->exec, &n);
+    const tt_item_time *t = tt_exec_item_times(e, &n);
     tt_part_times s;
     TT_TRY(tt_part_times_of(t, n, &s, err));
-    if (r->dist.vt) {
+    if (d->vt) {
         const int64_t longest = TT_MAX_STAGES * TT_N_ACTIONS + 2;
-        TT_TRY(r->dist.vt->all_reduce(r->dist.all, &s, longest, TT_I64, TT_MAX, err));
-        TT_TRY(r->dist.vt->all_reduce(r->dist.all, &s.busy, 1, TT_I64, TT_SUM, err));
+        TT_TRY(d->vt->all_reduce(d->all, &s, longest, TT_I64, TT_MAX, err));
+        TT_TRY(d->vt->all_reduce(d->all, &s.busy, 1, TT_I64, TT_SUM, err));
     }
-    out->planned = r->plan->bubble;
-    return tt_bubble_of(r->plan->programs, r->plan->buffered_messages, &s,
-                        TT_MAXV(r->dist.world, 1), out, err);
+    out->planned = p->bubble;
+    return tt_bubble_of(p->programs, p->buffered_messages, &s, TT_MAXV(d->world, 1), out, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_BUBBLE_H
 #define TT_BUBBLE_H
-#include "train/train.h"
+#include "exec/exec.h"
 
 /* Idle share of all ranks' time in the micro-batches of a step. */
 typedef struct tt_bubble {
@@ -11,8 +11,9 @@ typedef struct tt_bubble {
     double measured; /* what the ranks did not compute, on the clock */
 } tt_bubble;
 
-/* Of the step that was traced last. [collective] */
-tt_status tt_bubble_measure(const tt_rank *r, tt_bubble *out, tt_error *err);
+/* Of the step that e traced last, over the ranks of d. [collective] */
+tt_status tt_bubble_measure(const tt_exec *e, const tt_plan *p, const tt_dist *d, tt_bubble *out,
+                            tt_error *err);
 
 /* What it is made of: times of a rank's items in ns, and over ranks the longest but for `busy`,
  * which is their sum. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "train/setup.h"
 
 /* Every table a job may use: the core's, and one section a component. */
 

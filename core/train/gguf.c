@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/hf.h"
-#include "train/setup_impl.h"
+#include "train/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "train/setup.h"
 #include <regex.h>
 #include <string.h>
 

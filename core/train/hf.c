@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/hf.h"
-#include "train/loop.h"
-#include "train/setup_impl.h"
+#include "train/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights of a Hugging Face folder into a rank; a step folder of ours out as one. */
+/* Weights of a Hugging Face folder into pieces; a step folder of ours out as one. */
 
 #define MAX_CONFIG_JSON 16384
 #define MAX_ASSET_BYTES ((size_t)1 << 30)
@@ -33,17 +31,15 @@ static const char *prefix_of(const tt_setup *s)
     return hf && TT_HAS(hf, tt_model_hf, prefix) ? hf->prefix : NULL;
 }
 
-tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
+tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_piece *pieces,
+                           size_t n, bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *pieces = NULL;
-    size_t n = 0, n_params = 0;
-    const tt_hf_param *params = tt_setup_hf_params(r->s, a, &n_params);
-    tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
-    if (s == TT_OK)
-        s = tt_hf_load(folder, params, n_params, prefix_of(r->s), pieces, n, report, err);
+    size_t n_params = 0;
+    const tt_hf_param *params = tt_setup_hf_params(s, a, &n_params);
+    const tt_status st = tt_hf_load(folder, params, n_params, prefix_of(s), pieces, n, report, err);
     tt_arena_free(a);
-    return s;
+    return st;
 }
 
 /* ---- out ---- */
@@ -158,51 +154,4 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenize
         st = copy_tokenizer(s, a, folder, err);
     tt_arena_free(a);
     return st;
-}
-
-static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_error *err)
-{
-    const tt_core_config *c = &l->s->core;
-    const char *steps = tt_path_join(a, c->dump_folder, c->checkpoint.folder);
-    const char *from = tt_arena_printf(a, "%s/step-%lld", steps, (long long)l->step);
-    const char *hf = tt_path_join(a, c->dump_folder, "hf");
-    const char *tmp = tt_arena_printf(a, "%s/step-%lld.tmp", hf, (long long)l->step);
-    const int64_t t0 = tt_now_ns();
-    if (!replace && tt_path_exists(tt_arena_printf(a, "%s/step-%lld", hf, (long long)l->step)))
-        return TT_OK;
-    TT_TRY(tt_setup_write_hf(l->s, l->data.tokenizer ? &l->data.tokenizer_info : NULL, from, tmp,
-                             err));
-    TT_TRY(tt_hf_publish(hf, l->step, err));
-    tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld for Hugging Face in %.2f s", hf,
-           (long long)l->step, tt_seconds_since(t0));
-    return TT_OK;
-}
-
-tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err)
-{
-    if (!l->main || !l->s->core.checkpoint.last_save_in_hf)
-        return TT_OK;
-    tt_arena *a = tt_arena_new();
-    tt_status s = export_step(l, a, replace, err);
-    if (s != TT_OK)
-        s = tt_error_context(err, "checkpoint.last_save_in_hf");
-    tt_arena_free(a);
-    return s;
-}
-
-tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
-{
-    const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (c->initial_load_in_hf && !c->initial_load_path)
-        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
-                           "needs checkpoint.initial_load_path, the folder of the weights");
-    if (!c->last_save_in_hf)
-        return TT_OK;
-    if (!c->enable)
-        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
-                           "nothing is saved with checkpoint.enable false; set it to true");
-    if (!tt_setup_model_hf(s->model.component))
-        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
-                           "Hugging Face's form of model %s is not known", s->model.name);
-    return TT_OK;
 }

@@ -325,3 +325,20 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
         return tt_job_fail(s->job, "model.hf_assets_path", err, "%s", why.text);
     return TT_OK;
 }
+
+tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
+{
+    const tt_checkpoint_config *c = &s->core.checkpoint;
+    if (c->initial_load_in_hf && !c->initial_load_path)
+        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
+                           "needs checkpoint.initial_load_path, the folder of the weights");
+    if (!c->last_save_in_hf)
+        return TT_OK;
+    if (!c->enable)
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "nothing is saved with checkpoint.enable false; set it to true");
+    if (!tt_setup_model_hf(s->model.component))
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "Hugging Face's form of model %s is not known", s->model.name);
+    return TT_OK;
+}

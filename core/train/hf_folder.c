@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/hf_folder.h"
-#include "train/train.h"
+#include "train/setup.h"
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/train_spec.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/import.h"
-#include "checkpoint/hf.h"
-#include "train/setup_impl.h"
+#include "train/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_TRAIN_IMPORT_H
 #define TT_TRAIN_IMPORT_H
-#include "train/train.h"
+#include "train/interchange.h"
 
 /* Folders of other programs as step folders of ours. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "train/estimate.h"
 #include <string.h>
 
 /* --hardware: a machine by name, or a JSON file of the same fields. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/setup_impl.h"
+#include "train/interchange_impl.h"
 #include <string.h>
 
 /* Tensors under other programs' names. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SEARCH_H
 #define TT_SEARCH_H
-#include "train/train.h"
+#include "train/estimate.h"
 
 /* plan --search: which meshes of a world train a job fastest on a machine, within its memory. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/train.h"
+#include "train/estimate.h"
 
 /* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
  * what is hidden behind computing, summed over the actions of the schedule. */

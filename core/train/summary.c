@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "train/train.h"
+#include "train/estimate.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
