@@ -357,8 +357,8 @@ static tt_status describe_called(const tt_check_job *job, const tt_component *c,
     tt_arena *a = tt_arena_new();
     tt_job *j = NULL;
     tt_part p;
-    tt_status s =
-        tt_job_load_text(a, "check", "{}", 2, job->cli->overrides, job->cli->n_overrides, &j, err);
+    tt_status s = tt_job_load_text(a, "check", "{}", 2, job->opts->overrides,
+                                   job->opts->n_overrides, &j, err);
     if (s == TT_OK)
         s = tt_registry_part(job->registry, j, c->kind, section, c->name, NULL, a, &p, err);
     if (s == TT_OK)

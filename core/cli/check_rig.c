@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check_rig.h"
-#include "train/setup_impl.h"
 #include <pthread.h>
 #include <string.h>
 #include <ttrun/converter.h>
@@ -210,7 +209,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     tt_job *j = NULL;
     job_text(o, &text);
     tt_status s = tt_job_load_text(rig->arena, "check", tt_str_get(&text), text.n,
-                                   job->cli->overrides, job->cli->n_overrides, &j, err);
+                                   job->opts->overrides, job->opts->n_overrides, &j, err);
     tt_str_free(&text);
     TT_TRY(s);
     TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));

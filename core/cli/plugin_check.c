@@ -85,12 +85,12 @@ typedef struct verdict {
 } verdict;
 
 /* In the child: the plugin's folder-mates are found as in a run, and FILE is loaded beside them. */
-static tt_status run_stage(const tt_check_stage *stage, const tt_cli *cli, const char *file,
+static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
                            tt_str *note, tt_error *err)
 {
-    tt_check_job job = {.cli = cli, .file = file, .note = note};
-    tt_registry_opts o = {.dirs = cli->plugin_dirs, .n_dirs = cli->n_plugin_dirs};
-    TT_TRY(tt_registry_new(&o, &job.registry, err));
+    tt_check_job job = {.opts = o, .file = file, .note = note};
+    tt_registry_opts ro = {.dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs};
+    TT_TRY(tt_registry_new(&ro, &job.registry, err));
     tt_status status = tt_registry_load_file(job.registry, file, &job.plugin, err);
     if (status == TT_OK)
         status = stage->run(&job, err);
@@ -135,21 +135,21 @@ static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_
     return TT_OK;
 }
 
-_Noreturn static void child_main(const tt_check_stage *stage, const tt_cli *cli, const char *file,
-                                 int to)
+_Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opts *o,
+                                 const char *file, int to)
 {
     verdict v = {.err = {.code = TT_OK}};
     tt_str note = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    tt_log_setup(cli->verbose > 0 ? TT_DEBUG : TT_WARN, 0, 1, false);
-    v.err.code = run_stage(stage, cli, file, &note, &v.err);
+    tt_log_setup(o->verbose ? TT_DEBUG : TT_WARN, 0, 1, false);
+    v.err.code = run_stage(stage, o, file, &note, &v.err);
     snprintf(v.note, sizeof v.note, "%s", tt_str_get(&note));
     tt_str_free(&note);
     const ssize_t k = write(to, &v, sizeof v);
     _exit(k == (ssize_t)sizeof v ? 0 : 1);
 }
 
-static tt_status isolate(const tt_check_stage *stage, const tt_cli *cli, const char *file,
+static tt_status isolate(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
                          verdict *said, tt_error *err)
 {
     int ends[2], how = 0;
@@ -165,7 +165,7 @@ static tt_status isolate(const tt_check_stage *stage, const tt_cli *cli, const c
     }
     if (child == 0) {
         close(ends[0]);
-        child_main(stage, cli, file, ends[1]);
+        child_main(stage, o, file, ends[1]);
     }
     close(ends[1]);
     bool in_time = read_until(ends[0], (char *)said, sizeof *said, &n,
@@ -180,12 +180,12 @@ static tt_status isolate(const tt_check_stage *stage, const tt_cli *cli, const c
 
 /* ---- the report ---- */
 
-static void report(const tt_cli *cli, const tt_check_stage *stage, const tt_error *e,
+static void report(const tt_check_opts *o, const tt_check_stage *stage, const tt_error *e,
                    const char *note, tt_str *out)
 {
     const char *word = e->code == TT_OK ? "ok" : e->code == TT_EUNSUPPORTED ? "skip" : "FAIL";
     const char *text = e->code == TT_OK ? note : e->text;
-    if (cli->json) {
+    if (o->json) {
         tt_str_printf(out, "%s{\"stage\":\"%s\",\"result\":\"%s\",\"text\":",
                       out->s[out->n - 1] == '[' ? "" : ",", stage->name, word);
         tt_str_json(out, text);
@@ -203,10 +203,10 @@ static tt_status name_file(const char *file, const char *stage, const tt_error *
     return TT_FAIL(err, TT_EABI, "%s: fails the check \"%s\": %s", file, stage, e->text);
 }
 
-tt_status tt_plugin_check(const tt_cli *cli, const char *file, tt_str *out, tt_error *err)
+tt_status tt_plugin_check(const tt_check_opts *o, const char *file, tt_str *out, tt_error *err)
 {
     tt_status first = TT_OK;
-    if (cli->json) {
+    if (o->json) {
         tt_str_add(out, "{\"file\":");
         tt_str_json(out, file);
         tt_str_add(out, ",\"stages\":[");
@@ -214,12 +214,12 @@ tt_status tt_plugin_check(const tt_cli *cli, const char *file, tt_str *out, tt_e
     for (size_t i = 0; i < TT_COUNT(stages) && first == TT_OK; i++) {
         tt_error e = {.code = TT_OK};
         verdict v = {.err = {.code = TT_EINTERNAL}};
-        e.code = isolate(&stages[i], cli, file, &v, &e);
-        report(cli, &stages[i], &e, v.note, out);
+        e.code = isolate(&stages[i], o, file, &v, &e);
+        report(o, &stages[i], &e, v.note, out);
         if (e.code != TT_OK && e.code != TT_EUNSUPPORTED)
             first = name_file(file, stages[i].name, &e, err);
     }
-    if (cli->json)
+    if (o->json)
         tt_str_add(out, "]}\n");
     return first;
 }
