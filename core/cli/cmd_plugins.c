@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
-#include "plugin_check.h"
-#include "plugin_new.h"
+#include "cli/plugin_new.h"
+#include "conformance/plugin_check.h"
 #include <stdio.h>
 #include <string.h>
 

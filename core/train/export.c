@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/interchange.h"
+#include "interchange/interchange.h"
 #include "train/loop.h"
 
 /* The last step, once saved, as a Hugging Face folder too (checkpoint.last_save_in_hf). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
-#include "train/bubble.h"
+#include "estimate/bubble.h"
 #include "train/loop.h"
 #include <errno.h>
 #include <stdlib.h>

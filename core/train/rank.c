@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/async.h"
-#include "train/estimate.h"
+#include "estimate/estimate.h"
 #include "train/train.h"
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define TT_TRAIN_H
 #include "checkpoint/checkpoint.h"
 #include "exec/exec.h"
-#include "train/setup.h"
+#include "setup/setup.h"
 
 /* core/train: the loop, and only the loop. run.c makes the ranks and is the loop of one rank,
  * step.c is one step and reads like the paragraph in architecture.md. */

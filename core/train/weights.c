@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/interchange.h"
+#include "interchange/interchange.h"
 #include "train/train.h"
 #include <string.h>
 
