@@ -80,6 +80,9 @@ function check_quoted(path,    to, p) {
     sub(/[^\/]*$/, "", p)
     if (path !~ /\// || (exists(p path) && !exists("core/" path))) return
     to = path
+    sub(/\/[^\/]*$/, "", to)
+    if (path ~ /(_impl|\/internal)\.h$/ && index(p, "core/" to "/") != 1)
+        finding("\"" path "\" is private to core/" to)
     sub(/\/.*/, "", to)
     if (to != area && to != "base" && index(" " allow[area] " ", " " to " ") == 0)
         finding("core/" area " may not include core/" to ": \"" path "\"")
