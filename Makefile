@@ -23,7 +23,10 @@ include mk/plugins.mk
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
 CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
-CORE_OBJ := $(CORE_SRC:%.c=$B/%.o)
+# share/templates in the library, so that an installed ttrun needs no file for `plugins new`; each is compiled on the way.
+CORE_GEN := $B/gen/templates.c
+TEMPLATES := $(sort $(wildcard share/templates/*))
+CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.1
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
@@ -45,6 +48,17 @@ $B/plugins/%.o: plugins/%.c $B/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude $(call plugin_cflags,$<) -MMD -MP -c $< -o $@
+
+$B/share/%.o: share/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -MMD -MP -c $< -o $@
+$B/gen/templates.c: mk/embed.sh $(TEMPLATES) $(patsubst %.c,$B/%.o,$(filter %.c,$(TEMPLATES)))
+	@mkdir -p $(@D)
+	$(Q)sh mk/embed.sh tt_template $(TEMPLATES) > $@
+$B/gen/%.o: $B/gen/%.c $B/.flags
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 # A change of compiler or flags rebuilds, a file gone relinks, a plugin gone takes its .so along.
 stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
@@ -160,4 +174,4 @@ help:
 force:
 .PHONY: all test test-long tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
--include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
+-include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
