@@ -8,19 +8,10 @@
 /* What bounds an op: memory, or arithmetic. Machines multiply matrices faster than they do anything
  * else (tiles, tensor cores), so products have a limit of their own, a dtype each. */
 
-static bool multiplies_matrices(const tt_op_def *op)
-{
-    static const char *const families[] = {"linear", "grouped_linear", "matmul"};
-    for (size_t i = 0; i < TT_COUNT(families); i++)
-        if (!strncmp(op->name, families[i], strlen(families[i])))
-            return true;
-    return false;
-}
-
 /* Operands of two dtypes are multiplied as f32. */
 static double flops_of(const tt_roofline *r, const tt_node *n)
 {
-    if (!n->op || n->n_in < 2 || !multiplies_matrices(n->op))
+    if (!n->op || n->n_in < 2 || tt_op_class_of(n->op) != TT_CLASS_MATMUL)
         return r->vector;
     const tt_dtype a = n->in[0]->type.dtype, b = n->in[1]->type.dtype;
     return r->product[a == b ? a : TT_F32];

@@ -216,7 +216,7 @@ static const char *class_of(const tt_trace_event *e)
     default:
         break;
     }
-    if (strcmp(i->node->op->name, "fused") != 0)
+    if (i->node->op != &tt_op_fused)
         return i->node->op->name;
     static const char *const fused[] = {"fused, forward", "fused, backward", "fused, epilogue",
                                         "fused, optimizer"};

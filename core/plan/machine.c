@@ -115,17 +115,12 @@ tt_cost tt_node_cost(const tt_graph *g, const tt_node *n)
     return n->op->cost(&q, out);
 }
 
-static bool starts_with(const char *s, const char *prefix)
-{
-    return !strncmp(s, prefix, strlen(prefix));
-}
-
 static double op_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
     const tt_cost c = tt_node_cost(g, n);
     if (c.flops <= 0 && c.bytes <= 0)
         return 0;
-    const bool attention = starts_with(n->op->name, "attention");
+    const bool attention = tt_op_class_of(n->op) == TT_CLASS_ATTENTION;
     const double reach = attention ? m->attention_efficiency : m->matmul_efficiency;
     const double peak = tt_machine_flops(m, n->n_in ? n->in[0]->type.dtype : TT_F32) * reach;
     const double math = peak > 0 ? c.flops / peak : 0;

@@ -19,7 +19,7 @@ double tt_plan_node_cost(const tt_graph *g, const tt_node *n)
     if (n->step)
         return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
     const tt_cost c = tt_node_cost(g, n);
-    const bool attention = !strncmp(n->op->name, "attention", strlen("attention"));
+    const bool attention = tt_op_class_of(n->op) == TT_CLASS_ATTENTION;
     return TT_MAXV(c.flops * (attention ? ATTENTION_FLOPS : 1), c.bytes * FLOPS_PER_BYTE);
 }
 

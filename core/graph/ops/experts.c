@@ -116,10 +116,12 @@ const tt_op_def tt_op_grouped_linear = {
     .name = "grouped_linear",
     .doc = "rows grouped by expert times their expert's weight transposed",
     .rule = "!r i, !e o i, !e -> r o",
+    .flags = TT_OP_HEAVY,
     .n_out = 1,
     .infer = infer_grouped,
     .vjp = vjp_grouped,
-    .cost = cost_grouped};
+    .cost = cost_grouped,
+    .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dx",
                                            .doc = "grouped_linear's derivative to the rows",
@@ -127,7 +129,8 @@ const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dx,
-                                           .cost = cost_grouped};
+                                           .cost = cost_grouped,
+                                           .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dw",
                                            .doc = "grouped_linear's derivative to the weights",
@@ -135,7 +138,8 @@ const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dw,
-                                           .cost = cost_dw};
+                                           .cost = cost_dw,
+                                           .cls = TT_CLASS_MATMUL};
 
 void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                     tt_value **counts)
