@@ -19,6 +19,10 @@ typedef struct tt_op_table {
 const tt_op_def *const *tt_core_ops(size_t *n);
 const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
 
+/* For people: docs/ops.md, and the table in include/ttrun/ops.h. */
+void tt_op_reference_page(tt_str *out);
+void tt_op_reference_header(tt_str *out);
+
 /* Traits, also of definitions that are older than they are. */
 tt_op_class tt_op_class_of(const tt_op_def *op);
 int tt_op_lookup_table(const tt_op_def *op); /* the input that is looked up in; -1: no lookup */
