@@ -6,7 +6,8 @@ BEGIN {
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"
     allow["graph"] = allow["comm"] = "mesh"
-    allow["plan"] = "graph mesh pipeline"
+    allow["cost"] = "graph mesh"
+    allow["plan"] = "cost graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
     allow["exec"] = "plan comm " allow["plan"]
     allow["checkpoint"] = "config comm mesh"
