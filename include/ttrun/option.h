@@ -24,6 +24,8 @@ typedef enum tt_option_type {                 /* append only */
                                                  of one          */
                               TT_OPT_JSON, /* const char *: the value's JSON text, for nested tables
                                               of a plugin */
+                              TT_OPT_CHOICE, /* int: which of `choices`, counted from 0, as an enum
+                                                counts that lists them in this order */
 } tt_option_type;
 
 typedef struct tt_strings {
