@@ -260,6 +260,10 @@ static const tt_option debug_options[] = {
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
            .flags = TT_OPT_NULLABLE),
+    STRING(debug, save_config_file, "null",
+           "file for the resolved job, every default included, below dump_folder unless absolute; "
+           "itself a job file, whose relative paths begin where it lies",
+           .flags = TT_OPT_NULLABLE),
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),
     BOOL(debug, disable_fusion, "false", "run pointwise ops one by one"),
