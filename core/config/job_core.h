@@ -3,7 +3,7 @@
 #define TT_JOB_CORE_H
 #include "config/config.h"
 
-/* The core's own sections, typed. Names and defaults: ../shared/design/contract.md. */
+/* The core's own sections, typed. Names and defaults: core_options.c, docs/reference.md. */
 
 /* Options of a few words are enums, and a list X(enumerator, word) is the one place where both are:
  * TT_CHOICES of it is the option's `choices`. A word with ~ is known, but not built yet. */

@@ -19,6 +19,10 @@ typedef struct tt_op_table {
 const tt_op_def *const *tt_core_ops(size_t *n);
 const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
 
+/* For people: docs/ops.md, and the table in include/ttrun/ops.h. */
+void tt_op_reference_page(tt_str *out);
+void tt_op_reference_header(tt_str *out);
+
 /* Helpers of shape rules. */
 tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
     TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */
