@@ -41,7 +41,7 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
 static const tt_op_def def = {
     sizeof(def), "@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, 0,    0,    0,    1,
     infer,       NULL,     vjp,            decompose, NULL,           NULL, cost, NULL,
-    0,           NULL,     NULL,
+    0,           NULL,     NULL,           NULL,      NULL,
 };
 static const tt_op_vt vt = {sizeof(vt), &def};
 static const tt_component components[] = {
