@@ -289,13 +289,15 @@ static void release(tt_session *s)
     if (s->wake >= 0)
         close(s->wake);
     free(s->socks);
+    free(s->polled);
     free(s);
 }
 
 tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *err)
 {
     tt_session *s = calloc(1, sizeof *s);
-    TT_ASSERT(s);
+    if (!s)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the ranks' session");
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
@@ -304,9 +306,14 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;
     s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);
-    TT_ASSERT(s->socks);
-    for (int i = 0; i < s->launch.local_world; i++)
+    s->polled = calloc((size_t)s->launch.local_world + 1, sizeof *s->polled);
+    for (int i = 0; s->socks && i < s->launch.local_world; i++)
         s->socks[i] = -1;
+    if (!s->socks || !s->polled) {
+        release(s);
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the session of %d ranks",
+                       (int)o->launch->local_world);
+    }
     tt_status st = tt_session_meet(s, o, err);
     if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         st = TT_FAIL(err, TT_ECOMM, "no eventfd for the ranks' session");

@@ -2,6 +2,7 @@
 #ifndef TT_SESSION_IMPL_H
 #define TT_SESSION_IMPL_H
 #include "comm/session.h"
+#include <poll.h>
 #include <pthread.h>
 
 /* Inside of a session. */
@@ -39,7 +40,8 @@ struct tt_session {
     _Atomic int64_t spin_ns[2]; /* of waits for what comes soon [1], and others */
     _Atomic uint32_t n_waits;
     void (*overdue)(tt_session *s);
-    int *socks; /* by local rank; of others than the first only [0] is used */
+    int *socks;            /* by local rank; of others than the first only [0] is used */
+    struct pollfd *polled; /* [local_world + 1]: the watching thread's */
     int memfd, wake;
     pthread_t watch;
     bool watching;

@@ -24,6 +24,10 @@
     {                                                                                              \
         ROW(section, field, TT_OPT_ENUM, default_), .choices = choices_, .doc = __VA_ARGS__        \
     }
+#define CHOICE(section, field, default_, choices_, ...)                                            \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_CHOICE, default_), .choices = choices_, .doc = __VA_ARGS__      \
+    }
 #define INT(section, field, default_, min_, max_, ...)                                             \
     {                                                                                              \
         ROW(section, field, TT_OPT_INT, default_), .min = min_, .max = max_, .doc = __VA_ARGS__    \
@@ -99,12 +103,12 @@ static const tt_option training_options[] = {
     INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
-    ENUM(training, dtype, "\"float32\"", "float32|bfloat16",
-         "type parameters are kept in; optimizer states are float32"),
-    ENUM(training, mixed_precision_param, "\"float32\"", "float32|bfloat16|~float16",
-         "type parameters are gathered, and activations computed, in"),
-    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|bfloat16",
-         "type gradients are rounded to before ranks add them; micro-batches add in float32"),
+    CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
+           "type parameters are kept in; optimizer states are float32"),
+    CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|~float16",
+           "type parameters are gathered, and activations computed, in"),
+    CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
+           "type gradients are rounded to before ranks add them; micro-batches add in float32"),
     INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
 };
 
@@ -124,13 +128,14 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
-    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none|~ptrr",
-         "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
-    ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
-         "allgather|ring|alltoall|ulysses",
-         "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
-         "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
-         "some of the heads"),
+    CHOICE(parallelism, context_parallel_load_balancer, "\"headtail\"",
+           TT_CHOICES(TT_LOAD_BALANCERS),
+           "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
+    CHOICE(
+        parallelism, context_parallel_rotate_method, "\"allgather\"", TT_CHOICES(TT_ROTATE_METHODS),
+        "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
+        "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
+        "some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
@@ -158,10 +163,10 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
-         "gather parameters again in the backward; never: once a step for all its micro-batches, "
-         "and "
-         "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
+    CHOICE(parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
+           "gather parameters again in the backward; never: once a step for all its micro-batches, "
+           "and "
+           "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut the sequence over its ranks between the matrices"),
     BOOL(parallelism, enable_async_tensor_parallel, "false",
@@ -170,11 +175,12 @@ static const tt_option parallelism_options[] = {
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    ENUM(activation_checkpoint, mode, "\"none\"", "none|selective|full|~budget",
-         "which activations are computed again in the backward"),
-    ENUM(activation_checkpoint, store_dtype, "\"float32\"", "float32|bfloat16",
-         "type large float32 activations are kept in for the backward; what attention reads stays "
-         "exact, and the forward computes with exact ones"),
+    CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
+           "which activations are computed again in the backward"),
+    CHOICE(
+        activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
+        "type large float32 activations are kept in for the backward; what attention reads stays "
+        "exact, and the forward computes with exact ones"),
 };
 
 static const tt_option converters_options[] = {
@@ -189,8 +195,8 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
     INT(checkpoint, interval, "500", 1, 1e12, "steps from one save to the next"),
-    ENUM(checkpoint, async_mode, "\"async\"", "disabled|async|async_with_pinned_mem",
-         "write while training goes on"),
+    CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
+           "write while training goes on"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
@@ -231,10 +237,11 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
-    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
-         "communicate beside computing: collectives are begun early, by a thread for each group of "
-         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
-         "a device computes, or cores are left over"),
+    CHOICE(
+        comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
+        "communicate beside computing: collectives are begun early, by a thread for each group of "
+        "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
+        "a device computes, or cores are left over"),
 };
 
 static const tt_option backend_options[] = {
@@ -252,6 +259,10 @@ static const tt_option debug_options[] = {
          "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
+           .flags = TT_OPT_NULLABLE),
+    STRING(debug, save_config_file, "null",
+           "file for the resolved job, every default included, below dump_folder unless absolute; "
+           "itself a job file, whose relative paths begin where it lies",
            .flags = TT_OPT_NULLABLE),
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),

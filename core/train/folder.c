@@ -199,9 +199,28 @@ static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
     tt_arena_free(a);
 }
 
+/* debug.save_config_file */
+static tt_status save_job(const tt_run_folder *f, const tt_setup *s, tt_error *err)
+{
+    if (!s->core.debug.save_config_file)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    tt_str job = {0};
+    tt_error why = {0};
+    tt_job_print(s->job, false, &job);
+    tt_status st = tt_write_file_atomic(tt_path_join(a, f->path, s->core.debug.save_config_file),
+                                        tt_str_get(&job), job.n, &why);
+    if (st != TT_OK)
+        st = tt_job_fail(s->job, "debug.save_config_file", err, "%s", why.text);
+    tt_str_free(&job);
+    tt_arena_free(a);
+    return st;
+}
+
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
                                  tt_error *err)
 {
+    TT_TRY(save_job(f, s, err));
     tt_str o = {0};
     char host[256] = "", wall[32];
     gethostname(host, sizeof host - 1);

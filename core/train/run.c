@@ -189,7 +189,13 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
     tt_dist d = {.world = 1};
-    TT_ASSERT(l);
+    if (!l) {
+        if (w->threads && tt_threads_join(w->threads, rank, &d, NULL) == TT_OK) {
+            tt_dist_abort(&d, "another rank has no memory");
+            tt_dist_leave(&d);
+        }
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the loop of a rank");
+    }
     l->s = w->s;
     l->o = w->o;
     l->main = rank == 0;
@@ -254,10 +260,9 @@ static tt_status run_threads(world *w, tt_error *err)
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
-    TT_ASSERT(threads && args);
     int started = 0;
     w->data.threads = true;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; threads && args && i < n; i++) {
         args[i] = (rank_thread){w, i};
         if (pthread_create(&threads[i], NULL, rank_main, &args[i]))
             break;

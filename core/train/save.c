@@ -27,7 +27,7 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
                   .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
-        .background = strcmp(c->async_mode, "disabled") != 0
+        .background = c->async_mode != TT_ASYNC_DISABLED
     };
     const tt_status s = tt_saver_new(&o, &l->saver, err);
     tt_str_free(&job);
@@ -42,7 +42,7 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
                                  .samples_seen = l->samples_seen,
                                  .last_loss = l->loss};
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
-    if (!strcmp(l->s->core.checkpoint.async_mode, "disabled"))
+    if (l->s->core.checkpoint.async_mode == TT_ASYNC_DISABLED)
         TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;

@@ -239,7 +239,8 @@ static void keep_state(tt_saver *s)
 tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
 {
     tt_saver *s = calloc(1, sizeof *s);
-    TT_ASSERT(s);
+    if (!s)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for saving checkpoints");
     s->o = *o;
     s->arena = tt_arena_new();
     s->o.folder = tt_arena_str(s->arena, o->folder);
