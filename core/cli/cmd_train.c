@@ -273,9 +273,9 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
     TT_TRY(tt_launch_read(getenv, &l, err));
-    tt_signals_install();
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, err);
+    tt_signals_install();
     if (l.world > 1)
         return run_process(cli, &l, err);
     TT_TRY(wants_processes(cli, &n, &mpirun, &init_timeout_s, err));

@@ -341,6 +341,8 @@ static void wait_for_all(launcher *l, int signals)
     }
     tt_line_wait(&l->line, -1, 0); /* those that came and have ended since */
     tt_line_wait(&l->line, -1, 0); /* what they said */
+    if (!l->second)
+        l->second = l->line.second;
 }
 
 /* ---- how it ended ---- */
