@@ -23,9 +23,10 @@
 
 #define TICK_MS 200
 #define SECOND_NS INT64_C(1000000000)
-#define GRACE_NS (3 * SECOND_NS) /* from the first end with an error to the last, by force */
-#define LEAVE_NS (5 * SECOND_NS) /* from SIGKILL until a child that stays is left behind */
-#define QUIET_NS SECOND_NS       /* for a rank to come before a stop goes through mpirun */
+#define GRACE_NS (3 * SECOND_NS)  /* from the first end with an error to the last, by force */
+#define ALONE_NS (10 * SECOND_NS) /* for mpirun to end after all its ranks, once stopped */
+#define LEAVE_NS (5 * SECOND_NS)  /* from SIGKILL until a child that stays is left behind */
+#define QUIET_NS SECOND_NS        /* for a rank to come before a stop goes through mpirun */
 
 typedef struct launcher {
     pid_t *pids; /* of the children; 0: has ended */
@@ -311,7 +312,7 @@ static void look_after(launcher *l)
     if (l->stop && gone && !l->alone_ns) /* mpirun hangs? */
         l->alone_ns = now;
     if (l->none_came || (l->failed_ns && now - l->failed_ns > GRACE_NS) ||
-        (l->alone_ns && now - l->alone_ns > GRACE_NS))
+        (l->alone_ns && now - l->alone_ns > ALONE_NS))
         kill_all(l);
 }
 
