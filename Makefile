@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun: one non-recursive makefile. `make help` lists the targets; V=1 shows the commands; MODE=release|debug|asan|tsan.
-#   core/**/*.c but core/cli/main.c  →  libttrun.so.1 (what plugins link) and libttrun_core.a (what tests link)
+#   core/**/*.c but core/cli/main.c  →  libttrun.so.0 (what plugins link) and libttrun_core.a (what tests link)
 #   core/cli/main.c                  →  ttrun
 #   plugins/<kind>/<name>.c, or a folder plugins/<kind>/<name>/  →  plugins/<kind>/<name>.so, found by wildcard
 #   tests/<area>/test_*.c            →  one binary each
@@ -10,7 +10,7 @@ DESTDIR ?=
 CC      ?= gcc
 AR      ?= ar
 VERSION := 0.1.0
-ABI     := 1.0
+ABI     := 0.1
 
 B := build/$(MODE)
 Q := $(if $(V),,@)
@@ -27,7 +27,7 @@ CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
 CORE_GEN := $B/gen/templates.c
 TEMPLATES := $(sort $(wildcard share/templates/*))
 CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
-LIB      := $B/libttrun.so.1
+LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
 TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c)))
@@ -73,9 +73,9 @@ $(if $(STALE),$(shell rm -f $(STALE) $(patsubst $B/%,%,$(filter %.so,$(STALE))))
 # ---- link ----
 $(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.1 -Wl,--version-script=mk/ttrun.map \
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.0 -Wl,--version-script=mk/ttrun.map \
 	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -o $@
-	@ln -sf libttrun.so.1 $B/libttrun.so
+	@ln -sf libttrun.so.0 $B/libttrun.so
 
 $(CORE_A): $(CORE_OBJ) $B/.objects
 	$(call say,AR,$@)

@@ -188,7 +188,7 @@ static const char *by_hand(const tt_rig *rig)
 {
     for (size_t i = 0; i < rig->s.graph->nodes.n; i++) {
         const tt_node *n = rig->s.graph->nodes.items[i];
-        if (strcmp(n->op->name, "stop_gradient") == 0)
+        if (n->op->flags & TT_OP_STOPS_GRADIENT)
             return "tt_stop_gradient";
         if (n->custom_vjp)
             return "tt_custom_vjp";

@@ -72,7 +72,8 @@ static const slot hook_slots[] = {
 static const slot op_def_slots[] = {
     NEED(tt_op_def, infer),      MAY(tt_op_def, rule_for), MAY(tt_op_def, vjp),
     MAY(tt_op_def, decompose),   MAY(tt_op_def, expand),   MAY(tt_op_def, cost),
-    MAY(tt_op_def, print_attrs),
+    MAY(tt_op_def, print_attrs), MAY(tt_op_def, memory),   MAY(tt_op_def, incremental),
+    MAY(tt_op_def, immediate),
 };
 
 /* Slots appended since the plugin's minor lie beyond its `size` bytes. */
@@ -177,6 +178,13 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
                        TT_STRUCT_MAX);
     if (!d->rule && !d->rule_for)
         return TT_FAIL(err, TT_EABI, "it has neither a rule nor rule_for");
+    if (TT_HAS(d, tt_op_def, rope_form)) {
+        TT_TRY(tt_check_text(c, "ring_form", d->ring_form, false, err));
+        TT_TRY(tt_check_text(c, "epilogue_form", d->epilogue_form, false, err));
+        TT_TRY(tt_check_text(c, "rope_form", d->rope_form, false, err));
+    }
+    if (TT_HAS(d, tt_op_def, table) && (d->table < 0 || d->table >= TT_MAX_INS))
+        return TT_FAIL(err, TT_EABI, "table %d is not 0 to %d", d->table, TT_MAX_INS - 1);
     return check_slots(c, d, d->struct_size, op_def_slots, TT_COUNT(op_def_slots), err);
 }
 

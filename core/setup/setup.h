@@ -2,9 +2,9 @@
 #ifndef TT_SETUP_H
 #define TT_SETUP_H
 #include "config/job_core.h"
+#include "cost/cost.h"
 #include "data/data.h"
 #include "passes/compile.h"
-#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
 #include <ttrun/dataloader.h>

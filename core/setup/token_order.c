@@ -16,7 +16,7 @@ static bool order_matters(const tt_graph *g)
         const tt_node *n = g->nodes.items[i];
         if (n->op->flags & TT_OP_ORDERED)
             return true;
-        const tt_dim *d = n->n_out && !strcmp(n->op->name, "random") ? n->out[0]->type.dims : NULL;
+        const tt_dim *d = n->n_out && (n->op->flags & TT_OP_BY_PLACE) ? n->out[0]->type.dims : NULL;
         if (d && n->out[0]->type.n_dims && d->label && !strcmp(d->label, TT_LABEL_TOKENS))
             return true; /* numbers are drawn by place (R20) */
     }

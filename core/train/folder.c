@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/thread.h"
 #include "train/train.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ static tt_status wait_for(int fd, const char *path, int (*stop)(void), tt_error 
                 "%s: process %ld is training in this folder; stop it, or set another dump_folder",
                 path, pid);
         if (stop && stop())
-            return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", stop());
+            return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(stop()));
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
     return TT_OK;

@@ -152,6 +152,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;
     s->state.last_loss = st->last_loss;
+    s->state.validation_due = st->validation_due;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
     if (s->o.background) {

@@ -42,7 +42,9 @@ verdict good $?
 build "$dir/magic.so" -DLIE_MAGIC=7u
 check magic "magic is 0x00000007" "$dir/magic.so"
 build "$dir/major.so" -DLIE_MAJOR=2
-check major "built for ABI 2, this ttrun has 1" "$dir/major.so"
+check major "built for ABI 2.1, this ttrun has 0.1" "$dir/major.so"
+build "$dir/minor.so" -DLIE_MINOR=2
+check minor "built for ABI 0.2, this ttrun has 0.1" "$dir/minor.so"
 build "$dir/size.so" -DLIE_PLUGIN_SIZE=9999
 check size "says it has 9999 bytes" "$dir/size.so"
 build "$dir/symbol.so" -DWITH_UNDEFINED
@@ -81,7 +83,7 @@ build "$dir/mixed/a.so" -DNAME='"double"'
 build "$dir/mixed/b.so" -DNAME='"double"'
 cp "$dir/major.so" "$dir/mixed/"
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list >"$dir/out" 2>"$dir/err" &&
-    grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2' "$dir/err" &&
+    grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2.1' "$dir/err" &&
     grep -q '"double" is in both .*a.so and .*b.so' "$dir/err" && [ "$(wc -l <"$dir/err")" -eq 2 ]
 verdict list $?
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list --json >"$dir/out" 2>"$dir/err" && grep -q '"name":"fine"' "$dir/out"
