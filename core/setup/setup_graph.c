@@ -69,13 +69,6 @@ static bool goes_piecewise(const tt_setup *s)
     return can;
 }
 
-/* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
-static int64_t kv_heads(const tt_setup *s)
-{
-    const int64_t *n = tt_part_value(s->model.component, s->model.config, "n_kv_heads", TT_OPT_INT);
-    return n ? TT_MAXV(*n, 0) : 0;
-}
-
 static tt_status batch_sizes(tt_setup *s, tt_error *err)
 {
     const tt_training_config *t = &s->core.training;
@@ -126,7 +119,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (world > 1 << 20)
         return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
     s->world = (int)world;
-    if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
+    if (tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, &why) != TT_OK)
         return tt_setup_fail(s->job, "parallelism", why.text, err);
     if (s->spec->rules)
         TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
@@ -144,7 +137,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(batch_sizes(s, err));
     d.lines =
         (int32_t)TT_MIN(s->local, INT32_MAX); /* the same ranks, cp in atoms as lines want it */
-    TT_TRY(tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, err));
+    TT_TRY(tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, err));
     return tt_setup_pipeline(s, err);
 }
 
@@ -306,6 +299,13 @@ static const tt_op_def *plugin_op(void *user, const char *name)
     return ((const tt_op_vt *)c->vtable)->def;
 }
 
+void tt_setup_ops(tt_setup *s)
+{
+    s->ops.core = tt_core_ops(&s->ops.n_core);
+    s->ops.lookup = plugin_op;
+    s->ops.lookup_user = s;
+}
+
 static void fingerprint(tt_setup *s)
 {
     tt_str t = {0};
@@ -370,9 +370,6 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
     s->decode = o->decode;
-    s->ops.core = tt_core_ops(&s->ops.n_core);
-    s->ops.lookup = plugin_op;
-    s->ops.lookup_user = s;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
     if (s->graph->pieces.whole)

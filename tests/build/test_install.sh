@@ -15,8 +15,8 @@ install_puts_files() {
         share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
-    (cd "$BUILD/plugins" && ls -d */*.so) >"$TMPDIR/built"
-    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so) | cmp - "$TMPDIR/built"
+    (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"
+    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$TMPDIR/built"
 }
 installed_library_is_found() {
     ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.0 => $root/opt/t/" || return 1
