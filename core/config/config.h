@@ -101,7 +101,7 @@ typedef struct tt_json {
     tt_json_type type;
     bool boolean;
     int64_t integer;
-    double real;        /* also set for INT */
+    double real;        /* also set for INT; infinite where a number is beyond double */
     const char *string; /* NUL-terminated UTF-8 */
     size_t n;           /* elements or members */
     const char **keys;  /* OBJECT */

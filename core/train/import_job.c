@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/import.h"
 #include "train/setup_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +98,8 @@ static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out,
         add_arg(out, "rope_scaling", "null");
         return TT_OK;
     }
-    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL))
+    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL) ||
+        !isfinite(factor->real))
         return TT_FAIL(err, TT_EINVAL,
                        "%s:%d:%d: use_scaled_rope: by which factor is not in the file (Llama 3.1: "
                        "8, 3.2: 32); add \"rope_scaling_factor\" to it",
