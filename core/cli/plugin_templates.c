@@ -552,7 +552,7 @@ static const tt_template templates[] = {
     {TT_KIND_LR_SCHEDULER, lr_scheduler_c, "`\"lr_scheduler\": {\"name\": \"@NAME@\"}`"                   },
     {TT_KIND_TOKENIZER,    tokenizer_c,    "`\"tokenizer\": {\"name\": \"@NAME@\"}`"                      },
     {TT_KIND_DATALOADER,   dataloader_c,   "`\"dataloader\": {\"name\": \"@NAME@\"}`"                     },
-    {TT_KIND_METRICS,      metrics_c,      "nothing; a TrainSpec names it among its `metrics`."           },
+    {TT_KIND_METRICS,      metrics_c,      "`\"metrics\": {\"sinks\": [{\"name\": \"@NAME@\"}]}`"         },
     {TT_KIND_HOOK,         hook_c,         "`\"hooks\": [{\"name\": \"@NAME@\"}]`"                        },
     {TT_KIND_OP,           op_c,           "nothing; models call it through tt_op()."                     },
     {TT_KIND_TRAIN_SPEC,   train_spec_c,   "`\"spec\": \"@NAME@\"`, or --spec @NAME@"                     },

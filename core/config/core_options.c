@@ -177,10 +177,28 @@ static const tt_option activation_checkpoint_options[] = {
          "exact, and the forward computes with exact ones"),
 };
 
+#define CONVERTER(field, type_, default_, ...)                                                     \
+    {                                                                                              \
+        ROW(converter, field, TT_OPT_##type_, default_), .doc = __VA_ARGS__                        \
+    }
 static const tt_option converters_options[] = {
+    CONVERTER(filter, STRINGS, "[]",
+              "parameters whose full name (model.layers.0.mlp.up_proj.weight, lm_head.weight) "
+              "holds one of these words are left alone"),
+    CONVERTER(from_step, INT, "0", "steps that are done before it applies", .min = 0, .max = 1e12,
+              .flags = TT_OPT_NOT_YET),
+    CONVERTER(to_step, INT, "null", "steps that are done when it applies no more; null = never",
+              .min = 0, .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
+    CONVERTER(roles, STRINGS, "[\"forward\", \"grad_input\", \"grad_weight\"]",
+              "which of a layer's products it applies to", .flags = TT_OPT_NOT_YET),
+};
+
+static const tt_option converters_names[] = {
     KEY(name, STRING, NULL, "converter plugin"),
-    KEY(from_step, INT, "0", "first step it applies to", .min = 0, .max = 1e12),
-    KEY(filter, STRINGS, "[]", "parameters whose name holds one of these are left alone"),
+};
+
+static const tt_option sinks_names[] = {
+    KEY(name, STRING, NULL, "metrics plugin: jsonl, tensorboard or one of your own"),
 };
 
 static const tt_option checkpoint_options[] = {
@@ -282,9 +300,12 @@ static const tt_section_doc docs[] = {
     DOC("parallelism", parallelism_options, "how the work is spread over ranks"),
     DOC("activation_checkpoint", activation_checkpoint_options, "memory for time: recomputation"),
     DOC("converters[]", converters_options, "rewrites of the model's layers, in order"),
+    DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
     DOC("metrics", metrics_options, "what is logged how often"),
+    DOC("metrics.sinks[]", sinks_names,
+        "where the numbers go; without this list: what the spec names, jsonl and tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "what computes"),

@@ -18,6 +18,8 @@ static const char *section_of(tt_kind k)
         return "optimizer";
     case TT_KIND_LR_SCHEDULER:
         return "lr_scheduler";
+    case TT_KIND_METRICS:
+        return "metrics.sinks[]";
     case TT_KIND_CONVERTER:
         return "converters[]";
     case TT_KIND_HOOK:

@@ -95,43 +95,6 @@ static tt_status make_loader(tt_setup *s, const char *section, const char *fallb
     return TT_OK;
 }
 
-static tt_status make_list(tt_setup *s, tt_kind kind, const char *section, tt_part *parts, int *n,
-                           tt_error *err)
-{
-    size_t count = 0;
-    TT_TRY(tt_job_list(s->job, section, &count, err));
-    if (count > TT_MAX_PARTS)
-        return tt_job_fail(s->job, section, err, "%zu entries, at most %d", count, TT_MAX_PARTS);
-    for (size_t i = 0; i < count; i++)
-        TT_TRY(tt_registry_part(s->registry, s->job, kind,
-                                tt_arena_printf(s->arena, "%s[%zu]", section, i), NULL, NULL,
-                                s->arena, &parts[i], err));
-    *n = (int)count;
-    return TT_OK;
-}
-
-static tt_status make_metrics(tt_setup *s, tt_error *err)
-{
-    const char *list = s->spec->metrics ? s->spec->metrics : "";
-    while (*list) {
-        const char *end = strchr(list, ',') ? strchr(list, ',') : list + strlen(list);
-        const char *name = tt_arena_strn(s->arena, list, (size_t)(end - list));
-        const tt_component *c;
-        list = *end ? end + 1 : end;
-        if (!strcmp(name, "tensorboard") && !s->core.metrics.enable_tensorboard)
-            continue;
-        if (s->n_metrics == TT_MAX_PARTS)
-            return TT_FAIL(err, TT_EINVAL, "too many metrics plugins");
-        TT_TRY(tt_registry_find(s->registry, TT_KIND_METRICS, name, &c, err));
-        tt_part *p = &s->metrics[s->n_metrics++];
-        *p = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
-                       tt_registry_file(s->registry, c)};
-        TT_TRY(tt_job_overlay(s->job, name, "{}", c->options, c->n_options, c->option_size,
-                              p->config, err));
-    }
-    return TT_OK;
-}
-
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     tt_registry *r = s->registry;
@@ -172,9 +135,9 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_groups_make(s, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler,
                             NULL, s->arena, &s->lr_scheduler, err));
-    TT_TRY(make_list(s, TT_KIND_HOOK, "hooks", s->hooks, &s->n_hooks, err));
-    TT_TRY(make_list(s, TT_KIND_CONVERTER, "converters", s->converters, &s->n_converters, err));
-    TT_TRY(make_metrics(s, err));
+    TT_TRY(tt_setup_hooks(s, err));
+    TT_TRY(tt_setup_converters(s, err));
+    TT_TRY(tt_setup_metrics(s, err));
     TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
     return TT_OK;

@@ -43,6 +43,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    tt_strings converter_filters[TT_MAX_PARTS];
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */
