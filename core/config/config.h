@@ -80,6 +80,7 @@ struct tt_section_doc {
     const char *doc;
     const tt_option *options;
     size_t n_options, option_size;
+    const char *same_as; /* the section whose keys this one has too, instead of options; or NULL */
 };
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,

@@ -283,7 +283,7 @@ static const tt_option log_options[] = {
 
 #define DOC(key, table, doc)                                                                       \
     {                                                                                              \
-        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option)                                  \
+        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option), NULL                            \
     }
 
 static const tt_section_doc docs[] = {
@@ -303,6 +303,9 @@ static const tt_section_doc docs[] = {
     DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
+    {"validation.dataloader", NULL,
+                                                                                            "the data of the validation, which validation.enable needs: it has the keys of the section "
+     "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged how often"),
     DOC("metrics.sinks[]", sinks_names,
         "where the numbers go; without this list: what the spec names, jsonl and tensorboard"),

@@ -113,6 +113,10 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                            &s->validation_data, &s->validation_order, err));
         if (!tt_part_is_mixture(&s->validation_data))
             s->validation_order.seed = s->data_order.seed;
+        if (!s->has_validation && o->mode == TT_MODE_TRAIN && o->compile)
+            tt_log(TT_WARN, "train",
+                   "validation.dataloader is given, but validation.enable is false: nothing is "
+                   "validated");
     } else if (s->has_validation) {
         return tt_job_fail(s->job, "validation.enable", err,
                            "needs data of its own: set validation.dataloader, for example "
