@@ -50,9 +50,11 @@ static const tt_option top_options[] = {
 static const tt_option model_options[] = {
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
-    STRING(model, hf_assets_path, "null",
-           "folder with config.json, tokenizer.json and weights in Hugging Face form",
-           .flags = TT_OPT_NULLABLE),
+    STRING(
+        model, hf_assets_path, "null",
+        "folder with config.json, tokenizer.json and weights in Hugging Face form; where it has a "
+        "tokenizer.json, that is the tokenizer unless the section tokenizer says otherwise",
+        .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option model_names[] = {
@@ -211,8 +213,13 @@ static const tt_option checkpoint_options[] = {
          "write while training goes on"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
-           "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
-    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder"),
+           "weights to start from where no checkpoint is resumed: a step folder, or one of Hugging "
+           "Face's; null = random ones",
+           .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, initial_load_in_hf, "false",
+         "start from a Hugging Face folder; without initial_load_path that is "
+         "model.hf_assets_path. A "
+         "folder that looks like one is read as one without this key, too"),
     INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
     BOOL(checkpoint, last_save_in_hf, "false",

@@ -97,13 +97,11 @@ static tt_status make_loader(tt_setup *s, const char *section, const char *fallb
 
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    tt_registry *r = s->registry;
-    static const char *const none[] = {NULL};
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_TOKENIZER, "tokenizer", s->spec->tokenizer, none,
-                            s->arena, &s->tokenizer, err));
-    s->has_tokenizer = true;
+    TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
+    if (o->mode == TT_MODE_TRAIN && o->compile)
+        tt_setup_note_tokenizer(s);
     TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader")) {
@@ -161,6 +159,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
                            "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
+    TT_TRY(tt_setup_initial_load(s, err));
     TT_TRY(tt_setup_check_hf(s, err));
     TT_TRY(tt_job_finish(job, err));
     TT_TRY(tt_setup_mesh(s, o, err));

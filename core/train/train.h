@@ -159,8 +159,8 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_e
 /* hf.c: parameters from a Hugging Face folder; report: log the tensors there that are not used. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
-/* What the graph's parameters are in files, and the folder of the tokenizer's (NULL: the job names
- * none). */
+/* What the graph's parameters are in files, and the folder of the files of the tokenizer that this
+ * run trains with (NULL: it has none). */
 struct tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n);
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a);
 /* The weights of a step folder as a Hugging Face folder, config.json and tokenizer with them;

@@ -3,9 +3,9 @@
 # The job's lists of plugins: converters and their filter, metrics.sinks and their options; from the file, by an override
 # and by the schema.
 . "$(dirname "$0")/../run/lib.sh"
-mkdir -p "$dir/more/converters" "$dir/more/metrics" "$dir/null/metrics"
+mkdir -p "$dir/more/converters" "$dir/more/metrics" "$dir/more/specs"
 build() { cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/plugins/$1.c" -o "$2"; }
-{ build converter "$dir/more/converters/converter.so" && build sink "$dir/more/metrics/sink.so"; } >"$dir/out" 2>&1
+{ build converter "$dir/more/converters/converter.so" && build sink "$dir/more/metrics/sink.so" && build spec "$dir/more/specs/spec.so"; } >"$dir/out" 2>&1
 ok plugins_build_from_the_public_headers
 more="--plugin-dir $dir/more"
 with() { # MEMBER: the job with this member
@@ -85,6 +85,30 @@ ok an_unknown_sink_is_refused
 short "$dir/m3" --metrics.sinks '[{"path": "x"}]'
 refused 'metrics.sinks\[0\]: needs a "name"'
 ok a_sink_needs_a_name
+
+# ---- a spec that names neither a tokenizer nor sinks ----
+with '"spec": "tokens_only"'
+tokens='--dataloader.name bin --dataloader.format uint16'
+awk 'BEGIN {for (i = 0; i < 2000; i++) printf "%c\001", 1 + i % 5}' >"$dir/tokens.bin" # 257 to 261
+# shellcheck disable=SC2086
+short "$dir/t1" $tokens --dataloader.path '["tokens.bin"]'
+[ $rc -eq 0 ] && [ -s "$dir/t1/metrics.jsonl" ] && ! grep -q tokenizer "$dir/t1/run.json"
+ok a_spec_needs_no_tokenizer
+train "$dir/t3" $more $tokens --dataloader.path '["tokens.bin"]' --training.steps 2
+ttrun generate --checkpoint "$dir/t3" --prompt hi $more >"$dir/out" 2>"$dir/err"
+rc=$?
+refused 'tokenizer: this needs a tokenizer'
+ok a_prompt_of_text_asks_for_one
+echo '{"ids": [257, 258]}' >"$dir/prompts.jsonl"
+ttrun generate --checkpoint "$dir/t3" --prompts "$dir/prompts.jsonl" --max-tokens 3 $more >"$dir/out" 2>"$dir/err"
+[ $? -eq 0 ] && grep -q '^257 258 ' "$dir/out"
+ok a_prompt_of_ids_does_not
+train "$dir/t2" $more --training.steps 1 --dataloader.name text
+refused 'tokenizer: this needs a tokenizer, and the spec names none: set tokenizer.name'
+ok where_text_is_read_the_tokenizer_is_asked_for
+train "$dir/t2" $more --training.steps 1 --dataloader.name text --tokenizer.name byte
+[ $rc -eq 0 ]
+ok and_may_be_the_jobs
 
 # ---- the check, the schema ----
 ttrun plugins check "$dir/more/metrics/sink.so" >"$dir/out" 2>"$dir/err"
