@@ -82,6 +82,11 @@ void tt_setup_note_tokenizer(const tt_setup *s)
 {
     const char *there = tokenizer_there(s);
     const tt_part *t = &s->tokenizer;
+    const tt_dataloader_vt *loader = s->dataloader.component->vtable;
+    if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
+        !tt_job_has(s->job, "tokenizer"))
+        tt_log(TT_WARN, "data", "%s has no tokenizer.json: the tokenizer is the spec's, \"%s\"",
+               assets(s), t->name);
     if (!there) /* else there is a tokenizer in the run, at least this one */
         return;
     const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);

@@ -100,9 +100,9 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
+    TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
     if (o->mode == TT_MODE_TRAIN && o->compile)
         tt_setup_note_tokenizer(s);
-    TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader")) {
         const tt_part *one = &s->dataloader;
