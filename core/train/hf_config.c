@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/hf_folder.h"
 #include "train/setup_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +175,7 @@ static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_mo
                            const char *path, const tt_json *type, tt_error *err)
 {
     const char *spec = NULL;
-    if (tt_hf_spec_of(s->registry, s->arena, type->string, &spec, NULL) == TT_OK && spec)
+    if (tt_setup_spec_of(s->registry, s->arena, type->string, &spec, NULL) == TT_OK && spec)
         return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: this is a %s model: add --spec %s", path,
                        type->line, type->column, type->string, spec);
     return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: model_type \"%s\" is not what model %s reads (%s)",

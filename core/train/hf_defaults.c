@@ -100,6 +100,44 @@ void tt_setup_note_tokenizer(const tt_setup *s)
            t->name, path ? " of " : "", path ? path : "", there);
 }
 
+/* ---- the spec ---- */
+
+/* Is the type one of a list with commas? */
+static bool reads(const char *types, const char *type)
+{
+    const size_t n = strlen(type);
+    for (const char *p = types; p && *p;) {
+        const size_t length = strcspn(p, ",");
+        if (length == n && !memcmp(p, type, n))
+            return true;
+        p += length + (p[length] == ',');
+    }
+    return false;
+}
+
+tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
+                           tt_error *err)
+{
+    const tt_component **list = NULL;
+    const char *model = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    *spec = NULL;
+    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++) {
+        const tt_model_hf *hf = tt_setup_model_hf(list[i]);
+        if (hf && reads(hf->model_types, model_type))
+            model = list[i]->name;
+    }
+    if (s == TT_OK)
+        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
+    tt_str_free(&faults);
+    for (size_t i = 0; s == TT_OK && model && i < n && !*spec; i++)
+        if (!strcmp(((const tt_train_spec_vt *)list[i]->vtable)->model, model))
+            *spec = list[i]->name;
+    return s;
+}
+
 /* ---- weights ---- */
 
 static bool holds(const char *folder, const char *name)

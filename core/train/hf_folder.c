@@ -48,29 +48,6 @@ static bool in_list(const char *list, const char *word)
     return false;
 }
 
-tt_status tt_hf_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
-                        tt_error *err)
-{
-    const tt_component **list = NULL;
-    const char *model = NULL;
-    size_t n = 0;
-    tt_str faults = {0};
-    *spec = NULL;
-    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
-    for (size_t i = 0; s == TT_OK && i < n; i++) {
-        const tt_model_hf *hf = tt_setup_model_hf(list[i]);
-        if (hf && in_list(hf->model_types, model_type))
-            model = list[i]->name;
-    }
-    if (s == TT_OK)
-        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
-    tt_str_free(&faults);
-    for (size_t i = 0; s == TT_OK && model && i < n && !*spec; i++)
-        if (!strcmp(((const tt_train_spec_vt *)list[i]->vtable)->model, model))
-            *spec = list[i]->name;
-    return s;
-}
-
 /* The model whose extension reads this model_type. */
 static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const tt_json *type,
                             const char **model, tt_error *err)

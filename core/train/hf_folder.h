@@ -12,10 +12,6 @@ tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char 
                     tt_error *err);
 const char *tt_hf_job_name(tt_arena *a, const char *folder);
 
-/* The spec whose model reads config.json's model_type; NULL: there is none. */
-tt_status tt_hf_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
-                        tt_error *err);
-
 typedef struct tt_hf_text { /* how its texts begin and end */
     int32_t *stop_ids;      /* eos_token_id of generation_config.json, else config.json */
     size_t n_stop_ids;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/hf_folder.h"
 #include "train/import.h"
 #include "train/setup_impl.h"
 #include <math.h>
@@ -39,7 +38,7 @@ static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const 
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
                        path);
-    TT_TRY(tt_hf_spec_of(r, a, type->string, out, err));
+    TT_TRY(tt_setup_spec_of(r, a, type->string, out, err));
     if (*out)
         return TT_OK;
     return TT_FAIL(

@@ -34,11 +34,6 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
 void tt_setup_note_tokenizer(const tt_setup *s); /* warns of another tokenizer than the folder's */
 tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
-/* hf_assets_path where there are weights in it, for a run that does not start from them; or NULL.
- */
-const char *tt_setup_unused_weights(const tt_setup *s);
-/* A Hugging Face folder with weights, and no step folder of ours. */
-bool tt_hf_has_weights(const char *folder);
 
 const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
 /* names.c: what a table of names makes of one, and its row; NULL: none matches. */
