@@ -36,7 +36,7 @@ TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 LINKS    := $(if $(filter release,$(MODE)),$(if $(BIN),ttrun) $(PLUGIN_SO:$B/%=%))
 
-all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(LINKS)
+all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(SPECS:%=$B/%) $(LINKS)
 
 # ---- compile ----
 $B/core/%.o: core/%.c $B/.flags
@@ -67,8 +67,8 @@ $B/.flags: force
 	$(call stamp,$(FLAGS))
 $B/.objects: force
 	$(call stamp,$(CORE_OBJ))
-STALE := $(filter-out $(PLUGIN_SO),$(wildcard $B/plugins/*/*.so))
-$(if $(STALE),$(shell rm -f $(STALE) $(STALE:$B/%=%)))
+STALE := $(filter-out $(PLUGIN_SO) $(SPECS:%=$B/%),$(wildcard $B/plugins/*/*.so $B/plugins/specs/*.json))
+$(if $(STALE),$(shell rm -f $(STALE) $(patsubst $B/%,%,$(filter %.so,$(STALE)))))
 
 # ---- link ----
 $(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
@@ -94,6 +94,10 @@ $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(PLUGIN_STRIP) $(call plugin_objects,$*) -L$B \
 	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
+
+$(SPECS:%=$B/%): $B/%: %
+	@mkdir -p $(@D)
+	@cp $< $@
 
 ttrun: $B/ttrun
 	@ln -sfn $< $@

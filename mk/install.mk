@@ -14,6 +14,7 @@ install: all
 	$(Q)install -m 644 include/ttrun/*.h $D/include/ttrun/
 	$(Q)set -e; for so in $(PLUGIN_SO:$B/plugins/%=%); do \
 	    install -D -m 755 $B/plugins/$$so $D/lib/ttrun/plugins/$$so; done
+	$(Q)install -d $D/lib/ttrun/plugins/specs && install -m 644 $(SPECS) $D/lib/ttrun/plugins/specs/
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@ABI@|$(ABI)|' mk/ttrun.pc.in \
 	    > $D/lib/pkgconfig/ttrun.pc
 	$(Q)install -m 644 docs/ttrun.1 $D/share/man/man1/ttrun.1
@@ -23,7 +24,7 @@ install: all
 	@echo "installed under $D"
 
 uninstall:
-	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%)
+	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%) $(SPECS:plugins/%=$D/lib/ttrun/plugins/%)
 	$(Q)rm -f $(DOC_FILES:%=$D/share/doc/ttrun/%)
 	$(Q)rm -rf $D/include/ttrun
 	$(Q)rmdir $D/share/ttrun 2>/dev/null || true

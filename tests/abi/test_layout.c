@@ -43,7 +43,7 @@ static void test_layout_enum_values_stay(void **state)
     };
     static const int dtypes[] = {TT_F32, TT_BF16, TT_F16, TT_F64, TT_I32, TT_I64, TT_U8, TT_BOOL};
     static const int options[] = {TT_OPT_BOOL, TT_OPT_INT,     TT_OPT_FLOAT, TT_OPT_STRING,
-                                  TT_OPT_ENUM, TT_OPT_STRINGS, TT_OPT_JSON};
+                                  TT_OPT_ENUM, TT_OPT_STRINGS, TT_OPT_JSON,  TT_OPT_CHOICE};
     (void)state;
     for (int i = 0; i < (int)TT_COUNT(kinds); i++)
         assert_int_equal(kinds[i], i + 1);

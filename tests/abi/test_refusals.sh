@@ -89,6 +89,28 @@ verdict list $?
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list --json >"$dir/out" 2>"$dir/err" && grep -q '"name":"fine"' "$dir/out"
 verdict list_json $?
 
+# a TrainSpec that is a file of names
+spec="$dir/mine/specs/mine.json"
+mkdir -p "$dir/mine/specs"
+echo '{"model": "some", "metrics": ["a", "b"], "rules": [{"label": "ffn", "axes": "tp", "policy": "pad"}]}' >"$spec"
+echo '{"not": "a plugin"}' >"$dir/mine/job.json"
+"$TTRUN" --plugin-dir "$dir/mine" plugins list >"$dir/out" 2>"$dir/err" &&
+    grep -q "^train_spec  *mine .*specs/mine.json\$" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 2 ] && ! [ -s "$dir/err" ]
+verdict spec_file_is_listed $?
+echo '{}' >"$dir/empty.json"
+refused spec_file_is_used 'model "some" is unknown' "$TTRUN" --plugin-dir "$dir/mine" plan "$dir/empty.json" --spec mine
+bad_spec() { # NAME WORDS TEXT
+    echo "$3" >"$spec"
+    refused "$1" "$spec$2" "$TTRUN" --plugin-dir "$dir/none" plugins check "$spec"
+}
+bad_spec spec_file_unknown_key ':1:29: optimiser: unknown key (did you mean optimizer?)' '{"model": "a", "optimiser": "b"}'
+bad_spec spec_file_without_a_model ':1:1: model: missing' '{"loss": "a"}'
+bad_spec spec_file_no_object ': a TrainSpec is an object of names' '[]'
+bad_spec spec_file_no_json ':2:1: ' '{"model": '
+bad_spec spec_file_metrics ':1:27: metrics: expected a list of names' '{"model": "a", "metrics": "b"}'
+bad_spec spec_file_rule ':1:51: axis: a rule has label, axes and policy' '{"model": "a", "rules": [{"label": "ffn", "axis": "tp"}]}'
+bad_spec spec_file_type ':1:24: loss: expected a name' '{"model": "a", "loss": 3}'
+
 # new refuses what it must not write
 cd "$dir" || exit 1
 refused new_bad_name 'no name for a plugin' "$TTRUN" plugins new model '../x'

@@ -16,8 +16,8 @@ install_puts_files() {
         share/doc/ttrun/docs/sdk.md share/doc/ttrun/configs/llama3_debug.json share/doc/ttrun/examples/lion/lion.c; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
-    (cd "$BUILD/plugins" && ls -d */*.so) >"$TMPDIR/built"
-    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so) | cmp - "$TMPDIR/built"
+    (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"
+    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$TMPDIR/built"
 }
 installed_library_is_found() {
     ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.0 => $root/opt/t/" || return 1
