@@ -30,6 +30,15 @@ _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);
 bool tt_mul_i64(int64_t a, int64_t b, int64_t *out);
 bool tt_add_i64(int64_t a, int64_t b, int64_t *out);
 
+/* Every call of a plugin's function that may fail is made through TT_PLUGIN_CALL: what it returns
+ * is the status, whatever it wrote into err; one that wrote nothing is named, and a status that
+ * <ttrun/status.h> does not have becomes TT_EIO. name: may be NULL.
+ *   TT_TRY(TT_PLUGIN_CALL(vt->open(config, &self, err), err, "hook", part->name)); */
+#define TT_PLUGIN_CALL(call, err, kind, name)                                                      \
+    (tt_error_clear(err), tt_plugin_status((call), (err), (kind), (name)))
+tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const char *name);
+void tt_error_clear(tt_error *err); /* NULL is fine */
+
 /* ---- arena: memory by lifetime (process, program, step)
  * ------------------------------------------------------- Small metadata only. Out of memory aborts
  * with size and place. Zeroed. One thread at a time. */
@@ -139,6 +148,7 @@ tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or
 char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* absolute names win */
 char *tt_path_dir(tt_arena *a, const char *path);
 bool tt_path_exists(const char *path);
+bool tt_path_is_fd(const char *path, int fd); /* the path still names the open file */
 typedef struct tt_mapping {
     const uint8_t *p;
     size_t n;

@@ -67,7 +67,8 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     for (int64_t t = 0; t < T; t++)
         x.pos[t] = (int32_t)t;
     memset(x.seg, 0, (size_t)T * sizeof *x.seg);
-    TT_TRY(s->o.loader->read(s->o.loader_self, index, &x, err));
+    TT_TRY(TT_PLUGIN_CALL(s->o.loader->read(s->o.loader_self, index, &x, err), err, "dataloader",
+                          s->o.loader_name));
     TT_TRY(check_sample(&s->o, &x, err));
     int32_t top = 0;
     for (int64_t t = 0; t < T; t++) {

@@ -16,6 +16,7 @@ typedef struct tt_times { /* seconds since the last logged step */
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
     void *self;
+    const char *name;
 } tt_hook_end;
 
 typedef struct tt_data_parts {
