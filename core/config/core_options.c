@@ -204,7 +204,9 @@ static const tt_option checkpoint_options[] = {
 static const tt_option validation_options[] = {
     BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
     INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
-    INT(validation, steps, "-1", -1, 1e12, "batches of one validation; -1 = the whole set"),
+    INT(validation, steps, "-1", -1, 1e12,
+        "batches of one validation, of local_batch_size samples per data-parallel rank; -1 = every "
+        "sample once"),
 };
 
 static const tt_option metrics_options[] = {

@@ -175,6 +175,41 @@ static void test_stream_error_comes_at_its_step_and_stays(void **state)
     }
 }
 
+static void test_stream_that_reads_once_is_filled_up(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t counted = 0, seen = 0;
+        fake f = {.fail_at = -1, .bad_at = -1};
+        tt_stream_opts o = options(&f, 2, 2, rank, 2); /* 13 samples in batches of 8 */
+        o.once = true;
+        o.n_steps = 2;
+        tt_stream *s = open_stream(&o);
+        for (int step = 0; step < 2; step++) {
+            const tt_batch *micro;
+            tt_error err;
+            assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_OK);
+            for (int m = 0; m < 2; m++) {
+                counted += micro[m].counted;
+                for (int j = 0; j < 2; j++) {
+                    const int32_t *ids = micro[m].ids + j * SEQ,
+                                  *labels = micro[m].labels + j * SEQ;
+                    const bool real = 8 * step + 4 * rank + 2 * m + j < SAMPLES;
+                    seen += real;
+                    assert_int_equal(labels[1] >= 0, real);
+                    assert_true(ids[0] >= 0 && ids[0] < VOCAB);
+                    assert_int_equal(micro[m].pos[j * SEQ + 3], 3);
+                    assert_int_equal(micro[m].seg[j * SEQ + 3], j);
+                }
+            }
+        }
+        assert_int_equal(seen, rank ? 5 : 8);
+        assert_int_equal(counted, seen * (SEQ - 1));
+        assert_int_equal(f.reads, seen);
+        tt_stream_free(s);
+    }
+}
+
 static void test_stream_loader_that_says_nothing_fails(void **state)
 {
     (void)state;
@@ -282,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_stream_goes_on_where_another_world_stopped),
         cmocka_unit_test(test_stream_keeps_segments_of_samples_apart),
         cmocka_unit_test(test_stream_error_comes_at_its_step_and_stays),
+        cmocka_unit_test(test_stream_that_reads_once_is_filled_up),
         cmocka_unit_test(test_stream_loader_that_says_nothing_fails),
         cmocka_unit_test(test_stream_names_a_token_outside_the_vocabulary),
         cmocka_unit_test(test_stream_never_reads_past_its_end),
