@@ -47,6 +47,8 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
 /* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
  * has none. */
 tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t *n, tt_error *err);
+/* "step-12" → 12; rest (may be NULL) gets what follows the digits. -1 = not such a name. */
+int64_t tt_step_of_name(const char *name, const char **rest);
 /* trainer.json of a step folder. */
 tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
                              tt_error *err);

@@ -195,7 +195,9 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
     BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder"),
-    INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
+    INT(checkpoint, load_step, "-1", -1, 1e12,
+        "step to go back to: later ones are set aside, and a restart goes on from where the job "
+        "came to since; -1 = resume from the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),

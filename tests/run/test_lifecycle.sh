@@ -56,7 +56,7 @@ train "$dir/whole"
 [ "$rc" -eq 0 ] && grep -q 'done already' "$dir/err" && cmp -s "$dir/before.jsonl" "$dir/whole/metrics.jsonl"
 ok done_already_runs_no_step
 train "$dir/whole" --resume never --training.steps 2
-[ "$rc" -eq 0 ] && [ "$(newest "$dir/whole/checkpoint")" = 2 ] && [ -d "$dir/whole/checkpoint.before-1/step-10" ] &&
+[ "$rc" -eq 0 ] && [ "$(newest "$dir/whole/checkpoint")" = 2 ] && [ -d "$dir/whole/before-1/checkpoint/step-10" ] &&
     [ "$(wc -l <"$dir/whole/metrics.jsonl")" -eq 2 ]
 ok starting_over_sets_checkpoints_aside
 train "$dir/parts" --checkpoint.load_step 4 --training.steps 6
@@ -178,7 +178,7 @@ ok writer_that_fails_ends_the_run
 ok writer_that_fails_ends_two_ranks
 start "$dir/gone" $long --checkpoint.interval 1000000
 until_true has_lines "$dir/gone/metrics.jsonl" 5
-echo "in the way" >"$dir/gone/checkpoint"
+rm -r "$dir/gone/checkpoint" && echo "in the way" >"$dir/gone/checkpoint"
 kill -USR1 $pid
 wait $pid
 rc=$?
