@@ -128,6 +128,13 @@ int64_t tt_now_ns(void);                     /* monotonic */
 double tt_wall_seconds(void);                /* unix time */
 void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
 
+/* ---- memory */
+/* Bytes that the control groups of a process allow it, v1 or v2, nested or not; INFINITY: any.
+ * cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup. */
+double tt_memory_limit(const char *cgroup_file, const char *root);
+/* Bytes this process had resident at most, since it began to run this program; 0 = not known. */
+double tt_memory_most(void);
+
 /* ---- log internals: level, origin of times, rank shown */
 void tt_log_setup(tt_log_level level, int rank, int world, bool color);
 void tt_log_set_thread_rank(int rank); /* rank-threads: -1 = the process's */

@@ -2,7 +2,6 @@
 #include "train/loop.h"
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* Numbers out: console, metrics plugins, hooks. Rank 0 only, but for hooks that want all ranks. */
 
@@ -56,9 +55,7 @@ tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
 
 static double memory_gib(void)
 {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss / (1 << 20);
+    return tt_memory_most() / (1 << 30);
 }
 
 static void add(tt_loop *l, size_t *n, const char *name, double v)
