@@ -70,6 +70,9 @@ typedef struct tt_ckpt_tensor {
 tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
                              tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
+/* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
+ * those that skip, which may be NULL, says are nothing to name. */
+void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 void tt_ckpt_close(tt_ckpt_reader *r);

@@ -79,7 +79,9 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
     return TT_OK;
 }
 
-static void print_differences(const tt_loop *l, const tt_trainer_state *st)
+/* The lines of the differences whose key begins with `of`. */
+static void print_differences(const tt_loop *l, const tt_trainer_state *st, const char *of,
+                              tt_log_level level, const char *text)
 {
     tt_str now = {0}, diff = {0};
     tt_job_print(l->s->job, false, &now);
@@ -89,7 +91,8 @@ static void print_differences(const tt_loop *l, const tt_trainer_state *st)
         char *end = strchr(line, '\n');
         if (end)
             *end = 0;
-        tt_log(TT_INFO, "train", "differs from the job that wrote it: %s", line);
+        if (!strncmp(line, of, strlen(of)))
+            tt_log(level, "train", "%s: %s", text, line);
         line = end ? end + 1 : NULL;
     }
     tt_str_free(&now);
@@ -190,11 +193,16 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     tt_error why = {0};
     const bool hf = l->s->core.checkpoint.initial_load_in_hf;
     const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
-                           : tt_rank_load(&l->rank, path, false, &why);
+                           : tt_rank_load(&l->rank, path, false, l->main, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    if (l->main)
-        tt_log(TT_INFO, "checkpoint", "weights from %s", path);
+    if (!l->main)
+        return TT_OK;
+    tt_log(TT_INFO, "checkpoint", "weights from %s", path);
+    tt_trainer_state st;
+    if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
+        print_differences(l, &st, "model.args.", TT_WARN,
+                          "the weights are of a model with other arguments");
     return TT_OK;
 }
 
@@ -230,7 +238,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
-    TT_TRY(tt_rank_load(&l->rank, at, true, err));
+    TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));
     l->resumed = true;
     l->step = st.step;
     l->tokens_seen = st.tokens_seen;
@@ -239,6 +247,6 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     if (!l->main)
         return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
-    print_differences(l, &st);
+    print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }

@@ -154,8 +154,10 @@ void tt_rank_close(tt_rank *r);
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
                          size_t *n, tt_error *err);
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
-/* hf.c: parameters from a Hugging Face folder; report: log the tensors there that are not used. */
+/* report: log the tensors there that no parameter of the model has. */
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                       tt_error *err);
+/* hf.c: the same of parameters from a Hugging Face folder. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
 /* What the graph's parameters are in files, and the folder of the tokenizer's (NULL: the job names

@@ -76,6 +76,20 @@ train "$dir/from" --training.steps 1 --checkpoint.initial_load_path "$dir/weight
 first=$(losses "$dir/from/metrics.jsonl" | cut -d ' ' -f 2)
 [ "$rc" -eq 0 ] && near "$first" 2.9 0.5
 ok initial_load_path_takes_weights
+grep -q 'other arguments' "$dir/err" && rc=1
+[ "$rc" -eq 0 ] && ! grep -q 'not of this model' "$dir/err"
+ok initial_load_path_of_this_model_says_no_more
+train "$dir/untied" --training.steps 1 --model.args.tie_embeddings false
+train "$dir/tied" --training.steps 1 --model.args.tie_embeddings true --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 0 ] && grep -q 'untied/checkpoint/step-1: 1 tensor not of this model ignored: lm_head.weight$' "$dir/err" &&
+    grep -q 'W train\] the weights are of a model with other arguments: model.args.tie_embeddings: false → true' "$dir/err"
+ok tied_model_from_untied_weights_is_told_of
+train "$dir/more" --training.steps 1 --model.args.n_layers 3 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.2.*, and 8 more of the model's are not there" "$dir/err"
+ok weights_that_lack_layers_are_named
+train "$dir/fewer" --training.steps 1 --model.args.n_layers 1 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.*, …' "$dir/err"
+ok layers_that_the_model_has_not_are_named
 train "$dir/zero" --training.steps 0
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
 ok no_steps_are_no_error
