@@ -34,6 +34,8 @@ typedef struct tt_trainer_state {
  *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, may
  * run on a thread over staged copies) · commit (rank 0, after all: trainer.json with every file's
  * hash, reread and verified, fsync, one rename, then purge to keep_latest_k). */
+/* Takes away what an interrupted save, purge or export left in a folder of step-N. */
+tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
 tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
                         size_t n, tt_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "train/train.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -96,6 +97,23 @@ static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*sto
     return sign(f->saves_fd, f->saves_path, err);
 }
 
+/* What a killed run left half done. */
+static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
+{
+    static const char start[] = "run.json.tmp.";
+    const char *hf = tt_path_join(a, f->path, "hf");
+    DIR *d = opendir(f->path);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        if (!strncmp(e->d_name, start, sizeof start - 1))
+            (void)unlink(tt_path_join(a, f->path, e->d_name));
+    if (d)
+        closedir(d);
+    if (f->saves_fd < 0)
+        return TT_OK;
+    TT_TRY(tt_ckpt_clear(f->checkpoints, err));
+    return tt_path_exists(hf) ? tt_ckpt_clear(hf, err) : TT_OK;
+}
+
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err)
 {
@@ -104,8 +122,10 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
     f.lock_path = tt_path_join(a, f.path, ".lock");
     f.saves_path = tt_path_join(a, f.checkpoints, ".lock.saves");
-    const tt_status st =
+    tt_status st =
         lock(&f, tt_path_join(a, f.path, ".lock.ranks"), s->core.checkpoint.enable, o->stop, err);
+    if (st == TT_OK)
+        st = clear(&f, a, err);
     if (st == TT_OK)
         *out = f;
     else

@@ -63,12 +63,15 @@ static tt_status begin(const tt_saver *s, int64_t step, tt_error *err)
     return tt_ckpt_begin(s->o.folder, step, err);
 }
 
-/* Where the folder is gone, that is the reason. */
-static phase failed(tt_saver *s)
+/* Where the folder is gone, that is the reason. Where no rank writes any more, what is there of the
+ * step goes: a disk that is full needs its room. */
+static phase failed(tt_saver *s, bool all_written)
 {
-    tt_error gone = {0};
+    tt_error gone = {0}, ignored = {0};
     if (check_folder(s, &gone) != TT_OK)
         s->err = gone;
+    else if (all_written)
+        tt_ckpt_clear(s->o.folder, &ignored);
     return FAILED;
 }
 
@@ -77,7 +80,7 @@ static phase commit(tt_saver *s)
     if (check_folder(s, &s->err) != TT_OK)
         return FAILED;
     if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK)
-        return failed(s);
+        return failed(s, true);
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
            (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
     return COMMITTED;
@@ -89,7 +92,7 @@ static phase work(tt_saver *s, phase p)
         return commit(s);
     if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now,
                       &s->err) != TT_OK)
-        return failed(s);
+        return failed(s, alone(s));
     return alone(s) ? commit(s) : WRITTEN;
 }
 

@@ -119,4 +119,14 @@ ok restart_with_load_step_goes_on_from_its_branch
 train "$dir/crash" --training.steps 5 --checkpoint.interval 1 --checkpoint.load_step 3 --optimizer.lr 0.003
 [ "$rc" -eq 0 ] && grep -q 'next is step 4' "$dir/err" && [ "$(newest "$dir/crash/checkpoint")" = 5 ] && [ "$(newest "$dir/crash/before-2/checkpoint")" = 9 ]
 ok another_job_with_that_load_step_goes_back
+
+# ---- what a killed run left ----
+train "$dir/left" --checkpoint.last_save_in_hf true
+mkdir "$dir/left/checkpoint/step-7.tmp" "$dir/left/checkpoint/step-3.purged.tmp" "$dir/left/hf/step-4.tmp"
+mv "$dir/left/checkpoint/step-5" "$dir/left/checkpoint/step-5.old-1" # killed between two renames
+: >"$dir/left/run.json.tmp.123.0"
+train "$dir/left" --checkpoint.last_save_in_hf true
+[ "$rc" -eq 0 ] && [ "$(cd "$dir/left/checkpoint" && echo *)" = "step-10 step-5" ] && [ "$(cd "$dir/left/hf" && echo *)" = "latest step-10" ] &&
+    ! [ -e "$dir/left/run.json.tmp.123.0" ]
+ok leftovers_are_cleared_at_the_start
 exit $failed

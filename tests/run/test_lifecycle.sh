@@ -179,7 +179,8 @@ ok "kill_9_ten_times_loses_nothing$bad"
     echo "$rc" >"$dir/full.rc"
     cp "$dir/err" "$dir/full.err"
 )
-[ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err"
+[ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err" &&
+    ! [ -e "$dir/full/checkpoint/step-5.tmp" ]
 ok writer_that_fails_ends_the_run
 (
     trap '' XFSZ
