@@ -162,7 +162,9 @@ static tt_status shape_differs(const tt_ckpt_reader *r, const tt_entry *e, const
     return status;
 }
 
-static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+/* others: how many more of the pieces are in no file. */
+static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
+                        tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     size_t n = tt_map_size(r->entries);
@@ -170,13 +172,16 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_erro
     for (size_t i = 0; i < n; i++)
         names[i] = tt_map_key(r->entries, i);
     const char *near = tt_nearest(p->name, names, n);
-    tt_status status = TT_FAIL(err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s", r->path, p->name,
-                               near ? " (there is '" : "", near ? near : "", near ? "')" : "");
+    tt_status status = TT_FAIL(
+        err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s", r->path, p->name,
+        near ? " (there is '" : "", near ? near : "", near ? "')" : "",
+        others ? tt_arena_printf(a, ", and %zu more of the model's are not there", others) : "");
     tt_arena_free(a);
     return status;
 }
 
-static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
+                             tt_error *err)
 {
     tt_entry *e = tt_map_get(r->entries, p->name);
     int64_t global = 1;
@@ -190,7 +195,7 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt
         global = p->global[d] == 0 ? 0 : TT_MIN(global, 1);
     }
     if (!e) /* a tensor without elements is in no file */
-        return global == 0 ? TT_OK : absent(r, p, err);
+        return global == 0 ? TT_OK : absent(r, p, others, err);
     if (e->n_dims != p->n_dims ||
         memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
         return shape_differs(r, e, p, err);
@@ -208,8 +213,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt
 
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
 {
+    size_t missing = 0;
+    for (size_t i = 0; i < n; i++)
+        missing += !tt_map_get(r->entries, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
-        TT_TRY(check_piece(r, &pieces[i], err));
+        TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
     for (size_t i = 0; i < n; i++) {
         const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
         for (size_t k = 0; e && k < e->shards.n; k++) {
@@ -264,4 +272,21 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
     return tt_map_get(r->entries, name) != NULL;
+}
+
+void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
+{
+    tt_str names = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        const char *name = tt_map_key(r->entries, i);
+        if (tt_map_get(used, name) || (skip && skip(name)))
+            continue;
+        if (n++ < 3)
+            tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
+    }
+    if (n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s%s", r->path,
+               n, n > 1 ? "s" : "", tt_str_get(&names), n > 3 ? ", …" : "");
+    tt_str_free(&names);
 }

@@ -17,19 +17,19 @@ typedef struct common_option {
     const char *name, *value, *doc;
 } common_option;
 static const common_option common[] = {
-    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                          },
-    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once" },
-    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                       },
-    {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
-    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
-    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"             },
-    {"hooks",       "LIST",       "the job's hooks, as JSON"                                       },
-    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },
-    {"json",        NULL,         "one JSON object on stdout, where the command has one"           },
-    {"verbose",     NULL,         "-v: say more"                                                   },
-    {"quiet",       NULL,         "-q: say less"                                                   },
-    {"help",        NULL,         "-h: this text"                                                  },
-    {"version",     NULL,         "the version"                                                    },
+    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                         },
+    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once"},
+    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                      },
+    {"resume",      "auto|never", "never: start at step 0; what the folder holds is set aside"    },
+    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                       },
+    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"            },
+    {"hooks",       "LIST",       "the job's hooks, as JSON"                                      },
+    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                      },
+    {"json",        NULL,         "one JSON object on stdout, where the command has one"          },
+    {"verbose",     NULL,         "-v: say more"                                                  },
+    {"quiet",       NULL,         "-q: say less"                                                  },
+    {"help",        NULL,         "-h: this text"                                                 },
+    {"version",     NULL,         "the version"                                                   },
 };
 
 TT_EXPORT int tt_cli_main(int argc, char **argv);

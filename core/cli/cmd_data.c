@@ -186,7 +186,8 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
         x.pos[t] = (int32_t)t;
         x.seg[t] = 0;
     }
-    TT_TRY(v->vt->read(v->l->data.loader, i, &x, err));
+    TT_TRY(TT_PLUGIN_CALL(v->vt->read(v->l->data.loader, i, &x, err), err, "dataloader",
+                          v->s->dataloader.name));
     tt_str_printf(v->o, v->cli->json ? "{\"sample\":%lld" : "sample %lld\n", (long long)i);
     if (tt_part_is_mixture(&v->s->dataloader))
         put_source(v, i);

@@ -206,7 +206,7 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
     TT_TRY(tt_setup_compile(&m->setup, o, err));
     TT_TRY(tt_rank_open(&m->setup, &one, false, &m->rank, err));
     return m->hf ? tt_rank_load_hf(&m->rank, m->path, false, err)
-                 : tt_rank_load(&m->rank, m->path, false, err);
+                 : tt_rank_load(&m->rank, m->path, false, true, err);
 }
 
 void tt_loaded_model_close(tt_loaded_model *m)

@@ -229,7 +229,9 @@ static const tt_option checkpoint_options[] = {
          "start from a Hugging Face folder; without initial_load_path that is "
          "model.hf_assets_path. A "
          "folder that looks like one is read as one without this key, too"),
-    INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
+    INT(checkpoint, load_step, "-1", -1, 1e12,
+        "step to go back to: later ones are set aside, and a restart goes on from where the job "
+        "came to since; -1 = resume from the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
@@ -238,7 +240,9 @@ static const tt_option checkpoint_options[] = {
 static const tt_option validation_options[] = {
     BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
     INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
-    INT(validation, steps, "-1", -1, 1e12, "batches of one validation; -1 = the whole set"),
+    INT(validation, steps, "-1", -1, 1e12,
+        "batches of one validation, of local_batch_size samples per data-parallel rank; -1 = every "
+        "sample once"),
 };
 
 static const tt_option metrics_options[] = {

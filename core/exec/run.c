@@ -46,7 +46,8 @@ static tt_status call_kernel(const run *r, tt_instr *i, const tt_tensor *in, int
                               .accumulate = accumulate,
                               .seed = r->x->o.seed,
                               .step = r->x->step};
-    return i->kernel->run(r->x->o.backend_self, &c, err);
+    return TT_PLUGIN_CALL(i->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
+                          i->kernel->op);
 }
 
 static size_t bytes_of(const tt_tensor *t)

@@ -91,7 +91,8 @@ static tt_status make_model(tt_setup *s, tt_error *err)
         return err->code;
     TT_TRY(tt_job_section_over(s->job, "model.args", from, args, c->options, c->n_options,
                                c->option_size, NULL, s->model.config, err));
-    if (vt->finish && vt->finish(s->model.config, &why) != TT_OK)
+    if (vt->finish &&
+        TT_PLUGIN_CALL(vt->finish(s->model.config, &why), &why, "model", s->model.name) != TT_OK)
         return tt_setup_fail(s->job, "model.args", why.text, err);
     return TT_OK;
 }

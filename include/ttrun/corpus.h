@@ -45,7 +45,7 @@ typedef struct tt_tokens_opts {
     const tt_dataloader_env *env; /* seq_len, vocab_size */
     const tt_token_file *files;   /* joined in this order */
     size_t n_files, file_size;    /* count and stride */
-    int document_mask;            /* pos restarts and seg grows where a document begins */
+    int document_mask;            /* pos restarts, seg grows, labels end with it */
     int32_t bos_id, eos_id;       /* what begins and ends one; -1 = none */
     const int64_t *documents;     /* instead: [n_documents] first tokens in the stream, ascending */
     size_t n_documents;
