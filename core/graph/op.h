@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include <ttrun/ops.h>
 
-/* The op table: the core's ops (core/graph/ops/ops.def, sorted) and those of plugins. */
+/* The op table: the core's ops (those core/graph/ops defines, sorted) and those of plugins. */
 
 typedef struct tt_op_table {
     const tt_op_def *const *core;
