@@ -92,8 +92,8 @@ extern "C" {
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
  * pointwise: abs(x) add(x, y) div(x, y) equal(x, y) exp(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
  *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
- *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) rsqrt(x)
- *    scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
+ *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x)
+ *    rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
  *    silu_bwd(x, dy) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
@@ -104,6 +104,7 @@ TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* neither infinit
 TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);     /* natural logarithm */
 TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);       /* -x */
 TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);      /* max(x, 0) */
+TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer, halves to even */
 TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
 TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
 TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x sigmoid(x) */

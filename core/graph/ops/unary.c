@@ -254,6 +254,8 @@ UNARY(log, tt_log_e, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost
 UNARY(sqrt, tt_sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap)
 UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap)
 UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
+UNARY(round, tt_round, "nearest integer, halves to even", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
+      NULL, cost_cheap)
 UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh,
       cost_transcendental)
 UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,

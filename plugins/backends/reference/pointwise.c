@@ -58,6 +58,7 @@ static double gelu_tanh_slope(double x)
     ROW(sqrt, sqrt(a))                                                                             \
     ROW(rsqrt, 1.0 / sqrt(a))                                                                      \
     ROW(abs, fabs(a))                                                                              \
+    ROW(round, nearbyint(a))                                                                       \
     ROW(tanh, tanh(a))                                                                             \
     ROW(sigmoid, sigmoid(a))                                                                       \
     ROW(silu, a * sigmoid(a))                                                                      \
