@@ -194,7 +194,8 @@ static void decompose_scale(tt_builder *b, const tt_shape_query *q, tt_value *co
                             tt_value **outs)
 {
     const tt_attrs_scale *a = q->attrs;
-    tt_value *factor = tt_const(b, a->factor, q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32);
+    const tt_dtype x = q->in[0]->dtype, f = tt_dtype_is_float(x) ? tt_dtype_accumulate(x) : TT_F32;
+    tt_value *factor = tt_const(b, a->factor, f);
     outs[0] = tt_emit2(b, "scale_by", in[0], factor, NULL);
 }
 
