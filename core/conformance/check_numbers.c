@@ -253,14 +253,8 @@ static double rate_of(const tt_rig *rig, const tt_component *c)
 {
     if (c->kind != TT_KIND_OPTIMIZER)
         return RATE;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const tt_option *o =
-            (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
-        if (strcmp(o->name, "lr") == 0 && o->type == TT_OPT_FLOAT)
-            return *(const double *)(const void *)((const char *)rig->s.optimizer.config +
-                                                   o->offset);
-    }
-    return RATE;
+    const double *own = tt_optimizer_rate(c, rig->s.optimizer.config);
+    return own ? *own : RATE;
 }
 
 static tt_status trace_of(const tt_rig_opts *o, tt_rig **rig, trace *t, tt_error *err)

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/import.h"
 #include "interchange/interchange_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* What a foreign folder says of its model, as a job. */
 
 #define MAX_BYTES ((size_t)4 << 20)
-
-const tt_model_meta *tt_setup_model_meta(const tt_component *c)
-{
-    const tt_model_meta *m = c->extension ? c->extension(TT_MODEL_META) : NULL;
-    return m && TT_HAS(m, tt_model_meta, name_size) ? m : NULL;
-}
 
 static tt_status read_object(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
 {
@@ -27,45 +22,19 @@ static tt_status read_object(tt_arena *a, const char *path, const tt_json **out,
     return TT_OK;
 }
 
-static bool reads_type(const tt_component *c, const char *type)
-{
-    const tt_model_hf *hf = tt_setup_model_hf(c);
-    const size_t n = strlen(type);
-    for (const char *p = hf ? hf->model_types : NULL; p; p = strchr(p, ','), p += p != NULL)
-        if (!strncmp(p, type, n) && (!p[n] || p[n] == ','))
-            return true;
-    return false;
-}
-
 /* The TrainSpec of the model that reads this config.json. */
 static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
                            tt_error *err)
 {
     const tt_json *root = NULL;
-    const tt_component **list = NULL;
-    const char *model = NULL;
-    size_t n = 0;
-    tt_str faults = {0};
     TT_TRY(read_object(a, path, &root, err));
     const tt_json *type = tt_json_get(root, "model_type");
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
                        path);
-    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
-    for (size_t i = 0; s == TT_OK && i < n; i++)
-        if (reads_type(list[i], type->string))
-            model = list[i]->name;
-    if (s == TT_OK)
-        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
-    tt_str_free(&faults);
-    TT_TRY(s);
-    for (size_t i = 0; i < n && model; i++) {
-        const tt_train_spec_vt *vt = list[i]->vtable;
-        if (!strcmp(vt->model, model)) {
-            *out = list[i]->name;
-            return TT_OK;
-        }
-    }
+    TT_TRY(tt_setup_spec_of(r, a, type->string, out, err));
+    if (*out)
+        return TT_OK;
     return TT_FAIL(
         err, TT_EUNSUPPORTED,
         "%s:%d:%d: model_type \"%s\" is that of no model here; ttrun plugins list models", path,
@@ -97,7 +66,8 @@ static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out,
         add_arg(out, "rope_scaling", "null");
         return TT_OK;
     }
-    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL))
+    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL) ||
+        !isfinite(factor->real))
         return TT_FAIL(err, TT_EINVAL,
                        "%s:%d:%d: use_scaled_rope: by which factor is not in the file (Llama 3.1: "
                        "8, 3.2: 32); add \"rope_scaling_factor\" to it",
@@ -203,6 +173,38 @@ static tt_status model_of_spec(tt_registry *r, const char *spec, const tt_compon
     return tt_registry_find(r, TT_KIND_MODEL, vt->model, out, err);
 }
 
+/* The spec of a folder that names no model: what a job has that names none. */
+static tt_status default_spec(tt_arena *a, const char **out, tt_error *err)
+{
+    tt_job *job;
+    tt_core_config *c = tt_arena_alloc(a, sizeof *c);
+    TT_TRY(tt_job_load_text(a, "import", "{}", 2, NULL, 0, &job, err));
+    TT_TRY(tt_core_config_parse(job, c, err));
+    *out = c->spec;
+    return TT_OK;
+}
+
+static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_arena *a,
+                               tt_error *err)
+{
+    const tt_component **specs = NULL, *other;
+    size_t n = 0;
+    tt_str faults = {0}, known = {0};
+    tt_status s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &specs, &n, &faults, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++) {
+        const tt_train_spec_vt *vt = specs[i]->vtable;
+        if (tt_registry_find(r, TT_KIND_MODEL, vt->model, &other, NULL) == TT_OK &&
+            tt_setup_model_meta(other))
+            tt_str_printf(&known, "%s--spec %s", known.n ? " or " : "", specs[i]->name);
+    }
+    if (s == TT_OK)
+        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use %s", model->name,
+                    known.n ? tt_str_get(&known) : "a model that has them");
+    tt_str_free(&faults);
+    tt_str_free(&known);
+    return s;
+}
+
 /* A job's lines are no longer than the model's positions: those config.json says, where they are
  * fewer than the default. */
 static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
@@ -229,11 +231,11 @@ tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder,
     tt_str args = {0};
     if (from == TT_IMPORT_HF && !spec)
         TT_TRY(find_spec(r, a, config, &spec, err));
-    spec = spec ? spec : "llama3";
+    if (!spec)
+        TT_TRY(default_spec(a, &spec, err));
     TT_TRY(model_of_spec(r, spec, &model, err));
     if (from != TT_IMPORT_HF && !tt_setup_model_meta(model))
-        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use --spec llama3",
-                       model->name);
+        return fail_no_names(r, model, a, err);
     if (from == TT_IMPORT_META) {
         const tt_status s = args_of_params(model, folder, a, &args, err);
         if (s != TT_OK) {

@@ -129,6 +129,8 @@ static tt_status check_flavor(const tt_check *c, const tt_flavor *f, tt_error *e
 static tt_status check_model(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_model_vt *v = k->vtable;
+    if (TT_HAS(v, tt_model_vt, blocks))
+        TT_TRY(tt_check_text(c, "blocks", v->blocks, false, err));
     TT_TRY(tt_check_array(c, "flavors", v->flavors, v->n_flavors, sizeof *v->flavors, err));
     for (size_t i = 0; i < v->n_flavors; i++)
         TT_TRY(check_flavor(c, &v->flavors[i], err));
@@ -137,9 +139,11 @@ static tt_status check_model(const tt_check *c, const tt_component *k, tt_error 
 
 static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_error *err)
 {
-    static const char *const keys[] = {"lr",
-                                       "weight_decay"}; /* param_groups and schedules set them */
-    (void)c;
+    const tt_optimizer_vt *v = k->vtable;
+    const bool says = TT_HAS(v, tt_optimizer_vt, rate) && v->rate;
+    const char *const keys[] = {says ? v->rate : "lr", "weight_decay"}; /* schedules, groups */
+    if (says)
+        TT_TRY(tt_check_text(c, "rate", v->rate, true, err));
     for (size_t i = 0; i < TT_COUNT(keys); i++) {
         bool found = false;
         for (size_t j = 0; j < k->n_options && !found; j++) {

@@ -12,6 +12,7 @@
 #include <ttrun/lr_scheduler.h>
 #include <ttrun/metrics.h>
 #include <ttrun/model.h>
+#include <ttrun/optimizer.h>
 #include <ttrun/train_spec.h>
 
 /* core/setup: what happens before step 1. setup.c turns the job into parts, setup_graph.c into a
@@ -32,6 +33,17 @@ typedef struct tt_token_order {
     double busiest, busiest_plain; /* keys the busiest rank's queries may see, over the mean */
 } tt_token_order;
 
+/* shape.c: what is read from the graph that describe() writes, before it is compiled; all zero where
+ * the model could not be described. */
+typedef struct tt_model_shape {
+    const tt_graph *described;
+    int n_blocks;
+    int64_t kv_heads;    /* of all layers, their gcd; 0: there are none */
+    const char **blocks; /* [n_blocks]: "model.layers.3" */
+    const char **head;   /* [n_head]: parameters that are read after the last block only */
+    size_t n_head;
+} tt_model_shape;
+
 typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_arena *arena;
     tt_registry *registry;
@@ -41,6 +53,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    tt_strings converter_filters[TT_MAX_PARTS];
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */
@@ -52,6 +65,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     bool pieces;                    /* asynchronous tensor parallelism */
     bool apart;                     /* no output takes over an operand's bytes: to compare with */
     const tt_machine *machine;      /* that is planned for; NULL = this one */
+    tt_model_shape shape;
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
@@ -96,6 +110,15 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* The model's form at Hugging Face; NULL: it has none. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
+/* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */
+tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
+                           tt_error *err);
+/* hf_assets_path where there are weights in it, for a run that does not start from them; or NULL.
+ */
+const char *tt_setup_unused_weights(const tt_setup *s);
+/* A Hugging Face folder with weights, and no step folder of ours. */
+bool tt_hf_has_weights(const char *folder);
+const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
 /* Every table the job may use, for schema, explain, reference; component NULL parts of the core
  * first. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,
@@ -115,6 +138,10 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
 int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
 tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* an empty match is an error */
+/* The optimizer's learning rate as the config says it. */
+const double *tt_optimizer_rate(const tt_component *c, const void *config);
+/* The option that is the model's number of blocks; NULL: it has none. */
+const char *tt_model_blocks_option(const tt_component *c);
 /* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or
  * "dataloader.path: …" of the section validation.dataloader) at that key, any other at the section.
  */

@@ -98,7 +98,7 @@ void tt_setup_token_order(tt_setup *s)
     int32_t *from = tt_arena_array(s->arena, (size_t)n, sizeof *from);
     s->token_order = o;
     o->busiest = o->busiest_plain = busiest(starts, NULL, n, line);
-    if (strcmp(s->core.parallelism.context_parallel_load_balancer, "headtail"))
+    if (s->core.parallelism.context_parallel_load_balancer != TT_BALANCE_HEADTAIL)
         return;
     if (order_matters(s->graph)) {
         tt_log(TT_INFO, "train", "tokens stay in their order: the model has an op that needs it");

@@ -43,7 +43,7 @@ static const tt_op_def def = {
     sizeof(def), "@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, 0, 0, 0, 1,
     infer, NULL, vjp, decompose, NULL, NULL, cost, NULL,
     0, NULL, NULL,                                /* no incremental form */
-    NULL, NULL,                                   /* no row in a reference page */
+    "x → as x", NULL,                             /* for the reference page */
     TT_CLASS_OTHER, 0, NULL, NULL, NULL, NULL,    /* no traits but its flags */
     NULL,                                         /* called by tt_op() */
 };

@@ -43,11 +43,11 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The core's own rows of converters[] describe what a converter's table has, and no converter is
- * loaded. */
+/* The core's own rows of a list describe what every element has beside its component's, and a
+ * component must be named: test_lists.sh has these. */
 static bool testable(const tt_section_doc *d)
 {
-    return d->component || (strcmp(d->key, "converters[]") != 0 && strcmp(d->key, "hooks[]") != 0);
+    return d->component || !strstr(d->key, "[]");
 }
 
 /* A job whose line 2 is `"key": value` in the section, with the component named. The path errors
@@ -130,6 +130,7 @@ static int wrong_type(const tt_section_doc *d, const tt_option *o)
         [TT_OPT_FLOAT] = {"\"much\"", "true",               "[0.5]",   "{}"   },
         [TT_OPT_STRING] = {"3",        "true",               "[\"a\"]", "{}"   },
         [TT_OPT_ENUM] = {"3",        "\"no such choice\"", "[]",      "false"},
+        [TT_OPT_CHOICE] = {"3",        "\"no such choice\"", "[]",      "false"},
         [TT_OPT_STRINGS] = {"3",        "0.5",                "{}",      "true" },
     };
     if (o->type == TT_OPT_JSON)
