@@ -228,7 +228,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
         for (int k = 0; k < rig->s.graph->nodes.items[i]->n_out; k++) {
             const tt_dtype t = rig->s.graph->nodes.items[i]->out[k]->type.dtype;
-            rig->rounds = rig->rounds || t == TT_BF16 || t == TT_F16;
+            rig->rounds = rig->rounds || tt_dtype_accumulate(t) != t;
         }
     return TT_OK;
 }

@@ -143,19 +143,7 @@ TT_EXPORT tt_value *tt_equal(tt_builder *b, tt_value *x, tt_value *y);      /* â
 TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x,
                               tt_value *y); /* cond bool ? x : y */
 TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
-TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x); /* natural logarithm */
-TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* exact, erf */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* gelu_new   */
-TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* â†’ bool     */
+/* tt_exp, tt_silu and all others of one operand: at the end of ops.h, which this header includes. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
 
@@ -216,4 +204,6 @@ TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_
 #ifdef __cplusplus
 }
 #endif
+
+#include <ttrun/ops.h>
 #endif

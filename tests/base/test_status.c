@@ -100,6 +100,18 @@ static void test_dtype_sizes_and_names(void **state)
     assert_string_equal(tt_dtype_name(TT_BF16), "bf16");
     assert_string_equal(tt_dtype_name((tt_dtype)99), "?");
     assert_int_equal(tt_dtype_size((tt_dtype)99), 0);
+    static const tt_dtype floats[] = {TT_F32, TT_BF16, TT_F16, TT_F64};
+    int n = 0;
+    for (int t = 0; t < TT_N_DTYPES; t++)
+        n += tt_dtype_is_float((tt_dtype)t);
+    assert_int_equal(n, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(tt_dtype_is_float(floats[i]));
+        assert_int_equal(tt_dtype_accumulate(floats[i]), floats[i] == TT_F64 ? TT_F64 : TT_F32);
+    }
+    assert_int_equal(tt_dtype_accumulate(TT_I32), TT_I32);
+    assert_false(tt_dtype_is_float((tt_dtype)99)); /* of a newer minor */
+    assert_int_equal(tt_dtype_accumulate((tt_dtype)99), 99);
 }
 
 static void test_wall_iso_rounds_to_milliseconds(void **state)
