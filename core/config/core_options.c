@@ -253,6 +253,10 @@ static const tt_option debug_options[] = {
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
            .flags = TT_OPT_NULLABLE),
+    STRING(
+        debug, dump_program, "null",
+        "folder that every rank prints its program to: what it runs, in order, and where it lies",
+        .flags = TT_OPT_NULLABLE),
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),
     BOOL(debug, disable_fusion, "false", "run pointwise ops one by one"),

@@ -59,9 +59,9 @@ typedef struct tt_backend_section {
 } tt_backend_section;
 
 typedef struct tt_debug_config {
-    bool detect_nan;        /* unfused, checked after every op: names op, step, rank and value */
-    const char *dump_graph; /* folder, NULL = none */
-    bool poison;            /* NaN into freed bytes, canaries */
+    bool detect_nan; /* unfused, checked after every op: names op, step, rank and value */
+    const char *dump_graph, *dump_program; /* folders, NULL = none */
+    bool poison;                           /* NaN into freed bytes, canaries */
     bool disable_fusion;
 } tt_debug_config;
 

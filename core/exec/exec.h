@@ -3,10 +3,11 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "dist/dist.h"
-#include "plan/plan.h"
+#include "plan/program.h"
 
-/* core/exec: takes a finished plan and runs it; knows no passes. One tt_exec is one program on one
- * rank: kernels resolved, addresses bound, groups made. Steady state allocates nothing. */
+/* core/exec: runs a finished program; knows no passes and no graph. One tt_exec is one program on
+ * one rank: memory mapped, kernels resolved, addresses bound, groups made. Steady state allocates
+ * nothing. */
 
 typedef struct tt_exec tt_exec;
 
@@ -15,8 +16,7 @@ typedef tt_status (*tt_fill_fn)(void *user, const char *input, int micro, int64_
                                 int64_t end, int32_t *dst, tt_error *err);
 
 typedef struct tt_exec_opts {
-    const tt_plan *plan;
-    const tt_mesh *mesh;
+    const tt_program *program;
     tt_dist *dist;
     const tt_backend_vt *backend;
     void *backend_self;
@@ -50,13 +50,13 @@ tt_status tt_exec_update(tt_exec *x, tt_error *err);   /* the optimizer */
 typedef struct tt_exec_tensor {
     const char *name;   /* the parameter's */
     const char *suffix; /* NULL: the parameter; "exp_avg": optimizer state */
-    const tt_param_info *param;
+    const struct tt_param_info *param;
     tt_tensor tensor; /* this rank's box */
     bool owner;       /* first of its replicas */
 } tt_exec_tensor;
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
                           tt_error *err);
-bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
+bool tt_exec_gradient(const tt_exec *x, const struct tt_param_info *p,
                       tt_tensor *out); /* its accumulator, as accumulated; of a parameter tied
                                           over stages that of the lowest */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
@@ -84,7 +84,7 @@ typedef struct tt_roofline {     /* limits a second; 0 = not known: bounds nothi
     double bandwidth;            /* bytes */
 } tt_roofline;
 /* The least seconds they allow a node of this cost. */
-double tt_roofline_seconds(const tt_roofline *r, const tt_node *n, tt_cost c);
+double tt_roofline_seconds(const tt_roofline *r, const struct tt_node *n, tt_cost c);
 /* Bytes a second the pool's threads move where three arrays are changed in place by a fourth, as an
  * optimizer does: the best mix a kernel can hope for. One array alone keeps fewer lines under way,
  * and reads half as fast. 256 MiB together: where a cache holds them, it is the cache's. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/exec.h"
+#include "graph/graph.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

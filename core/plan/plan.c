@@ -177,6 +177,8 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
         tt_plan_stage_lives(&p, &plan->stages[i]);
     tt_plan_step_lives(&p);
     finish_locations(&p);
+    plan->program = tt_arena_alloc(a, sizeof *plan->program);
+    tt_program_make(plan, o->coords, a, plan->program);
     plan->hash = o->like ? o->like->hash : hash_of(plan);
     TT_TRY(tt_plan_verify(plan, err));
     *out = plan;

@@ -29,6 +29,12 @@ typedef struct planner {
     TT_VEC(tt_live) scratches; /* without an offset yet */
 } planner;
 
+/* lower.c: the program of the rank at these coordinates (NULL: 0 everywhere). */
+void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_program *out);
+/* The same without places and boxes, of lists alone: what a rank says to others. */
+void tt_program_outline(const tt_plan *lists, tt_arena *a, tt_program *out);
+bool tt_plan_may_be_infinite(const tt_node *n);
+
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n);
 /* The most bytes alive at once: no placement has a lower peak. */

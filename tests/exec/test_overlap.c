@@ -112,15 +112,13 @@ static _Atomic int n_broken;
 
 static void forget_a_wait(tt_rank *r)
 {
+    const tt_program *p = r->plan->program;
     int at = 0;
-    for (int part = TT_PART_F; part <= TT_PART_I; part++) {
-        tt_instr_list *l = &r->exec->code[0].part[part];
-        for (int i = 0; i <= l->n; i++) {
-            int *n = i < l->n ? &l->items[i].n_waits : &l->n_waits;
-            if (*n && at++ == broken_wait) {
-                *n = 0;
-                n_broken = 1;
-            }
+    for (int i = 0; i < p->sections[p->epilogue].begin; i++) {
+        tt_bound *b = &r->exec->code[i];
+        if (b->kind == TT_INSTR_WAIT && b->flight && at++ == broken_wait) {
+            b->flight = NULL;
+            n_broken = 1;
         }
     }
 }
