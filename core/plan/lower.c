@@ -32,6 +32,8 @@ static void set_in(lowering *l, tt_instr *i, const int *in, int n)
 {
     i->in = in;
     i->n_in = (int16_t)n;
+    if (i->in_place >= n)
+        i->in_place = -1;
     l->most_operands = TT_MAXV(l->most_operands, i->n_in + i->n_out);
 }
 

@@ -180,7 +180,7 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
     plan->program = tt_arena_alloc(a, sizeof *plan->program);
     tt_program_make(plan, o->coords, a, plan->program);
     plan->hash = o->like ? o->like->hash : hash_of(plan);
-    TT_TRY(tt_plan_verify(plan, err));
+    TT_TRY(tt_program_verify(plan->program, err));
     *out = plan;
     return TT_OK;
 }

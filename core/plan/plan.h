@@ -109,9 +109,6 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
 double tt_plan_node_cost(const tt_graph *g, const tt_node *n); /* of one node, in the same unit */
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage);     /* NULL: on another rank */
-/* No two values that are alive at once share a byte; every reader finds what was written: checked
- * by abstract run. */
-tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
 /* waits.c: where what is under way in a list is waited for: before the first item that reads what
  * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
  * and from lists that follow each other. */

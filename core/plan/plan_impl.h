@@ -66,8 +66,9 @@ void tt_plan_take_over(planner *p, const tt_nodes *l, int at, bool in_slots);
 int64_t tt_plan_color_in_place(planner *p, tt_live **lives, size_t n);
 /* slots.c: programs of all ranks, and this rank's slots. */
 tt_status tt_plan_programs(planner *p, tt_error *err);
-/* verify_slots.c: each part finds its slots free, or holding its micro-batch. */
-const char *tt_plan_check_slots(const tt_plan *p);
+/* verify_slots.c: each section finds its slots free, or holding its micro-batch; else what is
+ * wrong. */
+const char *tt_program_check_slots(const tt_program *p);
 
 /* ---- wires.c: what all ranks of a mesh say to each other in a step ----
  *

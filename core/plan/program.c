@@ -56,6 +56,12 @@ static void call(calls *c, const tt_item *item, int stage, tt_section_kind kind,
     tt_vec_push(c->a, &c->list, x);
 }
 
+static bool forward_alone(const tt_program *p, int stage)
+{
+    const tt_section *s = tt_program_section(p, stage, TT_SECTION_I);
+    return s && s->begin == s->end;
+}
+
 /* Behind the last part of a backward all slots of the micro-batch are free; behind an I of its own
  * those that W does not read. */
 static void call_item(calls *c, const tt_item *i)
@@ -69,7 +75,7 @@ static void call_item(calls *c, const tt_item *i)
     if (i->kind != TT_ITEM_RUN) /* a part sends what it made when it ends */
         return;
     if (forward)
-        call(c, i, a->stage, TT_SECTION_F, 0);
+        call(c, i, a->stage, TT_SECTION_F, forward_alone(c->p, a->stage) ? all : 0);
     if (a->kind == TT_ACTION_B || a->kind == TT_ACTION_I)
         call(c, i, a->stage, TT_SECTION_I, a->kind == TT_ACTION_I ? slot : 0);
     if (a->kind == TT_ACTION_B || a->kind == TT_ACTION_W)

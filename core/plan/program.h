@@ -227,6 +227,9 @@ tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_aren
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
 void tt_program_print(const tt_program *p, tt_str *out);
 void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
+/* No two values that are alive at once share a byte; every reader finds what was written, every
+ * queue waits for what it needs: checked by an abstract run. */
+tt_status tt_program_verify(const tt_program *p, tt_error *err);
 /* deaths.c: where values in work are read for the last time. */
 void tt_program_find_deaths(tt_program *p, tt_arena *a);
 

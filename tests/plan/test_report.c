@@ -145,7 +145,7 @@ static void test_plans_of_all_ranks_are_each_ranks(void **state)
         assert_memory_equal(one->bytes, all[p]->bytes, sizeof one->bytes);
         assert_int_equal(one->n_stages, all[p]->n_stages);
         assert_true(one->hash == all[p]->hash && one->bubble == all[p]->bubble);
-        assert_int_equal(tt_plan_verify(all[p], &err), TT_OK);
+        assert_int_equal(tt_program_verify(all[p]->program, &err), TT_OK);
     }
     job_close(&r.j);
 }
