@@ -418,9 +418,25 @@ void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_pr
     out->calls = tt_program_calls(out, p->programs, a, &out->n_calls);
 }
 
-void tt_program_outline(const tt_plan *p, tt_arena *a, tt_program *out)
+tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a)
 {
-    lowering l = new_lowering(p, NULL, true, a);
-    lower_sections(&l);
-    finish(&l, out);
+    tt_program *all = tt_arena_array(a, (size_t)schedule->n_ranks, sizeof *all);
+    for (int r = 0; r < schedule->n_ranks; r++) {
+        tt_plan *lists = tt_arena_alloc(a, sizeof *lists);
+        tt_plan_lists(g, schedule, r, a, lists);
+        lowering l = new_lowering(lists, NULL, true, a);
+        lower_sections(&l);
+        finish(&l, &all[r]);
+    }
+    return all;
+}
+
+uint64_t tt_program_hash(const tt_program *p, uint64_t h)
+{
+    for (int k = 0; k < p->n; k++) {
+        const tt_instr *i = &p->instrs[k];
+        const int all[] = {i->kind, i->queue, i->when, i->adds, i->id, i->event, i->peer, i->stage};
+        h = tt_hash64(all, sizeof all, h);
+    }
+    return h;
 }

@@ -177,7 +177,8 @@ void tt_lower_tables(lowering *l)
         tt_program_state o = {.name = s->name,
                               .offset = l->plan->state[s->id],
                               .moments = s->kind == TT_STATE_OPTIMIZER};
-        o.sums = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC;
+        o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
+                  s->kind == TT_STATE_GATHERED;
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }

@@ -150,7 +150,8 @@ static uint64_t hash_of(const tt_plan *p)
     tt_str text = {0};
     tt_graph_print(p->graph, &text);
     tt_programs_print(p->programs, &text);
-    const uint64_t h = tt_hash64(tt_str_get(&text), text.n, (uint64_t)p->schedule->n_micro);
+    const uint64_t h =
+        tt_hash64(tt_str_get(&text), text.n, p->hash + (uint64_t)p->schedule->n_micro);
     tt_str_free(&text);
     return h;
 }

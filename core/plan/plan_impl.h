@@ -31,8 +31,10 @@ typedef struct planner {
 
 /* lower.c: the program of the rank at these coordinates (NULL: 0 everywhere). */
 void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_program *out);
-/* The same without places and boxes, of lists alone: what a rank says to others. */
-void tt_program_outline(const tt_plan *lists, tt_arena *a, tt_program *out);
+/* The same without places and boxes, of every pipeline rank: what ranks say to each other. */
+tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
+/* Equal on all ranks that plan the same. */
+uint64_t tt_program_hash(const tt_program *p, uint64_t seed);
 bool tt_plan_may_be_infinite(const tt_node *n);
 
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */
@@ -53,9 +55,7 @@ void tt_plan_step_lives(planner *p);
 /* lists.c: what a pipeline rank runs; of a plan no more than that. */
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
-tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule,
-                           tt_arena *a); /* by pipeline rank */
-bool tt_plan_runs(const tt_node *n);     /* waits.c: it is no parameter, state or view */
+bool tt_plan_runs(const tt_node *n); /* waits.c: it is no parameter, state or view */
 /* Where a value lives that crosses parts, or that a message fills before its part runs. */
 tt_space tt_plan_space_of(const tt_live *l);
 /* in_place.c: of a list at times from `at`, the outputs that take over an operand's bytes.
@@ -86,7 +86,7 @@ typedef enum tt_beside { /* how collectives that are begun early are carried out
 } tt_beside;
 typedef struct tt_wires_opts {
     const tt_programs *programs;
-    const tt_plan *lists; /* of all pipeline ranks; NULL: made */
+    const tt_program *outlines; /* of all pipeline ranks; NULL: made */
     tt_beside beside;
     bool all; /* every rank, none stands for others */
 } tt_wires_opts;
@@ -94,16 +94,16 @@ tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, 
                         tt_error *err);
 /* loops.c */
 bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
-int tt_loop_end(const tt_nodes *l, int i);   /* of the loop that begins at item i; i: none does */
-/* How often a rank runs [begin, end); 0: nothing in it is said to others. */
-int64_t tt_loop_turns(const tt_graph *g, const tt_nodes *l, int begin, int end,
-                      const int32_t *coords);
-uint16_t tt_loop_atoms(const tt_graph *g); /* that loops in which something is said depend on */
+/* How often the rank at these coordinates runs a loop; 1 where nothing in it is said to others. */
+int64_t tt_loop_turns(const tt_program *p, const tt_instr *loop, const int32_t *coords);
+/* That loops in which something is said depend on. */
+uint16_t tt_loop_atoms(const tt_program *p);
 /* All ranks of the graph's mesh reach the end of a step, whatever carries out its collectives, with
  * TT_BUFFERED_SENDS of a directed pair that do not wait for their receivers; and by rendezvous with
  * programs of the same order that are made for it (NULL: not asked). */
 tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
-                              const tt_programs *unbuffered, tt_error *err);
+                              const tt_programs *unbuffered, const tt_program *outlines,
+                              tt_error *err);
 /* verify_sizes.c: members of a group agree on what each gives and gets. */
 tt_status tt_plan_check_sizes(const tt_graph *g, tt_error *err);
 

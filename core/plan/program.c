@@ -58,8 +58,9 @@ static void call(calls *c, const tt_item *item, int stage, tt_section_kind kind,
 
 static bool forward_alone(const tt_program *p, int stage)
 {
-    const tt_section *s = tt_program_section(p, stage, TT_SECTION_I);
-    return s && s->begin == s->end;
+    const tt_section *i = tt_program_section(p, stage, TT_SECTION_I),
+                     *w = tt_program_section(p, stage, TT_SECTION_W);
+    return i && i->begin == i->end && w->begin == w->end;
 }
 
 /* Behind the last part of a backward all slots of the micro-batch are free; behind an I of its own

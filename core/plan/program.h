@@ -176,7 +176,8 @@ typedef struct tt_program_state {
     const char *name;
     int64_t offset; /* in the state space; -1: on other ranks */
     bool moments;   /* an optimizer's: zero before the first step, read before it is written */
-    bool sums;      /* accumulator or metric: stored first, added to by later micro-batches */
+    bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
+                       parameters */
     tt_tensor tensor;
 } tt_program_state;
 

@@ -400,6 +400,112 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
     return bad;
 }
 
+/* ---- states that each step writes anew: predicates ---- */
+
+enum { OLD, STORED }; /* owners: what the step before left; what this one stored */
+
+typedef struct fresh {
+    const tt_program *p;
+    memory m;     /* the state space; UNKNOWN: of states that live on */
+    bool in_step; /* epilogue, update: stages of one rank may say the same twice */
+    bool later_micro, later_chunk;
+} fresh;
+
+/* -1: not such a state, or none of it is this rank's. */
+static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
+{
+    *bytes = tt_tensor_numel(&o->tensor) * (int64_t)tt_dtype_size(o->tensor.dtype);
+    if (o->space != TT_SPACE_STATE || !o->here || !*bytes)
+        return -1;
+    const int owner = memory_owner(&f->m, o->offset);
+    return owner == UNKNOWN ? -1 : owner;
+}
+
+static const char *store(fresh *f, const tt_instr *i, int operand)
+{
+    const tt_operand *o = &f->p->operands[operand];
+    const bool adds = tt_when_holds(i->adds, f->later_micro, f->later_chunk) ||
+                      (i->n_in == 2 && i->in[0] == operand);
+    int64_t bytes;
+    const int owner = owner_of(f, o, &bytes);
+    if (owner < 0)
+        return NULL;
+    if (adds && !memory_holds(&f->m, o->offset, bytes, STORED))
+        return "a sum is added to before it is stored";
+    if (!adds && !f->in_step && !memory_holds(&f->m, o->offset, bytes, OLD))
+        return "a sum is stored twice";
+    return memory_write(&f->m, o->offset, bytes, STORED) ? NULL : "a state lies outside its space";
+}
+
+static const char *store_all(fresh *f, const tt_instr *i)
+{
+    const char *bad = NULL;
+    if (!tt_when_holds(i->when, f->later_micro, f->later_chunk))
+        return NULL;
+    for (int j = 0; !bad && j < i->n_in; j++) {
+        const tt_operand *o = &f->p->operands[i->in[j]];
+        int64_t bytes;
+        const bool sum = i->n_out && i->in[j] == i->out[0];
+        if (!sum && owner_of(f, o, &bytes) >= 0 && !memory_holds(&f->m, o->offset, bytes, STORED))
+            bad = "a state is read before the step writes it";
+    }
+    for (int j = 0; !bad && j < i->n_out; j++)
+        bad = store(f, i, i->out[j]);
+    return bad;
+}
+
+static const char *store_section(fresh *f, const tt_section *s, bool later, const tt_instr **where)
+{
+    const char *bad = NULL;
+    int loop = -1;
+    f->later_micro = later;
+    f->in_step = s->kind >= TT_SECTION_EPILOGUE;
+    for (int k = s->begin; !bad && k < s->end; k++) {
+        const tt_instr *i = *where = &f->p->instrs[k];
+        if (i->kind == TT_INSTR_LOOP) {
+            loop = k;
+        } else if (i->kind == TT_INSTR_END_LOOP) {
+            k = f->later_chunk ? k : loop;
+            f->later_chunk = !f->later_chunk;
+        } else {
+            bad = store_all(f, i);
+        }
+    }
+    return bad;
+}
+
+/* Over a step, of each section the first micro-batch and one later one. */
+static const char *check_fresh(const tt_program *p, const tt_instr **where)
+{
+    const char *bad = NULL;
+    fresh f = {.p = p};
+    bool *done = calloc((size_t)p->n_sections * 2, sizeof *done);
+    if (!done ||
+        !memory_init(&f.m, p->bytes[TT_SPACE_STATE], (size_t)(p->n + p->n_states + p->n_operands)))
+        bad = "no memory to check it";
+    for (int i = 0; !bad && i < p->n_states; i++)
+        if (p->states[i].fresh && p->states[i].offset >= 0 &&
+            !memory_write(&f.m, p->states[i].offset,
+                          tt_tensor_numel(&p->states[i].tensor) *
+                              (int64_t)tt_dtype_size(p->states[i].tensor.dtype),
+                          OLD))
+            bad = "a state lies outside its space";
+    for (int i = 0; !bad && i < p->n_calls; i++) {
+        const tt_call *c = &p->calls[i];
+        bool *once = &done[c->section * 2 + !c->first];
+        if (!*once)
+            bad = store_section(&f, &p->sections[c->section], !c->first, where);
+        *once = true;
+    }
+    if (!bad)
+        bad = store_section(&f, &p->sections[p->epilogue], false, where);
+    if (!bad)
+        bad = store_section(&f, &p->sections[p->update], false, where);
+    free(done);
+    free(f.m.s);
+    return bad;
+}
+
 tt_status tt_program_verify(const tt_program *p, tt_error *err)
 {
     const tt_instr *where = NULL;
@@ -409,6 +515,8 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err)
             bad = with_memory(p, p->sections[s].stage, later, &where);
     if (!bad)
         bad = with_memory(p, -1, false, &where);
+    if (!bad)
+        bad = check_fresh(p, &where);
     if (!bad)
         return TT_OK;
     return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad,

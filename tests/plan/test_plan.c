@@ -246,10 +246,10 @@ static void test_lost_messages_are_refused(void **state)
             if (was.kind == TT_ITEM_RUN)
                 continue;
             p->items[r][i] = (tt_item){TT_ITEM_RUN, was.action, -1};
-            assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL), TT_EINTERNAL);
+            assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL, NULL), TT_EINTERNAL);
             p->items[r][i] = was;
         }
-    assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL), TT_OK);
+    assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL, NULL), TT_OK);
     job_close(&x.j);
 }
 

@@ -267,8 +267,8 @@ static void test_too_few_buffers_are_found(void **state)
     assert_int_equal(tt_wires_run(&x, TT_BUFFERED_SENDS, &err), TT_OK);
     assert_int_equal(tt_wires_run(&x, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "deadlock: rank 0 sends to rank 2, value of stage 0"));
-    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.unbuffered, &err), TT_OK);
-    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.programs, &err), TT_EINTERNAL);
+    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.unbuffered, NULL, &err), TT_OK);
+    assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.programs, NULL, &err), TT_EINTERNAL);
     job_close(&j);
 }
 
