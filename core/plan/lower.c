@@ -68,6 +68,7 @@ static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const int *in = operands_of(l, n->in, n->n_in), *out = operands_of(l, n->out, n->n_out);
     tt_instr *i = emit(l, kind, n);
+    l->computed++;
     set_in(l, i, in, n->n_in);
     set_out(l, i, out, n->n_out);
     i->attrs = n->attrs;
@@ -163,21 +164,32 @@ static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int even
     return i;
 }
 
+/* The queue waits for what was computed so far, unless it has. */
+static void synchronize(lowering *l, int queue, tt_when when)
+{
+    sync *s = &l->synced[queue];
+    if (s->at == l->computed && !(when & ~s->when))
+        return;
+    const int ready = ++l->n_events;
+    emit_event(l, TT_INSTR_RECORD, 0, ready, when);
+    emit_event(l, TT_INSTR_WAIT, queue, ready, when);
+    *s = (sync){l->computed, when};
+}
+
 /* Begun here, on the queue of its group, behind all that was computed before; the event at its end
  * is what lower_waits waits for. */
 static void lower_async(lowering *l, const tt_node *n)
 {
-    const int q = queue_of(l, &n->step->atoms), ready = ++l->n_events, over = ++l->n_events;
-    const tt_when when = n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS;
-    emit_event(l, TT_INSTR_RECORD, 0, ready, when);
-    emit_event(l, TT_INSTR_WAIT, q, ready, when);
+    const int q = queue_of(l, &n->step->atoms);
+    synchronize(l, q, n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS);
     tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
+    l->computed--; /* not by queue 0 */
     i->step = n->step;
     i->type = &n->out[0]->type;
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
-    emit_event(l, TT_INSTR_RECORD, q, over, when);
-    l->over[n->id] = over;
+    l->over[n->id] = ++l->n_events;
+    emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->when);
 }
 
 /* A join whose pieces all lie in it. */
@@ -315,6 +327,7 @@ static void begin_section(lowering *l, tt_section_kind kind, int stage, int firs
 {
     const tt_section s = {kind, stage, first_micro, (int)l->instrs.n, 0};
     l->first = l->instrs.n;
+    memset(l->synced, 0, sizeof l->synced);
     tt_vec_push(l->a, &l->sections, s);
 }
 

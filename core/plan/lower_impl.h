@@ -5,6 +5,11 @@
 
 /* Inside of lower.c and lower_places.c. */
 
+typedef struct sync { /* the last time a queue waited for queue 0 in this section */
+    int at;           /* lowering.computed then */
+    tt_when when;
+} sync;
+
 typedef struct lowering {
     const tt_plan *plan;
     const tt_graph *g;
@@ -22,6 +27,8 @@ typedef struct lowering {
     int *operand_of;                   /* by value id; -1: none yet */
     int *over;                         /* by node id: the event at an async collective's end */
     size_t first;                      /* instruction of the section */
+    int computed;                      /* instructions of queue 0 so far */
+    sync synced[UINT8_MAX + 1];        /* by queue */
     int loop;                          /* the LOOP that is open; -1: none */
     int n_events, n_sums, most_operands;
 } lowering;

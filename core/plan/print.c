@@ -33,6 +33,8 @@ void tt_operand_print(const tt_program *p, int operand, tt_str *out)
     tt_str_printf(out, "+%lld", (long long)o->offset);
     if (o->writer != operand)
         tt_str_printf(out, " of %%%d", p->operands[o->writer].value);
+    if (o->extent)
+        tt_str_add(out, o->extent == TT_EXTENT_TOKENS ? " tokens" : " picked");
     if (o->rows)
         tt_str_add(out, o->chunk_only ? " chunk" : " rows");
 }
@@ -142,6 +144,8 @@ void tt_program_print(const tt_program *p, tt_str *out)
     for (int s = 0; s < p->n_sections; s++) {
         const tt_section *x = &p->sections[s];
         int depth = 0;
+        if (x->begin == x->end)
+            continue;
         tt_str_printf(out, "\nsection %d: ", s);
         if (x->kind <= TT_SECTION_RECV_B)
             tt_str_printf(out, "stage %d, %s\n", x->stage, kinds[x->kind]);

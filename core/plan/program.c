@@ -52,7 +52,8 @@ static void call(calls *c, const tt_item *item, int stage, tt_section_kind kind,
     if (s < 0)
         return;
     const int micro = item->action.micro;
-    const tt_call x = {s, micro, micro == c->p->sections[s].first_micro, (uint8_t)ends, item};
+    const tt_call x = {s, micro, micro == c->p->sections[s].first_micro,
+                       c->p->n_slots ? (uint8_t)ends : 0, item};
     tt_vec_push(c->a, &c->list, x);
 }
 

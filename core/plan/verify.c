@@ -474,6 +474,20 @@ static const char *store_section(fresh *f, const tt_section *s, bool later, cons
     return bad;
 }
 
+/* An accumulation is two instructions: of each situation, one of them runs. */
+static const char *check_forms(const tt_program *p, const tt_instr **where)
+{
+    for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
+        const tt_instr *j = i + 1;
+        if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
+            continue;
+        *where = i;
+        if ((i->when & j->when) || (i->when | j->when) != TT_WHEN_ALWAYS)
+            return "a sum is not stored or added to exactly once";
+    }
+    return NULL;
+}
+
 /* Over a step, of each section the first micro-batch and one later one. */
 static const char *check_fresh(const tt_program *p, const tt_instr **where)
 {
@@ -515,6 +529,8 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err)
             bad = with_memory(p, p->sections[s].stage, later, &where);
     if (!bad)
         bad = with_memory(p, -1, false, &where);
+    if (!bad)
+        bad = check_forms(p, &where);
     if (!bad)
         bad = check_fresh(p, &where);
     if (!bad)
