@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun: one non-recursive makefile. `make help` lists the targets; V=1 shows the commands; MODE=release|debug|asan|tsan.
-#   core/**/*.c but core/cli/main.c  →  libttrun.so.1 (what plugins link) and libttrun_core.a (what tests link)
+#   core/**/*.c but core/cli/main.c  →  libttrun.so.0 (what plugins link) and libttrun_core.a (what tests link)
 #   core/cli/main.c                  →  ttrun
 #   plugins/<kind>/<name>.c, or a folder plugins/<kind>/<name>/  →  plugins/<kind>/<name>.so, found by wildcard
 #   tests/<area>/test_*.c            →  one binary each
@@ -10,7 +10,7 @@ DESTDIR ?=
 CC      ?= gcc
 AR      ?= ar
 VERSION := 0.1.0
-ABI     := 1.0
+ABI     := 0.1
 
 B := build/$(MODE)
 Q := $(if $(V),,@)
@@ -23,8 +23,11 @@ include mk/plugins.mk
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
 CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
-CORE_OBJ := $(CORE_SRC:%.c=$B/%.o)
-LIB      := $B/libttrun.so.1
+# share/templates in the library, so that an installed ttrun needs no file for `plugins new`; each is compiled on the way.
+CORE_GEN := $B/gen/templates.c
+TEMPLATES := $(sort $(wildcard share/templates/*))
+CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
+LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
 TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c)))
@@ -33,7 +36,7 @@ TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 LINKS    := $(if $(filter release,$(MODE)),$(if $(BIN),ttrun) $(PLUGIN_SO:$B/%=%))
 
-all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(LINKS)
+all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(SPECS:%=$B/%) $(LINKS)
 
 # ---- compile ----
 $B/core/%.o: core/%.c $B/.flags
@@ -46,6 +49,17 @@ $B/plugins/%.o: plugins/%.c $B/.flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude $(call plugin_cflags,$<) -MMD -MP -c $< -o $@
 
+$B/share/%.o: share/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -MMD -MP -c $< -o $@
+$B/gen/templates.c: mk/embed.sh $(TEMPLATES) $(patsubst %.c,$B/%.o,$(filter %.c,$(TEMPLATES)))
+	@mkdir -p $(@D)
+	$(Q)sh mk/embed.sh tt_template $(TEMPLATES) > $@
+$B/gen/%.o: $B/gen/%.c $B/.flags
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
 # A change of compiler or flags rebuilds, a file gone relinks, a plugin gone takes its .so along.
 stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 FLAGS := $(subst ',,$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL))
@@ -53,15 +67,15 @@ $B/.flags: force
 	$(call stamp,$(FLAGS))
 $B/.objects: force
 	$(call stamp,$(CORE_OBJ))
-STALE := $(filter-out $(PLUGIN_SO),$(wildcard $B/plugins/*/*.so))
-$(if $(STALE),$(shell rm -f $(STALE) $(STALE:$B/%=%)))
+STALE := $(filter-out $(PLUGIN_SO) $(SPECS:%=$B/%),$(wildcard $B/plugins/*/*.so $B/plugins/specs/*.json))
+$(if $(STALE),$(shell rm -f $(STALE) $(patsubst $B/%,%,$(filter %.so,$(STALE)))))
 
 # ---- link ----
 $(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.1 -Wl,--version-script=mk/ttrun.map \
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.0 -Wl,--version-script=mk/ttrun.map \
 	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -o $@
-	@ln -sf libttrun.so.1 $B/libttrun.so
+	@ln -sf libttrun.so.0 $B/libttrun.so
 
 $(CORE_A): $(CORE_OBJ) $B/.objects
 	$(call say,AR,$@)
@@ -80,6 +94,10 @@ $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(PLUGIN_STRIP) $(call plugin_objects,$*) -L$B \
 	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
+
+$(SPECS:%=$B/%): $B/%: %
+	@mkdir -p $(@D)
+	@cp $< $@
 
 ttrun: $B/ttrun
 	@ln -sfn $< $@
@@ -136,6 +154,8 @@ demo: deps
 	$(Q)sh mk/demo.sh
 docs: all
 	$(Q)sh mk/reference.sh > build/.reference.md && cp build/.reference.md docs/reference.md
+	$(Q)sh mk/ops.sh page > build/.ops.md && cp build/.ops.md docs/ops.md
+	$(Q)sh mk/ops.sh header > build/.ops.h && { cmp -s build/.ops.h include/ttrun/ops.h || cp build/.ops.h include/ttrun/ops.h; }
 clean:
 	$(Q)rm -rf build
 	$(Q)find . -path ./.git -prune -o -type l \( -name '*.so' -o -name ttrun \) -lname '*build/*' -exec rm {} +
@@ -151,7 +171,7 @@ help:
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
 #: demo       train a small Llama on the C headers for about 90 s (DEMO_SECONDS=…), then let it write some
-#: docs       docs/reference.md from the option tables
+#: docs       docs/reference.md from the option tables, docs/ops.md and the table of ops.h from the op definitions
 #: deps       check for compilers and libraries; install them with apt where allowed
 #: debug asan tsan    the build in that mode, under build/<mode>/ (or MODE=… with any target)
 #: install uninstall  PREFIX=/usr/local DESTDIR=
@@ -160,4 +180,4 @@ help:
 force:
 .PHONY: all test test-long tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
--include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
+-include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # lint.awk FILE...: findings as FILE:LINE: text. See lint.sh.
 BEGIN {
-    # Who may include whom (architecture.md), transitively; base and include/ttrun go without saying.
+    # Who may include whom (docs/design/architecture.md), transitively; base and include/ttrun go without saying.
     allow["base"] = ""
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"
-    allow["graph"] = allow["dist"] = "mesh"
-    allow["plan"] = "graph mesh pipeline"
+    allow["graph"] = allow["comm"] = "mesh"
+    allow["cost"] = "graph mesh"
+    allow["plan"] = "cost graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
-    allow["exec"] = "plan dist " allow["plan"]
-    allow["checkpoint"] = "config dist mesh"
-    allow["infer"] = "exec passes " allow["exec"]
-    allow["report"] = "config checkpoint dist plan " allow["plan"]
-    allow["train"] = "config data plugin checkpoint infer " allow["infer"]
-    allow["cli"] = "train report " allow["train"]
+    allow["exec"] = "plan comm mesh pipeline" # a finished program: no graph, no costs
+    allow["checkpoint"] = "config comm mesh"
+    allow["infer"] = "exec passes comm " allow["passes"]
+    allow["report"] = "config checkpoint comm plan " allow["plan"]
+    allow["setup"] = "config data plugin passes " allow["passes"]
+    allow["interchange"] = "setup checkpoint comm " allow["setup"]
+    allow["estimate"] = "setup exec comm " allow["setup"]
+    allow["train"] = "estimate interchange checkpoint infer " allow["estimate"]
+    allow["conformance"] = "train " allow["train"]
+    allow["cli"] = "conformance report " allow["conformance"]
 }
 
 function finding(text) { print FILENAME ":" FNR ": " text }
@@ -62,6 +67,14 @@ function exists(path,    line, ok) {
     return ok
 }
 
+# What an op is, is a trait in its definition (include/ttrun/op.h): nobody but the ops asks for a name.
+function check_op_names(code) {
+    if (code ~ /(cmp|strstr|starts_with|fnmatch)[ ]*\([^;]*(op|def)->name/)
+        finding("no comparison with an op's name: give its definition a trait (ttrun/op.h)")
+    if (code ~ /(^|[^_A-Za-z0-9])tt_op_find[ ]*\([^;]*""/)
+        finding("no op is looked up by a literal name: give the op that leads to it a trait (ttrun/op.h)")
+}
+
 # core: "area/x.h" is below core/, "x.h" beside the file.
 function check_quoted(path,    to, p) {
     if (plugin) {
@@ -72,10 +85,14 @@ function check_quoted(path,    to, p) {
     }
     if (area == "") { finding("public headers include <ttrun/...>: \"" path "\""); return }
     if (path ~ /\.\./) { finding("no .. in an include: \"" path "\""); return }
+    if (path ~ /^graph\/ops\// && file !~ /^core\/graph\/ops\//) finding("only core/graph/ops sees the ops' own headers: \"" path "\"")
     p = file
     sub(/[^\/]*$/, "", p)
     if (path !~ /\// || (exists(p path) && !exists("core/" path))) return
     to = path
+    sub(/\/[^\/]*$/, "", to)
+    if (path ~ /(_impl|\/internal)\.h$/ && index(p, "core/" to "/") != 1)
+        finding("\"" path "\" is private to core/" to)
     sub(/\/.*/, "", to)
     if (to != area && to != "base" && index(" " allow[area] " ", " " to " ") == 0)
         finding("core/" area " may not include core/" to ": \"" path "\"")
@@ -106,11 +123,13 @@ function check_system(path) {
             body = 0
         }
     }
+    if (area != "" && file !~ /^core\/graph\/ops\//) check_op_names(code)
     if (area != "cli") {
         if (code ~ /(^|[^_A-Za-z0-9])(printf|vprintf|puts|putchar|perror)[ ]*\(/ ||
             code ~ /(^|[^_A-Za-z0-9])v?f(printf|puts|putc|write)[ ]*\(.*(stdout|stderr)/)
             finding("no printing here: tt_log, or text returned to the caller")
-        if (file != "core/base/check.c" && code ~ /(^|[^_A-Za-z0-9>.])(exit|_exit|_Exit|quick_exit|abort)[ ]*\(/)
+        # check.c is a failed assertion; plugin_check.c ends the process that it forked
+        if (file !~ /^core\/(base\/check|conformance\/plugin_check)\.c$/ && code ~ /(^|[^_A-Za-z0-9>.])(exit|_exit|_Exit|quick_exit|abort)[ ]*\(/)
             finding("exit and abort are for core/cli; return a status")
     }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CHECKPOINT_H
 #define TT_CHECKPOINT_H
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include "mesh/mesh.h"
 
 /* core/checkpoint: step-N folders of safetensors shards + trainer.json. A folder step-N is complete
  * or does not exist. Any mesh loads what any other wrote: a reader plans by intersection of boxes
- * and checks that they cover. Layout and names: contract.md "Checkpoints". */
+ * and checks that they cover. state.c has the layout of trainer.json. */
 
 /* One piece of a named global tensor that this rank holds. */
 typedef struct tt_ckpt_piece {
@@ -28,6 +28,7 @@ typedef struct tt_trainer_state {
     const char *tokenizer_fingerprint;
     double last_loss;
     int world;
+    bool validation_due; /* the run was stopped before it had validated after this step */
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:

@@ -122,9 +122,9 @@ int64_t tt_exec_trace_dropped(const tt_exec *x)
 
 /* ---- what an event cost ---- */
 
-static tt_cost cost_of(const tt_exec *x, const tt_trace_event *e)
+static tt_instr_cost cost_of(const tt_exec *x, const tt_trace_event *e, const struct tt_machine *m)
 {
-    return e->wait ? (tt_cost){0, 0} : tt_instr_cost(x->p, e->instr, e->rows, e->adds);
+    return e->wait ? (tt_instr_cost){0} : tt_instr_cost_of(x->p, e->instr, e->rows, e->adds, m);
 }
 
 static tt_section_kind section_of(const tt_exec *x, const tt_instr *i)
@@ -150,7 +150,7 @@ static const char *class_of(const tt_exec *x, const tt_trace_event *e)
         return tt_step_kind_name(i->step->kind);
     if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
         return tt_instr_kind_name((tt_instr_kind)i->kind);
-    if (strcmp(i->op, "fused") != 0)
+    if (!i->fused)
         return i->op;
     switch (section_of(x, i)) {
     case TT_SECTION_EPILOGUE:
@@ -164,8 +164,8 @@ static const char *class_of(const tt_exec *x, const tt_trace_event *e)
     }
 }
 
-size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum *sums, size_t n,
-                          size_t cap)
+size_t tt_exec_trace_sums(const tt_exec *x, const struct tt_machine *limit, tt_op_sum *sums,
+                          size_t n, size_t cap)
 {
     const tt_trace *t = x->recording;
     for (size_t e = 0; t && e < t->n; e++) {
@@ -179,13 +179,12 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
             continue;
         if (k == n)
             sums[n++] = (tt_op_sum){.op = name, .beside = beside};
-        const tt_cost c = cost_of(x, v);
+        const tt_instr_cost c = cost_of(x, v, limit);
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;
         sums[k].flops += c.flops;
         sums[k].bytes += c.bytes;
-        if (!tt_instr_communicates(v->instr))
-            sums[k].bound_s += tt_roofline_seconds(limit, v->instr->node, c);
+        sums[k].bound_s += c.seconds;
     }
     return n;
 }
@@ -229,7 +228,7 @@ static void print_shape(const tt_exec *x, const tt_trace_event *e, tt_str *o)
 
 static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args, tt_str *out)
 {
-    const tt_cost c = cost_of(x, e);
+    const tt_instr_cost c = cost_of(x, e, NULL);
     tt_str_clear(args);
     tt_str_add(args, "{\"scope\":");
     tt_str_json(args, e->instr->scope);

@@ -168,6 +168,20 @@ bool tt_builder_follow(tt_builder *b, bool follow)
 
 /* ---- inputs, outputs, losses ---- */
 
+/* What a rank can fill of an input: its data rank's lines (R4). Any part of them is as cheap; more
+ * than them, for an op that reads an input whole, is an all-gather. */
+static tt_placement input_placement(const tt_builder *b)
+{
+    tt_placement p = {0};
+    const tt_axis *dp = b->g->placed ? tt_mesh_axis(b->g->mesh, "dp") : NULL;
+    if (!dp)
+        return p;
+    p.n[0] = (uint8_t)tt_prefix_dividing(b->g->mesh, &dp->atoms, b->g->lines);
+    for (int i = 0; i < p.n[0]; i++)
+        p.atom[0][i] = dp->atoms.atom[i];
+    return p;
+}
+
 tt_value *tt_input(tt_builder *b, const char *name)
 {
     static const char *const known[] = {"ids", "pos", "seg", "labels"};
@@ -185,7 +199,7 @@ tt_value *tt_input(tt_builder *b, const char *name)
         return v;
     tt_type t = {.dtype = TT_I32, .n_dims = 1};
     t.dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->lines);
-    tt_placement p = {0};
+    const tt_placement p = input_placement(b);
     tt_region region = b->region;
     b->region = TT_FORWARD; /* filled before the forward, read by both */
     tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &p, 1);

@@ -17,7 +17,8 @@ static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
         .infer = no_infer                                                                          \
     }
 const tt_op_def tt_op_param = SPECIAL("param", "a parameter as stored");
-const tt_op_def tt_op_input = SPECIAL("input", "an input of the step, in any placement for free");
+const tt_op_def tt_op_input =
+    SPECIAL("input", "an input of the step: each data rank has its lines");
 const tt_op_def tt_op_state = SPECIAL("state", "read named state");
 const tt_op_def tt_op_fetch = SPECIAL("fetch", "a parameter as computed with");
 const tt_op_def tt_op_redistribute = SPECIAL("redistribute", "the same value, stored otherwise");
@@ -30,7 +31,7 @@ const tt_op_def tt_op_collective = SPECIAL("collective", "one step of a lowered 
 
 bool tt_node_is_cast(const tt_node *n)
 {
-    return !strcmp(n->op->name, "cast") || !strcmp(n->op->name, "cast_down");
+    return (n->op->flags & TT_OP_CAST) != 0;
 }
 
 tt_value *tt_value_root(tt_value *v)
@@ -50,6 +51,16 @@ static tt_versions *versions_of(tt_builder *b, tt_value *root)
         tt_vec_push(b->arena, &(*slot)->items, root);
     }
     return *slot;
+}
+
+/* A node that is the identity in meaning. It is shared by all who want the value so, and so has a
+ * derivative even where the first of them is inside an expansion or a tt_custom_vjp. */
+static tt_node *identity_node(tt_builder *b, const tt_op_def *op, tt_value *v,
+                              const tt_placement *to)
+{
+    tt_node *n = tt_node_new(b, op, &v, 1, &v->type, to, 1);
+    n->inner = false;
+    return n;
 }
 
 /* A version made in an epilogue is not there in a forward: reuse only what ran before on the same
@@ -80,7 +91,7 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
     }
     if (!best)
         best = v;
-    tt_node *n = tt_node_new(b, &tt_op_redistribute, &best, 1, &root->type, to, 1);
+    tt_node *n = identity_node(b, &tt_op_redistribute, best, to);
     tt_vec_push(b->arena, &vs->items, n->out[0]);
     return n->out[0];
 }
@@ -96,14 +107,16 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     leaf->param = p;
     tt_value *v = leaf->out[0];
     if (p->type.dtype != b->g->precision.compute) { /* on the shard: the gather moves the cast */
-        const bool was = tt_builder_follow(b, true);
+        const bool was = tt_builder_follow(b, true), inner = b->inner;
+        b->inner = false; /* as the fetch */
         v = tt_cast(b, v, b->g->precision.compute);
+        b->inner = inner;
         tt_builder_follow(b, was);
         if (b->failed)
             return v;
         v->node->param = p;
     }
-    tt_node *n = tt_node_new(b, &tt_op_fetch, &v, 1, &v->type, &p->compute, 1);
+    tt_node *n = identity_node(b, &tt_op_fetch, v, &p->compute);
     n->param = p;
     p->stages |= UINT64_C(1) << b->stage;
     tt_fetch_key k = {p, b->block, b->stage, b->region, n->out[0]};
@@ -129,7 +142,7 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
     }
     const int stage = b->stage;
     b->stage = to;
-    tt_node *n = tt_node_new(b, &tt_op_transfer, &v, 1, &v->type, &v->place, 1);
+    tt_node *n = identity_node(b, &tt_op_transfer, v, &v->place);
     b->stage = stage;
     n->block = -1;
     tt_vec_push(b->arena, &b->transfers, n->out[0]);
@@ -252,6 +265,16 @@ tt_state *tt_stack_grad(const tt_stack *s, int stage)
     return s->grad;
 }
 
+void tt_builder_map(tt_builder *b, int map)
+{
+    b->map = map;
+}
+
+void tt_builder_inner(tt_builder *b, bool inner)
+{
+    b->inner = inner;
+}
+
 void tt_builder_twins(tt_builder *b, uint64_t stages)
 {
     b->twins = stages;
@@ -268,9 +291,8 @@ tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
     tt_placement place = like->place;
     place.partial = 0;
     place.partial_max = 0;
-    const tt_op_def *def = tt_op_find(b->g->ops, "broadcast");
     scalar = tt_to_stage(b, scalar);
-    tt_node *n = tt_node_new(b, def, &scalar, 1, &t, &place, 1);
+    tt_node *n = tt_node_new(b, &tt_op_broadcast, &scalar, 1, &t, &place, 1);
     n->attrs = tt_arena_dup(b->arena, &a, sizeof a);
     return n->out[0];
 }

@@ -4,7 +4,7 @@
 #include "passes/passes.h"
 
 /* compile: model and loss plugins → the finished graph of a step. compile.c is the diagram of
- * architecture.md as code. */
+ * docs/design/architecture.md as code. */
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,

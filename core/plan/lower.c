@@ -250,7 +250,9 @@ static void lower_node(lowering *l, const tt_node *n)
         tt_instr *i = emit_node(l, TT_INSTR_KERNEL, n);
         i->kernel = n->op->name;
         i->adds = adds(l, n);
-        i->take_infinity = tt_plan_may_be_infinite(n);
+        i->fused = n->op == &tt_op_fused;
+        i->take_infinity =
+            (n->op->flags & TT_OP_MAY_BE_INFINITE) || (n->n_out && n->out[0]->place.partial_max);
     }
 }
 

@@ -25,7 +25,7 @@
  * copies and most collectives are done when their instruction is (sends copy, receives return
  * filled). A collective that is marked async runs beside the program, from its place in the list to
  * its wait: so long it reads its inputs and writes its outputs and scratch, which nobody else may
- * touch. Its wait is the event that orders reuse; tt_plan_verify runs through all of it. */
+ * touch. Its wait is the event that orders reuse; tt_program_verify runs through all of it. */
 
 /* Messages of a directed pair that do not wait for their receiver (comm.h). */
 #define TT_BUFFERED_SENDS 2
@@ -105,10 +105,9 @@ typedef struct tt_plan_opts {
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,
                        tt_error *err);
 /* What each stage takes for F, I and W, and a message: the order of all ranks' programs follows
- * from it, so it is a function of the graph alone (P2). */
+ * from it, so it is a function of the graph alone: on tt_machine_order (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
-double tt_plan_node_cost(const tt_graph *g, const tt_node *n); /* of one node, in the same unit */
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage);     /* NULL: on another rank */
+tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
 /* waits.c: where what is under way in a list is waited for: before the first item that reads what
  * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
  * and from lists that follow each other. */

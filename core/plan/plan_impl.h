@@ -13,8 +13,7 @@ typedef struct tt_live {
     int first, last; /* times, inclusive */
     int held;        /* the last one at which a collective beside the program has it */
     int64_t bytes, offset;
-    /* Whose bytes it takes over, that then live to the end of both; NULL: none. own_last: without.
-     */
+    /* Whose bytes it takes over, that then live to the end of both; NULL: none. own_last: without. */
     struct tt_live *host;
     int own_last;
     const tt_value *value;
@@ -35,7 +34,6 @@ void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_pr
 tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
 /* Equal on all ranks that plan the same. */
 uint64_t tt_program_hash(const tt_program *p, uint64_t seed);
-bool tt_plan_may_be_infinite(const tt_node *n);
 
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n);
@@ -78,11 +76,11 @@ const char *tt_program_check_slots(const tt_program *p);
  * alone is met when one of them meets it, and a message stands for those of all. So the ranks at
  * coordinate 0 of these atoms stand for all, which is proved of every rank's list in the tests. */
 
-typedef enum tt_beside { /* how collectives that are begun early are carried out */
-                         TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
-                         TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread
-                                            */
-                         TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
+/* How collectives that are begun early are carried out. */
+typedef enum tt_beside {
+    TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
+    TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread */
+    TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
 } tt_beside;
 typedef struct tt_wires_opts {
     const tt_programs *programs;

@@ -107,6 +107,7 @@ typedef struct tt_instr {
     tt_when adds;       /* it adds to out[0] instead of storing */
     int8_t in_place;    /* the operand whose bytes out[0] takes over; -1: none */
     bool take_infinity; /* -inf is a legal result */
+    bool fused;         /* a program of pointwise ops */
     int16_t n_in, n_out, n_dead;
     const int *in, *out; /* of tt_program.operands */
     const int *dead;     /* operands in work that nobody reads from here on, for debug.poison */
@@ -234,8 +235,14 @@ tt_status tt_program_verify(const tt_program *p, tt_error *err);
 /* deaths.c: where values in work are read for the last time. */
 void tt_program_find_deaths(tt_program *p, tt_arena *a);
 
+struct tt_machine;
 /* ---- what an instruction costs, by the ops' rules, for this rank's shapes ---- */
-/* rows: of the chunk, < 0: not in a loop; adds: to what out[0] held. */
-tt_cost tt_instr_cost(const tt_program *p, const tt_instr *i, int64_t rows, bool adds);
+typedef struct tt_instr_cost {
+    double flops, bytes;
+    double seconds; /* least on the machine; communication: 0 */
+} tt_instr_cost;
+/* rows: of the chunk, < 0: not in a loop; adds: to what out[0] held; m NULL: seconds 0. */
+tt_instr_cost tt_instr_cost_of(const tt_program *p, const tt_instr *i, int64_t rows, bool adds,
+                               const struct tt_machine *m);
 
 #endif

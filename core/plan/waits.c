@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
-#include <string.h>
 
 /* Where async collectives are waited for. */
 
@@ -49,16 +48,6 @@ bool tt_plan_runs(const tt_node *n)
 {
     return n->op != &tt_op_param && n->op != &tt_op_state && !tt_plan_is_view(n) &&
            !tt_plan_is_slice(n);
-}
-
-/* -inf is a legal maximum and log-sum of nothing. */
-bool tt_plan_may_be_infinite(const tt_node *n)
-{
-    static const char *const ops[] = {"max_last", "attention", "reduce_max"};
-    for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(n->op->name, ops[i]))
-            return true;
-    return n->n_out && n->out[0]->place.partial_max;
 }
 
 bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way)

@@ -5,32 +5,37 @@
 #include <ttrun/tensor.h>
 
 /* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in
- * full before any function of the plugin is called. Append only within an ABI major: every struct
- * starts with struct_size, every array carries count and stride. No ELF constructors. */
+ * full before any function of the plugin is called. Every struct starts with struct_size, every
+ * array carries count and stride. No ELF constructors. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define TT_ABI_MAJOR 1 /* removed, reordered, retyped, or changed meaning */
-#define TT_ABI_MINOR 0 /* appended: a field, a function, a kind           */
+/* The version of everything under include/ttrun. It is 0.x until devices, experts and float8 have
+ * stretched it: any minor may then change any struct, and a plugin loads only where major and minor
+ * are its own. From 1.0 on a minor only appends fields, functions and kinds, and a plugin loads on
+ * every later minor of its major. */
+#define TT_ABI_MAJOR 0
+#define TT_ABI_MINOR 1
 #define TT_PLUGIN_MAGIC 0x6e757274u
 
-typedef enum tt_kind { /* values are part of the ABI; append only */
-                       TT_KIND_TRAIN_SPEC = 1,
-                       TT_KIND_MODEL = 2,
-                       TT_KIND_TOKENIZER = 3,
-                       TT_KIND_DATALOADER = 4,
-                       TT_KIND_LOSS = 5,
-                       TT_KIND_OPTIMIZER = 6,
-                       TT_KIND_LR_SCHEDULER = 7,
-                       TT_KIND_METRICS = 8,
-                       TT_KIND_CONVERTER = 9,
-                       TT_KIND_BACKEND = 10,
-                       TT_KIND_COMM = 11,
-                       TT_KIND_HOOK = 12,
-                       TT_KIND_OP = 13,
-                       TT_KIND_END /* one past the last kind this header knows */
+/* Values are part of the ABI; append only. */
+typedef enum tt_kind {
+    TT_KIND_TRAIN_SPEC = 1,
+    TT_KIND_MODEL = 2,
+    TT_KIND_TOKENIZER = 3,
+    TT_KIND_DATALOADER = 4,
+    TT_KIND_LOSS = 5,
+    TT_KIND_OPTIMIZER = 6,
+    TT_KIND_LR_SCHEDULER = 7,
+    TT_KIND_METRICS = 8,
+    TT_KIND_CONVERTER = 9,
+    TT_KIND_BACKEND = 10,
+    TT_KIND_COMM = 11,
+    TT_KIND_HOOK = 12,
+    TT_KIND_OP = 13,
+    TT_KIND_END /* one past the last kind this header knows */
 } tt_kind;
 
 typedef struct tt_component {
@@ -61,8 +66,8 @@ typedef struct tt_plugin {
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
             sizeof(tt_option), sizeof(config_), (vtable_), NULL                                    \
     }
-/* The same with an extension: a function from its id to what it is, NULL for ids it does not know.
- */
+/* The same with an extension: a function from its id to what it is, NULL for ids it does not
+ * know. */
 #define TT_COMPONENT_EXT(kind_, name_, doc_, config_, options_, vtable_, extension_)               \
     {                                                                                              \
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \

@@ -225,8 +225,13 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .name = "attention",
+                                   .operands = "q, k, v, pos_q i[T], seg_q i[T], "
+                                               "pos_k i[S], seg_k i[S][, sinks f[H]] "
+                                               "→ out [T,H*dv], lse f[T,H]",
+                                   .attributes = "tt_attrs_attention",
                                    .doc = "scaled dot-product attention, causal within segments",
-                                   .flags = TT_OP_MIXES_TOKENS,
+                                   .flags =
+                                       TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
                                    .attrs_size = sizeof(tt_attrs_attention),
                                    .n_out = 2,
                                    .infer = tt_attention_infer,
@@ -236,9 +241,15 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .print_attrs = tt_attention_print,
                                    .n_memory = 2,
                                    .memory = memory,
-                                   .incremental = incremental};
+                                   .incremental = incremental,
+                                   .cls = TT_CLASS_ATTENTION,
+                                   .ring_form = "attention_ring"};
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
+                                       .operands = "q, k, v, out, lse, dout, "
+                                                   "pos_q, seg_q, pos_k, seg_k "
+                                                   "→ dq, dk, dv",
+                                       .attributes = "tt_attrs_attention",
                                        .doc = "dq, dk, dv of attention",
                                        .flags = TT_OP_MIXES_TOKENS,
                                        .attrs_size = sizeof(tt_attrs_attention),
@@ -246,7 +257,8 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .infer = tt_attention_infer_bwd,
                                        .rule_for = rule_for_bwd,
                                        .cost = tt_attention_cost_bwd,
-                                       .print_attrs = tt_attention_print};
+                                       .print_attrs = tt_attention_print,
+                                       .cls = TT_CLASS_ATTENTION};
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)

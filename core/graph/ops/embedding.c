@@ -69,16 +69,22 @@ static void print_rows(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_embedding = {.struct_size = sizeof(tt_op_def),
                                    .name = "embedding",
+                                   .operands =
+                                       "ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0",
                                    .doc = "rows of a table by ids",
                                    .rule = "t, v d -> t d",
                                    .n_out = 1,
                                    .infer = infer_embedding,
                                    .vjp = vjp_embedding,
                                    .decompose = decompose_embedding,
-                                   .cost = cost_embedding};
+                                   .cost = cost_embedding,
+                                   .cls = TT_CLASS_LOOKUP,
+                                   .table = 1};
 const tt_op_def tt_op_embedding_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "embedding_dw",
+    .operands = "ids i[T], dy f[T,D] → [V,D]",
+    .attributes = "tt_attrs_dims (V)",
     .doc = "embedding's derivative to the table: rows added in ascending token order",
     .rule = "t, t d -> v d",
     .flags = TT_OP_ADDS_ROWS,

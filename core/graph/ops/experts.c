@@ -103,6 +103,8 @@ static void print_experts(const void *attrs, char *text, size_t size)
 const tt_op_def tt_op_expert_sort = {
     .struct_size = sizeof(tt_op_def),
     .name = "expert_sort",
+    .operands = "assign i[T,k] → order i[T*k], counts i[E]",
+    .attributes = "tt_attrs_dims (E)",
     .doc = "slots [T*k] in the order of their experts, stable; rows of each expert",
     .rule = "!t !k -> !n, !e",
     .flags = TT_OP_NO_GRADIENT,
@@ -114,28 +116,35 @@ const tt_op_def tt_op_expert_sort = {
 const tt_op_def tt_op_grouped_linear = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear",
+    .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0",
     .doc = "rows grouped by expert times their expert's weight transposed",
     .rule = "!r i, !e o i, !e -> r o",
+    .flags = TT_OP_HEAVY,
     .n_out = 1,
     .infer = infer_grouped,
     .vjp = vjp_grouped,
-    .cost = cost_grouped};
+    .cost = cost_grouped,
+    .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dx",
+                                           .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
                                            .doc = "grouped_linear's derivative to the rows",
                                            .rule = "!r o, !e o i, !e -> r i",
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dx,
-                                           .cost = cost_grouped};
+                                           .cost = cost_grouped,
+                                           .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dw",
+                                           .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
                                            .doc = "grouped_linear's derivative to the weights",
                                            .rule = "!r o, !r i, !e -> e o i",
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dw,
-                                           .cost = cost_dw};
+                                           .cost = cost_dw,
+                                           .cls = TT_CLASS_MATMUL};
 
 void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                     tt_value **counts)

@@ -152,6 +152,8 @@ static void print_rows(const void *attrs, char *text, size_t size)
 const tt_op_def tt_op_top_k = {
     .struct_size = sizeof(tt_op_def),
     .name = "top_k",
+    .operands = "x f[..,n] → values [..,k], indices i[..,k]",
+    .attributes = "tt_attrs_dims (k)",
     .doc = "the k largest of the last dim, descending, ties to the lower index",
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 2,
@@ -162,6 +164,8 @@ const tt_op_def tt_op_top_k = {
     .print_attrs = print_k};
 const tt_op_def tt_op_top_k_bwd = {.struct_size = sizeof(tt_op_def),
                                    .name = "top_k_bwd",
+                                   .operands = "idx i[..,k], dy f[..,k] → [..,n]",
+                                   .attributes = "tt_attrs_dims (n)",
                                    .doc = "dy at the indices top_k chose, else 0",
                                    .attrs_size = sizeof(tt_attrs_dims),
                                    .n_out = 1,
@@ -171,14 +175,18 @@ const tt_op_def tt_op_top_k_bwd = {.struct_size = sizeof(tt_op_def),
                                    .print_attrs = print_n};
 const tt_op_def tt_op_gather = {.struct_size = sizeof(tt_op_def),
                                 .name = "gather",
+                                .operands = "x f[N,..], idx i[n] → [n,..]; idx outside: 0",
                                 .doc = "rows of x by index; an index outside gives zeros",
                                 .n_out = 1,
                                 .infer = infer_gather,
                                 .rule_for = rule_gather,
                                 .vjp = vjp_gather,
-                                .cost = cost_gather};
+                                .cost = cost_gather,
+                                .cls = TT_CLASS_LOOKUP};
 const tt_op_def tt_op_scatter_add = {.struct_size = sizeof(tt_op_def),
                                      .name = "scatter_add",
+                                     .operands = "x f[n,..], idx i[n] → [N,..]",
+                                     .attributes = "tt_attrs_dims (N)",
                                      .doc = "rows of x added to zeros by index, in ascending order",
                                      .flags = TT_OP_ADDS_ROWS,
                                      .linear_inputs = 1,

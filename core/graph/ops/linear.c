@@ -82,32 +82,41 @@ static tt_cost cost_dw(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_linear = {.struct_size = sizeof(tt_op_def),
                                 .name = "linear",
+                                .operands = "x f[T,i], w f[o,i] → [T,o]",
                                 .doc = "x [T,i] times w [o,i] transposed",
                                 .rule = "t i, o i -> t o",
+                                .flags = TT_OP_HEAVY | TT_OP_PROJECTION,
                                 .n_out = 1,
                                 .infer = infer_linear,
                                 .vjp = vjp_linear,
                                 .decompose = decompose_linear,
-                                .cost = cost_linear};
+                                .cost = cost_linear,
+                                .cls = TT_CLASS_MATMUL,
+                                .epilogue_form = "linear_fused"};
 const tt_op_def tt_op_linear_dx = {.struct_size = sizeof(tt_op_def),
                                    .name = "linear_dx",
+                                   .operands = "dy f[T,o], w f[o,i] → [T,i]",
                                    .doc = "linear's derivative to x: dy [T,o] times w [o,i]",
                                    .rule = "t o, o i -> t i",
                                    .linear_inputs = 1,
                                    .n_out = 1,
                                    .infer = infer_dx,
                                    .decompose = decompose_dx,
-                                   .cost = cost_linear};
+                                   .cost = cost_linear,
+                                   .cls = TT_CLASS_MATMUL,
+                                   .epilogue_form = "linear_dx_fused"};
 const tt_op_def tt_op_linear_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_dw",
+    .operands = "dy f[T,o], x f[T,i] → [o,i]",
     .doc = "linear's derivative to w: dy [T,o] transposed times x [T,i]",
     .rule = "t o, t i -> o i",
     .linear_inputs = 1,
     .n_out = 1,
     .infer = infer_dw,
     .decompose = decompose_dw,
-    .cost = cost_dw};
+    .cost = cost_dw,
+    .cls = TT_CLASS_MATMUL};
 
 tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w)
 {

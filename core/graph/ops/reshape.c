@@ -119,8 +119,10 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_reshape = {.struct_size = sizeof(tt_op_def),
                                  .name = "reshape",
+                                 .operands = "x → dims",
+                                 .attributes = "tt_attrs_dims",
                                  .doc = "the same elements under other dims",
-                                 .flags = TT_OP_VIEW,
+                                 .flags = TT_OP_VIEW | TT_OP_NAMES_DIMS,
                                  .linear_inputs = 1,
                                  .attrs_size = sizeof(tt_attrs_dims),
                                  .n_out = 1,

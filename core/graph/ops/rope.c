@@ -63,10 +63,13 @@ static void print(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_rope = {.struct_size = sizeof(tt_op_def),
                               .name = "rope",
+                              .operands = "x f[T,H*hd], pos i[T] → [T,H*hd]",
+                              .attributes = "tt_attrs_rope",
                               .doc = "rotary positions",
                               .rule = "t h, t -> t h",
                               .linear_inputs = 1,
                               .attrs_size = sizeof(tt_attrs_rope),
+                              .flags = TT_OP_ROTARY,
                               .n_out = 1,
                               .infer = infer,
                               .vjp = vjp,

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance/check_rig.h"
+#include <pthread.h>
+#include <string.h>
+#include <ttrun/converter.h>
+#include <ttrun/op.h>
+
+/* ---- the job ---- */
+
+#define LARGEST 50000000 /* parameters: what every machine holds and steps through in seconds */
+
+/* What stands beside the component under test: small, and every kind of layer in it. */
+static const char tiny_model[] =
+    "{\"name\":\"llama3\",\"args\":{\"dim\":32,\"n_layers\":2,\"n_heads\":4,\"n_kv_heads\":2,"
+    "\"hidden_dim\":64,\"vocab_size\":64}}";
+
+static const struct {
+    tt_kind kind;
+    const char *name;
+} parts[] = {
+    {TT_KIND_TRAIN_SPEC,   "llama3"       },
+    {TT_KIND_MODEL,        "llama3"       },
+    {TT_KIND_TOKENIZER,    "byte"         },
+    {TT_KIND_LOSS,         "cross_entropy"},
+    {TT_KIND_OPTIMIZER,    "adamw"        },
+    {TT_KIND_LR_SCHEDULER, "constant"     },
+    {TT_KIND_BACKEND,      "auto"         },
+};
+
+static const char *part_beside(tt_kind kind)
+{
+    size_t i = 0;
+    while (parts[i].kind != kind)
+        i++;
+    return parts[i].name;
+}
+
+static void add_member(tt_str *s, const char *key, const char *value)
+{
+    tt_str_printf(s, "%s\"%s\":", s->s[s->n - 1] == '{' ? "" : ",", key);
+    tt_str_json(s, value);
+}
+
+static void add_model(tt_str *s, const tt_component *c)
+{
+    if (c->kind != TT_KIND_MODEL) {
+        tt_str_printf(s, "\"model\":%s", tiny_model);
+        return;
+    }
+    const tt_model_vt *vt = c->vtable;
+    const char *flavor = "debugmodel";
+    for (size_t i = vt->n_flavors; i-- > 0;)
+        flavor = vt->flavors[i].name;
+    for (size_t i = 0; i < vt->n_flavors; i++)
+        if (strcmp(vt->flavors[i].name, "debugmodel") == 0)
+            flavor = "debugmodel";
+    tt_str_add(s, "\"model\":{");
+    add_member(s, "name", c->name);
+    add_member(s, "flavor", flavor);
+    tt_str_addc(s, '}');
+}
+
+static void add_part(tt_str *s, const char *section, tt_kind kind, const tt_component *c,
+                     const char *more)
+{
+    tt_str_printf(s, ",\"%s\":{", section);
+    add_member(s, "name", c->kind == kind ? c->name : part_beside(kind));
+    tt_str_printf(s, "%s}", more);
+}
+
+static void job_text(const tt_rig_opts *o, tt_str *s)
+{
+    const tt_component *c = o->part;
+    char lr[64] = "";
+    if (c->kind != TT_KIND_OPTIMIZER)
+        snprintf(lr, sizeof lr, ",\"lr\":%g,\"weight_decay\":0.0", o->lr > 0 ? o->lr : 1e-3);
+    tt_str_addc(s, '{');
+    add_member(s, "spec", part_beside(TT_KIND_TRAIN_SPEC));
+    tt_str_addc(s, ',');
+    add_model(s, c);
+    add_part(s, "loss", TT_KIND_LOSS, c, "");
+    add_part(s, "optimizer", TT_KIND_OPTIMIZER, c, lr);
+    add_part(s, "lr_scheduler", TT_KIND_LR_SCHEDULER, c, "");
+    add_part(s, "backend", TT_KIND_BACKEND, c, ",\"threads\":1");
+    if (c->kind == TT_KIND_CONVERTER) {
+        tt_str_add(s, ",\"converters\":[{");
+        add_member(s, "name", c->name);
+        tt_str_add(s, "}]");
+    }
+    tt_str_printf(s,
+                  ",\"training\":{\"local_batch_size\":%d,\"seq_len\":%d,\"steps\":1000,"
+                  "\"max_norm\":0}",
+                  TT_RIG_LINES / TT_MAXV(o->fsdp, 1), TT_RIG_SEQ);
+    tt_str_printf(s,
+                  ",\"parallelism\":{\"tensor_parallel_degree\":%d,"
+                  "\"data_parallel_shard_degree\":%d},"
+                  "\"comm\":{\"backend\":\"local\"},\"checkpoint\":{\"enable\":false}}",
+                  TT_MAXV(o->tp, 1), TT_MAXV(o->fsdp, 1));
+}
+
+/* A job needs parts beside the one under test: without them there is nothing to say about it. */
+static tt_status find_the_rest(const tt_rig_opts *o, tt_error *err)
+{
+    for (size_t i = 0; i < TT_COUNT(parts); i++) {
+        const tt_component *c = NULL;
+        if (parts[i].kind != o->part->kind && parts[i].kind != TT_KIND_BACKEND &&
+            tt_registry_find(o->job->registry, parts[i].kind, parts[i].name, &c, NULL) != TT_OK)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "needs the %s \"%s\" of ttrun's own plugins beside it: name their "
+                           "folder with --plugin-dir",
+                           tt_kind_name(parts[i].kind), parts[i].name);
+    }
+    return TT_OK;
+}
+
+/* ---- an op under test: y + op(tanh(y), …) in place of the y of the MLPs' up_proj ----
+ * Where the backend has no kernel the graph holds the op's decomposition, and its derivative: so
+ * the op's own is put in its place. */
+
+static tt_value *op_value(tt_builder *b, tt_value *const *ins, int n, void *user)
+{
+    const tt_op_def *def = user;
+    tt_value *outs[TT_MAX_OUTS];
+    tt_op(b, def->name, ins, n, NULL, outs, def->n_out);
+    return outs[0];
+}
+
+static void op_vjp(tt_builder *b, tt_value *const *ins, int n, tt_value *y, tt_value *dy,
+                   tt_value **dins, void *user)
+{
+    const tt_op_def *def = user;
+    unsigned char want[TT_MAX_INS];
+    memset(want, 1, sizeof want);
+    tt_vjp v = {.struct_size = sizeof v,
+                .n_in = n,
+                .n_out = 1,
+                .in = ins,
+                .out = &y,
+                .dout = &dy,
+                .want = want,
+                .din = dins};
+    def->vjp(b, &v);
+}
+
+static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt_value *x,
+                         tt_value *w)
+{
+    const tt_op_def *def = *(const tt_op_def *const *)config;
+    if (!strstr(name, "up_proj"))
+        return NULL;
+    tt_value *y = tt_linear_w(b, x, w), *bounded = tt_tanh(b, y), *ins[TT_MAX_INS];
+    void *user = (void *)(uintptr_t)def;
+    int n = 1;
+    for (const char *p = def->rule; *p && *p != '-'; p++)
+        n += *p == ',';
+    for (int i = 0; i < n; i++)
+        ins[i] = bounded;
+    tt_value *z =
+        def->vjp ? tt_custom_vjp(b, ins, n, op_value, op_vjp, user) : op_value(b, ins, n, user);
+    return tt_add(b, y, z);
+}
+static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op};
+static const tt_component with_op_component =
+    TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
+
+/* Only ops of elements can be put anywhere: others have operands that only their model knows. */
+static tt_status add_op(tt_rig *rig, const tt_component *c, tt_error *err)
+{
+    const tt_op_def *def = ((const tt_op_vt *)c->vtable)->def;
+    if (!def->rule || strspn(def->rule, "*,-> ") != strlen(def->rule) || def->attrs_size ||
+        def->n_out != 1 || (def->flags & TT_OP_NO_GRADIENT))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "\"%s\" is no op from elements to an element: check a model that uses it",
+                       def->name);
+    rig->s.converters[0] =
+        (tt_part){&with_op_component, tt_arena_dup(rig->arena, &def, sizeof def), "with_op", ""};
+    rig->s.n_converters = 1;
+    return TT_OK;
+}
+
+/* ---- the batch ---- */
+
+/* Two lines of random ids; the first holds two documents; one label a line does not count. */
+static void fill_batch(tt_rig *rig, int64_t vocab)
+{
+    const tt_rng_key key = tt_rng_key_make(0, "check", 0);
+    tt_batch *b = &rig->batch;
+    int32_t **array[] = {&b->ids, &b->labels, &b->pos, &b->seg};
+    for (size_t i = 0; i < TT_COUNT(array); i++)
+        *array[i] = tt_arena_array(rig->arena, TT_RIG_TOKENS, sizeof **array[i]);
+    for (int i = 0; i < TT_RIG_TOKENS; i++) {
+        const int at = i % TT_RIG_SEQ, second = i < TT_RIG_SEQ && at >= 9;
+        b->ids[i] = (int32_t)(tt_rng_uniform(key, (uint64_t)i) * (double)vocab);
+        b->labels[i] =
+            at == 5 ? -100 : (int32_t)(tt_rng_uniform(key, 1000 + (uint64_t)i) * (double)vocab);
+        b->pos[i] = second ? at - 9 : at;
+        b->seg[i] = i < TT_RIG_SEQ ? second : 2;
+        b->counted += b->labels[i] >= 0;
+    }
+}
+
+/* ---- making it ---- */
+
+static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
+{
+    const tt_check_job *job = o->job;
+    const tt_setup_opts so = {.mode = TT_MODE_TRAIN};
+    tt_str text = {0};
+    tt_job *j = NULL;
+    job_text(o, &text);
+    tt_status s = tt_job_load_text(rig->arena, "check", tt_str_get(&text), text.n,
+                                   job->opts->overrides, job->opts->n_overrides, &j, err);
+    tt_str_free(&text);
+    TT_TRY(s);
+    TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
+    if (o->part->kind == TT_KIND_OP)
+        TT_TRY(add_op(rig, o->part, err));
+    const tt_model_vt *vt = rig->s.model.component->vtable;
+    const int64_t vocab = vt->vocab_size(rig->s.model.config);
+    if (vocab < 1 || vocab > INT32_MAX)
+        return TT_FAIL(err, TT_EINVAL, "vocab_size() says %lld", (long long)vocab);
+    fill_batch(rig, vocab);
+    TT_TRY(tt_setup_compile(&rig->s, &so, err));
+    if (rig->s.size.parameters > LARGEST)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",
+                       (long long)rig->s.size.parameters, LARGEST);
+    for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
+        for (int k = 0; k < rig->s.graph->nodes.items[i]->n_out; k++) {
+            const tt_dtype t = rig->s.graph->nodes.items[i]->out[k]->type.dtype;
+            rig->rounds = rig->rounds || t == TT_BF16 || t == TT_F16;
+        }
+    return TT_OK;
+}
+
+tt_status tt_rig_new(const tt_rig_opts *o, tt_rig **out, tt_error *err)
+{
+    TT_TRY(find_the_rest(o, err));
+    tt_arena *a = tt_arena_new();
+    tt_rig *rig = tt_arena_alloc(a, sizeof *rig);
+    rig->arena = a;
+    const tt_status s = make(rig, o, err);
+    if (s != TT_OK) {
+        tt_arena_free(a);
+        return s;
+    }
+    *out = rig;
+    return TT_OK;
+}
+
+void tt_rig_free(tt_rig *rig)
+{
+    if (rig)
+        tt_arena_free(rig->arena);
+}
+
+/* ---- running it ---- */
+
+typedef struct world {
+    const tt_rig *rig;
+    tt_rig_fn fn;
+    void *user;
+    tt_threads *threads; /* NULL: one rank */
+} world;
+
+typedef struct member {
+    const world *w;
+    int rank;
+    pthread_t thread;
+    tt_status status;
+    tt_error err;
+} member;
+
+static tt_status run_rank(const world *w, int rank, tt_error *err)
+{
+    tt_dist d = {.world = 1};
+    tt_rank r = {0};
+    if (w->threads)
+        TT_TRY(tt_threads_join(w->threads, rank, &d, err));
+    tt_status s = tt_rank_open(&w->rig->s, &d, false, &r, err);
+    if (s == TT_OK) {
+        tt_exec_init_params(r.exec);
+        s = w->fn(w->rig, &r, w->user, err);
+    }
+    if (s != TT_OK && w->threads)
+        tt_dist_abort(&d, "another rank failed");
+    tt_rank_close(&r);
+    tt_dist_leave(&d);
+    return s;
+}
+
+static void *member_main(void *arg)
+{
+    member *m = arg;
+    tt_log_set_thread_rank(m->rank);
+    m->status = run_rank(m->w, m->rank, &m->err);
+    return NULL;
+}
+
+tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
+{
+    world w = {rig, fn, user, NULL};
+    member m[2] = {
+        {.w = &w, .rank = 0},
+        {.w = &w, .rank = 1}
+    };
+    if (rig->s.world == 1)
+        return run_rank(&w, 0, err);
+    TT_TRY(tt_threads_new(2, 60, &w.threads, err));
+    if (pthread_create(&m[1].thread, NULL, member_main, &m[1]) != 0) {
+        tt_threads_free(w.threads);
+        return TT_FAIL(err, TT_ENOMEM, "no thread for rank 1");
+    }
+    member_main(&m[0]);
+    pthread_join(m[1].thread, NULL);
+    tt_log_set_thread_rank(-1);
+    tt_threads_free(w.threads);
+    /* the rank with an error of its own speaks, not the one it woke */
+    const member *speaks =
+        m[0].status == TT_OK || (m[0].status == TT_ECOMM && m[1].status != TT_OK) ? &m[1] : &m[0];
+    if (speaks->status != TT_OK)
+        return TT_FAIL(err, speaks->status, "rank %d: %s", speaks->rank, speaks->err.text);
+    return TT_OK;
+}
+
+static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
+{
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
+}
+
+/* A rank has its own lines alone, as the loop's does. */
+tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_sum, tt_error *err)
+{
+    const int64_t own = rig->s.local * TT_RIG_SEQ, first = r->data_rank * own;
+    const tt_batch batch = {.n_tokens = own,
+                            .seq_len = TT_RIG_SEQ,
+                            .ids = rig->batch.ids + first,
+                            .labels = rig->batch.labels + first,
+                            .pos = rig->batch.pos + first,
+                            .seg = rig->batch.seg + first};
+    tt_feed feed = {&batch, first, NULL};
+    set_scalars(rig, r, step, 0);
+    TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));
+    TT_TRY(tt_exec_epilogue(r->exec, err));
+    *loss_sum = tt_exec_metric(r->exec, TT_METRIC_LOSS);
+    return TT_OK;
+}
+
+tt_status tt_rig_step(const tt_rig *rig, tt_rank *r, int64_t step, double lr, double *loss,
+                      tt_error *err)
+{
+    TT_TRY(tt_rig_loss(rig, r, step, loss, err));
+    *loss /= (double)rig->batch.counted;
+    set_scalars(rig, r, step, lr);
+    return tt_exec_update(r->exec, err);
+}
+
+/* ---- whole tensors ---- */
+
+tt_whole *tt_rig_whole(const tt_rig *rig)
+{
+    const tt_graph *g = rig->s.graph;
+    tt_whole *w = tt_arena_array(rig->arena, g->params.n + 1, sizeof *w);
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *p = g->params.items[i];
+        w[i] = (tt_whole){.name = p->name, .param = p, .n = 1};
+        for (int d = 0; d < p->type.n_dims; d++)
+            w[i].n *= p->type.dims[d].size;
+        w[i].data = tt_arena_array(rig->arena, (size_t)w[i].n + 1, sizeof *w[i].data);
+    }
+    return w;
+}
+
+/* The box, element by element of all but the last dim. */
+static void copy_box(const tt_tensor *t, float *whole)
+{
+    const int last = t->n_dims - 1;
+    const int64_t n = tt_tensor_numel(t), row = t->n_dims ? t->shape[last] : 1;
+    int64_t at[TT_MAX_DIMS] = {0};
+    for (int64_t i = 0; i < n; i += row) {
+        int64_t to = 0;
+        for (int d = 0; d < t->n_dims; d++)
+            to = to * t->global[d] + t->begin[d] + at[d];
+        memcpy(whole + to, (const float *)t->data + i, (size_t)row * sizeof *whole);
+        for (int d = last - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
+            at[d] = 0;
+    }
+}
+
+tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
+                        tt_error *err)
+{
+    const tt_graph *g = rig->s.graph;
+    tt_exec_tensor *t = NULL;
+    size_t n = 0;
+    TT_TRY(tt_exec_tensors(rank->exec, rank->arena, &t, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
+        for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)
+            if (out[k].param == t[i].param && t[i].tensor.dtype == TT_F32)
+                copy_box(&t[i].tensor, out[k].data);
+    }
+    return TT_OK;
+}

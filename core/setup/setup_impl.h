@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SETUP_IMPL_H
+#define TT_SETUP_IMPL_H
+#include "setup/setup.h"
+
+/* Inside of setup. */
+/* mixture.c: the section's list "mixture" as a loader. fallback: where neither says a name. */
+tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
+                           tt_part *out, tt_order *order, tt_error *err);
+tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
+tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+void tt_setup_ops(tt_setup *s);   /* what a model may be described in */
+void tt_setup_shape(tt_setup *s); /* shape.c */
+/* The block that a name of the job means, as "layers.3", "model.layers.3.mlp"; -1: none. */
+int tt_setup_block(const tt_setup *s, const char *name);
+/* Does the name mean something that comes after the last block? */
+bool tt_setup_is_head(const tt_setup *s, const char *name);
+void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
+/* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
+tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
+
+/* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
+tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
+                           const char **args, tt_error *err);
+tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
+
+#endif
