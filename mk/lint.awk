@@ -9,9 +9,9 @@ BEGIN {
     allow["cost"] = "graph mesh"
     allow["plan"] = "cost graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
-    allow["exec"] = "plan comm " allow["plan"]
+    allow["exec"] = "plan comm mesh pipeline" # a finished program: no graph, no costs
     allow["checkpoint"] = "config comm mesh"
-    allow["infer"] = "exec passes " allow["exec"]
+    allow["infer"] = "exec passes comm " allow["passes"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]
     allow["setup"] = "config data plugin passes " allow["passes"]
     allow["interchange"] = "setup checkpoint comm " allow["setup"]

@@ -15,7 +15,8 @@ typedef struct replanned {
 static tt_status replan(const tt_cli *cli, tt_run_report *r, replanned *p, tt_error *err)
 {
     static const tt_override quiet[] = {
-        {"debug.dump_graph", "null"}
+        {"debug.dump_graph",   "null"},
+        {"debug.dump_program", "null"}
     };
     const tt_json *job = tt_json_get(r->facts, "job"), *world = tt_json_get(r->facts, "world");
     const char *name = tt_arena_printf(cli->arena, "%s/run.json", r->folder);

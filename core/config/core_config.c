@@ -138,6 +138,7 @@ static tt_status check(const tt_job *job, const tt_core_config *c, tt_error *err
     TT_TRY(
         check_not_empty(job, "checkpoint.initial_load_path", c->checkpoint.initial_load_path, err));
     TT_TRY(check_not_empty(job, "debug.dump_graph", c->debug.dump_graph, err));
+    TT_TRY(check_not_empty(job, "debug.dump_program", c->debug.dump_program, err));
     TT_TRY(check_not_zero(job, "training.global_batch_size", c->training.global_batch_size, err));
     TT_TRY(check_not_zero(job, "parallelism.data_parallel_shard_degree",
                           c->parallelism.data_parallel_shard_degree, err));

@@ -291,6 +291,10 @@ static const tt_option debug_options[] = {
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
            .flags = TT_OPT_NULLABLE),
+    STRING(
+        debug, dump_program, "null",
+        "folder that every rank prints its program to: what it runs, in order, and where it lies",
+        .flags = TT_OPT_NULLABLE),
     STRING(debug, save_config_file, "null",
            "file for the resolved job, every default included, below dump_folder unless absolute; "
            "itself a job file, whose relative paths begin where it lies",

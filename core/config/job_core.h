@@ -116,8 +116,8 @@ typedef struct tt_backend_section {
 } tt_backend_section;
 
 typedef struct tt_debug_config {
-    bool detect_nan;        /* unfused, checked after every op: names op, step, rank and value */
-    const char *dump_graph; /* folder, NULL = none */
+    bool detect_nan; /* unfused, checked after every op: names op, step, rank and value */
+    const char *dump_graph, *dump_program; /* folders, NULL = none */
     const char *save_config_file;
     bool poison; /* NaN into freed bytes, canaries */
     bool disable_fusion;

@@ -2,6 +2,7 @@
 #ifndef TT_BUBBLE_H
 #define TT_BUBBLE_H
 #include "exec/exec.h"
+#include "plan/plan.h"
 
 /* Idle share of all ranks' time in the micro-batches of a step. */
 typedef struct tt_bubble {

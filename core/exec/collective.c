@@ -8,15 +8,13 @@
 
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err)
 {
-    uint16_t mask = 0;
-    for (int i = 0; i < atoms->n; i++)
-        mask |= (uint16_t)(1u << TT_ATOM(atoms->atom[i]));
+    const uint16_t mask = tt_atoms_mask(atoms);
     for (size_t i = 0; i < x->group_atoms.n; i++)
         if (x->group_atoms.items[i] == mask) {
             *out = x->groups.items[i];
             return TT_OK;
         }
-    TT_TRY(tt_dist_group(x->o.dist, x->o.mesh, atoms, x->arena, out, err));
+    TT_TRY(tt_dist_group(x->o.dist, x->p->mesh, atoms, x->arena, out, err));
     tt_vec_push(x->arena, &x->groups, *out);
     tt_vec_push(x->arena, &x->group_atoms, mask);
     return TT_OK;
@@ -89,52 +87,56 @@ static bool in_order(const tt_box *boxes, int n_boxes, const tt_tensor *t)
     return true;
 }
 
-static void boxes_of(tt_exec *x, const tt_instr *i, tt_collective *c, const tt_box *src,
-                     const tt_box *dst)
+/* A tensor's box, of any rank's coordinates. */
+static void box_of(const tt_exec *x, const tt_instr *i, const tt_placement *p,
+                   const int32_t *coords, tt_box *out)
 {
-    const tt_lower_step *s = i->node->step;
-    const tt_type *t = &i->node->out[0]->type;
+    const tt_type *t = i->type;
+    tt_box_of(x->p->mesh, t->dims, t->n_dims, p, coords, out);
+}
+
+static void boxes_of(const tt_exec *x, const tt_instr *i, tt_collective *c, const tt_box *src,
+                     const tt_box *dst, int n_dims)
+{
+    const tt_lower_step *s = i->step;
     for (int m = 0; m < c->group.n; m++) {
         int32_t coords[TT_MAX_ATOMS];
         tt_box other_src, other_dst;
-        tt_mesh_coords(x->o.mesh, c->group.ranks[m], coords);
-        tt_box_of(x->o.mesh, t->dims, t->n_dims, &s->src, coords, &other_src);
-        tt_box_of(x->o.mesh, t->dims, t->n_dims, &s->dst, coords, &other_dst);
-        relative(src, &other_dst, t->n_dims, &c->send_box[m]);
-        relative(dst, &other_src, t->n_dims, &c->recv_box[m]);
+        tt_mesh_coords(x->p->mesh, c->group.ranks[m], coords);
+        box_of(x, i, &s->src, coords, &other_src);
+        box_of(x, i, &s->dst, coords, &other_dst);
+        relative(src, &other_dst, n_dims, &c->send_box[m]);
+        relative(dst, &other_src, n_dims, &c->recv_box[m]);
         if (s->kind == TT_STEP_ALL_GATHER)
-            c->counts[m] = tt_box_numel(&other_src, t->n_dims);
+            c->counts[m] = tt_box_numel(&other_src, n_dims);
         else if (s->kind == TT_STEP_REDUCE_SCATTER)
-            c->counts[m] = tt_box_numel(&other_dst, t->n_dims);
+            c->counts[m] = tt_box_numel(&other_dst, n_dims);
         else
-            c->counts[m] = tt_box_numel(&c->send_box[m], t->n_dims);
-        c->recv_counts[m] = tt_box_numel(&c->recv_box[m], t->n_dims);
+            c->counts[m] = tt_box_numel(&c->send_box[m], n_dims);
+        c->recv_counts[m] = tt_box_numel(&c->recv_box[m], n_dims);
     }
 }
 
-tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err)
+tt_status tt_exec_bind_collective(tt_exec *x, tt_bound *b, tt_error *err)
 {
-    const tt_lower_step *s = i->node->step;
-    const tt_type *t = &i->node->out[0]->type;
+    const tt_lower_step *s = b->instr->step;
+    const int n_dims = b->out[0].tensor.n_dims;
     tt_collective *c = tt_arena_alloc(x->arena, sizeof *c);
     tt_box src, dst;
-    i->collective = c;
+    b->collective = c;
     c->kind = s->kind;
-    c->n_dims = t->n_dims;
-    c->reduce = s->src.partial_max ? TT_MAX : TT_SUM;
-    tt_box_of(x->o.mesh, t->dims, t->n_dims, &s->src, x->coords, &src);
-    tt_box_of(x->o.mesh, t->dims, t->n_dims, &s->dst, x->coords, &dst);
-    if (s->kind == TT_STEP_MASK) {
-        for (int k = 0; k < s->atoms.n; k++)
-            c->zero = c->zero || x->coords[TT_ATOM(s->atoms.atom[k])] != 0;
+    if (b->kind == TT_INSTR_FILL) {
         c->reduce = s->dst.partial_max ? TT_MAX : TT_SUM;
         return TT_OK;
     }
+    c->reduce = s->src.partial_max ? TT_MAX : TT_SUM;
     if (s->kind >= TT_STEP_JOIN)
-        return tt_exec_bind_pieces(x, i, err);
+        return tt_exec_bind_pieces(x, b, err);
+    box_of(x, b->instr, &s->src, x->p->coords, &src);
+    box_of(x, b->instr, &s->dst, x->p->coords, &dst);
     if (s->kind == TT_STEP_SLICE) {
         c->send_box = tt_arena_alloc(x->arena, sizeof *c->send_box);
-        relative(&src, &dst, t->n_dims, c->send_box);
+        relative(&src, &dst, n_dims, c->send_box);
         return TT_OK;
     }
     TT_TRY(tt_exec_group(x, &s->atoms, &c->group, err));
@@ -143,13 +145,13 @@ tt_status tt_exec_bind_collective(tt_exec *x, tt_instr *i, tt_error *err)
     c->recv_counts = tt_arena_array(x->arena, n, sizeof *c->recv_counts);
     c->send_box = tt_arena_array(x->arena, n, sizeof *c->send_box);
     c->recv_box = tt_arena_array(x->arena, n, sizeof *c->recv_box);
-    boxes_of(x, i, c, &src, &dst);
-    c->packed = in_order(c->send_box, c->group.n, &i->in[0].tensor);
-    c->unpacked = in_order(c->recv_box, c->group.n, &i->out[0].tensor);
+    boxes_of(x, b->instr, c, &src, &dst, n_dims);
+    c->packed = in_order(c->send_box, c->group.n, &b->in[0].tensor);
+    c->unpacked = in_order(c->recv_box, c->group.n, &b->out[0].tensor);
     return TT_OK;
 }
 
-static void fill_neutral(const tt_tensor *t, tt_reduce op)
+void tt_exec_fill_neutral(const tt_tensor *t, tt_reduce op)
 {
     const int64_t n = tt_tensor_numel(t);
     if (op == TT_SUM || t->dtype != TT_F32) {
@@ -177,27 +179,23 @@ static void unpack(const tt_collective *c, const tt_tensor *out, char *buf)
         buf = copy_box(out, &c->recv_box[m], buf, false);
 }
 
-tt_status tt_exec_run_collective(const tt_exec *x, const tt_instr *i, const tt_tensor *in,
+tt_status tt_exec_run_collective(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
                                  const tt_tensor *out, tt_comm *comm, tt_error *err)
 {
-    const tt_collective *c = i->collective;
+    const tt_collective *c = b->collective;
     const size_t in_bytes = (size_t)tt_tensor_numel(in) * tt_dtype_size(in->dtype);
-    char *s1 = i->scratch, *s2 = s1 + (in_bytes + 63) / 64 * 64;
+    char *s1 = b->scratch, *s2 = s1 + (in_bytes + 63) / 64 * 64;
     const tt_comm_vt *vt = x->o.dist->vt;
     tt_status st = TT_OK;
     switch (c->kind) {
-    case TT_STEP_MASK:
-        if (c->zero)
-            fill_neutral(out, c->reduce);
-        else
-            memcpy(out->data, in->data, in_bytes);
+    case TT_STEP_MASK: /* COPY or FILL */
         return TT_OK;
     case TT_STEP_SLICE:
         copy_box(in, c->send_box, out->data, true);
         return TT_OK;
     case TT_STEP_JOIN:
     case TT_STEP_SUM:
-        tt_exec_run_pieces(x, i, in, out);
+        tt_exec_run_pieces(x, b, in, out);
         return TT_OK;
     case TT_STEP_ALL_REDUCE:
         memcpy(out->data, in->data, in_bytes);

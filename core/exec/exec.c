@@ -45,17 +45,12 @@ static void touch(void *arg, int64_t begin, int64_t end, int thread)
  * and, with every core stopped for it, again for writing. They are zeros before and after. */
 static void touch_moments(tt_exec *x)
 {
-    const tt_graph *g = x->o.plan->graph;
-    for (size_t i = 0; i < g->states.n; i++) {
-        const tt_state *s = g->states.items[i];
-        void *p = s->kind == TT_STATE_OPTIMIZER ? tt_exec_state_data(x, s, -1) : NULL;
-        const tt_value v = {.type = s->type, .place = s->place};
-        tt_tensor t;
-        if (!p)
-            continue;
-        tt_plan_tensor(g, &v, x->coords, &t);
-        tt_parallel_for(x->o.pool, tt_tensor_numel(&t) * (int64_t)tt_dtype_size(t.dtype),
-                        TOUCH_PIECE, touch, p);
+    for (int i = 0; i < x->p->n_states; i++) {
+        const tt_program_state *s = &x->p->states[i];
+        if (s->moments && s->offset >= 0)
+            tt_parallel_for(x->o.pool,
+                            tt_tensor_numel(&s->tensor) * (int64_t)tt_dtype_size(s->tensor.dtype),
+                            TOUCH_PIECE, touch, x->space[TT_SPACE_STATE] + s->offset);
     }
 }
 
@@ -64,20 +59,17 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     tt_arena *a = tt_arena_new();
     tt_exec *x = tt_arena_alloc(a, sizeof *x);
     x->o = *o;
+    x->p = o->program;
     x->arena = a;
-    x->flights = tt_arena_array(a, (size_t)o->plan->graph->n_ids + 1, sizeof *x->flights);
-    tt_mesh_coords(o->mesh, o->dist->rank, x->coords);
     tt_status s = TT_OK;
     for (int sp = TT_SPACE_STATE; s == TT_OK && sp < TT_N_SPACES; sp++)
-        s = map_space(x, (tt_space)sp, o->plan->bytes[sp], err);
+        s = map_space(x, (tt_space)sp, x->p->bytes[sp], err);
     if (s == TT_OK)
         s = tt_exec_bind(x, err);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;
     }
-    if (o->poison)
-        tt_exec_find_deaths(x);
     touch_moments(x);
     *out = x;
     return TT_OK;
@@ -102,12 +94,10 @@ void tt_exec_free(tt_exec *x)
 /* ---- initial values ---- */
 
 typedef struct init_job {
-    const tt_param_info *p;
+    const tt_init *init;
     tt_rng_key key;
-    void *data;
-    tt_dtype dtype;
-    int64_t shape[TT_MAX_DIMS], begin[TT_MAX_DIMS], stride[TT_MAX_DIMS];
-    int n_dims;
+    tt_tensor t;
+    int64_t stride[TT_MAX_DIMS];
     double cdf_lo, cdf_hi;
 } init_job;
 
@@ -116,7 +106,7 @@ typedef struct init_job {
 /* u: uniform numbers in, initial values out. */
 static void draw(const init_job *j, int64_t n, double *u)
 {
-    const tt_init *in = &j->p->init;
+    const tt_init *in = j->init;
     const bool uniform = in->kind == TT_INIT_UNIFORM, cut = in->kind == TT_INIT_TRUNC_NORMAL;
     const double lo = uniform ? in->lo : j->cdf_lo, width = (uniform ? in->hi : j->cdf_hi) - lo;
     for (int64_t i = 0; (uniform || cut) && i < n; i++)
@@ -133,10 +123,10 @@ static void draw(const init_job *j, int64_t n, double *u)
 
 static void put(const init_job *j, int64_t i, double value)
 {
-    if (j->dtype == TT_BF16)
-        ((uint16_t *)j->data)[i] = tt_to_bf16((float)value);
+    if (j->t.dtype == TT_BF16)
+        ((uint16_t *)j->t.data)[i] = tt_to_bf16((float)value);
     else
-        ((float *)j->data)[i] = (float)value;
+        ((float *)j->t.data)[i] = (float)value;
 }
 
 static void init_range(void *arg, int64_t begin, int64_t end, int thread)
@@ -144,16 +134,16 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
     const init_job *j = arg;
     double u[INIT_BATCH];
     (void)thread;
-    for (int64_t i = begin; j->p->init.kind == TT_INIT_CONSTANT && i < end; i++)
-        put(j, i, j->p->init.a);
-    if (j->p->init.kind == TT_INIT_CONSTANT)
+    for (int64_t i = begin; j->init->kind == TT_INIT_CONSTANT && i < end; i++)
+        put(j, i, j->init->a);
+    if (j->init->kind == TT_INIT_CONSTANT)
         return;
     for (int64_t i = begin, n; i < end; i += n) { /* a run of the last dim has indices in a row */
         uint64_t index = 0;
-        int64_t rest = i, row = j->n_dims ? j->shape[j->n_dims - 1] : 1;
-        for (int d = j->n_dims - 1; d >= 0; d--) {
-            index += (uint64_t)((rest % j->shape[d] + j->begin[d]) * j->stride[d]);
-            rest /= j->shape[d];
+        int64_t rest = i, row = j->t.n_dims ? j->t.shape[j->t.n_dims - 1] : 1;
+        for (int d = j->t.n_dims - 1; d >= 0; d--) {
+            index += (uint64_t)((rest % j->t.shape[d] + j->t.begin[d]) * j->stride[d]);
+            rest /= j->t.shape[d];
         }
         n = TT_MIN(TT_MIN(row - i % row, end - i), INIT_BATCH);
         tt_rng_uniforms(j->key, index, n, u);
@@ -163,60 +153,59 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void init_param(tt_exec *x, const tt_param_info *p)
+static void init_param(tt_exec *x, const tt_program_param *p)
 {
-    init_job j = {.p = p, .key = tt_rng_key_make(x->o.seed, p->name, 0), .n_dims = p->type.n_dims};
-    tt_box b;
-    j.dtype = p->type.dtype;
-    j.data = tt_exec_state_data(x, p->stack->param, p->index);
-    if (!j.data)
-        return;
-    tt_box_of(x->o.mesh, p->type.dims, p->type.n_dims, &p->stored, x->coords, &b);
+    init_job j = {.init = p->init, .key = tt_rng_key_make(x->o.seed, p->name, 0), .t = p->tensor};
     int64_t stride = 1;
-    for (int d = p->type.n_dims - 1; d >= 0; d--) {
-        j.shape[d] = b.end[d] - b.begin[d];
-        j.begin[d] = b.begin[d];
+    j.t.data = x->space[TT_SPACE_STATE] + p->offset;
+    for (int d = p->tensor.n_dims - 1; d >= 0; d--) {
         j.stride[d] = stride;
-        stride *= p->type.dims[d].size;
+        stride *= p->tensor.global[d];
     }
-    if (p->init.kind == TT_INIT_TRUNC_NORMAL) {
-        j.cdf_lo = tt_normal_cdf(p->init.lo / p->init.a);
-        j.cdf_hi = tt_normal_cdf(p->init.hi / p->init.a);
+    if (p->init->kind == TT_INIT_TRUNC_NORMAL) {
+        j.cdf_lo = tt_normal_cdf(p->init->lo / p->init->a);
+        j.cdf_hi = tt_normal_cdf(p->init->hi / p->init->a);
     }
-    tt_parallel_for(x->o.pool, tt_box_numel(&b, p->type.n_dims), 16384, init_range, &j);
+    tt_parallel_for(x->o.pool, tt_tensor_numel(&p->tensor), 16384, init_range, &j);
 }
 
 void tt_exec_init_params(tt_exec *x)
 {
-    for (size_t i = 0; i < x->o.plan->graph->params.n; i++)
-        init_param(x, x->o.plan->graph->params.items[i]);
+    for (int i = 0; i < x->p->n_params; i++)
+        if (x->p->params[i].init && x->p->params[i].offset >= 0)
+            init_param(x, &x->p->params[i]);
 }
 
 /* ---- scalars, metrics, tensors ---- */
 
-static const tt_state *state_named(const tt_exec *x, const char *name)
+static const tt_program_state *state_named(const tt_exec *x, const char *name)
 {
-    const tt_graph *g = x->o.plan->graph;
-    for (size_t i = 0; i < g->states.n; i++)
-        if (!strcmp(g->states.items[i]->name, name))
-            return g->states.items[i];
+    for (int i = 0; i < x->p->n_states; i++)
+        if (!strcmp(x->p->states[i].name, name))
+            return &x->p->states[i];
     return NULL;
+}
+
+static void *data_of(const tt_exec *x, const tt_program_state *s)
+{
+    return s && s->offset >= 0 ? x->space[TT_SPACE_STATE] + s->offset : NULL;
 }
 
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked)
 {
-    TT_ASSERT(tokens <= x->o.plan->graph->tokens && picked <= x->o.plan->graph->slots);
+    TT_ASSERT(tokens <= x->p->most_rows[TT_EXTENT_TOKENS] &&
+              picked <= x->p->most_rows[TT_EXTENT_PICKED]);
     x->rows[TT_EXTENT_TOKENS] = tokens;
     x->rows[TT_EXTENT_PICKED] = picked;
 }
 
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
-    const tt_state *s = state_named(x, name);
-    void *p = s ? tt_exec_state_data(x, s, -1) : NULL;
+    const tt_program_state *s = state_named(x, name);
+    void *p = data_of(x, s);
     if (!p)
         return;
-    if (s->type.dtype == TT_F64)
+    if (s->tensor.dtype == TT_F64)
         *(double *)p = value;
     else
         *(float *)p = (float)value;
@@ -224,86 +213,52 @@ void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 
 double tt_exec_metric(const tt_exec *x, const char *name)
 {
-    const tt_state *s = state_named(x, name);
-    const void *p = s ? tt_exec_state_data(x, s, -1) : NULL;
+    const tt_program_state *s = state_named(x, name);
+    const void *p = data_of(x, s);
     if (!p)
         return (double)NAN;
-    return s->type.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
-}
-
-/* The rank whose coordinates over the atoms not in the placement are zero writes it. */
-static bool owns(const tt_exec *x, const tt_placement *p, int n_dims)
-{
-    const uint16_t mine = tt_placement_shard_atoms(p, n_dims);
-    const tt_axis *pp = tt_mesh_axis(x->o.mesh, "pp");
-    for (int a = 0; a < x->o.mesh->n_atoms; a++) {
-        const bool stage = pp && TT_ATOM(pp->atoms.atom[0]) == (unsigned)a;
-        if (!stage && !(mine >> a & 1u) && x->coords[a])
-            return false;
-    }
-    return true;
-}
-
-/* The lowest stage of a tied parameter's set counts and saves it. */
-static bool has_lowest_stage(const tt_exec *x, const tt_param_info *p)
-{
-    return !p->stages || tt_plan_stage(x->o.plan, __builtin_ctzll(p->stages));
-}
-
-static void add_tensor(const tt_exec *x, const tt_param_info *p, const tt_state *s,
-                       const char *suffix, tt_exec_tensor *out)
-{
-    tt_value v = {.type = p->type, .place = p->stored};
-    v.type.dtype = s->type.dtype;
-    *out = (tt_exec_tensor){.name = p->name,
-                            .suffix = suffix,
-                            .param = p,
-                            .owner = owns(x, &p->stored, p->type.n_dims) && has_lowest_stage(x, p)};
-    tt_plan_tensor(x->o.plan->graph, &v, x->coords, &out->tensor);
-    out->tensor.data = tt_exec_state_data(x, s, p->index);
+    return s->tensor.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
 }
 
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n_out,
                           tt_error *err)
 {
-    const tt_graph *g = x->o.plan->graph;
-    (void)err;
     size_t n = 0;
-    tt_exec_tensor *t = tt_arena_array(a, g->params.n * (g->states.n + 1) + 1, sizeof *t);
-    for (size_t i = 0; i < g->params.n; i++) {
-        const tt_param_info *p = g->params.items[i];
-        if (x->o.plan->state[p->stack->param->id] < 0)
+    tt_exec_tensor *t = tt_arena_array(a, (size_t)x->p->n_params + 1, sizeof *t);
+    (void)err;
+    for (int i = 0; i < x->p->n_params; i++) {
+        const tt_program_param *p = &x->p->params[i];
+        if (p->offset < 0)
             continue;
-        add_tensor(x, p, p->stack->param, NULL, &t[n++]);
-        for (size_t j = 0; j < g->states.n; j++)
-            if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
-                g->states.items[j]->stack == p->stack)
-                add_tensor(x, p, g->states.items[j], g->states.items[j]->suffix, &t[n++]);
+        t[n] = (tt_exec_tensor){p->name, p->suffix, p->info, p->tensor, p->owner};
+        t[n++].tensor.data = x->space[TT_SPACE_STATE] + p->offset;
     }
     *out = t;
     *n_out = n;
     return TT_OK;
 }
 
-bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out)
+bool tt_exec_gradient(const tt_exec *x, const struct tt_param_info *info, tt_tensor *out)
 {
-    if (!p->stack || !p->stack->grad || x->o.plan->state[p->stack->grad->id] < 0)
-        return false;
-    tt_value v = {.type = p->type, .place = p->stored};
-    v.type.dtype = p->stack->grad->type.dtype;
-    tt_plan_tensor(x->o.plan->graph, &v, x->coords, out);
-    out->data = tt_exec_state_data(x, p->stack->grad, p->index);
-    return true;
+    for (int i = 0; i < x->p->n_params; i++) {
+        const tt_program_param *p = &x->p->params[i];
+        if (p->info != info || p->suffix || p->gradient < 0)
+            continue;
+        *out = p->tensor;
+        out->dtype = p->gradient_dtype;
+        out->data = x->space[TT_SPACE_STATE] + p->gradient;
+        return true;
+    }
+    return false;
 }
 
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err)
 {
-    const tt_state *s = state_named(x, state);
+    const tt_program_state *s = state_named(x, state);
     if (!s)
         return TT_FAIL(err, TT_ENOTFOUND, "no state \"%s\" in this program", state);
-    const tt_value v = {.type = s->type, .place = s->place};
-    tt_plan_tensor(x->o.plan->graph, &v, x->coords, out);
-    out->data = tt_exec_state_data(x, s, -1);
+    *out = s->tensor;
+    out->data = data_of(x, s);
     return TT_OK;
 }
 
@@ -311,7 +266,7 @@ int64_t tt_exec_bytes(const tt_exec *x)
 {
     int64_t n = 0;
     for (int sp = 0; sp < TT_N_SPACES; sp++)
-        n += x->o.plan->bytes[sp];
+        n += x->p->bytes[sp];
     return n;
 }
 

@@ -3,11 +3,11 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "comm/dist.h"
-#include "cost/cost.h"
-#include "plan/plan.h"
+#include "plan/program.h"
 
-/* core/exec: takes a finished plan and runs it; knows no passes. One tt_exec is one program on one
- * rank: kernels resolved, addresses bound, groups made. Steady state allocates nothing. */
+/* core/exec: runs a finished program; knows no passes and no graph. One tt_exec is one program on
+ * one rank: memory mapped, kernels resolved, addresses bound, groups made. Steady state allocates
+ * nothing. */
 
 typedef struct tt_exec tt_exec;
 
@@ -16,8 +16,7 @@ typedef tt_status (*tt_fill_fn)(void *user, const char *input, int micro, int64_
                                 int64_t end, int32_t *dst, tt_error *err);
 
 typedef struct tt_exec_opts {
-    const tt_plan *plan;
-    const tt_mesh *mesh;
+    const tt_program *program;
     tt_dist *dist;
     const tt_backend_vt *backend;
     void *backend_self;
@@ -51,13 +50,13 @@ tt_status tt_exec_update(tt_exec *x, tt_error *err);   /* the optimizer */
 typedef struct tt_exec_tensor {
     const char *name;   /* the parameter's */
     const char *suffix; /* NULL: the parameter; "exp_avg": optimizer state */
-    const tt_param_info *param;
+    const struct tt_param_info *param;
     tt_tensor tensor; /* this rank's box */
     bool owner;       /* first of its replicas */
 } tt_exec_tensor;
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
                           tt_error *err);
-bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
+bool tt_exec_gradient(const tt_exec *x, const struct tt_param_info *p,
                       tt_tensor *out); /* its accumulator, as accumulated; of a parameter tied
                                           over stages that of the lowest */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
@@ -93,8 +92,8 @@ void tt_exec_trace_events(const tt_exec *x, tt_str *out);
 void tt_trace_slice(tt_str *out, int pid, int tid, const char *name, const char *cat,
                     int64_t begin_ns, int64_t end_ns, const char *args_json);
 /* Adds what was recorded to sums[0..n); returns the new n, at most cap. */
-size_t tt_exec_trace_sums(const tt_exec *x, const tt_machine *limit, tt_op_sum *sums, size_t n,
-                          size_t cap);
+size_t tt_exec_trace_sums(const tt_exec *x, const struct tt_machine *limit, tt_op_sum *sums,
+                          size_t n, size_t cap);
 int64_t tt_exec_trace_dropped(const tt_exec *x); /* events and slices there was no room for */
 
 /* item_times.c: the items of this rank's program in the traced step, in order. */

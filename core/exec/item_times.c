@@ -22,7 +22,7 @@ static int64_t cpu_ns(void)
 
 tt_status tt_exec_item_times_open(tt_exec *x, tt_error *err)
 {
-    const int n = x->o.plan->programs->n_items[x->pp];
+    const int n = x->p->n_calls;
     tt_item_times *t = calloc(1, sizeof *t);
     if (t)
         t->items = calloc((size_t)n + 1, sizeof *t->items);

@@ -2,18 +2,18 @@
 #include "exec/exec_impl.h"
 #include <string.h>
 
-/* The interpreter: a flat list of bound instructions per stage and region. */
+/* The interpreter: instructions one after the other. */
 
 typedef struct run {
     tt_exec *x;
     int micro;
-    bool first;        /* accumulators are stored to, not added to */
-    int64_t row, rows; /* of the token-chunk loop; rows < 0: not in it */
+    int situation;     /* see tt_when */
+    int64_t row, rows; /* of the loop over token chunks; rows < 0: not in it */
     tt_fill_fn fill;
     void *user;
 } run;
 
-static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *at)
+static tt_tensor *operands(const run *r, const tt_bound_operand *o, int n, tt_tensor *at)
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
@@ -30,24 +30,24 @@ static tt_tensor *operands(const run *r, const tt_operand *o, int n, tt_tensor *
     return at;
 }
 
-static tt_status call_kernel(const run *r, tt_instr *i, const tt_tensor *in, int n_in,
-                             tt_tensor *out, int accumulate, tt_error *err)
+static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *in, tt_tensor *out,
+                             bool adds, tt_error *err)
 {
     const tt_kernel_call c = {.struct_size = sizeof c,
-                              .op = i->kernel->op,
+                              .op = b->kernel->op,
                               .in = in,
-                              .n_in = n_in,
+                              .n_in = b->n_in,
                               .out = out,
-                              .n_out = i->n_out,
-                              .attrs = i->node->attrs,
+                              .n_out = b->n_out,
+                              .attrs = b->instr->attrs,
                               .pool = r->x->o.pool,
-                              .scratch = i->scratch,
-                              .scratch_bytes = i->scratch_bytes,
-                              .accumulate = accumulate,
+                              .scratch = b->scratch,
+                              .scratch_bytes = (size_t)b->instr->scratch_bytes,
+                              .accumulate = adds,
                               .seed = r->x->o.seed,
                               .step = r->x->step};
-    return TT_PLUGIN_CALL(i->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
-                          i->kernel->op);
+    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
+                          b->kernel->op);
 }
 
 static size_t bytes_of(const tt_tensor *t)
@@ -55,238 +55,167 @@ static size_t bytes_of(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-static tt_status stage_sum(tt_exec *x, tt_instr *i, const tt_tensor *in, const tt_tensor *out,
+/* Each member gives the terms it has and zeros for the others'. Without operands: the number is
+ * there already. */
+static tt_status stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in, const tt_tensor *out,
                            tt_error *err)
 {
-    float *all = i->scratch;
-    if (i->twin) {
-        *(float *)out[0].data = *i->sum;
-        return TT_OK;
+    float *all = b->scratch;
+    if (b->n_in) {
+        *b->sum = 0;
+        memset(all, 0, (size_t)b->n_in * sizeof *all);
+        for (int j = 0; j < b->n_in; j++)
+            if (in[j].data)
+                all[j] = *(const float *)in[j].data;
+        TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, b->n_in, TT_F32, TT_SUM, err));
+        for (int j = 0; j < b->n_in; j++)
+            *b->sum += all[j];
     }
-    *i->sum = 0;
-    memset(all, 0, (size_t)i->n_in * sizeof *all);
-    for (int j = 0; j < i->n_in; j++)
-        if (in[j].data)
-            all[j] = *(const float *)in[j].data;
-    TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, i->n_in, TT_F32, TT_SUM, err));
-    for (int j = 0; j < i->n_in; j++) /* in stage order: the other terms were zeros */
-        *i->sum += all[j];
-    *(float *)out[0].data = *i->sum;
+    *(float *)out[0].data = *b->sum;
     return TT_OK;
 }
 
-/* Does the output hold what this is added to? */
-static bool adds(const run *r, const tt_instr *i)
-{
-    if (i->sums && r->rows >= 0 && r->row > 0)
-        return true;
-    return (i->adds || i->kind == TT_INSTR_ACCUMULATE) && (!r->first || i->again);
-}
-
-static tt_status accumulate(const run *r, tt_instr *i, const tt_tensor *in, tt_tensor *out,
-                            tt_error *err)
-{
-    if (!adds(r, i)) {
-        memcpy(out[0].data, in[0].data, bytes_of(&in[0]));
-        return TT_OK;
-    }
-    const tt_tensor both[2] = {out[0], in[0]};
-    return call_kernel(r, i, both, 2, out, 0, err);
-}
-
-static tt_status step(const run *r, tt_instr *i, tt_error *err)
+static tt_status execute(const run *r, const tt_bound *b, tt_tensor *in, tt_tensor *out, bool adds,
+                         tt_error *err)
 {
     tt_exec *x = r->x;
-    if (i->n_waits)
-        TT_TRY(tt_exec_land(i->waits, i->n_waits, err));
-    if (i->node->once && !r->first)
+    const tt_comm_vt *vt = x->o.dist->vt;
+    switch ((tt_instr_kind)b->kind) {
+    case TT_INSTR_KERNEL:
+        return call_kernel(r, b, in, out, adds, err);
+    case TT_INSTR_COLLECTIVE:
+    case TT_INSTR_LOCAL:
+        return tt_exec_run_collective(x, b, in, out, b->collective->group.comm, err);
+    case TT_INSTR_SEND:
+        return vt->send(x->pipeline.comm, b->instr->peer, in->data, (int64_t)bytes_of(in), err);
+    case TT_INSTR_RECV:
+        return vt->recv(x->pipeline.comm, b->instr->peer, out->data, (int64_t)bytes_of(out), err);
+    case TT_INSTR_STAGE_SUM:
+        return stage_sum(x, b, in, out, err);
+    case TT_INSTR_COPY:
+        memmove(out->data, in->data, bytes_of(in));
         return TT_OK;
-    tt_tensor *in = operands(r, i->in, i->n_in, x->args);
-    tt_tensor *out = operands(r, i->out, i->n_out, x->args + i->n_in);
-    if (i->flight)
-        return tt_exec_take_off(i->flight, i, &in[0], &out[0], r->micro, err);
-    const bool timed = x->trace || tt_instr_communicates(i);
+    case TT_INSTR_FILL:
+        tt_exec_fill_neutral(out, b->collective->reduce);
+        return TT_OK;
+    case TT_INSTR_INPUT:
+        return r->fill(r->user, b->instr->input, r->micro, out->begin[0],
+                       out->begin[0] + out->shape[0], out->data, err);
+    default:
+        return TT_OK;
+    }
+}
+
+static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
+{
+    tt_exec *x = r->x;
+    const int64_t t1 = tt_now_ns();
+    if (b->communicates)
+        x->comm_ns += t1 - t0;
+    if (b->kind == TT_INSTR_SEND || b->kind == TT_INSTR_RECV)
+        x->message_ns += t1 - t0;
+    if (x->trace)
+        tt_exec_trace_add(x->trace,
+                          &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
+}
+
+static tt_status step(const run *r, const tt_bound *b, tt_error *err)
+{
+    tt_exec *x = r->x;
+    if (!(b->when >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
+        return TT_OK;
+    if (b->kind == TT_INSTR_WAIT)
+        return b->flight ? tt_exec_land(b->flight, b->instr, err) : TT_OK;
+    tt_tensor *in = operands(r, b->in, b->n_in, x->args);
+    tt_tensor *out = operands(r, b->out, b->n_out, x->args + b->n_in);
+    if (b->flight)
+        return tt_exec_take_off(b->flight, b, in, out, r->micro, err);
+    const bool timed = x->trace || b->communicates, adds = b->adds >> r->situation & 1;
     const int64_t t0 = timed ? tt_now_ns() : 0;
-    tt_status s = TT_OK;
     if (x->trace)
         tt_exec_trace_next(x->trace);
-    switch (i->kind) {
-    case TT_INSTR_KERNEL:
-        s = call_kernel(r, i, in, i->n_in, out, adds(r, i), err);
-        break;
-    case TT_INSTR_COLLECTIVE:
-        s = tt_exec_run_collective(x, i, &in[0], &out[0], i->collective->group.comm, err);
-        break;
-    case TT_INSTR_SEND:
-        s = x->o.dist->vt->send(x->pipeline.comm, i->peer, in[0].data, (int64_t)bytes_of(&in[0]),
-                                err);
-        break;
-    case TT_INSTR_RECV:
-        s = x->o.dist->vt->recv(x->pipeline.comm, i->peer, out[0].data, (int64_t)bytes_of(&out[0]),
-                                err);
-        break;
-    case TT_INSTR_STAGE_SUM:
-        s = stage_sum(x, i, in, out, err);
-        break;
-    case TT_INSTR_ACCUMULATE:
-        s = accumulate(r, i, in, out, err);
-        break;
-    case TT_INSTR_ASSIGN:
-        memmove(out[0].data, in[0].data, bytes_of(&in[0]));
-        break;
-    case TT_INSTR_INPUT:
-        s = r->fill(r->user, i->input, r->micro, out[0].begin[0], out[0].begin[0] + out[0].shape[0],
-                    out[0].data, err);
-        break;
-    }
-    if (s != TT_OK)
-        return tt_exec_name_step(x, i, err);
-    if (x->o.detect_nan && i->n_out)
-        TT_TRY(tt_exec_check_finite(x, i, out, i->n_out, r->micro, err));
-    if (timed) {
-        const int64_t t1 = tt_now_ns();
-        if (tt_instr_communicates(i))
-            x->comm_ns += t1 - t0;
-        if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
-            x->message_ns += t1 - t0;
-        if (x->trace)
-            tt_exec_trace_add(
-                x->trace, &(tt_trace_event){i, t0, t1, r->rows, r->micro, 0, false, adds(r, i)});
-    }
-    return x->o.poison ? tt_exec_after(x, i, out, r->rows < 0, err) : TT_OK;
+    if (execute(r, b, in, out, adds, err) != TT_OK)
+        return tt_exec_name_step(x, b->instr, err);
+    if (x->o.detect_nan && b->n_out)
+        TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));
+    if (timed && b->kind != TT_INSTR_ADOPT)
+        note_time(r, b, t0, adds);
+    if (!x->o.poison)
+        return TT_OK;
+    TT_TRY(tt_exec_after(x, b, out, err));
+    tt_exec_bury(x, b->instr);
+    return TT_OK;
 }
 
-static int64_t loop_rows(const tt_instr_list *l, int first, int end)
+/* Instructions between LOOP and END_LOOP once for every chunk of token rows; a rank without tokens
+ * runs them once, on none. */
+static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_error *err)
 {
-    for (int i = first; i < end; i++) {
-        for (int j = 0; j < l->items[i].n_in; j++)
-            if (l->items[i].in[j].rows)
-                return l->items[i].in[j].tensor.shape[0];
-    }
-    return 0;
-}
-
-/* Instructions [first, end) once for every chunk of token rows; a rank without tokens runs them
- * once, on none. */
-static tt_status run_loop(const run *outer, tt_instr_list *l, int first, int end, tt_error *err)
-{
-    const int64_t total = loop_rows(l, first, end), chunk = outer->x->o.plan->graph->chunk_rows;
+    const tt_exec *x = outer->x;
+    const int64_t total = loop->n_in ? loop->in[0].tensor.shape[0] : 0, chunk = x->p->chunk_rows;
+    const int end = loop->instr->end;
     run r = *outer;
     for (r.row = 0; r.row == 0 || r.row < total; r.row += chunk) {
         r.rows = TT_MIN(chunk, total - r.row);
+        r.situation = outer->situation + (r.row ? 2 : 0);
         for (int i = first; i < end; i++)
-            TT_TRY(step(&r, &l->items[i], err));
+            TT_TRY(step(&r, &x->code[i], err));
     }
-    for (int i = first; outer->x->o.poison && i < end; i++)
-        tt_exec_bury(r.x, &l->items[i]);
+    if (x->o.poison)
+        tt_exec_bury(x, x->code[end].instr);
     return TT_OK;
 }
 
-static tt_status run_list(const run *r, tt_instr_list *l, tt_error *err)
+static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
 {
-    for (int i = 0; i < l->n; i++) {
-        int end = i;
-        while (end < l->n && l->items[end].node->map)
-            end++;
-        if (end > i) {
-            TT_TRY(run_loop(r, l, i, end, err));
-            i = end - 1;
-        } else {
-            TT_TRY(step(r, &l->items[i], err));
+    const tt_exec *x = r->x;
+    for (int i = s->begin; i < s->end; i++) {
+        const tt_bound *b = &x->code[i];
+        if (b->kind != TT_INSTR_LOOP) {
+            TT_TRY(step(r, b, err));
+            continue;
         }
+        TT_TRY(run_loop(r, b, i + 1, err));
+        i = b->instr->end;
     }
-    return tt_exec_land(l->waits, l->n_waits, err);
-}
-
-static tt_stage_code *code_of(tt_exec *x, int stage)
-{
-    for (int i = 0; i < x->n_code; i++)
-        if (x->code[i].stage == stage)
-            return &x->code[i];
-    return NULL;
-}
-
-typedef struct feed {
-    tt_fill_fn fill;
-    void *user;
-} feed;
-
-static tt_status run_part(tt_exec *x, tt_stage_code *c, tt_stage_part part, int micro,
-                          const feed *f, tt_error *err)
-{
-    const run r = {x, micro, micro == c->first[part != TT_PART_F], 0, -1, f->fill, f->user};
-    return run_list(&r, &c->part[part], err);
-}
-
-/* Behind their last reader slots are dead. */
-static void bury_slots(const tt_exec *x, const tt_action *a)
-{
-    const tt_stage_plan *s = tt_plan_stage(x->o.plan, a->stage);
-    for (int h = 0; h < TT_N_HOLDS; h++) {
-        const bool last = a->kind == TT_ACTION_B ||
-                          (a->kind == TT_ACTION_I ? h == TT_HOLD_SLOT : h != TT_HOLD_SLOT);
-        if (a->kind != TT_ACTION_F && last && s->in_slots)
-            tt_exec_poison(x->space[TT_SPACE_SLOT + h] + s->slot_base[h] +
-                               s->slot[h][a->micro] * s->slot_bytes[h],
-                           (size_t)s->slot_bytes[h]);
-    }
-}
-
-static tt_status run_item(tt_exec *x, const tt_item *i, const feed *f, tt_error *err)
-{
-    const tt_action *a = &i->action;
-    const bool forward = a->kind == TT_ACTION_F;
-    if (i->kind == TT_ITEM_RECV) {
-        const run r = {x, a->micro, false, 0, -1, NULL, NULL};
-        return run_list(&r, &code_of(x, a->stage + (forward ? 1 : -1))->recv[!forward], err);
-    }
-    if (i->kind != TT_ITEM_RUN) /* a part sends what it made when it ends */
-        return TT_OK;
-    tt_stage_code *c = code_of(x, a->stage);
-    if (forward)
-        return run_part(x, c, TT_PART_F, a->micro, f, err);
-    if (a->kind != TT_ACTION_W)
-        TT_TRY(run_part(x, c, TT_PART_I, a->micro, f, err));
-    if (a->kind != TT_ACTION_I)
-        TT_TRY(run_part(x, c, TT_PART_W, a->micro, f, err));
-    if (x->o.poison)
-        bury_slots(x, a);
     return TT_OK;
 }
 
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill, void *user,
                                 tt_error *err)
 {
-    const tt_programs *p = x->o.plan->programs;
-    const feed f = {fill, user};
+    const tt_program *p = x->p;
     x->step = step_number;
     x->comm_ns = 0;
-    for (int i = 0; i < p->n_items[x->pp]; i++) {
-        const tt_item *item = &p->items[x->pp][i];
-        if (x->trace)
+    for (int i = 0; i < p->n_calls; i++) {
+        const tt_call *c = &p->calls[i];
+        const run r = {x, c->micro, !c->first, 0, -1, fill, user};
+        if (x->trace && (i == 0 || c[-1].item != c->item))
             tt_exec_item_begins(x);
-        TT_TRY(run_item(x, item, &f, err));
-        if (x->trace)
-            tt_exec_item_ends(x, item);
+        TT_TRY(run_section(&r, &p->sections[c->section], err));
+        if (x->o.poison && c->ends)
+            tt_exec_bury_slots(x, c);
+        if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
+            tt_exec_item_ends(x, c->item);
     }
     return TT_OK;
 }
 
-static tt_status run_step_list(tt_exec *x, tt_instr_list *l, tt_error *err)
+static tt_status run_once(tt_exec *x, int section, tt_error *err)
 {
-    const run r = {x, 0, true, 0, -1, NULL, NULL};
-    return run_list(&r, l, err);
+    const run r = {x, 0, 0, 0, -1, NULL, NULL};
+    return run_section(&r, &x->p->sections[section], err);
 }
 
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
-    TT_TRY(run_step_list(x, &x->epilogue, err));
+    TT_TRY(run_once(x, x->p->epilogue, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
 }
 
 tt_status tt_exec_update(tt_exec *x, tt_error *err)
 {
-    return run_step_list(x, &x->update, err);
+    return run_once(x, x->p->update, err);
 }
 
 double tt_exec_comm_seconds(const tt_exec *x)

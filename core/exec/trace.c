@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cost/cost.h"
 #include "exec/exec_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +20,28 @@ struct tt_trace {
 
 /* ---- recording ---- */
 
-static size_t events_of_list(const tt_instr_list *l, size_t times, size_t chunks)
+/* Of a loop each instruction once a chunk; of a collective on its own queue the call and the
+ * wait. */
+static size_t events_of_section(const tt_program *p, const tt_section *s)
 {
-    size_t n = 0;
-    for (int i = 0; i < l->n; i++) /* of an async collective the call and the wait */
-        n += times * (l->items[i].node->map ? chunks : l->items[i].flight ? 2 : 1);
+    size_t n = 0, times = 1;
+    for (int i = s->begin; i < s->end; i++) {
+        if (p->instrs[i].kind == TT_INSTR_LOOP)
+            times = (size_t)p->most_chunks;
+        if (p->instrs[i].kind == TT_INSTR_END_LOOP)
+            times = 1;
+        n += times;
+    }
     return n;
 }
 
-/* Events of a step. A loop over token chunks repeats its instructions once a chunk. */
 static size_t events_of_step(const tt_exec *x)
 {
-    const tt_graph *g = x->o.plan->graph;
-    const size_t micros = (size_t)x->o.plan->schedule->n_micro,
-                 chunks =
-                     g->chunk_rows ? (size_t)((g->tokens + g->chunk_rows - 1) / g->chunk_rows) : 1;
-    size_t n = events_of_list(&x->epilogue, 1, 1) + events_of_list(&x->update, 1, 1);
-    for (int c = 0; c < x->n_code && n < MOST_EVENTS; c++) {
-        for (int k = 0; k < TT_N_PARTS; k++)
-            n += events_of_list(&x->code[c].part[k], micros, chunks);
-        for (int k = 0; k < 2; k++)
-            n += events_of_list(&x->code[c].recv[k], micros, 1);
-    }
+    const tt_program *p = x->p;
+    size_t n = events_of_section(p, &p->sections[p->epilogue]) +
+               events_of_section(p, &p->sections[p->update]);
+    for (int s = 0; s < p->epilogue && n < MOST_EVENTS; s++)
+        n += (size_t)p->n_micro * events_of_section(p, &p->sections[s]);
     return TT_MIN(n, MOST_EVENTS);
 }
 
@@ -123,110 +122,55 @@ int64_t tt_exec_trace_dropped(const tt_exec *x)
 
 /* ---- what an event cost ---- */
 
-/* The operand as the instruction had it: one chunk's rows in a chunk loop. */
-static tt_tensor tensor_of(const tt_operand *o, int64_t rows)
+static tt_instr_cost cost_of(const tt_exec *x, const tt_trace_event *e, const struct tt_machine *m)
 {
-    tt_tensor t = o->tensor;
-    if (o->rows && rows >= 0)
-        t.shape[0] = rows;
-    return t;
+    return e->wait ? (tt_instr_cost){0} : tt_instr_cost_of(x->p, e->instr, e->rows, e->adds, m);
 }
 
-static double bytes_of(const tt_operand *o, int64_t rows)
+static tt_section_kind section_of(const tt_exec *x, const tt_instr *i)
 {
-    const tt_tensor t = tensor_of(o, rows);
-    return (double)tt_tensor_numel(&t) * (double)tt_dtype_size(t.dtype);
+    const int at = (int)(i - x->p->instrs);
+    int s = 0;
+    while (at >= x->p->sections[s].end)
+        s++;
+    return x->p->sections[s].kind;
 }
 
-static tt_work kernel_work(const tt_graph *g, const tt_trace_event *e)
+static const char *phase_of(const tt_exec *x, const tt_trace_event *e)
 {
-    const tt_instr *i = e->instr;
-    tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
-    double bytes = 0;
-    for (int j = 0; j < i->n_in; j++) {
-        in[j] = tensor_of(&i->in[j], e->rows);
-        bytes += bytes_of(&i->in[j], e->rows);
-    }
-    for (int j = 0; j < i->n_out; j++) {
-        out[j] = tensor_of(&i->out[j], e->rows);
-        bytes += bytes_of(&i->out[j], e->rows);
-    }
-    tt_work w = tt_node_work_of(g, i->node, in, out);
-    if (!i->node->op->cost)
-        w.bytes = bytes;
-    if (e->adds && (i->node->op->flags & TT_OP_ADDS_ROWS))
-        w.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], e->rows), bytes_of(&i->in[1], e->rows)) -
-                   bytes_of(&i->out[0], e->rows);
-    else if (e->adds && i->n_out)
-        w.bytes += bytes_of(&i->out[0], e->rows); /* what was there is read */
-    return w;
+    return tt_section_phase(section_of(x, e->instr));
 }
 
-/* A step that sends nothing: what it reads and writes. A join copies what does not lie there. */
-static double moved_by(const tt_trace_event *e)
-{
-    const tt_instr *i = e->instr;
-    const bool join = i->node->step->kind == TT_STEP_JOIN;
-    double bytes = join ? 0 : bytes_of(&i->out[0], e->rows);
-    for (int j = 0; j < i->n_in; j++)
-        if (!join || i->node->in[j]->within != i->node->out[0])
-            bytes += (join ? 2 : 1) * bytes_of(&i->in[j], e->rows);
-    return bytes;
-}
-
-static tt_work work_of(const tt_graph *g, const tt_trace_event *e)
-{
-    const tt_instr *i = e->instr;
-    const double in = i->n_in ? bytes_of(&i->in[0], e->rows) : 0;
-    const double out = i->n_out ? bytes_of(&i->out[0], e->rows) : 0;
-    if (e->wait)
-        return (tt_work){0};
-    switch (i->kind) {
-    case TT_INSTR_COLLECTIVE: /* what this rank sends */
-        return (tt_work){.bytes = tt_step_is_local(i->node->step->kind)
-                                      ? moved_by(e)
-                                      : tt_node_work(g, i->node).sent};
-    case TT_INSTR_ACCUMULATE:
-        if (e->adds)
-            return (tt_work){.flops = in / (double)tt_dtype_size(i->in[0].tensor.dtype),
-                             .bytes = in + 2 * out};
-        return (tt_work){.bytes = in + out};
-    case TT_INSTR_KERNEL:
-        return kernel_work(g, e);
-    default:
-        return (tt_work){.bytes = in + out};
-    }
-}
-
-static const char *class_of(const tt_trace_event *e)
+static const char *class_of(const tt_exec *x, const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
     if (e->wait)
         return "wait";
-    switch (i->kind) {
-    case TT_INSTR_COLLECTIVE:
-        return i->node->step ? tt_step_kind_name(i->node->step->kind) : "collective";
-    case TT_INSTR_SEND:
-        return "send";
-    case TT_INSTR_RECV:
-        return "recv";
+    if (i->step)
+        return tt_step_kind_name(i->step->kind);
+    if (i->kind == TT_INSTR_SEND || i->kind == TT_INSTR_RECV)
+        return tt_instr_kind_name((tt_instr_kind)i->kind);
+    if (!i->fused)
+        return i->op;
+    switch (section_of(x, i)) {
+    case TT_SECTION_EPILOGUE:
+        return "fused, epilogue";
+    case TT_SECTION_UPDATE:
+        return "fused, optimizer";
+    case TT_SECTION_F:
+        return "fused, forward";
     default:
-        break;
+        return "fused, backward";
     }
-    if (i->node->op != &tt_op_fused)
-        return i->node->op->name;
-    static const char *const fused[] = {"fused, forward", "fused, backward", "fused, epilogue",
-                                        "fused, optimizer"};
-    return fused[i->node->region];
 }
 
-size_t tt_exec_trace_sums(const tt_exec *x, const tt_machine *limit, tt_op_sum *sums, size_t n,
-                          size_t cap)
+size_t tt_exec_trace_sums(const tt_exec *x, const struct tt_machine *limit, tt_op_sum *sums,
+                          size_t n, size_t cap)
 {
     const tt_trace *t = x->recording;
     for (size_t e = 0; t && e < t->n; e++) {
         const tt_trace_event *v = &t->events[e];
-        const char *name = class_of(v);
+        const char *name = class_of(x, v);
         const bool beside = v->queue > 0;
         size_t k = 0;
         while (k < n && (sums[k].beside != beside || strcmp(sums[k].op, name)))
@@ -235,13 +179,12 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_machine *limit, tt_op_sum *
             continue;
         if (k == n)
             sums[n++] = (tt_op_sum){.op = name, .beside = beside};
-        const tt_work w = work_of(x->o.plan->graph, v);
+        const tt_instr_cost c = cost_of(x, v, limit);
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;
-        sums[k].flops += w.flops;
-        sums[k].bytes += w.bytes;
-        if (!tt_instr_communicates(v->instr))
-            sums[k].bound_s += tt_work_seconds(&w, limit);
+        sums[k].flops += c.flops;
+        sums[k].bytes += c.bytes;
+        sums[k].bound_s += c.seconds;
     }
     return n;
 }
@@ -267,15 +210,14 @@ void tt_trace_slice(tt_str *out, int pid, int tid, const char *name, const char 
     tt_str_add(out, "},\n");
 }
 
-static const char *const region_names[] = {"forward", "backward", "epilogue", "update"};
-
 /* "f32[2048,256]", of what an instruction writes (or, sending, reads). */
-static void print_shape(const tt_trace_event *e, tt_str *o)
+static void print_shape(const tt_exec *x, const tt_trace_event *e, tt_str *o)
 {
     const tt_instr *i = e->instr;
-    const tt_operand *p = i->n_out ? &i->out[0] : i->n_in ? &i->in[0] : NULL;
-    if (!p)
+    const int *at = i->n_out ? i->out : i->in;
+    if (!i->n_out && !i->n_in)
         return;
+    const tt_operand *p = &x->p->operands[*at];
     tt_str_printf(o, ",\"shape\":\"%s[", tt_dtype_name(p->tensor.dtype));
     for (int d = 0; d < p->tensor.n_dims; d++)
         tt_str_printf(
@@ -286,17 +228,17 @@ static void print_shape(const tt_trace_event *e, tt_str *o)
 
 static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args, tt_str *out)
 {
-    const tt_work w = work_of(x->o.plan->graph, e);
+    const tt_instr_cost c = cost_of(x, e, NULL);
     tt_str_clear(args);
     tt_str_add(args, "{\"scope\":");
-    tt_str_json(args, e->instr->node->scope ? e->instr->node->scope : "");
-    print_shape(e, args);
-    tt_str_printf(args, ",\"flops\":%.0f,\"bytes\":%.0f,\"micro_batch\":%d,\"stage\":%d}", w.flops,
-                  w.bytes, e->micro, e->instr->node->stage);
-    tt_trace_slice(
-        out, x->o.dist->rank, e->queue ? x->recording->n_workers + e->queue : 0, class_of(e),
-        tt_instr_communicates(e->instr) ? "communication" : region_names[e->instr->node->region],
-        e->begin_ns, e->end_ns, tt_str_get(args));
+    tt_str_json(args, e->instr->scope);
+    print_shape(x, e, args);
+    tt_str_printf(args, ",\"flops\":%.0f,\"bytes\":%.0f,\"micro_batch\":%d,\"stage\":%d}", c.flops,
+                  c.bytes, e->micro, e->instr->stage);
+    tt_trace_slice(out, x->o.dist->rank, e->queue ? x->recording->n_workers + e->queue : 0,
+                   class_of(x, e),
+                   tt_instr_communicates(e->instr) ? "communication" : phase_of(x, e), e->begin_ns,
+                   e->end_ns, tt_str_get(args));
 }
 
 /* A wait, and what ran beside, is of the phase it stands in. */
@@ -305,16 +247,16 @@ static bool tells_phase(const tt_trace_event *e)
     return !e->queue && !e->wait;
 }
 
-/* Where the run of events of one region, stage and micro-batch ends that begins at `at`. */
-static size_t run_end(const tt_trace *t, size_t at, int64_t *end_ns)
+/* Where the run of events of one phase, stage and micro-batch ends that begins at `at`. */
+static size_t run_end(const tt_exec *x, size_t at, int64_t *end_ns)
 {
+    const tt_trace *t = x->recording;
     const tt_trace_event *a = &t->events[at];
     size_t end = at;
     for (; end < t->n; end++) {
         const tt_trace_event *e = &t->events[end];
-        if (tells_phase(e) &&
-            (e->instr->node->region != a->instr->node->region ||
-             e->instr->node->stage != a->instr->node->stage || e->micro != a->micro))
+        if (tells_phase(e) && (phase_of(x, e) != phase_of(x, a) ||
+                               e->instr->stage != a->instr->stage || e->micro != a->micro))
             break;
         if (!e->queue)
             *end_ns = e->end_ns;
@@ -331,7 +273,7 @@ static void print_workers(const tt_exec *x, const tt_trace *t, tt_str *args, tt_
                 continue; /* of an op there was no room for, or of one that failed */
             tt_str_clear(args);
             tt_str_printf(args, "{\"pieces\":%d}", (int)s->pieces);
-            tt_trace_slice(out, x->o.dist->rank, w + 1, class_of(&t->events[s->tag]), "worker",
+            tt_trace_slice(out, x->o.dist->rank, w + 1, class_of(x, &t->events[s->tag]), "worker",
                            s->begin_ns, s->end_ns, tt_str_get(args));
         }
 }
@@ -354,14 +296,16 @@ static void print_names(const tt_exec *x, const tt_trace *t, tt_str *out)
         else
             tt_str_add(out, "main\"}},\n");
     }
-    for (size_t q = 0; q < x->queues.n; q++) {
+    for (int q = 0; q < x->p->n_queues; q++) {
+        if (!x->queues[q].async)
+            continue;
         tt_str_printf(out,
                       "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":"
                       "{\"name\":\"communication over",
-                      rank, t->n_workers + 1 + (int)q);
-        for (int a = 0; a < x->o.mesh->n_atoms; a++)
-            if (x->queues.items[q].atoms >> a & 1)
-                tt_str_printf(out, " %s", x->o.mesh->atom_name[a]);
+                      rank, t->n_workers + 1 + q);
+        for (int a = 0; a < x->p->mesh->n_atoms; a++)
+            if (x->queues[q].atoms >> a & 1)
+                tt_str_printf(out, " %s", x->p->mesh->atom_name[a]);
         tt_str_add(out, "\"}},\n");
     }
 }
@@ -379,13 +323,13 @@ void tt_exec_trace_events(const tt_exec *x, tt_str *out)
             print_event(x, &t->events[at++], &args, out);
             continue;
         }
-        const size_t end = run_end(t, at, &end_ns);
-        const tt_node *n = t->events[at].instr->node;
+        const size_t end = run_end(x, at, &end_ns);
+        const tt_trace_event *e = &t->events[at];
         tt_str_clear(&args);
-        tt_str_printf(&args, "{\"micro_batch\":%d,\"stage\":%d,\"ops\":%zu}", t->events[at].micro,
-                      n->stage, end - at);
-        tt_trace_slice(out, x->o.dist->rank, 0, region_names[n->region], "phase",
-                       t->events[at].begin_ns, end_ns, tt_str_get(&args));
+        tt_str_printf(&args, "{\"micro_batch\":%d,\"stage\":%d,\"ops\":%zu}", e->micro,
+                      e->instr->stage, end - at);
+        tt_trace_slice(out, x->o.dist->rank, 0, phase_of(x, e), "phase", e->begin_ns, end_ns,
+                       tt_str_get(&args));
         for (; at < end; at++)
             print_event(x, &t->events[at], &args, out);
     }

@@ -2,6 +2,7 @@
 #ifndef TT_INFER_GENERATE_H
 #define TT_INFER_GENERATE_H
 #include "exec/exec.h"
+#include "graph/graph.h"
 #include "infer/sample.h"
 #include <ttrun/tokenizer.h>
 

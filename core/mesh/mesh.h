@@ -33,6 +33,14 @@ typedef struct tt_atom_list {
     uint16_t atom[TT_MAX_ATOMS];
 } tt_atom_list;
 
+static inline uint16_t tt_atoms_mask(const tt_atom_list *l)
+{
+    uint16_t mask = 0;
+    for (int i = 0; i < l->n; i++)
+        mask |= (uint16_t)(1u << TT_ATOM(l->atom[i]));
+    return mask;
+}
+
 typedef struct tt_axis {
     const char *name; /* "dp_shard"; axes may overlap (dense and expert view) */
     tt_atom_list atoms;

@@ -93,11 +93,3 @@ void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, 
     collect(out, a);
     find_waits(out, a);
 }
-
-tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule, tt_arena *a)
-{
-    tt_plan *all = tt_arena_array(a, (size_t)schedule->n_ranks, sizeof *all);
-    for (int r = 0; r < schedule->n_ranks; r++)
-        tt_plan_lists(g, schedule, r, a, &all[r]);
-    return all;
-}

@@ -150,7 +150,8 @@ static uint64_t hash_of(const tt_plan *p)
     tt_str text = {0};
     tt_graph_print(p->graph, &text);
     tt_programs_print(p->programs, &text);
-    const uint64_t h = tt_hash64(tt_str_get(&text), text.n, (uint64_t)p->schedule->n_micro);
+    const uint64_t h =
+        tt_hash64(tt_str_get(&text), text.n, p->hash + (uint64_t)p->schedule->n_micro);
     tt_str_free(&text);
     return h;
 }
@@ -177,8 +178,10 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
         tt_plan_stage_lives(&p, &plan->stages[i]);
     tt_plan_step_lives(&p);
     finish_locations(&p);
+    plan->program = tt_arena_alloc(a, sizeof *plan->program);
+    tt_program_make(plan, o->coords, a, plan->program);
     plan->hash = o->like ? o->like->hash : hash_of(plan);
-    TT_TRY(tt_plan_verify(plan, err));
+    TT_TRY(tt_program_verify(plan->program, err));
     *out = plan;
     return TT_OK;
 }

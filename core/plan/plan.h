@@ -2,8 +2,7 @@
 #ifndef TT_PLAN_H
 #define TT_PLAN_H
 #include "graph/graph.h"
-#include "pipeline/programs.h"
-#include <ttrun/backend.h>
+#include "plan/program.h"
 
 /* core/plan: every byte before step 1 (R9). Static shapes give exact lifetimes; offsets hold for
  * the largest local box, so one plan serves every rank of a stage. Answers for any world without
@@ -26,32 +25,11 @@
  * copies and most collectives are done when their instruction is (sends copy, receives return
  * filled). A collective that is marked async runs beside the program, from its place in the list to
  * its wait: so long it reads its inputs and writes its outputs and scratch, which nobody else may
- * touch. Its wait is the event that orders reuse; tt_plan_verify runs through all of it. */
-
-typedef enum tt_space {
-    TT_SPACE_NONE,
-    TT_SPACE_STATE,
-    TT_SPACE_SLOT, /* + a tt_hold */
-    TT_SPACE_KEEP,
-    TT_SPACE_WGRAD,
-    TT_SPACE_WORK,
-    TT_N_SPACES
-} tt_space;
-static inline bool tt_space_holds(tt_space s)
-{
-    return s >= TT_SPACE_SLOT && s <= TT_SPACE_WGRAD;
-}
+ * touch. Its wait is the event that orders reuse; tt_program_verify runs through all of it. */
 
 /* Messages of a directed pair that do not wait for their receiver (comm.h). */
 #define TT_BUFFERED_SENDS 2
 
-/* What a stage runs for one micro-batch. */
-typedef enum tt_stage_part {
-    TT_PART_F,
-    TT_PART_I, /* the whole backward where the schedule does not split it */
-    TT_PART_W,
-    TT_N_PARTS
-} tt_stage_part;
 static inline tt_stage_part tt_node_part(const tt_node *n)
 {
     return n->region == TT_FORWARD ? TT_PART_F : n->weight ? TT_PART_W : TT_PART_I;
@@ -105,8 +83,9 @@ typedef struct tt_plan {
     tt_nodes epilogue, update;  /* of all its stages, in graph order */
     int64_t bytes[TT_N_SPACES]; /* peak of each space on the fullest rank */
     int64_t state_bytes_by_kind[8];
-    double flops;  /* a micro-batch, forward and backward, one rank */
-    uint64_t hash; /* equal on all ranks, compared before step 1 */
+    double flops;        /* a micro-batch, forward and backward, one rank */
+    uint64_t hash;       /* equal on all ranks, compared before step 1 */
+    tt_program *program; /* what it all comes to, of the rank at tt_plan_opts.coords */
 } tt_plan;
 
 typedef struct tt_plan_opts {
@@ -116,7 +95,8 @@ typedef struct tt_plan_opts {
     /* Operands whose memory a kernel's first output may be, a bit each; NULL = none. */
     int (*in_place)(void *user, const char *op);
     void *user;
-    int pp_rank; /* plan for the stages of this pipeline rank */
+    int pp_rank;           /* plan for the stages of this pipeline rank */
+    const int32_t *coords; /* of the rank that the program is of; NULL: the first of these stages */
     /* Another rank's plan of this graph and schedule: what all ranks share is taken from it. NULL:
      * made, and checked. */
     const tt_plan *like;
@@ -128,9 +108,6 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
  * from it, so it is a function of the graph alone: on tt_machine_order (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
-/* No two values that are alive at once share a byte; every reader finds what was written: checked
- * by abstract run. */
-tt_status tt_plan_verify(const tt_plan *p, tt_error *err);
 /* waits.c: where what is under way in a list is waited for: before the first item that reads what
  * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
  * and from lists that follow each other. */

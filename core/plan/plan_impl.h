@@ -28,6 +28,13 @@ typedef struct planner {
     TT_VEC(tt_live) scratches; /* without an offset yet */
 } planner;
 
+/* lower.c: the program of the rank at these coordinates (NULL: 0 everywhere). */
+void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_program *out);
+/* The same without places and boxes, of every pipeline rank: what ranks say to each other. */
+tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
+/* Equal on all ranks that plan the same. */
+uint64_t tt_program_hash(const tt_program *p, uint64_t seed);
+
 /* Offsets for these lives; returns the peak. Largest first, lowest free place. */
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n);
 /* The most bytes alive at once: no placement has a lower peak. */
@@ -46,9 +53,7 @@ void tt_plan_step_lives(planner *p);
 /* lists.c: what a pipeline rank runs; of a plan no more than that. */
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
-tt_plan *tt_plan_all_lists(const tt_graph *g, const tt_schedule *schedule,
-                           tt_arena *a); /* by pipeline rank */
-bool tt_plan_runs(const tt_node *n);     /* waits.c: it is no parameter, state or view */
+bool tt_plan_runs(const tt_node *n); /* waits.c: it is no parameter, state or view */
 /* Where a value lives that crosses parts, or that a message fills before its part runs. */
 tt_space tt_plan_space_of(const tt_live *l);
 /* in_place.c: of a list at times from `at`, the outputs that take over an operand's bytes.
@@ -59,8 +64,9 @@ void tt_plan_take_over(planner *p, const tt_nodes *l, int at, bool in_slots);
 int64_t tt_plan_color_in_place(planner *p, tt_live **lives, size_t n);
 /* slots.c: programs of all ranks, and this rank's slots. */
 tt_status tt_plan_programs(planner *p, tt_error *err);
-/* verify_slots.c: each part finds its slots free, or holding its micro-batch. */
-const char *tt_plan_check_slots(const tt_plan *p);
+/* verify_slots.c: each section finds its slots free, or holding its micro-batch; else what is
+ * wrong. */
+const char *tt_program_check_slots(const tt_program *p);
 
 /* ---- wires.c: what all ranks of a mesh say to each other in a step ----
  *
@@ -78,7 +84,7 @@ typedef enum tt_beside {
 } tt_beside;
 typedef struct tt_wires_opts {
     const tt_programs *programs;
-    const tt_plan *lists; /* of all pipeline ranks; NULL: made */
+    const tt_program *outlines; /* of all pipeline ranks; NULL: made */
     tt_beside beside;
     bool all; /* every rank, none stands for others */
 } tt_wires_opts;
@@ -86,16 +92,16 @@ tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, 
                         tt_error *err);
 /* loops.c */
 bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
-int tt_loop_end(const tt_nodes *l, int i);   /* of the loop that begins at item i; i: none does */
-/* How often a rank runs [begin, end); 0: nothing in it is said to others. */
-int64_t tt_loop_turns(const tt_graph *g, const tt_nodes *l, int begin, int end,
-                      const int32_t *coords);
-uint16_t tt_loop_atoms(const tt_graph *g); /* that loops in which something is said depend on */
+/* How often the rank at these coordinates runs a loop; 1 where nothing in it is said to others. */
+int64_t tt_loop_turns(const tt_program *p, const tt_instr *loop, const int32_t *coords);
+/* That loops in which something is said depend on. */
+uint16_t tt_loop_atoms(const tt_program *p);
 /* All ranks of the graph's mesh reach the end of a step, whatever carries out its collectives, with
  * TT_BUFFERED_SENDS of a directed pair that do not wait for their receivers; and by rendezvous with
  * programs of the same order that are made for it (NULL: not asked). */
 tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
-                              const tt_programs *unbuffered, tt_error *err);
+                              const tt_programs *unbuffered, const tt_program *outlines,
+                              tt_error *err);
 /* verify_sizes.c: members of a group agree on what each gives and gets. */
 tt_status tt_plan_check_sizes(const tt_graph *g, tt_error *err);
 

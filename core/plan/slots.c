@@ -68,8 +68,12 @@ static tt_status make_programs(planner *p, tt_arena *scratch, tt_error *err)
     const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)}, unbuffered = {0};
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);
     plan->buffered_messages = issue.n_buffers;
+    const tt_program *outlines = tt_program_outlines(g, plan->schedule, scratch);
+    for (int r = 0; r < plan->schedule->n_ranks; r++)
+        plan->hash = tt_program_hash(&outlines[r], plan->hash);
     TT_TRY(tt_plan_check_ranks(g, plan->programs,
-                               tt_programs_make(plan->schedule, &run, &unbuffered, scratch), err));
+                               tt_programs_make(plan->schedule, &run, &unbuffered, scratch),
+                               outlines, err));
     return tt_programs_bubble(plan->programs, &plan->costs, issue.n_buffers, scratch, &plan->bubble,
                               err);
 }

@@ -3,19 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Proof of a plan by an abstract run: memory is a map from bytes to the value that wrote them last;
- * a reader must find its own value in every byte it covers, and a collective that runs beside the
- * program must find all it has there again when it is waited for. Independent of how the planner
- * chose offsets and waits. */
+/* Proof of a program's memory by an abstract run: memory is a map from bytes to the value that
+ * wrote them last; a reader must find its own value in every byte it covers, and a collective on a
+ * queue of its own must find all it has there again when it is waited for. Independent of how the
+ * planner chose offsets and events. */
 
-#define SCRATCH (-1) /* of an async collective: SCRATCH_OF(its node) */
+#define SCRATCH (-1) /* of a collective under way: SCRATCH_OF(its event) */
 #define UNKNOWN (-2)
-#define SCRATCH_OF(n) (-3 - (n)->id)
-#define UNFINISHED(v) (INT32_MIN + (v)->id) /* what an async collective writes, until its wait */
+#define SCRATCH_OF(event) (-3 - (event))
+#define UNFINISHED(o) (INT32_MIN + (o)) /* what a collective under way writes, until its wait */
 
 typedef struct segment { /* from `begin` to the next one's begin */
     int64_t begin;
-    int owner; /* value id, SCRATCH, SCRATCH_OF(), UNKNOWN */
+    int owner; /* operand of its writer, SCRATCH, SCRATCH_OF(), UNKNOWN */
 } segment;
 
 typedef struct memory { /* sorted segments; the last one begins at the end of the space */
@@ -93,266 +93,448 @@ static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owne
     return true;
 }
 
-typedef struct checker {
-    const tt_plan *p;
-    memory space[TT_N_SPACES]; /* of slots: those of one micro-batch on one stage */
-    const tt_node **beside;    /* collectives under way */
-    int n_beside;
-} checker;
-
-static memory *space_of(checker *c, const tt_loc *l)
+static int memory_owner(const memory *m, int64_t begin)
 {
-    return l->space >= TT_SPACE_SLOT ? &c->space[l->space] : NULL;
+    return begin >= 0 && begin < m->bytes ? m->s[memory_find(m, begin)].owner : UNKNOWN;
 }
 
-typedef struct extent { /* of a value's own memory; a piece's as the first rank has it */
+typedef struct flight { /* a collective on a queue of its own */
+    const tt_instr *instr;
+    int event; /* 0: none is recorded behind it yet */
+} flight;
+
+typedef struct checker {
+    const tt_program *p;
+    int stage;                 /* whose slots are looked at; -1: epilogue and update */
+    memory space[TT_N_SPACES]; /* of slots: those of one micro-batch on the stage */
+    flight *flights;
+    int n_flights;
+    int *recorded;   /* by event of queue 0: 1 + how many instructions it had run */
+    int ran;         /* instructions of queue 0 so far */
+    int synced[256]; /* by queue: of them, those it has waited for */
+    bool later_micro, later_chunk;
+} checker;
+
+typedef struct extent { /* of a value's own memory */
     memory *m;          /* NULL: not of what is checked */
     int64_t begin, bytes;
 } extent;
 
-static extent extent_of(checker *c, const tt_value *v)
+static extent extent_of(checker *c, int operand)
 {
-    const tt_graph *g = c->p->graph;
-    const tt_loc *l = &c->p->value[v->id];
-    const tt_value *root = tt_plan_alias(v);
-    extent e = {space_of(c, l), l->offset, tt_plan_value_bytes(g, v)};
-    if (root == v)
-        return e;
-    static const int32_t first[TT_MAX_ATOMS];
-    tt_tensor t;
-    tt_plan_tensor(g, v, first, &t);
-    e.begin += tt_plan_skip(g, v, NULL);
-    e.bytes = tt_tensor_numel(&t) * (int64_t)tt_dtype_size(t.dtype);
-    return e;
+    const tt_operand *o = &c->p->operands[operand];
+    const bool mine = o->slot < 0 || c->p->slots[o->slot].stage == c->stage;
+    memory *m = o->here && mine && o->space >= TT_SPACE_SLOT ? &c->space[o->space] : NULL;
+    return (extent){m, o->offset, o->bytes};
 }
 
-static const char *write_value(checker *c, const tt_value *v, bool unfinished)
+static bool overlap(const extent *a, const extent *b)
 {
-    v = tt_plan_source(v);
-    const extent e = extent_of(c, v);
-    return !e.m || memory_write(e.m, e.begin, e.bytes, unfinished ? UNFINISHED(v) : v->id)
+    return a->m && a->m == b->m && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes;
+}
+
+static const char *write_value(checker *c, int operand, bool unfinished)
+{
+    const int o = c->p->operands[operand].writer;
+    const extent e = extent_of(c, o);
+    return !e.m || memory_write(e.m, e.begin, e.bytes, unfinished ? UNFINISHED(o) : o)
                ? NULL
                : "a value lies outside its space";
 }
 
-static const char *read_value(checker *c, const tt_value *v)
+static const char *read_value(checker *c, int operand)
 {
-    v = tt_plan_source(v);
-    const extent e = extent_of(c, v);
-    if (c->p->value[v->id].space == TT_SPACE_NONE)
+    const int o = c->p->operands[operand].writer;
+    const extent e = extent_of(c, o);
+    if (!c->p->operands[o].here && c->p->operands[o].param < 0)
         return "a value that is read has no place";
-    return !e.m || memory_holds(e.m, e.begin, e.bytes, v->id)
-               ? NULL
-               : "a value is overwritten before it is read";
+    if (!e.m || memory_holds(e.m, e.begin, e.bytes, o))
+        return NULL;
+    return memory_owner(e.m, e.begin) == UNFINISHED(o) ? "a collective is not waited for"
+                                                       : "a value is overwritten before it is read";
 }
 
-/* What an async collective wrote is whole: nobody else has written there. */
-static const char *finish_value(checker *c, const tt_value *v)
+/* ---- states, of which only order is proved: who is under way has them to itself ---- */
+
+static bool same_state(const checker *c, const int *a, int n_a, const int *b, int n_b)
 {
-    const extent e = extent_of(c, v);
-    if (e.m && !memory_holds(e.m, e.begin, e.bytes, UNFINISHED(v)))
-        return "a value is overwritten before it is whole";
-    return write_value(c, v, false);
+    for (int i = 0; i < n_a; i++)
+        for (int j = 0; j < n_b; j++) {
+            const tt_operand *x = &c->p->operands[a[i]], *y = &c->p->operands[b[j]];
+            if (x->space == TT_SPACE_STATE && y->space == TT_SPACE_STATE && x->here && y->here &&
+                x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
+                return true;
+        }
+    return false;
 }
 
-/* The inputs of a node that lie in the memory of its output, or those that do not; but for the one
- * whose bytes it takes over. */
-static const char *read_inputs(checker *c, const tt_node *e, bool inside)
+static const char *check_states(const checker *c, const tt_instr *i)
+{
+    for (int k = 0; k < c->n_flights; k++) {
+        const tt_instr *f = c->flights[k].instr;
+        if (same_state(c, f->out, f->n_out, i->in, i->n_in) ||
+            same_state(c, f->out, f->n_out, i->out, i->n_out) ||
+            same_state(c, f->in, f->n_in, i->out, i->n_out))
+            return "a collective is not waited for";
+    }
+    return NULL;
+}
+
+/* ---- instructions ---- */
+
+/* A piece of what a join makes whole. */
+static bool inside(checker *c, const tt_instr *i, int operand)
+{
+    const extent e = extent_of(c, operand);
+    const extent whole = i->n_out ? extent_of(c, i->out[0]) : (extent){0};
+    return (i->kind == TT_INSTR_ADOPT || (i->step && i->step->kind == TT_STEP_JOIN)) &&
+           overlap(&e, &whole);
+}
+
+static const char *read_inputs(checker *c, const tt_instr *i, bool pieces)
 {
     const char *bad = NULL;
-    for (int j = 0; !bad && j < e->n_in; j++)
-        if (j != c->p->in_place[e->id] &&
-            (e->op != &tt_op_transfer || e->region > TT_BACKWARD) && /* else by sent_values */
-            tt_plan_here(c->p, e->in[j]->node->stage) &&
-            (e->n_out && e->in[j]->within == e->out[0]) == inside)
-            bad = read_value(c, e->in[j]);
+    for (int j = 0; !bad && j < i->n_in; j++)
+        if (j != i->in_place && inside(c, i, i->in[j]) == pieces &&
+            (c->p->operands[i->in[j]].here || i->kind != TT_INSTR_STAGE_SUM))
+            bad = read_value(c, i->in[j]);
     return bad;
 }
 
-/* An output that takes over operand i has its place and size, and no other operand has them. */
-static const char *take_over(checker *c, const tt_node *e, int i)
+/* An output that takes over an operand has its place and size, and no other operand has them. */
+static const char *take_over(checker *c, const tt_instr *i)
 {
-    const tt_value *in = tt_plan_alias(e->in[i]), *out = e->out[0];
-    const tt_loc *a = &c->p->value[in->id], *b = &c->p->value[out->id];
-    if (e->async || a->space != b->space || a->offset != b->offset ||
-        tt_plan_value_bytes(c->p->graph, in) != tt_plan_value_bytes(c->p->graph, out))
+    const extent in = extent_of(c, i->in[i->in_place]), out = extent_of(c, i->out[0]);
+    if (i->queue || in.m != out.m || in.begin != out.begin || in.bytes != out.bytes)
         return "an output in place lies beside its operand";
-    for (int j = 0; j < e->n_in; j++)
-        if (j != i && tt_plan_alias(e->in[j]) == in)
+    for (int j = 0; j < i->n_in; j++) {
+        const extent other = extent_of(c, i->in[j]);
+        if (j != i->in_place && overlap(&in, &other))
             return "an operand that is overwritten is read twice";
-    return read_value(c, in);
+    }
+    return read_value(c, i->in[i->in_place]);
 }
 
 /* Outputs are written before inputs are looked at: an output on top of an input is caught too, but
- * for the one that it takes over. */
-static const char *run_node(checker *c, const tt_node *e)
+ * for the one that it takes over. A later chunk finds what earlier ones wrote. */
+static const char *run_instr(checker *c, const tt_instr *i)
 {
-    const int over = c->p->in_place[e->id];
-    const char *bad = over >= 0 ? take_over(c, e, over) : NULL;
-    const int64_t at = c->p->scratch[e->id], bytes = tt_plan_round(c->p->scratch_bytes[e->id]);
-    const int scratch = e->async ? SCRATCH_OF(e) : SCRATCH;
-    for (int k = 0; k < c->n_beside; k++)
-        if (tt_plan_waits_for(e, c->beside[k]))
-            return "a collective is not waited for";
-    if (!tt_plan_runs(e)) /* its readers read, and wait */
-        return NULL;
+    const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
+    const int scratch = i->queue ? SCRATCH_OF(i->id) : SCRATCH;
+    const char *bad = check_states(c, i);
+    for (int j = 0; !bad && c->later_chunk && j < i->n_out; j++)
+        if (!c->p->operands[i->out[j]].chunk_only)
+            bad = read_value(c, i->out[j]);
+    if (!bad && i->in_place >= 0)
+        bad = take_over(c, i);
     if (!bad && at >= 0 && !memory_write(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "scratch lies outside its space";
     if (!bad)
-        bad = read_inputs(c, e, true); /* pieces: joined, they are their output */
-    for (int j = 0; !bad && tt_plan_here(c->p, e->stage) && j < e->n_out; j++)
-        bad = write_value(c, e->out[j], e->async);
+        bad = read_inputs(c, i, true);
+    for (int j = 0; !bad && j < i->n_out; j++)
+        bad = write_value(c, i->out[j], i->queue);
     if (!bad && at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, scratch))
         return "an output lies on scratch";
-    if (!bad)
-        bad = read_inputs(c, e, false);
-    if (e->async)
-        c->beside[c->n_beside++] = e;
-    return bad;
+    return bad ? bad : read_inputs(c, i, false);
 }
 
-/* An async collective is over: it has had its inputs, outputs and scratch to itself all the while.
- */
-static const char *wait_for(checker *c, const tt_node *n)
+/* The collective is over: it has had its inputs, outputs and scratch to itself all the while. */
+static const char *finish(checker *c, const tt_instr *i)
 {
-    const int64_t at = c->p->scratch[n->id], bytes = tt_plan_round(c->p->scratch_bytes[n->id]);
+    const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
     const char *bad = NULL;
-    int k = 0;
-    while (k < c->n_beside && c->beside[k] != n)
-        k++;
-    if (k == c->n_beside)
-        return "a wait for what was not begun";
-    c->beside[k] = c->beside[--c->n_beside];
-    if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(n)))
+    if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
         return "scratch is overwritten by what runs beside it";
-    for (int j = 0; !bad && j < n->n_in; j++)
-        bad = read_value(c, n->in[j]);
-    for (int j = 0; !bad && j < n->n_out; j++)
-        bad = finish_value(c, n->out[j]);
-    return bad;
-}
-
-static const char *run_waits(checker *c, const tt_nodes *l, int before, int *next,
-                             const tt_node **where)
-{
-    const char *bad = NULL;
-    for (; !bad && *next < l->n_waits && l->waits[*next].before <= before; ++*next) {
-        *where = l->waits[*next].node;
-        bad = wait_for(c, *where);
+    for (int j = 0; !bad && j < i->n_in; j++)
+        bad = read_value(c, i->in[j]);
+    for (int j = 0; !bad && j < i->n_out; j++) {
+        const int o = c->p->operands[i->out[j]].writer;
+        const extent e = extent_of(c, o);
+        if (e.m && !memory_holds(e.m, e.begin, e.bytes, UNFINISHED(o)))
+            return "a value is overwritten before it is whole";
+        bad = write_value(c, i->out[j], false);
     }
     return bad;
 }
 
-/* The loop runs again: what it reads from outside and what it has written of its results must still
- * be there. */
-static const char *loop_again(checker *c, tt_node *const *nodes, int n)
+static const char *record(checker *c, const tt_instr *i)
 {
-    const char *bad = NULL;
-    for (int i = 0; !bad && i < n; i++) {
-        for (int j = 0; !bad && nodes[i]->map && j < nodes[i]->n_in; j++)
-            if (!nodes[i]->in[j]->chunked)
-                bad = read_value(c, nodes[i]->in[j]);
-        for (int j = 0; !bad && nodes[i]->map && j < nodes[i]->n_out; j++)
-            if (!nodes[i]->out[j]->chunked)
-                bad = read_value(c, nodes[i]->out[j]);
+    if (!i->queue) {
+        c->recorded[i->event] = 1 + c->ran;
+        return NULL;
     }
-    return bad;
-}
-
-/* Filled before the list runs: inputs and messages. */
-static bool ready(const tt_node *n)
-{
-    return n->op == &tt_op_input || (n->op == &tt_op_transfer && n->region <= TT_BACKWARD);
-}
-
-static const char *run_list(checker *c, const tt_nodes *l, const tt_node **where)
-{
-    const char *bad = NULL;
-    int waits = 0;
-    for (int i = 0; i < l->n && !bad; i++)
-        if (ready(l->items[i]))
-            bad = write_value(c, l->items[i]->out[0], false);
-    for (int i = 0; i < l->n && !bad; i++) {
-        bad = run_waits(c, l, i, &waits, where);
-        if (bad)
-            break;
-        *where = l->items[i];
-        if (!ready(l->items[i]))
-            bad = run_node(c, l->items[i]);
-        if (!bad && l->items[i]->map && (i + 1 == l->n || !l->items[i + 1]->map))
-            bad = loop_again(c, l->items, l->n);
-    }
-    return bad ? bad : run_waits(c, l, l->n, &waits, where);
-}
-
-static const char *sent_values(checker *c, const tt_stage_plan *s, tt_stage_part part,
-                               const tt_node **where)
-{
-    const tt_graph *g = c->p->graph;
-    const char *bad = NULL;
-    for (size_t i = 0; !bad && i < g->nodes.n; i++) {
-        const tt_node *t = g->nodes.items[i];
-        if (t->op != &tt_op_transfer || t->region > TT_BACKWARD || tt_node_part(t) != part ||
-            t->in[0]->node->stage != s->stage)
+    for (int k = c->n_flights - 1; k >= 0; k--) {
+        if (c->flights[k].instr->queue != i->queue || c->flights[k].event)
             continue;
-        *where = t;
-        bad = read_value(c, t->in[0]);
+        c->flights[k].event = i->event;
+        return NULL;
+    }
+    return "an event of a queue that was given nothing";
+}
+
+static const char *wait(checker *c, const tt_instr *i)
+{
+    if (i->queue) {
+        if (!c->recorded[i->event])
+            return "a queue waits for an event that did not happen";
+        c->synced[i->queue] = c->recorded[i->event];
+        return NULL;
+    }
+    for (int k = 0; k < c->n_flights; k++) {
+        const tt_instr *f = c->flights[k].instr;
+        if (c->flights[k].event != i->event)
+            continue;
+        c->flights[k] = c->flights[--c->n_flights];
+        return finish(c, f);
+    }
+    return "a wait for what was not begun";
+}
+
+static const char *step(checker *c, const tt_instr *i)
+{
+    const char *bad;
+    if (!tt_when_holds(i->when, c->later_micro, c->later_chunk))
+        return NULL;
+    if (i->kind == TT_INSTR_RECORD)
+        return record(c, i);
+    if (i->kind == TT_INSTR_WAIT)
+        return wait(c, i);
+    if (!i->queue) {
+        c->ran++;
+        return run_instr(c, i);
+    }
+    if (c->synced[i->queue] != 1 + c->ran)
+        return "a collective does not wait for what is computed before it";
+    bad = run_instr(c, i);
+    c->flights[c->n_flights++] = (flight){i, 0};
+    return bad;
+}
+
+/* A loop twice: what it reads from outside must still be there. */
+static const char *run_section(checker *c, const tt_section *s, const tt_instr **where)
+{
+    const char *bad = NULL;
+    int loop = -1;
+    for (int k = s->begin; !bad && k < s->end; k++) {
+        const tt_instr *i = *where = &c->p->instrs[k];
+        if (i->kind == TT_INSTR_LOOP) {
+            loop = k;
+        } else if (i->kind == TT_INSTR_END_LOOP) {
+            k = c->later_chunk ? k : loop;
+            c->later_chunk = !c->later_chunk;
+        } else {
+            bad = step(c, i);
+        }
     }
     return bad;
 }
 
-static const char *run_stage(checker *c, const tt_stage_plan *s, const tt_node **where)
+/* What another stage of this rank hands over to this one's part. */
+static const char *take_handed_over(checker *c, tt_section_kind to)
 {
     const char *bad = NULL;
-    for (int k = 0; !bad && k < TT_N_PARTS; k++) {
-        bad = run_list(c, &s->part[k], where);
-        if (!bad && c->n_beside && (k != TT_PART_F || !tt_plan_one_timeline(c->p->graph)))
-            bad = "a collective is under way behind its list";
+    for (int s = 0; s < c->p->n_sections; s++) {
+        const tt_section *x = &c->p->sections[s];
+        const bool forward = x->kind == TT_SECTION_F;
+        if (x->kind > TT_SECTION_W || x->stage == c->stage || forward != (to == TT_SECTION_F))
+            continue;
+        for (int k = x->begin; !bad && k < x->end; k++)
+            if (c->p->instrs[k].kind == TT_INSTR_COPY)
+                bad = write_value(c, c->p->instrs[k].out[0], false);
+    }
+    return bad;
+}
+
+/* A stage's sections in the order of a micro-batch. */
+static const char *run_stage(checker *c, bool in_slots, const tt_instr **where)
+{
+    static const tt_section_kind order[] = {TT_SECTION_RECV_F, TT_SECTION_F, TT_SECTION_RECV_B,
+                                            TT_SECTION_I, TT_SECTION_W};
+    const char *bad = NULL;
+    for (size_t k = 0; !bad && k < TT_COUNT(order); k++) {
+        if (order[k] == TT_SECTION_RECV_F || order[k] == TT_SECTION_RECV_B)
+            bad = take_handed_over(c, order[k + 1]);
         if (!bad)
-            bad = sent_values(c, s, (tt_stage_part)k, where);
-        if (s->in_slots) /* between the parts others use it */
+            bad = run_section(c, tt_program_section(c->p, c->stage, order[k]), where);
+        if (!bad && c->n_flights && (in_slots || order[k] == TT_SECTION_I))
+            bad = "a collective is under way behind its list";
+        if (in_slots && order[k] <= TT_SECTION_W) /* between the parts others use it */
             memory_forget(&c->space[TT_SPACE_WORK]);
     }
     return bad;
 }
 
-static const char *with_memory(const tt_plan *p, const tt_stage_plan *s, const tt_node **where)
+static int64_t slot_bytes(const tt_program *p, int stage, tt_space space)
 {
-    const size_t n = (size_t)p->graph->n_values + p->graph->nodes.n;
-    checker c = {.p = p, .beside = malloc((p->graph->nodes.n + 1) * sizeof *c.beside)};
-    const char *bad = c.beside ? NULL : "no memory to check it";
-    for (tt_space sp = TT_SPACE_SLOT; !bad && sp <= TT_SPACE_WORK; sp++) {
-        const int64_t bytes = sp == TT_SPACE_WORK ? p->bytes[sp]
-                              : s                 ? s->slot_bytes[sp - TT_SPACE_SLOT]
-                                                  : 0;
-        if (!memory_init(&c.space[sp], bytes, n))
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].stage == stage && p->slots[i].space == space)
+            return p->slots[i].bytes;
+    return 0;
+}
+
+static const char *with_memory(const tt_program *p, int stage, bool later, const tt_instr **where)
+{
+    const size_t n = (size_t)p->n_operands + (size_t)p->n;
+    checker c = {.p = p,
+                 .stage = stage,
+                 .later_micro = later,
+                 .flights = malloc(((size_t)p->n + 1) * sizeof *c.flights),
+                 .recorded = calloc((size_t)p->n_events + 1, sizeof *c.recorded)};
+    const char *bad = c.flights && c.recorded ? NULL : "no memory to check it";
+    for (tt_space sp = TT_SPACE_SLOT; !bad && sp <= TT_SPACE_WORK; sp++)
+        if (!memory_init(&c.space[sp],
+                         sp == TT_SPACE_WORK ? p->bytes[sp] : slot_bytes(p, stage, sp), n))
             bad = "no memory to check it";
-    }
-    if (!bad && s)
-        bad = run_stage(&c, s, where);
-    if (!bad && !s)
-        bad = run_list(&c, &p->epilogue, where);
-    if (!bad && !s)
-        bad = run_list(&c, &p->update, where);
-    if (!bad && c.n_beside)
+    if (!bad && stage >= 0)
+        bad = run_stage(&c, p->n_slots > 0, where);
+    if (!bad && stage < 0)
+        bad = run_section(&c, &p->sections[p->epilogue], where);
+    if (!bad && stage < 0)
+        bad = run_section(&c, &p->sections[p->update], where);
+    if (!bad && c.n_flights)
         bad = "a collective is under way behind its list";
-    free(c.beside);
+    free(c.flights);
+    free(c.recorded);
     for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
         free(c.space[sp].s);
     return bad;
 }
 
-tt_status tt_plan_verify(const tt_plan *p, tt_error *err)
+/* ---- states that each step writes anew: predicates ---- */
+
+enum { OLD, STORED }; /* owners: what the step before left; what this one stored */
+
+typedef struct fresh {
+    const tt_program *p;
+    memory m;     /* the state space; UNKNOWN: of states that live on */
+    bool in_step; /* epilogue, update: stages of one rank may say the same twice */
+    bool later_micro, later_chunk;
+} fresh;
+
+/* -1: not such a state, or none of it is this rank's. */
+static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
 {
-    const tt_node *where = NULL;
-    const char *bad = tt_plan_check_slots(p);
-    for (int i = 0; !bad && i < p->n_stages; i++)
-        bad = with_memory(p, &p->stages[i], &where);
+    *bytes = tt_tensor_numel(&o->tensor) * (int64_t)tt_dtype_size(o->tensor.dtype);
+    if (o->space != TT_SPACE_STATE || !o->here || !*bytes)
+        return -1;
+    const int owner = memory_owner(&f->m, o->offset);
+    return owner == UNKNOWN ? -1 : owner;
+}
+
+static const char *store(fresh *f, const tt_instr *i, int operand)
+{
+    const tt_operand *o = &f->p->operands[operand];
+    const bool adds = tt_when_holds(i->adds, f->later_micro, f->later_chunk) ||
+                      (i->n_in == 2 && i->in[0] == operand);
+    int64_t bytes;
+    const int owner = owner_of(f, o, &bytes);
+    if (owner < 0)
+        return NULL;
+    if (adds && !memory_holds(&f->m, o->offset, bytes, STORED))
+        return "a sum is added to before it is stored";
+    if (!adds && !f->in_step && !memory_holds(&f->m, o->offset, bytes, OLD))
+        return "a sum is stored twice";
+    return memory_write(&f->m, o->offset, bytes, STORED) ? NULL : "a state lies outside its space";
+}
+
+static const char *store_all(fresh *f, const tt_instr *i)
+{
+    const char *bad = NULL;
+    if (!tt_when_holds(i->when, f->later_micro, f->later_chunk))
+        return NULL;
+    for (int j = 0; !bad && j < i->n_in; j++) {
+        const tt_operand *o = &f->p->operands[i->in[j]];
+        int64_t bytes;
+        const bool sum = i->n_out && i->in[j] == i->out[0];
+        if (!sum && owner_of(f, o, &bytes) >= 0 && !memory_holds(&f->m, o->offset, bytes, STORED))
+            bad = "a state is read before the step writes it";
+    }
+    for (int j = 0; !bad && j < i->n_out; j++)
+        bad = store(f, i, i->out[j]);
+    return bad;
+}
+
+static const char *store_section(fresh *f, const tt_section *s, bool later, const tt_instr **where)
+{
+    const char *bad = NULL;
+    int loop = -1;
+    f->later_micro = later;
+    f->in_step = s->kind >= TT_SECTION_EPILOGUE;
+    for (int k = s->begin; !bad && k < s->end; k++) {
+        const tt_instr *i = *where = &f->p->instrs[k];
+        if (i->kind == TT_INSTR_LOOP) {
+            loop = k;
+        } else if (i->kind == TT_INSTR_END_LOOP) {
+            k = f->later_chunk ? k : loop;
+            f->later_chunk = !f->later_chunk;
+        } else {
+            bad = store_all(f, i);
+        }
+    }
+    return bad;
+}
+
+/* An accumulation is two instructions: of each situation, one of them runs. */
+static const char *check_forms(const tt_program *p, const tt_instr **where)
+{
+    for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
+        const tt_instr *j = i + 1;
+        if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
+            continue;
+        *where = i;
+        if ((i->when & j->when) || (i->when | j->when) != TT_WHEN_ALWAYS)
+            return "a sum is not stored or added to exactly once";
+    }
+    return NULL;
+}
+
+/* Over a step, of each section the first micro-batch and one later one. */
+static const char *check_fresh(const tt_program *p, const tt_instr **where)
+{
+    const char *bad = NULL;
+    fresh f = {.p = p};
+    bool *done = calloc((size_t)p->n_sections * 2, sizeof *done);
+    if (!done ||
+        !memory_init(&f.m, p->bytes[TT_SPACE_STATE], (size_t)(p->n + p->n_states + p->n_operands)))
+        bad = "no memory to check it";
+    for (int i = 0; !bad && i < p->n_states; i++)
+        if (p->states[i].fresh && p->states[i].offset >= 0 &&
+            !memory_write(&f.m, p->states[i].offset,
+                          tt_tensor_numel(&p->states[i].tensor) *
+                              (int64_t)tt_dtype_size(p->states[i].tensor.dtype),
+                          OLD))
+            bad = "a state lies outside its space";
+    for (int i = 0; !bad && i < p->n_calls; i++) {
+        const tt_call *c = &p->calls[i];
+        bool *once = &done[c->section * 2 + !c->first];
+        if (!*once)
+            bad = store_section(&f, &p->sections[c->section], !c->first, where);
+        *once = true;
+    }
     if (!bad)
-        bad = with_memory(p, NULL, &where);
+        bad = store_section(&f, &p->sections[p->epilogue], false, where);
+    if (!bad)
+        bad = store_section(&f, &p->sections[p->update], false, where);
+    free(done);
+    free(f.m.s);
+    return bad;
+}
+
+tt_status tt_program_verify(const tt_program *p, tt_error *err)
+{
+    const tt_instr *where = NULL;
+    const char *bad = tt_program_check_slots(p);
+    for (int s = 0; !bad && s < p->epilogue; s++)
+        for (int later = 0; !bad && p->sections[s].kind == TT_SECTION_F && later < 2; later++)
+            bad = with_memory(p, p->sections[s].stage, later, &where);
+    if (!bad)
+        bad = with_memory(p, -1, false, &where);
+    if (!bad)
+        bad = check_forms(p, &where);
+    if (!bad)
+        bad = check_fresh(p, &where);
     if (!bad)
         return TT_OK;
     return TT_FAIL(err, TT_EINTERNAL, "memory plan: %s, at %s in \"%s\"", bad,
-                   where ? where->op->name : "the schedule",
-                   where && where->scope ? where->scope : "");
+                   where ? where->op : "the schedule", where ? where->scope : "");
 }

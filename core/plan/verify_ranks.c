@@ -52,14 +52,15 @@ static tt_status finish(const tt_graph *g, const tt_wires_opts *o, int n_buffers
 }
 
 tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
-                              const tt_programs *unbuffered, tt_error *err)
+                              const tt_programs *unbuffered, const tt_program *outlines,
+                              tt_error *err)
 {
     if (!g->mesh || g->mesh->world < 2)
         return TT_OK;
     TT_TRY(check_transfers(g, err));
     TT_TRY(tt_plan_check_sizes(g, err));
     tt_arena *a = tt_arena_new();
-    tt_wires_opts o = {.lists = tt_plan_all_lists(g, p->schedule, a)};
+    tt_wires_opts o = {.outlines = outlines ? outlines : tt_program_outlines(g, p->schedule, a)};
     const int last = runs_beside(g) ? TT_BESIDE_WAIT : TT_BESIDE_QUEUES;
     tt_status s = TT_OK;
     for (int beside = TT_BESIDE_QUEUES; s == TT_OK && beside <= last; beside++) {

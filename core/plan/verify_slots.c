@@ -2,95 +2,81 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* A rank's program against its slots: each part finds them free, or holding its own micro-batch. */
+/* A program's schedule against its slots: whoever writes finds its micro-batch's slot free or its
+ * own, whoever reads finds its own micro-batch there. */
+
+enum { WRITES = 1, READS = 2 };
 
 typedef struct holder {
-    const tt_plan *p;
-    int *held[TT_MAX_STAGES][TT_N_HOLDS]; /* by slot: its micro-batch, -1 = free */
+    const tt_program *p;
+    int **held;    /* by slot rule and slot: the micro-batch there, -1 = none */
+    uint8_t *uses; /* by section and slot rule */
     const char *bad;
 } holder;
 
-static int *slot_of(holder *h, int stage, tt_hold hold, int micro)
+static void note(holder *h, int section, const int *operands, int n, uint8_t use)
 {
-    const tt_stage_plan *s = tt_plan_stage(h->p, stage);
-    const int k = s ? s->slot[hold][micro] : -1;
-    if (s && (k < 0 || k >= s->n_slots[hold])) {
+    for (int j = 0; j < n; j++) {
+        const int slot = h->p->operands[operands[j]].slot;
+        if (slot >= 0)
+            h->uses[section * h->p->n_slots + slot] |= use;
+    }
+}
+
+static void find_uses(holder *h)
+{
+    for (int s = 0; s < h->p->n_sections; s++)
+        for (int i = h->p->sections[s].begin; i < h->p->sections[s].end; i++) {
+            note(h, s, h->p->instrs[i].out, h->p->instrs[i].n_out, WRITES);
+            note(h, s, h->p->instrs[i].in, h->p->instrs[i].n_in, READS);
+        }
+}
+
+static void use(holder *h, const tt_call *c, int rule)
+{
+    const tt_slot_rule *r = &h->p->slots[rule];
+    const uint8_t how = h->uses[c->section * h->p->n_slots + rule];
+    const int k = r->slot[c->micro];
+    if (!how)
+        return;
+    if (k < 0 || k >= r->n) {
         h->bad = "a stage has no such slot";
-        return NULL;
+        return;
     }
-    return s ? &h->held[stage][hold][k] : NULL;
-}
-
-static void take(holder *h, int stage, tt_hold hold, int micro)
-{
-    int *at = slot_of(h, stage, hold, micro);
-    if (at && *at >= 0)
+    int *at = &h->held[rule][k];
+    if (how & WRITES && *at >= 0 && *at != c->micro)
         h->bad = "a slot is reused before its last reader";
-    if (at)
-        *at = micro;
-}
-
-static void use(holder *h, int stage, tt_hold hold, int micro, bool release)
-{
-    int *at = slot_of(h, stage, hold, micro);
-    if (at && *at != micro)
+    else if (!(how & WRITES) && *at != c->micro)
         h->bad = "a slot holds another micro-batch than its reader's";
-    if (at && release)
-        *at = -1;
+    *at = c->micro;
 }
 
-/* What a message, or a neighbour on this rank, brings to a stage. */
-static void arrive(holder *h, tt_action_kind kind, int stage, int micro)
+static void release(holder *h, const tt_call *c)
 {
-    if (kind != TT_ACTION_F) {
-        take(h, stage, TT_HOLD_WGRAD, micro);
-        return;
+    for (int i = 0; i < h->p->n_slots; i++) {
+        const tt_slot_rule *r = &h->p->slots[i];
+        const int k = r->slot[c->micro];
+        if (r->stage == h->p->sections[c->section].stage &&
+            c->ends >> (r->space - TT_SPACE_SLOT) & 1 && k >= 0 && k < r->n)
+            h->held[i][k] = -1;
     }
-    take(h, stage, TT_HOLD_SLOT, micro);
-    if (tt_plan_stage(h->p, stage)->n_slots[TT_HOLD_KEEP]) /* not of forwards alone */
-        take(h, stage, TT_HOLD_KEEP, micro);
 }
 
-static void run_action(holder *h, const tt_action *a)
-{
-    const tt_schedule *sc = h->p->schedule;
-    const int s = a->stage, m = a->micro, last = sc->n_stages - 1;
-    const bool backward = tt_plan_stage(h->p, s)->n_slots[TT_HOLD_KEEP] > 0;
-    if (a->kind == TT_ACTION_F && s == 0)
-        arrive(h, TT_ACTION_F, s, m);
-    if ((a->kind == TT_ACTION_I || a->kind == TT_ACTION_B) && s == last)
-        arrive(h, TT_ACTION_I, s, m);
-    if (a->kind != TT_ACTION_W)
-        use(h, s, TT_HOLD_SLOT, m, a->kind != TT_ACTION_F || !backward);
-    const int to = a->kind == TT_ACTION_F ? s + 1 : s - 1;
-    if (a->kind == TT_ACTION_F) {
-        if (to <= last && tt_plan_here(h->p, to))
-            arrive(h, TT_ACTION_F, to, m);
-        return;
-    }
-    use(h, s, TT_HOLD_KEEP, m, a->kind != TT_ACTION_I);
-    use(h, s, TT_HOLD_WGRAD, m, a->kind != TT_ACTION_I);
-    if (a->kind != TT_ACTION_W && to >= 0 && tt_plan_here(h->p, to))
-        arrive(h, TT_ACTION_I, to, m);
-}
-
-const char *tt_plan_check_slots(const tt_plan *p)
+const char *tt_program_check_slots(const tt_program *p)
 {
     tt_arena *a = tt_arena_new();
     holder h = {.p = p};
-    for (int i = 0; i < p->n_stages; i++)
-        for (int k = 0; k < TT_N_HOLDS; k++) {
-            const size_t n = (size_t)p->stages[i].n_slots[k] + 1;
-            h.held[p->stages[i].stage][k] = tt_arena_array(a, n, sizeof(int));
-            memset(h.held[p->stages[i].stage][k], 0xff, n * sizeof(int));
-        }
-    for (int i = 0; !h.bad && i < p->programs->n_items[p->pp_rank]; i++) {
-        const tt_item *x = &p->programs->items[p->pp_rank][i];
-        if (x->kind == TT_ITEM_RECV)
-            arrive(&h, x->action.kind, x->action.stage + (x->action.kind == TT_ACTION_F ? 1 : -1),
-                   x->action.micro);
-        else if (x->kind == TT_ITEM_RUN && p->graph->n_stages > 1)
-            run_action(&h, &x->action);
+    h.held = tt_arena_array(a, (size_t)p->n_slots + 1, sizeof *h.held);
+    h.uses = tt_arena_array(a, (size_t)(p->n_sections * p->n_slots) + 1, sizeof *h.uses);
+    for (int i = 0; i < p->n_slots; i++) {
+        h.held[i] = tt_arena_array(a, (size_t)p->slots[i].n + 1, sizeof **h.held);
+        memset(h.held[i], 0xff, ((size_t)p->slots[i].n + 1) * sizeof **h.held);
+    }
+    find_uses(&h);
+    for (int k = 0; !h.bad && k < p->n_calls; k++) {
+        for (int i = 0; !h.bad && i < p->n_slots; i++)
+            use(&h, &p->calls[k], i);
+        release(&h, &p->calls[k]);
     }
     tt_arena_free(a);
     return h.bad;

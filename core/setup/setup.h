@@ -126,6 +126,9 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
 /* The memory plan of one pipeline rank. Static questions to the backend only. */
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
+/* The same with the program of one rank of the world. */
+tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                             int rank, tt_arena *a, tt_plan **out, tt_error *err);
 /* Those of all pipeline ranks. */
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err);
 /* What the fullest of them needs; the plans are made and checked, but not kept. */

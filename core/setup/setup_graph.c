@@ -172,16 +172,43 @@ static int in_place(void *user, const char *op)
     return k ? k->in_place : 0;
 }
 
+/* debug.dump_program: DIR/program-rank3.txt, and eval- or decode-rank3.txt. */
+static tt_status dump_program(const tt_setup *s, const tt_plan *p, tt_error *err)
+{
+    const char *folder = s->core.debug.dump_program, *what = "program";
+    char name[64];
+    tt_str text = {0};
+    if (!folder)
+        return TT_OK;
+    if (p->graph->slots)
+        what = "decode";
+    else if (p->graph == s->eval_graph && s->eval_graph != s->graph)
+        what = "eval";
+    snprintf(name, sizeof name, "/%s-rank%d.txt", what, tt_mesh_rank(&s->mesh, p->program->coords));
+    tt_program_print(p->program, &text);
+    tt_status st = tt_mkdirs(folder, err);
+    if (st == TT_OK) {
+        tt_str path = {0};
+        tt_str_add(&path, folder);
+        tt_str_add(&path, name);
+        st = tt_write_file_atomic(tt_str_get(&path), tt_str_get(&text), text.n, err);
+        tt_str_free(&path);
+    }
+    tt_str_free(&text);
+    return st;
+}
+
 /* like: another rank's plan of the same, NULL = none. */
 static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
-                           int pp_rank, const tt_plan *like, tt_arena *a, tt_plan **out,
-                           tt_error *err)
+                           int pp_rank, const int32_t *coords, const tt_plan *like, tt_arena *a,
+                           tt_plan **out, tt_error *err)
 {
     const tt_plan_opts o = {.schedule = schedule,
                             .scratch = scratch,
                             .in_place = s->apart ? NULL : in_place,
                             .user = (void *)(uintptr_t)s,
                             .pp_rank = pp_rank,
+                            .coords = coords,
                             .like = like};
     return tt_plan_make(g, &o, a, out, err);
 }
@@ -189,20 +216,34 @@ static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedu
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
 {
-    return make_plan(s, g, schedule, pp_rank, NULL, a, out, err);
+    TT_TRY(make_plan(s, g, schedule, pp_rank, NULL, NULL, a, out, err));
+    return dump_program(s, *out, err);
+}
+
+tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                             int rank, tt_arena *a, tt_plan **out, tt_error *err)
+{
+    const tt_axis *pp = tt_mesh_axis(&s->mesh, "pp");
+    int32_t coords[TT_MAX_ATOMS];
+    tt_mesh_coords(&s->mesh, rank, coords);
+    TT_TRY(make_plan(s, g, schedule, pp ? coords[TT_ATOM(pp->atoms.atom[0])] : 0, coords, NULL, a,
+                     out, err));
+    return dump_program(s, *out, err);
 }
 
 static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
                            tt_plan **out, tt_error *err)
 {
-    return make_plan(s, s->graph, s->schedule, pp_rank, like, a, out, err);
+    return make_plan(s, s->graph, s->schedule, pp_rank, NULL, like, a, out, err);
 }
 
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
 {
     tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
-    for (int p = 0; p < s->pipeline_ranks; p++)
+    for (int p = 0; p < s->pipeline_ranks; p++) {
         TT_TRY(plan_like(s, p, p ? plans[0] : NULL, a, &plans[p], err));
+        TT_TRY(dump_program(s, plans[p], err));
+    }
     *out = plans;
     return TT_OK;
 }

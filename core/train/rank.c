@@ -19,8 +19,7 @@ static int coordinate(const tt_setup *s, int rank, const char *axis)
 
 static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
 {
-    return (tt_exec_opts){.plan = p,
-                          .mesh = &r->s->mesh,
+    return (tt_exec_opts){.program = p->program,
                           .dist = &r->dist,
                           .backend = r->s->backend.component->vtable,
                           .backend_self = r->backend,
@@ -58,14 +57,15 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
     note_overlap(r);
-    TT_TRY(tt_setup_plan(s, s->graph, s->schedule, r->pp, r->arena, &r->plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->arena, &r->plan, err));
     TT_TRY(tt_memory_check(s, r->plan, err));
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
-    TT_TRY(tt_setup_plan(s, s->eval_graph, s->eval_schedule, r->pp, r->arena, &r->eval_plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->arena,
+                              &r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
 }

@@ -10,9 +10,9 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    {"after_step", "first looked at", TT_OPT_INT, offsetof(config, after), "100", 0, 1e15, NULL, 0,
+    {"after_step", "first looked at", TT_OPT_INT,   offsetof(config, after), "100",   0, 1e15, NULL, 0,
      NULL},
-    {"max_loss", "the limit", TT_OPT_FLOAT, offsetof(config, limit), "100.0", 0, 1e30, NULL, 0,
+    {"max_loss",   "the limit",       TT_OPT_FLOAT, offsetof(config, limit), "100.0", 0, 1e30, NULL, 0,
      NULL},
 };
 

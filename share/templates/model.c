@@ -7,17 +7,17 @@ typedef struct {
 } config;
 
 static const tt_option options[] = {
-    {"dim", "width", TT_OPT_INT, offsetof(config, dim), "64", 2, 65536, NULL, 0, NULL},
-    {"n_layers", "blocks", TT_OPT_INT, offsetof(config, layers), "2", 1, 1000, NULL, 0, NULL},
-    {"n_heads", "heads", TT_OPT_INT, offsetof(config, heads), "4", 1, 1024, NULL, 0, NULL},
-    {"hidden_dim", "MLP", TT_OPT_INT, offsetof(config, hidden), "256", 1, 1e6, NULL, 0, NULL},
-    {"vocab_size", "tokens", TT_OPT_INT, offsetof(config, vocab), "262", 1, 1e8, NULL, 0, NULL},
+    {"dim",        "width",  TT_OPT_INT, offsetof(config, dim),    "64",  2, 65536, NULL, 0, NULL},
+    {"n_layers",   "blocks", TT_OPT_INT, offsetof(config, layers), "2",   1, 1000,  NULL, 0, NULL},
+    {"n_heads",    "heads",  TT_OPT_INT, offsetof(config, heads),  "4",   1, 1024,  NULL, 0, NULL},
+    {"hidden_dim", "MLP",    TT_OPT_INT, offsetof(config, hidden), "256", 1, 1e6,   NULL, 0, NULL},
+    {"vocab_size", "tokens", TT_OPT_INT, offsetof(config, vocab),  "262", 1, 1e8,   NULL, 0, NULL},
 };
 
 /* Named sizes: the job's model.flavor. */
 static const tt_flavor flavors[] = {
-    {"debugmodel", "{}"}, /* the default */
-    {"larger", "{\"dim\": 256, \"n_layers\": 6, \"hidden_dim\": 1024}"},
+    {"debugmodel", "{}"                                                   }, /* the default */
+    {"larger",     "{\"dim\": 256, \"n_layers\": 6, \"hidden_dim\": 1024}"},
 };
 
 /* What the ranges above cannot say. */
@@ -74,7 +74,8 @@ static int64_t attention_width(const void *cfg)
 }
 
 static const tt_model_vt vt = {
-    sizeof(vt), flavors, TT_COUNT(flavors), finish, describe, vocab_size, attention_width, "n_layers",
+    sizeof(vt), flavors,    TT_COUNT(flavors), finish,
+    describe,   vocab_size, attention_width,   "n_layers",
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_MODEL, "@NAME@", "a small decoder", config, options, &vt),

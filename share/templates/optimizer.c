@@ -9,11 +9,11 @@ typedef struct {
 
 /* Every optimizer has lr and weight_decay: schedules and param_groups set them. */
 static const tt_option options[] = {
-    {"lr", "peak rate", TT_OPT_FLOAT, offsetof(config, lr), "1e-2", 0, 1e3, NULL, 0, NULL},
-    {"momentum", "decay of the state", TT_OPT_FLOAT, offsetof(config, momentum), "0.9", 0, 1, NULL,
-     0, NULL},
-    {"weight_decay", "decoupled", TT_OPT_FLOAT, offsetof(config, decay), "0.0", 0, 1e3, NULL, 0,
-     NULL},
+    {"lr",           "peak rate",          TT_OPT_FLOAT, offsetof(config, lr),       "1e-2", 0, 1e3, NULL, 0, NULL},
+    {"momentum",     "decay of the state", TT_OPT_FLOAT, offsetof(config, momentum), "0.9",  0, 1,   NULL,
+     0,                                                                                                       NULL},
+    {"weight_decay", "decoupled",          TT_OPT_FLOAT, offsetof(config, decay),    "0.0",  0, 1e3, NULL, 0,
+     NULL                                                                                                         },
 };
 
 /* One update of a stack of parameters of one shape [n, ...]. */

@@ -3,8 +3,8 @@
 #include <ttrun/train_spec.h>
 
 static const tt_train_spec_vt vt = {
-    sizeof(vt), "llama3", "byte", "text", "cross_entropy", "adamw", "wsd",
-    "jsonl,tensorboard", NULL, 0, /* which dim is sharded how: the core's table */
+    sizeof(vt),          "llama3", "byte", "text", "cross_entropy", "adamw", "wsd",
+    "jsonl,tensorboard", NULL,     0, /* which dim is sharded how: the core's table */
 };
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TRAIN_SPEC, "@NAME@", "pre-training on text", &vt),

@@ -114,14 +114,15 @@ static void test_early_death_changes_the_result(void **state)
         tt_error err = {0};
         /* apart: what takes over an operand's bytes does not let it die */
         tt_rank r = open_rank(&j, "debug.poison true debug.disable_fusion true", true);
-        tt_instr_list *l = &r.exec->code[0].part[TT_PART_F];
+        const tt_section *f = tt_program_section(r.plan->program, 0, TT_SECTION_F);
+        tt_instr *all = r.plan->program->instrs;
         int left = skip_n;
-        for (tt_instr *dies = l->items, *e = l->items; dies < l->items + l->n; dies++) {
-            if (!dies->n_dead || dies->node->map)
+        for (tt_instr *dies = all + f->begin, *e; dies < all + f->end; dies++) {
+            if (!dies->n_dead || dies->kind == TT_INSTR_END_LOOP)
                 continue;
-            for (e = l->items; e < dies; e++)
-                if (e->kind == TT_INSTR_KERNEL && e->node->out[0] == dies->dead[0] &&
-                    strcmp(e->node->scope, "metrics") && left-- == 0) { /* in neither number */
+            for (e = all + f->begin; e < dies; e++)
+                if (e->kind == TT_INSTR_KERNEL && e->out[0] == dies->dead[0] &&
+                    strcmp(e->scope, "metrics") && left-- == 0) { /* in neither number */
                     e->dead = dies->dead;
                     e->n_dead = 1;
                     n++;

@@ -93,7 +93,7 @@ static void listen_to(tt_rank *r)
 
 static int kind_of(const tt_wire *w)
 {
-    const tt_node *n = w->what;
+    const tt_instr *n = w->what;
     if (w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV)
         return w->kind == TT_WIRE_SEND ? SENDS : RECEIVES;
     if (!n->step)

@@ -22,10 +22,21 @@ static inline planned open_plan(const char *overrides, int pp_rank)
     return x;
 }
 
+/* The program of a plan that a test has changed, verified. */
+static inline tt_status verify_again(const tt_plan *p, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_program program;
+    tt_program_make(p, NULL, a, &program);
+    const tt_status s = tt_program_verify(&program, err);
+    tt_arena_free(a);
+    return s;
+}
+
 static inline void refused_as(const tt_plan *p, const char *words)
 {
     tt_error err = {0};
-    assert_int_equal(tt_plan_verify(p, &err), TT_EINTERNAL);
+    assert_int_equal(verify_again(p, &err), TT_EINTERNAL);
     if (!strstr(err.text, words))
         fail_msg("\"%s\" does not say \"%s\"", err.text, words);
 }

@@ -24,7 +24,7 @@ static void test_no_two_values_alive_share_a_byte(void **state)
 static bool refused(const tt_plan *p)
 {
     tt_error err = {0};
-    if (tt_plan_verify(p, &err) == TT_OK)
+    if (verify_again(p, &err) == TT_OK)
         return false;
     assert_non_null(strstr(err.text, "memory plan: "));
     return true;
@@ -184,7 +184,7 @@ static void test_split_backward_has_three_classes(void **state)
     job_close(&x.j);
 }
 
-/* Two micro-batches in one slot, of each class. */
+/* Two micro-batches in one slot, of each class that holds anything. */
 static void test_slots_reused_early_are_refused(void **state)
 {
     static const char *const names[] = {"1F1B", "GPipe", "InterleavedZeroBubble"};
@@ -198,19 +198,19 @@ static void test_slots_reused_early_are_refused(void **state)
             for (int h = 0; h < TT_N_HOLDS; h++) {
                 tt_stage_plan *s = &x.p->stages[i];
                 const int was = s->slot[h][1];
-                if (s->slot[h][0] == was)
+                if (s->slot[h][0] == was || !s->slot_bytes[h])
                     continue;
                 s->slot[h][1] = s->slot[h][0];
                 refused_as(x.p, "slot is reused");
                 s->slot[h][1] = s->n_slots[h];
                 refused_as(x.p, "no such slot");
                 s->slot[h][1] = was;
-                assert_int_equal(tt_plan_verify(x.p, NULL), TT_OK);
+                assert_int_equal(verify_again(x.p, NULL), TT_OK);
                 n++;
             }
         job_close(&x.j);
     }
-    assert_true(n > 6);
+    assert_true(n >= 6);
 }
 
 /* What a later part reads must be in a slot: work memory serves others between them. */
@@ -246,10 +246,10 @@ static void test_lost_messages_are_refused(void **state)
             if (was.kind == TT_ITEM_RUN)
                 continue;
             p->items[r][i] = (tt_item){TT_ITEM_RUN, was.action, -1};
-            assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL), TT_EINTERNAL);
+            assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL, NULL), TT_EINTERNAL);
             p->items[r][i] = was;
         }
-    assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL), TT_OK);
+    assert_int_equal(tt_plan_check_ranks(x.p->graph, p, NULL, NULL, NULL), TT_OK);
     job_close(&x.j);
 }
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/plan_impl.h"
+#include <string.h>
+
+/* Where values in work memory are read for the last time, from the end of the program to its
+ * begin: debug.poison overwrites them there. What a later part of the micro-batch reads lives on.
+ */
+
+typedef struct deaths {
+    tt_program *p;
+    tt_arena *a;
+    const int *root; /* by value number: the operand that stands for its memory; -1: none */
+    tt_when *seen;   /* by operand: in which situations its last reader is known */
+    const tt_instr **pending; /* by event: the collective that it ends */
+    TT_VEC(int) found;
+} deaths;
+
+static int root_of(const deaths *d, int operand)
+{
+    const tt_value *v = d->p->operands[operand].of;
+    return v ? d->root[tt_plan_alias(v)->id] : -1;
+}
+
+/* What i, which nothing follows that is not looked at yet, is the last to read. */
+static void look(deaths *d, const tt_instr *i)
+{
+    for (int j = 0; j < i->n_in; j++) {
+        const int root = root_of(d, i->in[j]);
+        if (root < 0 || d->p->operands[root].space != TT_SPACE_WORK)
+            continue;
+        const bool last = !(d->seen[root] & i->when);
+        d->seen[root] |= i->when;
+        if (last && j != i->in_place) /* else its bytes live on */
+            tt_vec_push(d->a, &d->found, root);
+    }
+}
+
+static void bury(deaths *d, tt_instr *at)
+{
+    if (d->found.n)
+        at->dead = tt_arena_dup(d->a, d->found.items, d->found.n * sizeof *d->found.items);
+    at->n_dead = (int16_t)d->found.n;
+    d->found.n = 0;
+}
+
+/* A collective on a queue of its own reads up to its wait; what is read in a loop lives to its
+ * end. */
+static void look_at_section(deaths *d, const tt_section *s)
+{
+    tt_instr *loop_end = NULL;
+    for (int k = s->end - 1; k >= s->begin; k--) {
+        tt_instr *i = &d->p->instrs[k];
+        if (i->kind == TT_INSTR_END_LOOP)
+            loop_end = i;
+        if (i->kind == TT_INSTR_WAIT && !i->queue && d->pending[i->event])
+            look(d, d->pending[i->event]);
+        else if (!i->queue && i->kind != TT_INSTR_LOOP)
+            look(d, i);
+        if (i->kind == TT_INSTR_LOOP) {
+            bury(d, loop_end);
+            loop_end = NULL;
+        } else if (!loop_end && d->found.n) {
+            bury(d, i);
+        }
+    }
+}
+
+void tt_program_find_deaths(tt_program *p, tt_arena *a)
+{
+    const tt_instr *last[256] = {NULL}; /* by queue */
+    int *root = tt_arena_array(a, (size_t)p->graph->n_values + 1, sizeof *root);
+    deaths d = {.p = p, .a = a, .root = root};
+    memset(root, 0xff, ((size_t)p->graph->n_values + 1) * sizeof *root);
+    d.seen = tt_arena_array(a, (size_t)p->n_operands + 1, sizeof *d.seen);
+    d.pending = tt_arena_array(a, (size_t)p->n_events + 1, sizeof *d.pending);
+    for (int i = 0; i < p->n_operands; i++)
+        if (p->operands[i].value >= 0)
+            root[p->operands[i].value] = i;
+    for (int i = 0; i < p->n; i++) {
+        const tt_instr *x = &p->instrs[i];
+        if (x->kind == TT_INSTR_COLLECTIVE)
+            last[x->queue] = x;
+        if (x->kind == TT_INSTR_RECORD && x->queue)
+            d.pending[x->event] = last[x->queue];
+    }
+    look_at_section(&d, &p->sections[p->update]);
+    look_at_section(&d, &p->sections[p->epilogue]);
+    for (int s = p->epilogue - 1; s >= 0; s--)
+        if (p->sections[s].kind <= TT_SECTION_W)
+            look_at_section(&d, &p->sections[s]);
+}

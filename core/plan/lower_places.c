@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/lower_impl.h"
+#include <string.h>
+
+/* lower, where things lie: the places of values on this rank, slots, and the tables of states and
+ * parameters. */
+
+/* Offset in the state space; members are as large as this rank's box, not the largest. */
+static int64_t state_offset(const lowering *l, const tt_state *s, int member)
+{
+    const int64_t at = l->plan->state[s->id];
+    if (at < 0 || member <= 0)
+        return at;
+    tt_box b;
+    tt_box_of(l->g->mesh, s->type.dims, s->type.n_dims, &s->place, l->coords, &b);
+    b.begin[0] = 0;
+    b.end[0] = member;
+    return at + tt_box_numel(&b, s->type.n_dims) * (int64_t)tt_dtype_size(s->type.dtype);
+}
+
+static void tensor_of(const lowering *l, const tt_type *type, const tt_placement *place,
+                      tt_tensor *out)
+{
+    const tt_value v = {.type = *type, .place = *place};
+    tt_plan_tensor(l->g, &v, l->coords, out);
+}
+
+static int64_t bytes_of(const tt_tensor *t)
+{
+    return tt_tensor_numel(t) * (int64_t)tt_dtype_size(t->dtype);
+}
+
+static tt_extent extent_of(const tt_graph *g, const tt_value *v)
+{
+    const char *label = g->slots && v->type.n_dims > 0 ? v->type.dims[0].label : NULL;
+    if (!label || v->node->op == &tt_op_param || v->node->op == &tt_op_state)
+        return TT_EXTENT_NONE;
+    return !strcmp(label, TT_LABEL_TOKENS)   ? TT_EXTENT_TOKENS
+           : !strcmp(label, TT_LABEL_PICKED) ? TT_EXTENT_PICKED
+                                             : TT_EXTENT_NONE;
+}
+
+static int slot_of(const lowering *l, int stage, tt_space space)
+{
+    for (size_t i = 0; i < l->slots.n; i++)
+        if (l->slots.items[i].stage == stage && l->slots.items[i].space == space)
+            return (int)i;
+    return -1;
+}
+
+static int param_number(const lowering *l, const tt_param_info *p)
+{
+    for (size_t i = 0; i < l->params.n; i++)
+        if (l->params.items[i].info == p)
+            return (int)i;
+    return -1;
+}
+
+static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
+{
+    const tt_loc *at = &l->plan->value[v->id];
+    const tt_value *root = tt_plan_alias(v);
+    o->space = (uint8_t)at->space;
+    o->offset = at->offset;
+    if (root->node->op == &tt_op_param)
+        o->param = param_number(l, root->node->param);
+    if (at->space == TT_SPACE_STATE)
+        o->offset = state_offset(l, at->state, at->member);
+    if (tt_space_holds(at->space))
+        o->slot = slot_of(l, root->node->stage, at->space);
+    o->here = at->space != TT_SPACE_NONE && o->offset >= 0 &&
+              (!tt_space_holds(at->space) || o->slot >= 0);
+    o->offset += tt_plan_skip(l->g, v, l->coords);
+    o->bytes = root == v ? tt_plan_value_bytes(l->g, v) : bytes_of(&o->tensor);
+}
+
+static void find_rows(const lowering *l, const tt_value *v, tt_operand *o)
+{
+    o->rows = l->g->chunk_rows && tt_plan_per_token(l->g, v);
+    o->chunk_only = tt_plan_alias(v)->chunked;
+    if (!o->rows || o->chunk_only)
+        return;
+    o->row_bytes = (int64_t)tt_dtype_size(v->type.dtype);
+    for (int d = 1; d < o->tensor.n_dims; d++)
+        o->row_bytes *= o->tensor.shape[d];
+}
+
+int tt_lower_operand(lowering *l, const tt_value *v)
+{
+    if (l->operand_of[v->id] >= 0)
+        return l->operand_of[v->id];
+    tt_operand o = {.value = v->id, .slot = -1, .param = -1, .of = v};
+    const tt_value *source = tt_plan_source(v);
+    const int writer = source == v ? (int)l->operands.n : tt_lower_operand(l, source);
+    o.writer = source == v ? (int)l->operands.n : writer;
+    if (!l->bare) {
+        tensor_of(l, &v->type, &v->place, &o.tensor);
+        o.extent = (uint8_t)extent_of(l->g, v);
+        find_place(l, v, &o);
+    }
+    find_rows(l, v, &o);
+    l->operand_of[v->id] = (int)l->operands.n;
+    tt_vec_push(l->a, &l->operands, o);
+    return l->operand_of[v->id];
+}
+
+int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *like)
+{
+    tt_operand o = {.value = -1, .writer = (int)l->operands.n, .slot = -1, .param = -1};
+    if (!l->bare) {
+        o.space = TT_SPACE_STATE;
+        tensor_of(l, &like->type, &like->place, &o.tensor);
+        o.offset = state_offset(l, s, member);
+        o.here = o.offset >= 0;
+        o.bytes = bytes_of(&o.tensor);
+    }
+    tt_vec_push(l->a, &l->operands, o);
+    return (int)l->operands.n - 1;
+}
+
+void tt_lower_slots(lowering *l)
+{
+    for (int i = 0; i < l->plan->n_stages; i++)
+        for (int h = 0; h < TT_N_HOLDS; h++) {
+            const tt_stage_plan *s = &l->plan->stages[i];
+            const tt_slot_rule r = {.space = (uint8_t)(TT_SPACE_SLOT + h),
+                                    .stage = s->stage,
+                                    .base = s->slot_base[h],
+                                    .bytes = s->slot_bytes[h],
+                                    .n = s->n_slots[h],
+                                    .slot = s->slot[h]};
+            if (s->in_slots)
+                tt_vec_push(l->a, &l->slots, r);
+        }
+}
+
+/* ---- tables ---- */
+
+/* The rank whose coordinates over the atoms not in the placement are zero writes it. */
+static bool owns(const lowering *l, const tt_placement *p, int n_dims)
+{
+    const uint16_t mine = tt_placement_shard_atoms(p, n_dims);
+    const tt_axis *pp = tt_mesh_axis(l->g->mesh, "pp");
+    for (int a = 0; a < l->g->mesh->n_atoms; a++) {
+        const bool stage = pp && TT_ATOM(pp->atoms.atom[0]) == (unsigned)a;
+        if (!stage && !(mine >> a & 1u) && l->coords[a])
+            return false;
+    }
+    return true;
+}
+
+static tt_program_param param_of(const lowering *l, const tt_param_info *p, const tt_state *s)
+{
+    const bool itself = s->kind == TT_STATE_PARAM;
+    const tt_state *grad = p->stack->grad;
+    tt_program_param o = {.name = p->name,
+                          .suffix = itself ? NULL : s->suffix,
+                          .info = p,
+                          .init = itself ? &p->init : NULL,
+                          /* the lowest stage of a tied parameter's set counts and saves it */
+                          .owner =
+                              owns(l, &p->stored, p->type.n_dims) &&
+                              (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
+                          .offset = state_offset(l, s, p->index),
+                          .gradient = itself && grad ? state_offset(l, grad, p->index) : -1,
+                          .gradient_dtype = grad ? grad->type.dtype : TT_F32};
+    tensor_of(l, &p->type, &p->stored, &o.tensor);
+    o.tensor.dtype = s->type.dtype;
+    return o;
+}
+
+void tt_lower_tables(lowering *l)
+{
+    const tt_graph *g = l->g;
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        tt_program_state o = {.name = s->name,
+                              .offset = l->plan->state[s->id],
+                              .moments = s->kind == TT_STATE_OPTIMIZER};
+        o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
+                  s->kind == TT_STATE_GATHERED;
+        tensor_of(l, &s->type, &s->place, &o.tensor);
+        tt_vec_push(l->a, &l->states, o);
+    }
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *p = g->params.items[i];
+        tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
+        for (size_t j = 0; j < g->states.n; j++)
+            if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
+                g->states.items[j]->stack == p->stack)
+                tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
+    }
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_PROGRAM_H
+#define TT_PROGRAM_H
+#include "mesh/mesh.h"
+#include "pipeline/programs.h"
+#include <ttrun/backend.h>
+#include <ttrun/param.h>
+
+/* The program of one rank (R23): what it runs in a step, as one flat value. core/plan lowers the
+ * ordered nodes to it once; core/exec runs it, and whoever verifies, estimates, traces or prints a
+ * step walks it. It holds places (space, offset), never an address.
+ *
+ * Instructions stand in the order in which they are issued, each on a queue. Queue 0 computes and
+ * exchanges messages; there is one further queue for each group whose collectives run beside the
+ * computation. A happens before b if both are on one queue and a stands first, or if a RECORD
+ * behind a and a WAIT before b name the same event. Nothing else orders queues. */
+
+typedef enum tt_space {
+    TT_SPACE_NONE,
+    TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
+    TT_SPACE_SLOT,  /* + a tt_hold */
+    TT_SPACE_KEEP,
+    TT_SPACE_WGRAD,
+    TT_SPACE_WORK,
+    TT_N_SPACES
+} tt_space;
+static inline bool tt_space_holds(tt_space s)
+{
+    return s >= TT_SPACE_SLOT && s <= TT_SPACE_WGRAD;
+}
+const char *tt_space_name(tt_space s);
+
+/* What a stage runs for one micro-batch. */
+typedef enum tt_stage_part {
+    TT_PART_F,
+    TT_PART_I, /* the whole backward where the schedule does not split it */
+    TT_PART_W,
+    TT_N_PARTS
+} tt_stage_part;
+
+/* ---- when: in which of four situations an instruction runs, a bit each ----
+ * Situation 0: first micro-batch of the step, first chunk of a loop (outside loops: always the
+ * first). + 1: a later micro-batch. + 2: a later chunk. */
+typedef uint8_t tt_when;
+#define TT_WHEN_NEVER ((tt_when)0)
+#define TT_WHEN_ALWAYS ((tt_when)15)
+#define TT_WHEN_FIRST_MICRO ((tt_when)5)
+#define TT_WHEN_LATER_MICRO ((tt_when)10)
+#define TT_WHEN_FIRST_CHUNK ((tt_when)3)
+#define TT_WHEN_LATER_CHUNK ((tt_when)12)
+static inline bool tt_when_holds(tt_when w, bool later_micro, bool later_chunk)
+{
+    return w >> (later_micro + 2 * later_chunk) & 1;
+}
+
+typedef enum tt_instr_kind {
+    TT_INSTR_KERNEL,     /* out = kernel(in), of the backend */
+    TT_INSTR_COLLECTIVE, /* the step's, among the ranks of its group */
+    TT_INSTR_LOCAL,      /* a step that needs no other rank: slice, join, sum */
+    TT_INSTR_SEND,       /* in[0] to the pipeline rank `peer` */
+    TT_INSTR_RECV,       /* out[0] from it */
+    TT_INSTR_STAGE_SUM,  /* out[0] = what all stages give, added in stage order; without operands:
+                            the number that the STAGE_SUM of the same event brought */
+    TT_INSTR_COPY,       /* out[0] = in[0] */
+    TT_INSTR_FILL,       /* out[0] = the step's neutral element */
+    TT_INSTR_INPUT,      /* out[0] = an input of this micro-batch, from the host */
+    TT_INSTR_ADOPT,      /* nothing runs: in[] lie in out[0] already and are it from here */
+    TT_INSTR_RECORD,     /* the event happens when what its queue was given before is done */
+    TT_INSTR_WAIT,       /* its queue goes on when the event has happened. One whose RECORD did not
+                            run since the last wait is over at once */
+    TT_INSTR_LOOP,       /* up to END_LOOP once per chunk of in[0]'s rows, at least once */
+    TT_INSTR_END_LOOP,
+    TT_N_INSTR_KINDS
+} tt_instr_kind;
+const char *tt_instr_kind_name(tt_instr_kind k); /* "kernel" */
+
+/* The number of rows of its first dim that the host says before each call (R8). */
+typedef enum tt_extent {
+    TT_EXTENT_NONE, /* as planned */
+    TT_EXTENT_TOKENS,
+    TT_EXTENT_PICKED,
+    TT_N_EXTENTS
+} tt_extent;
+
+/* A value as an instruction has it. */
+typedef struct tt_operand {
+    int value;  /* its number, %n in prints; -1: a state, not a value */
+    int writer; /* the operand whose bytes these are, itself unless it is a view or a slice */
+    uint8_t space, extent;
+    bool rows;       /* in a loop: a chunk of its rows at a time */
+    bool chunk_only; /* only a chunk's rows of it are in memory, each chunk in the same place */
+    bool here;       /* false: another rank's */
+    int slot;        /* of tt_program.slots: where each micro-batch has it; -1: all in one place */
+    int param;       /* of tt_program.params: of another program's memory where exec has a parent;
+                        -1: none */
+    int64_t offset;  /* in its space; with a slot, in the slot */
+    int64_t bytes;   /* that the plan keeps for it there, on the fullest rank */
+    int64_t row_bytes;         /* from a row to the next; 0: chunk_only */
+    tt_tensor tensor;          /* this rank's box; data is NULL */
+    const struct tt_value *of; /* for core/plan's own walks; NULL: a state */
+} tt_operand;
+
+typedef struct tt_instr {
+    uint8_t kind;       /* tt_instr_kind */
+    uint8_t queue;      /* it is issued on */
+    tt_when when;       /* it runs */
+    tt_when adds;       /* it adds to out[0] instead of storing */
+    int8_t in_place;    /* the operand whose bytes out[0] takes over; -1: none */
+    bool take_infinity; /* -inf is a legal result */
+    bool fused;         /* a program of pointwise ops */
+    int16_t n_in, n_out, n_dead;
+    const int *in, *out; /* of tt_program.operands */
+    const int *dead;     /* operands in work that nobody reads from here on, for debug.poison */
+    int id;              /* of the node it was lowered from: equal on all ranks */
+    int event;           /* RECORD, WAIT, STAGE_SUM */
+    int peer;            /* SEND, RECV: pipeline rank */
+    int end;             /* LOOP: its END_LOOP */
+    int stage;
+    int64_t scratch; /* offset in work; -1: none */
+    int64_t scratch_bytes;
+    const char *op, *scope; /* for people: "linear", "model.layers.3.mlp" */
+    const char *kernel;     /* KERNEL: the backend's, "add" of an op "accumulate" */
+    const char *input;      /* INPUT */
+    const void *attrs;
+    const tt_type *type;        /* of a step: of the value that it moves, global */
+    const tt_lower_step *step;  /* COLLECTIVE, LOCAL, FILL, and COPY of a mask; else NULL */
+    const struct tt_node *node; /* for core/plan's own walks */
+} tt_instr;
+static inline bool tt_instr_communicates(const tt_instr *i)
+{
+    return (i->kind >= TT_INSTR_SEND && i->kind <= TT_INSTR_STAGE_SUM) ||
+           i->kind == TT_INSTR_COLLECTIVE;
+}
+
+/* Where a stage keeps a class of values between the parts of a micro-batch. */
+typedef struct tt_slot_rule {
+    uint8_t space;
+    int stage;
+    int64_t base, bytes; /* of slot 0 in its space; from a slot to the next */
+    int n;
+    const int *slot; /* by micro-batch */
+} tt_slot_rule;
+
+typedef enum tt_section_kind {
+    TT_SECTION_F, /* tt_stage_part */
+    TT_SECTION_I,
+    TT_SECTION_W,
+    TT_SECTION_RECV_F, /* what other ranks send for a stage's forward, its backward */
+    TT_SECTION_RECV_B,
+    TT_SECTION_EPILOGUE,
+    TT_SECTION_UPDATE,
+    TT_N_SECTION_KINDS
+} tt_section_kind;
+typedef struct tt_section {
+    tt_section_kind kind;
+    int stage;       /* -1: epilogue, update */
+    int first_micro; /* the micro-batch that stores where later ones add; -1: none does */
+    int begin, end;  /* instructions */
+} tt_section;
+/* "forward", "backward", "epilogue", "update" */
+const char *tt_section_phase(tt_section_kind k);
+
+/* A section, run for a micro-batch. */
+typedef struct tt_call {
+    int section, micro;
+    bool first;          /* the stage's first micro-batch of the step, of this direction */
+    uint8_t ends;        /* bit per tt_hold: what this micro-batch has there is not read again */
+    const tt_item *item; /* of the pipeline's program */
+} tt_call;
+
+typedef struct tt_program_queue { /* queues 1, 2, …: element 0 is queue 1 */
+    tt_atom_list atoms;           /* of its group */
+    int n_collectives;            /* instructions on it */
+} tt_program_queue;
+
+typedef struct tt_program_state {
+    const char *name;
+    int64_t offset; /* in the state space; -1: on other ranks */
+    bool moments;   /* an optimizer's: zero before the first step, read before it is written */
+    bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
+                       parameters */
+    tt_tensor tensor;
+} tt_program_state;
+
+/* A parameter, or an optimizer's state of one: what checkpoints hold. */
+typedef struct tt_program_param {
+    const char *name, *suffix; /* suffix NULL: the parameter itself; "exp_avg" */
+    const struct tt_param_info *info;
+    const tt_init *init; /* of the parameter itself; else NULL */
+    bool owner;          /* this rank's is the first of its replicas */
+    int64_t offset;      /* in the state space; -1: on other ranks */
+    int64_t gradient;    /* of its accumulator; -1: none here */
+    tt_dtype gradient_dtype;
+    tt_tensor tensor;
+} tt_program_param;
+
+typedef struct tt_program {
+    const tt_mesh *mesh;
+    const struct tt_graph *graph; /* for core/plan's own walks */
+    int32_t coords[TT_MAX_ATOMS]; /* of the rank */
+    int pp_rank, n_micro;
+    tt_instr *instrs;
+    int n;
+    tt_operand *operands;
+    int n_operands, most_operands; /* most: of one instruction */
+    tt_section *sections;
+    int n_sections;
+    int epilogue, update; /* sections */
+    tt_call *calls;       /* of a step's micro-batches, in order */
+    int n_calls;
+    tt_slot_rule *slots;
+    int n_slots;
+    tt_program_queue *queues;
+    int n_queues;
+    int n_events; /* 1 … n_events */
+    int n_sums;   /* events of STAGE_SUM: 1 … n_sums */
+    tt_program_state *states;
+    int n_states;
+    tt_program_param *params;
+    int n_params;
+    int64_t chunk_rows, most_chunks; /* of loops */
+    int64_t most_rows[TT_N_EXTENTS];
+    int64_t bytes[TT_N_SPACES];
+} tt_program;
+
+/* Which sections the items of a pipeline rank run, in order. */
+tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
+/* NULL: on another rank. */
+const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
+void tt_program_print(const tt_program *p, tt_str *out);
+void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
+/* No two values that are alive at once share a byte; every reader finds what was written, every
+ * queue waits for what it needs: checked by an abstract run. */
+tt_status tt_program_verify(const tt_program *p, tt_error *err);
+/* deaths.c: where values in work are read for the last time. */
+void tt_program_find_deaths(tt_program *p, tt_arena *a);
+
+struct tt_machine;
+/* ---- what an instruction costs, by the ops' rules, for this rank's shapes ---- */
+typedef struct tt_instr_cost {
+    double flops, bytes;
+    double seconds; /* least on the machine; communication: 0 */
+} tt_instr_cost;
+/* rows: of the chunk, < 0: not in a loop; adds: to what out[0] held; m NULL: seconds 0. */
+tt_instr_cost tt_instr_cost_of(const tt_program *p, const tt_instr *i, int64_t rows, bool adds,
+                               const struct tt_machine *m);
+
+#endif
