@@ -81,6 +81,7 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms);
 
 /* ---- placements ---- */
 bool tt_placement_equal(const tt_placement *a, const tt_placement *b);
+uint16_t tt_atoms_mask(const uint16_t *atoms, int n); /* bit a: atom a is one of them */
 uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims);
 /* "{dp_shard,cp},{tp} P(tp)"; "{},{}" replicated; "Pmax(tp)"; "{cp+1}" turned */
 void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, char *text,
