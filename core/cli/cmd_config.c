@@ -81,9 +81,8 @@ static tt_status run_plugins(tt_cli *cli, tt_error *err)
     return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
 }
 
-const tt_command tt_cmd_plugins_ = {
-    .name = "plugins",
-    .usage = "plugins [list | check FILE.so | new KIND NAME]",
-    .doc = "what can be loaded; does a plugin hold to the rules; start a new one",
-    .run = run_plugins,
-    .words = 4};
+const tt_command tt_cmd_plugins_ = {.name = "plugins",
+                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
+                                    .doc = "list plugins; check one; create one",
+                                    .run = run_plugins,
+                                    .words = 4};
