@@ -132,16 +132,15 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
-    CHOICE(
-        parallelism, context_parallel_load_balancer, "\"headtail\"", TT_CHOICES(TT_LOAD_BALANCERS),
-        "headtail: each rank gets tokens from the head and the tail of a sequence, so that causal "
-        "attention is balanced; none: consecutive tokens"),
-    CHOICE(
-        parallelism, context_parallel_rotate_method, "\"allgather\"", TT_CHOICES(TT_ROTATE_METHODS),
-        "attention over a sequence that is cut: allgather gathers keys and values, ring "
-        "(torchtitan: "
-        "alltoall) sends them round the ranks, ulysses gives each rank the whole sequence for some "
-        "of the heads"),
+    CHOICE(parallelism, context_parallel_load_balancer, "\"headtail\"",
+           TT_CHOICES(TT_LOAD_BALANCERS),
+           "headtail: each rank gets tokens from the head and the tail of a sequence, so that "
+           "causal attention is balanced; none: consecutive tokens"),
+    CHOICE(parallelism, context_parallel_rotate_method, "\"allgather\"",
+           TT_CHOICES(TT_ROTATE_METHODS),
+           "attention over a sequence that is cut: allgather gathers keys and values, ring "
+           "(torchtitan: alltoall) sends them round the ranks, ulysses gives each rank the whole "
+           "sequence for some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
@@ -170,26 +169,23 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    CHOICE(
-        parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
-        "always: free parameters after the forward and gather them again for the backward; never: "
-        "gather them once per step and reduce gradients once per step, for more memory; default: "
-        "always, but with a pipeline parameters are gathered once per step"),
+    CHOICE(parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
+           "always: free parameters after the forward and gather them again for the backward; "
+           "never: gather them once per step and reduce gradients once per step, for more memory; "
+           "default: always, but with a pipeline parameters are gathered once per step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut tokens over its ranks between the matrix products"),
     BOOL(parallelism, enable_async_tensor_parallel, "false",
          "asynchronous tensor parallelism: with sequence parallelism, gather and reduce rows piece "
-         "by "
-         "piece, each while another is multiplied"),
+         "by piece, each while another is multiplied"),
 };
 
 static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
            "which activations are computed again in the backward"),
-    CHOICE(
-        activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
-        "bfloat16 halves the memory of stored activations: the forward is unchanged, the backward "
-        "reads rounded copies (except attention's inputs)"),
+    CHOICE(activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
+           "bfloat16 halves the memory of stored activations: the forward is unchanged, the "
+           "backward reads rounded copies (except attention's inputs)"),
 };
 
 #define CONVERTER(field, type_, default_, ...)                                                     \
