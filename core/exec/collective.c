@@ -8,7 +8,7 @@
 
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err)
 {
-    const uint16_t mask = tt_atoms_mask(atoms);
+    const uint16_t mask = tt_atom_list_mask(atoms);
     for (size_t i = 0; i < x->group_atoms.n; i++)
         if (x->group_atoms.items[i] == mask) {
             *out = x->groups.items[i];

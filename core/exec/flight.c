@@ -14,7 +14,7 @@ static tt_status open_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_er
     const tt_exec *p = x->o.parent;
     if (q->async)
         return TT_OK;
-    q->atoms = tt_atoms_mask(&x->p->queues[queue].atoms);
+    q->atoms = tt_atom_list_mask(&x->p->queues[queue].atoms);
     for (int i = 0; p && i < p->p->n_queues; i++)
         if (p->queues[i].async && p->queues[i].atoms == q->atoms)
             q->async = p->queues[i].async;

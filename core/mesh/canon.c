@@ -122,14 +122,6 @@ int tt_prefix_dividing(const tt_mesh *m, const tt_atom_list *atoms, int64_t coun
     return n;
 }
 
-static uint16_t list_mask(const tt_atom_list *l)
-{
-    unsigned mask = 0;
-    for (int i = 0; i < l->n; i++)
-        mask |= 1u << TT_ATOM(l->atom[i]);
-    return (uint16_t)mask;
-}
-
 /* The atoms of the entry's axes of which no atom is claimed, in the entry's order. They become
  * claimed. */
 static tt_atom_list claim(const tt_mesh *m, const tt_label_entry *e, bool sequence_parallel,
@@ -139,13 +131,13 @@ static tt_atom_list claim(const tt_mesh *m, const tt_label_entry *e, bool sequen
     bool no_tp = !sequence_parallel && strcmp(e->label, "tokens") == 0;
     for (int i = 0; i < e->n_axes; i++) {
         const tt_axis *axis = tt_mesh_axis(m, e->axes[i]);
-        if (axis == NULL || (list_mask(&axis->atoms) & *claimed) != 0)
+        if (axis == NULL || (tt_atom_list_mask(&axis->atoms) & *claimed) != 0)
             continue;
         if (no_tp && strcmp(e->axes[i], "tp") == 0)
             continue;
         for (int k = 0; k < axis->atoms.n; k++)
             l.atom[l.n++] = axis->atoms.atom[k];
-        *claimed |= list_mask(&axis->atoms);
+        *claimed |= tt_atom_list_mask(&axis->atoms);
     }
     return l;
 }

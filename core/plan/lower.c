@@ -145,9 +145,9 @@ static void lower_stage_sum(lowering *l, const tt_node *n)
 
 static int queue_of(lowering *l, const tt_atom_list *atoms)
 {
-    const uint16_t mask = tt_atoms_mask(atoms);
+    const uint16_t mask = tt_atom_list_mask(atoms);
     for (size_t i = 0; i < l->queues.n; i++)
-        if (tt_atoms_mask(&l->queues.items[i].atoms) == mask)
+        if (tt_atom_list_mask(&l->queues.items[i].atoms) == mask)
             return (int)i + 1;
     const tt_program_queue q = {.atoms = *atoms};
     TT_ASSERT(l->queues.n < UINT8_MAX);

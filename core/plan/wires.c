@@ -66,7 +66,7 @@ static void choose_ranks(writer *x)
 
 static int comm_of(writer *x, const tt_atom_list *atoms, bool beside)
 {
-    const comm c = {.atoms = tt_atoms_mask(atoms), .beside = beside};
+    const comm c = {.atoms = tt_atom_list_mask(atoms), .beside = beside};
     for (size_t i = 0; i < x->comms.n; i++)
         if (x->comms.items[i].atoms == c.atoms && x->comms.items[i].beside == beside)
             return (int)i;
