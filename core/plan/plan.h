@@ -108,6 +108,9 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
  * from it, so it is a function of the graph alone: on tt_machine_order (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
+/* The programs of every pipeline rank without places and boxes: what ranks compute and say to each
+ * other. Needs no plan. */
+tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
 /* waits.c: where what is under way in a list is waited for: before the first item that reads what
  * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
  * and from lists that follow each other. */

@@ -30,8 +30,6 @@ typedef struct planner {
 
 /* lower.c: the program of the rank at these coordinates (NULL: 0 everywhere). */
 void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_program *out);
-/* The same without places and boxes, of every pipeline rank: what ranks say to each other. */
-tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
 /* Equal on all ranks that plan the same. */
 uint64_t tt_program_hash(const tt_program *p, uint64_t seed);
 
