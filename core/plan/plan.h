@@ -21,11 +21,9 @@
  * An output lies on an operand where the backend's kernel says it may (tt_kernel.in_place) and
  * nobody reads the operand any more: the loss's gradient in the logits' bytes.
  *
- * Happens-before: a rank's program is the interpreter's, in the order of the lists here. Kernels,
- * copies and most collectives are done when their instruction is (sends copy, receives return
- * filled). A collective that is marked async runs beside the program, from its place in the list to
- * its wait: so long it reads its inputs and writes its outputs and scratch, which nobody else may
- * touch. Its wait is the event that orders reuse; tt_program_verify runs through all of it. */
+ * A plan ends in the program of a rank (program.h), which says what happens before what. The lists
+ * of nodes here are what it is lowered from: a collective that is marked async has its operands and
+ * scratch to itself from its place in the list to its wait. tt_program_verify proves the program. */
 
 /* Messages of a directed pair that do not wait for their receiver (comm.h). */
 #define TT_BUFFERED_SENDS 2
