@@ -7,44 +7,24 @@
 /* A reader knows of every tensor the boxes that lie in files (tt_entry). Filling a piece = copying
  * the intersections of its box with those, after a check that they cover it. */
 
-/* ---- copy: box `both` from a shard's rows to a piece's, in runs as long as both lie contiguous
- * ---- */
+typedef struct copying {
+    const tt_shard *from;
+    const tt_ckpt_piece *to;
+} copying;
+
+static void copy_run(void *user, int64_t from, int64_t to, int64_t n)
+{
+    const copying *c = user;
+    const tt_st_tensor *t = c->from->tensor;
+    tt_convert((uint8_t *)c->to->data + (size_t)to * tt_dtype_size(c->to->dtype), c->to->dtype,
+               (const uint8_t *)t->data + (size_t)from * tt_dtype_size(t->dtype), t->dtype,
+               (size_t)n);
+}
 
 static void copy_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
 {
-    const int n = p->n_dims;
-    const tt_box *from = &s->box, *to = &p->box;
-    int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
-    int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
-    int outer = n; /* dims before it are walked, the others are one run */
-    for (int d = n - 1; d >= 0; d--) {
-        from_stride[d] = from_step;
-        to_stride[d] = to_step;
-        from_step *= from->end[d] - from->begin[d];
-        to_step *= to->end[d] - to->begin[d];
-    }
-    for (bool whole = true; outer > 0 && whole;) {
-        outer--;
-        int64_t length = both->end[outer] - both->begin[outer];
-        whole = length == from->end[outer] - from->begin[outer] &&
-                length == to->end[outer] - to->begin[outer];
-        run *= length;
-    }
-    for (int d = 0; d < outer; d++)
-        runs *= both->end[d] - both->begin[d];
-    const size_t from_size = tt_dtype_size(s->tensor->dtype), to_size = tt_dtype_size(p->dtype);
-    for (; runs > 0; runs--) {
-        int64_t from_at = 0, to_at = 0;
-        for (int d = 0; d < n; d++) {
-            from_at += (both->begin[d] + at[d] - from->begin[d]) * from_stride[d];
-            to_at += (both->begin[d] + at[d] - to->begin[d]) * to_stride[d];
-        }
-        tt_convert((uint8_t *)p->data + (size_t)to_at * to_size, p->dtype,
-                   (const uint8_t *)s->tensor->data + (size_t)from_at * from_size, s->tensor->dtype,
-                   (size_t)run);
-        for (int d = outer - 1; d >= 0 && ++at[d] == both->end[d] - both->begin[d]; d--)
-            at[d] = 0;
-    }
+    copying c = {s, p};
+    tt_box_walk(both, &s->box, &p->box, p->n_dims, copy_run, &c);
 }
 
 /* ---- coverage ---- */

@@ -172,7 +172,7 @@ static tt_status learn_nodes(mixed *m, tt_comm *all, tt_error *err)
     return s;
 }
 
-static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed *m, tt_error *err)
+static tt_status open_remote(const tt_processes_opts *o, mixed *m, tt_error *err)
 {
     const tt_launch *l = o->launch;
     const tt_comm_env env = {.struct_size = sizeof env,
@@ -184,24 +184,24 @@ static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed
                              .beside = o->beside};
     tt_comm *all;
     TT_TRY(comm_status(m->remote->open(o->remote_config, &env, &m->remote_self, err), err));
-    TT_TRY(comm_status(m->remote->group(m->remote_self, ranks, l->world, 0, &all, err), err));
+    TT_TRY(comm_status(tt_comm_all(m->remote, m->remote_self, l->world, &all, err), err));
     const tt_status s = learn_nodes(m, all, err);
     m->remote->group_free(all);
     return s;
 }
 
-static tt_status join_mixed(const tt_processes_opts *o, const int *ranks, tt_dist *d, tt_error *err)
+static tt_status join_mixed(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 {
     const tt_launch *l = o->launch;
     mixed *m = calloc(1, sizeof *m);
     if (!m)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", l->world);
     *m = (mixed){.remote = o->remote, .rank = l->rank, .world = l->world, .session = o->session};
-    tt_status s = open_remote(o, ranks, m, err);
+    tt_status s = open_remote(o, m, err);
     if (s == TT_OK && !o->all_remote)
         s = tt_shm_new(o->session, l->rank, o->room_only, &m->shm, err);
     if (s == TT_OK)
-        s = group(m, ranks, l->world, 0, &d->all, err);
+        s = tt_comm_all(&mixed_vt, m, l->world, &d->all, err);
     if (s != TT_OK) {
         m->failed = true;
         free_mixed(m);
@@ -218,11 +218,11 @@ static void free_shm(void *self)
     tt_shm_vt.close(self, true);
 }
 
-static tt_status join_shm(const tt_processes_opts *o, const int *ranks, tt_dist *d, tt_error *err)
+static tt_status join_shm(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 {
     tt_shm *shm;
     TT_TRY(tt_shm_new(o->session, o->launch->rank, o->room_only, &shm, err));
-    const tt_status s = tt_shm_vt.group(shm, ranks, o->launch->world, 0, &d->all, err);
+    const tt_status s = tt_comm_all(&tt_shm_vt, shm, o->launch->world, &d->all, err);
     if (s != TT_OK) {
         free_shm(shm);
         return s;
@@ -237,13 +237,7 @@ tt_status tt_processes_join(const tt_processes_opts *o, tt_dist *out, tt_error *
 {
     const int n = o->launch->world;
     tt_dist d = {.rank = o->launch->rank, .world = n, .session = o->session};
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", n);
-    for (int i = 0; i < n; i++)
-        ranks[i] = i;
-    const tt_status s = o->remote ? join_mixed(o, ranks, &d, err) : join_shm(o, ranks, &d, err);
-    free(ranks);
+    const tt_status s = o->remote ? join_mixed(o, &d, err) : join_shm(o, &d, err);
     if (s == TT_OK)
         *out = d;
     return s;

@@ -9,12 +9,6 @@
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
-const tt_model_hf *tt_setup_model_hf(const tt_component *c)
-{
-    const tt_model_hf *hf = c->extension ? c->extension(TT_MODEL_HF) : NULL;
-    return hf && TT_HAS(hf, tt_model_hf, config_json) ? hf : NULL;
-}
-
 typedef struct writer {
     const tt_component *c;
     tt_str *out;
