@@ -26,6 +26,8 @@ CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
 # share/templates in the library, so that an installed ttrun needs no file for `plugins new`; each is compiled on the way.
 CORE_GEN := $B/gen/templates.c
 TEMPLATES := $(sort $(wildcard share/templates/*))
+# TT_CORE_OP(name) for each op that a file of core/graph/ops defines.
+OPS_DEF := $B/gen/ops.def
 CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
@@ -42,7 +44,13 @@ all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(SPECS:%=$B/%) $(LINKS)
 $B/core/%.o: core/%.c $B/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -I$B/gen -MMD -MP -c $< -o $@
+
+$(filter $B/core/graph/ops/%,$(CORE_OBJ)): | $(OPS_DEF)
+$(OPS_DEF): mk/ops-list.awk $(filter core/graph/ops/%,$(CORE_SRC))
+	@mkdir -p $(@D)
+	$(Q)LC_ALL=C awk -f mk/ops-list.awk $(filter %.c,$^) > $@.new
+	@cmp -s $@.new $@ || mv $@.new $@
 
 $B/plugins/%.o: plugins/%.c $B/.flags
 	@mkdir -p $(@D)

@@ -56,6 +56,13 @@ fi
         path=$(echo "$path" | sed 's|^[^.]*||; s|[.,]*$||')
         [ -e "$(dirname "$file")/$path" ] || echo "$file:$line: $path leads to no file of this tree"
     done >>"$found"
+# A file of core/ or tests/ that a page or a comment names is there.
+find docs core mk tests bench include plugins README.md CONTRIBUTING.md -type f \( -name '*.md' -o -name '*.[ch1]' -o -name '*.sh' \) 2>/dev/null |
+    grep -v '^tests/lint/' | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./-])(core|tests)/[a-z0-9_/]+\.(c|h|sh)([^A-Za-z0-9_/]|$)' 2>/dev/null |
+    while IFS=: read -r file line path; do
+        path=$(echo "$path" | sed 's|^[^A-Za-z]||; s|[^A-Za-z0-9]$||')
+        [ -e "$path" ] || echo "$file:$line: there is no $path"
+    done >>"$found"
 find . -maxdepth 1 -name '*.md' | sed 's|^\./||' | xargs -r grep -nHoE '\]\([^)# ]+' >"$found.links" 2>/dev/null
 find docs examples bench tests/golden -name '*.md' 2>/dev/null | xargs -r grep -nHoE '\]\([^)# ]+' >>"$found.links" 2>/dev/null
 while IFS=: read -r file line link; do

@@ -30,6 +30,15 @@ _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);
 bool tt_mul_i64(int64_t a, int64_t b, int64_t *out);
 bool tt_add_i64(int64_t a, int64_t b, int64_t *out);
 
+/* Every call of a plugin's function that may fail is made through TT_PLUGIN_CALL: what it returns
+ * is the status, whatever it wrote into err; one that wrote nothing is named, and a status that
+ * <ttrun/status.h> does not have becomes TT_EIO. name: may be NULL.
+ *   TT_TRY(TT_PLUGIN_CALL(vt->open(config, &self, err), err, "hook", part->name)); */
+#define TT_PLUGIN_CALL(call, err, kind, name)                                                      \
+    (tt_error_clear(err), tt_plugin_status((call), (err), (kind), (name)))
+tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const char *name);
+void tt_error_clear(tt_error *err); /* NULL is fine */
+
 /* ---- arena: memory by lifetime (process, program, step) ----
  * Small metadata only. Out of memory aborts with size and place. Zeroed. One thread at a time. */
 typedef struct tt_arena tt_arena;
@@ -118,6 +127,13 @@ int64_t tt_now_ns(void);                     /* monotonic */
 double tt_wall_seconds(void);                /* unix time */
 void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
 
+/* ---- memory */
+/* Bytes that the control groups of a process allow it, v1 or v2, nested or not; INFINITY: any.
+ * cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup. */
+double tt_memory_limit(const char *cgroup_file, const char *root);
+/* Bytes this process had resident at most, since it began to run this program; 0 = not known. */
+double tt_memory_most(void);
+
 /* ---- log internals: level, origin of times, rank shown */
 void tt_log_setup(tt_log_level level, int rank, int world, bool color);
 void tt_log_set_thread_rank(int rank); /* rank-threads: -1 = the process's */
@@ -138,6 +154,7 @@ tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or
 char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* absolute names win */
 char *tt_path_dir(tt_arena *a, const char *path);
 bool tt_path_exists(const char *path);
+bool tt_path_is_fd(const char *path, int fd); /* the path still names the open file */
 typedef struct tt_mapping {
     const uint8_t *p;
     size_t n;

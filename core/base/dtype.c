@@ -5,15 +5,17 @@
 static const struct {
     const char *name;
     size_t size;
+    bool is_float;
+    tt_dtype accumulate;
 } dtypes[] = {
-    {"f32",  4},
-    {"bf16", 2},
-    {"f16",  2},
-    {"f64",  8},
-    {"i32",  4},
-    {"i64",  8},
-    {"u8",   1},
-    {"bool", 1},
+    {"f32",  4, true,  TT_F32 },
+    {"bf16", 2, true,  TT_F32 },
+    {"f16",  2, true,  TT_F32 },
+    {"f64",  8, true,  TT_F64 },
+    {"i32",  4, false, TT_I32 },
+    {"i64",  8, false, TT_I64 },
+    {"u8",   1, false, TT_U8  },
+    {"bool", 1, false, TT_BOOL},
 };
 _Static_assert(sizeof dtypes / sizeof dtypes[0] == TT_N_DTYPES, "a row for each tt_dtype");
 
@@ -31,4 +33,14 @@ size_t tt_dtype_size(tt_dtype t)
 const char *tt_dtype_name(tt_dtype t)
 {
     return known(t) ? dtypes[t].name : "?";
+}
+
+int tt_dtype_is_float(tt_dtype t)
+{
+    return known(t) && dtypes[t].is_float;
+}
+
+tt_dtype tt_dtype_accumulate(tt_dtype t)
+{
+    return known(t) ? dtypes[t].accumulate : t;
 }

@@ -137,6 +137,13 @@ bool tt_path_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool tt_path_is_fd(const char *path, int fd)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
 tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err)
 {
     tt_status status = TT_OK;

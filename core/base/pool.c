@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "pool.h"
+#include "base/spin.h"
 #include "internal.h"
 #include "thread.h"
 #include <errno.h>
@@ -59,15 +60,6 @@ static void futex_wake(_Atomic uint32_t *word, int n)
     syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* A worker's slice of this job: the one it has begun, or a new one; NULL: no room. Its slices are
  * read when the job is done, hence after its last piece was counted. */
 static tt_pool_slice *slice_of(const job *j, int thread)
@@ -118,7 +110,7 @@ static bool spin(const tt_pool *p, bool (*ready)(const tt_pool *))
         for (int i = 0; i < 32; i++) {
             if (ready(p))
                 return true;
-            relax();
+            tt_spin_relax();
         }
         if (p->spin_ns == 0) { /* more threads than cores: let the others run */
             for (int i = 0; i < 4; i++) {

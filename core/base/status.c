@@ -52,7 +52,52 @@ tt_status tt_error_context(tt_error *err, const char *fmt, ...)
     trim_cut(text, sizeof text - used, n);
     one_line(text);
     memcpy(err->text, text, sizeof text);
+    if (err->code == TT_OK) /* who calls this has failed */
+        err->code = TT_EINTERNAL;
     return err->code;
+}
+
+void tt_error_clear(tt_error *err)
+{
+    if (!err)
+        return;
+    err->code = TT_OK;
+    err->text[0] = '\0';
+}
+
+/* What a plugin wrote becomes one line that a terminal shows as it is. */
+static void clean(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < ' ' || *p == 0x7f)
+            *p = ' ';
+    one_line(text);
+}
+
+tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const char *name)
+{
+    if (s == TT_OK)
+        return TT_OK;
+    const char *blank = name ? " " : "";
+    name = name ? name : "";
+    if (!strcmp(tt_status_name(s), "TT_UNKNOWN")) {
+        const int number = (int)s;
+        s = TT_EIO;
+        if (!err || !err->text[0])
+            return TT_FAIL(err, s,
+                           "%s%s%s failed and said nothing; %d, which it returned, is none "
+                           "of <ttrun/status.h>",
+                           kind, blank, name, number);
+    }
+    if (!err)
+        return s;
+    clean(err->text, sizeof err->text);
+    if (!err->text[0])
+        return TT_FAIL(err, s, "%s%s%s failed and said nothing (%s)", kind, blank, name,
+                       tt_status_text(s));
+    err->code = s;
+    return s;
 }
 
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path)

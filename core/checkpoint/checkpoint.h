@@ -35,6 +35,8 @@ typedef struct tt_trainer_state {
  *   begin (rank 0: makes step-N.tmp, removes stale ones) · write (every rank its shard-files, may
  * run on a thread over staged copies) · commit (rank 0, after all: trainer.json with every file's
  * hash, reread and verified, fsync, one rename, then purge to keep_latest_k). */
+/* Takes away what an interrupted save, purge or export left in a folder of step-N. */
+tt_status tt_ckpt_clear(const char *folder, tt_error *err);
 tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err);
 tt_status tt_ckpt_write(const char *folder, int64_t step, int rank, const tt_ckpt_piece *pieces,
                         size_t n, tt_error *err);
@@ -48,6 +50,8 @@ tt_status tt_ckpt_commit(const char *folder, int64_t step, const tt_trainer_stat
 /* Steps present, ascending; incomplete folders are not listed (a warning says so). An absent folder
  * has none. */
 tt_status tt_ckpt_list(const char *folder, tt_arena *a, int64_t **steps, size_t *n, tt_error *err);
+/* "step-12" → 12; rest (may be NULL) gets what follows the digits. -1 = not such a name. */
+int64_t tt_step_of_name(const char *name, const char **rest);
 /* trainer.json of a step folder. */
 tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
                              tt_error *err);
@@ -69,6 +73,9 @@ typedef struct tt_ckpt_tensor {
 tt_status tt_ckpt_open_split(const char *folder, const tt_map *shapes, tt_ckpt_reader **out,
                              tt_error *err);
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err);
+/* A line that names the tensors there that are none of `used` (name → anything not NULL), but for
+ * those that skip, which may be NULL, says are nothing to name. */
+void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *));
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name);
 int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name); /* of dim 0; -1 = no such tensor */
 void tt_ckpt_close(tt_ckpt_reader *r);

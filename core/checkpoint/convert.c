@@ -59,15 +59,10 @@ bool tt_st_bytes(const tt_st_dtype *t, const int64_t *shape, int n_dims, size_t 
     return true;
 }
 
-static bool is_float(tt_dtype t)
-{
-    return t == TT_F32 || t == TT_BF16 || t == TT_F16 || t == TT_F64;
-}
-
 bool tt_can_convert(tt_dtype to, tt_dtype from)
 {
     return to < TT_N_DTYPES && from < TT_N_DTYPES &&
-           (to == from || (is_float(to) && is_float(from)));
+           (to == from || (tt_dtype_is_float(to) && tt_dtype_is_float(from)));
 }
 
 static float f32_of_bits(uint32_t bits)

@@ -99,8 +99,6 @@ tt_status tt_ckpt_replace_by_renames(tt_arena *a, const char *tmp, const char *f
 tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const char *name),
                           const char ***names, size_t *n, tt_error *err);
 bool tt_is_safetensors_name(const char *name);
-/* "step-12" → 12; rest (may be NULL) gets what follows the digits. -1 = not such a name. */
-int64_t tt_step_of_name(const char *name, const char **rest);
 tt_status tt_ckpt_purge(const char *folder, int64_t just_saved, int64_t keep_latest_k,
                         tt_error *err);
 /* Size and hash of a file as the disk has it: the page cache is dropped first where that works. */

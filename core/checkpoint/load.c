@@ -7,44 +7,24 @@
 /* A reader knows of every tensor the boxes that lie in files (tt_entry). Filling a piece = copying
  * the intersections of its box with those, after a check that they cover it. */
 
-/* ---- copy: box `both` from a shard's rows to a piece's, in runs as long as both lie contiguous
- * ---- */
+typedef struct copying {
+    const tt_shard *from;
+    const tt_ckpt_piece *to;
+} copying;
+
+static void copy_run(void *user, int64_t from, int64_t to, int64_t n)
+{
+    const copying *c = user;
+    const tt_st_tensor *t = c->from->tensor;
+    tt_convert((uint8_t *)c->to->data + (size_t)to * tt_dtype_size(c->to->dtype), c->to->dtype,
+               (const uint8_t *)t->data + (size_t)from * tt_dtype_size(t->dtype), t->dtype,
+               (size_t)n);
+}
 
 static void copy_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
 {
-    const int n = p->n_dims;
-    const tt_box *from = &s->box, *to = &p->box;
-    int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
-    int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
-    int outer = n; /* dims before it are walked, the others are one run */
-    for (int d = n - 1; d >= 0; d--) {
-        from_stride[d] = from_step;
-        to_stride[d] = to_step;
-        from_step *= from->end[d] - from->begin[d];
-        to_step *= to->end[d] - to->begin[d];
-    }
-    for (bool whole = true; outer > 0 && whole;) {
-        outer--;
-        int64_t length = both->end[outer] - both->begin[outer];
-        whole = length == from->end[outer] - from->begin[outer] &&
-                length == to->end[outer] - to->begin[outer];
-        run *= length;
-    }
-    for (int d = 0; d < outer; d++)
-        runs *= both->end[d] - both->begin[d];
-    const size_t from_size = tt_dtype_size(s->tensor->dtype), to_size = tt_dtype_size(p->dtype);
-    for (; runs > 0; runs--) {
-        int64_t from_at = 0, to_at = 0;
-        for (int d = 0; d < n; d++) {
-            from_at += (both->begin[d] + at[d] - from->begin[d]) * from_stride[d];
-            to_at += (both->begin[d] + at[d] - to->begin[d]) * to_stride[d];
-        }
-        tt_convert((uint8_t *)p->data + (size_t)to_at * to_size, p->dtype,
-                   (const uint8_t *)s->tensor->data + (size_t)from_at * from_size, s->tensor->dtype,
-                   (size_t)run);
-        for (int d = outer - 1; d >= 0 && ++at[d] == both->end[d] - both->begin[d]; d--)
-            at[d] = 0;
-    }
+    copying c = {s, p};
+    tt_box_walk(both, &s->box, &p->box, p->n_dims, copy_run, &c);
 }
 
 /* ---- coverage ---- */
@@ -162,7 +142,9 @@ static tt_status shape_differs(const tt_ckpt_reader *r, const tt_entry *e, const
     return status;
 }
 
-static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+/* others: how many more of the pieces are in no file. */
+static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
+                        tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     size_t n = tt_map_size(r->entries);
@@ -170,13 +152,16 @@ static tt_status absent(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_erro
     for (size_t i = 0; i < n; i++)
         names[i] = tt_map_key(r->entries, i);
     const char *near = tt_nearest(p->name, names, n);
-    tt_status status = TT_FAIL(err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s", r->path, p->name,
-                               near ? " (there is '" : "", near ? near : "", near ? "')" : "");
+    tt_status status = TT_FAIL(
+        err, TT_ENOTFOUND, "%s: no tensor '%s'%s%s%s%s", r->path, p->name,
+        near ? " (there is '" : "", near ? near : "", near ? "')" : "",
+        others ? tt_arena_printf(a, ", and %zu more of the model's are not there", others) : "");
     tt_arena_free(a);
     return status;
 }
 
-static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt_error *err)
+static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, size_t others,
+                             tt_error *err)
 {
     tt_entry *e = tt_map_get(r->entries, p->name);
     int64_t global = 1;
@@ -190,7 +175,7 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt
         global = p->global[d] == 0 ? 0 : TT_MIN(global, 1);
     }
     if (!e) /* a tensor without elements is in no file */
-        return global == 0 ? TT_OK : absent(r, p, err);
+        return global == 0 ? TT_OK : absent(r, p, others, err);
     if (e->n_dims != p->n_dims ||
         memcmp(e->global, p->global, sizeof(int64_t) * (size_t)p->n_dims) != 0)
         return shape_differs(r, e, p, err);
@@ -208,8 +193,11 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, tt
 
 tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n, tt_error *err)
 {
+    size_t missing = 0;
+    for (size_t i = 0; i < n; i++)
+        missing += !tt_map_get(r->entries, pieces[i].name);
     for (size_t i = 0; i < n; i++) /* all before the first byte is copied */
-        TT_TRY(check_piece(r, &pieces[i], err));
+        TT_TRY(check_piece(r, &pieces[i], missing ? missing - 1 : 0, err));
     for (size_t i = 0; i < n; i++) {
         const tt_entry *e = tt_map_get(r->entries, pieces[i].name);
         for (size_t k = 0; e && k < e->shards.n; k++) {
@@ -264,4 +252,21 @@ int64_t tt_ckpt_rows(const tt_ckpt_reader *r, const char *name)
 bool tt_ckpt_has(const tt_ckpt_reader *r, const char *name)
 {
     return tt_map_get(r->entries, name) != NULL;
+}
+
+void tt_ckpt_log_others(const tt_ckpt_reader *r, const tt_map *used, bool (*skip)(const char *))
+{
+    tt_str names = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        const char *name = tt_map_key(r->entries, i);
+        if (tt_map_get(used, name) || (skip && skip(name)))
+            continue;
+        if (n++ < 3)
+            tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
+    }
+    if (n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s%s", r->path,
+               n, n > 1 ? "s" : "", tt_str_get(&names), n > 3 ? ", …" : "");
+    tt_str_free(&names);
 }

@@ -31,19 +31,28 @@ static tt_status clear_stale(tt_arena *a, const char *folder, const char *name, 
     return TT_OK;
 }
 
-tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err)
+tt_status tt_ckpt_clear(const char *folder, tt_error *err)
 {
     const char **names = NULL;
     size_t n = 0;
-    if (step < 0)
-        return TT_FAIL(err, TT_EINVAL, "%s: step %lld cannot be saved", folder, (long long)step);
-    TT_TRY(tt_mkdirs(folder, err));
     tt_arena *a = tt_arena_new();
     tt_status status = tt_folder_names(a, folder, NULL, &names, &n, err);
     for (size_t i = 0; i < n && status == TT_OK; i++)
         status = clear_stale(a, folder, names[i], err);
+    tt_arena_free(a);
+    return status;
+}
+
+tt_status tt_ckpt_begin(const char *folder, int64_t step, tt_error *err)
+{
+    if (step < 0)
+        return TT_FAIL(err, TT_EINVAL, "%s: step %lld cannot be saved", folder, (long long)step);
+    TT_TRY(tt_mkdirs(folder, err));
+    TT_TRY(tt_ckpt_clear(folder, err));
+    tt_arena *a = tt_arena_new();
+    tt_status status = TT_OK;
     const char *tmp = tt_arena_printf(a, "%s/step-%lld.tmp", folder, (long long)step);
-    if (status == TT_OK && mkdir(tmp, 0777) != 0)
+    if (mkdir(tmp, 0777) != 0)
         status = tt_fail_system(err, errno, "create the folder", tmp);
     tt_arena_free(a);
     return status;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
-#include "cli/line.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The command line: names without a dot are ours, names with a dot are the job's. */
 
@@ -17,34 +15,22 @@ typedef struct common_option {
     const char *name, *value, *doc;
 } common_option;
 static const common_option common[] = {
-    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                          },
-    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once" },
-    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                       },
-    {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
-    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
-    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },
-    {"json",        NULL,         "one JSON object on stdout, where the command has one"           },
-    {"verbose",     NULL,         "-v: say more"                                                   },
-    {"quiet",       NULL,         "-q: say less"                                                   },
-    {"help",        NULL,         "-h: this text"                                                  },
-    {"version",     NULL,         "the version"                                                    },
+    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                         },
+    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once"},
+    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                      },
+    {"resume",      "auto|never", "never: start at step 0; what the folder holds is set aside"    },
+    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                       },
+    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"            },
+    {"hooks",       "LIST",       "the job's hooks, as JSON"                                      },
+    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                      },
+    {"json",        NULL,         "one JSON object on stdout, where the command has one"          },
+    {"verbose",     NULL,         "-v: say more"                                                  },
+    {"quiet",       NULL,         "-q: say less"                                                  },
+    {"help",        NULL,         "-h: this text"                                                 },
+    {"version",     NULL,         "the version"                                                   },
 };
 
 TT_EXPORT int tt_cli_main(int argc, char **argv);
-
-void tt_cli_print(const tt_str *text)
-{
-    fwrite(tt_str_get(text), 1, text->n, stdout);
-    fflush(stdout);
-}
-
-const char *tt_cli_option(const tt_cli *cli, const char *name)
-{
-    for (size_t i = cli->n_options; i-- > 0;)
-        if (!strcmp(cli->options[i].key, name))
-            return cli->options[i].value;
-    return NULL;
-}
 
 static const tt_command *find_command(const char *name)
 {
@@ -100,19 +86,11 @@ static tt_status unknown_option(const tt_command *c, const char *name, tt_error 
                    near ? "?)" : "; options of the job have a dot, as --training.steps");
 }
 
-static void push(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value)
+/* The top-level keys of the job that stand on the command line; others are in a section. */
+static bool is_of_the_job(const char *name)
 {
-    tt_override *more = tt_arena_array(cli->arena, *n + 1, sizeof *more);
-    if (*n)
-        memcpy(more, *list, *n * sizeof *more);
-    more[*n] = (tt_override){key, value};
-    *list = more;
-    ++*n;
-}
-
-void tt_cli_override(tt_cli *cli, const char *key, const char *value)
-{
-    push(cli, &cli->overrides, &cli->n_overrides, key, value);
+    static const char *const keys[] = {"dump_folder", "converters", "hooks"};
+    return in_list(keys, TT_COUNT(keys), name);
 }
 
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
@@ -131,8 +109,8 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
         if (*end || n < 1 || n > 4096)
             return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to 4096, got \"%s\"", value);
         cli->nproc = (int)n;
-    } else if (!strcmp(name, "dump_folder")) {
-        push(cli, &cli->overrides, &cli->n_overrides, name, value);
+    } else if (is_of_the_job(name)) {
+        tt_cli_add(cli, &cli->overrides, &cli->n_overrides, name, value);
     } else {
         cli->no_resume = !strcmp(value, "never");
         if (!cli->no_resume && strcmp(value, "auto"))
@@ -167,7 +145,7 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
     if (!strchr(name, '.') && !eq &&
         (common_flag(cli, name) || in_list(c->flags, c->n_flags, name))) {
         if (in_list(c->flags, c->n_flags, name))
-            push(cli, &cli->options, &cli->n_options, name, "");
+            tt_cli_add(cli, &cli->options, &cli->n_options, name, "");
         return TT_OK;
     }
     const bool ours = !strchr(name, '.') && takes_value(name);
@@ -183,9 +161,9 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
     if (ours)
         return common_value(cli, name, value, err);
     if (sub)
-        push(cli, &cli->options, &cli->n_options, name, value);
+        tt_cli_add(cli, &cli->options, &cli->n_options, name, value);
     else
-        push(cli, &cli->overrides, &cli->n_overrides, name, value);
+        tt_cli_add(cli, &cli->overrides, &cli->n_overrides, name, value);
     return TT_OK;
 }
 
@@ -256,80 +234,12 @@ static void usage(const tt_command *c)
     tt_str_free(&o);
 }
 
-/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3
- * numerics, 4 signal. */
-int tt_cli_exit_status(tt_status s)
-{
-    switch (s) {
-    case TT_OK:
-        return 0;
-    case TT_ENUMERIC:
-        return 3;
-    case TT_ESIGNAL:
-        return 4;
-    case TT_EINVAL:
-    case TT_EFORMAT:
-    case TT_ENOTFOUND:
-    case TT_EEXIST:
-    case TT_EABI:
-    case TT_EUNSUPPORTED:
-    case TT_EBUSY:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
-void tt_cli_report(tt_status s, tt_error *err)
-{
-    if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
-        return;
-    tt_line_say(TT_LINE_SPOKE);
-    if (s == TT_ESIGNAL)
-        tt_log(TT_WARN, "train", "%s", err->text);
-    else
-        fprintf(stderr, "%s%s\n", tt_error_place(err->text) ? "" : "ttrun: ", err->text);
-    err->text[0] = 0;
-}
-
-void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
-{
-    tt_log_setup(cli->verbose > 0   ? TT_DEBUG
-                 : cli->verbose < 0 ? TT_WARN
-                                    : TT_INFO,
-                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
-}
-
 static bool wants(int argc, char **argv, const char *a, const char *b)
 {
     for (int i = 0; i < argc; i++)
         if (!strcmp(argv[i], a) || !strcmp(argv[i], b))
             return true;
     return false;
-}
-
-tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
-{
-    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL};
-    return tt_registry_new(&o, out, err);
-}
-
-tt_setup_opts tt_cli_training(const tt_cli *cli)
-{
-    return (tt_setup_opts){.spec = cli->spec,
-                           .nproc = cli->nproc,
-                           .mode = TT_MODE_TRAIN,
-                           .compile = true,
-                           .data = true};
-}
-
-tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
-                       tt_error *err)
-{
-    tt_job *job;
-    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
-    TT_TRY(tt_cli_registry(cli, r, err));
-    return tt_setup_make(o, *r, job, cli->arena, out, err);
 }
 
 int tt_cli_main(int argc, char **argv)

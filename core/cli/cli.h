@@ -37,6 +37,8 @@ typedef struct tt_cli {
 const char *tt_cli_option(const tt_cli *cli, const char *name);
 /* One more override of the job, as if given on the command line. */
 void tt_cli_override(tt_cli *cli, const char *key, const char *value);
+/* The same to one of its lists: overrides, options. */
+void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
 /* Options the subcommand does not know are errors with the nearest known. flags: those without a
  * value. */
 tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,

@@ -152,9 +152,9 @@ static void put_decoded(view *v, const int32_t *ids, int64_t n)
 {
     char piece[4096];
     tt_str text = {0};
-    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
     if (!v->l->data.tokenizer)
         return;
+    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
     for (int64_t i = 0; i < n; i++)
         tt_str_addn(&text, piece, vt->decode(v->l->data.tokenizer, ids[i], piece, sizeof piece));
     tt_str_add(v->o, v->cli->json ? ",\"text\":" : "  text    ");
@@ -186,7 +186,8 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
         x.pos[t] = (int32_t)t;
         x.seg[t] = 0;
     }
-    TT_TRY(v->vt->read(v->l->data.loader, i, &x, err));
+    TT_TRY(TT_PLUGIN_CALL(v->vt->read(v->l->data.loader, i, &x, err), err, "dataloader",
+                          v->s->dataloader.name));
     tt_str_printf(v->o, v->cli->json ? "{\"sample\":%lld" : "sample %lld\n", (long long)i);
     if (tt_part_is_mixture(&v->s->dataloader))
         put_source(v, i);

@@ -109,7 +109,8 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
         b.pos[i] = (int32_t)i;
         b.labels[i] = -100; /* behind the end */
         if (i < n)
-            s = vt->read(t->loop.data.loader, begin + i, &one, err);
+            s = TT_PLUGIN_CALL(vt->read(t->loop.data.loader, begin + i, &one, err), err,
+                               "dataloader", l->s->dataloader.name);
         if (s == TT_OK && (b.ids[i] < 0 || b.ids[i] >= vocab || b.labels[i] >= vocab))
             s = TT_FAIL(err, TT_EINVAL,
                         "data: token %lld is outside the model's vocabulary of %lld",

@@ -61,7 +61,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
                                    &part, err);
     if (s == TT_OK) {
         const tt_tokenizer_vt *vt = part.component->vtable;
-        s = vt->open(part.config, &self, err);
+        s = TT_PLUGIN_CALL(vt->open(part.config, &self, err), err, "tokenizer", part.name);
         if (s == TT_OK)
             s = encode_all(cli, vt, self, err);
         if (self)

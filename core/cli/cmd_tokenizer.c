@@ -145,7 +145,7 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
     o.progress_arg = &b;
     TT_TRY(tt_pool_new((int)threads, &o.pool, err));
     const int64_t begin = tt_now_ns();
-    const tt_status s = vt->train(&o, err);
+    const tt_status s = TT_PLUGIN_CALL(vt->train(&o, err), err, "tokenizer", NULL);
     if (b.stage)
         tt_progress_finish(&b.progress);
     tt_pool_free(o.pool);

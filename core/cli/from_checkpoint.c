@@ -140,7 +140,7 @@ static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_over
     tt_str_addc(&text, '{');
     for (size_t i = 0; i < root->n; i++) {
         const char *key = root->keys[i];
-        if (!strcmp(key, "validation") || !strcmp(key, "hooks") ||
+        if (!strcmp(key, "validation") || !strcmp(key, "hooks") || !strcmp(key, "metrics") ||
             (!data && !strcmp(key, "dataloader")))
             continue;
         add_member(&text, key, &any);
@@ -206,7 +206,7 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
     TT_TRY(tt_setup_compile(&m->setup, o, err));
     TT_TRY(tt_rank_open(&m->setup, &one, false, &m->rank, err));
     return m->hf ? tt_rank_load_hf(&m->rank, m->path, false, err)
-                 : tt_rank_load(&m->rank, m->path, false, err);
+                 : tt_rank_load(&m->rank, m->path, false, true, err);
 }
 
 void tt_loaded_model_close(tt_loaded_model *m)

@@ -108,7 +108,8 @@ tt_status tt_prompts_encode(tt_prompts *p, const tt_tokenizer_vt *vt, void *toke
             continue;
         if (bos >= 0)
             TT_TRY(tt_ids_push(&one->ids, bos, err));
-        if (vt->encode(tokenizer, one->text, one->n_bytes, &one->ids, err) != TT_OK)
+        if (TT_PLUGIN_CALL(vt->encode(tokenizer, one->text, one->n_bytes, &one->ids, err), err,
+                           "tokenizer", NULL) != TT_OK)
             return tt_error_context(err, "prompt %zu", i + 1);
     }
     return TT_OK;

@@ -45,7 +45,7 @@ static tt_status add_ids(const round_ *r, piece *p, const char *s, size_t n, boo
     ids->n = 0;
     if (first && o->bos && r->info.bos >= 0)
         TT_TRY(tt_ids_push(ids, r->info.bos, &p->err));
-    TT_TRY(o->vt->encode(o->self, s, n, ids, &p->err));
+    TT_TRY(TT_PLUGIN_CALL(o->vt->encode(o->self, s, n, ids, &p->err), &p->err, "tokenizer", NULL));
     if (last && o->eos && r->info.eos >= 0)
         TT_TRY(tt_ids_push(ids, r->info.eos, &p->err));
     for (size_t i = 0; i < ids->n; i++)

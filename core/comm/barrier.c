@@ -14,8 +14,6 @@
 
 #define ABORTED 1u
 #define SPIN_NS 20000
-#define LEAST_SPIN_NS 500
-#define PROBE 64
 
 void tt_barrier_init(tt_barrier *b, int n, bool crowded)
 {
@@ -24,9 +22,7 @@ void tt_barrier_init(tt_barrier *b, int n, bool crowded)
     atomic_init(&b->n_sleeping, 0);
     b->n = n;
     b->crowded = crowded;
-    atomic_init(&b->n_waits, 0);
-    for (int i = 0; i < 2; i++)
-        atomic_init(&b->spin_ns[i], SPIN_NS);
+    tt_spin_init(&b->spin, SPIN_NS);
 }
 
 static void wake(tt_barrier *b)
@@ -35,38 +31,31 @@ static void wake(tt_barrier *b)
         syscall(SYS_futex, (void *)&b->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-static void relax(void)
+typedef struct change {
+    tt_barrier *b;
+    uint32_t seen;
+} change;
+
+static bool has_changed(void *arg)
 {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
+    const change *c = arg;
+    return atomic_load_explicit(&c->b->word, memory_order_acquire) != c->seen;
 }
 
-/* Until word is no longer `seen`, for a short while: shorter after it was in vain (others want the
- * core, or the members arrive far apart), longer again after it was not, and now and then in full,
- * to find out. Opening and closing waits have each their own measure. */
+/* Until word is no longer `seen`, for a short while. Opening and closing waits have each their own
+ * measure. */
 static bool spin(tt_barrier *b, uint32_t seen, bool opening)
 {
-    _Atomic int64_t *measure = &b->spin_ns[opening];
-    int64_t most = atomic_load_explicit(measure, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&b->n_waits, 1, memory_order_relaxed) % PROBE == 0)
-        most = SPIN_NS;
-    const int64_t until = tt_now_ns() + most;
+    change c = {b, seen};
+    if (!b->crowded)
+        return tt_spin_until(&b->spin, opening, SPIN_NS, SPIN_NS, has_changed, &c);
     bool met = false;
-    if (b->crowded)
-        sched_yield();
-    do {
-        for (int i = 0; !met && i < 32; i++) {
-            met = atomic_load_explicit(&b->word, memory_order_acquire) != seen;
-            if (!met)
-                relax();
-        }
-    } while (!met && !b->crowded && tt_now_ns() < until);
-    most = met ? TT_MIN(2 * most, (int64_t)SPIN_NS) : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS);
-    if (met || most < atomic_load_explicit(measure, memory_order_relaxed))
-        atomic_store_explicit(measure, most, memory_order_relaxed);
+    sched_yield();
+    for (int i = 0; !met && i < TT_SPIN_LOOKS; i++) {
+        met = has_changed(&c);
+        if (!met)
+            tt_spin_relax();
+    }
     return met;
 }
 

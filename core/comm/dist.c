@@ -67,6 +67,18 @@ void tt_dist_set_timeout(tt_dist *d, double timeout_s)
         d->vt->set_timeout(d->self, timeout_s);
 }
 
+tt_status tt_comm_all(const tt_comm_vt *vt, void *self, int world, tt_comm **out, tt_error *err)
+{
+    int *ranks = calloc((size_t)world, sizeof *ranks);
+    if (!ranks)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", world);
+    for (int i = 0; i < world; i++)
+        ranks[i] = i;
+    const tt_status s = vt->group(self, ranks, world, 0, out, err);
+    free(ranks);
+    return s;
+}
+
 void tt_dist_leave(tt_dist *d)
 {
     if (d->vt && d->all)

@@ -23,6 +23,8 @@ void tt_threads_set_timeout(tt_threads *t, double timeout_s); /* of waits that b
 void tt_threads_free(tt_threads *t);
 /* One rank's end. [setup, called by that rank's thread] */
 tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err);
+/* The group of all ranks 0 … world - 1 of a communicator's end. [collective] */
+tt_status tt_comm_all(const tt_comm_vt *vt, void *self, int world, tt_comm **out, tt_error *err);
 void tt_dist_leave(tt_dist *d);
 
 /* ---- processes (comm.backend "shm", "mpi", or "auto": what fits) ----

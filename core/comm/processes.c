@@ -23,43 +23,51 @@ typedef struct mixed {
 
 /* ---- each call goes to its group's own ---- */
 
+/* err may hold this rank's own failure, which the ranks are agreeing on: it is not cleared before
+ * the call. */
+static tt_status comm_status(tt_status s, tt_error *err)
+{
+    return tt_plugin_status(s, err, "comm", NULL);
+}
+
 static tt_status all_gather(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                             tt_dtype dtype, tt_error *err)
 {
-    return g->vt->all_gather(g->inner, send, recv, counts, dtype, err);
+    return comm_status(g->vt->all_gather(g->inner, send, recv, counts, dtype, err), err);
 }
 
 static tt_status reduce_scatter(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                                 tt_dtype dtype, tt_reduce op, tt_error *err)
 {
-    return g->vt->reduce_scatter(g->inner, send, recv, counts, dtype, op, err);
+    return comm_status(g->vt->reduce_scatter(g->inner, send, recv, counts, dtype, op, err), err);
 }
 
 static tt_status all_reduce(tt_comm *g, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
                             tt_error *err)
 {
-    return g->vt->all_reduce(g->inner, buf, count, dtype, op, err);
+    return comm_status(g->vt->all_reduce(g->inner, buf, count, dtype, op, err), err);
 }
 
 static tt_status all_to_all(tt_comm *g, const void *send, const int64_t *send_counts, void *recv,
                             const int64_t *recv_counts, tt_dtype dtype, tt_error *err)
 {
-    return g->vt->all_to_all(g->inner, send, send_counts, recv, recv_counts, dtype, err);
+    return comm_status(
+        g->vt->all_to_all(g->inner, send, send_counts, recv, recv_counts, dtype, err), err);
 }
 
 static tt_status send(tt_comm *g, int to, const void *buf, int64_t bytes, tt_error *err)
 {
-    return g->vt->send(g->inner, to, buf, bytes, err);
+    return comm_status(g->vt->send(g->inner, to, buf, bytes, err), err);
 }
 
 static tt_status recv(tt_comm *g, int from, void *buf, int64_t bytes, tt_error *err)
 {
-    return g->vt->recv(g->inner, from, buf, bytes, err);
+    return comm_status(g->vt->recv(g->inner, from, buf, bytes, err), err);
 }
 
 static tt_status barrier(tt_comm *g, tt_error *err)
 {
-    return g->vt->barrier(g->inner, err);
+    return comm_status(g->vt->barrier(g->inner, err), err);
 }
 
 static void group_free(tt_comm *g)
@@ -79,8 +87,8 @@ static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_com
     if (!g)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
     g->vt = near ? &tt_shm_vt : m->remote;
-    const tt_status s =
-        g->vt->group(near ? (void *)m->shm : m->remote_self, ranks, n, key, &g->inner, err);
+    const tt_status s = comm_status(
+        g->vt->group(near ? (void *)m->shm : m->remote_self, ranks, n, key, &g->inner, err), err);
     if (s == TT_OK)
         *out = g;
     else
@@ -158,12 +166,13 @@ static tt_status learn_nodes(mixed *m, tt_comm *all, tt_error *err)
     }
     for (int i = 0; i < m->world; i++)
         ones[i] = 1;
-    const tt_status s = m->remote->all_gather(all, &node, m->node, ones, TT_I64, err);
+    const tt_status s =
+        comm_status(m->remote->all_gather(all, &node, m->node, ones, TT_I64, err), err);
     free(ones);
     return s;
 }
 
-static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed *m, tt_error *err)
+static tt_status open_remote(const tt_processes_opts *o, mixed *m, tt_error *err)
 {
     const tt_launch *l = o->launch;
     const tt_comm_env env = {.struct_size = sizeof env,
@@ -174,25 +183,25 @@ static tt_status open_remote(const tt_processes_opts *o, const int *ranks, mixed
                              .user = o->session,
                              .beside = o->beside};
     tt_comm *all;
-    TT_TRY(m->remote->open(o->remote_config, &env, &m->remote_self, err));
-    TT_TRY(m->remote->group(m->remote_self, ranks, l->world, 0, &all, err));
+    TT_TRY(comm_status(m->remote->open(o->remote_config, &env, &m->remote_self, err), err));
+    TT_TRY(comm_status(tt_comm_all(m->remote, m->remote_self, l->world, &all, err), err));
     const tt_status s = learn_nodes(m, all, err);
     m->remote->group_free(all);
     return s;
 }
 
-static tt_status join_mixed(const tt_processes_opts *o, const int *ranks, tt_dist *d, tt_error *err)
+static tt_status join_mixed(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 {
     const tt_launch *l = o->launch;
     mixed *m = calloc(1, sizeof *m);
     if (!m)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", l->world);
     *m = (mixed){.remote = o->remote, .rank = l->rank, .world = l->world, .session = o->session};
-    tt_status s = open_remote(o, ranks, m, err);
+    tt_status s = open_remote(o, m, err);
     if (s == TT_OK && !o->all_remote)
         s = tt_shm_new(o->session, l->rank, o->room_only, &m->shm, err);
     if (s == TT_OK)
-        s = group(m, ranks, l->world, 0, &d->all, err);
+        s = tt_comm_all(&mixed_vt, m, l->world, &d->all, err);
     if (s != TT_OK) {
         m->failed = true;
         free_mixed(m);
@@ -209,11 +218,11 @@ static void free_shm(void *self)
     tt_shm_vt.close(self, true);
 }
 
-static tt_status join_shm(const tt_processes_opts *o, const int *ranks, tt_dist *d, tt_error *err)
+static tt_status join_shm(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 {
     tt_shm *shm;
     TT_TRY(tt_shm_new(o->session, o->launch->rank, o->room_only, &shm, err));
-    const tt_status s = tt_shm_vt.group(shm, ranks, o->launch->world, 0, &d->all, err);
+    const tt_status s = tt_comm_all(&tt_shm_vt, shm, o->launch->world, &d->all, err);
     if (s != TT_OK) {
         free_shm(shm);
         return s;
@@ -228,13 +237,7 @@ tt_status tt_processes_join(const tt_processes_opts *o, tt_dist *out, tt_error *
 {
     const int n = o->launch->world;
     tt_dist d = {.rank = o->launch->rank, .world = n, .session = o->session};
-    int *ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", n);
-    for (int i = 0; i < n; i++)
-        ranks[i] = i;
-    const tt_status s = o->remote ? join_mixed(o, ranks, &d, err) : join_shm(o, ranks, &d, err);
-    free(ranks);
+    const tt_status s = o->remote ? join_mixed(o, &d, err) : join_shm(o, &d, err);
     if (s == TT_OK)
         *out = d;
     return s;

@@ -17,11 +17,9 @@
 /* Longer than it takes to wake a sleeper, on a virtual machine some 40 us in all: else a member
  * sleeps whenever the one it waits for had to be woken, and so they all do from then on. */
 #define SPIN_NS 100000
-/* For who may come late: the core may have other threads to run. Every PROBE-th wait is as long as
- * above. */
+/* For who may come late: the core may have other threads to run. Now and then it is as long as
+ * above, to find out. */
 #define BRIEF_SPIN_NS 20000
-#define LEAST_SPIN_NS 500
-#define PROBE 64
 #define NAP_NS 100000000 /* a sleeper looks up this often: an abort needs to wake nobody */
 #define MOMENT_NS INT64_C(2000000000)
 
@@ -205,55 +203,34 @@ void tt_word_set(tt_word *w, uint32_t value)
         syscall(SYS_futex, (void *)&w->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-static bool there(tt_word *w, uint32_t want, uint32_t *seen)
+typedef struct arrival {
+    tt_word *w;
+    uint32_t want, seen;
+} arrival;
+
+static bool has_arrived(void *arg)
 {
-    *seen = atomic_load_explicit(&w->value, memory_order_acquire);
-    return (int32_t)(*seen - want) >= 0;
+    arrival *a = arg;
+    a->seen = atomic_load_explicit(&a->w->value, memory_order_acquire);
+    return (int32_t)(a->seen - a->want) >= 0;
 }
 
-static void relax(void)
+/* For a short while. */
+static bool spin(tt_session *s, arrival *a, bool soon)
 {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-/* For a short while: shorter after it was in vain, longer again after it was not, and now and then
- * in full, to find out. */
-static bool spin(tt_session *s, tt_word *w, uint32_t want, bool soon, uint32_t *seen)
-{
-    if (there(w, want, seen))
+    if (has_arrived(a))
         return true;
     if (s->crowded) {
         sched_yield();
-        return there(w, want, seen);
+        return has_arrived(a);
     }
-    _Atomic int64_t *measure = &s->spin_ns[soon];
-    int64_t most = atomic_load_explicit(measure, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&s->n_waits, 1, memory_order_relaxed) % PROBE == 0)
-        most = SPIN_NS;
-    const int64_t until = tt_now_ns() + most;
-    bool met = false;
-    do {
-        for (int i = 0; !met && i < 32; i++) {
-            met = there(w, want, seen);
-            if (!met)
-                relax();
-        }
-    } while (!met && tt_now_ns() < until);
-    const int64_t limit = soon ? SPIN_NS : BRIEF_SPIN_NS;
-    most = met ? TT_MIN(2 * most, limit) : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS);
-    if (met || most < atomic_load_explicit(measure, memory_order_relaxed))
-        atomic_store_explicit(measure, most, memory_order_relaxed);
-    return met;
+    return tt_spin_until(&s->spin, soon, soon ? SPIN_NS : BRIEF_SPIN_NS, SPIN_NS, has_arrived, a);
 }
 
 tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, int64_t until_ns)
 {
-    uint32_t seen;
-    while (!spin(s, w, want, soon, &seen)) {
+    arrival a = {w, want, 0};
+    while (!spin(s, &a, soon)) {
         if (atomic_load_explicit(&s->m->stopped, memory_order_acquire))
             return TT_ECOMM;
         int64_t left = until_ns ? until_ns - tt_now_ns() : NAP_NS;
@@ -263,7 +240,7 @@ tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, 
         const struct timespec ts = {0, (long)TT_MIN(left, INT64_C(999999999))};
         /* Announced before the kernel compares: who sets the word after that sees a sleeper. */
         atomic_fetch_add(&w->n_sleeping, 1);
-        syscall(SYS_futex, (void *)&w->value, FUTEX_WAIT, seen, &ts, NULL, 0);
+        syscall(SYS_futex, (void *)&w->value, FUTEX_WAIT, a.seen, &ts, NULL, 0);
         atomic_fetch_sub(&w->n_sleeping, 1);
     }
     return TT_OK;
@@ -312,8 +289,7 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
     s->stop = o->stop;
-    for (int i = 0; i < 2; i++)
-        atomic_init(&s->spin_ns[i], BRIEF_SPIN_NS);
+    tt_spin_init(&s->spin, BRIEF_SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;
     s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);

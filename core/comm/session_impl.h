@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_SESSION_IMPL_H
 #define TT_SESSION_IMPL_H
+#include "base/spin.h"
 #include "comm/session.h"
 #include <poll.h>
 #include <pthread.h>
@@ -37,8 +38,7 @@ struct tt_session {
     tt_launch launch;
     _Atomic double timeout_s;
     bool crowded;
-    _Atomic int64_t spin_ns[2]; /* of waits for what comes soon [1], and others */
-    _Atomic uint32_t n_waits;
+    tt_spin spin; /* of waits for what comes soon [1], and others */
     void (*overdue)(tt_session *s);
     int (*stop)(void);
     int *socks;            /* by local rank; of others than the first only [0] is used */

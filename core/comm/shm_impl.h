@@ -100,6 +100,7 @@ tt_status tt_shm_begin(tt_comm *c, const tt_shm_args *a, tt_error *err);
  * for the same: where not, all get an error and the group is as before. */
 tt_status tt_shm_meet(tt_comm *c, tt_error *err);
 const tt_shm_call *tt_shm_call_of(const tt_comm *c, int member); /* of the collective that is */
+int64_t *tt_shm_counts_of(const tt_comm *c, int member);         /* what it sends, by member */
 int64_t tt_shm_sum(const int64_t *counts, int n);
 int64_t tt_shm_most(const int64_t *counts, int n);
 void tt_shm_copy(void *to, const void *from, size_t n);
@@ -109,7 +110,6 @@ tt_status tt_shm_room_all_gather(tt_comm *c, const tt_shm_args *a, tt_error *err
 tt_status tt_shm_room_reduce_scatter(tt_comm *c, const tt_shm_args *a, tt_error *err);
 tt_status tt_shm_room_all_reduce(tt_comm *c, const tt_shm_args *a, tt_error *err);
 tt_status tt_shm_all_to_all(tt_comm *c, const tt_shm_args *a, tt_error *err); /* either way */
-const int64_t *tt_shm_counts_of(const tt_comm *c, int member); /* what it sends, by member */
 
 /* ---- shm_direct.c: one copy, between the processes ---- */
 tt_status tt_shm_settle(tt_comm *c, tt_error *err);

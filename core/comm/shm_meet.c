@@ -113,6 +113,12 @@ void tt_shm_copy(void *to, const void *from, size_t n)
         memcpy(to, from, n);
 }
 
+/* Two tables, for a member may be in the next collective while others read this one's. */
+int64_t *tt_shm_counts_of(const tt_comm *c, int member)
+{
+    return c->counts + ((size_t)member * 2 + c->first % 2) * (size_t)c->n;
+}
+
 int64_t tt_shm_sum(const int64_t *counts, int n)
 {
     int64_t s = 0;

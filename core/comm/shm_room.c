@@ -123,16 +123,6 @@ tt_status tt_shm_room_all_reduce(tt_comm *c, const tt_shm_args *a, tt_error *err
 /* ---- all_to_all: what is sent to whom is known to the sender alone, so all tell it in the first
  * round: the largest number gives the rounds, or the way ---- */
 
-static int64_t *table(const tt_comm *c, int member)
-{
-    return c->counts + ((size_t)member * 2 + c->first % 2) * (size_t)c->n;
-}
-
-const int64_t *tt_shm_counts_of(const tt_comm *c, int member)
-{
-    return table(c, member);
-}
-
 static bool much(const tt_comm *c, int64_t bytes)
 {
     return atomic_load(c->way) == TT_SHM_DIRECT && bytes >= TT_SHM_MUCH;
@@ -141,11 +131,11 @@ static bool much(const tt_comm *c, int64_t bytes)
 static tt_status check_counts(const tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
     for (int i = 0; i < c->n; i++)
-        if (table(c, i)[c->me] != a->recv_counts[i])
+        if (tt_shm_counts_of(c, i)[c->me] != a->recv_counts[i])
             return TT_FAIL(err, TT_ECOMM,
                            "all_to_all number %llu: rank %d sends %lld elements where %lld are due",
                            (unsigned long long)c->sequence, c->ranks[i],
-                           (long long)table(c, i)[c->me], (long long)a->recv_counts[i]);
+                           (long long)tt_shm_counts_of(c, i)[c->me], (long long)a->recv_counts[i]);
     return TT_OK;
 }
 
@@ -156,7 +146,7 @@ tt_status tt_shm_all_to_all(tt_comm *c, const tt_shm_args *a, tt_error *err)
     const bool skip = much(c, tt_shm_most(a->counts, c->n) * size);
     int64_t bytes = 0;
     tt_status s = TT_OK;
-    memcpy(table(c, c->me), a->counts, (size_t)c->n * sizeof *a->counts);
+    memcpy(tt_shm_counts_of(c, c->me), a->counts, (size_t)c->n * sizeof *a->counts);
     for (int64_t at = 0; at == 0 || at < bytes; at += room, c->round++) {
         const char *from = a->send;
         for (int i = 0; !skip && i < c->n; from += a->counts[i++] * size)
@@ -165,7 +155,7 @@ tt_status tt_shm_all_to_all(tt_comm *c, const tt_shm_args *a, tt_error *err)
                             part(a->counts[i] * size, at, room));
         TT_TRY(tt_shm_meet(c, err));
         for (int i = 0; at == 0 && i < c->n; i++)
-            bytes = TT_MAXV(bytes, tt_shm_most(table(c, i), c->n) * size);
+            bytes = TT_MAXV(bytes, tt_shm_most(tt_shm_counts_of(c, i), c->n) * size);
         if (at == 0)
             s = check_counts(c, a, err);
         if (at == 0 && much(c, bytes))

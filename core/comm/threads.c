@@ -364,19 +364,12 @@ void tt_threads_free(tt_threads *t)
 tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err)
 {
     rank_end *e = calloc(1, sizeof *e);
-    int *ranks = calloc((size_t)t->world, sizeof *ranks);
-    if (!e || !ranks) {
-        free(e);
-        free(ranks);
+    if (!e)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a rank");
-    }
     e->t = t;
     e->rank = rank;
-    for (int i = 0; i < t->world; i++)
-        ranks[i] = i;
     tt_dist d = {.vt = &vt, .self = e, .rank = rank, .world = t->world, .free_self = free};
-    const tt_status s = group(e, ranks, t->world, 0, &d.all, err);
-    free(ranks);
+    const tt_status s = tt_comm_all(&vt, e, t->world, &d.all, err);
     if (s == TT_OK)
         *out = d;
     else

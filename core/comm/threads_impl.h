@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_THREADS_IMPL_H
 #define TT_THREADS_IMPL_H
+#include "base/spin.h"
 #include "comm/dist.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,9 +16,8 @@ typedef struct tt_barrier {
     _Atomic int32_t arrived;
     _Atomic int32_t n_sleeping;
     _Alignas(TT_CACHE_LINE) int n;
-    bool crowded;               /* more rank-threads than cores: give way at once */
-    _Atomic int64_t spin_ns[2]; /* closing, opening waits */
-    _Atomic uint32_t n_waits;
+    bool crowded; /* more rank-threads than cores: give way at once */
+    tt_spin spin; /* of closing, opening waits */
 } tt_barrier;
 
 typedef enum tt_met { TT_MET, TT_MET_ABORTED, TT_MET_TIMEOUT } tt_met;

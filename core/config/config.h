@@ -5,10 +5,11 @@
 #include <ttrun/option.h>
 
 /* core/config: job file → typed, checked values, each with its origin. The only place that knows
- * JSON's parser. Load order: option defaults < "extends" chain < the job file < command line.
- * Comments // and block comments are allowed; positions are kept, so every error reads
- * `job.json:14:7: training.seq_length: unknown key (did you mean training.seq_len?)`. Errors from
- * the command line read `--training.seq_len: …`. [setup] */
+ * JSON's parser.
+ *   Load order: option defaults < "extends" chain < the job file < command line. Comments // and
+ *   block comments are allowed. Positions are kept, so every error reads
+ *   `job.json:14:7: training.seq_length: unknown key (did you mean training.seq_len?)`. Errors from
+ *   the command line read `--training.seq_len: …`. [setup] */
 
 typedef struct tt_job tt_job;
 
@@ -32,10 +33,11 @@ tt_status tt_job_fail(const tt_job *job, const char *key, tt_error *err, const c
 
 /* Parse the object at `key` ("training"; "" = the top level; "hooks[1]", "converters[0]" for lists)
  * against a table into out (zero-filled, then defaults, then the job's values). Absent object = all
- * defaults. ignore: further keys that belong to others ("name", "param_groups"), NULL-terminated,
- * or NULL. Wrong types, ranges, unknown keys (with the nearest known), NOT_YET values are errors.
- * Remembers each key's value and origin for tt_job_print, and the table for --schema. A key set
- * more than once by aliases is an error. */
+ * defaults.
+ *   ignore  further keys that belong to others ("name", "param_groups"), NULL-terminated, or NULL
+ * Wrong types, ranges, unknown keys (with the nearest known), NOT_YET values are errors. Remembers
+ * each key's value and origin for tt_job_print, and the table for --schema. A key set more than
+ * once by aliases is an error. */
 tt_status tt_job_section(tt_job *job, const char *key, const tt_option *options, size_t n_options,
                          size_t option_size, const char *const *ignore, void *out, tt_error *err);
 /* The same with a layer between defaults and job: the model's flavor, say ("flavor debugmodel", its
@@ -80,6 +82,7 @@ struct tt_section_doc {
     const char *doc;
     const tt_option *options;
     size_t n_options, option_size;
+    const char *same_as; /* the section whose keys this one has too, instead of options; or NULL */
 };
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,
@@ -101,7 +104,7 @@ typedef struct tt_json {
     tt_json_type type;
     bool boolean;
     int64_t integer;
-    double real;        /* also set for INT */
+    double real;        /* also set for INT; infinite where a number is beyond double */
     const char *string; /* NUL-terminated UTF-8 */
     size_t n;           /* elements or members */
     const char **keys;  /* OBJECT */

@@ -54,9 +54,11 @@ static const tt_option top_options[] = {
 static const tt_option model_options[] = {
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
-    STRING(model, hf_assets_path, "null",
-           "folder with config.json, tokenizer.json and weights in Hugging Face form",
-           .flags = TT_OPT_NULLABLE),
+    STRING(
+        model, hf_assets_path, "null",
+        "folder with config.json, tokenizer.json and weights in Hugging Face form; where it has a "
+        "tokenizer.json, that is the tokenizer unless the section tokenizer says otherwise",
+        .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option model_names[] = {
@@ -130,16 +132,15 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
-    CHOICE(
-        parallelism, context_parallel_load_balancer, "\"headtail\"", TT_CHOICES(TT_LOAD_BALANCERS),
-        "headtail: each rank gets tokens from the head and the tail of a sequence, so that causal "
-        "attention is balanced; none: consecutive tokens"),
-    CHOICE(
-        parallelism, context_parallel_rotate_method, "\"allgather\"", TT_CHOICES(TT_ROTATE_METHODS),
-        "attention over a sequence that is cut: allgather gathers keys and values, ring "
-        "(torchtitan: "
-        "alltoall) sends them round the ranks, ulysses gives each rank the whole sequence for some "
-        "of the heads"),
+    CHOICE(parallelism, context_parallel_load_balancer, "\"headtail\"",
+           TT_CHOICES(TT_LOAD_BALANCERS),
+           "headtail: each rank gets tokens from the head and the tail of a sequence, so that "
+           "causal attention is balanced; none: consecutive tokens"),
+    CHOICE(parallelism, context_parallel_rotate_method, "\"allgather\"",
+           TT_CHOICES(TT_ROTATE_METHODS),
+           "attention over a sequence that is cut: allgather gathers keys and values, ring "
+           "(torchtitan: alltoall) sends them round the ranks, ulysses gives each rank the whole "
+           "sequence for some of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
@@ -168,32 +169,47 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    CHOICE(
-        parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
-        "always: free parameters after the forward and gather them again for the backward; never: "
-        "gather them once per step and reduce gradients once per step, for more memory; default: "
-        "always, but with a pipeline parameters are gathered once per step"),
+    CHOICE(parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
+           "always: free parameters after the forward and gather them again for the backward; "
+           "never: gather them once per step and reduce gradients once per step, for more memory; "
+           "default: always, but with a pipeline parameters are gathered once per step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
          "with tensor parallelism, cut tokens over its ranks between the matrix products"),
     BOOL(parallelism, enable_async_tensor_parallel, "false",
          "asynchronous tensor parallelism: with sequence parallelism, gather and reduce rows piece "
-         "by "
-         "piece, each while another is multiplied"),
+         "by piece, each while another is multiplied"),
 };
 
 static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
            "which activations are computed again in the backward"),
-    CHOICE(
-        activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
-        "bfloat16 halves the memory of stored activations: the forward is unchanged, the backward "
-        "reads rounded copies (except attention's inputs)"),
+    CHOICE(activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
+           "bfloat16 halves the memory of stored activations: the forward is unchanged, the "
+           "backward reads rounded copies (except attention's inputs)"),
 };
 
+#define CONVERTER(field, type_, default_, ...)                                                     \
+    {                                                                                              \
+        ROW(converter, field, TT_OPT_##type_, default_), .doc = __VA_ARGS__                        \
+    }
 static const tt_option converters_options[] = {
+    CONVERTER(filter, STRINGS, "[]",
+              "parameters whose full name (model.layers.0.mlp.up_proj.weight, lm_head.weight) "
+              "holds one of these words are left alone"),
+    CONVERTER(from_step, INT, "0", "steps that are done before it applies", .min = 0, .max = 1e12,
+              .flags = TT_OPT_NOT_YET),
+    CONVERTER(to_step, INT, "null", "steps that are done when it applies no more; null = never",
+              .min = 0, .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
+    CONVERTER(roles, STRINGS, "[\"forward\", \"grad_input\", \"grad_weight\"]",
+              "which of a layer's products it applies to", .flags = TT_OPT_NOT_YET),
+};
+
+static const tt_option converters_names[] = {
     KEY(name, STRING, NULL, "converter plugin"),
-    KEY(from_step, INT, "0", "first step it applies to", .min = 0, .max = 1e12),
-    KEY(filter, STRINGS, "[]", "parameters whose name holds one of these are left alone"),
+};
+
+static const tt_option sinks_names[] = {
+    KEY(name, STRING, NULL, "metrics plugin: jsonl, tensorboard or one of your own"),
 };
 
 static const tt_option checkpoint_options[] = {
@@ -206,9 +222,16 @@ static const tt_option checkpoint_options[] = {
            "write while training goes on"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
-           "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
-    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder"),
-    INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
+           "weights to start from where no checkpoint is resumed: a step folder, or one of Hugging "
+           "Face's; null = random ones",
+           .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, initial_load_in_hf, "false",
+         "start from a Hugging Face folder; without initial_load_path that is "
+         "model.hf_assets_path. A "
+         "folder that looks like one is read as one without this key, too"),
+    INT(checkpoint, load_step, "-1", -1, 1e12,
+        "step to go back to: later ones are set aside, and a restart goes on from where the job "
+        "came to since; -1 = resume from the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
@@ -217,7 +240,9 @@ static const tt_option checkpoint_options[] = {
 static const tt_option validation_options[] = {
     BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
     INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
-    INT(validation, steps, "-1", -1, 1e12, "batches of one validation; -1 = the whole set"),
+    INT(validation, steps, "-1", -1, 1e12,
+        "batches of one validation, of local_batch_size samples per data-parallel rank; -1 = every "
+        "sample once"),
 };
 
 static const tt_option metrics_options[] = {
@@ -286,7 +311,7 @@ static const tt_option log_options[] = {
 
 #define DOC(key, table, doc)                                                                       \
     {                                                                                              \
-        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option)                                  \
+        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option), NULL                            \
     }
 
 static const tt_section_doc docs[] = {
@@ -303,9 +328,15 @@ static const tt_section_doc docs[] = {
     DOC("parallelism", parallelism_options, "how the work is spread over ranks"),
     DOC("activation_checkpoint", activation_checkpoint_options, "memory for time: recomputation"),
     DOC("converters[]", converters_options, "rewrites of the model's layers, in order"),
+    DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
+    {"validation.dataloader", NULL,
+                                                                                            "the data of the validation, which validation.enable needs: it has the keys of the section "
+     "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged how often"),
+    DOC("metrics.sinks[]", sinks_names,
+        "where the numbers go; without this list: what the spec names, jsonl and tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "what computes"),

@@ -62,9 +62,16 @@ tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_er
 /* The canonical name of a section ("validator" → "validation"). */
 const char *tt_config_section_name(const char *key);
 
-/* ---- fail.c: errors, suggestions, words for values */
+/* ---- quote.c: texts of a job in messages */
 void tt_config_quote(const char *text, tt_str *out);     /* JSON string, cut when long */
 const char *tt_config_key(tt_arena *a, const char *key); /* as is when plain, else quoted */
+
+/* ---- row.c: a row of an option table */
+tt_option tt_config_row(const tt_option *options, size_t option_size,
+                        size_t i);                           /* missing fields zero */
+bool tt_config_spelling(const char *list, const char *name); /* name is one of "a|b|c" */
+
+/* ---- fail.c: errors, suggestions, words for values */
 const char *tt_config_origin(tt_arena *a, const tt_json *v);
 /* "where: path: text" at a value; pos: of its key instead, or NULL. */
 tt_status tt_config_fail(const tt_json *v, const tt_json_pos *pos, const char *path, tt_error *err,
@@ -85,9 +92,6 @@ typedef struct tt_config_value {
     const char *string;
     tt_strings strings;
 } tt_config_value;
-tt_option tt_config_row(const tt_option *options, size_t option_size,
-                        size_t i);                           /* missing fields zero */
-bool tt_config_spelling(const char *list, const char *name); /* name is one of "a|b|c" */
 tt_status tt_config_read(tt_job *job, const tt_option *o, const char *path, const tt_json *v,
                          tt_config_value *out, tt_error *err);
 tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, tt_config_value *out,

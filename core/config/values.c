@@ -6,25 +6,6 @@
 
 /* One row of an option table: JSON → checked value → C struct, and back to canonical JSON. */
 
-tt_option tt_config_row(const tt_option *options, size_t option_size, size_t i)
-{
-    tt_option o = {0};
-    memcpy(&o, (const char *)options + i * option_size, TT_MIN(option_size, sizeof o));
-    return o;
-}
-
-bool tt_config_spelling(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = list; p && *p;) {
-        size_t k = strcspn(p, "|");
-        if (k == n && memcmp(p, name, n) == 0)
-            return true;
-        p += k + (p[k] == '|');
-    }
-    return false;
-}
-
 static const char *type_words(const tt_option *o)
 {
     bool null = (o->flags & TT_OPT_NULLABLE) != 0;
@@ -77,6 +58,8 @@ static tt_status read_number(const tt_option *o, const char *path, const tt_json
     const double exact = 9007199254740992.0; /* 2^53: a whole double below it is one integer only */
     if (v->type != TT_JSON_INT && v->type != TT_JSON_REAL)
         return tt_config_fail_type(v, path, type_words(o), err);
+    if (!isfinite(v->real))
+        return tt_config_fail(v, NULL, path, err, "number too large");
     out->real = v->real;
     out->integer = v->integer;
     if (o->type == TT_OPT_INT && v->type == TT_JSON_REAL) {

@@ -105,7 +105,8 @@ static tt_status round_trip(const tt_tokenizer_vt *vt, void *self, int64_t vocab
 {
     tt_ids ids = {0};
     tt_str back = {0};
-    tt_status s = vt->encode(self, text, strlen(text), &ids, err);
+    tt_status s =
+        TT_PLUGIN_CALL(vt->encode(self, text, strlen(text), &ids, err), err, "encode()", NULL);
     for (size_t i = 0; i < ids.n && s == TT_OK; i++) {
         char piece[4096];
         if (ids.ids[i] < 0 || ids.ids[i] >= vocab) {
@@ -162,7 +163,7 @@ static tt_status describe_tokenizer(const tt_part *p, tt_str *note, tt_error *er
     const tt_tokenizer_vt *vt = p->component->vtable;
     void *self = NULL;
     tt_error why = {0};
-    if (vt->open(p->config, &self, &why) != TT_OK)
+    if (TT_PLUGIN_CALL(vt->open(p->config, &self, &why), &why, "open()", NULL) != TT_OK)
         return needs("tokenizer", &why, err);
     const tt_status s = talk(vt, self, note, err);
     vt->close(self);
@@ -186,7 +187,7 @@ static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, in
         m->pos[i] = i;
         m->seg[i] = 0;
     }
-    TT_TRY(vt->read(self, at, &s, err));
+    TT_TRY(TT_PLUGIN_CALL(vt->read(self, at, &s, err), err, "read()", NULL));
     for (int i = 0; i < SAMPLE; i++)
         if (m->ids[i] < 0 || m->ids[i] >= vocab || m->labels[i] >= vocab || m->pos[i] < 0 ||
             m->seg[i] < 0)
@@ -232,7 +233,8 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
                              &tokenizer, &why) != TT_OK)
             return needs("tokenizer", &why, err);
         tvt = tokenizer.component->vtable;
-        TT_TRY(tvt->open(tokenizer.config, &tself, err));
+        TT_TRY(TT_PLUGIN_CALL(tvt->open(tokenizer.config, &tself, err), err, "tokenizer",
+                              tokenizer.name));
         tvt->info(tself, &info);
     }
     const tt_dataloader_env env = {.struct_size = sizeof env,
@@ -242,7 +244,7 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
                                    .tokenizer_self = tself,
                                    .job_dir = "."};
     tt_status s = TT_OK;
-    if (vt->open(p->config, &env, &self, &why) != TT_OK) {
+    if (TT_PLUGIN_CALL(vt->open(p->config, &env, &self, &why), &why, "open()", NULL) != TT_OK) {
         s = needs("dataloader", &why, err);
     } else {
         s = read_some(vt, self, info.vocab_size, note, err);
@@ -277,10 +279,10 @@ static tt_status feed_sink(const tt_part *p, const char *folder, tt_str *note, t
     tt_status s = TT_OK;
     for (int64_t run = 0; run < 2 && s == TT_OK; run++) { /* the second resumes after step 1 */
         const tt_metrics_env env = {sizeof env, folder, run};
-        TT_TRY(vt->open(p->config, &env, &self, err));
+        TT_TRY(TT_PLUGIN_CALL(vt->open(p->config, &env, &self, err), err, "open()", NULL));
         for (int64_t step = 1; step <= 2 && s == TT_OK; step++) {
             const tt_metrics_record r = record_of(run + step, numbers, TT_COUNT(numbers));
-            s = vt->log(self, &r, err);
+            s = TT_PLUGIN_CALL(vt->log(self, &r, err), err, "log()", NULL);
         }
         vt->close(self);
     }
@@ -294,13 +296,13 @@ static tt_status call_hook(const tt_part *p, const char *folder, tt_str *note, t
     const tt_hook_env env = {sizeof env, folder, 0, 1};
     void *self = NULL;
     tt_status s = TT_OK;
-    TT_TRY(vt->open(p->config, &env, &self, err));
+    TT_TRY(TT_PLUGIN_CALL(vt->open(p->config, &env, &self, err), err, "open()", NULL));
     for (int64_t step = 1; step <= 2 && s == TT_OK; step++) {
         const tt_metrics_record r = record_of(step, numbers, TT_COUNT(numbers));
         if (vt->before_step)
-            s = vt->before_step(self, step, err);
+            s = TT_PLUGIN_CALL(vt->before_step(self, step, err), err, "before_step()", NULL);
         if (s == TT_OK && vt->after_step)
-            s = vt->after_step(self, &r, err);
+            s = TT_PLUGIN_CALL(vt->after_step(self, &r, err), err, "after_step()", NULL);
     }
     vt->close(self);
     tt_str_add(note, "lets two steps pass");
@@ -388,9 +390,9 @@ tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_
     case TT_KIND_DATALOADER:
         return describe_called(job, c, "dataloader", note, err);
     case TT_KIND_METRICS:
-        return describe_called(job, c, "metrics_sink", note, err);
+        return describe_called(job, c, "metrics.sinks[0]", note, err);
     case TT_KIND_HOOK:
-        return describe_called(job, c, "hook", note, err);
+        return describe_called(job, c, "hooks[0]", note, err);
     case TT_KIND_TRAIN_SPEC:
         return describe_spec(job, c, note, err);
     default:

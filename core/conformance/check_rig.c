@@ -228,7 +228,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
         for (int k = 0; k < rig->s.graph->nodes.items[i]->n_out; k++) {
             const tt_dtype t = rig->s.graph->nodes.items[i]->out[k]->type.dtype;
-            rig->rounds = rig->rounds || t == TT_BF16 || t == TT_F16;
+            rig->rounds = rig->rounds || tt_dtype_accumulate(t) != t;
         }
     return TT_OK;
 }
@@ -373,20 +373,27 @@ tt_whole *tt_rig_whole(const tt_rig *rig)
     return w;
 }
 
-/* The box, element by element of all but the last dim. */
+typedef struct copying {
+    const float *from;
+    float *to;
+} copying;
+
+static void copy_run(void *user, int64_t from, int64_t to, int64_t n)
+{
+    const copying *c = user;
+    memcpy(c->to + to, c->from + from, (size_t)n * sizeof *c->to);
+}
+
 static void copy_box(const tt_tensor *t, float *whole)
 {
-    const int last = t->n_dims - 1;
-    const int64_t n = tt_tensor_numel(t), row = t->n_dims ? t->shape[last] : 1;
-    int64_t at[TT_MAX_DIMS] = {0};
-    for (int64_t i = 0; i < n; i += row) {
-        int64_t to = 0;
-        for (int d = 0; d < t->n_dims; d++)
-            to = to * t->global[d] + t->begin[d] + at[d];
-        memcpy(whole + to, (const float *)t->data + i, (size_t)row * sizeof *whole);
-        for (int d = last - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
-            at[d] = 0;
+    copying c = {t->data, whole};
+    tt_box own = {0}, all = {0};
+    for (int d = 0; d < t->n_dims; d++) {
+        own.begin[d] = t->begin[d];
+        own.end[d] = t->begin[d] + t->shape[d];
+        all.end[d] = t->global[d];
     }
+    tt_box_walk(&own, &own, &all, t->n_dims, copy_run, &c);
 }
 
 tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,

@@ -30,14 +30,16 @@ typedef struct tt_stream tt_stream;
 typedef struct tt_stream_opts {
     const tt_dataloader_vt *loader;
     void *loader_self;
+    const char *loader_name; /* in errors; may be NULL */
     tt_order order;
     int64_t seq_len, local, micro_batches,
         global_batch; /* local * micro_batches * data_world == global_batch */
     int data_rank, data_world;
     int64_t first_sample; /* g of the first step's first sample */
     int64_t n_steps;      /* -1 = without end; a stream never reads past */
-    int64_t vocab_size;   /* ids outside are an error naming the sample */
-    int depth;            /* 0 = no thread, read in place */
+    bool once;          /* behind the epoch's last sample come samples whose labels do not count */
+    int64_t vocab_size; /* ids outside are an error naming the sample */
+    int depth;          /* 0 = no thread, read in place */
 } tt_stream_opts;
 tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err);
 /* The next step's micro-batches (array of opts.micro_batches), valid until the next call; epoch of

@@ -77,8 +77,9 @@ static tt_status encode_document(const tt_encoder *e, tt_text_block *b, size_t d
     const tt_tokenizer_info *info = &e->o.info;
     const size_t from = d ? b->documents[d - 1].end : 0;
     b->ids.n = 0;
-    TT_TRY(e->o.tokenizer->encode(e->o.tokenizer_self, b->text + from, b->documents[d].end - from,
-                                  &b->ids, err));
+    TT_TRY(TT_PLUGIN_CALL(e->o.tokenizer->encode(e->o.tokenizer_self, b->text + from,
+                                                 b->documents[d].end - from, &b->ids, err),
+                          err, "tokenizer", NULL));
     for (size_t i = 0; i < b->ids.n; i++)
         if (b->ids.ids[i] < 0 || b->ids.ids[i] >= info->vocab_size)
             return TT_FAIL(err, TT_EINVAL,

@@ -95,7 +95,7 @@ tt_status tt_mixture_read(void *mixture, int64_t g, tt_sample *out, tt_error *er
     int i;
     const int64_t index = tt_mixture_find(m, g, &i, &epoch);
     const tt_mixture_source *s = &m->sources[i];
-    if (s->vt->read(s->self, index, out, err) == TT_OK)
+    if (TT_PLUGIN_CALL(s->vt->read(s->self, index, out, err), err, "dataloader", s->name) == TT_OK)
         return TT_OK;
     return tt_error_context(err, "mixture[%d] (%s), its sample %lld of epoch %lld", i, s->name,
                             (long long)index, (long long)epoch);

@@ -107,14 +107,6 @@ static tt_status open_part(const char *path, int *out, tt_error *err)
     return TT_OK;
 }
 
-/* Is fd still the file of that name? Another process may have published or removed it. */
-static bool still_there(int fd, const char *path)
-{
-    struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
-           a.st_dev == b.st_dev;
-}
-
 /* Until the lock is ours. */
 static tt_status wait_lock(int fd, const char *path, const tt_dataloader_env *env, tt_error *err)
 {
@@ -177,7 +169,7 @@ tt_status tt_store_file(const char *folder, const char *key, int width, const tt
     tt_status status = open_part(s.path, &s.fd, err);
     while (status == TT_OK) {
         status = wait_lock(s.fd, s.path, k->o->env, err);
-        if (status != TT_OK || tt_path_exists(final.s) || still_there(s.fd, s.path))
+        if (status != TT_OK || tt_path_exists(final.s) || tt_path_is_fd(s.path, s.fd))
             break;
         close(s.fd);
         s.fd = -1;
@@ -192,7 +184,7 @@ tt_status tt_store_file(const char *folder, const char *key, int width, const tt
         }
     }
     tt_str_free(&final);
-    if (done && still_there(s.fd, s.path)) /* made by our own open, behind the one published */
+    if (done && tt_path_is_fd(s.path, s.fd)) /* made by our own open, behind the one published */
         unlink(s.path);
     if (status != TT_OK || done)
         tt_store_close(&s);

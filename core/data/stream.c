@@ -67,7 +67,8 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     for (int64_t t = 0; t < T; t++)
         x.pos[t] = (int32_t)t;
     memset(x.seg, 0, (size_t)T * sizeof *x.seg);
-    TT_TRY(s->o.loader->read(s->o.loader_self, index, &x, err));
+    TT_TRY(TT_PLUGIN_CALL(s->o.loader->read(s->o.loader_self, index, &x, err), err, "dataloader",
+                          s->o.loader_name));
     TT_TRY(check_sample(&s->o, &x, err));
     int32_t top = 0;
     for (int64_t t = 0; t < T; t++) {
@@ -80,6 +81,19 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
         x.seg[t] += *seg_base;
     *seg_base += top + 1;
     return TT_OK;
+}
+
+/* A sample behind the last one: lane j is of token 0, and no label counts. */
+static void pad_sample(const tt_stream *s, tt_batch *b, int64_t j, int32_t *seg_base)
+{
+    const int64_t T = s->o.seq_len;
+    for (int64_t i = 0; i < T; i++) {
+        b->ids[j * T + i] = 0;
+        b->labels[j * T + i] = -100;
+        b->pos[j * T + i] = (int32_t)i;
+        b->seg[j * T + i] = *seg_base;
+    }
+    ++*seg_base;
 }
 
 static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
@@ -98,6 +112,10 @@ static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
         for (int64_t j = 0; j < o->local; j++, g++) {
             if (atomic_load_explicit(&s->stop, memory_order_relaxed))
                 return TT_OK; /* nobody will read it */
+            if (o->once && g >= o->order.n_samples) {
+                pad_sample(s, b, j, &seg_base);
+                continue;
+            }
             int64_t epoch;
             const int64_t index = tt_order_sample(&o->order, g, &epoch);
             if (read_sample(s, index, b, j, &seg_base, err) != TT_OK)

@@ -298,17 +298,32 @@ void tt_tokens_info(void *self, tt_dataloader_info *out)
         out->padding = t->packing.bins ? t->packing.padding : -1;
 }
 
+/* Token i of a sample with its document; i = seq_len is the token behind it, which is the last
+ * one's label. Where a document begins, pos restarts and seg grows, and the token before has no
+ * next one: its label does not count. */
+static void mark_token(tt_sample *out, int64_t i, bool begins, int32_t *pos, int32_t *seg)
+{
+    if (begins) {
+        out->labels[i - 1] = -100;
+        *pos = 0;
+        ++*seg;
+    }
+    if (i == out->seq_len)
+        return;
+    out->pos[i] = (*pos)++;
+    out->seg[i] = *seg;
+}
+
+/* Where bos and eos are one id, it begins a document: what follows it sees it. */
 static void mark_by_ids(const tt_tokens *t, tt_sample *out)
 {
-    int32_t seg = 0, pos = 0;
-    for (int64_t i = 0; i < t->seq_len; i++, pos++) {
-        if (i > 0 && ((t->bos_id >= 0 && out->ids[i] == t->bos_id) ||
-                      (t->eos_id >= 0 && out->ids[i - 1] == t->eos_id))) {
-            seg++;
-            pos = 0;
-        }
-        out->pos[i] = pos;
-        out->seg[i] = seg;
+    const int32_t bos = t->bos_id, eos = t->eos_id == bos ? -1 : t->eos_id;
+    int32_t pos = 0, seg = 0;
+    for (int64_t i = 0; i <= t->seq_len; i++) {
+        const int32_t id = i < t->seq_len ? out->ids[i] : out->labels[i - 1];
+        const bool begins =
+            i > 0 && ((bos >= 0 && id == bos) || (eos >= 0 && out->ids[i - 1] == eos));
+        mark_token(out, i, begins, &pos, &seg);
     }
 }
 
@@ -337,28 +352,28 @@ static tt_status document_after(const tt_tokens *t, int64_t at, int64_t *out, tt
     return TT_OK;
 }
 
-/* pos restarts and seg grows at each document that begins inside the sample. */
+/* By the list of documents; several that begin at one token are empty but for the last. */
 static tt_status mark_by_index(const tt_tokens *t, int64_t begin, tt_sample *out, tt_error *err)
 {
     const tt_document_index *d = &t->documents;
     int64_t starts[256], first, have = 0, used = 0;
     TT_TRY(document_after(t, begin, &first, err));
     int32_t seg = 0, pos = 0;
-    for (int64_t i = 0; i < t->seq_len; i++, pos++) {
-        if (used == have && first < d->n) {
-            have = TT_MIN((int64_t)TT_COUNT(starts), d->n - first);
-            TT_TRY(tt_document_starts(t, first, have, starts, err));
-            first += have;
-            used = 0;
-        }
-        const bool begins = used < have && starts[used] <= begin + i;
-        if (begins) {
+    for (int64_t i = 0; i <= t->seq_len; i++) {
+        bool begins = false;
+        for (;;) {
+            if (used == have && first < d->n) {
+                have = TT_MIN((int64_t)TT_COUNT(starts), d->n - first);
+                TT_TRY(tt_document_starts(t, first, have, starts, err));
+                first += have;
+                used = 0;
+            }
+            if (used == have || starts[used] > begin + i)
+                break;
+            begins = true;
             used++;
-            seg++;
-            pos = 0;
         }
-        out->pos[i] = pos;
-        out->seg[i] = seg;
+        mark_token(out, i, begins, &pos, &seg);
     }
     return TT_OK;
 }

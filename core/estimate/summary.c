@@ -122,16 +122,27 @@ static int64_t total(const tt_plan *p)
     return p->bytes[TT_SPACE_STATE] + slots(p) + p->bytes[TT_SPACE_WORK];
 }
 
-/* A limit of the container is one file of a number, or of "max". */
-static double container_limit(void)
+/* The copy that a save in the background writes from (saver.c): this rank's part of parameters and
+ * optimizer. A named machine's memory is a device's, and the copy is the host's. */
+static int64_t saving(const tt_setup *s, const tt_plan *p)
 {
-    char *text = NULL;
-    size_t n;
-    double limit = 0;
-    if (tt_read_file("/sys/fs/cgroup/memory.max", 4096, &text, &n, NULL) == TT_OK)
-        limit = strtod(text, NULL);
-    free(text);
-    return limit > 0 ? limit : (double)INFINITY;
+    const tt_checkpoint_config *c = &s->core.checkpoint;
+    if (s->machine || !p->update.n || !c->enable || c->async_mode == TT_ASYNC_DISABLED)
+        return 0;
+    return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
+}
+
+/* Of n ranks that each would copy `bytes`: of replicas only one saves, so all ranks together copy
+ * no more than there is. */
+static double saving_of(const tt_setup *s, double bytes, int n)
+{
+    double all = 0;
+    for (size_t i = 0; i < s->graph->states.n; i++) {
+        const tt_state *t = s->graph->states.items[i];
+        if (t->kind == TT_STATE_PARAM || t->kind == TT_STATE_OPTIMIZER)
+            all += (double)(tt_type_numel(&t->type) * (int64_t)tt_dtype_size(t->type.dtype));
+    }
+    return TT_MIN(bytes * n, all);
 }
 
 double tt_memory_here(void)
@@ -139,21 +150,24 @@ double tt_memory_here(void)
     struct sysinfo i;
     if (sysinfo(&i))
         return (double)INFINITY;
-    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit, container_limit());
+    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
 {
-    const double need = (double)total(p) * s->ranks_here, have = tt_memory_here(),
+    const double copies = saving_of(s, (double)saving(s, p), s->ranks_here),
+                 need = (double)total(p) * s->ranks_here + copies, have = tt_memory_here(),
                  gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
     return tt_job_fail(
         s->job, tt_job_has(s->job, "training") ? "training" : "", err,
         "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
-        "set "
-        "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
-        gib * need, s->ranks_here, s->ranks_here == 1 ? "" : "s", gib * have);
+        "set activation_checkpoint.mode%s, or take a smaller model (ttrun plan shows what takes "
+        "it)",
+        gib * need, s->ranks_here, s->ranks_here == 1 ? "" : "s", gib * have,
+        copies > 0 ? " or checkpoint.async_mode \"disabled\"" : "");
 }
 
 static const tt_plan *fullest(tt_plan *const *plans, int n)
@@ -168,10 +182,12 @@ static const tt_plan *fullest(tt_plan *const *plans, int n)
 /* All ranks together; ranks of one pipeline coordinate are alike. */
 static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 {
-    double sum = 0;
-    for (int i = 0; i < n; i++)
+    double sum = 0, copies = 0;
+    for (int i = 0; i < n; i++) {
         sum += (double)total(plans[i]);
-    return sum * s->world / n;
+        copies += (double)saving(s, plans[i]);
+    }
+    return sum * s->world / n + saving_of(s, copies / n, s->world);
 }
 
 /* A named machine has memory for one rank; this one holds them all. */
@@ -205,11 +221,13 @@ static void json_time(const counter *c, tt_str *o)
         tt_str_add(o, "null");
 }
 
-static void json_bytes(const tt_plan *p, tt_str *o)
+static void json_bytes(const tt_setup *s, const tt_plan *p, tt_str *o)
 {
-    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
+    const int64_t copy = saving(s, p);
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld}",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)slots(p),
-                  (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
+                  (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
+                  (long long)(total(p) + copy));
 }
 
 static void as_json(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
@@ -223,12 +241,12 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
                       (int)s->mesh.atom_size[i]);
     tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
                   (long long)s->micro_batches, (long long)s->global_batch);
-    json_bytes(fullest(plans, n), o);
+    json_bytes(s, fullest(plans, n), o);
     tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {
         if (i)
             tt_str_addc(o, ',');
-        json_bytes(plans[i], o);
+        json_bytes(s, plans[i], o);
     }
     tt_str_add(o, "],\"memory_here\":");
     tt_str_json_number(o, tt_memory_here());
@@ -257,16 +275,20 @@ static const double gib = 1.0 / (1 << 30);
 static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_plan *p = fullest(plans, n);
+    const int64_t copy = saving(c->s, p);
     tt_str_printf(o,
                   "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, "
                   "optimizer %.3f, gradients %.3f, gathered %.3f), "
-                  "slots %.3f, work %.3f\n",
-                  gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
+                  "slots %.3f, work %.3f",
+                  gib * (double)(total(p) + copy), gib * (double)p->bytes[TT_SPACE_STATE],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
                   gib * (double)p->bytes[TT_SPACE_WORK]);
+    if (copy)
+        tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)copy);
+    tt_str_addc(o, '\n');
     if (c->g->stored)
         tt_str_printf(o,
                       "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "

@@ -46,7 +46,8 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .accumulate = adds,
                               .seed = r->x->o.seed,
                               .step = r->x->step};
-    return b->kernel->run(r->x->o.backend_self, &c, err);
+    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
+                          b->kernel->op);
 }
 
 static size_t bytes_of(const tt_tensor *t)

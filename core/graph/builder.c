@@ -223,7 +223,7 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
     if (v) /* a loss is f32 */
-        return v->type.dtype == TT_BF16 || v->type.dtype == TT_F16 ? tt_cast(b, v, TT_F32) : v;
+        return tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     tt_str have = {0};
     for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
         tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
@@ -237,8 +237,7 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
     if (b->failed)
         return;
-    if (v->type.dtype == TT_BF16 || v->type.dtype == TT_F16)
-        v = tt_cast(b, v, TT_F32);
+    v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
         tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
         return;

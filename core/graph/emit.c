@@ -133,7 +133,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
     tt_shape_query q = {sizeof q, n_in, in_types, kept, op};
     tt_type types[TT_MAX_OUTS];
     memset(types, 0, sizeof types);
-    if (def->infer(&q, types, &e) != TT_OK) {
+    if (TT_PLUGIN_CALL(def->infer(&q, types, &e), &e, "op", def->name) != TT_OK) {
         op_fail(b, &e, outs, n_out);
         return;
     }

@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include <ttrun/ops.h>
 
-/* The op table: the core's ops (core/graph/ops/ops.def, sorted) and those of plugins. */
+/* The op table: the core's ops (those core/graph/ops defines, sorted) and those of plugins. */
 
 typedef struct tt_op_table {
     const tt_op_def *const *core;
@@ -37,7 +37,6 @@ tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt,
     TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */
 bool tt_dim_same_size(const tt_dim *a, const tt_dim *b);
 int64_t tt_type_numel(const tt_type *t);
-bool tt_dtype_is_float(tt_dtype t);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
 /* Asks the job's converters about a linear before it is emitted: the value that takes its place, or

@@ -159,6 +159,24 @@ static void header_list(const tt_op_def *const *ops, size_t n, tt_str *out)
     tt_str_free(&item);
 }
 
+/* The functions of ops of one operand, their comments in one column. */
+static void header_functions(const tt_op_def *const *ops, size_t n, tt_str *out)
+{
+    tt_str line = {0};
+    for (int pass = 0, widest = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
+            if (!ops[i]->function)
+                continue;
+            tt_str_clear(&line);
+            tt_str_printf(&line, "TT_EXPORT tt_value *%s(tt_builder *b, tt_value *x);",
+                          ops[i]->function);
+            widest = TT_MAXV(widest, (int)line.n);
+            if (pass)
+                tt_str_printf(out, "%-*s /* %s */\n", widest, tt_str_get(&line), ops[i]->doc);
+        }
+    tt_str_free(&line);
+}
+
 void tt_op_reference_header(tt_str *out)
 {
     size_t n;
@@ -169,5 +187,6 @@ void tt_op_reference_header(tt_str *out)
         if (!in_list(ops[i]))
             header_row(ops[i], out);
     header_list(ops, n, out);
-    tt_str_add(out, " */\n");
+    tt_str_add(out, " */\n\n");
+    header_functions(ops, n, out);
 }

@@ -104,7 +104,8 @@ static tt_status add_model_keys(writer *w, tt_error *err)
     tt_gguf *g = &w->out;
     char *json = tt_arena_alloc(g->arena, MAX_KEYS_JSON);
     const tt_json *keys = NULL;
-    TT_TRY(w->model->keys_json(w->s->model.config, json, MAX_KEYS_JSON, err));
+    TT_TRY(TT_PLUGIN_CALL(w->model->keys_json(w->s->model.config, json, MAX_KEYS_JSON, err), err,
+                          "model", w->s->model.name));
     TT_TRY(tt_json_parse(g->arena, w->s->model.name, json, strlen(json), &keys, err));
     for (size_t i = 0; i < keys->n; i++) {
         const tt_json *v = keys->items[i];

@@ -2,6 +2,7 @@
 #include "interchange/interchange_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Weights of a Hugging Face folder into pieces; a step folder of ours out as one. */
 
@@ -69,7 +70,8 @@ static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, t
     char *json = tt_arena_alloc(a, MAX_CONFIG_JSON);
     tt_str out = {0};
     const tt_json *root = NULL;
-    TT_TRY(hf->config_json(su->model.config, json, MAX_CONFIG_JSON, err));
+    TT_TRY(TT_PLUGIN_CALL(hf->config_json(su->model.config, json, MAX_CONFIG_JSON, err), err,
+                          "model", su->model.name));
     TT_TRY(tt_json_parse(a, "config.json", json, strlen(json), &root, err));
     char *end = strrchr(json, '}');
     if (root->type != TT_JSON_OBJECT || !root->n || !end)
@@ -97,15 +99,11 @@ static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, t
 
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
 {
-    const char *dir = tt_job_dir(s->job), *path = NULL;
     const char *const *own =
         s->has_tokenizer
             ? tt_part_value(s->tokenizer.component, s->tokenizer.config, "path", TT_OPT_STRING)
             : NULL;
-    if (own && *own)
-        path = tt_path_join(a, dir, *own);
-    else if (s->core.hf_assets_path)
-        path = tt_path_join(a, dir, s->core.hf_assets_path);
+    const char *path = own && *own ? tt_path_join(a, tt_job_dir(s->job), *own) : NULL;
     const size_t n = path ? strlen(path) : 0;
     return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
 }

@@ -80,3 +80,36 @@ int64_t tt_max_local_numel(const tt_mesh *m, const tt_dim *dims, int n_dims, con
         n *= tt_chunk(m, &dims[d], p->atom[d], p->n[d]);
     return n;
 }
+
+void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n_dims,
+                 tt_box_run_fn fn, void *user)
+{
+    int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
+    int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
+    int outer = n_dims; /* dims before it are walked, the others are one run */
+    for (int d = n_dims - 1; d >= 0; d--) {
+        from_stride[d] = from_step;
+        to_stride[d] = to_step;
+        from_step *= from->end[d] - from->begin[d];
+        to_step *= to->end[d] - to->begin[d];
+    }
+    for (bool whole = true; outer > 0 && whole;) {
+        outer--;
+        const int64_t length = both->end[outer] - both->begin[outer];
+        whole = length == from->end[outer] - from->begin[outer] &&
+                length == to->end[outer] - to->begin[outer];
+        run *= length;
+    }
+    for (int d = 0; d < outer; d++)
+        runs *= both->end[d] - both->begin[d];
+    for (; runs > 0 && run > 0; runs--) {
+        int64_t from_at = 0, to_at = 0;
+        for (int d = 0; d < n_dims; d++) {
+            from_at += (both->begin[d] + at[d] - from->begin[d]) * from_stride[d];
+            to_at += (both->begin[d] + at[d] - to->begin[d]) * to_stride[d];
+        }
+        fn(user, from_at, to_at, run);
+        for (int d = outer - 1; d >= 0 && ++at[d] == both->end[d] - both->begin[d]; d--)
+            at[d] = 0;
+    }
+}

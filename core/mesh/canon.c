@@ -124,10 +124,7 @@ int tt_prefix_dividing(const tt_mesh *m, const tt_atom_list *atoms, int64_t coun
 
 static uint16_t list_mask(const tt_atom_list *l)
 {
-    unsigned mask = 0;
-    for (int i = 0; i < l->n; i++)
-        mask |= 1u << TT_ATOM(l->atom[i]);
-    return (uint16_t)mask;
+    return tt_atoms_mask(l->atom, l->n);
 }
 
 /* The atoms of the entry's axes of which no atom is claimed, in the entry's order. They become

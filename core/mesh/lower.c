@@ -105,14 +105,6 @@ static void append_atoms(tt_placement *p, int d, const uint16_t *atoms, int n)
     p->n[d] = (uint8_t)(p->n[d] + n);
 }
 
-static unsigned mask_of(const uint16_t *atoms, int n)
-{
-    unsigned mask = 0;
-    for (int i = 0; i < n; i++)
-        mask |= 1u << TT_ATOM(atoms[i]);
-    return mask;
-}
-
 /* A whole suffix moves to the end of another dim. */
 static void move_suffixes(lowering *w)
 {
@@ -148,9 +140,9 @@ static void gather_obstacles(lowering *w)
         unsigned wanted = w->to->partial;
         for (int j = 0; j < w->n_dims; j++) {
             int k = prefix(w, j);
-            wanted |= mask_of(&w->to->atom[j][k], w->to->n[j] - k);
+            wanted |= tt_atoms_mask(&w->to->atom[j][k], w->to->n[j] - k);
         }
-        unsigned drop = mask_of(&w->cur.atom[i][keep], w->cur.n[i] - keep);
+        unsigned drop = tt_atoms_mask(&w->cur.atom[i][keep], w->cur.n[i] - keep);
         if (drop != 0 && (w->to->n[i] > keep || (drop & wanted) != 0))
             gather_suffix(w, i);
     }
@@ -169,7 +161,7 @@ static void add_cuts(lowering *w)
                 n++;
             tt_placement dst = w->cur;
             append_atoms(&dst, d, run, n);
-            dst.partial = (uint16_t)(dst.partial & ~mask_of(run, n));
+            dst.partial = (uint16_t)(dst.partial & ~tt_atoms_mask(run, n));
             go(w, partial ? TT_STEP_REDUCE_SCATTER : TT_STEP_SLICE, run, n, dst);
         }
     }

@@ -89,6 +89,7 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms);
 
 /* ---- placements ---- */
 bool tt_placement_equal(const tt_placement *a, const tt_placement *b);
+uint16_t tt_atoms_mask(const uint16_t *atoms, int n); /* bit a: atom a is one of them */
 uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims);
 /* "{dp_shard,cp},{tp} P(tp)"; "{},{}" replicated; "Pmax(tp)"; "{cp+1}" turned */
 void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, char *text,
@@ -108,6 +109,11 @@ typedef struct tt_box {
 void tt_box_of(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *p,
                const int32_t *coords, tt_box *out);
 int64_t tt_box_numel(const tt_box *b, int n_dims);
+/* The elements of `both`, which lies in the boxes `from` and `to`: runs of n that are contiguous in
+ * two arrays, row-major over those boxes, from element `from` of one and `to` of the other on. */
+typedef void (*tt_box_run_fn)(void *user, int64_t from, int64_t to, int64_t n);
+void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n_dims,
+                 tt_box_run_fn fn, void *user);
 bool tt_box_intersect(const tt_box *a, const tt_box *b, int n_dims,
                       tt_box *out); /* false = empty */
 int64_t tt_max_local_numel(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *p);

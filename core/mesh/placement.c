@@ -8,12 +8,19 @@ bool tt_placement_equal(const tt_placement *a, const tt_placement *b)
            a->partial == b->partial && a->partial_max == b->partial_max;
 }
 
+uint16_t tt_atoms_mask(const uint16_t *atoms, int n)
+{
+    unsigned mask = 0;
+    for (int i = 0; i < n; i++)
+        mask |= 1u << TT_ATOM(atoms[i]);
+    return (uint16_t)mask;
+}
+
 uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims)
 {
     unsigned mask = 0;
     for (int d = 0; d < n_dims; d++)
-        for (int k = 0; k < p->n[d]; k++)
-            mask |= 1u << TT_ATOM(p->atom[d][k]);
+        mask |= tt_atoms_mask(p->atom[d], p->n[d]);
     return (uint16_t)mask;
 }
 

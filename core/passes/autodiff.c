@@ -65,7 +65,7 @@ static void push(differ *d, const tt_value *v, tt_value *cot)
 
 static bool is_float(const tt_value *v)
 {
-    return v->type.dtype <= TT_F64;
+    return tt_dtype_is_float(v->type.dtype);
 }
 
 static void mark_needs(differ *d)
@@ -320,7 +320,7 @@ static void make_stacks(tt_graph *g, const stack_key *keys)
         s->param->stages = first->stages;
         if (!first->frozen) {
             tt_type grad = t;
-            grad.dtype = t.dtype == TT_F64 ? TT_F64 : TT_F32;
+            grad.dtype = tt_dtype_accumulate(t.dtype);
             place = tt_stack_placement(&keys[i].grad);
             s->grad =
                 tt_state_new(g, TT_STATE_ACCUMULATOR,

@@ -93,7 +93,8 @@ static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *de
         if (!incremental_form(n->op))
             return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") has no incremental form",
                            n->op->name, n->scope);
-        if (n->op->memory(&q, d->slots, d->length, memory, &why) != TT_OK)
+        if (TT_PLUGIN_CALL(n->op->memory(&q, d->slots, d->length, memory, &why), &why, "op",
+                           n->op->name) != TT_OK)
             return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\"): %s", n->op->name, n->scope,
                            why.text);
         return TT_OK;
@@ -171,7 +172,8 @@ static void emit_incremental(tt_decode *d, tt_builder *b, const tt_node *n, tt_v
     tt_shape_query q;
     tt_error why = {0};
     query_of(n, types, &q);
-    if (n->op->memory(&q, d->slots, d->length, memory, &why) != TT_OK) {
+    if (TT_PLUGIN_CALL(n->op->memory(&q, d->slots, d->length, memory, &why), &why, "op",
+                       n->op->name) != TT_OK) {
         tt_builder_fail(b, TT_EINTERNAL, "%s", why.text); /* it was asked before */
         return;
     }

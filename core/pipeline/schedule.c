@@ -8,7 +8,7 @@
 
 typedef struct known {
     tt_schedule_kind kind;
-    tt_generate *generate;
+    tt_schedule_generator *generate;
     int micro_per_rank; /* at least so many micro-batches a rank */
 } known;
 
@@ -93,12 +93,6 @@ tt_schedule *tt_schedule_new(tt_arena *a, const char *name, int n_ranks, int n_c
     for (int i = 0; i < s->n_stages; i++)
         s->stage_rank[i] = turns && i >= n_ranks ? 2 * n_ranks - 1 - i : i % n_ranks;
     return s;
-}
-
-void tt_schedule_push(tt_schedule *s, int rank, tt_action_kind kind, int stage, int micro)
-{
-    s->actions[rank][s->n_actions[rank]++] = (tt_action){kind, stage, micro};
-    s->splits = s->splits || kind == TT_ACTION_I;
 }
 
 static tt_status check_sizes(const known *k, int n_ranks, int n_chunks, int n_micro, tt_error *err)

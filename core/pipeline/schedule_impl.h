@@ -35,8 +35,8 @@ int tt_first_round(const tt_schedule *s);
 void tt_steady(tt_schedule *s, int rank, const tt_place_in_time *f, const tt_place_in_time *b,
                int warm, int lag);
 
-typedef void tt_generate(tt_schedule *s, tt_arena *a);
-tt_generate tt_gpipe, tt_one_f_one_b, tt_interleaved, tt_looped_bfs, tt_interleaved_zero_bubble,
-    tt_zbv, tt_dualpipev;
+typedef void tt_schedule_generator(tt_schedule *s, tt_arena *a);
+tt_schedule_generator tt_gpipe, tt_one_f_one_b, tt_interleaved, tt_looped_bfs,
+    tt_interleaved_zero_bubble, tt_zbv, tt_dualpipev;
 
 #endif

@@ -31,10 +31,12 @@ bool tt_image_text(const tt_image *m, const char *s, size_t max);
 /* Size of the dynamic symbol that begins at p; 0 = unknown. */
 size_t tt_image_symbol_size(const void *p);
 
-/* ---- kinds.c, verify.c, verify_options.c ---- */
+/* ---- descriptor.c, kinds.c, verify.c, verify_options.c ---- */
 
 #define TT_TEXT_MAX 4096    /* bytes of a name, doc, choices, … */
 #define TT_STRUCT_MAX 65536 /* no descriptor struct of any minor is larger */
+
+#define TT_CHECK_ALIGN sizeof(void *) /* of every array of a descriptor */
 
 /* Bytes of a struct in minor 0, where `last` was its last field. */
 #define TT_V1_0(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))

@@ -3,50 +3,6 @@
 #include <string.h>
 
 #define COMPONENTS_MAX 4096
-#define ALIGN sizeof(void *)
-
-const tt_component *tt_component_at(const tt_plugin *p, size_t i)
-{
-    return (const void *)((const char *)p->components + i * p->component_size);
-}
-
-tt_status tt_check_size(const tt_check *c, const char *what, size_t got, size_t v1_0, size_t ours,
-                        tt_error *err)
-{
-    const int ours_minor = TT_ABI_MINOR, minor = c->plugin->abi_minor;
-    const size_t least = minor < ours_minor ? v1_0 : ours;
-    const size_t most = minor > ours_minor ? TT_STRUCT_MAX : ours;
-    if (got >= least && got <= most)
-        return TT_OK;
-    return TT_FAIL(
-        err, TT_EABI,
-        "%s: says it has %zu bytes, ABI %u.%d has %s%zu: rebuild it against this ttrun's headers",
-        what, got, (unsigned)c->plugin->abi_major, minor, minor > ours_minor ? "at least " : "",
-        ours);
-}
-
-tt_status tt_check_array(const tt_check *c, const char *what, const void *p, size_t n, size_t size,
-                         tt_error *err)
-{
-    if (n == 0 || (n <= SIZE_MAX / size && tt_image_readable(&c->image, p, n * size, ALIGN)))
-        return TT_OK;
-    return TT_FAIL(err, TT_EABI, "%s: %zu of %zu bytes at %p lie outside the plugin's data", what,
-                   n, size, p);
-}
-
-tt_status tt_check_text(const tt_check *c, const char *what, const char *s, bool required,
-                        tt_error *err)
-{
-    if (!s)
-        return required ? TT_FAIL(err, TT_EABI, "%s is NULL", what) : TT_OK;
-    if (!tt_image_text(&c->image, s, TT_TEXT_MAX))
-        return TT_FAIL(err, TT_EABI, "%s points to no text of the plugin", what);
-    if (required && !*s)
-        return TT_FAIL(err, TT_EABI, "%s is empty", what);
-    if (tt_utf8_valid(s, strlen(s)) != strlen(s))
-        return TT_FAIL(err, TT_EABI, "%s is not UTF-8", what);
-    return TT_OK;
-}
 
 /* Names are keys of job files and parts of file names. */
 static tt_status check_name(const tt_check *c, const char *what, const char *name, tt_error *err)
@@ -102,7 +58,7 @@ static tt_status check_component(const tt_check *c, size_t i, tt_error *err)
 /* The first four fields, which no major moves. */
 static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
 {
-    if (!tt_image_readable(&c->image, p, offsetof(tt_plugin, name), ALIGN))
+    if (!tt_image_readable(&c->image, p, offsetof(tt_plugin, name), TT_CHECK_ALIGN))
         return TT_FAIL(err, TT_EABI, "its descriptor lies outside the plugin's data");
     if (p->magic != TT_PLUGIN_MAGIC)
         return TT_FAIL(err, TT_EABI,
@@ -132,9 +88,9 @@ static tt_status check_plugin(const tt_check *c, const tt_plugin *p, tt_error *e
     TT_TRY(tt_check_text(c, "the plugin's license", p->license, true, err));
     TT_TRY(tt_check_size(c, "tt_component", p->component_size, TT_V1_0(tt_component, extension),
                          sizeof(tt_component), err));
-    if (p->component_size % ALIGN != 0)
+    if (p->component_size % TT_CHECK_ALIGN != 0)
         return TT_FAIL(err, TT_EABI, "component_size %zu is no multiple of %zu", p->component_size,
-                       ALIGN);
+                       TT_CHECK_ALIGN);
     if (p->n_components == 0 || p->n_components > COMPONENTS_MAX)
         return TT_FAIL(err, TT_EABI, "it says it has %zu components; 1 to %d are possible",
                        p->n_components, COMPONENTS_MAX);

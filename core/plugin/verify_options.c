@@ -6,11 +6,6 @@
 #define OPTIONS_MAX 1024
 #define CONFIG_MAX ((size_t)1 << 20)
 
-const tt_option *tt_option_at(const tt_component *k, size_t i)
-{
-    return (const void *)((const char *)k->options + i * k->option_size);
-}
-
 /* Bytes of the config field of an option type; 0 = unknown type. Each is aligned to its size,
  * tt_strings to a pointer. */
 static size_t field_size(tt_option_type t)

@@ -49,7 +49,8 @@ static tt_status open_sources(const mixture_config *g, const tt_dataloader_env *
         tt_error why = {0};
         *s = (tt_mixture_source){g->parts[i].component->vtable, NULL, g->parts[i].name,
                                  g->weights[i], g->orders[i]};
-        const tt_status status = s->vt->open(g->parts[i].config, env, &s->self, &why);
+        const tt_status status = TT_PLUGIN_CALL(
+            s->vt->open(g->parts[i].config, env, &s->self, &why), &why, "dataloader", s->name);
         if (status != TT_OK)
             return fail_at(i, why.text, status, err);
         s->order.n_samples = s->vt->n_samples(s->self);

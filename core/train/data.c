@@ -7,9 +7,13 @@
 
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
 {
-    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
-    TT_TRY(vt->open(s->tokenizer.config, self, err));
+    if (!s->has_tokenizer)
+        return tt_job_fail(s->job, "tokenizer", err,
+                           "this needs a tokenizer, and the spec names none: set tokenizer.name");
+    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
+    TT_TRY(TT_PLUGIN_CALL(vt->open(s->tokenizer.config, self, err), err, "tokenizer",
+                          s->tokenizer.name));
     *info = (tt_tokenizer_info){.struct_size = sizeof *info};
     vt->info(*self, info);
     const int64_t vocab = model->vocab_size(s->model.config);
@@ -67,7 +71,8 @@ static tt_status open_loader(tt_loop *l, const tt_data_parts *d, const tt_part *
         .stop = on_stop,
         .stop_user = l,
     };
-    const tt_status s = vt->open(p->config, &env, self, &why);
+    const tt_status s =
+        TT_PLUGIN_CALL(vt->open(p->config, &env, self, &why), &why, "dataloader", p->name);
     end_progress(l);
     if (s == TT_OK)
         return TT_OK;
@@ -123,6 +128,7 @@ tt_status tt_loop_open_stream(tt_loop *l, tt_error *err)
     const tt_stream_opts o = {
         .loader = vt,
         .loader_self = l->data.loader,
+        .loader_name = s->dataloader.name,
         .order = order,
         .seq_len = s->core.training.seq_len,
         .local = s->local,

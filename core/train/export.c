@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "interchange/interchange.h"
 #include "train/loop.h"
+#include <sys/stat.h>
 
 /* The last step, once saved, as a Hugging Face folder too (checkpoint.last_save_in_hf). */
+
+/* An export is of this run's step where it was published after that step was saved; an older one is
+ * of an earlier run. */
+static bool is_newer(const char *path, const char *than)
+{
+    struct stat a, b;
+    if (stat(path, &a) != 0 || stat(than, &b) != 0)
+        return false;
+    return a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
+                                                : a.st_mtim.tv_nsec > b.st_mtim.tv_nsec;
+}
 
 static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_error *err)
 {
@@ -11,9 +24,10 @@ static tt_status export_step(const tt_loop *l, tt_arena *a, bool replace, tt_err
     const char *from = tt_arena_printf(a, "%s/step-%lld", steps, (long long)l->step);
     const char *hf = tt_path_join(a, c->dump_folder, "hf");
     const char *tmp = tt_arena_printf(a, "%s/step-%lld.tmp", hf, (long long)l->step);
+    const char *config = tt_arena_printf(a, "%s/step-%lld/config.json", hf, (long long)l->step);
     const int64_t t0 = tt_now_ns();
-    if (!replace && tt_path_exists(tt_arena_printf(a, "%s/step-%lld", hf, (long long)l->step)))
-        return TT_OK;
+    if (!replace && is_newer(config, tt_path_join(a, from, "trainer.json")))
+        return tt_hf_link_newest(hf, err);
     TT_TRY(tt_setup_write_hf(l->s, l->data.tokenizer ? &l->data.tokenizer_info : NULL, from, tmp,
                              err));
     TT_TRY(tt_hf_publish(hf, l->step, err));

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 #include "train/train.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,18 +30,23 @@ static tt_status open_lock(const char *path, int *out, tt_error *err)
     return TT_OK;
 }
 
-/* Until nobody else holds the file, 5 s at most. */
-static tt_status wait_for(int fd, const char *path, int (*stop)(void), tt_error *err)
+/* Until nobody else holds the file, 5 s at most. key: of the job, what another run would set. */
+static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)(void),
+                          tt_error *err)
 {
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
         const long pid = holder_of(fd);
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return TT_FAIL(err, TT_EIO,
+                           "%s: cannot lock: %s; does its file system know flock(2)? (Lustre: "
+                           "mount with -o flock)",
+                           path, strerror(errno));
         if (i == 0)
             tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, pid);
         if (i == 50)
-            return TT_FAIL(
-                err, TT_EBUSY,
-                "%s: process %ld is training in this folder; stop it, or set another dump_folder",
-                path, pid);
+            return TT_FAIL(err, TT_EBUSY,
+                           "%s: process %ld is training in this folder; stop it, or set another %s",
+                           path, pid, key);
         if (stop && stop())
             return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(stop()));
         nanosleep(&(struct timespec){0, 100000000}, NULL);
@@ -48,34 +54,79 @@ static tt_status wait_for(int fd, const char *path, int (*stop)(void), tt_error 
     return TT_OK;
 }
 
-/* Two files: rank 0 holds the first alone; the second is held by each process of the run that is
- * not rank 0, and whoever comes next waits for both. So a rank that outlives rank 0 by a moment,
- * writing, keeps the newcomer out. */
-static tt_status lock(tt_run_folder *f, const char *path, const char *ranks, int (*stop)(void),
-                      tt_error *err)
+/* Open and held, and still the file of that name: whoever held it before may have moved its folder
+ * away. */
+static tt_status hold(const char *path, const char *key, int (*stop)(void), int *fd, tt_error *err)
+{
+    for (;;) {
+        TT_TRY(open_lock(path, fd, err));
+        TT_TRY(wait_for(*fd, path, key, stop, err));
+        if (tt_path_is_fd(path, *fd))
+            return TT_OK;
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+static tt_status sign(int fd, const char *path, tt_error *err)
 {
     char text[32];
-    TT_TRY(open_lock(path, &f->lock_fd, err));
-    TT_TRY(wait_for(f->lock_fd, path, stop, err));
-    if (tt_path_exists(ranks)) {
-        TT_TRY(open_lock(ranks, &f->ranks_fd, err));
-        TT_TRY(wait_for(f->ranks_fd, ranks, stop, err));
-        flock(f->ranks_fd, LOCK_UN);
-    }
     const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(f->lock_fd, 0) || pwrite(f->lock_fd, text, (size_t)n, 0) != n)
+    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
         return TT_FAIL(err, TT_EIO, "%s: %s", path, strerror(errno));
     return TT_OK;
+}
+
+/* Two files in dump_folder: rank 0 holds the first alone; the second is held by each process of the
+ * run that is not rank 0, and whoever comes next waits for both. So a rank that outlives rank 0 by
+ * a moment, writing, keeps the newcomer out. A third is in the folder of the checkpoints, which the
+ * job may have put where runs with other dump_folders save, too. */
+static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*stop)(void),
+                      tt_error *err)
+{
+    TT_TRY(hold(f->lock_path, "dump_folder", stop, &f->lock_fd, err));
+    if (tt_path_exists(ranks)) {
+        TT_TRY(open_lock(ranks, &f->ranks_fd, err));
+        TT_TRY(wait_for(f->ranks_fd, ranks, "dump_folder", stop, err));
+        flock(f->ranks_fd, LOCK_UN);
+    }
+    TT_TRY(sign(f->lock_fd, f->lock_path, err));
+    if (!saves)
+        return TT_OK;
+    TT_TRY(tt_mkdirs(f->checkpoints, err));
+    TT_TRY(hold(f->saves_path, "checkpoint.folder", stop, &f->saves_fd, err));
+    return sign(f->saves_fd, f->saves_path, err);
+}
+
+/* What a killed run left half done. */
+static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
+{
+    static const char start[] = "run.json.tmp.";
+    const char *hf = tt_path_join(a, f->path, "hf");
+    DIR *d = opendir(f->path);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        if (!strncmp(e->d_name, start, sizeof start - 1))
+            (void)unlink(tt_path_join(a, f->path, e->d_name));
+    if (d)
+        closedir(d);
+    if (f->saves_fd < 0)
+        return TT_OK;
+    TT_TRY(tt_ckpt_clear(f->checkpoints, err));
+    return tt_path_exists(hf) ? tt_ckpt_clear(hf, err) : TT_OK;
 }
 
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err)
 {
-    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .path = s->core.dump_folder};
+    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1, .path = s->core.dump_folder};
     TT_TRY(tt_mkdirs(f.path, err));
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
-    const tt_status st = lock(&f, tt_path_join(a, f.path, ".lock"),
-                              tt_path_join(a, f.path, ".lock.ranks"), o->stop, err);
+    f.lock_path = tt_path_join(a, f.path, ".lock");
+    f.saves_path = tt_path_join(a, f.checkpoints, ".lock.saves");
+    tt_status st =
+        lock(&f, tt_path_join(a, f.path, ".lock.ranks"), s->core.checkpoint.enable, o->stop, err);
+    if (st == TT_OK)
+        st = clear(&f, a, err);
     if (st == TT_OK)
         *out = f;
     else
@@ -83,9 +134,24 @@ tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *
     return st;
 }
 
+tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err)
+{
+    const char *lost = NULL;
+    if (f->lock_fd >= 0 && !tt_path_is_fd(f->lock_path, f->lock_fd))
+        lost = f->lock_path;
+    else if (f->saves_fd >= 0 && !tt_path_is_fd(f->saves_path, f->saves_fd))
+        lost = f->saves_path;
+    if (!lost)
+        return TT_OK;
+    return TT_FAIL(err, TT_EIO,
+                   "%s is not the file this run locked: its folder was moved or removed meanwhile, "
+                   "and may be another run's now, so nothing more is written there",
+                   lost);
+}
+
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err)
 {
-    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .path = s->core.dump_folder};
+    tt_run_folder f = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1, .path = s->core.dump_folder};
     const char *path = tt_path_join(a, f.path, ".lock.ranks");
     char text[32];
     f.checkpoints = tt_path_join(a, f.path, s->core.checkpoint.folder);
@@ -106,7 +172,9 @@ void tt_run_folder_close(tt_run_folder *f)
         close(f->lock_fd);
     if (f->ranks_fd >= 0)
         close(f->ranks_fd);
-    f->lock_fd = f->ranks_fd = -1;
+    if (f->saves_fd >= 0)
+        close(f->saves_fd);
+    f->lock_fd = f->ranks_fd = f->saves_fd = -1;
 }
 
 static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)

@@ -2,7 +2,6 @@
 #include "train/loop.h"
 #include <math.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* Numbers out: console, metrics plugins, hooks. Rank 0 only, but for hooks that want all ranks. */
 
@@ -12,18 +11,20 @@ tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
     const tt_metrics_env me = {sizeof me, s->core.dump_folder, l->step};
     const tt_hook_env he = {sizeof he, s->core.dump_folder, l->rank.dist.rank, s->world};
     for (int i = 0; l->main && i < s->n_metrics; i++) {
-        tt_sink k = {.vt = s->metrics[i].component->vtable};
-        TT_TRY(k.vt->open(s->metrics[i].config, &me, &k.self, err));
+        tt_sink k = {.vt = s->metrics[i].component->vtable, .name = s->metrics[i].name};
+        TT_TRY(TT_PLUGIN_CALL(k.vt->open(s->metrics[i].config, &me, &k.self, err), err, "metrics",
+                              k.name));
         l->sinks[l->n_sinks++] = k;
     }
     if (l->n_sinks)
         TT_TRY(tt_writer_new(l->sinks, l->n_sinks, &l->writer, err));
     for (int i = 0; i < s->n_hooks; i++) {
-        tt_hook_end h = {.vt = s->hooks[i].component->vtable};
+        tt_hook_end h = {.vt = s->hooks[i].component->vtable, .name = s->hooks[i].name};
         if (!l->main && !h.vt->all_ranks)
             continue;
-        if (h.vt->open && h.vt->open(s->hooks[i].config, &he, &h.self, err) != TT_OK)
-            return tt_error_context(err, "hook %s", s->hooks[i].name);
+        if (h.vt->open &&
+            TT_PLUGIN_CALL(h.vt->open(s->hooks[i].config, &he, &h.self, err), err, "open()", NULL))
+            return tt_error_context(err, "hook %s", h.name);
         l->hooks[l->n_hooks++] = h;
     }
     return TT_OK;
@@ -44,17 +45,17 @@ void tt_loop_close_sinks(tt_loop *l)
 
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err)
 {
-    for (int i = 0; i < l->n_hooks; i++)
-        if (l->hooks[i].vt->before_step)
-            TT_TRY(l->hooks[i].vt->before_step(l->hooks[i].self, l->step, err));
+    for (int i = 0; i < l->n_hooks; i++) {
+        const tt_hook_end *h = &l->hooks[i];
+        if (h->vt->before_step)
+            TT_TRY(TT_PLUGIN_CALL(h->vt->before_step(h->self, l->step, err), err, "hook", h->name));
+    }
     return TT_OK;
 }
 
 static double memory_gib(void)
 {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)u.ru_maxrss / (1 << 20);
+    return tt_memory_most() / (1 << 30);
 }
 
 static void add(tt_loop *l, size_t *n, const char *name, double v)
@@ -143,9 +144,11 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
                                  .wall_time = tt_wall_seconds(),
                                  .metrics = l->metrics,
                                  .n_metrics = n};
-    for (int i = 0; i < l->n_hooks; i++)
-        if (l->hooks[i].vt->after_step)
-            TT_TRY(l->hooks[i].vt->after_step(l->hooks[i].self, &r, err));
+    for (int i = 0; i < l->n_hooks; i++) {
+        const tt_hook_end *h = &l->hooks[i];
+        if (h->vt->after_step)
+            TT_TRY(TT_PLUGIN_CALL(h->vt->after_step(h->self, &r, err), err, "hook", h->name));
+    }
     if (!logged)
         return TT_OK;
     tt_status s = TT_OK;

@@ -16,6 +16,7 @@ typedef struct tt_times { /* seconds since the last logged step */
 typedef struct tt_hook_end {
     const tt_hook_vt *vt;
     void *self;
+    const char *name;
 } tt_hook_end;
 
 typedef struct tt_data_parts {
@@ -37,6 +38,7 @@ typedef struct tt_shared_data {
 typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
+    const tt_run_folder *folder; /* held by rank 0's process */
     tt_rank rank;
     bool main;           /* rank 0 */
     int stopped_by;      /* signal, of any rank; 0: go on */
@@ -48,6 +50,7 @@ typedef struct tt_loop {
     tt_stream *stream;
     tt_saver *saver; /* NULL: checkpoint.enable is false */
     /* state of training */
+    bool resumed; /* from a checkpoint of the folder */
     int64_t step, tokens_seen, samples_seen, epoch;
     double loss, loss_max, norm, lr;
     /* numbers since the last logged step */
@@ -97,11 +100,12 @@ tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
                                 tt_error *err); /* all: max of the ranks' tt_saver_poll */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
 /* export.c: the step last saved, to hf/step-N, where the job asks for it; by rank 0. replace: also
- * where that is there already. */
+ * where that is there already, newer than the step. */
 tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
-tt_status tt_loop_set_aside(tt_loop *l,
-                            tt_error *err); /* --resume never: older checkpoints leave the folder */
+/* aside.c: what an earlier run left goes to dump_folder/before-N: all of it where this one starts
+ * at step 0, the later steps where it goes back to one (checkpoint.load_step). By rank 0. */
+tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
 
 static inline double tt_seconds_since(int64_t ns)
 {

@@ -85,7 +85,8 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
     const tt_backend_env env = {sizeof env, (int)s->threads, d->rank, d->world};
     tt_status st = tt_pool_new((int)s->threads, &r->pool, err);
     if (st == TT_OK)
-        st = vt->open(s->backend.config, &env, &r->backend, err);
+        st = TT_PLUGIN_CALL(vt->open(s->backend.config, &env, &r->backend, err), err, "backend",
+                            s->backend.name);
     if (st == TT_OK)
         st = open_programs(r, with_eval, err);
     if (st != TT_OK)

@@ -123,6 +123,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
         TT_TRY(after_step(l, err));
     }
     TT_TRY(tt_loop_written(l, err));
+    TT_TRY(l->main ? tt_run_folder_check(l->folder, err) : TT_OK);
     if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
     return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
@@ -215,6 +216,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     l->s = w->s;
     l->o = w->o;
     l->main = rank == 0;
+    l->folder = w->folder;
     l->shared = &w->data;
     l->loss = (double)NAN;
     if (w->o->dist)
@@ -337,7 +339,7 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
 
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err)
 {
-    tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1};
+    tt_run_folder folder = {.lock_fd = -1, .ranks_fd = -1, .saves_fd = -1};
     world w = {.s = s,
                .o = o,
                .folder = &folder,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Saving (saver.c does the work) and resuming. */
@@ -22,6 +20,7 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
     const tt_saver_opts o = {
         .rank = &l->rank,
         .folder = step_folders(l, l->rank.arena),
+        .held = l->folder,
         .state = {.job_json = tt_str_get(&job),
                   .model_fingerprint = l->s->model_fingerprint,
                   .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
@@ -81,7 +80,9 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
     return TT_OK;
 }
 
-static void print_differences(const tt_loop *l, const tt_trainer_state *st)
+/* The lines of the differences whose key begins with `of`. */
+static void print_differences(const tt_loop *l, const tt_trainer_state *st, const char *of,
+                              tt_log_level level, const char *text)
 {
     tt_str now = {0}, diff = {0};
     tt_job_print(l->s->job, false, &now);
@@ -91,7 +92,8 @@ static void print_differences(const tt_loop *l, const tt_trainer_state *st)
         char *end = strchr(line, '\n');
         if (end)
             *end = 0;
-        tt_log(TT_INFO, "train", "differs from the job that wrote it: %s", line);
+        if (!strncmp(line, of, strlen(of)))
+            tt_log(level, "train", "%s: %s", text, line);
         line = end ? end + 1 : NULL;
     }
     tt_str_free(&now);
@@ -112,6 +114,45 @@ static const char *incomplete_step(const tt_loop *l, const char *folder)
     return found;
 }
 
+/* Does a difference between two jobs make another run of it? What is trained, on what, how; not for
+ * how long, nor on which ranks. */
+static bool changes_training(const char *line)
+{
+    static const char *const of[] = {
+        "model.",    "optimizer.",  "lr_scheduler.", "loss.", "tokenizer.",
+        "training.", "dataloader.", "converters",    "spec:", "checkpoint.load_step:"};
+    if (!strncmp(line, "training.steps:", 15))
+        return false;
+    for (size_t i = 0; i < TT_COUNT(of); i++)
+        if (!strncmp(line, of[i], strlen(of[i])))
+            return true;
+    return false;
+}
+
+/* Was a step written by this job, with this load_step? Then its branch is the one that began there.
+ */
+static bool is_of_this_branch(const tt_loop *l, const char *folder, int64_t step)
+{
+    tt_arena *a = tt_arena_new();
+    tt_trainer_state st;
+    tt_error ignored = {0};
+    tt_str now = {0}, diff = {0};
+    const char *at = tt_arena_printf(a, "%s/step-%lld", folder, (long long)step);
+    bool same = tt_ckpt_read_state(at, a, &st, &ignored) == TT_OK;
+    if (same) {
+        tt_job_print(l->s->job, false, &now);
+        tt_job_diff(st.job_json, tt_str_get(&now), &diff);
+    }
+    for (const char *line = tt_str_get(&diff); same && line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        same = !changes_training(line);
+    }
+    tt_str_free(&now);
+    tt_str_free(&diff);
+    tt_arena_free(a);
+    return same;
+}
+
 static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_error *err)
 {
     int64_t *steps, want = l->s->core.checkpoint.load_step;
@@ -123,6 +164,14 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     for (size_t i = 0; i < n; i++)
         if (want < 0 || steps[i] == want)
             *step = steps[i];
+    if (want >= 0 && n && steps[n - 1] > want && is_of_this_branch(l, folder, steps[n - 1])) {
+        *step = steps[n - 1];
+        if (l->main)
+            tt_log(TT_INFO, "checkpoint",
+                   "checkpoint.load_step %lld: this job has gone on from there to step %lld",
+                   (long long)want, (long long)*step);
+        return TT_OK;
+    }
     const char *broken = n ? NULL : incomplete_step(l, folder);
     if (broken)
         return TT_FAIL(err, TT_EFORMAT,
@@ -139,17 +188,28 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
-    if (!path)
+    if (!path) {
+        const char *unused = l->main ? tt_setup_unused_weights(l->s) : NULL;
+        if (l->main)
+            tt_log(TT_INFO, "checkpoint", "weights: random%s%s%s", unused ? "; those of " : "",
+                   unused ? unused : "",
+                   unused ? " are taken with checkpoint.initial_load_in_hf true" : "");
         return TT_OK;
+    }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     tt_error why = {0};
-    const bool hf = l->s->core.checkpoint.initial_load_in_hf;
+    const bool hf = l->s->core.checkpoint.initial_load_in_hf || tt_hf_has_weights(path);
     const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
-                           : tt_rank_load(&l->rank, path, false, &why);
+                           : tt_rank_load(&l->rank, path, false, l->main, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
-    if (l->main)
-        tt_log(TT_INFO, "checkpoint", "weights from %s", path);
+    if (!l->main)
+        return TT_OK;
+    tt_log(TT_INFO, "checkpoint", "weights: %s%s", path, hf ? " (Hugging Face's)" : "");
+    tt_trainer_state st;
+    if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
+        print_differences(l, &st, "model.args.", TT_WARN,
+                          "the weights are of a model with other arguments");
     return TT_OK;
 }
 
@@ -185,7 +245,8 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
-    TT_TRY(tt_rank_load(&l->rank, at, true, err));
+    TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));
+    l->resumed = true;
     l->step = st.step;
     l->tokens_seen = st.tokens_seen;
     l->samples_seen = st.samples_seen;
@@ -194,28 +255,6 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     if (!l->main)
         return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);
-    print_differences(l, &st);
-    return TT_OK;
-}
-
-/* A run that starts over must not be resumed from the steps of the one before, nor may these be
- * lost. */
-tt_status tt_loop_set_aside(tt_loop *l, tt_error *err)
-{
-    tt_arena *a = l->rank.arena;
-    const char *folder = step_folders(l, a), *to = NULL;
-    int64_t *steps;
-    size_t n = 0;
-    if (l->o->resume || !l->main || !l->s->core.checkpoint.enable || !tt_path_exists(folder))
-        return TT_OK;
-    TT_TRY(tt_ckpt_list(folder, a, &steps, &n, err));
-    if (!n && !incomplete_step(l, folder))
-        return TT_OK;
-    for (int i = 1; !to || tt_path_exists(to); i++)
-        to = tt_arena_printf(a, "%s.before-%d", folder, i);
-    if (rename(folder, to))
-        return TT_FAIL(err, TT_EIO, "%s: cannot be renamed to %s: %s", folder, to, strerror(errno));
-    tt_log(TT_INFO, "checkpoint", "--resume never: the checkpoints of the run before are now in %s",
-           to);
+    print_differences(l, &st, "", TT_INFO, "differs from the job that wrote it");
     return TT_OK;
 }

@@ -52,10 +52,35 @@ static size_t piece_bytes(const tt_ckpt_piece *p)
 
 /* ---- the work, on the saver's thread ---- */
 
+static tt_status check_folder(const tt_saver *s, tt_error *err)
+{
+    return s->o.held ? tt_run_folder_check(s->o.held, err) : TT_OK;
+}
+
+static tt_status begin(const tt_saver *s, int64_t step, tt_error *err)
+{
+    TT_TRY(check_folder(s, err));
+    return tt_ckpt_begin(s->o.folder, step, err);
+}
+
+/* Where the folder is gone, that is the reason. Where no rank writes any more, what is there of the
+ * step goes: a disk that is full needs its room. */
+static phase failed(tt_saver *s, bool all_written)
+{
+    tt_error gone = {0}, ignored = {0};
+    if (check_folder(s, &gone) != TT_OK)
+        s->err = gone;
+    else if (all_written)
+        tt_ckpt_clear(s->o.folder, &ignored);
+    return FAILED;
+}
+
 static phase commit(tt_saver *s)
 {
-    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK)
+    if (check_folder(s, &s->err) != TT_OK)
         return FAILED;
+    if (tt_ckpt_commit(s->o.folder, s->state.step, &s->state, s->o.keep_latest_k, &s->err) != TT_OK)
+        return failed(s, true);
     tt_log(TT_INFO, "checkpoint", "saved %s/step-%lld in %.2f s", s->o.folder,
            (long long)s->state.step, 1e-9 * (double)(tt_now_ns() - s->began_ns));
     return COMMITTED;
@@ -67,7 +92,7 @@ static phase work(tt_saver *s, phase p)
         return commit(s);
     if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now,
                       &s->err) != TT_OK)
-        return FAILED;
+        return failed(s, alone(s));
     return alone(s) ? commit(s) : WRITTEN;
 }
 
@@ -146,8 +171,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     TT_TRY(tt_saver_finish(s, err));
     s->began_ns = tt_now_ns();
     const bool main = s->o.rank->dist.rank == 0;
-    TT_TRY(
-        tt_agree(&s->o.rank->dist, main ? tt_ckpt_begin(s->o.folder, st->step, err) : TT_OK, err));
+    TT_TRY(tt_agree(&s->o.rank->dist, main ? begin(s, st->step, err) : TT_OK, err));
     s->state.step = st->step;
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;

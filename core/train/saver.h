@@ -13,7 +13,8 @@ typedef struct tt_saver tt_saver;
 
 typedef struct tt_saver_opts {
     tt_rank *rank;
-    const char *folder;     /* of the step folders */
+    const char *folder;        /* of the step folders */
+    const tt_run_folder *held; /* checked before a save and a purge; NULL: not */
     tt_trainer_state state; /* what stays the same: job, fingerprints, world; strings are copied */
     int64_t keep_latest_k;
     bool background; /* stage; else the caller waits before the pieces change (tt_saver_finish) */

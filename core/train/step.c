@@ -23,17 +23,19 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
         return fetched;
     if (v[1])
         return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
-    if (!v[0])
-        return TT_FAIL(err, TT_EINVAL,
-                       "step %lld: no token of the batch is counted (all labels are ignored)",
-                       (long long)l->step);
+    if (!v[0] && l->main)
+        tt_log(TT_WARN, "train",
+               "step %lld: no token of the batch is counted (all labels are ignored): it has no "
+               "loss, and its gradient is zero",
+               (long long)l->step);
     *counted = v[0];
     return TT_OK;
 }
 
-static tt_status check_finite(const tt_loop *l, tt_error *err)
+/* Without a counted token there is no loss to be finite. */
+static tt_status check_finite(const tt_loop *l, int64_t counted, tt_error *err)
 {
-    if (isfinite(l->loss) && isfinite(l->norm))
+    if ((isfinite(l->loss) || !counted) && isfinite(l->norm))
         return TT_OK;
     return TT_FAIL(
         err, TT_ENUMERIC,
@@ -61,7 +63,7 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     l->lr = learning_rate(l);
-    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)counted);
+    tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(counted, (int64_t)1));
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
     tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
@@ -72,10 +74,10 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));
-    l->loss = tt_exec_metric(x, TT_METRIC_LOSS) / (double)counted;
-    l->loss_max = tt_exec_metric(x, TT_METRIC_LOSS_MAX);
+    l->loss = counted ? tt_exec_metric(x, TT_METRIC_LOSS) / (double)counted : (double)NAN;
+    l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
     l->norm = tt_exec_metric(x, TT_METRIC_NORM);
-    TT_TRY(check_finite(l, err));
+    TT_TRY(check_finite(l, counted, err));
     TT_TRY(tt_exec_update(x, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->t.comm += tt_exec_comm_seconds(x);

@@ -44,8 +44,10 @@ void tt_rank_close(tt_rank *r);
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
                          size_t *n, tt_error *err);
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err);
-/* Parameters from a Hugging Face folder; report: log the tensors there that are not used. */
+/* report: log the tensors there that no parameter of the model has. */
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                       tt_error *err);
+/* The same of parameters from a Hugging Face folder. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
@@ -59,11 +61,14 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
 
 /* ---- folder.c: the run's folder ---- */
 typedef struct tt_run_folder {
-    int lock_fd, ranks_fd; /* -1: none */
-    const char *path, *checkpoints;
+    int lock_fd, ranks_fd, saves_fd; /* -1: none */
+    const char *path, *checkpoints, *lock_path, *saves_path;
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
                              tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
+/* Are the folders still the ones that are held? Asked before something is written or purged there.
+ */
+tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
 /* Another process of the run that holds the folder: it stays held until all have ended. */
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);

@@ -2,9 +2,10 @@
 #include "train/loop.h"
 #include <math.h>
 
-/* Validation: the loss over the same samples each time, Σ over counted tokens ÷ their number, so it
- * does not depend on how the work is spread. Samples beyond the last full batch wrap around only
- * where the set is smaller than one batch. */
+/* Validation: the loss over the same samples each time, each of them once, Σ over counted tokens ÷
+ * their number, so it does not depend on how the work is spread. A batch is local_batch_size
+ * samples of each data rank, whatever a pipeline cuts them into; where the last one lacks samples,
+ * it is filled up with samples whose labels do not count. */
 
 /* *stop: a rank has seen a signal to stop. */
 static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, bool *stop,
@@ -18,21 +19,25 @@ static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, boo
     return TT_OK;
 }
 
-static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int64_t *counted,
-                     bool *stop, tt_error *err)
+/* n micro-batches; the stream gives `pieces` of them at a time. *stop: a signal to stop came first.
+ */
+static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, int64_t pieces, double *loss,
+                     int64_t *counted, bool *stop, tt_error *err)
 {
     tt_exec *x = l->rank.eval;
     double sum = 0;
     *counted = 0;
     *stop = false;
+    const tt_batch *micro = NULL;
+    int64_t epoch;
     for (int64_t i = 0; i < n; i++) {
-        const tt_batch *micro = NULL;
-        int64_t epoch;
-        TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
-        TT_TRY(add_tokens(l, micro, counted, stop, err));
+        if (i % pieces == 0)
+            TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
+        const tt_batch *b = &micro[i % pieces];
+        TT_TRY(add_tokens(l, b, counted, stop, err));
         if (*stop)
             return TT_OK;
-        tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
+        tt_feed feed = {b, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                         l->s->token_order};
         TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
         TT_TRY(tt_exec_epilogue(x, err));
@@ -47,8 +52,9 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_setup *s = l->s;
     const tt_dataloader_vt *vt = s->validation_data.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
-    const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->data.validation_loader);
-    int64_t n = TT_MAXV(have / batch, 1), counted = 0;
+    const int64_t here = s->core.training.local_batch_size, pieces = here / s->local;
+    const int64_t batch = here * s->data_world, have = vt->n_samples(l->data.validation_loader);
+    int64_t n = have / batch + (have % batch != 0), counted = 0;
     double loss = (double)NAN;
     bool stop;
     if (s->core.validation.steps > 0)
@@ -59,19 +65,21 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const tt_stream_opts o = {
         .loader = vt,
         .loader_self = l->data.validation_loader,
+        .loader_name = s->validation_data.name,
         .order = order,
         .seq_len = s->core.training.seq_len,
         .local = s->local,
-        .micro_batches = 1,
+        .micro_batches = pieces,
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
         .data_world = s->data_world,
         .n_steps = n,
+        .once = true,
         .vocab_size = model->vocab_size(s->model.config),
     };
     tt_stream *stream;
     TT_TRY(tt_stream_new(&o, &stream, err));
-    const tt_status st = run(l, stream, n, &loss, &counted, &stop, err);
+    const tt_status st = run(l, stream, n * pieces, pieces, &loss, &counted, &stop, err);
     tt_stream_free(stream);
     l->t.validation += tt_seconds_since(t0);
     if (st != TT_OK || stop)

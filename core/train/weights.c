@@ -39,7 +39,21 @@ tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_
     return TT_OK;
 }
 
-tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_error *err)
+static bool is_of_optimizer(const char *name)
+{
+    return !strncmp(name, "optimizer.", 10);
+}
+
+static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
+{
+    tt_map *used = tt_map_new(a);
+    for (size_t i = 0; i < r->s->graph->params.n; i++)
+        tt_map_set(used, r->s->graph->params.items[i]->name, used);
+    tt_ckpt_log_others(reader, used, is_of_optimizer);
+}
+
+tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
+                       tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
@@ -50,6 +64,8 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_e
         s = tt_rank_pieces(r, a, optimizer, &p, &n, err);
     if (s == TT_OK)
         s = tt_ckpt_load(reader, p, n, err);
+    if (s == TT_OK && report)
+        report_others(r, reader, a);
     if (reader)
         tt_ckpt_close(reader);
     tt_arena_free(a);

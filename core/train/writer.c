@@ -29,8 +29,10 @@ struct tt_writer {
 
 static tt_status write_one(const tt_writer *w, const tt_metrics_record *r, tt_error *err)
 {
-    for (int i = 0; i < w->n_sinks; i++)
-        TT_TRY(w->sinks[i].vt->log(w->sinks[i].self, r, err));
+    for (int i = 0; i < w->n_sinks; i++) {
+        const tt_sink *k = &w->sinks[i];
+        TT_TRY(TT_PLUGIN_CALL(k->vt->log(k->self, r, err), err, "metrics", k->name));
+    }
     return TT_OK;
 }
 

@@ -10,6 +10,7 @@
 typedef struct tt_sink {
     const tt_metrics_vt *vt;
     void *self;
+    const char *name; /* in errors */
 } tt_sink;
 
 typedef struct tt_writer tt_writer;

@@ -143,19 +143,7 @@ TT_EXPORT tt_value *tt_equal(tt_builder *b, tt_value *x, tt_value *y);      /* �
 TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x,
                               tt_value *y); /* cond bool ? x : y */
 TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
-TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x); /* natural logarithm */
-TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* exact, erf */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* gelu_new   */
-TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* → bool     */
+/* tt_exp, tt_silu and all others of one operand: at the end of ops.h, which this header includes. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
 
@@ -181,9 +169,10 @@ TT_EXPORT tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt
 TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values,
                         tt_value **indices);
 
-/* Mixture of experts without data-dependent shapes (R8). assign [T,k] i32 expert of each slot, E
- * experts: *order i32 [T*k]: slots sorted by expert, stable; *counts i32 [E]: rows of each expert
- * (the extents). */
+/* Mixture of experts without data-dependent shapes (R8).
+ *   assign   i32 [T,k]: the expert of each slot, of E experts
+ *   *order   i32 [T*k]: slots sorted by expert, stable
+ *   *counts  i32 [E]: rows of each expert (the extents) */
 TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                               tt_value **counts);
 /* x [R,i] rows grouped by expert, w [E,o,i], counts i32 [E]: row r times its expert's wᵀ → [R,o];
@@ -197,8 +186,10 @@ TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, con
 
 TT_EXPORT tt_value *tt_stop_gradient(tt_builder *b, tt_value *x); /* x, with derivative 0 */
 /* y computed by fn's ops, differentiated by vjp instead: straight-through estimators, float8
- * linears. fn(b, xs, n, user) returns y; vjp(b, xs, n, y, dy, dxs, user) writes dxs[i] (NULL =
- * none). user outlives the graph. */
+ * linears.
+ *   fn(b, xs, n, user)               returns y
+ *   vjp(b, xs, n, y, dy, dxs, user)  writes dxs[i] (NULL = none)
+ * user outlives the graph. */
 typedef tt_value *(*tt_custom_fn)(tt_builder *b, tt_value *const *xs, int n, void *user);
 typedef void (*tt_custom_vjp_fn)(tt_builder *b, tt_value *const *xs, int n, tt_value *y,
                                  tt_value *dy, tt_value **dxs, void *user);
@@ -213,4 +204,6 @@ TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_
 #ifdef __cplusplus
 }
 #endif
+
+#include <ttrun/ops.h>
 #endif

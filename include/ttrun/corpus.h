@@ -45,7 +45,7 @@ typedef struct tt_tokens_opts {
     const tt_dataloader_env *env; /* seq_len, vocab_size */
     const tt_token_file *files;   /* joined in this order */
     size_t n_files, file_size;    /* count and stride */
-    int document_mask;            /* pos restarts and seg grows where a document begins */
+    int document_mask;            /* pos restarts, seg grows, labels end with it */
     int32_t bos_id, eos_id;       /* what begins and ends one; -1 = none */
     const int64_t *documents;     /* instead: [n_documents] first tokens in the stream, ascending */
     size_t n_documents;
@@ -81,8 +81,9 @@ typedef struct tt_corpus_opts {
     int document_mask;
     const char *packing; /* the option's value; NULL = "none" */
 } tt_corpus_opts;
-/* The documents of files as one stream, each with the tokenizer's bos and eos around it. Tokens are
- * kept in a file found again by the text's content, the tokenizer and the reader; see the row
+/* The documents of files as one stream, each with the tokenizer's bos before it and eos behind it;
+ * where both are one token (GPT-2's <|endoftext|>) it stands behind it only. Tokens are kept in a
+ * file found again by the text's content, the tokenizer and the reader; see the row
  * TT_CORPUS_OPTION_CACHE.
  *   Errors: the reader's and the tokenizer's, the first in order; less than one sample. [setup] */
 TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err);

@@ -150,6 +150,8 @@ typedef struct tt_op_def {
     const char *rope_form;
     /* Pointwise, with one number among its attributes: that number, a fused instruction's imm. */
     double (*immediate)(const void *attrs);
+    /* The function of (b, x) that puts it into a graph, where ops.h is to declare it: "tt_exp". */
+    const char *function;
 } tt_op_def;
 
 /* Vtable of a TT_KIND_OP component. */

@@ -22,6 +22,10 @@
  * Nodes without kernels, run by core/exec: param, input, state, fetch, redistribute, transfer,
  * accumulate, assign. */
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
  * attention          by shape              q, k, v, pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
@@ -88,10 +92,29 @@
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
  * pointwise: abs(x) add(x, y) div(x, y) equal(x, y) exp(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
  *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
- *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) rsqrt(x)
- *    scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
+ *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x)
+ *    rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
  *    silu_bwd(x, dy) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
+
+TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
+TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the x */
+TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* x Φ(x), exact */
+TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* GELU by tanh (gelu_new) */
+TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* neither infinite nor NaN */
+TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);     /* natural logarithm */
+TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);       /* -x */
+TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);      /* max(x, 0) */
+TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer, halves to even */
+TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
+TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
+TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x sigmoid(x) */
+TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
+TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
 /* End of what is made. */
+
+#ifdef __cplusplus
+}
+#endif
 
 typedef struct tt_attrs_dims { /* dims of the output, or in dims[0] the one named above */
     int32_t n_dims;

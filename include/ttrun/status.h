@@ -63,7 +63,7 @@ typedef struct tt_error {
 TT_EXPORT tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...) TT_PRINTF(3, 4);
 
 /* Prefix err's text with "<context>: ". Returns err->code, so `return tt_error_context(err, …)`
- * works. */
+ * works; TT_EINTERNAL where nothing was raised, for it is called after a failure. */
 TT_EXPORT tt_status tt_error_context(tt_error *err, const char *fmt, ...) TT_PRINTF(2, 3);
 
 TT_EXPORT const char *tt_status_name(tt_status s); /* "TT_EINVAL"                       */

@@ -28,6 +28,10 @@ typedef enum tt_dtype {
 
 TT_EXPORT size_t tt_dtype_size(tt_dtype t);      /* bytes an element                    */
 TT_EXPORT const char *tt_dtype_name(tt_dtype t); /* "f32", "bf16", … as printed in graphs */
+TT_EXPORT int tt_dtype_is_float(tt_dtype t);     /* floating point, of any width            */
+/* What values of t are summed in, and their gradients kept: f64 of f64, f32 of all narrower floats,
+ * an integer's own. */
+TT_EXPORT tt_dtype tt_dtype_accumulate(tt_dtype t);
 
 /* tt_dim: one dim of a global tensor.
  *   label  a dim's meaning ("embed", "heads", "tokens"; NULL = none), looked up in the table

@@ -30,10 +30,9 @@ static const tt_option options[] = {
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
                    NULL, "of the order; null: training.seed"),
-    TT_OPTION(
-        config, document_mask, TT_OPT_BOOL, "false", 0, 0,
-        "keep attention and positions within a document; by bos_id, eos_id or both, else by the "
-        "list of documents of Megatron and .pbin"),
+    TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
+              "keep attention, positions and labels within a document; by bos_id, eos_id or both, "
+              "else by the list of documents of Megatron and .pbin"),
     TT_OPTION_MORE(config, bos_id, TT_OPT_INT, "null", 0, 2147483647.0, NULL, TT_OPT_NULLABLE, NULL,
                    "the token that begins a document (llm.c's GPT-2 files: 50256)"),
     TT_OPTION_MORE(config, eos_id, TT_OPT_INT, "null", 0, 2147483647.0, NULL, TT_OPT_NULLABLE, NULL,

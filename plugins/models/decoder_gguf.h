@@ -102,4 +102,21 @@ static inline int64_t decoder_rope_factors(const void *cfg, float *out, int64_t 
     return n;
 }
 
+/* As llama.cpp's architecture "llama" has them, and as "qwen2" and "qwen3" do. */
+static inline tt_status decoder_gguf_keys_llama(const void *cfg, char *json, size_t size,
+                                                tt_error *err)
+{
+    return decoder_gguf_keys(cfg, true, json, size, err);
+}
+static inline tt_status decoder_gguf_keys_qwen(const void *cfg, char *json, size_t size,
+                                               tt_error *err)
+{
+    return decoder_gguf_keys(cfg, false, json, size, err);
+}
+#define DECODER_GGUF(architecture, names, keys, factors)                                           \
+    {                                                                                              \
+        sizeof(tt_model_gguf), (architecture), (names), TT_COUNT(names), sizeof(names)[0], (keys), \
+            (factors)                                                                              \
+    }
+
 #endif

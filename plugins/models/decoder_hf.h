@@ -55,4 +55,28 @@ static inline tt_status decoder_config_json_windows(const decoder *c, const char
     return decoder_config_json(c, architecture, model_type, text, json, size, err);
 }
 
+/* What a config.json of Qwen 2 and 3 means where it lacks these keys. */
+#define DECODER_QWEN_DEFAULTS(head_dim)                                                            \
+    "{\"hidden_size\": 4096, \"intermediate_size\": 22016, \"num_hidden_layers\": 32, "            \
+    "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"head_dim\": " head_dim ", "       \
+    "\"vocab_size\": 151936, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "                    \
+    "\"tie_word_embeddings\": false}"
+
+/* The extensions of a model by id: its tables hf and gguf, and Meta's names or NULL. */
+static inline const void *decoder_extension(const char *id, const tt_model_hf *hf,
+                                            const tt_model_gguf *gguf, const tt_model_meta *meta)
+{
+    return strcmp(id, TT_MODEL_HF) == 0     ? (const void *)hf
+           : strcmp(id, TT_MODEL_GGUF) == 0 ? (const void *)gguf
+           : strcmp(id, TT_MODEL_META) == 0 ? (const void *)meta
+                                            : NULL;
+}
+
+/* The vtable of a model of decoder.h. */
+#define DECODER_VT(flavors, finish, describe)                                                      \
+    {                                                                                              \
+        sizeof(tt_model_vt), (flavors), TT_COUNT(flavors), (finish), (describe),                   \
+            decoder_vocab_size, decoder_attention_width, "n_layers"                                \
+    }
+
 #endif

@@ -73,32 +73,15 @@ static const tt_tensor_name gguf_names[] = {
     DECODER_GGUF_NAMES(1),
 };
 
-static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
-{
-    return decoder_gguf_keys(cfg, true, json, size, err);
-}
-
-static const tt_model_gguf gguf = {
-    sizeof gguf,          "llama",   gguf_names,          TT_COUNT(gguf_names),
-    sizeof gguf_names[0], gguf_keys, decoder_rope_factors};
+static const tt_model_gguf gguf =
+    DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
 
 static const void *extension(const char *id)
 {
-    if (strcmp(id, TT_MODEL_GGUF) == 0)
-        return &gguf;
-    if (strcmp(id, TT_MODEL_META) == 0)
-        return &meta;
-    return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
+    return decoder_extension(id, &hf, &gguf, &meta);
 }
 
-static const tt_model_vt vt = {sizeof vt,
-                               flavors,
-                               TT_COUNT(flavors),
-                               finish,
-                               describe,
-                               decoder_vocab_size,
-                               decoder_attention_width,
-                               "n_layers"};
+static const tt_model_vt vt = DECODER_VT(flavors, finish, describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "mistral",

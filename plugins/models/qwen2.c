@@ -47,10 +47,7 @@ static tt_status config_json(const void *cfg, char *json, size_t size, tt_error 
 static const tt_model_hf hf = {
     sizeof hf,
     "qwen2",
-    "{\"hidden_size\": 4096, \"intermediate_size\": 22016, \"num_hidden_layers\": 32, "
-    "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"head_dim\": null, "
-    "\"vocab_size\": 151936, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "
-    "\"tie_word_embeddings\": false}",
+    DECODER_QWEN_DEFAULTS("null"),
     "{\"hidden_act\": \"silu\", \"use_mrope\": false, \"partial_rotary_factor\": 1.0, "
     "\"quantization_config\": null}",
     config_json,
@@ -63,29 +60,14 @@ static const tt_tensor_name gguf_names[] = {
     {"model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias", 0, 0},
 };
 
-static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *err)
-{
-    return decoder_gguf_keys(cfg, false, json, size, err);
-}
-
-static const tt_model_gguf gguf = {
-    sizeof gguf, "qwen2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
+static const tt_model_gguf gguf = DECODER_GGUF("qwen2", gguf_names, decoder_gguf_keys_qwen, NULL);
 
 static const void *extension(const char *id)
 {
-    if (strcmp(id, TT_MODEL_GGUF) == 0)
-        return &gguf;
-    return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
+    return decoder_extension(id, &hf, &gguf, NULL);
 }
 
-static const tt_model_vt vt = {sizeof vt,
-                               flavors,
-                               TT_COUNT(flavors),
-                               decoder_finish,
-                               describe,
-                               decoder_vocab_size,
-                               decoder_attention_width,
-                               "n_layers"};
+static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "qwen2",

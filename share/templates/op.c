@@ -45,6 +45,7 @@ static const tt_op_def def = {
     0, NULL, NULL,                                /* no incremental form */
     "x → as x", NULL,                             /* for the reference page */
     TT_CLASS_OTHER, 0, NULL, NULL, NULL, NULL,    /* no traits but its flags */
+    NULL,                                         /* called by tt_op() */
 };
 /* clang-format on */
 static const tt_op_vt vt = {sizeof(vt), &def};

@@ -45,6 +45,8 @@ static double unary_want(const char *op, double x)
         return 1 / sqrt(x);
     if (!strcmp(op, "abs"))
         return fabs(x);
+    if (!strcmp(op, "round"))
+        return nearbyint(x);
     if (!strcmp(op, "tanh"))
         return tanh(x);
     if (!strcmp(op, "sigmoid"))
@@ -82,9 +84,12 @@ static void check_unary(const char *op, double lo, double hi, double limit)
 static void test_unary_ops_are_within_two_ulp(void **state)
 {
     (void)state;
-    static const char *const exact[] = {"neg", "abs", "sqrt", "relu"};
+    static const char *const exact[] = {"neg", "abs", "sqrt", "relu", "round"};
     for (size_t i = 0; i < TT_COUNT(exact); i++)
         check_unary(exact[i], -3, 50, 0.5);
+    check_unary("round", -1e4, 1e4, 0.5); /* by halves: every other one is a tie */
+    check_unary("round", -0x1p23, 0x1p23, 0.5);
+    check_unary("round", 0x1p22, 0x1p24, 0.5);
     check_unary("rsqrt", 1e-3, 9, 1.5);
     check_unary("exp", -105, 89.5, 2);
     check_unary("exp", -1e-3, 1e-3, 2);
@@ -104,7 +109,7 @@ static void test_special_values_stay_special(void **state)
 {
     (void)state;
     static const char *const ops[] = {"exp",  "log",  "sqrt",      "tanh", "sigmoid", "silu",
-                                      "relu", "gelu", "gelu_tanh", "abs",  "neg"};
+                                      "relu", "gelu", "gelu_tanh", "abs",  "neg",     "round"};
     const float values[] = {NAN, INFINITY, 0.0f, -0.0f, FLT_MIN, 1e-42f, FLT_MAX};
     tt_tensor x = F32(7), y = F32(7);
     memcpy(x.data, values, sizeof values);

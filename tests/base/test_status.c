@@ -47,6 +47,42 @@ static void test_error_too_long_is_cut_at_a_character(void **state)
     assert_memory_equal(err.text, "x: \xc3\xa9", 5);
 }
 
+static void test_context_of_no_error_is_a_failure(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    assert_int_equal(tt_error_context(&err, "sample %d", 3), TT_EINTERNAL);
+    assert_int_equal(err.code, TT_EINTERNAL);
+}
+
+static tt_status writes(tt_error *err, tt_status s, const char *text, size_t n)
+{
+    memcpy(err->text, text, n);
+    return s;
+}
+
+static void test_plugin_that_fails_is_a_failure(void **state)
+{
+    (void)state;
+    tt_error err;
+    memset(&err, 'x', sizeof err); /* of a call before, never ended */
+    assert_int_equal(TT_PLUGIN_CALL(TT_EFORMAT, &err, "dataloader", "csv"), TT_EFORMAT);
+    assert_int_equal(err.code, TT_EFORMAT);
+    assert_string_equal(err.text, "dataloader csv failed and said nothing (malformed file)");
+    assert_int_equal(TT_PLUGIN_CALL((tt_status)999, &err, "hook", NULL), TT_EIO);
+    assert_non_null(strstr(err.text, "hook failed and said nothing; 999"));
+    /* text, no code, and bytes that would colour a terminal */
+    assert_int_equal(TT_PLUGIN_CALL(writes(&err, TT_EIO, "a\033[31m\nb", 9), &err, "hook", "h"),
+                     TT_EIO);
+    assert_int_equal(err.code, TT_EIO);
+    assert_string_equal(err.text, "a [31m b");
+    assert_int_equal(TT_PLUGIN_CALL(writes(&err, (tt_status)1, "why", 4), &err, "hook", "h"),
+                     TT_EIO);
+    assert_string_equal(err.text, "why");
+    assert_int_equal(TT_PLUGIN_CALL(TT_OK, &err, "hook", "h"), TT_OK);
+    assert_int_equal(TT_PLUGIN_CALL((tt_status)7, NULL, "hook", "h"), TT_EIO);
+}
+
 static void test_status_has_names(void **state)
 {
     (void)state;
@@ -64,6 +100,18 @@ static void test_dtype_sizes_and_names(void **state)
     assert_string_equal(tt_dtype_name(TT_BF16), "bf16");
     assert_string_equal(tt_dtype_name((tt_dtype)99), "?");
     assert_int_equal(tt_dtype_size((tt_dtype)99), 0);
+    static const tt_dtype floats[] = {TT_F32, TT_BF16, TT_F16, TT_F64};
+    int n = 0;
+    for (int t = 0; t < TT_N_DTYPES; t++)
+        n += tt_dtype_is_float((tt_dtype)t);
+    assert_int_equal(n, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(tt_dtype_is_float(floats[i]));
+        assert_int_equal(tt_dtype_accumulate(floats[i]), floats[i] == TT_F64 ? TT_F64 : TT_F32);
+    }
+    assert_int_equal(tt_dtype_accumulate(TT_I32), TT_I32);
+    assert_false(tt_dtype_is_float((tt_dtype)99)); /* of a newer minor */
+    assert_int_equal(tt_dtype_accumulate((tt_dtype)99), 99);
 }
 
 static void test_wall_iso_rounds_to_milliseconds(void **state)
@@ -87,6 +135,8 @@ int main(void)
         cmocka_unit_test(test_error_is_one_line),
         cmocka_unit_test(test_error_context_prefixes),
         cmocka_unit_test(test_error_too_long_is_cut_at_a_character),
+        cmocka_unit_test(test_context_of_no_error_is_a_failure),
+        cmocka_unit_test(test_plugin_that_fails_is_a_failure),
         cmocka_unit_test(test_status_has_names),
         cmocka_unit_test(test_dtype_sizes_and_names),
         cmocka_unit_test(test_wall_iso_rounds_to_milliseconds),

@@ -12,7 +12,8 @@ check() {
 install_puts_files() {
     make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
     for f in bin/ttrun lib/libttrun.so.0 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
-        share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk; do
+        share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk \
+        share/doc/ttrun/docs/sdk.md share/doc/ttrun/configs/llama3_debug.json share/doc/ttrun/examples/lion/lion.c; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
     (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"
@@ -42,6 +43,12 @@ uninstall_leaves_nothing() {
     left=$(find "$root" -not -type d)
     [ -z "$left" ] || { echo "$left"; return 1; }
 }
-for t in install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone uninstall_leaves_nothing; do
+scaffold_without_sdk_says_what_to_do() {
+    (cd "$TMPDIR" && "$TTRUN" plugins new hook lonely >/dev/null) || return 1
+    make -C "$TMPDIR/lonely" TTRUN_PREFIX=/nowhere >"$TMPDIR/log" 2>&1 && return 1
+    grep -q 'no ttrun SDK found: run "make install PREFIX=DIR"' "$TMPDIR/log" || { cat "$TMPDIR/log"; return 1; }
+}
+for t in install_puts_files installed_library_is_found pkg_config_knows_it headers_stand_alone scaffold_without_sdk_says_what_to_do \
+    uninstall_leaves_nothing; do
     check $t $t
 done

@@ -16,7 +16,7 @@ enum { SEQ = 4, SAMPLES = 13, VOCAB = 1000 };
 typedef struct {
     int64_t fail_at, bad_at, slow_us;
     _Atomic int64_t reads;
-    bool segments;
+    bool segments, silent;
 } fake;
 
 static tt_status fake_read(void *self, int64_t i, tt_sample *out, tt_error *err)
@@ -25,6 +25,8 @@ static tt_status fake_read(void *self, int64_t i, tt_sample *out, tt_error *err)
     atomic_fetch_add(&f->reads, 1);
     if (f->slow_us)
         usleep((useconds_t)f->slow_us);
+    if (i == f->fail_at && f->silent)
+        return TT_EIO;
     if (i == f->fail_at)
         return TT_FAIL(err, TT_EIO, "the disk is gone");
     for (int t = 0; t < SEQ; t++) {
@@ -173,6 +175,57 @@ static void test_stream_error_comes_at_its_step_and_stays(void **state)
     }
 }
 
+static void test_stream_that_reads_once_is_filled_up(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t counted = 0, seen = 0;
+        fake f = {.fail_at = -1, .bad_at = -1};
+        tt_stream_opts o = options(&f, 2, 2, rank, 2); /* 13 samples in batches of 8 */
+        o.once = true;
+        o.n_steps = 2;
+        tt_stream *s = open_stream(&o);
+        for (int step = 0; step < 2; step++) {
+            const tt_batch *micro;
+            tt_error err;
+            assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_OK);
+            for (int m = 0; m < 2; m++) {
+                counted += micro[m].counted;
+                for (int j = 0; j < 2; j++) {
+                    const int32_t *ids = micro[m].ids + j * SEQ,
+                                  *labels = micro[m].labels + j * SEQ;
+                    const bool real = 8 * step + 4 * rank + 2 * m + j < SAMPLES;
+                    seen += real;
+                    assert_int_equal(labels[1] >= 0, real);
+                    assert_true(ids[0] >= 0 && ids[0] < VOCAB);
+                    assert_int_equal(micro[m].pos[j * SEQ + 3], 3);
+                    assert_int_equal(micro[m].seg[j * SEQ + 3], j);
+                }
+            }
+        }
+        assert_int_equal(seen, rank ? 5 : 8);
+        assert_int_equal(counted, seen * (SEQ - 1));
+        assert_int_equal(f.reads, seen);
+        tt_stream_free(s);
+    }
+}
+
+static void test_stream_loader_that_says_nothing_fails(void **state)
+{
+    (void)state;
+    fake f = {.fail_at = 1, .bad_at = -1, .silent = true};
+    tt_stream_opts o = options(&f, 2, 1, 0, 1);
+    o.order.shuffle = false;
+    o.loader_name = "fake";
+    tt_stream *s = open_stream(&o);
+    const tt_batch *micro;
+    tt_error err;
+    assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_EIO);
+    assert_string_equal(err.text, "data: sample 1 of epoch 0: dataloader fake failed and said "
+                                  "nothing (input/output error)");
+    tt_stream_free(s);
+}
+
 static void test_stream_names_a_token_outside_the_vocabulary(void **state)
 {
     (void)state;
@@ -264,6 +317,8 @@ int main(void)
         cmocka_unit_test(test_stream_goes_on_where_another_world_stopped),
         cmocka_unit_test(test_stream_keeps_segments_of_samples_apart),
         cmocka_unit_test(test_stream_error_comes_at_its_step_and_stays),
+        cmocka_unit_test(test_stream_that_reads_once_is_filled_up),
+        cmocka_unit_test(test_stream_loader_that_says_nothing_fails),
         cmocka_unit_test(test_stream_names_a_token_outside_the_vocabulary),
         cmocka_unit_test(test_stream_never_reads_past_its_end),
         cmocka_unit_test(test_stream_stops_while_its_thread_waits_or_reads),

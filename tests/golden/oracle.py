@@ -122,6 +122,7 @@ def batch(j, first, n):
         if j["dataloader"]["document_mask"]:
             out[2].append([i - max([s for s in starts if s <= i] + [at[0]]) for i in at])
             out[3].append(seg)
+            out[1][-1] = [-100 if i + 1 in starts else ids[i + 1] for i in at]  # no label in another document
         else:
             out[2].append([i - at[0] for i in at])
             out[3].append([0] * seq)
@@ -191,7 +192,7 @@ def logits(w, a, ids, pos, seg):
 def backward(w, j, step):
     """Mean loss over the global batch of a step (from 0); gradients are left in w."""
     t = j["training"]
-    total, tokens = 0.0, t["global_batch_size"] * t["seq_len"]
+    total, tokens = 0.0, (batch(j, step * t["global_batch_size"], t["global_batch_size"])[1] >= 0).sum().item()
     for p in w.values():
         p.grad = None
     half = "mixed_precision_param" in t and next(iter(w.values())).dtype == torch.float32

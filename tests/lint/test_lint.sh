@@ -53,6 +53,7 @@ fi
 
 echo '#include "graph/graph.h"' | finds include_against_the_order core/mesh/b.c "may not include core/graph"
 echo '#include "graph/b_impl.h"' | finds private_header_of_another_folder core/passes/b.c "private to core/graph"
+echo '/* core/mesh/gone.c does it */' | finds a_file_that_is_gone core/graph/b.c 'there is no core/mesh/gone.c'
 echo '#include <dlfcn.h>' | finds dlfcn_outside_plugin core/graph/b.c dlfcn
 echo '#include <jansson.h>' | finds jansson_outside_config core/graph/b.c jansson
 echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c "own headers only"
@@ -62,7 +63,7 @@ printf 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n' | finds printing plugin
 printf 'int f(const tt_node *n)\n{\n    return strcmp(n->op->name, "linear");\n}\n' | finds an_op_by_name core/graph/b.c "op's name"
 printf 'int f(const tt_node *n)\n{\n    return !strncmp(n->op->name, "attention", 9);\n}\n' | finds ops_by_prefix core/cli/b.c "op's name"
 printf 'void f(void)\n{\n    tt_op_find(g->ops, "linear");\n}\n' | finds an_op_found_by_literal core/graph/b.c "literal name"
-echo '#include "graph/ops/internal.h"' | finds ops_headers_outside_the_ops core/graph/b.c "own headers"
+echo '#include "graph/ops/internal.h"' | finds ops_headers_outside_the_ops core/graph/b.c "private to core/graph/ops"
 echo '/* FIX''ME */' | finds a_mark core/graph/b.c mark
 { echo 'void f(void)'; echo '{'; yes '    ;' | head -n 59; echo '}'; } | finds a_long_function core/graph/b.c "function of 61"
 yes 'int x;' | head -n 600 | finds a_long_file core/graph/b.c "601 lines"

@@ -166,12 +166,16 @@ static void test_bin_document_mask_restarts_positions(void **state)
     const struct {
         int64_t bos, eos;
         int32_t pos[8], seg[8];
+        int ends[3]; /* places whose next token is of another document */
     } cases[] = {
-        {INT64_MIN, 102,       {0, 1, 2, 0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1, 1, 1}},
-        {102,       INT64_MIN, {0, 1, 0, 1, 2, 3, 4, 5}, {0, 0, 1, 1, 1, 1, 1, 1}},
-        {103,       102,       {0, 1, 2, 0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1, 1, 1}},
-        {104,       105,       {0, 1, 2, 3, 0, 1, 0, 1}, {0, 0, 0, 0, 1, 1, 2, 2}},
-        {100,       107,       {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 0, 0, 0, 0, 0, 0}},
+        {INT64_MIN, 102,       {0, 1, 2, 0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1, 1, 1}, {2, -1}   },
+        {102,       INT64_MIN, {0, 1, 0, 1, 2, 3, 4, 5}, {0, 0, 1, 1, 1, 1, 1, 1}, {1, -1}   },
+        {102,       102,       {0, 1, 0, 1, 2, 3, 4, 5}, {0, 0, 1, 1, 1, 1, 1, 1}, {1, -1}   },
+        {103,       102,       {0, 1, 2, 0, 1, 2, 3, 4}, {0, 0, 0, 1, 1, 1, 1, 1}, {2, -1}   },
+        {104,       105,       {0, 1, 2, 3, 0, 1, 0, 1}, {0, 0, 0, 0, 1, 1, 2, 2}, {3, 5, -1}},
+        {100,       107,       {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 0, 0, 0, 0, 0, 0}, {7, -1}   },
+        {108,       INT64_MIN, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 0, 0, 0, 0, 0, 0}, {7, -1}   },
+        {100,       INT64_MIN, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 0, 0, 0, 0, 0, 0}, {-1}      },
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         int32_t ids[8], labels[8], pos[8], seg[8];
@@ -186,6 +190,11 @@ static void test_bin_document_mask_restarts_positions(void **state)
         assert_int_equal(tt_tokens_read(self, 0, &s, &err), TT_OK);
         assert_memory_equal(pos, cases[i].pos, sizeof pos);
         assert_memory_equal(seg, cases[i].seg, sizeof seg);
+        const int *end = cases[i].ends;
+        for (int t = 0; t < 8; t++) {
+            assert_int_equal(labels[t], t == *end ? -100 : 101 + t);
+            end += t == *end;
+        }
         tt_tokens_close(self);
     }
     config c = by_header;

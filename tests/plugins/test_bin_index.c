@@ -88,7 +88,7 @@ static tt_status open_path(const char *const *paths, size_t n, bool mask, int64_
 }
 
 static void check_sample(const char *const *paths, size_t n, int64_t i, int64_t seq_len,
-                         const int32_t *ids, const int32_t *pos, const int32_t *seg)
+                         const int32_t *ids, const int32_t *pos, const int32_t *seg, int32_t last)
 {
     void *self = NULL;
     tt_error err = {0};
@@ -98,9 +98,11 @@ static void check_sample(const char *const *paths, size_t n, int64_t i, int64_t 
         fail_msg("%s: %s", paths[0], err.text);
     assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
     assert_memory_equal(x[0], ids, (size_t)seq_len * 4);
-    assert_memory_equal(x[1], ids + 1, (size_t)seq_len * 4);
     assert_memory_equal(x[2], pos, (size_t)seq_len * 4);
     assert_memory_equal(x[3], seg, (size_t)seq_len * 4);
+    for (int64_t t = 0; t + 1 < seq_len; t++)
+        assert_int_equal(x[1][t], seg[t + 1] == seg[t] ? ids[t + 1] : -100);
+    assert_int_equal(x[1][seq_len - 1], last);
     tt_tokens_close(self);
 }
 
@@ -113,16 +115,20 @@ static void test_bin_reads_megatron_and_pbin_with_their_documents(void **state)
                          seg[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 2};
     static const char *const paths[] = {"u16.bin", "i32.bin", "i64.bin", "p2.pbin"};
     for (size_t i = 0; i < TT_COUNT(paths); i++)
-        check_sample(&paths[i], 1, 0, 10, want, pos, seg);
+        check_sample(&paths[i], 1, 0, 10, want, pos, seg, 14);
     /* two files are one stream; the second begins with a document */
     static const char *const both[] = {"u16.bin", "p2.pbin"};
     static const int32_t across[] = {12, 13, 14, 5, 6, 7, 8, 9, 10},
                          seg2[] = {0, 0, 0, 1, 1, 1, 1, 2};
     static const int32_t pos1[] = {0, 1, 2, 0, 1, 2, 3, 0};
-    check_sample(both, 2, 1, 8, across, pos1, seg2);
+    check_sample(both, 2, 1, 8, across, pos1, seg2, 10);
     static const char *const empty[] = {"u8.bin"}; /* the empty document leaves no trace */
     static const int32_t three[] = {1, 2, 3}, p3[] = {0, 1}, s3[] = {0, 0};
-    check_sample(empty, 1, 0, 2, three, p3, s3);
+    check_sample(empty, 1, 0, 2, three, p3, s3, -100);
+    /* a document ends with the sample: its last label is the next one's first token */
+    static const char *const end[] = {"u16.bin"};
+    check_sample(end, 1, 0, 4, want, pos, seg, -100);
+    check_sample(end, 1, 0, 5, want, pos, seg, 10);
 }
 
 static void test_bin_pbin_of_many_documents(void **state)

@@ -212,7 +212,10 @@ static void test_jsonl_samples_of_several_files(void **state)
     for (int64_t i = 1; i >= 0; i--) {
         assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
         assert_memory_equal(ids, want + 5 * i, sizeof ids);
-        assert_memory_equal(labels, want + 5 * i + 1, sizeof labels);
+        for (int t = 0; t < 5; t++) { /* none at a document's end */
+            const int32_t next = want[5 * i + t + 1];
+            assert_int_equal(labels[t], next == 256 ? -100 : next);
+        }
     }
     tt_tokens_close(self);
     assert_int_equal(open_paths(paths, 1, "text", 3, true, &self, &err), TT_OK);

@@ -172,6 +172,9 @@ static void test_text_document_mask_restarts_positions(void **state)
     assert_int_equal(tt_tokens_read(self, 0, &s, &err), TT_OK);
     assert_memory_equal(pos, want_pos, sizeof pos);
     assert_memory_equal(seg, want_seg, sizeof seg);
+    for (int t = 0; t < 10; t++)
+        assert_int_equal(labels[t], t == 3 || t == 6 ? -100 : ids[t + 1]);
+    assert_true(labels[10] >= 0);
     tt_tokens_close(self);
     assert_int_equal(open_paths(&l, paths, 3, 5, true, &self, &err), TT_OK);
     s.seq_len = 5;

@@ -23,7 +23,8 @@ static const tt_option options[] = {
     TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "where to write"),
     TT_OPTION(config, fail_at, TT_OPT_INT, "-1", -1, 1e9, "step to fail before"),
-    TT_OPTION(config, rank, TT_OPT_INT, "0", -1, 1e6, "rank that fails; -1: all"),
+    TT_OPTION(config, rank, TT_OPT_INT, "0", -1000, 1e6,
+              "rank that fails, or silent's status; -1: all"),
     TT_OPTION(config, code, TT_OPT_INT, "-1", -1, 255, "status to exit with; -1: no exit()"),
 };
 
@@ -80,8 +81,32 @@ static void close_hook(void *self)
 
 static const tt_hook_vt watch = {sizeof watch, 0, open_hook, before_step, after_step, close_hook};
 static const tt_hook_vt fail = {sizeof fail, 1, open_hook, before_step, NULL, close_hook};
+/* Fails without a word, by a status that may be none of <ttrun/status.h>. */
+static tt_status silent_open(const void *c, const tt_hook_env *env, void **self, tt_error *err)
+{
+    const config *o = c;
+    (void)env;
+    (void)err;
+    *self = NULL;
+    return o->fail_at < 0 ? (tt_status)o->rank : TT_OK;
+}
+
+static void silent_close(void *self)
+{
+    (void)self;
+}
+
+static tt_status silent_step(void *self, int64_t step, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    return step == 2 ? TT_EIO : TT_OK;
+}
+
+static const tt_hook_vt silent = {sizeof silent, 0, silent_open, silent_step, NULL, silent_close};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_HOOK, "watch", "writes what it sees", config, options, &watch),
     TT_COMPONENT(TT_KIND_HOOK, "fail", "fails at a step", config, options, &fail),
+    TT_COMPONENT(TT_KIND_HOOK, "silent", "fails and says nothing", config, options, &silent),
 };
 TT_PLUGIN("hook", "1.0", components);

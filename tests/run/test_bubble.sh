@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A pipeline's bubble, as a traced step tells it: planned, replayed with what its parts took, on the clock. How near they are
 # to each other is for an idle machine to say (bench/parallel/bubble.sh); that the replay of planned times is the plan's
-# bubble, tests/train/test_bubble.c. Here: schedules of one stage a rank and of two, whole and split backwards.
+# bubble, tests/estimate/test_bubble.c. Here: schedules of one stage a rank and of two, whole and split backwards.
 . "$(dirname "$0")/lib.sh"
 sed -e 's/"args": {[^}]*}/"args": {}/' "$dir/job.json" >"$dir/wide.json"
 job=$dir/wide.json

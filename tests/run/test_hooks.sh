@@ -30,6 +30,16 @@ hook '{"name": "fail", "fail_at": 3}'
 train "$dir/fail" $more --checkpoint.interval 1
 [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*enough at step 3' "$dir/err" && [ "$(newest "$dir/fail/checkpoint")" = 2 ]
 ok hook_that_fails_ends_the_run
+for status in -3 999 -4 1; do # two of <ttrun/status.h>, two not
+    hook "{\"name\": \"silent\", \"rank\": $status}"
+    train "$dir/silent$status" $more
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent.* failed and said nothing' "$dir/err"
+    ok "hook_that_says_nothing_is_no_success_$status"
+done
+hook '{"name": "silent", "fail_at": 1}'
+train "$dir/silent" $more
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent failed and said nothing (input/output error)' "$dir/err"
+ok step_of_a_hook_that_says_nothing_is_no_success
 for rank in 0 1 3; do
     begin=$(date +%s)
     hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": $rank}"

@@ -56,7 +56,7 @@ train "$dir/whole"
 [ "$rc" -eq 0 ] && grep -q 'done already' "$dir/err" && cmp -s "$dir/before.jsonl" "$dir/whole/metrics.jsonl"
 ok done_already_runs_no_step
 train "$dir/whole" --resume never --training.steps 2
-[ "$rc" -eq 0 ] && [ "$(newest "$dir/whole/checkpoint")" = 2 ] && [ -d "$dir/whole/checkpoint.before-1/step-10" ] &&
+[ "$rc" -eq 0 ] && [ "$(newest "$dir/whole/checkpoint")" = 2 ] && [ -d "$dir/whole/before-1/checkpoint/step-10" ] &&
     [ "$(wc -l <"$dir/whole/metrics.jsonl")" -eq 2 ]
 ok starting_over_sets_checkpoints_aside
 train "$dir/parts" --checkpoint.load_step 4 --training.steps 6
@@ -76,6 +76,20 @@ train "$dir/from" --training.steps 1 --checkpoint.initial_load_path "$dir/weight
 first=$(losses "$dir/from/metrics.jsonl" | cut -d ' ' -f 2)
 [ "$rc" -eq 0 ] && near "$first" 2.9 0.5
 ok initial_load_path_takes_weights
+grep -q 'other arguments' "$dir/err" && rc=1
+[ "$rc" -eq 0 ] && ! grep -q 'not of this model' "$dir/err"
+ok initial_load_path_of_this_model_says_no_more
+train "$dir/untied" --training.steps 1 --model.args.tie_embeddings false
+train "$dir/tied" --training.steps 1 --model.args.tie_embeddings true --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 0 ] && grep -q 'untied/checkpoint/step-1: 1 tensor not of this model ignored: lm_head.weight$' "$dir/err" &&
+    grep -q 'W train\] the weights are of a model with other arguments: model.args.tie_embeddings: false → true' "$dir/err"
+ok tied_model_from_untied_weights_is_told_of
+train "$dir/more" --training.steps 1 --model.args.n_layers 3 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.2.*, and 8 more of the model's are not there" "$dir/err"
+ok weights_that_lack_layers_are_named
+train "$dir/fewer" --training.steps 1 --model.args.n_layers 1 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
+[ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.*, …' "$dir/err"
+ok layers_that_the_model_has_not_are_named
 train "$dir/zero" --training.steps 0
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
 ok no_steps_are_no_error
@@ -190,7 +204,8 @@ ok "kill_9_ten_times_loses_nothing$bad"
     echo "$rc" >"$dir/full.rc"
     cp "$dir/err" "$dir/full.err"
 )
-[ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err"
+[ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err" &&
+    ! [ -e "$dir/full/checkpoint/step-5.tmp" ]
 ok writer_that_fails_ends_the_run
 (
     trap '' XFSZ
@@ -203,7 +218,7 @@ ok writer_that_fails_ends_the_run
 ok writer_that_fails_ends_two_ranks
 start "$dir/gone" $long --checkpoint.interval 1000000
 until_true has_lines "$dir/gone/metrics.jsonl" 5
-echo "in the way" >"$dir/gone/checkpoint"
+rm -r "$dir/gone/checkpoint" && echo "in the way" >"$dir/gone/checkpoint"
 kill -USR1 $pid
 wait $pid
 rc=$?

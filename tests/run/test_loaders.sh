@@ -101,4 +101,19 @@ refuses packing_without_documents 'dataloader.packing: .*gpt2.bin has no list' -
 refuses a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
 refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format int8
 refuses a_token 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
+# documents of one token have no label: a batch of them is an update of zero gradient
+head -c 8000 /dev/zero | tr '\0' 'A' >"$dir/ones.dat" # ids of 16705, each a document
+for mesh in "" "--nproc 2 --comm.backend local --training.local_batch_size 2"; do
+    rm -rf "$dir/ones"
+    train "$dir/ones" $mesh --training.steps 3 --dataloader.name bin --dataloader.path ones.dat --dataloader.format uint16 \
+        --dataloader.document_mask true --dataloader.bos_id 16705 --model.args.vocab_size 16706 --metrics.enable_tensorboard true
+    [ $rc -eq 0 ] && [ "$(grep -c 'W train\] step [123]: no token of the batch is counted' "$dir/err")" -eq 3 ] &&
+        [ "$(grep -c '"loss":null,"loss_max":null,"grad_norm":0,' "$dir/ones/metrics.jsonl")" -eq 3 ] &&
+        [ "$(newest "$dir/ones/checkpoint")" = 3 ]
+    ok "batch_without_a_counted_token_goes_by${mesh:+_on_two_ranks}"
+done
+train "$dir/ones" $mesh --training.steps 4 --dataloader.name bin --dataloader.path ones.dat --dataloader.format uint16 \
+    --dataloader.document_mask true --dataloader.bos_id 16705 --model.args.vocab_size 16706
+[ $rc -eq 0 ] && grep -q 'next is step 4' "$dir/err"
+ok run_is_resumed_after_a_batch_without_a_counted_token
 exit $failed

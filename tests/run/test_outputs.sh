@@ -93,8 +93,15 @@ says plan 0 "$TTRUN" plan "$dir/job.json" --json && cp "$dir/out" "$dir/plan.jso
     [ "$(value "$dir/plan.json" step_time_s)" = null ] && near "$(value "$dir/plan.json" bubble)" 0 0
 ok plan_json_is_one_object
 awk -v s="$(value "$dir/plan.json" bytes_per_rank.state)" -v l="$(value "$dir/plan.json" bytes_per_rank.slot)" \
-    -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" 'BEGIN {exit !(s > 0 && s + l + w == p)}'
+    -v w="$(value "$dir/plan.json" bytes_per_rank.work)" -v p="$(value "$dir/plan.json" bytes_per_rank.peak)" \
+    -v c="$(value "$dir/plan.json" bytes_per_rank.saving)" 'BEGIN {exit !(s > 0 && c > 0 && s + l + w + c == p)}'
 ok plan_bytes_add_up
+# a save in the background copies parameters and AdamW's two states: 12 bytes a parameter
+n=$(value "$dir/plan.json" parameters)
+says saving 0 "$TTRUN" plan "$dir/job.json" --json --checkpoint.async_mode disabled &&
+    [ "$(value "$dir/plan.json" bytes_per_rank.saving)" -ge $((12 * n)) ] && [ "$(value "$dir/out" bytes_per_rank.saving)" = 0 ] &&
+    says nosave 0 "$TTRUN" plan "$dir/job.json" --json --checkpoint.enable false && [ "$(value "$dir/out" bytes_per_rank.saving)" = 0 ]
+ok plan_counts_the_copy_of_a_save
 # 4 × 2048 tokens by 262144 ids would be 8.6 GB of logits, and as much of their gradient
 says logits 0 "$TTRUN" plan "$dir/job.json" --training.seq_len 2048 --model.args.vocab_size 262144 --json &&
     awk -v w="$(value "$dir/out" bytes_per_rank.work)" 'BEGIN {exit !(w > 0 && w < 4 * 2048 * 262144 * 4 / 10)}'

@@ -47,5 +47,7 @@ tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t 
                      int64_t shard_bytes, const char *folder, tt_error *err);
 /* hf/step-N.tmp → hf/step-N, replacing a former one; hf/latest links it. */
 tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
+/* hf/latest → the newest step-N there is, if it is another; without one it is taken away. */
+tt_status tt_hf_link_newest(const char *hf_folder, tt_error *err);
 
 #endif

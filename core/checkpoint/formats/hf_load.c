@@ -174,23 +174,10 @@ static bool is_silent(const char *name)
 
 static void report_others(const source *from)
 {
-    const tt_ckpt_reader *r = from->reader;
-    tt_map *used = tt_map_new(r->arena);
-    tt_str names = {0};
-    size_t n = 0;
+    tt_map *used = tt_map_new(from->reader->arena);
     for (size_t i = 0; i < tt_map_size(from->tensors); i++)
         tt_map_set(used, name_there(from, tt_map_key(from->tensors, i)), used);
-    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
-        const char *name = tt_map_key(r->entries, i);
-        if (tt_map_get(used, name) || is_silent(name))
-            continue;
-        if (n++ < 3)
-            tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
-    }
-    if (n)
-        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s%s", r->path,
-               n, n > 1 ? "s" : "", tt_str_get(&names), n > 3 ? ", …" : "");
-    tt_str_free(&names);
+    tt_ckpt_log_others(from->reader, used, is_silent);
 }
 
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,

@@ -70,7 +70,7 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
     tt_dim d[2] = {x->dims[0], TT_DIM_UNIT(h * a->v_head_dim, x->dims[1].label, a->v_head_dim)};
     out[0] = tt_type_make(x->dtype, d, 2);
     d[1] = TT_DIM(h, x->dims[1].label);
-    out[1] = tt_type_make(x->dtype == TT_F64 ? TT_F64 : TT_F32, d, 2);
+    out[1] = tt_type_make(tt_dtype_accumulate(x->dtype), d, 2);
     return TT_OK;
 }
 

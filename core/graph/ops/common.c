@@ -128,11 +128,6 @@ tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_erro
     return TT_OK;
 }
 
-bool tt_dtype_is_float(tt_dtype t)
-{
-    return t == TT_F32 || t == TT_BF16 || t == TT_F16 || t == TT_F64;
-}
-
 tt_dtype tt_dtype_promote(tt_dtype a, tt_dtype b)
 {
     bool fa = tt_dtype_is_float(a), fb = tt_dtype_is_float(b);
@@ -316,8 +311,7 @@ tt_value *tt_unsqueeze_last(tt_builder *b, tt_value *v)
 
 tt_value *tt_cast_up(tt_builder *b, tt_value *x)
 {
-    tt_dtype t = tt_value_type(x)->dtype;
-    return t == TT_BF16 || t == TT_F16 ? tt_cast(b, x, TT_F32) : x;
+    return tt_cast(b, x, tt_dtype_accumulate(tt_value_type(x)->dtype));
 }
 
 tt_value *tt_zero_like_dtype(tt_builder *b, tt_value *x)

@@ -36,7 +36,7 @@ static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
     TT_TRY(want_common(q, err));
     TT_TRY(tt_want_same(q, 0, 4, err));
     out[0] = *q->in[0];
-    out[1] = tt_type_make(q->in[1]->dtype == TT_F64 ? TT_F64 : TT_F32, q->in[1]->dims, 2);
+    out[1] = tt_type_make(tt_dtype_accumulate(q->in[1]->dtype), q->in[1]->dims, 2);
     return TT_OK;
 }
 

@@ -22,7 +22,7 @@ static tt_status want_labels(const tt_shape_query *q, tt_error *err)
 
 static tt_type per_token(const tt_shape_query *q)
 {
-    return tt_type_make(q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32, q->in[0]->dims, 1);
+    return tt_type_make(tt_dtype_accumulate(q->in[0]->dtype), q->in[0]->dims, 1);
 }
 
 static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)

@@ -25,7 +25,7 @@ static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
     TT_TRY(tt_want_rank(q, 1, "dy", 2, err));
     TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
     tt_dim d[2] = {a->dims[0], q->in[1]->dims[1]};
-    out[0] = tt_type_make(q->in[1]->dtype == TT_F64 ? TT_F64 : TT_F32, d, 2);
+    out[0] = tt_type_make(tt_dtype_accumulate(q->in[1]->dtype), d, 2);
     return TT_OK;
 }
 

@@ -67,7 +67,7 @@ static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
     TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
     TT_TRY(tt_want_i32(q, 2, "counts", err));
     tt_dim d[3] = {q->in[2]->dims[0], q->in[0]->dims[1], q->in[1]->dims[1]};
-    out[0] = tt_type_make(q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32, d, 3);
+    out[0] = tt_type_make(tt_dtype_accumulate(q->in[0]->dtype), d, 3);
     return TT_OK;
 }
 

@@ -5,9 +5,9 @@
 
 /* Shared between the op definitions of this folder only. */
 
-/* ---- definitions: tt_op_<name> for every line of ops.def ---- */
+/* ---- definitions: ops.def, which the build makes, has a line for each tt_op_<name> of this folder ---- */
 #define TT_CORE_OP(name) extern const tt_op_def tt_op_##name;
-#include "graph/ops/ops.def"
+#include "ops.def"
 #undef TT_CORE_OP
 
 /* ---- shape rules: each is TT_OK or one line that names the op ---- */

@@ -37,7 +37,7 @@ static tt_status infer_dw(const tt_shape_query *q, tt_type *out, tt_error *err)
     TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
     tt_dim d[2] = {q->in[0]->dims[1], q->in[1]->dims[1]};
     tt_dtype both = tt_dtype_promote(q->in[0]->dtype, q->in[1]->dtype);
-    out[0] = tt_type_make(both == TT_F64 ? TT_F64 : TT_F32, d, 2);
+    out[0] = tt_type_make(tt_dtype_accumulate(both), d, 2);
     return TT_OK;
 }
 

@@ -50,7 +50,7 @@ static tt_status infer_layer(const tt_shape_query *q, tt_type *out, tt_error *er
 
 static tt_type weight_gradient(const tt_type *w)
 {
-    return tt_type_make(w->dtype == TT_F64 ? TT_F64 : TT_F32, w->dims, 1);
+    return tt_type_make(tt_dtype_accumulate(w->dtype), w->dims, 1);
 }
 
 static tt_status infer_rms_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)

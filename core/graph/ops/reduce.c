@@ -103,7 +103,7 @@ static tt_status infer_sum_squares(const tt_shape_query *q, tt_type *out, tt_err
 {
     TT_TRY(tt_want_inputs(q, 1, 1, err));
     TT_TRY(tt_want_float(q, 0, "the operand", err));
-    out[0] = tt_type_make(q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32, NULL, 0);
+    out[0] = tt_type_make(tt_dtype_accumulate(q->in[0]->dtype), NULL, 0);
     return TT_OK;
 }
 

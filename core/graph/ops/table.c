@@ -9,7 +9,7 @@
 
 static const tt_op_def *const core_ops[] = {
 #define TT_CORE_OP(name) &tt_op_##name,
-#include "graph/ops/ops.def"
+#include "ops.def"
 #undef TT_CORE_OP
 };
 

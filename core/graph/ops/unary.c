@@ -194,7 +194,8 @@ static void decompose_scale(tt_builder *b, const tt_shape_query *q, tt_value *co
                             tt_value **outs)
 {
     const tt_attrs_scale *a = q->attrs;
-    tt_value *factor = tt_const(b, a->factor, q->in[0]->dtype == TT_F64 ? TT_F64 : TT_F32);
+    const tt_dtype x = q->in[0]->dtype, f = tt_dtype_is_float(x) ? tt_dtype_accumulate(x) : TT_F32;
+    tt_value *factor = tt_const(b, a->factor, f);
     outs[0] = tt_emit2(b, "scale_by", in[0], factor, NULL);
 }
 
@@ -225,7 +226,14 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .print_attrs = print_scale,
                                .immediate = factor_of};
 
-#define UNARY(id, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)                          \
+/* The function that puts op_ into a graph. ops.h declares it, once `make docs` has seen it here. */
+#define FUNCTION(function_, op_)                                                                   \
+    TT_EXPORT tt_value *function_(tt_builder *b, tt_value *x);                                     \
+    tt_value *function_(tt_builder *b, tt_value *x)                                                \
+    {                                                                                              \
+        return tt_emit1(b, op_, x, NULL);                                                          \
+    }
+#define UNARY(id, function_, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)               \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
                                   .operands = "x → as x",                                          \
@@ -237,22 +245,28 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                   .infer = infer_,                                                 \
                                   .vjp = vjp_,                                                     \
                                   .decompose = decompose_,                                         \
-                                  .cost = cost_}
+                                  .cost = cost_,                                                   \
+                                  .function = #function_};                                         \
+    FUNCTION(function_, #id)
 
-UNARY(neg, "-x", 1, 0, infer_signed, vjp_neg, decompose_neg, cost_cheap);
-UNARY(exp, "e to the x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental);
-UNARY(log, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost_transcendental);
-UNARY(sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap);
-UNARY(rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap);
-UNARY(abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap);
-UNARY(tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh, cost_transcendental);
-UNARY(sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,
-      cost_transcendental);
-UNARY(silu, "x sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu, cost_transcendental);
-UNARY(relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, cost_cheap);
-UNARY(gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental);
-UNARY(gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh, decompose_gelu_tanh,
-      cost_transcendental);
+UNARY(neg, tt_neg, "-x", 1, 0, infer_signed, vjp_neg, decompose_neg, cost_cheap)
+UNARY(exp, tt_exp, "e to the x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
+UNARY(log, tt_log_e, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost_transcendental)
+UNARY(sqrt, tt_sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap)
+UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap)
+UNARY(abs, tt_abs, "|x|", 0, 0, infer_signed, vjp_abs, decompose_abs, cost_cheap)
+UNARY(round, tt_round, "nearest integer, halves to even", 0, TT_OP_NO_GRADIENT, infer_float, NULL,
+      NULL, cost_cheap)
+UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompose_tanh,
+      cost_transcendental)
+UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,
+      cost_transcendental)
+UNARY(silu, tt_silu, "x sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu,
+      cost_transcendental)
+UNARY(relu, tt_relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, cost_cheap)
+UNARY(gelu, tt_gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental)
+UNARY(gelu_tanh, tt_gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh,
+      decompose_gelu_tanh, cost_transcendental)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",
@@ -262,26 +276,9 @@ const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .n_out = 1,
                                    .infer = infer_is_finite,
                                    .decompose = decompose_is_finite,
-                                   .cost = cost_cheap};
-
-#define PUBLIC(function, op)                                                                       \
-    tt_value *function(tt_builder *b, tt_value *x)                                                 \
-    {                                                                                              \
-        return tt_emit1(b, op, x, NULL);                                                           \
-    }
-PUBLIC(tt_neg, "neg")
-PUBLIC(tt_exp, "exp")
-PUBLIC(tt_log_e, "log")
-PUBLIC(tt_sqrt, "sqrt")
-PUBLIC(tt_rsqrt, "rsqrt")
-PUBLIC(tt_abs, "abs")
-PUBLIC(tt_tanh, "tanh")
-PUBLIC(tt_sigmoid, "sigmoid")
-PUBLIC(tt_silu, "silu")
-PUBLIC(tt_relu, "relu")
-PUBLIC(tt_gelu, "gelu")
-PUBLIC(tt_gelu_tanh, "gelu_tanh")
-PUBLIC(tt_is_finite, "is_finite")
+                                   .cost = cost_cheap,
+                                   .function = "tt_is_finite"};
+FUNCTION(tt_is_finite, "is_finite")
 
 tt_value *tt_scale(tt_builder *b, tt_value *x, double factor)
 {

@@ -8,7 +8,7 @@
 
 static bool foreign(const tt_tensor *t)
 {
-    return t->dtype == TT_BF16 || t->dtype == TT_F16 || t->dtype == TT_F64;
+    return tt_dtype_is_float(t->dtype) && t->dtype != TT_F32;
 }
 static size_t copy_bytes(const tt_tensor *t)
 {

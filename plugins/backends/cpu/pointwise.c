@@ -298,7 +298,7 @@ void cpu_pointwise_run(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src
         splat |= src[i].splat ? 1u << i : 0;
     if ((op == OP_CAST || op == OP_COPY) && run_cast(isa, n, &src[0], dst))
         return;
-    if (op == OP_SELECT && src[0].dtype <= TT_BOOL && src[0].dtype >= TT_U8 &&
+    if (op == OP_SELECT && (src[0].dtype == TT_BOOL || src[0].dtype == TT_U8) &&
         all_f32(src + 1, 2) && dst->dtype == TT_F32) {
         isa->select(n, src[0].p, src[1].p, src[2].p, dst->p, splat);
         return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reference.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Pointwise ops: one scalar function each, in f64, shared by the single ops and by fused programs;
@@ -58,6 +59,7 @@ static double gelu_tanh_slope(double x)
     ROW(sqrt, sqrt(a))                                                                             \
     ROW(rsqrt, 1.0 / sqrt(a))                                                                      \
     ROW(abs, fabs(a))                                                                              \
+    ROW(round, nearbyint(a))                                                                       \
     ROW(tanh, tanh(a))                                                                             \
     ROW(sigmoid, sigmoid(a))                                                                       \
     ROW(silu, a * sigmoid(a))                                                                      \
@@ -227,17 +229,22 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* The product where one output will be, then the program over it, element by element. */
-tt_status ref_linear_fused(void *backend, const tt_kernel_call *c, tt_error *err)
+/* The product of two operands where one output will be, then the program over it, element by
+ * element. "X_fused", and what is made of it, has the product X. */
+tt_status ref_fused_product(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_fused_product *f = c->attrs;
+    const char *suffix = strstr(c->op, "_fused");
     tt_kernel_call product = *c, program = *c;
     tt_tensor in[TT_MAX_INS];
+    char op[64];
+    snprintf(op, sizeof op, "%.*s", (int)(suffix - c->op), c->op);
+    product.op = op;
+    product.attrs = NULL;
     product.n_in = 2;
     product.out = &c->out[f->into];
     product.n_out = 1;
-    TT_TRY((strcmp(c->op, "linear_dx_fused") == 0 ? ref_linear_dx : ref_linear)(backend, &product,
-                                                                                err));
+    TT_TRY(ref_kernel(op)->run(backend, &product, err));
     in[0] = c->out[f->into];
     for (int i = 2; i < c->n_in; i++)
         in[i - 1] = c->in[i];
@@ -261,7 +268,7 @@ tt_status ref_linear_fused_rope(void *backend, const tt_kernel_call *c, tt_error
     tt_kernel_call made = *c, turned = *c;
     made.n_in--;
     made.attrs = &f->product;
-    TT_TRY(ref_linear_fused(backend, &made, err));
+    TT_TRY(ref_fused_product(backend, &made, err));
     turned.in = in;
     turned.n_in = 2;
     turned.attrs = &f->rope;

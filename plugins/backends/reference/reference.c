@@ -41,8 +41,8 @@ static const tt_kernel kernels[] = {
     KERNEL("linear", ref_linear),
     KERNEL("linear_dw", ref_linear_dw),
     KERNEL("linear_dx", ref_linear_dx),
-    KERNEL("linear_dx_fused", ref_linear_fused),
-    KERNEL("linear_fused", ref_linear_fused),
+    KERNEL("linear_dx_fused", ref_fused_product),
+    KERNEL("linear_fused", ref_fused_product),
     KERNEL_SCRATCH("linear_fused_rope", ref_linear_fused_rope, ref_linear_fused_rope_scratch),
     KERNEL("matmul", ref_matmul),
     KERNEL("max_last", ref_max_last),
@@ -72,11 +72,16 @@ static int compare(const void *key, const void *element)
     return strcmp(key, ((const tt_kernel *)element)->op);
 }
 
+const tt_kernel *ref_kernel(const char *op)
+{
+    const tt_kernel *k = bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], compare);
+    return k ? k : ref_pointwise_kernel(op);
+}
+
 static const tt_kernel *find_kernel(void *self, const char *op)
 {
     (void)self;
-    const tt_kernel *k = bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], compare);
-    return k ? k : ref_pointwise_kernel(op);
+    return ref_kernel(op);
 }
 
 static tt_status open_backend(const void *config, const tt_backend_env *env, void **self,

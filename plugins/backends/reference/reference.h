@@ -22,11 +22,12 @@ void ref_step(const tt_tensor *out, int64_t index[TT_MAX_DIMS], int n,
 void ref_split(const tt_tensor *t, int dim, int64_t *outer, int64_t *n, int64_t *inner);
 int ref_dim(const tt_tensor *t, int dim); /* negative counts from the end */
 
-/* The kernel of a pointwise op, or NULL. */
+/* The kernel of an op; of a pointwise one; or NULL. */
+const tt_kernel *ref_kernel(const char *op);
 const tt_kernel *ref_pointwise_kernel(const char *op);
 
 typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
-ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_linear_fused,
+ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_fused_product,
     ref_linear_fused_rope, ref_const, ref_random;
 ref_kernel_fn ref_linear, ref_linear_dx, ref_linear_dw, ref_matmul, ref_grouped_linear,
     ref_grouped_linear_dx, ref_grouped_linear_dw, ref_expert_sort;

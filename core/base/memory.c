@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/base.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* What memory this process may take, and what it took at most. */
+
+/* A limit is one file of a number, or of "max". v1 writes a number near 2^63 for none. */
+static double limit_in(const char *path)
+{
+    char *text = NULL;
+    size_t n;
+    double limit = 0;
+    if (tt_read_file(path, 4096, &text, &n, NULL) == TT_OK)
+        limit = strtod(text, NULL);
+    free(text);
+    return limit > 0 && limit < 0x1p62 ? limit : (double)INFINITY;
+}
+
+/* The least limit of a group and of those it lies in, up to the root of its hierarchy. Inside of a
+ * container the path may name groups that are not to be seen: those have no file. */
+static double least_limit(const char *root, const char *group, const char *file)
+{
+    tt_arena *a = tt_arena_new();
+    char *at = tt_arena_str(a, group);
+    double least = (double)INFINITY;
+    for (size_t n = strlen(at);;) {
+        while (n > 0 && at[n - 1] == '/')
+            at[--n] = '\0';
+        least = TT_MIN(least, limit_in(tt_arena_printf(a, "%s%s/%s", root, at, file)));
+        if (!n)
+            break;
+        while (n > 0 && at[n - 1] != '/')
+            at[--n] = '\0';
+    }
+    tt_arena_free(a);
+    return least;
+}
+
+static bool has_memory(const char *controllers, size_t n)
+{
+    for (const char *p = controllers, *end = p + n; p < end;) {
+        const size_t k = strcspn(p, ",:");
+        if (k == 6 && !memcmp(p, "memory", 6))
+            return true;
+        p += k + 1;
+    }
+    return false;
+}
+
+/* A line is "0::/group" (v2) or "5:cpu,memory:/group" (v1). */
+static double limit_of_line(tt_arena *a, const char *line, const char *root)
+{
+    const char *controllers = strchr(line, ':');
+    const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!path)
+        return (double)INFINITY;
+    const size_t n = (size_t)(path - controllers - 1);
+    if (n == 0)
+        return TT_MIN(least_limit(root, path + 1, "memory.max"),
+                      least_limit(tt_arena_printf(a, "%s/unified", root), path + 1, "memory.max"));
+    if (!has_memory(controllers + 1, n))
+        return (double)INFINITY;
+    return least_limit(tt_arena_printf(a, "%s/memory", root), path + 1, "memory.limit_in_bytes");
+}
+
+double tt_memory_limit(const char *cgroup_file, const char *root)
+{
+    char *text = NULL, *save = NULL;
+    size_t n;
+    double least = least_limit(root, "", "memory.max");
+    if (tt_read_file(cgroup_file, 1 << 20, &text, &n, NULL) != TT_OK)
+        return least;
+    tt_arena *a = tt_arena_new();
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        least = TT_MIN(least, limit_of_line(a, line, root));
+    tt_arena_free(a);
+    free(text);
+    return least;
+}
+
+double tt_memory_most(void)
+{
+    char *text = NULL;
+    size_t n;
+    double kib = 0;
+    struct rusage u;
+    if (tt_read_file("/proc/self/status", 1 << 20, &text, &n, NULL) == TT_OK) {
+        const char *line = strstr(text, "\nVmHWM:");
+        kib = line ? strtod(line + 7, NULL) : 0;
+    }
+    free(text);
+    if (kib <= 0 && !getrusage(RUSAGE_SELF, &u)) /* no /proc: may be that of who started us */
+        kib = (double)u.ru_maxrss;
+    return kib * 1024;
+}

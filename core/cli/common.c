@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "cli/line.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the subcommands share. */
+
+void tt_cli_print(const tt_str *text)
+{
+    fwrite(tt_str_get(text), 1, text->n, stdout);
+    fflush(stdout);
+}
+
+const char *tt_cli_option(const tt_cli *cli, const char *name)
+{
+    for (size_t i = cli->n_options; i-- > 0;)
+        if (!strcmp(cli->options[i].key, name))
+            return cli->options[i].value;
+    return NULL;
+}
+
+void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value)
+{
+    tt_override *more = tt_arena_array(cli->arena, *n + 1, sizeof *more);
+    if (*n)
+        memcpy(more, *list, *n * sizeof *more);
+    more[*n] = (tt_override){key, value};
+    *list = more;
+    ++*n;
+}
+
+void tt_cli_override(tt_cli *cli, const char *key, const char *value)
+{
+    tt_cli_add(cli, &cli->overrides, &cli->n_overrides, key, value);
+}
+
+tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
+{
+    const tt_registry_opts o = {cli->plugin_dirs, cli->n_plugin_dirs, NULL};
+    return tt_registry_new(&o, out, err);
+}
+
+tt_setup_opts tt_cli_training(const tt_cli *cli)
+{
+    return (tt_setup_opts){.spec = cli->spec,
+                           .nproc = cli->nproc,
+                           .mode = TT_MODE_TRAIN,
+                           .compile = true,
+                           .data = true};
+}
+
+tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
+                       tt_error *err)
+{
+    tt_job *job;
+    TT_TRY(tt_job_load(cli->arena, cli->job, cli->overrides, cli->n_overrides, &job, err));
+    TT_TRY(tt_cli_registry(cli, r, err));
+    return tt_setup_make(o, *r, job, cli->arena, out, err);
+}
+
+/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3
+ * numerics, 4 signal. */
+int tt_cli_exit_status(tt_status s)
+{
+    switch (s) {
+    case TT_OK:
+        return 0;
+    case TT_ENUMERIC:
+        return 3;
+    case TT_ESIGNAL:
+        return 4;
+    case TT_EINVAL:
+    case TT_EFORMAT:
+    case TT_ENOTFOUND:
+    case TT_EEXIST:
+    case TT_EABI:
+    case TT_EUNSUPPORTED:
+    case TT_EBUSY:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+void tt_cli_report(tt_status s, tt_error *err)
+{
+    if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
+        return;
+    tt_line_say(TT_LINE_SPOKE);
+    if (s == TT_ESIGNAL)
+        tt_log(TT_WARN, "train", "%s", err->text);
+    else
+        fprintf(stderr, "%s%s\n", tt_error_place(err->text) ? "" : "ttrun: ", err->text);
+    err->text[0] = 0;
+}
+
+void tt_cli_log_setup(const tt_cli *cli, int rank, int world)
+{
+    tt_log_setup(cli->verbose > 0   ? TT_DEBUG
+                 : cli->verbose < 0 ? TT_WARN
+                                    : TT_INFO,
+                 rank, world, (isatty(2) || getenv("TTRUN_TTY")) && !getenv("NO_COLOR"));
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "checkpoint/formats/hf.h"
+#include "train/loop.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What an earlier run left in the folder is neither lost nor mixed with what this one writes. A run
+ * that starts at step 0 moves all of it to dump_folder/before-N, which is a run's folder like any
+ * other; one that goes back (checkpoint.load_step) moves the steps it leaves behind there, so that
+ * the next start goes on from this branch. Checkpoints that the job keeps outside of dump_folder
+ * are moved beside their folder, as FOLDER.before-N. */
+
+typedef struct aside {
+    tt_loop *l;
+    tt_arena *a;
+    const char *dump, *steps; /* real paths; steps NULL: there is no such folder */
+    const char *inside;       /* path of the steps within dump; NULL: they are elsewhere */
+    const char *to;           /* dump/before-N */
+    const char *steps_to;     /* where the step folders go */
+    tt_str what;              /* moved so far, for the log */
+} aside;
+
+static const char *real(tt_arena *a, const char *path)
+{
+    char at[PATH_MAX];
+    return realpath(path, at) ? tt_arena_str(a, at) : NULL;
+}
+
+static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
+{
+    const tt_core_config *c = &l->s->core;
+    *x = (aside){.l = l, .a = l->rank.arena};
+    x->dump = real(x->a, c->dump_folder);
+    if (!x->dump)
+        return TT_FAIL(err, TT_EIO, "%s: %s", c->dump_folder, strerror(errno));
+    x->steps = real(x->a, tt_path_join(x->a, c->dump_folder, c->checkpoint.folder));
+    const size_t n = strlen(x->dump);
+    if (x->steps && !strncmp(x->steps, x->dump, n) && (x->steps[n] == '/' || !x->steps[n]))
+        x->inside = x->steps[n] ? x->steps + n + 1 : "";
+    for (int i = 1; !x->to || tt_path_exists(x->to) || tt_path_exists(x->steps_to); i++) {
+        x->to = tt_arena_printf(x->a, "%s/before-%d", x->dump, i);
+        x->steps_to = x->inside || !x->steps
+                          ? tt_path_join(x->a, x->to, x->inside ? x->inside : "checkpoint")
+                          : tt_arena_printf(x->a, "%s.before-%d", x->steps, i);
+    }
+    return TT_OK;
+}
+
+static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
+{
+    TT_TRY(tt_mkdirs(tt_path_dir(x->a, to), err));
+    if (rename(from, to))
+        return TT_FAIL(err, TT_EIO, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    return tt_fsync_path(tt_path_dir(x->a, from), err);
+}
+
+static void note(aside *x, const char *what)
+{
+    tt_str_printf(&x->what, "%s%s", x->what.n ? ", " : "", what);
+}
+
+/* The entry of a folder that is step-N with N > after; of several the first, NULL: none. Names with
+ * an ending (step-3.tmp) are nobody's checkpoint. */
+static const char *step_after(tt_arena *a, const char *folder, int64_t after)
+{
+    const char *found = NULL;
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d))
+        if (tt_step_of_name(e->d_name, NULL) > after)
+            found = tt_arena_str(a, e->d_name);
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* One step folder after the other, as long as there are any later than `after`. */
+static tt_status move_steps(aside *x, const char *from, const char *to, int64_t after,
+                            tt_error *err)
+{
+    for (const char *name; (name = step_after(x->a, from, after));)
+        TT_TRY(move(x, tt_path_join(x->a, from, name), tt_path_join(x->a, to, name), err));
+    return TT_OK;
+}
+
+/* Is there anything in a file or a folder? */
+static bool holds_something(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return false;
+    if (!S_ISDIR(st.st_mode))
+        return st.st_size > 0;
+    int n = 0;
+    DIR *d = opendir(path);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    if (d)
+        closedir(d);
+    return n > 0;
+}
+
+static tt_status move_output(aside *x, const char *name, tt_error *err)
+{
+    const char *from = tt_path_join(x->a, x->dump, name);
+    if (!holds_something(from))
+        return TT_OK;
+    TT_TRY(move(x, from, tt_path_join(x->a, x->to, name), err));
+    note(x, name);
+    return TT_OK;
+}
+
+/* The whole folder by one rename, but for the lock, which this run holds there. */
+static tt_status move_checkpoints(aside *x, tt_error *err)
+{
+    const char *held = tt_path_join(x->a, x->steps_to, ".lock.saves");
+    if (!step_after(x->a, x->steps, -1))
+        return TT_OK;
+    note(x, x->inside ? "checkpoints" : tt_arena_printf(x->a, "checkpoints in %s", x->steps_to));
+    if (x->inside && !x->inside[0])
+        return move_steps(x, x->steps, tt_path_join(x->a, x->to, "checkpoint"), -1, err);
+    TT_TRY(move(x, x->steps, x->steps_to, err));
+    TT_TRY(tt_mkdirs(x->steps, err));
+    return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
+}
+
+/* A start at step 0. Checkpoints first: killed behind that, the next start begins at step 0 too. */
+static tt_status start_over(aside *x, tt_error *err)
+{
+    const tt_core_config *c = &x->l->s->core;
+    const char *const outputs[] = {"metrics.jsonl", "tb", c->profiling.save_traces_folder};
+    if (c->checkpoint.enable) {
+        TT_TRY(move_checkpoints(x, err));
+        if (step_after(x->a, tt_path_join(x->a, x->dump, "hf"), -1))
+            TT_TRY(move_output(x, "hf", err));
+    }
+    for (size_t i = 0; i < TT_COUNT(outputs); i++)
+        if (outputs[i] && outputs[i][0] && outputs[i][0] != '/')
+            TT_TRY(move_output(x, outputs[i], err));
+    if (!x->what.n)
+        return TT_OK;
+    if (tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
+        TT_TRY(move(x, tt_path_join(x->a, x->dump, "run.json"),
+                    tt_path_join(x->a, x->to, "run.json"), err));
+    tt_log(TT_INFO, "checkpoint", "%sthe run before this one is now in %s: %s",
+           x->l->o->resume ? "" : "--resume never: ", x->to, tt_str_get(&x->what));
+    return TT_OK;
+}
+
+static tt_status copy_output(aside *x, const char *name, tt_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const char *from = tt_path_join(x->a, x->dump, name), *to = tt_path_join(x->a, x->to, name);
+    if (!tt_path_exists(from))
+        return TT_OK;
+    TT_TRY(tt_read_file(from, 0, &text, &n, err));
+    const tt_status s = tt_write_file_atomic(to, text, n, err);
+    free(text);
+    return s;
+}
+
+/* Back to an older step. The metrics' sinks cut their files there, so a copy stays whole. */
+static tt_status go_back(aside *x, tt_error *err)
+{
+    const int64_t after = x->l->step;
+    const char *hf = tt_path_join(x->a, x->dump, "hf");
+    if (!step_after(x->a, x->steps, after))
+        return TT_OK;
+    TT_TRY(tt_mkdirs(x->to, err));
+    TT_TRY(copy_output(x, "metrics.jsonl", err));
+    TT_TRY(copy_output(x, "run.json", err));
+    if (step_after(x->a, hf, after)) {
+        TT_TRY(move_steps(x, hf, tt_path_join(x->a, x->to, "hf"), after, err));
+        TT_TRY(tt_hf_link_newest(hf, err));
+    }
+    TT_TRY(move_steps(x, x->steps, x->steps_to, after, err));
+    tt_log(
+        TT_INFO, "checkpoint",
+        "checkpoint.load_step: the steps after %lld, which this run leaves behind, are now in %s",
+        (long long)after, x->inside ? x->to : x->steps_to);
+    return TT_OK;
+}
+
+tt_status tt_loop_set_aside(tt_loop *l, tt_error *err)
+{
+    aside x;
+    if (!l->main)
+        return TT_OK;
+    TT_TRY(open_aside(l, &x, err));
+    tt_status s = TT_OK;
+    if (!l->resumed)
+        s = start_over(&x, err);
+    else if (l->s->core.checkpoint.load_step == l->step)
+        s = go_back(&x, err);
+    tt_str_free(&x.what);
+    return s;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/base.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka needs the headers above */
+#include <cmocka.h>
+
+static char root[] = "/tmp/ttrun-memory-XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+    tt_error err = {0};
+    tt_arena *a = tt_arena_new();
+    char *path = tt_path_join(a, root, name);
+    if (tt_mkdirs(tt_path_dir(a, path), &err) != TT_OK ||
+        tt_write_file_atomic(path, text, strlen(text), &err) != TT_OK)
+        fail_msg("%s", err.text);
+    tt_arena_free(a);
+}
+
+static double limit(const char *cgroup)
+{
+    tt_arena *a = tt_arena_new();
+    put("self", cgroup);
+    const double x = tt_memory_limit(tt_path_join(a, root, "self"), root);
+    tt_arena_free(a);
+    return x;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int gone(void **state)
+{
+    tt_error err;
+    (void)state;
+    return tt_remove_tree(root, &err) == TT_OK ? 0 : -1;
+}
+
+static void test_memory_limit_is_the_least_of_the_groups(void **state)
+{
+    (void)state;
+    assert_true(isinf(limit("0::/\n")));
+    put("slurm/memory.max", "4000000\n");
+    put("slurm/job_7/memory.max", "max\n");
+    put("slurm/job_7/step_0/memory.max", "9000000\n");
+    assert_true(limit("0::/slurm/job_7/step_0\n") == 4e6);
+    assert_true(isinf(limit("0::/other\n")));
+    put("slurm/job_7/memory.max", "3000000\n");
+    assert_true(limit("0::/slurm/job_7/step_0\n") == 3e6);
+    assert_true(limit("0::/slurm/job_7/step_0/not/to/be/seen\n") == 3e6);
+    put("memory.max", "2000000\n"); /* a container's own, whatever its path */
+    assert_true(limit("0::/../../host/path\n") == 2e6);
+    assert_true(limit("") == 2e6);
+    put("memory.max", "max\n");
+}
+
+static void test_memory_limit_of_v1(void **state)
+{
+    (void)state;
+    put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("memory/slurm/uid_1/memory.limit_in_bytes", "5000000\n");
+    put("memory/slurm/uid_1/job_2/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_true(limit("12:pids:/a\n5:cpu,memory:/slurm/uid_1/job_2\n0::/\n") == 5e6);
+    assert_true(limit("5:memory,cpu:/slurm/uid_1/job_2\n") == 5e6);
+    assert_true(isinf(limit("5:memory:/\n")));
+    assert_true(isinf(limit("5:memoryless:/slurm/uid_1/job_2\n")));
+    assert_true(isinf(limit("nonsense\n:\n::\n5:memory\n")));
+    put("unified/x/memory.max", "1000000\n"); /* v2 beside v1 */
+    assert_true(limit("5:memory:/slurm/uid_1\n0::/x\n") == 1e6);
+}
+
+static void test_memory_limit_that_cannot_be_read_is_none(void **state)
+{
+    (void)state;
+    assert_true(isinf(tt_memory_limit("/no/such/file", "/no/such/folder")));
+}
+
+static void test_memory_most_is_this_process_s(void **state)
+{
+    (void)state;
+    const double before = tt_memory_most();
+    const size_t n = (size_t)64 << 20;
+    char *p = malloc(n);
+    assert_non_null(p);
+    memset(p, 1, n);
+    assert_true(before > 0 && tt_memory_most() >= before + 0.9 * (double)n);
+    free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_limit_is_the_least_of_the_groups),
+        cmocka_unit_test(test_memory_limit_of_v1),
+        cmocka_unit_test(test_memory_limit_that_cannot_be_read_is_none),
+        cmocka_unit_test(test_memory_most_is_this_process_s),
+    };
+    return cmocka_run_group_tests(tests, fresh, gone);
+}
