@@ -381,6 +381,8 @@ tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_
     case TT_KIND_BACKEND:
     case TT_KIND_OP:
         return describe_graph(job, c, note, err);
+    case TT_KIND_KERNELS:
+        return tt_check_kernels(job, c, note, err);
     case TT_KIND_LR_SCHEDULER:
         return describe_called(job, c, "lr_scheduler", note, err);
     case TT_KIND_TOKENIZER:

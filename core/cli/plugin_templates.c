@@ -546,17 +546,20 @@ static const char readme[] =
     "`<ttrun/@HEADER@>` says what each function may rely on.\n";
 
 static const tt_template templates[] = {
-    {TT_KIND_MODEL,        model_c,        "`\"model\": {\"name\": \"@NAME@\", \"args\": {\"dim\": 128}}`"},
-    {TT_KIND_OPTIMIZER,    optimizer_c,    "`\"optimizer\": {\"name\": \"@NAME@\", \"lr\": 0.01}`"        },
-    {TT_KIND_LOSS,         loss_c,         "`\"loss\": {\"name\": \"@NAME@\"}`"                           },
-    {TT_KIND_LR_SCHEDULER, lr_scheduler_c, "`\"lr_scheduler\": {\"name\": \"@NAME@\"}`"                   },
-    {TT_KIND_TOKENIZER,    tokenizer_c,    "`\"tokenizer\": {\"name\": \"@NAME@\"}`"                      },
-    {TT_KIND_DATALOADER,   dataloader_c,   "`\"dataloader\": {\"name\": \"@NAME@\"}`"                     },
-    {TT_KIND_METRICS,      metrics_c,      "nothing; a TrainSpec names it among its `metrics`."           },
-    {TT_KIND_HOOK,         hook_c,         "`\"hooks\": [{\"name\": \"@NAME@\"}]`"                        },
-    {TT_KIND_OP,           op_c,           "nothing; models call it through tt_op()."                     },
-    {TT_KIND_TRAIN_SPEC,   train_spec_c,   "`\"spec\": \"@NAME@\"`, or --spec @NAME@"                     },
-    {TT_KIND_CONVERTER,    converter_c,    "`\"converters\": [{\"name\": \"@NAME@\"}]`"                   },
+    {TT_KIND_MODEL,        model_c,                    "`\"model\": {\"name\": \"@NAME@\", \"args\": {\"dim\": 128}}`"},
+    {TT_KIND_OPTIMIZER,    optimizer_c,                "`\"optimizer\": {\"name\": \"@NAME@\", \"lr\": 0.01}`"        },
+    {TT_KIND_LOSS,         loss_c,                     "`\"loss\": {\"name\": \"@NAME@\"}`"                           },
+    {TT_KIND_LR_SCHEDULER, lr_scheduler_c,             "`\"lr_scheduler\": {\"name\": \"@NAME@\"}`"                   },
+    {TT_KIND_TOKENIZER,    tokenizer_c,                "`\"tokenizer\": {\"name\": \"@NAME@\"}`"                      },
+    {TT_KIND_DATALOADER,   dataloader_c,               "`\"dataloader\": {\"name\": \"@NAME@\"}`"                     },
+    {TT_KIND_METRICS,      metrics_c,                  "nothing; a TrainSpec names it among its `metrics`."           },
+    {TT_KIND_HOOK,         hook_c,                     "`\"hooks\": [{\"name\": \"@NAME@\"}]`"                        },
+    {TT_KIND_OP,           op_c,                       "nothing; models call it through tt_op()."                     },
+    {TT_KIND_KERNELS,      tt_plugin_template_kernels,
+     "nothing for the op @NAME@ of the same file; other ops: `\"backend\": {\"kernels\": "
+     "[\"@NAME@\"]}`"                                                                                                 },
+    {TT_KIND_TRAIN_SPEC,   train_spec_c,               "`\"spec\": \"@NAME@\"`, or --spec @NAME@"                     },
+    {TT_KIND_CONVERTER,    converter_c,                "`\"converters\": [{\"name\": \"@NAME@\"}]`"                   },
 };
 
 const tt_template *tt_plugin_template(tt_kind kind)

@@ -241,6 +241,8 @@ static const tt_option backend_options[] = {
     STRING(backend, name, "\"auto\"", "backend plugin; auto = the best that is loadable"),
     INT(backend, threads, "0", 0, 4096,
         "threads of a rank; 0 = cores of the machine over its ranks"),
+    {ROW(backend, kernels, TT_OPT_STRINGS, "[]"),
+       .doc = "plugins of kind kernels whose kernels go before the backend's own, first to last"},
 };
 
 static const tt_option hooks_options[] = {

@@ -54,8 +54,9 @@ typedef struct tt_comm_config {
 } tt_comm_config;
 
 typedef struct tt_backend_section {
-    const char *name; /* auto | reference | cpu | … any backend plugin */
-    int64_t threads;  /* 0 = cores ÷ ranks of this machine */
+    const char *name;   /* auto | reference | cpu | … any backend plugin */
+    int64_t threads;    /* 0 = cores ÷ ranks of this machine */
+    tt_strings kernels; /* plugins of kind kernels that go before the backend's own */
 } tt_backend_section;
 
 typedef struct tt_debug_config {

@@ -83,7 +83,7 @@ static void bind_state(const tt_exec *x, const tt_state *s, int member, const tt
 
 static tt_status find_kernel(tt_exec *x, tt_instr *i, const char *op, tt_error *err)
 {
-    i->kernel = x->o.backend->kernel(x->o.backend_self, op);
+    i->kernel = tt_find_kernel(x->o.kernels, x->o.backend_self, op);
     if (!i->kernel)
         return TT_FAIL(err, TT_EUNSUPPORTED, "the backend has no kernel for op %s (in \"%s\")", op,
                        i->node->scope);

@@ -3,6 +3,7 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "dist/dist.h"
+#include "plan/kernels.h"
 #include "plan/plan.h"
 
 /* core/exec: takes a finished plan and runs it; knows no passes. One tt_exec is one program on one
@@ -18,7 +19,7 @@ typedef struct tt_exec_opts {
     const tt_plan *plan;
     const tt_mesh *mesh;
     tt_dist *dist;
-    const tt_backend_vt *backend;
+    const tt_kernels *kernels;
     void *backend_self;
     tt_pool *pool;
     uint64_t seed;

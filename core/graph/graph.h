@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "graph/op.h"
 #include "mesh/mesh.h"
+#include <ttrun/backend.h>
 
 /* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
  * (R7). An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1).
@@ -191,6 +192,7 @@ typedef struct tt_builder_opts {
     tt_context context;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
     bool (*has_kernel)(void *user, const char *op);
+    bool (*supports)(void *user, const tt_kernel_call *c); /* its kernel; NULL = all dtypes */
     void *has_kernel_user;
     /* Converters: the replacement of a linear, or NULL. */
     tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,

@@ -43,6 +43,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .precision = o->precision,
                              .context = o->context,
                              .has_kernel = o->has_kernel,
+                             .supports = o->supports,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
                              .convert_user = o->convert_user};

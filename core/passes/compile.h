@@ -50,6 +50,7 @@ typedef struct tt_compile_opts {
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
+    bool (*supports)(void *user, const tt_kernel_call *c);
     bool (*can_accumulate)(void *user, const char *op);
     void *backend_user;
     bool no_fusion;

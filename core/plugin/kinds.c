@@ -75,6 +75,14 @@ static const slot op_def_slots[] = {
     MAY(tt_op_def, print_attrs),
 };
 
+static const slot kernel_slots[] = {
+    NEED(tt_kernel, run),
+    MAY(tt_kernel, scratch_bytes),
+    MAY(tt_kernel, supports),
+};
+
+#define KERNELS_MAX 4096
+
 /* Slots appended since the plugin's minor lie beyond its `size` bytes. */
 static tt_status check_slots(const tt_check *c, const void *vt, size_t size, const slot *slots,
                              size_t n, tt_error *err)
@@ -176,6 +184,47 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
     return check_slots(c, d, d->struct_size, op_def_slots, TT_COUNT(op_def_slots), err);
 }
 
+/* The row i of a table of kernels, which may be longer than ours. */
+static const tt_kernel *kernel_at(const tt_kernels_vt *v, size_t i)
+{
+    return (const void *)((const char *)v->kernels + i * v->kernel_size);
+}
+
+static tt_status check_kernel(const tt_check *c, const tt_kernels_vt *v, size_t i, tt_error *err)
+{
+    const tt_kernel *k = kernel_at(v, i);
+    TT_TRY(tt_check_size(c, "tt_kernel", k->struct_size, TT_V1_0(tt_kernel, supports), sizeof *k,
+                         err));
+    if (k->struct_size > v->kernel_size)
+        return TT_FAIL(err, TT_EABI, "struct_size %zu exceeds the table's stride of %zu",
+                       k->struct_size, v->kernel_size);
+    TT_TRY(tt_check_text(c, "its op", k->op, true, err));
+    TT_TRY(check_slots(c, k, k->struct_size, kernel_slots, TT_COUNT(kernel_slots), err));
+    for (size_t j = 0; j < i; j++)
+        if (strcmp(kernel_at(v, j)->op, k->op) == 0)
+            return TT_FAIL(err, TT_EEXIST, "the op \"%.64s\" has two kernels", k->op);
+    return TT_OK;
+}
+
+static tt_status check_kernels(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_kernels_vt *v = k->vtable;
+    TT_TRY(tt_check_text(c, "backend", v->backend, true, err));
+    if (k->n_options)
+        return TT_FAIL(err, TT_EABI, "kernels have no options");
+    if (v->n_kernels == 0 || v->n_kernels > KERNELS_MAX)
+        return TT_FAIL(err, TT_EABI, "it says it has %zu kernels; 1 to %d are possible",
+                       v->n_kernels, KERNELS_MAX);
+    if (v->kernel_size < TT_V1_0(tt_kernel, supports) || v->kernel_size > TT_STRUCT_MAX ||
+        v->kernel_size % sizeof(void *) != 0)
+        return TT_FAIL(err, TT_EABI, "kernel_size %zu is no size of a tt_kernel", v->kernel_size);
+    TT_TRY(tt_check_array(c, "kernels", v->kernels, v->n_kernels, v->kernel_size, err));
+    for (size_t i = 0; i < v->n_kernels; i++)
+        if (check_kernel(c, v, i, err) != TT_OK)
+            return tt_error_context(err, "kernel %zu", i);
+    return TT_OK;
+}
+
 #define KIND(name, folder, type, last, slots, data)                                                \
     {                                                                                              \
         name, folder, TT_V1_0(type, last), sizeof(type), slots, TT_COUNT(slots), data              \
@@ -183,8 +232,8 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
 
 /* Indexed by tt_kind. */
 static const kind_info kinds[TT_KIND_END] = {
-    [TT_KIND_TRAIN_SPEC] = {"train_spec", "specs", TT_V1_0(tt_train_spec_vt, n_rules),
-                            sizeof(tt_train_spec_vt),                                                    NULL, 0, check_train_spec},
+    [TT_KIND_TRAIN_SPEC] = {"train_spec", "specs",   TT_V1_0(tt_train_spec_vt, n_rules),
+                            sizeof(tt_train_spec_vt),                                                          NULL, 0, check_train_spec},
     [TT_KIND_MODEL] =
         KIND("model", "models", tt_model_vt, attention_width, model_slots, check_model),
     [TT_KIND_TOKENIZER] =
@@ -202,7 +251,9 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, NULL),
     [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, NULL),
     [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
-    [TT_KIND_OP] = {"op",         "ops",   TT_V1_0(tt_op_vt,         def),     sizeof(tt_op_vt), NULL, 0, check_op        },
+    [TT_KIND_OP] = {"op",         "ops",     TT_V1_0(tt_op_vt,         def),         sizeof(tt_op_vt), NULL, 0, check_op        },
+    [TT_KIND_KERNELS] = {"kernels",    "kernels", TT_V1_0(tt_kernels_vt,    kernel_size),
+                            sizeof(tt_kernels_vt),                                                             NULL, 0, check_kernels   },
 };
 
 bool tt_kind_known(tt_kind k)

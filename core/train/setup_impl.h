@@ -13,6 +13,13 @@ tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
+/* setup_kernels.c: the components that backend.kernels names. After tt_setup_backend. */
+tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
+/* The kernel that runs an op, NULL = none: decided at the first question. While graphs are
+ * compiled only; then tt_find_kernel. */
+const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
+/* Decides for every op of a compiled graph, and reports what went wrong with any. */
+tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
 /* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */

@@ -7,6 +7,7 @@
 #include "data/data.h"
 #include "exec/exec.h"
 #include "passes/compile.h"
+#include "plan/kernels.h"
 #include "plan/machine.h"
 #include "plugin/registry.h"
 #include <ttrun/dataloader.h>
@@ -20,6 +21,7 @@
  * architecture.md. */
 
 #define TT_MAX_PARTS 16
+#define TT_MAX_KERNEL_PARTS 32
 
 typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
     int64_t rows;               /* tokens a call, at most */
@@ -43,6 +45,13 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
+    tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
+    int n_kernel_parts, n_kernels_named;
+    tt_kernels kernels;
+    struct tt_map *kernels_asked; /* ops whose kernel is decided */
+    tt_error kernels_error;       /* the first of deciding */
+    bool backend_alone;           /* without kernels of plugins: to compare with */
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */

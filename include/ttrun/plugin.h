@@ -30,6 +30,7 @@ typedef enum tt_kind { /* values are part of the ABI; append only */
                        TT_KIND_COMM = 11,
                        TT_KIND_HOOK = 12,
                        TT_KIND_OP = 13,
+                       TT_KIND_KERNELS = 14,
                        TT_KIND_END /* one past the last kind this header knows */
 } tt_kind;
 
