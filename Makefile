@@ -23,7 +23,10 @@ include mk/plugins.mk
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
 CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
-CORE_OBJ := $(CORE_SRC:%.c=$B/%.o)
+# share/templates in the library, so that an installed ttrun needs no file for `plugins new`; each is compiled on the way.
+CORE_GEN := $B/gen/templates.c
+TEMPLATES := $(sort $(wildcard share/templates/*))
+CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.1
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
@@ -45,6 +48,17 @@ $B/plugins/%.o: plugins/%.c $B/.flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude $(call plugin_cflags,$<) -MMD -MP -c $< -o $@
+
+$B/share/%.o: share/%.c $B/.flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -MMD -MP -c $< -o $@
+$B/gen/templates.c: mk/embed.sh $(TEMPLATES) $(patsubst %.c,$B/%.o,$(filter %.c,$(TEMPLATES)))
+	@mkdir -p $(@D)
+	$(Q)sh mk/embed.sh tt_template $(TEMPLATES) > $@
+$B/gen/%.o: $B/gen/%.c $B/.flags
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 # A change of compiler or flags rebuilds, a file gone relinks, a plugin gone takes its .so along.
 stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
@@ -124,6 +138,9 @@ lint:
 fmt:
 	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
+# Numbers beside those of another tree: make same-bits OTHER=/path/to/tree, built.
+same-bits: all
+	$(Q)sh tests/bits/compare.sh $(OTHER)
 test-peers: all
 	$(Q)sh mk/peers.sh
 bench: all
@@ -143,6 +160,7 @@ help:
 #: test       install what is missing, build everything, run every test; test-AREA: one area; test-long: all seeds
 #: lint       include rules, sizes, forbidden words, format
 #: test-peers ttrun beside PyTorch, transformers, safetensors, TensorBoard (Python packages; TTRUN_VENV=… names where)
+#: same-bits  metrics of the jobs in tests/bits beside another tree's, bit by bit (OTHER=/path/to/it, built)
 #: fmt        clang-format everything
 #: fuzz       libFuzzer, 60 s a target (FUZZ_SECONDS=…)
 #: bench      bench/*/run.sh, one table each; bench/NAME/README.md has the numbers
@@ -154,6 +172,6 @@ help:
 #: clean      remove build/ and the links into it
 
 force:
-.PHONY: all test test-long tests run-tests test-peers debug asan tsan deps lint fmt bench demo docs clean help force
+.PHONY: all test test-long tests run-tests test-peers same-bits debug asan tsan deps lint fmt bench demo docs clean help force
 .DELETE_ON_ERROR:
--include $(CORE_OBJ:.o=.d) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d
+-include $(CORE_OBJ:.o=.d) $(patsubst %.c,$B/%.d,$(filter %.c,$(TEMPLATES))) $(PLUGIN_OBJ:.o=.d) $(TEST_BIN:=.d) $(TOOL_BIN:=.d) $B/core/cli/main.d

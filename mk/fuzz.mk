@@ -22,7 +22,7 @@ build/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c $< -o $@
-build/fuzz/libcore.a: $(CORE_SRC:%.c=build/fuzz/%.o)
+build/fuzz/libcore.a: $(CORE_SRC:%.c=build/fuzz/%.o) $(CORE_GEN:%.c=build/fuzz/%.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(FUZZ_CLANG): build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libcore.a
 	$(call say,LD,$@)

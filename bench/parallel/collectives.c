@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     return 0;
 }
 #else
-#include "dist/dist.h"
+#include "comm/dist.h"
 #include <sys/wait.h>
 #include <unistd.h>
 

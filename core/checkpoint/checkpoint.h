@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_CHECKPOINT_H
 #define TT_CHECKPOINT_H
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include "mesh/mesh.h"
 
 /* core/checkpoint: step-N folders of safetensors shards + trainer.json. A folder step-N is complete

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/ckpt_convert.h"
 #include "cli/from_checkpoint.h"
-#include "train/import.h"
+#include "interchange/import.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

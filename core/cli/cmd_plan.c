@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_plan.h"
+#include "estimate/estimate.h"
+#include "estimate/search.h"
 #include "train/console.h"
-#include "train/search.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

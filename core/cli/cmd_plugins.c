@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
-#include "plugin_check.h"
-#include "plugin_new.h"
+#include "cli/plugin_new.h"
+#include "conformance/plugin_check.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -139,8 +139,14 @@ static tt_status cmd_list(const tt_cli *cli, const char *kind_name, tt_error *er
 
 static tt_status cmd_check(const tt_cli *cli, const char *file, tt_error *err)
 {
+    const tt_check_opts o = {.plugin_dirs = cli->plugin_dirs,
+                             .n_plugin_dirs = cli->n_plugin_dirs,
+                             .overrides = cli->overrides,
+                             .n_overrides = cli->n_overrides,
+                             .json = cli->json,
+                             .verbose = cli->verbose > 0};
     tt_str out = {0};
-    tt_status status = tt_plugin_check(cli, file, &out, err);
+    tt_status status = tt_plugin_check(&o, file, &out, err);
     print_result(&out);
     tt_str_free(&out);
     return status;

@@ -2,7 +2,7 @@
 #ifndef TT_CLI_FROM_CHECKPOINT_H
 #define TT_CLI_FROM_CHECKPOINT_H
 #include "cli/cli.h"
-#include "train/hf_folder.h"
+#include "interchange/hf_folder.h"
 
 /* A model as a checkpoint or a Hugging Face folder has it, on one rank: its own job with the mesh
  * taken away. For generate and eval. */

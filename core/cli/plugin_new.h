@@ -12,7 +12,6 @@ typedef struct tt_template {
 
 /* NULL = there is none for this kind. */
 const tt_template *tt_plugin_template(tt_kind kind);
-extern const char tt_plugin_template_kernels[];
 const char *tt_plugin_template_makefile(void);
 const char *tt_plugin_template_readme(void);
 

@@ -2,7 +2,7 @@
 #ifndef TT_EXEC_H
 #define TT_EXEC_H
 #include "base/pool.h"
-#include "dist/dist.h"
+#include "comm/dist.h"
 #include "plan/kernels.h"
 #include "plan/plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_EXEC_IMPL_H
 #define TT_EXEC_IMPL_H
-#include "dist/async.h"
+#include "comm/async.h"
 #include "exec/exec.h"
 
 /* Inside of exec: bound instructions. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_GRAPH_BUILDER_IMPL_H
 #define TT_GRAPH_BUILDER_IMPL_H
-#include "graph/graph.h"
+#include "graph/rewrite.h"
 
-/* Inside of the builder, shared by builder.c, emit.c, place.c and leaves.c only. */
+/* Inside of the builder. Private to core/graph; passes include graph/rewrite.h. */
 
 typedef struct tt_fetch_key {
     tt_param_info *param;
@@ -49,7 +49,6 @@ struct tt_builder {
     TT_VEC(tt_versions *) versions; /* by root value id         */
     TT_VEC(tt_value *) transfers;
     TT_VEC(tt_clone) clones;
-    const struct tt_update_impl *update; /* while an optimizer describes */
 };
 
 /* place.c: place inputs of op (redistributing them into `args`) and compute output placements. */
@@ -69,6 +68,5 @@ tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *letters);
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,
                              const tt_atom_list *letters);
-tt_value *tt_placeholder(tt_builder *b);
 
 #endif

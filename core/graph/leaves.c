@@ -252,6 +252,16 @@ tt_state *tt_stack_grad(const tt_stack *s, int stage)
     return s->grad;
 }
 
+void tt_builder_map(tt_builder *b, int map)
+{
+    b->map = map;
+}
+
+void tt_builder_inner(tt_builder *b, bool inner)
+{
+    b->inner = inner;
+}
+
 void tt_builder_twins(tt_builder *b, uint64_t stages)
 {
     b->twins = stages;

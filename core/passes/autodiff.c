@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/builder_impl.h"
+#include "graph/rewrite.h"
 #include "passes/passes.h"
 #include <string.h>
 
@@ -186,7 +186,7 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
     tt_value *dout[TT_MAX_OUTS] = {0};
     bool any = false;
     tt_builder_at(d->b, TT_BACKWARD, n->stage, n->block, n->scope);
-    d->b->map = n->map;
+    tt_builder_map(d->b, n->map);
     if (n->op == &tt_op_fetch && n->out[0]->id < d->n_forward) {
         cotangents_of_fetch(d, n);
         return TT_OK;
@@ -226,9 +226,9 @@ static void seed(differ *d)
     tt_state *micro = NULL;
     tt_value *v = g->loss;
     tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
-    d->b->map = v->node->map;
+    tt_builder_map(d->b, v->node->map);
     push(d, v, tt_broadcast_like(d->b, tt_state_read(d->b, inv), v));
-    d->b->map = 0;
+    tt_builder_map(d->b, 0);
     for (size_t i = 0; i < g->losses.n; i++) {
         v = g->losses.items[i].value;
         tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
@@ -436,7 +436,7 @@ tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
             continue;
         TT_TRY(differentiate(&d, n, err));
     }
-    b->map = 0;
+    tt_builder_map(b, 0);
     TT_TRY(tt_builder_finish(b, err));
     TT_TRY(accumulate(&d, err));
     return tt_graph_verify(g, "autodiff", err);

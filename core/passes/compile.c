@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/compile.h"
-#include "graph/builder_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/builder_impl.h"
+#include "graph/rewrite.h"
 #include "passes/passes.h"
 #include <string.h>
 
@@ -81,12 +81,12 @@ static void emit(placer *p, const tt_node *n)
     if (n->block >= 0)
         p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
-    p->b->inner = n->inner;
+    tt_builder_inner(p->b, n->inner);
     if (!n->virtual_)
         emit_op(p, n);
     else if (!p->o->replace) /* a derivative; what was replaced is not differentiated */
         emit_virtual(p, n);
-    p->b->inner = false;
+    tt_builder_inner(p->b, false);
 }
 
 static tt_status place_params(placer *p, tt_error *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "graph/builder_impl.h"
+#include "graph/rewrite.h"
 #include "passes/passes.h"
 #include <string.h>
 

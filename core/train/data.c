@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/loop.h"
-#include "train/setup_impl.h"
 #include <math.h>
 #include <string.h>
 

@@ -93,7 +93,7 @@ tt_status tt_loop_save(tt_loop *l, bool model_only,
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
                                 tt_error *err); /* all: max of the ranks' tt_saver_poll */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
-/* hf.c: the step last saved, to hf/step-N, where the job asks for it; by rank 0. replace: also
+/* export.c: the step last saved, to hf/step-N, where the job asks for it; by rank 0. replace: also
  * where that is there already. */
 tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
-#include "train/bubble.h"
+#include "estimate/bubble.h"
 #include "train/loop.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -193,7 +193,7 @@ static tt_status add_bubble(tt_loop *l, tt_error *err)
     tt_bubble *sum = &l->profile->bubble, b;
     if (l->s->schedule->n_ranks < 2)
         return TT_OK;
-    TT_TRY(tt_bubble_measure(&l->rank, &b, err));
+    TT_TRY(tt_bubble_measure(l->rank.exec, l->rank.plan, &l->rank.dist, &b, err));
     sum->planned += b.planned;
     sum->replayed += b.replayed;
     sum->measured += b.measured;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dist/async.h"
+#include "comm/async.h"
+#include "estimate/estimate.h"
 #include "train/train.h"
 #include <string.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/interchange.h"
 #include "train/train.h"
 #include <string.h>
 
@@ -51,6 +52,18 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, tt_e
         s = tt_ckpt_load(reader, p, n, err);
     if (reader)
         tt_ckpt_close(reader);
+    tt_arena_free(a);
+    return s;
+}
+
+tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_ckpt_piece *pieces = NULL;
+    size_t n = 0;
+    tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
+    if (s == TT_OK)
+        s = tt_setup_load_hf(r->s, folder, pieces, n, report, err);
     tt_arena_free(a);
     return s;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h first: it says what libc shows */
-#include "checkpoint/gguf.h"
+#include "checkpoint/formats/gguf.h"
 
 /* tests/golden/gguf.json: what the gguf package makes of the same values (gguf_golden.py). */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 /* ckpt_test.h first: it says what libc shows */
-#include "checkpoint/hf.h"
+#include "checkpoint/formats/hf.h"
 
 /* Storage maps (three parameters in one turned tensor, as gpt2's c_attn; one parameter in two
  * tensors), boxes of any mesh, and the way out and back in. Elements tell parameter and place. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/pipelines.h"
-#include "train/setup_impl.h"
+#include "setup/setup_impl.h"
 
 /* Where stages begin, what they share, and what the job may say about them. */
 

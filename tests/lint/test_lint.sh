@@ -6,7 +6,7 @@ spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 
 fresh() {
     rm -rf "$tree"
-    mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/plugin" "$tree/core/cli" \
+    mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/passes" "$tree/core/plugin" "$tree/core/cli" \
         "$tree/plugins/losses/big" "$tree/include/ttrun"
     cp "$SRC"/mk/lint.sh "$SRC"/mk/lint.awk "$tree/mk/"
     cp "$SRC/.clang-format" "$tree/"
@@ -51,6 +51,7 @@ else
 fi
 
 echo '#include "graph/graph.h"' | finds include_against_the_order core/mesh/b.c "may not include core/graph"
+echo '#include "graph/b_impl.h"' | finds private_header_of_another_folder core/passes/b.c "private to core/graph"
 echo '#include <dlfcn.h>' | finds dlfcn_outside_plugin core/graph/b.c dlfcn
 echo '#include <jansson.h>' | finds jansson_outside_config core/graph/b.c jansson
 echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c "own headers only"

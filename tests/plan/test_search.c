@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/search.h"
+#include "estimate/search.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include <stdio.h>
 #include <string.h>
 #include <ttrun/option.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../pipeline/pipeline_test.h"
-#include "train/bubble.h"
+#include "estimate/bubble.h"
 
 /* The bubble of a trace, from times that were made up: nothing here depends on a clock. */
 

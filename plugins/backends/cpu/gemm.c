@@ -273,6 +273,7 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
 typedef struct blas_grid {
     const cpu_gemm_call *g;
     int64_t rows, cols, n_cols; /* of a tile; tiles along n */
+    bool whole_units;           /* the tiles' edges are also edges of the epilogue's units */
 } blas_grid;
 
 static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
@@ -285,10 +286,20 @@ static void blas_tiles(void *arg, int64_t begin, int64_t end, int thread)
                 b = {g->b.p + c * g->b.cs, g->b.rs, g->b.cs};
         cpu_blas_sgemm(cpu_min(w->rows, g->m - r), cpu_min(w->cols, g->n - c), g->k, a, b,
                        g->c + r * g->ldc + c, g->ldc, g->add);
-        finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
+        if (w->whole_units)
+            finished(g, r, cpu_min(r + w->rows, g->m), c, cpu_min(c + w->cols, g->n), thread);
     }
 }
 
+static void finish_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const blas_grid *w = arg;
+    finished(w->g, begin, end, 0, w->g->n, thread);
+}
+
+/* The grid depends on the shape alone: on some processors the sums of OpenBLAS depend on how wide a
+ * tile is, so a product with an epilogue needs the tiles of one without. Where the epilogue's units
+ * (heads) do not end where tiles end, it runs when the whole product is there. */
 static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
 {
     /* Sixteenths of the larger extent, not below 256, keep packing cheap and a few threads busy. */
@@ -296,9 +307,12 @@ static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
     if (g->m >= g->n)
         w.rows = cpu_max(256, cpu_round_up((g->m + 15) / 16, 16));
     else
-        w.cols = cpu_round_up(cpu_max(256, cpu_round_up((g->n + 15) / 16, 16)), unit_of(g));
+        w.cols = cpu_max(256, cpu_round_up((g->n + 15) / 16, 16));
     w.n_cols = (g->n + w.cols - 1) / w.cols;
+    w.whole_units = w.n_cols == 1 || w.cols % unit_of(g) == 0;
     tt_parallel_for(pool, (g->m + w.rows - 1) / w.rows * w.n_cols, 1, blas_tiles, &w);
+    if (!w.whole_units)
+        tt_parallel_for(pool, g->m, cpu_row_grain(g->m, g->n), finish_rows, &w);
 }
 
 /* ---- a few rows: decoding, where the weights' way from memory is the time ---- */

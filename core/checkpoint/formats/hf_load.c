@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/formats/hf.h"
+#include "checkpoint/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Storage maps, and reading a Hugging Face folder by them. */
+
+static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, const tt_storage *s,
+                          tt_error *err)
+{
+    const tt_storage whole = {0};
+    const tt_storage *st = s ? s : &whole;
+    const char *name = st->name ? st->name : p->name;
+    const int64_t rows = p->n_dims ? p->dims[0] : 1;
+    tt_hf_part part = {p, st->begin, st->size, st->file_begin, st->transpose && p->n_dims == 2};
+    if (part.begin == 0 && part.size == 0)
+        part.size = rows;
+    if (part.begin < 0 || part.size < 0 || part.begin > rows - part.size || part.file_begin < 0 ||
+        p->n_dims > TT_MAX_DIMS || (st->transpose && p->n_dims > 2))
+        return TT_FAIL(err, TT_EINVAL, "parameter '%s': its storage in '%s' is beyond its shape",
+                       p->name, name);
+    const int along = part.transpose ? 1 : 0;
+    tt_hf_tensor *t = tt_map_get(tensors, name);
+    if (!t) {
+        t = tt_arena_alloc(a, sizeof *t);
+        t->name = tt_arena_str(a, name);
+        t->n_dims = p->n_dims;
+        for (int d = 0; d < p->n_dims; d++)
+            t->shape[part.transpose ? 1 - d : d] = d ? p->dims[d] : 0;
+        tt_map_set(tensors, name, t);
+    }
+    bool fits = t->n_dims == p->n_dims;
+    for (int d = 1; d < p->n_dims && fits; d++)
+        fits = t->shape[part.transpose ? 1 - d : d] == p->dims[d];
+    if (!fits || (t->parts.n && t->parts.items[0].transpose != part.transpose))
+        return TT_FAIL(err, TT_EINVAL,
+                       "parameter '%s': its storage in '%s' does not fit that of '%s'", p->name,
+                       name, t->parts.n ? t->parts.items[0].param->name : p->name);
+    if (p->n_dims)
+        t->shape[along] = TT_MAXV(t->shape[along], part.file_begin + part.size);
+    tt_vec_push(a, &t->parts, part);
+    return TT_OK;
+}
+
+tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map **out,
+                       tt_error *err)
+{
+    tt_map *tensors = tt_map_new(a);
+    for (size_t i = 0; i < n; i++) {
+        if (!params[i].n_storage)
+            TT_TRY(add_part(a, tensors, &params[i], NULL, err));
+        for (size_t k = 0; k < params[i].n_storage; k++)
+            TT_TRY(add_part(a, tensors, &params[i], &params[i].storage[k], err));
+    }
+    for (size_t i = 0; i < tt_map_size(tensors); i++) {
+        const tt_hf_tensor *t = tt_map_value(tensors, i);
+        int64_t rows = 0;
+        for (size_t k = 0; k < t->parts.n; k++)
+            rows += t->parts.items[k].size;
+        if (t->n_dims && rows != t->shape[t->parts.items[0].transpose ? 1 : 0])
+            return TT_FAIL(err, TT_EINVAL,
+                           "file tensor '%s': the storage of '%s' and its like does not tile it",
+                           t->name, t->parts.items[0].param->name);
+    }
+    *out = tensors;
+    return TT_OK;
+}
+
+/* ---- load ---- */
+
+/* dst [rows, cols] = src [cols, rows] turned, elements of 1, 2, 4 or 8 bytes. */
+static void turn(uint8_t *dst, const uint8_t *src, int64_t rows, int64_t cols, size_t size)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            memcpy(dst + (size_t)(r * cols + c) * size, src + (size_t)(c * rows + r) * size, size);
+}
+
+/* A folder being read. */
+typedef struct source {
+    tt_ckpt_reader *reader;
+    const tt_map *by_param, *tensors;
+    const char *prefix; /* that names there may lack; NULL: none */
+} source;
+
+/* The name without the prefix; NULL: it has none. */
+static const char *without(const char *prefix, const char *name)
+{
+    const size_t n = prefix ? strlen(prefix) : 0;
+    return n && strncmp(name, prefix, n) == 0 ? name + n : NULL;
+}
+
+/* What the folder calls a file tensor. */
+static const char *name_there(const source *from, const char *name)
+{
+    const char *rest = without(from->prefix, name);
+    return rest && !tt_ckpt_has(from->reader, name) && tt_ckpt_has(from->reader, rest) ? rest
+                                                                                       : name;
+}
+
+/* The part of a piece that lies in one file tensor. */
+static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_hf_part *part,
+                           const tt_ckpt_piece *p, tt_error *err)
+{
+    tt_ckpt_reader *r = from->reader;
+    tt_ckpt_piece f = {
+        .name = name_there(from, t->name), .dtype = p->dtype, .n_dims = p->n_dims, .box = p->box};
+    const size_t size = tt_dtype_size(p->dtype);
+    int64_t row = 1;
+    memcpy(f.global, t->shape, sizeof f.global);
+    f.data = p->data;
+    if (p->n_dims == 0)
+        return tt_ckpt_load(r, &f, 1, err);
+    const int64_t first = TT_MAXV(p->box.begin[0], part->begin);
+    const int64_t end = TT_MIN(p->box.end[0], part->begin + part->size);
+    if (first >= end)
+        return TT_OK;
+    for (int d = 1; d < p->n_dims; d++)
+        row *= p->box.end[d] - p->box.begin[d];
+    uint8_t *to = (uint8_t *)p->data + (size_t)((first - p->box.begin[0]) * row) * size;
+    const int along = part->transpose ? 1 : 0;
+    if (part->transpose) {
+        f.box.begin[0] = p->box.begin[1];
+        f.box.end[0] = p->box.end[1];
+    }
+    f.box.begin[along] = first - part->begin + part->file_begin;
+    f.box.end[along] = end - part->begin + part->file_begin;
+    f.data = to;
+    if (!part->transpose)
+        return tt_ckpt_load(r, &f, 1, err);
+    uint8_t *turned = malloc((size_t)((end - first) * row) * size + 1);
+    if (!turned)
+        return TT_FAIL(err, TT_ENOMEM, "no memory to turn tensor '%s'", t->name);
+    f.data = turned;
+    tt_status s = tt_ckpt_load(r, &f, 1, err);
+    if (s == TT_OK)
+        turn(to, turned, end - first, row, size);
+    free(turned);
+    return s;
+}
+
+static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error *err)
+{
+    const tt_hf_param *param = tt_map_get(from->by_param, p->name);
+    if (!param)
+        return TT_FAIL(err, TT_EINVAL, "'%s' is no parameter of the model", p->name);
+    for (size_t i = 0; i < TT_MAXV(param->n_storage, (size_t)1); i++) {
+        const char *name =
+            param->n_storage && param->storage[i].name ? param->storage[i].name : param->name;
+        const tt_hf_tensor *t = tt_map_get(from->tensors, name);
+        for (size_t k = 0; k < t->parts.n; k++) {
+            if (t->parts.items[k].param != param)
+                continue;
+            if (load_part(from, t, &t->parts.items[k], p, err) != TT_OK)
+                return tt_error_context(err, "parameter '%s'", p->name);
+        }
+    }
+    return TT_OK;
+}
+
+/* Tensors of old files that say nothing: functions of the config. */
+static bool is_silent(const char *name)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < TT_COUNT(ends); i++) {
+        const size_t k = strlen(ends[i]);
+        if (n >= k && strcmp(name + n - k, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void report_others(const source *from)
+{
+    const tt_ckpt_reader *r = from->reader;
+    tt_map *used = tt_map_new(r->arena);
+    tt_str names = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < tt_map_size(from->tensors); i++)
+        tt_map_set(used, name_there(from, tt_map_key(from->tensors, i)), used);
+    for (size_t i = 0; i < tt_map_size(r->entries); i++) {
+        const char *name = tt_map_key(r->entries, i);
+        if (tt_map_get(used, name) || is_silent(name))
+            continue;
+        if (n++ < 3)
+            tt_str_printf(&names, "%s%s", n > 1 ? ", " : "", name);
+    }
+    if (n)
+        tt_log(TT_INFO, "checkpoint", "%s: %zu tensor%s not of this model ignored: %s%s", r->path,
+               n, n > 1 ? "s" : "", tt_str_get(&names), n > 3 ? ", …" : "");
+    tt_str_free(&names);
+}
+
+tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
+                     const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
+                     tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_map *tensors = NULL, *by_param = tt_map_new(a);
+    source from = {.by_param = by_param, .prefix = prefix};
+    tt_status s = tt_hf_layout(a, params, n_params, &tensors, err);
+    from.tensors = tensors;
+    for (size_t i = 0; i < n_params; i++)
+        tt_map_set(by_param, params[i].name, (void *)&params[i]);
+    if (s == TT_OK)
+        s = tt_ckpt_open_hf(folder, &from.reader, err);
+    for (size_t i = 0; i < n && s == TT_OK; i++)
+        s = load_piece(&from, &pieces[i], err);
+    if (s == TT_OK && report)
+        report_others(&from);
+    tt_ckpt_close(from.reader);
+    tt_arena_free(a);
+    return s;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "checkpoint/formats/hf.h"
+#include "checkpoint/internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Writing weights in Hugging Face's form, one file at a time, from a step folder of ours. */
+
+typedef struct saver {
+    tt_arena *arena;
+    tt_ckpt_reader *from;
+    const char *folder;
+    const tt_hf_tensor **tensors; /* by name */
+    int *file;                    /* [n] which file, from 0 */
+    size_t n;
+    int n_files;
+    int64_t total;
+} saver;
+
+static int by_name(const void *a, const void *b)
+{
+    const tt_hf_tensor *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static tt_status bytes_of(const tt_hf_tensor *t, int64_t *out, tt_error *err)
+{
+    int64_t bytes = 4;
+    for (int d = 0; d < t->n_dims; d++)
+        if (!tt_mul_i64(bytes, t->shape[d], &bytes))
+            return TT_FAIL(err, TT_EINVAL, "file tensor '%s': its size overflows", t->name);
+    *out = bytes;
+    return TT_OK;
+}
+
+static tt_status deal(saver *v, const tt_map *tensors, int64_t shard_bytes, tt_error *err)
+{
+    int64_t in_file = 0, bytes = 0;
+    v->n = tt_map_size(tensors);
+    v->tensors = tt_arena_array(v->arena, v->n + 1, sizeof *v->tensors);
+    v->file = tt_arena_array(v->arena, v->n + 1, sizeof *v->file);
+    for (size_t i = 0; i < v->n; i++)
+        v->tensors[i] = tt_map_value(tensors, i);
+    qsort(v->tensors, v->n, sizeof *v->tensors, by_name);
+    for (size_t i = 0; i < v->n; i++) {
+        TT_TRY(bytes_of(v->tensors[i], &bytes, err));
+        if (in_file && in_file > shard_bytes - bytes) {
+            v->n_files++;
+            in_file = 0;
+        }
+        v->file[i] = v->n_files;
+        in_file += bytes;
+        v->total += bytes;
+    }
+    v->n_files++;
+    return TT_OK;
+}
+
+static const char *file_name(const saver *v, int file)
+{
+    if (v->n_files == 1)
+        return "model.safetensors";
+    return tt_arena_printf(v->arena, "model-%05d-of-%05d.safetensors", file + 1, v->n_files);
+}
+
+/* Rows of a parameter of ours into a file tensor. */
+static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_part *part,
+                           float *data, tt_error *err)
+{
+    const tt_hf_param *p = part->param;
+    tt_ckpt_piece piece = {.name = p->name, .dtype = TT_F32, .n_dims = p->n_dims, .data = data};
+    int64_t row = 1;
+    for (int d = 0; d < p->n_dims; d++) {
+        piece.global[d] = piece.box.end[d] = p->dims[d];
+        row *= d ? p->dims[d] : 1;
+    }
+    if (p->n_dims) {
+        piece.box.begin[0] = part->begin;
+        piece.box.end[0] = part->begin + part->size;
+    }
+    if (!part->transpose) {
+        piece.data = data + part->file_begin * row;
+        return tt_ckpt_load(v->from, &piece, 1, err);
+    }
+    float *rows = malloc((size_t)(part->size * row) * sizeof *rows + 1);
+    if (!rows)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for parameter '%s'", p->name);
+    piece.data = rows;
+    tt_status s = tt_ckpt_load(v->from, &piece, 1, err);
+    for (int64_t r = 0; r < part->size && s == TT_OK; r++)
+        for (int64_t c = 0; c < row; c++)
+            data[c * t->shape[1] + part->file_begin + r] = rows[r * row + c];
+    free(rows);
+    return s;
+}
+
+static tt_status write_file(const saver *v, int file, tt_error *err)
+{
+    static const char *const keys[] = {"format"}, *const values[] = {"pt"};
+    tt_st_tensor *out = tt_arena_array(v->arena, v->n + 1, sizeof *out);
+    size_t n = 0;
+    tt_status s = TT_OK;
+    for (size_t i = 0; i < v->n && s == TT_OK; i++) {
+        const tt_hf_tensor *t = v->tensors[i];
+        int64_t bytes = 0;
+        if (v->file[i] != file)
+            continue;
+        s = bytes_of(t, &bytes, err);
+        float *data = s == TT_OK ? malloc((size_t)bytes + 1) : NULL;
+        if (s == TT_OK && !data)
+            s = TT_FAIL(err, TT_ENOMEM, "no memory for %lld bytes of tensor '%s'", (long long)bytes,
+                        t->name);
+        for (size_t k = 0; k < t->parts.n && s == TT_OK; k++)
+            s = read_part(v, t, &t->parts.items[k], data, err);
+        out[n] = (tt_st_tensor){.name = t->name,
+                                .dtype = TT_F32,
+                                .dtype_name = "F32",
+                                .n_dims = t->n_dims,
+                                .data = data,
+                                .bytes = (size_t)bytes};
+        memcpy(out[n++].shape, t->shape, sizeof t->shape);
+    }
+    if (s == TT_OK)
+        s = tt_st_write(tt_path_join(v->arena, v->folder, file_name(v, file)), out, n, false, keys,
+                        values, 1, NULL, err);
+    for (size_t i = 0; i < n; i++)
+        free((void *)out[i].data);
+    return s;
+}
+
+static tt_status write_index(const saver *v, tt_error *err)
+{
+    tt_str s = {0};
+    tt_str_printf(&s, "{\n  \"metadata\": {\n    \"total_size\": %lld\n  },\n  \"weight_map\": {",
+                  (long long)v->total);
+    for (size_t i = 0; i < v->n; i++) {
+        tt_str_add(&s, i ? ",\n    " : "\n    ");
+        tt_str_json(&s, v->tensors[i]->name);
+        tt_str_add(&s, ": ");
+        tt_str_json(&s, file_name(v, v->file[i]));
+    }
+    tt_str_add(&s, "\n  }\n}\n");
+    const tt_status st = tt_write_file_atomic(
+        tt_path_join(v->arena, v->folder, "model.safetensors.index.json"), s.s, s.n, err);
+    tt_str_free(&s);
+    return st;
+}
+
+tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
+                     int64_t shard_bytes, const char *folder, tt_error *err)
+{
+    saver v = {.arena = tt_arena_new(), .folder = folder};
+    tt_map *tensors = NULL;
+    tt_status s = tt_hf_layout(v.arena, params, n_params, &tensors, err);
+    if (s == TT_OK)
+        s = deal(&v, tensors, shard_bytes, err);
+    if (s == TT_OK)
+        s = tt_ckpt_open(step_folder, &v.from, err);
+    for (int f = 0; f < v.n_files && s == TT_OK; f++)
+        s = write_file(&v, f, err);
+    if (s == TT_OK && v.n_files > 1)
+        s = write_index(&v, err);
+    tt_ckpt_close(v.from);
+    tt_arena_free(v.arena);
+    return s;
+}
+
+static tt_status publish(tt_arena *a, const char *hf_folder, int64_t step, tt_error *err)
+{
+    const char *name = tt_arena_printf(a, "step-%lld", (long long)step);
+    const char *final = tt_path_join(a, hf_folder, name);
+    const char *tmp = tt_arena_printf(a, "%s.tmp", final);
+    const char *link = tt_path_join(a, hf_folder, "latest");
+    const char *link_tmp = tt_path_join(a, hf_folder, "latest.tmp");
+    TT_TRY(tt_fsync_path(tmp, err));
+    if (tt_path_exists(final))
+        TT_TRY(tt_ckpt_replace_by_renames(a, tmp, final, err));
+    else if (rename(tmp, final) != 0)
+        return tt_fail_system(err, errno, "rename", tmp);
+    (void)unlink(link_tmp); /* of a run that was killed */
+    if (symlink(name, link_tmp) != 0)
+        return tt_fail_system(err, errno, "make", link_tmp);
+    if (rename(link_tmp, link) != 0)
+        return tt_fail_system(err, errno, "rename", link_tmp);
+    return tt_fsync_path(hf_folder, err);
+}
+
+tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    const tt_status s = publish(a, hf_folder, step, err);
+    tt_arena_free(a);
+    return s;
+}

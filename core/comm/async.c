@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/async.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A queue of calls and the thread that makes them. */
+
+typedef struct call {
+    tt_async_fn fn;
+    void *arg;
+} call;
+
+struct tt_async {
+    const tt_comm_vt *vt;
+    tt_comm *comm;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    call *ring; /* [most] */
+    uint64_t most, n_begun, n_done;
+    uint64_t failed; /* ticket of the first that failed; 0: none */
+    tt_error err;
+    bool quit;
+};
+
+static void *work(void *arg)
+{
+    tt_async *a = arg;
+    pthread_mutex_lock(&a->lock);
+    for (;;) {
+        while (a->n_done == a->n_begun && !a->quit)
+            pthread_cond_wait(&a->changed, &a->lock);
+        if (a->n_done == a->n_begun)
+            break;
+        const call c = a->ring[a->n_done % a->most];
+        const bool skip = a->failed != 0;
+        tt_error err = {0};
+        pthread_mutex_unlock(&a->lock);
+        const tt_status s = skip ? TT_OK : c.fn(c.arg, a->vt, a->comm, &err);
+        pthread_mutex_lock(&a->lock);
+        a->n_done++;
+        if (s != TT_OK) {
+            a->failed = a->n_done;
+            a->err = err;
+            a->err.code = s;
+        }
+        pthread_cond_broadcast(&a->changed);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void release(tt_async *a)
+{
+    if (a->comm)
+        a->vt->group_free(a->comm);
+    pthread_mutex_destroy(&a->lock);
+    pthread_cond_destroy(&a->changed);
+    free(a->ring);
+    free(a);
+}
+
+bool tt_async_can(const tt_dist *d)
+{
+    return d->vt && TT_HAS(d->vt, tt_comm_vt, beside) && d->vt->beside && d->vt->beside(d->self);
+}
+
+tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out, tt_error *err)
+{
+    if (!tt_async_can(d))
+        return TT_FAIL(err, TT_EUNSUPPORTED, "calls of this communicator cannot be begun early");
+    tt_async *a = calloc(1, sizeof *a);
+    TT_ASSERT(a && most > 0);
+    a->vt = d->vt;
+    a->most = (uint64_t)most;
+    a->ring = calloc((size_t)most, sizeof *a->ring);
+    TT_ASSERT(a->ring);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->changed, NULL);
+    /* not the group that others make of these ranks: its order is its own */
+    const uint64_t key = tt_hash64(ranks, (size_t)n * sizeof *ranks, 0x6173796e63);
+    tt_status s = a->vt->group(d->self, ranks, n, key, &a->comm, err);
+    if (s == TT_OK && pthread_create(&a->thread, NULL, work, a))
+        s = TT_FAIL(err, TT_ENOMEM, "no thread for communication could be started");
+    if (s == TT_OK)
+        *out = a;
+    else
+        release(a);
+    return s;
+}
+
+void tt_async_free(tt_async *a)
+{
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->quit = true;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    pthread_join(a->thread, NULL);
+    release(a);
+}
+
+/* ---- begin and wait ---- */
+
+tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out, tt_error *err)
+{
+    pthread_mutex_lock(&a->lock);
+    const bool full = a->n_begun - a->n_done == a->most;
+    if (!full) {
+        a->ring[a->n_begun % a->most] = (call){fn, arg};
+        *out = ++a->n_begun;
+        pthread_cond_broadcast(&a->changed);
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (full)
+        return TT_FAIL(err, TT_EINTERNAL, "more than %llu calls are under way",
+                       (unsigned long long)a->most);
+    return TT_OK;
+}
+
+tt_status tt_async_wait(tt_async *a, tt_ticket t, tt_error *err)
+{
+    pthread_mutex_lock(&a->lock);
+    while (a->n_done < t)
+        pthread_cond_wait(&a->changed, &a->lock);
+    const bool failed = a->failed && a->failed <= t;
+    if (failed && err)
+        *err = a->err;
+    const tt_status s = failed ? a->err.code : TT_OK;
+    pthread_mutex_unlock(&a->lock);
+    return s;
+}
+
+bool tt_async_done(tt_async *a, tt_ticket t)
+{
+    pthread_mutex_lock(&a->lock);
+    const bool done = a->n_done >= t;
+    pthread_mutex_unlock(&a->lock);
+    return done;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/dist.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int by_rank(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a,
+                        tt_group_comm *out, tt_error *err)
+{
+    const int n = tt_mesh_degree(m, atoms);
+    int *ranks = tt_arena_array(a, (size_t)n, sizeof *ranks);
+    tt_mesh_group(m, d->rank, atoms, ranks);
+    qsort(ranks, (size_t)n, sizeof *ranks, by_rank);
+    tt_group_comm g = {.n = n, .ranks = ranks};
+    for (int i = 0; i < n; i++)
+        if (ranks[i] == d->rank)
+            g.me = i;
+    const uint64_t key = tt_hash64(ranks, (size_t)n * sizeof *ranks, 0);
+    if (n > 1)
+        TT_TRY(d->vt->group(d->self, ranks, n, key, &g.comm, err));
+    *out = g;
+    return TT_OK;
+}
+
+tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
+{
+    if (!d->vt)
+        return mine;
+    int32_t worst = mine == TT_OK ? 0 : d->world - d->rank; /* the lowest failing rank wins */
+    tt_error e = {0};
+    const tt_status s = d->vt->all_reduce(d->all, &worst, 1, TT_I32, TT_MAX, &e);
+    if (mine != TT_OK)
+        return mine; /* its own text is the one to show */
+    if (s != TT_OK) {
+        if (err)
+            *err = e;
+        return s;
+    }
+    if (!worst)
+        return TT_OK;
+    return TT_FAIL(err, TT_ECOMM, "rank %d failed", d->world - worst);
+}
+
+void tt_dist_abort(tt_dist *d, const char *why)
+{
+    if (d->vt)
+        d->vt->abort(d->self, why);
+}
+
+void tt_dist_fail(tt_dist *d, tt_status s, const char *why)
+{
+    if (d->session)
+        tt_session_claim(d->session, s, why, s != TT_ECOMM);
+    tt_dist_abort(d, why);
+}
+
+void tt_dist_set_timeout(tt_dist *d, double timeout_s)
+{
+    if (d->vt && d->vt->set_timeout)
+        d->vt->set_timeout(d->self, timeout_s);
+}
+
+void tt_dist_leave(tt_dist *d)
+{
+    if (d->vt && d->all)
+        d->vt->group_free(d->all);
+    if (d->free_self)
+        d->free_self(d->self);
+    memset(d, 0, sizeof *d);
+}

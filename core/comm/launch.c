@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/launch.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <ttrun/option.h>
+#include <unistd.h>
+
+/* Which rank this process is, as the launcher's environment has it. Nothing is opened for that:
+ * what MPI would take 0.3 s to say stands in variables. */
+
+typedef struct launcher {
+    const char *name;
+    const char *rank, *world, *local_rank, *local_world; /* variables; the last two may be NULL */
+    const char *nodes;                                   /* number of machines, or NULL */
+    const char *ids[5];                                  /* what tells one start from another */
+} launcher;
+
+/* In order: mpirun inside of an allocation of Slurm counts, and torchrun inside of either. */
+static const launcher launchers[] = {
+    {"ttrun",    "TTRUN_RANK", "TTRUN_WORLD",          "TTRUN_RANK", "TTRUN_WORLD",                NULL, {"TTRUN_SESSION"}                                                                   },
+    {"torchrun",
+     "RANK",                   "WORLD_SIZE",
+     "LOCAL_RANK",                                                   "LOCAL_WORLD_SIZE",
+     NULL,                                                                                               {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"} },
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",   "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",                                   "OMPI_COMM_WORLD_LOCAL_SIZE",
+     NULL,                                                                                               {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "PMIX_SERVER_URI41", "PMIX_SERVER_URI2"}},
+    {"srun",
+     "SLURM_PROCID",           "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID",                                                NULL,
+     "SLURM_STEP_NUM_NODES",                                                                             {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}                            },
+    {"mpiexec",
+     "PMI_RANK",               "PMI_SIZE",
+     "MPI_LOCALRANKID",                                              "MPI_LOCALNRANKS",
+     NULL,                                                                                               {"PMI_ID", "PMI_PORT", "PMI_FD", "HYDI_CONTROL_FD"}                                 },
+};
+
+/* A whole number from 0 on; -1: not there or none. */
+static int number(tt_getenv get, const char *name)
+{
+    char *end;
+    const char *text = name ? get(name) : NULL;
+    if (!text || *text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    const long n = strtol(text, &end, 10);
+    return *end || errno || n > 1 << 20 ? -1 : (int)n;
+}
+
+/* "2(x3),1": tasks a node in node order; those of the node all of whose tasks are alike, else 0. */
+static int slurm_tasks_here(tt_getenv get)
+{
+    const char *text = get("SLURM_STEP_TASKS_PER_NODE");
+    char *end;
+    if (!text)
+        return 0;
+    const long n = strtol(text, &end, 10);
+    return strchr(end, ',') || n < 1 || n > 1 << 20 ? 0 : (int)n;
+}
+
+static void make_key(tt_getenv get, const launcher *l, char out[33])
+{
+    tt_str s = {0};
+    tt_str_add(&s, l->name);
+    for (size_t i = 0; i < TT_COUNT(l->ids) && l->ids[i]; i++) {
+        const char *v = get(l->ids[i]);
+        tt_str_printf(&s, " %s", v ? v : "");
+    }
+    tt_hash128_hex(tt_str_get(&s), s.n, out);
+    tt_str_free(&s);
+}
+
+static tt_status read_one(tt_getenv get, const launcher *l, tt_launch *out, tt_error *err)
+{
+    tt_launch r = {.launcher = l->name};
+    r.rank = number(get, l->rank);
+    r.world = number(get, l->world);
+    if (r.world == 1 && r.rank <= 0) { /* alone */
+        *out = (tt_launch){.world = 1, .local_world = 1};
+        return TT_OK;
+    }
+    if (r.rank < 0 || r.world < 1 || r.rank >= r.world)
+        return TT_FAIL(err, TT_EINVAL, "%s=%s and %s=%s are no rank of a %s", l->rank, get(l->rank),
+                       l->world, get(l->world) ? get(l->world) : "(not set)", l->name);
+    r.local_world = number(get, l->local_world);
+    r.local_rank = number(get, l->local_rank);
+    if (r.local_world < 0 && number(get, l->nodes) == 1)
+        r.local_world = r.world;
+    if (r.local_world < 0 && l->nodes)
+        r.local_world = slurm_tasks_here(get);
+    if (r.local_world < 0) /* a launcher that does not say: all here */
+        r.local_world = r.world;
+    if (r.local_rank < 0)
+        r.local_rank = r.local_world == r.world ? r.rank : -1;
+    if (r.local_world < 1 || r.local_rank < 0 || r.local_rank >= r.local_world)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s does not say which of the ranks of this machine rank %d is; set %s and "
+                       "%s",
+                       l->name, r.rank, l->local_rank,
+                       l->local_world ? l->local_world : "an equal number of tasks a node");
+    make_key(get, l, r.key);
+    *out = r;
+    return TT_OK;
+}
+
+tt_status tt_launch_read(tt_getenv get, tt_launch *out, tt_error *err)
+{
+    for (size_t i = 0; i < TT_COUNT(launchers); i++)
+        if (get(launchers[i].rank) && get(launchers[i].world))
+            return read_one(get, &launchers[i], out, err);
+    *out = (tt_launch){.world = 1, .local_world = 1};
+    return TT_OK;
+}
+
+tt_status tt_launch_follow(tt_error *err)
+{
+    const pid_t parent = getppid();
+    if (prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0) || getppid() != parent)
+        return TT_FAIL(err, TT_ECOMM, "the launcher of this rank has ended");
+    return TT_OK;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/threads_impl.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Messages between two members of a group: copied when sent, at most two in flight a direction,
+ * copied out when received. Buffers are kept, so that steady traffic allocates nothing. */
+
+#define MAX_IN_FLIGHT 2
+
+typedef struct message {
+    int64_t bytes, cap;
+    char *data;
+} message;
+
+struct tt_mailbox {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    message ring[MAX_IN_FLIGHT];
+    uint64_t n_sent, n_received; /* whole messages */
+};
+
+static tt_mailbox *mailbox_new(void)
+{
+    tt_mailbox *b = calloc(1, sizeof *b);
+    pthread_condattr_t a;
+    if (!b)
+        return NULL;
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->changed, &a);
+    pthread_condattr_destroy(&a);
+    return b;
+}
+
+void tt_mailbox_free(tt_mailbox *b)
+{
+    if (!b)
+        return;
+    for (int i = 0; i < MAX_IN_FLIGHT; i++)
+        free(b->ring[i].data);
+    pthread_mutex_destroy(&b->lock);
+    pthread_cond_destroy(&b->changed);
+    free(b);
+}
+
+void tt_mailbox_wake(tt_mailbox *b)
+{
+    pthread_mutex_lock(&b->lock);
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
+{
+    _Atomic(tt_mailbox *) *at = &c->g->boxes[from * c->g->n + to];
+    tt_mailbox *b = atomic_load(at);
+    if (b)
+        return b;
+    pthread_mutex_lock(&c->t->lock);
+    b = atomic_load(at);
+    if (!b) {
+        b = mailbox_new();
+        atomic_store(at, b);
+    }
+    pthread_mutex_unlock(&c->t->lock);
+    return b;
+}
+
+/* Wait, lock held, until fewer than two are in flight (to send) or one has come (to receive). */
+static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
+{
+    struct timespec until;
+    const double limit = c->t->timeout_s;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(limit > 0 ? limit : 1e9);
+    until.tv_nsec += (long)((limit - (double)(time_t)limit) * 1e9);
+    if (limit <= 0)
+        until.tv_nsec = 0;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
+        if (atomic_load(&c->t->aborted))
+            return TT_ECOMM;
+        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) != ETIMEDOUT)
+            continue;
+        return TT_FAIL(err, TT_ETIMEOUT,
+                       "%s rank %d, message number %llu, waited %g s (comm.init_timeout_seconds "
+                       "before step 1, "
+                       "train_timeout_seconds from then on)",
+                       sending ? "send to" : "receive from", c->g->ranks[peer],
+                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, limit);
+    }
+    return TT_OK;
+}
+
+static tt_status woken(tt_comm *c, tt_status s, tt_error *err)
+{
+    return s == TT_ECOMM ? tt_threads_aborted(c->t, err) : s;
+}
+
+static tt_status fill(message *m, const void *buf, int64_t bytes, tt_error *err)
+{
+    if (m->cap < bytes) {
+        free(m->data);
+        m->data = malloc((size_t)bytes);
+        m->cap = m->data ? bytes : 0;
+        if (!m->data)
+            return TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
+    }
+    m->bytes = bytes;
+    if (bytes)
+        memcpy(m->data, buf, (size_t)bytes);
+    return TT_OK;
+}
+
+/* A message is filled and emptied without the lock: n_sent and n_received say whose it is. */
+tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
+{
+    if (atomic_load(&c->t->aborted))
+        return tt_threads_aborted(c->t, err);
+    tt_mailbox *b = mailbox_of(c, c->me, to);
+    if (!b)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
+    pthread_mutex_lock(&b->lock);
+    const tt_status s = await(c, b, true, to, err);
+    message *m = &b->ring[b->n_sent % MAX_IN_FLIGHT];
+    pthread_mutex_unlock(&b->lock);
+    if (s != TT_OK)
+        return woken(c, s, err);
+    TT_TRY(fill(m, buf, bytes, err));
+    pthread_mutex_lock(&b->lock);
+    b->n_sent++;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+    return TT_OK;
+}
+
+tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err)
+{
+    tt_mailbox *b = mailbox_of(c, from, c->me);
+    if (!b)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a mailbox");
+    pthread_mutex_lock(&b->lock);
+    const tt_status s = atomic_load(&c->t->aborted) ? TT_ECOMM : await(c, b, false, from, err);
+    const message *m = &b->ring[b->n_received % MAX_IN_FLIGHT];
+    pthread_mutex_unlock(&b->lock);
+    if (s != TT_OK)
+        return woken(c, s, err);
+    if (m->bytes != bytes)
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+                       c->g->ranks[from], (long long)m->bytes, (long long)bytes);
+    if (bytes)
+        memcpy(buf, m->data, (size_t)bytes);
+    pthread_mutex_lock(&b->lock);
+    b->n_received++;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+    return TT_OK;
+}

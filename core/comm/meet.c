@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/pool.h"
+#include "comm/session_impl.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How the ranks of a machine find each other. The first listens on a socket of the abstract
+ * namespace; each other says hello and is handed the memory. When all have come each gets a byte,
+ * and the sockets stay open: their end is the end of the process. */
+
+#define MAGIC UINT64_C(0x7474727573657332) /* changes with the layout of what is shared */
+#define MOST_BYTES (UINT64_C(1) << 40)     /* of address space; pages come when touched */
+#define LEAST_BYTES (UINT64_C(1) << 26)
+
+typedef struct hello {
+    uint64_t magic;
+    int32_t rank, world, local_rank, local_world;
+    char version[32];
+} hello;
+
+typedef struct waiting {
+    const tt_session_opts *o;
+    int64_t until_ns;
+} waiting;
+
+static socklen_t address(const tt_launch *l, struct sockaddr_un *a)
+{
+    memset(a, 0, sizeof *a);
+    a->sun_family = AF_UNIX;
+    const int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "ttrun-%u-%s",
+                           (unsigned)geteuid(), l->key);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static tt_status keep_waiting(const waiting *w, tt_error *err)
+{
+    if (w->o->stop && w->o->stop())
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", w->o->stop());
+    return tt_now_ns() < w->until_ns ? TT_OK : TT_ETIMEOUT;
+}
+
+static bool same_user(int fd)
+{
+    struct ucred c;
+    socklen_t n = sizeof c;
+    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) && c.uid == geteuid();
+}
+
+static hello my_hello(const tt_launch *l)
+{
+    hello h = {MAGIC, l->rank, l->world, l->local_rank, l->local_world, {0}};
+    snprintf(h.version, sizeof h.version, "%s", TT_BUILD_VERSION);
+    return h;
+}
+
+/* All n bytes, or false: the other end is gone, or too slow. */
+static bool read_all(int fd, void *p, size_t n, const waiting *w)
+{
+    struct pollfd f = {fd, POLLIN, 0};
+    for (char *at = p; n > 0;) {
+        if (keep_waiting(w, NULL) != TT_OK)
+            return false;
+        const int ready = poll(&f, 1, 100);
+        if (ready == 0 || (ready < 0 && errno == EINTR))
+            continue;
+        const ssize_t k = ready < 0 ? -1 : read(fd, at, n);
+        if (k <= 0)
+            return false;
+        at += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* ---- the memory ---- */
+
+static tt_status map_memory(tt_session *s, tt_error *err)
+{
+    void *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->memfd, 0);
+    if (p == MAP_FAILED)
+        return TT_FAIL(err, TT_ENOMEM, "cannot map the memory ranks share: %s", strerror(errno));
+    s->m = p;
+    return TT_OK;
+}
+
+/* A memfd counts as a file: the limit of file sizes (ulimit -f) is lifted for the moment as far as
+ * it may be. */
+static tt_status size_memory(tt_session *s, tt_error *err)
+{
+    struct rlimit before = {RLIM_INFINITY, RLIM_INFINITY}, most;
+    getrlimit(RLIMIT_FSIZE, &before);
+    most = (struct rlimit){before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &most);
+    tt_status st = TT_ENOMEM;
+    /* less where the process's address space is limited */
+    for (s->bytes = MOST_BYTES; s->bytes >= LEAST_BYTES; s->bytes /= 2) {
+        if (most.rlim_cur != RLIM_INFINITY && s->bytes > most.rlim_cur)
+            continue;
+        if (!ftruncate(s->memfd, (off_t)s->bytes) && (st = map_memory(s, err)) == TT_OK)
+            break;
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    if (st != TT_OK)
+        return TT_FAIL(err, st,
+                       "no memory for ranks to share; are file sizes (ulimit -f) or the address "
+                       "space (ulimit -v) limited?");
+    return TT_OK;
+}
+
+static tt_status make_memory(tt_session *s, tt_error *err)
+{
+    s->memfd = memfd_create("ttrun-ranks", MFD_CLOEXEC);
+    if (s->memfd < 0)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for ranks to share: %s", strerror(errno));
+    TT_TRY(size_memory(s, err));
+    const size_t head = sizeof *s->m + (size_t)s->launch.local_world * sizeof *s->m->ranks;
+    atomic_store(&s->m->used, (head + TT_SESSION_LINE - 1) / TT_SESSION_LINE * TT_SESSION_LINE);
+    return TT_OK;
+}
+
+static bool send_memory(tt_session *s, int fd)
+{
+    union {
+        struct cmsghdr h;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec io = {&s->bytes, sizeof s->bytes};
+    struct msghdr m = {.msg_iov = &io,
+                       .msg_iovlen = 1,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof control.room};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &s->memfd, sizeof(int));
+    return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof s->bytes;
+}
+
+static bool receive_memory(tt_session *s, int fd)
+{
+    union {
+        struct cmsghdr h;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec io = {&s->bytes, sizeof s->bytes};
+    struct msghdr m = {.msg_iov = &io,
+                       .msg_iovlen = 1,
+                       .msg_control = control.room,
+                       .msg_controllen = sizeof control.room};
+    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof s->bytes)
+        return false;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
+        return false;
+    memcpy(&s->memfd, CMSG_DATA(c), sizeof(int));
+    return true;
+}
+
+/* ---- the first rank's side ---- */
+
+static void missing(const tt_session *s, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 1; i < s->launch.local_world && n + 12 < size; i++)
+        if (s->socks[i] < 0)
+            n += (size_t)snprintf(text + n, size - n, " %d", i);
+}
+
+/* One that came: kept, unless it is no rank of ours. */
+static tt_status welcome(tt_session *s, int fd, const waiting *w, tt_error *err)
+{
+    hello h;
+    const hello mine = my_hello(&s->launch);
+    if (!same_user(fd) || !read_all(fd, &h, sizeof h, w)) {
+        close(fd);
+        return TT_OK;
+    }
+    if (h.magic != mine.magic || memcmp(h.version, mine.version, sizeof h.version) ||
+        h.world != mine.world || h.local_world != mine.local_world || h.local_rank < 1 ||
+        h.local_rank >= mine.local_world || s->socks[h.local_rank] >= 0) {
+        close(fd);
+        return TT_FAIL(err, TT_ECOMM,
+                       "a process that says it is rank %d of %d is none of these ranks: run the "
+                       "same ttrun and the same number on all",
+                       (int)h.rank, (int)h.world);
+    }
+    s->m->ranks[h.local_rank].rank = h.rank;
+    if (!send_memory(s, fd)) {
+        close(fd);
+        return TT_OK;
+    }
+    s->socks[h.local_rank] = fd;
+    return TT_OK;
+}
+
+static tt_status bind_name(int fd, const tt_launch *l, const waiting *w, tt_error *err)
+{
+    struct sockaddr_un a;
+    const socklen_t n = address(l, &a);
+    while (bind(fd, (struct sockaddr *)&a, n)) {
+        const tt_status st = errno == EADDRINUSE ? keep_waiting(w, err) : TT_ECOMM;
+        if (st == TT_ESIGNAL)
+            return st;
+        if (st != TT_OK)
+            return TT_FAIL(err, TT_ECOMM,
+                           "ranks cannot meet: %s; does another run have the same %s variables?",
+                           strerror(errno), l->launcher);
+        nanosleep(&(struct timespec){0, 20000000}, NULL); /* one before us is ending */
+    }
+    return listen(fd, 4096) ? TT_FAIL(err, TT_ECOMM, "listen: %s", strerror(errno)) : TT_OK;
+}
+
+static tt_status accept_all(tt_session *s, int fd, const waiting *w, tt_error *err)
+{
+    struct pollfd f = {fd, POLLIN, 0};
+    for (int come = 1; come < s->launch.local_world;) {
+        const tt_status st = keep_waiting(w, err);
+        char who[128];
+        missing(s, who, sizeof who);
+        if (st == TT_ETIMEOUT)
+            return TT_FAIL(err, st,
+                           "ranks of this machine that did not come within %g s "
+                           "(comm.init_timeout_seconds):%s",
+                           w->o->timeout_s, who);
+        if (st != TT_OK)
+            return st;
+        if (poll(&f, 1, 100) <= 0)
+            continue;
+        const int one = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (one >= 0)
+            TT_TRY(welcome(s, one, w, err));
+        come = 1;
+        for (int i = 1; i < s->launch.local_world; i++)
+            come += s->socks[i] >= 0;
+    }
+    for (int i = 1; i < s->launch.local_world; i++)
+        if (send(s->socks[i], "!", 1, MSG_NOSIGNAL) != 1)
+            return TT_FAIL(err, TT_ECOMM, "rank %d was lost before step 1", s->m->ranks[i].rank);
+    return TT_OK;
+}
+
+static tt_status lead(tt_session *s, const waiting *w, tt_error *err)
+{
+    TT_TRY(make_memory(s, err));
+    s->m->ranks[0].rank = s->launch.rank;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return TT_FAIL(err, TT_ECOMM, "socket: %s", strerror(errno));
+    tt_status st = bind_name(fd, &s->launch, w, err);
+    if (st == TT_OK)
+        st = accept_all(s, fd, w, err);
+    close(fd);
+    return st;
+}
+
+/* ---- the others' ---- */
+
+static tt_status join(tt_session *s, const waiting *w, tt_error *err)
+{
+    struct sockaddr_un a;
+    const socklen_t n = address(&s->launch, &a);
+    const hello h = my_hello(&s->launch);
+    char go;
+    for (;;) {
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return TT_FAIL(err, TT_ECOMM, "socket: %s", strerror(errno));
+        if (!connect(fd, (struct sockaddr *)&a, n)) {
+            s->socks[0] = fd;
+            break;
+        }
+        close(fd);
+        const tt_status st = keep_waiting(w, err);
+        if (st == TT_ETIMEOUT)
+            return TT_FAIL(err, st,
+                           "the first rank of this machine did not come within %g s "
+                           "(comm.init_timeout_seconds)",
+                           w->o->timeout_s);
+        if (st != TT_OK)
+            return st;
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    }
+    if (!same_user(s->socks[0]) || send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) != sizeof h ||
+        !receive_memory(s, s->socks[0]))
+        return TT_FAIL(err, TT_ECOMM, "the first rank of this machine turned rank %d away",
+                       s->launch.rank);
+    TT_TRY(map_memory(s, err));
+    if (read_all(s->socks[0], &go, 1, w))
+        return TT_OK;
+    TT_TRY(keep_waiting(w, err) == TT_ESIGNAL ? TT_ESIGNAL : TT_OK);
+    return TT_FAIL(err, TT_ECOMM, "the first rank of this machine ended before all had come");
+}
+
+tt_status tt_session_meet(tt_session *s, const tt_session_opts *o, tt_error *err)
+{
+    const waiting w = {o, tt_now_ns() + (int64_t)(TT_MIN(o->timeout_s, 1e9) * 1e9)};
+    return s->launch.local_rank ? join(s, &w, err) : lead(s, &w, err);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "base/pool.h"
+#include "comm/session_impl.h"
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Memory, failure and waiting of the ranks of a machine. */
+
+/* Longer than it takes to wake a sleeper, on a virtual machine some 40 us in all: else a member
+ * sleeps whenever the one it waits for had to be woken, and so they all do from then on. */
+#define SPIN_NS 100000
+/* For who may come late: the core may have other threads to run. Every PROBE-th wait is as long as
+ * above. */
+#define BRIEF_SPIN_NS 20000
+#define LEAST_SPIN_NS 500
+#define PROBE 64
+#define NAP_NS 100000000 /* a sleeper looks up this often: an abort needs to wake nobody */
+#define MOMENT_NS INT64_C(2000000000)
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
+/* ---- notes: written once, by the first ---- */
+
+static bool note_claim(_Atomic uint32_t *note)
+{
+    uint32_t none = TT_NOTE_NONE;
+    return atomic_compare_exchange_strong(note, &none, TT_NOTE_CLAIMED);
+}
+
+/* Is it written? One that is being written is waited for, but not for ever. */
+static bool note_read(_Atomic uint32_t *note)
+{
+    const int64_t until = tt_now_ns() + NAP_NS;
+    while (atomic_load(note) == TT_NOTE_CLAIMED && tt_now_ns() < until)
+        nap();
+    return atomic_load(note) == TT_NOTE_WRITTEN;
+}
+
+static void stop(tt_session *s, const char *why, int32_t waited)
+{
+    if (!note_claim(&s->m->stopped))
+        return;
+    s->m->waited = waited;
+    snprintf(s->m->why, sizeof s->m->why, "%s", why);
+    atomic_store(&s->m->stopped, TT_NOTE_WRITTEN);
+}
+
+void tt_session_stop(tt_session *s, const char *why)
+{
+    stop(s, why, 0);
+}
+
+void tt_session_timed_out(tt_session *s, const char *why)
+{
+    stop(s, why, 1 + s->launch.local_rank);
+}
+
+tt_status tt_session_stopped(tt_session *s, tt_error *err)
+{
+    if (atomic_load_explicit(&s->m->stopped, memory_order_acquire) == TT_NOTE_NONE)
+        return TT_OK;
+    if (!note_read(&s->m->stopped))
+        return TT_FAIL(err, TT_ECOMM, "stopped: a rank was lost");
+    if (s->m->waited == 1 + s->launch.local_rank)
+        return TT_FAIL(err, TT_ETIMEOUT, "%s", s->m->why);
+    return TT_FAIL(err, TT_ECOMM, "stopped: %s", s->m->why);
+}
+
+bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own)
+{
+    const int64_t until = tt_now_ns() + MOMENT_NS;
+    while (!own && atomic_load(&s->m->verdict) == TT_NOTE_NONE && tt_now_ns() < until)
+        nap();
+    if (!note_claim(&s->m->verdict))
+        return false;
+    s->m->speaker = s->launch.local_rank;
+    s->m->status = (int32_t)status;
+    snprintf(s->m->text, sizeof s->m->text, "%s", text);
+    atomic_store(&s->m->verdict, TT_NOTE_WRITTEN);
+    return true;
+}
+
+tt_status tt_session_verdict(tt_session *s, tt_error *err)
+{
+    if (!note_read(&s->m->verdict)) /* its writer was killed: better two lines than none */
+        return TT_FAIL(err, TT_ECOMM, "a rank was lost");
+    const bool mine = s->m->speaker == s->launch.local_rank;
+    return TT_FAIL(err, (tt_status)s->m->status, "%s", mine ? s->m->text : "");
+}
+
+const char *tt_doing_name(tt_doing d)
+{
+    static const char *const names[TT_DOING_END] = {
+        [TT_DOING_ALL_GATHER] = "all_gather", [TT_DOING_REDUCE_SCATTER] = "reduce_scatter",
+        [TT_DOING_ALL_REDUCE] = "all_reduce", [TT_DOING_ALL_TO_ALL] = "all_to_all",
+        [TT_DOING_BARRIER] = "barrier",       [TT_DOING_SEND] = "send",
+        [TT_DOING_RECEIVE] = "receive"};
+    return (unsigned)d < TT_DOING_END ? names[d] : "?";
+}
+
+void tt_session_doing(tt_session *s, tt_doing d, uint64_t number)
+{
+    tt_session_rank *r = &s->m->ranks[s->launch.local_rank];
+    atomic_store_explicit(&r->doing, number << 8 | (uint64_t)d, memory_order_relaxed);
+}
+
+tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err)
+{
+    tt_session_rank *r = s->m->ranks;
+    int failed = -1;
+    atomic_store(&r[s->launch.local_rank].agreed, 1 - (int32_t)mine);
+    const int64_t until = tt_now_ns() + (int64_t)(TT_MIN((double)s->timeout_s, 1e9) * 1e9);
+    for (int i = s->launch.local_world; i-- > 0;) {
+        int32_t said;
+        while (!(said = atomic_load(&r[i].agreed))) {
+            TT_TRY(tt_session_stopped(s, err));
+            if (tt_now_ns() >= until)
+                return TT_FAIL(err, TT_ETIMEOUT, "rank %d did not come within %g s", (int)r[i].rank,
+                               (double)s->timeout_s);
+            nap();
+        }
+        if (said != 1)
+            failed = i;
+    }
+    if (failed < 0)
+        return TT_OK;
+    if (failed == s->launch.local_rank)
+        return mine;
+    return TT_FAIL(err, TT_ECOMM, "rank %d failed", (int)r[failed].rank);
+}
+
+/* ---- memory ---- */
+
+uint64_t tt_session_alloc(tt_session *s, uint64_t bytes)
+{
+    const uint64_t most = s->bytes;
+    bytes = (bytes + TT_SESSION_LINE - 1) / TT_SESSION_LINE * TT_SESSION_LINE;
+    uint64_t at = atomic_load(&s->m->used);
+    do {
+        if (bytes > most || at > most - bytes)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&s->m->used, &at, at + bytes));
+    return at;
+}
+
+void *tt_session_at(const tt_session *s, uint64_t offset)
+{
+    return (char *)s->m + offset;
+}
+
+_Atomic uint64_t *tt_session_root(tt_session *s)
+{
+    return &s->m->root;
+}
+
+/* Who is killed with the lock stops the run, so waiting for it ends. */
+tt_status tt_session_lock(tt_session *s, tt_error *err)
+{
+    uint32_t open = 0;
+    while (!atomic_compare_exchange_strong(&s->m->lock, &open, 1)) {
+        TT_TRY(tt_session_stopped(s, err));
+        open = 0;
+        sched_yield();
+    }
+    return TT_OK;
+}
+
+void tt_session_unlock(tt_session *s)
+{
+    atomic_store(&s->m->lock, 0);
+}
+
+int tt_session_first_rank(const tt_session *s)
+{
+    return s->m->ranks[0].rank;
+}
+
+/* ---- waiting ---- */
+
+void tt_word_set(tt_word *w, uint32_t value)
+{
+    atomic_store(&w->value, value);
+    if (atomic_load(&w->n_sleeping) > 0)
+        syscall(SYS_futex, (void *)&w->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool there(tt_word *w, uint32_t want, uint32_t *seen)
+{
+    *seen = atomic_load_explicit(&w->value, memory_order_acquire);
+    return (int32_t)(*seen - want) >= 0;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* For a short while: shorter after it was in vain, longer again after it was not, and now and then
+ * in full, to find out. */
+static bool spin(tt_session *s, tt_word *w, uint32_t want, bool soon, uint32_t *seen)
+{
+    if (there(w, want, seen))
+        return true;
+    if (s->crowded) {
+        sched_yield();
+        return there(w, want, seen);
+    }
+    _Atomic int64_t *measure = &s->spin_ns[soon];
+    int64_t most = atomic_load_explicit(measure, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&s->n_waits, 1, memory_order_relaxed) % PROBE == 0)
+        most = SPIN_NS;
+    const int64_t until = tt_now_ns() + most;
+    bool met = false;
+    do {
+        for (int i = 0; !met && i < 32; i++) {
+            met = there(w, want, seen);
+            if (!met)
+                relax();
+        }
+    } while (!met && tt_now_ns() < until);
+    const int64_t limit = soon ? SPIN_NS : BRIEF_SPIN_NS;
+    most = met ? TT_MIN(2 * most, limit) : TT_MAXV(most / 2, (int64_t)LEAST_SPIN_NS);
+    if (met || most < atomic_load_explicit(measure, memory_order_relaxed))
+        atomic_store_explicit(measure, most, memory_order_relaxed);
+    return met;
+}
+
+tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, int64_t until_ns)
+{
+    uint32_t seen;
+    while (!spin(s, w, want, soon, &seen)) {
+        if (atomic_load_explicit(&s->m->stopped, memory_order_acquire))
+            return TT_ECOMM;
+        int64_t left = until_ns ? until_ns - tt_now_ns() : NAP_NS;
+        if (left <= 0)
+            return TT_ETIMEOUT;
+        left = TT_MIN(left, (int64_t)NAP_NS);
+        const struct timespec ts = {0, (long)TT_MIN(left, INT64_C(999999999))};
+        /* Announced before the kernel compares: who sets the word after that sees a sleeper. */
+        atomic_fetch_add(&w->n_sleeping, 1);
+        syscall(SYS_futex, (void *)&w->value, FUTEX_WAIT, seen, &ts, NULL, 0);
+        atomic_fetch_sub(&w->n_sleeping, 1);
+    }
+    return TT_OK;
+}
+
+void tt_session_set_timeout(tt_session *s, double timeout_s)
+{
+    s->timeout_s = timeout_s;
+}
+
+double tt_session_timeout(const tt_session *s)
+{
+    return s->timeout_s;
+}
+
+int64_t tt_session_deadline(const tt_session *s)
+{
+    const double limit = s->timeout_s;
+    return limit > 0 ? tt_now_ns() + (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0;
+}
+
+/* ---- life ---- */
+
+static void release(tt_session *s)
+{
+    for (int i = 0; s->socks && i < s->launch.local_world; i++)
+        if (s->socks[i] >= 0)
+            close(s->socks[i]);
+    if (s->m)
+        munmap(s->m, s->bytes);
+    if (s->memfd >= 0)
+        close(s->memfd);
+    if (s->wake >= 0)
+        close(s->wake);
+    free(s->socks);
+    free(s);
+}
+
+tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *err)
+{
+    tt_session *s = calloc(1, sizeof *s);
+    TT_ASSERT(s);
+    s->launch = *o->launch;
+    s->timeout_s = o->timeout_s;
+    s->overdue = o->overdue;
+    for (int i = 0; i < 2; i++)
+        atomic_init(&s->spin_ns[i], BRIEF_SPIN_NS);
+    s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
+    s->memfd = s->wake = -1;
+    s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);
+    TT_ASSERT(s->socks);
+    for (int i = 0; i < s->launch.local_world; i++)
+        s->socks[i] = -1;
+    tt_status st = tt_session_meet(s, o, err);
+    if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
+        st = TT_FAIL(err, TT_ECOMM, "no eventfd for the ranks' session");
+    if (st == TT_OK && pthread_create(&s->watch, NULL, tt_session_watch, s))
+        st = TT_FAIL(err, TT_ENOMEM, "no thread to watch over the ranks could be started");
+    if (st != TT_OK) {
+        release(s);
+        return st;
+    }
+    s->watching = true;
+    *out = s;
+    return TT_OK;
+}
+
+static bool all_left(const tt_session *s)
+{
+    for (int i = 0; i < s->launch.local_world; i++)
+        if (!atomic_load(&s->m->ranks[i].left))
+            return false;
+    return true;
+}
+
+void tt_session_close(tt_session *s, bool ok)
+{
+    if (!s)
+        return;
+    atomic_store(&s->m->ranks[s->launch.local_rank].left, 1);
+    const int64_t until = tt_now_ns() + MOMENT_NS;
+    while (!ok && !all_left(s) && tt_now_ns() < until)
+        nap();
+    const uint64_t one = 1;
+    if (write(s->wake, &one, sizeof one) == sizeof one)
+        pthread_join(s->watch, NULL);
+    release(s);
+}

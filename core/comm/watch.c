@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/session_impl.h"
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The thread that sees a rank's end: the first rank of the machine looks at all the others'
+ * sockets, each other at the first's. It also ends its own process when the run was stopped and
+ * this rank does not come to notice. */
+
+#define LOOK_MS 500
+#define OVERDUE_NS INT64_C(5000000000)
+
+static void lost(tt_session *s, int i)
+{
+    const tt_session_rank *r = &s->m->ranks[i];
+    char text[256], at[64] = "before step 1";
+    const uint64_t doing = atomic_load(&r->doing);
+    if (doing)
+        snprintf(at, sizeof at, "at %s number %llu", tt_doing_name((tt_doing)(doing & 255)),
+                 (unsigned long long)(doing >> 8));
+    snprintf(text, sizeof text,
+             "rank %d was lost %s: its process ended without a word (killed, or out of memory?); "
+             "start again to go on from the last checkpoint",
+             (int)r->rank, at);
+    tt_session_claim(s, TT_ECOMM, text, true);
+    tt_session_stop(s, text);
+    atomic_store(&s->m->ranks[i].left, 1); /* nobody need wait for it */
+}
+
+/* True: this socket needs no more watching. */
+static bool look(tt_session *s, int i, short events)
+{
+    char byte;
+    if (!events)
+        return false;
+    if (read(s->socks[i], &byte, 1) > 0)
+        return false;
+    if (!atomic_load(&s->m->ranks[i].left))
+        lost(s, i);
+    return true;
+}
+
+void *tt_session_watch(void *session)
+{
+    tt_session *s = session;
+    const int n = s->launch.local_rank ? 1 : s->launch.local_world;
+    struct pollfd *f = calloc((size_t)n + 1, sizeof *f);
+    int64_t stopped_ns = 0;
+    TT_ASSERT(f);
+    for (int i = 0; i < n; i++)
+        f[i] = (struct pollfd){s->socks[i], POLLIN, 0}; /* poll ignores the first's own, -1 */
+    f[n] = (struct pollfd){s->wake, POLLIN, 0};
+    for (;;) {
+        const int ready = poll(f, (nfds_t)n + 1, LOOK_MS);
+        if (ready > 0 && f[n].revents)
+            break;
+        for (int i = 0; ready > 0 && i < n; i++)
+            if (f[i].fd >= 0 && look(s, i, f[i].revents))
+                f[i].fd = -1;
+        if (atomic_load(&s->m->stopped) == TT_NOTE_NONE)
+            continue;
+        if (!stopped_ns)
+            stopped_ns = tt_now_ns();
+        if (s->overdue && tt_now_ns() - stopped_ns > OVERDUE_NS) {
+            s->overdue(s);
+            stopped_ns = INT64_MAX / 2;
+        }
+    }
+    free(f);
+    return NULL;
+}

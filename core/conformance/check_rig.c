@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "conformance/check_rig.h"
+#include <pthread.h>
+#include <string.h>
+#include <ttrun/converter.h>
+#include <ttrun/op.h>
+
+/* ---- the job ---- */
+
+#define LARGEST 50000000 /* parameters: what every machine holds and steps through in seconds */
+
+/* What stands beside the component under test: small, and every kind of layer in it. */
+static const char tiny_model[] =
+    "{\"name\":\"llama3\",\"args\":{\"dim\":32,\"n_layers\":2,\"n_heads\":4,\"n_kv_heads\":2,"
+    "\"hidden_dim\":64,\"vocab_size\":64}}";
+
+static void add_member(tt_str *s, const char *key, const char *value)
+{
+    tt_str_printf(s, "%s\"%s\":", s->s[s->n - 1] == '{' ? "" : ",", key);
+    tt_str_json(s, value);
+}
+
+static void add_model(tt_str *s, const tt_component *c)
+{
+    if (c->kind != TT_KIND_MODEL) {
+        tt_str_printf(s, "\"model\":%s", tiny_model);
+        return;
+    }
+    const tt_model_vt *vt = c->vtable;
+    const char *flavor = "debugmodel";
+    for (size_t i = vt->n_flavors; i-- > 0;)
+        flavor = vt->flavors[i].name;
+    for (size_t i = 0; i < vt->n_flavors; i++)
+        if (strcmp(vt->flavors[i].name, "debugmodel") == 0)
+            flavor = "debugmodel";
+    tt_str_add(s, "\"model\":{");
+    add_member(s, "name", c->name);
+    add_member(s, "flavor", flavor);
+    tt_str_addc(s, '}');
+}
+
+static void add_part(tt_str *s, const char *section, tt_kind kind, const tt_component *c,
+                     const char *otherwise, const char *more)
+{
+    tt_str_printf(s, ",\"%s\":{", section);
+    add_member(s, "name", c->kind == kind ? c->name : otherwise);
+    tt_str_printf(s, "%s}", more);
+}
+
+static void add_backend(tt_str *s, const tt_component *c)
+{
+    if (c->kind != TT_KIND_KERNELS) {
+        add_part(s, "backend", TT_KIND_BACKEND, c, "auto", ",\"threads\":1");
+        return;
+    }
+    tt_str_add(s, ",\"backend\":{\"threads\":1");
+    add_member(s, "name", ((const tt_kernels_vt *)c->vtable)->backend);
+    add_member(s, "kernels", c->name);
+    tt_str_addc(s, '}');
+}
+
+static void job_text(const tt_rig_opts *o, tt_str *s)
+{
+    const tt_component *c = o->part;
+    char lr[64] = "";
+    if (c->kind != TT_KIND_OPTIMIZER)
+        snprintf(lr, sizeof lr, ",\"lr\":%g,\"weight_decay\":0.0", o->lr > 0 ? o->lr : 1e-3);
+    tt_str_add(s, "{\"spec\":\"llama3\",");
+    add_model(s, c);
+    add_part(s, "loss", TT_KIND_LOSS, c, "cross_entropy", "");
+    add_part(s, "optimizer", TT_KIND_OPTIMIZER, c, "adamw", lr);
+    add_part(s, "lr_scheduler", TT_KIND_LR_SCHEDULER, c, "constant", "");
+    add_backend(s, c);
+    if (c->kind == TT_KIND_CONVERTER) {
+        tt_str_add(s, ",\"converters\":[{");
+        add_member(s, "name", c->name);
+        tt_str_add(s, "}]");
+    }
+    tt_str_printf(s,
+                  ",\"training\":{\"local_batch_size\":%d,\"seq_len\":%d,\"steps\":1000,"
+                  "\"max_norm\":0}",
+                  TT_RIG_LINES / TT_MAXV(o->fsdp, 1), TT_RIG_SEQ);
+    tt_str_printf(s,
+                  ",\"parallelism\":{\"tensor_parallel_degree\":%d,"
+                  "\"data_parallel_shard_degree\":%d},"
+                  "\"comm\":{\"backend\":\"local\"},\"checkpoint\":{\"enable\":false}}",
+                  TT_MAXV(o->tp, 1), TT_MAXV(o->fsdp, 1));
+}
+
+/* A job needs parts beside the one under test: without them there is nothing to say about it. */
+static tt_status find_the_rest(const tt_rig_opts *o, tt_error *err)
+{
+    static const struct {
+        tt_kind kind;
+        const char *name;
+    } parts[] = {
+        {TT_KIND_TRAIN_SPEC,   "llama3"       },
+        {TT_KIND_MODEL,        "llama3"       },
+        {TT_KIND_TOKENIZER,    "byte"         },
+        {TT_KIND_LOSS,         "cross_entropy"},
+        {TT_KIND_OPTIMIZER,    "adamw"        },
+        {TT_KIND_LR_SCHEDULER, "constant"     },
+    };
+    for (size_t i = 0; i < TT_COUNT(parts); i++) {
+        const tt_component *c = NULL;
+        if (parts[i].kind != o->part->kind &&
+            tt_registry_find(o->job->registry, parts[i].kind, parts[i].name, &c, NULL) != TT_OK)
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "needs the %s \"%s\" of ttrun's own plugins beside it: name their "
+                           "folder with --plugin-dir",
+                           tt_kind_name(parts[i].kind), parts[i].name);
+    }
+    return TT_OK;
+}
+
+/* ---- ops under test: y + op(tanh(y), …) in place of the y of the MLPs' up_proj ----
+ * Where the backend has no kernel the graph holds the op's decomposition, and its derivative: so
+ * the op's own is put in its place. */
+
+static tt_value *op_value(tt_builder *b, tt_value *const *ins, int n, void *user)
+{
+    const tt_op_def *def = user;
+    tt_value *outs[TT_MAX_OUTS];
+    tt_op(b, def->name, ins, n, NULL, outs, def->n_out);
+    return outs[0];
+}
+
+static void op_vjp(tt_builder *b, tt_value *const *ins, int n, tt_value *y, tt_value *dy,
+                   tt_value **dins, void *user)
+{
+    const tt_op_def *def = user;
+    unsigned char want[TT_MAX_INS];
+    memset(want, 1, sizeof want);
+    tt_vjp v = {.struct_size = sizeof v,
+                .n_in = n,
+                .n_out = 1,
+                .in = ins,
+                .out = &y,
+                .dout = &dy,
+                .want = want,
+                .din = dins};
+    def->vjp(b, &v);
+}
+
+typedef struct op_list {
+    const tt_op_def **defs;
+    size_t n;
+} op_list;
+
+static tt_value *op_result(tt_builder *b, const tt_op_def *def, tt_value *bounded)
+{
+    tt_value *ins[TT_MAX_INS];
+    void *user = (void *)(uintptr_t)def;
+    int n = 1;
+    for (const char *p = def->rule; *p && *p != '-'; p++)
+        n += *p == ',';
+    for (int i = 0; i < n; i++)
+        ins[i] = bounded;
+    return def->vjp ? tt_custom_vjp(b, ins, n, op_value, op_vjp, user) : op_value(b, ins, n, user);
+}
+
+static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt_value *x,
+                         tt_value *w)
+{
+    const op_list *ops = config;
+    if (!strstr(name, "up_proj"))
+        return NULL;
+    tt_value *y = tt_linear_w(b, x, w), *bounded = tt_tanh(b, y);
+    for (size_t i = 0; i < ops->n; i++)
+        y = tt_add(b, y, op_result(b, ops->defs[i], bounded));
+    return y;
+}
+static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op};
+static const tt_component with_op_component =
+    TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
+
+/* Only ops of elements can be put anywhere: others have operands that only their model knows. */
+static bool of_elements(const tt_op_def *def)
+{
+    return def->rule && strspn(def->rule, "*,-> ") == strlen(def->rule) && !def->attrs_size &&
+           def->n_out == 1 && !(def->flags & TT_OP_NO_GRADIENT);
+}
+
+static void add_ops(tt_rig *rig, const tt_op_def **defs, size_t n)
+{
+    const op_list list = {defs, n};
+    rig->s.converters[0] =
+        (tt_part){&with_op_component, tt_arena_dup(rig->arena, &list, sizeof list), "with_op", ""};
+    rig->s.n_converters = n > 0;
+}
+
+static tt_status add_op(tt_rig *rig, const tt_component *c, tt_error *err)
+{
+    const tt_op_def *def = ((const tt_op_vt *)c->vtable)->def;
+    if (!of_elements(def))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "\"%s\" is no op from elements to an element: check a model that uses it",
+                       def->name);
+    add_ops(rig, tt_arena_dup(rig->arena, &def, sizeof def), 1);
+    return TT_OK;
+}
+
+/* Kernels: the core's ops are those of the small model, plugins' ops are added to it. */
+static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_component *c,
+                             tt_error *err)
+{
+    const tt_kernels_vt *vt = c->vtable;
+    size_t n_core, n = 0;
+    const tt_op_table core = {.core = tt_core_ops(&n_core), .n_core = n_core};
+    const tt_op_def **defs = tt_arena_array(rig->arena, vt->n_kernels, sizeof *defs);
+    for (size_t i = 0; i < vt->n_kernels; i++) {
+        const tt_kernel *k = (const void *)((const char *)vt->kernels + i * vt->kernel_size);
+        const tt_component *op = NULL;
+        tt_error why = {0};
+        if (tt_op_find(&core, k->op))
+            continue;
+        if (tt_registry_find(job->registry, TT_KIND_OP, k->op, &op, &why) != TT_OK)
+            return TT_FAIL(err, TT_EINVAL, "a kernel of op %s: %s", k->op, why.text);
+        if (of_elements(((const tt_op_vt *)op->vtable)->def))
+            defs[n++] = ((const tt_op_vt *)op->vtable)->def;
+    }
+    add_ops(rig, defs, n);
+    return TT_OK;
+}
+
+/* ---- the batch ---- */
+
+/* Two lines of random ids; the first holds two documents; one label a line does not count. */
+static void fill_batch(tt_rig *rig, int64_t vocab)
+{
+    const tt_rng_key key = tt_rng_key_make(0, "check", 0);
+    for (int i = 0; i < TT_RIG_TOKENS; i++) {
+        const int at = i % TT_RIG_SEQ, second = i < TT_RIG_SEQ && at >= 9;
+        rig->ids[i] = (int32_t)(tt_rng_uniform(key, (uint64_t)i) * (double)vocab);
+        rig->labels[i] =
+            at == 5 ? -100 : (int32_t)(tt_rng_uniform(key, 1000 + (uint64_t)i) * (double)vocab);
+        rig->pos[i] = second ? at - 9 : at;
+        rig->seg[i] = i < TT_RIG_SEQ ? second : 2;
+        rig->counted += rig->labels[i] >= 0;
+    }
+}
+
+static tt_status fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                      int32_t *dst, tt_error *err)
+{
+    const tt_rig *rig = user;
+    const int32_t *src = strcmp(input, "ids") == 0      ? rig->ids
+                         : strcmp(input, "labels") == 0 ? rig->labels
+                         : strcmp(input, "pos") == 0    ? rig->pos
+                         : strcmp(input, "seg") == 0    ? rig->seg
+                                                        : NULL;
+    if (!src || micro)
+        return TT_FAIL(err, TT_EINVAL,
+                       "reads the input \"%s\", which only a dataloader of its own gives", input);
+    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    return TT_OK;
+}
+
+/* ---- making it ---- */
+
+static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
+{
+    const tt_check_job *job = o->job;
+    const tt_setup_opts so = {.mode = TT_MODE_TRAIN};
+    tt_str text = {0};
+    tt_job *j = NULL;
+    job_text(o, &text);
+    tt_status s = tt_job_load_text(rig->arena, "check", tt_str_get(&text), text.n,
+                                   job->opts->overrides, job->opts->n_overrides, &j, err);
+    tt_str_free(&text);
+    TT_TRY(s);
+    TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
+    if (o->part->kind == TT_KIND_OP)
+        TT_TRY(add_op(rig, o->part, err));
+    if (o->part->kind == TT_KIND_KERNELS)
+        TT_TRY(add_kernels(rig, job, o->part, err));
+    rig->s.backend_alone = o->backend_alone;
+    const tt_model_vt *vt = rig->s.model.component->vtable;
+    const int64_t vocab = vt->vocab_size(rig->s.model.config);
+    if (vocab < 1 || vocab > INT32_MAX)
+        return TT_FAIL(err, TT_EINVAL, "vocab_size() says %lld", (long long)vocab);
+    fill_batch(rig, vocab);
+    TT_TRY(tt_setup_compile(&rig->s, &so, err));
+    if (rig->s.size.parameters > LARGEST)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",
+                       (long long)rig->s.size.parameters, LARGEST);
+    for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
+        for (int k = 0; k < rig->s.graph->nodes.items[i]->n_out; k++) {
+            const tt_dtype t = rig->s.graph->nodes.items[i]->out[k]->type.dtype;
+            rig->rounds = rig->rounds || t == TT_BF16 || t == TT_F16;
+        }
+    return TT_OK;
+}
+
+tt_status tt_rig_new(const tt_rig_opts *o, tt_rig **out, tt_error *err)
+{
+    TT_TRY(find_the_rest(o, err));
+    tt_arena *a = tt_arena_new();
+    tt_rig *rig = tt_arena_alloc(a, sizeof *rig);
+    rig->arena = a;
+    const tt_status s = make(rig, o, err);
+    if (s != TT_OK) {
+        tt_arena_free(a);
+        return s;
+    }
+    *out = rig;
+    return TT_OK;
+}
+
+void tt_rig_free(tt_rig *rig)
+{
+    if (rig)
+        tt_arena_free(rig->arena);
+}
+
+/* ---- running it ---- */
+
+typedef struct world {
+    const tt_rig *rig;
+    tt_rig_fn fn;
+    void *user;
+    tt_threads *threads; /* NULL: one rank */
+} world;
+
+typedef struct member {
+    const world *w;
+    int rank;
+    pthread_t thread;
+    tt_status status;
+    tt_error err;
+} member;
+
+static tt_status run_rank(const world *w, int rank, tt_error *err)
+{
+    tt_dist d = {.world = 1};
+    tt_rank r = {0};
+    if (w->threads)
+        TT_TRY(tt_threads_join(w->threads, rank, &d, err));
+    tt_status s = tt_rank_open(&w->rig->s, &d, false, &r, err);
+    if (s == TT_OK) {
+        tt_exec_init_params(r.exec);
+        s = w->fn(w->rig, &r, w->user, err);
+    }
+    if (s != TT_OK && w->threads)
+        tt_dist_abort(&d, "another rank failed");
+    tt_rank_close(&r);
+    tt_dist_leave(&d);
+    return s;
+}
+
+static void *member_main(void *arg)
+{
+    member *m = arg;
+    tt_log_set_thread_rank(m->rank);
+    m->status = run_rank(m->w, m->rank, &m->err);
+    return NULL;
+}
+
+tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
+{
+    world w = {rig, fn, user, NULL};
+    member m[2] = {
+        {.w = &w, .rank = 0},
+        {.w = &w, .rank = 1}
+    };
+    if (rig->s.world == 1)
+        return run_rank(&w, 0, err);
+    TT_TRY(tt_threads_new(2, 60, &w.threads, err));
+    if (pthread_create(&m[1].thread, NULL, member_main, &m[1]) != 0) {
+        tt_threads_free(w.threads);
+        return TT_FAIL(err, TT_ENOMEM, "no thread for rank 1");
+    }
+    member_main(&m[0]);
+    pthread_join(m[1].thread, NULL);
+    tt_log_set_thread_rank(-1);
+    tt_threads_free(w.threads);
+    /* the rank with an error of its own speaks, not the one it woke */
+    const member *speaks =
+        m[0].status == TT_OK || (m[0].status == TT_ECOMM && m[1].status != TT_OK) ? &m[1] : &m[0];
+    if (speaks->status != TT_OK)
+        return TT_FAIL(err, speaks->status, "rank %d: %s", speaks->rank, speaks->err.text);
+    return TT_OK;
+}
+
+static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
+{
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->counted);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
+}
+
+tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_sum, tt_error *err)
+{
+    set_scalars(rig, r, step, 0);
+    TT_TRY(tt_exec_micro_batches(r->exec, step, fill, (void *)(uintptr_t)rig, err));
+    TT_TRY(tt_exec_epilogue(r->exec, err));
+    *loss_sum = tt_exec_metric(r->exec, TT_METRIC_LOSS);
+    return TT_OK;
+}
+
+tt_status tt_rig_step(const tt_rig *rig, tt_rank *r, int64_t step, double lr, double *loss,
+                      tt_error *err)
+{
+    TT_TRY(tt_rig_loss(rig, r, step, loss, err));
+    *loss /= (double)rig->counted;
+    set_scalars(rig, r, step, lr);
+    return tt_exec_update(r->exec, err);
+}
+
+/* ---- whole tensors ---- */
+
+tt_whole *tt_rig_whole(const tt_rig *rig)
+{
+    const tt_graph *g = rig->s.graph;
+    tt_whole *w = tt_arena_array(rig->arena, g->params.n + 1, sizeof *w);
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *p = g->params.items[i];
+        w[i] = (tt_whole){.name = p->name, .param = p, .n = 1};
+        for (int d = 0; d < p->type.n_dims; d++)
+            w[i].n *= p->type.dims[d].size;
+        w[i].data = tt_arena_array(rig->arena, (size_t)w[i].n + 1, sizeof *w[i].data);
+    }
+    return w;
+}
+
+/* The box, element by element of all but the last dim. */
+static void copy_box(const tt_tensor *t, float *whole)
+{
+    const int last = t->n_dims - 1;
+    const int64_t n = tt_tensor_numel(t), row = t->n_dims ? t->shape[last] : 1;
+    int64_t at[TT_MAX_DIMS] = {0};
+    for (int64_t i = 0; i < n; i += row) {
+        int64_t to = 0;
+        for (int d = 0; d < t->n_dims; d++)
+            to = to * t->global[d] + t->begin[d] + at[d];
+        memcpy(whole + to, (const float *)t->data + i, (size_t)row * sizeof *whole);
+        for (int d = last - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
+            at[d] = 0;
+    }
+}
+
+tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
+                        tt_error *err)
+{
+    const tt_graph *g = rig->s.graph;
+    tt_exec_tensor *t = NULL;
+    size_t n = 0;
+    TT_TRY(tt_exec_tensors(rank->exec, rank->arena, &t, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
+        for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)
+            if (out[k].param == t[i].param && t[i].tensor.dtype == TT_F32)
+                copy_box(&t[i].tensor, out[k].data);
+    }
+    return TT_OK;
+}

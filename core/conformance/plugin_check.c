@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "conformance/check_rig.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The file is loaded and its descriptor checked before any stage runs, so there is nothing left. */
+static tt_status stage_loads(const tt_check_job *job, tt_error *err)
+{
+    (void)err;
+    tt_str_printf(job->note, "%s %s, ABI %d.%d, %zu component%s", job->plugin->name,
+                  job->plugin->version, job->plugin->abi_major, job->plugin->abi_minor,
+                  job->plugin->n_components, job->plugin->n_components == 1 ? "" : "s");
+    return TT_OK;
+}
+
+typedef tt_status (*component_fn)(const tt_check_job *job, const tt_component *c, tt_str *note,
+                                  tt_error *err);
+
+/* A failure of any component fails the stage; it is skipped where it says nothing of all of them.
+ */
+static tt_status each(const tt_check_job *job, component_fn fn, tt_error *err)
+{
+    tt_error skipped = {.text = "no component of a kind this ttrun knows"};
+    bool any = false;
+    for (size_t i = 0; i < job->plugin->n_components; i++) {
+        const tt_component *c = tt_rig_component(job->plugin, i);
+        tt_error e = {0};
+        tt_str note = {0};
+        const tt_status s = c->kind < TT_KIND_END ? fn(job, c, &note, &e) : TT_EUNSUPPORTED;
+        if (s == TT_OK)
+            tt_str_printf(job->note, "%s%s %s: %s", any ? "; " : "", tt_kind_name(c->kind), c->name,
+                          tt_str_get(&note));
+        tt_str_free(&note);
+        if (s == TT_EUNSUPPORTED && e.text[0])
+            skipped = e;
+        else if (s != TT_OK && s != TT_EUNSUPPORTED)
+            return TT_FAIL(err, s, "%s %s: %s", tt_kind_name(c->kind), c->name, e.text);
+        any = any || s == TT_OK;
+    }
+    return any ? TT_OK : TT_FAIL(err, TT_EUNSUPPORTED, "%s", skipped.text);
+}
+
+static tt_status stage_describes(const tt_check_job *job, tt_error *err)
+{
+    return each(job, tt_check_describes, err);
+}
+
+static tt_status stage_gradients(const tt_check_job *job, tt_error *err)
+{
+    return each(job, tt_check_gradients, err);
+}
+
+static tt_status stage_ranks(const tt_check_job *job, tt_error *err)
+{
+    return each(job, tt_check_tp, err);
+}
+
+static tt_status stage_trains(const tt_check_job *job, tt_error *err)
+{
+    return each(job, tt_check_trains, err);
+}
+
+static const tt_check_stage stages[] = {
+    {"loads",     20,  stage_loads    },
+    {"describes", 30,  stage_describes},
+    {"gradients", 300, stage_gradients},
+    {"two ranks", 120, stage_ranks    },
+    {"trains",    120, stage_trains   },
+};
+
+/* ---- one stage, one process ---- */
+
+/* What the child says at its end: one write, less than a pipe holds. */
+typedef struct verdict {
+    tt_error err;
+    char note[1024];
+} verdict;
+
+/* In the child: the plugin's folder-mates are found as in a run, and FILE is loaded beside them. */
+static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
+                           tt_str *note, tt_error *err)
+{
+    tt_check_job job = {.opts = o, .file = file, .note = note};
+    tt_registry_opts ro = {.dirs = o->plugin_dirs, .n_dirs = o->n_plugin_dirs};
+    TT_TRY(tt_registry_new(&ro, &job.registry, err));
+    tt_status status = tt_registry_load_file(job.registry, file, &job.plugin, err);
+    if (status == TT_OK)
+        status = stage->run(&job, err);
+    tt_registry_free(job.registry);
+    return status;
+}
+
+/* Everything up to the end of the file or the deadline; false = the deadline. */
+static bool read_until(int fd, char *p, size_t size, size_t *n, int64_t deadline_ns)
+{
+    while (*n < size) {
+        int64_t left_ms = (deadline_ns - tt_now_ns()) / 1000000;
+        struct pollfd f = {.fd = fd, .events = POLLIN};
+        int ready = left_ms > 0 ? poll(&f, 1, (int)left_ms) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return false;
+        ssize_t k = read(fd, p + *n, size - *n);
+        if (k == 0)
+            break;
+        if (k < 0 && errno != EINTR)
+            break;
+        *n += k > 0 ? (size_t)k : 0;
+    }
+    return true;
+}
+
+static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_t n,
+                       const verdict *v, tt_error *err)
+{
+    if (!in_time)
+        return TT_FAIL(err, TT_ETIMEOUT, "took longer than %d seconds", stage->seconds);
+    if (WIFSIGNALED(how))
+        return TT_FAIL(err, TT_EABI, "crashed: %s (signal %d)", strsignal(WTERMSIG(how)),
+                       WTERMSIG(how));
+    const tt_error *said = &v->err;
+    if (n != sizeof *v)
+        return TT_FAIL(err, TT_EABI, "ended the process (status %d)", WEXITSTATUS(how));
+    if (said->code != TT_OK)
+        return TT_FAIL(err, said->code, "%.*s", (int)sizeof said->text - 1, said->text);
+    return TT_OK;
+}
+
+_Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opts *o,
+                                 const char *file, int to)
+{
+    verdict v = {.err = {.code = TT_OK}};
+    tt_str note = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tt_log_setup(o->verbose ? TT_DEBUG : TT_WARN, 0, 1, false);
+    v.err.code = run_stage(stage, o, file, &note, &v.err);
+    snprintf(v.note, sizeof v.note, "%s", tt_str_get(&note));
+    tt_str_free(&note);
+    const ssize_t k = write(to, &v, sizeof v);
+    _exit(k == (ssize_t)sizeof v ? 0 : 1);
+}
+
+static tt_status isolate(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
+                         verdict *said, tt_error *err)
+{
+    int ends[2], how = 0;
+    size_t n = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return TT_FAIL(err, TT_EIO, "no pipe to the stage's process: %s", strerror(errno));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) {
+        close(ends[0]);
+        close(ends[1]);
+        return TT_FAIL(err, TT_EIO, "no process for the stage: %s", strerror(errno));
+    }
+    if (child == 0) {
+        close(ends[0]);
+        child_main(stage, o, file, ends[1]);
+    }
+    close(ends[1]);
+    bool in_time = read_until(ends[0], (char *)said, sizeof *said, &n,
+                              tt_now_ns() + (int64_t)stage->seconds * 1000000000);
+    if (!in_time)
+        kill(child, SIGKILL);
+    close(ends[0]);
+    while (waitpid(child, &how, 0) < 0 && errno == EINTR)
+        continue;
+    return judge(stage, in_time, how, n, said, err);
+}
+
+/* ---- the report ---- */
+
+static void report(const tt_check_opts *o, const tt_check_stage *stage, const tt_error *e,
+                   const char *note, tt_str *out)
+{
+    const char *word = e->code == TT_OK ? "ok" : e->code == TT_EUNSUPPORTED ? "skip" : "FAIL";
+    const char *text = e->code == TT_OK ? note : e->text;
+    if (o->json) {
+        tt_str_printf(out, "%s{\"stage\":\"%s\",\"result\":\"%s\",\"text\":",
+                      out->s[out->n - 1] == '[' ? "" : ",", stage->name, word);
+        tt_str_json(out, text);
+        tt_str_addc(out, '}');
+        return;
+    }
+    tt_str_printf(out, "%-4s  %-9s  %s\n", word, stage->name, text);
+}
+
+/* The failure with the file's name in front, once. Whatever its code, it is the plugin's fault. */
+static tt_status name_file(const char *file, const char *stage, const tt_error *e, tt_error *err)
+{
+    if (strncmp(e->text, file, strlen(file)) == 0)
+        return TT_FAIL(err, TT_EABI, "%s", e->text);
+    return TT_FAIL(err, TT_EABI, "%s: fails the check \"%s\": %s", file, stage, e->text);
+}
+
+tt_status tt_plugin_check(const tt_check_opts *o, const char *file, tt_str *out, tt_error *err)
+{
+    tt_status first = TT_OK;
+    if (o->json) {
+        tt_str_add(out, "{\"file\":");
+        tt_str_json(out, file);
+        tt_str_add(out, ",\"stages\":[");
+    }
+    for (size_t i = 0; i < TT_COUNT(stages) && first == TT_OK; i++) {
+        tt_error e = {.code = TT_OK};
+        verdict v = {.err = {.code = TT_EINTERNAL}};
+        e.code = isolate(&stages[i], o, file, &v, &e);
+        report(o, &stages[i], &e, v.note, out);
+        if (e.code != TT_OK && e.code != TT_EUNSUPPORTED)
+            first = name_file(file, stages[i].name, &e, err);
+    }
+    if (o->json)
+        tt_str_add(out, "]}\n");
+    return first;
+}

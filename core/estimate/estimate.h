@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_ESTIMATE_H
+#define TT_ESTIMATE_H
+#include "setup/setup.h"
+
+/* core/estimate: what a run will cost, without running it. What `ttrun plan` prints. */
+
+/* ---- summary.c: what a run will cost, as text or JSON ---- */
+double
+tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
+                          tt_error *err); /* all ranks being here */
+/* machine NULL: no times, and memory is this machine's, which all ranks share. */
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out);
+
+/* ---- machine.c, step_time.c: the time of a step on a machine that need not be here ---- */
+tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
+                          tt_error *err); /* a known one, or FILE.json */
+typedef struct tt_step_time {
+    double step; /* seconds */
+    double comm,
+        exposed;   /* of the rank that waits longest: all of it, what computing does not hide */
+    double bubble; /* idle share of the pipeline */
+    double peak;   /* FLOP/s of a device in the dtype that computes most */
+    double mfu, tokens_per_second;
+} tt_step_time;
+void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);
+
+#endif

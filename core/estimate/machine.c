@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/estimate.h"
+#include <string.h>
+
+/* --hardware: a machine by name, or a JSON file of the same fields. */
+
+#define NUMBER(field_, default_, max_, doc_)                                                       \
+    TT_OPTION(tt_machine, field_, TT_OPT_FLOAT, default_, 0, max_, doc_)
+
+static const tt_option options[] = {
+    TT_OPTION(tt_machine, ranks_per_node, TT_OPT_INT, "8", 1, 1 << 20,
+              "devices with a fast link between them"),
+    NUMBER(flops_f32, "0", 1e30, "dense matmul peak of a device in float32, FLOP/s; 0 = not known"),
+    NUMBER(flops_bf16, "0", 1e30, "… in bfloat16"),
+    NUMBER(flops_f16, "0", 1e30, "… in float16"),
+    NUMBER(memory_bytes, "0", 1e30, "memory of a device, bytes; 0 = not known"),
+    NUMBER(memory_bandwidth, "1e12", 1e30, "of a device's memory, bytes/s"),
+    NUMBER(link_bandwidth, "50e9", 1e30, "between devices of a node, each way, bytes/s"),
+    NUMBER(link_latency, "8e-6", 10, "of a message between them, s"),
+    NUMBER(net_bandwidth, "12.5e9", 1e30, "of a device to other nodes, each way, bytes/s"),
+    NUMBER(net_latency, "15e-6", 10, "of a message between nodes, s"),
+    NUMBER(op_latency, "3e-6", 10, "from one op's end to the next one's begin, s"),
+    NUMBER(matmul_efficiency, "0.75", 1, "part of the peak a matmul reaches"),
+    NUMBER(attention_efficiency, "0.55", 1, "part of the peak attention reaches"),
+    NUMBER(memory_efficiency, "0.85", 1, "part of the memory's bandwidth an op reaches"),
+    NUMBER(network_efficiency, "0.8", 1, "part of the links' bandwidth a collective reaches"),
+};
+
+static tt_status complete(const tt_machine *m, const char *file, tt_error *err)
+{
+    const struct {
+        const char *name;
+        double value;
+    } needed[] = {
+        {"memory_bandwidth",     m->memory_bandwidth    },
+        {"link_bandwidth",       m->link_bandwidth      },
+        {"net_bandwidth",        m->net_bandwidth       },
+        {"matmul_efficiency",    m->matmul_efficiency   },
+        {"attention_efficiency", m->attention_efficiency},
+        {"memory_efficiency",    m->memory_efficiency   },
+        {"network_efficiency",   m->network_efficiency  },
+    };
+    for (size_t i = 0; i < TT_COUNT(needed); i++)
+        if (needed[i].value <= 0)
+            return TT_FAIL(err, TT_EINVAL, "%s: %s: must be above 0", file, needed[i].name);
+    if (m->flops_f32 <= 0 && m->flops_bf16 <= 0 && m->flops_f16 <= 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: names no peak: set flops_bf16, flops_f32 or flops_f16 (FLOP/s)", file);
+    return TT_OK;
+}
+
+tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out, tt_error *err)
+{
+    const tt_machine *known = tt_machine_find(name);
+    const size_t n = strlen(name);
+    if (known) {
+        *out = known;
+        return TT_OK;
+    }
+    if (n < 5 || strcmp(name + n - 5, ".json")) {
+        tt_str names = {0};
+        tt_machine_names(&names);
+        const tt_status s = TT_FAIL(
+            err, TT_EINVAL, "--hardware: unknown \"%s\" (known: %s, or a FILE.json of yours)", name,
+            tt_str_get(&names));
+        tt_str_free(&names);
+        return s;
+    }
+    tt_job *file;
+    tt_machine *m = tt_arena_alloc(a, sizeof *m);
+    TT_TRY(tt_job_load(a, name, NULL, 0, &file, err));
+    static const char *const others[] = {"name", NULL};
+    TT_TRY(tt_job_section(file, "", options, TT_COUNT(options), sizeof *options, others, m, err));
+    TT_TRY(tt_job_string(file, "name", name, &m->name, err));
+    TT_TRY(tt_job_finish(file, err));
+    TT_TRY(complete(m, name, err));
+    *out = m;
+    return TT_OK;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "estimate/estimate.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+/* What a run will cost, before it runs. */
+
+typedef struct traffic { /* of one kind, axis and cause; a step, the busiest pipeline rank */
+    char name[64];       /* "all_gather over dp_shard" */
+    const char *cause;
+    int64_t calls, now_calls;
+    double bytes, now; /* now: of the pipeline rank being counted */
+} traffic;
+
+typedef struct counter {
+    const tt_setup *s;
+    const tt_machine *machine; /* NULL: this one */
+    tt_step_time time;         /* on the machine */
+    const tt_graph *g;
+    bool *gradient; /* by value id: it ends in a gradient's accumulator */
+    traffic t[96];
+    int n;
+} counter;
+
+/* Backwards from the accumulators through the steps of a reduction. */
+static void mark_gradients(counter *c)
+{
+    const tt_graph *g = c->g;
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const tt_node *n = g->nodes.items[i];
+        const bool adds = n->op == &tt_op_accumulate && n->state->stack;
+        const bool passes = n->op == &tt_op_collective || tt_node_is_cast(n);
+        if (adds || (passes && c->gradient[n->out[0]->id]))
+            c->gradient[n->in[0]->id] = true;
+    }
+}
+
+static const char *cause_of(const counter *c, const tt_node *n)
+{
+    if (n->param)
+        return n->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->region == TT_UPDATE)
+        return "optimizer";
+    if (n->region == TT_EPILOGUE)
+        return !strcmp(n->scope, "norm")      ? "gradient norm"
+               : !strcmp(n->scope, "metrics") ? "metrics"
+                                              : "gradients, once a step";
+    if (n->n_out && c->gradient[n->out[0]->id])
+        return "gradients";
+    if (n->recomputed)
+        return "activations, again for the backward";
+    return n->region == TT_FORWARD ? "activations" : "gradients of activations";
+}
+
+static void add(counter *c, const tt_node *n, const char *name, const char *cause, double bytes)
+{
+    const double times = n->region <= TT_BACKWARD && !n->once ? (double)c->s->micro_batches : 1;
+    int at = 0;
+    while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
+        at++;
+    if (at == (int)TT_COUNT(c->t))
+        return;
+    if (at == c->n) {
+        c->t[at] = (traffic){.cause = cause};
+        snprintf(c->t[at].name, sizeof c->t[at].name, "%s", name);
+        c->n++;
+    }
+    c->t[at].now_calls += (int64_t)times;
+    c->t[at].now += times * bytes;
+}
+
+static void count_node(counter *c, const tt_node *n, const tt_plan *p)
+{
+    char name[64], axes[48];
+    const bool mine = tt_plan_stage(p, n->stage) != NULL;
+    if (n->op == &tt_op_transfer) {
+        if (mine || !tt_plan_stage(p, n->in[0]->node->stage))
+            return; /* received, handed over on the rank itself, or another rank's */
+        add(c, n, "send over pp",
+            n->region == TT_FORWARD ? "activations" : "gradients of activations",
+            (double)tt_plan_value_bytes(c->g, n->in[0]));
+        return;
+    }
+    if (!mine || !n->step || tt_step_is_local(n->step->kind))
+        return;
+    tt_mesh_print_axes(c->g->mesh, &n->step->atoms, axes, sizeof axes);
+    snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(n->step->kind), axes);
+    add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
+}
+
+static void count_traffic(counter *c, tt_plan *const *plans, int n_plans)
+{
+    mark_gradients(c);
+    for (int p = 0; p < n_plans; p++) {
+        for (size_t i = 0; i < c->g->nodes.n; i++)
+            count_node(c, c->g->nodes.items[i], plans[p]);
+        for (int k = 0; k < c->n; k++) {
+            traffic *t = &c->t[k];
+            t->calls = TT_MAXV(t->calls, t->now_calls);
+            t->bytes = TT_MAXV(t->bytes, t->now);
+            t->now_calls = 0;
+            t->now = 0;
+        }
+    }
+}
+
+static int64_t slots(const tt_plan *p)
+{
+    return p->bytes[TT_SPACE_SLOT] + p->bytes[TT_SPACE_KEEP] + p->bytes[TT_SPACE_WGRAD];
+}
+
+static int64_t total(const tt_plan *p)
+{
+    return p->bytes[TT_SPACE_STATE] + slots(p) + p->bytes[TT_SPACE_WORK];
+}
+
+/* A limit of the container is one file of a number, or of "max". */
+static double container_limit(void)
+{
+    char *text = NULL;
+    size_t n;
+    double limit = 0;
+    if (tt_read_file("/sys/fs/cgroup/memory.max", 4096, &text, &n, NULL) == TT_OK)
+        limit = strtod(text, NULL);
+    free(text);
+    return limit > 0 ? limit : (double)INFINITY;
+}
+
+double tt_memory_here(void)
+{
+    struct sysinfo i;
+    if (sysinfo(&i))
+        return (double)INFINITY;
+    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit, container_limit());
+}
+
+tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
+{
+    const double need = (double)total(p) * s->ranks_here, have = tt_memory_here(),
+                 gib = 1.0 / (1 << 30);
+    if (need <= have)
+        return TT_OK;
+    return tt_job_fail(
+        s->job, tt_job_has(s->job, "training") ? "training" : "", err,
+        "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
+        "set "
+        "activation_checkpoint.mode, or take a smaller model (ttrun plan shows what takes it)",
+        gib * need, s->ranks_here, s->ranks_here == 1 ? "" : "s", gib * have);
+}
+
+static const tt_plan *fullest(tt_plan *const *plans, int n)
+{
+    const tt_plan *p = plans[0];
+    for (int i = 1; i < n; i++)
+        if (total(plans[i]) > total(p))
+            p = plans[i];
+    return p;
+}
+
+/* All ranks together; ranks of one pipeline coordinate are alike. */
+static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)total(plans[i]);
+    return sum * s->world / n;
+}
+
+/* A named machine has memory for one rank; this one holds them all. */
+static double memory_there(const counter *c)
+{
+    const tt_machine *m = c->machine;
+    return !m ? tt_memory_here() : m->memory_bytes > 0 ? m->memory_bytes : (double)INFINITY;
+}
+
+static double memory_needed(const counter *c, tt_plan *const *plans, int n)
+{
+    return c->machine ? (double)total(fullest(plans, n)) : all_ranks(c->s, plans, n);
+}
+
+static void json_time(const counter *c, tt_str *o)
+{
+    const tt_step_time *t = &c->time;
+    if (!c->machine) {
+        tt_str_add(o, ",\"hardware\":null,\"step_time_s\":null,\"mfu\":null");
+        return;
+    }
+    tt_str_add(o, ",\"hardware\":");
+    tt_str_json(o, c->machine->name);
+    tt_str_printf(o,
+                  ",\"step_time_s\":%.6g,\"comm_s\":%.6g,\"comm_exposed_s\":%.6g,"
+                  "\"tokens_per_second\":%.6g,\"mfu\":",
+                  t->step, t->comm, t->exposed, t->tokens_per_second);
+    if (t->peak > 0)
+        tt_str_printf(o, "%.4f", t->mfu);
+    else
+        tt_str_add(o, "null");
+}
+
+static void json_bytes(const tt_plan *p, tt_str *o)
+{
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"peak\":%lld}",
+                  (long long)p->bytes[TT_SPACE_STATE], (long long)slots(p),
+                  (long long)p->bytes[TT_SPACE_WORK], (long long)total(p));
+}
+
+static void as_json(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
+    tt_str_printf(o, "{\"parameters\":%lld,\"flops_per_token\":", (long long)s->size.parameters);
+    tt_str_json_number(o, s->size.flops_per_token);
+    tt_str_printf(o, ",\"world\":%d,\"mesh\":{", s->world);
+    for (int i = 0; i < s->mesh.n_atoms; i++)
+        tt_str_printf(o, "%s\"%s\":%d", i ? "," : "", s->mesh.atom_name[i],
+                      (int)s->mesh.atom_size[i]);
+    tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
+                  (long long)s->micro_batches, (long long)s->global_batch);
+    json_bytes(fullest(plans, n), o);
+    tt_str_add(o, ",\"pipeline_ranks\":[");
+    for (int i = 0; i < n; i++) {
+        if (i)
+            tt_str_addc(o, ',');
+        json_bytes(plans[i], o);
+    }
+    tt_str_add(o, "],\"memory_here\":");
+    tt_str_json_number(o, tt_memory_here());
+    const double have = memory_there(c), need = memory_needed(c, plans, n);
+    tt_str_printf(o, ",\"fits\":%s", isinf(have) ? "null" : need <= have ? "true" : "false");
+    json_time(c, o);
+    if (s->token_order)
+        tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
+    if (s->pieces)
+        tt_str_printf(o, ",\"async_tp\":{\"gathers\":%d,\"reductions\":%d,\"whole\":%d}",
+                      c->g->pieces.gathers, c->g->pieces.reductions, c->g->pieces.whole);
+    tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
+    for (int i = 0; i < c->n; i++) {
+        tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
+        tt_str_json(o, c->t[i].name);
+        tt_str_add(o, ",\"cause\":");
+        tt_str_json(o, c->t[i].cause);
+        tt_str_printf(o, ",\"calls\":%lld,\"bytes_sent\":%.0f}", (long long)c->t[i].calls,
+                      c->t[i].bytes);
+    }
+    tt_str_add(o, "]}\n");
+}
+
+static const double gib = 1.0 / (1 << 30);
+
+static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
+{
+    const tt_plan *p = fullest(plans, n);
+    tt_str_printf(o,
+                  "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, "
+                  "optimizer %.3f, gradients %.3f, gathered %.3f), "
+                  "slots %.3f, work %.3f\n",
+                  gib * (double)total(p), gib * (double)p->bytes[TT_SPACE_STATE],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
+                  gib * (double)p->state_bytes_by_kind[TT_STATE_GATHERED], gib * (double)slots(p),
+                  gib * (double)p->bytes[TT_SPACE_WORK]);
+    if (c->g->stored)
+        tt_str_printf(o,
+                      "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "
+                      "micro-batch%s\n",
+                      tt_dtype_name(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
+                      gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+                      n > 1 ? ", all stages" : "");
+    for (int i = 0; n > 1 && i < n; i++)
+        tt_str_printf(o,
+                      "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
+                      "micro-batches), work %.3f\n",
+                      i, gib * (double)total(plans[i]),
+                      gib * (double)plans[i]->bytes[TT_SPACE_STATE], gib * (double)slots(plans[i]),
+                      plans[i]->stages[0].n_slots[TT_HOLD_SLOT],
+                      gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
+    const double have = memory_there(c), need = memory_needed(c, plans, n);
+    if (isinf(have))
+        return;
+    tt_str_printf(o, "fits        %s: %.3f GiB ", need <= have ? "yes" : "NO", gib * need);
+    if (c->machine)
+        tt_str_printf(o, "a rank on %s, which has %.3f\n", c->machine->name, gib * have);
+    else
+        tt_str_printf(o, "with every rank on this machine, which has %.3f\n", gib * have);
+}
+
+static void time_text(const counter *c, tt_str *o)
+{
+    const tt_step_time *t = &c->time;
+    if (!c->machine)
+        return;
+    tt_str_printf(o,
+                  "time        %.4g s a step on %s, %.4g s of it communication that computing does "
+                  "not hide (%.4g s in all); %.4g tokens/s, %.4g a rank",
+                  t->step, c->machine->name, t->exposed, t->comm, t->tokens_per_second,
+                  t->tokens_per_second / c->s->world);
+    if (t->peak > 0)
+        tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);
+    tt_str_addc(o, '\n');
+}
+
+/* Asynchronous tensor parallelism. */
+static void pieces_text(const counter *c, tt_str *o)
+{
+    const tt_axis *tp = tt_mesh_axis(&c->s->mesh, "tp");
+    if (!c->s->pieces || !tp)
+        return;
+    tt_str_printf(o,
+                  "async tp    %d all-gathers and %d reduce-scatters a micro-batch go in %d pieces "
+                  "each, beside their products",
+                  c->g->pieces.gathers, c->g->pieces.reductions,
+                  tt_mesh_degree(&c->s->mesh, &tp->atoms));
+    if (c->g->pieces.whole)
+        tt_str_printf(o, "; %d in one, their products run over token chunks", c->g->pieces.whole);
+    tt_str_addc(o, '\n');
+}
+
+static void pipeline_text(const counter *c, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
+    int blocks[TT_MAX_STAGES] = {0}, last = -1;
+    for (size_t i = 0; i < c->g->nodes.n; i++) {
+        const tt_node *n = c->g->nodes.items[i];
+        if (n->region != TT_FORWARD || n->block <= last)
+            continue;
+        last = n->block;
+        blocks[n->stage]++;
+    }
+    tt_str_printf(o, "pipeline    %s, %d stages of", s->schedule->name, s->n_stages);
+    for (int i = 0; i < s->n_stages; i++)
+        tt_str_printf(o, " %d", blocks[i]);
+    tt_str_printf(o, " layers, bubble %.1f %%\n", 100 * bubble);
+    if (!s->schedule->ascends)
+        tt_str_add(o, "            micro-batches are not accumulated in ascending order: the bits "
+                      "are not those of other schedules\n");
+}
+
+static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
+{
+    const tt_setup *s = c->s;
+    tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP a token\n", s->model.name,
+                  s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
+    tt_str_printf(o, "ranks       %d", s->world);
+    for (int i = 0; i < s->mesh.n_atoms; i++)
+        tt_str_printf(o, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i],
+                      (int)s->mesh.atom_size[i]);
+    tt_str_printf(
+        o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
+        (long long)s->global_batch, (long long)s->core.training.seq_len,
+        (long long)s->micro_batches, (long long)s->local);
+    memory_text(c, plans, n, o);
+    time_text(c, o);
+    pieces_text(c, o);
+    if (s->n_stages > 1)
+        pipeline_text(c, bubble, o);
+    if (s->token_order)
+        tt_str_printf(o,
+                      "context     the busiest rank's queries see %.3f × the mean number of keys "
+                      "(%s; %.3f as the tokens come)\n",
+                      s->token_order->busiest, s->token_order->from ? "headtail" : "none",
+                      s->token_order->busiest_plain);
+    for (int i = 0; i < c->n; i++)
+        tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
+                      i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,
+                      c->t[i].bytes / (1 << 20), c->t[i].cause);
+    if (!c->n)
+        tt_str_add(o, "network     none\n");
+}
+
+void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                    bool json, tt_str *out)
+{
+    tt_arena *a = tt_arena_new();
+    counter *c = tt_arena_alloc(a, sizeof *c);
+    c->s = s;
+    c->g = plans[0]->graph;
+    c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
+    count_traffic(c, plans, n);
+    double bubble = plans[0]->bubble;
+    c->machine = machine;
+    if (machine) {
+        tt_step_time_of(s, machine, &c->time);
+        bubble = c->time.bubble;
+    }
+    if (json)
+        as_json(c, plans, n, bubble, out);
+    else
+        as_text(c, plans, n, bubble, out);
+    tt_arena_free(a);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_GRAPH_REWRITE_H
+#define TT_GRAPH_REWRITE_H
+#include "graph/graph.h"
+
+/* What a pass that builds nodes after describe() needs of the builder, besides graph.h. */
+
+/* Marks of the nodes that are built next: tt_node.map and tt_node.inner. */
+void tt_builder_map(tt_builder *b, int map);
+void tt_builder_inner(tt_builder *b, bool inner);
+/* A value to go on with after an error; nothing is built once the builder has failed. */
+tt_value *tt_placeholder(tt_builder *b);
+
+#endif

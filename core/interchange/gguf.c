@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/interchange_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* A step folder of ours out as GGUF: the model plugin says names and keys (TT_MODEL_GGUF), tensors
+ * come row by row from the checkpoint. */
+
+#define MAX_KEYS_JSON 16384
+#define MAX_FACTORS 4096
+
+typedef struct source {         /* of one GGUF tensor */
+    const tt_hf_tensor *tensor; /* NULL: values */
+    const float *values;
+    int64_t head_dim; /* rows of each head go from halves to pairs; 0: they stay */
+} source;
+
+typedef struct writer {
+    const tt_setup *s;
+    const tt_model_gguf *model;
+    tt_ckpt_reader *from;
+    tt_gguf out;
+    tt_gguf_type type;
+} writer;
+
+static const tt_model_gguf *model_gguf(const tt_component *c)
+{
+    const tt_model_gguf *g = c->extension ? c->extension(TT_MODEL_GGUF) : NULL;
+    return g && TT_HAS(g, tt_model_gguf, keys_json) ? g : NULL;
+}
+
+static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
+{
+    const tt_tensor_name *row = NULL;
+    const char *name = tt_name_there(w->out.arena, w->model->names, w->model->n_names,
+                                     w->model->name_size, t->name, &row);
+    if (!name)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: GGUF has no name for tensor '%s'",
+                       w->s->model.name, t->name);
+    const tt_hf_part *first = &t->parts.items[0];
+    source *src = tt_arena_alloc(w->out.arena, sizeof *src);
+    src->tensor = t;
+    if (row->pairs)
+        TT_TRY(tt_head_dim_of(w->s, first->param->name, &src->head_dim, err));
+    tt_gguf_tensor out = {.name = name, .n_dims = t->n_dims, .type = TT_GGUF_F32, .user = src};
+    for (int d = 0; d < t->n_dims; d++)
+        out.shape[d] = t->shape[first->transpose ? 1 - d : d];
+    if (t->n_dims > 1 && !row->in_f32)
+        out.type = w->type;
+    if (out.type == TT_GGUF_Q8_0 && out.shape[t->n_dims - 1] % TT_Q8_0_BLOCK) {
+        tt_log(TT_INFO, "checkpoint", "%s in f16: its rows of %lld are no blocks of %d", name,
+               (long long)out.shape[t->n_dims - 1], TT_Q8_0_BLOCK);
+        out.type = TT_GGUF_F16;
+    }
+    return tt_gguf_add(&w->out, &out, err);
+}
+
+/* Rows [begin, end) of a file tensor, untransposed, from the parameters that lie in it. */
+static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t begin, int64_t end,
+                           int64_t row, float *out, tt_error *err)
+{
+    for (size_t k = 0; k < t->parts.n; k++) {
+        const tt_hf_part *part = &t->parts.items[k];
+        const tt_hf_param *p = part->param;
+        const int64_t first = TT_MAXV(begin, part->file_begin);
+        const int64_t last = TT_MIN(end, part->file_begin + part->size);
+        if (first >= last)
+            continue;
+        tt_ckpt_piece piece = {.name = p->name, .dtype = TT_F32, .n_dims = p->n_dims};
+        for (int d = 0; d < p->n_dims; d++)
+            piece.global[d] = piece.box.end[d] = p->dims[d];
+        piece.box.begin[0] = first - part->file_begin + part->begin;
+        piece.box.end[0] = last - part->file_begin + part->begin;
+        piece.data = out + (first - begin) * row;
+        TT_TRY(tt_ckpt_load(w->from, &piece, 1, err));
+    }
+    return TT_OK;
+}
+
+static tt_status fill(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,
+                      tt_error *err)
+{
+    const writer *w = user;
+    const source *src = t->user;
+    int64_t row = 1;
+    if (!src->tensor) {
+        memcpy(out, src->values + begin, (size_t)n * sizeof *out);
+        return TT_OK;
+    }
+    for (int d = 1; d < t->n_dims; d++)
+        row *= t->shape[d];
+    if (!src->head_dim)
+        return read_rows(w, src->tensor, begin / row, (begin + n) / row, row, out, err);
+    for (int64_t r = begin / row; r < (begin + n) / row; r++, out += row) {
+        const int64_t half = src->head_dim / 2, at = r % src->head_dim;
+        const int64_t from = r - at + at % 2 * half + at / 2;
+        TT_TRY(read_rows(w, src->tensor, from, from + 1, row, out, err));
+    }
+    return TT_OK;
+}
+
+static tt_status add_model_keys(writer *w, tt_error *err)
+{
+    tt_gguf *g = &w->out;
+    char *json = tt_arena_alloc(g->arena, MAX_KEYS_JSON);
+    const tt_json *keys = NULL;
+    TT_TRY(w->model->keys_json(w->s->model.config, json, MAX_KEYS_JSON, err));
+    TT_TRY(tt_json_parse(g->arena, w->s->model.name, json, strlen(json), &keys, err));
+    for (size_t i = 0; i < keys->n; i++) {
+        const tt_json *v = keys->items[i];
+        const char *key = tt_arena_printf(g->arena, "%s.%s", w->model->architecture, keys->keys[i]);
+        if (v->type == TT_JSON_INT && v->integer >= 0 && v->integer <= (int64_t)UINT32_MAX)
+            tt_gguf_u32(g, key, (uint32_t)v->integer);
+        else if (v->type == TT_JSON_REAL)
+            tt_gguf_f32(g, key, (float)v->real);
+        else if (v->type == TT_JSON_STRING)
+            tt_gguf_string(g, key, v->string);
+        else if (v->type == TT_JSON_BOOL)
+            tt_gguf_bool(g, key, v->boolean);
+        else
+            return TT_FAIL(err, TT_EINVAL, "model %s: GGUF key %s has no sound value",
+                           w->s->model.name, key);
+    }
+    if (!tt_json_get(keys, "context_length"))
+        tt_gguf_u32(g, tt_arena_printf(g->arena, "%s.context_length", w->model->architecture),
+                    (uint32_t)w->s->core.training.seq_len);
+    return TT_OK;
+}
+
+static tt_status add_factors(writer *w, tt_error *err)
+{
+    float *factors = tt_arena_array(w->out.arena, MAX_FACTORS, sizeof *factors);
+    source *src = tt_arena_alloc(w->out.arena, sizeof *src);
+    if (!TT_HAS(w->model, tt_model_gguf, rope_factors) || !w->model->rope_factors)
+        return TT_OK;
+    const int64_t n = w->model->rope_factors(w->s->model.config, factors, MAX_FACTORS);
+    if (n <= 0)
+        return TT_OK;
+    src->values = factors;
+    const tt_gguf_tensor t = {
+        .name = "rope_freqs.weight", .n_dims = 1, .shape = {n}, .type = TT_GGUF_F32, .user = src};
+    return tt_gguf_add(&w->out, &t, err);
+}
+
+/* llama.cpp's numbers of file types are its own. */
+static uint32_t file_type(tt_gguf_type type)
+{
+    return type == TT_GGUF_F16 ? 1 : type == TT_GGUF_Q8_0 ? 7 : type == TT_GGUF_BF16 ? 32 : 0;
+}
+
+static tt_status collect(writer *w, const tt_tokenizer_info *t, tt_map **tensors, tt_error *err)
+{
+    tt_gguf *g = &w->out;
+    const tt_model_vt *vt = w->s->model.component->vtable;
+    size_t n = 0;
+    const tt_hf_param *params = tt_setup_hf_params(w->s, g->arena, &n);
+    TT_TRY(tt_hf_layout(g->arena, params, n, tensors, err));
+    tt_gguf_string(g, "general.architecture", w->model->architecture);
+    tt_gguf_string(g, "general.type", "model");
+    tt_gguf_string(g, "general.name", w->s->model.name);
+    TT_TRY(add_model_keys(w, err));
+    tt_gguf_u32(g, "general.file_type", file_type(w->type));
+    if (w->type == TT_GGUF_Q8_0)
+        tt_gguf_u32(g, "general.quantization_version", 2);
+    TT_TRY(tt_gguf_vocab(g, tt_setup_assets(w->s, g->arena), vt->vocab_size(w->s->model.config),
+                         t ? t->bos : -1, t ? t->eos : -1, t ? t->pad : -1, err));
+    TT_TRY(add_factors(w, err));
+    for (size_t i = 0; i < tt_map_size(*tensors); i++)
+        TT_TRY(add_tensor(w, tt_map_value(*tensors, i), err));
+    return TT_OK;
+}
+
+tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokenizer,
+                              const char *step_folder, tt_gguf_type type, const char *path,
+                              tt_error *err)
+{
+    writer w = {.s = s, .model = model_gguf(s->model.component), .type = type};
+    tt_map *tensors = NULL;
+    if (!w.model)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "the GGUF form of model %s is not known",
+                       s->model.name);
+    w.out.arena = tt_arena_new();
+    tt_status st = collect(&w, tokenizer, &tensors, err);
+    if (st == TT_OK)
+        st = tt_ckpt_open(step_folder, &w.from, err);
+    if (st == TT_OK)
+        st = tt_gguf_write(&w.out, path, fill, &w, err);
+    tt_ckpt_close(w.from);
+    tt_gguf_free(&w.out);
+    tt_arena_free(w.out.arena);
+    return st;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/hf_folder.h"
+#include "setup/setup.h"
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/train_spec.h>
+
+#define MAX_JSON_BYTES ((size_t)256 << 20) /* tokenizer.json of the largest vocabularies: 35 MB */
+
+bool tt_hf_is_folder(const char *folder)
+{
+    tt_arena *a = tt_arena_new();
+    const bool is = tt_path_exists(tt_path_join(a, folder, "config.json"));
+    tt_arena_free(a);
+    return is;
+}
+
+const char *tt_hf_job_name(tt_arena *a, const char *folder)
+{
+    return tt_path_join(a, folder, "config.json");
+}
+
+/* A JSON file of the folder; NULL where there is none. */
+static tt_status read_json(const char *folder, const char *name, tt_arena *a, const tt_json **out,
+                           tt_error *err)
+{
+    const char *path = tt_path_join(a, folder, name);
+    char *text = NULL;
+    size_t n = 0;
+    *out = NULL;
+    if (!tt_path_exists(path))
+        return TT_OK;
+    TT_TRY(tt_read_file(path, MAX_JSON_BYTES, &text, &n, err));
+    const tt_status s = tt_json_parse(a, path, text, n, out, err);
+    free(text);
+    return s;
+}
+
+static bool in_list(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = list; p && *p;) {
+        const size_t length = strcspn(p, ",");
+        if (length == n && !memcmp(p, word, n))
+            return true;
+        p += length + (p[length] == ',');
+    }
+    return false;
+}
+
+/* The model whose extension reads this model_type. */
+static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const tt_json *type,
+                            const char **model, tt_error *err)
+{
+    const tt_component **c;
+    size_t n = 0;
+    tt_str faults = {0}, known = {0};
+    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &c, &n, &faults, err);
+    *model = NULL;
+    for (size_t i = 0; s == TT_OK && !*model && i < n; i++) {
+        const tt_model_hf *hf = tt_setup_model_hf(c[i]);
+        if (!hf)
+            continue;
+        tt_str_printf(&known, "%s%s", known.n ? "," : "", hf->model_types);
+        if (in_list(hf->model_types, type->string))
+            *model = c[i]->name;
+    }
+    if (s == TT_OK && !*model)
+        s = TT_FAIL(err, TT_EUNSUPPORTED,
+                    "%s:%d:%d: no model plugin reads model_type \"%s\" (known: %s)", path,
+                    type->line, type->column, type->string, tt_str_get(&known));
+    tt_str_free(&faults);
+    tt_str_free(&known);
+    return s;
+}
+
+/* A spec of this model, for the parts a program has besides it. */
+static tt_status find_spec(tt_registry *r, tt_arena *a, const char *model, const char **spec,
+                           tt_error *err)
+{
+    const tt_component **c;
+    size_t n = 0;
+    tt_str faults = {0};
+    const tt_status s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &c, &n, &faults, err);
+    tt_str_free(&faults);
+    *spec = NULL;
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        if (!*spec || !strcmp(((const tt_train_spec_vt *)c[i]->vtable)->model, model))
+            *spec = c[i]->name;
+    if (s == TT_OK && !*spec)
+        return TT_FAIL(err, TT_ENOTFOUND, "there is no train_spec plugin");
+    return s;
+}
+
+tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char **json,
+                    tt_error *err)
+{
+    const tt_json *config = NULL;
+    const char *path = tt_hf_job_name(a, folder), *model = NULL, *spec = NULL;
+    TT_TRY(read_json(folder, "config.json", a, &config, err));
+    const tt_json *type = tt_json_get(config, "model_type");
+    if (!type || type->type != TT_JSON_STRING)
+        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it", path);
+    TT_TRY(find_model(r, a, path, type, &model, err));
+    TT_TRY(find_spec(r, a, model, &spec, err));
+    const char *tokenizer = tt_path_join(a, folder, "tokenizer.json");
+    tt_str o = {0};
+    tt_str_add(&o, "{\"spec\":");
+    tt_str_json(&o, spec);
+    tt_str_add(&o, ",\"model\":{\"name\":");
+    tt_str_json(&o, model);
+    tt_str_add(&o, ",\"flavor\":\"hf\",\"hf_assets_path\":\".\"}");
+    if (tt_path_exists(tokenizer)) {
+        tt_str_add(&o, ",\"tokenizer\":{\"name\":\"hf\",\"path\":");
+        tt_str_json(&o, tokenizer);
+        tt_str_addc(&o, '}');
+    }
+    tt_str_addc(&o, '}');
+    *json = tt_arena_str(a, tt_str_get(&o));
+    tt_str_free(&o);
+    return TT_OK;
+}
+
+/* ---- texts ---- */
+
+/* An id, or a list of ids; null and absent: none. */
+static tt_status read_ids(const char *folder, const char *file, const tt_json *v, tt_arena *a,
+                          tt_hf_text *out, tt_error *err)
+{
+    const size_t n = v->type == TT_JSON_ARRAY ? v->n : 1;
+    out->stop_ids = tt_arena_array(a, n + 1, sizeof *out->stop_ids);
+    out->n_stop_ids = 0;
+    for (size_t i = 0; i < n; i++) {
+        const tt_json *id = v->type == TT_JSON_ARRAY ? v->items[i] : v;
+        if (id->type != TT_JSON_INT || id->integer < 0 || id->integer > INT32_MAX)
+            return TT_FAIL(err, TT_EINVAL,
+                           "%s/%s:%d:%d: eos_token_id: expected an id or a list of ids", folder,
+                           file, id->line, id->column);
+        out->stop_ids[out->n_stop_ids++] = (int32_t)id->integer;
+    }
+    return TT_OK;
+}
+
+/* Does a post-processor put a special token before a text of its own? */
+static bool begins_special(const tt_json *p)
+{
+    const tt_json *list = tt_json_get(p, "processors"), *single = tt_json_get(p, "single");
+    if (list && list->type == TT_JSON_ARRAY)
+        for (size_t i = 0; i < list->n; i++)
+            if (begins_special(list->items[i]))
+                return true;
+    return single && single->type == TT_JSON_ARRAY && single->n > 1 &&
+           tt_json_get(single->items[0], "SpecialToken");
+}
+
+tt_status tt_hf_text_of(const char *folder, tt_arena *a, tt_hf_text *out, tt_error *err)
+{
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    const tt_json *root = NULL;
+    *out = (tt_hf_text){0};
+    for (size_t i = 0; !out->n_stop_ids && i < TT_COUNT(files); i++) {
+        TT_TRY(read_json(folder, files[i], a, &root, err));
+        const tt_json *v = tt_json_get(root, "eos_token_id");
+        if (v && v->type != TT_JSON_NULL)
+            TT_TRY(read_ids(folder, files[i], v, a, out, err));
+    }
+    TT_TRY(read_json(folder, "tokenizer_config.json", a, &root, err));
+    const tt_json *add = tt_json_get(root, "add_bos_token");
+    if (add && add->type == TT_JSON_BOOL) {
+        out->adds_bos = add->boolean;
+        return TT_OK;
+    }
+    tt_arena *large = tt_arena_new(); /* a vocabulary, for one word of it */
+    const tt_status s = read_json(folder, "tokenizer.json", large, &root, err);
+    out->adds_bos = s == TT_OK && begins_special(tt_json_get(root, "post_processor"));
+    tt_arena_free(large);
+    return s;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "interchange/import.h"
+#include "interchange/interchange_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What a foreign folder says of its model, as a job. */
+
+#define MAX_BYTES ((size_t)4 << 20)
+
+const tt_model_meta *tt_setup_model_meta(const tt_component *c)
+{
+    const tt_model_meta *m = c->extension ? c->extension(TT_MODEL_META) : NULL;
+    return m && TT_HAS(m, tt_model_meta, name_size) ? m : NULL;
+}
+
+static tt_status read_object(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    TT_TRY(tt_read_file(path, MAX_BYTES, &text, &n, err));
+    const tt_status s = tt_json_parse(a, path, text, n, out, err);
+    free(text);
+    TT_TRY(s);
+    if ((*out)->type != TT_JSON_OBJECT)
+        return TT_FAIL(err, TT_EINVAL, "%s: expected an object", path);
+    return TT_OK;
+}
+
+static bool reads_type(const tt_component *c, const char *type)
+{
+    const tt_model_hf *hf = tt_setup_model_hf(c);
+    const size_t n = strlen(type);
+    for (const char *p = hf ? hf->model_types : NULL; p; p = strchr(p, ','), p += p != NULL)
+        if (!strncmp(p, type, n) && (!p[n] || p[n] == ','))
+            return true;
+    return false;
+}
+
+/* The TrainSpec of the model that reads this config.json. */
+static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
+                           tt_error *err)
+{
+    const tt_json *root = NULL;
+    const tt_component **list = NULL;
+    const char *model = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    TT_TRY(read_object(a, path, &root, err));
+    const tt_json *type = tt_json_get(root, "model_type");
+    if (!type || type->type != TT_JSON_STRING)
+        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
+                       path);
+    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++)
+        if (reads_type(list[i], type->string))
+            model = list[i]->name;
+    if (s == TT_OK)
+        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
+    tt_str_free(&faults);
+    TT_TRY(s);
+    for (size_t i = 0; i < n && model; i++) {
+        const tt_train_spec_vt *vt = list[i]->vtable;
+        if (!strcmp(vt->model, model)) {
+            *out = list[i]->name;
+            return TT_OK;
+        }
+    }
+    return TT_FAIL(
+        err, TT_EUNSUPPORTED,
+        "%s:%d:%d: model_type \"%s\" is that of no model here; ttrun plugins list models", path,
+        type->line, type->column, type->string);
+}
+
+/* ---- Meta's params.json ---- */
+
+static bool is_option(const tt_component *c, const char *key)
+{
+    for (size_t i = 0; i < c->n_options; i++)
+        if (!strcmp(tt_component_option(c, i)->name, key))
+            return true;
+    return false;
+}
+
+static void add_arg(tt_str *out, const char *key, const char *value)
+{
+    tt_str_printf(out, "%s\"%s\": %s", out->n ? ", " : "", key, value);
+}
+
+/* Llama 3.1 and 3.2 say that frequencies are scaled, and mostly not by how much. */
+static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out, tt_error *err)
+{
+    const tt_json *on = tt_json_get(root, "use_scaled_rope");
+    const tt_json *factor = tt_json_get(root, "rope_scaling_factor");
+    char text[200];
+    if (!on || on->type != TT_JSON_BOOL || !on->boolean) {
+        add_arg(out, "rope_scaling", "null");
+        return TT_OK;
+    }
+    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s:%d:%d: use_scaled_rope: by which factor is not in the file (Llama 3.1: "
+                       "8, 3.2: 32); add \"rope_scaling_factor\" to it",
+                       path, on->line, on->column);
+    snprintf(text, sizeof text,
+             "{\"rope_type\": \"llama3\", \"factor\": %.17g, \"low_freq_factor\": 1, "
+             "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}",
+             factor->real);
+    add_arg(out, "rope_scaling", text);
+    return TT_OK;
+}
+
+/* Says of a key that it shapes nothing. */
+static bool is_silent(const char *key, const tt_json *v)
+{
+    static const char *const silent[] = {"max_batch_size", "max_seq_len", "model_parallel_size",
+                                         "use_scaled_rope", "rope_scaling_factor"};
+    for (size_t i = 0; i < TT_COUNT(silent); i++)
+        if (!strcmp(key, silent[i]))
+            return true;
+    return v->type == TT_JSON_NULL || (v->type == TT_JSON_BOOL && !v->boolean);
+}
+
+/* What Meta's code means by a key that is absent. */
+static void add_defaults(const tt_component *c, const tt_json *root, tt_str *out)
+{
+    static const struct {
+        const char *key, *value;
+    } defaults[] = {
+        {"n_kv_heads",         "null"   },
+        {"head_dim",           "null"   },
+        {"multiple_of",        "256"    },
+        {"ffn_dim_multiplier", "1"      },
+        {"norm_eps",           "1e-5"   },
+        {"rope_theta",         "10000.0"},
+        {"sliding_window",     "null"   }
+    };
+    for (size_t i = 0; i < TT_COUNT(defaults); i++) {
+        const tt_json *v = tt_json_get(root, defaults[i].key);
+        if ((!v || v->type == TT_JSON_NULL) && is_option(c, defaults[i].key))
+            add_arg(out, defaults[i].key, defaults[i].value);
+    }
+}
+
+/* What only the files say: whether there is an output layer, and the rows of the embedding where
+ * params.json leaves them open (-1, as Llama 2's). */
+static tt_status add_by_tensors(const char *folder, const char *path, const tt_json *root,
+                                tt_arena *a, tt_str *out, tt_error *err)
+{
+    tt_ckpt_reader *r = NULL;
+    const tt_json *vocab = tt_json_get(root, "vocab_size");
+    char text[32];
+    TT_TRY(tt_ckpt_open_split(folder, tt_map_new(a), &r, err));
+    const bool tied = !tt_ckpt_has(r, "output.weight");
+    const int64_t rows = tt_ckpt_rows(r, "tok_embeddings.weight");
+    tt_ckpt_close(r);
+    add_arg(out, "tie_embeddings", tied ? "true" : "false");
+    if (vocab && vocab->type == TT_JSON_INT && vocab->integer > 0) {
+        snprintf(text, sizeof text, "%lld", (long long)vocab->integer);
+    } else {
+        if (rows < 1)
+            return TT_FAIL(err, TT_EINVAL, "%s: no vocab_size, and no tok_embeddings.weight", path);
+        snprintf(text, sizeof text, "%lld", (long long)rows);
+    }
+    add_arg(out, "vocab_size", text);
+    return TT_OK;
+}
+
+static tt_status args_of_params(const tt_component *c, const char *folder, tt_arena *a, tt_str *out,
+                                tt_error *err)
+{
+    const char *path = tt_path_join(a, folder, "params.json");
+    const tt_json *root = NULL;
+    TT_TRY(read_object(a, path, &root, err));
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        const tt_json *v = root->items[i];
+        tt_str value = {0};
+        if (!strcmp(key, "vocab_size") || v->type == TT_JSON_NULL)
+            continue;
+        if (!is_option(c, key) && is_silent(key, v))
+            continue;
+        if (!is_option(c, key))
+            return TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s has no such argument",
+                           path, v->line, v->column, key, c->name);
+        tt_json_write(v, &value);
+        add_arg(out, key, tt_str_get(&value));
+        tt_str_free(&value);
+    }
+    add_defaults(c, root, out);
+    TT_TRY(add_scaling(path, root, out, err));
+    return add_by_tensors(folder, path, root, a, out, err);
+}
+
+/* ---- the job ---- */
+
+static tt_status model_of_spec(tt_registry *r, const char *spec, const tt_component **out,
+                               tt_error *err)
+{
+    const tt_component *c = NULL;
+    TT_TRY(tt_registry_find(r, TT_KIND_TRAIN_SPEC, spec, &c, err));
+    const tt_train_spec_vt *vt = c->vtable;
+    return tt_registry_find(r, TT_KIND_MODEL, vt->model, out, err);
+}
+
+/* A job's lines are no longer than the model's positions: those config.json says, where they are
+ * fewer than the default. */
+static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
+{
+    static const char *const keys[] = {"n_positions", "max_position_embeddings"};
+    const tt_json *root = NULL;
+    TT_TRY(read_object(a, path, &root, err));
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *v = tt_json_get(root, keys[i]);
+        if (v && v->type == TT_JSON_INT && v->integer > 0 && v->integer < 2048) {
+            tt_str_printf(out, ", \"training\": {\"seq_len\": %lld}", (long long)v->integer);
+            break;
+        }
+    }
+    return TT_OK;
+}
+
+tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder, const char *spec,
+                        tt_arena *a, tt_str *out, tt_error *err)
+{
+    const char *config = tt_path_join(a, folder, "config.json");
+    const char *tokenizer = tt_path_join(a, folder, "tokenizer.json");
+    const tt_component *model = NULL;
+    tt_str args = {0};
+    if (from == TT_IMPORT_HF && !spec)
+        TT_TRY(find_spec(r, a, config, &spec, err));
+    spec = spec ? spec : "llama3";
+    TT_TRY(model_of_spec(r, spec, &model, err));
+    if (from != TT_IMPORT_HF && !tt_setup_model_meta(model))
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use --spec llama3",
+                       model->name);
+    if (from == TT_IMPORT_META) {
+        const tt_status s = args_of_params(model, folder, a, &args, err);
+        if (s != TT_OK) {
+            tt_str_free(&args);
+            return s;
+        }
+    }
+    tt_str_add(out, "{\"spec\": ");
+    tt_str_json(out, spec);
+    if (from == TT_IMPORT_HF) {
+        tt_str_add(out, ", \"model\": {\"flavor\": \"hf\", \"hf_assets_path\": ");
+        tt_str_json(out, folder);
+        tt_str_add(out, "}");
+        TT_TRY(add_length(a, config, out, err));
+    } else if (from == TT_IMPORT_META) {
+        tt_str_printf(out, ", \"model\": {\"args\": {%s}}", tt_str_get(&args));
+    }
+    if (tt_path_exists(tokenizer)) {
+        tt_str_add(out, ", \"tokenizer\": {\"name\": \"hf\", \"path\": ");
+        tt_str_json(out, tokenizer);
+        tt_str_add(out, "}");
+    }
+    tt_str_add(out, "}");
+    tt_str_free(&args);
+    return TT_OK;
+}

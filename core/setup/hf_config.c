@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* model.flavor "hf": config.json → the model's arguments. Keys that are options of the model (or
+ * aliases of them) are taken at their places, so that errors name line and column; rope settings in
+ * both spellings; the rest says nothing about the forward pass or is checked to be what it must. */
+
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+
+const tt_model_hf *tt_setup_model_hf(const tt_component *c)
+{
+    const tt_model_hf *hf = c->extension ? c->extension(TT_MODEL_HF) : NULL;
+    return hf && TT_HAS(hf, tt_model_hf, config_json) ? hf : NULL;
+}
+
+typedef struct writer {
+    const tt_component *c;
+    tt_str *out;
+    int line, column; /* where the next character comes to stand */
+    bool any;
+} writer;
+
+static bool in_list(const char *list, char separator, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = list; p && *p;) {
+        const char *end = strchr(p, separator);
+        const size_t length = end ? (size_t)(end - p) : strlen(p);
+        if (length == n && !memcmp(p, word, n))
+            return true;
+        p = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+static bool is_option(const tt_component *c, const char *key)
+{
+    for (size_t i = 0; i < c->n_options; i++) {
+        tt_option o = {0}; /* the plugin's may be shorter or longer */
+        memcpy(&o, (const char *)c->options + i * c->option_size, TT_MIN(c->option_size, sizeof o));
+        if (!strcmp(o.name, key) || in_list(o.aliases, '|', key))
+            return true;
+    }
+    return false;
+}
+
+static void pad_to(writer *w, int line, int column)
+{
+    for (; w->line < line; w->line++, w->column = 1)
+        tt_str_addc(w->out, '\n');
+    for (; w->line == line && w->column < column; w->column++)
+        tt_str_addc(w->out, ' ');
+}
+
+static void put(writer *w, const char *text, size_t n)
+{
+    tt_str_addn(w->out, text, n);
+    w->column += (int)n;
+}
+
+static void put_value(writer *w, const tt_json *v)
+{
+    tt_str text = {0};
+    tt_json_write(v, &text);
+    put(w, tt_str_get(&text), text.n);
+    tt_str_free(&text);
+}
+
+/* at: where the key stands, or NULL */
+static void put_key(writer *w, const char *key, const tt_json_pos *at)
+{
+    if (w->any)
+        put(w, ",", 1);
+    w->any = true;
+    if (at)
+        pad_to(w, at->line, at->column);
+    put(w, "\"", 1);
+    put(w, key, strlen(key));
+    put(w, "\":", 2);
+}
+
+static void put_member(writer *w, const tt_json *object, size_t i)
+{
+    if (!is_option(w->c, object->keys[i]))
+        return;
+    put_key(w, object->keys[i], &object->key_pos[i]);
+    pad_to(w, object->items[i]->line, object->items[i]->column);
+    put_value(w, object->items[i]);
+}
+
+static const tt_json *rope_type(const tt_json *rope)
+{
+    const tt_json *type = tt_json_get(rope, "rope_type");
+    return type ? type : tt_json_get(rope, "type");
+}
+
+static bool is_default(const tt_json *rope)
+{
+    const tt_json *type = rope_type(rope);
+    return type && type->type == TT_JSON_STRING && !strcmp(type->string, "default");
+}
+
+/* rope_scaling of version 4, rope_parameters of 5: an object that may hold the base too. */
+static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
+{
+    static const char original[] = "original_max_position_embeddings";
+    const tt_json *type = rope_type(v), *most = tt_json_get(root, "max_position_embeddings");
+    bool any = false;
+    if (!is_option(w->c, "rope_scaling") || !type || is_default(v))
+        return;
+    put_key(w, "rope_scaling", NULL);
+    put(w, "{", 1);
+    for (size_t i = 0; i < v->n; i++) {
+        const char *key = v->keys[i];
+        if (!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor") ||
+            (!strcmp(key, "type") && tt_json_get(v, "rope_type")) ||
+            (v->items[i]->type == TT_JSON_NULL && strcmp(key, "factor")))
+            continue;
+        tt_str name = {0};
+        tt_str_json(&name, key);
+        put(w, any ? "," : "", any);
+        put(w, tt_str_get(&name), name.n);
+        put(w, ":", 1);
+        put_value(w, v->items[i]);
+        tt_str_free(&name);
+        any = true;
+    }
+    if (type->type == TT_JSON_STRING && !strcmp(type->string, "yarn") && most &&
+        !tt_json_get(v, original)) { /* what the file then means */
+        put(w, ",\"original_max_position_embeddings\":", 36);
+        put_value(w, most);
+    }
+    put(w, "}", 1);
+}
+
+static bool same_value(const tt_json *a, const tt_json *b)
+{
+    const bool numbers = (a->type == TT_JSON_INT || a->type == TT_JSON_REAL) &&
+                         (b->type == TT_JSON_INT || b->type == TT_JSON_REAL);
+    if (numbers)
+        return a->real == b->real;
+    tt_str x = {0}, y = {0};
+    tt_json_write(a, &x);
+    tt_json_write(b, &y);
+    const bool same = strcmp(tt_str_get(&x), tt_str_get(&y)) == 0;
+    tt_str_free(&x);
+    tt_str_free(&y);
+    return same;
+}
+
+/* v: what config.json says of the key, NULL: nothing. A list holds the values it may have. */
+static tt_status check_fixed(const tt_component *c, const char *path, const char *key,
+                             const tt_json *want, const tt_json *v, tt_error *err)
+{
+    bool ok = !v || same_value(want, v);
+    for (size_t i = 0; want->type == TT_JSON_ARRAY && i < want->n && !ok; i++)
+        ok = same_value(want->items[i], v);
+    if (ok)
+        return TT_OK;
+    tt_str wanted = {0}, have = {0};
+    tt_json_write(want, &wanted);
+    tt_json_write(v, &have);
+    const tt_status s = TT_FAIL(err, TT_EUNSUPPORTED,
+                                "%s:%d:%d: %s: model %s is built for %s only, this says %.80s",
+                                path, v->line, v->column, key, c->name, wanted.s, have.s);
+    tt_str_free(&wanted);
+    tt_str_free(&have);
+    return s;
+}
+
+static tt_status check_type(const tt_component *c, const tt_model_hf *hf, const char *path,
+                            const tt_json *root, tt_error *err)
+{
+    const tt_json *type = tt_json_get(root, "model_type"), *fixed = NULL;
+    if (!type || type->type != TT_JSON_STRING)
+        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
+                       path);
+    if (!in_list(hf->model_types, ',', type->string))
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s:%d:%d: model_type \"%s\" is not what model %s reads (%s)", path,
+                       type->line, type->column, type->string, c->name, hf->model_types);
+    tt_arena *a = tt_arena_new();
+    tt_status s = TT_OK;
+    if (hf->fixed)
+        s = tt_json_parse(a, c->name, hf->fixed, strlen(hf->fixed), &fixed, err);
+    for (size_t i = 0; s == TT_OK && fixed && i < fixed->n; i++)
+        s = check_fixed(c, path, fixed->keys[i], fixed->items[i], tt_json_get(root, fixed->keys[i]),
+                        err);
+    tt_arena_free(a);
+    return s;
+}
+
+static bool is_one(const tt_json *v)
+{
+    return (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real == 1.0;
+}
+
+static tt_status check_rope(const tt_component *c, const char *path, const tt_json *root,
+                            tt_error *err)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    for (size_t i = 0; i < TT_COUNT(keys); i++) {
+        const tt_json *v = tt_json_get(root, keys[i]);
+        if (!v || v->type == TT_JSON_NULL)
+            continue;
+        if (v->type != TT_JSON_OBJECT || !rope_type(v))
+            return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: %s: expected an object with \"rope_type\"",
+                           path, v->line, v->column, keys[i]);
+        const tt_json *part = tt_json_get(v, "partial_rotary_factor");
+        if (part && !is_one(part))
+            return TT_FAIL(err, TT_EUNSUPPORTED,
+                           "%s:%d:%d: %s.partial_rotary_factor: model %s turns whole heads only",
+                           path, part->line, part->column, keys[i], c->name);
+        if (!is_default(v) && !is_option(c, "rope_scaling"))
+            return TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s does not scale positions",
+                           path, v->line, v->column, keys[i], c->name);
+    }
+    return TT_OK;
+}
+
+/* Dropout is part of training and not of the model; what a file says of it is said. */
+static void note_dropout(const tt_component *c, const char *path, const tt_json *root)
+{
+    for (size_t i = 0; i < root->n; i++) {
+        const char *key = root->keys[i];
+        const tt_json *v = root->items[i];
+        if ((strstr(key, "dropout") || strstr(key, "pdrop")) && strncmp(key, "summary", 7) != 0 &&
+            (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) && v->real != 0.0)
+            tt_log(TT_INFO, "model", "%s: %s %g is not applied: model %s has no dropout", path, key,
+                   v->real, c->name);
+    }
+}
+
+static bool says(const tt_json *root, const char *key)
+{
+    return tt_json_get(root, key) ||
+           (!strcmp(key, "rope_theta") && tt_json_get(tt_json_get(root, "rope_parameters"), key));
+}
+
+static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const tt_json *root,
+                            tt_arena *a, tt_str *out, tt_error *err)
+{
+    writer w = {.c = c, .out = out, .line = 1, .column = 1};
+    const tt_json *defaults = NULL, *rope = tt_json_get(root, "rope_parameters");
+    const bool v5 = rope && rope->type == TT_JSON_OBJECT;
+    put(&w, "{", 1);
+    for (size_t i = 0; i < root->n; i++) {
+        const tt_json *v = root->items[i];
+        if (!strcmp(root->keys[i], "rope_scaling") ||
+            (v5 && !strcmp(root->keys[i], "rope_theta") && tt_json_get(rope, "rope_theta")))
+            continue;
+        if (v->type == TT_JSON_NULL && tt_json_get(root, root->keys[i]) == v &&
+            !strcmp(root->keys[i], "rope_theta"))
+            continue;
+        put_member(&w, root, i);
+    }
+    const tt_json *scaling = v5 ? rope : tt_json_get(root, "rope_scaling");
+    for (size_t i = 0; v5 && i < rope->n; i++)
+        if (!strcmp(rope->keys[i], "rope_theta"))
+            put_member(&w, rope, i);
+    if (scaling)
+        put_scaling(&w, root, scaling);
+    if (hf->defaults)
+        TT_TRY(tt_json_parse(a, c->name, hf->defaults, strlen(hf->defaults), &defaults, err));
+    for (size_t i = 0; defaults && i < defaults->n; i++)
+        if (!says(root, defaults->keys[i])) {
+            put_key(&w, defaults->keys[i], NULL);
+            put_value(&w, defaults->items[i]);
+        }
+    put(&w, "}", 1);
+    return TT_OK;
+}
+
+/* A checkpoint's job has every argument in it: then the folder they came from may be gone. */
+static bool says_all(const tt_setup *s, const tt_component *c)
+{
+    for (size_t i = 0; i < c->n_options; i++)
+        if (!tt_job_has(s->job, tt_arena_printf(s->arena, "model.args.%s",
+                                                tt_component_option(c, i)->name)))
+            return false;
+    return true;
+}
+
+tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path_out,
+                           const char **args, tt_error *err)
+{
+    tt_arena *a = s->arena;
+    const tt_model_hf *hf = tt_setup_model_hf(c);
+    const tt_json *root = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    tt_str out = {0};
+    tt_error why = {0};
+    const char *dir = tt_path_join(a, tt_job_dir(s->job), s->core.hf_assets_path);
+    const char *path = tt_path_join(a, dir, "config.json");
+    if (!hf)
+        return tt_job_fail(s->job, "model.flavor", err,
+                           "model %s does not read Hugging Face's config.json", c->name);
+    if (says_all(s, c)) {
+        *args = "{}";
+        *path_out = path;
+        return TT_OK;
+    }
+    tt_status st = tt_read_file(path, MAX_CONFIG_BYTES, &text, &n, &why);
+    if (st == TT_OK)
+        st = tt_json_parse(a, path, text, n, &root, &why);
+    free(text);
+    if (st == TT_OK && root->type != TT_JSON_OBJECT)
+        st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
+    if (st == TT_OK)
+        st = check_type(c, hf, path, root, &why);
+    if (st == TT_OK)
+        st = check_rope(c, path, root, &why);
+    if (st == TT_OK)
+        st = write_args(c, hf, root, a, &out, &why);
+    if (st == TT_OK) {
+        note_dropout(c, path, root);
+        *args = tt_arena_str(a, tt_str_get(&out));
+        *path_out = path;
+    }
+    tt_str_free(&out);
+    if (st != TT_OK)
+        return tt_job_fail(s->job, "model.hf_assets_path", err, "%s", why.text);
+    return TT_OK;
+}
+
+tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
+{
+    const tt_checkpoint_config *c = &s->core.checkpoint;
+    if (c->initial_load_in_hf && !c->initial_load_path)
+        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
+                           "needs checkpoint.initial_load_path, the folder of the weights");
+    if (!c->last_save_in_hf)
+        return TT_OK;
+    if (!c->enable)
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "nothing is saved with checkpoint.enable false; set it to true");
+    if (!tt_setup_model_hf(s->model.component))
+        return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
+                           "Hugging Face's form of model %s is not known", s->model.name);
+    return TT_OK;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/pool.h"
+#include "setup/setup_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <ttrun/converter.h>
+
+/* setup, second half: backend, mesh, batch, graphs. */
+
+/* "auto": the cpu backend where it loads, else the reference. */
+tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
+{
+    const char *name = NULL;
+    const tt_component *c;
+    tt_error why = {0};
+    TT_TRY(tt_job_string(s->job, "backend.name", "auto", &name, err));
+    const bool automatic = !strcmp(name, "auto");
+    if (automatic)
+        name = "cpu";
+    if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK) {
+        if (!automatic)
+            return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
+        tt_log(TT_WARN, "train", "no cpu backend (%s): using the slow reference backend", why.text);
+        TT_TRY(tt_registry_find(s->registry, TT_KIND_BACKEND, "reference", &c, err));
+    }
+    s->backend = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
+                           tt_registry_file(s->registry, c)};
+    const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
+    for (size_t i = 0; i < c->n_options; i++)
+        own[i] = tt_component_option(c, i)->name;
+    static const char *const core[] = {"name", "threads", "kernels", NULL};
+    TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
+                          s->backend.config, err));
+    TT_TRY(tt_backend_section_parse(s->job, own, out, err));
+    return tt_setup_kernels(s, &out->kernels, err);
+}
+
+static int64_t default_threads(const tt_setup_opts *o, int world)
+{
+    int64_t n = o->ranks_here ? tt_cpu_share(o->ranks_here) : TT_MAXV(tt_cpu_count() / world, 1);
+    const char *limit = getenv("OMP_NUM_THREADS");
+    const long most = limit ? atol(limit) : 0;
+    return most > 0 ? TT_MIN(n, most) : n;
+}
+
+/* A thread that communicates takes the core of one that computes, where there is no other. */
+static bool overlaps(const tt_setup *s, const tt_machine *machine)
+{
+    const tt_backend_vt *vt = s->backend.component->vtable;
+    const char *word = s->core.comm.overlap;
+    if (s->world < 2 || strcmp(word, "auto") != 0)
+        return s->world > 1 && !strcmp(word, "on");
+    return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+}
+
+/* Asynchronous tensor parallelism, where there is anything it can hide. */
+static bool goes_piecewise(const tt_setup *s)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    if (!p->enable_async_tensor_parallel)
+        return false;
+    const bool can = p->tensor_parallel_degree > 1 && p->enable_sequence_parallel;
+    if (!can)
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: nothing to do, it needs "
+               "tensor_parallel_degree above 1 and enable_sequence_parallel");
+    else if (!strcmp(s->core.comm.overlap, "off"))
+        tt_log(TT_WARN, "train",
+               "parallelism.enable_async_tensor_parallel: comm.overlap is off, so pieces are sent "
+               "one by one and hide nothing");
+    return can;
+}
+
+/* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
+static int64_t kv_heads(const tt_setup *s)
+{
+    const int64_t *n = tt_part_value(s->model.component, s->model.config, "n_kv_heads", TT_OPT_INT);
+    return n ? TT_MAXV(*n, 0) : 0;
+}
+
+static tt_status batch_sizes(tt_setup *s, tt_error *err)
+{
+    const tt_training_config *t = &s->core.training;
+    const int64_t dp = s->data_world, round = t->local_batch_size;
+    int64_t pieces = 1;
+    if (s->pipeline_ranks > 1) {
+        pieces = s->core.parallelism.pipeline_parallel_microbatches;
+        for (int64_t m = 2 * s->pipeline_ranks; pieces < 1 && m >= 1; m--)
+            if (round % m == 0)
+                pieces = m;
+        if (round % pieces)
+            return tt_job_fail(s->job, "parallelism.pipeline_parallel_microbatches", err,
+                               "%lld does not divide training.local_batch_size %lld",
+                               (long long)pieces, (long long)round);
+    }
+    const int64_t global = t->global_batch_size > 0 ? t->global_batch_size : round * dp;
+    if (global % (round * dp))
+        return tt_job_fail(
+            s->job, "training.global_batch_size", err,
+            "%lld is no multiple of training.local_batch_size %lld × %lld data-parallel "
+            "ranks",
+            (long long)global, (long long)round, (long long)dp);
+    s->local = round / pieces;
+    s->micro_batches = global / (round * dp) * pieces;
+    s->global_batch = global;
+    int64_t tokens;
+    if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
+        return tt_job_fail(s->job, "training.seq_len", err,
+                           "%lld samples of %lld tokens are too many a step", (long long)global,
+                           (long long)t->seq_len);
+    return TT_OK;
+}
+
+tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    tt_mesh_degrees d = {(int32_t)p->pipeline_parallel_degree,
+                         (int32_t)p->data_parallel_replicate_degree,
+                         (int32_t)p->data_parallel_shard_degree,
+                         (int32_t)p->context_parallel_degree,
+                         (int32_t)p->tensor_parallel_degree,
+                         (int32_t)p->expert_parallel_degree,
+                         0};
+    int64_t world = (int64_t)d.pp * d.dp_replicate * d.cp * d.tp * TT_MAXV(d.dp_shard, 1);
+    tt_error why = {0};
+    if (o->nproc > 0)
+        world = o->nproc;
+    if (world > 1 << 20)
+        return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
+    s->world = (int)world;
+    if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
+        return tt_setup_fail(s->job, "parallelism", why.text, err);
+    if (s->spec->rules)
+        TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
+    else
+        tt_label_table_default(&s->labels);
+    s->labels.sequence_parallel = p->enable_sequence_parallel;
+    s->data_world = d.dp_replicate * d.dp_shard;
+    s->pipeline_ranks = d.pp;
+    if (!s->threads)
+        s->threads = default_threads(o, s->world);
+    s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
+    s->pieces = goes_piecewise(s);
+    s->overlap = overlaps(s, o->machine);
+    s->machine = o->machine;
+    TT_TRY(batch_sizes(s, err));
+    d.lines =
+        (int32_t)TT_MIN(s->local, INT32_MAX); /* the same ranks, cp in atoms as lines want it */
+    TT_TRY(tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, err));
+    return tt_setup_pipeline(s, err);
+}
+
+/* ---- the backend's static answers ---- */
+
+static bool has_kernel(void *user, const char *op)
+{
+    return tt_setup_kernel(user, op) != NULL;
+}
+
+static bool supports(void *user, const tt_kernel_call *c)
+{
+    const tt_kernel *k = tt_setup_kernel(user, c->op);
+    return k && (!k->supports || k->supports(c));
+}
+
+static bool can_accumulate(void *user, const char *op)
+{
+    const tt_kernel *k = tt_setup_kernel(user, op);
+    return k && k->can_accumulate;
+}
+
+static size_t scratch(void *user, const tt_kernel_call *c)
+{
+    const tt_setup *s = user;
+    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, c->op);
+    return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
+}
+
+static int in_place(void *user, const char *op)
+{
+    const tt_setup *s = user;
+    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, op);
+    return k ? k->in_place : 0;
+}
+
+/* like: another rank's plan of the same, NULL = none. */
+static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                           int pp_rank, const tt_plan *like, tt_arena *a, tt_plan **out,
+                           tt_error *err)
+{
+    const tt_plan_opts o = {.schedule = schedule,
+                            .scratch = scratch,
+                            .in_place = s->apart ? NULL : in_place,
+                            .user = (void *)(uintptr_t)s,
+                            .pp_rank = pp_rank,
+                            .like = like};
+    return tt_plan_make(g, &o, a, out, err);
+}
+
+tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
+                        int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
+{
+    return make_plan(s, g, schedule, pp_rank, NULL, a, out, err);
+}
+
+static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
+                           tt_plan **out, tt_error *err)
+{
+    return make_plan(s, s->graph, s->schedule, pp_rank, like, a, out, err);
+}
+
+tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
+{
+    tt_plan **plans = tt_arena_array(a, (size_t)s->pipeline_ranks, sizeof *plans);
+    for (int p = 0; p < s->pipeline_ranks; p++)
+        TT_TRY(plan_like(s, p, p ? plans[0] : NULL, a, &plans[p], err));
+    *out = plans;
+    return TT_OK;
+}
+
+static double bytes_of(const tt_plan *p)
+{
+    double sum = 0;
+    for (int k = 0; k < TT_N_SPACES; k++)
+        sum += (double)p->bytes[k];
+    return sum;
+}
+
+tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err)
+{
+    tt_plan *first, *other;
+    double most;
+    TT_TRY(plan_like(s, 0, NULL, a, &first, err));
+    most = bytes_of(first);
+    for (int p = 1; p < s->pipeline_ranks; p++) {
+        tt_arena *own = tt_arena_new();
+        const tt_status st = plan_like(s, p, first, own, &other, err);
+        if (st == TT_OK)
+            most = TT_MAXV(most, bytes_of(other));
+        tt_arena_free(own);
+        TT_TRY(st);
+    }
+    *out = most;
+    return TT_OK;
+}
+
+/* ---- graphs ---- */
+
+static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x,
+                                tt_value *w)
+{
+    const tt_setup *s = user;
+    for (int i = 0; i < s->n_converters; i++) {
+        const tt_converter_vt *vt = s->converters[i].component->vtable;
+        tt_value *y = vt->linear(s->converters[i].config, b, param, x, w);
+        if (y)
+            return y;
+    }
+    return NULL;
+}
+
+/* Are gathered parameters kept? By default only where a pipeline would gather them again for every
+ * micro-batch (torchtitan's default). */
+static bool keeps_parameters(const tt_setup *s)
+{
+    const char *r = s->core.parallelism.fsdp_reshard_after_forward;
+    return !strcmp(r, "never") || (!strcmp(r, "default") && s->n_stages > 1);
+}
+
+/* Only where asked for: gradients of a pipeline and of one rank add in one order. */
+static bool sinks_reductions(const tt_setup *s)
+{
+    return s->micro_batches > 1 && !strcmp(s->core.parallelism.fsdp_reshard_after_forward, "never");
+}
+
+static tt_recompute_opts recompute(const tt_setup *s)
+{
+    const char *m = s->core.activation_checkpoint.mode;
+    return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
+                                       : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
+                                                                 : TT_RECOMPUTE_NONE,
+                               .fetches = !keeps_parameters(s)};
+}
+
+static tt_dtype dtype_named(const char *name)
+{
+    return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
+}
+
+static tt_context context(const tt_setup *s)
+{
+    const char *m = s->core.parallelism.context_parallel_rotate_method;
+    return !strcmp(m, "ulysses")     ? TT_CONTEXT_HEADS
+           : !strcmp(m, "allgather") ? TT_CONTEXT_GATHER
+                                     : TT_CONTEXT_RING;
+}
+
+static tt_precision precision(const tt_training_config *t)
+{
+    return (tt_precision){.param = dtype_named(t->dtype),
+                          .compute = dtype_named(t->mixed_precision_param),
+                          .reduce = dtype_named(t->mixed_precision_reduce)};
+}
+
+/* Ops of plugins, loaded when a model asks for one the core does not have. */
+static const tt_op_def *plugin_op(void *user, const char *name)
+{
+    const tt_setup *s = user;
+    const tt_component *c;
+    if (tt_registry_find(s->registry, TT_KIND_OP, name, &c, NULL) != TT_OK)
+        return NULL;
+    return ((const tt_op_vt *)c->vtable)->def;
+}
+
+static void fingerprint(tt_setup *s)
+{
+    tt_str t = {0};
+    char text[256];
+    for (size_t i = 0; i < s->graph->params.n; i++) {
+        tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
+        tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
+    }
+    tt_hash128_hex(tt_str_get(&t), t.n, s->model_fingerprint);
+    tt_str_free(&t);
+}
+
+#define LOGITS_CHUNK_BYTES (4 << 20) /* of a token chunk: stays in the last-level cache */
+
+static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
+{
+    const tt_compile_opts o = {
+        .mode = mode,
+        .foreign_params = s->graph != NULL, /* of the program compiled before */
+        .ops = &s->ops,
+        .model = s->model.component->vtable,
+        .model_config = s->model.config,
+        .model_name = tt_arena_printf(s->arena, "model %s", s->model.name),
+        .loss = s->loss.component->vtable,
+        .loss_config = s->loss.config,
+        .mesh = &s->mesh,
+        .labels = &s->labels,
+        .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
+        .seq_len = s->core.training.seq_len,
+        .rows = s->decode.rows,
+        .slots = s->decode.slots,
+        .length = s->decode.length,
+        .n_stages = s->n_stages,
+        .stage_begin = s->stage_begin,
+        .split_backward = s->schedule->splits,
+        .precision = precision(&s->core.training),
+        .context = context(s),
+        .update = {s->groups,                  s->n_groups, s->core.training.max_norm},
+        .group_of = tt_group_of,
+        .group_user = s,
+        .recompute = recompute(s),
+        .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
+        .hoist = keeps_parameters(s) && s->micro_batches > 1,
+        .sink = sinks_reductions(s),
+        .pieces = s->pieces,
+        .overlap = s->overlap,
+        .at_once = s->overlap && s->micro_batches == 1,
+        .overlapping = {.machine = s->machine},
+        .chunk_bytes = LOGITS_CHUNK_BYTES,
+        .has_kernel = has_kernel,
+        .supports = supports,
+        .can_accumulate = can_accumulate,
+        .backend_user = s,
+        .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
+        .convert_linear = s->n_converters ? convert_linear : NULL,
+        .convert_user = s,
+        .dump_folder = dump,
+    };
+    TT_TRY(tt_compile(&o, s->arena, out, err));
+    return tt_setup_kernels_settle(s, *out, err);
+}
+
+tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const tt_model_vt *vt = s->model.component->vtable;
+    s->decode = o->decode;
+    s->ops.core = tt_core_ops(&s->ops.n_core);
+    s->ops.lookup = plugin_op;
+    s->ops.lookup_user = s;
+    TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
+    fingerprint(s);
+    if (s->graph->pieces.whole)
+        tt_log(
+            TT_INFO, "train",
+            "parallelism.enable_async_tensor_parallel: %d gathers and reductions of rows stay in "
+            "one piece, for their products run over token chunks",
+            s->graph->pieces.whole);
+    if (o->mode == TT_MODE_TRAIN)
+        TT_TRY(tt_groups_check(s, err));
+    const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;
+    TT_TRY(tt_model_measure(s->graph, width, s->core.training.seq_len, &s->size));
+    if (o->mode != TT_MODE_TRAIN) {
+        s->eval_graph = s->graph;
+    } else if (s->has_validation) {
+        TT_TRY(compile(s, TT_MODE_EVAL, NULL, &s->eval_graph, err));
+    }
+    if (o->mode == TT_MODE_TRAIN || o->mode == TT_MODE_EVAL)
+        tt_setup_token_order(s);
+    s->eval_schedule = tt_schedule_forward(s->schedule, 1, s->arena);
+    return TT_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_SETUP_IMPL_H
+#define TT_SETUP_IMPL_H
+#include "setup/setup.h"
+
+/* Inside of setup. */
+/* mixture.c: the section's list "mixture" as a loader. fallback: where neither says a name. */
+tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
+                           tt_part *out, tt_order *order, tt_error *err);
+tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
+/* setup_kernels.c: the components that backend.kernels names. After tt_setup_backend. */
+tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
+/* The kernel that runs an op, NULL = none: decided at the first question. While graphs are
+ * compiled only; then tt_find_kernel. */
+const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
+/* Decides for every op of a compiled graph, and reports what went wrong with any. */
+tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
+tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
+/* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
+tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
+
+/* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
+tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
+                           const char **args, tt_error *err);
+tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_impl.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* setup: how many stages, where they begin, and the schedule. */
+
+#define KEY(name) "parallelism." name
+
+/* The layer a module name speaks of: "layers.12", "model.layers.12.mlp" → 12; -1 = none. */
+static int layer_of(const char *name)
+{
+    for (const char *p = name; *p; p++)
+        if ((p == name || p[-1] == '.') && *p >= '0' && *p <= '9') {
+            char *end;
+            const long n = strtol(p, &end, 10);
+            if ((!*end || *end == '.') && n < 1 << 20)
+                return (int)n;
+        }
+    return -1;
+}
+
+/* What stands behind the last layer: a last stage may begin there. */
+static bool is_head(const char *name)
+{
+    static const char *const heads[] = {"norm", "output", "lm_head", "model.norm"};
+    for (size_t i = 0; i < TT_COUNT(heads); i++)
+        if (!strcmp(name, heads[i]))
+            return true;
+    return false;
+}
+
+/* A stage begins at each point; the first stage may be the embedding alone. */
+static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stages, tt_error *err)
+{
+    int *begin = tt_arena_array(s->arena, points->n + 1, sizeof *begin);
+    for (size_t i = 0; i < points->n; i++) {
+        const bool head = i + 1 == points->n && is_head(points->items[i]);
+        begin[i + 1] = head ? INT_MAX : layer_of(points->items[i]);
+        if (begin[i + 1] < 0)
+            return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
+                               "\"%s\" names no layer: expected names like layers.2",
+                               points->items[i]);
+        if (begin[i + 1] < begin[i] + (i > 0))
+            return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
+                               "\"%s\" does not come after the stage before it", points->items[i]);
+    }
+    *n_stages = (int)points->n + 1;
+    s->stage_begin = begin;
+    return TT_OK;
+}
+
+/* One stage's list: its layers in a row, from `next`. What is no layer belongs to an end, which may
+ * have no layer. */
+static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, int *next,
+                             int *begin, tt_error *err)
+{
+    static const char key[] = KEY("module_fqns_per_model_part");
+    *begin = *next;
+    if (list->type != TT_JSON_ARRAY)
+        return tt_job_fail(s->job, key, err, "expected lists of module names");
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->items[i]->type != TT_JSON_STRING)
+            return tt_job_fail(s->job, key, err, "expected lists of module names");
+        const char *name = list->items[i]->string;
+        const int layer = layer_of(name);
+        if (layer < 0 && !end)
+            return tt_job_fail(s->job, key, err,
+                               "\"%s\" is no layer: embedding and head are on the first and the "
+                               "last stage",
+                               name);
+        if (layer < 0 || layer == *next - 1)
+            continue;
+        if (layer != *next)
+            return tt_job_fail(s->job, key, err, "\"%s\": layer %d is next", name, *next);
+        ++*next;
+    }
+    if (*next == *begin && !(end && list->n))
+        return tt_job_fail(s->job, key, err, "a stage without a layer");
+    return TT_OK;
+}
+
+static const int64_t *n_layers(const tt_setup *s)
+{
+    return tt_part_value(s->model.component, s->model.config, "n_layers", TT_OPT_INT);
+}
+
+static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_error *err)
+{
+    static const char key[] = KEY("module_fqns_per_model_part");
+    const tt_json *all;
+    int next = 0;
+    TT_TRY(tt_json_parse(s->arena, key, text, strlen(text), &all, err));
+    if (all->type != TT_JSON_ARRAY || !all->n || all->n > TT_MAX_STAGES)
+        return tt_job_fail(s->job, key, err, "expected a list of 1 to %d lists of module names",
+                           TT_MAX_STAGES);
+    int *begin = tt_arena_array(s->arena, all->n, sizeof *begin);
+    for (size_t i = 0; i < all->n; i++)
+        TT_TRY(module_list(s, all->items[i], i == 0 || i + 1 == all->n, &next, &begin[i], err));
+    const int64_t *layers = n_layers(s);
+    if (layers && *layers != next)
+        return tt_job_fail(s->job, key, err, "%d of the model's %lld layers are listed", next,
+                           (long long)*layers);
+    *n_stages = (int)all->n;
+    s->stage_begin = begin;
+    return TT_OK;
+}
+
+/* As torchtitan counts: embedding and head are a layer each. */
+static tt_status by_layers(const tt_setup *s, int64_t per_stage, int *n_stages, tt_error *err)
+{
+    const int64_t *n = n_layers(s);
+    if (!n)
+        return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
+                           "model %s has no option n_layers: use pipeline_parallel_split_points",
+                           s->model.name);
+    const int64_t stages = (*n + 2 + per_stage - 1) / per_stage;
+    if (stages > TT_MAX_STAGES)
+        return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
+                           "%lld stages are more than %d", (long long)stages, TT_MAX_STAGES);
+    *n_stages = (int)stages;
+    return TT_OK;
+}
+
+/* The stages the job asks for and the key that does; 0 = as many as the schedule has. */
+static tt_status wanted_stages(tt_setup *s, int *n, const char **key, tt_error *err)
+{
+    const tt_parallelism_config *p = &s->core.parallelism;
+    *n = 0;
+    if (p->module_fqns_per_model_part) {
+        *key = KEY("module_fqns_per_model_part");
+        return module_lists(s, p->module_fqns_per_model_part, n, err);
+    }
+    if (p->pipeline_parallel_split_points.n) {
+        *key = KEY("pipeline_parallel_split_points");
+        if (p->pipeline_parallel_split_points.n >= TT_MAX_STAGES)
+            return tt_job_fail(s->job, *key, err, "at most %d stages", TT_MAX_STAGES);
+        return split_points(s, &p->pipeline_parallel_split_points, n, err);
+    }
+    if (p->pipeline_parallel_layers_per_stage != INT64_MIN) {
+        *key = KEY("pipeline_parallel_layers_per_stage");
+        return by_layers(s, p->pipeline_parallel_layers_per_stage, n, err);
+    }
+    return TT_OK;
+}
+
+static tt_status from_csv(tt_setup *s, int wanted, const char *key, tt_error *err)
+{
+    static const char csv[] = KEY("pipeline_parallel_schedule_csv");
+    const char *path = tt_path_join(s->arena, tt_job_dir(s->job),
+                                    s->core.parallelism.pipeline_parallel_schedule_csv);
+    char *text;
+    size_t n;
+    tt_error why = {0};
+    if (tt_read_file(path, 0, &text, &n, &why) != TT_OK)
+        return tt_job_fail(s->job, csv, err, "%s", why.text);
+    const tt_status st = tt_schedule_read_csv(text, n, path, s->arena, &s->schedule, &why);
+    free(text);
+    if (st != TT_OK)
+        return tt_job_fail(s->job, csv, err, "%s", why.text);
+    const tt_schedule *c = s->schedule;
+    if (c->n_ranks != s->pipeline_ranks)
+        return tt_job_fail(s->job, csv, err, "%s has rows for %d ranks, %s is %d", path, c->n_ranks,
+                           KEY("pipeline_parallel_degree"), s->pipeline_ranks);
+    if (c->n_micro != s->micro_batches)
+        return tt_job_fail(s->job, csv, err,
+                           "%s has %d micro-batches, a step of this job %lld: set "
+                           "parallelism.pipeline_parallel_microbatches or the batch sizes",
+                           path, c->n_micro, (long long)s->micro_batches);
+    if (wanted && wanted != c->n_stages)
+        return tt_job_fail(s->job, key, err, "gives %d stages, %s has %d", wanted, path,
+                           c->n_stages);
+    return TT_OK;
+}
+
+static tt_status by_name(tt_setup *s, int wanted, const char *key, tt_error *err)
+{
+    static const char name[] = KEY("pipeline_parallel_schedule");
+    const tt_schedule_kind *kind;
+    tt_error why = {0};
+    if (tt_schedule_find(s->core.parallelism.pipeline_parallel_schedule, &kind, &why) != TT_OK)
+        return tt_job_fail(s->job, name, err, "%s", why.text);
+    const int p = s->pipeline_ranks, chunks = wanted ? wanted / p : kind->usual_chunks;
+    if (wanted % p || (wanted && (chunks < kind->min_chunks || chunks > kind->max_chunks)))
+        return tt_job_fail(s->job, key, err,
+                           "%d stages do not go onto %d pipeline ranks with %s, which has %d%s a "
+                           "rank",
+                           wanted, p, kind->name, kind->min_chunks,
+                           kind->max_chunks > kind->min_chunks ? " or more" : "");
+    if (tt_schedule_make(kind->name, p, chunks, (int)s->micro_batches, s->arena, &s->schedule,
+                         &why) != TT_OK)
+        return tt_job_fail(s->job, name, err, "%s", why.text);
+    return TT_OK;
+}
+
+tt_status tt_setup_pipeline(tt_setup *s, tt_error *err)
+{
+    const char *key = NULL;
+    int wanted = 0;
+    s->n_stages = 1;
+    if (s->micro_batches > TT_MAX_MICRO)
+        return tt_job_fail(s->job, "training.global_batch_size", err,
+                           "%lld micro-batches a step are more than %d",
+                           (long long)s->micro_batches, TT_MAX_MICRO);
+    if (s->pipeline_ranks == 1) /* forward and backward of each micro-batch in turn */
+        return tt_schedule_make("1F1B", 1, 1, (int)s->micro_batches, s->arena, &s->schedule, err);
+    TT_TRY(wanted_stages(s, &wanted, &key, err));
+    if (*s->core.parallelism.pipeline_parallel_schedule_csv)
+        TT_TRY(from_csv(s, wanted, key, err));
+    else
+        TT_TRY(by_name(s, wanted, key, err));
+    s->n_stages = s->schedule->n_stages;
+    return TT_OK;
+}

@@ -1,0 +1,13 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# embed.sh PREFIX FILE...: a C file with one string for each file, PREFIX_ and the file's name its symbol, to stdout.
+prefix=$1
+shift
+echo '/* SPDX-License-Identifier: Apache-2.0 */'
+echo '/* Written by mk/embed.sh. */'
+for f; do
+    symbol=${prefix}_$(basename "$f" | tr -c 'A-Za-z0-9\n' _)
+    printf 'extern const char %s[];\nconst char %s[] = {\n' "$symbol" "$symbol"
+    od -An -v -tu1 "$f" | sed 's/  *\([0-9][0-9]*\)/\1,/g' || exit 1
+    echo '0};'
+done

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_TESTS_PROCESSES_H
+#define TT_TESTS_PROCESSES_H
+#include "comm/world.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Ranks that are processes: forks of the test that meet in a session. */
+
+static bool processes_room_only; /* may not copy from one to another: only through shared memory */
+
+static inline void *processes_shared(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+/* One rank, in its own process. */
+static inline void processes_rank(world *w, const tt_launch *l, double timeout_s, rank_fn fn)
+{
+    const tt_session_opts so = {.launch = l, .timeout_s = 30};
+    tt_session *s;
+    tt_dist d;
+    tt_error err = {0};
+    if (tt_session_open(&so, &s, &err) != TT_OK) {
+        world_fail(w, "session: %s", err.text);
+        return;
+    }
+    tt_session_set_timeout(s, timeout_s);
+    const tt_processes_opts po = {.launch = l, .session = s, .room_only = processes_room_only};
+    if (tt_processes_join(&po, &d, &err) == TT_OK) {
+        fn(w, &d);
+        tt_dist_leave(&d);
+    } else {
+        world_fail(w, "join: %s", err.text);
+    }
+    tt_session_close(s, true);
+}
+
+/* The pids of n ranks that were started: each other's siblings, as a launcher's are. */
+static inline void processes_start(world *w, int n, double timeout_s, rank_fn fn, pid_t *pids)
+{
+    static int start;
+    start++;
+    for (int i = 0; i < n; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i])
+            continue;
+        tt_launch l = {
+            .rank = i, .world = n, .local_rank = i, .local_world = n, .launcher = "test"};
+        snprintf(l.key, sizeof l.key, "t%ld-%d", (long)getppid(), start);
+        processes_rank(w, &l, timeout_s, fn);
+        _exit(0);
+    }
+}
+
+static inline int world_run(int n, double timeout_s, rank_fn fn)
+{
+    world *w = processes_shared(sizeof *w);
+    pid_t pids[16];
+    int status, n_bad = 0;
+    processes_start(w, n, timeout_s, fn, pids);
+    for (int i = 0; i < n; i++)
+        if (waitpid(pids[i], &status, 0) != pids[i] || status)
+            n_bad++;
+    const int counted = world_end(w);
+    assert_int_equal(n_bad, 0);
+    munmap(w, sizeof *w);
+    return counted;
+}
+
+#endif

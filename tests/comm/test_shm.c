@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/async_cases.h"
+#include "comm/battery.h"
+#include "comm/processes.h"
+
+/* Processes of one machine: the battery, and what only processes do: die. */
+
+/* More than a slot and than a block, in uneven pieces, not a multiple of anything. */
+static void large(world *w, tt_dist *d)
+{
+    const int64_t counts[] = {300001, 7, 150003, 0, 99991};
+    int64_t total = 0, mine = 0;
+    tt_error err;
+    for (int i = 0; i < d->world; i++) {
+        mine += i < d->rank ? counts[i] : 0;
+        total += counts[i];
+    }
+    float *all = malloc((size_t)total * 4), *buf = calloc((size_t)total, 4),
+          *piece = malloc((size_t)(counts[d->rank] + 1) * 4);
+    for (int64_t k = 0; k < total; k++)
+        buf[k] = (float)(k % 1013) + (float)d->rank * 1024;
+    if (d->vt->all_gather(d->all, buf + mine, all, counts, TT_F32, &err) != TT_OK)
+        world_fail(w, "%s", err.text);
+    for (int64_t k = 0, i = 0, at = 0; k < total; k++) {
+        while (k >= at + counts[i])
+            at += counts[i++];
+        if (all[k] != (float)(k % 1013) + (float)i * 1024)
+            world_fail(w, "all_gather, element %lld", (long long)k);
+    }
+    const float ranks = (float)(d->world * (d->world - 1) / 2 * 1024);
+    if (d->vt->reduce_scatter(d->all, buf, piece, counts, TT_F32, TT_SUM, &err) != TT_OK)
+        world_fail(w, "%s", err.text);
+    for (int64_t k = 0; k < counts[d->rank]; k++)
+        if (piece[k] != (float)((mine + k) % 1013 * d->world) + ranks)
+            world_fail(w, "reduce_scatter, element %lld", (long long)k);
+    if (d->vt->all_reduce(d->all, buf, total, TT_F32, TT_SUM, &err) != TT_OK)
+        world_fail(w, "%s", err.text);
+    for (int64_t k = 0; k < total; k++)
+        if (buf[k] != (float)(k % 1013 * d->world) + ranks)
+            world_fail(w, "all_reduce, element %lld", (long long)k);
+    free(all);
+    free(buf);
+    free(piece);
+}
+static void test_large_collectives_take_many_rounds(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 5; n++)
+        world_run(n, 30, large);
+}
+
+static void large_transpose(world *w, tt_dist *d)
+{
+    int64_t sends[5], recvs[5], n_send = 0, n_recv = 0, at = 0;
+    tt_error err;
+    for (int i = 0; i < d->world; i++) {
+        n_send += sends[i] = 40000 * ((d->rank + 2 * i) % 4) + i;
+        n_recv += recvs[i] = 40000 * ((i + 2 * d->rank) % 4) + d->rank;
+    }
+    int32_t *send = malloc((size_t)n_send * 4 + 4), *recv = malloc((size_t)n_recv * 4 + 4);
+    for (int i = 0; i < d->world; i++)
+        for (int64_t k = 0; k < sends[i]; k++)
+            send[at++] = (int32_t)(k * 100 + d->rank * 10 + i);
+    if (d->vt->all_to_all(d->all, send, sends, recv, recvs, TT_I32, &err) != TT_OK)
+        world_fail(w, "%s", err.text);
+    at = 0;
+    for (int i = 0; i < d->world; i++)
+        for (int64_t k = 0; k < recvs[i]; k++)
+            if (recv[at++] != (int32_t)(k * 100 + i * 10 + d->rank))
+                world_fail(w, "all_to_all, element %lld of rank %d", (long long)k, i);
+    free(send);
+    free(recv);
+}
+static void test_large_all_to_all_takes_the_rounds_of_the_largest(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++)
+        world_run(n, 30, large_transpose);
+}
+
+/* ---- a rank that ends without a word ---- */
+
+static void until_lost(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    tt_status s = TT_OK;
+    for (int i = 0; s == TT_OK; i++) {
+        int32_t x[2000] = {0};
+        if (i == 100 && d->rank == 1)
+            raise(SIGKILL);
+        s = d->vt->all_reduce(d->all, x, 2000, TT_I32, TT_SUM, &err);
+    }
+    if (s != TT_ECOMM || !strstr(err.text, "rank 1 was lost at all_reduce number 100"))
+        world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
+    tt_session_claim(d->session, s, err.text, false);
+    const tt_status verdict = tt_session_verdict(d->session, &err);
+    if (verdict != TT_ECOMM)
+        world_fail(w, "the verdict is %d", verdict);
+    if (err.text[0])
+        atomic_fetch_add(&w->count, 1); /* this rank is to tell */
+}
+
+/* Fails unless n - 1 ranks end by themselves, within 5 s, and one of them tells. */
+static void one_is_lost(int n, rank_fn fn)
+{
+    world *w = processes_shared(sizeof *w);
+    pid_t pids[16];
+    int status, n_killed = 0;
+    const int64_t t0 = tt_now_ns();
+    processes_start(w, n, 60, fn, pids);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        n_killed += WIFSIGNALED(status);
+    }
+    assert_true(tt_now_ns() - t0 < INT64_C(5000000000));
+    assert_int_equal(world_end(w), 1);
+    assert_int_equal(n_killed, 1);
+    munmap(w, sizeof *w);
+}
+static void test_killed_rank_is_named_by_one_other(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++)
+        one_is_lost(n, until_lost);
+}
+
+static void first_is_lost(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    if (d->rank == 0)
+        raise(SIGKILL);
+    const tt_status s = d->vt->barrier(d->all, &err);
+    if (s != TT_ECOMM || !strstr(err.text, "rank 0 was lost before step 1"))
+        world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
+    tt_session_claim(d->session, s, err.text, false);
+    tt_session_verdict(d->session, &err);
+    if (err.text[0])
+        atomic_fetch_add(&w->count, 1);
+}
+static void test_first_rank_of_the_machine_may_be_the_lost_one(void **state)
+{
+    (void)state;
+    one_is_lost(4, first_is_lost);
+}
+
+/* Own failures: the first is told, once, and its status is everyone's. */
+static void failing(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    tt_status s = TT_OK;
+    if (d->rank == 2) {
+        usleep(20000);
+        s = TT_FAIL(&err, TT_ENUMERIC, "loss is NaN");
+    } else {
+        s = d->vt->barrier(d->all, &err);
+    }
+    tt_dist_fail(d, s, err.text);
+    if (tt_session_verdict(d->session, &err) != TT_ENUMERIC)
+        world_fail(w, "rank %d ends with another status", d->rank);
+    if (err.text[0] && (d->rank != 2 || strcmp(err.text, "loss is NaN")))
+        world_fail(w, "rank %d tells: %s", d->rank, err.text);
+    atomic_fetch_add(&w->count, err.text[0] != 0);
+}
+static void test_own_failure_is_told_once(void **state)
+{
+    (void)state;
+    assert_int_equal(world_run(4, 30, failing), 1);
+}
+
+static void agreeing_early(world *w, tt_dist *d)
+{
+    tt_error err = {0};
+    tt_status mine = TT_OK;
+    if (d->rank)
+        mine = TT_FAIL(&err, TT_EFORMAT, "rank %d's file", d->rank);
+    const tt_status s = tt_session_agree(d->session, mine, &err);
+    if (d->rank == 1 ? s != TT_EFORMAT : s != TT_ECOMM || strcmp(err.text, "rank 1 failed"))
+        world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
+}
+static void test_session_agrees_on_the_lowest_failing_rank(void **state)
+{
+    (void)state;
+    world_run(4, 30, agreeing_early);
+}
+
+/* ---- meeting ---- */
+
+static void test_ranks_that_do_not_come_are_named(void **state)
+{
+    (void)state;
+    tt_launch l = {.world = 3, .local_world = 3, .launcher = "test"};
+    const tt_session_opts o = {.launch = &l, .timeout_s = 0.3};
+    tt_session *s;
+    tt_error err = {0};
+    snprintf(l.key, sizeof l.key, "alone-%ld", (long)getpid());
+    assert_int_equal(tt_session_open(&o, &s, &err), TT_ETIMEOUT);
+    assert_non_null(strstr(err.text, "did not come within 0.3 s"));
+    assert_non_null(strstr(err.text, ": 1 2"));
+    l.rank = l.local_rank = 1;
+    assert_int_equal(tt_session_open(&o, &s, &err), TT_ETIMEOUT);
+    assert_non_null(strstr(err.text, "first rank of this machine did not come"));
+}
+
+static int stop_now(void)
+{
+    return 15;
+}
+static void test_signal_ends_the_wait_for_ranks(void **state)
+{
+    (void)state;
+    tt_launch l = {.world = 2, .local_world = 2, .launcher = "test"};
+    const tt_session_opts o = {.launch = &l, .timeout_s = 60, .stop = stop_now};
+    tt_session *s;
+    tt_error err = {0};
+    snprintf(l.key, sizeof l.key, "signal-%ld", (long)getpid());
+    assert_int_equal(tt_session_open(&o, &s, &err), TT_ESIGNAL);
+    l.rank = l.local_rank = 1;
+    assert_int_equal(tt_session_open(&o, &s, &err), TT_ESIGNAL);
+}
+
+static int through_the_room(void **state)
+{
+    (void)state;
+    processes_room_only = true;
+    return 0;
+}
+
+/* All of it twice: what is much copied from process to process, and all through shared memory. */
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BATTERY,
+        ASYNC_CASES,
+        cmocka_unit_test(test_large_collectives_take_many_rounds),
+        cmocka_unit_test(test_large_all_to_all_takes_the_rounds_of_the_largest),
+        cmocka_unit_test(test_killed_rank_is_named_by_one_other),
+        cmocka_unit_test(test_first_rank_of_the_machine_may_be_the_lost_one),
+        cmocka_unit_test(test_own_failure_is_told_once),
+        cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
+        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
+        cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("room", tests, through_the_room, NULL);
+}
