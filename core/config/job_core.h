@@ -48,7 +48,7 @@ typedef struct tt_profiling_config {
 } tt_profiling_config;
 
 typedef struct tt_comm_config {
-    const char *backend; /* auto | local | shm | mpi | nccl */
+    const char *backend; /* auto | local | shm | a comm plugin */
     int64_t train_timeout_seconds, init_timeout_seconds;
     const char *overlap; /* auto | on | off */
 } tt_comm_config;

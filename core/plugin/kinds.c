@@ -61,7 +61,7 @@ static const slot comm_slots[] = {
     NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
     NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
     NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
-    MAY(tt_comm_vt, set_timeout),
+    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, beside),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),
@@ -161,6 +161,13 @@ static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_er
     return TT_OK;
 }
 
+static tt_status check_comm(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_comm_vt *v = k->vtable;
+    return TT_HAS(v, tt_comm_vt, launcher) ? tt_check_text(c, "launcher", v->launcher, false, err)
+                                           : TT_OK;
+}
+
 static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_op_def *d = ((const tt_op_vt *)k->vtable)->def;
@@ -249,7 +256,7 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_CONVERTER] =
         KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
     [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, NULL),
-    [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, NULL),
+    [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, check_comm),
     [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
     [TT_KIND_OP] = {"op",         "ops",     TT_V1_0(tt_op_vt,         def),         sizeof(tt_op_vt), NULL, 0, check_op        },
     [TT_KIND_KERNELS] = {"kernels",    "kernels", TT_V1_0(tt_kernels_vt,    kernel_size),

@@ -50,6 +50,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     struct tt_map *kernels_asked; /* ops whose kernel is decided */
     tt_error kernels_error;       /* the first of deciding */
     bool backend_alone;           /* without kernels of plugins: to compare with */
+    tt_part comm;                 /* component NULL: none is used */
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */
@@ -80,6 +81,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_decode_opts decode;
 } tt_setup;
 
+/* comm.backend is one of the core's words, no plugin's name. */
+bool tt_comm_is_core(const char *backend);
 /* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);

@@ -59,6 +59,9 @@ typedef struct tt_comm_vt {
     /* Nonzero: groups may be used beside each other, each by one thread at a time, and a group's
      * send beside its recv; NULL = no. */
     int (*beside)(void *self);
+    /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
+     * (optional) */
+    const char *launcher;
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op …, in that order: the bits every transport gives. bf16 is added
