@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # lint.awk FILE...: findings as FILE:LINE: text. See lint.sh.
 BEGIN {
-    # Who may include whom (architecture.md), transitively; base and include/ttrun go without saying.
+    # Who may include whom (docs/design/architecture.md), transitively; base and include/ttrun go without saying.
     allow["base"] = ""
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"

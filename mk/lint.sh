@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the compiler does not check: who includes whom, sizes, forbidden calls and words, licence lines, format.
+# What the compiler does not check: who includes whom, sizes, forbidden calls and words, licence lines, generated pages,
+# rule numbers and paths that lead nowhere, format.
 # Prints "lint: ok", or one finding a line and fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 found=$(mktemp) || exit 1
-trap 'rm -f "$found"' EXIT
+trap 'rm -f "$found" "$found.links"' EXIT
 
 sources() { find "$@" -name build -prune -o \( -name '*.c' -o -name '*.h' -o -name '*.def' \) -print 2>/dev/null | sort; }
 awk=awk
@@ -26,8 +27,43 @@ done
 
 # ---- generated pages ----
 if [ -x mk/reference.sh ]; then
-    sh mk/reference.sh | cmp -s - docs/reference.md || echo "docs/reference.md: out of date; run mk/reference.sh" >>"$found"
+    sh mk/reference.sh | cmp -s - docs/reference.md || echo "docs/reference.md: out of date; run make docs" >>"$found"
 fi
+if [ -x mk/ops.sh ]; then
+    sh mk/ops.sh page | cmp -s - docs/ops.md || echo "docs/ops.md: out of date; run make docs" >>"$found"
+    sh mk/ops.sh header | cmp -s - include/ttrun/ops.h || echo "include/ttrun/ops.h: its table is out of date; run make docs" >>"$found"
+fi
+
+# ---- what comments and pages point to ----
+# A rule number in parentheses, "(R5, P3)", is one that docs/design/rules.md has. A tree without that page has no rules.
+if [ -f docs/design/rules.md ]; then
+    rules=" $(sed -n 's/^\(- \)\{0,1\}\*\*\([RPC][0-9]*\) .*/\2/p' docs/design/rules.md | tr '\n' ' ')"
+    find core include plugins docs tests -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.md' \) 2>/dev/null | sort |
+        xargs -r grep -noE '\((rules? )?[RPC][0-9]{1,2}(( to|,| and) ?[RPC][0-9]{1,2})*[^A-Za-z0-9]' /dev/null |
+        while IFS=: read -r file line cited; do
+            for r in $(echo "$cited" | grep -oE '[RPC][0-9]+'); do
+                case $rules in *" $r "*) ;; *) echo "$file:$line: docs/design/rules.md has no rule $r" ;; esac
+            done
+        done >>"$found"
+fi
+# A relative path that goes up stands for a file of this tree, and so does a page's link.
+{
+    find core include plugins docs mk examples bench configs tests/golden -type f \( -name '*.[ch]' -o -name '*.def' \
+        -o -name '*.md' -o -name '*.py' -o -name '*.json' -o -name '*.mk' -o -name '*.awk' \) 2>/dev/null
+    find . -maxdepth 1 -type f | sed 's|^\./||'
+} | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./$*}])(\.\./)+[A-Za-z][A-Za-z0-9_./-]*' 2>/dev/null |
+    while IFS=: read -r file line path; do
+        path=$(echo "$path" | sed 's|^[^.]*||; s|[.,]*$||')
+        [ -e "$(dirname "$file")/$path" ] || echo "$file:$line: $path leads to no file of this tree"
+    done >>"$found"
+find . -maxdepth 1 -name '*.md' | sed 's|^\./||' | xargs -r grep -nHoE '\]\([^)# ]+' >"$found.links" 2>/dev/null
+find docs examples bench tests/golden -name '*.md' 2>/dev/null | xargs -r grep -nHoE '\]\([^)# ]+' >>"$found.links" 2>/dev/null
+while IFS=: read -r file line link; do
+    link=${link#??}
+    case $link in http*) continue ;; esac
+    [ -e "$(dirname "$file")/$link" ] || echo "$file:$line: the link to $link leads nowhere"
+done <"$found.links" >>"$found"
+rm -f "$found.links"
 
 # ---- format ----
 if command -v clang-format >/dev/null 2>&1; then

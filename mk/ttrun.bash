@@ -31,7 +31,7 @@ _ttrun() {
         case $command in
         train) options+=" --profile " ;;
         plan) options+=" --world --hardware --svg --search --memory --best" ;;
-        config) options+=" --schema --explain --reference" ;;
+        config) options+=" --schema --explain --reference --ops" ;;
         data) options+=" --sample --n " ;;
         tokenize) options+=" --tokenizer --lines --bos --eos" ;;
         report) options+=" --output " ;;

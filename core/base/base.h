@@ -30,9 +30,8 @@ _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);
 bool tt_mul_i64(int64_t a, int64_t b, int64_t *out);
 bool tt_add_i64(int64_t a, int64_t b, int64_t *out);
 
-/* ---- arena: memory by lifetime (process, program, step)
- * ------------------------------------------------------- Small metadata only. Out of memory aborts
- * with size and place. Zeroed. One thread at a time. */
+/* ---- arena: memory by lifetime (process, program, step) ----
+ * Small metadata only. Out of memory aborts with size and place. Zeroed. One thread at a time. */
 typedef struct tt_arena tt_arena;
 tt_arena *tt_arena_new(void);
 void tt_arena_free(tt_arena *a); /* runs the cleanups in reverse order; NULL is fine */
@@ -46,8 +45,8 @@ char *tt_arena_vprintf(tt_arena *a, const char *fmt, va_list ap);
 void tt_arena_cleanup(tt_arena *a, void (*fn)(void *), void *arg);
 size_t tt_arena_used(const tt_arena *a);
 
-/* ---- str: growable text, always NUL-terminated; zero-initialised is valid. malloc'd: tt_str_free.
- */
+/* ---- str: growable text, always NUL-terminated; zero-initialised is valid ----
+ * malloc'd: tt_str_free. */
 typedef struct tt_str {
     char *s;
     size_t n, cap;

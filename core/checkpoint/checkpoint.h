@@ -6,7 +6,7 @@
 
 /* core/checkpoint: step-N folders of safetensors shards + trainer.json. A folder step-N is complete
  * or does not exist. Any mesh loads what any other wrote: a reader plans by intersection of boxes
- * and checks that they cover. Layout and names: contract.md "Checkpoints". */
+ * and checks that they cover. state.c has the layout of trainer.json. */
 
 /* One piece of a named global tensor that this rank holds. */
 typedef struct tt_ckpt_piece {

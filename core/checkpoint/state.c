@@ -5,11 +5,12 @@
 #include <string.h>
 
 /* trainer.json, version 1:
- *   {"format": "ttrun-checkpoint", "version": 1, "step": N, "tokens_seen": N, "loader":
- * {"samples_seen": N}, "last_loss": x|null, "world": N, "model_fingerprint": "…"|null,
- * "tokenizer_fingerprint": "…"|null, "job": {…}|null, "files": {"<name>": {"bytes": N, "xxh3_128":
- * "<32 hex>"}}, "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}} Further keys are left
- * alone: a later 1.x may add some. */
+ *   {"format": "ttrun-checkpoint", "version": 1,
+ *    "step": N, "tokens_seen": N, "loader": {"samples_seen": N}, "last_loss": x|null, "world": N,
+ *    "model_fingerprint": "…"|null, "tokenizer_fingerprint": "…"|null, "job": {…}|null,
+ *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
+ *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
+ * Further keys are left alone: a later 1.x may add some. */
 
 #define FORMAT "ttrun-checkpoint"
 #define VERSION 1

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "graph/op.h"
 #include <string.h>
 
 static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *n, tt_error *err)
@@ -40,8 +41,14 @@ static tt_status run(tt_cli *cli, tt_error *err)
     tt_setup s;
     tt_str out = {0};
     tt_status st;
-    if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") ||
-        tt_cli_option(cli, "reference")) {
+    if (tt_cli_option(cli, "ops")) {
+        st = TT_OK;
+        tt_op_reference_page(&out);
+    } else if (tt_cli_option(cli, "op-table")) {
+        st = TT_OK;
+        tt_op_reference_header(&out);
+    } else if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") ||
+               tt_cli_option(cli, "reference")) {
         st = print_docs(cli, &r, &out, err);
     } else {
         const tt_setup_opts so = {.spec = cli->spec, .nproc = cli->nproc, .data = true};
@@ -59,10 +66,10 @@ static tt_status run(tt_cli *cli, tt_error *err)
     return st;
 }
 
-static const char *const flags[] = {"schema", "explain", "reference"};
+static const char *const flags[] = {"schema", "explain", "reference", "ops", "op-table"};
 const tt_command tt_cmd_config = {
     .name = "config",
-    .usage = "config [JOB.json | --schema | --explain [KEY] | --reference]",
+    .usage = "config [JOB.json | --schema | --explain [KEY] | --reference | --ops]",
     .doc = "the resolved job with the origin of each value; its schema; its keys explained",
     .flags = flags,
     .n_flags = TT_COUNT(flags),

@@ -3,7 +3,7 @@
 #define TT_JOB_CORE_H
 #include "config/config.h"
 
-/* The core's own sections, typed. Names and defaults: ../shared/design/contract.md. */
+/* The core's own sections, typed. Names and defaults: core_options.c, docs/reference.md. */
 
 typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, steps, seed;

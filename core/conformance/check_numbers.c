@@ -100,7 +100,7 @@ static tt_status measure(slope *s, double size, double unit, double *out, double
 /* One parameter; *seen: its gradient stands out of the noise. */
 static tt_status compare(slope *s, const tt_whole *g, double loss, bool *seen, tt_error *err)
 {
-    const double tokens = (double)s->rig->counted;
+    const double tokens = (double)s->rig->batch.counted;
     const double size = 10 * tokens * norm(g->data, g->n); /* of the loss's sum */
     const double unit = NOISE * ldexp(fabs(loss) * tokens + 1, -24);
     *seen = true;

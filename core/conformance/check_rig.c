@@ -229,30 +229,48 @@ static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_comp
 static void fill_batch(tt_rig *rig, int64_t vocab)
 {
     const tt_rng_key key = tt_rng_key_make(0, "check", 0);
+    tt_batch *b = &rig->batch;
+    int32_t **array[] = {&b->ids, &b->labels, &b->pos, &b->seg};
+    for (size_t i = 0; i < TT_COUNT(array); i++)
+        *array[i] = tt_arena_array(rig->arena, TT_RIG_TOKENS, sizeof **array[i]);
     for (int i = 0; i < TT_RIG_TOKENS; i++) {
         const int at = i % TT_RIG_SEQ, second = i < TT_RIG_SEQ && at >= 9;
-        rig->ids[i] = (int32_t)(tt_rng_uniform(key, (uint64_t)i) * (double)vocab);
-        rig->labels[i] =
+        b->ids[i] = (int32_t)(tt_rng_uniform(key, (uint64_t)i) * (double)vocab);
+        b->labels[i] =
             at == 5 ? -100 : (int32_t)(tt_rng_uniform(key, 1000 + (uint64_t)i) * (double)vocab);
-        rig->pos[i] = second ? at - 9 : at;
-        rig->seg[i] = i < TT_RIG_SEQ ? second : 2;
-        rig->counted += rig->labels[i] >= 0;
+        b->pos[i] = second ? at - 9 : at;
+        b->seg[i] = i < TT_RIG_SEQ ? second : 2;
+        b->counted += b->labels[i] >= 0;
     }
 }
 
-static tt_status fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
-                      int32_t *dst, tt_error *err)
+/* Inputs that a dataloader of the same file declares: random numbers of (0, 1), or zeros and ones. */
+static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
 {
-    const tt_rig *rig = user;
-    const int32_t *src = strcmp(input, "ids") == 0      ? rig->ids
-                         : strcmp(input, "labels") == 0 ? rig->labels
-                         : strcmp(input, "pos") == 0    ? rig->pos
-                         : strcmp(input, "seg") == 0    ? rig->seg
-                                                        : NULL;
-    if (!src || micro)
-        return TT_FAIL(err, TT_EINVAL,
-                       "reads the input \"%s\", which only a dataloader of its own gives", input);
-    memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
+    const tt_inputs *t = &rig->s.inputs;
+    for (size_t i = 0; i < job->plugin->n_components && !t->n; i++) {
+        const tt_component *c = tt_rig_component(job->plugin, i);
+        tt_job *j = NULL;
+        if (c->kind != TT_KIND_DATALOADER)
+            continue;
+        void *config = tt_arena_alloc(rig->arena, c->config_size + 1);
+        TT_TRY(tt_job_load_text(rig->arena, "check", "{}", 2, NULL, 0, &j, err));
+        TT_TRY(tt_job_section(j, "dataloader", c->options, c->n_options, c->option_size, NULL,
+                              config, err));
+        TT_TRY(tt_inputs_of(c->vtable, config, &rig->s.inputs, err));
+        rig->s.has_inputs = true;
+    }
+    for (int i = 0; i < t->n; i++) {
+        const tt_rng_key key = tt_rng_key_make(0, t->items[i].name, 2);
+        float *x = rig->batch.more[i] = tt_arena_array(rig->arena, TT_RIG_TOKENS, sizeof *x);
+        for (int k = 0; k < TT_RIG_TOKENS; k++) {
+            const double u = tt_rng_uniform(key, (uint64_t)k);
+            if (t->items[i].dtype == TT_F32)
+                x[k] = (float)u;
+            else
+                ((int32_t *)rig->batch.more[i])[k] = u < 0.5;
+        }
+    }
     return TT_OK;
 }
 
@@ -270,6 +288,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     tt_str_free(&text);
     TT_TRY(s);
     TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
+    TT_TRY(add_inputs(rig, job, err));
     if (o->part->kind == TT_KIND_OP)
         TT_TRY(add_op(rig, o->part, err));
     if (o->part->kind == TT_KIND_KERNELS)
@@ -385,15 +404,28 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
 
 static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
 {
-    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->counted);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
     tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
 }
 
+/* A rank has its own lines alone, as the loop's does. */
 tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_sum, tt_error *err)
 {
+    const int64_t own = rig->s.local * TT_RIG_SEQ, first = r->data_rank * own;
+    tt_batch batch = {.n_tokens = own,
+                      .seq_len = TT_RIG_SEQ,
+                      .ids = rig->batch.ids + first,
+                      .labels = rig->batch.labels + first,
+                      .pos = rig->batch.pos + first,
+                      .seg = rig->batch.seg + first,
+                      .inputs = &rig->s.inputs};
+    for (int i = 0; i < rig->s.inputs.n; i++)
+        batch.more[i] = (int32_t *)rig->batch.more[i] +
+                        (rig->s.inputs.items[i].per_sample ? first / TT_RIG_SEQ : first);
+    tt_feed feed = {&batch, first, NULL};
     set_scalars(rig, r, step, 0);
-    TT_TRY(tt_exec_micro_batches(r->exec, step, fill, (void *)(uintptr_t)rig, err));
+    TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));
     TT_TRY(tt_exec_epilogue(r->exec, err));
     *loss_sum = tt_exec_metric(r->exec, TT_METRIC_LOSS);
     return TT_OK;
@@ -403,7 +435,7 @@ tt_status tt_rig_step(const tt_rig *rig, tt_rank *r, int64_t step, double lr, do
                       tt_error *err)
 {
     TT_TRY(tt_rig_loss(rig, r, step, loss, err));
-    *loss /= (double)rig->counted;
+    *loss /= (double)rig->batch.counted;
     set_scalars(rig, r, step, lr);
     return tt_exec_update(r->exec, err);
 }

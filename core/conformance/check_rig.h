@@ -14,9 +14,8 @@
 typedef struct tt_rig {
     tt_arena *arena;
     tt_setup s;
-    int32_t ids[TT_RIG_TOKENS], labels[TT_RIG_TOKENS], pos[TT_RIG_TOKENS], seg[TT_RIG_TOKENS];
-    int64_t counted;
-    bool rounds; /* some value is narrower than 32 bits */
+    tt_batch batch; /* the global one */
+    bool rounds;    /* some value is narrower than 32 bits */
 } tt_rig;
 
 typedef struct tt_rig_opts {

@@ -2,9 +2,9 @@
 #ifndef TT_GRAPH_H
 #define TT_GRAPH_H
 #include "base/base.h"
+#include "graph/builder_opts.h"
 #include "graph/op.h"
 #include "mesh/mesh.h"
-#include <ttrun/backend.h>
 
 /* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
  * (R7). An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1).
@@ -30,19 +30,6 @@ typedef enum tt_state_kind {
     TT_STATE_GATHERED     /* hoist: a parameter as computed with, written once a step before it is
                              read */
 } tt_state_kind;
-
-/* Dtypes (R6): of parameters as stored, of parameters and activations as computed with, of what
- * gradients are reduced in. All zero: f32 throughout. */
-typedef struct tt_precision {
-    tt_dtype param, compute, reduce;
-} tt_precision;
-
-/* How an op that mixes tokens meets those of its line on other ranks. */
-typedef enum tt_context {
-    TT_CONTEXT_GATHER, /* keys and values are gathered */
-    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
-    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
-} tt_context;
 
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
@@ -178,6 +165,7 @@ struct tt_graph {
     tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
+#define TT_INPUT_SPREAD "@"      /* behind an input's name: per sample, as a value per token */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
 
 /* Ops without kernels. */
@@ -185,20 +173,6 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective;
 
 /* ---- the builder ---- */
-typedef struct tt_builder_opts {
-    const tt_op_table *ops;
-    int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
-    tt_precision precision;
-    tt_context context;
-    /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
-    bool (*has_kernel)(void *user, const char *op);
-    bool (*supports)(void *user, const tt_kernel_call *c); /* its kernel; NULL = all dtypes */
-    void *has_kernel_user;
-    /* Converters: the replacement of a linear, or NULL. */
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
-                                tt_value *w);
-    void *convert_user;
-} tt_builder_opts;
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
 /* A builder whose ops are placed as they are built. */
 tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,

@@ -17,7 +17,8 @@ static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
         .infer = no_infer                                                                          \
     }
 const tt_op_def tt_op_param = SPECIAL("param", "a parameter as stored");
-const tt_op_def tt_op_input = SPECIAL("input", "an input of the step, in any placement for free");
+const tt_op_def tt_op_input =
+    SPECIAL("input", "an input of the step: each data rank has its lines");
 const tt_op_def tt_op_state = SPECIAL("state", "read named state");
 const tt_op_def tt_op_fetch = SPECIAL("fetch", "a parameter as computed with");
 const tt_op_def tt_op_redistribute = SPECIAL("redistribute", "the same value, stored otherwise");
@@ -52,6 +53,16 @@ static tt_versions *versions_of(tt_builder *b, tt_value *root)
     return *slot;
 }
 
+/* A node that is the identity in meaning. It is shared by all who want the value so, and so has a
+ * derivative even where the first of them is inside an expansion or a tt_custom_vjp. */
+static tt_node *identity_node(tt_builder *b, const tt_op_def *op, tt_value *v,
+                              const tt_placement *to)
+{
+    tt_node *n = tt_node_new(b, op, &v, 1, &v->type, to, 1);
+    n->inner = false;
+    return n;
+}
+
 /* A version made in an epilogue is not there in a forward: reuse only what ran before on the same
  * stage. */
 static bool version_usable(const tt_builder *b, const tt_value *w)
@@ -80,7 +91,7 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
     }
     if (!best)
         best = v;
-    tt_node *n = tt_node_new(b, &tt_op_redistribute, &best, 1, &root->type, to, 1);
+    tt_node *n = identity_node(b, &tt_op_redistribute, best, to);
     tt_vec_push(b->arena, &vs->items, n->out[0]);
     return n->out[0];
 }
@@ -96,14 +107,16 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     leaf->param = p;
     tt_value *v = leaf->out[0];
     if (p->type.dtype != b->g->precision.compute) { /* on the shard: the gather moves the cast */
-        const bool was = tt_builder_follow(b, true);
+        const bool was = tt_builder_follow(b, true), inner = b->inner;
+        b->inner = false; /* as the fetch */
         v = tt_cast(b, v, b->g->precision.compute);
+        b->inner = inner;
         tt_builder_follow(b, was);
         if (b->failed)
             return v;
         v->node->param = p;
     }
-    tt_node *n = tt_node_new(b, &tt_op_fetch, &v, 1, &v->type, &p->compute, 1);
+    tt_node *n = identity_node(b, &tt_op_fetch, v, &p->compute);
     n->param = p;
     p->stages |= UINT64_C(1) << b->stage;
     tt_fetch_key k = {p, b->block, b->stage, b->region, n->out[0]};
@@ -129,7 +142,7 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
     }
     const int stage = b->stage;
     b->stage = to;
-    tt_node *n = tt_node_new(b, &tt_op_transfer, &v, 1, &v->type, &v->place, 1);
+    tt_node *n = identity_node(b, &tt_op_transfer, v, &v->place);
     b->stage = stage;
     n->block = -1;
     tt_vec_push(b->arena, &b->transfers, n->out[0]);

@@ -21,6 +21,10 @@ const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = u
 /* A pointwise op of the core's: kernels of the op "fused" know it. */
 bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def);
 
+/* For people: docs/ops.md, and the table in include/ttrun/ops.h. */
+void tt_op_reference_page(tt_str *out);
+void tt_op_reference_header(tt_str *out);
+
 /* Helpers of shape rules. */
 tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
     TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */

@@ -2,8 +2,8 @@
 #include "graph/graph.h"
 #include <string.h>
 
-/* One line a node:  %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   #
- * model.layers.0 */
+/* One line per node:
+ *   %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   # model.layers.0 */
 
 static const char *const region_names[] = {"forward", "backward", "epilogue", "update"};
 

@@ -5,7 +5,7 @@
 #include <ttrun/train_spec.h>
 
 /* core/mesh: atoms, axes, placements, boxes, canonical placement, lowering (rules R2, R3). Pure
- * arithmetic: no processes. Agrees with ../shared/design/spec/placement_spec.py on every vector of
+ * arithmetic: no processes. Agrees with the executable specification on every vector of
  * tests/golden/placement.json. */
 
 #define TT_MAX_ATOMS 16

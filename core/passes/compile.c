@@ -37,6 +37,8 @@ static bool generates(const tt_compile_opts *o)
 static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
+                             .inputs = o->inputs,
+                             .n_inputs = o->n_inputs,
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
                              .precision = o->precision,

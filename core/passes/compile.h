@@ -4,7 +4,7 @@
 #include "passes/passes.h"
 
 /* compile: model and loss plugins → the finished graph of a step. compile.c is the diagram of
- * architecture.md as code. */
+ * docs/design/architecture.md as code. */
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
@@ -19,6 +19,8 @@ typedef struct tt_compile_opts {
     tt_mode mode;
     bool foreign_params; /* they lie in another program's memory: validation beside training */
     const tt_op_table *ops;
+    const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
+    int n_inputs;
     const tt_model_vt *model;
     const void *model_config;
     const char *model_name; /* "plugin models/llama3.so": before errors */

@@ -3,8 +3,8 @@
 #include <string.h>
 
 /* lower: every redistribute and fetch (from, to) becomes named single-kind steps (R1); equal
- * placements become nothing, redistributes of inputs become inputs stored otherwise: the loader
- * fills any placement. */
+ * placements become nothing, and a redistribute of an input to a part of what a data rank has of it
+ * becomes an input stored otherwise: the loader fills any part of that. */
 
 typedef struct lowerer {
     tt_graph *g;
@@ -37,11 +37,21 @@ static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const t
     return w;
 }
 
+/* Is this a part of what a data rank has? Then the axes that cut the data come first. */
+static bool part_of_input(const tt_value *input, const tt_placement *to)
+{
+    const tt_placement *data = &input->place;
+    return to->n[0] >= data->n[0] && !to->partial &&
+           !memcmp(to->atom[0], data->atom[0], data->n[0] * sizeof data->atom[0][0]);
+}
+
 static void lower_node(lowerer *l, tt_node *n)
 {
     tt_value *v = replaced(l, n->in[0]);
-    if (n->op == &tt_op_redistribute && v->node->op == &tt_op_input) {
-        tt_node *in = tt_arena_dup(l->g->arena, v->node, sizeof *in);
+    const tt_value *root = tt_value_root(n->in[0]);
+    if (n->op == &tt_op_redistribute && root->node->op == &tt_op_input &&
+        part_of_input(root, &n->out[0]->place)) {
+        tt_node *in = tt_arena_dup(l->g->arena, root->node, sizeof *in);
         in->id = l->g->n_ids++;
         in->region = n->region;
         in->out = n->out;

@@ -13,8 +13,7 @@ typedef struct tt_live {
     int first, last; /* times, inclusive */
     int held;        /* the last one at which a collective beside the program has it */
     int64_t bytes, offset;
-    /* Whose bytes it takes over, that then live to the end of both; NULL: none. own_last: without.
-     */
+    /* Whose bytes it takes over, that then live to the end of both; NULL: none. own_last: without. */
     struct tt_live *host;
     int own_last;
     const tt_value *value;
@@ -71,11 +70,11 @@ const char *tt_plan_check_slots(const tt_plan *p);
  * alone is met when one of them meets it, and a message stands for those of all. So the ranks at
  * coordinate 0 of these atoms stand for all, which is proved of every rank's list in the tests. */
 
-typedef enum tt_beside { /* how collectives that are begun early are carried out */
-                         TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
-                         TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread
-                                            */
-                         TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
+/* How collectives that are begun early are carried out. */
+typedef enum tt_beside {
+    TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
+    TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread */
+    TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
 } tt_beside;
 typedef struct tt_wires_opts {
     const tt_programs *programs;

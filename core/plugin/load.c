@@ -185,8 +185,8 @@ static tt_status own_by_ltdl(const char *path, void **out, tt_error *err)
     return TT_OK;
 }
 
-/* libltdl binds lazily and calls every fault "file not found" (measured, style.md 2.6): dlopen
- * gives the verdict, and libltdl owns the handle only of what passed. */
+/* libltdl binds lazily and calls every fault "file not found" (measured with 2.4.7): dlopen gives
+ * the verdict, and libltdl owns the handle only of what passed. */
 static tt_status open_copy(const char *path, const char *file, tt_loaded *out, tt_error *err)
 {
     const tt_plugin *plugin = NULL;

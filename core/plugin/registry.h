@@ -12,8 +12,8 @@ typedef struct tt_registry tt_registry;
 
 typedef struct tt_registry_opts {
     const char *const *dirs; /* --plugin-dir, in order; n 0: TTRUN_PLUGIN_PATH, then the first that
-                                exists of <folder of the executable>/plugins, ../lib/ttrun/plugins
-                                and the installed folder */
+                                exists of plugins/ and lib/ttrun/plugins/ beside and above the
+                                executable's folder, and the installed folder */
     size_t n_dirs;
     const char *private_dir; /* each .so is loaded from a private copy here (R19); NULL: a fresh
                                 folder under $TMPDIR, removed at once (the mapping stays) */

@@ -133,6 +133,43 @@ static tt_status make_metrics(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
+/* The inputs a loader declares; of a mixture those of its sources, which must be the same. */
+static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, tt_inputs *out,
+                           tt_error *err)
+{
+    tt_error why = {0};
+    const int n = tt_part_is_mixture(p) ? tt_mixture_size(p) : 1;
+    for (int i = 0; i < n; i++) {
+        const tt_part *one = tt_part_is_mixture(p) ? tt_mixture_part(p, i) : p;
+        tt_inputs t;
+        if (tt_inputs_of(one->component->vtable, one->config, &t, &why) != TT_OK)
+            return tt_job_fail(s->job, section, err, "dataloader %s: %s", one->name, why.text);
+        if (i && !tt_inputs_equal(&t, out))
+            return tt_job_fail(s->job, section, err,
+                               "its sources %s and %s declare different inputs; models and losses "
+                               "read the same ones of every sample",
+                               tt_mixture_part(p, 0)->name, one->name);
+        *out = t;
+    }
+    return TT_OK;
+}
+
+/* Validation runs the same model and loss: its loader must declare the same inputs. */
+static tt_status make_inputs(tt_setup *s, tt_error *err)
+{
+    tt_inputs t;
+    TT_TRY(inputs_of(s, &s->dataloader, "dataloader", &s->inputs, err));
+    s->has_inputs = true;
+    if (!s->validation_data.component)
+        return TT_OK;
+    TT_TRY(inputs_of(s, &s->validation_data, "validation.dataloader", &t, err));
+    if (!tt_inputs_equal(&t, &s->inputs))
+        return tt_job_fail(s->job, "validation.dataloader", err,
+                           "%s does not declare the inputs that the dataloader %s does",
+                           s->validation_data.name, s->dataloader.name);
+    return TT_OK;
+}
+
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     tt_registry *r = s->registry;
@@ -156,7 +193,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                            "needs data of its own: set validation.dataloader, for example "
                            "{\"path\": [\"held_out/*.txt\"]}");
     }
-    return TT_OK;
+    return make_inputs(s, err);
 }
 
 /* The comm plugin between machines, where the job leaves it open: the only one there is. */

@@ -51,6 +51,8 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_error kernels_error;       /* the first of deciding */
     bool backend_alone;           /* without kernels of plugins: to compare with */
     tt_part comm;                 /* component NULL: none is used */
+    tt_inputs inputs;             /* of the dataloader, beside ids, labels, pos and seg */
+    bool has_inputs;              /* there is a dataloader */
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */
@@ -86,6 +88,7 @@ bool tt_comm_is_core(const char *backend);
 /* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
+int tt_mixture_size(const tt_part *mixture);
 /* What a loader says of itself; -1: not known. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 

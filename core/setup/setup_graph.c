@@ -332,6 +332,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .mode = mode,
         .foreign_params = s->graph != NULL, /* of the program compiled before */
         .ops = &s->ops,
+        .inputs = s->has_inputs ? s->inputs.items : NULL,
+        .n_inputs = s->inputs.n,
         .model = s->model.component->vtable,
         .model_config = s->model.config,
         .model_name = tt_arena_printf(s->arena, "model %s", s->model.name),

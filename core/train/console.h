@@ -8,16 +8,17 @@
 /* What a person watching sees: the line of a logged step, and the progress bar. */
 
 /* Append the line of a training record, no newline:
- *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88
- * mfu: 41.2% From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or
- * absent: N/A). A skipped update is marked at the end.   Cannot fail. [any-thread] */
+ *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%
+ * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A). A
+ * skipped update is marked at the end. Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
-/* validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345; the last two where the record
- * has them. */
+/* The same of a validation record, the last two where the record has them:
+ *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */
 void tt_console_validation(const tt_metrics_record *r, tt_str *out);
 
-/* A bar on the last line of a terminal: `train   42% [######......]  840/2,000  loss 2.3456  12,345
- * tok/s  1:02 left`. Redrawn at most 10 times a second and around log lines. Where stderr is no
+/* A bar on the last line of a terminal:
+ *   train   42% [######......]  840/2,000  loss 2.3456  12,345 tok/s  1:02 left
+ * Redrawn at most 10 times per second and around log lines. Where stderr is no
  * terminal it writes plain lines instead: at most one in 10 s, none in the first two
  * (tt_progress_init, quiet: none at all, where a log says as much). */
 typedef struct tt_progress {

@@ -7,15 +7,15 @@
 #include <sys/mman.h>
 #include <time.h>
 
-typedef enum phase { /* of the save in flight; phases of the thread's work are WRITING and
-                        COMMITTING */
-                     IDLE,
-                     WRITING,
-                     WRITTEN, /* waits for the other ranks */
-                     COMMITTING,
-                     COMMITTED,
-                     FAILED,
-                     QUIT,
+/* Of the save in flight; phases of the thread's work are WRITING and COMMITTING. */
+typedef enum phase {
+    IDLE,
+    WRITING,
+    WRITTEN, /* waits for the other ranks */
+    COMMITTING,
+    COMMITTED,
+    FAILED,
+    QUIT,
 } phase;
 
 struct tt_saver {

@@ -6,7 +6,7 @@
 #include "setup/setup.h"
 
 /* core/train: the loop, and only the loop. run.c makes the ranks and is the loop of one rank,
- * step.c is one step and reads like the paragraph in architecture.md. */
+ * step.c is one step and reads like the paragraph in docs/design/architecture.md. */
 
 /* ---- running ---- */
 typedef struct tt_run_opts {

@@ -58,6 +58,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
         .micro_batches = 1,
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
+        .inputs = &s->inputs,
         .data_world = s->data_world,
         .n_steps = n,
         .vocab_size = model->vocab_size(s->model.config),

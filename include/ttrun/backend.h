@@ -5,8 +5,8 @@
 #include <ttrun/ops.h>
 #include <ttrun/plugin.h>
 
-/* A backend: kernels by op name, and memory. The core plans every byte; a kernel never allocates.
- */
+/* A backend: kernels by op name, and memory. The core plans every byte; a kernel never
+ * allocates. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,8 +34,7 @@ typedef struct tt_kernel_call {
     tt_pool *pool;
     void *scratch; /* scratch_bytes() bytes, 64-byte aligned, from the plan */
     size_t scratch_bytes;
-    int accumulate; /* 1: add to out[0] instead of storing; only kernels with can_accumulate see it
-                     */
+    int accumulate; /* 1: add to out[0], do not store; only kernels with can_accumulate see it */
     uint64_t seed;  /* training.seed, step: for tt_random */
     int64_t step;
 } tt_kernel_call;

@@ -5,10 +5,10 @@
 
 /* The graph builder: what models, losses, optimizers and derivatives are written in.
  *   Every function takes the builder first and returns a value that is never NULL: the first error
- * sticks in the builder with op, parameter name and plugin, and is reported once when the graph is
- * finished. Values and everything else returned belong to the builder. One builder, one thread.
- * [setup] A value IS its global tensor (rules R1): no function here knows about ranks. Activations
- * are [tokens, …] (R4). */
+ *   sticks in the builder with op, parameter name and plugin, and is reported once when the graph is
+ *   finished. Values and everything else returned belong to the builder. One builder, one thread.
+ *   A value IS its global tensor (R1): no function here knows about ranks. Activations are
+ *   [tokens, …] (R4). [setup] */
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,21 +28,23 @@ TT_EXPORT tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *f
 
 /* ---- names, blocks, inputs, outputs ---- */
 
-TT_EXPORT void tt_scope(tt_builder *b, const char *fmt, ...)
-    TT_PRINTF(2, 3); /* prefixes names with "<name>." */
+/* A scope prefixes names with "<name>.". */
+TT_EXPORT void tt_scope(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_scope_end(tt_builder *b);
 /* A block: a scope that is also the unit of fetch (FSDP), recomputation and pipeline split. Blocks
  * do not nest. */
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
-/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or what the dataloader
- * declares. */
+/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or one of those the dataloader
+ * declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts of the
+ * token dim, in order: as many as its dim's `lines`. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
-TT_EXPORT void tt_output(tt_builder *b, const char *name,
-                         tt_value *v); /* "logits" [tokens, vocab] */
-TT_EXPORT tt_value *tt_get_output(tt_builder *b,
-                                  const char *name); /* losses and metrics read outputs by name */
+/* The same as [tokens], whatever it is: each token has the value of its sample. */
+TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
+/* An output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
+TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v);
+TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
 /* An auxiliary loss: weight * v is added to what is minimised; v scalar (averaged over
  * micro-batches), or [tokens] (summed and divided by the counted tokens). The logged loss is the
  * loss plugin's alone. */
@@ -64,15 +66,15 @@ TT_EXPORT tt_value *tt_embedding(tt_builder *b, tt_value *ids, const char *name,
                                  tt_dim width, const tt_param_opts *opts);
 /* Over the last dim, weight "<name>.weight" [D], ones, tag "norm". */
 TT_EXPORT tt_value *tt_rms_norm(tt_builder *b, tt_value *x, const char *name, double eps);
-TT_EXPORT tt_value *tt_layer_norm(tt_builder *b, tt_value *x, const char *name,
-                                  double eps); /* and "<name>.bias" */
+/* The same, and a bias "<name>.bias". */
+TT_EXPORT tt_value *tt_layer_norm(tt_builder *b, tt_value *x, const char *name, double eps);
 
 /* ---- ops on values ---- */
 
-TT_EXPORT tt_value *tt_linear_w(tt_builder *b, tt_value *x,
-                                tt_value *w); /* x [T,i], w [o,i] → [T,o]: tied heads */
-TT_EXPORT tt_value *tt_embedding_w(tt_builder *b, tt_value *ids,
-                                   tt_value *w); /* ids [T], w [V,D] → [T,D]             */
+/* x [T,i], w [o,i] → [T,o]: tied heads */
+TT_EXPORT tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w);
+/* ids [T], w [V,D] → [T,D] */
+TT_EXPORT tt_value *tt_embedding_w(tt_builder *b, tt_value *ids, tt_value *w);
 /* w [D] of x's last dim; or w [head_dim] where x's last dim is cut in units of head_dim: a norm per
  * head (qwen3). */
 TT_EXPORT tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, double eps);
@@ -103,13 +105,14 @@ typedef struct tt_rope_opts {
     int no_truncate;         /* yarn: keep fractional correction bounds (gpt-oss) */
     int interleaved;         /* 1: pairs (2j, 2j+1) (DeepSeek, Meta) */
 } tt_rope_opts;
-TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos,
-                            const tt_rope_opts *opts); /* x [T, heads*head_dim], pos i32 [T] */
+/* x [T, heads*head_dim], pos i32 [T] → as x */
+TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
 
-/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg equal, pos[s]
- * <= pos[t] and, with a window w, pos[t] - pos[s] < w. q [T, H*head_dim], k [T, K*head_dim], v [T,
- * K*v_head_dim], K divides H. Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg". Dao et
- * al. 2022, arXiv:2205.14135. */
+/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg equal,
+ * pos[s] <= pos[t] and, with a window w, pos[t] - pos[s] < w.
+ *   q [T, H*head_dim]    k [T, K*head_dim]    v [T, K*v_head_dim]    K divides H
+ *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg".
+ *   Dao et al. 2022, arXiv:2205.14135. */
 typedef struct tt_attention_opts {
     int64_t v_head_dim; /* 0 = head_dim                                                          */
     int64_t window;     /* 0 = none                                                              */
@@ -125,8 +128,8 @@ TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_val
  * negative (ignored). */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
 
-/* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D]; y[t] = Σ_j
- * w[:,K-1-j]·x[t-j] */
+/* Depthwise causal convolution along tokens within a segment: x [T,D], w [D,K] → [T,D];
+ * y[t] = Σ_j w[:,K-1-j]·x[t-j] */
 TT_EXPORT tt_value *tt_conv1d(tt_builder *b, tt_value *x, tt_value *w);
 
 /* Pointwise, with numpy broadcasting (dims aligned at the right, size 1 stretches). */

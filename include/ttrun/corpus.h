@@ -18,8 +18,10 @@ typedef struct tt_files {
     size_t n, cap;
 } tt_files;
 /* The files of a list of paths and globs (*, ?, [a-z]; ** crosses folders), in the list's order,
- * those of a glob bytewise.   job_dir: relative paths start there   example: for the error of an
- * empty list.   Free with tt_files_free. [setup] */
+ * those of a glob bytewise.
+ *   job_dir  relative paths start there
+ *   example  a path such a list may hold, for the error of an empty one
+ * Free with tt_files_free. [setup] */
 TT_EXPORT tt_status tt_files_find(const tt_strings *path, const char *job_dir, const char *example,
                                   tt_files *out, tt_error *err);
 TT_EXPORT void tt_files_free(tt_files *f);
@@ -61,8 +63,8 @@ TT_EXPORT void tt_tokens_info(void *self, tt_dataloader_info *out);
 /* ---- text, tokenised once ---- */
 typedef struct tt_documents tt_documents;
 /* Within a reader: the next document of its file, copied; an empty one is counted and left out.
- *   at: bytes of the file behind it, for the progress bar.   A failure is to be returned at once.
- */
+ *   at  bytes of the file behind it, for the progress bar
+ * A failure is to be returned at once. */
 TT_EXPORT tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, int64_t at,
                                      tt_error *err);
 
@@ -81,8 +83,8 @@ typedef struct tt_corpus_opts {
 } tt_corpus_opts;
 /* The documents of files as one stream, each with the tokenizer's bos and eos around it. Tokens are
  * kept in a file found again by the text's content, the tokenizer and the reader; see the row
- * TT_CORPUS_OPTION_CACHE.   Errors: the reader's and the tokenizer's, the first in order; less than
- * one sample. [setup] */
+ * TT_CORPUS_OPTION_CACHE.
+ *   Errors: the reader's and the tokenizer's, the first in order; less than one sample. [setup] */
 TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err);
 
 /* The row of a loader's table whose value is tt_corpus_opts.cache. */

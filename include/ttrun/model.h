@@ -49,11 +49,10 @@ typedef struct tt_model_hf {
 
 /* How a tensor is called elsewhere, and how it lies there. */
 typedef struct tt_tensor_name {
-    const char *ours,
-        *theirs; /* "model.layers.*.mlp.up_proj.weight", "layers.*.feed_forward.w3.weight";
-                    the star is the block's number */
-    int pairs;  /* 1: rows of each head, halves (j, j + head_dim/2) here, are pairs (2j, 2j+1) there
-                 */
+    /* "model.layers.*.mlp.up_proj.weight", "layers.*.feed_forward.w3.weight"; the star is the
+     * block's number */
+    const char *ours, *theirs;
+    int pairs;  /* 1: a head's rows, halves (j, j + head_dim/2) here, are pairs (2j, 2j+1) there */
     int in_f32; /* 1: written in f32 whatever is asked for; vectors always are */
 } tt_tensor_name;
 

@@ -3,19 +3,23 @@
 #define TTRUN_OP_H
 #include <ttrun/builder.h>
 
-/* An op is one file: its shape rule, sharding rule, derivative and cost (rules R5, R16). Backends
+/* An op is one file: its shape rule, sharding rule, derivative and cost (R5, R16). Backends
  * register kernels by its name. An op without a kernel on a backend runs as its decomposition.
  *
  * The sharding rule is a string over letters, one a dim: "t i, o i -> t o".
- *   inputs and outputs are separated by ','; a scalar is empty (", t -> t"). A letter missing in an
- * output is contracted there: that output is partial over the mesh atoms the letter uses. `!x`: x
- * must be whole. `*`: every dim of that operand (elementwise). `x=(k g)`: x factors, k takes the
- * longest prefix of x's atoms whose product divides k's unit count, g the rest; the same letter in
- * two groups ties them; `t=(b q)`: b = the token dim's lines. `t+2 k`: t's atoms of q are turned by
- * two steps: the operand's rows are those of the rank two further in their ring. A letter only in
- * an output is bound by that output's type. One letter may stand for dims of different size when
- * their unit counts (size / unit) are equal: "h" is both [heads*head_dim] in units of head_dim and
- * [heads]. */
+ *   a, b -> c  inputs and outputs are separated by ','; a scalar is empty (", t -> t").
+ *   missing    a letter missing in an output is contracted there: that output is partial over the
+ *              mesh atoms the letter uses.
+ *   !x         x must be whole.
+ *   *          every dim of that operand (elementwise).
+ *   x=(k g)    x factors: k takes the longest prefix of x's atoms whose product divides k's unit
+ *              count, g the rest; the same letter in two groups ties them. At most 4 groups.
+ *   t=(b q)    b = the token dim's lines.
+ *   t+2 k      t's atoms of q are turned by two steps: the operand's rows are those of the rank
+ *              two further in their ring.
+ * A letter only in an output is bound by that output's type. One letter may stand for dims of
+ * different size when their unit counts (size / unit) are equal: "h" is both [heads*head_dim] in
+ * units of head_dim and [heads]. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,9 +34,9 @@ extern "C" {
 #define TT_OP_POINTWISE 4u    /* one output element from one element of each input             */
 #define TT_OP_NO_GRADIENT 8u  /* derivative is zero by definition: comparisons, top_k's indices */
 #define TT_OP_VIEW 16u        /* may alias its input's memory                                  */
-#define TT_OP_UPDATES                                                                              \
-    32u /* outputs after the first are inputs with parts of them changed: a                        \
-           kernel given one address for both stores these parts alone     */
+/* Outputs after the first are inputs with parts of them changed: a kernel given one address for
+ * both stores these parts alone. */
+#define TT_OP_UPDATES 32u
 /* Rows of one input are added to the first output at the indices the other holds: a kernel that
  * adds to what is there moves those rows alone. */
 #define TT_OP_ADDS_ROWS 64u
@@ -68,11 +72,9 @@ typedef struct tt_op_def {
     const char *name, *doc;
     const char *rule; /* NULL: rule_for writes it */
     uint32_t flags;
-    uint32_t
-        linear_inputs; /* bit i: linear in input i, a pending partial sum of it may pass (R1) */
-    int reduce_max;    /* contractions give partial(max), not partial(sum) */
-    size_t attrs_size; /* bytes copied from the caller's attrs; strings inside must outlive the
-                          graph */
+    uint32_t linear_inputs; /* bit i: linear in input i, a partial sum of it may pass (R1) */
+    int reduce_max;         /* contractions give partial(max), not partial(sum) */
+    size_t attrs_size;      /* bytes copied from the caller's; strings in it outlive the graph */
     int n_out;
 
     /* Types of the outputs from those of the inputs, or an error. [setup] */
@@ -105,6 +107,9 @@ typedef struct tt_op_def {
      * states with these tokens in them. */
     void (*incremental)(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                         tt_value *const *memory, tt_value **outs, tt_value **updated);
+    /* For people: docs/ops.md and the table in ops.h are made of these two, doc and the rule.
+     * operands: "ids i[T], w f[V,D] → [T,D]"; attributes: "tt_attrs_dims (V)", NULL = none. */
+    const char *operands, *attributes;
 } tt_op_def;
 
 /* Vtable of a TT_KIND_OP component. */

@@ -3,70 +3,95 @@
 #define TTRUN_OPS_H
 #include <ttrun/op.h>
 
-/* The core's ops: operands, sharding rule, attributes. What a backend's kernel of that name gets in
- * tt_kernel_call.{in,out,attrs}. T tokens, D width, V vocabulary, H query heads, K kv heads, hd
- * head_dim. f = f32 (bf16 where a cast put it), i = i32. Attributes "none": attrs is NULL.
- *
- * name              in → out                                                        rule
- * embedding         ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0         t, v d -> t d
- * none embedding_dw      ids i[T], dy f[T,D] → [V,D], ascending t                         t, t d ->
- * v d         tt_attrs_dims (V) linear            x f[T,i], w f[o,i] → [T,o] t i, o i -> t o none
- * linear_dx         dy f[T,o], w f[o,i] → [T,i]        linear in dy                 t o, o i -> t i
- * none linear_dw         dy f[T,o], x f[T,i] → [o,i]        linear in dy                 t o, t i
- * -> o i       none matmul            a, b, 2 or 3 dims by shape              tt_attrs_matmul
- * rms_norm          x f[T,D], w f[D] → [T,D]    (w [hd]: per head, "t h, !d -> t h")  t !i, i -> t
- * i        tt_attrs_norm rms_norm_bwd      x, w, dy → dx [T,D], dw [D] t !i, i, t i -> t i, i
- * tt_attrs_norm layer_norm        x f[T,D], w f[D], b f[D] → [T,D] t !i, i, i -> t i tt_attrs_norm
- * layer_norm_bwd    x, w, dy → dx [T,D], dw [D], db [D] tt_attrs_norm softmax           x f[..,n] →
- * same, over the last dim                             .. !n -> .. n         none softmax_bwd y, dy
- * → dx                                                                            none rope x
- * f[T,H*hd], pos i[T] → same          linear in x               t h, t -> t h         tt_attrs_rope
- * attention         q, k, v, pos_q, seg_q, pos_k, seg_k[, sinks f[H]]               (tt_op_def of
- * it)     tt_attrs_attention → out [T,H*dv], lse f[T,H]; a query that sees no key: out 0, lse -inf
- * attention_merge   out, lse of two sets of keys, each → out, lse of both t h, t h, t h, t h -> t
- * h, t h none attention_cached  q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] →
- * out [T,H*dv], keys, values with k and v in them. For S sequences of at most P tokens, B = ceil(P
- * / TT_CACHE_BLOCK): keys [S,K,B,hd,TT_CACHE_BLOCK], positions last, values
- * [S,K,B*TT_CACHE_BLOCK,dv]. Token t is number pos[t] of sequence slot[t] and sees that sequence up
- * to itself; a negative slot is none, out 0. What a block held beyond its last token is not read.
- * tt_attrs_attention attention_bwd     q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq,
- * dk, dv tt_attrs_attention (lse holds the sinks already; their derivative is made of other ops)
- * cross_entropy     logits f[T,V], labels i[T] → nll f[T], lse f[T]; 0 where label < 0   t !v, t ->
- * t, t   none cross_entropy_bwd logits, labels, lse f[T], dnll f[T] → dlogits                    t
- * v, t, t, t -> t v   none labels are looked up in logits' box of v (begin[1]); (exp(logits-lse) -
- * onehot)*dnll, 0 where label < 0 max_last          x f[T,V] → [T] (max; -inf for an empty box) t v
- * -> t (max)        none sum_exp           x f[T,V], m f[T] → Σ_v exp(x-m) [T] t v, t -> t none
- * pick              x f[T,V], idx i[T] → x[t,idx[t]] or 0 outside the box            t v, t -> t
- * none pick_bwd          x f[T,V] (only its type), idx i[T], dy f[T] → [T,V]: dy[t] at idx[t], else
- * 0   t v, t, t -> t v conv1d            x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D] t=(b !q)
- * ...          none tap j counts where seg[t-j] == seg[t] and pos[t-j] == pos[t]-j conv1d_bwd x, w,
- * seg, pos, dy → dx, dw f32 top_k             x f[..,n] → values [..,k], indices i[..,k] .. !n ->
- * .. k, .. k   tt_attrs_dims (k) top_k_bwd         idx i[..,k], dy f[..,k] → [..,n] tt_attrs_dims
- * (n) gather            x f[N,..], idx i[n] → [n,..]; idx outside → 0                    rows whole
- * none scatter_add       x f[n,..], idx i[n] → [N,..], ascending                          rows
- * whole            tt_attrs_dims (N) expert_sort       assign i[T,k] → order i[T*k], counts i[E]
- * whole                 tt_attrs_dims (E) grouped_linear    x f[R,i], w f[E,o,i], counts i[E] →
- * [R,o]                        r i, !e o i, !e -> r o (r whole) none grouped_linear_dx dy f[R,o],
- * w, counts → [R,i] grouped_linear_dw dy f[R,o], x f[R,i], counts i[E] → [E,o,i] reduce_sum,
- * reduce_max   x → one dim removed, or kept with size 1                  contraction
- * tt_attrs_reduce line_sum          x f[T] → [lines]: sum over each line of the token dim t=(b q)
- * -> b          none sum_squares       x f[..] → f32 scalar * ->                  none broadcast x
- * → dims (numpy alignment)                                      by shape              tt_attrs_dims
- * reshape, transpose, slice, concat                                                 by shape
- * tt_attrs_dims, _perm, _slice, _concat slice_bwd         dy → zeros of dims with dy at [begin,end)
- * tt_attrs_slice (full size in `full`) random            → dims !*, bound by output tt_attrs_random
- * const             → scalar tt_attrs_const cast              x → dtype linear tt_attrs_cast
- * cast_down         the same kernel as cast, for narrowing and for integers: not linear, so a
- * pending sum is reduced first stop_gradient     x → x fused             pointwise program by shape
- * tt_fused (backend.h) pointwise: add sub mul div maximum minimum pow less less_equal equal select
- * neg exp log sqrt rsqrt abs tanh sigmoid silu relu gelu gelu_tanh is_finite, scale
- * (tt_attrs_scale), scale_by(x, s scalar): x*s like mul, linear in x, silu_bwd(x,dy) gelu_bwd(x,dy)
- * gelu_tanh_bwd(x,dy) relu_bwd(x,dy) tanh_bwd(y,dy) sigmoid_bwd(y,dy) max_bwd(x,y,dy): dy where x
- * >= y else 0; operands broadcast: a missing or size-1 dim stretches. less, less_equal, equal,
- * is_finite → bool. dtypes: pointwise promotes (a scalar operand does not widen a tensor); what is
- * a weight's gradient (…_dw, dw, db) is f32; max_last, sum_exp, pick, nll, lse are f32; all else
- * has its first operand's dtype. Mixed float operands are allowed. Nodes without kernels, run by
- * core/exec: param, input, state, fetch, redistribute, transfer, accumulate, assign. */
+/* The core's ops: what a backend's kernel of that name gets in tt_kernel_call.{in,out,attrs}.
+ * docs/ops.md has them with what they compute, their gradients and their properties.
+ *   T tokens, D width, V vocabulary, H query heads, K kv heads, hd head_dim, E experts
+ *   f  f32 (bf16 where a cast put it)    i  i32    [sinks]  an operand that may be missing
+ *   "by shape": the op writes its rule from its operands' shapes. Without attributes attrs is NULL.
+ * Operands of pointwise ops broadcast: a missing or size-1 dim stretches.
+ * dtypes: pointwise promotes (a scalar operand does not widen a tensor); comparisons and is_finite
+ * give bool; what is a weight's gradient (…_dw, dw, db) is f32; max_last, sum_exp, pick, nll and lse
+ * are f32; all else has its first operand's dtype. Mixed float operands are allowed.
+ * Order of sums: embedding_dw and scatter_add add rows in ascending order.
+ * conv1d: tap j counts where seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
+ * cross_entropy_bwd, pick: an index is looked up in the operand's box of v (begin[1]).
+ * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
+ * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t is number
+ * pos[t] of sequence slot[t] and sees that sequence up to itself; a negative slot is none, out 0.
+ * What a block held beyond its last token is not read.
+ * Nodes without kernels, run by core/exec: param, input, state, fetch, redistribute, transfer,
+ * accumulate, assign. */
+
+/* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
+/* name               rule                  operands → results · attributes
+ * attention          by shape              q, k, v, pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq, dk, dv · tt_attrs_attention
+ * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention_merge    (below)               out, lse of two sets of keys, each → out, lse of both
+ *                    t h, t h, t h, t h -> t h, t h
+ * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
+ * attention_ring_bwd (below)               as attention_bwd → dq, dk, dv · tt_attrs_attention
+ *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k
+ * broadcast          by shape              x → dims · tt_attrs_dims
+ * cast               * -> *                x → x in another dtype · tt_attrs_cast
+ * cast_down          * -> *                x → x in another dtype; the same kernel as cast · tt_attrs_cast
+ * concat             by shape              x, y, … → one dim joined · tt_attrs_concat
+ * const              ->                    → scalar · tt_attrs_const
+ * conv1d             (below)               x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]
+ *                    t=(b !q) d, d !k, t, t -> t d
+ * conv1d_bwd         (below)               x, w, seg, pos, dy f[T,D] → dx, dw f32
+ *                    t=(b !q) d, d !k, t, t, t d -> t d, d k
+ * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]; nll 0 where label < 0
+ * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits
+ * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0
+ * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
+ * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
+ * fused              by shape              operands of a pointwise program → its results · tt_fused (backend.h)
+ * gather             by shape              x f[N,..], idx i[n] → [n,..]; idx outside: 0
+ * grouped_linear     (below)               x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0
+ *                    !r i, !e o i, !e -> r o
+ * grouped_linear_dw  (below)               dy f[R,o], x f[R,i], counts i[E] → [E,o,i]
+ *                    !r o, !r i, !e -> e o i
+ * grouped_linear_dx  (below)               dy f[R,o], w f[E,o,i], counts i[E] → [R,i]
+ *                    !r o, !e o i, !e -> r i
+ * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
+ * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
+ * line_sum           t=(b q) -> b          x f[T] → [lines]
+ * linear             t i, o i -> t o       x f[T,i], w f[o,i] → [T,o]
+ * linear_dw          t o, t i -> o i       dy f[T,o], x f[T,i] → [o,i]
+ * linear_dx          t o, o i -> t i       dy f[T,o], w f[o,i] → [T,i]
+ * linear_dx_fused    by shape              dy f[T,o], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
+ * linear_fused       by shape              x f[T,i], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
+ * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
+ * matmul             by shape              a f[..,m,k], b f[..,k,n], 2 or 3 dims → [..,m,n] · tt_attrs_matmul
+ * max_last           t v -> t              x f[T,V] → [T]; -inf for an empty box
+ * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
+ * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
+ * random             by shape              → dims · tt_attrs_random
+ * reduce_max         by shape              x → one dim removed, or kept with size 1 · tt_attrs_reduce
+ * reduce_sum         by shape              x → one dim removed, or kept with size 1 · tt_attrs_reduce
+ * reshape            by shape              x → dims · tt_attrs_dims
+ * rms_norm           by shape              x f[T,D], w f[D] → [T,D]; w [hd]: per head · tt_attrs_norm
+ * rms_norm_bwd       by shape              x, w, dy → dx [T,D], dw [D] · tt_attrs_norm
+ * rope               t h, t -> t h         x f[T,H*hd], pos i[T] → [T,H*hd] · tt_attrs_rope
+ * scale              * -> *                x → as x · tt_attrs_scale
+ * scatter_add        by shape              x f[n,..], idx i[n] → [N,..] · tt_attrs_dims (N)
+ * slice              by shape              x → [begin,end) of one dim · tt_attrs_slice
+ * slice_bwd          by shape              dy → dims, full size in `full` · tt_attrs_slice
+ * softmax            by shape              x f[..,n] → [..,n]
+ * softmax_bwd        by shape              y f[..,n], dy f[..,n] → dx
+ * stop_gradient      * -> *                x → x
+ * sum_exp            t v, t -> t           x f[T,V], m f[T] → [T]
+ * sum_squares        * ->                  x f[..] → f32 scalar
+ * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
+ * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
+ * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
+ * pointwise: abs(x) add(x, y) div(x, y) equal(x, y) exp(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
+ *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
+ *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) rsqrt(x)
+ *    scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
+ *    silu_bwd(x, dy) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
+/* End of what is made. */
 
 typedef struct tt_attrs_dims { /* dims of the output, or in dims[0] the one named above */
     int32_t n_dims;

@@ -16,22 +16,23 @@ extern "C" {
 #define TT_ABI_MINOR 0 /* appended: a field, a function, a kind           */
 #define TT_PLUGIN_MAGIC 0x6e757274u
 
-typedef enum tt_kind { /* values are part of the ABI; append only */
-                       TT_KIND_TRAIN_SPEC = 1,
-                       TT_KIND_MODEL = 2,
-                       TT_KIND_TOKENIZER = 3,
-                       TT_KIND_DATALOADER = 4,
-                       TT_KIND_LOSS = 5,
-                       TT_KIND_OPTIMIZER = 6,
-                       TT_KIND_LR_SCHEDULER = 7,
-                       TT_KIND_METRICS = 8,
-                       TT_KIND_CONVERTER = 9,
-                       TT_KIND_BACKEND = 10,
-                       TT_KIND_COMM = 11,
-                       TT_KIND_HOOK = 12,
-                       TT_KIND_OP = 13,
-                       TT_KIND_KERNELS = 14,
-                       TT_KIND_END /* one past the last kind this header knows */
+/* Values are part of the ABI; append only. */
+typedef enum tt_kind {
+    TT_KIND_TRAIN_SPEC = 1,
+    TT_KIND_MODEL = 2,
+    TT_KIND_TOKENIZER = 3,
+    TT_KIND_DATALOADER = 4,
+    TT_KIND_LOSS = 5,
+    TT_KIND_OPTIMIZER = 6,
+    TT_KIND_LR_SCHEDULER = 7,
+    TT_KIND_METRICS = 8,
+    TT_KIND_CONVERTER = 9,
+    TT_KIND_BACKEND = 10,
+    TT_KIND_COMM = 11,
+    TT_KIND_HOOK = 12,
+    TT_KIND_OP = 13,
+    TT_KIND_KERNELS = 14,
+    TT_KIND_END /* one past the last kind this header knows */
 } tt_kind;
 
 typedef struct tt_component {
@@ -62,8 +63,8 @@ typedef struct tt_plugin {
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
             sizeof(tt_option), sizeof(config_), (vtable_), NULL                                    \
     }
-/* The same with an extension: a function from its id to what it is, NULL for ids it does not know.
- */
+/* The same with an extension: a function from its id to what it is, NULL for ids it does not
+ * know. */
 #define TT_COMPONENT_EXT(kind_, name_, doc_, config_, options_, vtable_, extension_)               \
     {                                                                                              \
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \

@@ -4,9 +4,9 @@
 
 /* Status codes and the caller-owned error every fallible function fills.
  *   A function that can fail returns tt_status (0 or negative), takes `tt_error *err` last, and
- * leaves its out-parameters untouched on failure. tt_fail() is the only way to raise;
- * tt_error_context() adds where. An error is one line: what, where, what to do.   Thread-safe: a
- * tt_error belongs to one thread. */
+ *   leaves its out-parameters untouched on failure. tt_fail() is the only way to raise;
+ *   tt_error_context() adds where. An error is one line: what, where, what to do.
+ *   Thread-safe: a tt_error belongs to one thread. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,15 +22,12 @@ extern "C" {
 /* `tt_rope_opts o = TT_ZERO;` then the fields that differ: the one spelling of zero that neither
  * C11 nor C++20 warns of. */
 #ifdef __cplusplus
-#define TT_ZERO                                                                                    \
-    {                                                                                              \
-    }
+/* clang-format off */
+#define TT_ZERO {}
 #else
-#define TT_ZERO                                                                                    \
-    {                                                                                              \
-        0                                                                                          \
-    }
+#define TT_ZERO {0}
 #endif
+/* clang-format on */
 
 /* X(name, value, what a reader should take it to mean) */
 #define TT_STATUS_LIST(X)                                                                          \

@@ -4,9 +4,12 @@
 #include <ttrun/lr_scheduler.h>
 
 /* wsd: warm-up, stable, decay, as torchtitan's lr_scheduler. With step i from 0, W warm-up steps, T
- * steps, D of decay (round(T*ratio), or all after the warm-up) and S = T+1-W-D stable ones: i < W:
- * (i+1)/W     i < W+S: 1     else: m + (1-m)*g(p), p = (i+1-W-S)/D g = 1-p | 1-sqrt(p) | (1+cos(pi
- * p))/2, m = min_lr_factor. The last step has p = (D-1)/D: a run never ends in a step of rate 0. */
+ * steps, D of decay (round(T*ratio), or all after the warm-up) and S = T+1-W-D stable ones:
+ *   i < W        (i+1)/W
+ *   i < W+S      1
+ *   otherwise    m + (1-m)*g(p), p = (i+1-W-S)/D, m = min_lr_factor
+ *                g(p) = 1-p | 1-sqrt(p) | (1+cos(pi p))/2
+ * The last step has p = (D-1)/D: a run never ends in a step of rate 0. */
 
 typedef struct {
     int64_t warmup_steps;

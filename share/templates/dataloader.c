@@ -51,8 +51,8 @@ static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *er
 }
 
 static const tt_dataloader_vt vt = {
-    sizeof(vt), open_loader, close_loader, n_samples, read_sample,
-    0 /* needs no tokenizer */, NULL /* nothing for ttrun data to say */,
+    sizeof(vt), open_loader, close_loader, n_samples, read_sample, 0, /* needs no tokenizer */
+    NULL,       NULL, /* nothing for `ttrun data` to say, no inputs of its own */
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "@NAME@", "numbers that count", config, options, &vt),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dumps vectors of the executable pipeline specification for tests/pipeline.
+"""Dumps vectors of the executable pipeline specification (spec/pipeline_spec.py) for tests/pipeline.
 
-    python3 tests/golden/pipeline_vectors.py [folder of pipeline_spec.py, default ../shared/design/spec]
+    python3 tests/golden/pipeline_vectors.py
 
 Writes pipeline.json beside this file. "digests": for every published schedule of p <= 8 ranks, m <= 32 micro-batches, v <= 3
 stages a rank, one FNV-1a of a text over all m: action lists, makespans and micro-batches in flight; and, for p <= 4 and m <= 12,
@@ -12,7 +12,7 @@ failing test to show. Needs numpy. The output is a function of the specification
 import json, os, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SPEC = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "..", "..", "shared", "design", "spec")
+SPEC = os.path.join(HERE, "spec")
 sys.path.insert(0, SPEC)
 import pipeline_spec as spec
 

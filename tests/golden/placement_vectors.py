@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dumps vectors of the executable placement specification for the C tests (tests/mesh, tests/graph).
+"""Dumps vectors of the executable placement specification (spec/placement_spec.py) for the C tests (tests/mesh, tests/graph).
 
-    python3 tests/golden/placement_vectors.py [folder of placement_spec.py, default ../shared/design/spec]
+    python3 tests/golden/placement_vectors.py
 
 Writes placement.json (boxes, canonical placements, parameters, rules, lowering, collective counts) and
 placement_graphs.json (the nodes of whole graphs) beside this file. Needs numpy. The output is a function of the spec.
@@ -13,7 +13,7 @@ placement = [[atoms of each dim], [partial atoms], "sum"|"max"]. Meshes and tabl
 import itertools, json, os, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SPEC = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "..", "..", "shared", "design", "spec")
+SPEC = os.path.join(HERE, "spec")
 sys.path.insert(0, SPEC)
 import numpy as np
 import placement_spec as spec

@@ -7,7 +7,8 @@ spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 fresh() {
     rm -rf "$tree"
     mkdir -p "$tree/mk" "$tree/core/base" "$tree/core/graph" "$tree/core/mesh" "$tree/core/passes" "$tree/core/plugin" "$tree/core/cli" \
-        "$tree/plugins/losses/big" "$tree/include/ttrun"
+        "$tree/plugins/losses/big" "$tree/include/ttrun" "$tree/docs/design"
+    printf '**R1 A rule.** Text.\n- **P2 Another.** Text.\n' >"$tree/docs/design/rules.md"
     cp "$SRC"/mk/lint.sh "$SRC"/mk/lint.awk "$tree/mk/"
     cp "$SRC/.clang-format" "$tree/"
     for f in core/base/base.h core/mesh/mesh.h core/graph/graph.h plugins/losses/big/own.h include/ttrun/log.h; do
@@ -62,8 +63,25 @@ echo '/* FIX''ME */' | finds a_mark core/graph/b.c mark
 { echo 'void f(void)'; echo '{'; yes '    ;' | head -n 59; echo '}'; } | finds a_long_function core/graph/b.c "function of 61"
 yes 'int x;' | head -n 600 | finds a_long_file core/graph/b.c "601 lines"
 yes 'int x;' | head -n 250 | finds a_long_header core/graph/b.h "251 lines"
+echo '/* as said (R1, R7) */' | finds a_rule_that_is_not_there core/graph/b.c "no rule R7"
+echo '/* see ../elsewhere/page.md */' | finds a_path_out_of_the_tree core/graph/b.c "../elsewhere/page.md leads to no file"
+echo 'As in [the page](page.md).' | finds a_link_to_nowhere docs/b.md "link to page.md leads nowhere"
 if command -v clang-format >/dev/null 2>&1; then
     echo 'int   x;' | finds loose_format core/graph/b.c clang-format
+fi
+# A built ttrun prints other tables than the pages hold.
+fresh
+cp "$SRC/mk/ops.sh" "$SRC/mk/reference.sh" "$tree/mk/"
+printf '#!/bin/sh\necho "/* new */"\n' >"$tree/ttrun"
+chmod +x "$tree/ttrun" "$tree/mk/ops.sh" "$tree/mk/reference.sh"
+printf '%s\n/* Made by `make docs` */\n/* old */\n/* End of what is made. */\n' "$spdx" >"$tree/include/ttrun/ops.h"
+echo '/* new */' >"$tree/docs/reference.md"
+echo '/* new */' >"$tree/docs/ops.md"
+if ! lint && [ "$(wc -l <"$TMPDIR/out")" = 2 ] && grep -q '^include/ttrun/ops.h: its table is out of date' "$TMPDIR/out"; then
+    echo "ok lint_finds_an_old_table"
+else
+    echo "not ok lint_finds_an_old_table"
+    cat "$TMPDIR/out"
 fi
 fresh
 echo 'int x;' >"$tree/core/graph/b.c"

@@ -253,6 +253,53 @@ static void test_table_is_sorted_and_complete(void **state)
     assert_null(tt_op_find(&t, "no such op"));
 }
 
+/* How many operands or results a list names: "ids i[T], w f[V,D]" is two; "" none. */
+static int count_named(const char *s, const char *end)
+{
+    int depth = 0, n = 0;
+    bool word = false;
+    for (; s < end && *s != ';'; s++) {
+        depth += *s == '[' ? 1 : *s == ']' ? -1 : 0;
+        if (*s == ',' && depth == 0)
+            word = false;
+        else if (*s != ' ' && !word) {
+            word = true;
+            n++;
+        }
+    }
+    return n;
+}
+
+static int count_commas(const char *s, const char *end)
+{
+    int n = 0;
+    for (; s < end; s++)
+        n += *s == ',';
+    return n;
+}
+
+/* docs/ops.md and ops.h are made of `operands`: they must name as many as the rule has. */
+static void test_operands_are_those_of_the_rule(void **state)
+{
+    size_t n;
+    const tt_op_def *const *ops = tt_core_ops(&n);
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        const tt_op_def *d = ops[i];
+        const char *arrow = d->operands ? strstr(d->operands, "→") : NULL;
+        if (!arrow || !d->doc || !d->attributes != !d->attrs_size)
+            fail_msg("%s: operands, doc and attributes are incomplete", d->name);
+        if (!d->rule || !strncmp(d->operands, "as ", 3) || strstr(d->operands, "two sets"))
+            continue;
+        const char *to = strstr(d->rule, "->");
+        const int n_in = count_commas(d->rule, to) + (to != d->rule);
+        if (count_named(d->operands, arrow) != n_in ||
+            count_named(arrow + strlen("→"), d->operands + strlen(d->operands)) !=
+                count_commas(to, to + strlen(to)) + 1)
+            fail_msg("%s: \"%s\" is not the rule's \"%s\"", d->name, d->operands, d->rule);
+    }
+}
+
 static int load(void **state)
 {
     (void)state;
@@ -267,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_rules_are_the_specification),
         cmocka_unit_test(test_linear_inputs_are_the_declared_list),
         cmocka_unit_test(test_table_is_sorted_and_complete),
+        cmocka_unit_test(test_operands_are_those_of_the_rule),
     };
     return cmocka_run_group_tests(tests, load, NULL);
 }

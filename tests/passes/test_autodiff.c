@@ -183,6 +183,80 @@ static void test_custom_derivative_replaces_the_inner_ones(void **state)
     }
 }
 
+/* Of a parameter itself, which is read inside the function first: fake quantisation of a weight. */
+static void describe_custom_param(tt_builder *b, const void *user)
+{
+    (void)user;
+    tt_value *w = table(b, "embed", 0);
+    finish_model(
+        b, tt_embedding_w(b, tt_input(b, "ids"), tt_custom_vjp(b, &w, 1, cube, straight, &slope)));
+}
+
+static void test_custom_derivative_of_a_parameter_reaches_it(void **state)
+{
+    static const char *const meshes[] = {"1", "fsdp2 tp2"};
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        const job j = {
+            .mesh = mesh_named(meshes[m]), .tokens = 14, .describe = describe_custom_param};
+        built x;
+        sim *s;
+        int64_t n;
+        double sum = 0;
+        slope = 1;
+        const double *g = gradient(&j, "embed", &x, &s, &n);
+        for (int64_t i = 0; i < n; i++)
+            sum += fabs(g[i]);
+        assert_true(sum > 1e-3);
+        sim_free(s);
+        built_free(&x);
+    }
+}
+
+/* What a custom function reads first is stored as its ops want it; an op outside that wants it so
+ * reads the same copy, whose gradient must not be lost. */
+static tt_value *project(tt_builder *b, tt_value *const *xs, int n, void *user)
+{
+    (void)n, (void)user;
+    return tt_linear_w(b, xs[0], table(b, "inside", 1));
+}
+
+static void no_gradient(tt_builder *b, tt_value *const *xs, int n, tt_value *y, tt_value *dy,
+                        tt_value **dxs, void *user)
+{
+    (void)b, (void)xs, (void)n, (void)y, (void)dy, (void)dxs, (void)user;
+}
+
+static void describe_shared(tt_builder *b, const void *user)
+{
+    (void)user;
+    tt_value *x = tt_embedding_w(b, tt_input(b, "ids"), table(b, "embed", 0));
+    tt_value *inside = tt_custom_vjp(b, &x, 1, project, no_gradient, NULL);
+    tt_value *z = tt_add(b, inside, tt_linear_w(b, x, table(b, "head", 0)));
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
+}
+
+static void test_value_read_inside_and_outside_a_custom_function_keeps_its_gradient(void **state)
+{
+    static const char *const meshes[] = {"1", "tp2", "fsdp2 tp2"};
+    double alone[190];
+    (void)state;
+    for (size_t m = 0; m < TT_COUNT(meshes); m++) {
+        const job j = {.mesh = mesh_named(meshes[m]), .tokens = 14, .describe = describe_shared};
+        built x;
+        sim *s;
+        int64_t n;
+        const double *g = gradient(&j, "embed", &x, &s, &n);
+        assert_int_equal(n, 190);
+        for (int64_t i = 0; m && i < n; i++)
+            assert_true(fabs(g[i] - alone[i]) <= 1e-9);
+        memcpy(alone, g, sizeof alone);
+        sim_free(s);
+        built_free(&x);
+    }
+}
+
 /* An auxiliary loss by the builder: weight * mean over counted tokens of v, and a scalar. */
 static void describe_terms(tt_builder *b, const void *user)
 {
@@ -316,6 +390,8 @@ int main(void)
         cmocka_unit_test(test_parameter_behind_stop_gradient_is_named),
         cmocka_unit_test(test_frozen_parameter_has_no_gradient_and_stays),
         cmocka_unit_test(test_custom_derivative_replaces_the_inner_ones),
+        cmocka_unit_test(test_custom_derivative_of_a_parameter_reaches_it),
+        cmocka_unit_test(test_value_read_inside_and_outside_a_custom_function_keeps_its_gradient),
         cmocka_unit_test(test_loss_terms_add_their_gradients),
         cmocka_unit_test(test_tied_gradients_are_added_in_place),
     };

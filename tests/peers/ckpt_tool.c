@@ -5,10 +5,12 @@
 #include <string.h>
 
 /* For safetensors_peer.py and checkpoint_peer.py: core/checkpoint from the command line.
- *   rewrite IN OUT                 IN's tensors, last first, through tt_st_write
- *   save SRC FOLDER STEP WORLD     SRC's tensors as WORLD ranks hold them (below), begin, write,
- * commit load STEP_FOLDER LIKE OUT WORLD   tensors named and typed as in LIKE, by the boxes of
- * WORLD ranks, to OUT verify STEP_FOLDER             faults on stdout */
+ *   rewrite IN OUT                     IN's tensors, last first, through tt_st_write
+ *   save SRC FOLDER STEP WORLD         SRC's tensors as WORLD ranks hold them (below): begin,
+ *                                      write, commit
+ *   load STEP_FOLDER LIKE OUT WORLD    tensors named and typed as in LIKE, by the boxes of WORLD
+ *                                      ranks, to OUT
+ *   verify STEP_FOLDER                 faults on stdout */
 
 static tt_status rewrite(tt_arena *a, const char *in, const char *out, tt_error *err)
 {

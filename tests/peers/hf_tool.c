@@ -5,11 +5,13 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* For hf_tokenizer_peer.py, tiktoken_peer.py and bench/tokenizer: hf_tool TOKENIZER TEXTS [IDS
- * [THREADS [REPEATS]]] TEXTS: u32 bytes, text, …   IDS: u32 count, i32 ids, …   "-": no ids
- *   HF_ALLOW_SPECIAL=1: special tokens are read as such. HF_PATTERN, HF_SPECIAL_TOKENS: for a
- * tiktoken file.
- *   Decodes what it encoded and compares; a line of MB/s on standard output. */
+/* For hf_tokenizer_peer.py, tiktoken_peer.py and bench/tokenizer:
+ *   hf_tool TOKENIZER TEXTS [IDS [THREADS [REPEATS]]]
+ *   TEXTS                u32 bytes, text, …
+ *   IDS                  u32 count, i32 ids, …; "-": no ids
+ *   HF_ALLOW_SPECIAL=1   special tokens are read as such
+ *   HF_PATTERN, HF_SPECIAL_TOKENS   for a tiktoken file
+ * Decodes what it encoded and compares; a line of MB/s on standard output. */
 
 static double seconds(void)
 {

@@ -98,7 +98,7 @@ static void test_fsdp_counts(void **state)
     job_close(&r.j);
 }
 
-/* TP with sequence parallelism (walk-through of rules.md): two gathers and two reduce-scatters a
+/* TP with sequence parallelism (walk-through of docs/design/rules.md): two gathers and two reduce-scatters a
  * block and direction. */
 static void test_tp_counts(void **state)
 {

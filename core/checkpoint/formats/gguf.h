@@ -7,11 +7,12 @@
 /* Writing GGUF, version 3: what llama.cpp loads. Keys, then tensors, in the order they were added;
  * tensor data is made while it is written, one tensor at a time. Source: ggml docs/gguf.md. */
 
-typedef enum tt_gguf_type { /* ggml's numbers */
-                            TT_GGUF_F32 = 0,
-                            TT_GGUF_F16 = 1,
-                            TT_GGUF_Q8_0 = 8,
-                            TT_GGUF_BF16 = 30
+/* ggml's numbers */
+typedef enum tt_gguf_type {
+    TT_GGUF_F32 = 0,
+    TT_GGUF_F16 = 1,
+    TT_GGUF_Q8_0 = 8,
+    TT_GGUF_BF16 = 30
 } tt_gguf_type;
 
 typedef struct tt_gguf_tensor {

@@ -5,7 +5,7 @@
 
 /* safetensors files: read by mmap with every check of the reference, written byte-identical to the
  * reference writer. Source: huggingface/safetensors; DCP's HuggingFaceStorage metadata
- * (../shared/research/behaviours.md §D). */
+ * (torch/distributed/checkpoint/hf_storage.py). */
 
 typedef struct tt_st_tensor {
     const char *name;

@@ -225,6 +225,10 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .name = "attention",
+                                   .operands = "q, k, v, pos_q i[T], seg_q i[T], "
+                                               "pos_k i[S], seg_k i[S][, sinks f[H]] "
+                                               "→ out [T,H*dv], lse f[T,H]",
+                                   .attributes = "tt_attrs_attention",
                                    .doc = "scaled dot-product attention, causal within segments",
                                    .flags = TT_OP_MIXES_TOKENS,
                                    .attrs_size = sizeof(tt_attrs_attention),
@@ -239,6 +243,10 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .incremental = incremental};
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
+                                       .operands = "q, k, v, out, lse, dout, "
+                                                   "pos_q, seg_q, pos_k, seg_k "
+                                                   "→ dq, dk, dv",
+                                       .attributes = "tt_attrs_attention",
                                        .doc = "dq, dk, dv of attention",
                                        .flags = TT_OP_MIXES_TOKENS,
                                        .attrs_size = sizeof(tt_attrs_attention),

@@ -83,6 +83,9 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_attention_cached = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_cached",
+    .operands = "q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], "
+                "keys, values",
+    .attributes = "tt_attrs_attention",
     .doc = "attention of new tokens over the cached keys and values of their sequence",
     .flags = TT_OP_MIXES_TOKENS | TT_OP_NO_GRADIENT | TT_OP_UPDATES,
     .attrs_size = sizeof(tt_attrs_attention),

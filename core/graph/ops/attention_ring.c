@@ -195,6 +195,8 @@ static tt_cost cost_merge(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_attention_merge = {.struct_size = sizeof(tt_op_def),
                                          .name = "attention_merge",
+                                         .operands = "out, lse of two sets of keys, each "
+                                                     "→ out, lse of both",
                                          .doc = "attention over two sets of keys from that of each",
                                          .rule = "t h, t h, t h, t h -> t h, t h",
                                          .n_out = 2,
@@ -203,6 +205,8 @@ const tt_op_def tt_op_attention_merge = {.struct_size = sizeof(tt_op_def),
                                          .cost = cost_merge};
 const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
                                         .name = "attention_ring",
+                                        .operands = "as attention → out, lse",
+                                        .attributes = "tt_attrs_attention",
                                         .doc = "attention, keys and values going round a ring",
                                         .flags = TT_OP_MIXES_TOKENS,
                                         .attrs_size = sizeof(tt_attrs_attention),
@@ -217,6 +221,8 @@ const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_attention_ring_bwd = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_ring_bwd",
+    .operands = "as attention_bwd → dq, dk, dv",
+    .attributes = "tt_attrs_attention",
     .doc = "dq, dk, dv of attention_ring",
     .rule = "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k",
     .flags = TT_OP_MIXES_TOKENS,

@@ -159,9 +159,10 @@ static void decompose_minimum(tt_builder *b, const tt_shape_query *q, tt_value *
     outs[0] = tt_neg(b, tt_maximum(b, tt_neg(b, in[0]), tt_neg(b, in[1])));
 }
 
-#define BINARY(id, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)                         \
+#define BINARY(id, operands_, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)              \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
+                                  .operands = operands_,                                           \
                                   .doc = doc_,                                                     \
                                   .flags = TT_OP_POINTWISE | (flags_),                             \
                                   .linear_inputs = linear_,                                        \
@@ -172,19 +173,25 @@ static void decompose_minimum(tt_builder *b, const tt_shape_query *q, tt_value *
                                   .decompose = decompose_,                                         \
                                   .cost = cost_}
 
-BINARY(add, "x + y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_add, NULL, cost_cheap);
-BINARY(sub, "x - y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_sub, decompose_sub, cost_cheap);
-BINARY(mul, "x y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
-BINARY(scale_by, "x times a scalar value", 1, 0, infer_scale_by, vjp_scale_by, decompose_scale_by,
+BINARY(add, "x, y → as both", "x + y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_add, NULL,
        cost_cheap);
-BINARY(div, "x / y", 0, 0, infer_float, vjp_div, NULL, cost_cheap);
-BINARY(maximum, "the larger", 0, 0, infer_arithmetic, vjp_maximum, NULL, cost_cheap);
-BINARY(minimum, "the smaller", 0, 0, infer_arithmetic, vjp_minimum, decompose_minimum, cost_cheap);
-BINARY(pow, "x to the y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
-BINARY(less, "x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
-BINARY(less_equal, "x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
-BINARY(equal, "x == y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
-BINARY(select, "cond ? x : y", 0, 0, infer_select, vjp_select, NULL, cost_cheap);
+BINARY(sub, "x, y → as both", "x - y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_sub, decompose_sub,
+       cost_cheap);
+BINARY(mul, "x, y → as both", "x y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
+BINARY(scale_by, "x, s scalar → as x", "x times a scalar value", 1, 0, infer_scale_by, vjp_scale_by,
+       decompose_scale_by, cost_cheap);
+BINARY(div, "x, y → as both", "x / y", 0, 0, infer_float, vjp_div, NULL, cost_cheap);
+BINARY(maximum, "x, y → as both", "the larger", 0, 0, infer_arithmetic, vjp_maximum, NULL,
+       cost_cheap);
+BINARY(minimum, "x, y → as both", "the smaller", 0, 0, infer_arithmetic, vjp_minimum,
+       decompose_minimum, cost_cheap);
+BINARY(pow, "x, y → as both", "x to the y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
+BINARY(less, "x, y → bool", "x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
+BINARY(less_equal, "x, y → bool", "x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
+       cost_cheap);
+BINARY(equal, "x, y → bool", "x == y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
+BINARY(select, "cond bool, x, y → as x and y", "cond ? x : y", 0, 0, infer_select, vjp_select, NULL,
+       cost_cheap);
 
 #define PUBLIC(function, op)                                                                       \
     tt_value *function(tt_builder *b, tt_value *x, tt_value *y)                                    \

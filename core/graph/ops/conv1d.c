@@ -62,6 +62,7 @@ static tt_cost cost_bwd(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_conv1d = {.struct_size = sizeof(tt_op_def),
                                 .name = "conv1d",
+                                .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]",
                                 .doc = "depthwise causal convolution along tokens within segments",
                                 .rule = TOKENS " -> t d",
                                 .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
@@ -71,6 +72,7 @@ const tt_op_def tt_op_conv1d = {.struct_size = sizeof(tt_op_def),
                                 .cost = cost};
 const tt_op_def tt_op_conv1d_bwd = {.struct_size = sizeof(tt_op_def),
                                     .name = "conv1d_bwd",
+                                    .operands = "x, w, seg, pos, dy f[T,D] → dx, dw f32",
                                     .doc = "dx, dw of conv1d",
                                     .rule = TOKENS ", t d -> t d, d k",
                                     .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,

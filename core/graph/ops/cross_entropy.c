@@ -186,6 +186,7 @@ static tt_cost cost_pick(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_cross_entropy = {
     .struct_size = sizeof(tt_op_def),
     .name = "cross_entropy",
+    .operands = "logits f[T,V], labels i[T] → nll f[T], lse f[T]; nll 0 where label < 0",
     .doc = "per-token cross-entropy and log of the sum of exponentials",
     .rule = "t !v, t -> t, t",
     .n_out = 2,
@@ -197,6 +198,8 @@ const tt_op_def tt_op_cross_entropy = {
     .cost = cost_two};
 const tt_op_def tt_op_cross_entropy_bwd = {.struct_size = sizeof(tt_op_def),
                                            .name = "cross_entropy_bwd",
+                                           .operands = "logits f[T,V], labels i[T], "
+                                                       "lse f[T], dnll f[T] → dlogits",
                                            .doc = "(softmax - onehot) times dnll",
                                            .rule = "t v, t, t, t -> t v",
                                            .n_out = 1,
@@ -206,6 +209,7 @@ const tt_op_def tt_op_cross_entropy_bwd = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_max_last = {
     .struct_size = sizeof(tt_op_def),
     .name = "max_last",
+    .operands = "x f[T,V] → [T]; -inf for an empty box",
     .doc = "maximum over the last dim, f32; no derivative: put stop_gradient before it",
     .rule = "t v -> t",
     .flags = TT_OP_NO_GRADIENT,
@@ -216,6 +220,7 @@ const tt_op_def tt_op_max_last = {
     .cost = cost_max};
 const tt_op_def tt_op_sum_exp = {.struct_size = sizeof(tt_op_def),
                                  .name = "sum_exp",
+                                 .operands = "x f[T,V], m f[T] → [T]",
                                  .doc = "sum of e^(x - m) over the last dim, f32",
                                  .rule = "t v, t -> t",
                                  .n_out = 1,
@@ -226,6 +231,7 @@ const tt_op_def tt_op_sum_exp = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_pick = {
     .struct_size = sizeof(tt_op_def),
     .name = "pick",
+    .operands = "x f[T,V], idx i[T] → [T]",
     .doc = "one element of each row by index, f32; 0 outside this rank's box",
     .rule = "t v, t -> t",
     .n_out = 1,
@@ -234,6 +240,7 @@ const tt_op_def tt_op_pick = {
     .cost = cost_pick};
 const tt_op_def tt_op_pick_bwd = {.struct_size = sizeof(tt_op_def),
                                   .name = "pick_bwd",
+                                  .operands = "x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]",
                                   .doc = "derivative of pick: dy at the index, else 0",
                                   .rule = "t v, t, t -> t v",
                                   .n_out = 1,

@@ -69,6 +69,8 @@ static void print_rows(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_embedding = {.struct_size = sizeof(tt_op_def),
                                    .name = "embedding",
+                                   .operands =
+                                       "ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0",
                                    .doc = "rows of a table by ids",
                                    .rule = "t, v d -> t d",
                                    .n_out = 1,
@@ -79,6 +81,8 @@ const tt_op_def tt_op_embedding = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_embedding_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "embedding_dw",
+    .operands = "ids i[T], dy f[T,D] → [V,D]",
+    .attributes = "tt_attrs_dims (V)",
     .doc = "embedding's derivative to the table: rows added in ascending token order",
     .rule = "t, t d -> v d",
     .flags = TT_OP_ADDS_ROWS,

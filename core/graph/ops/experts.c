@@ -103,6 +103,8 @@ static void print_experts(const void *attrs, char *text, size_t size)
 const tt_op_def tt_op_expert_sort = {
     .struct_size = sizeof(tt_op_def),
     .name = "expert_sort",
+    .operands = "assign i[T,k] → order i[T*k], counts i[E]",
+    .attributes = "tt_attrs_dims (E)",
     .doc = "slots [T*k] in the order of their experts, stable; rows of each expert",
     .rule = "!t !k -> !n, !e",
     .flags = TT_OP_NO_GRADIENT,
@@ -114,6 +116,7 @@ const tt_op_def tt_op_expert_sort = {
 const tt_op_def tt_op_grouped_linear = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear",
+    .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0",
     .doc = "rows grouped by expert times their expert's weight transposed",
     .rule = "!r i, !e o i, !e -> r o",
     .n_out = 1,
@@ -122,6 +125,7 @@ const tt_op_def tt_op_grouped_linear = {
     .cost = cost_grouped};
 const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dx",
+                                           .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
                                            .doc = "grouped_linear's derivative to the rows",
                                            .rule = "!r o, !e o i, !e -> r i",
                                            .linear_inputs = 1,
@@ -130,6 +134,7 @@ const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .cost = cost_grouped};
 const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dw",
+                                           .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
                                            .doc = "grouped_linear's derivative to the weights",
                                            .rule = "!r o, !r i, !e -> e o i",
                                            .linear_inputs = 1,

@@ -50,6 +50,8 @@ static void print(const void *attrs, char *text, size_t size)
 /* n_out is the program's */
 const tt_op_def tt_op_fused = {.struct_size = sizeof(tt_op_def),
                                .name = "fused",
+                               .operands = "operands of a pointwise program → its results",
+                               .attributes = "tt_fused (backend.h)",
                                .doc = "a chain of pointwise ops in one kernel",
                                .flags = TT_OP_POINTWISE,
                                .attrs_size = sizeof(tt_fused),

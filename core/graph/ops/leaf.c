@@ -81,6 +81,8 @@ static void print_cast(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_const = {.struct_size = sizeof(tt_op_def),
                                .name = "const",
+                               .operands = "→ scalar",
+                               .attributes = "tt_attrs_const",
                                .doc = "a scalar known when the graph is built",
                                .rule = "->",
                                .flags = TT_OP_NO_GRADIENT,
@@ -91,6 +93,8 @@ const tt_op_def tt_op_const = {.struct_size = sizeof(tt_op_def),
                                .print_attrs = print_const};
 const tt_op_def tt_op_random = {.struct_size = sizeof(tt_op_def),
                                 .name = "random",
+                                .operands = "→ dims",
+                                .attributes = "tt_attrs_random",
                                 .doc =
                                     "random numbers keyed by seed, step, stream and global index",
                                 .flags = TT_OP_NO_GRADIENT,
@@ -102,6 +106,8 @@ const tt_op_def tt_op_random = {.struct_size = sizeof(tt_op_def),
                                 .print_attrs = print_random};
 const tt_op_def tt_op_cast = {.struct_size = sizeof(tt_op_def),
                               .name = "cast",
+                              .operands = "x → x in another dtype",
+                              .attributes = "tt_attrs_cast",
                               .doc = "to the same or a wider floating dtype",
                               .rule = "* -> *",
                               .flags = TT_OP_POINTWISE,
@@ -115,6 +121,8 @@ const tt_op_def tt_op_cast = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_cast_down = {
     .struct_size = sizeof(tt_op_def),
     .name = "cast_down",
+    .operands = "x → x in another dtype; the same kernel as cast",
+    .attributes = "tt_attrs_cast",
     .doc = "to a narrower floating dtype, or from or to integers: not linear (R1)",
     .rule = "* -> *",
     .flags = TT_OP_POINTWISE,
@@ -126,6 +134,7 @@ const tt_op_def tt_op_cast_down = {
     .print_attrs = print_cast};
 const tt_op_def tt_op_stop_gradient = {.struct_size = sizeof(tt_op_def),
                                        .name = "stop_gradient",
+                                       .operands = "x → x",
                                        .doc = "x, with derivative 0",
                                        .rule = "* -> *",
                                        .flags = TT_OP_NO_GRADIENT | TT_OP_VIEW,

@@ -82,6 +82,7 @@ static tt_cost cost_dw(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_linear = {.struct_size = sizeof(tt_op_def),
                                 .name = "linear",
+                                .operands = "x f[T,i], w f[o,i] → [T,o]",
                                 .doc = "x [T,i] times w [o,i] transposed",
                                 .rule = "t i, o i -> t o",
                                 .n_out = 1,
@@ -91,6 +92,7 @@ const tt_op_def tt_op_linear = {.struct_size = sizeof(tt_op_def),
                                 .cost = cost_linear};
 const tt_op_def tt_op_linear_dx = {.struct_size = sizeof(tt_op_def),
                                    .name = "linear_dx",
+                                   .operands = "dy f[T,o], w f[o,i] → [T,i]",
                                    .doc = "linear's derivative to x: dy [T,o] times w [o,i]",
                                    .rule = "t o, o i -> t i",
                                    .linear_inputs = 1,
@@ -101,6 +103,7 @@ const tt_op_def tt_op_linear_dx = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_linear_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_dw",
+    .operands = "dy f[T,o], x f[T,i] → [o,i]",
     .doc = "linear's derivative to w: dy [T,o] transposed times x [T,i]",
     .rule = "t o, t i -> o i",
     .linear_inputs = 1,

@@ -173,6 +173,9 @@ static void print_rope(const void *attrs, char *text, size_t size)
 /* n_out is the program's */
 const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
                                       .name = "linear_fused",
+                                      .operands = "x f[T,i], w f[o,i], operands of "
+                                                  "the program → its results",
+                                      .attributes = "tt_fused_product (backend.h)",
                                       .doc = "a linear and the pointwise chain that reads it",
                                       .attrs_size = sizeof(tt_fused_product),
                                       .n_out = 1,
@@ -182,6 +185,9 @@ const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
                                       .print_attrs = print};
 const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
                                          .name = "linear_dx_fused",
+                                         .operands = "dy f[T,o], w f[o,i], operands of "
+                                                     "the program → its results",
+                                         .attributes = "tt_fused_product (backend.h)",
                                          .doc = "a linear_dx and the pointwise chain that reads it",
                                          .attrs_size = sizeof(tt_fused_product),
                                          .n_out = 1,
@@ -192,6 +198,8 @@ const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_linear_fused_rope = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_fused_rope",
+    .operands = "x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o]",
+    .attributes = "tt_fused_rope (backend.h)",
     .doc = "a linear, the pointwise chain that reads it, and rotary positions",
     .attrs_size = sizeof(tt_fused_rope),
     .n_out = 1,

@@ -85,6 +85,8 @@ static void print(const void *attrs, char *text, size_t size)
 const tt_op_def tt_op_matmul = {
     .struct_size = sizeof(tt_op_def),
     .name = "matmul",
+    .operands = "a f[..,m,k], b f[..,k,n], 2 or 3 dims → [..,m,n]",
+    .attributes = "tt_attrs_matmul",
     .doc = "matrix product of two values, either transposed, with a batch dim or none",
     .attrs_size = sizeof(tt_attrs_matmul),
     .n_out = 1,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* rms_norm: y = x / sqrt(mean(x² over D) + eps) * w.        Zhang & Sennrich 2019, arXiv:1910.07467
- * layer_norm: y = (x - mean) / sqrt(var + eps) * w + b.     Ba et al. 2016, arXiv:1607.06450
+/* rms_norm:   y = x / sqrt(mean(x² over D) + eps) * w    Zhang & Sennrich 2019, arXiv:1910.07467
+ * layer_norm: y = (x - mean) / sqrt(var + eps) * w + b   Ba et al. 2016, arXiv:1607.06450
  *   x [..,D], w [D], b [D]. rms_norm's w may be [hd] where x's last dim is cut in units of hd: a
- * norm per head. Math in f32, rounded once. Sharding: any dim but D; per head also the heads. */
+ *   norm per head. Math in f32, rounded once. Sharding: any dim but D; per head also the heads. */
 
 static bool per_head(const tt_shape_query *q)
 {
@@ -230,9 +230,11 @@ static void print(const void *attrs, char *text, size_t size)
     snprintf(text, size, "eps=%.9g", ((const tt_attrs_norm *)attrs)->eps);
 }
 
-#define NORM(id, doc_, n_out_, infer_, rule_, vjp_, decompose_, cost_)                             \
+#define NORM(id, operands_, doc_, n_out_, infer_, rule_, vjp_, decompose_, cost_)                  \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
+                                  .operands = operands_,                                           \
+                                  .attributes = "tt_attrs_norm",                                   \
                                   .doc = doc_,                                                     \
                                   .attrs_size = sizeof(tt_attrs_norm),                             \
                                   .n_out = n_out_,                                                 \
@@ -242,14 +244,16 @@ static void print(const void *attrs, char *text, size_t size)
                                   .decompose = decompose_,                                         \
                                   .cost = cost_,                                                   \
                                   .print_attrs = print}
-NORM(rms_norm, "x over its root mean square, times a weight", 1, infer_rms, rule_rms, vjp_rms,
-     decompose_rms, cost_forward);
-NORM(rms_norm_bwd, "dx, dw of rms_norm", 2, infer_rms_bwd, rule_rms_bwd, NULL, decompose_rms_bwd,
-     cost_rms_bwd);
-NORM(layer_norm, "x centred over its deviation, times a weight, plus a bias", 1, infer_layer,
-     rule_layer, vjp_layer, decompose_layer, cost_forward);
-NORM(layer_norm_bwd, "dx, dw, db of layer_norm", 3, infer_layer_bwd, rule_layer_bwd, NULL,
-     decompose_layer_bwd, cost_layer_bwd);
+NORM(rms_norm, "x f[T,D], w f[D] → [T,D]; w [hd]: per head",
+     "x over its root mean square, times a weight", 1, infer_rms, rule_rms, vjp_rms, decompose_rms,
+     cost_forward);
+NORM(rms_norm_bwd, "x, w, dy → dx [T,D], dw [D]", "dx, dw of rms_norm", 2, infer_rms_bwd,
+     rule_rms_bwd, NULL, decompose_rms_bwd, cost_rms_bwd);
+NORM(layer_norm, "x f[T,D], w f[D], b f[D] → [T,D]",
+     "x centred over its deviation, times a weight, plus a bias", 1, infer_layer, rule_layer,
+     vjp_layer, decompose_layer, cost_forward);
+NORM(layer_norm_bwd, "x, w, dy → dx [T,D], dw [D], db [D]", "dx, dw, db of layer_norm", 3,
+     infer_layer_bwd, rule_layer_bwd, NULL, decompose_layer_bwd, cost_layer_bwd);
 
 tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, double eps)
 {

@@ -89,9 +89,10 @@ static void decompose_max_bwd(tt_builder *b, const tt_shape_query *q, tt_value *
     outs[0] = tt_select(b, tt_less_equal(b, in[1], in[0]), in[2], tt_zero_like_dtype(b, in[2]));
 }
 
-#define BWD(id, doc_, decompose_)                                                                  \
+#define BWD(id, operands_, doc_, decompose_)                                                       \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
+                                  .operands = operands_,                                           \
                                   .doc = doc_,                                                     \
                                   .flags = TT_OP_POINTWISE,                                        \
                                   .n_out = 1,                                                      \
@@ -100,10 +101,10 @@ static void decompose_max_bwd(tt_builder *b, const tt_shape_query *q, tt_value *
                                   .decompose = decompose_,                                         \
                                   .cost = cost}
 
-BWD(silu_bwd, "derivative of silu from (x, dy)", decompose_silu_bwd);
-BWD(relu_bwd, "derivative of relu from (x, dy)", decompose_relu_bwd);
-BWD(gelu_bwd, "derivative of gelu from (x, dy)", NULL);
-BWD(gelu_tanh_bwd, "derivative of gelu_tanh from (x, dy)", decompose_gelu_tanh_bwd);
-BWD(tanh_bwd, "derivative of tanh from (y, dy)", decompose_tanh_bwd);
-BWD(sigmoid_bwd, "derivative of sigmoid from (y, dy)", decompose_sigmoid_bwd);
-BWD(max_bwd, "dy where x >= y, else 0, from (x, y, dy)", decompose_max_bwd);
+BWD(silu_bwd, "x, dy → dx", "derivative of silu from (x, dy)", decompose_silu_bwd);
+BWD(relu_bwd, "x, dy → dx", "derivative of relu from (x, dy)", decompose_relu_bwd);
+BWD(gelu_bwd, "x, dy → dx", "derivative of gelu from (x, dy)", NULL);
+BWD(gelu_tanh_bwd, "x, dy → dx", "derivative of gelu_tanh from (x, dy)", decompose_gelu_tanh_bwd);
+BWD(tanh_bwd, "y, dy → dx", "derivative of tanh from (y, dy)", decompose_tanh_bwd);
+BWD(sigmoid_bwd, "y, dy → dx", "derivative of sigmoid from (y, dy)", decompose_sigmoid_bwd);
+BWD(max_bwd, "x, y, dy → dx", "dy where x >= y, else 0, from (x, y, dy)", decompose_max_bwd);

@@ -119,6 +119,8 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_reshape = {.struct_size = sizeof(tt_op_def),
                                  .name = "reshape",
+                                 .operands = "x → dims",
+                                 .attributes = "tt_attrs_dims",
                                  .doc = "the same elements under other dims",
                                  .flags = TT_OP_VIEW,
                                  .linear_inputs = 1,

@@ -63,6 +63,8 @@ static void print(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_rope = {.struct_size = sizeof(tt_op_def),
                               .name = "rope",
+                              .operands = "x f[T,H*hd], pos i[T] → [T,H*hd]",
+                              .attributes = "tt_attrs_rope",
                               .doc = "rotary positions",
                               .rule = "t h, t -> t h",
                               .linear_inputs = 1,

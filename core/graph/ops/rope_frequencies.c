@@ -4,9 +4,11 @@
 #include <ttrun/ops.h>
 
 /* Inverse frequencies of rotary positions and their scalings, as in transformers'
- * modeling_rope_utils: linear  Chen et al. 2023, arXiv:2306.15595: all divided by factor llama3
- * Meta 2024: long waves divided by factor, short ones kept, smooth in between yarn    Peng et al.
- * 2023, arXiv:2309.00071: the same by number of rotations over the original context */
+ * modeling_rope_utils:
+ *   linear  Chen et al. 2023, arXiv:2306.15595: all divided by factor
+ *   llama3  Meta 2024: long waves divided by factor, short ones kept, smooth in between
+ *   yarn    Peng et al. 2023, arXiv:2309.00071: the same by number of rotations over the original
+ *           context */
 
 static const double TWO_PI = 6.28318530717958647692;
 

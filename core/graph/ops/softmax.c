@@ -60,6 +60,7 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
 
 const tt_op_def tt_op_softmax = {.struct_size = sizeof(tt_op_def),
                                  .name = "softmax",
+                                 .operands = "x f[..,n] → [..,n]",
                                  .doc = "e^x over its sum along the last dim",
                                  .n_out = 1,
                                  .infer = infer,
@@ -69,6 +70,7 @@ const tt_op_def tt_op_softmax = {.struct_size = sizeof(tt_op_def),
                                  .cost = cost};
 const tt_op_def tt_op_softmax_bwd = {.struct_size = sizeof(tt_op_def),
                                      .name = "softmax_bwd",
+                                     .operands = "y f[..,n], dy f[..,n] → dx",
                                      .doc = "derivative of softmax from (y, dy)",
                                      .n_out = 1,
                                      .infer = infer_bwd,

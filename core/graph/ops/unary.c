@@ -205,6 +205,8 @@ static void print_scale(const void *attrs, char *text, size_t size)
 
 const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .name = "scale",
+                               .operands = "x → as x",
+                               .attributes = "tt_attrs_scale",
                                .doc = "x times a constant",
                                .rule = "* -> *",
                                .flags = TT_OP_POINTWISE,
@@ -220,6 +222,7 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
 #define UNARY(id, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)                          \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
+                                  .operands = "x → as x",                                          \
                                   .doc = doc_,                                                     \
                                   .rule = "* -> *",                                                \
                                   .flags = TT_OP_POINTWISE | (flags_),                             \
@@ -244,8 +247,16 @@ UNARY(relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, cost_cheap
 UNARY(gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental);
 UNARY(gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh, decompose_gelu_tanh,
       cost_transcendental);
-UNARY(is_finite, "neither infinite nor NaN", 0, TT_OP_NO_GRADIENT, infer_is_finite, NULL,
-      decompose_is_finite, cost_cheap);
+const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
+                                   .name = "is_finite",
+                                   .operands = "x → bool",
+                                   .doc = "neither infinite nor NaN",
+                                   .rule = "* -> *",
+                                   .flags = TT_OP_POINTWISE | TT_OP_NO_GRADIENT,
+                                   .n_out = 1,
+                                   .infer = infer_is_finite,
+                                   .decompose = decompose_is_finite,
+                                   .cost = cost_cheap};
 
 #define PUBLIC(function, op)                                                                       \
     tt_value *function(tt_builder *b, tt_value *x)                                                 \

@@ -89,7 +89,6 @@ static inline int64_t cpu_attn_six_values(int64_t dv)
 #define CPU_SPAN 16    /* keys whose positions are summed up together */
 #define CPU_QUERIES 48 /* the widest level's Q, a multiple of all others' */
 #define CPU_PANEL 32   /* keys of a panel of attention_cached and of AMX tiles */
-#define CPU_NO_SEGMENT                                                                             \
-    (INT32_MIN + 1) /* of queries that pad a block; that of keys is INT32_MIN                      \
-                     */
+/* The segment of queries that pad a block; that of keys is INT32_MIN. */
+#define CPU_NO_SEGMENT (INT32_MIN + 1)
 #endif

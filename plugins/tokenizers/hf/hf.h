@@ -26,10 +26,11 @@ tt_status hf_bytes_add(hf_bytes *b, const void *s, size_t n, tt_error *err);
 /* Bytes of the match that begins at s, 0 = none begins here. s < end. */
 typedef size_t (*hf_scan)(const uint16_t *flags, const uint8_t *s, const uint8_t *end);
 
-typedef enum hf_dialect { /* of what a pattern is written for */
-                          HF_ONIGURUMA,
-                          HF_RUST,
-                          HF_LITERAL,
+/* What a pattern is written for. */
+typedef enum hf_dialect {
+    HF_ONIGURUMA,
+    HF_RUST,
+    HF_LITERAL,
 } hf_dialect;
 
 typedef struct hf_pattern { /* a pattern that has a scanner */
