@@ -405,6 +405,7 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
 static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
 {
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_MICRO, 1.0);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
     tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
 }

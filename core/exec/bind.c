@@ -31,6 +31,17 @@ static void *parent_param(const tt_exec *x, const tt_param_info *p)
     return NULL;
 }
 
+/* A buffer of another program: found by name. */
+static void *parent_buffer(const tt_exec *x, const tt_state *s)
+{
+    const tt_graph *g = x->o.parent->o.plan->graph;
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER &&
+            !strcmp(g->states.items[i]->name, s->name))
+            return tt_exec_state_data(x->o.parent, g->states.items[i], -1);
+    return NULL;
+}
+
 static void find_address(const tt_exec *x, const tt_value *v, tt_operand *o)
 {
     const tt_plan *p = x->o.plan;
@@ -39,6 +50,9 @@ static void find_address(const tt_exec *x, const tt_value *v, tt_operand *o)
     o->tensor.data = NULL;
     if (root->node->op == &tt_op_param && x->o.parent) {
         o->tensor.data = parent_param(x, root->node->param);
+    } else if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER &&
+               x->o.parent) {
+        o->tensor.data = parent_buffer(x, root->node->state);
     } else if (l->space == TT_SPACE_STATE) {
         o->tensor.data = tt_exec_state_data(x, l->state, l->member);
     } else if (l->space == TT_SPACE_WORK) {

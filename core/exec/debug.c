@@ -28,7 +28,7 @@ static bool is_poison(const uint8_t *p, size_t bytes)
  * one. */
 static int phase_of(const tt_node *n)
 {
-    return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region == TT_UPDATE);
+    return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region >= TT_UPDATE);
 }
 
 typedef struct deaths {

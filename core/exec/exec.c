@@ -102,7 +102,7 @@ void tt_exec_free(tt_exec *x)
 /* ---- initial values ---- */
 
 typedef struct init_job {
-    const tt_param_info *p;
+    const tt_init *init;
     tt_rng_key key;
     void *data;
     tt_dtype dtype;
@@ -116,7 +116,7 @@ typedef struct init_job {
 /* u: uniform numbers in, initial values out. */
 static void draw(const init_job *j, int64_t n, double *u)
 {
-    const tt_init *in = &j->p->init;
+    const tt_init *in = j->init;
     const bool uniform = in->kind == TT_INIT_UNIFORM, cut = in->kind == TT_INIT_TRUNC_NORMAL;
     const double lo = uniform ? in->lo : j->cdf_lo, width = (uniform ? in->hi : j->cdf_hi) - lo;
     for (int64_t i = 0; (uniform || cut) && i < n; i++)
@@ -144,9 +144,9 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
     const init_job *j = arg;
     double u[INIT_BATCH];
     (void)thread;
-    for (int64_t i = begin; j->p->init.kind == TT_INIT_CONSTANT && i < end; i++)
-        put(j, i, j->p->init.a);
-    if (j->p->init.kind == TT_INIT_CONSTANT)
+    for (int64_t i = begin; j->init->kind == TT_INIT_CONSTANT && i < end; i++)
+        put(j, i, j->init->a);
+    if (j->init->kind == TT_INIT_CONSTANT)
         return;
     for (int64_t i = begin, n; i < end; i += n) { /* a run of the last dim has indices in a row */
         uint64_t index = 0;
@@ -163,33 +163,46 @@ static void init_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void init_param(tt_exec *x, const tt_param_info *p)
+/* A box of a tensor that is stored so. */
+static void init_tensor(tt_exec *x, const char *name, const tt_init *init, const tt_type *t,
+                        const tt_placement *place, void *data)
 {
-    init_job j = {.p = p, .key = tt_rng_key_make(x->o.seed, p->name, 0), .n_dims = p->type.n_dims};
+    init_job j = {.init = init,
+                  .key = tt_rng_key_make(x->o.seed, name, 0),
+                  .n_dims = t->n_dims,
+                  .dtype = t->dtype,
+                  .data = data};
     tt_box b;
-    j.dtype = p->type.dtype;
-    j.data = tt_exec_state_data(x, p->stack->param, p->index);
-    if (!j.data)
+    if (!data)
         return;
-    tt_box_of(x->o.mesh, p->type.dims, p->type.n_dims, &p->stored, x->coords, &b);
+    tt_box_of(x->o.mesh, t->dims, t->n_dims, place, x->coords, &b);
     int64_t stride = 1;
-    for (int d = p->type.n_dims - 1; d >= 0; d--) {
+    for (int d = t->n_dims - 1; d >= 0; d--) {
         j.shape[d] = b.end[d] - b.begin[d];
         j.begin[d] = b.begin[d];
         j.stride[d] = stride;
-        stride *= p->type.dims[d].size;
+        stride *= t->dims[d].size;
     }
-    if (p->init.kind == TT_INIT_TRUNC_NORMAL) {
-        j.cdf_lo = tt_normal_cdf(p->init.lo / p->init.a);
-        j.cdf_hi = tt_normal_cdf(p->init.hi / p->init.a);
+    if (init->kind == TT_INIT_TRUNC_NORMAL) {
+        j.cdf_lo = tt_normal_cdf(init->lo / init->a);
+        j.cdf_hi = tt_normal_cdf(init->hi / init->a);
     }
-    tt_parallel_for(x->o.pool, tt_box_numel(&b, p->type.n_dims), 16384, init_range, &j);
+    tt_parallel_for(x->o.pool, tt_box_numel(&b, t->n_dims), 16384, init_range, &j);
 }
 
 void tt_exec_init_params(tt_exec *x)
 {
-    for (size_t i = 0; i < x->o.plan->graph->params.n; i++)
-        init_param(x, x->o.plan->graph->params.items[i]);
+    const tt_graph *g = x->o.plan->graph;
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_param_info *p = g->params.items[i];
+        init_tensor(x, p->name, &p->init, &p->type, &p->stored,
+                    tt_exec_state_data(x, p->stack->param, p->index));
+    }
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        if (s->kind == TT_STATE_BUFFER)
+            init_tensor(x, s->name, &s->init, &s->type, &s->place, tt_exec_state_data(x, s, -1));
+    }
 }
 
 /* ---- scalars, metrics, tensors ---- */
@@ -283,6 +296,26 @@ tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, s
     *out = t;
     *n_out = n;
     return TT_OK;
+}
+
+size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)
+{
+    const tt_graph *g = x->o.plan->graph;
+    size_t n = 0;
+    tt_exec_tensor *t = tt_arena_array(a, g->states.n + 1, sizeof *t);
+    for (size_t i = 0; i < g->states.n; i++) {
+        const tt_state *s = g->states.items[i];
+        if (s->kind != TT_STATE_BUFFER || s->transient || x->o.plan->state[s->id] < 0)
+            continue;
+        const bool lowest = tt_plan_stage(x->o.plan, __builtin_ctzll(s->stages)) != NULL;
+        const tt_value v = {.type = s->type, .place = s->place};
+        t[n] = (tt_exec_tensor){.name = s->name,
+                                .owner = owns(x, &s->place, s->type.n_dims) && lowest};
+        tt_plan_tensor(g, &v, x->coords, &t[n].tensor);
+        t[n++].tensor.data = tt_exec_state_data(x, s, -1);
+    }
+    *out = t;
+    return n;
 }
 
 bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p, tt_tensor *out)

@@ -57,6 +57,8 @@ typedef struct tt_exec_tensor {
 } tt_exec_tensor;
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
                           tt_error *err);
+/* Buffers that checkpoints hold; param is NULL. Returns how many. */
+size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 bool tt_exec_gradient(const tt_exec *x, const tt_param_info *p,
                       tt_tensor *out); /* its accumulator, as accumulated; of a parameter tied
                                           over stages that of the lowest */

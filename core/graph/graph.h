@@ -14,10 +14,11 @@ typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
 
 typedef enum tt_region {
-    TT_FORWARD,  /* per micro-batch and stage */
-    TT_BACKWARD, /* per micro-batch and stage */
-    TT_EPILOGUE, /* once a step: sunk reductions, norm */
-    TT_UPDATE    /* once a step: the optimizer */
+    TT_FORWARD,    /* per micro-batch and stage */
+    TT_BACKWARD,   /* per micro-batch and stage */
+    TT_EPILOGUE,   /* once a step: sunk reductions, norm */
+    TT_UPDATE,     /* once a step: the optimizer */
+    TT_POST_UPDATE /* once a step, behind it: buffers */
 } tt_region;
 
 typedef enum tt_state_kind {
@@ -27,8 +28,9 @@ typedef enum tt_state_kind {
     TT_STATE_METRIC,      /* read by the host after the step */
     TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
     TT_STATE_MEMORY,      /* decoding: what ops keep of earlier tokens */
-    TT_STATE_GATHERED     /* hoist: a parameter as computed with, written once a step before it is
+    TT_STATE_GATHERED,    /* hoist: a parameter as computed with, written once a step before it is
                              read */
+    TT_STATE_BUFFER /* of a model, no parameter: read by its forward, written after the update */
 } tt_state_kind;
 
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
@@ -42,6 +44,8 @@ typedef struct tt_state {
     uint64_t stages; /* bit s: lives on the ranks of stage s */
     bool accumulate_max;
     const char *suffix;     /* OPTIMIZER: "exp_avg" */
+    tt_init init;           /* BUFFER */
+    bool transient;         /* BUFFER: in no checkpoint */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
 } tt_state;
 
@@ -131,6 +135,14 @@ typedef struct tt_loss_entry {
     double weight;
 } tt_loss_entry;
 
+typedef struct tt_buffer_entry {
+    tt_state *state;
+    tt_value *stat; /* f32, of a micro-batch */
+    tt_state *sum;  /* its accumulator */
+    tt_buffer_fn fn;
+    void *user;
+} tt_buffer_entry;
+
 struct tt_graph {
     tt_arena *arena;
     const tt_op_table *ops;
@@ -150,6 +162,7 @@ struct tt_graph {
     TT_VEC(tt_stack *) stacks;
     tt_map *outputs;              /* name → tt_value */
     TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
+    TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */

@@ -320,6 +320,13 @@ static void fingerprint(tt_setup *s)
         tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
         tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
     }
+    for (size_t i = 0; i < s->graph->states.n; i++) {
+        const tt_state *x = s->graph->states.items[i];
+        if (x->kind != TT_STATE_BUFFER || x->transient)
+            continue;
+        tt_type_print(&x->type, text, sizeof text);
+        tt_str_printf(&t, "buffer %s %s\n", x->name, text);
+    }
     tt_hash128_hex(tt_str_get(&t), t.n, s->model_fingerprint);
     tt_str_free(&t);
 }

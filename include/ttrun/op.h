@@ -112,6 +112,13 @@ typedef struct tt_op_def {
     const char *operands, *attributes;
 } tt_op_def;
 
+/* An op of one output without attributes: all most ops need. */
+#define TT_OP_DEF(name_, doc_, rule_, flags_, infer_, vjp_, decompose_, cost_)                     \
+    {                                                                                              \
+        sizeof(tt_op_def), (name_), (doc_), (rule_), (flags_), 0, 0, 0, 1, (infer_), NULL, (vjp_), \
+            (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL                     \
+    }
+
 /* Vtable of a TT_KIND_OP component. */
 typedef struct tt_op_vt {
     size_t struct_size;

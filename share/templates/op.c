@@ -38,11 +38,8 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
     return c;
 }
 
-static const tt_op_def def = {
-    sizeof(def), "@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, 0,    0,    0,    1,
-    infer,       NULL,     vjp,            decompose, NULL,           NULL, cost, NULL,
-    0,           NULL,     NULL,
-};
+static const tt_op_def def =
+    TT_OP_DEF("@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, infer, vjp, decompose, cost);
 static const tt_op_vt vt = {sizeof(vt), &def};
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_OP, "@NAME@", "squared relu", &vt),
