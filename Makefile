@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ttrun: one non-recursive makefile. `make help` lists the targets; V=1 shows the commands; MODE=release|debug|asan|tsan.
-#   core/**/*.c but core/cli/main.c  →  libttrun.so.1 (what plugins link) and libttrun_core.a (what tests link)
+#   core/**/*.c but core/cli/main.c  →  libttrun.so.0 (what plugins link) and libttrun_core.a (what tests link)
 #   core/cli/main.c                  →  ttrun
 #   plugins/<kind>/<name>.c, or a folder plugins/<kind>/<name>/  →  plugins/<kind>/<name>.so, found by wildcard
 #   tests/<area>/test_*.c            →  one binary each
@@ -10,7 +10,7 @@ DESTDIR ?=
 CC      ?= gcc
 AR      ?= ar
 VERSION := 0.1.0
-ABI     := 1.0
+ABI     := 0.1
 
 B := build/$(MODE)
 Q := $(if $(V),,@)
@@ -27,7 +27,7 @@ CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
 CORE_GEN := $B/gen/templates.c
 TEMPLATES := $(sort $(wildcard share/templates/*))
 CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
-LIB      := $B/libttrun.so.1
+LIB      := $B/libttrun.so.0
 CORE_A   := $B/libttrun_core.a
 BIN      := $(if $(wildcard core/cli/main.c),$B/ttrun)
 TEST_SRC := $(sort $(filter-out tests/fuzz/%,$(wildcard tests/*/test_*.c tests/*/*/test_*.c)))
@@ -36,7 +36,7 @@ TOOL_BIN := $(patsubst %.c,$B/%,$(wildcard tests/*/*_tool.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 LINKS    := $(if $(filter release,$(MODE)),$(if $(BIN),ttrun) $(PLUGIN_SO:$B/%=%))
 
-all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(LINKS)
+all: $(LIB) $(CORE_A) $(BIN) $(PLUGIN_SO) $(SPECS:%=$B/%) $(LINKS)
 
 # ---- compile ----
 $B/core/%.o: core/%.c $B/.flags
@@ -67,15 +67,15 @@ $B/.flags: force
 	$(call stamp,$(FLAGS))
 $B/.objects: force
 	$(call stamp,$(CORE_OBJ))
-STALE := $(filter-out $(PLUGIN_SO),$(wildcard $B/plugins/*/*.so))
-$(if $(STALE),$(shell rm -f $(STALE) $(STALE:$B/%=%)))
+STALE := $(filter-out $(PLUGIN_SO) $(SPECS:%=$B/%),$(wildcard $B/plugins/*/*.so $B/plugins/specs/*.json))
+$(if $(STALE),$(shell rm -f $(STALE) $(patsubst $B/%,%,$(filter %.so,$(STALE)))))
 
 # ---- link ----
 $(LIB): $(CORE_OBJ) $B/.objects mk/ttrun.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.1 -Wl,--version-script=mk/ttrun.map \
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libttrun.so.0 -Wl,--version-script=mk/ttrun.map \
 	    $(SHARED_CHECKS) $(CORE_OBJ) $(CORE_LIBS) -o $@
-	@ln -sf libttrun.so.1 $B/libttrun.so
+	@ln -sf libttrun.so.0 $B/libttrun.so
 
 $(CORE_A): $(CORE_OBJ) $B/.objects
 	$(call say,AR,$@)
@@ -94,6 +94,10 @@ $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(SHARED_CHECKS) -Wl,-z,now $(PLUGIN_STRIP) $(call plugin_objects,$*) -L$B \
 	    -Wl,--no-as-needed -lttrun -Wl,--as-needed $(call plugin_libs,$*) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..' -o $@
+
+$(SPECS:%=$B/%): $B/%: %
+	@mkdir -p $(@D)
+	@cp $< $@
 
 ttrun: $B/ttrun
 	@ln -sfn $< $@

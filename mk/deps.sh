@@ -29,6 +29,8 @@ need libcmocka-dev $I/cmocka.h $L/cmocka.h
 need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
 need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
 tool openmpi-bin mpirun
+tool procps pgrep # the tests look for processes that stayed behind
+tool zstd zstd    # and compress text
 [ -z "$missing" ] && exit 0
 
 line="apt-get install -y --no-install-recommends$missing"

@@ -8,6 +8,6 @@ echo '/* Written by mk/embed.sh. */'
 for f; do
     symbol=${prefix}_$(basename "$f" | tr -c 'A-Za-z0-9\n' _)
     printf 'extern const char %s[];\nconst char %s[] = {\n' "$symbol" "$symbol"
-    od -An -v -tu1 "$f" | sed 's/  *\([0-9][0-9]*\)/\1,/g' || exit 1
+    od -An -v -to1 "$f" | sed "s/  *\\([0-7][0-7]*\\)/'\\\\\\1',/g" || exit 1 # '\342': a char, signed or not
     echo '0};'
 done

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 D := $(DESTDIR)$(PREFIX)
-INSTALL_FILES = $D/bin/ttrun $D/lib/libttrun.so.1 $D/lib/libttrun.so $D/lib/pkgconfig/ttrun.pc \
+INSTALL_FILES = $D/bin/ttrun $D/lib/libttrun.so.0 $D/lib/libttrun.so $D/lib/pkgconfig/ttrun.pc \
     $D/share/man/man1/ttrun.1 $D/share/bash-completion/completions/ttrun $D/share/ttrun/plugin.mk
 
 install: all
 	$(Q)install -d $D/bin $D/lib/pkgconfig $D/include/ttrun $D/share/man/man1 $D/share/bash-completion/completions $D/share/ttrun
 	$(Q)$(if $(BIN),install -m 755 $(BIN) $D/bin/ttrun)
-	$(Q)install -m 755 $(LIB) $D/lib/libttrun.so.1
-	$(Q)ln -sf libttrun.so.1 $D/lib/libttrun.so
+	$(Q)install -m 755 $(LIB) $D/lib/libttrun.so.0
+	$(Q)ln -sf libttrun.so.0 $D/lib/libttrun.so
 	$(Q)install -m 644 include/ttrun/*.h $D/include/ttrun/
 	$(Q)set -e; for so in $(PLUGIN_SO:$B/plugins/%=%); do \
 	    install -D -m 755 $B/plugins/$$so $D/lib/ttrun/plugins/$$so; done
+	$(Q)install -d $D/lib/ttrun/plugins/specs && install -m 644 $(SPECS) $D/lib/ttrun/plugins/specs/
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@ABI@|$(ABI)|' mk/ttrun.pc.in \
 	    > $D/lib/pkgconfig/ttrun.pc
 	$(Q)install -m 644 docs/ttrun.1 $D/share/man/man1/ttrun.1
@@ -19,7 +20,7 @@ install: all
 	@echo "installed under $D"
 
 uninstall:
-	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%)
+	$(Q)rm -f $(INSTALL_FILES) $(PLUGIN_SO:$B/plugins/%=$D/lib/ttrun/plugins/%) $(SPECS:plugins/%=$D/lib/ttrun/plugins/%)
 	$(Q)rm -rf $D/include/ttrun
 	$(Q)rmdir $D/share/ttrun 2>/dev/null || true
 	$(Q)find $D/lib/ttrun -depth -type d -empty -delete 2>/dev/null || true

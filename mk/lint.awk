@@ -6,7 +6,8 @@ BEGIN {
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"
     allow["graph"] = allow["comm"] = "mesh"
-    allow["plan"] = "graph mesh pipeline"
+    allow["cost"] = "graph mesh"
+    allow["plan"] = "cost graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
     allow["exec"] = "plan comm " allow["plan"]
     allow["checkpoint"] = "config comm mesh"
@@ -66,6 +67,14 @@ function exists(path,    line, ok) {
     return ok
 }
 
+# What an op is, is a trait in its definition (include/ttrun/op.h): nobody but the ops asks for a name.
+function check_op_names(code) {
+    if (code ~ /(cmp|strstr|starts_with|fnmatch)[ ]*\([^;]*(op|def)->name/)
+        finding("no comparison with an op's name: give its definition a trait (ttrun/op.h)")
+    if (code ~ /(^|[^_A-Za-z0-9])tt_op_find[ ]*\([^;]*""/)
+        finding("no op is looked up by a literal name: give the op that leads to it a trait (ttrun/op.h)")
+}
+
 # core: "area/x.h" is below core/, "x.h" beside the file.
 function check_quoted(path,    to, p) {
     if (plugin) {
@@ -76,6 +85,7 @@ function check_quoted(path,    to, p) {
     }
     if (area == "") { finding("public headers include <ttrun/...>: \"" path "\""); return }
     if (path ~ /\.\./) { finding("no .. in an include: \"" path "\""); return }
+    if (path ~ /^graph\/ops\// && file !~ /^core\/graph\/ops\//) finding("only core/graph/ops sees the ops' own headers: \"" path "\"")
     p = file
     sub(/[^\/]*$/, "", p)
     if (path !~ /\// || (exists(p path) && !exists("core/" path))) return
@@ -113,6 +123,7 @@ function check_system(path) {
             body = 0
         }
     }
+    if (area != "" && file !~ /^core\/graph\/ops\//) check_op_names(code)
     if (area != "cli") {
         if (code ~ /(^|[^_A-Za-z0-9])(printf|vprintf|puts|putchar|perror)[ ]*\(/ ||
             code ~ /(^|[^_A-Za-z0-9])v?f(printf|puts|putc|write)[ ]*\(.*(stdout|stderr)/)

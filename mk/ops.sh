@@ -12,7 +12,7 @@ header)
     [ -x ./ttrun ] || exec cat include/ttrun/ops.h
     # The table stands between two lines of the header; all else there is written by hand.
     sed -n '1,/^\/\* Made by `make docs`/p' include/ttrun/ops.h
-    ./ttrun config --op-table
+    ./ttrun config --ops header
     sed -n '/^\/\* End of what is made/,$p' include/ttrun/ops.h
     ;;
 *)

@@ -12,6 +12,9 @@ PLUGIN_NAMES   := $(sort $(PLUGIN_FILES:.c=) $(PLUGIN_FOLDERS))
 PLUGIN_SO      := $(PLUGIN_NAMES:%=$B/%.so)
 PLUGIN_OBJ     := $(patsubst %.c,$B/%.o,$(PLUGIN_FILES) $(wildcard plugins/*/*/*.c))
 
+# A TrainSpec is names only: plugins/specs/<name>.json.
+SPECS          := $(sort $(wildcard plugins/specs/*.json))
+
 # $(1): plugins/<kind>/<name>
 plugin_objects = $(patsubst %.c,$B/%.o,$(wildcard $(1).c) $(sort $(wildcard $(1)/*.c)))
 plugin_libs    = $(LIBS_$(1)) $(if $(findstring /tokenizers/,$(1)),-lpcre2-8 -lutf8proc -ljansson) -lm

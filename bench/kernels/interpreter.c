@@ -78,7 +78,7 @@ static double step_ns(tt_rank *r, bool trace)
 static int64_t ops_of(const tt_rank *r)
 {
     tt_op_sum sums[128];
-    const tt_roofline none = {0};
+    const tt_machine none = {0};
     int64_t n = 0;
     const size_t k = tt_exec_trace_sums(r->exec, &none, sums, 0, TT_COUNT(sums));
     for (size_t i = 0; i < k; i++)

@@ -28,6 +28,7 @@ typedef struct tt_trainer_state {
     const char *tokenizer_fingerprint;
     double last_loss;
     int world;
+    bool validation_due; /* the run was stopped before it had validated after this step */
 } tt_trainer_state;
 
 /* Save is in three calls so that ranks may be threads or processes:

@@ -10,7 +10,8 @@
  *    "model_fingerprint": "…"|null, "tokenizer_fingerprint": "…"|null, "job": {…}|null,
  *    "files":   {"<name>": {"bytes": N, "xxh3_128": "<32 hex>"}},
  *    "tensors": {"<name>": {"dtype": "F32", "shape": [global …]}}}
- * Further keys are left alone: a later 1.x may add some. */
+ * "validation_due": true is there too where a stop cut the validation of that step short. Further
+ * keys are left alone: a later 1.x may add some. */
 
 #define FORMAT "ttrun-checkpoint"
 #define VERSION 1
@@ -67,6 +68,8 @@ tt_status tt_state_print(const tt_trainer_state *s, const tt_manifest *m, tt_str
         out, "\"loader\":{\"samples_seen\":%lld},\n\"last_loss\":", (long long)s->samples_seen);
     tt_str_json_number(out, s->last_loss);
     tt_str_printf(out, ",\n\"world\":%d,\n", s->world);
+    if (s->validation_due)
+        tt_str_add(out, "\"validation_due\":true,\n");
     add_text(out, "model_fingerprint", s->model_fingerprint);
     add_text(out, "tokenizer_fingerprint", s->tokenizer_fingerprint);
     tt_str_printf(out, "\"job\":%s,\n", s->job_json ? s->job_json : "null");
@@ -219,7 +222,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
 {
     tt_trainer_state s = {0};
     const tt_json *loader = NULL, *loss = tt_json_get(root, "last_loss"),
-                  *job = tt_json_get(root, "job");
+                  *job = tt_json_get(root, "job"), *due = tt_json_get(root, "validation_due");
     int64_t world;
     TT_TRY(count(r, root, "step", INT64_MAX, &s.step));
     TT_TRY(count(r, root, "tokens_seen", INT64_MAX, &s.tokens_seen));
@@ -229,6 +232,7 @@ static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state
     TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));
     s.world = (int)world;
+    s.validation_due = due && due->type == TT_JSON_BOOL && due->boolean;
     s.last_loss = (double)NAN;
     if (loss && (loss->type == TT_JSON_REAL || loss->type == TT_JSON_INT))
         s.last_loss = loss->real;

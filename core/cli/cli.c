@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/line.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -283,6 +284,7 @@ void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
         return;
+    tt_line_say(TT_LINE_SPOKE);
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err->text);
     else

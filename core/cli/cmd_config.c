@@ -42,11 +42,11 @@ static tt_status run(tt_cli *cli, tt_error *err)
     tt_str out = {0};
     tt_status st;
     if (tt_cli_option(cli, "ops")) {
-        st = TT_OK;
-        tt_op_reference_page(&out);
-    } else if (tt_cli_option(cli, "op-table")) {
-        st = TT_OK;
-        tt_op_reference_header(&out);
+        st = TT_OK; /* with the word "header": the table of include/ttrun/ops.h (mk/ops.sh) */
+        if (cli->n_words && !strcmp(cli->words[0], "header"))
+            tt_op_reference_header(&out);
+        else
+            tt_op_reference_page(&out);
     } else if (tt_cli_option(cli, "schema") || tt_cli_option(cli, "explain") ||
                tt_cli_option(cli, "reference")) {
         st = print_docs(cli, &r, &out, err);
@@ -66,7 +66,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
     return st;
 }
 
-static const char *const flags[] = {"schema", "explain", "reference", "ops", "op-table"};
+static const char *const flags[] = {"schema", "explain", "reference", "ops"};
 const tt_command tt_cmd_config = {
     .name = "config",
     .usage = "config [JOB.json | --schema | --explain [KEY] | --reference | --ops]",
@@ -81,9 +81,8 @@ static tt_status run_plugins(tt_cli *cli, tt_error *err)
     return tt_cmd_plugins(cli, cli->n_words, cli->words, err);
 }
 
-const tt_command tt_cmd_plugins_ = {
-    .name = "plugins",
-    .usage = "plugins [list | check FILE.so | new KIND NAME]",
-    .doc = "what can be loaded; does a plugin hold to the rules; start a new one",
-    .run = run_plugins,
-    .words = 4};
+const tt_command tt_cmd_plugins_ = {.name = "plugins",
+                                    .usage = "plugins [list | check FILE.so | new KIND NAME]",
+                                    .doc = "list plugins; check one; create one",
+                                    .run = run_plugins,
+                                    .words = 4};

@@ -1,10 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
 #include "cli/cmd_plan.h"
 #include "cli/launch.h"
+#include "cli/line.h"
 #include "cli/signals.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- ends that are not the run's ---- */
+
+/* What handlers find: the process that trains, and the ranks it belongs to. */
+static _Atomic long training; /* pid; 0: none */
+static _Atomic(tt_session *) ranks;
+
+/* Of the ranks of this machine, or of this process alone: is it this one that tells? The others
+ * then end with the same status. */
+static bool tells(tt_status s, const char *why)
+{
+    tt_session *all = atomic_load(&ranks);
+    const bool mine = !all || tt_session_claim(all, s, why, true);
+    if (all)
+        tt_session_stop(all, why);
+    return mine;
+}
+
+/* In a signal handler. */
+static void second_signal(int sig)
+{
+    const bool mine = tells(TT_ESIGNAL, "a second signal");
+    if (tt_line_is_there())
+        tt_line_say((char)sig); /* the launcher ends all and tells */
+    else if (mine)
+        tt_signals_say_second(sig);
+}
+
+/* A plugin, or a library that it uses, must not make a success of a run that is not done. */
+static void on_exit_call(void)
+{
+    static const char why[] = "a plugin or a library called exit() before the run was done; start "
+                              "again to go on from the last checkpoint";
+    tt_error e = {0};
+    if (atomic_load(&training) != (long)getpid()) /* done, or a child that a plugin has forked */
+        return;
+    snprintf(e.text, sizeof e.text, "%s", why);
+    if (tells(TT_EIO, why))
+        tt_cli_report(TT_EIO, &e);
+    _exit(tt_cli_exit_status(TT_EIO));
+}
+
+static void guard(void)
+{
+    static bool registered;
+    if (!registered)
+        atexit(on_exit_call);
+    registered = true;
+    atomic_store(&training, (long)getpid());
+}
+
+/* A signal came while the run was prepared. */
+static tt_status not_stopped(tt_error *err)
+{
+    const int sig = tt_signals_stop();
+    return sig ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig))
+               : TT_OK;
+}
 
 static tt_run_opts run_opts(const tt_cli *cli)
 {
@@ -21,15 +82,17 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
     tt_registry *r = NULL;
     tt_setup s;
     const tt_setup_opts so = tt_cli_training(cli);
+    guard();
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && cli->dry_run) {
         st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
         const tt_run_opts ro = run_opts(cli);
-        tt_signals_install();
-        st = tt_train(&s, &ro, err);
+        if ((st = not_stopped(err)) == TT_OK)
+            st = tt_train(&s, &ro, err);
     }
     tt_registry_free(r);
+    atomic_store(&training, 0);
     return st;
 }
 
@@ -81,7 +144,8 @@ static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch 
     return st;
 }
 
-/* One rank tells of a failure; all end with its status. */
+/* One rank tells of a failure; all end with its status. All ranks know of a stop, and rank 0
+ * tells. */
 static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, tt_error *err)
 {
     if (st == TT_OK)
@@ -108,8 +172,11 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     if (l->rank)
         tt_log_setup(TT_ERROR, l->rank, l->world, false); /* rank 0 warns of what all find */
     TT_TRY(tt_launch_follow(err));
-    tt_launch_report();
-    tt_signals_install();
+    tt_line_connect();
+    tt_signals_from(tt_line_heard);
+    tt_signals_on_second(second_signal);
+    if (tt_line_is_there()) /* mpirun sends SIGTERM to those that another rank's end leaves */
+        tt_signals_trust_parent();
     if (cli->nproc && cli->nproc != l->world)
         tt_log(TT_DEBUG, "train", "--nproc %d: %s has started %d", cli->nproc, l->launcher,
                l->world);
@@ -117,6 +184,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     tt_setup_opts so = tt_cli_training(cli);
     so.ranks_here = l->local_world;
     so.rank = l->rank;
+    guard();
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     const tt_session_opts sessions = {
         .launch = l,
@@ -128,24 +196,34 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     if (met != TT_OK) {
         if (st == TT_OK)
             *err = e;
+        if (st == TT_OK && met == TT_ESIGNAL && l->rank)
+            err->text[0] = 0;
         tt_registry_free(r);
+        atomic_store(&training, 0);
         return st == TT_OK ? met : st;
     }
+    atomic_store(&ranks, session);
     if (st != TT_OK && l->local_rank && !tt_error_place(err->text))
         tt_error_context(err, "rank %d", l->rank);
     st = tt_session_agree(session, st, err);
     if (st == TT_OK)
         st = join_and_train(cli, &s, l, session, err);
     st = settle(session, l, st, err);
+    tt_signals_closing(); /* mpirun may end this rank when another has left before it */
+    atomic_store(&ranks, NULL);
     tt_session_close(session, st == TT_OK);
     tt_registry_free(r);
+    atomic_store(&training, 0);
+    if (st == TT_OK)
+        tt_line_say(TT_LINE_DONE);
     return st;
 }
 
 /* ---- starting them ---- */
 
 /* Does the job want processes, and how many? What is wrong with the job is said here, once. */
-static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, tt_error *err)
+static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init_timeout_s,
+                                 tt_error *err)
 {
     const char *backend = NULL;
     tt_job *job;
@@ -166,6 +244,7 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, tt_error *er
         launcher = tt_arena_str(cli->arena, vt->launcher);
     tt_registry_free(r);
     TT_TRY(st);
+    *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     *mpirun = tt_launch_has_mpirun();
     if (!*mpirun && automatic)
         tt_log(TT_INFO, "train", "no mpirun on this machine");
@@ -183,6 +262,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
 {
     tt_launch l;
     int n = 0;
+    double init_timeout_s = 0;
     bool mpirun = false;
     if (!cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
@@ -192,10 +272,11 @@ static tt_status run(tt_cli *cli, tt_error *err)
     TT_TRY(tt_launch_read(getenv, &l, err));
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, err);
+    tt_signals_install();
     if (l.world > 1)
         return run_process(cli, &l, err);
-    TT_TRY(wants_processes(cli, &n, &mpirun, err));
-    return n > 1 ? tt_launch_ranks(cli, n, mpirun, err) : run_here(cli, err);
+    TT_TRY(wants_processes(cli, &n, &mpirun, &init_timeout_s, err));
+    return n > 1 ? tt_launch_ranks(cli, n, mpirun, init_timeout_s, err) : run_here(cli, err);
 }
 
 static const char *const train_flags[] = {"profile"};

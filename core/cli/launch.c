@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/launch.h"
+#include "base/thread.h"
+#include "cli/line.h"
 #include "cli/signals.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,25 +12,41 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* mpirun is a child, not what this process becomes: mpirun answers SIGTERM by killing the ranks and
- * loses what they say, so a signal to stop is handed on as SIGUSR2, which it does pass to them. It
- * is killed with this process, and the ranks with it (R22). */
+/* mpirun is a child, not what this process becomes: it answers SIGTERM, SIGINT and SIGHUP by
+ * killing the ranks and loses what they say. So it is started with these blocked, which it leaves
+ * so, and the ranks learn of a stop from here (line.h). It is killed with this process, and the
+ * ranks with it (R22). */
 
-#define LAUNCH "TTRUN_LAUNCH" /* where a rank says that it lives */
-#define GRACE_S 3             /* from the first end with an error to the last, by force */
+#define TICK_MS 200
+#define SECOND_NS INT64_C(1000000000)
+#define GRACE_NS (3 * SECOND_NS)  /* from the first end with an error to the last, by force */
+#define ALONE_NS (10 * SECOND_NS) /* for mpirun to end after all its ranks, once stopped */
+#define LEAVE_NS (5 * SECOND_NS)  /* from SIGKILL until a child that stays is left behind */
+#define QUIET_NS SECOND_NS        /* for a rank to come before a stop goes through mpirun */
 
-typedef struct children {
-    pid_t *pids;
-    int n;
+typedef struct launcher {
+    pid_t *pids; /* of the children; 0: has ended */
+    int n;       /* of them */
+    int world;
     bool mpirun;
-    bool signalled; /* the first that failed was ended by a signal */
-} children;
+    double init_timeout_s;
+    tt_line line;
+    int64_t started_ns;
+    /* how the children ended */
+    int status;     /* the first that is not 0 */
+    bool signalled; /* that child was ended by a signal */
+    int64_t failed_ns;
+    /* what was asked for */
+    int stop; /* the first signal */
+    int64_t stop_ns, first_ns, asked_ns, alone_ns;
+    int second;        /* the signal that ended it at once */
+    int64_t killed_ns; /* when the children were killed; 0: they were not */
+    bool none_came;    /* because no rank came to run in time */
+} launcher;
 
 bool tt_launch_has_mpirun(void)
 {
@@ -43,51 +62,7 @@ bool tt_launch_has_mpirun(void)
     return false;
 }
 
-/* ---- the ranks' signs of life ---- */
-
-static socklen_t life_address(const char *name, struct sockaddr_un *a)
-{
-    memset(a, 0, sizeof *a);
-    a->sun_family = AF_UNIX;
-    const int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "ttrun-launch-%s", name);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-void tt_launch_report(void)
-{
-    const char *name = getenv(LAUNCH);
-    struct sockaddr_un a;
-    const int fd = name ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-    if (fd < 0)
-        return;
-    const socklen_t n = life_address(name, &a);
-    const ssize_t sent = sendto(fd, "!", 1, MSG_DONTWAIT, (struct sockaddr *)&a, n);
-    (void)sent; /* a launcher that is gone takes this process along */
-    close(fd);
-}
-
-static int listen_for_life(const char *name)
-{
-    struct sockaddr_un a;
-    const socklen_t n = life_address(name, &a);
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&a, n)) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* ---- starting ---- */
-
-static void random_name(char out[33])
-{
-    unsigned char bytes[16];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-        snprintf((char *)bytes, sizeof bytes, "%ld", (long)getpid());
-    for (int i = 0; i < 16; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
 
 /* What Open MPI needs as root, in containers and with more ranks than cores; as variables, for its
  * versions spell their options differently and other MPIs know none of them. */
@@ -102,8 +77,36 @@ static const char *const mpi_environment[][2] = {
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"          }, /* not allowed in most containers */
 };
 
+/* What is blocked in a child from its first instruction on. mpirun: what would end it and the
+ * ranks; it opens all signals for the ranks again. A rank of ours: all that it has handlers for,
+ * until it has set them. */
+static void block_for_child(bool mpirun, const sigset_t *before)
+{
+    static const int both[] = {SIGTERM, SIGINT, SIGHUP}, rank[] = {SIGUSR1, SIGUSR2};
+    sigset_t set = *before;
+    for (size_t i = 0; i < TT_COUNT(both); i++)
+        sigaddset(&set, both[i]);
+    for (size_t i = 0; i < TT_COUNT(rank) && !mpirun; i++)
+        sigaddset(&set, rank[i]);
+    if (mpirun)
+        sigaddset(&set, SIGPIPE); /* a reader of our output that leaves ends no run */
+    sigprocmask(SIG_SETMASK, &set, NULL);
+}
+
+static void prepare_mpirun(void)
+{
+    if (isatty(2)) { /* rank 0's progress bar: mpirun hands its bytes on as they are */
+        struct winsize w = {0};
+        char columns[16];
+        snprintf(columns, sizeof columns, "%d", ioctl(2, TIOCGWINSZ, &w) ? 80 : w.ws_col);
+        setenv("TTRUN_TTY", columns, 1);
+    }
+    for (size_t i = 0; i < TT_COUNT(mpi_environment); i++)
+        setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
+}
+
 /* In the child; does not return. */
-static void become(const tt_cli *cli, int n, int rank, const char *name, pid_t parent,
+static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
                    const sigset_t *mask)
 {
     char self[4096], number[16];
@@ -114,26 +117,18 @@ static void become(const tt_cli *cli, int n, int rank, const char *name, pid_t p
     if (len <= 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent)
         _exit(1);
     self[len] = 0;
-    sigprocmask(SIG_SETMASK, mask, NULL);
     setpgid(0, 0); /* Ctrl-C comes to the parent alone, which hands it on */
     if (null >= 0)
         dup2(null, 0);
-    setenv(LAUNCH, name, 1);
-    snprintf(number, sizeof number, "%d", n);
+    tt_line_environment(&l->line);
+    snprintf(number, sizeof number, "%d", l->world);
     if (rank < 0) {
-        if (isatty(2)) { /* rank 0's progress bar: mpirun hands its bytes on as they are */
-            struct winsize w = {0};
-            char columns[16];
-            snprintf(columns, sizeof columns, "%d", ioctl(2, TIOCGWINSZ, &w) ? 80 : w.ws_col);
-            setenv("TTRUN_TTY", columns, 1);
-        }
-        for (size_t i = 0; i < TT_COUNT(mpi_environment); i++)
-            setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
+        prepare_mpirun();
         argv[k++] = (char *)(uintptr_t) "mpirun";
         argv[k++] = (char *)(uintptr_t) "-np";
         argv[k++] = number;
     } else {
-        setenv("TTRUN_SESSION", name, 1);
+        setenv("TTRUN_SESSION", l->line.name, 1);
         setenv("TTRUN_WORLD", number, 1);
         snprintf(number, sizeof number, "%d", rank);
         setenv("TTRUN_RANK", number, 1);
@@ -142,82 +137,216 @@ static void become(const tt_cli *cli, int n, int rank, const char *name, pid_t p
     argv[k++] = (char *)(uintptr_t) "train";
     for (int i = 1; i < cli->argc; i++)
         argv[k++] = cli->argv[i];
+    block_for_child(rank < 0, mask);
     execvp(argv[0], argv);
     _exit(127);
 }
 
-static tt_status start(const tt_cli *cli, int n, const char *name, const sigset_t *mask,
-                       children *c, tt_error *err)
+static tt_status start(const tt_cli *cli, launcher *l, const sigset_t *mask, tt_error *err)
 {
     const pid_t me = getpid();
-    const int n_children = c->mpirun ? 1 : n;
-    c->pids = tt_arena_array(cli->arena, (size_t)n_children, sizeof *c->pids);
-    for (; c->n < n_children; c->n++) {
+    const int n_children = l->mpirun ? 1 : l->world;
+    l->pids = tt_arena_array(cli->arena, (size_t)n_children, sizeof *l->pids);
+    for (; l->n < n_children; l->n++) {
         const pid_t pid = fork();
         if (pid == 0)
-            become(cli, n, c->mpirun ? -1 : c->n, name, me, mask);
+            become(cli, l, l->mpirun ? -1 : l->n, me, mask);
         if (pid < 0)
-            return TT_FAIL(err, TT_EIO, "only %d of %d processes could be started: %s", c->n,
+            return TT_FAIL(err, TT_EIO, "only %d of %d processes could be started: %s", l->n,
                            n_children, strerror(errno));
-        c->pids[c->n] = pid;
+        l->pids[l->n] = pid;
     }
     return TT_OK;
 }
 
-/* ---- waiting ---- */
+/* ---- the children ---- */
 
-static void signal_all(const children *c, int sig)
+static void signal_all(const launcher *l, int sig)
 {
-    for (int i = 0; i < c->n; i++)
-        if (c->pids[i])
-            kill(c->pids[i], sig);
+    for (int i = 0; i < l->n; i++)
+        if (l->pids[i])
+            kill(l->pids[i], sig);
 }
 
-/* Signals are blocked but while sigtimedwait waits, so none is missed. */
-static void block_signals(sigset_t *set, sigset_t *before)
-{
-    static const int all[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
-    sigemptyset(set);
-    for (size_t i = 0; i < TT_COUNT(all); i++)
-        sigaddset(set, all[i]);
-    sigprocmask(SIG_BLOCK, set, before);
-}
-
-/* The children that have ended; *status the first status that is not 0. True: none is left. */
-static bool reap(children *c, int *status)
+/* Takes note of children that have ended. True: none is left. */
+static bool reap(launcher *l)
 {
     int s, left = 0;
-    for (int i = 0; i < c->n; i++) {
-        if (c->pids[i] && waitpid(c->pids[i], &s, WNOHANG) == c->pids[i]) {
+    for (int i = 0; i < l->n; i++) {
+        if (l->pids[i] && waitpid(l->pids[i], &s, WNOHANG) == l->pids[i]) {
             const int code = WIFEXITED(s) ? WEXITSTATUS(s) : 128 + WTERMSIG(s);
-            c->pids[i] = 0;
-            if (!*status)
-                c->signalled = WIFSIGNALED(s);
-            if (!*status)
-                *status = code;
+            l->pids[i] = 0;
+            if (!l->status)
+                l->signalled = WIFSIGNALED(s);
+            if (!l->status)
+                l->status = code;
         }
-        left += c->pids[i] != 0;
+        left += l->pids[i] != 0;
     }
-    return left == 0;
+    /* ranks that mpirun had begun to start when it was killed are this process's children now */
+    while (left == 0 && l->killed_ns && tt_now_ns() - l->killed_ns < LEAVE_NS) {
+        const pid_t pid = waitpid(-1, &s, WNOHANG);
+        if (pid == 0 || (pid < 0 && errno == EINTR))
+            return false;
+        if (pid < 0)
+            break;
+    }
+    return left == 0 || (l->killed_ns && tt_now_ns() - l->killed_ns >= LEAVE_NS);
 }
 
-static int wait_all(children *c, const sigset_t *set)
+static void kill_all(launcher *l)
 {
-    int status = 0;
-    int64_t failed_ns = 0;
-    while (!reap(c, &status)) {
-        const int sig = sigtimedwait(set, NULL, &(struct timespec){1, 0});
-        if (sig == SIGTERM || sig == SIGINT || sig == SIGUSR2 || sig == SIGHUP)
-            signal_all(c, SIGUSR2);
-        else if (sig == SIGUSR1)
-            signal_all(c, SIGUSR1);
-        if (status && !failed_ns)
-            failed_ns = tt_now_ns();
-        if (failed_ns && tt_now_ns() - failed_ns > GRACE_S * INT64_C(1000000000))
-            signal_all(c, SIGKILL);
-    }
-    return status;
+    if (l->killed_ns)
+        return;
+    l->killed_ns = tt_now_ns();
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    tt_line_tell(&l->line, SIGKILL);
+    signal_all(l, SIGKILL);
 }
+
+/* Has mpirun started any process? Where the system does not say: yes. */
+static bool has_children(pid_t pid)
+{
+    char path[64], byte;
+    bool any = false, known = false;
+    snprintf(path, sizeof path, "/proc/%ld/task", (long)pid);
+    DIR *d = opendir(path);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char file[sizeof path + sizeof e->d_name + 16];
+        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
+        const int fd = e->d_name[0] == '.' ? -1 : open(file, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        known = true;
+        any = any || read(fd, &byte, 1) == 1;
+        close(fd);
+    }
+    if (d)
+        closedir(d);
+    return any || !known;
+}
+
+/* A signal to stop that somebody sent to mpirun, where it is blocked; 0: none. */
+static int sent_to_mpirun(const launcher *l)
+{
+    static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
+    char path[64], text[8192];
+    if (!l->mpirun || !l->pids[0])
+        return 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)l->pids[0]);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    text[TT_MAXV(n, (ssize_t)0)] = 0;
+    const char *pending = strstr(text, "\nShdPnd:");
+    const unsigned long long bits = pending ? strtoull(pending + 8, NULL, 16) : 0;
+    for (size_t i = 0; i < TT_COUNT(stops); i++)
+        if (bits >> (stops[i] - 1) & 1)
+            return stops[i];
+    return 0;
+}
+
+/* ---- stopping ---- */
+
+static void stop_now(launcher *l, int sig)
+{
+    if (l->second || l->killed_ns)
+        return;
+    l->second = sig;
+    kill_all(l);
+}
+
+static void asked_to(launcher *l, int sig)
+{
+    const int64_t now = tt_now_ns();
+    if (sig == SIGUSR1) {
+        tt_line_tell(&l->line, sig);
+        return;
+    }
+    if (!l->stop) {
+        l->stop = sig;
+        l->stop_ns = l->asked_ns = now;
+        tt_line_tell(&l->line, sig);
+    }
+    if (sig == SIGUSR2) /* as in the ranks: it asks, however often it comes */
+        return;
+    if (!l->first_ns)
+        l->first_ns = now;
+    else if (now - l->first_ns >= TT_SIGNALS_GRACE_NS)
+        stop_now(l, sig);
+}
+
+/* A stop before any rank has come. One of ours comes within milliseconds of its start, so where
+ * mpirun has started none there is nothing to save. Ranks that are not on this machine (mpirun may
+ * belong to a scheduler that places them) have no line: mpirun hands SIGUSR2 on to them. */
+static void stop_without_ranks(launcher *l, int64_t now)
+{
+    if (l->mpirun && !has_children(l->pids[0])) {
+        kill_all(l);
+    } else if (now - l->stop_ns > QUIET_NS && now - l->asked_ns > QUIET_NS) {
+        l->asked_ns = now;
+        signal_all(l, SIGUSR2);
+    }
+}
+
+/* What is due by now. */
+static void look_after(launcher *l)
+{
+    const int64_t now = tt_now_ns();
+    const bool gone = (int64_t)l->line.n == l->world && !l->line.n_open;
+    const int to_mpirun = l->stop ? 0 : sent_to_mpirun(l);
+    if (l->killed_ns)
+        return;
+    if (to_mpirun)
+        asked_to(l, to_mpirun);
+    if (l->line.second)
+        stop_now(l, l->line.second);
+    if (l->stop && !l->line.n)
+        stop_without_ranks(l, now);
+    l->none_came = !l->stop && !l->line.n && l->line.listener >= 0 &&
+                   (double)(now - l->started_ns) > 1e9 * l->init_timeout_s &&
+                   !(l->mpirun && has_children(l->pids[0]));
+    if (l->status && !l->failed_ns)
+        l->failed_ns = now;
+    if (l->stop && gone && !l->alone_ns) /* mpirun hangs? */
+        l->alone_ns = now;
+    if (l->none_came || (l->failed_ns && now - l->failed_ns > GRACE_NS) ||
+        (l->alone_ns && now - l->alone_ns > ALONE_NS))
+        kill_all(l);
+}
+
+/* Signals are blocked and read from a file, so none is missed. */
+static int open_signals(sigset_t *before)
+{
+    static const int all[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
+    struct sigaction was;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < TT_COUNT(all); i++)
+        if (!sigaction(all[i], NULL, &was) && (all[i] != SIGHUP || was.sa_handler != SIG_IGN))
+            sigaddset(&set, all[i]);
+    sigprocmask(SIG_BLOCK, &set, before);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void wait_for_all(launcher *l, int signals)
+{
+    struct signalfd_siginfo info;
+    while (!reap(l)) {
+        tt_line_wait(&l->line, signals, TICK_MS);
+        while (read(signals, &info, sizeof info) == sizeof info)
+            if (info.ssi_signo != SIGCHLD)
+                asked_to(l, (int)info.ssi_signo);
+        look_after(l);
+    }
+    tt_line_wait(&l->line, -1, 0); /* those that came and have ended since */
+    tt_line_wait(&l->line, -1, 0); /* what they said */
+    if (!l->second)
+        l->second = l->line.second;
+}
+
+/* ---- how it ended ---- */
 
 static tt_status status_of(int code)
 {
@@ -225,31 +354,86 @@ static tt_status status_of(int code)
     return (size_t)code < TT_COUNT(by_code) ? by_code[code] : TT_EIO;
 }
 
-tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, tt_error *err)
+/* The ranks say why they end, but for those that cannot. */
+static tt_status without_a_word(const launcher *l, tt_error *err)
 {
-    children c = {.mpirun = mpirun};
-    sigset_t set, before;
-    char name[33], byte;
-    random_name(name);
-    const int life = listen_for_life(name);
-    block_signals(&set, &before);
-    tt_status s = start(cli, n, name, &before, &c, err);
-    if (s != TT_OK)
-        signal_all(&c, SIGKILL);
-    const int code = wait_all(&c, &set);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    const bool lived = life >= 0 && recv(life, &byte, 1, MSG_DONTWAIT) == 1;
-    if (life >= 0)
-        close(life);
-    if (s != TT_OK)
-        return s;
-    if (mpirun && code > 128 && c.signalled)
-        return TT_FAIL(err, TT_EIO, "mpirun was ended by signal %d, and the ranks with it",
-                       code - 128);
-    if (code && life >= 0 && !lived)
+    const char *again = "start again to go on from the last checkpoint";
+    const int sig = l->status - 128;
+    if (l->status == 0)
         return TT_FAIL(err, TT_EIO,
-                       "%s started no rank (status %d); see what `mpirun -np %d true` says, or set "
+                       "a rank ended with status 0 before the run was done, without a word; %s",
+                       again);
+    if (sig > 0 && sig < 64)
+        return TT_FAIL(err, TT_EIO, "the ranks ended without a word, the first by %s (%d)%s; %s",
+                       tt_signal_name(sig), sig,
+                       sig == SIGKILL ? ": killed, or out of memory?" : "", again);
+    return TT_FAIL(err, TT_EIO, "the ranks ended without a word, the first with status %d; %s",
+                   l->status, again);
+}
+
+static bool is_stop(int sig)
+{
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGUSR2;
+}
+
+static tt_status outcome(const launcher *l, tt_error *err)
+{
+    const tt_line *line = &l->line;
+    const int code = l->status, sig = l->stop ? l->stop : code - 128;
+    const bool failed = l->failed_ns && code != 4 && !is_stop(code - 128);
+    const bool silent = !line->spoke && (int64_t)line->n == l->world;
+    if (l->killed_ns && l->alone_ns && l->mpirun && !failed)
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s; the ranks had ended, mpirun was killed",
+                       tt_signal_name(sig));
+    if (l->second)
+        return TT_FAIL(err, TT_ESIGNAL,
+                       "stopped at once by a second %s; what came after the last checkpoint is "
+                       "not saved",
+                       tt_signal_name(l->second));
+    if ((l->stop && l->killed_ns && !failed) || is_stop(code - 128))
+        return line->spoke
+                   ? TT_ESIGNAL /* before it has handlers, a rank ends without a word */
+                   : TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+    if (l->mpirun && code > 128 && l->signalled && !l->killed_ns)
+        return TT_FAIL(err, TT_EIO, "mpirun was ended by %s (%d), and the ranks with it",
+                       tt_signal_name(code - 128), code - 128);
+    if (code && line->listener >= 0 && !line->n)
+        return TT_FAIL(err, TT_EIO,
+                       "%s started no rank (%s %d); see what `mpirun -np %d true` says, or set "
                        "comm.backend to \"local\"",
-                       mpirun ? "mpirun" : "this program", code, n);
+                       l->mpirun ? "mpirun" : "this program",
+                       l->none_came ? "within comm.init_timeout_seconds," : "status",
+                       l->none_came ? (int)l->init_timeout_s : code, l->world);
+    if (silent && (code ? code != 4 : line->n_done < line->n))
+        return without_a_word(l, err);
     return status_of(code);
+}
+
+tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, double init_timeout_s,
+                          tt_error *err)
+{
+    launcher l = {
+        .world = n, .mpirun = mpirun, .init_timeout_s = init_timeout_s, .started_ns = tt_now_ns()};
+    sigset_t before;
+    const int signals = open_signals(&before);
+    tt_status s = TT_OK;
+    if (signals < 0)
+        s = TT_FAIL(err, TT_EIO, "signalfd: %s", strerror(errno));
+    else if (tt_signals_stop())
+        s = TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1",
+                    tt_signal_name(tt_signals_stop()));
+    if (s == TT_OK) {
+        tt_line_open(&l.line);
+        s = start(cli, &l, &before, err);
+        if (s != TT_OK)
+            kill_all(&l);
+        wait_for_all(&l, signals);
+        if (s == TT_OK)
+            s = outcome(&l, err);
+        tt_line_close(&l.line);
+    }
+    if (signals >= 0)
+        close(signals);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return s;
 }

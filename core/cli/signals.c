@@ -1,19 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "cli/signals.h"
+#include "base/base.h"
+#include "base/thread.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <ttrun/option.h>
 #include <unistd.h>
 
-/* Signals are of the process, so these three words are the only state outside a run. Lock-free
- * atomics: any thread may be the one a signal comes to. */
-static atomic_int stop_signal, save_asked, times;
+/* Signals are of the process, so these words are the only state outside a run. Lock-free atomics:
+ * any thread may be the one a signal comes to. */
+static atomic_int stop_signal, save_asked, closing;
+static atomic_int trusted = -1;  /* a process, see tt_signals_trust_parent */
+static _Atomic int64_t first_ns; /* when the first signal came that counts; 0: none yet */
+static int (*_Atomic source)(void);
+static void (*_Atomic on_second)(int sig);
 
-static void on_stop(int sig)
+void tt_signals_say_second(int sig)
 {
-    atomic_store(&stop_signal, sig);
-    if (atomic_fetch_add(&times, 1) >= 1)
-        _exit(4); /* twice: at once; checkpoints are complete or absent */
+    static const char head[] = "ttrun: stopped at once by a second ",
+                      tail[] = "; what came after the last checkpoint is not saved\n";
+    char text[160];
+    const char *name = tt_signal_name(sig);
+    const size_t n = strlen(name);
+    memcpy(text, head, sizeof head - 1);
+    memcpy(text + sizeof head - 1, name, n);
+    memcpy(text + sizeof head - 1 + n, tail, sizeof tail - 1);
+    const ssize_t written = write(2, text, sizeof head - 1 + n + sizeof tail - 1);
+    (void)written;
+}
+
+static void on_stop(int sig, siginfo_t *info, void *context)
+{
+    int none = 0;
+    int64_t first = 0;
+    const int before = errno;
+    const int64_t now = tt_now_ns();
+    (void)context;
+    atomic_compare_exchange_strong(&stop_signal, &none, sig);
+    const bool counts = sig != SIGUSR2 && info->si_pid != atomic_load(&trusted);
+    if (counts && !atomic_compare_exchange_strong(&first_ns, &first, now) &&
+        now - first >= TT_SIGNALS_GRACE_NS && !atomic_load(&closing)) {
+        void (*fn)(int) = atomic_load(&on_second);
+        (fn ? fn : tt_signals_say_second)(sig);
+        _exit(4); /* checkpoints are complete or absent */
+    }
+    errno = before;
 }
 
 static void on_save(int sig)
@@ -24,25 +58,61 @@ static void on_save(int sig)
 
 void tt_signals_install(void)
 {
-    struct sigaction a = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
+    static const int stops[] = {SIGTERM, SIGINT, SIGUSR2, SIGHUP};
+    struct sigaction a = {.sa_sigaction = on_stop, .sa_flags = SA_RESTART | SA_SIGINFO}, was;
+    sigset_t open;
     sigemptyset(&a.sa_mask);
+    sigemptyset(&open);
     atomic_store(&stop_signal, 0);
     atomic_store(&save_asked, 0);
-    atomic_store(&times, 0);
-    sigaction(SIGTERM, &a, NULL);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGUSR2, &a, NULL); /* what mpirun hands on, where it answers SIGTERM by killing */
-    a.sa_handler = on_save;
+    atomic_store(&first_ns, 0);
+    for (size_t i = 0; i < TT_COUNT(stops); i++) {
+        sigaddset(&open, stops[i]);
+        if (stops[i] != SIGHUP || (!sigaction(SIGHUP, NULL, &was) && was.sa_handler != SIG_IGN))
+            sigaction(stops[i], &a, NULL);
+    }
+    a = (struct sigaction){.sa_handler = on_save, .sa_flags = SA_RESTART};
     sigaction(SIGUSR1, &a, NULL);
+    sigaddset(&open, SIGUSR1);
     signal(SIGPIPE, SIG_IGN);
+    /* our launcher starts ranks with these blocked, so none is lost or deadly before this line */
+    sigprocmask(SIG_UNBLOCK, &open, NULL);
 }
 
 int tt_signals_stop(void)
 {
+    int (*ask)(void) = atomic_load(&source);
+    int sig, none = 0;
+    while (!atomic_load(&stop_signal) && ask && (sig = ask()) != 0) {
+        if (sig == SIGUSR1)
+            atomic_store(&save_asked, 1);
+        else
+            atomic_compare_exchange_strong(&stop_signal, &none, sig);
+    }
     return atomic_load(&stop_signal);
 }
 
 bool tt_signals_save(void)
 {
     return atomic_exchange(&save_asked, 0) != 0;
+}
+
+void tt_signals_from(int (*ask)(void))
+{
+    atomic_store(&source, ask);
+}
+
+void tt_signals_on_second(void (*fn)(int sig))
+{
+    atomic_store(&on_second, fn);
+}
+
+void tt_signals_trust_parent(void)
+{
+    atomic_store(&trusted, (int)getppid());
+}
+
+void tt_signals_closing(void)
+{
+    atomic_store(&closing, 1);
 }

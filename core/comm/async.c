@@ -72,12 +72,17 @@ tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async *
 {
     if (!tt_async_can(d))
         return TT_FAIL(err, TT_EUNSUPPORTED, "calls of this communicator cannot be begun early");
+    TT_ASSERT(most > 0);
     tt_async *a = calloc(1, sizeof *a);
-    TT_ASSERT(a && most > 0);
+    call *ring = calloc((size_t)most, sizeof *ring);
+    if (!a || !ring) {
+        free(a);
+        free(ring);
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a queue of %d collectives", most);
+    }
     a->vt = d->vt;
     a->most = (uint64_t)most;
-    a->ring = calloc((size_t)most, sizeof *a->ring);
-    TT_ASSERT(a->ring);
+    a->ring = ring;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
     /* not the group that others make of these ranks: its order is its own */

@@ -30,9 +30,11 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
 {
     if (!d->vt)
         return mine;
-    int32_t worst = mine == TT_OK ? 0 : d->world - d->rank; /* the lowest failing rank wins */
+    /* The lowest failing rank wins; a stop is everyone's, unless a rank has failed. */
+    const bool failed = mine != TT_OK && mine != TT_ESIGNAL;
+    int32_t words[2] = {failed ? d->world - d->rank : 0, mine == TT_ESIGNAL};
     tt_error e = {0};
-    const tt_status s = d->vt->all_reduce(d->all, &worst, 1, TT_I32, TT_MAX, &e);
+    const tt_status s = d->vt->all_reduce(d->all, words, 2, TT_I32, TT_MAX, &e);
     if (mine != TT_OK)
         return mine; /* its own text is the one to show */
     if (s != TT_OK) {
@@ -40,9 +42,10 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
             *err = e;
         return s;
     }
-    if (!worst)
-        return TT_OK;
-    return TT_FAIL(err, TT_ECOMM, "rank %d failed", d->world - worst);
+    if (words[0])
+        return TT_FAIL(err, TT_ECOMM, "rank %d failed", d->world - words[0]);
+    return words[1] ? TT_FAIL(err, TT_ESIGNAL, "a rank was stopped by a signal before step 1")
+                    : TT_OK;
 }
 
 void tt_dist_abort(tt_dist *d, const char *why)

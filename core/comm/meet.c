@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
+#include "base/thread.h"
 #include "comm/session_impl.h"
 #include <errno.h>
 #include <poll.h>
@@ -27,9 +28,12 @@ typedef struct hello {
     char version[32];
 } hello;
 
+#define STOPPED_NS INT64_C(3000000000) /* for the others to come after a signal to stop */
+
 typedef struct waiting {
     const tt_session_opts *o;
     int64_t until_ns;
+    int64_t asked_ns; /* when the signal to stop was seen; 0: not yet */
 } waiting;
 
 static socklen_t address(const tt_launch *l, struct sockaddr_un *a)
@@ -41,10 +45,20 @@ static socklen_t address(const tt_launch *l, struct sockaddr_un *a)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static tt_status keep_waiting(const waiting *w, tt_error *err)
+tt_status tt_session_asked_to_stop(int (*stop)(void), int64_t *asked_ns, tt_error *err)
 {
-    if (w->o->stop && w->o->stop())
-        return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", w->o->stop());
+    const int sig = stop ? stop() : 0;
+    const int64_t now = tt_now_ns();
+    if (sig && !*asked_ns)
+        *asked_ns = now;
+    if (sig && now - *asked_ns > STOPPED_NS)
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+    return TT_OK;
+}
+
+static tt_status keep_waiting(waiting *w, tt_error *err)
+{
+    TT_TRY(tt_session_asked_to_stop(w->o->stop, &w->asked_ns, err));
     return tt_now_ns() < w->until_ns ? TT_OK : TT_ETIMEOUT;
 }
 
@@ -62,23 +76,28 @@ static hello my_hello(const tt_launch *l)
     return h;
 }
 
-/* All n bytes, or false: the other end is gone, or too slow. */
-static bool read_all(int fd, void *p, size_t n, const waiting *w)
+/* Until there is something to read, or the other end is gone. */
+static tt_status await_bytes(int fd, waiting *w, tt_error *err)
 {
     struct pollfd f = {fd, POLLIN, 0};
+    do
+        TT_TRY(keep_waiting(w, err));
+    while (poll(&f, 1, 100) <= 0);
+    return TT_OK;
+}
+
+/* All n bytes. TT_ECOMM: the other end is gone; TT_ETIMEOUT: it is too slow. */
+static tt_status read_all(int fd, void *p, size_t n, waiting *w, tt_error *err)
+{
     for (char *at = p; n > 0;) {
-        if (keep_waiting(w, NULL) != TT_OK)
-            return false;
-        const int ready = poll(&f, 1, 100);
-        if (ready == 0 || (ready < 0 && errno == EINTR))
-            continue;
-        const ssize_t k = ready < 0 ? -1 : read(fd, at, n);
+        TT_TRY(await_bytes(fd, w, err));
+        const ssize_t k = read(fd, at, n);
         if (k <= 0)
-            return false;
+            return TT_ECOMM;
         at += k;
         n -= (size_t)k;
     }
-    return true;
+    return TT_OK;
 }
 
 /* ---- the memory ---- */
@@ -146,7 +165,7 @@ static bool send_memory(tt_session *s, int fd)
     return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof s->bytes;
 }
 
-static bool receive_memory(tt_session *s, int fd)
+static tt_status receive_memory(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     union {
         struct cmsghdr h;
@@ -157,13 +176,14 @@ static bool receive_memory(tt_session *s, int fd)
                        .msg_iovlen = 1,
                        .msg_control = control.room,
                        .msg_controllen = sizeof control.room};
+    TT_TRY(await_bytes(fd, w, err));
     if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof s->bytes)
-        return false;
+        return TT_ECOMM;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int)))
-        return false;
+        return TT_ECOMM;
     memcpy(&s->memfd, CMSG_DATA(c), sizeof(int));
-    return true;
+    return TT_OK;
 }
 
 /* ---- the first rank's side ---- */
@@ -178,13 +198,14 @@ static void missing(const tt_session *s, char *text, size_t size)
 }
 
 /* One that came: kept, unless it is no rank of ours. */
-static tt_status welcome(tt_session *s, int fd, const waiting *w, tt_error *err)
+static tt_status welcome(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     hello h;
     const hello mine = my_hello(&s->launch);
-    if (!same_user(fd) || !read_all(fd, &h, sizeof h, w)) {
+    const tt_status read = same_user(fd) ? read_all(fd, &h, sizeof h, w, err) : TT_ECOMM;
+    if (read != TT_OK) {
         close(fd);
-        return TT_OK;
+        return read == TT_ESIGNAL ? read : TT_OK;
     }
     if (h.magic != mine.magic || memcmp(h.version, mine.version, sizeof h.version) ||
         h.world != mine.world || h.local_world != mine.local_world || h.local_rank < 1 ||
@@ -204,7 +225,7 @@ static tt_status welcome(tt_session *s, int fd, const waiting *w, tt_error *err)
     return TT_OK;
 }
 
-static tt_status bind_name(int fd, const tt_launch *l, const waiting *w, tt_error *err)
+static tt_status bind_name(int fd, const tt_launch *l, waiting *w, tt_error *err)
 {
     struct sockaddr_un a;
     const socklen_t n = address(l, &a);
@@ -221,7 +242,7 @@ static tt_status bind_name(int fd, const tt_launch *l, const waiting *w, tt_erro
     return listen(fd, 4096) ? TT_FAIL(err, TT_ECOMM, "listen: %s", strerror(errno)) : TT_OK;
 }
 
-static tt_status accept_all(tt_session *s, int fd, const waiting *w, tt_error *err)
+static tt_status accept_all(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     struct pollfd f = {fd, POLLIN, 0};
     for (int come = 1; come < s->launch.local_world;) {
@@ -250,7 +271,7 @@ static tt_status accept_all(tt_session *s, int fd, const waiting *w, tt_error *e
     return TT_OK;
 }
 
-static tt_status lead(tt_session *s, const waiting *w, tt_error *err)
+static tt_status lead(tt_session *s, waiting *w, tt_error *err)
 {
     TT_TRY(make_memory(s, err));
     s->m->ranks[0].rank = s->launch.rank;
@@ -266,19 +287,17 @@ static tt_status lead(tt_session *s, const waiting *w, tt_error *err)
 
 /* ---- the others' ---- */
 
-static tt_status join(tt_session *s, const waiting *w, tt_error *err)
+static tt_status connect_first(tt_session *s, waiting *w, tt_error *err)
 {
     struct sockaddr_un a;
     const socklen_t n = address(&s->launch, &a);
-    const hello h = my_hello(&s->launch);
-    char go;
     for (;;) {
         const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
             return TT_FAIL(err, TT_ECOMM, "socket: %s", strerror(errno));
         if (!connect(fd, (struct sockaddr *)&a, n)) {
             s->socks[0] = fd;
-            break;
+            return TT_OK;
         }
         close(fd);
         const tt_status st = keep_waiting(w, err);
@@ -291,19 +310,42 @@ static tt_status join(tt_session *s, const waiting *w, tt_error *err)
             return st;
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
-    if (!same_user(s->socks[0]) || send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) != sizeof h ||
-        !receive_memory(s, s->socks[0]))
-        return TT_FAIL(err, TT_ECOMM, "the first rank of this machine turned rank %d away",
-                       s->launch.rank);
+}
+
+/* Why the first rank of this machine does not go on with this one: st is of a read from it. */
+static tt_status left_by_first(const tt_session *s, const waiting *w, tt_status st,
+                               const char *what, tt_error *err)
+{
+    const int sig = w->o->stop ? w->o->stop() : 0;
+    if (st == TT_ESIGNAL)
+        return st;
+    if (sig) /* the first was sent it too, and was the faster one to end */
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+    if (st == TT_ETIMEOUT)
+        return TT_FAIL(err, st,
+                       "the first rank of this machine did not answer rank %d within %g s "
+                       "(comm.init_timeout_seconds)",
+                       s->launch.rank, w->o->timeout_s);
+    return TT_FAIL(err, TT_ECOMM, "the first rank of this machine %s", what);
+}
+
+static tt_status join(tt_session *s, waiting *w, tt_error *err)
+{
+    const hello h = my_hello(&s->launch);
+    char go;
+    TT_TRY(connect_first(s, w, err));
+    tt_status st = TT_ECOMM;
+    if (same_user(s->socks[0]) && send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h)
+        st = receive_memory(s, s->socks[0], w, err);
+    if (st != TT_OK)
+        return left_by_first(s, w, st, "turned this one away", err);
     TT_TRY(map_memory(s, err));
-    if (read_all(s->socks[0], &go, 1, w))
-        return TT_OK;
-    TT_TRY(keep_waiting(w, err) == TT_ESIGNAL ? TT_ESIGNAL : TT_OK);
-    return TT_FAIL(err, TT_ECOMM, "the first rank of this machine ended before all had come");
+    st = read_all(s->socks[0], &go, 1, w, err);
+    return st == TT_OK ? st : left_by_first(s, w, st, "ended before all had come", err);
 }
 
 tt_status tt_session_meet(tt_session *s, const tt_session_opts *o, tt_error *err)
 {
-    const waiting w = {o, tt_now_ns() + (int64_t)(TT_MIN(o->timeout_s, 1e9) * 1e9)};
+    waiting w = {o, tt_now_ns() + (int64_t)(TT_MIN(o->timeout_s, 1e9) * 1e9), 0};
     return s->launch.local_rank ? join(s, &w, err) : lead(s, &w, err);
 }

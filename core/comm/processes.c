@@ -152,7 +152,10 @@ static tt_status learn_nodes(mixed *m, tt_comm *all, tt_error *err)
     const int64_t node = tt_session_first_rank(m->session);
     int64_t *ones = calloc((size_t)m->world, sizeof *ones);
     m->node = calloc((size_t)m->world, sizeof *m->node);
-    TT_ASSERT(ones && m->node);
+    if (!ones || !m->node) {
+        free(ones);
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the nodes of %d ranks", m->world);
+    }
     for (int i = 0; i < m->world; i++)
         ones[i] = 1;
     const tt_status s = m->remote->all_gather(all, &node, m->node, ones, TT_I64, err);
@@ -182,7 +185,8 @@ static tt_status join_mixed(const tt_processes_opts *o, const int *ranks, tt_dis
 {
     const tt_launch *l = o->launch;
     mixed *m = calloc(1, sizeof *m);
-    TT_ASSERT(m);
+    if (!m)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", l->world);
     *m = (mixed){.remote = o->remote, .rank = l->rank, .world = l->world, .session = o->session};
     tt_status s = open_remote(o, ranks, m, err);
     if (s == TT_OK && !o->all_remote)
@@ -225,7 +229,8 @@ tt_status tt_processes_join(const tt_processes_opts *o, tt_dist *out, tt_error *
     const int n = o->launch->world;
     tt_dist d = {.rank = o->launch->rank, .world = n, .session = o->session};
     int *ranks = calloc((size_t)n, sizeof *ranks);
-    TT_ASSERT(ranks);
+    if (!ranks)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for a communicator of %d ranks", n);
     for (int i = 0; i < n; i++)
         ranks[i] = i;
     const tt_status s = o->remote ? join_mixed(o, ranks, &d, err) : join_shm(o, ranks, &d, err);

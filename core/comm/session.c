@@ -38,6 +38,14 @@ static bool note_claim(_Atomic uint32_t *note)
     return atomic_compare_exchange_strong(note, &none, TT_NOTE_CLAIMED);
 }
 
+/* In a signal handler as well. */
+static void note_text(char to[TT_SESSION_TEXT], const char *from)
+{
+    const size_t n = strnlen(from, TT_SESSION_TEXT - 1);
+    memcpy(to, from, n);
+    to[n] = 0;
+}
+
 /* Is it written? One that is being written is waited for, but not for ever. */
 static bool note_read(_Atomic uint32_t *note)
 {
@@ -52,7 +60,7 @@ static void stop(tt_session *s, const char *why, int32_t waited)
     if (!note_claim(&s->m->stopped))
         return;
     s->m->waited = waited;
-    snprintf(s->m->why, sizeof s->m->why, "%s", why);
+    note_text(s->m->why, why);
     atomic_store(&s->m->stopped, TT_NOTE_WRITTEN);
 }
 
@@ -86,7 +94,7 @@ bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool ow
         return false;
     s->m->speaker = s->launch.local_rank;
     s->m->status = (int32_t)status;
-    snprintf(s->m->text, sizeof s->m->text, "%s", text);
+    note_text(s->m->text, text);
     atomic_store(&s->m->verdict, TT_NOTE_WRITTEN);
     return true;
 }
@@ -121,10 +129,12 @@ tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err)
     int failed = -1;
     atomic_store(&r[s->launch.local_rank].agreed, 1 - (int32_t)mine);
     const int64_t until = tt_now_ns() + (int64_t)(TT_MIN((double)s->timeout_s, 1e9) * 1e9);
+    int64_t asked_ns = 0;
     for (int i = s->launch.local_world; i-- > 0;) {
         int32_t said;
         while (!(said = atomic_load(&r[i].agreed))) {
             TT_TRY(tt_session_stopped(s, err));
+            TT_TRY(tt_session_asked_to_stop(s->stop, &asked_ns, err));
             if (tt_now_ns() >= until)
                 return TT_FAIL(err, TT_ETIMEOUT, "rank %d did not come within %g s", (int)r[i].rank,
                                (double)s->timeout_s);
@@ -289,24 +299,32 @@ static void release(tt_session *s)
     if (s->wake >= 0)
         close(s->wake);
     free(s->socks);
+    free(s->polled);
     free(s);
 }
 
 tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *err)
 {
     tt_session *s = calloc(1, sizeof *s);
-    TT_ASSERT(s);
+    if (!s)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the ranks' session");
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
+    s->stop = o->stop;
     for (int i = 0; i < 2; i++)
         atomic_init(&s->spin_ns[i], BRIEF_SPIN_NS);
     s->crowded = s->launch.local_world > tt_cpu_count_of_ranks();
     s->memfd = s->wake = -1;
     s->socks = calloc((size_t)s->launch.local_world, sizeof *s->socks);
-    TT_ASSERT(s->socks);
-    for (int i = 0; i < s->launch.local_world; i++)
+    s->polled = calloc((size_t)s->launch.local_world + 1, sizeof *s->polled);
+    for (int i = 0; s->socks && i < s->launch.local_world; i++)
         s->socks[i] = -1;
+    if (!s->socks || !s->polled) {
+        release(s);
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the session of %d ranks",
+                       (int)o->launch->local_world);
+    }
     tt_status st = tt_session_meet(s, o, err);
     if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         st = TT_FAIL(err, TT_ECOMM, "no eventfd for the ranks' session");

@@ -17,7 +17,7 @@ typedef struct tt_session tt_session;
 typedef struct tt_session_opts {
     const tt_launch *launch;
     double timeout_s;  /* for all ranks of this machine to come */
-    int (*stop)(void); /* a signal that asks to give up, or NULL */
+    int (*stop)(void); /* a signal that asks to give up, or 0; may be NULL */
     /* The run was stopped some seconds ago and this rank's own thread has not noticed (it computes,
      * or hangs): must end the process. Called by a thread of the session, once. */
     void (*overdue)(tt_session *s);
@@ -41,7 +41,8 @@ void tt_session_timed_out(tt_session *s, const char *why); /* the same of a wait
  * another of its threads then has as its own failure too. */
 tt_status tt_session_stopped(tt_session *s, tt_error *err);
 /* This rank's failure, for the verdict: the first claim wins. An own failure claims at once; one
- * that follows from another's (own false) lets that come first. True: this rank is to tell. */
+ * that follows from another's (own false) lets that come first. True: this rank is to tell. An own
+ * claim and tt_session_stop may be made in a signal handler. */
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own);
 /* The verdict, once there is one: its status, and its text where this rank is to tell, else "". */
 tt_status tt_session_verdict(tt_session *s, tt_error *err);

@@ -2,6 +2,7 @@
 #ifndef TT_SESSION_IMPL_H
 #define TT_SESSION_IMPL_H
 #include "comm/session.h"
+#include <poll.h>
 #include <pthread.h>
 
 /* Inside of a session. */
@@ -39,7 +40,9 @@ struct tt_session {
     _Atomic int64_t spin_ns[2]; /* of waits for what comes soon [1], and others */
     _Atomic uint32_t n_waits;
     void (*overdue)(tt_session *s);
-    int *socks; /* by local rank; of others than the first only [0] is used */
+    int (*stop)(void);
+    int *socks;            /* by local rank; of others than the first only [0] is used */
+    struct pollfd *polled; /* [local_world + 1]: the watching thread's */
     int memfd, wake;
     pthread_t watch;
     bool watching;
@@ -47,6 +50,10 @@ struct tt_session {
 
 /* meet.c: the sockets and the memory. */
 tt_status tt_session_meet(tt_session *s, const tt_session_opts *o, tt_error *err);
+/* Of a rank that waits for others before step 1. TT_ESIGNAL: a signal asks to stop, and they have
+ * had the time to come: ranks that are all sent one signal meet first, and then stop as one.
+ * *asked_ns: 0 before the first call. */
+tt_status tt_session_asked_to_stop(int (*stop)(void), int64_t *asked_ns, tt_error *err);
 /* watch.c */
 void *tt_session_watch(void *session);
 

@@ -47,9 +47,8 @@ void *tt_session_watch(void *session)
 {
     tt_session *s = session;
     const int n = s->launch.local_rank ? 1 : s->launch.local_world;
-    struct pollfd *f = calloc((size_t)n + 1, sizeof *f);
+    struct pollfd *f = s->polled;
     int64_t stopped_ns = 0;
-    TT_ASSERT(f);
     for (int i = 0; i < n; i++)
         f[i] = (struct pollfd){s->socks[i], POLLIN, 0}; /* poll ignores the first's own, -1 */
     f[n] = (struct pollfd){s->wake, POLLIN, 0};
@@ -69,6 +68,5 @@ void *tt_session_watch(void *session)
             stopped_ns = INT64_MAX / 2;
         }
     }
-    free(f);
     return NULL;
 }

@@ -24,6 +24,10 @@
     {                                                                                              \
         ROW(section, field, TT_OPT_ENUM, default_), .choices = choices_, .doc = __VA_ARGS__        \
     }
+#define CHOICE(section, field, default_, choices_, ...)                                            \
+    {                                                                                              \
+        ROW(section, field, TT_OPT_CHOICE, default_), .choices = choices_, .doc = __VA_ARGS__      \
+    }
 #define INT(section, field, default_, min_, max_, ...)                                             \
     {                                                                                              \
         ROW(section, field, TT_OPT_INT, default_), .min = min_, .max = max_, .doc = __VA_ARGS__    \
@@ -92,19 +96,21 @@ static const tt_option lr_scheduler_options[] = {
 
 static const tt_option training_options[] = {
     INT(training, local_batch_size, "8", 1, 1e6,
-        "samples a data rank feeds one forward, or one round of a pipeline"),
+        "samples per data rank and forward, or round of a pipeline"),
     INT(training, global_batch_size, "-1", -1, 1e9,
         "samples of one optimizer step over all ranks; -1 = local_batch_size times data ranks"),
-    INT(training, seq_len, "2048", 1, 1e9, "tokens of a sample", .aliases = "max_context_length"),
+    INT(training, seq_len, "2048", 1, 1e9, "tokens per sample", .aliases = "max_context_length"),
     INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
           "gradients are clipped to this global L2 norm; 0 = not clipped"),
-    ENUM(training, dtype, "\"float32\"", "float32|bfloat16",
-         "type parameters are kept in; optimizer states are float32"),
-    ENUM(training, mixed_precision_param, "\"float32\"", "float32|bfloat16|~float16",
-         "type parameters are gathered, and activations computed, in"),
-    ENUM(training, mixed_precision_reduce, "\"float32\"", "float32|bfloat16",
-         "type gradients are rounded to before ranks add them; micro-batches add in float32"),
+    CHOICE(training, dtype, "\"float32\"", TT_FLOATS,
+           "dtype of stored parameters; optimizer states are float32"),
+    CHOICE(training, mixed_precision_param, "\"float32\"", TT_FLOATS "|~float16",
+           "dtype of the forward and backward pass: parameters are cast to it before they are "
+           "gathered"),
+    CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
+           "dtype gradients are rounded to before ranks sum them; micro-batches are summed in "
+           "float32"),
     INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
 };
 
@@ -124,24 +130,28 @@ static const tt_option parallelism_options[] = {
         "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
     INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
     INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
-    ENUM(parallelism, context_parallel_load_balancer, "\"headtail\"", "headtail|none|~ptrr",
-         "which tokens of a sequence a rank has: as many early as late ones, or a run of them"),
-    ENUM(parallelism, context_parallel_rotate_method, "\"allgather\"",
-         "allgather|ring|alltoall|ulysses",
-         "how attention sees a sequence that is cut: keys and values are gathered, or go round a "
-         "ring (alltoall: torchtitan's name of it); ulysses: each rank has the whole sequence for "
-         "some of the heads"),
+    CHOICE(
+        parallelism, context_parallel_load_balancer, "\"headtail\"", TT_CHOICES(TT_LOAD_BALANCERS),
+        "headtail: each rank gets tokens from the head and the tail of a sequence, so that causal "
+        "attention is balanced; none: consecutive tokens"),
+    CHOICE(
+        parallelism, context_parallel_rotate_method, "\"allgather\"", TT_CHOICES(TT_ROTATE_METHODS),
+        "attention over a sequence that is cut: allgather gathers keys and values, ring "
+        "(torchtitan: "
+        "alltoall) sends them round the ranks, ulysses gives each rank the whole sequence for some "
+        "of the heads"),
     INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
     INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
         "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
-    STRING(parallelism, pipeline_parallel_schedule, "\"1F1B\"",
-           "order of the pipeline's work: 1F1B, GPipe; with several stages a rank Interleaved1F1B, "
-           "InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV"),
+    STRING(
+        parallelism, pipeline_parallel_schedule, "\"1F1B\"",
+        "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "
+        "InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV"),
     STRING(parallelism, pipeline_parallel_schedule_csv, "\"\"",
-           "file of a schedule of one's own: a row a rank, cells like 2F0 "
+           "CSV file of a schedule of your own: one row per rank, cells like 2F0 "
            "(<stage><F|B|I|W><micro-batch>), empty = idle"),
     INT(parallelism, pipeline_parallel_layers_per_stage, "null", 1, 1e6,
-        "layers of a stage, embedding and head counting as one each; null: as many stages a rank "
+        "layers per stage, embedding and head counting as one each; null: as many stages per rank "
         "as the schedule has by itself",
         .flags = TT_OPT_NULLABLE),
     KEY(pipeline_parallel_split_points, STRINGS, "[]",
@@ -158,23 +168,26 @@ static const tt_option parallelism_options[] = {
         "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
-    ENUM(parallelism, fsdp_reshard_after_forward, "\"default\"", "default|always|never",
-         "gather parameters again in the backward; never: once a step for all its micro-batches, "
-         "and "
-         "reduce gradients once a step; default: always, but with a pipeline gather once a step"),
+    CHOICE(
+        parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
+        "always: free parameters after the forward and gather them again for the backward; never: "
+        "gather them once per step and reduce gradients once per step, for more memory; default: "
+        "always, but with a pipeline parameters are gathered once per step"),
     BOOL(parallelism, enable_sequence_parallel, "true",
-         "with tensor parallelism, cut the sequence over its ranks between the matrices"),
+         "with tensor parallelism, cut tokens over its ranks between the matrix products"),
     BOOL(parallelism, enable_async_tensor_parallel, "false",
-         "with sequence parallelism, gather and reduce rows piece by piece, each under way while "
-         "another is multiplied"),
+         "asynchronous tensor parallelism: with sequence parallelism, gather and reduce rows piece "
+         "by "
+         "piece, each while another is multiplied"),
 };
 
 static const tt_option activation_checkpoint_options[] = {
-    ENUM(activation_checkpoint, mode, "\"none\"", "none|selective|full|~budget",
-         "which activations are computed again in the backward"),
-    ENUM(activation_checkpoint, store_dtype, "\"float32\"", "float32|bfloat16",
-         "type large float32 activations are kept in for the backward; what attention reads stays "
-         "exact, and the forward computes with exact ones"),
+    CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
+           "which activations are computed again in the backward"),
+    CHOICE(
+        activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
+        "bfloat16 halves the memory of stored activations: the forward is unchanged, the backward "
+        "reads rounded copies (except attention's inputs)"),
 };
 
 static const tt_option converters_options[] = {
@@ -189,8 +202,8 @@ static const tt_option checkpoint_options[] = {
     STRING(checkpoint, folder, "\"checkpoint\"",
            "folder of the checkpoints, below dump_folder unless absolute"),
     INT(checkpoint, interval, "500", 1, 1e12, "steps from one save to the next"),
-    ENUM(checkpoint, async_mode, "\"async\"", "disabled|async|async_with_pinned_mem",
-         "write while training goes on"),
+    CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
+           "write while training goes on"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
@@ -231,16 +244,16 @@ static const tt_option comm_options[] = {
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
         "longest wait for another rank before the first step"),
-    ENUM(comm, overlap, "\"auto\"", "auto|on|off",
-         "communicate beside computing: collectives are begun early, by a thread for each group of "
-         "ranks; same results, up to a block's parameters and gradients more memory; auto = where "
-         "a device computes, or cores are left over"),
+    CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
+           "run collectives concurrently with computation: each group of ranks has a thread that "
+           "begins them early; same results, for at most the memory of one more block's parameters "
+           "and gradients; auto = on devices, and where cores are left over"),
 };
 
 static const tt_option backend_options[] = {
     STRING(backend, name, "\"auto\"", "backend plugin; auto = the best that is loadable"),
     INT(backend, threads, "0", 0, 4096,
-        "threads of a rank; 0 = cores of the machine over its ranks"),
+        "threads per rank; 0 = cores of the machine divided by its ranks"),
     {ROW(backend, kernels, TT_OPT_STRINGS, "[]"),
        .doc = "plugins of kind kernels whose kernels go before the backend's own, first to last"},
 };
@@ -254,6 +267,10 @@ static const tt_option debug_options[] = {
          "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
          .aliases = "detect_anomaly"),
     STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
+           .flags = TT_OPT_NULLABLE),
+    STRING(debug, save_config_file, "null",
+           "file for the resolved job, every default included, below dump_folder unless absolute; "
+           "itself a job file, whose relative paths begin where it lies",
            .flags = TT_OPT_NULLABLE),
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),

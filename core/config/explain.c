@@ -22,9 +22,9 @@ static void add_type(const tt_option *o, tt_str *out)
         [TT_OPT_BOOL] = "true or false", [TT_OPT_INT] = "integer",
         [TT_OPT_FLOAT] = "number",       [TT_OPT_STRING] = "string",
         [TT_OPT_ENUM] = "one of ",       [TT_OPT_STRINGS] = "list of strings",
-        [TT_OPT_JSON] = "JSON"};
-    tt_str_add(out, o->type <= TT_OPT_JSON ? names[o->type] : "value");
-    if (o->type == TT_OPT_ENUM)
+        [TT_OPT_JSON] = "JSON",          [TT_OPT_CHOICE] = "one of "};
+    tt_str_add(out, o->type <= TT_OPT_CHOICE ? names[o->type] : "value");
+    if (o->type == TT_OPT_ENUM || o->type == TT_OPT_CHOICE)
         add_choices(o, true, out);
     if (o->flags & TT_OPT_NULLABLE)
         tt_str_add(out, " or null");
@@ -46,7 +46,7 @@ static void add_type(const tt_option *o, tt_str *out)
 static void add_notes(const tt_option *o, tt_str *out)
 {
     tt_str later = {0};
-    if (o->type == TT_OPT_ENUM)
+    if (o->type == TT_OPT_ENUM || o->type == TT_OPT_CHOICE)
         add_choices(o, false, &later);
     if (later.n)
         tt_str_printf(out, "; not built yet: %s", later.s);

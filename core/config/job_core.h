@@ -5,29 +5,81 @@
 
 /* The core's own sections, typed. Names and defaults: core_options.c, docs/reference.md. */
 
+/* Options of a few words are enums, and a list X(enumerator, word) is the one place where both are:
+ * TT_CHOICES of it is the option's `choices`. A word with ~ is known, but not built yet. */
+#define TT_ENUMERATOR(enumerator, word) enumerator,
+#define TT_CHOICE_WORD(enumerator, word) "|" word
+#define TT_CHOICES(list) (&list(TT_CHOICE_WORD)[1])
+
+#define TT_ROTATE_METHODS(X)                                                                       \
+    X(TT_ROTATE_ALLGATHER, "allgather")                                                            \
+    X(TT_ROTATE_RING, "ring")                                                                      \
+    X(TT_ROTATE_ALLTOALL, "alltoall")                                                              \
+    X(TT_ROTATE_ULYSSES, "ulysses")
+typedef enum tt_rotate_method { TT_ROTATE_METHODS(TT_ENUMERATOR) } tt_rotate_method;
+
+#define TT_LOAD_BALANCERS(X)                                                                       \
+    X(TT_BALANCE_HEADTAIL, "headtail")                                                             \
+    X(TT_BALANCE_NONE, "none")                                                                     \
+    X(TT_BALANCE_PTRR, "~ptrr")
+typedef enum tt_load_balancer { TT_LOAD_BALANCERS(TT_ENUMERATOR) } tt_load_balancer;
+
+#define TT_RESHARDS(X)                                                                             \
+    X(TT_RESHARD_DEFAULT, "default")                                                               \
+    X(TT_RESHARD_ALWAYS, "always")                                                                 \
+    X(TT_RESHARD_NEVER, "never")
+typedef enum tt_reshard { TT_RESHARDS(TT_ENUMERATOR) } tt_reshard;
+
+#define TT_CHECKPOINT_MODES(X)                                                                     \
+    X(TT_CHECKPOINT_NONE, "none")                                                                  \
+    X(TT_CHECKPOINT_SELECTIVE, "selective")                                                        \
+    X(TT_CHECKPOINT_FULL, "full")                                                                  \
+    X(TT_CHECKPOINT_BUDGET, "~budget")
+typedef enum tt_checkpoint_mode { TT_CHECKPOINT_MODES(TT_ENUMERATOR) } tt_checkpoint_mode;
+
+#define TT_ASYNC_MODES(X)                                                                          \
+    X(TT_ASYNC_DISABLED, "disabled")                                                               \
+    X(TT_ASYNC_ON, "async")                                                                        \
+    X(TT_ASYNC_PINNED, "async_with_pinned_mem")
+typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
+
+#define TT_OVERLAPS(X)                                                                             \
+    X(TT_OVERLAP_AUTO, "auto")                                                                     \
+    X(TT_OVERLAP_ON, "on")                                                                         \
+    X(TT_OVERLAP_OFF, "off")
+typedef enum tt_overlap { TT_OVERLAPS(TT_ENUMERATOR) } tt_overlap;
+
+/* Floats, in the order of tt_dtype. */
+#define TT_FLOATS "float32|bfloat16"
+_Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and ~float16");
+_Static_assert(sizeof(tt_dtype) == sizeof(int) && sizeof(tt_overlap) == sizeof(int),
+               "an option of a few words is stored as an int");
+
 typedef struct tt_training_config {
     int64_t local_batch_size, global_batch_size, seq_len, steps, seed;
     double max_norm;
-    const char *dtype, *mixed_precision_param, *mixed_precision_reduce;
+    tt_dtype dtype, mixed_precision_param, mixed_precision_reduce;
 } tt_training_config;
 
 typedef struct tt_parallelism_config {
     int64_t data_parallel_replicate_degree, data_parallel_shard_degree, tensor_parallel_degree;
     int64_t context_parallel_degree, pipeline_parallel_degree, expert_parallel_degree;
-    const char *context_parallel_load_balancer, *context_parallel_rotate_method;
+    tt_load_balancer context_parallel_load_balancer;
+    tt_rotate_method context_parallel_rotate_method;
     const char *pipeline_parallel_schedule;
     const char *pipeline_parallel_schedule_csv;                                 /* "" = none */
     int64_t pipeline_parallel_microbatches, pipeline_parallel_layers_per_stage; /* INT64_MIN */
     tt_strings pipeline_parallel_split_points;
     const char *module_fqns_per_model_part; /* JSON, NULL = none */
-    const char *fsdp_reshard_after_forward;
+    tt_reshard fsdp_reshard_after_forward;
     bool enable_sequence_parallel;
     bool enable_async_tensor_parallel;
 } tt_parallelism_config;
 
 typedef struct tt_checkpoint_config {
     bool enable, initial_load_in_hf, last_save_model_only, last_save_in_hf;
-    const char *folder, *async_mode, *initial_load_path;
+    const char *folder, *initial_load_path;
+    tt_async_mode async_mode;
     int64_t interval, keep_latest_k, load_step;
 } tt_checkpoint_config;
 
@@ -50,7 +102,7 @@ typedef struct tt_profiling_config {
 typedef struct tt_comm_config {
     const char *backend; /* auto | local | shm | a comm plugin */
     int64_t train_timeout_seconds, init_timeout_seconds;
-    const char *overlap; /* auto | on | off */
+    tt_overlap overlap;
 } tt_comm_config;
 
 typedef struct tt_backend_section {
@@ -62,13 +114,14 @@ typedef struct tt_backend_section {
 typedef struct tt_debug_config {
     bool detect_nan;        /* unfused, checked after every op: names op, step, rank and value */
     const char *dump_graph; /* folder, NULL = none */
-    bool poison;            /* NaN into freed bytes, canaries */
+    const char *save_config_file;
+    bool poison; /* NaN into freed bytes, canaries */
     bool disable_fusion;
 } tt_debug_config;
 
 typedef struct tt_activation_checkpoint_config {
-    const char *mode;        /* none | selective | full (budget: not yet) */
-    const char *store_dtype; /* float32 | bfloat16 */
+    tt_checkpoint_mode mode;
+    tt_dtype store_dtype;
 } tt_activation_checkpoint_config;
 
 typedef struct tt_core_config {

@@ -48,7 +48,7 @@ static void write_type(writer *w, const tt_option *o)
                                         [TT_OPT_STRING] = "string"};
     if (o->flags & TT_OPT_NOT_YET)
         tt_str_printf(w->out, "\"const\":%s", o->default_json);
-    else if (o->type == TT_OPT_ENUM)
+    else if (o->type == TT_OPT_ENUM || o->type == TT_OPT_CHOICE)
         write_choices(w, o);
     else if (o->type == TT_OPT_STRINGS)
         tt_str_printf(w->out, "\"type\":[\"string\",\"array\"%s],\"items\":{\"type\":\"string\"}",

@@ -129,6 +129,16 @@ static tt_status fail_choice(tt_job *job, const tt_option *o, const char *path, 
     return s;
 }
 
+/* Where the spelling stands in "a|~b|c", from 0. */
+static int64_t index_of(const char *choices, const char *word)
+{
+    const size_t n = strlen(word);
+    int64_t i = 0;
+    for (const char *p = choices; strncmp(p, word, n) || (p[n] && p[n] != '|'); i++)
+        p += strcspn(p, "|") + 1;
+    return i;
+}
+
 static tt_status read_enum(tt_job *job, const tt_option *o, const char *path, const tt_json *v,
                            tt_config_value *out, tt_error *err)
 {
@@ -141,6 +151,7 @@ static tt_status read_enum(tt_job *job, const tt_option *o, const char *path, co
     if (marked || not_yet || !tt_config_spelling(o->choices, got))
         return fail_choice(job, o, path, v, got, not_yet, err);
     out->string = got;
+    out->integer = index_of(o->choices, got);
     return TT_OK;
 }
 
@@ -199,6 +210,7 @@ static tt_status read_plain(tt_job *job, const tt_option *o, const char *path, c
         out->string = string_of(v);
         return out->string ? TT_OK : tt_config_fail_type(v, path, type_words(o), err);
     case TT_OPT_ENUM:
+    case TT_OPT_CHOICE:
         return read_enum(job, o, path, v, out, err);
     case TT_OPT_STRINGS:
         return read_strings(job, o, path, v, out, err);
@@ -256,7 +268,7 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
     any.flags = TT_OPT_NULLABLE;
     origin->name = tt_arena_printf(job->arena, "option table, default of %s", path);
     origin->layer = -1;
-    if (!text && o->type == TT_OPT_ENUM && o->choices) {
+    if (!text && (o->type == TT_OPT_ENUM || o->type == TT_OPT_CHOICE) && o->choices) {
         *out = (tt_config_value){
             .string = tt_arena_strn(job->arena, o->choices, strcspn(o->choices, "|"))};
         return TT_OK;
@@ -272,6 +284,7 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
 void tt_config_store(const tt_option *o, const tt_config_value *v, void *config)
 {
     char *p = (char *)config + o->offset;
+    const int choice = (int)v->integer;
     switch (o->type) {
     case TT_OPT_BOOL:
         memcpy(p, &v->boolean, sizeof v->boolean);
@@ -289,6 +302,9 @@ void tt_config_store(const tt_option *o, const tt_config_value *v, void *config)
         break;
     case TT_OPT_STRINGS:
         memcpy(p, &v->strings, sizeof v->strings);
+        break;
+    case TT_OPT_CHOICE:
+        memcpy(p, &choice, sizeof choice);
         break;
     }
 }
@@ -329,6 +345,7 @@ const tt_json *tt_config_json(tt_job *job, const tt_option *o, const tt_config_v
         break;
     case TT_OPT_STRING:
     case TT_OPT_ENUM:
+    case TT_OPT_CHOICE:
         return v->string ? string_json(job, v->string) : j;
     case TT_OPT_STRINGS:
         j->type = TT_JSON_ARRAY;

@@ -188,7 +188,7 @@ static const char *by_hand(const tt_rig *rig)
 {
     for (size_t i = 0; i < rig->s.graph->nodes.n; i++) {
         const tt_node *n = rig->s.graph->nodes.items[i];
-        if (strcmp(n->op->name, "stop_gradient") == 0)
+        if (n->op->flags & TT_OP_STOPS_GRADIENT)
             return "tt_stop_gradient";
         if (n->custom_vjp)
             return "tt_custom_vjp";
@@ -253,14 +253,8 @@ static double rate_of(const tt_rig *rig, const tt_component *c)
 {
     if (c->kind != TT_KIND_OPTIMIZER)
         return RATE;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const tt_option *o =
-            (const tt_option *)(const void *)((const char *)c->options + i * c->option_size);
-        if (strcmp(o->name, "lr") == 0 && o->type == TT_OPT_FLOAT)
-            return *(const double *)(const void *)((const char *)rig->s.optimizer.config +
-                                                   o->offset);
-    }
-    return RATE;
+    const double *own = tt_optimizer_rate(c, rig->s.optimizer.config);
+    return own ? *own : RATE;
 }
 
 static tt_status trace_of(const tt_rig_opts *o, tt_rig **rig, trace *t, tt_error *err)
@@ -380,9 +374,10 @@ static int on_kernels(const tt_rig *rig, const tt_kernels_vt *vt, tt_str *ops)
     int n = 0;
     for (size_t k = 0; k < vt->n_kernels; k++) {
         const tt_kernel *kernel = (const void *)((const char *)vt->kernels + k * vt->kernel_size);
+        const tt_op_def *op = tt_op_find(rig->s.graph->ops, kernel->op);
         int of_op = 0;
         for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
-            of_op += strcmp(rig->s.graph->nodes.items[i]->op->name, kernel->op) == 0;
+            of_op += rig->s.graph->nodes.items[i]->op == op;
         if (of_op)
             tt_str_printf(ops, "%s%s", n ? ", " : "", kernel->op);
         n += of_op;

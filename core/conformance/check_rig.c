@@ -14,6 +14,27 @@ static const char tiny_model[] =
     "{\"name\":\"llama3\",\"args\":{\"dim\":32,\"n_layers\":2,\"n_heads\":4,\"n_kv_heads\":2,"
     "\"hidden_dim\":64,\"vocab_size\":64}}";
 
+static const struct {
+    tt_kind kind;
+    const char *name;
+} parts[] = {
+    {TT_KIND_TRAIN_SPEC,   "llama3"       },
+    {TT_KIND_MODEL,        "llama3"       },
+    {TT_KIND_TOKENIZER,    "byte"         },
+    {TT_KIND_LOSS,         "cross_entropy"},
+    {TT_KIND_OPTIMIZER,    "adamw"        },
+    {TT_KIND_LR_SCHEDULER, "constant"     },
+    {TT_KIND_BACKEND,      "auto"         },
+};
+
+static const char *part_beside(tt_kind kind)
+{
+    size_t i = 0;
+    while (parts[i].kind != kind)
+        i++;
+    return parts[i].name;
+}
+
 static void add_member(tt_str *s, const char *key, const char *value)
 {
     tt_str_printf(s, "%s\"%s\":", s->s[s->n - 1] == '{' ? "" : ",", key);
@@ -40,17 +61,17 @@ static void add_model(tt_str *s, const tt_component *c)
 }
 
 static void add_part(tt_str *s, const char *section, tt_kind kind, const tt_component *c,
-                     const char *otherwise, const char *more)
+                     const char *more)
 {
     tt_str_printf(s, ",\"%s\":{", section);
-    add_member(s, "name", c->kind == kind ? c->name : otherwise);
+    add_member(s, "name", c->kind == kind ? c->name : part_beside(kind));
     tt_str_printf(s, "%s}", more);
 }
 
 static void add_backend(tt_str *s, const tt_component *c)
 {
     if (c->kind != TT_KIND_KERNELS) {
-        add_part(s, "backend", TT_KIND_BACKEND, c, "auto", ",\"threads\":1");
+        add_part(s, "backend", TT_KIND_BACKEND, c, ",\"threads\":1");
         return;
     }
     tt_str_add(s, ",\"backend\":{\"threads\":1");
@@ -65,11 +86,13 @@ static void job_text(const tt_rig_opts *o, tt_str *s)
     char lr[64] = "";
     if (c->kind != TT_KIND_OPTIMIZER)
         snprintf(lr, sizeof lr, ",\"lr\":%g,\"weight_decay\":0.0", o->lr > 0 ? o->lr : 1e-3);
-    tt_str_add(s, "{\"spec\":\"llama3\",");
+    tt_str_addc(s, '{');
+    add_member(s, "spec", part_beside(TT_KIND_TRAIN_SPEC));
+    tt_str_addc(s, ',');
     add_model(s, c);
-    add_part(s, "loss", TT_KIND_LOSS, c, "cross_entropy", "");
-    add_part(s, "optimizer", TT_KIND_OPTIMIZER, c, "adamw", lr);
-    add_part(s, "lr_scheduler", TT_KIND_LR_SCHEDULER, c, "constant", "");
+    add_part(s, "loss", TT_KIND_LOSS, c, "");
+    add_part(s, "optimizer", TT_KIND_OPTIMIZER, c, lr);
+    add_part(s, "lr_scheduler", TT_KIND_LR_SCHEDULER, c, "");
     add_backend(s, c);
     if (c->kind == TT_KIND_CONVERTER) {
         tt_str_add(s, ",\"converters\":[{");
@@ -90,20 +113,9 @@ static void job_text(const tt_rig_opts *o, tt_str *s)
 /* A job needs parts beside the one under test: without them there is nothing to say about it. */
 static tt_status find_the_rest(const tt_rig_opts *o, tt_error *err)
 {
-    static const struct {
-        tt_kind kind;
-        const char *name;
-    } parts[] = {
-        {TT_KIND_TRAIN_SPEC,   "llama3"       },
-        {TT_KIND_MODEL,        "llama3"       },
-        {TT_KIND_TOKENIZER,    "byte"         },
-        {TT_KIND_LOSS,         "cross_entropy"},
-        {TT_KIND_OPTIMIZER,    "adamw"        },
-        {TT_KIND_LR_SCHEDULER, "constant"     },
-    };
     for (size_t i = 0; i < TT_COUNT(parts); i++) {
         const tt_component *c = NULL;
-        if (parts[i].kind != o->part->kind &&
+        if (parts[i].kind != o->part->kind && parts[i].kind != TT_KIND_BACKEND &&
             tt_registry_find(o->job->registry, parts[i].kind, parts[i].name, &c, NULL) != TT_OK)
             return TT_FAIL(err, TT_EUNSUPPORTED,
                            "needs the %s \"%s\" of ttrun's own plugins beside it: name their "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/pool.h"
+#include "base/thread.h"
 #include "data/cache.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,8 @@ tt_status tt_text_stopped(const tt_dataloader_env *env, tt_error *err)
 {
     const bool can = TT_HAS(env, tt_dataloader_env, stop_user) && env->stop;
     const int signal = can ? env->stop(env->stop_user) : 0;
-    return signal ? TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d while reading text", signal)
+    return signal ? TT_FAIL(err, TT_ESIGNAL, "stopped by %s while reading text",
+                            tt_signal_name(signal))
                   : TT_OK;
 }
 

@@ -28,6 +28,7 @@ typedef struct searcher {
     bool stages_follow_layers;
     tt_error why; /* of the first mesh that was refused */
     int64_t done, to_do;
+    const char *blocks_option; /* the model's; NULL: it has none */
 } searcher;
 
 static const char *const keys[5] = {KEY("pipeline_parallel"), KEY("data_parallel_replicate"),
@@ -56,8 +57,8 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
         all[n++] = (tt_override){keys[k], tt_arena_printf(a, "%d", (int)*degree(&d, k))};
     all[n++] = (tt_override){"training.global_batch_size", s->global};
     if (layers)
-        all[n++] =
-            (tt_override){"model.args.n_layers", tt_arena_printf(a, "%lld", (long long)layers)};
+        all[n++] = (tt_override){tt_arena_printf(a, "model.args.%s", s->blocks_option),
+                                 tt_arena_printf(a, "%lld", (long long)layers)};
     const tt_setup_opts so = {.spec = o->spec,
                               .nproc = o->world,
                               .mode = TT_MODE_TRAIN,
@@ -86,15 +87,14 @@ static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, 
     return st;
 }
 
-static tt_status measure(const searcher *s, candidate *c, tt_error *err)
+static tt_status measure(searcher *s, candidate *c, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_setup *setup = tt_arena_alloc(a, sizeof *setup);
     const tt_status st = make_setup(s, c->found.degrees, 0, false, a, setup, err);
     if (st == TT_OK) {
-        const int64_t *n =
-            tt_part_value(setup->model.component, setup->model.config, "n_layers", TT_OPT_INT);
-        c->layers = n ? *n : 0;
+        s->blocks_option = tt_model_blocks_option(setup->model.component);
+        c->layers = s->blocks_option ? setup->shape.n_blocks : 0;
         if (!s->stages_follow_layers && c->layers > FEW_LAYERS * (int64_t)setup->n_stages)
             c->stages = setup->n_stages;
     }
@@ -122,7 +122,7 @@ static tt_status plan_in_full(const searcher *s, candidate *c, tt_error *err)
     return TT_OK;
 }
 
-static tt_status time_only(const searcher *s, candidate *c, tt_error *err)
+static tt_status time_only(searcher *s, candidate *c, tt_error *err)
 {
     TT_TRY(measure(s, c, err));
     if (s->o->all)

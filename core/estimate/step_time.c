@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "estimate/estimate.h"
+#include "plan/hidden.h"
 
 /* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
  * what is hidden behind computing, summed over the actions of the schedule. */
@@ -13,10 +14,10 @@ static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
 {
     double by_dtype[TT_N_DTYPES] = {0};
     tt_dtype most = TT_F32;
-    for (size_t i = 0; i < g->nodes.n; i++)
-        if (!g->nodes.items[i]->virtual_ && g->nodes.items[i]->n_in)
-            by_dtype[g->nodes.items[i]->in[0]->type.dtype] +=
-                tt_node_cost(g, g->nodes.items[i]).flops;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_work w = tt_node_work(g, g->nodes.items[i]);
+        by_dtype[w.dtype] += w.flops;
+    }
     for (int t = 0; t < TT_N_DTYPES; t++)
         if (by_dtype[t] > by_dtype[most])
             most = (tt_dtype)t;
@@ -78,7 +79,7 @@ static double longest_transfer(const tt_graph *g, const tt_machine *m)
         if (n->op != &tt_op_transfer || n->region > TT_BACKWARD)
             continue;
         double *t = &of[n->in[0]->node->stage][n->region == TT_BACKWARD];
-        *t += tt_transfer_seconds(g, n->in[0], m);
+        *t += tt_message_seconds(g, (double)tt_plan_value_bytes(g, n->in[0]), m);
         longest = TT_MAXV(longest, *t);
     }
     return longest;

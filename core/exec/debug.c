@@ -163,11 +163,7 @@ static bool finite_at(const tt_tensor *t, int64_t i, double *value)
 /* -inf is a legal maximum and log-sum of nothing. */
 static bool may_be_infinite(const tt_node *n)
 {
-    static const char *const ops[] = {"max_last", "attention", "reduce_max"};
-    for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(n->op->name, ops[i]))
-            return true;
-    return n->n_out && n->out[0]->place.partial_max;
+    return (n->op->flags & TT_OP_MAY_BE_INFINITE) || (n->n_out && n->out[0]->place.partial_max);
 }
 
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,

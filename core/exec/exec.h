@@ -3,6 +3,7 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "comm/dist.h"
+#include "cost/cost.h"
 #include "plan/kernels.h"
 #include "plan/plan.h"
 
@@ -79,15 +80,8 @@ typedef struct tt_op_sum { /* one class of ops: those of one name */
                     step's; what was waited for it is the op "wait" */
     int64_t calls, ns;
     double flops, bytes; /* by the ops' cost rules, for this rank's shapes */
-    double bound_s;      /* least seconds on a machine of these limits */
+    double bound_s;      /* least seconds on this machine */
 } tt_op_sum;
-typedef struct tt_roofline {     /* limits a second; 0 = not known: bounds nothing */
-    double product[TT_N_DTYPES]; /* flops of products of matrices of this dtype, */
-    double vector;               /* … of all other arithmetic */
-    double bandwidth;            /* bytes */
-} tt_roofline;
-/* The least seconds they allow a node of this cost. */
-double tt_roofline_seconds(const tt_roofline *r, const tt_node *n, tt_cost c);
 /* Bytes a second the pool's threads move where three arrays are changed in place by a fourth, as an
  * optimizer does: the best mix a kernel can hope for. One array alone keeps fewer lines under way,
  * and reads half as fast. 256 MiB together: where a cache holds them, it is the cache's. */
@@ -102,7 +96,7 @@ void tt_exec_trace_events(const tt_exec *x, tt_str *out);
 void tt_trace_slice(tt_str *out, int pid, int tid, const char *name, const char *cat,
                     int64_t begin_ns, int64_t end_ns, const char *args_json);
 /* Adds what was recorded to sums[0..n); returns the new n, at most cap. */
-size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum *sums, size_t n,
+size_t tt_exec_trace_sums(const tt_exec *x, const tt_machine *limit, tt_op_sum *sums, size_t n,
                           size_t cap);
 int64_t tt_exec_trace_dropped(const tt_exec *x); /* events and slices there was no room for */
 

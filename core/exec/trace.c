@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cost/cost.h"
 #include "exec/exec_impl.h"
-#include "plan/machine.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,34 +138,32 @@ static double bytes_of(const tt_operand *o, int64_t rows)
     return (double)tt_tensor_numel(&t) * (double)tt_dtype_size(t.dtype);
 }
 
-static tt_cost kernel_cost(const tt_graph *g, const tt_trace_event *e)
+static tt_work kernel_work(const tt_graph *g, const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
-    tt_type in[TT_MAX_INS], out[TT_MAX_OUTS];
-    const tt_type *ins[TT_MAX_INS];
-    tt_cost c = {0, 0};
+    tt_tensor in[TT_MAX_INS], out[TT_MAX_OUTS];
+    double bytes = 0;
     for (int j = 0; j < i->n_in; j++) {
-        in[j] = tt_local_type(g, i->node->in[j], tensor_of(&i->in[j], e->rows).shape);
-        ins[j] = &in[j];
-        c.bytes += bytes_of(&i->in[j], e->rows);
+        in[j] = tensor_of(&i->in[j], e->rows);
+        bytes += bytes_of(&i->in[j], e->rows);
     }
     for (int j = 0; j < i->n_out; j++) {
-        out[j] = tt_local_type(g, i->node->out[j], tensor_of(&i->out[j], e->rows).shape);
-        c.bytes += bytes_of(&i->out[j], e->rows);
+        out[j] = tensor_of(&i->out[j], e->rows);
+        bytes += bytes_of(&i->out[j], e->rows);
     }
-    const tt_shape_query q = {sizeof q, i->n_in, ins, i->node->attrs, i->node->op->name};
-    if (i->node->op->cost)
-        c = i->node->op->cost(&q, out);
+    tt_work w = tt_node_work_of(g, i->node, in, out);
+    if (!i->node->op->cost)
+        w.bytes = bytes;
     if (e->adds && (i->node->op->flags & TT_OP_ADDS_ROWS))
-        c.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], e->rows), bytes_of(&i->in[1], e->rows)) -
+        w.bytes += 2 * TT_MAXV(bytes_of(&i->in[0], e->rows), bytes_of(&i->in[1], e->rows)) -
                    bytes_of(&i->out[0], e->rows);
     else if (e->adds && i->n_out)
-        c.bytes += bytes_of(&i->out[0], e->rows); /* what was there is read */
-    return c;
+        w.bytes += bytes_of(&i->out[0], e->rows); /* what was there is read */
+    return w;
 }
 
 /* A step that sends nothing: what it reads and writes. A join copies what does not lie there. */
-static tt_cost moved_by(const tt_trace_event *e)
+static double moved_by(const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
     const bool join = i->node->step->kind == TT_STEP_JOIN;
@@ -173,31 +171,30 @@ static tt_cost moved_by(const tt_trace_event *e)
     for (int j = 0; j < i->n_in; j++)
         if (!join || i->node->in[j]->within != i->node->out[0])
             bytes += (join ? 2 : 1) * bytes_of(&i->in[j], e->rows);
-    return (tt_cost){0, bytes};
+    return bytes;
 }
 
-static tt_cost cost_of(const tt_graph *g, const tt_trace_event *e)
+static tt_work work_of(const tt_graph *g, const tt_trace_event *e)
 {
     const tt_instr *i = e->instr;
     const double in = i->n_in ? bytes_of(&i->in[0], e->rows) : 0;
     const double out = i->n_out ? bytes_of(&i->out[0], e->rows) : 0;
     if (e->wait)
-        return (tt_cost){0, 0};
+        return (tt_work){0};
     switch (i->kind) {
     case TT_INSTR_COLLECTIVE: /* what this rank sends */
-        if (tt_step_is_local(i->node->step->kind))
-            return moved_by(e);
-        return (tt_cost){0, i->node->step ? i->node->step->cost *
-                                                (double)tt_dtype_size(i->out[0].tensor.dtype)
-                                          : 0};
+        return (tt_work){.bytes = tt_step_is_local(i->node->step->kind)
+                                      ? moved_by(e)
+                                      : tt_node_work(g, i->node).sent};
     case TT_INSTR_ACCUMULATE:
         if (e->adds)
-            return (tt_cost){in / (double)tt_dtype_size(i->in[0].tensor.dtype), in + 2 * out};
-        return (tt_cost){0, in + out};
+            return (tt_work){.flops = in / (double)tt_dtype_size(i->in[0].tensor.dtype),
+                             .bytes = in + 2 * out};
+        return (tt_work){.bytes = in + out};
     case TT_INSTR_KERNEL:
-        return kernel_cost(g, e);
+        return kernel_work(g, e);
     default:
-        return (tt_cost){0, in + out};
+        return (tt_work){.bytes = in + out};
     }
 }
 
@@ -216,14 +213,14 @@ static const char *class_of(const tt_trace_event *e)
     default:
         break;
     }
-    if (strcmp(i->node->op->name, "fused") != 0)
+    if (i->node->op != &tt_op_fused)
         return i->node->op->name;
     static const char *const fused[] = {"fused, forward", "fused, backward", "fused, epilogue",
                                         "fused, optimizer"};
     return fused[i->node->region];
 }
 
-size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum *sums, size_t n,
+size_t tt_exec_trace_sums(const tt_exec *x, const tt_machine *limit, tt_op_sum *sums, size_t n,
                           size_t cap)
 {
     const tt_trace *t = x->recording;
@@ -238,13 +235,13 @@ size_t tt_exec_trace_sums(const tt_exec *x, const tt_roofline *limit, tt_op_sum 
             continue;
         if (k == n)
             sums[n++] = (tt_op_sum){.op = name, .beside = beside};
-        const tt_cost c = cost_of(x->o.plan->graph, v);
+        const tt_work w = work_of(x->o.plan->graph, v);
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;
-        sums[k].flops += c.flops;
-        sums[k].bytes += c.bytes;
+        sums[k].flops += w.flops;
+        sums[k].bytes += w.bytes;
         if (!tt_instr_communicates(v->instr))
-            sums[k].bound_s += tt_roofline_seconds(limit, v->instr->node, c);
+            sums[k].bound_s += tt_work_seconds(&w, limit);
     }
     return n;
 }
@@ -289,13 +286,13 @@ static void print_shape(const tt_trace_event *e, tt_str *o)
 
 static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args, tt_str *out)
 {
-    const tt_cost c = cost_of(x->o.plan->graph, e);
+    const tt_work w = work_of(x->o.plan->graph, e);
     tt_str_clear(args);
     tt_str_add(args, "{\"scope\":");
     tt_str_json(args, e->instr->node->scope ? e->instr->node->scope : "");
     print_shape(e, args);
-    tt_str_printf(args, ",\"flops\":%.0f,\"bytes\":%.0f,\"micro_batch\":%d,\"stage\":%d}", c.flops,
-                  c.bytes, e->micro, e->instr->node->stage);
+    tt_str_printf(args, ",\"flops\":%.0f,\"bytes\":%.0f,\"micro_batch\":%d,\"stage\":%d}", w.flops,
+                  w.bytes, e->micro, e->instr->node->stage);
     tt_trace_slice(
         out, x->o.dist->rank, e->queue ? x->recording->n_workers + e->queue : 0, class_of(e),
         tt_instr_communicates(e->instr) ? "communication" : region_names[e->instr->node->region],

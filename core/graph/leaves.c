@@ -31,7 +31,7 @@ const tt_op_def tt_op_collective = SPECIAL("collective", "one step of a lowered 
 
 bool tt_node_is_cast(const tt_node *n)
 {
-    return !strcmp(n->op->name, "cast") || !strcmp(n->op->name, "cast_down");
+    return (n->op->flags & TT_OP_CAST) != 0;
 }
 
 tt_value *tt_value_root(tt_value *v)
@@ -291,9 +291,8 @@ tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
     tt_placement place = like->place;
     place.partial = 0;
     place.partial_max = 0;
-    const tt_op_def *def = tt_op_find(b->g->ops, "broadcast");
     scalar = tt_to_stage(b, scalar);
-    tt_node *n = tt_node_new(b, def, &scalar, 1, &t, &place, 1);
+    tt_node *n = tt_node_new(b, &tt_op_broadcast, &scalar, 1, &t, &place, 1);
     n->attrs = tt_arena_dup(b->arena, &a, sizeof a);
     return n->out[0];
 }

@@ -25,6 +25,15 @@ bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def);
 void tt_op_reference_page(tt_str *out);
 void tt_op_reference_header(tt_str *out);
 
+/* Traits, also of definitions that are older than they are. */
+tt_op_class tt_op_class_of(const tt_op_def *op);
+int tt_op_lookup_table(const tt_op_def *op); /* the input that is looked up in; -1: no lookup */
+double tt_op_immediate(const tt_op_def *op, const void *attrs);
+/* The op that stands in for this one; NULL: none. */
+const tt_op_def *tt_op_ring_form(const tt_op_table *t, const tt_op_def *op);
+const tt_op_def *tt_op_epilogue_form(const tt_op_table *t, const tt_op_def *op);
+const tt_op_def *tt_op_rope_form(const tt_op_table *t, const tt_op_def *op);
+
 /* Helpers of shape rules. */
 tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
     TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */

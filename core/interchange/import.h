@@ -12,7 +12,7 @@ typedef enum tt_import_from {
 } tt_import_from;
 
 /* import_job.c: the text of a job with the model's sizes as the folder says them (torchtitan's says
- * none: they come from the command line). spec: NULL = by config.json's model_type, or llama3. */
+ * none: they come from the command line). spec: NULL = by config.json's model_type, or a job's default. */
 tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder, const char *spec,
                         tt_arena *a, tt_str *out, tt_error *err);
 /* import.c: the weights as out/step-0, with `state`, whose world it sets. */

@@ -8,12 +8,6 @@
 
 #define MAX_BYTES ((size_t)4 << 20)
 
-const tt_model_meta *tt_setup_model_meta(const tt_component *c)
-{
-    const tt_model_meta *m = c->extension ? c->extension(TT_MODEL_META) : NULL;
-    return m && TT_HAS(m, tt_model_meta, name_size) ? m : NULL;
-}
-
 static tt_status read_object(tt_arena *a, const char *path, const tt_json **out, tt_error *err)
 {
     char *text = NULL;
@@ -203,6 +197,38 @@ static tt_status model_of_spec(tt_registry *r, const char *spec, const tt_compon
     return tt_registry_find(r, TT_KIND_MODEL, vt->model, out, err);
 }
 
+/* The spec of a folder that names no model: what a job has that names none. */
+static tt_status default_spec(tt_arena *a, const char **out, tt_error *err)
+{
+    tt_job *job;
+    tt_core_config *c = tt_arena_alloc(a, sizeof *c);
+    TT_TRY(tt_job_load_text(a, "import", "{}", 2, NULL, 0, &job, err));
+    TT_TRY(tt_core_config_parse(job, c, err));
+    *out = c->spec;
+    return TT_OK;
+}
+
+static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_arena *a,
+                               tt_error *err)
+{
+    const tt_component **specs = NULL, *other;
+    size_t n = 0;
+    tt_str faults = {0}, known = {0};
+    tt_status s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &specs, &n, &faults, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++) {
+        const tt_train_spec_vt *vt = specs[i]->vtable;
+        if (tt_registry_find(r, TT_KIND_MODEL, vt->model, &other, NULL) == TT_OK &&
+            tt_setup_model_meta(other))
+            tt_str_printf(&known, "%s--spec %s", known.n ? " or " : "", specs[i]->name);
+    }
+    if (s == TT_OK)
+        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use %s", model->name,
+                    known.n ? tt_str_get(&known) : "a model that has them");
+    tt_str_free(&faults);
+    tt_str_free(&known);
+    return s;
+}
+
 /* A job's lines are no longer than the model's positions: those config.json says, where they are
  * fewer than the default. */
 static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
@@ -229,11 +255,11 @@ tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder,
     tt_str args = {0};
     if (from == TT_IMPORT_HF && !spec)
         TT_TRY(find_spec(r, a, config, &spec, err));
-    spec = spec ? spec : "llama3";
+    if (!spec)
+        TT_TRY(default_spec(a, &spec, err));
     TT_TRY(model_of_spec(r, spec, &model, err));
     if (from != TT_IMPORT_HF && !tt_setup_model_meta(model))
-        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use --spec llama3",
-                       model->name);
+        return fail_no_names(r, model, a, err);
     if (from == TT_IMPORT_META) {
         const tt_status s = args_of_params(model, folder, a, &args, err);
         if (s != TT_OK) {

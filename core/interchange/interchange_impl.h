@@ -5,7 +5,6 @@
 
 /* Inside of core/interchange. */
 
-const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
 /* names.c: what a table of names makes of one, and its row; NULL: none matches. */
 const char *tt_name_there(tt_arena *a, const tt_tensor_name *names, size_t n, size_t stride,
                           const char *name, const tt_tensor_name **row);

@@ -27,7 +27,7 @@ static tt_node *head_of(const tt_graph *g, tt_value *v)
 {
     while (v) {
         tt_node *n = v->node;
-        if (!strcmp(n->op->name, "linear"))
+        if (n->op->flags & TT_OP_PROJECTION)
             return n;
         tt_value *next = NULL;
         for (int i = 0; local_op(n) && i < n->n_in; i++)

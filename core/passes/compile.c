@@ -135,7 +135,8 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     if (o->split_backward)
         TT_TRY(tt_pass_split(g, err));
     const tt_fuse_opts fo = {
-        .pointwise = !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, "fused")),
+        .pointwise =
+            !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, tt_op_fused.name)),
         .can_accumulate = o->can_accumulate,
         .has_kernel = o->has_kernel,
         .user = o->backend_user};
@@ -211,7 +212,7 @@ static bool gives(const tt_node *n, const tt_param_info *p)
     return !strcmp(n->state->name + sizeof gathered - 1, p->name);
 }
 
-/* A parameter that only embedding reads is looked up, not multiplied with. */
+/* A parameter that is only looked up in is not multiplied with. */
 static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
 {
     bool looked_up = false;
@@ -220,7 +221,7 @@ static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
             if (!gives(n->in[j]->node, p) || n->param == p || n->op == &tt_op_assign)
                 continue; /* cast, fetch, its collectives */
-            if (strcmp(n->op->name, "embedding"))
+            if (j != tt_op_lookup_table(n->op))
                 return false;
             looked_up = true;
         }

@@ -150,7 +150,7 @@ static tt_value *picked_rows(tt_decode *d, tt_builder *b, const tt_value *descri
 /* Attributes that name the token dim name the picked one. */
 static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node *n)
 {
-    if (strcmp(n->op->name, "reshape") && strcmp(n->op->name, "broadcast"))
+    if (!(n->op->flags & TT_OP_NAMES_DIMS))
         return n->attrs;
     tt_attrs_dims *a = tt_arena_dup(tt_builder_graph(b)->arena, n->attrs, sizeof *a);
     if (a->n_dims > 0 && a->dims[0].size == d->described->tokens && a->dims[0].label &&
@@ -239,12 +239,11 @@ int64_t tt_decode_positions(const tt_graph *described)
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < described->nodes.n; i++) {
         const tt_node *n = described->nodes.items[i];
-        const bool gather = !strcmp(n->op->name, "gather");
-        if (!gather && strcmp(n->op->name, "embedding"))
-            continue;
-        const tt_value *index = n->in[gather], *table = n->in[!gather];
-        if (index->node->op == &tt_op_input && !strcmp(index->node->input_name, "pos"))
-            least = TT_MIN(least, table->type.dims[0].size);
+        const int table = tt_op_lookup_table(n->op);
+        for (int j = 0; table >= 0 && table < n->n_in && j < n->n_in; j++)
+            if (j != table && n->in[j]->node->op == &tt_op_input &&
+                !strcmp(n->in[j]->node->input_name, "pos"))
+                least = TT_MIN(least, n->in[table]->type.dims[0].size);
     }
     return least;
 }

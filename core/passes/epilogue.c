@@ -12,7 +12,7 @@
 
 typedef struct finder {
     tt_graph *g;
-    const tt_op_def *linear, *dx, *linear_fused, *dx_fused; /* NULL: not to be made */
+    const tt_fuse_opts *o;
     tt_readers readers;
     int *moved; /* by place: where what stood there stands now */
 } finder;
@@ -38,14 +38,15 @@ static void index_nodes(finder *f)
 /* The program of a fused node; NULL: another one. */
 static const tt_fused *program_of(const tt_node *n)
 {
-    return strcmp(n->op->name, "fused") ? NULL : n->attrs;
+    return n->op == &tt_op_fused ? n->attrs : NULL;
 }
 
 static const tt_op_def *fused_form(const finder *f, const tt_node *n)
 {
-    if (n->region > TT_BACKWARD || n->accumulate_into || n->assign_to)
+    if (n->region > TT_BACKWARD || n->accumulate_into || n->assign_to || n->n_in != 2)
         return NULL;
-    return n->op == f->linear ? f->linear_fused : n->op == f->dx ? f->dx_fused : NULL;
+    const tt_op_def *form = tt_op_epilogue_form(f->g->ops, n->op);
+    return form && (!f->o->has_kernel || f->o->has_kernel(f->o->user, form->name)) ? form : NULL;
 }
 
 /* A pointwise node that nothing else has changed: alone, or a program. */
@@ -245,15 +246,10 @@ static void replace(finder *f, int i, const epilogue *e)
 
 tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
 {
-    finder f = {
-        .g = g, .linear = tt_op_find(g->ops, "linear"), .dx = tt_op_find(g->ops, "linear_dx")};
-    const bool linear = !o->has_kernel || o->has_kernel(o->user, "linear_fused"),
-               dx = !o->has_kernel || o->has_kernel(o->user, "linear_dx_fused");
+    finder f = {.g = g, .o = o};
     epilogue e;
     if (!o->pointwise)
         return TT_OK;
-    f.linear_fused = linear ? tt_op_find(g->ops, "linear_fused") : NULL;
-    f.dx_fused = dx ? tt_op_find(g->ops, "linear_dx_fused") : NULL;
     index_nodes(&f);
     for (size_t i = g->nodes.n; i-- > 0;) /* the last of several products that are summed */
         if (g->nodes.items[i] && fused_form(&f, g->nodes.items[i]) && find(&f, (int)i, &e))

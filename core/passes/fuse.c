@@ -174,15 +174,14 @@ static void join(fuser *f, int i)
 
 tt_fused_instr tt_fuse_instr(const tt_node *n)
 {
-    const bool scale = !strcmp(n->op->name, "scale");
     return (tt_fused_instr){.op = n->op->name,
                             .n_src = (int16_t)n->n_in,
                             .dtype = n->out[0]->type.dtype,
-                            .imm = scale ? ((const tt_attrs_scale *)n->attrs)->factor : 0};
+                            .imm = tt_op_immediate(n->op, n->attrs)};
 }
 
 /* The group as one node, or NULL where it does not fit. */
-static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
+static tt_node *build(fuser *f, const group *p)
 {
     tt_arena *a = f->g->arena;
     const tt_node *last = f->g->nodes.items[p->members[p->n - 1]];
@@ -223,7 +222,7 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
         }
     }
     *prog = (tt_fused){n->n_in, p->n, n->n_out, instr, outs};
-    n->op = fused;
+    n->op = &tt_op_fused;
     n->attrs = prog;
     n->rule = NULL;
     for (int j = 0; j < n->n_out; j++) {
@@ -236,9 +235,6 @@ static tt_node *build(fuser *f, const group *p, const tt_op_def *fused)
 static void fuse_pointwise(tt_graph *g)
 {
     fuser f = {.g = g};
-    const tt_op_def *fused = tt_op_find(g->ops, "fused");
-    if (!fused)
-        return;
     index_nodes(&f);
     f.of = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f.of);
     for (size_t i = 0; i < g->nodes.n; i++)
@@ -250,7 +246,7 @@ static void fuse_pointwise(tt_graph *g)
         group *p = f.of[i];
         tt_node *whole = NULL;
         if (p && p->n > 1 && p->members[p->n - 1] == (int)i) {
-            whole = build(&f, p, fused);
+            whole = build(&f, p);
             if (!whole) /* too many outputs: leave its members apart, where the last one stands */
                 for (int k = 0; k + 1 < p->n; k++)
                     out[n++] = g->nodes.items[p->members[k]];
@@ -294,8 +290,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
     }
     const bool gathered = w->state->kind == TT_STATE_GATHERED;
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
-    if (!tt_op_is_fusible(g->ops, p->op) && !updates && strcmp(p->op->name, "fused") &&
-        !(gathered && p->op == &tt_op_collective))
+    if (!tt_op_is_fusible(g->ops, p->op) && !updates && !(gathered && p->op == &tt_op_collective))
         return false;
     if (!gathered && read_later(g, w->state, w->stage, (size_t)f->readers.index[v->id]))
         return false;

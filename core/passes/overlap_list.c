@@ -8,9 +8,7 @@
 
 double tt_overlap_duration(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
-    if (!m)
-        return tt_plan_node_cost(g, n);
-    const tt_seconds s = tt_node_seconds(g, n, m);
+    const tt_seconds s = tt_node_seconds(g, n, m ? m : &tt_machine_order);
     return s.compute + s.comm;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_PASSES_H
 #define TT_PASSES_H
+#include "cost/cost.h"
 #include "graph/graph.h"
-#include "plan/machine.h"
 #include <ttrun/backend.h>
 #include <ttrun/loss.h>
 #include <ttrun/model.h>

@@ -60,9 +60,9 @@ static void emit_virtual(placer *p, const tt_node *n)
 static const char *placed_name(const placer *p, const tt_node *n)
 {
     const tt_graph *g = tt_builder_graph(p->b);
-    const bool ring = g->context == TT_CONTEXT_RING && tt_mesh_axis(g->mesh, "cp") &&
-                      !strcmp(n->op->name, "attention");
-    return ring ? "attention_ring" : n->op->name;
+    const bool ring = g->context == TT_CONTEXT_RING && tt_mesh_axis(g->mesh, "cp");
+    const tt_op_def *form = ring ? tt_op_ring_form(g->ops, n->op) : NULL;
+    return form ? form->name : n->op->name;
 }
 
 static void emit_op(placer *p, const tt_node *n)

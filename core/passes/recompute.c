@@ -14,16 +14,6 @@ typedef struct redo {
     TT_VEC(tt_node *) list;
 } redo;
 
-static bool heavy(const tt_node *n)
-{
-    static const char *const ops[] = {"linear",          "matmul",         "attention",
-                                      "attention_merge", "grouped_linear", "conv1d"};
-    for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(n->op->name, ops[i]))
-            return true;
-    return false;
-}
-
 /* The sum of what ranks hold is kept rather than its shares, which are larger: nothing is reduced
  * twice. */
 static bool sums(const tt_node *n)
@@ -43,7 +33,7 @@ static bool wanted(const redo *r, const tt_node *n)
     }
     if (n->block < 0 || r->o->mode == TT_RECOMPUTE_NONE)
         return false;
-    return r->o->mode == TT_RECOMPUTE_FULL || (!heavy(n) && !sums(n));
+    return r->o->mode == TT_RECOMPUTE_FULL || (!(n->op->flags & TT_OP_HEAVY) && !sums(n));
 }
 
 static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)

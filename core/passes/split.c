@@ -38,7 +38,7 @@ static void mark_goals(const tt_graph *g, bool *wanted)
             if (from->region != TT_BACKWARD || from->stage != 0 || from->block != block)
                 continue;
             wanted[n->in[j]->id] = true;
-            if (!strcmp(n->op->name, "add")) /* the sum of what flows there is one value */
+            if (n->op->linear_inputs == TT_LINEAR_JOINT) /* the sum of what flows there is one */
                 wanted[n->out[0]->id] = true;
         }
     }

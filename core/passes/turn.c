@@ -6,25 +6,29 @@
 /* turn: rotary positions move into the projection whose result they turn, so that it is turned
  * where it was made. Each value is rounded and turned as before, so no bit changes (R11). */
 
-/* What is turned: a product, alone or with a program, that nothing else reads. */
-static bool is_projection(const tt_graph *g, const tt_node *p, const tt_op_def *fused)
+/* What is turned: a product, alone or with a program of one output, that nothing else reads. NULL,
+ * or the op that makes it and turns it. */
+static const tt_op_def *turning_form(const tt_graph *g, const tt_fuse_opts *o, const tt_node *p)
 {
-    const tt_fused_product *f = p->attrs;
-    return (p->op == tt_op_find(g->ops, "linear") || (p->op == fused && f->into == 0)) &&
-           p->n_out == 1 && !p->accumulate_into && !p->assign_to;
+    const tt_op_def *alone = tt_op_epilogue_form(g->ops, p->op),
+                    *form = tt_op_rope_form(g->ops, alone ? alone : p->op);
+    if (!form || p->n_out != 1 || p->accumulate_into || p->assign_to || p->n_in >= TT_MAX_INS ||
+        (!alone && ((const tt_fused_product *)p->attrs)->into != 0))
+        return NULL;
+    return !o->has_kernel || o->has_kernel(o->user, form->name) ? form : NULL;
 }
 
-static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *op)
+static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *form)
 {
     static const int16_t product[] = {0};
     tt_node *n = tt_arena_dup(g->arena, p, sizeof *n);
     tt_fused_rope *a = tt_arena_alloc(g->arena, sizeof *a);
-    if (strcmp(p->op->name, "linear"))
+    if (p->attrs)
         a->product = *(const tt_fused_product *)p->attrs;
     else
         a->product.program = (tt_fused){.n_in = 1, .n_out = 1, .out = product};
     a->rope = *(const tt_attrs_rope *)rope->attrs;
-    n->op = op;
+    n->op = form;
     n->attrs = a;
     n->rule = NULL;
     n->in = tt_arena_array(g->arena, (size_t)p->n_in + 1, sizeof *n->in);
@@ -36,27 +40,25 @@ static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const
 }
 
 /* The place of the product that node i turns, or -1. */
-static int product_of(const tt_graph *g, const tt_readers *r, int i, const tt_op_def *fused)
+static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers *r, int i)
 {
     const tt_node *rope = g->nodes.items[i];
-    if (!rope || strcmp(rope->op->name, "rope") || rope->accumulate_into || rope->assign_to)
+    if (!rope || !(rope->op->flags & TT_OP_ROTARY) || rope->accumulate_into || rope->assign_to)
         return -1;
     const int at = r->index[rope->in[0]->id];
     const tt_node *p = g->nodes.items[at];
-    return is_projection(g, p, fused) && r->n[p->out[0]->id] == 1 && p->n_in < TT_MAX_INS &&
-                   tt_fuse_same_iteration(p, rope)
+    return r->n[p->out[0]->id] == 1 && tt_fuse_same_iteration(p, rope) && turning_form(g, o, p)
                ? at
                : -1;
 }
 
 /* Positions that are an input of the batch come before the first product they turn. */
-static tt_readers bring_positions(tt_graph *g, const tt_op_def *fused)
+static tt_readers bring_positions(tt_graph *g, const tt_fuse_opts *o)
 {
     tt_readers r = tt_find_readers(g);
     tt_node **items = g->nodes.items;
     for (int i = 0; i < (int)g->nodes.n; i++) {
-        const int at = product_of(g, &r, i, fused),
-                  from = at < 0 ? -1 : r.index[items[i]->in[1]->id];
+        const int at = product_of(g, o, &r, i), from = at < 0 ? -1 : r.index[items[i]->in[1]->id];
         tt_node *pos = from < 0 ? NULL : items[from];
         if (from <= at || pos->op != &tt_op_input)
             continue;
@@ -69,18 +71,16 @@ static tt_readers bring_positions(tt_graph *g, const tt_op_def *fused)
 
 tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
 {
-    const tt_op_def *fused = tt_op_find(g->ops, "linear_fused"),
-                    *op = tt_op_find(g->ops, "linear_fused_rope");
-    if (!o->pointwise || !op || (o->has_kernel && !o->has_kernel(o->user, op->name)))
+    if (!o->pointwise)
         return TT_OK;
-    const tt_readers readers = bring_positions(g, fused);
+    const tt_readers readers = bring_positions(g, o);
     tt_node **items = g->nodes.items;
     size_t n = 0;
     for (int i = 0; i < (int)g->nodes.n; i++) {
-        const int at = product_of(g, &readers, i, fused);
+        const int at = product_of(g, o, &readers, i);
         if (at < 0 || readers.index[items[i]->in[1]->id] > at)
             continue;
-        items[at] = turned(g, items[at], items[i], op);
+        items[at] = turned(g, items[at], items[i], turning_form(g, o, items[at]));
         readers.index[items[i]->out[0]->id] = at;
         items[i] = NULL;
     }

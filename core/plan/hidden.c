@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/machine.h"
+#include "plan/hidden.h"
 #include "plan/plan.h"
 
 /* The time of a list on a machine, with what runs beside it. */

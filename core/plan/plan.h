@@ -125,10 +125,9 @@ typedef struct tt_plan_opts {
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,
                        tt_error *err);
 /* What each stage takes for F, I and W, and a message: the order of all ranks' programs follows
- * from it, so it is a function of the graph alone (P2). */
+ * from it, so it is a function of the graph alone: on tt_machine_order (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
-double tt_plan_node_cost(const tt_graph *g, const tt_node *n); /* of one node, in the same unit */
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage);     /* NULL: on another rank */
+tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
 /* No two values that are alive at once share a byte; every reader finds what was written: checked
  * by abstract run. */
 tt_status tt_plan_verify(const tt_plan *p, tt_error *err);

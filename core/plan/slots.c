@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/machine.h"
+#include "cost/cost.h"
 #include "plan/plan_impl.h"
 #include <string.h>
 
 /* From the schedule and the graph's costs to programs of all ranks, and the slots of this one. */
 
-/* What a byte costs in FLOPs, in memory and over the network: a core of 50 GFLOP/s beside 12 and 5
- * GB/s. Only ratios matter, and they must be equal on all ranks, so nothing is measured. */
-#define FLOPS_PER_BYTE 4.0
-#define FLOPS_PER_BYTE_SENT 10.0
-/* Attention's, with exponentials among them, take about three times as long as a product's
- * (measured on a CPU with AMX, debugmodel, 256 tokens: replays of traced steps then have the
- * planned bubble within 2 points, bench/parallel/README.md). */
-#define ATTENTION_FLOPS 3.0
-
-double tt_plan_node_cost(const tt_graph *g, const tt_node *n)
+static double message_cost(const tt_graph *g, const tt_value *v)
 {
-    if (n->step)
-        return n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype) * FLOPS_PER_BYTE_SENT;
-    const tt_cost c = tt_node_cost(g, n);
-    const bool attention = !strncmp(n->op->name, "attention", strlen("attention"));
-    return TT_MAXV(c.flops * (attention ? ATTENTION_FLOPS : 1), c.bytes * FLOPS_PER_BYTE);
+    return tt_message_seconds(g, (double)tt_plan_bytes(g, &v->type, &v->place), &tt_machine_order);
 }
 
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
@@ -34,13 +21,12 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
         if (n->region > TT_BACKWARD)
             continue;
         if (n->op == &tt_op_transfer)
-            message =
-                TT_MAXV(message, FLOPS_PER_BYTE_SENT *
-                                     (double)tt_plan_bytes(g, &n->out[0]->type, &n->out[0]->place));
+            message = TT_MAXV(message, message_cost(g, n->out[0]));
         const tt_stage_part part = tt_node_part(n);
+        const tt_seconds t = tt_node_seconds(g, n, &tt_machine_order);
         *(part == TT_PART_F   ? &s[n->stage].f
           : part == TT_PART_I ? &s[n->stage].i
-                              : &s[n->stage].w) += tt_plan_node_cost(g, n);
+                              : &s[n->stage].w) += t.compute + t.comm;
     }
     *out = (tt_costs){s, message};
 }

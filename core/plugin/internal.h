@@ -76,13 +76,19 @@ void tt_plugin_close(tt_loaded *l);
 tt_status tt_plugin_loader_begin(tt_error *err);
 void tt_plugin_loader_end(void);
 
+/* ---- spec.c: a TrainSpec that is a file of names ---- */
+bool tt_spec_is_file(const char *path); /* by its name: a .json */
+/* As a plugin of one component; its memory is the arena's. */
+tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loaded *out,
+                       tt_error *err);
+
 /* ---- scan.c: the files of the plugin folders ---- */
 
 typedef enum tt_file_state { TT_FILE_CLOSED, TT_FILE_LOADED, TT_FILE_FAULTY } tt_file_state;
 
 typedef struct tt_plugin_file {
     const char *path;
-    const char *stem; /* file name without ".so" */
+    const char *stem; /* file name without ".so" or ".json" */
     tt_kind folder;   /* the kind whose folder it lies in; TT_KIND_END = none */
     uint64_t device, inode;
     tt_file_state state;
@@ -93,7 +99,7 @@ typedef struct tt_plugin_file {
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
 
-/* Adds every .so below dir, in bytewise order of paths, each file once however often it is reached.
+/* Adds every .so below dir, and every .json of a folder specs, in bytewise order of paths, each file once however often it is reached.
  * A subfolder that cannot be read becomes an entry that is faulty. */
 tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, tt_error *err);
 /* The folders to search where none is named: TTRUN_PLUGIN_PATH, then those of this ttrun. */

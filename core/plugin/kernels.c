@@ -20,7 +20,8 @@ const tt_kernel *tt_component_kernel(const tt_component *c, const char *op)
 static bool may_hold(const tt_plugin_file *f, const char *backend, const char *op)
 {
     return (f->folder == TT_KIND_KERNELS || f->folder == TT_KIND_END) &&
-           tt_scan_mentions(f->path, op) && tt_scan_mentions(f->path, backend);
+           !tt_spec_is_file(f->path) && tt_scan_mentions(f->path, op) &&
+           tt_scan_mentions(f->path, backend);
 }
 
 static tt_status take(const tt_plugin_file *f, const char *backend, const char *op,

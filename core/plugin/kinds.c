@@ -70,7 +70,8 @@ static const slot hook_slots[] = {
 static const slot op_def_slots[] = {
     NEED(tt_op_def, infer),      MAY(tt_op_def, rule_for), MAY(tt_op_def, vjp),
     MAY(tt_op_def, decompose),   MAY(tt_op_def, expand),   MAY(tt_op_def, cost),
-    MAY(tt_op_def, print_attrs),
+    MAY(tt_op_def, print_attrs), MAY(tt_op_def, memory),   MAY(tt_op_def, incremental),
+    MAY(tt_op_def, immediate),
 };
 
 static const slot kernel_slots[] = {
@@ -134,6 +135,8 @@ static tt_status check_flavor(const tt_check *c, const tt_flavor *f, tt_error *e
 static tt_status check_model(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_model_vt *v = k->vtable;
+    if (TT_HAS(v, tt_model_vt, blocks))
+        TT_TRY(tt_check_text(c, "blocks", v->blocks, false, err));
     TT_TRY(tt_check_array(c, "flavors", v->flavors, v->n_flavors, sizeof *v->flavors, err));
     for (size_t i = 0; i < v->n_flavors; i++)
         TT_TRY(check_flavor(c, &v->flavors[i], err));
@@ -142,9 +145,11 @@ static tt_status check_model(const tt_check *c, const tt_component *k, tt_error 
 
 static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_error *err)
 {
-    static const char *const keys[] = {"lr",
-                                       "weight_decay"}; /* param_groups and schedules set them */
-    (void)c;
+    const tt_optimizer_vt *v = k->vtable;
+    const bool says = TT_HAS(v, tt_optimizer_vt, rate) && v->rate;
+    const char *const keys[] = {says ? v->rate : "lr", "weight_decay"}; /* schedules, groups */
+    if (says)
+        TT_TRY(tt_check_text(c, "rate", v->rate, true, err));
     for (size_t i = 0; i < TT_COUNT(keys); i++) {
         bool found = false;
         for (size_t j = 0; j < k->n_options && !found; j++) {
@@ -186,6 +191,13 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
                        TT_STRUCT_MAX);
     if (!d->rule && !d->rule_for)
         return TT_FAIL(err, TT_EABI, "it has neither a rule nor rule_for");
+    if (TT_HAS(d, tt_op_def, rope_form)) {
+        TT_TRY(tt_check_text(c, "ring_form", d->ring_form, false, err));
+        TT_TRY(tt_check_text(c, "epilogue_form", d->epilogue_form, false, err));
+        TT_TRY(tt_check_text(c, "rope_form", d->rope_form, false, err));
+    }
+    if (TT_HAS(d, tt_op_def, table) && (d->table < 0 || d->table >= TT_MAX_INS))
+        return TT_FAIL(err, TT_EABI, "table %d is not 0 to %d", d->table, TT_MAX_INS - 1);
     return check_slots(c, d, d->struct_size, op_def_slots, TT_COUNT(op_def_slots), err);
 }
 

@@ -70,7 +70,10 @@ tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f)
     tt_error err;
     if (f->state != TT_FILE_CLOSED)
         return f->state;
-    if (tt_plugin_open(f->path, r->private_dir, &f->loaded, &err) == TT_OK) {
+    const tt_status status = tt_spec_is_file(f->path)
+                                 ? tt_spec_open(f->path, f->stem, r->arena, &f->loaded, &err)
+                                 : tt_plugin_open(f->path, r->private_dir, &f->loaded, &err);
+    if (status == TT_OK) {
         f->state = TT_FILE_LOADED;
         note_unknown_kinds(f);
     } else {
@@ -161,7 +164,8 @@ static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_
         const bool named = strcmp(f->stem, name) == 0;
         if (!likely(f, kind) || f->state == TT_FILE_FAULTY)
             continue;
-        if (f->state == TT_FILE_CLOSED && (named || tt_scan_mentions(f->path, name)))
+        if (f->state == TT_FILE_CLOSED &&
+            (named || (!tt_spec_is_file(f->path) && tt_scan_mentions(f->path, name))))
             tt_registry_open(r, f);
     }
     for (size_t i = 0; i < r->files.n; i++) {

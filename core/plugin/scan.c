@@ -20,10 +20,13 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool is_plugin_name(const char *name)
+/* Bytes of the ending of a plugin's name; 0: it is none. */
+static size_t ending(const char *name)
 {
-    size_t n = strlen(name);
-    return n > 3 && name[0] != '.' && strcmp(name + n - 3, ".so") == 0;
+    const size_t n = strlen(name);
+    if (n > 3 && name[0] != '.' && strcmp(name + n - 3, ".so") == 0)
+        return 3;
+    return n > 5 && name[0] != '.' && tt_spec_is_file(name) ? 5 : 0;
 }
 
 static tt_kind folder_kind(tt_arena *a, const char *path)
@@ -36,6 +39,13 @@ static tt_kind folder_kind(tt_arena *a, const char *path)
     return TT_KIND_END;
 }
 
+/* A .json is a plugin among specs only: elsewhere it may be anything. */
+static bool is_plugin(tt_arena *a, const char *path, const char *name)
+{
+    const size_t n = ending(name);
+    return n == 3 || (n == 5 && folder_kind(a, path) == TT_KIND_TRAIN_SPEC);
+}
+
 static tt_plugin_file *add_file(tt_arena *a, const char *path, const struct stat *st,
                                 tt_plugin_files *files)
 {
@@ -43,8 +53,7 @@ static tt_plugin_file *add_file(tt_arena *a, const char *path, const struct stat
     const char *slash = strrchr(path, '/');
     const char *base = slash ? slash + 1 : path;
     f->path = tt_arena_str(a, path);
-    f->stem =
-        is_plugin_name(base) ? tt_arena_strn(a, base, strlen(base) - 3) : tt_arena_str(a, base);
+    f->stem = tt_arena_strn(a, base, strlen(base) - ending(base));
     f->folder = folder_kind(a, path);
     if (st) {
         f->device = (uint64_t)st->st_dev;
@@ -100,7 +109,7 @@ static int scan(tt_arena *a, const char *dir, int depth, tt_plugin_files *files)
     for (size_t i = 0; i < entries.n; i++) {
         const char *path = tt_path_join(a, dir, entries.items[i]);
         struct stat st;
-        if (is_plugin_name(entries.items[i])) {
+        if (is_plugin(a, path, entries.items[i])) {
             tt_scan_file(a, path, files); /* a link to nothing is a fault when opened */
             continue;
         }

@@ -108,10 +108,12 @@ static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
         return TT_FAIL(err, TT_EABI,
                        "no ttrun plugin: the descriptor's magic is 0x%08x, not 0x%08x", p->magic,
                        TT_PLUGIN_MAGIC);
-    if (p->abi_major != TT_ABI_MAJOR)
+    const bool any_minor = TT_ABI_MAJOR > 0; /* of 0.x, each minor is an ABI of its own */
+    if (p->abi_major != TT_ABI_MAJOR || (!any_minor && p->abi_minor != TT_ABI_MINOR))
         return TT_FAIL(err, TT_EABI,
-                       "built for ABI %u, this ttrun has %u: rebuild it against its headers",
-                       (unsigned)p->abi_major, (unsigned)TT_ABI_MAJOR);
+                       "built for ABI %u.%u, this ttrun has %u.%u: rebuild it against its headers",
+                       (unsigned)p->abi_major, (unsigned)p->abi_minor, (unsigned)TT_ABI_MAJOR,
+                       (unsigned)TT_ABI_MINOR);
     return TT_OK;
 }
 

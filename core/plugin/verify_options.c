@@ -28,6 +28,8 @@ static size_t field_size(tt_option_type t)
         return sizeof(char *);
     case TT_OPT_STRINGS:
         return sizeof(tt_strings);
+    case TT_OPT_CHOICE:
+        return sizeof(int);
     }
     return 0;
 }
@@ -76,6 +78,7 @@ static tt_status check_default_value(const tt_option *o, const tt_json *v, tt_er
     case TT_OPT_STRING:
         return v->type == TT_JSON_STRING ? TT_OK : TT_FAIL(err, TT_EABI, "is no string");
     case TT_OPT_ENUM:
+    case TT_OPT_CHOICE:
         if (v->type != TT_JSON_STRING || !listed(o->choices, v->string))
             return TT_FAIL(err, TT_EABI, "is none of %.200s", o->choices);
         return TT_OK;
@@ -117,7 +120,8 @@ static tt_status check_option(const tt_check *c, const tt_component *k, const tt
                               tt_error *err)
 {
     TT_TRY(tt_check_text(c, "doc", o->doc, true, err));
-    TT_TRY(tt_check_text(c, "choices", o->choices, o->type == TT_OPT_ENUM, err));
+    TT_TRY(tt_check_text(c, "choices", o->choices,
+                         o->type == TT_OPT_ENUM || o->type == TT_OPT_CHOICE, err));
     TT_TRY(tt_check_text(c, "aliases", o->aliases, false, err));
     TT_TRY(check_field(k, o, err));
     if (isnan(o->min) || isnan(o->max) || o->min > o->max)

@@ -113,8 +113,8 @@ static tt_status group_rate(tt_setup *s, const char *key, const void *config, do
                             tt_group *out, tt_error *err)
 {
     const tt_component *c = s->optimizer.component;
-    const double *own = tt_part_value(c, config, "lr", TT_OPT_FLOAT);
-    const double *base = tt_part_value(c, s->optimizer.config, "lr", TT_OPT_FLOAT);
+    const double *own = tt_optimizer_rate(c, config);
+    const double *base = tt_optimizer_rate(c, s->optimizer.config);
     if (*own < *base || *own > *base) {
         if (*base <= 0)
             return tt_job_fail(s->job, key, err, "an lr of its own needs optimizer.lr above 0");

@@ -21,6 +21,25 @@ tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text
     return tt_job_fail(job, section, err, "%s", text);
 }
 
+const tt_model_meta *tt_setup_model_meta(const tt_component *c)
+{
+    const tt_model_meta *m = c->extension ? c->extension(TT_MODEL_META) : NULL;
+    return m && TT_HAS(m, tt_model_meta, name_size) ? m : NULL;
+}
+
+const double *tt_optimizer_rate(const tt_component *c, const void *config)
+{
+    const tt_optimizer_vt *vt = c->vtable;
+    const char *name = TT_HAS(vt, tt_optimizer_vt, rate) && vt->rate ? vt->rate : "lr";
+    return tt_part_value(c, config, name, TT_OPT_FLOAT);
+}
+
+const char *tt_model_blocks_option(const tt_component *c)
+{
+    const tt_model_vt *vt = c->vtable;
+    return TT_HAS(vt, tt_model_vt, blocks) ? vt->blocks : NULL;
+}
+
 static tt_status find_spec(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_component *c;
@@ -295,6 +314,8 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_setup_check_hf(s, err));
     TT_TRY(tt_job_finish(job, err));
+    tt_setup_ops(s);
+    tt_setup_shape(s);
     TT_TRY(tt_setup_mesh(s, o, err));
     if (!o->compile)
         return TT_OK;

@@ -2,10 +2,10 @@
 #ifndef TT_SETUP_H
 #define TT_SETUP_H
 #include "config/job_core.h"
+#include "cost/cost.h"
 #include "data/data.h"
 #include "passes/compile.h"
 #include "plan/kernels.h"
-#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
 #include <ttrun/dataloader.h>
@@ -13,6 +13,7 @@
 #include <ttrun/lr_scheduler.h>
 #include <ttrun/metrics.h>
 #include <ttrun/model.h>
+#include <ttrun/optimizer.h>
 #include <ttrun/train_spec.h>
 
 /* core/setup: what happens before step 1. setup.c turns the job into parts, setup_graph.c into a
@@ -33,6 +34,17 @@ typedef struct tt_token_order {
     const int32_t *from;           /* [local * seq_len]; NULL: as they come */
     double busiest, busiest_plain; /* keys the busiest rank's queries may see, over the mean */
 } tt_token_order;
+
+/* shape.c: what is read from the graph that describe() writes, before it is compiled; all zero where
+ * the model could not be described. */
+typedef struct tt_model_shape {
+    const tt_graph *described;
+    int n_blocks;
+    int64_t kv_heads;    /* of all layers, their gcd; 0: there are none */
+    const char **blocks; /* [n_blocks]: "model.layers.3" */
+    const char **head;   /* [n_head]: parameters that are read after the last block only */
+    size_t n_head;
+} tt_model_shape;
 
 typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_arena *arena;
@@ -64,6 +76,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     bool pieces;                    /* asynchronous tensor parallelism */
     bool apart;                     /* no output takes over an operand's bytes: to compare with */
     const tt_machine *machine;      /* that is planned for; NULL = this one */
+    tt_model_shape shape;
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
@@ -111,6 +124,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* The model's form at Hugging Face; NULL: it has none. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
+const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
 /* Every table the job may use, for schema, explain, reference; component NULL parts of the core
  * first. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,
@@ -130,6 +144,10 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
 int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
 tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* an empty match is an error */
+/* The optimizer's learning rate as the config says it. */
+const double *tt_optimizer_rate(const tt_component *c, const void *config);
+/* The option that is the model's number of blocks; NULL: it has none. */
+const char *tt_model_blocks_option(const tt_component *c);
 /* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or
  * "dataloader.path: …" of the section validation.dataloader) at that key, any other at the section.
  */

@@ -47,9 +47,8 @@ static int64_t default_threads(const tt_setup_opts *o, int world)
 static bool overlaps(const tt_setup *s, const tt_machine *machine)
 {
     const tt_backend_vt *vt = s->backend.component->vtable;
-    const char *word = s->core.comm.overlap;
-    if (s->world < 2 || strcmp(word, "auto") != 0)
-        return s->world > 1 && !strcmp(word, "on");
+    if (s->world < 2 || s->core.comm.overlap != TT_OVERLAP_AUTO)
+        return s->world > 1 && s->core.comm.overlap == TT_OVERLAP_ON;
     return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
 }
 
@@ -64,18 +63,11 @@ static bool goes_piecewise(const tt_setup *s)
         tt_log(TT_WARN, "train",
                "parallelism.enable_async_tensor_parallel: nothing to do, it needs "
                "tensor_parallel_degree above 1 and enable_sequence_parallel");
-    else if (!strcmp(s->core.comm.overlap, "off"))
+    else if (s->core.comm.overlap == TT_OVERLAP_OFF)
         tt_log(TT_WARN, "train",
                "parallelism.enable_async_tensor_parallel: comm.overlap is off, so pieces are sent "
                "one by one and hide nothing");
     return can;
-}
-
-/* kv_heads of the model, where its table has such an option: tp is split so that they divide. */
-static int64_t kv_heads(const tt_setup *s)
-{
-    const int64_t *n = tt_part_value(s->model.component, s->model.config, "n_kv_heads", TT_OPT_INT);
-    return n ? TT_MAXV(*n, 0) : 0;
 }
 
 static tt_status batch_sizes(tt_setup *s, tt_error *err)
@@ -128,7 +120,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (world > 1 << 20)
         return tt_job_fail(s->job, "parallelism", err, "%lld ranks are too many", (long long)world);
     s->world = (int)world;
-    if (tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, &why) != TT_OK)
+    if (tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, &why) != TT_OK)
         return tt_setup_fail(s->job, "parallelism", why.text, err);
     if (s->spec->rules)
         TT_TRY(tt_label_table_parse(s->spec->rules, s->spec->n_rules, &s->labels, err));
@@ -146,7 +138,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(batch_sizes(s, err));
     d.lines =
         (int32_t)TT_MIN(s->local, INT32_MAX); /* the same ranks, cp in atoms as lines want it */
-    TT_TRY(tt_mesh_make(&d, s->world, kv_heads(s), s->arena, &s->mesh, err));
+    TT_TRY(tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, err));
     return tt_setup_pipeline(s, err);
 }
 
@@ -263,43 +255,40 @@ static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt
  * micro-batch (torchtitan's default). */
 static bool keeps_parameters(const tt_setup *s)
 {
-    const char *r = s->core.parallelism.fsdp_reshard_after_forward;
-    return !strcmp(r, "never") || (!strcmp(r, "default") && s->n_stages > 1);
+    const tt_reshard r = s->core.parallelism.fsdp_reshard_after_forward;
+    return r == TT_RESHARD_NEVER || (r == TT_RESHARD_DEFAULT && s->n_stages > 1);
 }
 
 /* Only where asked for: gradients of a pipeline and of one rank add in one order. */
 static bool sinks_reductions(const tt_setup *s)
 {
-    return s->micro_batches > 1 && !strcmp(s->core.parallelism.fsdp_reshard_after_forward, "never");
+    return s->micro_batches > 1 &&
+           s->core.parallelism.fsdp_reshard_after_forward == TT_RESHARD_NEVER;
 }
 
 static tt_recompute_opts recompute(const tt_setup *s)
 {
-    const char *m = s->core.activation_checkpoint.mode;
-    return (tt_recompute_opts){.mode = !strcmp(m, "full")        ? TT_RECOMPUTE_FULL
-                                       : !strcmp(m, "selective") ? TT_RECOMPUTE_SELECTIVE
-                                                                 : TT_RECOMPUTE_NONE,
+    static const tt_recompute_mode modes[] = {[TT_CHECKPOINT_NONE] = TT_RECOMPUTE_NONE,
+                                              [TT_CHECKPOINT_SELECTIVE] = TT_RECOMPUTE_SELECTIVE,
+                                              [TT_CHECKPOINT_FULL] = TT_RECOMPUTE_FULL};
+    return (tt_recompute_opts){.mode = modes[s->core.activation_checkpoint.mode],
                                .fetches = !keeps_parameters(s)};
-}
-
-static tt_dtype dtype_named(const char *name)
-{
-    return !strcmp(name, "bfloat16") ? TT_BF16 : TT_F32;
 }
 
 static tt_context context(const tt_setup *s)
 {
-    const char *m = s->core.parallelism.context_parallel_rotate_method;
-    return !strcmp(m, "ulysses")     ? TT_CONTEXT_HEADS
-           : !strcmp(m, "allgather") ? TT_CONTEXT_GATHER
-                                     : TT_CONTEXT_RING;
+    static const tt_context by_method[] = {[TT_ROTATE_ALLGATHER] = TT_CONTEXT_GATHER,
+                                           [TT_ROTATE_RING] = TT_CONTEXT_RING,
+                                           [TT_ROTATE_ALLTOALL] = TT_CONTEXT_RING,
+                                           [TT_ROTATE_ULYSSES] = TT_CONTEXT_HEADS};
+    return by_method[s->core.parallelism.context_parallel_rotate_method];
 }
 
 static tt_precision precision(const tt_training_config *t)
 {
-    return (tt_precision){.param = dtype_named(t->dtype),
-                          .compute = dtype_named(t->mixed_precision_param),
-                          .reduce = dtype_named(t->mixed_precision_reduce)};
+    return (tt_precision){.param = t->dtype,
+                          .compute = t->mixed_precision_param,
+                          .reduce = t->mixed_precision_reduce};
 }
 
 /* Ops of plugins, loaded when a model asks for one the core does not have. */
@@ -310,6 +299,13 @@ static const tt_op_def *plugin_op(void *user, const char *name)
     if (tt_registry_find(s->registry, TT_KIND_OP, name, &c, NULL) != TT_OK)
         return NULL;
     return ((const tt_op_vt *)c->vtable)->def;
+}
+
+void tt_setup_ops(tt_setup *s)
+{
+    s->ops.core = tt_core_ops(&s->ops.n_core);
+    s->ops.lookup = plugin_op;
+    s->ops.lookup_user = s;
 }
 
 static void fingerprint(tt_setup *s)
@@ -362,7 +358,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .group_of = tt_group_of,
         .group_user = s,
         .recompute = recompute(s),
-        .store_dtype = dtype_named(s->core.activation_checkpoint.store_dtype),
+        .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
         .pieces = s->pieces,
@@ -387,9 +383,6 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
     s->decode = o->decode;
-    s->ops.core = tt_core_ops(&s->ops.n_core);
-    s->ops.lookup = plugin_op;
-    s->ops.lookup_user = s;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
     if (s->graph->pieces.whole)

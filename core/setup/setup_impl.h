@@ -16,6 +16,12 @@ const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
 /* Decides for every op of a compiled graph, and reports what went wrong with any. */
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
+void tt_setup_ops(tt_setup *s);   /* what a model may be described in */
+void tt_setup_shape(tt_setup *s); /* shape.c */
+/* The block that a name of the job means, as "layers.3", "model.layers.3.mlp"; -1: none. */
+int tt_setup_block(const tt_setup *s, const char *name);
+/* Does the name mean something that comes after the last block? */
+bool tt_setup_is_head(const tt_setup *s, const char *name);
 void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
 /* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);

@@ -78,11 +78,12 @@ const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
     return tt_find_kernel(&s->kernels, NULL, op);
 }
 
-static int nodes_of(const tt_graph *g, const char *op)
+static int nodes_of(const tt_graph *g, const char *name)
 {
+    const tt_op_def *op = tt_op_find(g->ops, name);
     int n = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
-        n += !g->nodes.items[i]->virtual_ && strcmp(g->nodes.items[i]->op->name, op) == 0;
+        n += !g->nodes.items[i]->virtual_ && g->nodes.items[i]->op == op;
     return n;
 }
 

@@ -8,40 +8,18 @@
 
 #define KEY(name) "parallelism." name
 
-/* The layer a module name speaks of: "layers.12", "model.layers.12.mlp" → 12; -1 = none. */
-static int layer_of(const char *name)
-{
-    for (const char *p = name; *p; p++)
-        if ((p == name || p[-1] == '.') && *p >= '0' && *p <= '9') {
-            char *end;
-            const long n = strtol(p, &end, 10);
-            if ((!*end || *end == '.') && n < 1 << 20)
-                return (int)n;
-        }
-    return -1;
-}
-
-/* What stands behind the last layer: a last stage may begin there. */
-static bool is_head(const char *name)
-{
-    static const char *const heads[] = {"norm", "output", "lm_head", "model.norm"};
-    for (size_t i = 0; i < TT_COUNT(heads); i++)
-        if (!strcmp(name, heads[i]))
-            return true;
-    return false;
-}
-
 /* A stage begins at each point; the first stage may be the embedding alone. */
 static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stages, tt_error *err)
 {
     int *begin = tt_arena_array(s->arena, points->n + 1, sizeof *begin);
     for (size_t i = 0; i < points->n; i++) {
-        const bool head = i + 1 == points->n && is_head(points->items[i]);
-        begin[i + 1] = head ? INT_MAX : layer_of(points->items[i]);
+        const bool head = i + 1 == points->n && tt_setup_is_head(s, points->items[i]);
+        begin[i + 1] = head ? INT_MAX : tt_setup_block(s, points->items[i]);
         if (begin[i + 1] < 0)
             return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
-                               "\"%s\" names no layer: expected names like layers.2",
-                               points->items[i]);
+                               "\"%s\" names no layer: expected names like layers.2%s%s",
+                               points->items[i], s->shape.n_blocks > 2 ? " or " : "",
+                               s->shape.n_blocks > 2 ? s->shape.blocks[2] : "");
         if (begin[i + 1] < begin[i] + (i > 0))
             return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
                                "\"%s\" does not come after the stage before it", points->items[i]);
@@ -64,7 +42,7 @@ static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, i
         if (list->items[i]->type != TT_JSON_STRING)
             return tt_job_fail(s->job, key, err, "expected lists of module names");
         const char *name = list->items[i]->string;
-        const int layer = layer_of(name);
+        const int layer = tt_setup_block(s, name);
         if (layer < 0 && !end)
             return tt_job_fail(s->job, key, err,
                                "\"%s\" is no layer: embedding and head are on the first and the "
@@ -81,11 +59,6 @@ static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, i
     return TT_OK;
 }
 
-static const int64_t *n_layers(const tt_setup *s)
-{
-    return tt_part_value(s->model.component, s->model.config, "n_layers", TT_OPT_INT);
-}
-
 static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_error *err)
 {
     static const char key[] = KEY("module_fqns_per_model_part");
@@ -98,10 +71,10 @@ static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_e
     int *begin = tt_arena_array(s->arena, all->n, sizeof *begin);
     for (size_t i = 0; i < all->n; i++)
         TT_TRY(module_list(s, all->items[i], i == 0 || i + 1 == all->n, &next, &begin[i], err));
-    const int64_t *layers = n_layers(s);
-    if (layers && *layers != next)
-        return tt_job_fail(s->job, key, err, "%d of the model's %lld layers are listed", next,
-                           (long long)*layers);
+    const int layers = s->shape.n_blocks;
+    if (layers && layers != next)
+        return tt_job_fail(s->job, key, err, "%d of the model's %d layers are listed", next,
+                           layers);
     *n_stages = (int)all->n;
     s->stage_begin = begin;
     return TT_OK;
@@ -110,12 +83,11 @@ static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_e
 /* As torchtitan counts: embedding and head are a layer each. */
 static tt_status by_layers(const tt_setup *s, int64_t per_stage, int *n_stages, tt_error *err)
 {
-    const int64_t *n = n_layers(s);
+    const int n = s->shape.n_blocks;
     if (!n)
         return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
-                           "model %s has no option n_layers: use pipeline_parallel_split_points",
-                           s->model.name);
-    const int64_t stages = (*n + 2 + per_stage - 1) / per_stage;
+                           "model %s has no blocks to cut at", s->model.name);
+    const int64_t stages = (n + 2 + per_stage - 1) / per_stage;
     if (stages > TT_MAX_STAGES)
         return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
                            "%lld stages are more than %d", (long long)stages, TT_MAX_STAGES);

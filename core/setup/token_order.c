@@ -16,7 +16,7 @@ static bool order_matters(const tt_graph *g)
         const tt_node *n = g->nodes.items[i];
         if (n->op->flags & TT_OP_ORDERED)
             return true;
-        const tt_dim *d = n->n_out && !strcmp(n->op->name, "random") ? n->out[0]->type.dims : NULL;
+        const tt_dim *d = n->n_out && (n->op->flags & TT_OP_BY_PLACE) ? n->out[0]->type.dims : NULL;
         if (d && n->out[0]->type.n_dims && d->label && !strcmp(d->label, TT_LABEL_TOKENS))
             return true; /* numbers are drawn by place (R20) */
     }
@@ -98,7 +98,7 @@ void tt_setup_token_order(tt_setup *s)
     int32_t *from = tt_arena_array(s->arena, (size_t)n, sizeof *from);
     s->token_order = o;
     o->busiest = o->busiest_plain = busiest(starts, NULL, n, line);
-    if (strcmp(s->core.parallelism.context_parallel_load_balancer, "headtail"))
+    if (s->core.parallelism.context_parallel_load_balancer != TT_BALANCE_HEADTAIL)
         return;
     if (order_matters(s->graph)) {
         tt_log(TT_INFO, "train", "tokens stay in their order: the model has an op that needs it");

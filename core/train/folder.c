@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/thread.h"
 #include "train/train.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ static tt_status wait_for(int fd, const char *path, int (*stop)(void), tt_error 
                 "%s: process %ld is training in this folder; stop it, or set another dump_folder",
                 path, pid);
         if (stop && stop())
-            return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d before step 1", stop());
+            return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(stop()));
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
     return TT_OK;
@@ -199,9 +200,28 @@ static void describe_machine(tt_str *o, const tt_setup *s, const char *backend)
     tt_arena_free(a);
 }
 
+/* debug.save_config_file */
+static tt_status save_job(const tt_run_folder *f, const tt_setup *s, tt_error *err)
+{
+    if (!s->core.debug.save_config_file)
+        return TT_OK;
+    tt_arena *a = tt_arena_new();
+    tt_str job = {0};
+    tt_error why = {0};
+    tt_job_print(s->job, false, &job);
+    tt_status st = tt_write_file_atomic(tt_path_join(a, f->path, s->core.debug.save_config_file),
+                                        tt_str_get(&job), job.n, &why);
+    if (st != TT_OK)
+        st = tt_job_fail(s->job, "debug.save_config_file", err, "%s", why.text);
+    tt_str_free(&job);
+    tt_arena_free(a);
+    return st;
+}
+
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
                                  tt_error *err)
 {
+    TT_TRY(save_job(f, s, err));
     tt_str o = {0};
     char host[256] = "", wall[32];
     gethostname(host, sizeof host - 1);

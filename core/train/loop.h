@@ -38,8 +38,10 @@ typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
     tt_rank rank;
-    bool main;      /* rank 0 */
-    int stopped_by; /* signal, of any rank */
+    bool main;           /* rank 0 */
+    int stopped_by;      /* signal, of any rank; 0: go on */
+    bool save_asked;     /* by SIGUSR1 */
+    bool validation_due; /* of this step: a stop cut it short */
     /* data */
     tt_data_parts data;
     tt_shared_data *shared; /* NULL: data is this loop's own */
@@ -84,8 +86,9 @@ void tt_loop_close_profile(tt_loop *l);
 tt_status tt_loop_open_data(tt_loop *l, tt_error *err);
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */
 void tt_loop_close_data(tt_loop *l);
-/* validate.c */
+/* validate.c: clears validation_due, unless a signal to stop came first. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
+int tt_loop_stop_signal(const tt_loop *l); /* seen by this rank, or 0 */
 /* save.c */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
 tt_status tt_loop_save(tt_loop *l, bool model_only,

@@ -16,7 +16,7 @@
 typedef struct tt_profile {
     const char *folder;
     tt_arena *arena;
-    tt_roofline limit; /* of one rank: its threads */
+    tt_machine limit;  /* this one, as far as one rank has it: its threads */
     char backend[256]; /* what multiplies there */
     tt_str text;
     int64_t begin_ns;
@@ -30,31 +30,39 @@ typedef struct tt_profile {
 
 /* ---- the machine's limits ---- */
 
-/* Products of f32, and of the dtype this job computes in. */
-static void measure_limits(tt_loop *l, tt_roofline *out)
+/* Products of f32, and of the dtype this job computes in. Measured, so reached. */
+static void measure_limits(tt_loop *l, tt_machine *out)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
     void *self = l->rank.backend;
     const tt_dtype dtype = l->s->graph->precision.compute;
-    out->bandwidth = vt->host_memory ? tt_stream_bandwidth(l->rank.pool) : 0;
+    *out = (tt_machine){.name = "this machine",
+                        .memory_bandwidth = vt->host_memory ? tt_stream_bandwidth(l->rank.pool) : 0,
+                        .matmul_efficiency = 1,
+                        .attention_efficiency = 1,
+                        .memory_efficiency = 1};
     if (!vt->peak_flops)
         return;
-    out->product[TT_F32] = vt->peak_flops(self, TT_F32);
-    out->product[dtype] = vt->peak_flops(self, dtype);
-    out->vector = out->product[TT_F32];
+    out->flops_f32 = vt->peak_flops(self, TT_F32);
+    if (dtype == TT_BF16)
+        out->flops_bf16 = vt->peak_flops(self, dtype);
+    if (dtype == TT_F16)
+        out->flops_f16 = vt->peak_flops(self, dtype);
+    out->flops_vector = out->flops_f32;
     if (TT_HAS(vt, tt_backend_vt, peak_vector_flops) && vt->peak_vector_flops)
-        out->vector = vt->peak_vector_flops(self);
+        out->flops_vector = vt->peak_vector_flops(self);
 }
 
 /* "f32 products 1029.3, other arithmetic 429.7 GFLOP/s, memory 58.5 GB/s (…)" */
-static void print_limits(const tt_roofline *r, tt_str *o)
+static void print_limits(const tt_machine *m, tt_str *o)
 {
-    for (int t = 0; t < TT_N_DTYPES; t++)
-        if (r->product[t] > 0)
-            tt_str_printf(o, "%s products %.1f, ", tt_dtype_name((tt_dtype)t),
-                          1e-9 * r->product[t]);
+    static const tt_dtype products[] = {TT_F32, TT_BF16, TT_F16};
+    for (size_t i = 0; i < TT_COUNT(products); i++)
+        if (tt_machine_flops(m, products[i]) > 0)
+            tt_str_printf(o, "%s products %.1f, ", tt_dtype_name(products[i]),
+                          1e-9 * tt_machine_flops(m, products[i]));
     tt_str_printf(o, "other arithmetic %.1f GFLOP/s, memory %.1f GB/s (four reads, three writes)",
-                  1e-9 * r->vector, 1e-9 * r->bandwidth);
+                  1e-9 * m->flops_vector, 1e-9 * m->memory_bandwidth);
 }
 
 /* ---- when ---- */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
 #include "train/loop.h"
 #include <ctype.h>
 #include <math.h>
@@ -35,45 +36,54 @@ static bool log_due(const tt_loop *l)
     return l->step == 1 || due(l->step, freq, l->s->core.training.steps) || !l->logged_step;
 }
 
-static int stop_signal(const tt_loop *l)
+int tt_loop_stop_signal(const tt_loop *l)
 {
     return l->o->stop ? l->o->stop() : 0;
 }
 
 /* What the ranks say to each other after a step: the greatest of each word counts for all. */
-static tt_status exchange(tt_loop *l, int32_t words[3], tt_error *err)
+static tt_status exchange(tt_loop *l, tt_error *err)
 {
-    words[0] = stop_signal(l);
+    int32_t words[3];
+    words[0] = tt_loop_stop_signal(l);
     words[1] = l->main && l->o->save && l->o->save();
     words[2] = l->saver ? tt_saver_poll(l->saver) : 0;
-    if (!l->rank.dist.vt)
-        return TT_OK;
-    return l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err);
+    if (l->rank.dist.vt)
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, words, 3, TT_I32, TT_MAX, err));
+    l->stopped_by = words[0];
+    l->save_asked = l->save_asked || words[1];
+    return tt_loop_save_progress(l, words[2], err);
 }
 
-/* After a step: maybe validate, maybe save, maybe stop. *stop: a signal asked for it, on any rank.
- */
-static tt_status after_step(tt_loop *l, bool *stop, tt_error *err)
+/* The end of a step: validate where that is due, save where that is. A validation that a stop cuts
+ * short stays due in the checkpoint: the next start begins with it. */
+static tt_status conclude(tt_loop *l, bool save, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
-    const bool last = l->step == c->training.steps;
-    int32_t words[3];
-    TT_TRY(exchange(l, words, err));
-    *stop = words[0] != 0;
-    l->stopped_by = words[0];
-    TT_TRY(tt_loop_save_progress(l, words[2], err));
-    if (l->s->has_validation && due(l->step, c->validation.freq, c->training.steps))
+    if (l->validation_due && !l->stopped_by) {
         TT_TRY(tt_loop_validate(l, err));
+        if (l->validation_due)
+            TT_TRY(exchange(l, err));
+    }
+    const bool last = l->step == c->training.steps && !l->validation_due;
     if (!c->checkpoint.enable)
         return TT_OK;
-    const bool save = due(l->step, c->checkpoint.interval, c->training.steps) || words[1] || *stop;
-    if (save) {
+    if (save || l->save_asked || l->stopped_by) {
+        l->save_asked = false;
         TT_TRY(tt_loop_written(l, err)); /* no checkpoint is ahead of its metrics */
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
     }
-    if (last || *stop)
+    if (last || l->stopped_by)
         TT_TRY(tt_loop_finish_save(l, err));
     return last ? tt_loop_save_hf(l, true, err) : TT_OK;
+}
+
+static tt_status after_step(tt_loop *l, tt_error *err)
+{
+    const tt_core_config *c = &l->s->core;
+    TT_TRY(exchange(l, err));
+    l->validation_due = l->s->has_validation && due(l->step, c->validation.freq, c->training.steps);
+    return conclude(l, due(l->step, c->checkpoint.interval, c->training.steps), err);
 }
 
 /* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from
@@ -89,29 +99,35 @@ static tt_status step(tt_loop *l, tt_error *err)
 
 static tt_status loop(tt_loop *l, tt_error *err)
 {
-    const int64_t steps = l->s->core.training.steps;
-    bool stop = false;
+    const int64_t steps = l->s->core.training.steps, first = l->step + 1;
     l->t.begin_ns = tt_now_ns();
     l->logged_step = l->step;
     if (l->main && l->step >= steps)
         tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step,
                (long long)steps);
-    if (l->step == steps)
+    if (l->step == steps && !l->validation_due)
         return tt_loop_save_hf(l, false, err);
-    while (l->step < steps && !stop) {
+    TT_TRY(exchange(l, err)); /* a stop before the first step need not wait for it */
+    if (l->stopped_by)
+        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
+                       tt_signal_name(l->stopped_by), (long long)first);
+    if (l->validation_due)
+        TT_TRY(conclude(l, true, err));
+    while (l->step < steps && !l->stopped_by) {
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
         TT_TRY(step(l, err));
         TT_TRY(tt_loop_profile_end(l, err));
         TT_TRY(tt_loop_log(l, log_due(l), err));
-        TT_TRY(after_step(l, &stop, err));
+        TT_TRY(after_step(l, err));
     }
     TT_TRY(tt_loop_written(l, err));
-    if (!stop || l->step == steps)
+    if (!l->stopped_by || (l->step == steps && !l->validation_due))
         return TT_OK;
-    return TT_FAIL(err, TT_ESIGNAL, "stopped by signal %d after step %lld%s", l->stopped_by,
-                   (long long)l->step, l->s->core.checkpoint.enable ? ", saved" : "");
+    return TT_FAIL(err, TT_ESIGNAL, "stopped by %s after step %lld%s",
+                   tt_signal_name(l->stopped_by), (long long)l->step,
+                   l->s->core.checkpoint.enable ? ", saved" : "");
 }
 
 static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_error *err)
@@ -189,7 +205,13 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
 {
     tt_loop *l = calloc(1, sizeof *l);
     tt_dist d = {.world = 1};
-    TT_ASSERT(l);
+    if (!l) {
+        if (w->threads && tt_threads_join(w->threads, rank, &d, NULL) == TT_OK) {
+            tt_dist_abort(&d, "another rank has no memory");
+            tt_dist_leave(&d);
+        }
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the loop of a rank");
+    }
     l->s = w->s;
     l->o = w->o;
     l->main = rank == 0;
@@ -254,10 +276,9 @@ static tt_status run_threads(world *w, tt_error *err)
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
-    TT_ASSERT(threads && args);
     int started = 0;
     w->data.threads = true;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; threads && args && i < n; i++) {
         args[i] = (rank_thread){w, i};
         if (pthread_create(&threads[i], NULL, rank_main, &args[i]))
             break;
@@ -296,8 +317,11 @@ size_t tt_error_place(const char *text)
 static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_error *err)
 {
     tt_dist *d = w->o->dist;
+    const int sig = w->o->stop ? w->o->stop() : 0;
     tt_status s = TT_OK;
-    if (d->rank == 0)
+    if (sig)
+        s = TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
+    else if (d->rank == 0)
         s = tt_run_folder_open(w->s, w->o, a, folder, err);
     s = tt_agree(d, s, err);
     if (s == TT_OK && d->rank != 0)
@@ -306,7 +330,8 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
     if (s == TT_OK)
         return run_rank(w, d->rank, err);
     s = before_first_step(s);
-    fail(d, s, err);
+    if (s != TT_ESIGNAL)
+        fail(d, s, err);
     return s;
 }
 

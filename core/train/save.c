@@ -27,7 +27,7 @@ tt_status tt_loop_open_saver(tt_loop *l, tt_error *err)
                   .tokenizer_fingerprint = l->data.tokenizer_info.fingerprint,
                   .world = l->s->world},
         .keep_latest_k = c->keep_latest_k,
-        .background = strcmp(c->async_mode, "disabled") != 0
+        .background = c->async_mode != TT_ASYNC_DISABLED
     };
     const tt_status s = tt_saver_new(&o, &l->saver, err);
     tt_str_free(&job);
@@ -40,9 +40,10 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
     const tt_trainer_state st = {.step = l->step,
                                  .tokens_seen = l->tokens_seen,
                                  .samples_seen = l->samples_seen,
-                                 .last_loss = l->loss};
+                                 .last_loss = l->loss,
+                                 .validation_due = l->validation_due};
     TT_TRY(tt_saver_start(l->saver, &st, model_only, err));
-    if (!strcmp(l->s->core.checkpoint.async_mode, "disabled"))
+    if (l->s->core.checkpoint.async_mode == TT_ASYNC_DISABLED)
         TT_TRY(tt_saver_finish(l->saver, err));
     l->t.checkpoint += tt_seconds_since(t0);
     return TT_OK;
@@ -189,6 +190,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     l->tokens_seen = st.tokens_seen;
     l->samples_seen = st.samples_seen;
     l->loss = st.last_loss;
+    l->validation_due = st.validation_due && l->s->has_validation;
     if (!l->main)
         return TT_OK;
     tt_log(TT_INFO, "checkpoint", "resumed from %s, next is step %lld", at, (long long)step + 1);

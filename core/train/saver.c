@@ -152,6 +152,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;
     s->state.last_loss = st->last_loss;
+    s->state.validation_due = st->validation_due;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
     if (s->o.background) {
@@ -239,7 +240,8 @@ static void keep_state(tt_saver *s)
 tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
 {
     tt_saver *s = calloc(1, sizeof *s);
-    TT_ASSERT(s);
+    if (!s)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for saving checkpoints");
     s->o = *o;
     s->arena = tt_arena_new();
     s->o.folder = tt_arena_str(s->arena, o->folder);

@@ -46,8 +46,7 @@ static tt_status check_finite(const tt_loop *l, tt_error *err)
 static double learning_rate(const tt_loop *l)
 {
     const tt_lr_scheduler_vt *vt = l->s->lr_scheduler.component->vtable;
-    const double *lr =
-        tt_part_value(l->s->optimizer.component, l->s->optimizer.config, "lr", TT_OPT_FLOAT);
+    const double *lr = tt_optimizer_rate(l->s->optimizer.component, l->s->optimizer.config);
     return *lr * vt->factor(l->s->lr_scheduler.config, l->step - 1, l->s->core.training.steps);
 }
 

@@ -6,26 +6,32 @@
  * does not depend on how the work is spread. Samples beyond the last full batch wrap around only
  * where the set is smaller than one batch. */
 
-static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, tt_error *err)
+/* *stop: a rank has seen a signal to stop. */
+static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, bool *stop,
+                            tt_error *err)
 {
-    int64_t v = l->rank.counts ? b->counted : 0;
+    int64_t v[2] = {l->rank.counts ? b->counted : 0, tt_loop_stop_signal(l) != 0};
     if (l->rank.dist.vt)
-        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, &v, 1, TT_I64, TT_SUM, err));
-    *counted += v;
+        TT_TRY(l->rank.dist.vt->all_reduce(l->rank.dist.all, v, 2, TT_I64, TT_SUM, err));
+    *counted += v[0];
+    *stop = v[1] != 0;
     return TT_OK;
 }
 
 static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, double *loss, int64_t *counted,
-                     tt_error *err)
+                     bool *stop, tt_error *err)
 {
     tt_exec *x = l->rank.eval;
     double sum = 0;
     *counted = 0;
+    *stop = false;
     for (int64_t i = 0; i < n; i++) {
         const tt_batch *micro = NULL;
         int64_t epoch;
         TT_TRY(tt_stream_next(stream, &micro, &epoch, err));
-        TT_TRY(add_tokens(l, micro, counted, err));
+        TT_TRY(add_tokens(l, micro, counted, stop, err));
+        if (*stop)
+            return TT_OK;
         tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                         l->s->token_order};
         TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
@@ -44,6 +50,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     const int64_t batch = s->local * s->data_world, have = vt->n_samples(l->data.validation_loader);
     int64_t n = TT_MAXV(have / batch, 1), counted = 0;
     double loss = (double)NAN;
+    bool stop;
     if (s->core.validation.steps > 0)
         n = TT_MIN(n, s->core.validation.steps);
     const int64_t t0 = tt_now_ns();
@@ -65,10 +72,11 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     };
     tt_stream *stream;
     TT_TRY(tt_stream_new(&o, &stream, err));
-    const tt_status st = run(l, stream, n, &loss, &counted, err);
+    const tt_status st = run(l, stream, n, &loss, &counted, &stop, err);
     tt_stream_free(stream);
     l->t.validation += tt_seconds_since(t0);
-    if (st != TT_OK)
+    if (st != TT_OK || stop)
         return st;
+    l->validation_due = false;
     return l->main ? tt_loop_log_validation(l, loss, counted, err) : TT_OK;
 }

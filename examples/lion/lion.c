@@ -33,7 +33,7 @@ static void describe_update(const void *cfg, tt_builder *b,
     tt_assign(b, m, mix(b, c->beta2, m, u->grad));
 }
 
-static const tt_optimizer_vt vt = {sizeof(vt), describe_update};
+static const tt_optimizer_vt vt = {sizeof(vt), describe_update, "lr"};
 static const tt_component parts[] = {
     TT_COMPONENT(TT_KIND_OPTIMIZER, "lion", "Lion", config, options, &vt)};
 TT_PLUGIN("lion", "1.0", parts);

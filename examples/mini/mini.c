@@ -55,6 +55,7 @@ static int64_t attention_width(const void *cfg)
     return 2 * ((const config *)cfg)->layers * ((const config *)cfg)->dim;
 }
 static const tt_flavor size = {"debugmodel", "{}"};
-static const tt_model_vt vt = {sizeof(vt), &size, 1, NULL, describe, vocab_size, attention_width};
+static const tt_model_vt vt = {sizeof(vt), &size,           1,         NULL, describe,
+                               vocab_size, attention_width, "n_layers"};
 static const tt_component c[] = {TT_COMPONENT(TT_KIND_MODEL, "mini", "GQA", config, options, &vt)};
 TT_PLUGIN("mini", "1.0", c);

@@ -28,6 +28,9 @@ typedef struct tt_model_vt {
     int64_t (*vocab_size)(const void *config);           /* rows of the embedding table */
     /* For FLOP counts: layers × heads × (d_qk + d_v) of full attention, summed. */
     int64_t (*attention_width)(const void *config);
+    /* The option that is the number of blocks, an INT; NULL = none. `plan --search` estimates large
+     * models from the same with few blocks. */
+    const char *blocks;
 } tt_model_vt;
 
 /* A model that Hugging Face has too gives this as its extension of that id: then the flavor "hf"

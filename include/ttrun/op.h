@@ -40,6 +40,31 @@ extern "C" {
 /* Rows of one input are added to the first output at the indices the other holds: a kernel that
  * adds to what is there moves those rows alone. */
 #define TT_OP_ADDS_ROWS 64u
+/* Takes long for the memory of its outputs: selective recompute keeps them. */
+#define TT_OP_HEAVY 128u
+/* -inf is a legal value of its outputs (the maximum of nothing): no fault for debug.detect_nan. */
+#define TT_OP_MAY_BE_INFINITE 256u
+/* The rows of its first input times a weight: at the model's last one token chunks may begin. */
+#define TT_OP_PROJECTION 512u
+/* Rotary positions: inputs x, pos; attributes tt_attrs_rope. A rope_form does it, too. */
+#define TT_OP_ROTARY 1024u
+#define TT_OP_CAST 2048u /* the same values in another dtype */
+/* Its elements depend on where in the tensor they stand, not on operands alone: random numbers. */
+#define TT_OP_BY_PLACE 4096u
+/* The value depends on the input, the derivative is 0 on purpose: no finite difference is to be
+ * compared with it. */
+#define TT_OP_STOPS_GRADIENT 8192u
+/* Its attributes are tt_attrs_dims, all dims of the output: other rows need other attributes. */
+#define TT_OP_NAMES_DIMS 16384u
+
+/* What an op spends its time on. */
+typedef enum tt_op_class {
+    TT_CLASS_OTHER = 0, /* with TT_OP_POINTWISE among its flags: pointwise */
+    TT_CLASS_POINTWISE,
+    TT_CLASS_MATMUL,    /* products of matrices: as fast as the machine multiplies */
+    TT_CLASS_ATTENTION, /* products with exponentials among them */
+    TT_CLASS_LOOKUP     /* rows of a table (input `table`) at the indices another input holds */
+} tt_op_class;
 
 #define TT_LINEAR_JOINT UINT32_MAX /* linear in all inputs together: add */
 
@@ -110,13 +135,29 @@ typedef struct tt_op_def {
     /* For people: docs/ops.md and the table in ops.h are made of these two, doc and the rule.
      * operands: "ids i[T], w f[V,D] → [T,D]"; attributes: "tt_attrs_dims (V)", NULL = none. */
     const char *operands, *attributes;
+
+    /* ---- traits: what passes and costs need to know. Zero is right for most ops. The forms are
+     * other ops, by name, that stand in for this one; NULL, or no op of that name: none. ---- */
+    tt_op_class cls;
+    int table; /* LOOKUP: which input is looked up in */
+    /* Of the same inputs, outputs and attributes; keys and values go round a ring of the ranks that
+     * context parallelism cuts a line over. */
+    const char *ring_form;
+    /* Of an op of two inputs, one output and no attributes: it, and then a pointwise program on its
+     * result (tt_fused_product, backend.h). */
+    const char *epilogue_form;
+    /* Of an epilogue form: the same with one output, and then rotary positions (tt_fused_rope). */
+    const char *rope_form;
+    /* Pointwise, with one number among its attributes: that number, a fused instruction's imm. */
+    double (*immediate)(const void *attrs);
 } tt_op_def;
 
-/* An op of one output without attributes: all most ops need. */
+/* An op of one output without attributes and traits: all most ops need. */
 #define TT_OP_DEF(name_, doc_, rule_, flags_, infer_, vjp_, decompose_, cost_)                     \
     {                                                                                              \
         sizeof(tt_op_def), (name_), (doc_), (rule_), (flags_), 0, 0, 0, 1, (infer_), NULL, (vjp_), \
-            (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL                     \
+            (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL, TT_CLASS_OTHER, 0, \
+            NULL, NULL, NULL, NULL                                                                 \
     }
 
 /* Vtable of a TT_KIND_OP component. */

@@ -6,8 +6,8 @@
 
 /* An optimizer: describe_update() writes one update of a stack of parameters of equal shape and
  * hyper-parameters (R13) in graph ops; the core shards, fuses and runs it. The config is the
- * group's: the job's options with the group's overrides laid over. It must have the keys lr and
- * weight_decay among its options. */
+ * group's: the job's options with the group's overrides laid over. It must have the keys lr (or
+ * the one that `rate` names) and weight_decay among its options. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,6 +30,7 @@ TT_EXPORT void tt_assign(tt_builder *b, tt_value *target, tt_value *value);
 typedef struct tt_optimizer_vt {
     size_t struct_size;
     void (*describe_update)(const void *config, tt_builder *b, const tt_update *u); /* [setup] */
+    const char *rate; /* the option that is the learning rate, a FLOAT; NULL = "lr" */
 } tt_optimizer_vt;
 
 #ifdef __cplusplus

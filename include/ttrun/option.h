@@ -24,6 +24,7 @@ typedef enum tt_option_type {
     TT_OPT_ENUM,    /* const char *, one of `choices` ("a|b|c") */
     TT_OPT_STRINGS, /* tt_strings; a single string is accepted as a list of one */
     TT_OPT_JSON,    /* const char *: the value's JSON text, for nested tables of a plugin */
+    TT_OPT_CHOICE,  /* int: which of `choices`, counted from 0, as an enum counts */
 } tt_option_type;
 
 typedef struct tt_strings {
@@ -43,7 +44,7 @@ typedef struct tt_option {
     size_t offset;            /* in the config struct */
     const char *default_json; /* the default as JSON text: "8e-4", "\"adamw\"", "null", "[]" */
     double min, max;          /* inclusive range for INT and FLOAT; both 0 = any */
-    const char *choices;      /* ENUM: "none|selective|~full", canonical first; ~: not built yet */
+    const char *choices;      /* "none|selective|~full", canonical first; ~: not built yet */
     uint32_t flags;           /* TT_OPT_NULLABLE | … */
     const char *aliases;      /* other accepted spellings, "a|b"; NULL = none */
 } tt_option;

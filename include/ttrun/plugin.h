@@ -5,15 +5,19 @@
 #include <ttrun/tensor.h>
 
 /* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in
- * full before any function of the plugin is called. Append only within an ABI major: every struct
- * starts with struct_size, every array carries count and stride. No ELF constructors. */
+ * full before any function of the plugin is called. Every struct starts with struct_size, every
+ * array carries count and stride. No ELF constructors. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define TT_ABI_MAJOR 1 /* removed, reordered, retyped, or changed meaning */
-#define TT_ABI_MINOR 0 /* appended: a field, a function, a kind           */
+/* The version of everything under include/ttrun. It is 0.x until devices, experts and float8 have
+ * stretched it: any minor may then change any struct, and a plugin loads only where major and minor
+ * are its own. From 1.0 on a minor only appends fields, functions and kinds, and a plugin loads on
+ * every later minor of its major. */
+#define TT_ABI_MAJOR 0
+#define TT_ABI_MINOR 1
 #define TT_PLUGIN_MAGIC 0x6e757274u
 
 /* Values are part of the ABI; append only. */

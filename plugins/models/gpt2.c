@@ -257,7 +257,7 @@ static const void *extension(const char *id)
 }
 
 static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), finish,
-                               describe,  vocab_size, attention_width};
+                               describe,  vocab_size, attention_width,   "n_layers"};
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases",

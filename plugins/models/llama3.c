@@ -123,7 +123,8 @@ static const tt_model_vt vt = {sizeof vt,
                                finish,
                                describe,
                                decoder_vocab_size,
-                               decoder_attention_width};
+                               decoder_attention_width,
+                               "n_layers"};
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "llama3",

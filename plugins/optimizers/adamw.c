@@ -61,7 +61,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
     tt_assign(b, u->param, p1);
 }
 
-static const tt_optimizer_vt vt = {sizeof vt, describe_update};
+static const tt_optimizer_vt vt = {sizeof vt, describe_update, "lr"};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_OPTIMIZER, "adamw", "Adam with decoupled weight decay", config, options,

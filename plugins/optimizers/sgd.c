@@ -41,7 +41,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
     tt_assign(b, u->param, tt_sub(b, u->param, tt_mul(b, g, tt_cast(b, u->lr, TT_F32))));
 }
 
-static const tt_optimizer_vt vt = {sizeof vt, describe_update};
+static const tt_optimizer_vt vt = {sizeof vt, describe_update, "lr"};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_OPTIMIZER, "sgd", "stochastic gradient descent with momentum", config,

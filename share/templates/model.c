@@ -74,7 +74,7 @@ static int64_t attention_width(const void *cfg)
 }
 
 static const tt_model_vt vt = {
-    sizeof(vt), flavors, TT_COUNT(flavors), finish, describe, vocab_size, attention_width,
+    sizeof(vt), flavors, TT_COUNT(flavors), finish, describe, vocab_size, attention_width, "n_layers",
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_MODEL, "@NAME@", "a small decoder", config, options, &vt),

@@ -27,7 +27,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
     tt_assign(b, m, next);
 }
 
-static const tt_optimizer_vt vt = {sizeof(vt), describe_update};
+static const tt_optimizer_vt vt = {sizeof(vt), describe_update, "lr"};
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_OPTIMIZER, "@NAME@", "SGD with momentum", config, options, &vt),
 };

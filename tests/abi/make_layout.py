@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the layout of every public struct as tests/abi/v<major>_<minor>.def: run once when a minor is released.
+"""Writes the layout of every public struct as tests/abi/v<major>_<minor>.def: run again when a struct changes (test_layout.c).
 
-    python3 tests/abi/make_layout.py > tests/abi/v1_0.def
+    python3 tests/abi/make_layout.py > tests/abi/v0_1.def
 """
 import glob
 import os
@@ -36,6 +36,6 @@ with tempfile.TemporaryDirectory() as folder:
         c.write("return 0;\n}\n")
     subprocess.check_call(["cc", "-I" + root + "/include", folder + "/layout.c", "-o", folder + "/layout"])
     print("/* SPDX-License-Identifier: Apache-2.0 */")
-    print("/* Written by make_layout.py when this minor was released; never edited. 64-bit. */")
+    print("/* Written by make_layout.py; see test_layout.c. 64-bit. */")
     sys.stdout.flush()
     subprocess.check_call([folder + "/layout"])

@@ -72,6 +72,17 @@ check "$PLUGINS/models/llama3.so" --model.args '{"n_layers": 2, "dim": 64}' --js
 [ $? -eq 0 ] && [ "$(grep -o '"result":"ok"' out | wc -l)" -eq 5 ] && grep -q ' 2 blocks' out
 verdict json $?
 
+# the learning rate is the option that the optimizer names
+build optimizer renamed 's|"lr"|"learning_rate"|g'
+check renamed/renamed.so && grep -q '^ok    trains' out
+verdict rate_by_another_name $?
+printf '{"dataloader":{"path":["%s/text.txt"]},"model":{"args":{"n_layers":1,"dim":32,"n_heads":2,"n_kv_heads":2,"hidden_dim":32}},
+    "lr_scheduler":{"name":"constant","warmup_steps":0},"training":{"steps":1,"seq_len":8,"local_batch_size":1}}' "$dir" >job.json
+timeout 60 "$TTRUN" job.json --plugin-dir "$PLUGINS" --plugin-dir renamed --optimizer.name renamed --optimizer.learning_rate 0.25 \
+    --dump_folder renamed/run --checkpoint.enable false >out 2>err
+[ $? -eq 0 ] && grep -q '"lr":0.25,' renamed/run/metrics.jsonl
+verdict rate_by_another_name_is_trained_with $?
+
 # a namesake in the plugin folders does not stand in the way; without them most stages have nothing to work with
 mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
 check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'

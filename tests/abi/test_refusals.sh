@@ -42,7 +42,9 @@ verdict good $?
 build "$dir/magic.so" -DLIE_MAGIC=7u
 check magic "magic is 0x00000007" "$dir/magic.so"
 build "$dir/major.so" -DLIE_MAJOR=2
-check major "built for ABI 2, this ttrun has 1" "$dir/major.so"
+check major "built for ABI 2.1, this ttrun has 0.1" "$dir/major.so"
+build "$dir/minor.so" -DLIE_MINOR=2
+check minor "built for ABI 0.2, this ttrun has 0.1" "$dir/minor.so"
 build "$dir/size.so" -DLIE_PLUGIN_SIZE=9999
 check size "says it has 9999 bytes" "$dir/size.so"
 build "$dir/symbol.so" -DWITH_UNDEFINED
@@ -81,11 +83,33 @@ build "$dir/mixed/a.so" -DNAME='"double"'
 build "$dir/mixed/b.so" -DNAME='"double"'
 cp "$dir/major.so" "$dir/mixed/"
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list >"$dir/out" 2>"$dir/err" &&
-    grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2' "$dir/err" &&
+    grep -q '^lr_scheduler  *fine  *1.0 ' "$dir/out" && grep -q 'major.so: built for ABI 2.1' "$dir/err" &&
     grep -q '"double" is in both .*a.so and .*b.so' "$dir/err" && [ "$(wc -l <"$dir/err")" -eq 2 ]
 verdict list $?
 "$TTRUN" --plugin-dir "$dir/mixed" plugins list --json >"$dir/out" 2>"$dir/err" && grep -q '"name":"fine"' "$dir/out"
 verdict list_json $?
+
+# a TrainSpec that is a file of names
+spec="$dir/mine/specs/mine.json"
+mkdir -p "$dir/mine/specs"
+echo '{"model": "some", "metrics": ["a", "b"], "rules": [{"label": "ffn", "axes": "tp", "policy": "pad"}]}' >"$spec"
+echo '{"not": "a plugin"}' >"$dir/mine/job.json"
+"$TTRUN" --plugin-dir "$dir/mine" plugins list >"$dir/out" 2>"$dir/err" &&
+    grep -q "^train_spec  *mine .*specs/mine.json\$" "$dir/out" && [ "$(wc -l <"$dir/out")" -eq 2 ] && ! [ -s "$dir/err" ]
+verdict spec_file_is_listed $?
+echo '{}' >"$dir/empty.json"
+refused spec_file_is_used 'model "some" is unknown' "$TTRUN" --plugin-dir "$dir/mine" plan "$dir/empty.json" --spec mine
+bad_spec() { # NAME WORDS TEXT
+    echo "$3" >"$spec"
+    refused "$1" "$spec$2" "$TTRUN" --plugin-dir "$dir/none" plugins check "$spec"
+}
+bad_spec spec_file_unknown_key ':1:29: optimiser: unknown key (did you mean optimizer?)' '{"model": "a", "optimiser": "b"}'
+bad_spec spec_file_without_a_model ':1:1: model: missing' '{"loss": "a"}'
+bad_spec spec_file_no_object ': a TrainSpec is an object of names' '[]'
+bad_spec spec_file_no_json ':2:1: ' '{"model": '
+bad_spec spec_file_metrics ':1:27: metrics: expected a list of names' '{"model": "a", "metrics": "b"}'
+bad_spec spec_file_rule ':1:51: axis: a rule has label, axes and policy' '{"model": "a", "rules": [{"label": "ffn", "axis": "tp"}]}'
+bad_spec spec_file_type ':1:24: loss: expected a name' '{"model": "a", "loss": 3}'
 
 # new refuses what it must not write
 cd "$dir" || exit 1

@@ -8,18 +8,18 @@ check() { # NAME CONDITION…
     if "$@"; then echo "ok $name"; else echo "not ok $name"; fi
 }
 library_exports_only_tt() {
-    bad=$(nm -D --defined-only libttrun.so.1 | awk '$2 != "A" && $3 !~ /^tt_/ && $3 !~ /^__(asan|ubsan|tsan|odr)/ {print $3}')
+    bad=$(nm -D --defined-only libttrun.so.0 | awk '$2 != "A" && $3 !~ /^tt_/ && $3 !~ /^__(asan|ubsan|tsan|odr)/ {print $3}')
     [ -z "$bad" ] || { echo "$bad"; return 1; }
 }
 # Every TT_EXPORT function of the public headers is there, and nothing that they do not declare.
 library_exports_what_headers_declare() {
     cat "$SRC"/include/ttrun/*.h | tr '\n' ' ' | grep -o 'TT_EXPORT [^;(]*[ *]tt_[a-z0-9_]*(' | grep -o 'tt_[a-z0-9_]*($' |
         tr -d '(' | sort -u >"$TMPDIR/declared"
-    nm -D --defined-only libttrun.so.1 | awk '$2 == "T" || $2 == "D" || $2 == "R" {sub(/@.*/, "", $3); print $3}' |
+    nm -D --defined-only libttrun.so.0 | awk '$2 == "T" || $2 == "D" || $2 == "R" {sub(/@.*/, "", $3); print $3}' |
         grep '^tt_' | grep -v '^tt_cli_main$' | sort -u >"$TMPDIR/exported"
     cmp -s "$TMPDIR/declared" "$TMPDIR/exported" || { diff "$TMPDIR/declared" "$TMPDIR/exported"; return 1; }
 }
-library_has_its_soname() { readelf -d libttrun.so.1 | grep -q 'soname: \[libttrun.so.1\]'; }
+library_has_its_soname() { readelf -d libttrun.so.0 | grep -q 'soname: \[libttrun.so.0\]'; }
 plugins_export_one_symbol() {
     for so in plugins/*/*.so; do
         [ -e "$so" ] || continue
@@ -30,7 +30,7 @@ plugins_export_one_symbol() {
 plugins_need_the_library() {
     for so in plugins/*/*.so; do
         [ -e "$so" ] || continue
-        readelf -d "$so" | grep -q 'NEEDED.*libttrun.so.1' || { echo "$so"; return 1; }
+        readelf -d "$so" | grep -q 'NEEDED.*libttrun.so.0' || { echo "$so"; return 1; }
     done
 }
 plugins_have_no_constructors() {

@@ -11,24 +11,24 @@ check() {
 }
 install_puts_files() {
     make MODE="$mode" install DESTDIR="$root" PREFIX=/opt/t >"$TMPDIR/log" 2>&1 || { cat "$TMPDIR/log"; return 1; }
-    for f in bin/ttrun lib/libttrun.so.1 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
+    for f in bin/ttrun lib/libttrun.so.0 lib/libttrun.so lib/pkgconfig/ttrun.pc include/ttrun/ttrun.h \
         share/man/man1/ttrun.1 share/bash-completion/completions/ttrun share/ttrun/plugin.mk; do
         [ -e "$root/opt/t/$f" ] || { echo "missing $f"; return 1; }
     done
-    (cd "$BUILD/plugins" && ls -d */*.so) >"$TMPDIR/built"
-    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so) | cmp - "$TMPDIR/built"
+    (cd "$BUILD/plugins" && ls -d */*.so */*.json) >"$TMPDIR/built"
+    (cd "$root/opt/t/lib/ttrun/plugins" && ls -d */*.so */*.json) | cmp - "$TMPDIR/built"
 }
 installed_library_is_found() {
-    ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.1 => $root/opt/t/" || return 1
+    ldd "$root/opt/t/bin/ttrun" | grep -q "libttrun.so.0 => $root/opt/t/" || return 1
     for so in "$root"/opt/t/lib/ttrun/plugins/*/*.so; do
-        ldd "$so" | grep -q "libttrun.so.1 => $root/opt/t/" || { echo "$so"; return 1; }
+        ldd "$so" | grep -q "libttrun.so.0 => $root/opt/t/" || { echo "$so"; return 1; }
     done
 }
 pkg_config_knows_it() {
     PKG_CONFIG_PATH=$root/opt/t/lib/pkgconfig
     export PKG_CONFIG_PATH
     [ "$(pkg-config --variable=plugindir ttrun)" = /opt/t/lib/ttrun/plugins ] &&
-        [ "$(pkg-config --variable=abi_version ttrun)" = 1.0 ]
+        [ "$(pkg-config --variable=abi_version ttrun)" = 0.1 ]
 }
 headers_stand_alone() { # each, as C and as C++
     for h in "$root"/opt/t/include/ttrun/*.h; do

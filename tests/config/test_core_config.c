@@ -253,11 +253,12 @@ static void check_row(tt_arena *a, const char *section, const tt_option *o, coun
         {"7",     "1.5",                "[]", "{}", "true" },
         {"7",     "\"no such choice\"", "[]", "{}", "false"},
     };
+    const tt_option_type type = o->type == TT_OPT_CHOICE ? TT_OPT_ENUM : o->type;
     bool numeric = o->type == TT_OPT_INT || o->type == TT_OPT_FLOAT;
     /* lists take any one text, nested JSON is checked by its owner */
-    for (size_t i = 0; o->type <= TT_OPT_ENUM && i < 5; i++, n->cases++)
-        must_refuse(a, section, o, wrong[o->type][i], "expected ");
-    if (o->type <= TT_OPT_ENUM && !(o->flags & TT_OPT_NULLABLE)) {
+    for (size_t i = 0; type <= TT_OPT_ENUM && i < 5; i++, n->cases++)
+        must_refuse(a, section, o, wrong[type][i], "expected ");
+    if (type <= TT_OPT_ENUM && !(o->flags & TT_OPT_NULLABLE)) {
         must_refuse(a, section, o, "null", "expected ");
         n->null++;
     }
@@ -344,12 +345,49 @@ static void test_core_defaults_read_back_as_values(void **state)
         }
 }
 
+/* The table's words and the enumerators they are stored as. */
+static void test_core_choices_are_their_enumerators(void **state)
+{
+    static const struct {
+        const char *key, *word;
+        int value;
+        size_t offset;
+    } cases[] = {
+#define CASE(section, field, word, value)                                                          \
+    {#section "." #field, word, value, offsetof(tt_core_config, section.field)}
+        CASE(training, dtype, "bfloat16", TT_BF16),
+        CASE(training, mixed_precision_param, "float32", TT_F32),
+        CASE(training, mixed_precision_reduce, "bfloat16", TT_BF16),
+        CASE(parallelism, context_parallel_load_balancer, "none", TT_BALANCE_NONE),
+        CASE(parallelism, context_parallel_rotate_method, "ring", TT_ROTATE_RING),
+        CASE(parallelism, context_parallel_rotate_method, "ulysses", TT_ROTATE_ULYSSES),
+        CASE(parallelism, fsdp_reshard_after_forward, "never", TT_RESHARD_NEVER),
+        CASE(activation_checkpoint, mode, "selective", TT_CHECKPOINT_SELECTIVE),
+        CASE(activation_checkpoint, store_dtype, "bfloat16", TT_BF16),
+        CASE(checkpoint, async_mode, "async_with_pinned_mem", TT_ASYNC_PINNED),
+        CASE(comm, overlap, "off", TT_OVERLAP_OFF),
+    };
+    for (size_t i = 0; i < TT_COUNT(cases); i++) {
+        const tt_override o = {cases[i].key, cases[i].word};
+        tt_core_config c;
+        tt_error err = {0};
+        tt_job *job;
+        int stored;
+        assert_int_equal(tt_job_load(*state, NULL, &o, 1, &job, &err), TT_OK);
+        assert_int_equal(tt_core_config_parse(job, &c, &err), TT_OK);
+        memcpy(&stored, (const char *)&c + cases[i].offset, sizeof stored);
+        if (stored != cases[i].value)
+            fail_msg("%s %s is stored as %d", cases[i].key, cases[i].word, stored);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CONFIG_TEST(test_core_defaults_are_the_contracts),
         CONFIG_TEST(test_core_refuses_what_cannot_be),
         CONFIG_TEST(test_core_takes_torchtitans_token_budgets),
+        CONFIG_TEST(test_core_choices_are_their_enumerators),
         CONFIG_TEST(test_core_backend_section),
         CONFIG_TEST(test_core_bad_input_of_every_row),
         CONFIG_TEST(test_core_defaults_read_back_as_values),

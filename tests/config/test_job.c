@@ -57,7 +57,7 @@ static void test_job_without_a_file_is_all_defaults(void **state)
     assert_string_equal(load_error(state, NULL, &c), "");
     assert_int_equal(c.training.steps, 10000);
     assert_string_equal(c.spec, "llama3");
-    assert_string_equal(c.checkpoint.async_mode, "async");
+    assert_int_equal(c.checkpoint.async_mode, TT_ASYNC_ON);
     assert_null(c.hf_assets_path);
 }
 

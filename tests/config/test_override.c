@@ -21,7 +21,7 @@ static void test_override_takes_json_or_bare_strings(void **state)
     assert_string_equal(c.dump_folder, "out put");
     assert_string_equal(c.checkpoint.folder, "q");
     assert_false(c.metrics.enable_tensorboard);
-    assert_string_equal(c.activation_checkpoint.mode, "full");
+    assert_int_equal(c.activation_checkpoint.mode, TT_CHECKPOINT_FULL);
     assert_null(c.checkpoint.initial_load_path);
     assert_string_equal(c.debug.dump_graph, "12"); /* a string where the type is one */
     assert_string_equal(c.log_ranks, "true");

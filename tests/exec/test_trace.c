@@ -16,7 +16,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return (int)syscall(SYS_clock_gettime, id, t);
 }
 
-static int64_t calls_of(const tt_exec *x, const tt_roofline *limit, const char *op, double *flops,
+static int64_t calls_of(const tt_exec *x, const tt_machine *limit, const char *op, double *flops,
                         double *bound_s)
 {
     tt_op_sum sums[64];
@@ -55,7 +55,7 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
     tt_exec_trace(r.exec, true);
     assert_int_equal(steps_one(&s, &r, 2, 0, &err), TT_OK);
     tt_exec_trace(r.exec, false);
-    const tt_roofline limit = {.product = {[TT_F32] = 1e9}, .vector = 1e8};
+    const tt_machine limit = {.flops_f32 = 1e9, .flops_vector = 1e8, .matmul_efficiency = 1};
     const int64_t events = calls_of(r.exec, &limit, NULL, &flops, &bound);
     assert_true(events > 300);
     int items;

@@ -59,6 +59,10 @@ echo '#include "base/base.h"' | finds core_header_in_a_plugin plugins/losses/b.c
 echo '#include "base/base.h"' | finds core_header_in_the_sdk include/ttrun/b.h "public headers"
 printf 'void f(void)\n{\n    exit(1);\n}\n' | finds exit core/graph/b.c "exit and abort"
 printf 'void f(void)\n{\n    fprintf(stderr, "x");\n}\n' | finds printing plugins/losses/b.c "no printing"
+printf 'int f(const tt_node *n)\n{\n    return strcmp(n->op->name, "linear");\n}\n' | finds an_op_by_name core/graph/b.c "op's name"
+printf 'int f(const tt_node *n)\n{\n    return !strncmp(n->op->name, "attention", 9);\n}\n' | finds ops_by_prefix core/cli/b.c "op's name"
+printf 'void f(void)\n{\n    tt_op_find(g->ops, "linear");\n}\n' | finds an_op_found_by_literal core/graph/b.c "literal name"
+echo '#include "graph/ops/internal.h"' | finds ops_headers_outside_the_ops core/graph/b.c "own headers"
 echo '/* FIX''ME */' | finds a_mark core/graph/b.c mark
 { echo 'void f(void)'; echo '{'; yes '    ;' | head -n 59; echo '}'; } | finds a_long_function core/graph/b.c "function of 61"
 yes 'int x;' | head -n 600 | finds a_long_file core/graph/b.c "601 lines"

@@ -232,6 +232,94 @@ static void test_linear_inputs_are_the_declared_list(void **state)
             fail_msg("%s", want[i].op);
 }
 
+/* What passes and costs know of ops: these, and no others, have each flag. */
+static void test_traits_are_the_declared_lists(void **state)
+{
+    static const struct {
+        uint32_t flag;
+        const char *ops;
+    } want[] = {
+        {TT_OP_HEAVY,
+         "attention attention_merge attention_ring conv1d grouped_linear linear matmul "},
+        {TT_OP_MAY_BE_INFINITE, "attention max_last reduce_max "                        },
+        {TT_OP_PROJECTION,      "linear "                                               },
+        {TT_OP_ROTARY,          "rope "                                                 },
+        {TT_OP_CAST,            "cast cast_down "                                       },
+        {TT_OP_BY_PLACE,        "random "                                               },
+        {TT_OP_STOPS_GRADIENT,  "stop_gradient "                                        },
+        {TT_OP_NAMES_DIMS,      "broadcast reshape "                                    },
+    };
+    static const struct {
+        tt_op_class cls;
+        const char *ops;
+    } classes[] = {
+        {TT_CLASS_MATMUL,
+         "grouped_linear grouped_linear_dw grouped_linear_dx linear linear_dw linear_dx "
+         "linear_dx_fused linear_fused linear_fused_rope matmul "},
+        {TT_CLASS_ATTENTION,
+         "attention attention_bwd attention_cached attention_merge attention_ring "
+         "attention_ring_bwd "                                   },
+        {TT_CLASS_LOOKUP,    "embedding gather "                 },
+    };
+    tt_op_table t = {0};
+    (void)state;
+    t.core = tt_core_ops(&t.n_core);
+    for (size_t k = 0; k < TT_COUNT(want) + TT_COUNT(classes); k++) {
+        const bool flag = k < TT_COUNT(want);
+        char have[600] = "";
+        for (size_t i = 0; i < t.n_core; i++)
+            if (flag ? (t.core[i]->flags & want[k].flag) != 0
+                     : tt_op_class_of(t.core[i]) == classes[k - TT_COUNT(want)].cls)
+                strcat(strcat(have, t.core[i]->name), " ");
+        assert_string_equal(have, flag ? want[k].ops : classes[k - TT_COUNT(want)].ops);
+    }
+    assert_int_equal(tt_op_lookup_table(tt_op_find(&t, "embedding")), 1);
+    assert_int_equal(tt_op_lookup_table(tt_op_find(&t, "gather")), 0);
+    assert_int_equal(tt_op_lookup_table(tt_op_find(&t, "linear")), -1);
+}
+
+static void test_a_form_is_an_op_of_the_same_attributes(void **state)
+{
+    tt_op_table t = {0};
+    (void)state;
+    t.core = tt_core_ops(&t.n_core);
+    const tt_op_def *linear = tt_op_find(&t, "linear"), *fused = tt_op_find(&t, "linear_fused");
+    assert_string_equal(tt_op_ring_form(&t, tt_op_find(&t, "attention"))->name, "attention_ring");
+    assert_ptr_equal(tt_op_epilogue_form(&t, linear), fused);
+    assert_string_equal(tt_op_epilogue_form(&t, tt_op_find(&t, "linear_dx"))->name,
+                        "linear_dx_fused");
+    assert_string_equal(tt_op_rope_form(&t, fused)->name, "linear_fused_rope");
+    assert_null(tt_op_rope_form(&t, linear));
+    assert_null(tt_op_epilogue_form(&t, tt_op_find(&t, "linear_dw")));
+    tt_op_def other = *linear; /* a plugin's: its forms are names it may have wrong */
+    other.epilogue_form = "attention";
+    assert_null(tt_op_epilogue_form(&t, &other));
+    other.epilogue_form = "no such op";
+    assert_null(tt_op_epilogue_form(&t, &other));
+    other.ring_form = "linear_dw";
+    assert_string_equal(tt_op_ring_form(&t, &other)->name, "linear_dw");
+    other.ring_form = "attention_bwd";
+    assert_null(tt_op_ring_form(&t, &other));
+}
+
+/* A plugin that was built before there were traits has a shorter definition. */
+static void test_an_older_definition_has_no_traits(void **state)
+{
+    tt_op_table t = {0};
+    (void)state;
+    t.core = tt_core_ops(&t.n_core);
+    tt_op_def old = *tt_op_find(&t, "linear");
+    old.struct_size = offsetof(tt_op_def, cls);
+    old.table = 7;
+    assert_int_equal(tt_op_class_of(&old), TT_CLASS_OTHER);
+    old.flags |= TT_OP_POINTWISE;
+    assert_int_equal(tt_op_class_of(&old), TT_CLASS_POINTWISE);
+    assert_int_equal(tt_op_lookup_table(&old), -1);
+    assert_true(tt_op_immediate(&old, NULL) == 0);
+    assert_null(tt_op_epilogue_form(&t, &old));
+    assert_null(tt_op_ring_form(&t, &old));
+}
+
 static void test_table_is_sorted_and_complete(void **state)
 {
     tt_op_table t = {0};
@@ -313,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_rules_hold_on_two_ranks),
         cmocka_unit_test(test_rules_are_the_specification),
         cmocka_unit_test(test_linear_inputs_are_the_declared_list),
+        cmocka_unit_test(test_traits_are_the_declared_lists),
+        cmocka_unit_test(test_a_form_is_an_op_of_the_same_attributes),
+        cmocka_unit_test(test_an_older_definition_has_no_traits),
         cmocka_unit_test(test_table_is_sorted_and_complete),
         cmocka_unit_test(test_operands_are_those_of_the_rule),
     };

@@ -121,6 +121,30 @@ static void test_recompute_keeps_less(void **state)
     assert_true(fetched[0] > 10 && fetched[1] == 0);
 }
 
+/* Of an attention that goes round a ring, selective recompute keeps what each turn and each merging
+ * gives, as it keeps the products; all that is pointwise comes again. */
+static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(void **state)
+{
+    static const char *const kept[] = {"linear", "attention", "attention_merge"};
+    (void)state;
+    job j = llama_job("cp3");
+    built x;
+    int merges = 0, again = 0;
+    j.context = TT_CONTEXT_RING;
+    j.recompute.mode = TT_RECOMPUTE_SELECTIVE;
+    build_or_fail(&j, "recompute", &x);
+    for (size_t i = 0; i < x.g->nodes.n; i++) {
+        const tt_node *n = x.g->nodes.items[i];
+        merges += !strcmp(n->op->name, "attention_merge");
+        again += n->recomputed;
+        for (size_t k = 0; n->recomputed && k < TT_COUNT(kept); k++)
+            assert_string_not_equal(n->op->name, kept[k]);
+    }
+    assert_int_equal(merges, 2 * 2); /* layers, turns after the first */
+    assert_true(again > 0);
+    built_free(&x);
+}
+
 static void test_fused_equals_unfused_bitwise(void **state)
 {
     (void)state;
@@ -388,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recomputed_equals_kept_bitwise),
         cmocka_unit_test(test_recompute_keeps_less),
+        cmocka_unit_test(test_selective_recompute_of_a_ring_keeps_attention_and_its_merging),
         cmocka_unit_test(test_fused_equals_unfused_bitwise),
         cmocka_unit_test(test_fusion_shrinks_the_graph),
         cmocka_unit_test(test_fusion_reads_state_before_it_is_assigned),

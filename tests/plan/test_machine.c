@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/estimate.h"
 #include "exec/job.h"
 #include <math.h>
 

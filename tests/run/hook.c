@@ -5,11 +5,12 @@
 #include <ttrun/hook.h>
 
 /* hook.so: "watch" writes what it is called with to a file; "fail" ends the run at a step of one
- * rank. Built by test_hooks.sh against the public headers alone. */
+ * rank, or of all, by an error or by exit(). Built by test_hooks.sh against the public headers
+ * alone. */
 
 typedef struct {
     const char *file;
-    int64_t fail_at, rank;
+    int64_t fail_at, rank, code;
 } config;
 
 typedef struct {
@@ -22,7 +23,8 @@ static const tt_option options[] = {
     TT_OPTION_MORE(config, file, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "where to write"),
     TT_OPTION(config, fail_at, TT_OPT_INT, "-1", -1, 1e9, "step to fail before"),
-    TT_OPTION(config, rank, TT_OPT_INT, "0", 0, 1e6, "rank that fails"),
+    TT_OPTION(config, rank, TT_OPT_INT, "0", -1, 1e6, "rank that fails; -1: all"),
+    TT_OPTION(config, code, TT_OPT_INT, "-1", -1, 255, "status to exit with; -1: no exit()"),
 };
 
 static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, tt_error *err)
@@ -46,9 +48,11 @@ static tt_status before_step(void *self, int64_t step, tt_error *err)
     const state *s = self;
     if (s->f)
         fprintf(s->f, "before %lld\n", (long long)step);
-    if (step == s->c->fail_at && s->rank == s->c->rank)
+    if (step != s->c->fail_at || (s->c->rank >= 0 && s->rank != s->c->rank))
+        return TT_OK;
+    if (s->c->code < 0)
         return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
-    return TT_OK;
+    exit((int)s->c->code);
 }
 
 static tt_status after_step(void *self, const tt_metrics_record *r, tt_error *err)

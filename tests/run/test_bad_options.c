@@ -130,6 +130,7 @@ static int wrong_type(const tt_section_doc *d, const tt_option *o)
         [TT_OPT_FLOAT] = {"\"much\"", "true",               "[0.5]",   "{}"   },
         [TT_OPT_STRING] = {"3",        "true",               "[\"a\"]", "{}"   },
         [TT_OPT_ENUM] = {"3",        "\"no such choice\"", "[]",      "false"},
+        [TT_OPT_CHOICE] = {"3",        "\"no such choice\"", "[]",      "false"},
         [TT_OPT_STRINGS] = {"3",        "0.5",                "{}",      "true" },
     };
     if (o->type == TT_OPT_JSON)

@@ -37,4 +37,17 @@ for rank in 0 1 3; do
     [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q "^ttrun: rank $rank: .*enough at step 3" "$dir/err" && [ $(($(date +%s) - begin)) -lt 10 ]
     ok "rank_${rank}_that_fails_ends_all_and_is_named"
 done
+# ---- a plugin that calls exit() makes no success of the run ----
+for code in 0 7; do
+    hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": -1, \"code\": $code}"
+    for ranks in "" "--comm.backend local --nproc 2" "--nproc 2"; do
+        train "$dir/exit" $more --resume never $ranks
+        [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err"
+        ok "exit_${code}_of_a_plugin_is_a_failure${ranks:+_with$(echo "$ranks" | tr -c 'a-z0-9\n' _)}"
+    done
+done
+hook '{"name": "fail", "fail_at": 3, "rank": 1, "code": 0}'
+train "$dir/exit" $more --resume never --nproc 2
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err"
+ok exit_of_one_rank_is_a_failure_of_all
 exit $failed

@@ -92,7 +92,7 @@ stop_and_go_on() { # SIGNAL
     rc=$?
     step=$(newest "$dir/s$1/checkpoint")
     [ $rc -eq 4 ] && [ "${step:-0}" -ge 20 ] && [ "$(value "$dir/s$1/metrics.jsonl" step)" = "$step" ] &&
-        grep -q "stopped by signal .* after step $step, saved" "$dir/s$1.err"
+        grep -q "stopped by SIG$1 after step $step, saved" "$dir/s$1.err"
 }
 stop_and_go_on TERM
 ok sigterm_saves_and_ends_with_4
@@ -108,7 +108,7 @@ until_true has_lines "$dir/unsaved/metrics.jsonl" 5
 kill -TERM $pid
 wait $pid
 rc=$?
-[ $rc -eq 4 ] && grep -q 'stopped by signal 15 after step [0-9]*$' "$dir/unsaved.err" && ! [ -e "$dir/unsaved/checkpoint" ]
+[ $rc -eq 4 ] && grep -q 'stopped by SIGTERM after step [0-9]*$' "$dir/unsaved.err" && ! [ -e "$dir/unsaved/checkpoint" ]
 ok sigterm_without_checkpoints_saves_nothing
 start "$dir/ranks" $long --checkpoint.interval 1000000 --comm.backend local --nproc 2
 until_true has_lines "$dir/ranks/metrics.jsonl" 5
@@ -118,15 +118,40 @@ rc=$?
 step=$(newest "$dir/ranks/checkpoint")
 [ $rc -eq 4 ] && [ -n "$step" ] && "$TTRUN" ckpt verify "$dir/ranks/checkpoint/step-$step" >"$dir/out"
 ok sigterm_saves_with_two_ranks
-start "$dir/twice" $long --training.local_batch_size 512 --training.seq_len 64
+start "$dir/twice" $long --training.local_batch_size 2048 --training.seq_len 128
 until_true has_lines "$dir/twice/metrics.jsonl" 1
 kill -TERM $pid
-sleep 0.1
+sleep 0.6 # later than half a second: it is not the same stop by another way
 kill -TERM $pid
 wait $pid
 rc=$?
-[ $rc -eq 4 ] && [ -z "$(newest "$dir/twice/checkpoint")" ]
+[ $rc -eq 4 ] && [ -z "$(newest "$dir/twice/checkpoint")" ] &&
+    [ "$(grep -c '^ttrun: stopped at once by a second SIGTERM; ' "$dir/twice.err")" -eq 1 ]
 ok second_signal_ends_at_once
+start "$dir/both" $long --training.local_batch_size 256
+until_true has_lines "$dir/both/metrics.jsonl" 1
+kill -TERM $pid
+kill -HUP $pid
+kill -TERM $pid
+wait $pid
+rc=$?
+[ $rc -eq 4 ] && [ -n "$(newest "$dir/both/checkpoint")" ]
+ok one_stop_that_comes_more_than_once_saves
+stop_and_go_on HUP
+ok sighup_saves_and_ends_with_4
+(
+    trap '' HUP
+    exec "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/nohup" $long >"$dir/nohup.out" 2>"$dir/nohup.err"
+) &
+pid=$!
+until_true has_lines "$dir/nohup/metrics.jsonl" 5
+kill -HUP $pid
+lines=$(wc -l <"$dir/nohup/metrics.jsonl")
+until_true has_lines "$dir/nohup/metrics.jsonl" $((lines + 20)) && kill -TERM $pid
+wait $pid
+rc=$?
+[ $rc -eq 4 ]
+ok ignored_sighup_stays_ignored
 start "$dir/usr" $long --checkpoint.interval 1000000
 until_true has_lines "$dir/usr/metrics.jsonl" 5
 kill -USR1 $pid

@@ -45,6 +45,15 @@ ok tensorboard_file_is_there
     [ -n "$(value "$run/run.json" ttrun)" ] && [ -n "$(value "$run/run.json" host)" ] &&
     value "$run/run.json" backend | grep -q . && [ "$(value "$run/run.json" plugins.0.xxh3_128 | wc -c)" -eq 33 ]
 ok run_json_has_job_versions_and_hashes
+train "$dir/kept" --training.steps 2 --debug.save_config_file "$dir/kept.json"
+said=$rc
+says again 0 "$TTRUN" "$dir/kept.json" --dump_folder "$dir/again" && [ "$said" -eq 0 ] &&
+    [ "$(losses "$dir/again/metrics.jsonl")" = "$(losses "$dir/kept/metrics.jsonl")" ] &&
+    [ "$(value "$dir/kept.json" training.max_norm)" = 1 ] && [ "$(value "$dir/kept.json" training.steps)" = 2 ]
+ok save_config_file_is_a_job_file
+says config_file 2 "$TTRUN" "$job" --dump_folder "$dir/unkept" --debug.save_config_file "$dir/no/kept.json"
+grep -q 'debug.save_config_file: .*no/kept.json' "$dir/err"
+ok save_config_file_that_cannot_be_written_is_named
 mkdir -p "$dir/repo/.git/refs/heads"
 echo "ref: refs/heads/main" >"$dir/repo/.git/HEAD"
 echo "0123456789abcdef0123456789abcdef01234567" >"$dir/repo/.git/refs/heads/main"

@@ -6,7 +6,7 @@ for way in $ways; do
     launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000
     kill -TERM $pid
     ends_within 10 4 && step=$(newest "$folder/checkpoint") && [ "$(value "$folder/metrics.jsonl" step)" = "$step" ] &&
-        grep -q "stopped by signal .* after step $step, saved" "$dir/err" && [ "$(grep -c 'stopped by' "$dir/err")" -eq 1 ]
+        grep -q "stopped by SIGTERM after step $step, saved" "$dir/err" && [ "$(grep -c 'stopped by' "$dir/err")" -eq 1 ]
     ok "${way}_sigterm_saves_and_ends_with_4"
     launch $way "$dir/$way-usr" --nproc 2 --checkpoint.interval 1000000
     kill -USR1 $pid
@@ -31,7 +31,7 @@ done
 if has_mpirun; then
     launch mpirun "$dir/mpirun-killed" --nproc 2
     kill -9 "$(pgrep -P $pid)"
-    ends_within 3 1 && one_line "$dir/err" && grep -q 'mpirun was ended by signal 9' "$dir/err"
+    ends_within 3 1 && one_line "$dir/err" && grep -q 'mpirun was ended by SIGKILL' "$dir/err"
     ok killed_mpirun_takes_its_ranks_along
 fi
 (

@@ -230,7 +230,8 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                                "→ out [T,H*dv], lse f[T,H]",
                                    .attributes = "tt_attrs_attention",
                                    .doc = "scaled dot-product attention, causal within segments",
-                                   .flags = TT_OP_MIXES_TOKENS,
+                                   .flags =
+                                       TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
                                    .attrs_size = sizeof(tt_attrs_attention),
                                    .n_out = 2,
                                    .infer = tt_attention_infer,
@@ -240,7 +241,9 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .print_attrs = tt_attention_print,
                                    .n_memory = 2,
                                    .memory = memory,
-                                   .incremental = incremental};
+                                   .incremental = incremental,
+                                   .cls = TT_CLASS_ATTENTION,
+                                   .ring_form = "attention_ring"};
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
                                        .operands = "q, k, v, out, lse, dout, "
@@ -254,7 +257,8 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .infer = tt_attention_infer_bwd,
                                        .rule_for = rule_for_bwd,
                                        .cost = tt_attention_cost_bwd,
-                                       .print_attrs = tt_attention_print};
+                                       .print_attrs = tt_attention_print,
+                                       .cls = TT_CLASS_ATTENTION};
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)

@@ -93,4 +93,5 @@ const tt_op_def tt_op_attention_cached = {
     .infer = infer,
     .rule_for = rule_for,
     .cost = cost,
-    .print_attrs = tt_attention_print};
+    .print_attrs = tt_attention_print,
+    .cls = TT_CLASS_ATTENTION};

@@ -199,16 +199,18 @@ const tt_op_def tt_op_attention_merge = {.struct_size = sizeof(tt_op_def),
                                                      "→ out, lse of both",
                                          .doc = "attention over two sets of keys from that of each",
                                          .rule = "t h, t h, t h, t h -> t h, t h",
+                                         .flags = TT_OP_HEAVY,
                                          .n_out = 2,
                                          .infer = infer_merge,
                                          .decompose = decompose_merge,
-                                         .cost = cost_merge};
+                                         .cost = cost_merge,
+                                         .cls = TT_CLASS_ATTENTION};
 const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
                                         .name = "attention_ring",
                                         .operands = "as attention → out, lse",
                                         .attributes = "tt_attrs_attention",
                                         .doc = "attention, keys and values going round a ring",
-                                        .flags = TT_OP_MIXES_TOKENS,
+                                        .flags = TT_OP_MIXES_TOKENS | TT_OP_HEAVY,
                                         .attrs_size = sizeof(tt_attrs_attention),
                                         .n_out = 2,
                                         .infer = tt_attention_infer,
@@ -217,7 +219,8 @@ const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
                                         .expand_letters = "",
                                         .expand = expand,
                                         .cost = tt_attention_cost,
-                                        .print_attrs = tt_attention_print};
+                                        .print_attrs = tt_attention_print,
+                                        .cls = TT_CLASS_ATTENTION};
 const tt_op_def tt_op_attention_ring_bwd = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_ring_bwd",
@@ -232,4 +235,5 @@ const tt_op_def tt_op_attention_ring_bwd = {
     .expand_letters = "",
     .expand = expand_bwd,
     .cost = tt_attention_cost_bwd,
-    .print_attrs = tt_attention_print};
+    .print_attrs = tt_attention_print,
+    .cls = TT_CLASS_ATTENTION};

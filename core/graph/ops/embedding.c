@@ -77,7 +77,9 @@ const tt_op_def tt_op_embedding = {.struct_size = sizeof(tt_op_def),
                                    .infer = infer_embedding,
                                    .vjp = vjp_embedding,
                                    .decompose = decompose_embedding,
-                                   .cost = cost_embedding};
+                                   .cost = cost_embedding,
+                                   .cls = TT_CLASS_LOOKUP,
+                                   .table = 1};
 const tt_op_def tt_op_embedding_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "embedding_dw",

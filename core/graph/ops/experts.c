@@ -119,10 +119,12 @@ const tt_op_def tt_op_grouped_linear = {
     .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0",
     .doc = "rows grouped by expert times their expert's weight transposed",
     .rule = "!r i, !e o i, !e -> r o",
+    .flags = TT_OP_HEAVY,
     .n_out = 1,
     .infer = infer_grouped,
     .vjp = vjp_grouped,
-    .cost = cost_grouped};
+    .cost = cost_grouped,
+    .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dx",
                                            .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
@@ -131,7 +133,8 @@ const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dx,
-                                           .cost = cost_grouped};
+                                           .cost = cost_grouped,
+                                           .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .name = "grouped_linear_dw",
                                            .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
@@ -140,7 +143,8 @@ const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
                                            .linear_inputs = 1,
                                            .n_out = 1,
                                            .infer = infer_dw,
-                                           .cost = cost_dw};
+                                           .cost = cost_dw,
+                                           .cls = TT_CLASS_MATMUL};
 
 void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                     tt_value **counts)

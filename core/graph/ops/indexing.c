@@ -181,7 +181,8 @@ const tt_op_def tt_op_gather = {.struct_size = sizeof(tt_op_def),
                                 .infer = infer_gather,
                                 .rule_for = rule_gather,
                                 .vjp = vjp_gather,
-                                .cost = cost_gather};
+                                .cost = cost_gather,
+                                .cls = TT_CLASS_LOOKUP};
 const tt_op_def tt_op_scatter_add = {.struct_size = sizeof(tt_op_def),
                                      .name = "scatter_add",
                                      .operands = "x f[n,..], idx i[n] → [N,..]",

@@ -85,11 +85,14 @@ const tt_op_def tt_op_linear = {.struct_size = sizeof(tt_op_def),
                                 .operands = "x f[T,i], w f[o,i] → [T,o]",
                                 .doc = "x [T,i] times w [o,i] transposed",
                                 .rule = "t i, o i -> t o",
+                                .flags = TT_OP_HEAVY | TT_OP_PROJECTION,
                                 .n_out = 1,
                                 .infer = infer_linear,
                                 .vjp = vjp_linear,
                                 .decompose = decompose_linear,
-                                .cost = cost_linear};
+                                .cost = cost_linear,
+                                .cls = TT_CLASS_MATMUL,
+                                .epilogue_form = "linear_fused"};
 const tt_op_def tt_op_linear_dx = {.struct_size = sizeof(tt_op_def),
                                    .name = "linear_dx",
                                    .operands = "dy f[T,o], w f[o,i] → [T,i]",
@@ -99,7 +102,9 @@ const tt_op_def tt_op_linear_dx = {.struct_size = sizeof(tt_op_def),
                                    .n_out = 1,
                                    .infer = infer_dx,
                                    .decompose = decompose_dx,
-                                   .cost = cost_linear};
+                                   .cost = cost_linear,
+                                   .cls = TT_CLASS_MATMUL,
+                                   .epilogue_form = "linear_dx_fused"};
 const tt_op_def tt_op_linear_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_dw",
@@ -110,7 +115,8 @@ const tt_op_def tt_op_linear_dw = {
     .n_out = 1,
     .infer = infer_dw,
     .decompose = decompose_dw,
-    .cost = cost_dw};
+    .cost = cost_dw,
+    .cls = TT_CLASS_MATMUL};
 
 tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w)
 {

@@ -182,7 +182,9 @@ const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
                                       .infer = infer_linear,
                                       .rule_for = rule_linear,
                                       .cost = cost,
-                                      .print_attrs = print};
+                                      .print_attrs = print,
+                                      .cls = TT_CLASS_MATMUL,
+                                      .rope_form = "linear_fused_rope"};
 const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
                                          .name = "linear_dx_fused",
                                          .operands = "dy f[T,o], w f[o,i], operands of "
@@ -194,7 +196,8 @@ const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
                                          .infer = infer_dx,
                                          .rule_for = rule_dx,
                                          .cost = cost,
-                                         .print_attrs = print};
+                                         .print_attrs = print,
+                                         .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_linear_fused_rope = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_fused_rope",
@@ -206,4 +209,5 @@ const tt_op_def tt_op_linear_fused_rope = {
     .infer = infer_rope,
     .rule_for = rule_rope,
     .cost = cost_rope,
-    .print_attrs = print_rope};
+    .print_attrs = print_rope,
+    .cls = TT_CLASS_MATMUL};

@@ -89,12 +89,14 @@ const tt_op_def tt_op_matmul = {
     .attributes = "tt_attrs_matmul",
     .doc = "matrix product of two values, either transposed, with a batch dim or none",
     .attrs_size = sizeof(tt_attrs_matmul),
+    .flags = TT_OP_HEAVY,
     .n_out = 1,
     .infer = infer,
     .rule_for = rule_for,
     .vjp = vjp,
     .cost = cost,
-    .print_attrs = print};
+    .print_attrs = print,
+    .cls = TT_CLASS_MATMUL};
 
 tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y)
 {

@@ -204,12 +204,13 @@ static void vjp_broadcast(tt_builder *b, tt_vjp *c)
     c->din[0] = tt_vjp_fit(b, c->dout[0], c->in[0]);
 }
 
-#define SHAPE_OP(id, operands_, doc_, linear_, attrs_, infer_, rule_, vjp_, print_)                \
+#define SHAPE_OP(id, operands_, doc_, linear_, flags_, attrs_, infer_, rule_, vjp_, print_)        \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \
                                   .name = #id,                                                     \
                                   .operands = operands_,                                           \
                                   .attributes = #attrs_,                                           \
                                   .doc = doc_,                                                     \
+                                  .flags = flags_,                                                 \
                                   .linear_inputs = linear_,                                        \
                                   .attrs_size = sizeof(attrs_),                                    \
                                   .n_out = 1,                                                      \
@@ -218,16 +219,16 @@ static void vjp_broadcast(tt_builder *b, tt_vjp *c)
                                   .vjp = vjp_,                                                     \
                                   .cost = tt_cost_move,                                            \
                                   .print_attrs = print_}
-SHAPE_OP(transpose, "x → dims in the order of perm", "dims permuted", 1, tt_attrs_perm,
+SHAPE_OP(transpose, "x → dims in the order of perm", "dims permuted", 1, 0, tt_attrs_perm,
          infer_transpose, rule_transpose, vjp_transpose, NULL);
-SHAPE_OP(slice, "x → [begin,end) of one dim", "[begin, end) of one dim", 1, tt_attrs_slice,
+SHAPE_OP(slice, "x → [begin,end) of one dim", "[begin, end) of one dim", 1, 0, tt_attrs_slice,
          infer_slice, rule_slice, vjp_slice, print_slice);
 SHAPE_OP(slice_bwd, "dy → dims, full size in `full`", "zeros with dy at [begin, end) of one dim", 1,
-         tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
+         0, tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
 SHAPE_OP(concat, "x, y, … → one dim joined", "values put together along one dim", TT_LINEAR_JOINT,
-         tt_attrs_concat, infer_concat, rule_concat, vjp_concat, print_concat);
-SHAPE_OP(broadcast, "x → dims", "stretched to dims, aligned at the right", 1, tt_attrs_dims,
-         infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
+         0, tt_attrs_concat, infer_concat, rule_concat, vjp_concat, print_concat);
+SHAPE_OP(broadcast, "x → dims", "stretched to dims, aligned at the right", 1, TT_OP_NAMES_DIMS,
+         tt_attrs_dims, infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
 
 tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm)
 {

@@ -203,6 +203,11 @@ static void print_scale(const void *attrs, char *text, size_t size)
     snprintf(text, size, "factor=%.9g", ((const tt_attrs_scale *)attrs)->factor);
 }
 
+static double factor_of(const void *attrs)
+{
+    return ((const tt_attrs_scale *)attrs)->factor;
+}
+
 const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .name = "scale",
                                .operands = "x → as x",
@@ -217,7 +222,8 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .vjp = vjp_scale,
                                .decompose = decompose_scale,
                                .cost = cost_cheap,
-                               .print_attrs = print_scale};
+                               .print_attrs = print_scale,
+                               .immediate = factor_of};
 
 #define UNARY(id, doc_, linear_, flags_, infer_, vjp_, decompose_, cost_)                          \
     const tt_op_def tt_op_##id = {.struct_size = sizeof(tt_op_def),                                \

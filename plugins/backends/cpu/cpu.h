@@ -20,43 +20,13 @@
 
 #define CPU_MAX_HEAD_DIM 512
 
-/* Pointwise operations, in the order of cpu_pointwise_names. */
+/* Pointwise operations: OP_ADD … of pointwise.def. */
 enum cpu_op {
-    OP_ADD,
-    OP_SUB,
-    OP_MUL,
-    OP_DIV,
-    OP_MAXIMUM,
-    OP_MINIMUM,
-    OP_POW,
-    OP_LESS,
-    OP_LESS_EQUAL,
-    OP_EQUAL,
-    OP_SELECT,
-    OP_NEG,
-    OP_EXP,
-    OP_LOG,
-    OP_SQRT,
-    OP_RSQRT,
-    OP_ABS,
-    OP_TANH,
-    OP_SIGMOID,
-    OP_SILU,
-    OP_RELU,
-    OP_GELU,
-    OP_GELU_TANH,
-    OP_IS_FINITE,
-    OP_SCALE,
-    OP_SILU_BWD,
-    OP_GELU_BWD,
-    OP_GELU_TANH_BWD,
-    OP_RELU_BWD,
-    OP_TANH_BWD,
-    OP_SIGMOID_BWD,
-    OP_MAX_BWD,
-    OP_CAST,
-    OP_CONST,
-    OP_COPY,
+#define CPU_UNARY(id, name, in_place, scalar, vector) OP_##id,
+#define CPU_BINARY(id, name, in_place, scalar, vector) OP_##id,
+#define CPU_COMPARE(id, name, scalar, vector) OP_##id,
+#define CPU_OTHER(id, name, in_place) OP_##id,
+#include "pointwise.def"
     N_CPU_OPS
 };
 int cpu_op_find(const char *name); /* -1 = none */

@@ -291,46 +291,13 @@ static tt_status single(void *self, const tt_kernel_call *c, tt_error *err)
     return run_program(self, &f, c, err);
 }
 
-#define SINGLE_AT(op_, in_place_) CPU_KERNEL_ANY(op_, single, single_scratch, in_place_)
-#define SINGLE(op_) SINGLE_AT(op_, 7)
 const cpu_kernel cpu_kernels_pointwise[] = {
-    SINGLE("add"),
-    SINGLE("sub"),
-    SINGLE("mul"),
-    SINGLE("div"),
-    SINGLE("maximum"),
-    SINGLE("minimum"),
-    SINGLE("pow"),
-    SINGLE_AT("less", 0),
-    SINGLE_AT("less_equal", 0),
-    SINGLE_AT("equal", 0),
-    SINGLE_AT("select", 6),
-    SINGLE("neg"),
-    SINGLE("exp"),
-    SINGLE("log"),
-    SINGLE("sqrt"),
-    SINGLE("rsqrt"),
-    SINGLE("abs"),
-    SINGLE("tanh"),
-    SINGLE("sigmoid"),
-    SINGLE("silu"),
-    SINGLE("relu"),
-    SINGLE("gelu"),
-    SINGLE("gelu_tanh"),
-    SINGLE_AT("is_finite", 0),
-    SINGLE("scale"),
-    SINGLE("scale_by"),
-    SINGLE("silu_bwd"),
-    SINGLE("gelu_bwd"),
-    SINGLE("gelu_tanh_bwd"),
-    SINGLE("relu_bwd"),
-    SINGLE("tanh_bwd"),
-    SINGLE("sigmoid_bwd"),
-    SINGLE("max_bwd"),
-    SINGLE_AT("cast", 0),
-    SINGLE_AT("cast_down", 0),
-    SINGLE("const"),
-    SINGLE("stop_gradient"),
+#define CPU_OTHER(id, name, in_place) CPU_KERNEL_ANY(name, single, single_scratch, in_place),
+#define CPU_ALIAS(id, name, in_place) CPU_OTHER(id, name, in_place)
+#define CPU_UNARY(id, name, in_place, scalar, vector) CPU_OTHER(id, name, in_place)
+#define CPU_BINARY(id, name, in_place, scalar, vector) CPU_OTHER(id, name, in_place)
+#define CPU_COMPARE(id, name, scalar, vector) CPU_OTHER(id, name, 0)
+#include "pointwise.def"
     CPU_KERNEL_ANY("fused", fused, fused_scratch, 0xffff),
     CPU_KERNEL_END,
 };

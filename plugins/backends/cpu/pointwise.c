@@ -6,20 +6,24 @@
 /* Pointwise operations on a run of elements. f32 has vector loops (isa); every other dtype goes
  * through double in blocks: exact for i32, bf16 and f16, and rounded once to the result's dtype. */
 
-static const char *const names[N_CPU_OPS] = {
-    "add",      "sub",        "mul",         "div",     "maximum",  "minimum",  "pow",
-    "less",     "less_equal", "equal",       "select",  "neg",      "exp",      "log",
-    "sqrt",     "rsqrt",      "abs",         "tanh",    "sigmoid",  "silu",     "relu",
-    "gelu",     "gelu_tanh",  "is_finite",   "scale",   "silu_bwd", "gelu_bwd", "gelu_tanh_bwd",
-    "relu_bwd", "tanh_bwd",   "sigmoid_bwd", "max_bwd", "cast",     "const",    "stop_gradient"};
+static const struct {
+    const char *name;
+    int op;
+} names[] = {
+#define CPU_UNARY(id, name, in_place, scalar, vector) {name, OP_##id},
+#define CPU_BINARY(id, name, in_place, scalar, vector) {name, OP_##id},
+#define CPU_COMPARE(id, name, scalar, vector) {name, OP_##id},
+#define CPU_OTHER(id, name, in_place) {name, OP_##id},
+#define CPU_ALIAS(id, name, in_place) {name, OP_##id},
+#include "pointwise.def"
+};
 
 int cpu_op_find(const char *name)
 {
-    for (int i = 0; i < N_CPU_OPS; i++)
-        if (strcmp(names[i], name) == 0)
-            return i;
-    /* Two that differ in the graph's eyes only. */
-    return strcmp(name, "cast_down") == 0 ? OP_CAST : strcmp(name, "scale_by") == 0 ? OP_MUL : -1;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i].name, name) == 0)
+            return names[i].op;
+    return -1;
 }
 
 static float half_to_float(uint16_t h)
@@ -160,37 +164,21 @@ static double gelu_inner(double x) /* twice the argument of tanh */
     return 1.59576912160573071176 * (x + 0.044715 * x * x * x);
 }
 
+static double gelu_tanh_slope(double x)
+{
+    const double s = sigmoid(gelu_inner(x));
+    return s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 0.134145 * x * x);
+}
+
 static double unary_double(int op, double x, double imm)
 {
     switch (op) {
-    case OP_NEG:
-        return -x;
-    case OP_EXP:
-        return exp(x);
-    case OP_LOG:
-        return log(x);
-    case OP_SQRT:
-        return sqrt(x);
-    case OP_RSQRT:
-        return 1 / sqrt(x);
-    case OP_ABS:
-        return fabs(x);
-    case OP_TANH:
-        return tanh(x);
-    case OP_SIGMOID:
-        return sigmoid(x);
-    case OP_SILU:
-        return x * sigmoid(x);
-    case OP_RELU:
-        return x < 0 ? 0 : x;
-    case OP_GELU:
-        return x * normal_cdf(x);
-    case OP_GELU_TANH:
-        return x * sigmoid(gelu_inner(x));
+#define CPU_UNARY(id, name, in_place, scalar, vector)                                              \
+    case OP_##id:                                                                                  \
+        return scalar;
+#include "pointwise.def"
     case OP_IS_FINITE:
-        return isfinite(x) ? 1 : 0;
-    case OP_SCALE:
-        return x * imm;
+        return isfinite(x);
     default:
         return x;
     }
@@ -199,40 +187,15 @@ static double unary_double(int op, double x, double imm)
 static double binary_double(int op, double x, double y)
 {
     switch (op) {
-    case OP_ADD:
-        return x + y;
-    case OP_SUB:
-        return x - y;
-    case OP_MUL:
-        return x * y;
-    case OP_DIV:
-        return x / y;
-    case OP_MAXIMUM:
-        return x != x || x > y ? x : y;
-    case OP_MINIMUM:
-        return x != x || x < y ? x : y;
-    case OP_POW:
-        return pow(x, y);
-    case OP_LESS:
-        return x < y;
-    case OP_LESS_EQUAL:
-        return x <= y;
-    case OP_EQUAL:
-        return x == y;
-    case OP_SILU_BWD:
-        return y * (sigmoid(x) + x * sigmoid(x) * sigmoid(-x));
-    case OP_GELU_BWD:
-        return y * (normal_cdf(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794);
-    case OP_GELU_TANH_BWD: {
-        double s = sigmoid(gelu_inner(x));
-        return y * (s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 0.134145 * x * x));
-    }
-    case OP_RELU_BWD:
-        return x > 0 ? y : 0;
-    case OP_TANH_BWD:
-        return y * (1 - x * x);
+#define CPU_BINARY(id, name, in_place, scalar, vector)                                             \
+    case OP_##id:                                                                                  \
+        return scalar;
+#define CPU_COMPARE(id, name, scalar, vector)                                                      \
+    case OP_##id:                                                                                  \
+        return scalar;
+#include "pointwise.def"
     default:
-        return y * x * (1 - x); /* OP_SIGMOID_BWD */
+        return pow(x, y);
     }
 }
 

@@ -15,51 +15,15 @@
         }                                                                                          \
     } while (0)
 
-static void unary(int op, int64_t n, const float *x, float *y, float factor)
+static void unary(int op, int64_t n, const float *x, float *y, float imm)
 {
-    const vf one = vset(1.0f), zero = vset(0.0f);
+    const vf one = vset(1.0f), zero = vset(0.0f), factor = vset(imm);
     switch (op) {
-    case OP_NEG:
-        UNARY_LOOP(-v);
+#define CPU_UNARY(id, name, in_place, scalar, vector)                                              \
+    case OP_##id:                                                                                  \
+        UNARY_LOOP(vector);                                                                        \
         break;
-    case OP_EXP:
-        UNARY_LOOP(vexp(v));
-        break;
-    case OP_LOG:
-        UNARY_LOOP(vlog(v));
-        break;
-    case OP_SQRT:
-        UNARY_LOOP(vsqrt(v));
-        break;
-    case OP_RSQRT:
-        UNARY_LOOP(one / vsqrt(v));
-        break;
-    case OP_ABS:
-        UNARY_LOOP(vabs(v));
-        break;
-    case OP_TANH:
-        UNARY_LOOP(vtanh(v));
-        break;
-    case OP_SIGMOID:
-        UNARY_LOOP(vsigmoid(v));
-        break;
-    case OP_SILU:
-        UNARY_LOOP(v * vsigmoid(v));
-        break;
-    case OP_RELU:
-        UNARY_LOOP(vmax(zero, v));
-        break;
-    case OP_GELU:
-        UNARY_LOOP(v * vnormal_cdf(v));
-        break;
-    case OP_GELU_TANH:
-        UNARY_LOOP(vgelu_tanh(v));
-        break;
-    case OP_SCALE: {
-        vf f = vset(factor);
-        UNARY_LOOP(v * f);
-        break;
-    }
+#include "pointwise.def"
     default:
         memmove(y, x, (size_t)n * sizeof(float));
         break;
@@ -106,42 +70,11 @@ INLINE void binary_loops(int op, int64_t n, const float *a, const float *b, floa
 {
     const vf zero = vset(0.0f), one = vset(1.0f);
     switch (op) {
-    case OP_ADD:
-        BINARY_LOOP(u + v);
+#define CPU_BINARY(id, name, in_place, scalar, vector)                                             \
+    case OP_##id:                                                                                  \
+        BINARY_LOOP(vector);                                                                       \
         break;
-    case OP_SUB:
-        BINARY_LOOP(u - v);
-        break;
-    case OP_MUL:
-        BINARY_LOOP(u * v);
-        break;
-    case OP_DIV:
-        BINARY_LOOP(u / v);
-        break;
-    case OP_MAXIMUM:
-        BINARY_LOOP(vlarger(u, v));
-        break;
-    case OP_MINIMUM:
-        BINARY_LOOP(vsmaller(u, v));
-        break;
-    case OP_SILU_BWD:
-        BINARY_LOOP(vsilu_bwd(u, v));
-        break;
-    case OP_GELU_BWD:
-        BINARY_LOOP(v * vgelu_grad(u));
-        break;
-    case OP_GELU_TANH_BWD:
-        BINARY_LOOP(v * vgelu_tanh_grad(u));
-        break;
-    case OP_RELU_BWD:
-        BINARY_LOOP(vselect(u > zero, v, zero));
-        break;
-    case OP_TANH_BWD:
-        BINARY_LOOP(v * (one - u * u));
-        break;
-    case OP_SIGMOID_BWD:
-        BINARY_LOOP(v * (u * (one - u)));
-        break;
+#include "pointwise.def"
     default: /* OP_POW: rare, libm's */
         for (int64_t i = 0; i < n; i++)
             y[i] = powf(a[sa ? 0 : i], b[sb ? 0 : i]);
@@ -197,18 +130,14 @@ static void compare(int op, int64_t n, const float *a, const float *b, uint8_t *
         vf v = op == OP_IS_FINITE ? vset(INFINITY) : operand(b, i, m, splat & 2u, 0.0f);
         vi r;
         switch (op) {
-        case OP_LESS:
-            r = u < v;
-            break;
-        case OP_LESS_EQUAL:
-            r = u <= v;
-            break;
-        case OP_EQUAL:
+#define CPU_COMPARE(id, name, scalar, vector)                                                      \
+    case OP_##id:                                                                                  \
+        r = vector;                                                                                \
+        break;
+#include "pointwise.def"
+        default:
             r = u == v;
             break;
-        default:
-            r = vabs(u) < v;
-            break; /* OP_IS_FINITE: false for NaN */
         }
         store_mask(y + i, r, m);
     }

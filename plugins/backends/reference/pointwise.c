@@ -6,6 +6,8 @@
 /* Pointwise ops: one scalar function each, in f64, shared by the single ops and by fused programs;
  * the result is rounded once to its dtype. */
 
+typedef double scalar_fn(double a, double b, double c);
+
 #define FN(name, expression)                                                                       \
     static double name(double a, double b, double c)                                               \
     {                                                                                              \
@@ -34,92 +36,90 @@ static double gelu_tanh_slope(double x)
            0.5 * x * (1.0 - t * t) * ROOT_2_OVER_PI * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-FN(fn_add, a + b)
-FN(fn_sub, a - b)
-FN(fn_mul, a *b)
-FN(fn_div, a / b)
-FN(fn_maximum, a > b || isnan(a) ? a : b) /* a NaN wins */
-FN(fn_minimum, a < b || isnan(a) ? a : b)
-FN(fn_pow, pow(a, b))
-FN(fn_less, a < b)
-FN(fn_less_equal, a <= b)
-FN(fn_equal, a == b)
-FN(fn_select, a != 0.0 ? b : c)
-FN(fn_neg, -a)
-FN(fn_exp, exp(a))
-FN(fn_log, log(a))
-FN(fn_sqrt, sqrt(a))
-FN(fn_rsqrt, 1.0 / sqrt(a))
-FN(fn_abs, fabs(a))
-FN(fn_tanh, tanh(a))
-FN(fn_sigmoid, sigmoid(a))
-FN(fn_silu, a *sigmoid(a))
-FN(fn_relu, a > 0.0 || isnan(a) ? a : 0.0)
-FN(fn_gelu, 0.5 * a * (1.0 + erf(a * INV_SQRT_2)))
-FN(fn_gelu_tanh, 0.5 * a * (1.0 + gelu_tanh_inner(a)))
-FN(fn_is_finite, isfinite(a) ? 1.0 : 0.0)
-FN(fn_silu_bwd, b *sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a))))
-FN(fn_gelu_bwd, b *(0.5 * (1.0 + erf(a * INV_SQRT_2)) + a * INV_SQRT_2PI * exp(-0.5 * a * a)))
-FN(fn_gelu_tanh_bwd, b *gelu_tanh_slope(a))
-FN(fn_relu_bwd, a > 0.0 ? b : 0.0)
-FN(fn_tanh_bwd, b *(1.0 - a * a))
-FN(fn_sigmoid_bwd, b *a *(1.0 - a))
-FN(fn_max_bwd, a >= b ? c : 0.0)
-FN(fn_same, a)
+/* clang-format off */
+/* Every pointwise op of this backend: its name, the function, and its kernel where that is not the
+ * function element by element. */
+#define SCALARS(ROW, ROW_OF)                                                                       \
+    ROW(add, a + b)                                                                                \
+    ROW(sub, a - b)                                                                                \
+    ROW(mul, a * b)                                                                                \
+    ROW(scale_by, a * b)                                                                           \
+    ROW(div, a / b)                                                                                \
+    ROW(maximum, a > b || isnan(a) ? a : b) /* a NaN wins */                                       \
+    ROW(minimum, a < b || isnan(a) ? a : b)                                                        \
+    ROW(pow, pow(a, b))                                                                            \
+    ROW(less, a < b)                                                                               \
+    ROW(less_equal, a <= b)                                                                        \
+    ROW(equal, a == b)                                                                             \
+    ROW(select, a != 0.0 ? b : c)                                                                  \
+    ROW(neg, -a)                                                                                   \
+    ROW(exp, exp(a))                                                                               \
+    ROW(log, log(a))                                                                               \
+    ROW(sqrt, sqrt(a))                                                                             \
+    ROW(rsqrt, 1.0 / sqrt(a))                                                                      \
+    ROW(abs, fabs(a))                                                                              \
+    ROW(tanh, tanh(a))                                                                             \
+    ROW(sigmoid, sigmoid(a))                                                                       \
+    ROW(silu, a * sigmoid(a))                                                                      \
+    ROW(relu, a > 0.0 || isnan(a) ? a : 0.0)                                                       \
+    ROW(gelu, 0.5 * a * (1.0 + erf(a * INV_SQRT_2)))                                               \
+    ROW(gelu_tanh, 0.5 * a * (1.0 + gelu_tanh_inner(a)))                                           \
+    ROW(is_finite, isfinite(a) ? 1.0 : 0.0)                                                        \
+    ROW(silu_bwd, b * sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a))))                                 \
+    ROW(gelu_bwd, b * (0.5 * (1.0 + erf(a * INV_SQRT_2)) + a * INV_SQRT_2PI * exp(-0.5 * a * a)))  \
+    ROW(gelu_tanh_bwd, b * gelu_tanh_slope(a))                                                     \
+    ROW(relu_bwd, a > 0.0 ? b : 0.0)                                                               \
+    ROW(tanh_bwd, b * (1.0 - a * a))                                                               \
+    ROW(sigmoid_bwd, b * a * (1.0 - a))                                                            \
+    ROW(max_bwd, a >= b ? c : 0.0)                                                                 \
+    ROW_OF(scale, ref_scale, a * b) /* b: the instruction's number */                              \
+    ROW_OF(cast, ref_cast, a)                                                                      \
+    ROW_OF(cast_down, ref_cast, a)                                                                 \
+    ROW_OF(stop_gradient, ref_copy, a)
+/* clang-format on */
+
+#define FN_OF(op, run, expression) FN(fn_##op, expression)
+#define FN_ROW(op, expression) FN(fn_##op, expression)
+SCALARS(FN_ROW, FN_OF)
 
 static const struct {
-    const char *op;
-    ref_scalar_fn fn;
+    scalar_fn *fn;
+    tt_kernel kernel;
 } scalars[] = {
-    {"add",           fn_add          },
-    {"sub",           fn_sub          },
-    {"mul",           fn_mul          },
-    {"scale_by",      fn_mul          },
-    {"scale",         fn_mul          }, /* by the immediate */
-    {"div",           fn_div          },
-    {"maximum",       fn_maximum      },
-    {"minimum",       fn_minimum      },
-    {"pow",           fn_pow          },
-    {"less",          fn_less         },
-    {"less_equal",    fn_less_equal   },
-    {"equal",         fn_equal        },
-    {"select",        fn_select       },
-    {"neg",           fn_neg          },
-    {"exp",           fn_exp          },
-    {"log",           fn_log          },
-    {"sqrt",          fn_sqrt         },
-    {"rsqrt",         fn_rsqrt        },
-    {"abs",           fn_abs          },
-    {"tanh",          fn_tanh         },
-    {"sigmoid",       fn_sigmoid      },
-    {"silu",          fn_silu         },
-    {"relu",          fn_relu         },
-    {"gelu",          fn_gelu         },
-    {"gelu_tanh",     fn_gelu_tanh    },
-    {"is_finite",     fn_is_finite    },
-    {"silu_bwd",      fn_silu_bwd     },
-    {"gelu_bwd",      fn_gelu_bwd     },
-    {"gelu_tanh_bwd", fn_gelu_tanh_bwd},
-    {"relu_bwd",      fn_relu_bwd     },
-    {"tanh_bwd",      fn_tanh_bwd     },
-    {"sigmoid_bwd",   fn_sigmoid_bwd  },
-    {"max_bwd",       fn_max_bwd      },
-    {"cast",          fn_same         },
-    {"cast_down",     fn_same         },
-    {"stop_gradient", fn_same         },
-};
+#define ENTRY(op_, run_)                                                                           \
+    {                                                                                              \
+        fn_##op_,                                                                                  \
+        {                                                                                          \
+            .struct_size = sizeof(tt_kernel), .op = #op_, .run = run_                              \
+        }                                                                                          \
+    }
+#define ENTRY_ROW(op, expression) ENTRY(op, ref_pointwise),
+#define ENTRY_OF(op, run, expression) ENTRY(op, run),
+    SCALARS(ENTRY_ROW, ENTRY_OF)};
 
-ref_scalar_fn ref_scalar(const char *op)
+static int scalar_number(const char *op)
 {
-    for (size_t i = 0; i < TT_COUNT(scalars); i++)
-        if (strcmp(scalars[i].op, op) == 0)
-            return scalars[i].fn;
-    return NULL;
+    for (int i = 0; i < (int)TT_COUNT(scalars); i++)
+        if (strcmp(scalars[i].kernel.op, op) == 0)
+            return i;
+    return -1;
+}
+
+static scalar_fn *scalar_of(const char *op)
+{
+    const int i = scalar_number(op);
+    return i < 0 ? NULL : scalars[i].fn;
+}
+
+const tt_kernel *ref_pointwise_kernel(const char *op)
+{
+    const int i = scalar_number(op);
+    return i < 0 ? NULL : &scalars[i].kernel;
 }
 
 tt_status ref_pointwise(void *backend, const tt_kernel_call *c, tt_error *err)
 {
-    ref_scalar_fn fn = ref_scalar(c->op);
+    scalar_fn *fn = scalar_of(c->op);
     int64_t index[TT_MAX_DIMS] = {0}, strides[3][TT_MAX_DIMS], at[3] = {0},
             n = tt_tensor_numel(&c->out[0]);
     (void)backend;
@@ -203,7 +203,7 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
                        "reference: a fused program of %d inputs and %d instructions", f->n_in,
                        f->n_instr);
     for (int k = 0; k < f->n_instr; k++)
-        if (strcmp(f->instr[k].op, "const") != 0 && ref_scalar(f->instr[k].op) == NULL)
+        if (strcmp(f->instr[k].op, "const") != 0 && scalar_of(f->instr[k].op) == NULL)
             return TT_FAIL(err, TT_EUNSUPPORTED, "reference: no pointwise op %s", f->instr[k].op);
     for (int k = 0; k < f->n_in; k++)
         ref_strides(&c->in[k], &c->out[0], strides[k]);
@@ -212,7 +212,7 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
             r[k] = ref_load(&c->in[k], at[k]);
         for (int k = 0; k < f->n_instr; k++) {
             const tt_fused_instr *s = &f->instr[k];
-            ref_scalar_fn fn = ref_scalar(s->op);
+            scalar_fn *fn = scalar_of(s->op);
             double v[3] = {0};
             for (int j = 0; j < s->n_src; j++)
                 v[j] = r[s->src[j]];

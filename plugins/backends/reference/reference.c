@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The component and its table of kernels, sorted by name. */
+/* The component and its table of kernels, sorted by name; those of pointwise ops are in pointwise.c. */
 
 #define KERNEL(op_, fn_)                                                                           \
     {                                                                                              \
@@ -16,41 +16,27 @@
     }
 
 static const tt_kernel kernels[] = {
-    KERNEL("abs", ref_pointwise),
-    KERNEL("add", ref_pointwise),
     KERNEL_SCRATCH("attention", ref_attention, ref_attention_scratch),
     KERNEL_SCRATCH("attention_bwd", ref_attention_bwd, ref_attention_scratch),
     KERNEL_SCRATCH("attention_cached", ref_attention_cached, ref_attention_scratch),
     KERNEL("attention_merge", ref_attention_merge),
     KERNEL("broadcast", ref_broadcast),
-    KERNEL("cast", ref_cast),
-    KERNEL("cast_down", ref_cast),
     KERNEL("concat", ref_concat),
     KERNEL("const", ref_const),
     KERNEL("conv1d", ref_conv1d),
     KERNEL("conv1d_bwd", ref_conv1d_bwd),
     KERNEL("cross_entropy", ref_cross_entropy),
     KERNEL("cross_entropy_bwd", ref_cross_entropy_bwd),
-    KERNEL("div", ref_pointwise),
     KERNEL("embedding", ref_embedding),
     KERNEL("embedding_dw", ref_embedding_dw),
-    KERNEL("equal", ref_pointwise),
-    KERNEL("exp", ref_pointwise),
     KERNEL("expert_sort", ref_expert_sort),
     KERNEL("fused", ref_fused),
     KERNEL("gather", ref_gather),
-    KERNEL("gelu", ref_pointwise),
-    KERNEL("gelu_bwd", ref_pointwise),
-    KERNEL("gelu_tanh", ref_pointwise),
-    KERNEL("gelu_tanh_bwd", ref_pointwise),
     KERNEL("grouped_linear", ref_grouped_linear),
     KERNEL("grouped_linear_dw", ref_grouped_linear_dw),
     KERNEL("grouped_linear_dx", ref_grouped_linear_dx),
-    KERNEL("is_finite", ref_pointwise),
     KERNEL("layer_norm", ref_layer_norm),
     KERNEL("layer_norm_bwd", ref_layer_norm_bwd),
-    KERNEL("less", ref_pointwise),
-    KERNEL("less_equal", ref_pointwise),
     KERNEL("line_sum", ref_line_sum),
     KERNEL("linear", ref_linear),
     KERNEL("linear_dw", ref_linear_dw),
@@ -58,46 +44,24 @@ static const tt_kernel kernels[] = {
     KERNEL("linear_dx_fused", ref_linear_fused),
     KERNEL("linear_fused", ref_linear_fused),
     KERNEL_SCRATCH("linear_fused_rope", ref_linear_fused_rope, ref_linear_fused_rope_scratch),
-    KERNEL("log", ref_pointwise),
     KERNEL("matmul", ref_matmul),
-    KERNEL("max_bwd", ref_pointwise),
     KERNEL("max_last", ref_max_last),
-    KERNEL("maximum", ref_pointwise),
-    KERNEL("minimum", ref_pointwise),
-    KERNEL("mul", ref_pointwise),
-    KERNEL("neg", ref_pointwise),
     KERNEL("pick", ref_pick),
     KERNEL("pick_bwd", ref_pick_bwd),
-    KERNEL("pow", ref_pointwise),
     KERNEL("random", ref_random),
     KERNEL("reduce_max", ref_reduce_max),
     KERNEL("reduce_sum", ref_reduce_sum),
-    KERNEL("relu", ref_pointwise),
-    KERNEL("relu_bwd", ref_pointwise),
     KERNEL("reshape", ref_copy),
     KERNEL("rms_norm", ref_rms_norm),
     KERNEL("rms_norm_bwd", ref_rms_norm_bwd),
     KERNEL_SCRATCH("rope", ref_rope, ref_rope_scratch),
-    KERNEL("rsqrt", ref_pointwise),
-    KERNEL("scale", ref_scale),
-    KERNEL("scale_by", ref_pointwise),
     KERNEL("scatter_add", ref_scatter_add),
-    KERNEL("select", ref_pointwise),
-    KERNEL("sigmoid", ref_pointwise),
-    KERNEL("sigmoid_bwd", ref_pointwise),
-    KERNEL("silu", ref_pointwise),
-    KERNEL("silu_bwd", ref_pointwise),
     KERNEL("slice", ref_slice),
     KERNEL("slice_bwd", ref_slice_bwd),
     KERNEL("softmax", ref_softmax),
     KERNEL("softmax_bwd", ref_softmax_bwd),
-    KERNEL("sqrt", ref_pointwise),
-    KERNEL("stop_gradient", ref_copy),
-    KERNEL("sub", ref_pointwise),
     KERNEL("sum_exp", ref_sum_exp),
     KERNEL("sum_squares", ref_sum_squares),
-    KERNEL("tanh", ref_pointwise),
-    KERNEL("tanh_bwd", ref_pointwise),
     KERNEL("top_k", ref_top_k),
     KERNEL("top_k_bwd", ref_top_k_bwd),
     KERNEL("transpose", ref_transpose),
@@ -111,7 +75,8 @@ static int compare(const void *key, const void *element)
 static const tt_kernel *find_kernel(void *self, const char *op)
 {
     (void)self;
-    return bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], compare);
+    const tt_kernel *k = bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], compare);
+    return k ? k : ref_pointwise_kernel(op);
 }
 
 static tt_status open_backend(const void *config, const tt_backend_env *env, void **self,

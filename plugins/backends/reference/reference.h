@@ -22,9 +22,8 @@ void ref_step(const tt_tensor *out, int64_t index[TT_MAX_DIMS], int n,
 void ref_split(const tt_tensor *t, int dim, int64_t *outer, int64_t *n, int64_t *inner);
 int ref_dim(const tt_tensor *t, int dim); /* negative counts from the end */
 
-/* A pointwise op's value; false: no such op. imm: the factor of scale, the value of const. */
-typedef double (*ref_scalar_fn)(double a, double b, double c);
-ref_scalar_fn ref_scalar(const char *op);
+/* The kernel of a pointwise op, or NULL. */
+const tt_kernel *ref_pointwise_kernel(const char *op);
 
 typedef tt_status ref_kernel_fn(void *backend, const tt_kernel_call *c, tt_error *err);
 ref_kernel_fn ref_pointwise, ref_scale, ref_cast, ref_copy, ref_fused, ref_linear_fused,

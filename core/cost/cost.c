@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cost/cost.h"
+#include <string.h>
+
+/* ---- work ---- */
+
+/* Lines of the token dim a rank holds: the atoms in front cut between lines. */
+static int64_t local_lines(const tt_graph *g, const tt_value *v, int d)
+{
+    int64_t lines = v->type.dims[d].lines;
+    for (int i = 0; i < v->place.n[d]; i++) {
+        const int32_t n = g->mesh->atom_size[TT_ATOM(v->place.atom[d][i])];
+        if (lines % n)
+            break;
+        lines /= n;
+    }
+    return lines;
+}
+
+/* A rank's part of v, as the ops' cost rules see it. shape NULL: the largest. */
+static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *shape)
+{
+    tt_type out = v->type;
+    for (int d = 0; g->placed && d < out.n_dims; d++) {
+        out.dims[d].size =
+            shape ? shape[d] : tt_chunk(g->mesh, &v->type.dims[d], v->place.atom[d], v->place.n[d]);
+        if (out.dims[d].lines > 1)
+            out.dims[d].lines = local_lines(g, v, d);
+    }
+    return out;
+}
+
+/* Operands of two dtypes are multiplied as f32. */
+static tt_dtype computes_in(const tt_node *n)
+{
+    const tt_dtype first = n->n_in ? n->in[0]->type.dtype : TT_F32;
+    const bool product = n->n_in > 1 && tt_op_class_of(n->op) == TT_CLASS_MATMUL;
+    return product && n->in[1]->type.dtype != first ? TT_F32 : first;
+}
+
+static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
+                       const tt_tensor *out)
+{
+    tt_work w = {.cls = tt_op_class_of(n->op), .dtype = computes_in(n)};
+    tt_type ins[TT_MAX_INS], outs[TT_MAX_OUTS];
+    const tt_type *at[TT_MAX_INS];
+    if (n->step)
+        w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
+    if (n->virtual_ || !n->op->cost || (n->op->flags & TT_OP_VIEW))
+        return w;
+    for (int i = 0; i < n->n_in; i++) {
+        ins[i] = local_type(g, n->in[i], in ? in[i].shape : NULL);
+        at[i] = &ins[i];
+    }
+    for (int i = 0; i < n->n_out; i++)
+        outs[i] = local_type(g, n->out[i], out ? out[i].shape : NULL);
+    const tt_shape_query q = {
+        .struct_size = sizeof q, .n_in = n->n_in, .in = at, .attrs = n->attrs, .op = n->op->name};
+    const tt_cost c = n->op->cost(&q, outs);
+    w.flops = c.flops;
+    w.bytes = c.bytes;
+    return w;
+}
+
+tt_work tt_node_work(const tt_graph *g, const tt_node *n)
+{
+    return work_of(g, n, NULL, NULL);
+}
+
+tt_work tt_node_work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
+                        const tt_tensor *out)
+{
+    return work_of(g, n, in, out);
+}
+
+/* ---- computing ---- */
+
+static double reachable_flops(const tt_work *w, const tt_machine *m)
+{
+    if (w->cls != TT_CLASS_MATMUL && m->flops_vector > 0)
+        return m->flops_vector;
+    return tt_machine_flops(m, w->dtype) *
+           (w->cls == TT_CLASS_ATTENTION ? m->attention_efficiency : m->matmul_efficiency);
+}
+
+static double memory_seconds(double bytes, const tt_machine *m)
+{
+    const double speed = m->memory_bandwidth * m->memory_efficiency;
+    return speed > 0 ? bytes / speed : 0;
+}
+
+double tt_work_seconds(const tt_work *w, const tt_machine *m)
+{
+    const tt_ratios *r = m->ratios;
+    if (r) {
+        const double flop = w->cls == TT_CLASS_ATTENTION ? r->attention_flop : r->flop;
+        return TT_MAXV(w->flops * flop, w->bytes * r->byte);
+    }
+    if (w->flops <= 0 && w->bytes <= 0)
+        return 0;
+    const double peak = reachable_flops(w, m), math = peak > 0 ? w->flops / peak : 0;
+    const double memory = memory_seconds(w->bytes, m);
+    return m->op_latency + TT_MAXV(math, memory);
+}
+
+/* ---- communication ---- */
+
+/* What a rank of a group over these atoms sends per second, and how long a message to one other is
+ * under way. A ring over nodes leaves a node through the cards of all members it has there. */
+static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machine *m,
+                    double *bandwidth, double *latency)
+{
+    int ranks[64];
+    const int n = tt_mesh_degree(g->mesh, atoms), seen = TT_MIN(n, (int)TT_COUNT(ranks));
+    const int64_t per_node = TT_MAXV(m->ranks_per_node, 1);
+    tt_atom_list few = *atoms; /* the first members tell how they are spread */
+    while (few.n > 0 && tt_mesh_degree(g->mesh, &few) > seen)
+        memmove(few.atom, few.atom + 1, --few.n * sizeof few.atom[0]);
+    const int k = few.n ? tt_mesh_group(g->mesh, 0, &few, ranks) : 1;
+    int here = 0;
+    for (int i = 0; i < k; i++)
+        here += few.n ? ranks[i] < per_node : 1;
+    const bool one_node = few.n == atoms->n && here == k;
+    *bandwidth = m->link_bandwidth;
+    if (!one_node)
+        *bandwidth = TT_MIN(m->link_bandwidth, m->net_bandwidth * TT_MAXV(here, 1));
+    *bandwidth *= m->network_efficiency;
+    *latency = one_node ? m->link_latency : m->net_latency;
+}
+
+static int tree_depth(int n)
+{
+    int hops = 0;
+    while (1 << hops < n)
+        hops++;
+    return hops;
+}
+
+static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    double bandwidth, latency;
+    const tt_lower_step *s = n->step;
+    const double sent = tt_node_work(g, n).sent;
+    if (m->ratios)
+        return sent * m->ratios->byte_sent;
+    if (tt_step_is_local(s->kind))
+        return 0;
+    link_of(g, &s->atoms, m, &bandwidth, &latency);
+    if (s->kind != TT_STEP_SHIFT)
+        latency *= tree_depth(tt_mesh_degree(g->mesh, &s->atoms));
+    return latency + sent / bandwidth;
+}
+
+static double pipeline_link(const tt_graph *g, const tt_machine *m, double *latency)
+{
+    double bandwidth;
+    const tt_axis *pp = tt_mesh_axis(g->mesh, "pp");
+    const tt_atom_list none = {0};
+    link_of(g, pp ? &pp->atoms : &none, m, &bandwidth, latency);
+    *latency *= tree_depth(pp ? tt_mesh_degree(g->mesh, &pp->atoms) : 1);
+    return bandwidth;
+}
+
+double tt_message_seconds(const tt_graph *g, double bytes, const tt_machine *m)
+{
+    double latency;
+    if (m->ratios)
+        return bytes * m->ratios->byte_sent;
+    const double bandwidth = pipeline_link(g, m, &latency);
+    return latency + bytes / bandwidth;
+}
+
+/* Bytes of a rank's part, a chunk's rows where only these exist. */
+static double bytes_of(const tt_graph *g, const tt_value *v)
+{
+    const tt_type t = local_type(g, v, NULL);
+    double n = (double)tt_dtype_size(t.dtype);
+    for (int d = 0; d < t.n_dims; d++)
+        n *=
+            (double)(d == 0 && v->chunked ? TT_MIN(t.dims[d].size, g->chunk_rows) : t.dims[d].size);
+    return n;
+}
+
+/* Joins and sums: what they copy or add passes through memory. */
+static double pieces_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    const bool sum = n->step->kind == TT_STEP_SUM;
+    double bytes = sum ? bytes_of(g, n->out[0]) : 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->within != n->out[0])
+            bytes += (sum ? 1 : 2) * bytes_of(g, n->in[i]);
+    return bytes > 0 ? m->op_latency + memory_seconds(bytes, m) : 0;
+}
+
+tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+{
+    if (n->op == &tt_op_transfer)
+        return (tt_seconds){0};
+    if (n->step && n->step->kind >= TT_STEP_JOIN && !m->ratios)
+        return (tt_seconds){.compute = pieces_seconds(g, n, m)};
+    if (n->step)
+        return (tt_seconds){.comm = collective_seconds(g, n, m)};
+    const tt_work w = tt_node_work(g, n);
+    return (tt_seconds){.compute = tt_work_seconds(&w, m)};
+}

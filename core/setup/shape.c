@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What setup must know of a model before its graph is compiled: its blocks and what comes after
+ * them by name, and its key/value heads. All of it is read from the graph that describe() writes. */
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t kv_heads(const tt_graph *g)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < g->params.n; i++) {
+        const tt_type *t = &g->params.items[i]->type;
+        for (int d = 0; d < t->n_dims; d++)
+            if (t->dims[d].label && !strcmp(t->dims[d].label, "kv_heads") && t->dims[d].unit > 0)
+                n = gcd(n, t->dims[d].size / t->dims[d].unit);
+    }
+    return n;
+}
+
+/* The part of a name, in whole words between dots, that the scope has too. */
+static size_t common(const char *name, size_t n, const char *scope)
+{
+    size_t same = 0;
+    for (size_t i = 0; i <= n; i++) {
+        const bool ends = i == n || name[i] == '.';
+        if (ends && (!scope[i] || scope[i] == '.'))
+            same = i;
+        if (i == n || name[i] != scope[i])
+            break;
+    }
+    return same;
+}
+
+/* The name of a block: what the scopes of its nodes have in common. */
+static const char *block_name(const tt_graph *g, int block, tt_arena *a)
+{
+    const char *name = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *node = g->nodes.items[i];
+        if (node->block != block)
+            continue;
+        const char *scope = node->scope ? node->scope : "";
+        n = name ? common(name, n, scope) : strlen(scope);
+        name = name ? name : scope;
+    }
+    return name ? tt_arena_strn(a, name, n) : "";
+}
+
+static int after_blocks(const tt_graph *g)
+{
+    int at = 0;
+    for (int i = 0; i < (int)g->nodes.n; i++)
+        if (g->nodes.items[i]->block >= 0)
+            at = i + 1;
+    return at;
+}
+
+static bool reads(const tt_graph *g, int begin, int end, const tt_param_info *p)
+{
+    for (int i = begin; i < end; i++)
+        for (int k = 0; k < g->nodes.items[i]->n_in; k++)
+            if (g->nodes.items[i]->in[k]->node->param == p)
+                return true;
+    return false;
+}
+
+static void find_head(const tt_graph *g, tt_model_shape *s, tt_arena *a)
+{
+    const int at = after_blocks(g), end = (int)g->nodes.n;
+    s->head = tt_arena_array(a, g->params.n + 1, sizeof *s->head);
+    for (size_t i = 0; i < g->params.n; i++)
+        if (reads(g, at, end, g->params.items[i]) && !reads(g, 0, at, g->params.items[i]))
+            s->head[s->n_head++] = g->params.items[i]->name;
+}
+
+void tt_setup_shape(tt_setup *s)
+{
+    const tt_model_vt *vt = s->model.component->vtable;
+    const tt_builder_opts o = {
+        .ops = &s->ops,
+        .tokens = s->core.training.seq_len,
+        .lines = 1,
+        .precision = {TT_F32, TT_F32, TT_F32}
+    };
+    tt_builder *b = tt_builder_new(s->arena, &o);
+    vt->describe(s->model.config, b);
+    if (tt_builder_finish(b, NULL) != TT_OK)
+        return; /* compiling it says why */
+    const tt_graph *g = tt_builder_graph(b);
+    tt_model_shape *m = &s->shape;
+    m->described = g;
+    m->n_blocks = g->n_blocks;
+    m->kv_heads = kv_heads(g);
+    m->blocks = tt_arena_array(s->arena, (size_t)g->n_blocks + 1, sizeof *m->blocks);
+    for (int i = 0; i < g->n_blocks; i++)
+        m->blocks[i] = block_name(g, i, s->arena);
+    find_head(g, m, s->arena);
+}
+
+/* ---- names a job gives ---- */
+
+/* `name` is a run of whole words of `full`, from any of its words on; more: `full` goes on behind
+ * it. */
+static bool within(const char *full, const char *name, bool more)
+{
+    const size_t n = strlen(name);
+    for (const char *p = full; p; p = strchr(p, '.'), p += p != NULL)
+        if (!strncmp(p, name, n) && (p[n] == '.' || (!more && !p[n])))
+            return true;
+    return false;
+}
+
+int tt_setup_block(const tt_setup *s, const char *name)
+{
+    for (int i = 0; i < s->shape.n_blocks; i++)
+        for (const char *p = s->shape.blocks[i]; p && *p; p = strchr(p, '.'), p += p != NULL) {
+            const size_t n = strlen(p);
+            if (!strncmp(name, p, n) && (!name[n] || name[n] == '.'))
+                return i;
+        }
+    static const char any[] = "layers."; /* the n-th block of any model */
+    const char *digits = name + sizeof any - 1;
+    if (strncmp(name, any, sizeof any - 1) || *digits < '0' || *digits > '9')
+        return -1;
+    char *end;
+    const long n = strtol(digits, &end, 10);
+    return (!*end || *end == '.') && n < 1 << 20 ? (int)n : -1;
+}
+
+static bool has_param(const tt_setup *s, const char *name)
+{
+    const tt_graph *g = s->shape.described;
+    for (size_t i = 0; g && i < g->params.n; i++)
+        if (!strcmp(g->params.items[i]->name, name))
+            return true;
+    return false;
+}
+
+bool tt_setup_is_head(const tt_setup *s, const char *name)
+{
+    for (size_t i = 0; i < s->shape.n_head; i++)
+        if (within(s->shape.head[i], name, true))
+            return true;
+    /* under the names that the model has elsewhere; a tied head is no parameter of its own */
+    const tt_model_meta *m = tt_setup_model_meta(s->model.component);
+    for (size_t i = 0; m && i < m->n_names; i++) {
+        const tt_tensor_name *row = (const void *)((const char *)m->names + i * m->name_size);
+        bool head = !strchr(row->ours, '*') && !has_param(s, row->ours);
+        for (size_t k = 0; !head && k < s->shape.n_head; k++)
+            head = !strcmp(s->shape.head[k], row->ours);
+        if (head && (within(row->theirs, name, true) || within(row->ours, name, true)))
+            return true;
+    }
+    return false;
+}
