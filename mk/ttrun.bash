@@ -22,12 +22,12 @@ _ttrun() {
     esac
     if [[ $cur == --*.* ]]; then # a key of the job: ttrun knows them
         local keys
-        keys=$("${COMP_WORDS[0]}" config --explain 2>/dev/null | sed -n 's/^\([a-z_]*\.[a-z_.]*\).*/--\1/p')
+        keys=$("${COMP_WORDS[0]}" config --explain 2>/dev/null | sed -n 's/^\([a-z0-9_]*\.[a-z0-9_.]*\).*/--\1/p')
         mapfile -t COMPREPLY < <(compgen -W "$keys" -- "$cur")
         return
     fi
     if [[ $cur == -* ]]; then
-        local options="--spec --plugin-dir --nproc --resume --dump_folder --dry-run --json --verbose --quiet --help --version -v -q -h"
+        local options="--spec --plugin-dir --nproc --resume --dump_folder --converters --hooks --dry-run --json --verbose --quiet --help --version -v -q -h"
         case $command in
         train) options+=" --profile " ;;
         plan) options+=" --world --hardware --svg --search --memory --best" ;;

@@ -80,7 +80,6 @@ static tt_status open_import(tt_cli *cli, tt_import_from from, const char *folde
 
 static tt_status tokenizer_fingerprint(const tt_setup *s, char out[33], tt_error *err)
 {
-    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     void *self = NULL;
     tt_tokenizer_info info = {0};
     out[0] = '\0';
@@ -88,7 +87,7 @@ static tt_status tokenizer_fingerprint(const tt_setup *s, char out[33], tt_error
         return TT_OK;
     TT_TRY(tt_setup_tokenizer(s, &self, &info, err));
     memcpy(out, info.fingerprint, 33);
-    vt->close(self);
+    ((const tt_tokenizer_vt *)s->tokenizer.component->vtable)->close(self);
     return TT_OK;
 }
 

@@ -22,6 +22,8 @@ static const common_option common[] = {
     {"nproc",       "N",          "start N ranks on this machine, by mpirun"                       },
     {"resume",      "auto|never", "never: start at step 0; checkpoints in the folder are set aside"},
     {"dump_folder", "DIR",        "folder of the run, instead of the job's"                        },
+    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"             },
+    {"hooks",       "LIST",       "the job's hooks, as JSON"                                       },
     {"dry-run",     NULL,         "stop before step 1 with the plan printed"                       },
     {"json",        NULL,         "one JSON object on stdout, where the command has one"           },
     {"verbose",     NULL,         "-v: say more"                                                   },
@@ -115,6 +117,13 @@ void tt_cli_override(tt_cli *cli, const char *key, const char *value)
     push(cli, &cli->overrides, &cli->n_overrides, key, value);
 }
 
+/* The top-level keys of the job that stand on the command line; others are in a section. */
+static bool is_of_the_job(const char *name)
+{
+    static const char *const keys[] = {"dump_folder", "converters", "hooks"};
+    return in_list(keys, TT_COUNT(keys), name);
+}
+
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
 {
     char *end;
@@ -131,7 +140,7 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
         if (*end || n < 1 || n > 4096)
             return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to 4096, got \"%s\"", value);
         cli->nproc = (int)n;
-    } else if (!strcmp(name, "dump_folder")) {
+    } else if (is_of_the_job(name)) {
         push(cli, &cli->overrides, &cli->n_overrides, name, value);
     } else {
         cli->no_resume = !strcmp(value, "never");

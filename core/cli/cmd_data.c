@@ -167,9 +167,9 @@ static void put_decoded(view *v, const int32_t *ids, int64_t n)
 {
     char piece[4096];
     tt_str text = {0};
-    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
     if (!v->l->data.tokenizer)
         return;
+    const tt_tokenizer_vt *vt = v->s->tokenizer.component->vtable;
     for (int64_t i = 0; i < n; i++)
         tt_str_addn(&text, piece, vt->decode(v->l->data.tokenizer, ids[i], piece, sizeof piece));
     tt_str_add(v->o, v->cli->json ? ",\"text\":" : "  text    ");

@@ -47,19 +47,18 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
 static tt_status encode(const tt_cli *cli, generation *g, tt_error *err)
 {
     tt_loaded_model *m = &g->model;
-    const tt_tokenizer_vt *vt = m->setup.tokenizer.component->vtable;
     tt_hf_text hf = {.adds_bos = true};
     if (m->hf)
         TT_TRY(tt_hf_text_of(m->path, cli->arena, &hf, err));
     g->o.stop_ids = hf.stop_ids;
     g->o.n_stop_ids = hf.n_stop_ids;
-    const bool has = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
-    if (!has && g->prompts.text)
+    const bool named = !m->hf || tt_job_has(m->setup.job, "tokenizer.name");
+    if (!named && g->prompts.text)
         return TT_FAIL(err, TT_EINVAL,
                        "%s has no tokenizer.json: give prompts as ids (--prompts FILE.jsonl), or "
                        "--tokenizer.name",
                        m->path);
-    if (!has)
+    if (!g->prompts.text && !(named && m->setup.has_tokenizer))
         return TT_OK;
     TT_TRY(tt_setup_tokenizer(&m->setup, &m->tokenizer, &m->info, err));
     if (!hf.n_stop_ids && m->info.eos >= 0) {
@@ -67,6 +66,7 @@ static tt_status encode(const tt_cli *cli, generation *g, tt_error *err)
         g->o.stop_ids = g->own_stop;
         g->o.n_stop_ids = 1;
     }
+    const tt_tokenizer_vt *vt = m->setup.tokenizer.component->vtable;
     g->out.vt = vt;
     g->out.tokenizer = m->tokenizer;
     return tt_prompts_encode(&g->prompts, vt, m->tokenizer, hf.adds_bos ? m->info.bos : -1, err);

@@ -270,6 +270,8 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
     TT_TRY(tt_launch_read(getenv, &l, err));
+    if (l.world == 1 && !cli->nproc)
+        TT_TRY(tt_launch_alone(getenv, err));
     if (cli->dry_run)
         return l.rank ? TT_OK : run_here(cli, err);
     tt_signals_install();

@@ -140,7 +140,7 @@ static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_over
     tt_str_addc(&text, '{');
     for (size_t i = 0; i < root->n; i++) {
         const char *key = root->keys[i];
-        if (!strcmp(key, "validation") || !strcmp(key, "hooks") ||
+        if (!strcmp(key, "validation") || !strcmp(key, "hooks") || !strcmp(key, "metrics") ||
             (!data && !strcmp(key, "dataloader")))
             continue;
         add_member(&text, key, &any);

@@ -116,6 +116,19 @@ tt_status tt_launch_read(tt_getenv get, tt_launch *out, tt_error *err)
     return TT_OK;
 }
 
+tt_status tt_launch_alone(tt_getenv get, tt_error *err)
+{
+    const int world = number(get, "WORLD_SIZE");
+    if (world < 2 || get("RANK"))
+        return TT_OK;
+    return TT_FAIL(
+        err, TT_EINVAL,
+        "WORLD_SIZE=%d without RANK: this process would train alone; set RANK (0 to %d), "
+        "LOCAL_RANK and LOCAL_WORLD_SIZE for each process as torchrun does, or unset "
+        "WORLD_SIZE and use --nproc",
+        world, world - 1);
+}
+
 tt_status tt_launch_follow(tt_error *err)
 {
     const pid_t parent = getppid();

@@ -14,6 +14,8 @@ typedef struct tt_launch {
 typedef char *(*tt_getenv)(const char *name);
 /* get: getenv, or a test's. Errors: variables that contradict each other. */
 tt_status tt_launch_read(tt_getenv get, tt_launch *out, tt_error *err);
+/* Of a process that no launcher started: an error where WORLD_SIZE says that there are others. */
+tt_status tt_launch_alone(tt_getenv get, tt_error *err);
 /* From now on this process is killed when its parent, the launcher, ends (R22). */
 tt_status tt_launch_follow(tt_error *err);
 

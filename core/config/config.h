@@ -80,6 +80,7 @@ struct tt_section_doc {
     const char *doc;
     const tt_option *options;
     size_t n_options, option_size;
+    const char *same_as; /* the section whose keys this one has too, instead of options; or NULL */
 };
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,
@@ -101,7 +102,7 @@ typedef struct tt_json {
     tt_json_type type;
     bool boolean;
     int64_t integer;
-    double real;        /* also set for INT */
+    double real;        /* also set for INT; infinite where a number is beyond double */
     const char *string; /* NUL-terminated UTF-8 */
     size_t n;           /* elements or members */
     const char **keys;  /* OBJECT */

@@ -5,8 +5,8 @@
 
 /* The core's sections, and what must hold between their keys. */
 
-static tt_status section(tt_job *job, const char *key, const char *const *ignore, void *out,
-                         tt_error *err)
+/* The first table of a section: the core's. */
+static const tt_section_doc *table_of(const char *key)
 {
     size_t n;
     const tt_section_doc *docs = tt_core_config_docs(&n);
@@ -15,14 +15,21 @@ static tt_status section(tt_job *job, const char *key, const char *const *ignore
         n--;
     }
     TT_ASSERT(n > 0);
-    return tt_job_section(job, key, docs->options, docs->n_options, docs->option_size, ignore, out,
-                          err);
+    return docs;
+}
+
+static tt_status section(tt_job *job, const char *key, const char *const *ignore, void *out,
+                         tt_error *err)
+{
+    const tt_section_doc *t = table_of(key);
+    return tt_job_section(job, key, t->options, t->n_options, t->option_size, ignore, out, err);
 }
 
 static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
 {
     static const char *const of_model[] = {"name", "args", NULL}, *const of_validation[] = {
                                                                       "dataloader", NULL};
+    static const char *const of_metrics[] = {"sinks", NULL};
     static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
                                               "num_tokens_per_train_step", NULL};
     static const char *const of_comm[] = {"args", NULL};
@@ -33,7 +40,7 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     TT_TRY(section(job, "activation_checkpoint", NULL, &c->activation_checkpoint, err));
     TT_TRY(section(job, "checkpoint", NULL, &c->checkpoint, err));
     TT_TRY(section(job, "validation", of_validation, &c->validation, err));
-    TT_TRY(section(job, "metrics", NULL, &c->metrics, err));
+    TT_TRY(section(job, "metrics", of_metrics, &c->metrics, err));
     TT_TRY(section(job, "profiling", NULL, &c->profiling, err));
     TT_TRY(section(job, "comm", of_comm, &c->comm, err));
     TT_TRY(section(job, "debug", NULL, &c->debug, err));
@@ -170,4 +177,31 @@ tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_ba
     TT_TRY(check_not_empty(job, "backend.name", b.name, err));
     *out = b;
     return TT_OK;
+}
+
+static bool is_in(const char *const *list, const char *name)
+{
+    for (size_t i = 0; list[i]; i++)
+        if (strcmp(list[i], name) == 0)
+            return true;
+    return false;
+}
+
+tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
+                                    tt_converter_config *out, tt_error *err)
+{
+    const tt_section_doc *t = table_of("converters[]");
+    tt_option *rows = tt_arena_array(job->arena, t->n_options, sizeof *rows);
+    size_t n = 0, n_own = 0;
+    while (own[n_own])
+        n_own++;
+    const char **ignore = tt_arena_array(job->arena, n_own + 2, sizeof *ignore);
+    ignore[0] = "name";
+    if (n_own)
+        memcpy(ignore + 1, own, n_own * sizeof *own);
+    for (size_t i = 0; i < t->n_options; i++)
+        if (!is_in(own, t->options[i].name))
+            rows[n++] = t->options[i];
+    memset(out, 0, sizeof *out);
+    return tt_job_section(job, key, rows, n, sizeof *rows, ignore, out, err);
 }

@@ -54,9 +54,11 @@ static const tt_option top_options[] = {
 static const tt_option model_options[] = {
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
-    STRING(model, hf_assets_path, "null",
-           "folder with config.json, tokenizer.json and weights in Hugging Face form",
-           .flags = TT_OPT_NULLABLE),
+    STRING(
+        model, hf_assets_path, "null",
+        "folder with config.json, tokenizer.json and weights in Hugging Face form; where it has a "
+        "tokenizer.json, that is the tokenizer unless the section tokenizer says otherwise",
+        .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option model_names[] = {
@@ -190,10 +192,28 @@ static const tt_option activation_checkpoint_options[] = {
         "reads rounded copies (except attention's inputs)"),
 };
 
+#define CONVERTER(field, type_, default_, ...)                                                     \
+    {                                                                                              \
+        ROW(converter, field, TT_OPT_##type_, default_), .doc = __VA_ARGS__                        \
+    }
 static const tt_option converters_options[] = {
+    CONVERTER(filter, STRINGS, "[]",
+              "parameters whose full name (model.layers.0.mlp.up_proj.weight, lm_head.weight) "
+              "holds one of these words are left alone"),
+    CONVERTER(from_step, INT, "0", "steps that are done before it applies", .min = 0, .max = 1e12,
+              .flags = TT_OPT_NOT_YET),
+    CONVERTER(to_step, INT, "null", "steps that are done when it applies no more; null = never",
+              .min = 0, .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
+    CONVERTER(roles, STRINGS, "[\"forward\", \"grad_input\", \"grad_weight\"]",
+              "which of a layer's products it applies to", .flags = TT_OPT_NOT_YET),
+};
+
+static const tt_option converters_names[] = {
     KEY(name, STRING, NULL, "converter plugin"),
-    KEY(from_step, INT, "0", "first step it applies to", .min = 0, .max = 1e12),
-    KEY(filter, STRINGS, "[]", "parameters whose name holds one of these are left alone"),
+};
+
+static const tt_option sinks_names[] = {
+    KEY(name, STRING, NULL, "metrics plugin: jsonl, tensorboard or one of your own"),
 };
 
 static const tt_option checkpoint_options[] = {
@@ -206,8 +226,13 @@ static const tt_option checkpoint_options[] = {
            "write while training goes on"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
-           "weights to start from where no checkpoint is resumed", .flags = TT_OPT_NULLABLE),
-    BOOL(checkpoint, initial_load_in_hf, "false", "initial_load_path is a Hugging Face folder"),
+           "weights to start from where no checkpoint is resumed: a step folder, or one of Hugging "
+           "Face's; null = random ones",
+           .flags = TT_OPT_NULLABLE),
+    BOOL(checkpoint, initial_load_in_hf, "false",
+         "start from a Hugging Face folder; without initial_load_path that is "
+         "model.hf_assets_path. A "
+         "folder that looks like one is read as one without this key, too"),
     INT(checkpoint, load_step, "-1", -1, 1e12, "step to resume from; -1 = the newest"),
     BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
     BOOL(checkpoint, last_save_in_hf, "false",
@@ -284,7 +309,7 @@ static const tt_option log_options[] = {
 
 #define DOC(key, table, doc)                                                                       \
     {                                                                                              \
-        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option)                                  \
+        key, NULL, doc, table, TT_COUNT(table), sizeof(tt_option), NULL                            \
     }
 
 static const tt_section_doc docs[] = {
@@ -301,9 +326,15 @@ static const tt_section_doc docs[] = {
     DOC("parallelism", parallelism_options, "how the work is spread over ranks"),
     DOC("activation_checkpoint", activation_checkpoint_options, "memory for time: recomputation"),
     DOC("converters[]", converters_options, "rewrites of the model's layers, in order"),
+    DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
     DOC("validation", validation_options, "loss on other data (torchtitan today: validator)"),
+    {"validation.dataloader", NULL,
+                                                                                            "the data of the validation, which validation.enable needs: it has the keys of the section "
+     "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged how often"),
+    DOC("metrics.sinks[]", sinks_names,
+        "where the numbers go; without this list: what the spec names, jsonl and tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "what computes"),

@@ -120,24 +120,36 @@ static void explain_nearest(tt_arena *a, const tt_section_doc *s, size_t n, cons
     tt_str_addc(out, '\n');
 }
 
+/* The rows of one table, as keys of `section`. */
+static bool explain_table(tt_arena *a, const tt_section_doc *table, const tt_section_doc *section,
+                          const char *key, bool *headed, tt_str *out)
+{
+    bool found = false;
+    for (size_t i = 0; i < table->n_options; i++) {
+        tt_option o = tt_config_row(table->options, table->option_size, i);
+        const char *path = tt_config_join(a, section->key, o.name);
+        if (key && !asked(a, key, path, section->key, &o))
+            continue;
+        bool whole = !key || strcmp(path, key) != 0;
+        if (whole && !*headed && section->doc && *section->doc && *section->key)
+            tt_str_printf(out, "%s%s%s: %s\n", section->key, section->component ? " " : "",
+                          section->component ? section->component : "", section->doc);
+        *headed = found = true;
+        explain_row(path, table->component, &o, out);
+    }
+    return found;
+}
+
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str *out)
 {
     tt_arena *a = tt_arena_new();
     bool found = false;
     for (size_t d = 0; d < n; d++) {
         bool headed = false;
-        for (size_t i = 0; i < s[d].n_options; i++) {
-            tt_option o = tt_config_row(s[d].options, s[d].option_size, i);
-            const char *path = tt_config_join(a, s[d].key, o.name);
-            if (key && !asked(a, key, path, s[d].key, &o))
-                continue;
-            bool whole = !key || strcmp(path, key) != 0;
-            if (whole && !headed && s[d].doc && *s[d].doc && *s[d].key)
-                tt_str_printf(out, "%s%s%s: %s\n", s[d].key, s[d].component ? " " : "",
-                              s[d].component ? s[d].component : "", s[d].doc);
-            headed = found = true;
-            explain_row(path, s[d].component, &o, out);
-        }
+        found = explain_table(a, &s[d], &s[d], key, &headed, out) || found;
+        for (size_t e = 0; s[d].same_as && e < n; e++)
+            if (strcmp(s[e].key, s[d].same_as) == 0)
+                found = explain_table(a, &s[e], &s[d], key, &headed, out) || found;
     }
     if (key && !found)
         explain_nearest(a, s, n, key, out);
@@ -161,7 +173,9 @@ static void reference_head(const tt_section_doc *s, tt_str *out)
     else
         tt_str_printf(out, "\n## %s\n\n", *s->key ? s->key : "Top level");
     if (s->doc && *s->doc)
-        tt_str_printf(out, "%s\n\n", s->doc);
+        tt_str_printf(out, "%s\n%s", s->doc, s->same_as ? "" : "\n");
+    if (s->same_as)
+        return;
     tt_str_add(out, s->n_options ? "| key | type | default | meaning |\n|---|---|---|---|\n"
                                  : "No keys.\n");
 }

@@ -93,6 +93,11 @@ typedef struct tt_metrics_config {
     bool enable_tensorboard;
 } tt_metrics_config;
 
+typedef struct tt_converter_config { /* of each converter, whatever its plugin */
+    tt_strings filter, roles;
+    int64_t from_step, to_step;
+} tt_converter_config;
+
 typedef struct tt_profiling_config {
     bool enable;
     int64_t freq;
@@ -147,6 +152,10 @@ tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err);
  */
 tt_status tt_backend_section_parse(tt_job *job, const char *const *ignore, tt_backend_section *out,
                                    tt_error *err);
+/* The keys that every converter has, at key ("converters[0]"). own: the names of the plugin's own
+ * options, NULL-terminated; a key among them is the plugin's. */
+tt_status tt_converter_config_parse(tt_job *job, const char *key, const char *const *own,
+                                    tt_converter_config *out, tt_error *err);
 /* Tables of the core's sections, for schema, explain and reference. */
 const tt_section_doc *tt_core_config_docs(size_t *n);
 

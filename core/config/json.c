@@ -250,7 +250,8 @@ static tt_status scan_number(reader *r, const char **end, bool *whole)
     return TT_OK;
 }
 
-/* Whole numbers beyond 64 bits become reals; beyond double they are errors. */
+/* Whole numbers beyond 64 bits become reals, and what is beyond double becomes an infinite one: a
+ * file is not at fault for a number that nobody asks for. tt_config_read refuses the infinite. */
 static tt_status read_number(reader *r, tt_json *v)
 {
     const char *end = r->p;
@@ -265,8 +266,6 @@ static tt_status read_number(reader *r, tt_json *v)
         text = tt_arena_strn(r->arena, r->p, n);
     }
     v->real = strtod(text, NULL);
-    if (!isfinite(v->real))
-        return fail(r, r->p, "number too large");
     bool negative = *text == '-';
     int64_t value = 0;
     for (const char *p = text + negative; whole && *p; p++)
@@ -541,7 +540,10 @@ void tt_json_write(const tt_json *v, tt_str *out)
         tt_str_printf(out, "%lld", (long long)v->integer);
         break;
     case TT_JSON_REAL:
-        tt_str_json_number(out, v->real);
+        if (isinf(v->real)) /* as it may have been written; "null" would be another value */
+            tt_str_add(out, v->real < 0 ? "-1e999" : "1e999");
+        else
+            tt_str_json_number(out, v->real);
         break;
     case TT_JSON_STRING:
         tt_str_json(out, v->string);

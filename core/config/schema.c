@@ -159,9 +159,9 @@ static void write_members(writer *w, const char *key, const char *component, con
 {
     tt_map *seen = tt_map_new(w->arena);
     tt_str_add(w->out, "\"properties\":{");
+    if (component) /* first: what a plugin says of a common key is more exact */
+        write_rows(w, key, component, const_name, seen);
     write_rows(w, key, NULL, const_name, seen);
-    if (component)
-        write_rows(w, key, component, NULL, seen);
     write_children(w, key, seen);
     if (!*key)
         tt_str_add(
@@ -188,8 +188,23 @@ static void write_description(writer *w, const char *key, const char *component)
     }
 }
 
+/* A section that has another's keys refers to it. */
+static bool write_same(writer *w, const char *key)
+{
+    for (size_t d = 0; d < w->n; d++)
+        if (w->docs[d].same_as && strcmp(w->docs[d].key, key) == 0) {
+            tt_str_addc(w->out, '{');
+            write_description(w, key, NULL);
+            tt_str_printf(w->out, "\"$ref\":\"#/properties/%s\"}", w->docs[d].same_as);
+            return true;
+        }
+    return false;
+}
+
 static void write_section(writer *w, const char *key)
 {
+    if (write_same(w, key))
+        return;
     size_t n = strlen(key), last = n;
     while (last > 0 && key[last - 1] != '.')
         last--;

@@ -172,7 +172,7 @@ static void enter_section(const table *t, const void *out)
     tt_config_book *book = t->job->book;
     tt_arena *a = t->job->arena;
     tt_config_section s = {t->path, out};
-    tt_section_doc doc = {t->path, NULL, "", t->options, t->n, t->option_size};
+    tt_section_doc doc = {t->path, NULL, "", t->options, t->n, t->option_size, NULL};
     if (*t->path)
         tt_config_claim(t->job, t->path);
     for (size_t i = 0; t->ignore && t->ignore[i]; i++)

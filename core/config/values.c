@@ -77,6 +77,8 @@ static tt_status read_number(const tt_option *o, const char *path, const tt_json
     const double exact = 9007199254740992.0; /* 2^53: a whole double below it is one integer only */
     if (v->type != TT_JSON_INT && v->type != TT_JSON_REAL)
         return tt_config_fail_type(v, path, type_words(o), err);
+    if (!isfinite(v->real))
+        return tt_config_fail(v, NULL, path, err, "number too large");
     out->real = v->real;
     out->integer = v->integer;
     if (o->type == TT_OPT_INT && v->type == TT_JSON_REAL) {

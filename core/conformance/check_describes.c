@@ -413,9 +413,9 @@ tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_
     case TT_KIND_DATALOADER:
         return describe_called(job, c, "dataloader", note, err);
     case TT_KIND_METRICS:
-        return describe_called(job, c, "metrics_sink", note, err);
+        return describe_called(job, c, "metrics.sinks[0]", note, err);
     case TT_KIND_HOOK:
-        return describe_called(job, c, "hook", note, err);
+        return describe_called(job, c, "hooks[0]", note, err);
     case TT_KIND_TRAIN_SPEC:
         return describe_spec(job, c, note, err);
     default:

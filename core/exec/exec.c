@@ -59,6 +59,8 @@ static void touch_moments(tt_exec *x)
     }
 }
 
+static void init_buffers(tt_exec *x);
+
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -79,6 +81,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     if (o->poison)
         tt_exec_find_deaths(x);
     touch_moments(x);
+    init_buffers(x);
     *out = x;
     return TT_OK;
 }
@@ -190,6 +193,42 @@ static void init_tensor(tt_exec *x, const char *name, const tt_init *init, const
     tt_parallel_for(x->o.pool, tt_box_numel(&b, t->n_dims), 16384, init_range, &j);
 }
 
+/* This rank's box of an array. */
+static void copy_values(tt_exec *x, const tt_state *s, float *to)
+{
+    tt_box b;
+    int64_t stride[TT_MAX_DIMS], step = 1;
+    tt_box_of(x->o.mesh, s->type.dims, s->type.n_dims, &s->place, x->coords, &b);
+    for (int d = s->type.n_dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= s->type.dims[d].size;
+    }
+    const int64_t n = tt_box_numel(&b, s->type.n_dims);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0, rest = i;
+        for (int d = s->type.n_dims - 1; d >= 0; d--) {
+            const int64_t size = b.end[d] - b.begin[d];
+            at += (rest % size + b.begin[d]) * stride[d];
+            rest /= size;
+        }
+        to[i] = s->values[at];
+    }
+}
+
+/* A program's own buffers; a child's are its parent's. */
+static void init_buffers(tt_exec *x)
+{
+    const tt_graph *g = x->o.plan->graph;
+    for (size_t i = 0; i < g->states.n && !x->o.parent; i++) {
+        const tt_state *s = g->states.items[i];
+        void *data = s->kind == TT_STATE_BUFFER ? tt_exec_state_data(x, s, -1) : NULL;
+        if (data && s->values)
+            copy_values(x, s, data);
+        else if (data)
+            init_tensor(x, s->name, &s->init, &s->type, &s->place, data);
+    }
+}
+
 void tt_exec_init_params(tt_exec *x)
 {
     const tt_graph *g = x->o.plan->graph;
@@ -197,11 +236,6 @@ void tt_exec_init_params(tt_exec *x)
         const tt_param_info *p = g->params.items[i];
         init_tensor(x, p->name, &p->init, &p->type, &p->stored,
                     tt_exec_state_data(x, p->stack->param, p->index));
-    }
-    for (size_t i = 0; i < g->states.n; i++) {
-        const tt_state *s = g->states.items[i];
-        if (s->kind == TT_STATE_BUFFER)
-            init_tensor(x, s->name, &s->init, &s->type, &s->place, tt_exec_state_data(x, s, -1));
     }
 }
 

@@ -89,3 +89,19 @@ void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer
     const tt_buffer_entry e = {n->state, tt_cast(b, stat, TT_F32), NULL, fn, user};
     tt_vec_push(b->arena, &b->g->buffer_updates, e);
 }
+
+tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims, int n_dims)
+{
+    const tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}, .transient = 1};
+    int64_t n = 1;
+    if (b->failed)
+        return tt_placeholder(b);
+    tt_value *v =
+        tt_buffer(b, tt_arena_printf(b->arena, "constant.%zu", b->g->states.n), dims, n_dims, &o);
+    if (b->failed)
+        return v;
+    for (int i = 0; i < n_dims; i++)
+        n *= dims[i].size; /* tt_buffer has checked it */
+    v->node->state->values = tt_arena_dup(b->arena, values, (size_t)n * sizeof *values);
+    return v;
+}

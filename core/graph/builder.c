@@ -280,6 +280,8 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
     }
     tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
     tt_vec_push(b->arena, &b->g->losses, e);
+    if (!v->type.n_dims)
+        tt_builder_add_metric(b, tt_arena_printf(b->arena, "aux_loss/%s", name), v);
 }
 
 /* ---- parameters ---- */

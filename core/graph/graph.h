@@ -45,6 +45,7 @@ typedef struct tt_state {
     bool accumulate_max;
     const char *suffix;     /* OPTIMIZER: "exp_avg" */
     tt_init init;           /* BUFFER */
+    const float *values;    /* BUFFER: initial, row-major; NULL = by init */
     bool transient;         /* BUFFER: in no checkpoint */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
 } tt_state;
@@ -135,6 +136,11 @@ typedef struct tt_loss_entry {
     double weight;
 } tt_loss_entry;
 
+typedef struct tt_metric_entry {
+    const char *name, *state;
+    tt_value *value; /* f32 scalar */
+} tt_metric_entry;
+
 typedef struct tt_buffer_entry {
     tt_state *state;
     tt_value *stat; /* f32, of a micro-batch */
@@ -160,8 +166,9 @@ struct tt_graph {
     TT_VEC(tt_param_info *) params;
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
-    tt_map *outputs;              /* name → tt_value */
-    TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
+    tt_map *outputs;                 /* name → tt_value */
+    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms */
+    TT_VEC(tt_metric_entry) metrics; /* to log, beside the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */
@@ -179,6 +186,7 @@ struct tt_graph {
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
 #define TT_INPUT_SPREAD "@"      /* behind an input's name: per sample, as a value per token */
+#define TT_MAX_LOGGED 64         /* metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
 
 /* Ops without kernels, and those with one that passes build themselves. */
@@ -222,7 +230,6 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
                        const tt_placement *place);
 /* A replicated-input op whose single output is stored as told: broadcast of a scalar. */
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like);
-tt_value *tt_line_sum(tt_builder *b, tt_value *x); /* f32 [tokens] → [lines] */
 
 /* Low level: append a node; outs get types and places. */
 tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,

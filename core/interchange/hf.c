@@ -97,15 +97,11 @@ static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, t
 
 const char *tt_setup_assets(const tt_setup *s, tt_arena *a)
 {
-    const char *dir = tt_job_dir(s->job), *path = NULL;
     const char *const *own =
         s->has_tokenizer
             ? tt_part_value(s->tokenizer.component, s->tokenizer.config, "path", TT_OPT_STRING)
             : NULL;
-    if (own && *own)
-        path = tt_path_join(a, dir, *own);
-    else if (s->core.hf_assets_path)
-        path = tt_path_join(a, dir, s->core.hf_assets_path);
+    const char *path = own && *own ? tt_path_join(a, tt_job_dir(s->job), *own) : NULL;
     const size_t n = path ? strlen(path) : 0;
     return n > 5 && !strcmp(path + n - 5, ".json") ? tt_path_dir(a, path) : path;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "interchange/import.h"
 #include "interchange/interchange_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,45 +22,19 @@ static tt_status read_object(tt_arena *a, const char *path, const tt_json **out,
     return TT_OK;
 }
 
-static bool reads_type(const tt_component *c, const char *type)
-{
-    const tt_model_hf *hf = tt_setup_model_hf(c);
-    const size_t n = strlen(type);
-    for (const char *p = hf ? hf->model_types : NULL; p; p = strchr(p, ','), p += p != NULL)
-        if (!strncmp(p, type, n) && (!p[n] || p[n] == ','))
-            return true;
-    return false;
-}
-
 /* The TrainSpec of the model that reads this config.json. */
 static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
                            tt_error *err)
 {
     const tt_json *root = NULL;
-    const tt_component **list = NULL;
-    const char *model = NULL;
-    size_t n = 0;
-    tt_str faults = {0};
     TT_TRY(read_object(a, path, &root, err));
     const tt_json *type = tt_json_get(root, "model_type");
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
                        path);
-    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
-    for (size_t i = 0; s == TT_OK && i < n; i++)
-        if (reads_type(list[i], type->string))
-            model = list[i]->name;
-    if (s == TT_OK)
-        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
-    tt_str_free(&faults);
-    TT_TRY(s);
-    for (size_t i = 0; i < n && model; i++) {
-        const tt_train_spec_vt *vt = list[i]->vtable;
-        if (!strcmp(vt->model, model)) {
-            *out = list[i]->name;
-            return TT_OK;
-        }
-    }
+    TT_TRY(tt_setup_spec_of(r, a, type->string, out, err));
+    if (*out)
+        return TT_OK;
     return TT_FAIL(
         err, TT_EUNSUPPORTED,
         "%s:%d:%d: model_type \"%s\" is that of no model here; ttrun plugins list models", path,
@@ -91,7 +66,8 @@ static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out,
         add_arg(out, "rope_scaling", "null");
         return TT_OK;
     }
-    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL))
+    if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL) ||
+        !isfinite(factor->real))
         return TT_FAIL(err, TT_EINVAL,
                        "%s:%d:%d: use_scaled_rope: by which factor is not in the file (Llama 3.1: "
                        "8, 3.2: 32); add \"rope_scaling_factor\" to it",

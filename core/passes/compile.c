@@ -37,6 +37,9 @@ static bool generates(const tt_compile_opts *o)
 static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
+                             .use = o->mode == TT_MODE_TRAIN  ? TT_BUILD_TRAIN
+                                    : o->mode == TT_MODE_EVAL ? TT_BUILD_EVAL
+                                                              : TT_BUILD_GENERATE,
                              .inputs = o->inputs,
                              .n_inputs = o->n_inputs,
                              .tokens = o->lines * o->seq_len,

@@ -118,6 +118,7 @@ static tt_status place_buffers(placer *p, tt_error *err)
         tt_state *s = tt_state_new(g, TT_STATE_BUFFER, q->name, &q->type, &compute);
         s->init = q->init;
         s->transient = q->transient;
+        s->values = q->values;
     }
     return TT_OK;
 }
@@ -142,6 +143,11 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
         tt_loss_entry e = described->losses.items[i];
         e.value = mapped(&p, e.value);
         tt_vec_push(g->arena, &g->losses, e);
+    }
+    for (size_t i = 0; i < described->metrics.n; i++) {
+        tt_metric_entry e = described->metrics.items[i];
+        e.value = mapped(&p, e.value);
+        tt_vec_push(g->arena, &g->metrics, e);
     }
     for (size_t i = 0; i < described->buffer_updates.n; i++) {
         tt_buffer_entry e = described->buffer_updates.items[i];

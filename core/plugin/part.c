@@ -31,9 +31,9 @@ static const char *const *with_name(tt_arena *a, const char *const *ignore)
     return list;
 }
 
-tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
-                           const char *fallback, const char *const *ignore, tt_arena *a,
-                           tt_part *out, tt_error *err)
+tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
+                                const char *fallback, const char *base_name, const char *base_json,
+                                const char *const *ignore, tt_arena *a, tt_part *out, tt_error *err)
 {
     tt_error why = {0};
     const char *name = NULL;
@@ -46,8 +46,15 @@ tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char
         return tt_job_has(job, key) ? tt_job_fail(job, key, err, "%s", why.text)
                                     : TT_FAIL(err, why.code, "%s", why.text);
     void *config = tt_arena_alloc(a, TT_MAXV(c->config_size, (size_t)1));
-    TT_TRY(tt_job_section(job, section, c->options, c->n_options, c->option_size,
-                          with_name(a, ignore), config, err));
+    TT_TRY(tt_job_section_over(job, section, base_name, base_json, c->options, c->n_options,
+                               c->option_size, with_name(a, ignore), config, err));
     *out = (tt_part){c, config, c->name, tt_registry_file(r, c)};
     return TT_OK;
+}
+
+tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
+                           const char *fallback, const char *const *ignore, tt_arena *a,
+                           tt_part *out, tt_error *err)
+{
+    return tt_registry_part_over(r, job, kind, section, fallback, NULL, NULL, ignore, a, out, err);
 }

@@ -75,5 +75,10 @@ typedef struct tt_part {
 tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
                            const char *fallback, const char *const *ignore, tt_arena *a,
                            tt_part *out, tt_error *err);
+/* The same with a layer between defaults and job, as in tt_job_section_over. */
+tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
+                                const char *fallback, const char *base_name, const char *base_json,
+                                const char *const *ignore, tt_arena *a, tt_part *out,
+                                tt_error *err);
 
 #endif

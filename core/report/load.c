@@ -48,7 +48,8 @@ static void read_metrics(const char *path, tt_arena *a, tt_run_report *r)
 static double number(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
-    return v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) ? v->real : (double)NAN;
+    const bool is_number = v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL);
+    return is_number && isfinite(v->real) ? v->real : (double)NAN;
 }
 
 static void read_ops(const char *path, tt_arena *a, tt_run_report *r)

@@ -11,7 +11,8 @@
 static double json_number(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
-    return v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL) ? v->real : (double)NAN;
+    const bool is_number = v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL);
+    return is_number && isfinite(v->real) ? v->real : (double)NAN;
 }
 
 static const char *json_text(const tt_json *o, const char *key)

@@ -18,6 +18,8 @@ static const char *section_of(tt_kind k)
         return "optimizer";
     case TT_KIND_LR_SCHEDULER:
         return "lr_scheduler";
+    case TT_KIND_METRICS:
+        return "metrics.sinks[]";
     case TT_KIND_CONVERTER:
         return "converters[]";
     case TT_KIND_HOOK:
@@ -51,8 +53,9 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
             return s;
         }
         for (size_t i = 0; i < m; i++) {
-            const tt_section_doc d = {section_of((tt_kind)k), c[i]->name,      c[i]->doc,
-                                      c[i]->options,          c[i]->n_options, c[i]->option_size};
+            const tt_section_doc d = {
+                section_of((tt_kind)k), c[i]->name,        c[i]->doc, c[i]->options,
+                c[i]->n_options,        c[i]->option_size, NULL};
             tt_vec_push(a, &all, d);
         }
     }

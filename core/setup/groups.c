@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/pattern.h"
 #include "setup/setup.h"
-#include <regex.h>
 #include <string.h>
 
 /* optimizer.param_groups: an ordered list; the first that matches a parameter takes it. Each group
  * is the optimizer's options with its own laid over, and an lr_factor. */
 
+#define MAX_GROUPS 1024
+
 typedef struct tt_group_match {
     const char *text;
     const char *tag; /* "tag:norm" → "norm" */
-    regex_t regex;
+    tt_pattern *pattern;
+    const char *fault; /* why a match of it failed, and of which name; NULL: none did */
 } tt_group_match;
 
 typedef struct group_config {
@@ -41,25 +44,36 @@ static bool has_tag(const char *tags, const char *tag)
     return false;
 }
 
-static bool matches(const tt_group_match *m, const tt_param_info *p)
+static bool matches(tt_setup *s, tt_group_match *m, const tt_param_info *p)
 {
+    bool yes = false;
+    tt_error why = {0};
     if (m->tag)
         return has_tag(p->tags, m->tag);
-    return regexec(&m->regex, p->name, 0, NULL, 0) == 0;
+    if (m->fault) /* tt_groups_check will say so */
+        return false;
+    if (tt_pattern_match(m->pattern, p->name, &yes, &why) != TT_OK)
+        m->fault = tt_arena_printf(s->arena, "%s: %s", p->name, why.text);
+    return yes;
 }
 
 int tt_group_of(void *setup, const tt_param_info *p)
 {
-    const tt_setup *s = setup;
+    tt_setup *s = setup;
     for (int i = 0; i + 1 < s->n_groups; i++)
-        if (matches(&s->matches[i], p))
+        if (matches(s, &s->matches[i], p))
             return i;
     return -1;
 }
 
-static void free_regex(void *p)
+/* What fits an error's line. */
+static const char *shown(const tt_setup *s, const char *text)
 {
-    regfree(p);
+    const size_t most = 60;
+    if (strlen(text) <= most)
+        return text;
+    return tt_arena_printf(s->arena, "%s…",
+                           tt_arena_strn(s->arena, text, tt_utf8_valid(text, most)));
 }
 
 static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_group_match *m,
@@ -73,14 +87,10 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_g
     if (!*text)
         return tt_job_fail(s->job, key, err,
                            "needs a \"match\": a regular expression on names, or tag:NAME");
-    const int rc = regcomp(&m->regex, text, REG_EXTENDED | REG_NOSUB);
-    if (rc) {
-        char why[128];
-        regerror(rc, &m->regex, why, sizeof why);
-        return tt_job_fail(s->job, key, err, "match \"%s\" is no regular expression: %s", text,
-                           why);
-    }
-    tt_arena_cleanup(s->arena, free_regex, &m->regex);
+    tt_error why = {0};
+    if (tt_pattern_new(s->arena, text, &m->pattern, &why) != TT_OK)
+        return tt_job_fail(s->job, key, err, "match \"%s\" is no regular expression: %s",
+                           shown(s, text), why.text);
     return TT_OK;
 }
 
@@ -144,6 +154,10 @@ tt_status tt_groups_make(tt_setup *s, tt_error *err)
 {
     size_t n = 0;
     TT_TRY(tt_job_list(s->job, "optimizer.param_groups", &n, err));
+    if (n > MAX_GROUPS)
+        return tt_job_fail(s->job, "optimizer.param_groups", err,
+                           "%zu groups, at most %d; one match may cover many parameters", n,
+                           MAX_GROUPS);
     s->groups = tt_arena_array(s->arena, n + 1, sizeof *s->groups);
     s->matches = tt_arena_array(s->arena, n + 1, sizeof *s->matches);
     s->groups[0] = (tt_group){s->optimizer.component->vtable, s->optimizer.config, 1.0};
@@ -161,10 +175,13 @@ tt_status tt_groups_check(const tt_setup *s, tt_error *err)
             any = any || s->graph->params.items[p]->group == i;
         char key[64];
         snprintf(key, sizeof key, "optimizer.param_groups[%d].match", i);
+        if (s->matches[i].fault)
+            return tt_job_fail(s->job, key, err, "\"%s\" takes too much work on %s",
+                               shown(s, s->matches[i].text), s->matches[i].fault);
         if (!any)
             return tt_job_fail(s->job, key, err,
                                "\"%s\" matches no parameter that an earlier group left",
-                               s->matches[i].text);
+                               shown(s, s->matches[i].text));
     }
     return TT_OK;
 }

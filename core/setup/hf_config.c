@@ -170,17 +170,27 @@ static tt_status check_fixed(const tt_component *c, const char *path, const char
     return s;
 }
 
-static tt_status check_type(const tt_component *c, const tt_model_hf *hf, const char *path,
-                            const tt_json *root, tt_error *err)
+/* The model is of another kind than the spec's: which spec has it? */
+static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_model_hf *hf,
+                           const char *path, const tt_json *type, tt_error *err)
+{
+    const char *spec = NULL;
+    if (tt_setup_spec_of(s->registry, s->arena, type->string, &spec, NULL) == TT_OK && spec)
+        return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: this is a %s model: add --spec %s", path,
+                       type->line, type->column, type->string, spec);
+    return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: model_type \"%s\" is not what model %s reads (%s)",
+                   path, type->line, type->column, type->string, c->name, hf->model_types);
+}
+
+static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_model_hf *hf,
+                            const char *path, const tt_json *root, tt_error *err)
 {
     const tt_json *type = tt_json_get(root, "model_type"), *fixed = NULL;
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
                        path);
     if (!in_list(hf->model_types, ',', type->string))
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s:%d:%d: model_type \"%s\" is not what model %s reads (%s)", path,
-                       type->line, type->column, type->string, c->name, hf->model_types);
+        return fail_type(su, c, hf, path, type, err);
     tt_arena *a = tt_arena_new();
     tt_status s = TT_OK;
     if (hf->fixed)
@@ -310,7 +320,7 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
     if (st == TT_OK && root->type != TT_JSON_OBJECT)
         st = TT_FAIL(&why, TT_EINVAL, "%s: expected an object", path);
     if (st == TT_OK)
-        st = check_type(c, hf, path, root, &why);
+        st = check_type(s, c, hf, path, root, &why);
     if (st == TT_OK)
         st = check_rope(c, path, root, &why);
     if (st == TT_OK)
@@ -329,9 +339,6 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (c->initial_load_in_hf && !c->initial_load_path)
-        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
-                           "needs checkpoint.initial_load_path, the folder of the weights");
     if (!c->last_save_in_hf)
         return TT_OK;
     if (!c->enable)

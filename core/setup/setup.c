@@ -115,43 +115,6 @@ static tt_status make_loader(tt_setup *s, const char *section, const char *fallb
     return TT_OK;
 }
 
-static tt_status make_list(tt_setup *s, tt_kind kind, const char *section, tt_part *parts, int *n,
-                           tt_error *err)
-{
-    size_t count = 0;
-    TT_TRY(tt_job_list(s->job, section, &count, err));
-    if (count > TT_MAX_PARTS)
-        return tt_job_fail(s->job, section, err, "%zu entries, at most %d", count, TT_MAX_PARTS);
-    for (size_t i = 0; i < count; i++)
-        TT_TRY(tt_registry_part(s->registry, s->job, kind,
-                                tt_arena_printf(s->arena, "%s[%zu]", section, i), NULL, NULL,
-                                s->arena, &parts[i], err));
-    *n = (int)count;
-    return TT_OK;
-}
-
-static tt_status make_metrics(tt_setup *s, tt_error *err)
-{
-    const char *list = s->spec->metrics ? s->spec->metrics : "";
-    while (*list) {
-        const char *end = strchr(list, ',') ? strchr(list, ',') : list + strlen(list);
-        const char *name = tt_arena_strn(s->arena, list, (size_t)(end - list));
-        const tt_component *c;
-        list = *end ? end + 1 : end;
-        if (!strcmp(name, "tensorboard") && !s->core.metrics.enable_tensorboard)
-            continue;
-        if (s->n_metrics == TT_MAX_PARTS)
-            return TT_FAIL(err, TT_EINVAL, "too many metrics plugins");
-        TT_TRY(tt_registry_find(s->registry, TT_KIND_METRICS, name, &c, err));
-        tt_part *p = &s->metrics[s->n_metrics++];
-        *p = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
-                       tt_registry_file(s->registry, c)};
-        TT_TRY(tt_job_overlay(s->job, name, "{}", c->options, c->n_options, c->option_size,
-                              p->config, err));
-    }
-    return TT_OK;
-}
-
 /* The inputs a loader declares; of a mixture those of its sources, which must be the same. */
 static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, tt_inputs *out,
                            tt_error *err)
@@ -191,14 +154,12 @@ static tt_status make_inputs(tt_setup *s, tt_error *err)
 
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
-    tt_registry *r = s->registry;
-    static const char *const none[] = {NULL};
-    TT_TRY(tt_registry_part(r, s->job, TT_KIND_TOKENIZER, "tokenizer", s->spec->tokenizer, none,
-                            s->arena, &s->tokenizer, err));
-    s->has_tokenizer = true;
+    TT_TRY(tt_setup_tokenizer_part(s, err));
     if (!o->data)
         return TT_OK;
     TT_TRY(make_loader(s, "dataloader", s->spec->dataloader, &s->dataloader, &s->data_order, err));
+    if (o->mode == TT_MODE_TRAIN && o->compile)
+        tt_setup_note_tokenizer(s);
     s->has_validation = s->core.validation.enable;
     if (tt_job_has(s->job, "validation.dataloader")) {
         const tt_part *one = &s->dataloader;
@@ -207,6 +168,10 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                            &s->validation_data, &s->validation_order, err));
         if (!tt_part_is_mixture(&s->validation_data))
             s->validation_order.seed = s->data_order.seed;
+        if (!s->has_validation && o->mode == TT_MODE_TRAIN && o->compile)
+            tt_log(TT_WARN, "train",
+                   "validation.dataloader is given, but validation.enable is false: nothing is "
+                   "validated");
     } else if (s->has_validation) {
         return tt_job_fail(s->job, "validation.enable", err,
                            "needs data of its own: set validation.dataloader, for example "
@@ -289,9 +254,9 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_groups_make(s, err));
     TT_TRY(tt_registry_part(r, s->job, TT_KIND_LR_SCHEDULER, "lr_scheduler", s->spec->lr_scheduler,
                             NULL, s->arena, &s->lr_scheduler, err));
-    TT_TRY(make_list(s, TT_KIND_HOOK, "hooks", s->hooks, &s->n_hooks, err));
-    TT_TRY(make_list(s, TT_KIND_CONVERTER, "converters", s->converters, &s->n_converters, err));
-    TT_TRY(make_metrics(s, err));
+    TT_TRY(tt_setup_hooks(s, err));
+    TT_TRY(tt_setup_converters(s, err));
+    TT_TRY(tt_setup_metrics(s, err));
     TT_TRY(make_comm(s, o, err));
     TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
@@ -312,6 +277,7 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
                            "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
+    TT_TRY(tt_setup_initial_load(s, err));
     TT_TRY(tt_setup_check_hf(s, err));
     TT_TRY(tt_job_finish(job, err));
     tt_setup_ops(s);

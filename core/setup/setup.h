@@ -55,6 +55,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part model, loss, optimizer, lr_scheduler, tokenizer, dataloader, validation_data, backend;
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
+    tt_strings converter_filters[TT_MAX_PARTS];
     /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
@@ -124,6 +125,14 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 /* The model's form at Hugging Face; NULL: it has none. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
+/* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */
+tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
+                           tt_error *err);
+/* hf_assets_path where there are weights in it, for a run that does not start from them; or NULL.
+ */
+const char *tt_setup_unused_weights(const tt_setup *s);
+/* A Hugging Face folder with weights, and no step folder of ours. */
+bool tt_hf_has_weights(const char *folder);
 const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
 /* Every table the job may use, for schema, explain, reference; component NULL parts of the core
  * first. */

@@ -3,7 +3,6 @@
 #include "setup/setup_impl.h"
 #include <stdlib.h>
 #include <string.h>
-#include <ttrun/converter.h>
 
 /* setup, second half: backend, mesh, batch, graphs. */
 
@@ -238,19 +237,6 @@ tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_er
 
 /* ---- graphs ---- */
 
-static tt_value *convert_linear(void *user, tt_builder *b, const char *param, tt_value *x,
-                                tt_value *w)
-{
-    const tt_setup *s = user;
-    for (int i = 0; i < s->n_converters; i++) {
-        const tt_converter_vt *vt = s->converters[i].component->vtable;
-        tt_value *y = vt->linear(s->converters[i].config, b, param, x, w);
-        if (y)
-            return y;
-    }
-    return NULL;
-}
-
 /* Are gathered parameters kept? By default only where a pipeline would gather them again for every
  * micro-batch (torchtitan's default). */
 static bool keeps_parameters(const tt_setup *s)
@@ -371,7 +357,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .can_accumulate = can_accumulate,
         .backend_user = s,
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
-        .convert_linear = s->n_converters ? convert_linear : NULL,
+        .convert_linear = s->n_converters ? tt_setup_convert_linear : NULL,
         .convert_user = s,
         .dump_folder = dump,
     };
@@ -385,6 +371,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->decode = o->decode;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     fingerprint(s);
+    tt_setup_check_filters(s);
     if (s->graph->pieces.whole)
         tt_log(
             TT_INFO, "train",

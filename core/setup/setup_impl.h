@@ -7,6 +7,14 @@
 /* mixture.c: the section's list "mixture" as a loader. fallback: where neither says a name. */
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
+/* setup_lists.c: hooks, converters, metrics.sinks. */
+tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
+tt_status tt_setup_converters(tt_setup *s, tt_error *err);
+tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
+/* The first converter that has a replacement of x·wᵀ and does not leave out w's full name. */
+tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param, tt_value *x,
+                                  tt_value *w);
+void tt_setup_check_filters(const tt_setup *s); /* warns of words that leave nothing out */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_kernels.c: the components that backend.kernels names. After tt_setup_backend. */
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
@@ -30,5 +38,9 @@ tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
                            const char **args, tt_error *err);
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
+/* hf_defaults.c: what model.hf_assets_path says where the job does not. */
+tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
+void tt_setup_note_tokenizer(const tt_setup *s); /* warns of another tokenizer than the folder's */
+tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
 
 #endif

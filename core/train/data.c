@@ -7,8 +7,11 @@
 
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
 {
-    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     const tt_model_vt *model = s->model.component->vtable;
+    if (!s->has_tokenizer)
+        return tt_job_fail(s->job, "tokenizer", err,
+                           "this needs a tokenizer, and the spec names none: set tokenizer.name");
+    const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     TT_TRY(vt->open(s->tokenizer.config, self, err));
     *info = (tt_tokenizer_info){.struct_size = sizeof *info};
     vt->info(*self, info);

@@ -139,17 +139,23 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
 static tt_status initial_load(tt_loop *l, tt_error *err)
 {
     const char *path = l->s->core.checkpoint.initial_load_path;
-    if (!path)
+    if (!path) {
+        const char *unused = l->main ? tt_setup_unused_weights(l->s) : NULL;
+        if (l->main)
+            tt_log(TT_INFO, "checkpoint", "weights: random%s%s%s", unused ? "; those of " : "",
+                   unused ? unused : "",
+                   unused ? " are taken with checkpoint.initial_load_in_hf true" : "");
         return TT_OK;
+    }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
     tt_error why = {0};
-    const bool hf = l->s->core.checkpoint.initial_load_in_hf;
+    const bool hf = l->s->core.checkpoint.initial_load_in_hf || tt_hf_has_weights(path);
     const tt_status s = hf ? tt_rank_load_hf(&l->rank, path, l->main, &why)
                            : tt_rank_load(&l->rank, path, false, &why);
     if (s != TT_OK)
         return tt_job_fail(l->s->job, "checkpoint.initial_load_path", err, "%s", why.text);
     if (l->main)
-        tt_log(TT_INFO, "checkpoint", "weights from %s", path);
+        tt_log(TT_INFO, "checkpoint", "weights: %s%s", path, hf ? " (Hugging Face's)" : "");
     return TT_OK;
 }
 

@@ -76,7 +76,8 @@ typedef struct tt_backend_vt {
     double (*peak_flops)(void *self, tt_dtype dtype); /* of products of such matrices, measured or
                                                          known, per second; 0 = unknown */
     void (*describe)(void *self, char *text, size_t size); /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
-    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops. */
+    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops.
+     * (optional) */
     double (*peak_vector_flops)(void *self);
 } tt_backend_vt;
 

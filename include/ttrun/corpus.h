@@ -81,8 +81,9 @@ typedef struct tt_corpus_opts {
     int document_mask;
     const char *packing; /* the option's value; NULL = "none" */
 } tt_corpus_opts;
-/* The documents of files as one stream, each with the tokenizer's bos and eos around it. Tokens are
- * kept in a file found again by the text's content, the tokenizer and the reader; see the row
+/* The documents of files as one stream, each with the tokenizer's bos before it and eos behind it;
+ * where both are one token (GPT-2's <|endoftext|>) it stands behind it only. Tokens are kept in a
+ * file found again by the text's content, the tokenizer and the reader; see the row
  * TT_CORPUS_OPTION_CACHE.
  *   Errors: the reader's and the tokenizer's, the first in order; less than one sample. [setup] */
 TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err);

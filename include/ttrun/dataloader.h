@@ -39,7 +39,7 @@ typedef struct tt_dataloader_env {
     const tt_tokenizer_vt *tokenizer; /* NULL where the job has none */
     void *tokenizer_self;
     const char *job_dir;                                             /* relative paths start here */
-    void (*progress)(void *user, const char *what, double fraction); /* may be NULL */
+    void (*progress)(void *user, const char *what, double fraction); /* (optional) */
     void *progress_user;
     int (*stop)(
         void *user); /* nonzero: a signal asks to stop, give up with TT_ESIGNAL; may be NULL */
@@ -65,7 +65,7 @@ typedef struct tt_dataloader_vt {
      * [any-thread] */
     tt_status (*read)(void *self, int64_t i, tt_sample *out, tt_error *err);
     int needs_tokenizer;                               /* 1: text; 0: tokens */
-    void (*info)(void *self, tt_dataloader_info *out); /* may be NULL. [any-thread] */
+    void (*info)(void *self, tt_dataloader_info *out); /* [any-thread] (optional) */
     /* The table of inputs of its own: writes at most TT_MAX_INPUTS rows, returns how many. The same
      * for equal configs. [setup] (optional) */
     int (*inputs)(const void *config, tt_input_info *out);

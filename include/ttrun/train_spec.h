@@ -20,7 +20,7 @@ typedef struct tt_label_rule {
 typedef struct tt_train_spec_vt {
     size_t struct_size;
     const char *model, *tokenizer, *dataloader, *loss, *optimizer, *lr_scheduler;
-    const char *metrics;        /* comma list */
+    const char *metrics;        /* list with commas; NULL: jsonl,tensorboard */
     const tt_label_rule *rules; /* NULL = the core's table */
     size_t n_rules;
 } tt_train_spec_vt;

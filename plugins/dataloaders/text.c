@@ -3,8 +3,8 @@
 #include "source.h"
 #include <ttrun/corpus.h>
 
-/* text: files and globs, each file a document with the tokenizer's bos and eos around it, joined to
- * one stream of tokens in path order. */
+/* text: files and globs, each file a document with the tokenizer's bos and eos around it
+ * (corpus.h), joined to one stream of tokens in path order. */
 
 typedef struct {
     tt_strings path;

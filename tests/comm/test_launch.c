@@ -118,10 +118,32 @@ static void test_variables_that_make_no_sense_are_errors(void **state)
             "equal number of tasks");
 }
 
+static void alone(const char *const *v, const char *text)
+{
+    tt_error err = {0};
+    variables = v;
+    const tt_status s = tt_launch_alone(get, &err);
+    assert_int_equal(s, text ? TT_EINVAL : TT_OK);
+    if (text && !strstr(err.text, text))
+        fail_msg("\"%s\" is not in: %s", text, err.text);
+}
+
+static void test_a_world_without_a_rank_is_an_error(void **state)
+{
+    (void)state;
+    alone((const char *[]){"WORLD_SIZE", "2", NULL}, "WORLD_SIZE=2 without RANK");
+    alone((const char *[]){"WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL}, "set RANK (0 to 1)");
+    alone((const char *[]){"WORLD_SIZE", "1", NULL}, NULL);
+    alone((const char *[]){"WORLD_SIZE", "many", NULL}, NULL);
+    alone((const char *[]){"RANK", "1", NULL}, NULL);
+    alone((const char *[]){NULL}, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_launcher_is_one_rank),
+        cmocka_unit_test(test_a_world_without_a_rank_is_an_error),
         cmocka_unit_test(test_mpirun_torchrun_srun_and_mpiexec_are_known),
         cmocka_unit_test(test_key_tells_starts_apart),
         cmocka_unit_test(test_variables_that_make_no_sense_are_errors),

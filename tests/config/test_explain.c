@@ -50,6 +50,23 @@ static void test_explain_a_section_lists_its_keys(void **state)
     assert_null(strstr(text, "training."));
 }
 
+/* validation.dataloader has the keys of dataloader, whatever their plugin. */
+static void test_explain_a_section_with_anothers_keys(void **state)
+{
+    const char *text = explain(state, "validation.dataloader");
+    assert_non_null(strstr(text, "validation.dataloader: the data of"));
+    assert_non_null(strstr(text, "validation.dataloader.shuffle\n"));
+    assert_null(strstr(text, "\ndataloader"));
+    assert_non_null(strstr(explain(state, "validation.dataloader.seed"), "of the order"));
+    assert_non_null(strstr(explain(state, NULL), "\nvalidation.dataloader.name\n"));
+    size_t n;
+    tt_str page = {0};
+    const tt_section_doc *docs = tt_core_config_docs(&n);
+    tt_reference_print(docs, n, &page);
+    assert_non_null(strstr(page.s, "\n## validation.dataloader\n\nthe data of"));
+    tt_str_free(&page);
+}
+
 static void test_explain_all_has_every_key(void **state)
 {
     const char *text = explain(state, NULL);
@@ -99,6 +116,7 @@ int main(void)
         CONFIG_TEST(test_explain_takes_other_spellings),
         CONFIG_TEST(test_explain_a_section_lists_its_keys),
         CONFIG_TEST(test_explain_all_has_every_key),
+        CONFIG_TEST(test_explain_a_section_with_anothers_keys),
         CONFIG_TEST(test_explain_unknown_suggests),
         CONFIG_TEST(test_reference_is_a_table_of_every_key),
     };

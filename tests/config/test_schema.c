@@ -29,10 +29,10 @@ static const tt_json *schema(void **state)
     const tt_json *v = NULL;
     const tt_section_doc *core = tt_core_config_docs(&n);
     memcpy(docs, core, n * sizeof *core);
-    docs[n++] = (tt_section_doc){"optimizer", "adamw", "AdamW", rate, 2, sizeof *rate};
-    docs[n++] = (tt_section_doc){"optimizer", "sgd", "SGD", rate, 1, sizeof *rate};
-    docs[n++] = (tt_section_doc){"model.args", "llama3", "Llama", width, 4, sizeof *width};
-    docs[n++] = (tt_section_doc){"hooks[]", "print", "says so", rate, 1, sizeof *rate};
+    docs[n++] = (tt_section_doc){"optimizer", "adamw", "AdamW", rate, 2, sizeof *rate, NULL};
+    docs[n++] = (tt_section_doc){"optimizer", "sgd", "SGD", rate, 1, sizeof *rate, NULL};
+    docs[n++] = (tt_section_doc){"model.args", "llama3", "Llama", width, 4, sizeof *width, NULL};
+    docs[n++] = (tt_section_doc){"hooks[]", "print", "says so", rate, 1, sizeof *rate, NULL};
     tt_schema_print(docs, n, &text);
     if (tt_json_parse(*state, "schema", text.s, text.n, &v, &err) != TT_OK)
         fail_msg("%s", err.text);
@@ -92,6 +92,9 @@ static void test_schema_says_what_the_tables_say(void **state)
     equals(s, "properties/optimizer/anyOf/1/properties/name/const", "\"sgd\"");
     equals(s, "properties/optimizer/anyOf/0/properties/lr/description", "\"rate \\\"r\\\"\"");
     equals(s, "properties/optimizer/anyOf/0/properties/param_groups/default", "[]");
+    equals(s, "properties/validation/properties/dataloader/$ref", "\"#/properties/dataloader\"");
+    equals(s, "properties/metrics/properties/sinks/type", "\"array\"");
+    equals(s, "properties/converters/items/properties/filter/default", "[]");
     equals(s, "properties/hooks/type", "\"array\"");
     equals(s, "properties/hooks/items/anyOf/0/properties/name/const", "\"print\"");
 }
@@ -106,17 +109,23 @@ static void test_schema_has_every_row(void **state)
             const char *key = docs[d].key, *name = docs[d].options[i].name;
             if (strcmp(key, "optimizer") == 0 || strcmp(key, "hooks[]") == 0)
                 continue; /* in each of its components, above */
-            size_t k = strcspn(key, "[");
-            at(s, *key ? tt_arena_printf(*state, "properties/%.*s%s/properties/%s", (int)k, key,
-                                         key[k] ? "/items" : "", name)
-                       : tt_arena_printf(*state, "properties/%s", name));
+            tt_str path = {0};
+            for (const char *p = key; *p;) { /* "a.b[]" is in properties/a/properties/b/items */
+                const size_t k = strcspn(p, ".[");
+                tt_str_printf(&path, "properties/%.*s%s/", (int)k, p, p[k] == '[' ? "/items" : "");
+                p += k + (p[k] == '[' ? 2 : 0);
+                p += *p == '.';
+            }
+            tt_str_printf(&path, "properties/%s", name);
+            at(s, path.s);
+            tt_str_free(&path);
         }
 }
 
 static void test_schema_of_a_broken_table_names_the_fault(void **state)
 {
     static const tt_option bad = {.name = "a", .type = TT_OPT_INT, .default_json = "x"};
-    const tt_section_doc doc = {"s", NULL, "", &bad, 1, sizeof bad};
+    const tt_section_doc doc = {"s", NULL, "", &bad, 1, sizeof bad, NULL};
     tt_str out = {0};
     (void)state;
     tt_schema_print(&doc, 1, &out);

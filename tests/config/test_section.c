@@ -122,6 +122,8 @@ static const char *const refused[][2] = {
         "16: s.maybe: expected an integer or null, got 9.223372036854776e+18"),
     BAD("\"maybe\": -9223372036854775808",
         "16: s.maybe: expected an integer or null, got -9223372036854775808"),
+    BAD("\"rate\": 1e999", "15: s.rate: number too large"),
+    BAD("\"count\": -1e999", "16: s.count: number too large"),
     BAD("\"rate\": \"x\"", "15: s.rate: expected a number, got \"x\""),
     BAD("\"rate\": -1e-3", "15: s.rate: expected 0 or more, got -0.001"),
     BAD("\"rate\": false", "15: s.rate: expected a number, got false"),

@@ -149,6 +149,28 @@ static void test_corpus_empty_documents_are_counted_and_left_out(void **state)
     assert_non_null(strstr(err.text, "none.txt is empty"));
 }
 
+/* One token between documents where bos and eos are one, as the checkpoints with such a tokenizer
+ * know it; what was kept of another pair is not taken for it. */
+static void test_corpus_one_separator_where_bos_is_eos(void **state)
+{
+    (void)state;
+    int64_t start = -1;
+    write_lines("a.txt", 3, 8, 7);
+    tt_tokens *t = open_ok(two, 1, folder);
+    assert_int_equal(t->n_tokens, 3 * (8 + 2));
+    tt_tokens_close(t);
+    eos_id = 1;
+    t = open_ok(two, 1, folder);
+    assert_int_equal(t->n_tokens, 3 * (8 + 1));
+    int32_t *ids = all_tokens(t);
+    for (int i = 0; i < 27; i++)
+        assert_int_equal(ids[i] == 1, i % 9 == 8);
+    assert_int_equal(tt_document_starts(t, 1, 1, &start, NULL), TT_OK);
+    assert_int_equal(start, 9);
+    free(ids);
+    tt_tokens_close(t);
+}
+
 /* More than 2^32 tokens before the ones that are written: a hole in the file. */
 static void test_corpus_of_more_than_2_to_32_tokens(void **state)
 {
@@ -216,6 +238,7 @@ int main(void)
         T(test_corpus_stops_where_asked_and_goes_on),
         T(test_corpus_change_while_reading_is_an_error),
         T(test_corpus_empty_documents_are_counted_and_left_out),
+        T(test_corpus_one_separator_where_bos_is_eos),
         T(test_corpus_of_more_than_2_to_32_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -11,6 +11,7 @@
 #include "../../plugins/tokenizers/hf/hf.c"
 #include "../../plugins/tokenizers/hf/learn.c"
 #include "../../plugins/tokenizers/hf/load.c"
+#include "../../plugins/tokenizers/hf/load_json.c"
 #include "../../plugins/tokenizers/hf/load_model.c"
 #include "../../plugins/tokenizers/hf/load_splits.c"
 #include "../../plugins/tokenizers/hf/load_tiktoken.c"

@@ -94,7 +94,9 @@ static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
         {"{\"model\": {\"vocab\": {\"\xff\": 1}}}",        "tokenizer.json:1:"  },
         {"{\"a\": \"\\u0000\"}",                           "tokenizer.json:1:"  },
         {"{\"a\": \"\\ud800\"}",                           "tokenizer.json:1:"  },
-        {"{\"a\": 99999999999999999999}",                  "tokenizer.json:1:"  },
+        {"{\"a\": 99999999999999999999}",                  "pre_tokenizer: none"},
+        {"{\"a\": 99999999999999999999, \"a\": 1}",        "duplicate"          },
+        {"{\"a\": 1e999,\n \"b\": }",                      "tokenizer.json:2:"  },
         {"{} x",                                           "tokenizer.json:1:"  },
         {"{}",                                             "pre_tokenizer: none"},
     };

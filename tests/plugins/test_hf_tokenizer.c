@@ -317,6 +317,42 @@ static void test_hf_info_names_the_special_tokens(void **state)
     json_decref(root);
 }
 
+/* As PreTrainedTokenizerFast.save_pretrained writes it without a maximum, and worse. */
+static void test_hf_numbers_nobody_reads_do_not_matter(void **state)
+{
+    (void)state;
+    hf_tokenizer *t = NULL;
+    tt_error err = {0};
+    json_t *root = whole("gpt2", false);
+    char *text = json_dumps(root, 0);
+    assert_int_equal(
+        open_text(text,
+                  "{\"model_max_length\": 1000000000000000019884624838656,\n \"a\": [1e400, -1e400,"
+                  " -9223372036854775808, -9223372036854775809, \"x\\\"99999999999999999999\"],"
+                  " \"b\": 1000000000000000019884624838656e290,"
+                  " \"eos_token\": \"<|endoftext|>\"}",
+                  false, &t, &err),
+        TT_OK);
+    assert_int_equal(t->eos, t->added[0].id);
+    hf_close(t);
+    assert_int_equal(
+        open_text(text, "{\"eos_token\": 1000000000000000019884624838656}", false, &t, &err),
+        TT_EFORMAT);
+    assert_non_null(strstr(err.text, "eos_token: expected a token's text"));
+    free(text);
+    json_t *vocab = json_copy(json_object_get(g.root, "vocab"));
+    json_object_set_new(vocab, "beyond", json_integer(INT64_MAX));
+    json_object_set_new(json_object_get(root, "model"), "vocab", vocab);
+    text = json_dumps(root, 0);
+    char *long_id = strstr(text, "9223372036854775807"), *longer = NULL;
+    assert_true(asprintf(&longer, "%.*s1%s", (int)(long_id - text), text, long_id) > 0);
+    assert_int_equal(open_text(longer, NULL, false, &t, &err), TT_EFORMAT);
+    assert_non_null(strstr(err.text, "model.vocab.\"beyond\": expected an id"));
+    free(longer);
+    free(text);
+    json_decref(root);
+}
+
 static void write_text(const char *folder, const char *name, const char *text)
 {
     char path[300];
@@ -378,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
         cmocka_unit_test(test_hf_threads_encode_alike),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
+        cmocka_unit_test(test_hf_numbers_nobody_reads_do_not_matter),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);

@@ -3,7 +3,7 @@
 # Kernels of plugins: examples/relu2 brings an op and its kernel for the cpu backend. A model trains on the kernel with
 # the losses it has on the op's decomposition; which kernel runs follows the order of <ttrun/kernels.h>.
 set -u
-: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
+: "${SRC:=$(pwd)}" "${TTRUN:=$SRC/ttrun}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kernels.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 failed=0

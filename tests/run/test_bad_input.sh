@@ -8,9 +8,12 @@ table=$(dirname "$0")/bad_input.table
 # ---- fixtures ----
 : >"$dir/empty.txt"
 printf 'short' >"$dir/short.txt"
-mkdir "$dir/deep" "$dir/long" "$dir/circle" "$dir/faulty" "$dir/work"
+mkdir "$dir/nest" "$dir/groups" "$dir/deep" "$dir/long" "$dir/circle" "$dir/faulty" "$dir/work"
 awk 'BEGIN {for (i = 0; i < 100000; i++) printf "["}' >"$dir/deep/job.json"
 awk 'BEGIN {printf "{\"spec\": \""; for (i = 0; i < 3000000; i++) printf "x"}' >"$dir/long/job.json"
+awk 'function many(c) {for (i = 0; i < 20000; i++) printf c}
+    BEGIN {printf "{\"optimizer\": {\"param_groups\": [{\"match\": \""; many("("); printf "a"; many(")"); printf "\"}]}}"}' >"$dir/nest/job.json"
+awk 'BEGIN {printf "{\"optimizer\": {\"param_groups\": ["; for (i = 0; i < 2000; i++) printf "%s{\"match\": \"a%d\"}", i ? "," : "", i; printf "]}}"}' >"$dir/groups/job.json"
 echo '{"extends": "b.json"}' >"$dir/circle/a.json"
 echo '{"extends": "a.json"}' >"$dir/circle/b.json"
 echo '{"training": 3' >"$dir/faulty/base.json"

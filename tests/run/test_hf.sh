@@ -59,10 +59,48 @@ ok saved_by_two_ranks_and_model_only
 train "$dir/tied" $tie true --checkpoint.last_save_in_hf true --training.steps 4 --tokenizer.name hf --tokenizer.path "$dir/tokenizer.json"
 [ $rc -eq 0 ] && ! grep -q lm_head "$dir/tied/hf/latest/model.safetensors" && cmp -s "$dir/tokenizer.json" "$dir/tied/hf/latest/tokenizer.json"
 ok tied_weights_have_no_head_and_the_tokenizer_goes_along
-native "$dir/tn" "$dir/tied/checkpoint/step-4" $tie true
+native "$dir/tn" "$dir/tied/checkpoint/step-4" $tie true --tokenizer.name hf --tokenizer.path "$dir/tokenizer.json"
 again "$dir/th" "$dir/tied/hf/latest"
 [ $rc -eq 0 ] && same_losses "$dir/tn" "$dir/th"
 ok tied_weights_come_back
+
+# ---- what hf_assets_path says where the job does not ----
+tied=$dir/tied/hf/step-4
+ours='--model.flavor hf --model.args {} --checkpoint.last_save_in_hf true --training.steps 1 --optimizer.lr 0'
+sed '/"model": {/d; /"args": {/d' "$job" >"$dir/bare.json"
+bare() { # FOLDER OPTION...: README's line, of a job without a tokenizer
+    where=$1
+    shift
+    # shellcheck disable=SC2086
+    ttrun "$dir/bare.json" --dump_folder "$where" $ours --model.hf_assets_path "$tied" "$@" >"$dir/out" 2>"$dir/err"
+    rc=$?
+}
+bare "$dir/d1" --checkpoint.initial_load_in_hf true
+[ $rc -eq 0 ] && grep -q "checkpoint\] weights: $tied (Hugging Face's)" "$dir/err" && ! grep -q ' W ' "$dir/err" &&
+    [ "$(value "$dir/d1/run.json" job.tokenizer.name)" = hf ] && [ "$(value "$dir/d1/run.json" job.tokenizer.path)" = "$tied/tokenizer.json" ]
+ok the_folders_tokenizer_and_weights_are_the_default
+cmp -s "$tied/model.safetensors" "$dir/d1/hf/latest/model.safetensors" && cmp -s "$tied/tokenizer.json" "$dir/d1/hf/latest/tokenizer.json"
+ok and_come_out_again
+bare "$dir/d2" --tokenizer.name byte --checkpoint.initial_load_path "$tied"
+[ $rc -eq 0 ] && [ "$(grep -c "the tokenizer is \"byte\", and not $tied/tokenizer.json" "$dir/err")" -eq 1 ] && [ -f "$dir/d2/hf/latest/config.json" ] &&
+    ! [ -e "$dir/d2/hf/latest/tokenizer.json" ]
+ok another_tokenizer_is_a_warning_and_the_folders_is_not_exported
+grep -q "weights: $tied (Hugging Face's)" "$dir/err"
+ok a_hugging_face_folder_is_known_by_its_look
+bare "$dir/d3"
+[ $rc -eq 0 ] && grep -q "weights: random; those of $tied are taken with checkpoint.initial_load_in_hf true" "$dir/err"
+ok random_weights_beside_others_are_told
+train "$dir/d4" --training.steps 1 --checkpoint.enable false
+[ $rc -eq 0 ] && grep -q 'weights: random$' "$dir/err"
+ok random_weights_are_told
+again "$dir/d7" "$dir/a/hf/step-4"
+[ $rc -eq 0 ] && [ "$(grep -c "$dir/a/hf/step-4 has no tokenizer.json: the tokenizer is the spec's, \"byte\"" "$dir/err")" -eq 1 ]
+ok a_folder_without_a_tokenizer_is_a_warning
+mkdir "$dir/copy" && cp "$tied/tokenizer.json" "$dir/copy"
+bare "$dir/d5" --tokenizer.name hf --tokenizer.path "$dir/copy" && ! grep -q 'the tokenizer is' "$dir/err" &&
+    sed -i 's/"Hi"/"Ho"/; s/\["H","i"\]/["H","o"]/' "$dir/copy/tokenizer.json" && bare "$dir/d6" --tokenizer.name hf --tokenizer.path "$dir/copy" &&
+    grep -q "the tokenizer is \"hf\" of $dir/copy, and not $tied/tokenizer.json" "$dir/err" && cmp -s "$dir/copy/tokenizer.json" "$dir/d6/hf/latest/tokenizer.json"
+ok a_copy_of_the_tokenizer_is_the_same_and_another_is_not
 again "$dir/x" "$dir/a/hf/latest" --model.args.tie_embeddings true
 [ $rc -eq 0 ] && grep -q '1 tensor not of this model ignored: lm_head.weight' "$dir/err"
 ok tensors_of_no_parameter_are_named_in_the_log
@@ -114,7 +152,7 @@ refused config_missing 'config.json: cannot open: No such file' 'rm config.json'
 refused config_no_json 'config.json:2:1:' 'echo "{" >config.json'
 refused config_list 'expected an object' 'echo "[1]" >config.json'
 refused config_without_type 'no "model_type" in it' 'edit "/model_type/d"'
-refused config_other_type 'config.json:3:17: model_type "mistral" is not what model llama3 reads (llama)' 'edit "s/\"llama\"/\"mistral\"/"'
+refused config_other_type 'config.json:3:17: this is a mistral model: add --spec mistral' 'edit "s/\"llama\"/\"mistral\"/"'
 refused config_bias 'attention_bias: model llama3 is built for false only, this says true' 'edit "s/\"attention_bias\": false/\"attention_bias\": true/"'
 refused config_activation 'hidden_act: model llama3 is built for "silu" only' 'edit "s/silu/gelu/"'
 refused config_quantized 'quantization_config: model llama3' 'edit "s/\"hidden_act\"/\"quantization_config\": {}, \"hidden_act\"/"'

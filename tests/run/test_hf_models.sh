@@ -102,7 +102,7 @@ refused gpt2 exact_gelu 'activation_function: model gpt2 is built for ["gelu_new
 refused gpt2 heads_that_do_not_divide '5 does not divide dim 32' 's/"n_head": 4/"n_head": 5/'
 refused gpt2 too_few_positions 'only 31 positions' 's/"n_positions": 40/"n_positions": 31/'
 refused gpt2 positions_of_another_table "parameter 'transformer.wpe.weight'" 's/"n_positions": 40/"n_positions": 41/'
-refused gpt2 a_llama 'model_type "llama" is not what model gpt2 reads (gpt2)' 's/"model_type": "gpt2"/"model_type": "llama"/'
+refused gpt2 a_llama 'this is a llama model: add --spec llama3' 's/"model_type": "gpt2"/"model_type": "llama"/'
 refused gpt2 scaled_positions 'rope_scaling: model gpt2 does not scale positions' "$(more '"rope_scaling": {"rope_type": "yarn", "factor": 2}')"
 refused gpt2 tied_said_untied "parameter 'lm_head.weight'" 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
 refused qwen2 mrope 'use_mrope: model qwen2' "$(more '"use_mrope": true')"

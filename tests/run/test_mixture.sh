@@ -31,6 +31,9 @@ train "$dir/plain" --validation.enable true --validation.freq 5 --validation.dat
 [ $rc -eq 0 ] && [ "$(grep -c '"validation"' "$dir/plain/metrics.jsonl")" -eq 2 ] && grep -v '"validation"' "$dir/plain/metrics.jsonl" >"$dir/trained" &&
     losses "$dir/trained" | cmp - "$dir/one.losses"
 ok validation_on_a_mixture
+train "$dir/told" --training.steps 1 --checkpoint.enable false --validation.dataloader.path '["text.txt"]'
+[ $rc -eq 0 ] && [ "$(grep -c 'validation.dataloader is given, but validation.enable is false' "$dir/err")" -eq 1 ] && ! grep -q '"validation"' "$dir/told/metrics.jsonl"
+ok data_of_a_validation_that_is_off_is_a_warning
 
 job=$dir/job.json
 train "$dir/alone"

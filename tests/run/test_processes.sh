@@ -40,6 +40,10 @@ RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'shm: 1 of 2 ranks are on this machine' "$dir/err"
 ok shm_over_machines_is_an_error
+WORLD_SIZE=2 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'WORLD_SIZE=2 without RANK' "$dir/err"
+ok world_size_without_rank_is_status_2
 RANK=1 WORLD_SIZE=1 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'RANK=1 and WORLD_SIZE=1' "$dir/err"

@@ -73,20 +73,6 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
     return TT_OK;
 }
 
-static tt_status parse(const char *name, const char *text, size_t n, json_t **out, tt_error *err)
-{
-    json_error_t why;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-    if (!root)
-        return TT_FAIL(err, TT_EFORMAT, "%s:%d:%d: %s", name, why.line, why.column, why.text);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return TT_FAIL(err, TT_EFORMAT, "%s: expected an object", name);
-    }
-    *out = root;
-    return TT_OK;
-}
-
 /* *text: NULL where the file is not there and need not be. */
 static tt_status read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
@@ -146,7 +132,7 @@ static tt_status load_config(hf_tokenizer *t, const char *file, const char *text
                              tt_error *err)
 {
     json_t *root;
-    TT_TRY(parse(file, text, n, &root, err));
+    TT_TRY(hf_read_json(file, text, n, &root, err));
     tt_status s = special(t, file, root, "bos_token", &t->bos, err);
     if (s == TT_OK)
         s = special(t, file, root, "eos_token", &t->eos, err);
@@ -161,7 +147,7 @@ static tt_status load_tokenizer(hf_tokenizer *t, const char *text, size_t n, hf_
 {
     const hf_file f = {t->path, err};
     json_t *root;
-    TT_TRY(parse(t->path, text, n, &root, err));
+    TT_TRY(hf_read_json(t->path, text, n, &root, err));
     tt_status s = hf_load_splits(t, &f, root, d);
     if (s == TT_OK)
         s = hf_unicode_new(t->nfc, &t->flags, err);

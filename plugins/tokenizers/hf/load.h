@@ -25,6 +25,10 @@ typedef struct hf_shown {
 } hf_shown;
 hf_shown hf_show(const char *text, size_t n);
 
+/* The object in a file's text. A number too large for its type is read as a real: it is an error
+ * only where something asks for it. */
+tt_status hf_read_json(const char *name, const char *text, size_t n, json_t **out, tt_error *err);
+
 #define HF_FAIL(f, ...) TT_FAIL((f)->err, TT_EFORMAT, __VA_ARGS__)
 /* "type" of a part, "" where it has none. */
 const char *hf_type(const json_t *part);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "setup/setup_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What model.hf_assets_path says where the job does not: the tokenizer, and the folder of the
+ * weights to start from. */
+
+#define MAX_TOKENIZER_BYTES ((size_t)1 << 30)
+
+/* The folder; NULL: the job names none. */
+static const char *assets(const tt_setup *s)
+{
+    return s->core.hf_assets_path
+               ? tt_path_join(s->arena, tt_job_dir(s->job), s->core.hf_assets_path)
+               : NULL;
+}
+
+/* Its tokenizer.json; NULL: there is none. */
+static const char *tokenizer_there(const tt_setup *s)
+{
+    const char *folder = assets(s);
+    const char *path = folder ? tt_path_join(s->arena, folder, "tokenizer.json") : NULL;
+    return path && tt_path_exists(path) ? path : NULL;
+}
+
+static const char *absolute(tt_arena *a, const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *out = real ? tt_arena_str(a, real) : path;
+    free(real);
+    return out;
+}
+
+tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
+{
+    static const char *const none[] = {NULL};
+    const char *there = tokenizer_there(s), *name = NULL, *base = NULL;
+    const char *fallback = there ? "hf" : s->spec->tokenizer;
+    tt_str text = {0};
+    s->has_tokenizer = fallback || tt_job_has(s->job, "tokenizer");
+    if (!s->has_tokenizer) /* a spec of data that is tokens already */
+        return TT_OK;
+    TT_TRY(tt_job_string(s->job, "tokenizer.name", fallback, &name, err));
+    if (there && name && !strcmp(name, "hf")) {
+        tt_str_add(&text, "{\"path\":");
+        tt_str_json(&text, absolute(s->arena, there));
+        tt_str_addc(&text, '}');
+        base = tt_arena_str(s->arena, tt_str_get(&text));
+        tt_str_free(&text);
+    }
+    return tt_registry_part_over(s->registry, s->job, TT_KIND_TOKENIZER, "tokenizer", name,
+                                 "model.hf_assets_path", base, none, s->arena, &s->tokenizer, err);
+}
+
+/* ---- another tokenizer than the folder's ---- */
+
+static bool same_bytes(const char *a, const char *b)
+{
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    bool same = tt_read_file(a, MAX_TOKENIZER_BYTES, &x, &n, NULL) == TT_OK &&
+                tt_read_file(b, MAX_TOKENIZER_BYTES, &y, &m, NULL) == TT_OK && n == m;
+    same = same && memcmp(x, y, n) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (stat(a, &x) != 0 || stat(b, &y) != 0)
+        return false;
+    return (x.st_dev == y.st_dev && x.st_ino == y.st_ino) ||
+           (x.st_size == y.st_size && same_bytes(a, b));
+}
+
+void tt_setup_note_tokenizer(const tt_setup *s)
+{
+    const char *there = tokenizer_there(s);
+    const tt_part *t = &s->tokenizer;
+    const tt_dataloader_vt *loader = s->dataloader.component->vtable;
+    if (!there && !strcmp(s->core.flavor, "hf") && s->has_tokenizer && loader->needs_tokenizer &&
+        !tt_job_has(s->job, "tokenizer"))
+        tt_log(TT_WARN, "data", "%s has no tokenizer.json: the tokenizer is the spec's, \"%s\"",
+               assets(s), t->name);
+    if (!there) /* else there is a tokenizer in the run, at least this one */
+        return;
+    const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);
+    const char *path = own && *own && **own ? *own : NULL;
+    const char *inside = path ? tt_path_join(s->arena, path, "tokenizer.json") : NULL;
+    if (path && (same_file(path, there) || same_file(inside, there)))
+        return;
+    tt_log(TT_WARN, "data",
+           "the tokenizer is \"%s\"%s%s, and not %s, which is the model's own: a model that is "
+           "exported goes without tokenizer files of the folder",
+           t->name, path ? " of " : "", path ? path : "", there);
+}
+
+/* ---- the spec ---- */
+
+/* Is the type one of a list with commas? */
+static bool reads(const char *types, const char *type)
+{
+    const size_t n = strlen(type);
+    for (const char *p = types; p && *p;) {
+        const size_t length = strcspn(p, ",");
+        if (length == n && !memcmp(p, type, n))
+            return true;
+        p += length + (p[length] == ',');
+    }
+    return false;
+}
+
+tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
+                           tt_error *err)
+{
+    const tt_component **list = NULL;
+    const char *model = NULL;
+    size_t n = 0;
+    tt_str faults = {0};
+    *spec = NULL;
+    tt_status s = tt_registry_all(r, TT_KIND_MODEL, a, &list, &n, &faults, err);
+    for (size_t i = 0; s == TT_OK && i < n; i++) {
+        const tt_model_hf *hf = tt_setup_model_hf(list[i]);
+        if (hf && reads(hf->model_types, model_type))
+            model = list[i]->name;
+    }
+    if (s == TT_OK)
+        s = tt_registry_all(r, TT_KIND_TRAIN_SPEC, a, &list, &n, &faults, err);
+    tt_str_free(&faults);
+    for (size_t i = 0; s == TT_OK && model && i < n && !*spec; i++)
+        if (!strcmp(((const tt_train_spec_vt *)list[i]->vtable)->model, model))
+            *spec = list[i]->name;
+    return s;
+}
+
+/* ---- weights ---- */
+
+static bool holds(const char *folder, const char *name)
+{
+    tt_arena *a = tt_arena_new();
+    const bool yes = tt_path_exists(tt_path_join(a, folder, name));
+    tt_arena_free(a);
+    return yes;
+}
+
+bool tt_hf_has_weights(const char *folder)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    bool any = false;
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        any = any || holds(folder, names[i]);
+    return any && holds(folder, "config.json") && !holds(folder, "trainer.json");
+}
+
+const char *tt_setup_unused_weights(const tt_setup *s)
+{
+    const char *folder = assets(s);
+    return folder && tt_hf_has_weights(folder) ? folder : NULL;
+}
+
+tt_status tt_setup_initial_load(tt_setup *s, tt_error *err)
+{
+    tt_checkpoint_config *c = &s->core.checkpoint;
+    if (!c->initial_load_in_hf || c->initial_load_path)
+        return TT_OK;
+    if (!s->core.hf_assets_path)
+        return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
+                           "needs checkpoint.initial_load_path, the folder of the weights, or "
+                           "model.hf_assets_path");
+    c->initial_load_path = s->core.hf_assets_path; /* both start at the job's folder */
+    return TT_OK;
+}
