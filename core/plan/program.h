@@ -86,6 +86,7 @@ typedef enum tt_extent {
 typedef struct tt_operand {
     int value;  /* its number, %n in prints; -1: a state, not a value */
     int writer; /* the operand whose bytes these are, itself unless it is a view or a slice */
+    int root;   /* the operand whose memory they lie in: of a piece the whole */
     uint8_t space, extent;
     bool rows;       /* in a loop: a chunk of its rows at a time */
     bool chunk_only; /* only a chunk's rows of it are in memory, each chunk in the same place */
