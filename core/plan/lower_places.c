@@ -190,7 +190,7 @@ void tt_lower_tables(lowering *l)
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
-        for (size_t j = 0; j < g->states.n; j++)
+        for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
