@@ -147,6 +147,21 @@ static void put_numbers(view *v, const char *what, const int32_t *x, int64_t n)
     tt_str_add(v->o, v->cli->json ? "]" : "\n");
 }
 
+/* A loader's own input of one sample. */
+static void put_input(view *v, const tt_input_info *i, const void *x, int64_t n)
+{
+    if (i->dtype == TT_I32) {
+        put_numbers(v, i->name, x, i->per_sample ? 1 : n);
+        return;
+    }
+    tt_str_printf(v->o, v->cli->json ? ",\"%s\":[" : "  %-7s", i->name);
+    for (int64_t k = 0; k < (i->per_sample ? 1 : n); k++) {
+        tt_str_add(v->o, v->cli->json ? (k ? "," : "") : " ");
+        tt_str_json_number(v->o, (double)((const float *)x)[k]);
+    }
+    tt_str_add(v->o, v->cli->json ? "]" : "\n");
+}
+
 /* Text of the ids; bytes that are no UTF-8 and control characters are escaped. */
 static void put_decoded(view *v, const int32_t *ids, int64_t n)
 {
@@ -181,7 +196,10 @@ static void put_source(view *v, int64_t g)
 static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
 {
     const int64_t n = v->s->core.training.seq_len;
-    tt_sample x = {sizeof x, n, planes, planes + n, planes + 2 * n, planes + 3 * n};
+    void *own[TT_MAX_INPUTS];
+    tt_sample x = {sizeof x, n, planes, planes + n, planes + 2 * n, planes + 3 * n, own};
+    for (int k = 0; k < v->s->inputs.n; k++)
+        own[k] = memset(planes + (4 + k) * n, 0, (size_t)n * sizeof *planes);
     for (int64_t t = 0; t < n; t++) {
         x.pos[t] = (int32_t)t;
         x.seg[t] = 0;
@@ -196,6 +214,8 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     put_numbers(v, "labels", x.labels, n);
     put_numbers(v, "pos", x.pos, n);
     put_numbers(v, "seg", x.seg, n);
+    for (int k = 0; k < v->s->inputs.n; k++)
+        put_input(v, &v->s->inputs.items[k], own[k], n);
     tt_str_add(v->o, v->cli->json ? "}" : "");
     return TT_OK;
 }
@@ -209,7 +229,8 @@ static tt_status show(view *v, tt_error *err)
     if ((int64_t)first >= all)
         return TT_FAIL(err, TT_EINVAL, "--sample %lld: an epoch has samples 0 to %lld",
                        (long long)first, (long long)all - 1);
-    int32_t *planes = calloc((size_t)v->s->core.training.seq_len, 4 * sizeof *planes);
+    int32_t *planes =
+        calloc((size_t)v->s->core.training.seq_len, (4 + TT_MAX_INPUTS) * sizeof *planes);
     if (!planes)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a sample");
     tt_str_add(v->o, v->cli->json ? "{" : "");

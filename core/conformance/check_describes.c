@@ -176,13 +176,18 @@ static tt_status describe_tokenizer(const tt_part *p, tt_str *note, tt_error *er
 
 typedef struct sample_memory {
     int32_t ids[SAMPLE], labels[SAMPLE], pos[SAMPLE], seg[SAMPLE];
+    float own[TT_MAX_INPUTS][SAMPLE]; /* or i32 */
 } sample_memory;
 
 static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, int64_t vocab,
                           sample_memory *m, tt_error *err)
 {
-    tt_sample s = {sizeof s, SAMPLE, m->ids, m->labels, m->pos, m->seg};
+    void *own[TT_MAX_INPUTS];
+    tt_sample s = {sizeof s, SAMPLE, m->ids, m->labels, m->pos, m->seg, own};
     memset(m, 0x7f, sizeof *m); /* what is not written is seen */
+    memset(m->own, 0, sizeof m->own);
+    for (int i = 0; i < TT_MAX_INPUTS; i++)
+        own[i] = m->own[i];
     for (int i = 0; i < SAMPLE; i++) {
         m->pos[i] = i;
         m->seg[i] = 0;
@@ -199,10 +204,28 @@ static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, in
     return TT_OK;
 }
 
-static tt_status read_some(const tt_dataloader_vt *vt, void *self, int64_t vocab, tt_str *note,
-                           tt_error *err)
+/* Inputs of its own, and that the first sample's are finite. */
+static tt_status note_inputs(const tt_inputs *t, const sample_memory *m, tt_str *note,
+                             tt_error *err)
+{
+    for (int i = 0; i < t->n; i++) {
+        char text[128];
+        tt_input_print(&t->items[i], text, sizeof text);
+        tt_str_printf(note, "%s%s", i ? ", " : "; also gives ", text);
+        for (int k = 0; t->items[i].dtype == TT_F32 && k < SAMPLE; k++)
+            if (!isfinite(m->own[i][k]))
+                return TT_FAIL(err, TT_EINVAL, "input %s of sample 0 is %g at position %d", text,
+                               (double)m->own[i][k], k);
+    }
+    return TT_OK;
+}
+
+static tt_status read_some(const tt_dataloader_vt *vt, const void *config, void *self,
+                           int64_t vocab, tt_str *note, tt_error *err)
 {
     sample_memory first, other;
+    tt_inputs inputs;
+    TT_TRY(tt_inputs_of(vt, config, &inputs, err));
     const int64_t n = vt->n_samples(self);
     if (n < 1)
         return TT_FAIL(err, TT_EINVAL, "n_samples() is %lld", (long long)n);
@@ -216,7 +239,7 @@ static tt_status read_some(const tt_dataloader_vt *vt, void *self, int64_t vocab
                        "number alone");
     print_count(note, n);
     tt_str_printf(note, " samples of %d tokens an epoch; read in any order", SAMPLE);
-    return TT_OK;
+    return note_inputs(&inputs, &first, note, err);
 }
 
 static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_part *p, tt_arena *a,
@@ -247,7 +270,7 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
     if (TT_PLUGIN_CALL(vt->open(p->config, &env, &self, &why), &why, "open()", NULL) != TT_OK) {
         s = needs("dataloader", &why, err);
     } else {
-        s = read_some(vt, self, info.vocab_size, note, err);
+        s = read_some(vt, p->config, self, info.vocab_size, note, err);
         vt->close(self);
     }
     if (tvt)
@@ -383,6 +406,8 @@ tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_
     case TT_KIND_BACKEND:
     case TT_KIND_OP:
         return describe_graph(job, c, note, err);
+    case TT_KIND_KERNELS:
+        return tt_check_kernels(job, c, note, err);
     case TT_KIND_LR_SCHEDULER:
         return describe_called(job, c, "lr_scheduler", note, err);
     case TT_KIND_TOKENIZER:

@@ -23,6 +23,7 @@ typedef struct tt_rig_opts {
     const tt_component *part; /* under test */
     int tp, fsdp;             /* ranks; 0 = 1 */
     double lr;                /* of the optimizer; 0: its default */
+    bool backend_alone;       /* kernels of plugins do not run */
 } tt_rig_opts;
 
 /* TT_EUNSUPPORTED where the plugins that complete the job are not found, or the model's smallest
@@ -65,6 +66,9 @@ static inline const tt_component *tt_rig_component(const tt_plugin *p, size_t i)
 /* The stages of a component; each adds to note. TT_EUNSUPPORTED: nothing to check here. */
 tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err);
+/* Kernels beside the backend without them. */
+tt_status tt_check_kernels(const tt_check_job *job, const tt_component *c, tt_str *note,
+                           tt_error *err);
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err);
 tt_status tt_check_tp(const tt_check_job *job, const tt_component *c, tt_str *note, tt_error *err);

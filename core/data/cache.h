@@ -86,15 +86,15 @@ tt_status tt_encoder_submit(tt_encoder *e, tt_error *err);
 tt_status tt_encoder_finish(tt_encoder *e, tt_error *err);
 
 /* ---- store.c ---- */
-typedef struct tt_buffer {
+typedef struct tt_id_buffer {
     unsigned char *p;
     size_t cap;
-} tt_buffer;
+} tt_id_buffer;
 typedef struct tt_store {
     char *path; /* the file being built, NULL = memory */
     char *documents_path;
-    int fd, documents_fd;        /* tokens from byte TT_TOKENS_AT on; int64_t starts */
-    tt_buffer tokens, documents; /* the same, where there is no file */
+    int fd, documents_fd;           /* tokens from byte TT_TOKENS_AT on; int64_t starts */
+    tt_id_buffer tokens, documents; /* the same, where there is no file */
     int width;
     tt_build_point at, committed;
     int64_t committed_ns, journal; /* when, and how often */

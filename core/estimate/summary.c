@@ -42,6 +42,8 @@ static const char *cause_of(const counter *c, const tt_node *n)
 {
     if (n->param)
         return n->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->region == TT_POST_UPDATE)
+        return "buffers";
     if (n->region == TT_UPDATE)
         return "optimizer";
     if (n->region == TT_EPILOGUE)

@@ -56,6 +56,14 @@ static int param_number(const lowering *l, const tt_param_info *p)
     return -1;
 }
 
+static int buffer_number(const lowering *l, const tt_state *s)
+{
+    for (size_t i = 0; i < l->params.n; i++)
+        if (l->params.items[i].buffer && l->params.items[i].name == s->name)
+            return (int)i;
+    return -1;
+}
+
 static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
 {
     const tt_loc *at = &l->plan->value[v->id];
@@ -64,6 +72,8 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     o->offset = at->offset;
     if (root->node->op == &tt_op_param)
         o->param = param_number(l, root->node->param);
+    if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER)
+        o->param = buffer_number(l, root->node->state);
     if (at->space == TT_SPACE_STATE)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
@@ -174,6 +184,22 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
     return o;
 }
 
+static tt_program_param buffer_of(const lowering *l, const tt_state *s)
+{
+    tt_program_param o = {.name = s->name,
+                          .init = &s->init,
+                          .buffer = true,
+                          .transient = s->transient,
+                          .values = s->values,
+                          .owner =
+                              owns(l, &s->place, s->type.n_dims) &&
+                              (!s->stages || tt_plan_here(l->plan, __builtin_ctzll(s->stages))),
+                          .offset = l->plan->state[s->id],
+                          .gradient = -1};
+    tensor_of(l, &s->type, &s->place, &o.tensor);
+    return o;
+}
+
 void tt_lower_tables(lowering *l)
 {
     const tt_graph *g = l->g;
@@ -195,4 +221,7 @@ void tt_lower_tables(lowering *l)
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
     }
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER)
+            tt_vec_push(l->a, &l->params, buffer_of(l, g->states.items[i]));
 }
