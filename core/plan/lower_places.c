@@ -101,8 +101,12 @@ int tt_lower_operand(lowering *l, const tt_value *v)
         return l->operand_of[v->id];
     tt_operand o = {.value = v->id, .slot = -1, .param = -1, .of = v};
     const tt_value *source = tt_plan_source(v);
-    const int writer = source == v ? (int)l->operands.n : tt_lower_operand(l, source);
-    o.writer = source == v ? (int)l->operands.n : writer;
+    const int writer = source == v ? -1 : tt_lower_operand(l, source);
+    const tt_value *alias = tt_plan_alias(v);
+    const int root = alias == v ? -1 : tt_lower_operand(l, alias);
+    const int self = (int)l->operands.n;
+    o.writer = source == v ? self : writer;
+    o.root = alias == v ? self : root;
     if (!l->bare) {
         tensor_of(l, &v->type, &v->place, &o.tensor);
         o.extent = (uint8_t)extent_of(l->g, v);
@@ -116,7 +120,8 @@ int tt_lower_operand(lowering *l, const tt_value *v)
 
 int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *like)
 {
-    tt_operand o = {.value = -1, .writer = (int)l->operands.n, .slot = -1, .param = -1};
+    tt_operand o = {.value = -1, .slot = -1, .param = -1};
+    o.writer = o.root = (int)l->operands.n;
     if (!l->bare) {
         o.space = TT_SPACE_STATE;
         tensor_of(l, &like->type, &like->place, &o.tensor);
@@ -211,7 +216,7 @@ void tt_lower_tables(lowering *l)
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
-        for (size_t j = 0; j < g->states.n; j++)
+        for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));

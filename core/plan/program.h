@@ -14,7 +14,6 @@
  * exchanges messages; there is one further queue for each group whose collectives run beside the
  * computation. A happens before b if both are on one queue and a stands first, or if a RECORD
  * behind a and a WAIT before b name the same event. Nothing else orders queues. */
-
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
@@ -86,6 +85,7 @@ typedef enum tt_extent {
 typedef struct tt_operand {
     int value;  /* its number, %n in prints; -1: a state, not a value */
     int writer; /* the operand whose bytes these are, itself unless it is a view or a slice */
+    int root;   /* the operand whose memory they lie in: of a piece the whole */
     uint8_t space, extent;
     bool rows;       /* in a loop: a chunk of its rows at a time */
     bool chunk_only; /* only a chunk's rows of it are in memory, each chunk in the same place */
@@ -159,8 +159,7 @@ typedef struct tt_section {
 } tt_section;
 const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epilogue", "update" */
 
-/* A section, run for a micro-batch. */
-typedef struct tt_call {
+typedef struct tt_call { /* a section, run for a micro-batch */
     int section, micro;
     bool first;          /* the stage's first micro-batch of the step, of this direction */
     uint8_t ends;        /* bit per tt_hold: what this micro-batch has there is not read again */
