@@ -277,6 +277,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
     p->frozen = o->frozen != 0;
     p->group = -1;
+    p->declared = 1;
     p->stages = 1;
     p->n_storage = o->n_storage;
     tt_storage *st = tt_arena_array(b->arena, o->n_storage, sizeof *st);
@@ -311,8 +312,10 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     }
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
-        if (dims_agree(&v->type, dims, n_dims))
+        if (dims_agree(&v->type, dims, n_dims)) {
+            v->node->param->declared++;
             return v;
+        }
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
                                full);
     }

@@ -65,6 +65,7 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
+    int declared; /* how often the model declared it: above 1, the uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* of param_groups; -1 = the default */
@@ -154,6 +155,7 @@ struct tt_graph {
     tt_precision precision;
     tt_context context;
     bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
+    bool custom_vjp; /* placed: a derivative is written by hand (tt_custom_vjp) */
     bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;

@@ -69,4 +69,8 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
                                 const char *const *ignore, tt_arena *a, tt_part *out,
                                 tt_error *err);
 
+/* How many constructors the plugin of these n bytes runs as it is loaded, but for the compiler's
+ * own. */
+int tt_elf_constructors(const unsigned char *p, size_t n);
+
 #endif
