@@ -290,6 +290,15 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     return p;
 }
 
+static bool is_used(const tt_graph *g, const tt_value *v)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int k = 0; k < g->nodes.items[i]->n_in; k++)
+            if (g->nodes.items[i]->in[k] == v)
+                return true;
+    return false;
+}
+
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                    const tt_param_opts *opts)
 {
@@ -313,7 +322,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
         if (dims_agree(&v->type, dims, n_dims)) {
-            v->node->param->declared++;
+            v->node->param->declared += is_used(b->g, v);
             return v;
         }
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",

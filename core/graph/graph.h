@@ -65,7 +65,7 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
-    int declared; /* how often the model declared it: above 1, the uses share it */
+    int declared; /* above 1: declared again after it was used, so the uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* of param_groups; -1 = the default */
@@ -147,7 +147,7 @@ typedef struct tt_loss_entry {
 struct tt_graph {
     tt_arena *arena;
     const tt_op_table *ops;
-    bool placed;
+    bool placed, custom_vjp;      /* custom_vjp: a derivative is written by hand (tt_custom_vjp) */
     const tt_mesh *mesh;          /* placed */
     const tt_label_table *labels; /* placed */
     int n_stages;
@@ -155,7 +155,6 @@ struct tt_graph {
     tt_precision precision;
     tt_context context;
     bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
-    bool custom_vjp; /* placed: a derivative is written by hand (tt_custom_vjp) */
     bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
