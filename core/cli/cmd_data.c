@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
+#include "data/cache.h"
 #include "data/mixture.h"
 #include "train/loop.h"
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct view {
     tt_loop *l;
     const tt_dataloader_vt *vt;
     tt_str *o;
+    const char *unwritten; /* why a cache that the job wants is not there; NULL: none is missing */
 } view;
 
 /* 1234567 → "1,234,567". */
@@ -82,6 +84,9 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
     const tt_dataloader_info i = tt_loader_info(vt, loader);
+    const size_t unwritten = sizeof TT_NOTE_UNWRITTEN - 1;
+    if (!i.cache && i.note && !strncmp(i.note, TT_NOTE_UNWRITTEN, unwritten))
+        v->unwritten = i.note + unwritten;
     if (v->cli->json) {
         tt_str_add(v->o, "\"loader\":");
         tt_str_json(v->o, p->name);
@@ -129,11 +134,12 @@ static void put_validation(view *v)
 
 static tt_status build(view *v, tt_error *err)
 {
-    (void)err;
     tt_str_add(v->o, v->cli->json ? "{" : "");
     put_loader(v, &v->s->dataloader, v->l->data.loader);
     put_validation(v);
     tt_str_add(v->o, v->cli->json ? "}\n" : "");
+    if (v->unwritten)
+        return TT_FAIL(err, TT_EIO, "dataloader.cache: nothing is built: %s", v->unwritten);
     return TT_OK;
 }
 
@@ -279,7 +285,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
     tt_status status = tt_cli_setup(cli, &so, &r, &s, err);
     if (status == TT_OK) {
         tt_loop l = {.s = &s, .o = &ro, .main = true};
-        view v = {cli, &s, &l, s.dataloader.component->vtable, &o};
+        view v = {cli, &s, &l, s.dataloader.component->vtable, &o, NULL};
         tt_signals_install();
         status = open_and(&v, what, err);
         tt_loop_close_data(&l);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 #include "cli/cmd_plan.h"
+#include "cli/crash.h"
 #include "cli/launch.h"
 #include "cli/line.h"
 #include "cli/signals.h"
@@ -50,6 +51,12 @@ static void on_exit_call(void)
     _exit(tt_cli_exit_status(TT_EIO));
 }
 
+/* In a signal handler. */
+static bool fault_is_told(const char *why)
+{
+    return tells(TT_EIO, why);
+}
+
 static void guard(void)
 {
     static bool registered;
@@ -57,6 +64,7 @@ static void guard(void)
         atexit(on_exit_call);
     registered = true;
     atomic_store(&training, (long)getpid());
+    tt_crash_asks(fault_is_told);
 }
 
 /* A signal came while the run was prepared. */
@@ -84,6 +92,11 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
     const tt_setup_opts so = tt_cli_training(cli);
     guard();
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    if (st == TT_OK && !cli->dry_run && s.world > TT_CLI_MOST_RANKS)
+        st = tt_job_fail(s.job, "comm.backend", err,
+                         "the parallelism asks for %d ranks as threads of this process, at most %d "
+                         "are possible; start processes on more machines",
+                         s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
         st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
@@ -267,6 +280,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (!cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
     cli->job = cli->words[0];
+    TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
     TT_TRY(tt_launch_read(getenv, &l, err));

@@ -186,14 +186,10 @@ static const char *intent(const tt_rig *rig)
 /* A derivative that stops or is written by hand may differ from the slope on purpose. */
 static const char *by_hand(const tt_rig *rig)
 {
-    for (size_t i = 0; i < rig->s.graph->nodes.n; i++) {
-        const tt_node *n = rig->s.graph->nodes.items[i];
-        if (n->op->flags & TT_OP_STOPS_GRADIENT)
+    for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
+        if (rig->s.graph->nodes.items[i]->op->flags & TT_OP_STOPS_GRADIENT)
             return "tt_stop_gradient";
-        if (n->custom_vjp)
-            return "tt_custom_vjp";
-    }
-    return NULL;
+    return rig->s.graph->custom_vjp ? "tt_custom_vjp" : NULL;
 }
 
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,

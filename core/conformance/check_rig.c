@@ -235,6 +235,34 @@ static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_comp
     return TT_OK;
 }
 
+/* ---- a converter under test: how many linears it replaces ---- */
+
+typedef struct counted {
+    const tt_part *part;
+    tt_rig *rig;
+} counted;
+
+static tt_value *count_linear(const void *config, tt_builder *b, const char *name, tt_value *x,
+                              tt_value *w)
+{
+    const counted *c = config;
+    const tt_converter_vt *vt = c->part->component->vtable;
+    tt_value *y = vt->linear(c->part->config, b, name, x, w);
+    c->rig->linears++;
+    c->rig->converted += y != NULL;
+    return y;
+}
+static const tt_converter_vt counting_vt = {sizeof counting_vt, count_linear};
+static const tt_component counting_component =
+    TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "counting", "", &counting_vt);
+
+static void count_converter(tt_rig *rig)
+{
+    const counted c = {tt_arena_dup(rig->arena, &rig->s.converters[0], sizeof(tt_part)), rig};
+    rig->s.converters[0].component = &counting_component;
+    rig->s.converters[0].config = tt_arena_dup(rig->arena, &c, sizeof c);
+}
+
 /* ---- the batch ---- */
 
 /* Two lines of random ids; the first holds two documents; one label a line does not count. */
@@ -306,12 +334,20 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     if (o->part->kind == TT_KIND_KERNELS)
         TT_TRY(add_kernels(rig, job, o->part, err));
     rig->s.backend_alone = o->backend_alone;
+    if (o->part->kind == TT_KIND_CONVERTER)
+        count_converter(rig);
     const tt_model_vt *vt = rig->s.model.component->vtable;
     const int64_t vocab = vt->vocab_size(rig->s.model.config);
     if (vocab < 1 || vocab > INT32_MAX)
         return TT_FAIL(err, TT_EINVAL, "vocab_size() says %lld", (long long)vocab);
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
+    if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "it replaced none of the %d linears of the small model, so there is nothing "
+                       "to check; change the model by --model.args.KEY or the converter's options "
+                       "by --converters[0].KEY",
+                       rig->linears);
     if (rig->s.size.parameters > LARGEST)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",

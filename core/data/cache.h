@@ -112,6 +112,8 @@ tt_status tt_store_write(void *store, const tt_text_block *b,
 tt_status tt_store_commit(tt_store *s, tt_error *err);
 /* Moves what is there into memory, where the disk takes no more, and says so with the reason. */
 tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err);
+/* How the note of a cache begins that was wanted and could not be written. */
+#define TT_NOTE_UNWRITTEN "not written: "
 #define TT_KEPT_IN_MEMORY "%s; tokens are kept in memory, for this start alone"
 /* Hands what is in memory over; out->spans has room for one. Closes the store. */
 void tt_store_release(tt_store *s, tt_tokens *out);

@@ -314,6 +314,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
     p->frozen = o->frozen != 0;
     p->group = -1;
+    p->declared = 1;
     p->stages = 1;
     p->n_storage = o->n_storage;
     tt_storage *st = tt_arena_array(b->arena, o->n_storage, sizeof *st);
@@ -324,6 +325,15 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->storage = st;
     tt_vec_push(b->arena, &b->g->params, p);
     return p;
+}
+
+static bool is_used(const tt_graph *g, const tt_value *v)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int k = 0; k < g->nodes.items[i]->n_in; k++)
+            if (g->nodes.items[i]->in[k] == v)
+                return true;
+    return false;
 }
 
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
@@ -348,8 +358,10 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     }
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
-        if (dims_agree(&v->type, dims, n_dims))
+        if (dims_agree(&v->type, dims, n_dims)) {
+            v->node->param->declared += is_used(b->g, v);
             return v;
+        }
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
                                full);
     }

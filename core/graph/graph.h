@@ -58,6 +58,7 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
+    int declared; /* above 1: declared again after it was used, so the uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* of param_groups; -1 = the default */
@@ -152,7 +153,7 @@ typedef struct tt_buffer_entry {
 struct tt_graph {
     tt_arena *arena;
     const tt_op_table *ops;
-    bool placed;
+    bool placed, custom_vjp;      /* custom_vjp: a derivative is written by hand (tt_custom_vjp) */
     const tt_mesh *mesh;          /* placed */
     const tt_label_table *labels; /* placed */
     int n_stages;

@@ -49,6 +49,8 @@ static void emit_virtual(placer *p, const tt_node *n)
     v->virtual_ = true;
     v->inner = n->inner;
     v->custom_vjp = n->custom_vjp;
+    tt_graph *g = tt_builder_graph(p->b);
+    g->custom_vjp = g->custom_vjp || n->custom_vjp;
     v->custom_user = n->custom_user;
     v->attrs = n->attrs;
     v->n_out = n->n_out;
