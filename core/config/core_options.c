@@ -248,6 +248,8 @@ static const tt_option validation_options[] = {
 static const tt_option metrics_options[] = {
     INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
+    BOOL(metrics, enable_progress_bar, "true",
+         "draw a bar while training, or write lines of progress where stderr is no terminal"),
 };
 
 static const tt_option profiling_options[] = {

@@ -90,7 +90,7 @@ typedef struct tt_validation_config {
 
 typedef struct tt_metrics_config {
     int64_t log_freq;
-    bool enable_tensorboard;
+    bool enable_tensorboard, enable_progress_bar;
 } tt_metrics_config;
 
 typedef struct tt_converter_config { /* of each converter, whatever its plugin */

@@ -193,7 +193,7 @@ struct tt_graph {
 /* Ops without kernels, and those with one that passes build themselves. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective,
-    tt_op_fused, tt_op_broadcast;
+    tt_op_fused, tt_op_broadcast, tt_op_const;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);

@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → autodiff → update → recompute → store → hoist → lower → order → split → fuse →
- * epilogue → turn → pieces → overlap; to decode: describe → place, with incremental forms → lower →
- * order → fuse → epilogue → turn */
+/* describe → place → metrics → autodiff → update → share → recompute → store → hoist → lower → order
+ * → split → fuse → epilogue → turn → pieces → overlap, and chunk, which marks before autodiff and
+ * moves after it; to decode: describe → place, with incremental forms → lower → order → fuse →
+ * epilogue → turn */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -98,6 +99,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
     TT_TRY(tt_pass_buffers(b, err));
+    TT_TRY(tt_pass_share(g, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));

@@ -68,6 +68,9 @@ typedef struct tt_update_opts {
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 
+/* ---- share: scalars that the updates of several stacks compute alike are computed once ---- */
+tt_status tt_pass_share(tt_graph *g, tt_error *err);
+
 /* ---- recompute: forward values read by the backward are cloned there, by mode ---- */
 typedef enum tt_recompute_mode {
     TT_RECOMPUTE_NONE,

@@ -163,7 +163,7 @@ static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
     TT_TRY(tt_loop_open_sinks(l, err));
     TT_TRY(tt_loop_open_profile(l, err));
     TT_TRY(announce(l, folder, err));
-    if (l->main && l->o->progress) {
+    if (l->main && l->o->progress && l->s->core.metrics.enable_progress_bar) {
         tt_progress_init(&l->progress, "train", l->step, l->s->core.training.steps, false);
         l->has_progress = true;
     }

@@ -94,7 +94,7 @@ extern "C" {
  *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
  *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x)
  *    rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
- *    silu_bwd(x, dy) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
+ *    silu_bwd(x, dy) softplus(x) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
 TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the x */
@@ -108,6 +108,7 @@ TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer
 TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
 TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
 TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x sigmoid(x) */
+TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);  /* log(1 + e^x) */
 TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
 TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
 /* End of what is made. */

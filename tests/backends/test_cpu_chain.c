@@ -122,10 +122,9 @@ typedef struct program {
 /* Instructions of chains, now and then one that is none; operands may be any earlier register. */
 static void draw(program *p)
 {
-    static const char *const two[] = {"add", "sub", "mul", "div", "maximum"}, *const one[] = {
-                                                                                  "scale", "sqrt",
-                                                                                  "neg", "abs",
-                                                                                  "tanh"};
+    static const char *const two[] = {"add", "sub", "mul", "div", "maximum", "minimum", "pow"},
+                             *const one[] = {"scale", "sqrt",     "neg", "abs",
+                                             "relu",  "softplus", "tanh"};
     p->f = (tt_fused){.n_in = OPERANDS,
                       .n_instr = 1 + (int)(dice() % MOST),
                       .n_out = 3,
@@ -134,7 +133,9 @@ static void draw(program *p)
     for (int i = 0; i < p->f.n_instr; i++) {
         const int unary = dice() % 3 == 0;
         tt_fused_instr *in = &p->instr[i];
-        const uint64_t op = dice() % 17 < 16 ? dice() % 4 : 4;
+        const uint64_t op = dice() % 17 < 16 ? dice() % (unary ? 5 : 6)
+                            : unary          ? 5 + dice() % 2
+                                             : 6;
         *in = (tt_fused_instr){.op = unary ? one[op] : two[op],
                                .n_src = (int16_t)(2 - unary),
                                .dtype = TT_F32,

@@ -35,27 +35,31 @@ typedef struct program_case {
 /* D: the product's dtype. */
 #define D TT_BOOL
 static const program_case cases[] = {
-    {"residual",                                   2, 1, 1, {2},       0, {{"add", {1, 0}, 2, D, 0}}                                                     },
+    {"residual",                                   2, 1, 1, {2},       0, {{"add", {1, 0}, 2, D, 0}}                                                          },
     {"bias, activation",
      3,                                               2,
      2,                                                     {3, 4},
-     0,                                                                   {{"add", {0, 2}, 2, D, 0}, {"gelu_tanh", {3}, 1, D, 0}}                        },
-    {"the product kept",                           2, 2, 3, {0, 2, 3}, 0, {{"silu", {1}, 1, D, 0}, {"mul", {2, 0}, 2, D, 0}}                             },
+     0,                                                                   {{"add", {0, 2}, 2, D, 0}, {"gelu_tanh", {3}, 1, D, 0}}                             },
+    {"bias, softplus, clipped",
+     4,                                               3,
+     1,                                                     {6},
+     0,                                                                   {{"add", {0, 2}, 2, D, 0}, {"softplus", {4}, 1, D, 0}, {"minimum", {5, 3}, 2, D, 0}}},
+    {"the product kept",                           2, 2, 3, {0, 2, 3}, 0, {{"silu", {1}, 1, D, 0}, {"mul", {2, 0}, 2, D, 0}}                                  },
     {"read after an output is made in its memory",
      2,                                               3,
      2,                                                     {2, 4},
-     0,                                                                   {{"add", {0, 1}, 2, D, 0}, {"scale", {0}, 1, D, 0.3}, {"mul", {3, 2}, 2, D, 0}}},
+     0,                                                                   {{"add", {0, 1}, 2, D, 0}, {"scale", {0}, 1, D, 0.3}, {"mul", {3, 2}, 2, D, 0}}     },
     {"in the second output",
      2,                                               2,
      2,                                                     {3, 2},
-     1,                                                                   {{"sub", {0, 1}, 2, D, 0}, {"cast", {2}, 1, TT_F32, 0}}                        },
+     1,                                                                   {{"sub", {0, 1}, 2, D, 0}, {"cast", {2}, 1, TT_F32, 0}}                             },
     {"broadcast",
      5,                                               4,
      1,                                                     {8},
      0,                                                                   {{"add", {0, 2}, 2, D, 0},
       {"mul", {5, 3}, 2, D, 0},
       {"add", {6, 4}, 2, D, 0},
-      {"silu_bwd", {7, 1}, 2, D, 0}}                                                                                                              },
+      {"silu_bwd", {7, 1}, 2, D, 0}}                                                                                                                   },
 };
 #undef D
 

@@ -57,6 +57,8 @@ static double unary_want(const char *op, double x)
         return x < 0 ? 0 : x;
     if (!strcmp(op, "gelu"))
         return x * cdf(x);
+    if (!strcmp(op, "softplus"))
+        return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
     return x * sigmoid(2 * gelu_u(x)); /* gelu_tanh */
 }
 
@@ -103,13 +105,16 @@ static void test_unary_ops_are_within_two_ulp(void **state)
     check_unary("silu", -80, 80, 3);
     check_unary("gelu", -5, 9, 6); /* the tail: two exponentials and a polynomial, each rounded */
     check_unary("gelu_tanh", -1, 9, 4);
+    check_unary("softplus", -87, 90, 3);
+    check_unary("softplus", -0.01, 0.01, 3);
 }
 
 static void test_special_values_stay_special(void **state)
 {
     (void)state;
-    static const char *const ops[] = {"exp",  "log",  "sqrt",      "tanh", "sigmoid", "silu",
-                                      "relu", "gelu", "gelu_tanh", "abs",  "neg",     "round"};
+    static const char *const ops[] = {"exp",  "log",   "sqrt",    "tanh",      "sigmoid",
+                                      "silu", "relu",  "gelu",    "gelu_tanh", "abs",
+                                      "neg",  "round", "softplus"};
     const float values[] = {NAN, INFINITY, 0.0f, -0.0f, FLT_MIN, 1e-42f, FLT_MAX};
     tt_tensor x = F32(7), y = F32(7);
     memcpy(x.data, values, sizeof values);

@@ -100,6 +100,11 @@ static void vjp_gelu(tt_builder *b, tt_vjp *c)
     c->din[0] = tt_emit2(b, "gelu_bwd", c->in[0], c->dout[0], NULL);
 }
 
+static void vjp_softplus(tt_builder *b, tt_vjp *c)
+{
+    c->din[0] = tt_mul(b, c->dout[0], tt_sigmoid(b, c->in[0]));
+}
+
 static void vjp_gelu_tanh(tt_builder *b, tt_vjp *c)
 {
     c->din[0] = tt_emit2(b, "gelu_tanh_bwd", c->in[0], c->dout[0], NULL);
@@ -175,6 +180,16 @@ static void decompose_gelu_tanh(tt_builder *b, const tt_shape_query *q, tt_value
         tt_scale(b, tt_add(b, x, tt_scale(b, cube, 0.044715)), sqrt(2.0 / 3.14159265358979323846));
     outs[0] = tt_cast(b, tt_mul(b, tt_scale(b, x, 0.5), tt_add(b, tt_tanh(b, u), one(b, x))),
                       q->in[0]->dtype);
+}
+
+static void decompose_softplus(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                               tt_value **outs)
+{ /* max(x, 0) + log u - ((u - 1) - e) / u with e = exp(-|x|), u = 1 + e: what u has lost of e
+   * comes back by the quotient */
+    tt_value *x = tt_cast_up(b, in[0]), *e = tt_exp(b, tt_neg(b, tt_abs(b, x)));
+    tt_value *u = tt_add(b, one(b, x), e), *excess = tt_sub(b, tt_sub(b, u, one(b, x)), e);
+    tt_value *log1p = tt_sub(b, tt_log_e(b, u), tt_div(b, excess, u));
+    outs[0] = tt_cast(b, tt_add(b, tt_relu(b, x), log1p), q->in[0]->dtype);
 }
 
 static void decompose_is_finite(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
@@ -267,6 +282,8 @@ UNARY(relu, tt_relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, c
 UNARY(gelu, tt_gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental)
 UNARY(gelu_tanh, tt_gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh,
       decompose_gelu_tanh, cost_transcendental)
+UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, decompose_softplus,
+      cost_transcendental)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",

@@ -17,6 +17,12 @@ static int step_op(int op, int hand)
         return CPU_STEP_MUL;
     case OP_DIV:
         return hand == 0 ? CPU_STEP_DIV : CPU_STEP_INTO;
+    case OP_MAXIMUM:
+        return hand == 0 ? CPU_STEP_MAX : CPU_STEP_MAX_OF;
+    case OP_MINIMUM:
+        return hand == 0 ? CPU_STEP_MIN : CPU_STEP_MIN_OF;
+    case OP_RELU:
+        return CPU_STEP_RELU;
     case OP_SQRT:
         return CPU_STEP_SQRT;
     case OP_NEG:

@@ -17,6 +17,11 @@ enum cpu_step_op {
     CPU_STEP_MUL,  /* v * x */
     CPU_STEP_DIV,  /* v / x */
     CPU_STEP_INTO, /* x / v */
+    CPU_STEP_MAX,  /* maximum(v, x) */
+    CPU_STEP_MIN,
+    CPU_STEP_MAX_OF, /* maximum(x, v): of a NaN and of zeros of both signs the order decides */
+    CPU_STEP_MIN_OF,
+    CPU_STEP_RELU,
     CPU_STEP_SQRT,
     CPU_STEP_NEG,
     CPU_STEP_ABS,

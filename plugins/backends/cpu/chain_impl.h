@@ -124,6 +124,23 @@ INLINE void chain_steps(const cpu_step *s, const cpu_step *end, int64_t i, const
         case CPU_STEP_INTO:
             STEP_LOOP(b / v[u]);
             break;
+        case CPU_STEP_MAX:
+            STEP_LOOP(vlarger(v[u], b));
+            break;
+        case CPU_STEP_MAX_OF:
+            STEP_LOOP(vlarger(b, v[u]));
+            break;
+        case CPU_STEP_MIN:
+            STEP_LOOP(vsmaller(v[u], b));
+            break;
+        case CPU_STEP_MIN_OF:
+            STEP_LOOP(vsmaller(b, v[u]));
+            break;
+        case CPU_STEP_RELU:
+#pragma GCC unroll 8
+            for (int u = 0; u < V; u++)
+                v[u] = vmax(vset(0.0f), v[u]);
+            break;
         case CPU_STEP_SQRT:
             vsqrt_group(v, V);
             break;

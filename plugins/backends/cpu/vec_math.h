@@ -98,6 +98,13 @@ INLINE vf vlog(vf x)
     return vselect(x >= vset(0.0f), r, vselect(x != x, x, vset(NAN)));
 }
 
+/* log(1 + e^x): what 1 + e has lost of a small e comes back by the quotient */
+INLINE vf vsoftplus(vf x)
+{
+    vf e = vexp(-vabs(x)), u = 1.0f + e;
+    return vmax(vset(0.0f), x) + (vlog(u) - ((u - 1.0f) - e) / u); /* NaN stays */
+}
+
 INLINE vf vsigmoid(vf x)
 {
     vf e = vexp(-vabs(x));

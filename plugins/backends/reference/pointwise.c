@@ -66,6 +66,7 @@ static double gelu_tanh_slope(double x)
     ROW(relu, a > 0.0 || isnan(a) ? a : 0.0)                                                       \
     ROW(gelu, 0.5 * a * (1.0 + erf(a * INV_SQRT_2)))                                               \
     ROW(gelu_tanh, 0.5 * a * (1.0 + gelu_tanh_inner(a)))                                           \
+    ROW(softplus, (a > 0.0 ? a : 0.0) + log1p(exp(-fabs(a))))                                      \
     ROW(is_finite, isfinite(a) ? 1.0 : 0.0)                                                        \
     ROW(silu_bwd, b * sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a))))                                 \
     ROW(gelu_bwd, b * (0.5 * (1.0 + erf(a * INV_SQRT_2)) + a * INV_SQRT_2PI * exp(-0.5 * a * a)))  \
