@@ -105,12 +105,29 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* Of 5 to 7 the network has too few different round functions to give all orders equally often:
+ * the hash is a number below n!, whose digits in the factorial base pick what is left. */
+static uint64_t permute_few(tt_rng_key key, uint64_t n, uint64_t index)
+{
+    uint64_t left[7] = {0, 1, 2, 3, 4, 5, 6}, digits = mix(mix(key.k + n)), picked = 0;
+    for (uint64_t i = 0; i <= index; i++) {
+        const uint64_t at = digits % (n - i);
+        digits /= n - i;
+        picked = left[at];
+        for (uint64_t k = at; k + 1 < n - i; k++)
+            left[k] = left[k + 1];
+    }
+    return picked;
+}
+
 /* A Feistel network permutes [0, 4^half) whatever its round function; what falls outside [0,n) is
  * sent through again until it falls inside, which keeps it a permutation (Black & Rogaway 2002).
  * The domain is below 4n: 4 turns at worst, on average. */
 uint64_t tt_rng_permute(tt_rng_key key, uint64_t n, uint64_t index)
 {
     TT_ASSERT(index < n);
+    if (n >= 5 && n <= 7)
+        return permute_few(key, n, index);
     unsigned half = 1;
     while (half < 32 && (n - 1) >> (2 * half))
         half++;

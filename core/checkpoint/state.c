@@ -218,16 +218,18 @@ static tt_status check_version(const reading *r, const tt_json *root)
     return TT_OK;
 }
 
+#define MOST_COUNTED (INT64_MAX / 4) /* steps, tokens: what is added to it is far smaller */
+
 static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state *out)
 {
     tt_trainer_state s = {0};
     const tt_json *loader = NULL, *loss = tt_json_get(root, "last_loss"),
                   *job = tt_json_get(root, "job"), *due = tt_json_get(root, "validation_due");
     int64_t world;
-    TT_TRY(count(r, root, "step", INT64_MAX, &s.step));
-    TT_TRY(count(r, root, "tokens_seen", INT64_MAX, &s.tokens_seen));
+    TT_TRY(count(r, root, "step", MOST_COUNTED, &s.step));
+    TT_TRY(count(r, root, "tokens_seen", MOST_COUNTED, &s.tokens_seen));
     TT_TRY(member(r, root, "loader", &loader));
-    TT_TRY(count(r, loader, "samples_seen", INT64_MAX, &s.samples_seen));
+    TT_TRY(count(r, loader, "samples_seen", MOST_COUNTED, &s.samples_seen));
     TT_TRY(count(r, root, "world", INT32_MAX, &world));
     TT_TRY(text(r, root, "model_fingerprint", &s.model_fingerprint));
     TT_TRY(text(r, root, "tokenizer_fingerprint", &s.tokenizer_fingerprint));

@@ -49,6 +49,26 @@ static tt_status submit(tt_documents *d, tt_error *err)
     return tt_encoder_submit(d->encoder, err);
 }
 
+/* A document is encoded whole: its text twice, the tokenizer's words, and its tokens. */
+#define BYTES_PER_BYTE 12.0
+
+static tt_status check_memory(const tt_documents *to, size_t n_bytes, tt_error *err)
+{
+    const double wanted = BYTES_PER_BYTE * (double)n_bytes;
+    if (n_bytes < (size_t)64 << 20)
+        return TT_OK;
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    const double limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (wanted <= TT_MIN(machine, limit))
+        return TT_OK;
+    return TT_FAIL(err, TT_EINVAL,
+                   "dataloader.path: %s: a document of %.2f GiB takes about %.0f GiB to tokenise, "
+                   "and there are %.1f GiB of memory: split it into documents, a file or a line of "
+                   ".jsonl each",
+                   to->key->o->files->items[to->file], (double)n_bytes / (1 << 30),
+                   wanted / (1 << 30), TT_MIN(machine, limit) / (1 << 30));
+}
+
 tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, int64_t at,
                            tt_error *err)
 {
@@ -66,6 +86,7 @@ tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, i
         return TT_OK;
     if (!to->block)
         TT_TRY(tt_encoder_block(to->encoder, &to->block, err));
+    TT_TRY(check_memory(to, n_bytes, err));
     if (n_bytes > 0)
         return tt_text_block_add(to->block, text, n_bytes, to->file, to->document, err);
     to->block->at.n_empty++;

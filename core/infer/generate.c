@@ -79,7 +79,7 @@ static tt_status advance(generator *g, size_t i, const float *logits, tt_error *
             g->o->on_token(g->o->user, i, id);
         if ((int64_t)s->ids.n >= g->o->max_new)
             s->finish = TT_FINISH_LENGTH;
-        else if (at + 1 >= g->o->graph->length)
+        else if (at >= g->o->graph->length) /* the last token needs no position */
             s->finish = TT_FINISH_CONTEXT;
     }
     if (s->finish && g->o->on_end)
@@ -203,11 +203,10 @@ static tt_status check_prompts(const generator *g, tt_error *err)
         if (!s->n_prompt)
             return TT_FAIL(err, TT_EINVAL, "prompt %zu is empty: there is no token to go on from",
                            i + 1);
-        if (s->n_prompt >= g->o->graph->length)
+        if (s->n_prompt > g->o->graph->length)
             return TT_FAIL(err, TT_EINVAL,
-                           "prompt %zu has %lld tokens, the context holds %lld and one must be "
-                           "left: shorten it",
-                           i + 1, (long long)s->n_prompt, (long long)g->o->graph->length);
+                           "prompt %zu has %lld tokens, the context holds %lld: shorten it", i + 1,
+                           (long long)s->n_prompt, (long long)g->o->graph->length);
         for (int64_t t = 0; t < s->n_prompt; t++)
             if (s->prompt[t] < 0 || s->prompt[t] >= g->logits.shape[1])
                 return TT_FAIL(err, TT_EINVAL, "prompt %zu: id %d is not in the vocabulary of %lld",

@@ -208,42 +208,56 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     return transform(&c, described, out, err);
 }
 
-/* Does the node give this parameter: itself, cast, fetched, or gathered once a step? */
-static bool gives(const tt_node *n, const tt_param_info *p)
+/* The name of the parameter that the node gives: itself, cast, fetched, or gathered once a step;
+ * NULL: none. */
+static const char *given(const tt_node *n)
 {
     static const char gathered[] = "gathered."; /* hoist.c */
-    if (n->op != &tt_op_state || n->state->kind != TT_STATE_GATHERED)
-        return n->param == p;
-    return !strcmp(n->state->name + sizeof gathered - 1, p->name);
+    if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
+        return n->state->name + sizeof gathered - 1;
+    return n->param ? n->param->name : NULL;
 }
 
-/* A parameter that is only looked up in is not multiplied with. */
-static bool only_looked_up(const tt_graph *g, const tt_param_info *p)
+typedef struct reads {
+    bool looked_up, multiplied;
+} reads;
+
+/* How each parameter is read: one that is only looked up in is not multiplied with. */
+static tt_map *find_reads(const tt_graph *g, tt_arena *a)
 {
-    bool looked_up = false;
+    tt_map *all = tt_map_new(a);
+    for (size_t i = 0; i < g->params.n; i++)
+        tt_map_set(all, g->params.items[i]->name, tt_arena_alloc(a, sizeof(reads)));
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
-            if (!gives(n->in[j]->node, p) || n->param == p || n->op == &tt_op_assign)
+            const char *name = given(n->in[j]->node);
+            reads *r = name ? tt_map_get(all, name) : NULL;
+            if (!r || n->op == &tt_op_assign || (n->param && !strcmp(n->param->name, name)))
                 continue; /* cast, fetch, its collectives */
-            if (j != tt_op_lookup_table(n->op))
-                return false;
-            looked_up = true;
+            if (j == tt_op_lookup_table(n->op))
+                r->looked_up = true;
+            else
+                r->multiplied = true;
         }
     }
-    return looked_up;
+    return all;
 }
 
 tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len,
                            tt_model_size *out)
 {
     tt_model_size s = {0};
+    tt_arena *own = tt_arena_new();
+    const tt_map *all = find_reads(g, own);
     for (size_t i = 0; i < g->params.n; i++) {
         const int64_t n = tt_type_numel(&g->params.items[i]->type);
+        const reads *r = tt_map_get(all, g->params.items[i]->name);
         s.parameters += n;
-        if (only_looked_up(g, g->params.items[i]))
+        if (r->looked_up && !r->multiplied)
             s.embedding += n;
     }
+    tt_arena_free(own);
     s.flops_per_token = 6.0 * (double)(s.parameters - s.embedding) +
                         6.0 * (double)attention_width * (double)seq_len;
     *out = s;

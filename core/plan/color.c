@@ -49,27 +49,36 @@ static int by_length(const void *a, const void *b)
     return by_size(a, b);
 }
 
-static int64_t place(tt_live **lives, size_t n, tt_live **placed)
+/* A life that has its place; side by side, as the search reads all of them for each new one. */
+typedef struct occupied {
+    int64_t offset, end;
+    int first, last;
+} occupied;
+
+static int64_t place(tt_live **lives, size_t n, occupied *placed)
 {
     int64_t peak = 0;
     size_t n_placed = 0; /* by offset */
     for (size_t i = 0; i < n; i++) {
         tt_live *l = lives[i];
+        const int64_t bytes = l->bytes;
+        const int first = l->first, last = l->last;
         int64_t at = 0;
         size_t k;
         for (k = 0; k < n_placed; k++) {
-            const tt_live *o = placed[k];
-            if (o->last < l->first || l->last < o->first)
+            const occupied *o = &placed[k];
+            if (o->last < first || last < o->first)
                 continue;
-            if (o->offset >= at + l->bytes)
+            if (o->offset >= at + bytes)
                 break;
-            at = TT_MAXV(at, o->offset + o->bytes);
+            at = TT_MAXV(at, o->end);
         }
         l->offset = at;
-        peak = TT_MAXV(peak, at + l->bytes);
-        for (k = n_placed; k > 0 && placed[k - 1]->offset > at; k--)
-            placed[k] = placed[k - 1];
-        placed[k] = l;
+        peak = TT_MAXV(peak, at + bytes);
+        for (k = n_placed; k > 0 && placed[k - 1].offset > at; k--)
+            continue;
+        memmove(&placed[k + 1], &placed[k], (n_placed - k) * sizeof *placed);
+        placed[k] = (occupied){at, at + bytes, first, last};
         n_placed++;
     }
     return peak;
@@ -107,8 +116,8 @@ int64_t tt_plan_most_alive(tt_arena *a, tt_live *const *lives, size_t n)
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    tt_live **placed = tt_arena_array(a, n + 1, sizeof *placed),
-            **kept = tt_arena_array(a, n + 1, sizeof *kept);
+    occupied *placed = tt_arena_array(a, n + 1, sizeof *placed);
+    tt_live **kept = tt_arena_array(a, n + 1, sizeof *kept);
     int64_t *offset = tt_arena_array(a, n + 1, sizeof *offset), best = INT64_MAX;
     const int64_t least = tt_plan_most_alive(a, lives, n);
     memcpy(kept, lives, n * sizeof *kept);

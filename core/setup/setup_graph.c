@@ -406,11 +406,33 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
     return tt_setup_kernels_settle(s, *out, err);
 }
 
+/* Bytes of values and parameters are added up in 64 bits by the planner. */
+static tt_status check_addressable(const tt_setup *s, tt_error *err)
+{
+    const double most = 8e18;
+    double bytes = 0;
+    for (size_t i = 0; i < s->graph->nodes.n; i++)
+        for (int k = 0; k < s->graph->nodes.items[i]->n_out; k++) {
+            const tt_type *t = &s->graph->nodes.items[i]->out[k]->type;
+            double n = (double)tt_dtype_size(t->dtype);
+            for (int d = 0; d < t->n_dims; d++)
+                n *= (double)t->dims[d].size;
+            bytes += n;
+        }
+    if (bytes < most)
+        return TT_OK;
+    return tt_job_fail(s->job, "model.args", err,
+                       "too large: the values of a step have %.3g bytes, more than can be "
+                       "addressed",
+                       bytes);
+}
+
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
     s->decode = o->decode;
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
+    TT_TRY(check_addressable(s, err));
     fingerprint(s);
     tt_setup_check_filters(s);
     if (s->graph->pieces.whole)

@@ -42,7 +42,7 @@ static int grouped(char *buf, size_t size, double x, int digits)
 void tt_console_step(const tt_metrics_record *r, tt_str *out)
 {
     char tps[40], tflops[40];
-    const double mfu = metric(r, "mfu"), skipped = metric(r, "skipped");
+    const double mfu = metric(r, "mfu");
     const double comm = metric(r, "time/comm_exposed") / metric(r, "time_s");
     grouped(tps, sizeof tps, metric(r, "tps"), 0);
     grouped(tflops, sizeof tflops, metric(r, "tflops"), 2);
@@ -56,8 +56,6 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out)
         tt_str_printf(out, "  mfu: %.1f%%", 100.0 * mfu);
     if (comm > 0) /* several ranks: the share of the time that stood still for communication */
         tt_str_printf(out, "  comm: %.1f%%", 100.0 * comm);
-    if (!isnan(skipped) && skipped != 0.0)
-        tt_str_add(out, "  update skipped");
 }
 
 void tt_console_validation(const tt_metrics_record *r, tt_str *out)

@@ -9,8 +9,8 @@
 
 /* Append the line of a training record, no newline:
  *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%
- * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A). A
- * skipped update is marked at the end. Cannot fail. [any-thread] */
+ * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A).
+ * Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
 /* The same of a validation record, the last two where the record has them:
  *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */

@@ -33,8 +33,8 @@ static const tt_option options[] = {
     TT_CORPUS_OPTION_PACKING(config),
 };
 
-enum { BLOCK = 1 << 18 };                       /* bytes read at a time */
-static const size_t max_line = (size_t)1 << 30; /* a file without ends of line is no JSON lines */
+enum { BLOCK = 1 << 18 };                         /* bytes read at a time */
+static const size_t max_line = (size_t)256 << 20; /* a file without ends of line is no JSON lines */
 
 typedef struct {
     char *bytes;
@@ -67,7 +67,7 @@ static tt_status next_line(lines *b, unpack *u, const char **line, size_t *n, tt
         }
         b->scanned = have;
         if (have > max_line)
-            return TT_FAIL(err, TT_EINVAL, "a line of more than 1 GiB");
+            return TT_FAIL(err, TT_EINVAL, "a line of more than 256 MiB; split the document");
         if (b->begin > 0)
             memmove(b->bytes, from, have);
         b->begin = 0;

@@ -114,9 +114,6 @@ static void put_rest(FILE *f, const tt_metrics_record *r)
                 seen |= strncmp(r->metrics[j].name, m->name, n + 1) == 0;
             if (!seen)
                 put_group(f, r, m->name, n);
-        } else if (strcmp(m->name, "skipped") == 0) {
-            if (m->value != 0.0)
-                fputs(",\"skipped\":true", f);
         } else if (strcmp(m->name, "step") != 0 && !listed(order, TT_COUNT(order), m->name)) {
             put_member(f, m);
         }

@@ -130,6 +130,12 @@ static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out, t
                        "model.args.rope_scaling: wanted null or a flat object such as "
                        "{\"rope_type\": \"llama3\", \"factor\": 8}, got %.80s",
                        json);
+    if (out->factor == 0.0 && (out->scaling == TT_ROPE_YARN || out->scaling == TT_ROPE_LINEAR))
+        return TT_FAIL(err, TT_EINVAL,
+                       "model.args.rope_scaling: %s needs a factor, as in {\"rope_type\": \"%s\", "
+                       "\"factor\": 4}",
+                       out->scaling == TT_ROPE_YARN ? "yarn" : "linear",
+                       out->scaling == TT_ROPE_YARN ? "yarn" : "linear");
     const double low = out->low_freq_factor != 0.0 ? out->low_freq_factor : 1.0;
     const double high = out->high_freq_factor != 0.0 ? out->high_freq_factor : 4.0;
     if (out->scaling == TT_ROPE_LLAMA3 && !(low < high))

@@ -115,6 +115,35 @@ static void test_rng_permute_is_a_bijection(void **state)
     assert_true(tt_rng_permute(key, UINT64_MAX, UINT64_MAX - 1) < UINT64_MAX);
 }
 
+/* chi² of the n! orders over keys: 5 sigma at most. */
+static void test_rng_permute_of_few_gives_every_order(void **state)
+{
+    (void)state;
+    static const int factorial[] = {[5] = 120, [6] = 720};
+    for (int n = 5; n <= 6; n++) {
+        static int count[46656]; /* 6 digits to the base 6 */
+        const double each = 100;
+        const uint64_t keys = (uint64_t)(each * factorial[n]);
+        double chi2 = 0;
+        int orders = 0;
+        memset(count, 0, sizeof count);
+        for (uint64_t k = 0; k < keys; k++) {
+            int code = 0;
+            for (int i = 0; i < n; i++)
+                code = code * 6 +
+                       (int)tt_rng_permute(tt_rng_key_make(k, "few", 0), (uint64_t)n, (uint64_t)i);
+            count[code]++;
+        }
+        for (size_t i = 0; i < TT_COUNT(count); i++) {
+            orders += count[i] > 0;
+            chi2 += count[i] > 0 ? (count[i] - each) * (count[i] - each) / each : 0;
+        }
+        const double free = factorial[n] - 1;
+        assert_int_equal(orders, factorial[n]);
+        assert_true(chi2 < free + 5 * sqrt(2 * free));
+    }
+}
+
 static void test_rng_permute_is_even_over_keys(void **state)
 {
     (void)state;
@@ -162,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_normal_quantile_known_values),
         cmocka_unit_test(test_normal_quantile_inverts_cdf),
         cmocka_unit_test(test_rng_permute_is_a_bijection),
+        cmocka_unit_test(test_rng_permute_of_few_gives_every_order),
         cmocka_unit_test(test_rng_permute_is_even_over_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

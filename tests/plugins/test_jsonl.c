@@ -86,12 +86,10 @@ static void test_jsonl_lines_have_the_contracts_order(void **state)
         {"mfu",                   (double)NAN          },
         {"mem_gib",               0.41                 },
         {"time_s",                1.5                  },
-        {"time/forward_backward", 1.25                 },
-        {"skipped",               0                    }
+        {"time/forward_backward", 1.25                 }
     };
-    static const tt_metric skip[] = {
-        {"loss",    (double)INFINITY},
-        {"skipped", 1               }
+    static const tt_metric endless[] = {
+        {"loss", (double)INFINITY},
     };
     static const tt_metric v[] = {
         {"validation/loss",   7.5 },
@@ -108,11 +106,11 @@ static void test_jsonl_lines_have_the_contracts_order(void **state)
     close_sink(self);
     self = open_at(0); /* a fresh run keeps nothing */
     put(self, 1, v, TT_COUNT(v), 1);
-    put(self, 2, skip, TT_COUNT(skip), 0);
+    put(self, 2, endless, TT_COUNT(endless), 0);
     check_file(
         "{\"step\":1,\"validation\":{\"loss\":7.5,\"tokens\":8192},\"wall\":\"2026-11-21T08:00:00."
         "123Z\"}\n"
-        "{\"step\":2,\"loss\":null,\"skipped\":true,\"wall\":\"2026-11-21T08:00:00.123Z\"}\n");
+        "{\"step\":2,\"loss\":null,\"wall\":\"2026-11-21T08:00:00.123Z\"}\n");
     close_sink(self);
 }
 

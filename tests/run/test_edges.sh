@@ -67,6 +67,17 @@ rc=$?
 [ $rc -eq 1 ] || [ $rc -eq 2 ]
 ok no_memory_for_metadata
 
+# ---- numbers beyond what can be counted ----
+sed 's/"tokens_seen":[0-9]*/"tokens_seen":9223372036854775807/' "$dir/whole/checkpoint/step-5/trainer.json" >"$dir/trainer.json"
+cp -r "$dir/whole" "$dir/counted" && cp "$dir/trainer.json" "$dir/counted/checkpoint/step-5/trainer.json"
+timeout 20 "$TTRUN" "$job" -q --dump_folder "$dir/counted" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -ne 0 ] && grep -q 'tokens_seen' "$dir/err"
+ok tokens_seen_beyond_64_bits
+says 2 'model.args: too large' "$TTRUN" plan "$job" --training.seq_len 1000000000 --training.local_batch_size 1 \
+    --model.args '{"dim":16777216,"n_heads":65536,"n_kv_heads":65536,"hidden_dim":16777216,"vocab_size":2147483647,"n_layers":100}'
+ok model_beyond_64_bits
+
 # ---- folders and files ----
 mkdir "$dir/circles" && ln -s . "$dir/circles/l1" && ln -s . "$dir/circles/l2" && ln -s . "$dir/circles/l3"
 timeout 10 "$TTRUN" plugins list --plugin-dir "$dir/circles" >"$dir/out" 2>"$dir/err"

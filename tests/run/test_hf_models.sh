@@ -113,6 +113,7 @@ refused qwen2 window_of_zero 'sliding_window: expected 1 to' 's/"sliding_window"
 refused qwen2 partial_rotary 'rope_scaling.partial_rotary_factor: model qwen2 turns whole heads only' \
     's/"rope_scaling": null/"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}/'
 refused qwen2 dynamic_rope '"dynamic" is not built' 's/"rope_scaling": null/"rope_scaling": {"rope_type": "dynamic", "factor": 2}/'
+refused qwen2 yarn_without_a_factor 'yarn needs a factor' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn"}/'
 refused qwen2 yarn_mscale 'mscale: unknown key' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1}/'
 refused qwen3 biases 'attention_bias: model qwen3 is built for false only' 's/"attention_bias": false/"attention_bias": true/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'

@@ -39,8 +39,7 @@ static void test_console_step_is_the_contracts_line(void **state)
         {"mem_gib",   100.5      },
         {"tps",       1234567.6  },
         {"tflops",    1234.5     },
-        {"mfu",       (double)NAN},
-        {"skipped",   1          }
+        {"mfu",       (double)NAN}
     };
     static const tt_metric low[] = {
         {"loss",      1  },
@@ -68,7 +67,7 @@ static void test_console_step_is_the_contracts_line(void **state)
     check_line(12345, large, COUNT(large), 0,
                "step: 12345  loss: 12.34568  grad_norm: 123.4568  memory: 100.50GiB  tps: "
                "1,234,568  tflops: 1,234.50"
-               "  mfu: N/A  update skipped");
+               "  mfu: N/A");
     check_line(2, low, COUNT(low), 0,
                "step:  2  loss:  1.00000  grad_norm:  0.0000  memory:  0.00GiB  tps: 999  tflops: "
                "0.00  mfu: N/A");

@@ -7,7 +7,7 @@
  * There are no merges: two neighbours merge where their bytes together are a token, the one of
  * lowest rank first. That is BPE with a merge for every way to part a token in two tokens. */
 
-#define LONGEST_TOKEN 2048 /* bytes; cl100k's longest has 128 */
+#define LONGEST_TOKEN 512 /* bytes; cl100k's longest has 128 */
 #define MOST_RANKS ((uint64_t)1 << 22)
 
 bool hf_is_tiktoken(const char *text, size_t n)

@@ -4,6 +4,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Patterns without a scanner: PCRE2 in the place of Oniguruma (Ruby syntax; tokenizer.json) or of
  * Rust's fancy-regex (tiktoken files). What they read differently is rewritten or refused; the
@@ -18,7 +19,33 @@ struct hf_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    unsigned calls; /* of this text */
+    struct timespec began;
 };
+
+/* The limit of one match does not bound the matches of a text: a pattern that looks to its end from
+ * each byte takes hours of a megabyte. Real patterns split megabytes a second. */
+#define SECONDS 20.0
+#define BYTES_PER_SECOND 100000.0
+
+static tt_status check_time(hf_matcher *m, size_t from, size_t n, tt_error *err)
+{
+    struct timespec now;
+    if (from == 0)
+        m->calls = 0;
+    if (m->calls++ % 64)
+        return TT_OK;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (m->calls == 1)
+        m->began = now;
+    const double seconds = (double)(now.tv_sec - m->began.tv_sec);
+    if (seconds <= SECONDS + (double)n / BYTES_PER_SECOND)
+        return TT_OK;
+    return TT_FAIL(err, TT_EINVAL,
+                   "the tokenizer's pattern takes too long: %.0f s for the first %zu bytes of a "
+                   "text of %zu; split the text at a newline",
+                   seconds, from, n);
+}
 
 /* White_Space, which \s is in Oniguruma; PCRE2's \s has six characters, or 26 with UCP. */
 #define SPACES                                                                                     \
@@ -185,6 +212,7 @@ tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size
                         size_t *begin, size_t *end, tt_error *err)
 {
     /* Linear in the text, so that 20 MB of spaces match, and a pattern that explodes still ends. */
+    TT_TRY(check_time(m, from, n, err));
     const uint64_t limit = 10000000 + 64 * (uint64_t)n;
     pcre2_set_match_limit(m->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
     pcre2_set_heap_limit(m->context, 4u << 20); /* KiB */
