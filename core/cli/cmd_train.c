@@ -104,7 +104,7 @@ static void overdue(tt_session *s)
     tt_error e = {0};
     tt_session_stopped(s, &e);
     tt_session_claim(s, TT_ECOMM, e.text, false);
-    const tt_status st = tt_session_verdict(s, &e);
+    const tt_status st = tt_session_first_failure(s, &e);
     tt_cli_report(st, &e);
     _exit(tt_cli_exit_status(st));
 }
@@ -140,7 +140,7 @@ static tt_status find_remote(tt_registry *r, const tt_setup *s, const tt_launch 
 static tt_status join_and_train(tt_cli *cli, tt_registry *r, const tt_setup *s, const tt_launch *l,
                                 tt_session *session, tt_error *err)
 {
-    tt_processes_opts po = {.launch = l, .session = session, .beside = s->overlap};
+    tt_processes_opts po = {.launch = l, .session = session, .concurrent = s->overlap};
     tt_dist d;
     TT_TRY(find_remote(r, s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));
@@ -164,7 +164,7 @@ static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, t
     } else {
         tt_session_claim(session, st, err->text, st != TT_ECOMM);
         tt_session_stop(session, err->text);
-        st = tt_session_verdict(session, err);
+        st = tt_session_first_failure(session, err);
     }
     tt_cli_report(st, err);
     return st;
