@@ -2,12 +2,12 @@
 #include "estimate/estimate.h"
 #include "plan/hidden.h"
 
-/* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
- * what is hidden behind computing, summed over the actions of the schedule. */
+/* How long a step takes on a machine, from the plan alone: the time of every instruction list of a
+ * rank, without the communication that computing hides, summed over the schedule's actions. */
 
-typedef struct sums {              /* of one stage, on its rank with the largest boxes */
-    double part[TT_N_PARTS], once; /* of a micro-batch; of epilogue and update */
-    tt_list_seconds micro, step;   /* communication of these */
+typedef struct sums {              /* the times of one stage, on its rank with the largest boxes */
+    double part[TT_N_PARTS], once; /* per micro-batch; per step (epilogue and update) */
+    tt_list_seconds micro, step;   /* the communication in these */
 } sums;
 
 static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
@@ -46,8 +46,8 @@ static nodes *by_stage(const tt_graph *g, tt_arena *a)
     return of;
 }
 
-/* The lists of a stage: each part, or all of them as one where they follow each other; the step's.
- */
+/* The times of a stage's lists: of each part, or of all parts as one list if they follow each
+ * other, and of epilogue and update. */
 static void sum_list(const tt_graph *g, const nodes *stage, int which, const tt_machine *m,
                      tt_arena *a, sums *out)
 {
@@ -70,7 +70,7 @@ static void sum_list(const tt_graph *g, const nodes *stage, int which, const tt_
         *(which == TT_N_PARTS ? &out->once : &out->part[tt_node_part(l[i])]) += at[i];
 }
 
-/* One message a boundary and direction: all values that cross it. */
+/* The time of a message: all values that cross a stage boundary in one direction. */
 static double longest_transfer(const tt_graph *g, const tt_machine *m)
 {
     double longest = 0, of[TT_MAX_STAGES][2] = {{0}};
@@ -117,7 +117,8 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
     const tt_costs costs = {cost, longest_transfer(g, m)};
     double makespan = 0;
     const tt_status ran = tt_schedule_time(s->schedule, &costs, &makespan, &out->bubble, NULL);
-    TT_ASSERT(ran == TT_OK); /* the checker ran it, and no duration changes what waits for what */
+    TT_ASSERT(ran == TT_OK); /* the checker has run it, and durations do not change dependencies */
+
     out->step = makespan + longest;
     const double flops =
         s->size.flops_per_token * (double)s->global_batch * (double)s->core.training.seq_len;
