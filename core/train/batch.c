@@ -14,8 +14,8 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
     begin -= f->offset;
     end -= f->offset;
     if (begin < 0 || end > b->n_tokens)
-        return TT_FAIL(err, TT_EINTERNAL, "input %s: tokens [%lld, %lld) are another rank's", input,
-                       (long long)begin, (long long)end);
+        return TT_FAIL(err, TT_EINTERNAL, "input %s: tokens [%lld, %lld) belong to another rank",
+                       input, (long long)begin, (long long)end);
     if (!f->order || !f->order->from) {
         memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
         return TT_OK;
