@@ -20,7 +20,7 @@ static void skip_blanks(const char **p, const char *end)
         (*p)++;
 }
 
-static int number(const char **p, const char *end, int limit)
+static int csv_number(const char **p, const char *end, int limit)
 {
     int n = -1;
     for (; *p < end && **p >= '0' && **p <= '9' && n < limit; (*p)++)
@@ -41,10 +41,10 @@ static tt_status wrong(const reader *r, int column, const char *cell, const char
 static tt_status read_cell(reader *r, const char **p, const char *end, int column, tt_error *err)
 {
     const char *cell = *p;
-    const int stage = number(p, end, TT_MAX_STAGES);
+    const int stage = csv_number(p, end, TT_MAX_STAGES);
     const char *letter = *p < end && **p ? strchr(TT_ACTION_LETTERS, **p) : NULL;
     *p += *p < end;
-    const int micro = letter ? number(p, end, TT_MAX_MICRO) : -1;
+    const int micro = letter ? csv_number(p, end, TT_MAX_MICRO) : -1;
     skip_blanks(p, end);
     if (stage < 0 || micro < 0 || !letter || (*p < end && **p != ',' && **p != '\n'))
         return wrong(r, column, cell, end, "is not <stage><F|B|I|W><micro-batch>", err);

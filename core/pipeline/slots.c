@@ -158,7 +158,7 @@ static int *now_of(clocks *c, int rank, int queue)
     return c->now + (size_t)(2 * rank + queue) * (size_t)c->width;
 }
 
-static void join(int *to, const int *from, int n)
+static void clock_join(int *to, const int *from, int n)
 {
     for (int i = 0; i < n; i++)
         to[i] = TT_MAXV(to[i], from[i]);
@@ -188,7 +188,7 @@ static bool message_done(clocks *c, int rank, int item)
     const int other = (x->kind == TT_ITEM_SEND ? c->recv_at : c->send_at)[x->peer][key];
     if (!c->posted[rank][item]) {
         if (c->events)
-            join(now_of(c, rank, COMM), now_of(c, rank, COMPUTE), c->width);
+            clock_join(now_of(c, rank, COMM), now_of(c, rank, COMPUTE), c->width);
         start_item(c, rank, COMM, item);
         c->posted[rank][item] = true;
         if (other < 0 || !c->posted[x->peer][other])
@@ -198,8 +198,10 @@ static bool message_done(clocks *c, int rank, int item)
             {x->peer, other}
         };
         for (int k = 0; k < 2; k++) {
-            join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[0][0], ends[0][1]), c->width);
-            join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[1][0], ends[1][1]), c->width);
+            clock_join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[0][0], ends[0][1]),
+                       c->width);
+            clock_join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[1][0], ends[1][1]),
+                       c->width);
             end_item(c, ends[k][0], COMM, ends[k][1]);
         }
     }
@@ -216,11 +218,12 @@ static bool item_done(clocks *c, int rank, int item)
     for (int i = x->kind == TT_ITEM_RUN ? tt_action_needs(s, &x->action, need) : 0; i-- > 0;) {
         const int recv = c->recv_at[rank][tt_action_key(s, &need[i])];
         if (s->stage_rank[need[i].stage] != rank && recv >= 0)
-            join(now_of(c, rank, COMPUTE), stamp(c, c->end, rank, recv), c->width);
+            clock_join(now_of(c, rank, COMPUTE), stamp(c, c->end, rank, recv), c->width);
     }
     if (x->kind == TT_ITEM_WAIT && c->waits)
-        join(now_of(c, rank, COMPUTE),
-             stamp(c, c->end, rank, c->send_at[rank][tt_action_key(s, &x->action)]), c->width);
+        clock_join(now_of(c, rank, COMPUTE),
+                   stamp(c, c->end, rank, c->send_at[rank][tt_action_key(s, &x->action)]),
+                   c->width);
     start_item(c, rank, COMPUTE, item);
     end_item(c, rank, COMPUTE, item);
     return true;

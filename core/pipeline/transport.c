@@ -79,7 +79,7 @@ static bool same(const came *a, const came *b)
     return a->wire->tag == b->wire->tag && a->micro == b->micro;
 }
 
-static void fail(machine *m, const char *bad, const came *one, const came *other)
+static void transport_fail(machine *m, const char *bad, const came *one, const came *other)
 {
     m->bad = bad;
     m->one = *one;
@@ -106,7 +106,7 @@ static bool begins(machine *m, int r, const came *c)
     size_t *begun = &m->ranks[r].begun[c->wire->to];
     const size_t k = *begun - g->n_over;
     if (*begun < g->n_over) {
-        fail(m, "a group has more members than it should", c, c);
+        transport_fail(m, "a group has more members than it should", c, c);
         return true;
     }
     ++*begun;
@@ -118,7 +118,7 @@ static bool begins(machine *m, int r, const came *c)
         g->beside[k].arrived = 0;
     }
     if (!same(&g->beside[k].first, c))
-        fail(m, "members of a group begin different collectives", &g->beside[k].first, c);
+        transport_fail(m, "members of a group begin different collectives", &g->beside[k].first, c);
     size_t over = 0;
     g->beside[k].arrived++;
     while (over < g->n && g->beside[over].arrived == size)
@@ -144,7 +144,7 @@ static bool meets(machine *m, int r, const came *c)
         if (!g->arrived)
             g->first = *c;
         else if (!same(&g->first, c))
-            fail(m, "members of a group are at different collectives", &g->first, c);
+            transport_fail(m, "members of a group are at different collectives", &g->first, c);
         x->posted = 1 + g->done;
         if (++g->arrived == m->w->group_size[g - m->groups]) {
             g->arrived = 0;
@@ -170,7 +170,7 @@ static bool receives(machine *m, int r, const came *c)
         return false;
     const came *s = &l->at[l->received++ % RING];
     if (!same(s, c))
-        fail(m, "a message is not the one its receiver waits for", s, c);
+        transport_fail(m, "a message is not the one its receiver waits for", s, c);
     return true;
 }
 

@@ -13,7 +13,7 @@ typedef struct walker {
     int n_todo;
 } walker;
 
-static walker start(tt_schedule *s, int rank, tt_arena *a)
+static walker zbv_start(tt_schedule *s, int rank, tt_arena *a)
 {
     walker w = {
         .s = s, .rank = rank, .stage = {rank, 2 * s->n_ranks - 1 - rank}
@@ -86,7 +86,7 @@ void tt_zbv(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks, n = TT_MAXV(s->n_micro, 2 * p - 1);
     for (int r = 0; r < p; r++) {
-        walker w = start(s, r, a);
+        walker w = zbv_start(s, r, a);
         repeat(&w, 2 * (p - r) - 1, "F0");
         repeat(&w, r, "F1 F0");
         repeat(&w, p - r, "F1 I1 W1");
@@ -112,7 +112,7 @@ void tt_dualpipev(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks;
     for (int r = 0; r < p; r++) {
-        walker w = start(s, r, a);
+        walker w = zbv_start(s, r, a);
         const int behind = p - r - 1;
         repeat(&w, 2 * behind, "F0");
         repeat(&w, r + 1, "F0 F1");
