@@ -38,7 +38,7 @@ static double most_of(const tt_metric_rows *m, tt_column c)
     return most;
 }
 
-static int compare(const void *a, const void *b)
+static int page_compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -53,7 +53,7 @@ static double median_of(const tt_metric_rows *m, tt_column c)
         if (isfinite(m->rows[i][c]))
             v[n++] = m->rows[i][c];
     if (n) {
-        qsort(v, n, sizeof *v, compare);
+        qsort(v, n, sizeof *v, page_compare);
         median = v[n / 2];
     }
     free(v);
