@@ -235,7 +235,7 @@ static void differing(world *w, tt_dist *d)
     expect_differ(w, d->vt->all_reduce(d->all, x, 60000, TT_F32, one ? TT_MAX : TT_SUM, &err), &err,
                   "f32 (max)");
     expect_differ(w, d->vt->all_gather(d->all, x, y, one ? even : uneven, TT_F32, &err), &err,
-                  "in other pieces");
+                  "with other counts per rank");
     expect_differ(w,
                   one ? d->vt->reduce_scatter(d->all, x, y, even, TT_F32, TT_SUM, &err)
                       : d->vt->all_reduce(d->all, x, 60000, TT_F32, TT_SUM, &err),
