@@ -2,7 +2,7 @@
 #include "pipeline/programs.h"
 #include "pipeline/schedule_impl.h"
 
-/* Where sends and receives stand. */
+/* Puts sends, receives and waits into the ranks' programs. */
 
 typedef struct issuer {
     const tt_schedule *s;
@@ -41,7 +41,7 @@ static void receive(issuer *p, int from, int to)
     order_put(p, to, TT_ITEM_RECV, x->sent.items[x->n_received++], from);
 }
 
-/* Receives of a pair in the order of its sends, up to the one that is wanted. */
+/* Adds a pair's receives, in the order of its sends, up to the wanted one. */
 static void receive_until(issuer *p, int from, int to, const tt_action *want)
 {
     struct pair *x = &p->pairs[from * p->s->n_ranks + to];
@@ -76,7 +76,8 @@ static void issue(issuer *p, const tt_event *e)
         receive(p, r, q);
 }
 
-/* Each action, and each message at both its ends, with a wait of its sender. */
+/* An upper bound of the number of items: each action, and each message as send, receive and wait.
+ */
 static void make_room(issuer *p)
 {
     const tt_schedule *s = p->s;

@@ -2,8 +2,8 @@
 #include "pipeline/schedule_impl.h"
 
 /* Schedules on a V: rank r has stage r on the way down (chunk 0) and stage 2p-1-r on the way up
- * (chunk 1). Steps are written as in the papers: "F0 I1 W1 B0", each on the chunk's next
- * micro-batch; "W" is the oldest I still without its W. */
+ * (chunk 1). Steps are written as in the papers: "F0 I1 W1 B0", each for the chunk's next
+ * micro-batch; "W" belongs to the oldest I whose W is still missing. */
 
 typedef struct walker {
     tt_schedule *s;
@@ -42,7 +42,8 @@ static void one(walker *w, tt_action_kind kind, int chunk)
 {
     const int micro = w->next[kind == TT_ACTION_B ? TT_ACTION_I : kind][chunk]++;
     const int stage = w->stage[chunk];
-    if (micro >= w->s->n_micro) /* of the longer schedule this one is cut from (P7) */
+    if (micro >=
+        w->s->n_micro) /* exists only in the longer schedule that this one is cut from (P7) */
         return;
     tt_schedule_push(w->s, w->rank, kind, stage, micro);
     if (kind == TT_ACTION_I)
