@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a run left in its folder. Each file may be missing, cut off, or not what it should be. */
+/* Reads a run's folder. Any file may be missing, cut off or malformed. */
 
 static void load_note(tt_run_report *r, tt_arena *a, const char *text)
 {
