@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two folders compared, tensor by tensor. */
+/* Compares two folders tensor by tensor. */
 
 #define CHUNK_BYTES ((int64_t)8 << 20)
 
@@ -113,7 +113,7 @@ static tt_status diff_entry(tt_ckpt_reader *a, tt_ckpt_reader *b, const char *na
     const tt_dtype p = tt_entry_dtype(x), q = tt_entry_dtype(y);
     const bool floats = tt_can_convert(TT_F64, p) && tt_can_convert(TT_F64, q);
     if (!floats && (p != q || p == TT_N_DTYPES)) {
-        tt_str_printf(out, "%s: of types that do not compare\n", name);
+        tt_str_printf(out, "%s: the dtypes cannot be compared\n", name);
         return TT_OK;
     }
     TT_TRY(diff_compare(a, b, x, y, floats ? TT_F64 : p, &d, err));
