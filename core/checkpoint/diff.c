@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two folders compared, tensor by tensor. */
+/* Compares two folders tensor by tensor. */
 
 #define CHUNK_BYTES ((int64_t)8 << 20)
 
-static int by_name(const void *a, const void *b)
+static int diff_by_name(const void *a, const void *b)
 {
     const char *const *x = a, *const *y = b;
     return strcmp(*x, *y);
@@ -27,7 +27,7 @@ static const char **all_names(tt_arena *a, const tt_ckpt_reader *x, const tt_ckp
     const char **names = tt_arena_array(a, *n + 1, sizeof *names);
     for (size_t i = 0; i < *n; i++)
         names[i] = tt_map_key(seen, i);
-    qsort(names, *n, sizeof *names, by_name);
+    qsort(names, *n, sizeof *names, diff_by_name);
     return names;
 }
 
@@ -56,8 +56,8 @@ static void compare_values(const uint8_t *x, const uint8_t *y, int64_t n, tt_dty
 }
 
 /* Floats as f64, which holds all of them; anything else must have one dtype. */
-static tt_status compare(tt_ckpt_reader *a, tt_ckpt_reader *b, const tt_entry *x, const tt_entry *y,
-                         tt_dtype dtype, difference *out, tt_error *err)
+static tt_status diff_compare(tt_ckpt_reader *a, tt_ckpt_reader *b, const tt_entry *x,
+                              const tt_entry *y, tt_dtype dtype, difference *out, tt_error *err)
 {
     int64_t row = 0;
     const int64_t rows = x->n_dims ? x->global[0] : 1;
@@ -113,10 +113,10 @@ static tt_status diff_entry(tt_ckpt_reader *a, tt_ckpt_reader *b, const char *na
     const tt_dtype p = tt_entry_dtype(x), q = tt_entry_dtype(y);
     const bool floats = tt_can_convert(TT_F64, p) && tt_can_convert(TT_F64, q);
     if (!floats && (p != q || p == TT_N_DTYPES)) {
-        tt_str_printf(out, "%s: of types that do not compare\n", name);
+        tt_str_printf(out, "%s: the dtypes cannot be compared\n", name);
         return TT_OK;
     }
-    TT_TRY(compare(a, b, x, y, floats ? TT_F64 : p, &d, err));
+    TT_TRY(diff_compare(a, b, x, y, floats ? TT_F64 : p, &d, err));
     if (!d.n_differ) {
         *n_differ -= 1;
         return TT_OK;

@@ -27,7 +27,7 @@ tt_status tt_fail_system(tt_error *err, int number, const char *what, const char
                    advice);
 }
 
-static int by_name(const void *a, const void *b)
+static int folder_by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -54,7 +54,7 @@ tt_status tt_folder_names(tt_arena *a, const char *folder, bool (*filter)(const 
     if (number)
         return tt_fail_system(err, number, "read the folder", folder);
     if (found.n)
-        qsort(found.items, found.n, sizeof *found.items, by_name);
+        qsort(found.items, found.n, sizeof *found.items, folder_by_name);
     *names = found.items;
     *n = found.n;
     return TT_OK;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step folder written again in other files; one file's worth is in memory. */
+/* Writes a step folder again with another number of files; one file at a time is in memory. */
 
 /* Entries [begin, end) as the file of one rank; their bytes are in memory meanwhile. */
 static tt_status write_part(tt_ckpt_reader *r, const char *folder, int64_t step, int rank,
@@ -68,8 +68,7 @@ tt_status tt_ckpt_reshard(const char *step_folder, const char *out_folder, int n
         s = tt_ckpt_open(step_folder, &r, err);
     if (s == TT_OK &&
         tt_path_exists(tt_arena_printf(a, "%s/step-%lld", out_folder, (long long)st.step)))
-        s = TT_FAIL(err, TT_EEXIST, "%s/step-%lld is there already", out_folder,
-                    (long long)st.step);
+        s = TT_FAIL(err, TT_EEXIST, "%s/step-%lld exists already", out_folder, (long long)st.step);
     if (s == TT_OK)
         s = tt_ckpt_begin(out_folder, st.step, err);
     if (s == TT_OK)

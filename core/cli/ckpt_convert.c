@@ -14,7 +14,7 @@ typedef struct choice {
     int value;
 } choice;
 
-/* One of a list by name; what: the option. */
+/* Finds a name in a list. what: the option, for the error. */
 static tt_status choose(const tt_cli *cli, const char *what, const choice *list, size_t n, int *out,
                         tt_error *err)
 {
@@ -37,7 +37,7 @@ static tt_status choose(const tt_cli *cli, const char *what, const choice *list,
 
 /* ---- import ---- */
 
-/* The resolved job once more, now without the foreign folder: what it said is in model.args. */
+/* Resolves the job again without the Hugging Face folder: its settings are in model.args now. */
 static tt_status own_job(tt_cli *cli, const tt_setup *first, tt_str *text, tt_error *err)
 {
     const tt_model_vt *vt = first->model.component->vtable;
@@ -108,7 +108,7 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
         return TT_FAIL(err, TT_ENOTFOUND, "%s: %s", folder, strerror(errno));
     const char *step = tt_path_join(cli->arena, out, "step-0");
     if (tt_path_exists(step))
-        return TT_FAIL(err, TT_EEXIST, "%s is there already", step);
+        return TT_FAIL(err, TT_EEXIST, "%s exists already", step);
     TT_TRY(tt_cli_registry(cli, &r, err));
     tt_status st = open_import(cli, (tt_import_from)from, absolute, r, &s, err);
     if (st == TT_OK)
@@ -130,7 +130,8 @@ tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_er
 
 /* ---- export ---- */
 
-/* The folder appears whole: it is written beside, then renamed. */
+/* The folder is written under a temporary name and then renamed, so it appears complete or not at
+ * all. */
 static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_tokenizer_info *t,
                            const char *step, const char *out, tt_error *err)
 {
@@ -141,7 +142,8 @@ static tt_status export_hf(tt_cli *cli, const tt_loaded_model *m, const tt_token
     return TT_OK;
 }
 
-/* Ids of begin and end: of the tokenizer the model was trained with, where its data needed one. */
+/* The ids of BOS and EOS, from the tokenizer that the model was trained with, if its data needed
+ * one. */
 static tt_status open_tokenizer(tt_loaded_model *m, const tt_tokenizer_info **out, tt_error *err)
 {
     const tt_dataloader_vt *vt = m->setup.dataloader.component->vtable;
@@ -176,7 +178,7 @@ tt_status tt_ckpt_export(tt_cli *cli, const char *folder, const char *out, tt_er
     if (to == TO_HF && type != TT_GGUF_F32)
         return TT_FAIL(err, TT_EUNSUPPORTED, "--type: Hugging Face folders are written in f32");
     if (tt_path_exists(out))
-        return TT_FAIL(err, TT_EEXIST, "%s is there already", out);
+        return TT_FAIL(err, TT_EEXIST, "%s exists already", out);
     TT_TRY(tt_ckpt_step_of(cli, folder, &step, err));
     const tt_setup_opts so = {.mode = TT_MODE_LOGITS};
     m.path = step;

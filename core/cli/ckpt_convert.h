@@ -3,9 +3,10 @@
 #define TT_CKPT_CONVERT_H
 #include "cli/cli.h"
 
-/* ckpt import and export: other programs' weights in and out. */
+/* ckpt import and export: conversion from and to the weights of other programs. */
 
-/* A step folder, or the newest of a folder of step folders or of a run's folder. */
+/* Finds a step folder: the folder itself, or the newest step in a folder of step folders or in a
+ * run folder. */
 tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_error *err);
 
 tt_status tt_ckpt_import(tt_cli *cli, const char *folder, const char *out, tt_error *err);

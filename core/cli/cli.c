@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The command line: names without a dot are ours, names with a dot are the job's. */
+/* The command line: options without a dot belong to ttrun, options with a dot to the job. */
 
 static const tt_command *const commands[] = {
     &tt_cmd_train,    &tt_cmd_plan,     &tt_cmd_config,    &tt_cmd_plugins_,
@@ -18,19 +18,19 @@ typedef struct common_option {
     const char *name, *value, *doc;
 } common_option;
 static const common_option common[] = {
-    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                         },
-    {"plugin-dir",  "DIR",        "look for plugins here (and below); may be given more than once"},
-    {"nproc",       "N",          "start N ranks on this machine, by mpirun"                      },
-    {"resume",      "auto|never", "never: start at step 0; what the folder holds is set aside"    },
-    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                       },
-    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"            },
-    {"hooks",       "LIST",       "the job's hooks, as JSON"                                      },
-    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                      },
-    {"json",        NULL,         "one JSON object on stdout, where the command has one"          },
-    {"verbose",     NULL,         "-v: say more"                                                  },
-    {"quiet",       NULL,         "-q: say less"                                                  },
-    {"help",        NULL,         "-h: this text"                                                 },
-    {"version",     NULL,         "the version"                                                   },
+    {"spec",        "NAME",       "TrainSpec to use instead of the job's"                        },
+    {"plugin-dir",  "DIR",        "search this folder and its subfolders for plugins; repeatable"},
+    {"nproc",       "N",          "start N ranks on this machine, with mpirun"                   },
+    {"resume",      "auto|never", "never: start at step 0 and move the folder's files aside"     },
+    {"dump_folder", "DIR",        "folder of the run, instead of the job's"                      },
+    {"converters",  "LIST",       "the job's converters, as JSON: '[{\"name\": …}]'"           },
+    {"hooks",       "LIST",       "the job's hooks, as JSON"                                     },
+    {"dry-run",     NULL,         "stop before step 1 with the plan printed"                     },
+    {"json",        NULL,         "print one JSON object, if the command supports it"            },
+    {"verbose",     NULL,         "-v: say more"                                                 },
+    {"quiet",       NULL,         "-q: say less"                                                 },
+    {"help",        NULL,         "-h: this text"                                                },
+    {"version",     NULL,         "the version"                                                  },
 };
 
 TT_EXPORT int tt_cli_main(int argc, char **argv);
@@ -43,7 +43,7 @@ static const tt_command *find_command(const char *name)
     return NULL;
 }
 
-/* Options of ours that take the next word; so do the job's, "--section.key". */
+/* ttrun's own options that take a value; the job's options, "--section.key", all do. */
 static bool takes_value(const char *name)
 {
     for (size_t i = 0; i < TT_COUNT(common); i++)
@@ -52,8 +52,8 @@ static bool takes_value(const char *name)
     return strchr(name, '.') != NULL;
 }
 
-/* The command may stand behind options: "ttrun --plugin-dir plugins plan job.json". Its index, 0 =
- * none: train. */
+/* The index of the command, which may follow options ("ttrun --plugin-dir plugins plan job.json");
+ * 0 = there is none, which means train. */
 static int command_at(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -65,7 +65,7 @@ static int command_at(int argc, char **argv)
     return 0;
 }
 
-static bool in_list(const char *const *list, size_t n, const char *name)
+static bool cli_in_list(const char *const *list, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (!strcmp(list[i], name))
@@ -86,14 +86,14 @@ static tt_status unknown_option(const tt_command *c, const char *name, tt_error 
     const char *near = tt_nearest(name, all, n);
     return TT_FAIL(err, TT_EINVAL, "--%s: unknown option of ttrun %s%s%s%s", name, c->name,
                    near ? " (did you mean --" : "", near ? near : "",
-                   near ? "?)" : "; options of the job have a dot, as --training.steps");
+                   near ? "?)" : "; options of the job have a dot, as in --training.steps");
 }
 
-/* The top-level keys of the job that stand on the command line; others are in a section. */
+/* The top-level keys of the job that may be given as options; all other keys are in a section. */
 static bool is_of_the_job(const char *name)
 {
     static const char *const keys[] = {"dump_folder", "converters", "hooks"};
-    return in_list(keys, TT_COUNT(keys), name);
+    return cli_in_list(keys, TT_COUNT(keys), name);
 }
 
 static tt_status common_value(tt_cli *cli, const char *name, const char *value, tt_error *err)
@@ -138,7 +138,7 @@ static bool common_flag(tt_cli *cli, const char *name)
     return true;
 }
 
-/* One "--name[=value]"; *used: how many of the next words it took. */
+/* Parses one "--name[=value]"; *used: how many of the next words belong to it. */
 static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, const char *next,
                              int *used, tt_error *err)
 {
@@ -147,18 +147,17 @@ static tt_status long_option(tt_cli *cli, const tt_command *c, const char *arg, 
     const char *value = eq ? eq + 1 : next;
     *used = 0;
     if (!strchr(name, '.') && !eq &&
-        (common_flag(cli, name) || in_list(c->flags, c->n_flags, name))) {
-        if (in_list(c->flags, c->n_flags, name))
+        (common_flag(cli, name) || cli_in_list(c->flags, c->n_flags, name))) {
+        if (cli_in_list(c->flags, c->n_flags, name))
             tt_cli_add(cli, &cli->options, &cli->n_options, name, "");
         return TT_OK;
     }
     const bool ours = !strchr(name, '.') && takes_value(name);
-    const bool sub = in_list(c->options, c->n_options, name);
+    const bool sub = cli_in_list(c->options, c->n_options, name);
     if (!strchr(name, '.') && !strchr(name, '[') && !ours && !sub)
         return unknown_option(c, name, err);
     if (!value || (!eq && !strncmp(value, "--", 2)))
-        return TT_FAIL(err, TT_EINVAL, "--%s: needs a value%s%s", name,
-                       value ? "; one that begins with -- is given as --KEY=" : "",
+        return TT_FAIL(err, TT_EINVAL, "--%s: no value%s%s", name, value ? " before " : " given",
                        value ? value : "");
     if (!eq)
         *used = 1;
@@ -196,7 +195,7 @@ static tt_status parse(tt_cli *cli, const tt_command *c, int argc, char **argv, 
     return TT_OK;
 }
 
-/* The first word is a command or a job file. */
+/* Finds the command; the first word is a command or a job file. */
 static tt_status check_first_word(const char *word, tt_error *err)
 {
     const char *names[TT_COUNT(commands)];
@@ -269,7 +268,7 @@ int tt_cli_main(int argc, char **argv)
         usage(NULL);
         return 2;
     }
-    if (at) { /* the name goes, its options stay */
+    if (at) { /* remove the command's name and keep its options */
         memmove(argv + at, argv + at + 1, (size_t)(argc - at - 1) * sizeof *argv);
         argc--;
     }
@@ -283,7 +282,7 @@ int tt_cli_main(int argc, char **argv)
     if (s == TT_OK)
         s = c->run(&cli, &err);
     if (s == TT_OK && (fflush(stdout) || ferror(stdout)))
-        s = TT_FAIL(&err, TT_EIO, "standard output cannot be written: the result is not whole");
+        s = TT_FAIL(&err, TT_EIO, "cannot write to standard output: the result is incomplete");
     tt_cli_report(s, &err);
     tt_arena_free(cli.arena);
     return tt_cli_exit_status(s);

@@ -5,16 +5,16 @@
 #include "plugin/registry.h"
 #include "train/train.h"
 
-/* core/cli: main and the subcommands; the only place that prints to stdout and the only one whose
- * status becomes the process's. */
+/* core/cli: main and the subcommands. Only this folder prints to stdout and sets the process's exit
+ * status. */
 
-/* What goes with every subcommand. */
+/* The parsed command line of a subcommand. */
 typedef struct tt_cli {
     const char *const *plugin_dirs; /* --plugin-dir, in order */
     size_t n_plugin_dirs;
     bool json;        /* --json: one object on stdout */
     const char *spec; /* --spec, or NULL */
-    int verbose;      /* -v counts up, -q down */
+    int verbose;      /* -v adds 1, -q subtracts 1 */
     /* the job */
     const char *job_of_ranks; /* what the ranks that are started read instead; NULL: the same */
     const char *job;          /* JOB.json, or NULL */
@@ -22,38 +22,39 @@ typedef struct tt_cli {
     size_t n_overrides;
     int nproc; /* --nproc, 0 = not given */
     bool dry_run, no_resume;
-    /* options of one subcommand, as given: --KEY VALUE without a dot */
+    /* the subcommand's own options: --KEY VALUE, without a dot in KEY */
     tt_override *options;
     size_t n_options;
     /* further words */
     char **words;
     int n_words;
     tt_arena *arena;
-    /* the command line without the command's name, to be given on */
+    /* the command line without the command's name, to pass on to ranks */
     int argc;
     char **argv;
 } tt_cli;
 
-/* An option of the subcommand itself; NULL = not given. */
+/* The value of an option of the subcommand itself; NULL = not given. */
 const char *tt_cli_option(const tt_cli *cli, const char *name);
-/* One more override of the job, as if given on the command line. */
+/* Adds an override of the job, as if it were given on the command line. */
 void tt_cli_override(tt_cli *cli, const char *key, const char *value);
-/* The same to one of its lists: overrides, options. */
+/* Adds an entry to one of the lists (overrides or options). */
 void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, const char *value);
-/* Options the subcommand does not know are errors with the nearest known. flags: those without a
- * value. */
+/* Fails if an option is unknown to the subcommand; the error names the nearest one. flags: the
+ * options without a value. */
 tt_status tt_cli_check_options(const tt_cli *cli, const char *const *known, size_t n,
                                tt_error *err);
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err);
-tt_setup_opts tt_cli_training(const tt_cli *cli); /* of a run as the command line has it */
-/* Job, registry and setup of the subcommand; the registry is the caller's to free. */
+tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these options */
+/* Makes job, registry and setup of the subcommand; the caller frees the registry. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);
 /* A job that comes through a pipe can be read once: its text is kept for whoever reads it again,
  * under the same name, and for the ranks that are started under cli->job_of_ranks. */
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
-/* The one line of an error, and the text is gone: it is told once. Nothing where there is none. */
+/* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the
+ * text is empty. */
 void tt_cli_report(tt_status s, tt_error *err);
 int tt_cli_exit_status(tt_status s);
 void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
@@ -68,7 +69,7 @@ typedef struct tt_command {
     const char *const *flags; /* --KEY that take none */
     size_t n_flags;
     tt_cmd_fn run;
-    int words; /* most words after the subcommand; the first may be a job */
+    int words; /* how many words may follow the subcommand; the first may be a job */
 } tt_command;
 extern const tt_command tt_cmd_train, tt_cmd_config, tt_cmd_plan, tt_cmd_plugins_, tt_cmd_generate,
     tt_cmd_ckpt, tt_cmd_tokenize, tt_cmd_eval, tt_cmd_tokenizer, tt_cmd_report, tt_cmd_data;

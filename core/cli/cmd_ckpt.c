@@ -5,7 +5,7 @@
 
 /* ckpt ls | verify | diff | reshard | import | export */
 
-/* The steps of a folder of step folders, or of a run's folder. */
+/* Lists the steps of a folder of step folders or of a run folder. */
 static tt_status find_steps(tt_cli *cli, const char **folder, int64_t **steps, size_t *n,
                             tt_error *err)
 {
@@ -46,13 +46,13 @@ static tt_status verify_step(const char *folder, tt_error *err)
     tt_str o = {0};
     const tt_status s = tt_ckpt_verify(folder, &o, err);
     if (s == TT_OK && !o.n)
-        tt_str_printf(&o, "%s: complete, every hash and box agrees\n", folder);
+        tt_str_printf(&o, "%s: complete, all hashes and boxes agree\n", folder);
     tt_cli_print(&o);
     tt_str_free(&o);
     return s;
 }
 
-/* One step, or all of a folder; the first that is faulty ends it. */
+/* Verifies one step or all steps of a folder; stops at the first faulty one. */
 static tt_status verify(tt_cli *cli, const char *folder, tt_error *err)
 {
     int64_t *steps;
@@ -82,7 +82,7 @@ tt_status tt_ckpt_step_of(tt_cli *cli, const char *folder, const char **out, tt_
     return TT_OK;
 }
 
-/* Where there is no step of ours, any folder of safetensors. */
+/* If there is no step-N folder, any folder of safetensors files will do. */
 static const char *comparable(tt_cli *cli, const char *folder)
 {
     tt_error none = {0};
@@ -113,7 +113,7 @@ static tt_status reshard(tt_cli *cli, const char *folder, const char *out, tt_er
     return tt_ckpt_reshard(step, out, (int)files, err);
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_ckpt_run(tt_cli *cli, tt_error *err)
 {
     static const struct {
         const char *name;
@@ -147,5 +147,5 @@ const tt_command tt_cmd_ckpt = {
     .doc = "look into checkpoints, check, compare and convert them",
     .options = options,
     .n_options = TT_COUNT(options),
-    .run = run,
+    .run = cmd_ckpt_run,
     .words = 3};

@@ -9,7 +9,7 @@ static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *
     return tt_setup_docs(*r, cli->arena, d, n, err);
 }
 
-/* A key that is not known is explained as such: that is an error here. */
+/* tt_job_explain() answers an unknown key with a text that says so; here that is an error. */
 static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out,
                          tt_error *err)
 {
@@ -35,7 +35,7 @@ static tt_status print_docs(tt_cli *cli, tt_registry **r, tt_str *out, tt_error 
     return TT_OK;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_config_run(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_setup s;
@@ -73,7 +73,7 @@ const tt_command tt_cmd_config = {
     .doc = "the resolved job with the origin of each value; its schema; its keys explained",
     .flags = flags,
     .n_flags = TT_COUNT(flags),
-    .run = run,
+    .run = cmd_config_run,
     .words = 1};
 
 static tt_status run_plugins(tt_cli *cli, tt_error *err)

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* data: a job's data without the training. build: text into the cache of tokens; show: what a
- * sample is. */
+/* data: a job's data, without training. build: tokenizes text into the cache; show: prints samples.
+ */
 
 typedef struct view {
     const tt_cli *cli;
@@ -78,7 +78,7 @@ static void put_sources(view *v, const tt_part *p, const tt_mixture *m)
     tt_str_add(v->o, v->cli->json ? "]" : "");
 }
 
-/* What a loader says of itself, as the members of a JSON object or as lines. */
+/* A loader's description of itself, as members of a JSON object or as lines. */
 static void put_loader(view *v, const tt_part *p, void *loader)
 {
     const tt_dataloader_vt *vt = p->component->vtable;
@@ -118,8 +118,7 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     else if (i.cache)
         tt_str_printf(v->o, "in %s\n", i.cache);
     else if (vt->needs_tokenizer)
-        tt_str_printf(v->o, "in memory: %s\n",
-                      i.note && *i.note ? i.note : "this loader keeps none");
+        tt_str_printf(v->o, "in memory: %s\n", i.note && *i.note ? i.note : "this loader has none");
 }
 
 static void put_validation(view *v)
@@ -132,7 +131,7 @@ static void put_validation(view *v)
         tt_str_add(v->o, "}");
 }
 
-static tt_status build(view *v, tt_error *err)
+static tt_status data_build(view *v, tt_error *err)
 {
     tt_str_add(v->o, v->cli->json ? "{" : "");
     put_loader(v, &v->s->dataloader, v->l->data.loader);
@@ -168,7 +167,7 @@ static void put_input(view *v, const tt_input_info *i, const void *x, int64_t n)
     tt_str_add(v->o, v->cli->json ? "]" : "\n");
 }
 
-/* Text of the ids; bytes that are no UTF-8 and control characters are escaped. */
+/* The text of the ids; control characters and bytes that are not UTF-8 are escaped. */
 static void put_decoded(view *v, const int32_t *ids, int64_t n)
 {
     char piece[4096];
@@ -184,7 +183,7 @@ static void put_decoded(view *v, const int32_t *ids, int64_t n)
     tt_str_free(&text);
 }
 
-/* Where sample g of a mixture is from. */
+/* Prints which source of a mixture sample g is from. */
 static void put_source(view *v, int64_t g)
 {
     const tt_mixture *m = v->l->data.loader;
@@ -256,7 +255,8 @@ static tt_status show(view *v, tt_error *err)
     return s;
 }
 
-/* Opens the data as training does; the tokenizer also for tokens, where the job names one. */
+/* Opens the data as training does. If the job names a tokenizer, it is opened even if the data are
+ * tokens already. */
 static tt_status open_and(view *v, tt_status (*what)(view *, tt_error *), tt_error *err)
 {
     TT_TRY(tt_loop_open_data(v->l, err));
@@ -265,15 +265,15 @@ static tt_status open_and(view *v, tt_status (*what)(view *, tt_error *), tt_err
     return what(v, err);
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_data_run(tt_cli *cli, tt_error *err)
 {
     const char *verb = cli->n_words ? cli->words[0] : "";
-    tt_status (*what)(view *, tt_error *) = !strcmp(verb, "build")  ? build
+    tt_status (*what)(view *, tt_error *) = !strcmp(verb, "build")  ? data_build
                                             : !strcmp(verb, "show") ? show
                                                                     : NULL;
     if (!what || cli->n_words != 2)
         return TT_FAIL(err, TT_EINVAL, "usage: ttrun %s", tt_cmd_data.usage);
-    if (what == build && (tt_cli_option(cli, "sample") || tt_cli_option(cli, "n")))
+    if (what == data_build && (tt_cli_option(cli, "sample") || tt_cli_option(cli, "n")))
         return TT_FAIL(err, TT_EINVAL, "--sample and --n go with ttrun data show");
     tt_registry *r = NULL;
     tt_setup s;
@@ -300,8 +300,8 @@ static tt_status run(tt_cli *cli, tt_error *err)
 static const char *const options[] = {"sample", "n"};
 const tt_command tt_cmd_data = {.name = "data",
                                 .usage = "data build JOB.json | show JOB.json [--sample I] [--n N]",
-                                .doc = "tokenise a job's text into the cache, look at samples",
+                                .doc = "tokenize a job's text into the cache, look at samples",
                                 .options = options,
                                 .n_options = TT_COUNT(options),
-                                .run = run,
+                                .run = cmd_data_run,
                                 .words = 2};

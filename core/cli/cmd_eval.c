@@ -6,17 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* eval: the loss of a model on a data set: every token once, in windows of training.seq_len that do
- * not overlap, the last as long as what is left; Σ over counted tokens ÷ their number, its
- * exponential (perplexity), and, where there is a tokenizer, bits per byte of the text those tokens
- * stand for. */
+/* eval: the loss of a model on a data set. Every token is counted once, in windows of
+ * training.seq_len tokens that do not overlap; the last window may be shorter. It prints the mean
+ * loss per counted token, its exponential (perplexity) and, if there is a tokenizer, bits per byte
+ * of the tokens' text. */
 
 typedef struct score {
     double nll;
     int64_t tokens, bytes, samples;
 } score;
 
-static int64_t bytes_of(const tt_loop *l, const tt_batch *b)
+static int64_t eval_text_bytes(const tt_loop *l, const tt_batch *b)
 {
     char piece[4096];
     int64_t n = 0;
@@ -35,7 +35,7 @@ static tt_status add_window(tt_loop *l, const tt_batch *b, int64_t i, score *out
     TT_TRY(tt_exec_epilogue(x, err));
     out->nll += tt_exec_metric(x, TT_METRIC_LOSS);
     out->tokens += b->counted;
-    out->bytes += bytes_of(l, b);
+    out->bytes += eval_text_bytes(l, b);
     out->samples++;
     return TT_OK;
 }
@@ -54,9 +54,10 @@ static tt_status measure(tt_loop *l, int64_t n, score *out, tt_error *err)
     return TT_OK;
 }
 
-/* ---- the rest: the tokens of the stream behind the last whole window ---- */
+/* ---- the rest: the tokens of the stream after the last whole window ---- */
 
-/* The same data one token a sample (the contract: sample i is token i, its label token i + 1). */
+/* The same data with one token per sample: then sample i is token i, with token i + 1 as its label.
+ */
 typedef struct tokens {
     tt_setup setup;
     tt_loop loop;
@@ -74,7 +75,7 @@ static tt_status open_tokens(const tt_setup *s, const tt_run_opts *ro, tokens *t
     return TT_OK;
 }
 
-/* Samples of whole documents: an epoch holds every token, and there is no rest. */
+/* If samples are whole documents, an epoch holds every token and there is no rest. */
 static bool packs_documents(const tt_setup *s)
 {
     const char *const *packing =
@@ -82,7 +83,7 @@ static bool packs_documents(const tt_setup *s)
     return packing && strcmp(*packing, "none") != 0;
 }
 
-/* Documents kept apart inside a window cannot be told token by token. */
+/* If documents are kept apart within a window, single tokens do not show where a document ends. */
 static bool masks_documents(const tt_setup *s)
 {
     const bool *mask =
@@ -113,7 +114,7 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
         for (int k = 0; k < b.inputs->n; k++)
             own[k] = (int32_t *)b.more[k] + (b.inputs->items[k].per_sample ? 0 : i);
         b.pos[i] = (int32_t)i;
-        b.labels[i] = -100; /* behind the end */
+        b.labels[i] = -100; /* after the end of the data */
         if (i < n)
             s = TT_PLUGIN_CALL(vt->read(t->loop.data.loader, begin + i, &one, err), err,
                                "dataloader", l->s->dataloader.name);
@@ -154,7 +155,7 @@ static void print_score(const tt_cli *cli, const score *r)
     tt_str_free(&o);
 }
 
-/* n whole windows. */
+/* Evaluates n whole windows. */
 static tt_status whole_windows(tt_loop *l, tt_setup *s, int64_t n, score *r, tt_error *err)
 {
     s->core.training.steps = n;
@@ -182,10 +183,10 @@ static tt_status all_windows(tt_loop *l, tt_setup *s, tokens *t, int64_t most, s
     const int64_t rest = t->n - n * seq;
     const bool plain = rest > 0 && rest < seq && !masks_documents(s);
     if (rest > 0 && !plain)
-        tt_log(TT_INFO, "data", "what is left behind the last whole sample is not counted");
+        tt_log(TT_INFO, "data", "the tokens after the last whole sample are not counted");
     if (n)
         TT_TRY(whole_windows(l, s, most > 0 ? TT_MIN(n, most) : n, r, err));
-    if (!n && !l->data.tokenizer) { /* bytes_of asks it */
+    if (!n && !l->data.tokenizer) { /* eval_text_bytes() needs it */
         l->data.tokenizer = t->loop.data.tokenizer;
         l->data.tokenizer_info = t->loop.data.tokenizer_info;
         t->loop.data.tokenizer = NULL;
@@ -201,7 +202,7 @@ static tt_status evaluate(const tt_cli *cli, tt_loaded_model *m, int64_t most, t
     score r = {0};
     if (tt_part_is_mixture(&m->setup.dataloader))
         return TT_FAIL(err, TT_EINVAL,
-                       "the job's data is a mixture, and eval measures one data set: name it by "
+                       "the job's data is a mixture, and eval measures one data set: name it with "
                        "--data");
     m->setup.data_order.shuffle = false;
     tt_status s = packs_documents(&m->setup) ? TT_OK : open_tokens(&m->setup, &ro, &t, err);
@@ -222,8 +223,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* --data and --seq_len as keys of the job: the loader by the file's name, its path from where we
- * are. Returns how many. */
+/* Turns --data and --seq_len into overrides of the job: the file's name chooses the loader, and its
+ * path is relative to the working directory. Returns the number of overrides. */
 static size_t overrides_of(const tt_cli *cli, tt_override *out)
 {
     const char *data = tt_cli_option(cli, "data"), *seq = tt_cli_option(cli, "seq_len");
@@ -244,7 +245,7 @@ static size_t overrides_of(const tt_cli *cli, tt_override *out)
     return n;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_eval_run(tt_cli *cli, tt_error *err)
 {
     tt_loaded_model m = {0};
     tt_override own[3];
@@ -267,5 +268,5 @@ const tt_command tt_cmd_eval = {
     .doc = "loss, perplexity and bits per byte of a model on a data set",
     .options = options,
     .n_options = TT_COUNT(options),
-    .run = run,
+    .run = cmd_eval_run,
     .words = 0};

@@ -4,11 +4,12 @@
 #include "cli/texts.h"
 #include <string.h>
 
-/* generate: texts from a model, several prompts at once, each token by what is new alone. */
+/* generate: samples texts from a model, several prompts at once; a step computes only new tokens
+ * (keys and values are cached). */
 
-/* Tokens a prompt goes through in at once: enough that its weights are read for many, few enough
- * that a prompt's scores stay small. Sequences at once: their steps stay on the path that reads
- * weights as they lie (plugins/backends/cpu/gemm.c), whose bits no other sequence changes. */
+/* Tokens of a prompt per call: many enough to read the weights rarely, few enough to keep the
+ * attention scores small. Sequences at once: few enough for the matmul that reads weights in place
+ * (plugins/backends/cpu/gemm.c), where other sequences do not change the bits of one. */
 #define PIECE 256
 #define MOST_AT_ONCE 16
 
@@ -17,11 +18,11 @@ typedef struct generation {
     tt_prompts prompts;
     tt_sequence *s;
     size_t n;
-    int64_t each; /* texts a prompt */
+    int64_t each; /* texts per prompt */
     tt_generate_opts o;
     tt_texts out;
     int64_t at_once;
-    int32_t own_stop[1]; /* the tokenizer's eos */
+    int32_t own_stop[1]; /* the tokenizer's EOS */
 } generation;
 
 static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
@@ -43,8 +44,8 @@ static tt_status read_options(const tt_cli *cli, generation *g, tt_error *err)
     return tt_prompts_read(cli, &g->prompts, err);
 }
 
-/* Tokens of the prompts, and what ends a text. */
-static tt_status encode(const tt_cli *cli, generation *g, tt_error *err)
+/* Encodes the prompts, and finds the tokens that end a text. */
+static tt_status prompts_encode(const tt_cli *cli, generation *g, tt_error *err)
 {
     tt_loaded_model *m = &g->model;
     tt_hf_text hf = {.adds_bos = true};
@@ -147,14 +148,14 @@ static tt_status generate(const tt_cli *cli, generation *g, tt_error *err)
     return s;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_generate_run(tt_cli *cli, tt_error *err)
 {
     generation g = {0};
     tt_status s = read_options(cli, &g, err);
     if (s == TT_OK)
         s = tt_cli_open_model(cli, false, NULL, 0, &g.model, err);
     if (s == TT_OK)
-        s = encode(cli, &g, err);
+        s = prompts_encode(cli, &g, err);
     if (s == TT_OK) {
         make_sequences(cli, &g);
         s = load(&g, err);
@@ -179,5 +180,5 @@ const tt_command tt_cmd_generate = {
     .doc = "sample text from a trained model",
     .options = options,
     .n_options = TT_COUNT(options),
-    .run = run,
+    .run = cmd_generate_run,
     .words = 0};

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ttrun plan: what a job needs on any number of ranks, and which meshes are best for it. */
+/* ttrun plan: the memory, communication and time of a job on any number of ranks, and the best
+ * meshes for it. */
 
-/* The abstract run of the step's micro-batches as a picture. */
+/* Draws the simulated schedule of a step's micro-batches as SVG. */
 static tt_status write_svg(tt_cli *cli, const tt_plan *p, const char *path, tt_error *err)
 {
     tt_run run;
@@ -49,7 +50,7 @@ static tt_status search_opts(tt_cli *cli, tt_search_opts *o, tt_error *err)
     char *end;
     if (!cli->nproc || !hardware)
         return TT_FAIL(err, TT_EINVAL,
-                       "--search: say for how many ranks and of what: --world N --hardware "
+                       "--search needs the number of ranks and the machine: --world N --hardware "
                        "NAME|FILE.json");
     *o = (tt_search_opts){.job = cli->job,
                           .spec = cli->spec,
@@ -63,7 +64,7 @@ static tt_status search_opts(tt_cli *cli, tt_search_opts *o, tt_error *err)
     if (memory) {
         o->memory = strtod(memory, &end) * (1 << 30);
         if (*end || !(o->memory > 0) || isinf(o->memory))
-            return TT_FAIL(err, TT_EINVAL, "--memory: expected GiB a rank, got \"%s\"", memory);
+            return TT_FAIL(err, TT_EINVAL, "--memory: expected GiB per rank, got \"%s\"", memory);
     }
     if (best) {
         const long n = strtol(best, &end, 10);
@@ -84,7 +85,7 @@ static tt_status search(tt_cli *cli, tt_error *err)
     TT_TRY(tt_cli_registry(cli, &o.registry, err));
     tt_progress_init(&bar, "meshes", 0, 1, cli->verbose < 0);
     o.user = &bar;
-    tt_log_setup(TT_ERROR, 0, 1, false); /* each mesh would warn anew */
+    tt_log_setup(TT_ERROR, 0, 1, false); /* otherwise every mesh would repeat the warnings */
     const tt_status st = tt_search_meshes(&o, cli->arena, &found, err);
     tt_progress_finish(&bar);
     tt_cli_log_setup(cli, 0, 1);
@@ -115,7 +116,7 @@ static tt_status run_plan(tt_cli *cli, tt_error *err)
     if (tt_cli_option(cli, "search"))
         return search(cli, err);
     if (tt_cli_option(cli, "memory") || tt_cli_option(cli, "best"))
-        return TT_FAIL(err, TT_EINVAL, "--memory and --best go with --search");
+        return TT_FAIL(err, TT_EINVAL, "--memory and --best need --search");
     tt_setup_opts so = tt_cli_training(cli);
     const char *hardware = tt_cli_option(cli, "hardware");
     if (hardware)

@@ -3,7 +3,7 @@
 #define TT_CMD_PLAN_H
 #include "cli/cli.h"
 
-/* The plan of a job that is set up, to stdout: ttrun plan, and train --dry-run. */
+/* Prints the plan of a job that is set up: for ttrun plan and train --dry-run. */
 tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err);
 
 #endif

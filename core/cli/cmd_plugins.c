@@ -85,7 +85,7 @@ static void print_json(const rows *t, char *const *faults, size_t n_faults, tt_s
 
 typedef TT_VEC(char *) lines;
 
-/* Each line once: every kind asked for reports the same files. */
+/* Prints each line once, since every requested kind reports the same files. */
 static void distinct_lines(tt_arena *a, const tt_str *text, lines *out)
 {
     for (const char *p = tt_str_get(text); *p;) {

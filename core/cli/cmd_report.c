@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* report RUN_DIR...: the page of a run, or of several laid over each other. The memory of the step
- * is planned anew from the job in run.json, which takes milliseconds and runs nothing. */
+/* report RUN_DIR...: the HTML page of a run, or of several runs compared. The memory of the step is
+ * planned again from the job in run.json, which takes milliseconds and runs nothing. */
 
 typedef struct replanned {
     tt_registry *registry;
@@ -60,7 +60,7 @@ static tt_status load(const tt_cli *cli, const char *folder, tt_run_report *r, r
     return TT_OK;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_report_run(tt_cli *cli, tt_error *err)
 {
     const size_t n = (size_t)cli->n_words;
     const char *path = tt_cli_option(cli, "output");
@@ -95,5 +95,5 @@ const tt_command tt_cmd_report = {
     .doc = "one HTML page of a run: curves, speed, memory, ops, the job; of several, compared",
     .options = options,
     .n_options = TT_COUNT(options),
-    .run = run,
+    .run = cmd_report_run,
     .words = 8};

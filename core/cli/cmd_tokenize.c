@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* tokenize: stdin → ids. */
+/* tokenize: standard input to token ids. */
 
 static tt_status read_stdin(tt_str *all, tt_error *err)
 {
@@ -48,7 +48,7 @@ static tt_status load_job(tt_cli *cli, tt_job **out, tt_error *err)
     return tt_job_load(cli->arena, cli->job, all, n + cli->n_overrides, out, err);
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_tokenize_run(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     tt_job *job;
@@ -76,10 +76,10 @@ static const char *const flags[] = {"lines", "bos", "eos"};
 const tt_command tt_cmd_tokenize = {
     .name = "tokenize",
     .usage = "tokenize [JOB.json] [--tokenizer PATH] [--lines] [--bos] [--eos]",
-    .doc = "standard input to ids; --lines: each line a document",
+    .doc = "print the token ids of standard input; --lines: every line is a document",
     .options = options,
     .n_options = TT_COUNT(options),
     .flags = flags,
     .n_flags = TT_COUNT(flags),
-    .run = run,
+    .run = cmd_tokenize_run,
     .words = 1};

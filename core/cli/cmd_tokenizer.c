@@ -10,7 +10,7 @@
 #include <string.h>
 #include <ttrun/tokenizer.h>
 
-/* tokenizer train: a tokenizer learnt from files. */
+/* tokenizer train: learns a tokenizer from text files. */
 
 typedef struct files {
     TT_VEC(const char *) paths;
@@ -18,7 +18,7 @@ typedef struct files {
     tt_text *texts;
 } files;
 
-/* Names and patterns as the shell has them; what a pattern finds is sorted by bytes. */
+/* Names and patterns like the shell's; the files that a pattern matches are sorted by bytes. */
 static tt_status add_paths(tt_arena *a, files *f, const char *pattern, tt_error *err)
 {
     glob_t found = {0};
@@ -40,10 +40,11 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
     for (size_t i = 0; i < cli->n_options; i++)
         if (!strcmp(cli->options[i].key, "data"))
             TT_TRY(add_paths(a, f, cli->options[i].value, err));
-    for (int i = 1; i < cli->n_words; i++) /* the shell made words of --data *.txt */
+    for (int i = 1; i < cli->n_words;
+         i++) /* the shell has expanded --data *.txt to several words */
         TT_TRY(add_paths(a, f, cli->words[i], err));
     if (f->paths.n == 0)
-        return TT_FAIL(err, TT_EINVAL, "--data: needed: files of text to learn from");
+        return TT_FAIL(err, TT_EINVAL, "--data is missing: the text files to learn from");
     f->maps = tt_arena_array(a, f->paths.n, sizeof *f->maps);
     f->texts = tt_arena_array(a, f->paths.n, sizeof *f->texts);
     for (size_t i = 0; i < f->paths.n; i++) {
@@ -56,7 +57,7 @@ static tt_status map_files(const tt_cli *cli, files *f, int64_t *total, tt_error
 
 typedef struct bar {
     tt_progress progress;
-    const char *stage; /* the one shown, NULL = none yet */
+    const char *stage; /* the stage that is shown; NULL = none yet */
 } bar;
 
 static void show(void *arg, const char *stage, int64_t done, int64_t total)
@@ -71,8 +72,8 @@ static void show(void *arg, const char *stage, int64_t done, int64_t total)
     tt_progress_update(&b->progress, done, (double)NAN, (double)NAN);
 }
 
-static tt_status number(const tt_cli *cli, const char *name, int64_t fallback, int64_t *out,
-                        tt_error *err)
+static tt_status tokenizer_number(const tt_cli *cli, const char *name, int64_t fallback,
+                                  int64_t *out, tt_error *err)
 {
     const char *text = tt_cli_option(cli, name);
     char *end = NULL;
@@ -88,7 +89,7 @@ static tt_status number(const tt_cli *cli, const char *name, int64_t fallback, i
     return TT_OK;
 }
 
-/* bos, eos and pad, then each --special, none twice. */
+/* The special tokens without duplicates: BOS, EOS and PAD, then each --special. */
 static void specials(const tt_cli *cli, tt_tokenizer_train *o)
 {
     static const char *const names[] = {"bos", "eos", "pad", "special"};
@@ -117,7 +118,7 @@ static tt_status find_plugin(tt_registry *r, const tt_tokenizer_vt **out, tt_are
     TT_TRY(tt_registry_part(r, job, TT_KIND_TOKENIZER, "tokenizer", "hf", NULL, a, &part, err));
     *out = part.component->vtable;
     if (!TT_HAS(*out, tt_tokenizer_vt, train) || !(*out)->train)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "tokenizer hf: this plugin cannot learn");
+        return TT_FAIL(err, TT_EUNSUPPORTED, "tokenizer hf: this plugin cannot train a tokenizer");
     return TT_OK;
 }
 
@@ -129,11 +130,11 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
     o.pattern = tt_cli_option(cli, "pattern") ? tt_cli_option(cli, "pattern") : "llama3";
     o.out = tt_cli_option(cli, "out");
     if (!o.out)
-        return TT_FAIL(err, TT_EINVAL, "--out: needed: the folder for tokenizer.json");
+        return TT_FAIL(err, TT_EINVAL, "--out is missing: the folder for tokenizer.json");
     if (!tt_cli_option(cli, "vocab-size"))
-        return TT_FAIL(err, TT_EINVAL, "--vocab-size: needed: how many tokens to learn");
-    TT_TRY(number(cli, "vocab-size", 0, &o.vocab_size, err));
-    TT_TRY(number(cli, "threads", tt_cpu_count(), &threads, err));
+        return TT_FAIL(err, TT_EINVAL, "--vocab-size is missing: how many tokens to learn");
+    TT_TRY(tokenizer_number(cli, "vocab-size", 0, &o.vocab_size, err));
+    TT_TRY(tokenizer_number(cli, "threads", tt_cpu_count(), &threads, err));
     if (threads > 1024)
         return TT_FAIL(err, TT_EINVAL, "--threads: at most 1024, got %lld", (long long)threads);
     specials(cli, &o);
@@ -155,7 +156,7 @@ static tt_status learn(const tt_cli *cli, files *f, const tt_tokenizer_vt *vt, t
     return s;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_tokenizer_run(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
     const tt_tokenizer_vt *vt = NULL;
@@ -165,7 +166,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
                        cli->n_words ? cli->words[0] : "",
                        cli->n_words ? "\": expected train; " : "", tt_cmd_tokenizer.usage);
     if (cli->n_overrides)
-        return TT_FAIL(err, TT_EINVAL, "--%s: a key of a job; tokenizer train takes none",
+        return TT_FAIL(err, TT_EINVAL, "--%s is a key of a job; tokenizer train takes none",
                        cli->overrides[0].key);
     TT_TRY(tt_cli_registry(cli, &r, err));
     tt_status s = find_plugin(r, &vt, cli->arena, err);
@@ -187,5 +188,5 @@ const tt_command tt_cmd_tokenizer = {
     .doc = "train: learn a byte-level BPE tokenizer from files of text",
     .options = options,
     .n_options = TT_COUNT(options),
-    .run = run,
+    .run = cmd_tokenizer_run,
     .words = INT_MAX};

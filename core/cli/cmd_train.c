@@ -10,14 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- ends that are not the run's ---- */
+/* ---- a process that ends before its run does ---- */
 
-/* What handlers find: the process that trains, and the ranks it belongs to. */
+/* Read by signal handlers: the process that trains, and the session of its rank. */
 static _Atomic long training; /* pid; 0: none */
 static _Atomic(tt_session *) ranks;
 
-/* Of the ranks of this machine, or of this process alone: is it this one that tells? The others
- * then end with the same status. */
+/* Whether this process prints the error: with several ranks on this machine only the one that
+ * failed first does, and the others exit with the same status. */
 static bool tells(tt_status s, const char *why)
 {
     tt_session *all = atomic_load(&ranks);
@@ -27,21 +27,22 @@ static bool tells(tt_status s, const char *why)
     return mine;
 }
 
-/* In a signal handler. */
+/* Called in a signal handler. */
 static void second_signal(int sig)
 {
     const bool mine = tells(TT_ESIGNAL, "a second signal");
     if (tt_line_is_there())
-        tt_line_say((char)sig); /* the launcher ends all and tells */
+        tt_line_say((char)sig); /* the launcher ends all ranks and prints the error */
     else if (mine)
         tt_signals_say_second(sig);
 }
 
-/* A plugin, or a library that it uses, must not make a success of a run that is not done. */
+/* At exit: if a plugin or one of its libraries called exit(0) before the run was done, the process
+ * must not end with success. */
 static void on_exit_call(void)
 {
     static const char why[] = "a plugin or a library called exit() before the run was done; start "
-                              "again to go on from the last checkpoint";
+                              "again to continue from the last checkpoint";
     tt_error e = {0};
     if (atomic_load(&training) != (long)getpid()) /* done, or a child that a plugin has forked */
         return;
@@ -67,7 +68,7 @@ static void guard(void)
     tt_crash_asks(fault_is_told);
 }
 
-/* A signal came while the run was prepared. */
+/* Fails if a stop signal was received while the run was prepared. */
 static tt_status not_stopped(tt_error *err)
 {
     const int sig = tt_signals_stop();
@@ -84,7 +85,7 @@ static tt_run_opts run_opts(const tt_cli *cli)
                          .save = tt_signals_save};
 }
 
-/* Every rank is of this process: one, or threads. */
+/* All ranks are in this process: there is one, or they are threads. */
 static tt_status run_here(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
@@ -111,13 +112,13 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
 
 /* ---- one rank of many processes ---- */
 
-/* This rank does not come to notice that the run was stopped. */
+/* Called when this rank's main thread does not notice that the run was stopped. */
 static void overdue(tt_session *s)
 {
     tt_error e = {0};
     tt_session_stopped(s, &e);
     tt_session_claim(s, TT_ECOMM, e.text, false);
-    const tt_status st = tt_session_verdict(s, &e);
+    const tt_status st = tt_session_first_failure(s, &e);
     tt_cli_report(st, &e);
     _exit(tt_cli_exit_status(st));
 }
@@ -127,14 +128,15 @@ static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes
 {
     const char *backend = s->core.comm.backend;
     if (!strcmp(backend, "local"))
-        return tt_job_fail(s->job, "comm.backend", err,
-                           "local: ranks are threads of one process, and %s started %d; take "
-                           "auto, shm or a comm plugin (mpi)",
-                           l->launcher, l->world);
+        return tt_job_fail(
+            s->job, "comm.backend", err,
+            "local: ranks are threads of one process, but %s started %d processes; use auto, shm "
+            "or a comm plugin (mpi)",
+            l->launcher, l->world);
     if (!strcmp(backend, "shm") && l->local_world != l->world)
         return tt_job_fail(s->job, "comm.backend", err,
-                           "shm: %d of %d ranks are on this machine; take auto or a comm plugin "
-                           "(mpi)",
+                           "shm: only %d of %d ranks are on this machine; use auto or a comm "
+                           "plugin (mpi)",
                            l->local_world, l->world);
     o->all_remote = !tt_comm_is_core(backend);
     o->remote = s->comm.component ? s->comm.component->vtable : NULL;
@@ -145,7 +147,7 @@ static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes
 static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch *l,
                                 tt_session *session, tt_error *err)
 {
-    tt_processes_opts po = {.launch = l, .session = session, .beside = s->overlap};
+    tt_processes_opts po = {.launch = l, .session = session, .concurrent = s->overlap};
     tt_dist d;
     TT_TRY(find_remote(s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));
@@ -157,8 +159,8 @@ static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch 
     return st;
 }
 
-/* One rank tells of a failure; all end with its status. All ranks know of a stop, and rank 0
- * tells. */
+/* One rank prints a failure, and all exit with its status. All ranks know of a stop signal, and
+ * rank 0 prints it. */
 static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, tt_error *err)
 {
     if (st == TT_OK)
@@ -169,13 +171,13 @@ static tt_status settle(tt_session *session, const tt_launch *l, tt_status st, t
     } else {
         tt_session_claim(session, st, err->text, st != TT_ECOMM);
         tt_session_stop(session, err->text);
-        st = tt_session_verdict(session, err);
+        st = tt_session_first_failure(session, err);
     }
     tt_cli_report(st, err);
     return st;
 }
 
-/* Each rank makes its own setup; where it fails on all alike, the lowest tells. */
+/* Each rank makes its own setup; if it fails on all ranks, the lowest one prints the error. */
 static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
 {
     tt_registry *r = NULL;
@@ -183,12 +185,12 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     tt_setup s;
     tt_cli_log_setup(cli, l->rank, l->world);
     if (l->rank)
-        tt_log_setup(TT_ERROR, l->rank, l->world, false); /* rank 0 warns of what all find */
+        tt_log_setup(TT_ERROR, l->rank, l->world, false); /* only rank 0 prints the warnings */
     TT_TRY(tt_launch_follow(err));
     tt_line_connect();
     tt_signals_from(tt_line_heard);
     tt_signals_on_second(second_signal);
-    if (tt_line_is_there()) /* mpirun sends SIGTERM to those that another rank's end leaves */
+    if (tt_line_is_there()) /* mpirun sends SIGTERM to the remaining ranks when one has ended */
         tt_signals_trust_parent();
     if (cli->nproc && cli->nproc != l->world)
         tt_log(TT_DEBUG, "train", "--nproc %d: %s has started %d", cli->nproc, l->launcher,
@@ -222,7 +224,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     if (st == TT_OK)
         st = join_and_train(cli, &s, l, session, err);
     st = settle(session, l, st, err);
-    tt_signals_closing(); /* mpirun may end this rank when another has left before it */
+    tt_signals_closing(); /* mpirun may end this rank when another rank has exited before it */
     atomic_store(&ranks, NULL);
     tt_session_close(session, st == TT_OK);
     tt_registry_free(r);
@@ -232,9 +234,9 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
     return st;
 }
 
-/* ---- starting them ---- */
+/* ---- starting the ranks ---- */
 
-/* Does the job want processes, and how many? What is wrong with the job is said here, once. */
+/* Whether the job wants processes, and how many. Errors of the job are reported here, once. */
 static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init_timeout_s,
                                  tt_error *err)
 {
@@ -271,7 +273,7 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init
     return TT_OK;
 }
 
-static tt_status run(tt_cli *cli, tt_error *err)
+static tt_status cmd_train_run(tt_cli *cli, tt_error *err)
 {
     tt_launch l;
     int n = 0;
@@ -299,8 +301,8 @@ static const char *const train_flags[] = {"profile"};
 const tt_command tt_cmd_train = {
     .name = "train",
     .usage = "[train] [OPTION]... JOB.json [--section.key VALUE]...",
-    .doc = "train by a job file; resumes where the run's folder has checkpoints",
+    .doc = "train as a job file says; resume if the run folder has checkpoints",
     .flags = train_flags,
     .n_flags = TT_COUNT(train_flags),
-    .run = run,
+    .run = cmd_train_run,
     .words = 1};

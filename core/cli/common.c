@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What the subcommands share. */
+/* Functions that several subcommands use. */
 
 void tt_cli_print(const tt_str *text)
 {
@@ -106,8 +106,8 @@ tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **
     return tt_setup_make(o, *r, job, cli->arena, out, err);
 }
 
-/* Exit status (contract): 0 done, 1 while running, 2 usage, job, data, weights or plugin, 3
- * numerics, 4 signal. */
+/* The exit status: 0 success; 1 a failure while running; 2 wrong usage, job, data, weights or
+ * plugin; 3 a NaN or infinity; 4 stopped by a signal. */
 int tt_cli_exit_status(tt_status s)
 {
     switch (s) {
@@ -152,7 +152,7 @@ static void print_line(const char *prefix, const char *text)
 
 void tt_cli_report(tt_status s, tt_error *err)
 {
-    if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
+    if (s == TT_OK || !err->text[0]) /* another rank prints the error, or it is printed already */
         return;
     tt_line_say(TT_LINE_SPOKE);
     if (s == TT_ESIGNAL)

@@ -33,12 +33,12 @@ tt_status tt_cli_integer(const tt_cli *cli, const char *name, int64_t min, int64
     return TT_OK;
 }
 
-static tt_status find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
+static tt_status model_find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
 {
     const char *path = tt_cli_option(cli, "checkpoint");
     if (!path)
         return TT_FAIL(err, TT_EINVAL,
-                       "--checkpoint is missing: a step-N folder, a run's folder, or one of "
+                       "--checkpoint is missing: a step-N folder, a run folder, or one of "
                        "Hugging Face's");
     out->path = path;
     if (tt_path_exists(tt_path_join(cli->arena, path, "trainer.json")))
@@ -58,14 +58,14 @@ static tt_status find(const tt_cli *cli, tt_loaded_model *out, tt_error *err)
     }
     return out->hf ? TT_OK
                    : TT_FAIL(err, TT_ENOTFOUND,
-                             "--checkpoint: no checkpoint in %s (a step-N folder, a run's folder, "
+                             "--checkpoint: no checkpoint in %s (a step-N folder, a run folder, "
                              "or one of Hugging Face's)",
                              path);
 }
 
 /* ---- the job ---- */
 
-/* One rank with every core, one sample at a time, nothing but the model. */
+/* Overrides for one rank with all cores, one sample at a time, and only the model loaded. */
 static const tt_override alone[] = {
     {"parallelism.data_parallel_replicate_degree", "1"    },
     {"parallelism.data_parallel_shard_degree",     "1"    },
@@ -79,8 +79,8 @@ static const tt_override alone[] = {
     {"checkpoint.last_save_in_hf",                 "false"},
 };
 
-/* A section's other keys belong to the component its "name" names: with another name they go. These
- * are every component's. */
+/* The keys of a section belong to the component that its "name" names; if the name changes, they
+ * are dropped, except these, which all components have. */
 static bool keeps(const char *section, const char *key)
 {
     return !strcmp(key, "name") || (!strcmp(section, "backend") && !strcmp(key, "threads")) ||
@@ -102,7 +102,7 @@ static bool another_component(tt_arena *a, const char *section, const tt_json *v
     const tt_json *was = tt_json_get(v, "name");
     if (!strcmp(section, "dataloader") && tt_json_get(v, "mixture") &&
         last_value(o, n, "dataloader.path"))
-        return true; /* one loader instead of several */
+        return true; /* one loader replaces a mixture */
     return name && v->type == TT_JSON_OBJECT && was && was->type == TT_JSON_STRING &&
            strcmp(name, was->string);
 }
@@ -128,8 +128,8 @@ static void add_section(tt_str *out, const char *section, const tt_json *v)
     tt_str_addc(out, '}');
 }
 
-/* The checkpoint's job without what only training has, and without the keys of components that are
- * replaced. */
+/* The checkpoint's job without the keys that only training uses, and without the keys of components
+ * that are replaced. */
 static tt_status trim_job(tt_arena *a, const char *job, bool data, const tt_override *o, size_t n,
                           const char **out, tt_error *err)
 {
@@ -166,7 +166,7 @@ static tt_status read_job(const tt_cli *cli, const tt_loaded_model *m, const cha
     *name = tt_path_join(cli->arena, m->path, "trainer.json");
     TT_TRY(tt_ckpt_read_state(m->path, cli->arena, &st, err));
     if (!st.job_json)
-        return TT_FAIL(err, TT_EFORMAT, "%s: it holds no job", *name);
+        return TT_FAIL(err, TT_EFORMAT, "%s: it contains no job", *name);
     *json = st.job_json;
     return TT_OK;
 }
@@ -196,7 +196,7 @@ tt_status tt_cli_open_model(const tt_cli *cli, bool data, const tt_override *ove
                             tt_loaded_model *out, tt_error *err)
 {
     memset(out, 0, sizeof *out);
-    TT_TRY(find(cli, out, err));
+    TT_TRY(model_find(cli, out, err));
     return tt_cli_open_step(cli, data, overrides, n, out, err);
 }
 

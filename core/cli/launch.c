@@ -16,36 +16,36 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* mpirun is a child, not what this process becomes: it answers SIGTERM, SIGINT and SIGHUP by
- * killing the ranks and loses what they say. So it is started with these blocked, which it leaves
- * so, and the ranks learn of a stop from here (line.h). It is killed with this process, and the
- * ranks with it (R22). */
+/* mpirun runs as a child of this process. On SIGTERM, SIGINT and SIGHUP mpirun would kill the ranks
+ * and lose their messages. So it is started with these signals blocked, which it does not change,
+ * and this process tells the ranks to stop (line.h). When this process dies, the kernel kills
+ * mpirun and the ranks too (R22). */
 
 #define TICK_MS 200
 #define SECOND_NS INT64_C(1000000000)
-#define GRACE_NS (3 * SECOND_NS)  /* from the first end with an error to the last, by force */
-#define ALONE_NS (10 * SECOND_NS) /* for mpirun to end after all its ranks, once stopped */
-#define LEAVE_NS (5 * SECOND_NS)  /* from SIGKILL until a child that stays is left behind */
-#define QUIET_NS SECOND_NS        /* for a rank to come before a stop goes through mpirun */
+#define GRACE_NS (3 * SECOND_NS)  /* after a child fails, until the others are killed */
+#define ALONE_NS (10 * SECOND_NS) /* after a stop: how long mpirun may outlive its ranks */
+#define LEAVE_NS (5 * SECOND_NS)  /* after SIGKILL, until a child that stays is given up */
+#define QUIET_NS SECOND_NS        /* without any rank, until a stop is sent through mpirun */
 
 typedef struct launcher {
-    pid_t *pids; /* of the children; 0: has ended */
-    int n;       /* of them */
+    pid_t *pids; /* of the children; 0: the child has ended */
+    int n;       /* number of children */
     int world;
     bool mpirun;
     double init_timeout_s;
     tt_line line;
     int64_t started_ns;
     /* how the children ended */
-    int status;     /* the first that is not 0 */
+    int status;     /* the first exit status that is not 0 */
     bool signalled; /* that child was ended by a signal */
     int64_t failed_ns;
-    /* what was asked for */
+    /* requests to stop */
     int stop; /* the first signal */
     int64_t stop_ns, first_ns, asked_ns, alone_ns;
-    int second;        /* the signal that ended it at once */
+    int second;        /* the second signal, which ends the run at once */
     int64_t killed_ns; /* when the children were killed; 0: they were not */
-    bool none_came;    /* because no rank came to run in time */
+    bool none_started; /* they were killed because no rank started in time */
 } launcher;
 
 bool tt_launch_has_mpirun(void)
@@ -64,8 +64,9 @@ bool tt_launch_has_mpirun(void)
 
 /* ---- starting ---- */
 
-/* What Open MPI needs as root, in containers and with more ranks than cores; as variables, for its
- * versions spell their options differently and other MPIs know none of them. */
+/* Settings that Open MPI needs as root, in containers and with more ranks than cores. They are set
+ * as environment variables, because its versions spell the options differently and other MPIs
+ * ignore the variables. */
 static const char *const mpi_environment[][2] = {
     {"OMPI_ALLOW_RUN_AS_ROOT",                   "1"             },
     {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",           "1"             },
@@ -73,13 +74,13 @@ static const char *const mpi_environment[][2] = {
     {"PRTE_MCA_rmaps_default_mapping_policy",    ":oversubscribe"},
     {"OMPI_MCA_hwloc_base_binding_policy",       "none"          },
     {"PRTE_MCA_hwloc_default_binding_policy",    "none"          },
-    {"OMPI_MCA_orte_execute_quiet",              "1"             }, /* the ranks say what was wrong */
+    {"OMPI_MCA_orte_execute_quiet",              "1"             }, /* the ranks print the error */
     {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"          }, /* not allowed in most containers */
 };
 
-/* What is blocked in a child from its first instruction on. mpirun: what would end it and the
- * ranks; it opens all signals for the ranks again. A rank of ours: all that it has handlers for,
- * until it has set them. */
+/* The signals that are blocked in a child from its first instruction on. For mpirun: those that
+ * would end it and the ranks; it unblocks them for the ranks. For a rank: all for which it has
+ * handlers, until it has installed these. */
 static void block_for_child(bool mpirun, const sigset_t *before)
 {
     static const int both[] = {SIGTERM, SIGINT, SIGHUP}, rank[] = {SIGUSR1, SIGUSR2};
@@ -89,13 +90,13 @@ static void block_for_child(bool mpirun, const sigset_t *before)
     for (size_t i = 0; i < TT_COUNT(rank) && !mpirun; i++)
         sigaddset(&set, rank[i]);
     if (mpirun)
-        sigaddset(&set, SIGPIPE); /* a reader of our output that leaves ends no run */
+        sigaddset(&set, SIGPIPE); /* the run goes on if the reader of our output exits */
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
 static void prepare_mpirun(void)
 {
-    if (isatty(2)) { /* rank 0's progress bar: mpirun hands its bytes on as they are */
+    if (isatty(2)) { /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
         struct winsize w = {0};
         char columns[16];
         snprintf(columns, sizeof columns, "%d", ioctl(2, TIOCGWINSZ, &w) ? 80 : w.ws_col);
@@ -105,7 +106,7 @@ static void prepare_mpirun(void)
         setenv(mpi_environment[i][0], mpi_environment[i][1], 0);
 }
 
-/* In the child; does not return. */
+/* Runs in the child and does not return. */
 static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
                    const sigset_t *mask)
 {
@@ -117,7 +118,7 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     if (len <= 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent)
         _exit(1);
     self[len] = 0;
-    setpgid(0, 0); /* Ctrl-C comes to the parent alone, which hands it on */
+    setpgid(0, 0); /* so that only the parent receives Ctrl-C; it passes the stop on */
     if (null >= 0)
         dup2(null, 0);
     tt_line_environment(&l->line);
@@ -144,7 +145,7 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     _exit(127);
 }
 
-static tt_status start(const tt_cli *cli, launcher *l, const sigset_t *mask, tt_error *err)
+static tt_status launcher_start(const tt_cli *cli, launcher *l, const sigset_t *mask, tt_error *err)
 {
     const pid_t me = getpid();
     const int n_children = l->mpirun ? 1 : l->world;
@@ -170,7 +171,7 @@ static void signal_all(const launcher *l, int sig)
             kill(l->pids[i], sig);
 }
 
-/* Takes note of children that have ended. True: none is left. */
+/* Collects the children that have ended. True: no child is left. */
 static bool reap(launcher *l)
 {
     int s, left = 0;
@@ -185,7 +186,7 @@ static bool reap(launcher *l)
         }
         left += l->pids[i] != 0;
     }
-    /* ranks that mpirun had begun to start when it was killed are this process's children now */
+    /* ranks that mpirun was starting when it was killed are children of this process now */
     while (left == 0 && l->killed_ns && tt_now_ns() - l->killed_ns < LEAVE_NS) {
         const pid_t pid = waitpid(-1, &s, WNOHANG);
         if (pid == 0 || (pid < 0 && errno == EINTR))
@@ -206,7 +207,7 @@ static void kill_all(launcher *l)
     signal_all(l, SIGKILL);
 }
 
-/* Has mpirun started any process? Where the system does not say: yes. */
+/* Whether mpirun has started any process; true if the system does not tell. */
 static bool has_children(pid_t pid)
 {
     char path[64], byte;
@@ -228,7 +229,7 @@ static bool has_children(pid_t pid)
     return any || !known;
 }
 
-/* A signal to stop that somebody sent to mpirun, where it is blocked; 0: none. */
+/* The stop signal that somebody sent to mpirun, which has it blocked; 0: none. */
 static int sent_to_mpirun(const launcher *l)
 {
     static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
@@ -271,7 +272,7 @@ static void asked_to(launcher *l, int sig)
         l->stop_ns = l->asked_ns = now;
         tt_line_tell(&l->line, sig);
     }
-    if (sig == SIGUSR2) /* as in the ranks: it asks, however often it comes */
+    if (sig == SIGUSR2) /* as in the ranks, it asks to stop however often it is sent */
         return;
     if (!l->first_ns)
         l->first_ns = now;
@@ -279,9 +280,10 @@ static void asked_to(launcher *l, int sig)
         stop_now(l, sig);
 }
 
-/* A stop before any rank has come. One of ours comes within milliseconds of its start, so where
- * mpirun has started none there is nothing to save. Ranks that are not on this machine (mpirun may
- * belong to a scheduler that places them) have no line: mpirun hands SIGUSR2 on to them. */
+/* A stop before any rank has connected. A rank on this machine connects within milliseconds of its
+ * start, so if mpirun has started no process there is nothing to save. Ranks on other machines
+ * (mpirun may belong to a scheduler that places them) do not connect: mpirun passes SIGUSR2 on to
+ * them. */
 static void stop_without_ranks(launcher *l, int64_t now)
 {
     if (l->mpirun && !has_children(l->pids[0])) {
@@ -292,7 +294,7 @@ static void stop_without_ranks(launcher *l, int64_t now)
     }
 }
 
-/* What is due by now. */
+/* Checks the time limits, and acts on those that have passed. */
 static void look_after(launcher *l)
 {
     const int64_t now = tt_now_ns();
@@ -306,19 +308,19 @@ static void look_after(launcher *l)
         stop_now(l, l->line.second);
     if (l->stop && !l->line.n)
         stop_without_ranks(l, now);
-    l->none_came = !l->stop && !l->line.n && l->line.listener >= 0 &&
-                   (double)(now - l->started_ns) > 1e9 * l->init_timeout_s &&
-                   !(l->mpirun && has_children(l->pids[0]));
+    l->none_started = !l->stop && !l->line.n && l->line.listener >= 0 &&
+                      (double)(now - l->started_ns) > 1e9 * l->init_timeout_s &&
+                      !(l->mpirun && has_children(l->pids[0]));
     if (l->status && !l->failed_ns)
         l->failed_ns = now;
-    if (l->stop && gone && !l->alone_ns) /* mpirun hangs? */
+    if (l->stop && gone && !l->alone_ns) /* mpirun may hang */
         l->alone_ns = now;
-    if (l->none_came || (l->failed_ns && now - l->failed_ns > GRACE_NS) ||
+    if (l->none_started || (l->failed_ns && now - l->failed_ns > GRACE_NS) ||
         (l->alone_ns && now - l->alone_ns > ALONE_NS))
         kill_all(l);
 }
 
-/* Signals are blocked and read from a file, so none is missed. */
+/* Signals are blocked and read from a signalfd, so none is missed. */
 static int open_signals(sigset_t *before)
 {
     static const int all[] = {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
@@ -342,8 +344,8 @@ static void wait_for_all(launcher *l, int signals)
                 asked_to(l, (int)info.ssi_signo);
         look_after(l);
     }
-    tt_line_wait(&l->line, -1, 0); /* those that came and have ended since */
-    tt_line_wait(&l->line, -1, 0); /* what they said */
+    tt_line_wait(&l->line, -1, 0); /* accept ranks that connected and have ended since */
+    tt_line_wait(&l->line, -1, 0); /* read their messages */
     if (!l->second)
         l->second = l->line.second;
 }
@@ -356,21 +358,20 @@ static tt_status status_of(int code)
     return (size_t)code < TT_COUNT(by_code) ? by_code[code] : TT_EIO;
 }
 
-/* The ranks say why they end, but for those that cannot. */
-static tt_status without_a_word(const launcher *l, tt_error *err)
+/* The error if no rank has printed one: ranks print why they end, unless they crash. */
+static tt_status died_silently(const launcher *l, tt_error *err)
 {
-    const char *again = "start again to go on from the last checkpoint";
+    const char *again = "start again to continue from the last checkpoint";
     const int sig = l->status - 128;
     if (l->status == 0)
         return TT_FAIL(err, TT_EIO,
-                       "a rank ended with status 0 before the run was done, without a word; %s",
-                       again);
+                       "a rank exited silently with status 0 before the run was done; %s", again);
     if (sig > 0 && sig < 64)
-        return TT_FAIL(err, TT_EIO, "the ranks ended without a word, the first by %s (%d)%s; %s",
+        return TT_FAIL(err, TT_EIO, "the ranks died silently, the first by %s (%d)%s; %s",
                        tt_signal_name(sig), sig,
                        sig == SIGKILL ? ": killed, or out of memory?" : "", again);
-    return TT_FAIL(err, TT_EIO, "the ranks ended without a word, the first with status %d; %s",
-                   l->status, again);
+    return TT_FAIL(err, TT_EIO, "the ranks died silently, the first with status %d; %s", l->status,
+                   again);
 }
 
 static bool is_stop(int sig)
@@ -385,16 +386,17 @@ static tt_status outcome(const launcher *l, tt_error *err)
     const bool failed = l->failed_ns && code != 4 && !is_stop(code - 128);
     const bool silent = !line->spoke && (int64_t)line->n == l->world;
     if (l->killed_ns && l->alone_ns && l->mpirun && !failed)
-        return TT_FAIL(err, TT_ESIGNAL, "stopped by %s; the ranks had ended, mpirun was killed",
+        return TT_FAIL(err, TT_ESIGNAL,
+                       "stopped by %s; the ranks had ended, but mpirun had not and was killed",
                        tt_signal_name(sig));
     if (l->second)
         return TT_FAIL(err, TT_ESIGNAL,
-                       "stopped at once by a second %s; what came after the last checkpoint is "
+                       "stopped at once by a second %s; steps after the last checkpoint are "
                        "not saved",
                        tt_signal_name(l->second));
     if ((l->stop && l->killed_ns && !failed) || is_stop(code - 128))
         return line->spoke
-                   ? TT_ESIGNAL /* before it has handlers, a rank ends without a word */
+                   ? TT_ESIGNAL /* a rank without handlers yet dies silently */
                    : TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
     if (l->mpirun && code > 128 && l->signalled && !l->killed_ns)
         return TT_FAIL(err, TT_EIO, "mpirun was ended by %s (%d), and the ranks with it",
@@ -404,10 +406,10 @@ static tt_status outcome(const launcher *l, tt_error *err)
                        "%s started no rank (%s %d); see what `mpirun -np %d true` says, or set "
                        "comm.backend to \"local\"",
                        l->mpirun ? "mpirun" : "this program",
-                       l->none_came ? "within comm.init_timeout_seconds," : "status",
-                       l->none_came ? (int)l->init_timeout_s : code, l->world);
+                       l->none_started ? "within comm.init_timeout_seconds," : "status",
+                       l->none_started ? (int)l->init_timeout_s : code, l->world);
     if (silent && (code ? code != 4 : line->n_done < line->n))
-        return without_a_word(l, err);
+        return died_silently(l, err);
     return status_of(code);
 }
 
@@ -426,7 +428,7 @@ tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, double init_tim
                     tt_signal_name(tt_signals_stop()));
     if (s == TT_OK) {
         tt_line_open(&l.line);
-        s = start(cli, &l, &before, err);
+        s = launcher_start(cli, &l, &before, err);
         if (s != TT_OK)
             kill_all(&l);
         wait_for_all(&l, signals);

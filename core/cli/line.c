@@ -33,7 +33,7 @@ static bool same_user(int fd)
 static void send_byte(int fd, char byte)
 {
     const ssize_t sent = send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent; /* the other end is gone: nobody needs it */
+    (void)sent; /* if it fails the other end has closed, and nobody needs the byte */
 }
 
 /* ---- the launcher's side ---- */
@@ -75,7 +75,7 @@ void tt_line_close(tt_line *l)
     *l = (tt_line){.listener = -1};
 }
 
-/* One more rank, or -1 where there is no room for one: it works without a line. */
+/* Adds a rank. Returns -1 if there is no memory: the rank then works without a connection. */
 static void add_rank(tt_line *l, int fd)
 {
     if (l->n == l->capacity) {
@@ -105,7 +105,8 @@ static void accept_ranks(tt_line *l)
         else
             close(fd);
     }
-    if (errno == EMFILE || errno == ENFILE) { /* those that came are enough to stop a run */
+    if (errno == EMFILE ||
+        errno == ENFILE) { /* the ranks that have connected are enough to stop a run */
         close(l->listener);
         l->listener = -1;
     }
@@ -150,7 +151,7 @@ void tt_line_wait(tt_line *l, int fd, int ms)
 void tt_line_tell(tt_line *l, int sig)
 {
     if (sig == SIGUSR1)
-        l->save = l->n == 0; /* who comes to a run that goes on need not save */
+        l->save = l->n == 0; /* a rank that connects later need not save */
     else
         l->stop = sig;
     for (size_t i = 0; i < l->n; i++)
@@ -160,7 +161,7 @@ void tt_line_tell(tt_line *l, int sig)
 
 /* ---- a rank's side ---- */
 
-static atomic_int line = -1; /* of this process */
+static atomic_int line = -1; /* this process's socket to its launcher */
 
 void tt_line_environment(const tt_line *l)
 {
@@ -174,12 +175,12 @@ void tt_line_connect(void)
     const int fd = name ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0)
         return;
-    const struct timeval limit = {.tv_sec = 5}; /* of connect, where the launcher is stopped */
+    const struct timeval limit = {.tv_sec = 5}; /* of connect(), in case the launcher is stopped */
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     const socklen_t n = line_address(name, &a);
     if (connect(fd, (struct sockaddr *)&a, n) || !same_user(fd))
         close(
-            fd); /* another machine's launcher, or one that is gone and takes this process along */
+            fd); /* the launcher is on another machine, or has died and this process dies with it */
     else
         atomic_store(&line, fd);
 }

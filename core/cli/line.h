@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The line between `ttrun --nproc` and each of its ranks: a socket of the abstract namespace that a
- * rank opens as soon as it runs and keeps until it ends. The launcher sends signal numbers. They
- * are remembered, so a rank that comes late reads them as well; a signal sent through mpirun would
- * be lost before mpirun and the ranks have set their handlers. */
+/* The line: the connection between `ttrun --nproc` and each of its ranks. It is a socket of the
+ * abstract namespace that a rank opens as soon as it runs and keeps until it ends. The launcher
+ * sends signal numbers. It keeps them for ranks that connect later, while a signal sent through
+ * mpirun would be lost before mpirun and the ranks have set their handlers. */
 
-/* What a rank sends, besides the number of a second signal, which ends it at once. */
-#define TT_LINE_SPOKE 'e' /* it has printed why it ends */
+/* The bytes that a rank sends; it also sends the number of a second signal, which ends it at once.
+ */
+#define TT_LINE_SPOKE 'e' /* it has printed its error */
 #define TT_LINE_DONE 'd'  /* it has finished its part of the run */
 
 /* ---- the launcher's side ---- */
@@ -20,28 +21,29 @@ typedef struct tt_line {
     int *ranks; /* sockets; -1: this rank has ended */
     size_t n, n_open, capacity;
     size_t n_done;
-    bool spoke; /* any rank */
-    int second; /* the signal that a rank was sent as a second one; 0: none was */
-    int stop;   /* signals that a rank is sent when it comes; 0: none */
+    bool spoke; /* some rank has printed an error */
+    int second; /* the second stop signal that a rank received; 0: none */
+    int stop;   /* the stop signal that a rank is sent when it connects; 0: none */
     bool save;
     char name[33];
 } tt_line;
 
-/* False: no such socket can be made here; every other call then does nothing. */
+/* False: the socket cannot be made; then all other calls do nothing. */
 bool tt_line_open(tt_line *l);
 void tt_line_close(tt_line *l);
-/* Until a rank comes, says something or ends, fd can be read, or `ms` are over. Takes all that has
- * come. */
+/* Waits until a rank connects, sends something or ends, until fd can be read, or for `ms`
+ * milliseconds. Handles all that has arrived. */
 void tt_line_wait(tt_line *l, int fd, int ms);
-/* To every rank, now or when it comes. SIGKILL: to end at once; another: as if it had been sent. */
+/* Sends a signal number to every rank, now or when it connects. SIGKILL: the rank ends at once; it
+ * handles any other number as that signal. */
 void tt_line_tell(tt_line *l, int sig);
 
 /* ---- a rank's side ---- */
-/* For the ranks that are started with this environment. */
+/* Sets the environment variable by which the ranks find the launcher. */
 void tt_line_environment(const tt_line *l);
-void tt_line_connect(void);  /* does nothing where the environment names no launcher */
-bool tt_line_is_there(void); /* this process has a launcher of ours */
-int tt_line_heard(void);     /* a signal number, or 0. [any-thread] */
-void tt_line_say(char what); /* [any-thread, in signal handlers as well] */
+void tt_line_connect(void);  /* does nothing if the environment names no launcher */
+bool tt_line_is_there(void); /* this process is connected to `ttrun --nproc` */
+int tt_line_heard(void);     /* the signal number that was received, or 0. [any-thread] */
+void tt_line_say(char what); /* [any-thread, also in signal handlers] */
 
 #endif

@@ -5,19 +5,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The placeholders of a template. */
+/* Fills in the placeholders of a template. */
 typedef struct field {
     const char *mark, *value;
 } field;
 
-static void fill(const char *template, const field *fields, size_t n, tt_str *out)
+static void template_fill(const char *template, const field *fields, size_t n, tt_str *out)
 {
     for (const char *p = template; *p;) {
         size_t i = 0;
         while (i < n && strncmp(p, fields[i].mark, strlen(fields[i].mark)) != 0)
             i++;
         if (i < n) {
-            fill(fields[i].value, fields, n, out); /* @USE@ holds @NAME@ */
+            template_fill(fields[i].value, fields, n, out); /* @USE@ holds @NAME@ */
             p += strlen(fields[i].mark);
         } else {
             tt_str_addc(out, *p++);
@@ -30,7 +30,8 @@ static tt_status check_name(const char *name, tt_error *err)
     if (!*name || strlen(name) > 64 ||
         strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
         return TT_FAIL(err, TT_EINVAL,
-                       "\"%.80s\" is no name for a plugin: use at most 64 of a-z, 0-9 and _", name);
+                       "\"%.80s\" cannot be the name of a plugin: use at most 64 of a-z, 0-9 and _",
+                       name);
     return TT_OK;
 }
 
@@ -38,7 +39,7 @@ static tt_status write_filled(tt_arena *a, const char *folder, const char *name,
                               const char *template, const field *fields, size_t n, tt_error *err)
 {
     tt_str text = {0};
-    fill(template, fields, n, &text);
+    template_fill(template, fields, n, &text);
     tt_status status =
         tt_write_file_atomic(tt_path_join(a, folder, name), tt_str_get(&text), text.n, err);
     tt_str_free(&text);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PROMPT_BYTES ((size_t)1 << 30) /* of a file of prompts */
+#define MAX_PROMPT_BYTES ((size_t)1 << 30) /* size of a prompt file */
 
-static void add(const tt_cli *cli, tt_prompts *p, size_t *cap, tt_prompt one)
+static void prompts_add(const tt_cli *cli, tt_prompts *p, size_t *cap, tt_prompt one)
 {
     if (p->n == *cap) {
         const size_t more = *cap ? 2 * *cap : 16;
@@ -35,7 +35,7 @@ static tt_status object(const char *path, int line, const tt_json *v, tt_prompt 
     for (size_t i = 0; i < ids->n; i++) {
         const tt_json *id = ids->items[i];
         if (id->type != TT_JSON_INT || id->integer < 0 || id->integer > INT32_MAX)
-            return TT_FAIL(err, TT_EINVAL, "%s:%d: ids: element %zu is no token id", path, line,
+            return TT_FAIL(err, TT_EINVAL, "%s:%d: ids: element %zu is not a token id", path, line,
                            i + 1);
         TT_TRY(tt_ids_push(&out->ids, (int32_t)id->integer, err));
     }
@@ -52,12 +52,12 @@ static tt_status read_line(const tt_cli *cli, const char *path, int line, bool j
             return tt_error_context(err, "line %d", line);
         TT_TRY(object(path, line, v, &one, err));
     }
-    add(cli, p, cap, one);
+    prompts_add(cli, p, cap, one);
     return TT_OK;
 }
 
-static tt_status read_file(const tt_cli *cli, const char *path, tt_prompts *p, size_t *cap,
-                           tt_error *err)
+static tt_status prompts_read_file(const tt_cli *cli, const char *path, tt_prompts *p, size_t *cap,
+                                   tt_error *err)
 {
     const size_t length = strlen(path);
     const bool json = length > 6 && !strcmp(path + length - 6, ".jsonl");
@@ -88,14 +88,14 @@ tt_status tt_prompts_read(const tt_cli *cli, tt_prompts *out, tt_error *err)
     for (size_t i = 0; i < cli->n_options; i++) {
         const char *text = cli->options[i].value;
         if (!strcmp(cli->options[i].key, "prompt"))
-            add(cli, out, &cap, (tt_prompt){.text = text, .n_bytes = strlen(text)});
+            prompts_add(cli, out, &cap, (tt_prompt){.text = text, .n_bytes = strlen(text)});
     }
     if (path)
-        TT_TRY(read_file(cli, path, out, &cap, err));
+        TT_TRY(prompts_read_file(cli, path, out, &cap, err));
     if (!out->n && path)
-        return TT_FAIL(err, TT_EINVAL, "--prompts: %s holds no prompt", path);
+        return TT_FAIL(err, TT_EINVAL, "--prompts: %s contains no prompt", path);
     if (!out->n)
-        add(cli, out, &cap, (tt_prompt){.text = "\n", .n_bytes = 1});
+        prompts_add(cli, out, &cap, (tt_prompt){.text = "\n", .n_bytes = 1});
     return TT_OK;
 }
 

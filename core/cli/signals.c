@@ -10,18 +10,18 @@
 #include <ttrun/option.h>
 #include <unistd.h>
 
-/* Signals are of the process, so these words are the only state outside a run. Lock-free atomics:
- * any thread may be the one a signal comes to. */
+/* Signals belong to the process, so these variables are the only global state. They are lock-free
+ * atomics, because any thread may receive a signal. */
 static atomic_int stop_signal, save_asked, closing;
-static atomic_int trusted = -1;  /* a process, see tt_signals_trust_parent */
-static _Atomic int64_t first_ns; /* when the first signal came that counts; 0: none yet */
+static atomic_int trusted = -1;  /* a pid, see tt_signals_trust_parent() */
+static _Atomic int64_t first_ns; /* when the first stop signal was received; 0: none yet */
 static int (*_Atomic source)(void);
 static void (*_Atomic on_second)(int sig);
 
 void tt_signals_say_second(int sig)
 {
     static const char head[] = "ttrun: stopped at once by a second ",
-                      tail[] = "; what came after the last checkpoint is not saved\n";
+                      tail[] = "; steps after the last checkpoint are not saved\n";
     char text[160];
     const char *name = tt_signal_name(sig);
     const size_t n = strlen(name);
@@ -75,7 +75,7 @@ void tt_signals_install(void)
     sigaction(SIGUSR1, &a, NULL);
     sigaddset(&open, SIGUSR1);
     signal(SIGPIPE, SIG_IGN);
-    /* our launcher starts ranks with these blocked, so none is lost or deadly before this line */
+    /* the launcher starts ranks with these blocked, so before this line none is lost or fatal */
     sigprocmask(SIG_UNBLOCK, &open, NULL);
 }
 

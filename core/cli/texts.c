@@ -18,8 +18,8 @@ size_t tt_texts_whole(const char *s, size_t n)
         while (have < length && at + have < n && ((unsigned char)s[at + have] & 0xc0) == 0x80)
             have++;
         if (c < 0xf5 && have < length && at + have == n)
-            return at; /* the rest may come */
-        at += have;    /* never a character */
+            return at; /* the missing bytes may follow */
+        at += have;    /* these bytes are not part of a character */
     }
 }
 
@@ -35,8 +35,8 @@ static bool streams(const tt_texts *t)
     return t->n == 1 && !t->cli->json && t->vt;
 }
 
-/* The prompt of a single text, before its first token. */
-static void begin(tt_texts *t)
+/* Prints the prompt of a single text, before its first token. */
+static void texts_begin(tt_texts *t)
 {
     const tt_prompt *p = &t->prompts->items[0];
     if (t->begun)
@@ -56,7 +56,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     (void)sequence;
     if (!streams(t))
         return;
-    begin(t);
+    texts_begin(t);
     decode(t, id, &t->pending);
     const size_t n = tt_texts_whole(tt_str_get(&t->pending), t->pending.n);
     tt_str out = {0};
@@ -68,7 +68,7 @@ void tt_texts_token(void *texts, size_t sequence, int32_t id)
     t->pending = out;
 }
 
-/* A NUL would end the string: written as the character it is. */
+/* A NUL byte would end the C string, so it is written as an escaped character. */
 static void add_json_bytes(tt_str *out, const tt_str *bytes)
 {
     tt_str part = {0};
@@ -149,7 +149,7 @@ void tt_texts_end(void *texts, size_t sequence)
 void tt_texts_close(tt_texts *t)
 {
     if (streams(t)) {
-        begin(t);
+        texts_begin(t);
         tt_str_addc(&t->pending, '\n');
         tt_cli_print(&t->pending);
     } else {

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pieces of at least PIECE bytes, cut behind lines or where the tokenizer says that a text may be
- * cut, are encoded by whichever thread is free and put out in order, a round at a time. */
+/* The text is cut into pieces of at least PIECE bytes, after a line or where the tokenizer allows a
+ * cut. Any free thread encodes a piece; the results are printed in order, one round at a time. */
 
 #define PIECE ((size_t)256 << 10)
-#define ROUND 8 /* pieces of a thread that are held before they are put out */
+#define ROUND 8 /* pieces per thread that are encoded before they are printed */
 
 typedef struct piece {
     const char *s;
@@ -78,7 +78,7 @@ static void encode_piece(void *arg, int64_t begin, int64_t end, int thread)
     tt_ids_free(&ids);
 }
 
-/* Where the piece that begins at `at` ends. */
+/* The end of the piece that begins at `at`. */
 static size_t end_of_piece(const tt_tokenize_opts *o, const char *text, size_t n, size_t at)
 {
     if (n - at <= PIECE)

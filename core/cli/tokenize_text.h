@@ -4,13 +4,14 @@
 #include "base/base.h"
 #include <ttrun/tokenizer.h>
 
-/* Text to the ids it has, printed: on all cores, with the same result as on one. */
+/* Prints the token ids of a text. It uses all cores, with the same result as on one. */
 
 typedef struct tt_tokenize_opts {
     const tt_tokenizer_vt *vt;
     void *self;
-    bool lines;    /* each line a document and a line of ids; else one of each */
-    bool bos, eos; /* around every document, where the tokenizer has them */
+    bool lines;    /* every line is a document and gives a line of ids; else the text is one */
+    bool bos, eos; /* put around every document, if the tokenizer has them */
+
     int threads;
 } tt_tokenize_opts;
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A queue of calls and the thread that makes them. */
+/* A queue of collective calls, and the thread that makes them. */
 
 typedef struct call {
     tt_async_fn fn;
@@ -19,7 +19,7 @@ struct tt_async {
     pthread_cond_t changed;
     call *ring; /* [most] */
     uint64_t most, n_begun, n_done;
-    uint64_t failed; /* ticket of the first that failed; 0: none */
+    uint64_t failed; /* ticket of the first call that failed; 0: none */
     tt_error err;
     bool quit;
 };
@@ -53,7 +53,7 @@ static void *work(void *arg)
 
 /* ---- life ---- */
 
-static void release(tt_async *a)
+static void async_release(tt_async *a)
 {
     if (a->comm)
         a->vt->group_free(a->comm);
@@ -71,7 +71,7 @@ bool tt_async_can(const tt_dist *d)
 tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out, tt_error *err)
 {
     if (!tt_async_can(d))
-        return TT_FAIL(err, TT_EUNSUPPORTED, "calls of this communicator cannot be begun early");
+        return TT_FAIL(err, TT_EUNSUPPORTED, "this communicator has no asynchronous collectives");
     TT_ASSERT(most > 0);
     tt_async *a = calloc(1, sizeof *a);
     call *ring = calloc((size_t)most, sizeof *ring);
@@ -85,15 +85,15 @@ tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async *
     a->ring = ring;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    /* not the group that others make of these ranks: its order is its own */
+    /* The key keeps this group apart from other groups of these ranks: it has its own order. */
     const uint64_t key = tt_hash64(ranks, (size_t)n * sizeof *ranks, 0x6173796e63);
     tt_status s = a->vt->group(d->self, ranks, n, key, &a->comm, err);
     if (s == TT_OK && pthread_create(&a->thread, NULL, work, a))
-        s = TT_FAIL(err, TT_ENOMEM, "no thread for communication could be started");
+        s = TT_FAIL(err, TT_ENOMEM, "cannot start a thread for asynchronous collectives");
     if (s == TT_OK)
         *out = a;
     else
-        release(a);
+        async_release(a);
     return s;
 }
 
@@ -106,7 +106,7 @@ void tt_async_free(tt_async *a)
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
     pthread_join(a->thread, NULL);
-    release(a);
+    async_release(a);
 }
 
 /* ---- begin and wait ---- */
@@ -122,7 +122,7 @@ tt_status tt_async_begin(tt_async *a, tt_async_fn fn, void *arg, tt_ticket *out,
     }
     pthread_mutex_unlock(&a->lock);
     if (full)
-        return TT_FAIL(err, TT_EINTERNAL, "more than %llu calls are under way",
+        return TT_FAIL(err, TT_EINTERNAL, "more than %llu collectives are in flight",
                        (unsigned long long)a->most);
     return TT_OK;
 }

@@ -8,9 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A barrier that spins briefly, then sleeps on a futex. The last member to arrive opens the next
- * generation, by a compare-and-swap that fails once the abort bit is set: either all members get
- * past an opening barrier or none does, so a member that gave up may free its buffers. */
+/* A barrier that spins briefly and then sleeps on a futex. The last member to arrive starts the
+ * next generation with a compare-and-swap that fails once the abort bit is set. So either all
+ * members pass an opening barrier or none does, and a member that gave up may free its buffers. */
 
 #define ABORTED 1u
 #define SPIN_NS 20000
@@ -42,8 +42,8 @@ static bool has_changed(void *arg)
     return atomic_load_explicit(&c->b->word, memory_order_acquire) != c->seen;
 }
 
-/* Until word is no longer `seen`, for a short while. Opening and closing waits have each their own
- * measure. */
+/* Spins for a short time until word differs from `seen`. Opening and closing barriers adapt their
+ * spin times separately. */
 static bool spin(tt_barrier *b, uint32_t seen, bool opening)
 {
     change c = {b, seen};
@@ -59,7 +59,7 @@ static bool spin(tt_barrier *b, uint32_t seen, bool opening)
     return met;
 }
 
-/* until: 0 = for ever. False: the time is over. */
+/* until: the deadline, 0 = none. Returns false when the deadline has passed. */
 static bool sleep_while(tt_barrier *b, uint32_t seen, int64_t until)
 {
     struct timespec ts, *limit = NULL;
@@ -70,7 +70,8 @@ static bool sleep_while(tt_barrier *b, uint32_t seen, int64_t until)
         ts = (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
         limit = &ts;
     }
-    /* Announced before the kernel compares the word: who changes it after that sees a sleeper. */
+    /* Counted before the kernel compares the word: a thread that changes the word later sees that
+     * somebody sleeps and wakes it. */
     atomic_fetch_add(&b->n_sleeping, 1);
     syscall(SYS_futex, (void *)&b->word, FUTEX_WAIT_PRIVATE, seen, limit, NULL, 0);
     atomic_fetch_sub(&b->n_sleeping, 1);
@@ -93,28 +94,28 @@ static void open_next(tt_barrier *b, uint32_t word, bool opening)
     wake(b);
 }
 
-tt_met tt_barrier_meet(tt_barrier *b, bool opening, int64_t limit_ns)
+tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t limit_ns)
 {
     const int64_t until = limit_ns > 0 ? tt_now_ns() + limit_ns : 0;
     uint32_t now = atomic_load(&b->word);
     const uint32_t generation = now & ~ABORTED;
     if (opening && now != generation)
-        return TT_MET_ABORTED;
+        return TT_BARRIER_ABORTED;
     if (atomic_fetch_add(&b->arrived, 1) + 1 == b->n)
         open_next(b, generation, opening);
     for (;;) {
         now = atomic_load(&b->word);
         if ((now & ~ABORTED) != generation)
-            return TT_MET;
+            return TT_BARRIER_PASSED;
         if (opening && now != generation)
-            return TT_MET_ABORTED;
+            return TT_BARRIER_ABORTED;
         if (spin(b, now, opening) || sleep_while(b, now, opening ? until : 0))
             continue;
-        /* Too late: close the barrier to all, unless it opened just now. */
+        /* The deadline has passed: abort the barrier for all members, unless it opened just now. */
         now = generation;
         if (atomic_compare_exchange_strong(&b->word, &now, generation | ABORTED)) {
             wake(b);
-            return TT_MET_TIMEOUT;
+            return TT_BARRIER_TIMEOUT;
         }
     }
 }

@@ -30,13 +30,13 @@ tt_status tt_agree(tt_dist *d, tt_status mine, tt_error *err)
 {
     if (!d->vt)
         return mine;
-    /* The lowest failing rank wins; a stop is everyone's, unless a rank has failed. */
+    /* The status of the lowest rank that failed is taken; a stop signal only if no rank failed. */
     const bool failed = mine != TT_OK && mine != TT_ESIGNAL;
     int32_t words[2] = {failed ? d->world - d->rank : 0, mine == TT_ESIGNAL};
     tt_error e = {0};
     const tt_status s = d->vt->all_reduce(d->all, words, 2, TT_I32, TT_MAX, &e);
     if (mine != TT_OK)
-        return mine; /* its own text is the one to show */
+        return mine; /* err already has this rank's own text */
     if (s != TT_OK) {
         if (err)
             *err = e;

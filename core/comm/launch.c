@@ -8,17 +8,18 @@
 #include <ttrun/option.h>
 #include <unistd.h>
 
-/* Which rank this process is, as the launcher's environment has it. Nothing is opened for that:
- * what MPI would take 0.3 s to say stands in variables. */
+/* Which rank this process is, from the launcher's environment variables. Asking MPI would take
+ * 0.3 s; reading the variables opens nothing. */
 
 typedef struct launcher {
     const char *name;
     const char *rank, *world, *local_rank, *local_world; /* variables; the last two may be NULL */
     const char *nodes;                                   /* number of machines, or NULL */
-    const char *ids[5];                                  /* what tells one start from another */
+    const char *ids[5];                                  /* together unique per start of a job */
 } launcher;
 
-/* In order: mpirun inside of an allocation of Slurm counts, and torchrun inside of either. */
+/* The first launcher whose variables are set is taken: torchrun before mpirun before Slurm, since
+ * mpirun may run inside a Slurm allocation and torchrun inside either. */
 static const launcher launchers[] = {
     {"ttrun",    "TTRUN_RANK", "TTRUN_WORLD",          "TTRUN_RANK", "TTRUN_WORLD",                NULL, {"TTRUN_SESSION"}                                                                   },
     {"torchrun",
@@ -39,8 +40,8 @@ static const launcher launchers[] = {
      NULL,                                                                                               {"PMI_ID", "PMI_PORT", "PMI_FD", "HYDI_CONTROL_FD"}                                 },
 };
 
-/* A whole number from 0 on; -1: not there or none. */
-static int number(tt_getenv get, const char *name)
+/* The variable's value, an integer ≥ 0; -1: it is not set, or not such a number. */
+static int launch_number(tt_getenv get, const char *name)
 {
     char *end;
     const char *text = name ? get(name) : NULL;
@@ -51,7 +52,8 @@ static int number(tt_getenv get, const char *name)
     return *end || errno || n > 1 << 20 ? -1 : (int)n;
 }
 
-/* "2(x3),1": tasks a node in node order; those of the node all of whose tasks are alike, else 0. */
+/* Slurm writes the tasks per node in node order, as in "2(x3),1". Returns that number if all nodes
+ * have the same one, else 0. */
 static int slurm_tasks_here(tt_getenv get)
 {
     const char *text = get("SLURM_STEP_TASKS_PER_NODE");
@@ -77,31 +79,32 @@ static void make_key(tt_getenv get, const launcher *l, char out[33])
 static tt_status read_one(tt_getenv get, const launcher *l, tt_launch *out, tt_error *err)
 {
     tt_launch r = {.launcher = l->name};
-    r.rank = number(get, l->rank);
-    r.world = number(get, l->world);
-    if (r.world == 1 && r.rank <= 0) { /* alone */
+    r.rank = launch_number(get, l->rank);
+    r.world = launch_number(get, l->world);
+    if (r.world == 1 && r.rank <= 0) { /* the only rank */
         *out = (tt_launch){.world = 1, .local_world = 1};
         return TT_OK;
     }
     if (r.rank < 0 || r.world < 1 || r.rank >= r.world)
-        return TT_FAIL(err, TT_EINVAL, "%s=%s and %s=%s are no rank of a %s", l->rank, get(l->rank),
-                       l->world, get(l->world) ? get(l->world) : "(not set)", l->name);
-    r.local_world = number(get, l->local_world);
-    r.local_rank = number(get, l->local_rank);
-    if (r.local_world < 0 && number(get, l->nodes) == 1)
+        return TT_FAIL(err, TT_EINVAL, "%s=%s and %s=%s do not name a rank of %s", l->rank,
+                       get(l->rank), l->world, get(l->world) ? get(l->world) : "(not set)",
+                       l->name);
+    r.local_world = launch_number(get, l->local_world);
+    r.local_rank = launch_number(get, l->local_rank);
+    if (r.local_world < 0 && launch_number(get, l->nodes) == 1)
         r.local_world = r.world;
     if (r.local_world < 0 && l->nodes)
         r.local_world = slurm_tasks_here(get);
-    if (r.local_world < 0) /* a launcher that does not say: all here */
+    if (r.local_world < 0) /* the launcher does not say: all ranks are on this machine */
         r.local_world = r.world;
     if (r.local_rank < 0)
         r.local_rank = r.local_world == r.world ? r.rank : -1;
     if (r.local_world < 1 || r.local_rank < 0 || r.local_rank >= r.local_world)
         return TT_FAIL(err, TT_EINVAL,
-                       "%s does not say which of the ranks of this machine rank %d is; set %s and "
+                       "%s does not set the local rank of rank %d on this machine; set %s and "
                        "%s",
                        l->name, r.rank, l->local_rank,
-                       l->local_world ? l->local_world : "an equal number of tasks a node");
+                       l->local_world ? l->local_world : "an equal number of tasks per node");
     make_key(get, l, r.key);
     *out = r;
     return TT_OK;
@@ -118,7 +121,7 @@ tt_status tt_launch_read(tt_getenv get, tt_launch *out, tt_error *err)
 
 tt_status tt_launch_alone(tt_getenv get, tt_error *err)
 {
-    const int world = number(get, "WORLD_SIZE");
+    const int world = launch_number(get, "WORLD_SIZE");
     if (world < 2 || get("RANK"))
         return TT_OK;
     return TT_FAIL(
@@ -133,6 +136,6 @@ tt_status tt_launch_follow(tt_error *err)
 {
     const pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0) || getppid() != parent)
-        return TT_FAIL(err, TT_ECOMM, "the launcher of this rank has ended");
+        return TT_FAIL(err, TT_ECOMM, "the launcher of this rank has exited");
     return TT_OK;
 }

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Messages between two members of a group: copied when sent, at most two in flight a direction,
- * copied out when received. Buffers are kept, so that steady traffic allocates nothing. */
+/* Messages between two members of a group. A message is copied when it is sent and again when it is
+ * received; at most two per direction are in flight. Buffers are reused, so steady traffic
+ * allocates nothing. */
 
 #define MAX_IN_FLIGHT 2
 
@@ -20,7 +21,7 @@ struct tt_mailbox {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     message ring[MAX_IN_FLIGHT];
-    uint64_t n_sent, n_received; /* whole messages */
+    uint64_t n_sent, n_received; /* completed messages */
 };
 
 static tt_mailbox *mailbox_new(void)
@@ -71,7 +72,8 @@ static tt_mailbox *mailbox_of(tt_comm *c, int from, int to)
     return b;
 }
 
-/* Wait, lock held, until fewer than two are in flight (to send) or one has come (to receive). */
+/* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
+ * arrived (to receive). */
 static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
 {
     struct timespec until;
@@ -103,7 +105,7 @@ static tt_status woken(tt_comm *c, tt_status s, tt_error *err)
     return s == TT_ECOMM ? tt_threads_aborted(c->t, err) : s;
 }
 
-static tt_status fill(message *m, const void *buf, int64_t bytes, tt_error *err)
+static tt_status message_fill(message *m, const void *buf, int64_t bytes, tt_error *err)
 {
     if (m->cap < bytes) {
         free(m->data);
@@ -118,7 +120,7 @@ static tt_status fill(message *m, const void *buf, int64_t bytes, tt_error *err)
     return TT_OK;
 }
 
-/* A message is filled and emptied without the lock: n_sent and n_received say whose it is. */
+/* A message is filled and read without the lock: n_sent and n_received say which side owns it. */
 tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
 {
     if (atomic_load(&c->t->aborted))
@@ -132,7 +134,7 @@ tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt
     pthread_mutex_unlock(&b->lock);
     if (s != TT_OK)
         return woken(c, s, err);
-    TT_TRY(fill(m, buf, bytes, err));
+    TT_TRY(message_fill(m, buf, bytes, err));
     pthread_mutex_lock(&b->lock);
     b->n_sent++;
     pthread_cond_broadcast(&b->changed);
@@ -152,7 +154,7 @@ tt_status tt_mailbox_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_err
     if (s != TT_OK)
         return woken(c, s, err);
     if (m->bytes != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due",
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were expected",
                        c->g->ranks[from], (long long)m->bytes, (long long)bytes);
     if (bytes)
         memcpy(buf, m->data, (size_t)bytes);

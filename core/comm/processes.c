@@ -3,10 +3,10 @@
 #include "comm/shm.h"
 #include <stdlib.h>
 
-/* The communicator of a process: shared memory among the ranks of a machine, a plugin (MPI) between
- * machines. Each group takes the nearest that reaches all its members. */
+/* The communicator of a rank process: shared memory among the ranks of a machine, a plugin (MPI)
+ * between machines. A group uses shared memory if all its members are on one machine. */
 
-struct tt_comm { /* a group of one of the two */
+struct tt_comm { /* a group of one of the two communicators */
     const tt_comm_vt *vt;
     tt_comm *inner;
 };
@@ -21,10 +21,10 @@ typedef struct mixed {
     bool failed;
 } mixed;
 
-/* ---- each call goes to its group's own ---- */
+/* ---- each call is passed on to the group's communicator ---- */
 
-/* err may hold this rank's own failure, which the ranks are agreeing on: it is not cleared before
- * the call. */
+/* err is not cleared before the call: it may hold this rank's own failure, which the ranks are
+ * agreeing on. */
 static tt_status comm_status(tt_status s, tt_error *err)
 {
     return tt_plugin_status(s, err, "comm", NULL);
@@ -70,14 +70,14 @@ static tt_status barrier(tt_comm *g, tt_error *err)
     return comm_status(g->vt->barrier(g->inner, err), err);
 }
 
-static void group_free(tt_comm *g)
+static void processes_group_free(tt_comm *g)
 {
     g->vt->group_free(g->inner);
     free(g);
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
-                       tt_error *err)
+static tt_status processes_group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+                                 tt_error *err)
 {
     const mixed *m = self;
     bool near = m->shm != NULL;
@@ -104,7 +104,7 @@ static void stop(void *self, const char *why)
     m->remote->abort(m->remote_self, why);
 }
 
-static void set_timeout(void *self, double timeout_s)
+static void processes_set_timeout(void *self, double timeout_s)
 {
     const mixed *m = self;
     tt_session_set_timeout(m->session, timeout_s);
@@ -123,8 +123,8 @@ static void free_mixed(void *self)
     free(m);
 }
 
-/* A group is one of the two, but which is not known here. */
-static int beside(void *self)
+/* Which of the two communicators a group will use is not known here, so both must allow it. */
+static int processes_concurrent(void *self)
 {
     const mixed *m = self;
     return TT_HAS(m->remote, tt_comm_vt, beside) && m->remote->beside &&
@@ -133,8 +133,8 @@ static int beside(void *self)
 
 static const tt_comm_vt mixed_vt = {
     .struct_size = sizeof(tt_comm_vt),
-    .group = group,
-    .group_free = group_free,
+    .group = processes_group,
+    .group_free = processes_group_free,
     .all_gather = all_gather,
     .reduce_scatter = reduce_scatter,
     .all_reduce = all_reduce,
@@ -143,8 +143,8 @@ static const tt_comm_vt mixed_vt = {
     .recv = recv,
     .barrier = barrier,
     .abort = stop,
-    .set_timeout = set_timeout,
-    .beside = beside,
+    .set_timeout = processes_set_timeout,
+    .beside = processes_concurrent,
 };
 
 /* ---- joining ---- */
@@ -154,7 +154,7 @@ static tt_status stopped(void *session, tt_error *err)
     return tt_session_stopped(session, err);
 }
 
-/* Equal on the ranks of a session, no other's: the rank of its first. */
+/* Identifies the machine: the world rank of its first rank, the same on all ranks of a session. */
 static tt_status learn_nodes(mixed *m, tt_comm *all, tt_error *err)
 {
     const int64_t node = tt_session_first_rank(m->session);
@@ -181,7 +181,7 @@ static tt_status open_remote(const tt_processes_opts *o, mixed *m, tt_error *err
                              .timeout_s = tt_session_timeout(o->session),
                              .stopped = stopped,
                              .user = o->session,
-                             .beside = o->beside};
+                             .beside = o->concurrent};
     tt_comm *all;
     TT_TRY(comm_status(m->remote->open(o->remote_config, &env, &m->remote_self, err), err));
     TT_TRY(comm_status(tt_comm_all(m->remote, m->remote_self, l->world, &all, err), err));
@@ -199,7 +199,7 @@ static tt_status join_mixed(const tt_processes_opts *o, tt_dist *d, tt_error *er
     *m = (mixed){.remote = o->remote, .rank = l->rank, .world = l->world, .session = o->session};
     tt_status s = open_remote(o, m, err);
     if (s == TT_OK && !o->all_remote)
-        s = tt_shm_new(o->session, l->rank, o->room_only, &m->shm, err);
+        s = tt_shm_new(o->session, l->rank, o->buffered_only, &m->shm, err);
     if (s == TT_OK)
         s = tt_comm_all(&mixed_vt, m, l->world, &d->all, err);
     if (s != TT_OK) {
@@ -221,7 +221,7 @@ static void free_shm(void *self)
 static tt_status join_shm(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 {
     tt_shm *shm;
-    TT_TRY(tt_shm_new(o->session, o->launch->rank, o->room_only, &shm, err));
+    TT_TRY(tt_shm_new(o->session, o->launch->rank, o->buffered_only, &shm, err));
     const tt_status s = tt_comm_all(&tt_shm_vt, shm, o->launch->world, &d->all, err);
     if (s != TT_OK) {
         free_shm(shm);

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <ttrun/comm.h>
 
-/* In blocks that stay in the cache while the members are added up; inner loops of a fixed length,
- * which -O2 vectorizes. Element by element, so no instruction set changes a bit. */
+/* Reductions work in blocks that stay in the cache while the members are added up. The inner loops
+ * have a fixed length, which -O2 vectorizes. Every element is summed by itself, in member order, so
+ * the instruction set does not change the bits. */
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define EACH_ALONE _Pragma("GCC ivdep")

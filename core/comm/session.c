@@ -12,15 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Memory, failure and waiting of the ranks of a machine. */
+/* The ranks of one machine: their shared memory, how they learn of failures, and how they wait. */
 
-/* Longer than it takes to wake a sleeper, on a virtual machine some 40 us in all: else a member
- * sleeps whenever the one it waits for had to be woken, and so they all do from then on. */
+/* Longer than waking a sleeping thread takes, which is about 40 us on a virtual machine. If it were
+ * shorter, a rank would fall asleep whenever the rank it waits for had to be woken, and from then
+ * on all of them would sleep in every wait. */
 #define SPIN_NS 100000
-/* For who may come late: the core may have other threads to run. Now and then it is as long as
- * above, to find out. */
+/* For a wait that may be long: the core may have other threads to run. Now and then the spin lasts
+ * SPIN_NS, to find out whether the wait has become short. */
 #define BRIEF_SPIN_NS 20000
-#define NAP_NS 100000000 /* a sleeper looks up this often: an abort needs to wake nobody */
+#define NAP_NS 100000000 /* a sleeper checks for a stop this often, so a stop need not wake it */
 #define MOMENT_NS INT64_C(2000000000)
 
 static void nap(void)
@@ -28,7 +29,7 @@ static void nap(void)
     nanosleep(&(struct timespec){0, 2000000}, NULL);
 }
 
-/* ---- notes: written once, by the first ---- */
+/* ---- notes: the first rank that claims a note writes it, once ---- */
 
 static bool note_claim(_Atomic uint32_t *note)
 {
@@ -36,7 +37,7 @@ static bool note_claim(_Atomic uint32_t *note)
     return atomic_compare_exchange_strong(note, &none, TT_NOTE_CLAIMED);
 }
 
-/* In a signal handler as well. */
+/* Safe in a signal handler. */
 static void note_text(char to[TT_SESSION_TEXT], const char *from)
 {
     const size_t n = strnlen(from, TT_SESSION_TEXT - 1);
@@ -44,7 +45,7 @@ static void note_text(char to[TT_SESSION_TEXT], const char *from)
     to[n] = 0;
 }
 
-/* Is it written? One that is being written is waited for, but not for ever. */
+/* Whether the note is written. Waits a moment for a note that is being written. */
 static bool note_read(_Atomic uint32_t *note)
 {
     const int64_t until = tt_now_ns() + NAP_NS;
@@ -86,20 +87,20 @@ tt_status tt_session_stopped(tt_session *s, tt_error *err)
 bool tt_session_claim(tt_session *s, tt_status status, const char *text, bool own)
 {
     const int64_t until = tt_now_ns() + MOMENT_NS;
-    while (!own && atomic_load(&s->m->verdict) == TT_NOTE_NONE && tt_now_ns() < until)
+    while (!own && atomic_load(&s->m->first_failure) == TT_NOTE_NONE && tt_now_ns() < until)
         nap();
-    if (!note_claim(&s->m->verdict))
+    if (!note_claim(&s->m->first_failure))
         return false;
     s->m->speaker = s->launch.local_rank;
     s->m->status = (int32_t)status;
     note_text(s->m->text, text);
-    atomic_store(&s->m->verdict, TT_NOTE_WRITTEN);
+    atomic_store(&s->m->first_failure, TT_NOTE_WRITTEN);
     return true;
 }
 
-tt_status tt_session_verdict(tt_session *s, tt_error *err)
+tt_status tt_session_first_failure(tt_session *s, tt_error *err)
 {
-    if (!note_read(&s->m->verdict)) /* its writer was killed: better two lines than none */
+    if (!note_read(&s->m->first_failure)) /* its writer was killed: two messages beat none */
         return TT_FAIL(err, TT_ECOMM, "a rank was lost");
     const bool mine = s->m->speaker == s->launch.local_rank;
     return TT_FAIL(err, (tt_status)s->m->status, "%s", mine ? s->m->text : "");
@@ -134,8 +135,8 @@ tt_status tt_session_agree(tt_session *s, tt_status mine, tt_error *err)
             TT_TRY(tt_session_stopped(s, err));
             TT_TRY(tt_session_asked_to_stop(s->stop, &asked_ns, err));
             if (tt_now_ns() >= until)
-                return TT_FAIL(err, TT_ETIMEOUT, "rank %d did not come within %g s", (int)r[i].rank,
-                               (double)s->timeout_s);
+                return TT_FAIL(err, TT_ETIMEOUT, "rank %d did not arrive within %g s",
+                               (int)r[i].rank, (double)s->timeout_s);
             nap();
         }
         if (said != 1)
@@ -172,7 +173,7 @@ _Atomic uint64_t *tt_session_root(tt_session *s)
     return &s->m->root;
 }
 
-/* Who is killed with the lock stops the run, so waiting for it ends. */
+/* A rank that is killed while it holds the lock stops the run, and that ends this wait. */
 tt_status tt_session_lock(tt_session *s, tt_error *err)
 {
     uint32_t open = 0;
@@ -215,7 +216,7 @@ static bool has_arrived(void *arg)
     return (int32_t)(a->seen - a->want) >= 0;
 }
 
-/* For a short while. */
+/* Spins for a short time. True: the word has reached the wanted value. */
 static bool spin(tt_session *s, arrival *a, bool soon)
 {
     if (has_arrived(a))
@@ -238,7 +239,8 @@ tt_status tt_session_await(tt_session *s, tt_word *w, uint32_t want, bool soon, 
             return TT_ETIMEOUT;
         left = TT_MIN(left, (int64_t)NAP_NS);
         const struct timespec ts = {0, (long)TT_MIN(left, INT64_C(999999999))};
-        /* Announced before the kernel compares: who sets the word after that sees a sleeper. */
+        /* Counted before the kernel compares the word: a rank that sets the word later sees that
+         * somebody sleeps and wakes it. */
         atomic_fetch_add(&w->n_sleeping, 1);
         syscall(SYS_futex, (void *)&w->value, FUTEX_WAIT, a.seen, &ts, NULL, 0);
         atomic_fetch_sub(&w->n_sleeping, 1);
@@ -264,7 +266,7 @@ int64_t tt_session_deadline(const tt_session *s)
 
 /* ---- life ---- */
 
-static void release(tt_session *s)
+static void session_release(tt_session *s)
 {
     for (int i = 0; s->socks && i < s->launch.local_world; i++)
         if (s->socks[i] >= 0)
@@ -284,7 +286,7 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
 {
     tt_session *s = calloc(1, sizeof *s);
     if (!s)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for the ranks' session");
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the session of the ranks");
     s->launch = *o->launch;
     s->timeout_s = o->timeout_s;
     s->overdue = o->overdue;
@@ -297,17 +299,17 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     for (int i = 0; s->socks && i < s->launch.local_world; i++)
         s->socks[i] = -1;
     if (!s->socks || !s->polled) {
-        release(s);
+        session_release(s);
         return TT_FAIL(err, TT_ENOMEM, "no memory for the session of %d ranks",
                        (int)o->launch->local_world);
     }
-    tt_status st = tt_session_meet(s, o, err);
+    tt_status st = tt_session_rendezvous(s, o, err);
     if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
-        st = TT_FAIL(err, TT_ECOMM, "no eventfd for the ranks' session");
+        st = TT_FAIL(err, TT_ECOMM, "cannot create an eventfd for the session of the ranks");
     if (st == TT_OK && pthread_create(&s->watch, NULL, tt_session_watch, s))
-        st = TT_FAIL(err, TT_ENOMEM, "no thread to watch over the ranks could be started");
+        st = TT_FAIL(err, TT_ENOMEM, "cannot start the thread that watches the other ranks");
     if (st != TT_OK) {
-        release(s);
+        session_release(s);
         return st;
     }
     s->watching = true;
@@ -334,5 +336,5 @@ void tt_session_close(tt_session *s, bool ok)
     const uint64_t one = 1;
     if (write(s->wake, &one, sizeof one) == sizeof one)
         pthread_join(s->watch, NULL);
-    release(s);
+    session_release(s);
 }

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-/* Inside of a session. */
+/* The memory and the threads of a session. */
 
 #define TT_SESSION_LINE 64
 #define TT_SESSION_TEXT 1024
@@ -18,16 +18,15 @@ typedef struct tt_session_rank {
     _Atomic uint64_t doing; /* number << 8 | tt_doing; 0: nothing yet */
 } tt_session_rank;
 
-/* What a writer that is killed halfway leaves behind is CLAIMED for ever: readers give it a moment.
- */
+/* If the writer is killed halfway, the note stays CLAIMED for ever: readers wait only a moment. */
 typedef enum tt_session_note { TT_NOTE_NONE, TT_NOTE_CLAIMED, TT_NOTE_WRITTEN } tt_session_note;
 
 typedef struct tt_session_memory {
     _Atomic uint64_t used, root;
     _Atomic uint32_t lock;
-    _Atomic uint32_t stopped, verdict; /* tt_session_note */
-    int32_t speaker, status;           /* the verdict's: local rank, tt_status */
-    int32_t waited;                    /* 1 + local rank of whose wait stopped the run; 0: none's */
+    _Atomic uint32_t stopped, first_failure; /* tt_session_note */
+    int32_t speaker, status; /* of the first failure: the local rank that prints it, its status */
+    int32_t waited;          /* 1 + local rank whose timeout stopped the run; 0: no timeout did */
     char why[TT_SESSION_TEXT], text[TT_SESSION_TEXT];
     tt_session_rank ranks[];
 } tt_session_memory;
@@ -38,21 +37,21 @@ struct tt_session {
     tt_launch launch;
     _Atomic double timeout_s;
     bool crowded;
-    tt_spin spin; /* of waits for what comes soon [1], and others */
+    tt_spin spin; /* spin times of waits that end soon [1], and of others [0] */
     void (*overdue)(tt_session *s);
     int (*stop)(void);
-    int *socks;            /* by local rank; of others than the first only [0] is used */
+    int *socks;            /* by local rank; ranks other than local rank 0 use only [0] */
     struct pollfd *polled; /* [local_world + 1]: the watching thread's */
     int memfd, wake;
     pthread_t watch;
     bool watching;
 };
 
-/* meet.c: the sockets and the memory. */
-tt_status tt_session_meet(tt_session *s, const tt_session_opts *o, tt_error *err);
-/* Of a rank that waits for others before step 1. TT_ESIGNAL: a signal asks to stop, and they have
- * had the time to come: ranks that are all sent one signal meet first, and then stop as one.
- * *asked_ns: 0 before the first call. */
+/* rendezvous.c: the sockets and the memory. */
+tt_status tt_session_rendezvous(tt_session *s, const tt_session_opts *o, tt_error *err);
+/* For a rank that waits for others before step 1. TT_ESIGNAL: a stop signal was received, and the
+ * other ranks have had time to arrive: when all ranks receive a signal, they first complete the
+ * rendezvous and then stop together. *asked_ns is 0 before the first call. */
 tt_status tt_session_asked_to_stop(int (*stop)(void), int64_t *asked_ns, tt_error *err);
 /* watch.c */
 void *tt_session_watch(void *session);

@@ -6,18 +6,20 @@
 #include <sys/uio.h>
 #include <time.h>
 
-/* Collectives with one copy, from the memory of one process into another's, where the kernel lets
- * them (process_vm_readv and _writev). Members tell their addresses, meet, copy, and meet again:
- * before the first meeting and after the second nobody touches another's buffers. That must hold
- * for failures too, after which buffers are freed: see give_up.
+/* Collectives with one copy, from the memory of one process into another's, if the kernel allows it
+ * (process_vm_readv and process_vm_writev). Members publish their addresses, wait at the opening
+ * barrier, copy, and wait at the closing barrier: before the first and after the second nobody
+ * touches another's buffers. This must hold after failures too, when buffers are freed: see
+ * give_up.
  *
- * What is written is pushed, not fetched: the bytes are in this core's cache then, and a member
- * that has reduced a piece overwrites lines that it has just read. */
+ * Results are written to the other members, not read by them: the bytes are in this core's cache
+ * then, and a member that has reduced a piece overwrites cache lines that it has just read. */
 
 #define MOMENT_NS INT64_C(2000000000)
 
-/* Copies n bytes between here and an address of another's. 0, or errno's. */
-static int reach(const tt_comm *c, int member, bool write, void *mine, uint64_t theirs, size_t n)
+/* Copies n bytes to or from an address of another process. Returns 0, or the errno. */
+static int copy_bytes(const tt_comm *c, int member, bool write, void *mine, uint64_t theirs,
+                      size_t n)
 {
     const pid_t pid = (pid_t)c->members[member].pid;
     for (char *at = mine; n > 0;) {
@@ -35,98 +37,100 @@ static int reach(const tt_comm *c, int member, bool write, void *mine, uint64_t 
     return 0;
 }
 
-static bool answers(const tt_comm *c, int member)
+static bool is_reachable(const tt_comm *c, int member)
 {
     uint64_t mark = 0;
     const tt_shm_member *m = &c->members[member];
-    return !reach(c, member, false, &mark, m->mark_at, sizeof mark) && mark == m->mark;
+    return !copy_bytes(c, member, false, &mark, m->mark_at, sizeof mark) && mark == m->mark;
 }
 
-/* ---- the two meetings ---- */
+/* ---- the two barriers ---- */
 
-/* The run was stopped, with the members in any state around the meeting `opening`. This one touches
- * others' buffers no more and says so; those that may still touch its own are waited for: they look
- * for a stop before each piece. One that comes to the opening later finds the run stopped, for it
- * looks after it has said that it is there, and this one looks who is there after the stop. */
+/* The run was stopped, and the members may be before, in or after the barrier of round `opening`.
+ * This member no longer touches others' buffers and publishes that. It waits for those that may
+ * still touch its own: they check for a stop before each piece. A member that arrives at the
+ * opening barrier later sees the stop, because it checks after it has published its arrival, and
+ * this member looks for arrivals after the stop. */
 static void give_up(tt_comm *c, uint32_t opening)
 {
     const int64_t until = tt_now_ns() + MOMENT_NS;
     tt_word_set(&c->members[c->me].round, opening + 1);
     atomic_thread_fence(memory_order_seq_cst);
     for (int i = 0; i < c->n; i++)
-        while (atomic_load(&c->members[i].round.value) == opening && answers(c, i) &&
+        while (atomic_load(&c->members[i].round.value) == opening && is_reachable(c, i) &&
                tt_now_ns() < until)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-static tt_status go_on(tt_comm *c, tt_error *err)
+static tt_status check_stopped(tt_comm *c, tt_error *err)
 {
     return tt_session_stopped(c->session, err);
 }
 
-/* After the opening meeting, whose outcome s is. */
-static tt_status opened(tt_comm *c, tt_status s, tt_error *err)
+/* Ends the opening barrier; s is the status of its wait. */
+static tt_status open_barrier(tt_comm *c, tt_status s, tt_error *err)
 {
     atomic_thread_fence(memory_order_seq_cst);
     if (s == TT_OK)
-        s = go_on(c, err);
-    if (s != TT_OK && go_on(c, NULL) != TT_OK) /* else they came for different things */
+        s = check_stopped(c, err);
+    if (s != TT_OK && check_stopped(c, NULL) != TT_OK) /* else the calls differ */
         give_up(c, c->round);
     return s;
 }
 
-/* The closing meeting, after a part that ended with s. Who gave up is past it too, but stopped the
- * run before. */
-static tt_status leave(tt_comm *c, tt_status s, tt_error *err)
+/* The closing barrier, after copies that ended with status s. A member that gave up counts as
+ * arrived here too, but it stopped the run before. */
+static tt_status close_barrier(tt_comm *c, tt_status s, tt_error *err)
 {
     c->round++;
     if (s == TT_OK)
-        s = tt_shm_meet(c, err);
+        s = tt_shm_finish_round(c, err);
     if (s == TT_OK)
-        s = go_on(c, err);
+        s = check_stopped(c, err);
     if (s != TT_OK)
         give_up(c, c->round - 1);
     return s;
 }
 
-/* ---- the way of a group ---- */
+/* ---- the path of a group ---- */
 
-/* Reads each member's mark, and writes it back: both may be refused. */
+/* Reads each member's mark and writes it back: the kernel may refuse either. */
 static bool reaches_all(const tt_comm *c)
 {
     for (int i = 0; i < c->n; i++) {
         uint64_t mark = c->members[i].mark;
-        if (i != c->me &&
-            (!answers(c, i) || reach(c, i, true, &mark, c->members[i].mark_at, sizeof mark)))
+        if (i != c->me && (!is_reachable(c, i) ||
+                           copy_bytes(c, i, true, &mark, c->members[i].mark_at, sizeof mark)))
             return false;
     }
     return true;
 }
 
-/* Who is asked for its mark is so between two meetings, as buffers are. */
-tt_status tt_shm_settle(tt_comm *c, tt_error *err)
+/* Marks are read between the two barriers, as buffers are. */
+tt_status tt_shm_choose_path(tt_comm *c, tt_error *err)
 {
     bool all = true;
-    TT_TRY(opened(c, tt_shm_meet(c, err), err));
-    c->members[c->me].reaches = !c->shm->room_only && reaches_all(c);
-    TT_TRY(leave(c, TT_OK, err));
+    TT_TRY(open_barrier(c, tt_shm_finish_round(c, err), err));
+    c->members[c->me].reaches = !c->shm->buffered_only && reaches_all(c);
+    TT_TRY(close_barrier(c, TT_OK, err));
     for (int i = 0; i < c->n; i++)
         all = all && c->members[i].reaches;
-    atomic_store(c->way, all ? TT_SHM_DIRECT : TT_SHM_ROOM);
+    atomic_store(c->path, all ? TT_SHM_DIRECT : TT_SHM_BUFFERED);
     c->round++;
     return TT_OK;
 }
 
 /* ---- copies ---- */
 
-/* Most likely the other's process has ended: then who watches over it says so in a moment. */
-static tt_status refused(tt_comm *c, int member, bool write, int code, tt_error *err)
+/* Most likely the other process has ended: then the rank that watches it reports that in a moment,
+ * and its message is better than this one. */
+static tt_status copy_failed(tt_comm *c, int member, bool write, int code, tt_error *err)
 {
     const int64_t until = tt_now_ns() + MOMENT_NS / 4;
     tt_error e = {0};
-    while (go_on(c, NULL) == TT_OK && tt_now_ns() < until)
+    while (check_stopped(c, NULL) == TT_OK && tt_now_ns() < until)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-    TT_TRY(go_on(c, err));
+    TT_TRY(check_stopped(c, err));
     TT_FAIL(&e, TT_ECOMM,
             "%s number %llu: rank %d cannot %s the memory of rank %d (process %lld): %s", c->op,
             (unsigned long long)c->sequence, c->ranks[c->me], write ? "write to" : "read from",
@@ -137,31 +141,34 @@ static tt_status refused(tt_comm *c, int member, bool write, int code, tt_error 
     return TT_ECOMM;
 }
 
-static tt_status move(tt_comm *c, int member, bool write, void *mine, uint64_t theirs,
-                      int64_t bytes, tt_error *err)
+static tt_status copy_or_fail(tt_comm *c, int member, bool write, void *mine, uint64_t theirs,
+                              int64_t bytes, tt_error *err)
 {
-    const int code = reach(c, member, write, mine, theirs, (size_t)bytes);
-    return code ? refused(c, member, write, code, err) : TT_OK;
+    const int code = copy_bytes(c, member, write, mine, theirs, (size_t)bytes);
+    return code ? copy_failed(c, member, write, code, err) : TT_OK;
 }
 
-/* The others, each beginning with the next: they are not all at the same one's memory. */
-static tt_status push(tt_comm *c, void *from, int64_t at, int64_t bytes, tt_error *err)
+/* Writes to all others. Each member begins with the next one, so that they do not all write to the
+ * same process at a time. */
+static tt_status write_to_others(tt_comm *c, void *from, int64_t at, int64_t bytes, tt_error *err)
 {
     for (int k = 1; k < c->n; k++) {
         const int i = (c->me + k) % c->n;
-        TT_TRY(move(c, i, true, from, tt_shm_call_of(c, i)->recv + (uint64_t)at, bytes, err));
+        TT_TRY(
+            copy_or_fail(c, i, true, from, tt_shm_call_of(c, i)->recv + (uint64_t)at, bytes, err));
     }
     return TT_OK;
 }
 
-/* Bytes [at, at + bytes) of what everyone sends, into c->pieces. */
-static tt_status collect(tt_comm *c, const void *send, int64_t at, int64_t bytes, tt_error *err)
+/* Points c->pieces at bytes [at, at + bytes) of what each member sends, copied to c->scratch. */
+static tt_status read_pieces(tt_comm *c, const void *send, int64_t at, int64_t bytes, tt_error *err)
 {
     c->pieces[c->me] = (const char *)send + at;
     for (int k = 1; k < c->n; k++) {
         const int i = (c->me + k) % c->n;
         char *to = c->scratch + i * c->piece;
-        TT_TRY(move(c, i, false, to, tt_shm_call_of(c, i)->send + (uint64_t)at, bytes, err));
+        TT_TRY(
+            copy_or_fail(c, i, false, to, tt_shm_call_of(c, i)->send + (uint64_t)at, bytes, err));
         c->pieces[i] = to;
     }
     return TT_OK;
@@ -176,9 +183,9 @@ static tt_status gather(tt_comm *c, const tt_shm_args *a, tt_error *err)
     for (int64_t at = 0; at < mine; at += c->piece) {
         const int64_t n = TT_MIN(mine - at, c->piece);
         char *own = (char *)a->recv + to + at;
-        TT_TRY(go_on(c, err));
+        TT_TRY(check_stopped(c, err));
         tt_shm_copy(own, (const char *)a->send + at, (size_t)n);
-        TT_TRY(push(c, own, to + at, n, err));
+        TT_TRY(write_to_others(c, own, to + at, n, err));
     }
     return TT_OK;
 }
@@ -189,17 +196,18 @@ static tt_status reduce_piece(tt_comm *c, const tt_shm_args *a, tt_error *err)
                   from = tt_shm_sum(a->counts, c->me) * size;
     for (int64_t at = 0; at < mine; at += c->piece) {
         const int64_t n = TT_MIN(mine - at, c->piece);
-        TT_TRY(go_on(c, err));
-        TT_TRY(collect(c, a->send, from + at, n, err));
+        TT_TRY(check_stopped(c, err));
+        TT_TRY(read_pieces(c, a->send, from + at, n, err));
         TT_TRY(tt_reduce_members((char *)a->recv + at, c->pieces, c->n, n / size, a->dtype,
                                  a->reduce, err));
     }
     return TT_OK;
 }
 
-/* A member reduces its own share and puts the result in everyone's: nobody else touches it. It
- * overwrites one of the first two addends (tt_reduce_members): its own, or the copy of member 0's.
- */
+/* A member reduces its own share and writes the result to all others: no other member touches that
+ * share. It overwrites one of the first two addends (tt_reduce_members): its own, or the copy of
+ * member 0's. */
+
 static tt_status reduce_share(tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
     const int64_t size = (int64_t)tt_dtype_size(a->dtype), bytes = a->count * size,
@@ -207,12 +215,12 @@ static tt_status reduce_share(tt_comm *c, const tt_shm_args *a, tt_error *err)
                   begin = TT_MIN(c->me * share, bytes), end = TT_MIN(begin + share, bytes);
     for (int64_t at = begin; at < end; at += c->piece) {
         const int64_t n = TT_MIN(end - at, c->piece);
-        TT_TRY(go_on(c, err));
-        TT_TRY(collect(c, a->recv, at, n, err));
+        TT_TRY(check_stopped(c, err));
+        TT_TRY(read_pieces(c, a->recv, at, n, err));
         char *out = c->me > 1 ? c->scratch : (char *)a->recv + at;
         TT_TRY(tt_reduce_members(out, c->pieces, c->n, n / size, a->dtype, a->reduce, err));
         tt_shm_copy((char *)a->recv + at, out, (size_t)n);
-        TT_TRY(push(c, out, at, n, err));
+        TT_TRY(write_to_others(c, out, at, n, err));
     }
     return TT_OK;
 }
@@ -228,9 +236,10 @@ static tt_status transpose(tt_comm *c, const tt_shm_args *a, tt_error *err)
         if (i == c->me)
             tt_shm_copy(to, (const char *)a->send + from, (size_t)bytes);
         for (int64_t at = 0; i != c->me && at < bytes; at += c->piece) {
-            TT_TRY(go_on(c, err));
-            TT_TRY(move(c, i, false, to + at, tt_shm_call_of(c, i)->send + (uint64_t)(from + at),
-                        TT_MIN(bytes - at, c->piece), err));
+            TT_TRY(check_stopped(c, err));
+            TT_TRY(copy_or_fail(c, i, false, to + at,
+                                tt_shm_call_of(c, i)->send + (uint64_t)(from + at),
+                                TT_MIN(bytes - at, c->piece), err));
         }
     }
     return TT_OK;
@@ -238,27 +247,27 @@ static tt_status transpose(tt_comm *c, const tt_shm_args *a, tt_error *err)
 
 tt_status tt_shm_direct_all_gather(tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
-    TT_TRY(opened(c, tt_shm_meet(c, err), err));
-    return leave(c, gather(c, a, err), err);
+    TT_TRY(open_barrier(c, tt_shm_finish_round(c, err), err));
+    return close_barrier(c, gather(c, a, err), err);
 }
 
 tt_status tt_shm_direct_reduce_scatter(tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
-    TT_TRY(opened(c, tt_shm_meet(c, err), err));
-    return leave(c, reduce_piece(c, a, err), err);
+    TT_TRY(open_barrier(c, tt_shm_finish_round(c, err), err));
+    return close_barrier(c, reduce_piece(c, a, err), err);
 }
 
 tt_status tt_shm_direct_all_reduce(tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
-    TT_TRY(opened(c, tt_shm_meet(c, err), err));
-    return leave(c, reduce_share(c, a, err), err);
+    TT_TRY(open_barrier(c, tt_shm_finish_round(c, err), err));
+    return close_barrier(c, reduce_share(c, a, err), err);
 }
 
 tt_status tt_shm_direct_all_to_all(tt_comm *c, const tt_shm_args *a, tt_status s, tt_error *err)
 {
-    TT_TRY(opened(c, TT_OK, err));
+    TT_TRY(open_barrier(c, TT_OK, err));
     if (s == TT_OK)
-        return leave(c, transpose(c, a, err), err);
-    const tt_status left = leave(c, TT_OK, NULL);
-    return left == TT_OK ? s : go_on(c, err);
+        return close_barrier(c, transpose(c, a, err), err);
+    const tt_status left = close_barrier(c, TT_OK, NULL);
+    return left == TT_OK ? s : check_stopped(c, err);
 }

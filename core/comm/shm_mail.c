@@ -2,8 +2,9 @@
 #include "comm/shm_impl.h"
 #include <string.h>
 
-/* Messages between two processes: copied into shared memory when sent, at most two in flight a
- * direction, copied out when received. Room is kept and only ever grows. */
+/* Messages between two processes. A message is copied into shared memory when it is sent and out of
+ * it when it is received; at most two per direction are in flight. Buffers are kept and only grow.
+ */
 
 static tt_shm_box *box_of(const tt_comm *c, int from, int to)
 {
@@ -35,9 +36,9 @@ tt_status tt_shm_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_err
     tt_session_doing(c->session, TT_DOING_SEND, (uint64_t)n + 1);
     TT_TRY(wait_for(c, &b->received, n + 1 - TT_SHM_IN_FLIGHT, true, to, err));
     tt_shm_message *m = &b->ring[n % TT_SHM_IN_FLIGHT];
-    if (m->room < bytes) {
+    if (m->capacity < bytes) {
         m->at = tt_session_alloc(c->session, (uint64_t)bytes);
-        m->room = m->at ? bytes : 0;
+        m->capacity = m->at ? bytes : 0;
         if (!m->at)
             return TT_FAIL(err, TT_ENOMEM, "no memory to send %lld bytes", (long long)bytes);
     }
@@ -57,8 +58,8 @@ tt_status tt_shm_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *
     TT_TRY(wait_for(c, &b->sent, n + 1, false, from, err));
     const tt_shm_message *m = &b->ring[n % TT_SHM_IN_FLIGHT];
     if (m->bytes != bytes)
-        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were due", c->ranks[from],
-                       (long long)m->bytes, (long long)bytes);
+        return TT_FAIL(err, TT_ECOMM, "rank %d sent %lld bytes where %lld were expected",
+                       c->ranks[from], (long long)m->bytes, (long long)bytes);
     if (bytes)
         memcpy(buf, tt_session_at(c->session, m->at), (size_t)bytes);
     tt_word_set(&b->received, n + 1);

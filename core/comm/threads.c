@@ -6,17 +6,17 @@
 #include <string.h>
 #include <time.h>
 
-/* Ranks as threads of one process: members publish pointers, meet at a barrier, read each other's
- * memory, and meet again before anyone goes on. Reductions add in ascending member order, each
- * element by one member, so results are those of any other transport. Every group has a barrier of
- * its own: groups do not wait for each other. */
+/* Ranks as threads of one process. In a collective the members publish pointers, wait at a barrier,
+ * read each other's memory, and wait at a second barrier before anyone goes on. Reductions add in
+ * ascending member order, each element by one member, so the results equal those of any other
+ * transport. Every group has its own barrier: groups do not wait for each other. */
 
 typedef struct rank_end {
     tt_threads *t;
     int rank;
 } rank_end;
 
-/* Who gave up closes the barrier first and says why right after: that moment is waited for. */
+/* The rank that gave up first aborts the barrier and writes the reason right after: wait for it. */
 tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
 {
     for (int i = 0; i < 1000 && !atomic_load(&t->aborted); i++)
@@ -52,7 +52,7 @@ static void group_destroy(tt_shared_group *g)
         tt_mailbox_free(atomic_load(&g->boxes[i]));
     free(g->ranks);
     free(g->calls);
-    free(g->came);
+    free(g->n_begun);
     free(g->pieces);
     free(g->boxes);
     free(g);
@@ -70,10 +70,10 @@ static tt_shared_group *group_new(const tt_threads *t, const int *ranks, int n, 
     g->n = n;
     g->ranks = calloc(m, sizeof *g->ranks);
     g->calls = calloc(m, sizeof *g->calls);
-    g->came = calloc(m, sizeof *g->came);
+    g->n_begun = calloc(m, sizeof *g->n_begun);
     g->pieces = calloc(m * m, sizeof *g->pieces);
     g->boxes = calloc(m * m, sizeof *g->boxes);
-    if (!g->ranks || !g->calls || !g->came || !g->pieces || !g->boxes) {
+    if (!g->ranks || !g->calls || !g->n_begun || !g->pieces || !g->boxes) {
         group_destroy(g);
         return NULL;
     }
@@ -98,8 +98,8 @@ static tt_shared_group *find_or_make(tt_threads *t, const int *ranks, int n, uin
     return g;
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
-                       tt_error *err)
+static tt_status threads_group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+                               tt_error *err)
 {
     const rank_end *e = self;
     tt_comm *c = calloc(1, sizeof *c);
@@ -115,19 +115,20 @@ static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_com
         *out = c;
         return TT_OK;
     }
-    const bool stranger = c->me < 0;
+    const bool is_member = c->me >= 0;
     free(c);
-    if (stranger)
-        return TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
+    if (!is_member)
+        return TT_FAIL(err, TT_EINVAL, "rank %d is not a member of the group that it asked for",
+                       e->rank);
     return TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
 }
 
-static void group_free(tt_comm *c)
+static void threads_group_free(tt_comm *c)
 {
     free(c); /* shared groups live as long as the world */
 }
 
-/* ---- meeting ---- */
+/* ---- the two barriers of a collective ---- */
 
 static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
 {
@@ -135,16 +136,15 @@ static tt_status timed_out(tt_comm *c, const char *op, tt_error *err)
     char missing[160] = "";
     size_t len = 0;
     for (int i = 0; i < g->n && len + 16 < sizeof missing; i++)
-        if (atomic_load(&g->came[i]) < c->sequence)
+        if (atomic_load(&g->n_begun[i]) < c->sequence)
             len += (size_t)snprintf(missing + len, sizeof missing - len, " %d", g->ranks[i]);
     return TT_FAIL(err, TT_ETIMEOUT,
                    "%s number %llu waited %g s (comm.init_timeout_seconds before step 1, "
-                   "train_timeout_seconds from "
-                   "then on); ranks that did not come:%s",
+                   "train_timeout_seconds from then on); ranks that did not arrive:%s",
                    op, (unsigned long long)c->sequence, c->t->timeout_s, missing);
 }
 
-/* All members must have come for the same: else their ranks' programs differ. */
+/* All members must make the same call: if they do not, the programs of their ranks differ. */
 static tt_status check_calls(const tt_comm *c, tt_error *err)
 {
     const tt_call *mine = &c->g->calls[c->me];
@@ -160,26 +160,27 @@ static tt_status check_calls(const tt_comm *c, tt_error *err)
     return TT_OK;
 }
 
-static tt_status leave(tt_comm *c)
+static tt_status close_barrier(tt_comm *c)
 {
-    tt_barrier_meet(&c->g->barrier, false, 0);
+    tt_barrier_wait(&c->g->barrier, false, 0);
     return TT_OK;
 }
 
-/* Publish a call and wait for all members'. After TT_OK: leave(). */
-static tt_status enter(tt_comm *c, const tt_call *call, tt_error *err)
+/* Publishes this member's call and waits for all members' calls. After TT_OK the caller must call
+ * close_barrier(). */
+static tt_status open_barrier(tt_comm *c, const tt_call *call, tt_error *err)
 {
     tt_shared_group *g = c->g;
     g->calls[c->me] = *call;
-    c->sequence = atomic_fetch_add(&g->came[c->me], 1) + 1;
+    c->sequence = atomic_fetch_add(&g->n_begun[c->me], 1) + 1;
     const double limit = c->t->timeout_s;
     switch (
-        tt_barrier_meet(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
-    case TT_MET:
+        tt_barrier_wait(&g->barrier, true, limit > 0 ? (int64_t)(TT_MIN(limit, 1e9) * 1e9) : 0)) {
+    case TT_BARRIER_PASSED:
         break;
-    case TT_MET_ABORTED:
+    case TT_BARRIER_ABORTED:
         return tt_threads_aborted(c->t, err);
-    case TT_MET_TIMEOUT: {
+    case TT_BARRIER_TIMEOUT: {
         tt_error e = {0};
         const tt_status s = timed_out(c, call->op, &e);
         tt_threads_abort(c->t, e.text);
@@ -190,7 +191,7 @@ static tt_status enter(tt_comm *c, const tt_call *call, tt_error *err)
     }
     const tt_status s = check_calls(c, err);
     if (s != TT_OK)
-        leave(c);
+        close_barrier(c);
     return s;
 }
 
@@ -208,7 +209,7 @@ static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int6
                             tt_dtype dtype, tt_error *err)
 {
     const tt_call call = {.op = "all_gather", .send = send, .size = sum(counts, c->g->n)};
-    TT_TRY(enter(c, &call, err));
+    TT_TRY(open_barrier(c, &call, err));
     char *to = recv;
     for (int i = 0; i < c->g->n; i++) {
         const size_t bytes = (size_t)counts[i] * tt_dtype_size(dtype);
@@ -216,10 +217,10 @@ static tt_status all_gather(tt_comm *c, const void *send, void *recv, const int6
             memcpy(to, c->g->calls[i].send, bytes);
         to += bytes;
     }
-    return leave(c);
+    return close_barrier(c);
 }
 
-/* Reduce elements [at, at + n) of everyone's buffer into out. */
+/* Reduces elements [at, at + n) of all members' buffers into out. */
 static tt_status reduce_piece(tt_comm *c, void *out, int64_t at, int64_t n, tt_dtype dtype,
                               tt_reduce op, tt_error *err)
 {
@@ -233,23 +234,23 @@ static tt_status reduce_scatter(tt_comm *c, const void *send, void *recv, const 
                                 tt_dtype dtype, tt_reduce op, tt_error *err)
 {
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op,
-                             err)); /* of a dtype that can be: all ranks alike */
+                             err)); /* checks dtype and op: fails on all ranks, or on none */
     const tt_call call = {.op = "reduce_scatter", .send = send, .size = sum(counts, c->g->n)};
-    TT_TRY(enter(c, &call, err));
+    TT_TRY(open_barrier(c, &call, err));
     const tt_status s = reduce_piece(c, recv, sum(counts, c->me), counts[c->me], dtype, op, err);
-    leave(c);
+    close_barrier(c);
     return s;
 }
 
-/* Member i reduces piece i of everyone's buffer into member 0's, then writes it back to all: nobody
- * else touches piece i. */
+/* Member i reduces piece i of all buffers into member 0's buffer and copies the result to all
+ * others: no other member touches piece i. */
 static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
                             tt_error *err)
 {
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op,
-                             err)); /* of a dtype that can be: all ranks alike */
+                             err)); /* checks dtype and op: fails on all ranks, or on none */
     const tt_call call = {.op = "all_reduce", .send = buf, .recv = buf, .size = count};
-    TT_TRY(enter(c, &call, err));
+    TT_TRY(open_barrier(c, &call, err));
     const int n = c->g->n;
     const int64_t piece = (count + n - 1) / n, b = TT_MIN(piece * c->me, count),
                   e = TT_MIN(b + piece, count);
@@ -262,7 +263,7 @@ static tt_status all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype
         for (int i = 1; s == TT_OK && i < n; i++)
             memcpy((char *)c->g->calls[i].recv + at, first, bytes);
     }
-    leave(c);
+    close_barrier(c);
     return s;
 }
 
@@ -270,7 +271,7 @@ static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_co
                             const int64_t *recv_counts, tt_dtype dtype, tt_error *err)
 {
     const tt_call call = {.op = "all_to_all", .send = send, .counts = send_counts};
-    TT_TRY(enter(c, &call, err));
+    TT_TRY(open_barrier(c, &call, err));
     const size_t size = tt_dtype_size(dtype);
     char *to = recv;
     tt_status s = TT_OK;
@@ -279,22 +280,23 @@ static tt_status all_to_all(tt_comm *c, const void *send, const int64_t *send_co
         const size_t bytes = (size_t)recv_counts[i] * size;
         if (from->counts[c->me] != recv_counts[i])
             s = TT_FAIL(err, TT_ECOMM,
-                        "all_to_all number %llu: rank %d sends %lld elements where %lld are due",
+                        "all_to_all number %llu: rank %d sends %lld elements where %lld are "
+                        "expected",
                         (unsigned long long)c->sequence, c->g->ranks[i],
                         (long long)from->counts[c->me], (long long)recv_counts[i]);
         else if (bytes)
             memcpy(to, (const char *)from->send + (size_t)sum(from->counts, c->me) * size, bytes);
         to += bytes;
     }
-    leave(c);
+    close_barrier(c);
     return s;
 }
 
 static tt_status barrier(tt_comm *c, tt_error *err)
 {
     const tt_call call = {.op = "barrier"};
-    TT_TRY(enter(c, &call, err));
-    return leave(c);
+    TT_TRY(open_barrier(c, &call, err));
+    return close_barrier(c);
 }
 
 static void abort_(void *self, const char *why)
@@ -302,12 +304,12 @@ static void abort_(void *self, const char *why)
     tt_threads_abort(((rank_end *)self)->t, why);
 }
 
-static void set_timeout(void *self, double timeout_s)
+static void threads_set_timeout(void *self, double timeout_s)
 {
     tt_threads_set_timeout(((rank_end *)self)->t, timeout_s);
 }
 
-static int beside(void *self)
+static int threads_concurrent(void *self)
 {
     (void)self;
     return 1;
@@ -315,8 +317,8 @@ static int beside(void *self)
 
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
-    .group = group,
-    .group_free = group_free,
+    .group = threads_group,
+    .group_free = threads_group_free,
     .all_gather = all_gather,
     .reduce_scatter = reduce_scatter,
     .all_reduce = all_reduce,
@@ -325,8 +327,8 @@ static const tt_comm_vt vt = {
     .recv = tt_mailbox_recv,
     .barrier = barrier,
     .abort = abort_,
-    .set_timeout = set_timeout,
-    .beside = beside,
+    .set_timeout = threads_set_timeout,
+    .beside = threads_concurrent,
 };
 
 /* ---- life ---- */

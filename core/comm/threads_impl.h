@@ -6,35 +6,41 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Inside of rank-threads: one process's ranks, their groups, barriers and mailboxes. */
+/* Ranks as threads of one process: their groups, barriers and mailboxes. */
 
 #define TT_CACHE_LINE 64
 
-/* A barrier of one group. word = generation * 2 + aborted; it is what sleepers wait on. */
+/* A barrier of one group. word = generation * 2 + aborted; sleeping threads wait for it to change.
+ */
 typedef struct tt_barrier {
     _Alignas(TT_CACHE_LINE) _Atomic uint32_t word;
     _Atomic int32_t arrived;
     _Atomic int32_t n_sleeping;
     _Alignas(TT_CACHE_LINE) int n;
-    bool crowded; /* more rank-threads than cores: give way at once */
-    tt_spin spin; /* of closing, opening waits */
+    bool crowded; /* more rank-threads than cores: yield the core at once */
+    tt_spin spin; /* spin times of closing [0] and opening [1] waits */
 } tt_barrier;
 
-typedef enum tt_met { TT_MET, TT_MET_ABORTED, TT_MET_TIMEOUT } tt_met;
+typedef enum tt_barrier_result {
+    TT_BARRIER_PASSED,
+    TT_BARRIER_ABORTED,
+    TT_BARRIER_TIMEOUT
+} tt_barrier_result;
 void tt_barrier_init(tt_barrier *b, int n, bool crowded);
-/* Meet all members. opening: an abort or the time limit (ns, 0 = none) ends the wait, then nobody
- * gets past it; else the wait is for members that are certain to come and nothing ends it. */
-tt_met tt_barrier_meet(tt_barrier *b, bool opening, int64_t limit_ns);
+/* Waits until all members have arrived. opening: an abort or the time limit (ns, 0 = none) ends the
+ * wait, and then no member passes. A closing wait is for members that are certain to arrive:
+ * nothing ends it early. */
+tt_barrier_result tt_barrier_wait(tt_barrier *b, bool opening, int64_t limit_ns);
 void tt_barrier_abort(tt_barrier *b);
 
-typedef struct tt_mailbox tt_mailbox; /* one direction of a pair */
+typedef struct tt_mailbox tt_mailbox; /* messages from one member to another */
 
 typedef struct tt_call { /* what a member is doing, published before the opening barrier */
     const char *op;
     const void *send;
     void *recv;
-    const int64_t *counts; /* all_to_all: what it sends */
-    int64_t size;          /* elements all members must agree on */
+    const int64_t *counts; /* all_to_all: the elements it sends, by receiver */
+    int64_t size;          /* elements; must be equal on all members */
 } tt_call;
 
 typedef struct tt_shared_group {
@@ -44,13 +50,13 @@ typedef struct tt_shared_group {
     int *ranks;
     tt_barrier barrier;
     tt_call *calls;               /* by member */
-    _Atomic uint64_t *came;       /* by member: collectives it has begun */
+    _Atomic uint64_t *n_begun;    /* by member: collectives it has begun */
     const void **pieces;          /* [member * n + i]: scratch of a member's reduction */
     _Atomic(tt_mailbox *) *boxes; /* [from * n + to], made at the first message */
 } tt_shared_group;
 
 struct tt_threads {
-    pthread_mutex_t lock; /* groups, boxes being made, why */
+    pthread_mutex_t lock; /* protects groups, why, and the making of boxes */
     int world;
     _Atomic double timeout_s; /* longer until step 1 */
     _Atomic bool aborted;
@@ -62,11 +68,12 @@ struct tt_comm {
     tt_threads *t;
     tt_shared_group *g;
     int me;
-    uint64_t sequence; /* of the collective it is in, counted on the group */
+    uint64_t sequence; /* number of the collective it is in, counted per group */
 };
 
 void tt_threads_abort(tt_threads *t, const char *why);
-tt_status tt_threads_aborted(tt_threads *t, tt_error *err); /* the error of a rank that was woken */
+tt_status tt_threads_aborted(tt_threads *t,
+                             tt_error *err); /* the error of a rank woken by an abort */
 
 /* mailbox.c */
 tt_status tt_mailbox_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err);

@@ -6,14 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The thread that sees a rank's end: the first rank of the machine looks at all the others'
- * sockets, each other at the first's. It also ends its own process when the run was stopped and
- * this rank does not come to notice. */
+/* The thread that notices when a rank's process ends: local rank 0 watches the sockets of all
+ * others, each other rank watches that of local rank 0. The thread also ends its own process when
+ * the run was stopped and this rank's main thread does not notice. */
 
 #define LOOK_MS 500
 #define OVERDUE_NS INT64_C(5000000000)
 
-static void lost(tt_session *s, int i)
+static void report_lost(tt_session *s, int i)
 {
     const tt_session_rank *r = &s->m->ranks[i];
     char text[256], at[64] = "before step 1";
@@ -22,16 +22,16 @@ static void lost(tt_session *s, int i)
         snprintf(at, sizeof at, "at %s number %llu", tt_doing_name((tt_doing)(doing & 255)),
                  (unsigned long long)(doing >> 8));
     snprintf(text, sizeof text,
-             "rank %d was lost %s: its process ended without a word (killed, or out of memory?); "
-             "start again to go on from the last checkpoint",
+             "rank %d was lost %s: its process died silently (killed, or out of memory?); "
+             "start again to continue from the last checkpoint",
              (int)r->rank, at);
     tt_session_claim(s, TT_ECOMM, text, true);
     tt_session_stop(s, text);
-    atomic_store(&s->m->ranks[i].left, 1); /* nobody need wait for it */
+    atomic_store(&s->m->ranks[i].left, 1); /* nobody has to wait for it */
 }
 
-/* True: this socket needs no more watching. */
-static bool look(tt_session *s, int i, short events)
+/* True: this socket need not be watched any longer. */
+static bool check_socket(tt_session *s, int i, short events)
 {
     char byte;
     if (!events)
@@ -39,7 +39,7 @@ static bool look(tt_session *s, int i, short events)
     if (read(s->socks[i], &byte, 1) > 0)
         return false;
     if (!atomic_load(&s->m->ranks[i].left))
-        lost(s, i);
+        report_lost(s, i);
     return true;
 }
 
@@ -50,14 +50,15 @@ void *tt_session_watch(void *session)
     struct pollfd *f = s->polled;
     int64_t stopped_ns = 0;
     for (int i = 0; i < n; i++)
-        f[i] = (struct pollfd){s->socks[i], POLLIN, 0}; /* poll ignores the first's own, -1 */
+        f[i] = (struct pollfd){s->socks[i], POLLIN, 0}; /* rank 0's own is -1: poll ignores it */
+
     f[n] = (struct pollfd){s->wake, POLLIN, 0};
     for (;;) {
         const int ready = poll(f, (nfds_t)n + 1, LOOK_MS);
         if (ready > 0 && f[n].revents)
             break;
         for (int i = 0; ready > 0 && i < n; i++)
-            if (f[i].fd >= 0 && look(s, i, f[i].revents))
+            if (f[i].fd >= 0 && check_socket(s, i, f[i].revents))
                 f[i].fd = -1;
         if (atomic_load(&s->m->stopped) == TT_NOTE_NONE)
             continue;

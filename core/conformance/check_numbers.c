@@ -98,7 +98,8 @@ static tt_status measure(slope *s, double size, double unit, double *out, double
 }
 
 /* One parameter; *seen: its gradient stands out of the noise. */
-static tt_status compare(slope *s, const tt_whole *g, double loss, bool *seen, tt_error *err)
+static tt_status numbers_compare(slope *s, const tt_whole *g, double loss, bool *seen,
+                                 tt_error *err)
 {
     const double tokens = (double)s->rig->batch.counted;
     const double size = 10 * tokens * norm(g->data, g->n); /* of the loss's sum */
@@ -166,7 +167,7 @@ static tt_status compare_all(const tt_rig *rig, tt_rank *r, void *user, tt_error
         s.start = tt_arena_dup(r->arena, s.data, (size_t)s.n * sizeof *s.data + 1);
         s.sign = tt_arena_alloc(r->arena, (size_t)s.n + 1);
         bool seen = false;
-        TT_TRY(compare(&s, w, loss, &seen, err));
+        TT_TRY(numbers_compare(&s, w, loss, &seen, err));
         out->all++;
         out->seen += seen;
     }

@@ -4,8 +4,8 @@
 #include "conformance/plugin_check.h"
 #include "train/train.h"
 
-/* The rig of `ttrun plugins check`: a job of a few thousand tokens at most, with the component
- * under test among its parts, on one fixed batch; run by one rank or by two rank-threads. */
+/* The test job of `ttrun plugins check`: it has at most a few thousand tokens, uses the component
+ * under test, and runs on one fixed batch, with one rank or two rank-threads. */
 
 #define TT_RIG_LINES 2
 #define TT_RIG_SEQ 16

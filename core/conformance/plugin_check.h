@@ -4,8 +4,8 @@
 #include "config/config.h"
 #include "plugin/registry.h"
 
-/* ttrun plugins check FILE: stages, each in a process of its own with a time limit, so that a
- * plugin that crashes or hangs fails its stage and nothing else. */
+/* ttrun plugins check FILE: runs stages, each in its own process with a time limit, so that a
+ * plugin that crashes or hangs fails only that stage. */
 
 typedef struct tt_check_opts {
     const char *const *plugin_dirs; /* where the plugins that complete a job are looked for */

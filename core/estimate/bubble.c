@@ -2,8 +2,8 @@
 #include "estimate/bubble.h"
 #include <stdlib.h>
 
-/* The idle share of a pipeline three ways. What ranks share is reduced over all of them, so this
- * works for threads, processes and machines alike. */
+/* The idle share of a pipeline, determined in three ways. The ranks' times are combined by
+ * collectives, so this works for threads, processes and machines alike. */
 
 static int ascending(const void *a, const void *b)
 {
@@ -11,8 +11,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of what the micro-batches took, the lower of two: a preempted one does not count for
- * the others. */
+/* The median of the micro-batches' times (the lower of the two middle ones): a micro-batch that was
+ * preempted does not distort it. */
 static int64_t median_of(const tt_item_time *t, int n, int stage, tt_action_kind kind,
                          int64_t *room)
 {

@@ -3,26 +3,27 @@
 #define TT_ESTIMATE_H
 #include "setup/setup.h"
 
-/* core/estimate: what a run will cost, without running it. What `ttrun plan` prints. */
+/* core/estimate: the memory, communication and time of a run, without running it. `ttrun plan`
+ * prints it. */
 
-/* ---- summary.c: what a run will cost, as text or JSON ---- */
+/* ---- summary.c: the estimate as text or JSON ---- */
 double
 tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
-                          tt_error *err); /* all ranks being here */
-/* machine NULL: no times, and memory is this machine's, which all ranks share. */
+                          tt_error *err); /* with all ranks on this machine */
+/* machine NULL: no times are estimated, and all ranks share this machine's memory. */
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                     bool json, tt_str *out);
 
-/* ---- machine.c, step_time.c: the time of a step on a machine that need not be here ---- */
+/* ---- machine.c, step_time.c: the time of a step on a described machine ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
-                          tt_error *err); /* a known one, or FILE.json */
+                          tt_error *err); /* name: a known machine, or FILE.json */
 typedef struct tt_step_time {
     double step; /* seconds */
     double comm,
-        exposed;   /* of the rank that waits longest: all of it, what computing does not hide */
+        exposed;   /* communication of the rank that waits longest: all, and the exposed part */
     double bubble; /* idle share of the pipeline */
-    double peak;   /* FLOP/s of a device in the dtype that computes most */
+    double peak;   /* FLOP/s of a device, in the dtype with the most FLOPs */
     double mfu, tokens_per_second;
 } tt_step_time;
 void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out);

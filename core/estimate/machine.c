@@ -2,7 +2,7 @@
 #include "estimate/estimate.h"
 #include <string.h>
 
-/* --hardware: a machine by name, or a JSON file of the same fields. */
+/* --hardware: a machine by name, or a JSON file that has the same fields. */
 
 #define NUMBER(field_, default_, max_, doc_)                                                       \
     TT_OPTION(tt_machine, field_, TT_OPT_FLOAT, default_, 0, max_, doc_)
@@ -45,7 +45,8 @@ static tt_status complete(const tt_machine *m, const char *file, tt_error *err)
             return TT_FAIL(err, TT_EINVAL, "%s: %s: must be above 0", file, needed[i].name);
     if (m->flops_f32 <= 0 && m->flops_bf16 <= 0 && m->flops_f16 <= 0)
         return TT_FAIL(err, TT_EINVAL,
-                       "%s: names no peak: set flops_bf16, flops_f32 or flops_f16 (FLOP/s)", file);
+                       "%s: no peak is given: set flops_bf16, flops_f32 or flops_f16 (FLOP/s)",
+                       file);
     return TT_OK;
 }
 

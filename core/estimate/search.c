@@ -5,17 +5,17 @@
 #include <string.h>
 
 #define KEY(name) "parallelism." name "_degree"
-#define TIME_SLACK 1.1 /* of an estimate: it may be too long by so much */
+#define TIME_SLACK 1.1 /* an estimated time may be too long by this factor */
 #define MEMORY_SLACK 1.25
-#define FEW_LAYERS 3     /* a stage; with fewer, a mesh is planned in full at once */
-#define MOST_MESHES 4096 /* of a world: 2^20 ranks have more, and no job has */
+#define FEW_LAYERS 3     /* per stage; a mesh with fewer is planned in full at once */
+#define MOST_MESHES 4096 /* of a world; only worlds of 2^20 ranks or so have more */
 
 typedef struct candidate {
-    tt_found found; /* in full, or as estimated */
+    tt_found found; /* planned in full, or estimated */
     int64_t layers; /* of the model */
-    int stages;     /* 0: not to be estimated from fewer layers */
+    int stages;     /* 0: cannot be estimated from fewer layers */
     bool in_full, refused, too_big;
-    int at; /* place in the enumeration: ties are settled by it */
+    int at; /* position in the enumeration, which breaks ties */
 } candidate;
 
 typedef struct searcher {
@@ -24,11 +24,11 @@ typedef struct searcher {
     TT_VEC(candidate) all;
     bool fixed[5];
     int32_t value[5];
-    const char *global; /* samples of a step */
+    const char *global; /* samples per step */
     bool stages_follow_layers;
     tt_error why; /* of the first mesh that was refused */
     int64_t done, to_do;
-    const char *blocks_option; /* the model's; NULL: it has none */
+    const char *blocks_option; /* the model's option for its number of layers; NULL: none */
 } searcher;
 
 static const char *const keys[5] = {KEY("pipeline_parallel"), KEY("data_parallel_replicate"),
@@ -43,7 +43,7 @@ static int32_t *degree(tt_mesh_degrees *d, int k)
 
 /* ---- one mesh ---- */
 
-/* layers 0: the job's. */
+/* layers: of the model; 0 = as the job has it. */
 static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers, bool compile,
                             tt_arena *a, tt_setup *out, tt_error *err)
 {
@@ -69,7 +69,7 @@ static tt_status make_setup(const searcher *s, tt_mesh_degrees d, int64_t layers
     return tt_setup_make(&so, o->registry, job, a, out, err);
 }
 
-/* The time of a step, and where asked for the memory of the fullest rank. */
+/* The time of a step and, if asked for, the memory of the fullest rank. */
 static tt_status evaluate(const searcher *s, tt_mesh_degrees d, int64_t layers, bool memory,
                           tt_found *out, tt_error *err)
 {
@@ -102,7 +102,8 @@ static tt_status measure(searcher *s, candidate *c, tt_error *err)
     return st;
 }
 
-/* The model with one and with two layers a stage, and the line through them. */
+/* Estimates a mesh: plans the model with one and with two layers per stage and extrapolates
+ * linearly. */
 static tt_status estimate(const searcher *s, candidate *c, bool memory, tt_error *err)
 {
     tt_found one, two;
@@ -131,7 +132,7 @@ static tt_status time_only(searcher *s, candidate *c, tt_error *err)
                      : evaluate(s, c->found.degrees, 0, false, &c->found, err);
 }
 
-/* In full, unless it is too big by far. */
+/* Plans a mesh in full, unless its estimated memory is far too large. */
 static tt_status with_memory(const searcher *s, candidate *c, tt_error *err)
 {
     if (c->stages)
@@ -140,8 +141,8 @@ static tt_status with_memory(const searcher *s, candidate *c, tt_error *err)
     return c->too_big ? TT_OK : plan_in_full(s, c, err);
 }
 
-/* A mesh the job is refused on is none of ours; other failures end the search. */
-static tt_status look(searcher *s, candidate *c, bool memory, tt_error *err)
+/* If setup refuses the job on a mesh, the mesh is left out; any other failure ends the search. */
+static tt_status search_look(searcher *s, candidate *c, bool memory, tt_error *err)
 {
     tt_error why = {0};
     const tt_status st = memory ? with_memory(s, c, &why) : time_only(s, c, &why);
@@ -177,7 +178,7 @@ static void enumerate(searcher *s, tt_mesh_degrees d, int k, int32_t left)
     }
 }
 
-/* What the job fixes, and its batch. */
+/* Reads the degrees that the job sets, and its batch size. */
 static tt_status read_job(searcher *s, tt_error *err)
 {
     static const char *const cuts[] = {"pipeline_parallel_layers_per_stage",
@@ -213,7 +214,7 @@ static int faster_first(const void *x, const void *y)
     return s < t ? -1 : s > t ? 1 : a->at - b->at;
 }
 
-/* The step time that the wanted ones stay below; infinite while there are too few. */
+/* The step time of the slowest mesh among the best so far; infinite while there are too few. */
 static double pace(const searcher *s, candidate **sorted, size_t n)
 {
     int found = 0;
@@ -223,7 +224,7 @@ static double pace(const searcher *s, candidate **sorted, size_t n)
     return (double)INFINITY;
 }
 
-/* Could it be among the wanted? What was not estimated from fewer layers is as fast as it looks. */
+/* Whether a mesh could be among the best. TIME_SLACK applies to estimated times only. */
 static bool may_be_wanted(const candidate *c, double pace_now)
 {
     return !c->in_full && !c->refused && !c->too_big &&
@@ -242,11 +243,11 @@ static tt_status plan_the_best(searcher *s, candidate **sorted, size_t n, tt_err
         if (!next)
             return TT_OK;
         s->to_do++;
-        TT_TRY(look(s, next, true, err));
+        TT_TRY(search_look(s, next, true, err));
     }
 }
 
-static void collect(const searcher *s, candidate **sorted, size_t n, tt_search *out)
+static void search_collect(const searcher *s, candidate **sorted, size_t n, tt_search *out)
 {
     out->meshes = (int)n;
     out->global_batch = atoll(s->global);
@@ -288,15 +289,15 @@ tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out,
     int refused = 0;
     for (size_t i = 0; i < n; i++) {
         sorted[i] = &s.all.items[i];
-        TT_TRY(look(&s, sorted[i], false, err));
+        TT_TRY(search_look(&s, sorted[i], false, err));
         refused += sorted[i]->refused;
     }
     if (refused == (int)n) {
         *err = s.why;
-        return tt_error_context(err, "no mesh of %d ranks; the first says", o->world);
+        return tt_error_context(err, "no mesh of %d ranks works; the error of the first", o->world);
     }
     TT_TRY(plan_the_best(&s, sorted, n, err));
-    collect(&s, sorted, n, out);
+    search_collect(&s, sorted, n, out);
     return TT_OK;
 }
 
@@ -345,14 +346,14 @@ void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_
     }
     tt_str_printf(
         out,
-        "search      %d ranks of %s with %.4g GiB each, %lld samples a step\n"
+        "search      %d ranks of %s with %.4g GiB each, %lld samples per step\n"
         "            %d meshes: %d refused, %d too big, %d planned in full, the rest slower\n",
         o->world, o->machine->name, gib * o->memory, (long long)s->global_batch, s->meshes,
         s->refused, s->too_big, s->planned);
     if (!s->n) {
         const tt_mesh_degrees *d = &s->smallest.degrees;
         tt_str_printf(out,
-                      "fits        NO mesh: the smallest needs about %.4g GiB a rank (pp %d × "
+                      "fits        NO mesh: the smallest needs about %.4g GiB per rank (pp %d × "
                       "dp_replicate %d × dp_shard %d × cp %d × tp %d)\n",
                       gib * s->smallest.bytes, (int)d->pp, (int)d->dp_replicate, (int)d->dp_shard,
                       (int)d->cp, (int)d->tp);

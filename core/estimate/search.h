@@ -3,7 +3,7 @@
 #define TT_SEARCH_H
 #include "estimate/estimate.h"
 
-/* plan --search: which meshes of a world train a job fastest on a machine, within its memory. */
+/* plan --search: finds the meshes of a world that train a job fastest within a machine's memory. */
 
 typedef struct tt_search_opts {
     const char *job, *spec; /* JOB.json; --spec or NULL */
@@ -12,8 +12,8 @@ typedef struct tt_search_opts {
     tt_registry *registry;
     int world;
     const tt_machine *machine;
-    double memory; /* bytes a rank may need */
-    int best;      /* so many are wanted */
+    double memory; /* the limit in bytes per rank */
+    int best;      /* how many meshes are wanted */
     bool all;      /* plan every mesh in full, whatever the estimates say */
     void (*progress)(void *user, int64_t done, int64_t total);
     void *user;
@@ -26,18 +26,18 @@ typedef struct tt_found {
 } tt_found;
 
 typedef struct tt_search {
-    tt_found *best; /* those that fit, the fastest first */
+    tt_found *best; /* the meshes that fit, the fastest first */
     int n;
-    tt_found smallest; /* where none fits: the one that needs least, as estimated */
-    int meshes, refused, too_big, planned; /* too_big: of those looked at; planned: in full */
-    int64_t global_batch;                  /* the same for all */
+    tt_found smallest; /* if no mesh fits: the one with the least estimated memory */
+    int meshes, refused, too_big, planned; /* too_big: among those examined; planned: in full */
+    int64_t global_batch;                  /* the same for all meshes */
 } tt_search;
 
-/* Degrees that the job sets stay; the others take every value. The batch of a step is the job's, or
- * local_batch_size samples a rank. The time of a step is estimated on each mesh from the model with
- * one and two layers a stage, being linear in them; then, fastest first, meshes are planned in
- * full, those apart whose memory is estimated so and is far too much, until what is left is well
- * slower than what was found. Fails where the job is refused on every mesh. */
+/* Degrees that the job sets are kept; the others take every value. The global batch is the job's,
+ * or local_batch_size samples per rank. Step time is linear in the number of layers, so on each
+ * mesh it is first estimated from the model with one and with two layers per stage. Then meshes are
+ * planned in full, fastest first, except those whose estimated memory is far too large, until the
+ * rest is clearly slower than the meshes found. Fails if setup refuses the job on every mesh. */
 tt_status tt_search_meshes(const tt_search_opts *o, tt_arena *a, tt_search *out, tt_error *err);
 void tt_search_print(const tt_search_opts *o, const tt_search *s, bool json, tt_str *out);
 

@@ -2,12 +2,12 @@
 #include "estimate/estimate.h"
 #include "plan/hidden.h"
 
-/* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
- * what is hidden behind computing, summed over the actions of the schedule. */
+/* How long a step takes on a machine, from the plan alone: the time of every instruction list of a
+ * rank, without the communication that computing hides, summed over the schedule's actions. */
 
-typedef struct sums {            /* of a pipeline rank, with the largest boxes */
-    double once;                 /* epilogue and update */
-    tt_list_seconds micro, step; /* communication: of a micro-batch, of epilogue and update */
+typedef struct sums {            /* the times of a pipeline rank, with the largest boxes */
+    double once;                 /* per step: epilogue and update */
+    tt_list_seconds micro, step; /* communication: per micro-batch; in the epilogue and update */
 } sums;
 
 static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
@@ -30,7 +30,7 @@ static void add(tt_list_seconds *to, const tt_list_seconds *s)
     to->exposed += s->exposed;
 }
 
-/* A stage's parts, each by itself, or as one where they follow each other. */
+/* The times of a stage's parts: each by itself, or as one list if they follow each other. */
 static void sum_stage(const tt_program *p, int stage, bool one_timeline, const tt_machine *m,
                       tt_stage_cost *cost, sums *out)
 {
@@ -59,7 +59,7 @@ static void sum_rank(const tt_program *p, const tt_schedule *schedule, const tt_
             sum_stage(p, i, schedule->n_stages == 1, m, &cost[i], out);
 }
 
-/* One message a boundary and direction: all values that cross it. */
+/* The time of a message: all values that cross a stage boundary in one direction. */
 static double longest_transfer(const tt_graph *g, const tt_machine *m)
 {
     double longest = 0, of[TT_MAX_STAGES][2] = {{0}};
@@ -95,7 +95,8 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
     const tt_costs costs = {cost, longest_transfer(g, m)};
     double makespan = 0;
     const tt_status ran = tt_schedule_time(s->schedule, &costs, &makespan, &out->bubble, NULL);
-    TT_ASSERT(ran == TT_OK); /* the checker ran it, and no duration changes what waits for what */
+    TT_ASSERT(ran == TT_OK); /* the checker has run it, and durations do not change dependencies */
+
     out->step = makespan + longest;
     const double flops =
         s->size.flops_per_token * (double)s->global_batch * (double)s->core.training.seq_len;

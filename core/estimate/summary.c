@@ -6,26 +6,28 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
-/* What a run will cost, before it runs. */
+/* The summary that `ttrun plan` prints: memory, communication and time of a run, before it runs. */
 
-typedef struct traffic { /* of one kind, axis and cause; a step, the busiest pipeline rank */
-    char name[64];       /* "all_gather over dp_shard" */
+/* Communication of one kind, axis and cause, per step, on the busiest pipeline rank. */
+typedef struct traffic {
+    char name[64]; /* "all_gather over dp_shard" */
     const char *cause;
     int64_t calls, now_calls;
-    double bytes, now; /* now: of the pipeline rank being counted */
+    double bytes, now; /* now: of the pipeline rank that is being counted */
 } traffic;
 
 typedef struct counter {
     const tt_setup *s;
-    const tt_machine *machine; /* NULL: this one */
-    tt_step_time time;         /* on the machine */
+    const tt_machine *machine; /* NULL: this machine */
+    tt_step_time time;         /* on that machine */
     const tt_graph *g;
-    bool *gradient; /* by value id: it ends in a gradient's accumulator */
+    bool *gradient; /* by value id: the value ends up in a gradient's accumulator */
     traffic t[96];
     int n;
 } counter;
 
-/* Backwards from the accumulators through the steps of a reduction. */
+/* Marks the values that a gradient's accumulator receives, backwards through the steps of a
+ * reduction. */
 static void mark_gradients(counter *c)
 {
     const tt_graph *g = c->g;
@@ -49,7 +51,7 @@ static const char *cause_of(const counter *c, const tt_node *n)
     if (n->region == TT_EPILOGUE)
         return !strcmp(n->scope, "norm")      ? "gradient norm"
                : !strcmp(n->scope, "metrics") ? "metrics"
-                                              : "gradients, once a step";
+                                              : "gradients, once per step";
     if (n->n_out && c->gradient[n->out[0]->id])
         return "gradients";
     if (n->recomputed)
@@ -57,7 +59,7 @@ static const char *cause_of(const counter *c, const tt_node *n)
     return n->region == TT_FORWARD ? "activations" : "gradients of activations";
 }
 
-static void add(counter *c, double times, const char *name, const char *cause, double bytes)
+static void traffic_add(counter *c, double times, const char *name, const char *cause, double bytes)
 {
     int at = 0;
     while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
@@ -78,15 +80,15 @@ static void count_instr(counter *c, const tt_program *p, const tt_instr *i, doub
 {
     char name[64], axes[48];
     if (i->kind == TT_INSTR_SEND)
-        add(c, times, "send over pp",
-            i->node->region == TT_FORWARD ? "activations" : "gradients of activations",
-            (double)p->operands[i->in[0]].bytes);
+        traffic_add(c, times, "send over pp",
+                    i->node->region == TT_FORWARD ? "activations" : "gradients of activations",
+                    (double)p->operands[i->in[0]].bytes);
     if (i->kind != TT_INSTR_COLLECTIVE)
         return;
     tt_mesh_print_axes(p->mesh, &i->step->atoms, axes, sizeof axes);
     snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(i->step->kind), axes);
-    add(c, times, name, cause_of(c, i->node),
-        i->step->cost * (double)tt_dtype_size(p->operands[i->out[0]].tensor.dtype));
+    traffic_add(c, times, name, cause_of(c, i->node),
+                i->step->cost * (double)tt_dtype_size(p->operands[i->out[0]].tensor.dtype));
 }
 
 static void count_program(counter *c, const tt_program *p)
@@ -124,8 +126,9 @@ static int64_t total(const tt_plan *p)
     return p->bytes[TT_SPACE_STATE] + slots(p) + p->bytes[TT_SPACE_WORK];
 }
 
-/* The copy that a save in the background writes from (saver.c): this rank's part of parameters and
- * optimizer. A named machine's memory is a device's, and the copy is the host's. */
+/* Bytes of the copy from which an asynchronous save writes (saver.c): this rank's part of
+ * parameters and optimizer. 0 for a named machine: its memory is a device's, and the copy is in
+ * host memory. */
 static int64_t saving(const tt_setup *s, const tt_plan *p)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
@@ -134,8 +137,8 @@ static int64_t saving(const tt_setup *s, const tt_plan *p)
     return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
 }
 
-/* Of n ranks that each would copy `bytes`: of replicas only one saves, so all ranks together copy
- * no more than there is. */
+/* The copies of n ranks that would each copy `bytes`. Only one of several replicas saves, so all
+ * ranks together copy no more than all parameters and optimizer states. */
 static double saving_of(const tt_setup *s, double bytes, int n)
 {
     double all = 0;
@@ -181,7 +184,7 @@ static const tt_plan *fullest(tt_plan *const *plans, int n)
     return p;
 }
 
-/* All ranks together; ranks of one pipeline coordinate are alike. */
+/* The memory of all ranks together; ranks with the same pipeline coordinate need the same. */
 static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 {
     double sum = 0, copies = 0;
@@ -192,7 +195,7 @@ static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
     return sum * s->world / n + saving_of(s, copies / n, s->world);
 }
 
-/* A named machine has memory for one rank; this one holds them all. */
+/* A named machine has memory_bytes per rank; this machine holds all ranks. */
 static double memory_there(const counter *c)
 {
     const tt_machine *m = c->machine;
@@ -292,13 +295,14 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
         tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)copy);
     tt_str_addc(o, '\n');
     if (c->g->stored)
-        tt_str_printf(o,
-                      "stored      activations for the backward in %s: %.3f GiB instead of %.3f a "
-                      "micro-batch%s\n",
-                      tt_dtype_name(c->g->store_dtype),
-                      gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
-                      gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
-                      n > 1 ? ", all stages" : "");
+        tt_str_printf(
+            o,
+            "stored      activations for the backward in %s: %.3f GiB instead of %.3f per "
+            "micro-batch%s\n",
+            tt_dtype_name(c->g->store_dtype),
+            gib * (double)c->g->stored * (double)tt_dtype_size(c->g->store_dtype),
+            gib * (double)c->g->stored * (double)tt_dtype_size(TT_F32),
+            n > 1 ? ", all stages" : "");
     for (int i = 0; n > 1 && i < n; i++)
         tt_str_printf(o,
                       "            pipeline rank %-3d %10.3f GiB: state %.3f, slots %.3f (%d "
@@ -310,11 +314,18 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     if (isinf(have))
         return;
-    tt_str_printf(o, "fits        %s: %.3f GiB ", need <= have ? "yes" : "NO", gib * need);
+    const int world = c->s->world;
+    const char *fits = need <= have ? "yes" : "NO";
     if (c->machine)
-        tt_str_printf(o, "a rank on %s, which has %.3f\n", c->machine->name, gib * have);
+        tt_str_printf(o, "fits        %s: %.3f GiB per rank; %s has %.3f GiB per rank\n", fits,
+                      gib * need, c->machine->name, gib * have);
     else
-        tt_str_printf(o, "with every rank on this machine, which has %.3f\n", gib * have);
+        tt_str_printf(o,
+                      "fits        %s: %.3f GiB per rank; this machine (%.3f GiB) holds %d of the "
+                      "%d ranks%s\n",
+                      fits, gib * need / world, gib * have,
+                      need <= have ? world : (int)(have / (need / world)), world,
+                      need <= have ? "" : ". --hardware NAME plans for another machine");
 }
 
 static void time_text(const counter *c, tt_str *o)
@@ -323,8 +334,8 @@ static void time_text(const counter *c, tt_str *o)
     if (!c->machine)
         return;
     tt_str_printf(o,
-                  "time        %.4g s a step on %s, %.4g s of it communication that computing does "
-                  "not hide (%.4g s in all); %.4g tokens/s, %.4g a rank",
+                  "time        %.4g s per step on %s, of which %.4g s are exposed communication "
+                  "(%.4g s with the hidden part); %.4g tokens/s, %.4g per rank",
                   t->step, c->machine->name, t->exposed, t->comm, t->tokens_per_second,
                   t->tokens_per_second / c->s->world);
     if (t->peak > 0)
@@ -332,19 +343,20 @@ static void time_text(const counter *c, tt_str *o)
     tt_str_addc(o, '\n');
 }
 
-/* Asynchronous tensor parallelism. */
+/* The line about asynchronous tensor parallelism. */
 static void pieces_text(const counter *c, tt_str *o)
 {
     const tt_axis *tp = tt_mesh_axis(&c->s->mesh, "tp");
     if (!c->s->pieces || !tp)
         return;
-    tt_str_printf(o,
-                  "async tp    %d all-gathers and %d reduce-scatters a micro-batch go in %d pieces "
-                  "each, beside their products",
-                  c->g->pieces.gathers, c->g->pieces.reductions,
-                  tt_mesh_degree(&c->s->mesh, &tp->atoms));
+    tt_str_printf(
+        o,
+        "async tp    %d all-gathers and %d reduce-scatters per micro-batch run in %d pieces "
+        "each, concurrently with their products",
+        c->g->pieces.gathers, c->g->pieces.reductions, tt_mesh_degree(&c->s->mesh, &tp->atoms));
     if (c->g->pieces.whole)
-        tt_str_printf(o, "; %d in one, their products run over token chunks", c->g->pieces.whole);
+        tt_str_printf(o, "; %d run in one piece, because their products run over token chunks",
+                      c->g->pieces.whole);
     tt_str_addc(o, '\n');
 }
 
@@ -365,20 +377,20 @@ static void pipeline_text(const counter *c, double bubble, tt_str *o)
     tt_str_printf(o, " layers, bubble %.1f %%\n", 100 * bubble);
     if (!s->schedule->ascends)
         tt_str_add(o, "            micro-batches are not accumulated in ascending order: the bits "
-                      "are not those of other schedules\n");
+                      "differ from those of other schedules\n");
 }
 
 static void as_text(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
 {
     const tt_setup *s = c->s;
-    tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP a token\n", s->model.name,
+    tt_str_printf(o, "model       %s %s, %lld parameters, %.4g FLOP per token\n", s->model.name,
                   s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
     tt_str_printf(o, "ranks       %d", s->world);
     for (int i = 0; i < s->mesh.n_atoms; i++)
         tt_str_printf(o, "%s %s %d", i ? " ×" : ":", s->mesh.atom_name[i],
                       (int)s->mesh.atom_size[i]);
     tt_str_printf(
-        o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld a data rank\n",
+        o, "\nstep        %lld samples of %lld tokens, %lld micro-batches of %lld per data rank\n",
         (long long)s->global_batch, (long long)s->core.training.seq_len,
         (long long)s->micro_batches, (long long)s->local);
     memory_text(c, plans, n, o);
@@ -389,11 +401,11 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
     if (s->token_order)
         tt_str_printf(o,
                       "context     the busiest rank's queries see %.3f × the mean number of keys "
-                      "(%s; %.3f as the tokens come)\n",
+                      "(%s; %.3f in the order of the data)\n",
                       s->token_order->busiest, s->token_order->from ? "headtail" : "none",
                       s->token_order->busiest_plain);
     for (int i = 0; i < c->n; i++)
-        tt_str_printf(o, "%s%-32s %7lld a step, %12.1f MiB sent: %s\n",
+        tt_str_printf(o, "%s%-32s %7lld per step, %10.1f MiB sent: %s\n",
                       i ? "            " : "network     ", c->t[i].name, (long long)c->t[i].calls,
                       c->t[i].bytes / (1 << 20), c->t[i].cause);
     if (!c->n)

@@ -22,8 +22,8 @@ typedef struct generator {
     tt_generate_stats *stats;
 } generator;
 
-static tt_status fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
-                      int32_t *dst, tt_error *err)
+static tt_status batch_fill(void *user, const char *input, int micro, int64_t begin, int64_t end,
+                            int32_t *dst, tt_error *err)
 {
     const rows *r = user;
     const bool pick = !strcmp(input, TT_INPUT_PICK);
@@ -41,7 +41,7 @@ static tt_status fill(void *user, const char *input, int micro, int64_t begin, i
 static tt_status call(generator *g, tt_error *err)
 {
     tt_exec_set_rows(g->o->exec, g->r.n, g->r.n_pick);
-    return tt_exec_micro_batches(g->o->exec, ++g->stats->calls, fill, &g->r, err);
+    return tt_exec_micro_batches(g->o->exec, ++g->stats->calls, batch_fill, &g->r, err);
 }
 
 static void add_row(rows *r, int32_t id, int64_t pos, int64_t slot)
@@ -181,7 +181,7 @@ static tt_status recompute(generator *g, size_t i, tt_error *err)
         const int64_t at = s->n_prompt + (int64_t)s->ids.n;
         if (s->ids.n)
             r->ids[at - 1] = s->ids.ids[s->ids.n - 1];
-        TT_TRY(tt_exec_micro_batches(g->o->exec, ++g->stats->calls, fill, r, err));
+        TT_TRY(tt_exec_micro_batches(g->o->exec, ++g->stats->calls, batch_fill, r, err));
         TT_TRY(advance(g, i, logits_row(g, at - 1), err));
     }
     return TT_OK;

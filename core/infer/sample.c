@@ -52,7 +52,7 @@ static void sift(tt_candidate *h, int64_t n, int64_t i)
 
 /* The k most likely of n, in order, at the END of h: h[n-1] is the first. They are taken from a
  * heap until `enough` of their weight is out. Returns how many. */
-static int64_t take(tt_candidate *h, int64_t n, int64_t k, double enough, double *mass)
+static int64_t sample_take(tt_candidate *h, int64_t n, int64_t k, double enough, double *mass)
 {
     int64_t left = n;
     *mass = 0;
@@ -83,11 +83,11 @@ int32_t tt_sample_token(tt_sampler *s, const float *logits, uint64_t stream, uin
         mass += h[i].weight;
     }
     if (k < n)
-        kept = take(h, n, k, (double)INFINITY, &mass);
+        kept = sample_take(h, n, k, (double)INFINITY, &mass);
     if (s->o.top_p < 1) { /* of the k: they are a list of their own */
         const double enough = s->o.top_p * mass;
         h += n - kept;
-        kept = take(h, kept, kept, enough, &mass);
+        kept = sample_take(h, kept, kept, enough, &mass);
         h += (k < n ? k : n) - kept;
     } else {
         h += n - kept;

@@ -77,8 +77,8 @@ static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t begin
     return TT_OK;
 }
 
-static tt_status fill(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n, float *out,
-                      tt_error *err)
+static tt_status gguf_fill(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
+                           float *out, tt_error *err)
 {
     const writer *w = user;
     const source *src = t->user;
@@ -149,7 +149,8 @@ static uint32_t file_type(tt_gguf_type type)
     return type == TT_GGUF_F16 ? 1 : type == TT_GGUF_Q8_0 ? 7 : type == TT_GGUF_BF16 ? 32 : 0;
 }
 
-static tt_status collect(writer *w, const tt_tokenizer_info *t, tt_map **tensors, tt_error *err)
+static tt_status gguf_collect(writer *w, const tt_tokenizer_info *t, tt_map **tensors,
+                              tt_error *err)
 {
     tt_gguf *g = &w->out;
     const tt_model_vt *vt = w->s->model.component->vtable;
@@ -181,11 +182,11 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
         return TT_FAIL(err, TT_EUNSUPPORTED, "the GGUF form of model %s is not known",
                        s->model.name);
     w.out.arena = tt_arena_new();
-    tt_status st = collect(&w, tokenizer, &tensors, err);
+    tt_status st = gguf_collect(&w, tokenizer, &tensors, err);
     if (st == TT_OK)
         st = tt_ckpt_open(step_folder, &w.from, err);
     if (st == TT_OK)
-        st = tt_gguf_write(&w.out, path, fill, &w, err);
+        st = tt_gguf_write(&w.out, path, gguf_fill, &w, err);
     tt_ckpt_close(w.from);
     tt_gguf_free(&w.out);
     tt_arena_free(w.out.arena);

@@ -36,7 +36,7 @@ static tt_status read_json(const char *folder, const char *name, tt_arena *a, co
     return s;
 }
 
-static bool in_list(const char *list, const char *word)
+static bool hf_in_list(const char *list, const char *word)
 {
     const size_t n = strlen(word);
     for (const char *p = list; p && *p;) {
@@ -62,7 +62,7 @@ static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const
         if (!hf)
             continue;
         tt_str_printf(&known, "%s%s", known.n ? "," : "", hf->model_types);
-        if (in_list(hf->model_types, type->string))
+        if (hf_in_list(hf->model_types, type->string))
             *model = c[i]->name;
     }
     if (s == TT_OK && !*model)

@@ -104,7 +104,7 @@ static tt_status load_meta(const import *im, const tt_ckpt_piece *p, tt_error *e
     return s;
 }
 
-static tt_status bytes_of(const tt_hf_param *p, int64_t *out, tt_error *err)
+static tt_status import_bytes(const tt_hf_param *p, int64_t *out, tt_error *err)
 {
     int64_t n = sizeof(float);
     for (int d = 0; d < p->n_dims; d++)
@@ -125,7 +125,7 @@ static tt_status write_part(const import *im, const char *out, int rank, size_t 
     for (size_t i = begin; i < end && s == TT_OK; i++) {
         const tt_hf_param *param = &im->params[i];
         int64_t bytes = 0;
-        s = bytes_of(param, &bytes, err);
+        s = import_bytes(param, &bytes, err);
         p[i - begin] = (tt_ckpt_piece){
             .name = param->name, .dtype = TT_F32, .n_dims = param->n_dims, .owner = true};
         memcpy(p[i - begin].global, param->dims, sizeof param->dims);
@@ -154,7 +154,7 @@ static tt_status write_parts(const import *im, const char *out, int *n_parts, tt
         int64_t all = 0, bytes = 0;
         size_t end = begin;
         for (; end < im->n; end++, all += bytes) {
-            TT_TRY(bytes_of(&im->params[end], &bytes, err));
+            TT_TRY(import_bytes(&im->params[end], &bytes, err));
             if (end > begin && all > TT_HF_SHARD_BYTES - bytes)
                 break;
         }

@@ -2,7 +2,7 @@
 #include "interchange/interchange_impl.h"
 #include <string.h>
 
-/* Tensors under other programs' names. */
+/* Translates tensor names to those of other programs. */
 
 /* "blk.7.x" for "model.layers.7.x"; the star stands for digits. */
 static const char *renamed(tt_arena *a, const tt_tensor_name *row, const char *name)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule_impl.h"
 
-/* What the generators of schedules write with. */
+/* Functions with which the generators of schedules append actions. */
 
 void tt_schedule_push(tt_schedule *s, int rank, tt_action_kind kind, int stage, int micro)
 {

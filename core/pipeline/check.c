@@ -2,8 +2,8 @@
 #include "pipeline/schedule_impl.h"
 #include <stdlib.h>
 
-/* The checker: every action once, on its stage's rank, after what it needs on its own stage; each
- * stage's micro-batches ascend (P5); and the lists can be run to their end. */
+/* The checker: every action occurs once, on its stage's rank, after the actions of its own stage
+ * that it depends on; each stage's micro-batches ascend (P5); and no rank waits for ever. */
 
 int tt_action_to(const tt_schedule *s, const tt_action *a)
 {
@@ -48,7 +48,7 @@ static size_t place(const tt_schedule *s, const tt_action *a)
     return (size_t)a->stage * (size_t)s->n_micro + (size_t)a->micro;
 }
 
-/* Accumulated are losses by F, gradients by B or W. */
+/* F accumulates losses; B and W accumulate gradients. */
 static const char *check_ascent(checker *c, const tt_action *a)
 {
     if (!c->bits || a->kind == TT_ACTION_I)
@@ -65,16 +65,16 @@ static const char *check_action(checker *c, int rank, const tt_action *a)
     const tt_schedule *s = c->s;
     if (a->stage < 0 || a->stage >= s->n_stages || a->micro < 0 || a->micro >= s->n_micro ||
         (unsigned)a->kind >= TT_N_ACTIONS)
-        return "is not of this schedule";
+        return "does not belong to this schedule";
     if (s->stage_rank[a->stage] != rank)
-        return "stands on another rank than its stage";
+        return "is on another rank than its stage";
     uint8_t *seen = &c->seen[place(s, a)];
     if (*seen >> a->kind & 1)
         return "stands twice";
     if (a->kind != TT_ACTION_F && !(*seen >> TT_ACTION_F & 1))
-        return "stands before its forward";
+        return "comes before its forward";
     if (a->kind == TT_ACTION_W && !(*seen >> TT_ACTION_I & 1))
-        return "stands before its I";
+        return "comes before its I";
     *seen |= (uint8_t)(1u << a->kind);
     return check_ascent(c, a);
 }

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The abstract run: what a schedule takes in virtual time. Its order of ends is the global order
- * that programs are projections of (P1), so it must come out equal on all ranks (P2). */
+/* The abstract run: simulates a schedule in virtual time. The order in which its actions end is the
+ * global order that the ranks' programs are projections of (P1), so all ranks must compute the same
+ * one (P2). */
 
 double tt_action_cost(const tt_costs *c, const tt_action *a)
 {
@@ -31,7 +32,7 @@ static int by_end(const void *x, const void *y)
     return a->at - b->at;
 }
 
-/* Does rank's next action have its inputs? Then when could it start? */
+/* Whether the rank's next action has its inputs and, if so, when it could start. */
 static bool ready(const tt_schedule *s, const tt_costs *c, const double *end, const tt_action *a,
                   double *start)
 {
@@ -59,7 +60,7 @@ static tt_status stuck(const tt_schedule *s, const int *at, tt_error *err)
     return TT_OK;
 }
 
-/* out->order NULL: only the times are wanted. */
+/* If out->order is NULL, only the times are computed. */
 static tt_status play(const tt_schedule *s, const tt_costs *c, tt_arena *a, tt_run *out,
                       tt_error *err)
 {

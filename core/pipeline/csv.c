@@ -2,8 +2,8 @@
 #include "pipeline/schedule_impl.h"
 #include <string.h>
 
-/* The file of torchtitan's parallelism.pipeline_parallel_schedule_csv (P7): one row a rank, cells
- * like 2F0. */
+/* Reads the file of torchtitan's parallelism.pipeline_parallel_schedule_csv (P7): one row per rank,
+ * cells like 2F0. */
 
 typedef struct reader {
     const char *where;
@@ -20,7 +20,7 @@ static void skip_blanks(const char **p, const char *end)
         (*p)++;
 }
 
-static int number(const char **p, const char *end, int limit)
+static int csv_number(const char **p, const char *end, int limit)
 {
     int n = -1;
     for (; *p < end && **p >= '0' && **p <= '9' && n < limit; (*p)++)
@@ -41,10 +41,10 @@ static tt_status wrong(const reader *r, int column, const char *cell, const char
 static tt_status read_cell(reader *r, const char **p, const char *end, int column, tt_error *err)
 {
     const char *cell = *p;
-    const int stage = number(p, end, TT_MAX_STAGES);
+    const int stage = csv_number(p, end, TT_MAX_STAGES);
     const char *letter = *p < end && **p ? strchr(TT_ACTION_LETTERS, **p) : NULL;
     *p += *p < end;
-    const int micro = letter ? number(p, end, TT_MAX_MICRO) : -1;
+    const int micro = letter ? csv_number(p, end, TT_MAX_MICRO) : -1;
     skip_blanks(p, end);
     if (stage < 0 || micro < 0 || !letter || (*p < end && **p != ',' && **p != '\n'))
         return wrong(r, column, cell, end, "is not <stage><F|B|I|W><micro-batch>", err);
@@ -52,7 +52,7 @@ static tt_status read_cell(reader *r, const char **p, const char *end, int colum
         return wrong(r, column, cell, end, "at most 64 stages and 65536 micro-batches", err);
     const int rank = (int)r->row_end.n;
     if (r->stage_rank[stage] >= 0 && r->stage_rank[stage] != rank)
-        return wrong(r, column, cell, end, "this stage stands in a row above", err);
+        return wrong(r, column, cell, end, "this stage is also in a row above", err);
     r->stage_rank[stage] = rank;
     r->n_stages = TT_MAXV(r->n_stages, stage + 1);
     r->n_micro = TT_MAXV(r->n_micro, micro + 1);
@@ -73,7 +73,7 @@ static tt_status read_row(reader *r, const char **p, const char *end, tt_error *
             break;
     }
     const int n = (int)r->cells.n;
-    if (r->cells.n > before || column > 1) /* an empty line is no rank */
+    if (r->cells.n > before || column > 1) /* an empty line is not a rank */
         tt_vec_push(r->a, &r->row_end, n);
     return TT_OK;
 }
@@ -87,7 +87,7 @@ tt_status tt_schedule_read_csv(const char *text, size_t n, const char *where, tt
     while (p < end)
         TT_TRY(read_row(&r, &p, end, err));
     if (!r.cells.n)
-        return TT_FAIL(err, TT_EINVAL, "%s: no action in it (cells like 0F0, one row a rank)",
+        return TT_FAIL(err, TT_EINVAL, "%s: it has no action (cells like 0F0, one row per rank)",
                        where);
     for (int s = 0; s < r.n_stages; s++)
         if (r.stage_rank[s] < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule.h"
 
-/* Schedules for people: text, and a picture of the abstract run. */
+/* Prints schedules as text, and draws the abstract run as a picture. */
 
 void tt_schedule_print(const tt_schedule *s, tt_str *out)
 {
@@ -14,7 +14,7 @@ void tt_schedule_print(const tt_schedule *s, tt_str *out)
     }
 }
 
-#define ROW 28     /* pixels a rank */
+#define ROW 28     /* pixels per rank */
 #define LEFT 60    /* before time 0 */
 #define WIDTH 1400 /* of the makespan */
 

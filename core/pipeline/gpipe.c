@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule_impl.h"
 
-/* Stage by stage, all micro-batches. */
+/* GPipe and its form with several stages per rank: every stage runs all micro-batches at once. */
 
-/* All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Backwards ascend too
- * (P5). */
+/* All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). The micro-batches of the
+ * backwards ascend too (P5). */
 void tt_gpipe(tt_schedule *s, tt_arena *a)
 {
     (void)a;
@@ -14,8 +14,8 @@ void tt_gpipe(tt_schedule *s, tt_arena *a)
                 tt_schedule_push(s, r, b ? TT_ACTION_B : TT_ACTION_F, r, m);
 }
 
-/* The same with several stages a rank: breadth first, backwards from the last stage (Lamy-Poirier
- * 2022, arXiv:2211.05953). */
+/* The same with several stages per rank: breadth first, the backwards from the last stage on
+ * (Lamy-Poirier 2022, arXiv:2211.05953). */
 void tt_looped_bfs(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks, v = s->n_stages / p;

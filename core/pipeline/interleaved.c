@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule_impl.h"
 
-/* Several stages a rank, 1F1B on them in turn (Narayanan et al. 2021, arXiv:2104.04473): the
- * warm-up reaches the last chunk, plus two forwards for every rank behind. One chunk is 1F1B. */
+/* 1F1B with several stages (chunks) per rank, which take turns (Narayanan et al. 2021,
+ * arXiv:2104.04473). The warm-up reaches the last chunk, plus two forwards per later rank. With one
+ * chunk it is 1F1B. */
 void tt_interleaved(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks, v = s->n_stages / p;

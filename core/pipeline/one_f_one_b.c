@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule_impl.h"
 
-/* Warm-up forwards, then one forward one backward, then the rest (Narayanan et al. 2021,
- * arXiv:2104.04473); what the interleaved and zero-bubble schedules share with it. */
+/* 1F1B: warm-up forwards, then one forward and one backward in turn, then the remaining backwards
+ * (Narayanan et al. 2021, arXiv:2104.04473). The interleaved and zero-bubble schedules use this
+ * too. / */
 
 void tt_steady(tt_schedule *s, int rank, const tt_place_in_time *f, const tt_place_in_time *b,
                int warm, int lag)

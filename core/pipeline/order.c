@@ -2,7 +2,7 @@
 #include "pipeline/programs.h"
 #include "pipeline/schedule_impl.h"
 
-/* Where sends and receives stand. */
+/* Puts sends, receives and waits into the ranks' programs. */
 
 typedef struct issuer {
     const tt_schedule *s;
@@ -16,7 +16,7 @@ typedef struct issuer {
     } * pairs; /* [from * n_ranks + to] */
 } issuer;
 
-static void put(issuer *p, int rank, tt_item_kind kind, tt_action a, int peer)
+static void order_put(issuer *p, int rank, tt_item_kind kind, tt_action a, int peer)
 {
     tt_programs *out = p->out;
     TT_ASSERT(out->n_items[rank] < p->room[rank]);
@@ -38,10 +38,10 @@ static bool same(const tt_action *a, const tt_action *b)
 static void receive(issuer *p, int from, int to)
 {
     struct pair *x = &p->pairs[from * p->s->n_ranks + to];
-    put(p, to, TT_ITEM_RECV, x->sent.items[x->n_received++], from);
+    order_put(p, to, TT_ITEM_RECV, x->sent.items[x->n_received++], from);
 }
 
-/* Receives of a pair in the order of its sends, up to the one that is wanted. */
+/* Adds a pair's receives, in the order of its sends, up to the wanted one. */
 static void receive_until(issuer *p, int from, int to, const tt_action *want)
 {
     struct pair *x = &p->pairs[from * p->s->n_ranks + to];
@@ -63,20 +63,21 @@ static void issue(issuer *p, const tt_event *e)
         if (s->stage_rank[need[i].stage] != r)
             receive_until(p, s->stage_rank[need[i].stage], r, &need[i]);
     if (x && p->o->posted && n && x->sent.n >= (size_t)n)
-        put(p, r, TT_ITEM_WAIT, x->sent.items[x->sent.n - (size_t)n], q);
-    put(p, r, TT_ITEM_RUN, e->action, -1);
+        order_put(p, r, TT_ITEM_WAIT, x->sent.items[x->sent.n - (size_t)n], q);
+    order_put(p, r, TT_ITEM_RUN, e->action, -1);
     if (!x)
         return;
     const tt_action m = message(e->action);
     if (!p->o->posted && n && x->sent.n - x->n_received == (size_t)n)
         receive(p, r, q);
-    put(p, r, TT_ITEM_SEND, m, q);
+    order_put(p, r, TT_ITEM_SEND, m, q);
     tt_vec_push(p->a, &x->sent, m);
     if (p->o->posted || !n)
         receive(p, r, q);
 }
 
-/* Each action, and each message at both its ends, with a wait of its sender. */
+/* An upper bound of the number of items: each action, and each message as send, receive and wait.
+ */
 static void make_room(issuer *p)
 {
     const tt_schedule *s = p->s;

@@ -4,23 +4,23 @@
 #include "pipeline/schedule.h"
 #include "pipeline/wires.h"
 
-/* From a schedule to what each rank does, messages included, and to the slots its values live in.
+/* Derives from a schedule each rank's program, messages included, and the slots of its values.
  *
  * P1: let G be all actions by their end in the abstract run, each followed at once by its message.
  * A rank's program is the projection of G on it. A projection of one serial run cannot deadlock,
  * even where each send and receive blocks; both ends get the same order on every pair and group.
- * Stages that are neighbours on one rank (the turn of a V) hand over locally: no item. */
+ * Neighbouring stages on one rank (where a V turns) pass values locally, without an item. */
 
 typedef enum tt_item_kind {
     TT_ITEM_RUN,
     TT_ITEM_SEND,
     TT_ITEM_RECV,
-    TT_ITEM_WAIT /* until a posted send has completed */
+    TT_ITEM_WAIT /* for the completion of a posted send */
 } tt_item_kind;
 
 typedef struct tt_item {
     tt_item_kind kind;
-    tt_action action; /* of a message: its producer as F or I (what B gives, I gives) */
+    tt_action action; /* of a message: the action that produces it, F or I (I also stands for B) */
     int peer;         /* pipeline rank */
 } tt_item;
 
@@ -42,11 +42,11 @@ typedef struct tt_issue {
 } tt_issue;
 tt_programs *tt_programs_make(const tt_schedule *s, const tt_run *run, const tt_issue *o,
                               tt_arena *a);
-/* "2F0 >2F0@1 <1I0@0 ~2F0@1 …", a line a rank. */
+/* Prints "2F0 >2F0@1 <1I0@0 ~2F0@1 …", one line per rank. */
 void tt_programs_print(const tt_programs *p, tt_str *out);
 
-/* Virtual time of programs that are not posted: a receive waits for its message, which takes
- * costs.comm, a send for a free buffer. The makespan. */
+/* Simulates programs that are not posted: a receive waits for its message, which takes costs.comm,
+ * and a send waits for a free buffer. Gives the makespan. */
 tt_status tt_programs_replay(const tt_programs *p, const tt_costs *c, int n_buffers, tt_arena *a,
                              double *makespan, tt_error *err);
 /* The idle share of all ranks' time in it. */
@@ -58,8 +58,8 @@ tt_status tt_programs_bubble(const tt_programs *p, const tt_costs *c, int n_buff
 /* Send buffers, where sends are posted, after the classes of tt_hold. */
 enum { TT_HOLD_OUT_F = TT_N_HOLDS, TT_HOLD_OUT_I, TT_N_LIVES };
 
-/* What a micro-batch holds of a class on a stage: from the receive (or the neighbour's hand-over,
- * or the first writer) to the last reader, as places in the rank's program. */
+/* The lifetime of a micro-batch's values of one class on a stage: from the receive (or the local
+ * transfer, or the first writer) to the last reader, as positions in the rank's program. */
 typedef struct tt_life {
     int hold, stage, micro;
     int first, last, reader; /* reader: of send buffers the send; last: its wait */
@@ -72,9 +72,10 @@ typedef struct tt_slots { /* of one rank */
 } tt_slots;
 void tt_slots_make(const tt_programs *p, int rank, tt_arena *a, tt_slots *out);
 
-/* Posted programs: does the last reader of each slot happen before the next writer, in the partial
- * order of a compute and a communication queue a rank? events: a post waits for an event of the
- * compute queue; waits: WAIT items join it with the send. slots: by rank. */
+/* Checks of posted programs that the last reader of each slot happens before the next writer, in
+ * the partial order of one compute queue and one communication queue per rank. events: a post waits
+ * for an event of the compute queue; waits: WAIT items join the compute queue with the send. slots:
+ * by rank. */
 tt_status tt_slots_check(const tt_programs *p, const tt_slots *slots, bool events, bool waits,
                          tt_error *err);
 

@@ -2,11 +2,11 @@
 #include "pipeline/programs.h"
 #include "pipeline/schedule_impl.h"
 
-/* Programs whose receives wait, replayed in virtual time: what the abstract run promises, with what
- * full buffers and early receives cost. */
+/* Simulates programs whose receives wait: the abstract run, plus the cost of full buffers and of
+ * early receives. */
 
 typedef struct wire_times { /* of a directed pair, by message */
-    TT_VEC(double) sent;    /* when it left; rendezvous: when the sender came */
+    TT_VEC(double) sent;    /* when it was sent; without buffers: when the sender arrived */
     TT_VEC(double) received;
 } wire_times;
 
@@ -17,11 +17,11 @@ typedef struct replay {
     tt_arena *a;
     wire_times *pairs; /* [from * n_ranks + to] */
     int *at;           /* by rank */
-    bool *posted;      /* by rank: its send stands in the list and waits */
+    bool *posted;      /* by rank: its send is waiting for the receiver */
     double *now;
 } replay;
 
-/* Does the rank's item end, and when? */
+/* Whether the rank's item can end, and when. */
 static bool item_ends(replay *y, int r, const tt_item *x)
 {
     const int n = y->p->schedule->n_ranks;

@@ -4,12 +4,12 @@
 #include <string.h>
 #include <ttrun/option.h>
 
-/* Names and maps; the lists themselves are in one file a family. */
+/* Names of schedules and the maps of stages to ranks. Each family of schedules has its own file. */
 
 typedef struct known {
     tt_schedule_kind kind;
     tt_schedule_generator *generate;
-    int micro_per_rank; /* at least so many micro-batches a rank */
+    int micro_per_rank; /* the least number of micro-batches per rank */
 } known;
 
 static const known schedules[] = {
@@ -22,7 +22,7 @@ static const known schedules[] = {
     {{"LoopedBFS", false, 1, TT_MAX_STAGES, 2},             tt_looped_bfs,              0},
 };
 
-/* What else these were called: in torch before 2.6, in torchtitan's files of 2025, in papers. */
+/* Other names of the schedules: in torch before 2.6, in torchtitan's files of 2025, in papers. */
 static const char *const aliases[][2] = {
     {"FlexibleInterleaved1F1B", "Interleaved1F1B"      },
     {"Interleaved",             "Interleaved1F1B"      },
@@ -102,9 +102,9 @@ static tt_status check_sizes(const known *k, int n_ranks, int n_chunks, int n_mi
                        n_ranks, n_micro);
     if (n_chunks < k->kind.min_chunks || n_chunks > k->kind.max_chunks) {
         if (k->kind.min_chunks == k->kind.max_chunks)
-            return TT_FAIL(err, TT_EINVAL, "%s has %d stage%s a rank, not %d", k->kind.name,
+            return TT_FAIL(err, TT_EINVAL, "%s has %d stage%s per rank, not %d", k->kind.name,
                            k->kind.min_chunks, k->kind.min_chunks > 1 ? "s" : "", n_chunks);
-        return TT_FAIL(err, TT_EINVAL, "%s has %d to %d stages a rank, not %d", k->kind.name,
+        return TT_FAIL(err, TT_EINVAL, "%s has %d to %d stages per rank, not %d", k->kind.name,
                        k->kind.min_chunks, k->kind.max_chunks, n_chunks);
     }
     if (n_ranks > TT_MAX_STAGES / n_chunks)

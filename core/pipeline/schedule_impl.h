@@ -3,20 +3,20 @@
 #define TT_SCHEDULE_IMPL_H
 #include "pipeline/schedule.h"
 
-/* Inside of core/pipeline. */
+/* Shared by the files of core/pipeline. */
 
-/* Lists are empty, with room for every action. turns: the V map, else stage s is on rank s mod p.
- */
+/* Makes a schedule with empty lists that have room for every action. turns: stages are mapped as a
+ * V; else stage s is on rank s mod p. */
 tt_schedule *tt_schedule_new(tt_arena *a, const char *name, int n_ranks, int n_chunks, int n_micro,
                              bool turns);
 void tt_schedule_push(tt_schedule *s, int rank, tt_action_kind kind, int stage, int micro);
 
-/* What an action waits for: at most two earlier parts, on its own stage or of a neighbour. */
+/* The actions that an action waits for: at most two, on its own stage or a neighbouring one. */
 int tt_action_needs(const tt_schedule *s, const tt_action *a, tt_action out[2]);
-/* The neighbour stage that gets the result, -1 = none. */
+/* The neighbouring stage that receives the result, -1 = none. */
 int tt_action_to(const tt_schedule *s, const tt_action *a);
-/* Place of what an action gives (B gives what I gives), in an array of 3 · stages · micro-batches.
- */
+/* The index of an action's result in an array of 3 · stages · micro-batches (B has the result of
+ * I). / */
 static inline size_t tt_action_key(const tt_schedule *s, const tt_action *a)
 {
     const size_t part = a->kind == TT_ACTION_F ? 0 : a->kind == TT_ACTION_W ? 2 : 1;

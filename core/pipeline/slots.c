@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots by interval colouring of the lives in a rank's program, and the proof that reuse is
- * ordered where queues run beside each other. */
+/* Assigns slots by interval colouring of the lifetimes in a rank's program, and proves that the
+ * reuse of a slot is ordered although the queues run concurrently. */
 
-typedef struct places { /* by key of tt_action_key: where it stands in the program, -1 = not */
+typedef struct places { /* by tt_action_key(): the action's position in the program, -1 = absent */
     int *of[4];         /* by item kind */
 } places;
 
@@ -39,8 +39,8 @@ static int place_of(const tt_schedule *s, const places *at, tt_item_kind item, t
     return at->of[item][tt_action_key(s, &a)];
 }
 
-/* Since when the result of a neighbour's action is here: its receive, its run on this rank, else
- * the own action. */
+/* The position from which the result of a neighbour's action is on this rank: its receive, or the
+ * action itself if it runs on this rank, else the own action. */
 static int since(const tt_schedule *s, const places *at, tt_action_kind kind, int stage, int micro,
                  int own)
 {
@@ -76,7 +76,7 @@ static void add_lives(const tt_programs *p, const places *at, int end, int stage
     const int w = place_of(s, at, TT_ITEM_RUN, TT_ACTION_W, stage, micro);
     const int x = since(s, at, TT_ACTION_F, stage - 1, micro, f);
     const int y = since(s, at, TT_ACTION_I, stage + 1, micro, i);
-    const int read = i < 0 ? f : i; /* forwards alone: read by the forward */
+    const int read = i < 0 ? f : i; /* without backwards, the forward is the reader */
     out->lives[out->n++] = (tt_life){TT_HOLD_SLOT, stage, micro, x, read, read, 0};
     if (i >= 0) {
         out->lives[out->n++] = (tt_life){TT_HOLD_KEEP, stage, micro, x, w, w, 0};
@@ -96,8 +96,8 @@ static int by_first(const void *x, const void *y)
     return a->first - b->first;
 }
 
-/* lives of one class and stage, by their first: the lowest free slot each; that many slots are
- * alive at once at some place. */
+/* Gives each lifetime of one class and stage, in the order of their beginnings, the lowest free
+ * slot. The number of slots is the largest number of lifetimes at any position. */
 static int colour(tt_life *l, int n, int *until)
 {
     int used = 0;
@@ -145,7 +145,7 @@ enum { COMPUTE, COMM };
 typedef struct clocks {
     const tt_programs *p;
     bool events, waits;
-    int width;                /* entries of a clock: two a rank */
+    int width;                /* entries of a clock: two per rank */
     int *now;                 /* [rank][queue][width] */
     int **start, **end;       /* by rank: [item][width] */
     bool **posted;            /* by rank and item: its post is done */
@@ -158,7 +158,7 @@ static int *now_of(clocks *c, int rank, int queue)
     return c->now + (size_t)(2 * rank + queue) * (size_t)c->width;
 }
 
-static void join(int *to, const int *from, int n)
+static void clock_join(int *to, const int *from, int n)
 {
     for (int i = 0; i < n; i++)
         to[i] = TT_MAXV(to[i], from[i]);
@@ -180,7 +180,7 @@ static void end_item(clocks *c, int rank, int queue, int item)
     memcpy(stamp(c, c->end, rank, item), now_of(c, rank, queue), sizeof(int) * (size_t)c->width);
 }
 
-/* A post of both ends makes the message: it ends after both. */
+/* A message is transferred when both ends have posted it: it ends after both. */
 static bool message_done(clocks *c, int rank, int item)
 {
     const tt_item *x = &c->p->items[rank][item];
@@ -188,7 +188,7 @@ static bool message_done(clocks *c, int rank, int item)
     const int other = (x->kind == TT_ITEM_SEND ? c->recv_at : c->send_at)[x->peer][key];
     if (!c->posted[rank][item]) {
         if (c->events)
-            join(now_of(c, rank, COMM), now_of(c, rank, COMPUTE), c->width);
+            clock_join(now_of(c, rank, COMM), now_of(c, rank, COMPUTE), c->width);
         start_item(c, rank, COMM, item);
         c->posted[rank][item] = true;
         if (other < 0 || !c->posted[x->peer][other])
@@ -198,8 +198,10 @@ static bool message_done(clocks *c, int rank, int item)
             {x->peer, other}
         };
         for (int k = 0; k < 2; k++) {
-            join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[0][0], ends[0][1]), c->width);
-            join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[1][0], ends[1][1]), c->width);
+            clock_join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[0][0], ends[0][1]),
+                       c->width);
+            clock_join(now_of(c, ends[k][0], COMM), stamp(c, c->start, ends[1][0], ends[1][1]),
+                       c->width);
             end_item(c, ends[k][0], COMM, ends[k][1]);
         }
     }
@@ -216,11 +218,12 @@ static bool item_done(clocks *c, int rank, int item)
     for (int i = x->kind == TT_ITEM_RUN ? tt_action_needs(s, &x->action, need) : 0; i-- > 0;) {
         const int recv = c->recv_at[rank][tt_action_key(s, &need[i])];
         if (s->stage_rank[need[i].stage] != rank && recv >= 0)
-            join(now_of(c, rank, COMPUTE), stamp(c, c->end, rank, recv), c->width);
+            clock_join(now_of(c, rank, COMPUTE), stamp(c, c->end, rank, recv), c->width);
     }
     if (x->kind == TT_ITEM_WAIT && c->waits)
-        join(now_of(c, rank, COMPUTE),
-             stamp(c, c->end, rank, c->send_at[rank][tt_action_key(s, &x->action)]), c->width);
+        clock_join(now_of(c, rank, COMPUTE),
+                   stamp(c, c->end, rank, c->send_at[rank][tt_action_key(s, &x->action)]),
+                   c->width);
     start_item(c, rank, COMPUTE, item);
     end_item(c, rank, COMPUTE, item);
     return true;
@@ -258,7 +261,7 @@ static bool before(const int *end, const int *start, int n)
     return true;
 }
 
-/* Lives are sorted by (stage, class, first): the next of the same slot follows. */
+/* Lifetimes are sorted by (stage, class, first), so the next one in the same slot comes later. */
 static tt_status check_reuse(clocks *c, int rank, const tt_slots *s, tt_error *err)
 {
     for (int i = 0; i < s->n; i++)

@@ -3,35 +3,35 @@
 #include "pipeline/schedule_impl.h"
 #include <string.h>
 
-/* The abstract run of all ranks' messages and collectives. */
+/* Simulates the messages and collectives of all ranks, to prove that no rank waits for ever. */
 
-#define RING (TT_MAX_BUFFERS + 2) /* more are never under way to one rank */
+#define RING (TT_MAX_BUFFERS + 2) /* at most this many messages to one rank are in flight */
 
-typedef struct came { /* a rank at an item of its list */
+typedef struct arrival { /* a rank at an item of its list */
     const tt_wire *wire;
     int64_t micro, at;
     int rank;
-} came;
+} arrival;
 
-typedef struct lane { /* to one other rank: what is sent and not received */
+typedef struct lane { /* the messages to one other rank that are sent and not received */
     int to, sent, received;
-    came at[RING];
+    arrival at[RING];
 } lane;
 
 typedef struct group {
-    int arrived, done; /* at the meeting now forming; meetings over */
-    came first;        /* of those */
+    int arrived, done; /* members at the current collective; number of finished collectives */
+    arrival first;     /* of those */
     struct {
-        came first;
+        arrival first;
         int arrived;
-    } * beside; /* begun by some, not yet by all: from the n_over-th on */
+    } * pending; /* begun by some members and not by all, from number n_over on */
     size_t n, cap, n_over;
 } group;
 
 typedef struct reader { /* where a rank is in its list */
     int strip, item;
-    int64_t at;    /* items behind it */
-    int posted;    /* 0, or 1 + the meeting it arrived at, or 1: its send is out */
+    int64_t at;    /* items that it has finished */
+    int posted;    /* 0, or 1 + the number of its collective, or 1: its send is in flight */
     size_t *begun; /* by own group */
     TT_VEC(lane) lanes;
 } reader;
@@ -43,10 +43,10 @@ typedef struct machine {
     reader *ranks;
     group *groups;
     const char *bad;
-    came one, other; /* where it was seen */
+    arrival one, other; /* the arrivals at which it was noticed */
 } machine;
 
-/* The item a rank is at; NULL: it has ended. */
+/* The item that a rank is at; NULL: the rank has ended. */
 static const tt_wire *item_of(machine *m, int r)
 {
     reader *x = &m->ranks[r];
@@ -57,11 +57,11 @@ static const tt_wire *item_of(machine *m, int r)
     return x->strip < m->w->n_strips[r] ? &m->w->strips[r][x->strip].items[x->item] : NULL;
 }
 
-static came place_of(machine *m, int r)
+static arrival place_of(machine *m, int r)
 {
     const tt_wire *w = item_of(m, r);
     const reader *x = &m->ranks[r];
-    return (came){w, w ? m->w->strips[r][x->strip].micro : 0, x->at, r};
+    return (arrival){w, w ? m->w->strips[r][x->strip].micro : 0, x->at, r};
 }
 
 static int peer_of(const tt_wires *w, int r, int to)
@@ -74,12 +74,12 @@ static int group_of(const tt_wires *w, int r, int to)
     return w->group ? w->group[r * w->n_own + to] : to;
 }
 
-static bool same(const came *a, const came *b)
+static bool same(const arrival *a, const arrival *b)
 {
     return a->wire->tag == b->wire->tag && a->micro == b->micro;
 }
 
-static void fail(machine *m, const char *bad, const came *one, const came *other)
+static void transport_fail(machine *m, const char *bad, const arrival *one, const arrival *other)
 {
     m->bad = bad;
     m->one = *one;
@@ -99,34 +99,35 @@ static lane *lane_of(machine *m, int from, int to)
 
 /* ---- one item ---- */
 
-static bool begins(machine *m, int r, const came *c)
+static bool begins(machine *m, int r, const arrival *c)
 {
     group *g = &m->groups[group_of(m->w, r, c->wire->to)];
     const int size = m->w->group_size[g - m->groups];
     size_t *begun = &m->ranks[r].begun[c->wire->to];
     const size_t k = *begun - g->n_over;
     if (*begun < g->n_over) {
-        fail(m, "a group has more members than it should", c, c);
+        transport_fail(m, "a group has more members than it should", c, c);
         return true;
     }
     ++*begun;
     if (k == g->n) {
         if (g->n == g->cap)
-            g->beside = tt_vec_grow(m->a, g->beside, g->n, &g->cap, sizeof *g->beside);
+            g->pending = tt_vec_grow(m->a, g->pending, g->n, &g->cap, sizeof *g->pending);
         g->n++;
-        g->beside[k].first = *c;
-        g->beside[k].arrived = 0;
+        g->pending[k].first = *c;
+        g->pending[k].arrived = 0;
     }
-    if (!same(&g->beside[k].first, c))
-        fail(m, "members of a group begin different collectives", &g->beside[k].first, c);
+    if (!same(&g->pending[k].first, c))
+        transport_fail(m, "members of a group begin different collectives", &g->pending[k].first,
+                       c);
     size_t over = 0;
-    g->beside[k].arrived++;
-    while (over < g->n && g->beside[over].arrived == size)
+    g->pending[k].arrived++;
+    while (over < g->n && g->pending[over].arrived == size)
         over++;
     g->n_over += over;
     g->n -= over;
     if (over)
-        memmove(g->beside, g->beside + over, g->n * sizeof *g->beside);
+        memmove(g->pending, g->pending + over, g->n * sizeof *g->pending);
     return true;
 }
 
@@ -136,7 +137,7 @@ static bool is_over(const machine *m, int r, const tt_wire *x)
     return m->ranks[r].begun[x->to] - (size_t)x->back <= g->n_over;
 }
 
-static bool meets(machine *m, int r, const came *c)
+static bool meets(machine *m, int r, const arrival *c)
 {
     group *g = &m->groups[group_of(m->w, r, c->wire->to)];
     reader *x = &m->ranks[r];
@@ -144,7 +145,7 @@ static bool meets(machine *m, int r, const came *c)
         if (!g->arrived)
             g->first = *c;
         else if (!same(&g->first, c))
-            fail(m, "members of a group are at different collectives", &g->first, c);
+            transport_fail(m, "members of a group are at different collectives", &g->first, c);
         x->posted = 1 + g->done;
         if (++g->arrived == m->w->group_size[g - m->groups]) {
             g->arrived = 0;
@@ -154,7 +155,7 @@ static bool meets(machine *m, int r, const came *c)
     return g->done >= x->posted;
 }
 
-static bool sends(machine *m, int r, const came *c)
+static bool sends(machine *m, int r, const arrival *c)
 {
     lane *l = lane_of(m, r, peer_of(m->w, r, c->wire->to));
     if (!m->ranks[r].posted)
@@ -163,21 +164,21 @@ static bool sends(machine *m, int r, const came *c)
     return l->sent - l->received <= m->n_buffers;
 }
 
-static bool receives(machine *m, int r, const came *c)
+static bool receives(machine *m, int r, const arrival *c)
 {
     lane *l = lane_of(m, peer_of(m->w, r, c->wire->to), r);
     if (l->received == l->sent)
         return false;
-    const came *s = &l->at[l->received++ % RING];
+    const arrival *s = &l->at[l->received++ % RING];
     if (!same(s, c))
-        fail(m, "a message is not the one its receiver waits for", s, c);
+        transport_fail(m, "a message is not the one its receiver waits for", s, c);
     return true;
 }
 
-/* Does the rank's item end now? */
+/* Whether the rank's item ends now. */
 static bool ends(machine *m, int r)
 {
-    const came c = place_of(m, r);
+    const arrival c = place_of(m, r);
     switch (c.wire->kind) {
     case TT_WIRE_SEND:
         return sends(m, r, &c);
@@ -193,7 +194,7 @@ static bool ends(machine *m, int r)
     return false;
 }
 
-/* ---- what is wrong, in one line ---- */
+/* ---- the error, in one line ---- */
 
 static int name_of(const machine *m, int r)
 {
@@ -208,10 +209,11 @@ static int64_t length_of(const machine *m, int r)
     return n;
 }
 
-static void say(const machine *m, const came *c, tt_str *out)
+static void say(const machine *m, const arrival *c, tt_str *out)
 {
-    static const char *const doing[] = {"sends to rank", "receives from rank", "meets group",
-                                        "begins in group", "waits in group"};
+    static const char *const doing[] = {"sends to rank", "receives from rank",
+                                        "is in a collective of group", "begins in group",
+                                        "waits in group"};
     const tt_wire *w = c->wire;
     if (!w) {
         tt_str_printf(out, "rank %d has ended", name_of(m, c->rank));
@@ -229,7 +231,7 @@ static void say(const machine *m, const came *c, tt_str *out)
                   (long long)c->at + 1, (long long)length_of(m, c->rank));
 }
 
-/* Has this rank not done what another one waits for here? */
+/* Whether another rank waits here for something that this rank has not done. */
 static bool holds_up(machine *m, int waits, const tt_wire *w, int r)
 {
     const reader *x = &m->ranks[r];
@@ -237,14 +239,14 @@ static bool holds_up(machine *m, int waits, const tt_wire *w, int r)
         return r == peer_of(m->w, waits, w->to);
     const int g = group_of(m->w, waits, w->to);
     if (!m->w->group || group_of(m->w, r, w->to) != g)
-        return false; /* no member, or nobody knows */
+        return false; /* not a member, or unknown */
     if (w->kind == TT_WIRE_WAIT)
         return x->begun[w->to] + (size_t)w->back < m->ranks[waits].begun[w->to];
     const tt_wire *at = item_of(m, r);
     return !(at && x->posted && at->kind == TT_WIRE_MEET && group_of(m->w, r, at->to) == g);
 }
 
-static tt_status report(const machine *m, const char *bad, const came *one, const came *other,
+static tt_status report(const machine *m, const char *bad, const arrival *one, const arrival *other,
                         tt_error *err)
 {
     tt_str text = {0};
@@ -260,9 +262,9 @@ static tt_status report(const machine *m, const char *bad, const came *one, cons
 
 static tt_status deadlock(machine *m, int r, tt_error *err)
 {
-    const came c = place_of(m, r);
+    const arrival c = place_of(m, r);
     for (int q = 0; q < m->w->n_ranks; q++) {
-        const came d = place_of(m, q);
+        const arrival d = place_of(m, q);
         if (q != r && holds_up(m, r, c.wire, q))
             return report(m, "deadlock", &c, &d, err);
     }
@@ -285,7 +287,7 @@ static tt_status verdict(machine *m, tt_error *err)
         }
     for (int g = 0; g < m->w->n_groups; g++)
         if (m->groups[g].n)
-            return report(m, "not all members begin a collective", &m->groups[g].beside[0].first,
+            return report(m, "not all members begin a collective", &m->groups[g].pending[0].first,
                           NULL, err);
     return TT_OK;
 }

@@ -2,8 +2,8 @@
 #include "pipeline/schedule_impl.h"
 
 /* Schedules on a V: rank r has stage r on the way down (chunk 0) and stage 2p-1-r on the way up
- * (chunk 1). Steps are written as in the papers: "F0 I1 W1 B0", each on the chunk's next
- * micro-batch; "W" is the oldest I still without its W. */
+ * (chunk 1). Steps are written as in the papers: "F0 I1 W1 B0", each for the chunk's next
+ * micro-batch; "W" belongs to the oldest I whose W is still missing. */
 
 typedef struct walker {
     tt_schedule *s;
@@ -13,7 +13,7 @@ typedef struct walker {
     int n_todo;
 } walker;
 
-static walker start(tt_schedule *s, int rank, tt_arena *a)
+static walker zbv_start(tt_schedule *s, int rank, tt_arena *a)
 {
     walker w = {
         .s = s, .rank = rank, .stage = {rank, 2 * s->n_ranks - 1 - rank}
@@ -42,7 +42,8 @@ static void one(walker *w, tt_action_kind kind, int chunk)
 {
     const int micro = w->next[kind == TT_ACTION_B ? TT_ACTION_I : kind][chunk]++;
     const int stage = w->stage[chunk];
-    if (micro >= w->s->n_micro) /* of the longer schedule this one is cut from (P7) */
+    if (micro >=
+        w->s->n_micro) /* exists only in the longer schedule that this one is cut from (P7) */
         return;
     tt_schedule_push(w->s, w->rank, kind, stage, micro);
     if (kind == TT_ACTION_I)
@@ -86,7 +87,7 @@ void tt_zbv(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks, n = TT_MAXV(s->n_micro, 2 * p - 1);
     for (int r = 0; r < p; r++) {
-        walker w = start(s, r, a);
+        walker w = zbv_start(s, r, a);
         repeat(&w, 2 * (p - r) - 1, "F0");
         repeat(&w, r, "F1 F0");
         repeat(&w, p - r, "F1 I1 W1");
@@ -112,7 +113,7 @@ void tt_dualpipev(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks;
     for (int r = 0; r < p; r++) {
-        walker w = start(s, r, a);
+        walker w = zbv_start(s, r, a);
         const int behind = p - r - 1;
         repeat(&w, 2 * behind, "F0");
         repeat(&w, r + 1, "F0 F1");

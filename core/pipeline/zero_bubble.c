@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/schedule_impl.h"
 
-/* ZB-H1 (one chunk) and its interleaved form (Qi et al. 2023, arXiv:2401.10241): one forward more
- * for each rank behind, W as many steps after its I as the rank's number, so that every rank holds
- * as much as rank 0; what is left of W fills the end. */
+/* ZB-H1 (one chunk) and its interleaved form (Qi et al. 2023, arXiv:2401.10241). The warm-up has
+ * one forward more per later rank, and on rank r each W comes r steps after its I, so that every
+ * rank holds as many micro-batches as rank 0; the remaining W fill the end. */
+
 void tt_interleaved_zero_bubble(tt_schedule *s, tt_arena *a)
 {
     const int p = s->n_ranks, v = s->n_stages / p;

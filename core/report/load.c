@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a run left in its folder. Each file may be missing, cut off, or not what it should be. */
+/* Reads a run's folder. Any file may be missing, cut off or malformed. */
 
-static void note(tt_run_report *r, tt_arena *a, const char *text)
+static void load_note(tt_run_report *r, tt_arena *a, const char *text)
 {
     tt_vec_push(a, &r->notes, tt_arena_str(a, text));
 }
@@ -21,7 +21,7 @@ static const tt_json *read_json(const char *path, tt_arena *a, tt_run_report *r)
         return NULL;
     if (tt_read_file(path, (size_t)64 << 20, &text, &n, &err) != TT_OK ||
         tt_json_parse(a, path, text, n, &v, &err) != TT_OK)
-        note(r, a, err.text);
+        load_note(r, a, err.text);
     free(text);
     return v;
 }
@@ -33,19 +33,20 @@ static void read_metrics(const char *path, tt_arena *a, tt_run_report *r)
     if (!tt_path_exists(path))
         return;
     if (tt_map_file(path, &m, &err) != TT_OK) {
-        note(r, a, err.text);
+        load_note(r, a, err.text);
         return;
     }
     tt_report_metrics((const char *)m.p, m.n, a, r);
     tt_unmap_file(&m);
     if (r->bad_lines)
-        note(r, a,
-             tt_arena_printf(a, "%lld line%s of metrics.jsonl could not be read and %s left out",
-                             (long long)r->bad_lines, r->bad_lines == 1 ? "" : "s",
-                             r->bad_lines == 1 ? "is" : "are"));
+        load_note(r, a,
+                  tt_arena_printf(a,
+                                  "%lld line%s of metrics.jsonl could not be read and %s left out",
+                                  (long long)r->bad_lines, r->bad_lines == 1 ? "" : "s",
+                                  r->bad_lines == 1 ? "is" : "are"));
 }
 
-static double number(const tt_json *o, const char *key)
+static double load_number(const tt_json *o, const char *key)
 {
     const tt_json *v = tt_json_get(o, key);
     const bool is_number = v && (v->type == TT_JSON_INT || v->type == TT_JSON_REAL);
@@ -60,7 +61,7 @@ static void read_ops(const char *path, tt_arena *a, tt_run_report *r)
     if (!tt_path_exists(path))
         return;
     if (tt_read_file(path, (size_t)16 << 20, &text, &n, &err) != TT_OK) {
-        note(r, a, err.text);
+        load_note(r, a, err.text);
         return;
     }
     for (size_t i = 0; i < n; i++)
@@ -74,9 +75,12 @@ static void read_ops(const char *path, tt_arena *a, tt_run_report *r)
         if (!op && !r->ops_head)
             r->ops_head = v;
         if (op && op->type == TT_JSON_STRING && r->n_ops <= rows)
-            r->ops[r->n_ops++] =
-                (tt_op_row){op->string,         number(v, "calls"), number(v, "s"),
-                            number(v, "flops"), number(v, "bytes"), number(v, "bound_s")};
+            r->ops[r->n_ops++] = (tt_op_row){op->string,
+                                             load_number(v, "calls"),
+                                             load_number(v, "s"),
+                                             load_number(v, "flops"),
+                                             load_number(v, "bytes"),
+                                             load_number(v, "bound_s")};
     }
     free(text);
 }
@@ -115,6 +119,6 @@ tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt
     kept = tt_path_join(a, out->folder, kept ? kept : "checkpoint");
     tt_error why = {0};
     if (tt_path_exists(kept) && tt_ckpt_list(kept, a, &out->steps, &out->n_steps, &why) != TT_OK)
-        note(out, a, why.text);
+        load_note(out, a, why.text);
     return TT_OK;
 }

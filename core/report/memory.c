@@ -2,9 +2,9 @@
 #include "report/report.h"
 #include <string.h>
 
-/* What is alive while each instruction of a step runs, by class: lifetimes in the program, in the
- * order in which its schedule runs the sections. Activations are what a backward reads of its
- * forward; everything else in work memory, the kernels' scratch included, is workspace. */
+/* The live bytes of each class while each instruction of a step runs: lifetimes in the program, in
+ * the order in which its schedule runs the sections. Activations are the forward values that a
+ * backward reads; everything else in work memory, including the kernels' scratch, is workspace. */
 
 #define MOST_POINTS 4000 /* of a step; beyond, the highest of every few */
 

@@ -39,7 +39,7 @@ static void blanks(scan *s)
         s->p++;
 }
 
-static bool take(scan *s, char c)
+static bool metrics_take(scan *s, char c)
 {
     blanks(s);
     if (s->p == s->end || *s->p != c)
@@ -51,7 +51,7 @@ static bool take(scan *s, char c)
 /* A string; what is between its quotes, escapes as they stand. */
 static bool string(scan *s, const char **text, size_t *n)
 {
-    if (!take(s, '"'))
+    if (!metrics_take(s, '"'))
         return false;
     *text = s->p;
     while (s->p < s->end && *s->p != '"')
@@ -117,7 +117,7 @@ static bool list(scan *s, int depth)
     size_t n;
     double v;
     blanks(s);
-    if (take(s, ']'))
+    if (metrics_take(s, ']'))
         return true;
     do {
         blanks(s);
@@ -128,8 +128,8 @@ static bool list(scan *s, int depth)
                                    : scalar(s, &v);
         if (!ok)
             return false;
-    } while (take(s, ','));
-    return take(s, ']');
+    } while (metrics_take(s, ','));
+    return metrics_take(s, ']');
 }
 
 /* Behind its brace. group: the member of the line this object is, "" the line itself. */
@@ -138,10 +138,10 @@ static bool object(scan *s, const char *group, size_t n_group, int depth)
     const char *key, *text;
     size_t n, n_text;
     double v;
-    if (take(s, '}'))
+    if (metrics_take(s, '}'))
         return true;
     do {
-        if (!string(s, &key, &n) || !take(s, ':'))
+        if (!string(s, &key, &n) || !metrics_take(s, ':'))
             return false;
         blanks(s);
         const char c = s->p < s->end ? *s->p : 0;
@@ -162,8 +162,8 @@ static bool object(scan *s, const char *group, size_t n_group, int depth)
                 return false;
             keep(s, group, n_group, key, n, v);
         }
-    } while (take(s, ','));
-    return take(s, '}');
+    } while (metrics_take(s, ','));
+    return metrics_take(s, '}');
 }
 
 /* Steps ascend: a line with one that was there already is a later try at it, which counts. */
@@ -189,7 +189,7 @@ void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *o
             row[i] = (double)NAN;
         blanks(&s);
         const bool empty = s.p == s.end;
-        bool ok = !empty && take(&s, '{') && object(&s, "", 0, 0);
+        bool ok = !empty && metrics_take(&s, '{') && object(&s, "", 0, 0);
         blanks(&s);
         ok = ok && s.p == s.end && isfinite(row[TT_COL_STEP]);
         if (ok)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The page: numbers at a glance, curves, then for each run its step, memory, ops, job, files. */
+/* The page: key numbers, curves, and for each run its step, memory, ops, job and files. */
 
 #define MOST_RUNS 8 /* colours */
 
@@ -38,13 +38,13 @@ static double most_of(const tt_metric_rows *m, tt_column c)
     return most;
 }
 
-static int compare(const void *a, const void *b)
+static int page_compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The median, so that one slow step says nothing. */
+/* The median, so that one slow step does not matter. */
 static double median_of(const tt_metric_rows *m, tt_column c)
 {
     double *v = malloc((m->n + 1) * sizeof *v), median = (double)NAN;
@@ -53,7 +53,7 @@ static double median_of(const tt_metric_rows *m, tt_column c)
         if (isfinite(m->rows[i][c]))
             v[n++] = m->rows[i][c];
     if (n) {
-        qsort(v, n, sizeof *v, compare);
+        qsort(v, n, sizeof *v, page_compare);
         median = v[n / 2];
     }
     free(v);
@@ -86,7 +86,7 @@ static void print_tiles(const tt_run_report *r, tt_str *o)
     if (r->validation.n)
         tile(o, last_of(&r->validation, TT_COL_LOSS), 5, "", "last validation loss");
     tile(o, last_of(m, TT_COL_TOKENS), 4, "", "tokens seen");
-    tile(o, median_of(m, TT_COL_TPS), 4, "", "tokens a second, median");
+    tile(o, median_of(m, TT_COL_TPS), 4, "", "tokens per second, median");
     tile(o, 100 * median_of(m, TT_COL_MFU), 3, " %", "MFU, median");
     tile(o, most_of(m, TT_COL_MEMORY), 3, " GiB", "memory, most resident");
     tile(o, json_number(r->facts, "parameters"), 4, "", "parameters");
@@ -274,14 +274,15 @@ static void print_ops(const tt_run_report *r, tt_str *o)
                   steps == 1 ? "" : "s");
     tt_html_number(o, 1e3 * step_s / steps, 4);
     const char *limits = json_text(r->ops_head, "limits");
-    tt_str_add(o, " ms. Limits measured then, of a rank: ");
+    tt_str_add(o, " ms. Limits measured then, per rank: ");
     tt_html(o, limits ? limits : "not known");
     tt_str_add(o, ". The roofline of an op is the least time these allow; above 100 % its data "
                   "came from a cache.</p>");
-    tt_str_add(o, "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls a step</th><th "
-                  "class=\"r\">ms a step</th><th class=\"r\">% of step</th><th></th><th "
-                  "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"
-                  "</th></tr>\n");
+    tt_str_add(o,
+               "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls per step</th><th "
+               "class=\"r\">ms per step</th><th class=\"r\">% of step</th><th></th><th "
+               "class=\"r\">GFLOP/s</th><th class=\"r\">GB/s</th><th class=\"r\">% of roofline"
+               "</th></tr>\n");
     for (size_t i = 0; i < r->n_ops; i++) {
         const tt_op_row *p = &r->ops[i];
         tt_str_add(o, "<tr><td><code>");

@@ -5,8 +5,9 @@
 #include "config/config.h"
 #include "plan/plan.h"
 
-/* core/report: the folder of a run as one HTML page: inline SVG, no network, the same bytes for the
- * same folder. Reads what a run left, however it ended; what cannot be read is said on the page. */
+/* core/report: the folder of a run as one HTML page, with inline SVG and without network access.
+ * The same folder gives the same bytes. It works however the run ended; the page lists what could
+ * not be read. */
 
 typedef enum tt_column {
     TT_COL_STEP,
@@ -18,7 +19,7 @@ typedef enum tt_column {
     TT_COL_MFU,
     TT_COL_MEMORY, /* GiB */
     TT_COL_TIME,
-    TT_COL_DATA, /* seconds of a step, as the next ones */
+    TT_COL_DATA, /* seconds per step, like the following ones */
     TT_COL_COMPUTE,
     TT_COL_OPTIMIZER,
     TT_COL_COMM,

@@ -3,8 +3,8 @@
 #include "setup/setup.h"
 #include <string.h>
 
-/* optimizer.param_groups: an ordered list; the first that matches a parameter takes it. Each group
- * is the optimizer's options with its own laid over, and an lr_factor. */
+/* optimizer.param_groups: an ordered list; a parameter belongs to the first group that matches it.
+ * A group has the optimizer's options, overridden by its own, and an lr_factor. */
 
 #define MAX_GROUPS 1024
 
@@ -12,7 +12,7 @@ typedef struct tt_group_match {
     const char *text;
     const char *tag; /* "tag:norm" → "norm" */
     tt_pattern *pattern;
-    const char *fault; /* why a match of it failed, and of which name; NULL: none did */
+    const char *fault; /* why matching it failed, and for which name; NULL: it did not fail */
 } tt_group_match;
 
 typedef struct group_config {
@@ -50,7 +50,7 @@ static bool matches(tt_setup *s, tt_group_match *m, const tt_param_info *p)
     tt_error why = {0};
     if (m->tag)
         return has_tag(p->tags, m->tag);
-    if (m->fault) /* tt_groups_check will say so */
+    if (m->fault) /* tt_groups_check() reports it */
         return false;
     if (tt_pattern_match(m->pattern, p->name, &yes, &why) != TT_OK)
         m->fault = tt_arena_printf(s->arena, "%s: %s", p->name, why.text);
@@ -89,13 +89,12 @@ static tt_status make_match(tt_setup *s, const char *key, const char *text, tt_g
                            "needs a \"match\": a regular expression on names, or tag:NAME");
     tt_error why = {0};
     if (tt_pattern_new(s->arena, text, &m->pattern, &why) != TT_OK)
-        return tt_job_fail(s->job, key, err, "match \"%s\" is no regular expression: %s",
+        return tt_job_fail(s->job, key, err, "match \"%s\" is not a regular expression: %s",
                            shown(s, text), why.text);
     return TT_OK;
 }
 
-/* The optimizer's options with those of the group laid over: its keys without match and lr_factor.
- */
+/* The optimizer's options, overridden by the group's keys except match and lr_factor. */
 static tt_status overlay(tt_setup *s, const char *key, void *config, tt_error *err)
 {
     static const char *const own[] = {"match", "lr_factor", NULL};
@@ -155,9 +154,10 @@ tt_status tt_groups_make(tt_setup *s, tt_error *err)
     size_t n = 0;
     TT_TRY(tt_job_list(s->job, "optimizer.param_groups", &n, err));
     if (n > MAX_GROUPS)
-        return tt_job_fail(s->job, "optimizer.param_groups", err,
-                           "%zu groups, at most %d; one match may cover many parameters", n,
-                           MAX_GROUPS);
+        return tt_job_fail(
+            s->job, "optimizer.param_groups", err,
+            "%zu groups, but at most %d are allowed; one match may cover many parameters", n,
+            MAX_GROUPS);
     s->groups = tt_arena_array(s->arena, n + 1, sizeof *s->groups);
     s->matches = tt_arena_array(s->arena, n + 1, sizeof *s->matches);
     s->groups[0] = (tt_group){s->optimizer.component->vtable, s->optimizer.config, 1.0};

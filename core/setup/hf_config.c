@@ -16,7 +16,7 @@ typedef struct writer {
     bool any;
 } writer;
 
-static bool in_list(const char *list, char separator, const char *word)
+static bool config_in_list(const char *list, char separator, const char *word)
 {
     const size_t n = strlen(word);
     for (const char *p = list; p && *p;) {
@@ -34,7 +34,7 @@ static bool is_option(const tt_component *c, const char *key)
     for (size_t i = 0; i < c->n_options; i++) {
         tt_option o = {0}; /* the plugin's may be shorter or longer */
         memcpy(&o, (const char *)c->options + i * c->option_size, TT_MIN(c->option_size, sizeof o));
-        if (!strcmp(o.name, key) || in_list(o.aliases, '|', key))
+        if (!strcmp(o.name, key) || config_in_list(o.aliases, '|', key))
             return true;
     }
     return false;
@@ -48,7 +48,7 @@ static void pad_to(writer *w, int line, int column)
         tt_str_addc(w->out, ' ');
 }
 
-static void put(writer *w, const char *text, size_t n)
+static void config_put(writer *w, const char *text, size_t n)
 {
     tt_str_addn(w->out, text, n);
     w->column += (int)n;
@@ -58,7 +58,7 @@ static void put_value(writer *w, const tt_json *v)
 {
     tt_str text = {0};
     tt_json_write(v, &text);
-    put(w, tt_str_get(&text), text.n);
+    config_put(w, tt_str_get(&text), text.n);
     tt_str_free(&text);
 }
 
@@ -66,13 +66,13 @@ static void put_value(writer *w, const tt_json *v)
 static void put_key(writer *w, const char *key, const tt_json_pos *at)
 {
     if (w->any)
-        put(w, ",", 1);
+        config_put(w, ",", 1);
     w->any = true;
     if (at)
         pad_to(w, at->line, at->column);
-    put(w, "\"", 1);
-    put(w, key, strlen(key));
-    put(w, "\":", 2);
+    config_put(w, "\"", 1);
+    config_put(w, key, strlen(key));
+    config_put(w, "\":", 2);
 }
 
 static void put_member(writer *w, const tt_json *object, size_t i)
@@ -105,7 +105,7 @@ static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
     if (!is_option(w->c, "rope_scaling") || !type || is_default(v))
         return;
     put_key(w, "rope_scaling", NULL);
-    put(w, "{", 1);
+    config_put(w, "{", 1);
     for (size_t i = 0; i < v->n; i++) {
         const char *key = v->keys[i];
         if (!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor") ||
@@ -114,19 +114,19 @@ static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
             continue;
         tt_str name = {0};
         tt_str_json(&name, key);
-        put(w, any ? "," : "", any);
-        put(w, tt_str_get(&name), name.n);
-        put(w, ":", 1);
+        config_put(w, any ? "," : "", any);
+        config_put(w, tt_str_get(&name), name.n);
+        config_put(w, ":", 1);
         put_value(w, v->items[i]);
         tt_str_free(&name);
         any = true;
     }
     if (type->type == TT_JSON_STRING && !strcmp(type->string, "yarn") && most &&
         !tt_json_get(v, original)) { /* what the file then means */
-        put(w, ",\"original_max_position_embeddings\":", 36);
+        config_put(w, ",\"original_max_position_embeddings\":", 36);
         put_value(w, most);
     }
-    put(w, "}", 1);
+    config_put(w, "}", 1);
 }
 
 static bool same_value(const tt_json *a, const tt_json *b)
@@ -183,7 +183,7 @@ static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_
     if (!type || type->type != TT_JSON_STRING)
         return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
                        path);
-    if (!in_list(hf->model_types, ',', type->string))
+    if (!config_in_list(hf->model_types, ',', type->string))
         return fail_type(su, c, hf, path, type, err);
     tt_arena *a = tt_arena_new();
     tt_status s = TT_OK;
@@ -249,7 +249,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
     writer w = {.c = c, .out = out, .line = 1, .column = 1};
     const tt_json *defaults = NULL, *rope = tt_json_get(root, "rope_parameters");
     const bool v5 = rope && rope->type == TT_JSON_OBJECT;
-    put(&w, "{", 1);
+    config_put(&w, "{", 1);
     for (size_t i = 0; i < root->n; i++) {
         const tt_json *v = root->items[i];
         if (!strcmp(root->keys[i], "rope_scaling") ||
@@ -273,7 +273,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
             put_key(&w, defaults->keys[i], NULL);
             put_value(&w, defaults->items[i]);
         }
-    put(&w, "}", 1);
+    config_put(&w, "}", 1);
     return TT_OK;
 }
 

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What model.hf_assets_path says where the job does not: the tokenizer, and the folder of the
- * weights to start from. */
+/* Defaults from model.hf_assets_path for what the job does not set: the tokenizer, and the folder
+ * of the initial weights. */
 
 #define MAX_TOKENIZER_BYTES ((size_t)1 << 30)
 
-/* The folder; NULL: the job names none. */
+/* The folder; NULL: the job does not set it. */
 static const char *assets(const tt_setup *s)
 {
     return s->core.hf_assets_path
@@ -41,7 +41,7 @@ tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
     const char *fallback = there ? "hf" : s->spec->tokenizer;
     tt_str text = {0};
     s->has_tokenizer = fallback || tt_job_has(s->job, "tokenizer");
-    if (!s->has_tokenizer) /* a spec of data that is tokens already */
+    if (!s->has_tokenizer) /* the data are tokens already */
         return TT_OK;
     TT_TRY(tt_job_string(s->job, "tokenizer.name", fallback, &name, err));
     if (there && name && !strcmp(name, "hf")) {
@@ -102,7 +102,7 @@ void tt_setup_note_tokenizer(const tt_setup *s)
 
 /* ---- the spec ---- */
 
-/* Is the type one of a list with commas? */
+/* Whether a comma-separated list contains the type. */
 static bool reads(const char *types, const char *type)
 {
     const size_t n = strlen(type);

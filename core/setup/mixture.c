@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* dataloader.mixture: a list of loaders with weights, which become one component whose vtable draws
- * from them. Everything behind setup sees a loader as any other. */
+/* dataloader.mixture: a list of loaders with weights. They become one component whose vtable draws
+ * from them, so the rest of ttrun sees an ordinary loader. */
 
 typedef struct {
     tt_part *parts;   /* [n] */

@@ -2,7 +2,7 @@
 #include "setup/setup.h"
 #include <string.h>
 
-/* What parts say of themselves, and their errors. */
+/* The descriptions that components give of themselves, and their errors. */
 
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err)
 {

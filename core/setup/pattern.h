@@ -3,14 +3,15 @@
 #define TT_TRAIN_PATTERN_H
 #include "base/base.h"
 
-/* Regular expressions of a job: POSIX's extended ones, and what PCRE has besides. A hostile one is
+/* Regular expressions of a job: POSIX extended ones, plus features of PCRE. A hostile expression is
  * an error: length, nesting, size and the work of a match are bounded. */
 
 typedef struct tt_pattern tt_pattern;
 
-/* Lives as long as the arena. The error says why, not which pattern. */
+/* Compiles a pattern, which lives as long as the arena. The error gives the reason and does not
+ * quote the pattern. */
 tt_status tt_pattern_new(tt_arena *a, const char *text, tt_pattern **out, tt_error *err);
-/* Does it match any part of the name? */
+/* Whether the pattern matches any part of the name. */
 tt_status tt_pattern_match(const tt_pattern *p, const char *name, bool *out, tt_error *err);
 
 #endif

@@ -16,33 +16,33 @@
 #include <ttrun/optimizer.h>
 #include <ttrun/train_spec.h>
 
-/* core/setup: what happens before step 1. setup.c turns the job into parts, setup_graph.c into a
- * mesh, a graph and a memory plan. */
+/* core/setup: everything that happens before step 1. setup.c turns the job into components;
+ * setup_graph.c makes the mesh, the graph and the memory plan. */
 
 #define TT_MAX_PARTS 16
 #define TT_MAX_KERNEL_PARTS 32
 
-typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
-    int64_t rows;               /* tokens a call, at most */
-    int64_t slots;              /* sequences at once */
-    int64_t length;             /* tokens of one, at most */
+typedef struct tt_decode_opts { /* TT_MODE_DECODE: the sizes that a program is made for */
+    int64_t rows;               /* the largest number of tokens per call */
+    int64_t slots;              /* the number of sequences at once */
+    int64_t length;             /* the largest number of tokens per sequence */
 } tt_decode_opts;
 
-/* token_order.c: where a line is cut over ranks, which token of a data rank's micro-batch stands
- * where in the graph. */
+/* token_order.c: the order of the tokens in the graph, if context parallelism cuts sequences over
+ * ranks. */
 typedef struct tt_token_order {
-    const int32_t *from;           /* [local * seq_len]; NULL: as they come */
-    double busiest, busiest_plain; /* keys the busiest rank's queries may see, over the mean */
+    const int32_t *from;           /* [local * seq_len]; NULL: in their order */
+    double busiest, busiest_plain; /* keys that the busiest rank's queries may see, over the mean */
 } tt_token_order;
 
-/* shape.c: what is read from the graph that describe() writes, before it is compiled; all zero where
- * the model could not be described. */
+/* shape.c: facts about the graph that describe() writes, before it is compiled; all zero if the
+ * model could not be described. */
 typedef struct tt_model_shape {
     const tt_graph *described;
     int n_blocks;
-    int64_t kv_heads;    /* of all layers, their gcd; 0: there are none */
+    int64_t kv_heads;    /* the gcd over all layers; 0: there are none */
     const char **blocks; /* [n_blocks]: "model.layers.3" */
-    const char **head;   /* [n_head]: parameters that are read after the last block only */
+    const char **head;   /* [n_head]: parameters that are read only after the last block */
     size_t n_head;
 } tt_model_shape;
 
@@ -73,37 +73,37 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     struct tt_group_match *matches; /* [n_groups - 1] */
     int64_t threads;                /* per rank */
     int ranks_here;                 /* on this machine */
-    bool overlap;                   /* communication beside computation */
+    bool overlap;                   /* communication runs concurrently with computation */
     bool pieces;                    /* asynchronous tensor parallelism */
-    bool apart;                     /* no output takes over an operand's bytes: to compare with */
-    const tt_machine *machine;      /* that is planned for; NULL = this one */
+    bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
+    const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;
     /* the mesh */
     tt_mesh mesh;
     tt_label_table labels;
     int world, data_world;
     int64_t local, micro_batches,
-        global_batch; /* samples a micro-batch and data rank; per data rank; per step */
+        global_batch; /* samples per micro-batch and data rank; per data rank; per step */
     int pipeline_ranks, n_stages;
     tt_schedule *schedule;
-    const int *stage_begin; /* by stage: its first block, as the job says; NULL = by cost */
+    const int *stage_begin; /* by stage: its first block, if the job sets it; NULL = by cost */
     /* the graphs, shared by rank-threads */
     tt_op_table ops;
     tt_graph *graph, *eval_graph;
     tt_schedule *eval_schedule;
-    tt_token_order *token_order; /* NULL: no line is cut */
+    tt_token_order *token_order; /* NULL: no sequence is cut */
     tt_model_size size;
     char model_fingerprint[33];
     tt_decode_opts decode;
 } tt_setup;
 
-/* comm.backend is one of the core's words, no plugin's name. */
+/* Is comm.backend one of the core's words, and not a plugin's name? */
 bool tt_comm_is_core(const char *backend);
-/* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
+/* Makes dataloader.mixture an ordinary component; its loader is a tt_mixture (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
-/* What a loader says of itself; -1: not known. */
+/* A loader's description of itself; -1: unknown. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 
 typedef struct tt_setup_opts {

@@ -146,7 +146,7 @@ static tt_status from_csv(tt_setup *s, int wanted, const char *key, tt_error *er
     return TT_OK;
 }
 
-static tt_status by_name(tt_setup *s, int wanted, const char *key, tt_error *err)
+static tt_status pipeline_by_name(tt_setup *s, int wanted, const char *key, tt_error *err)
 {
     static const char name[] = KEY("pipeline_parallel_schedule");
     const tt_schedule_kind *kind;
@@ -181,7 +181,7 @@ tt_status tt_setup_pipeline(tt_setup *s, tt_error *err)
     if (*s->core.parallelism.pipeline_parallel_schedule_csv)
         TT_TRY(from_csv(s, wanted, key, err));
     else
-        TT_TRY(by_name(s, wanted, key, err));
+        TT_TRY(pipeline_by_name(s, wanted, key, err));
     s->n_stages = s->schedule->n_stages;
     return TT_OK;
 }

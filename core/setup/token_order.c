@@ -2,14 +2,14 @@
 #include "setup/setup_impl.h"
 #include <string.h>
 
-/* Head-tail balance of context parallelism. A later token sees more keys, so ranks that hold a line
- * in pieces as it comes have unequal work. Here every piece takes half its tokens from what is left
- * of the line's head, half from its tail: with 2n equal chunks rank i has chunks i and 2n-1-i, and
- * any other sizes do as well, because such a piece's mean position is the line's middle. Nothing
- * in the graph knows: positions, segments and labels move with their tokens, masks are made from
- * positions, all else is per token (R4). */
+/* Head-tail balance of context parallelism. A later token sees more keys, so ranks have unequal
+ * work if a sequence is cut into consecutive parts. Here every part takes half its tokens from the
+ * head of what is left of the sequence and half from the tail: with 2n equal chunks rank i has
+ * chunks i and 2n-1-i. Other sizes work too, because the mean position in such a part is the middle
+ * of the sequence. The graph need not know: positions, segments and labels move with their tokens,
+ * masks are made from positions, and everything else is per token (R4). */
 
-/* Does a token's place in the graph mean anything? Then they stay as they come. */
+/* Whether some op depends on a token's place in the graph: then tokens stay in order. */
 static bool order_matters(const tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -18,7 +18,7 @@ static bool order_matters(const tt_graph *g)
             return true;
         const tt_dim *d = n->n_out && (n->op->flags & TT_OP_BY_PLACE) ? n->out[0]->type.dims : NULL;
         if (d && n->out[0]->type.n_dims && d->label && !strcmp(d->label, TT_LABEL_TOKENS))
-            return true; /* numbers are drawn by place (R20) */
+            return true; /* its random numbers depend on the place (R20) */
     }
     return false;
 }
@@ -33,7 +33,8 @@ static const tt_value *queries(const tt_graph *g)
     return NULL;
 }
 
-/* starts[i]: a rank's queries begin at token i of the first data rank; the others are cut alike. */
+/* starts[i]: a rank's queries begin at token i of the first data rank; the other data ranks are cut
+ * in the same way. */
 static bool find_pieces(const tt_setup *s, const tt_value *q, int64_t n, bool *starts)
 {
     bool inside = false;
@@ -71,7 +72,8 @@ static void deal_line(const bool *starts, int64_t line, int64_t n, int32_t *from
     }
 }
 
-/* Keys that the tokens of the busiest rank may see, over the mean; from NULL: as they come. */
+/* The number of keys that the busiest rank's tokens may see, divided by the mean. from NULL: tokens
+ * in their order. */
 static double busiest(const bool *starts, const int32_t *from, int64_t n, int64_t line)
 {
     double most = 0, all = 0;

@@ -10,20 +10,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What an earlier run left in the folder is neither lost nor mixed with what this one writes. A run
- * that starts at step 0 moves all of it to dump_folder/before-N, which is a run's folder like any
- * other; one that goes back (checkpoint.load_step) moves the steps it leaves behind there, so that
- * the next start goes on from this branch. Checkpoints that the job keeps outside of dump_folder
- * are moved beside their folder, as FOLDER.before-N. */
+/* Files that an earlier run left in the folder are kept, but apart from those of this run. A run
+ * that starts at step 0 moves all of them to dump_folder/before-N, which is a complete run folder.
+ * A run that goes back to an older step (checkpoint.load_step) moves the later steps there, so that
+ * the next start continues from this branch. Checkpoints outside dump_folder are moved to
+ * FOLDER.before-N, next to their folder. */
 
 typedef struct aside {
     tt_loop *l;
     tt_arena *a;
     const char *dump, *steps; /* real paths; steps NULL: there is no such folder */
-    const char *inside;       /* path of the steps within dump; NULL: they are elsewhere */
+    const char *inside;       /* path of the steps folder within dump; NULL: it lies elsewhere */
     const char *to;           /* dump/before-N */
-    const char *steps_to;     /* where the step folders go */
-    tt_str what;              /* moved so far, for the log */
+    const char *steps_to;     /* the folder that the step folders are moved to */
+    tt_str what;              /* the names of what was moved so far, for the log */
 } aside;
 
 static const char *real(tt_arena *a, const char *path)
@@ -60,13 +60,13 @@ static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
     return tt_fsync_path(tt_path_dir(x->a, from), err);
 }
 
-static void note(aside *x, const char *what)
+static void aside_note(aside *x, const char *what)
 {
     tt_str_printf(&x->what, "%s%s", x->what.n ? ", " : "", what);
 }
 
-/* The entry of a folder that is step-N with N > after; of several the first, NULL: none. Names with
- * an ending (step-3.tmp) are nobody's checkpoint. */
+/* The first entry of a folder that is named step-N with N > after; NULL: there is none. Names with
+ * a suffix (step-3.tmp) are not checkpoints. */
 static const char *step_after(tt_arena *a, const char *folder, int64_t after)
 {
     const char *found = NULL;
@@ -79,7 +79,7 @@ static const char *step_after(tt_arena *a, const char *folder, int64_t after)
     return found;
 }
 
-/* One step folder after the other, as long as there are any later than `after`. */
+/* Moves every step folder with a step later than `after`. */
 static tt_status move_steps(aside *x, const char *from, const char *to, int64_t after,
                             tt_error *err)
 {
@@ -88,7 +88,7 @@ static tt_status move_steps(aside *x, const char *from, const char *to, int64_t 
     return TT_OK;
 }
 
-/* Is there anything in a file or a folder? */
+/* Whether a file or a folder is not empty. */
 static bool holds_something(const char *path)
 {
     struct stat st;
@@ -111,17 +111,18 @@ static tt_status move_output(aside *x, const char *name, tt_error *err)
     if (!holds_something(from))
         return TT_OK;
     TT_TRY(move(x, from, tt_path_join(x->a, x->to, name), err));
-    note(x, name);
+    aside_note(x, name);
     return TT_OK;
 }
 
-/* The whole folder by one rename, but for the lock, which this run holds there. */
+/* Moves the whole folder by one rename, except the lock file, which this run holds. */
 static tt_status move_checkpoints(aside *x, tt_error *err)
 {
     const char *held = tt_path_join(x->a, x->steps_to, ".lock.saves");
     if (!step_after(x->a, x->steps, -1))
         return TT_OK;
-    note(x, x->inside ? "checkpoints" : tt_arena_printf(x->a, "checkpoints in %s", x->steps_to));
+    aside_note(x,
+               x->inside ? "checkpoints" : tt_arena_printf(x->a, "checkpoints in %s", x->steps_to));
     if (x->inside && !x->inside[0])
         return move_steps(x, x->steps, tt_path_join(x->a, x->to, "checkpoint"), -1, err);
     TT_TRY(move(x, x->steps, x->steps_to, err));
@@ -129,7 +130,8 @@ static tt_status move_checkpoints(aside *x, tt_error *err)
     return tt_path_exists(held) ? move(x, held, x->l->folder->saves_path, err) : TT_OK;
 }
 
-/* A start at step 0. Checkpoints first: killed behind that, the next start begins at step 0 too. */
+/* A start at step 0. Checkpoints are moved first: if this process is killed after that, the next
+ * start begins at step 0 too. */
 static tt_status start_over(aside *x, tt_error *err)
 {
     const tt_core_config *c = &x->l->s->core;
@@ -165,7 +167,7 @@ static tt_status copy_output(aside *x, const char *name, tt_error *err)
     return s;
 }
 
-/* Back to an older step. The metrics' sinks cut their files there, so a copy stays whole. */
+/* A start from an older step. The metrics sinks truncate their files, so a whole copy is kept. */
 static tt_status go_back(aside *x, tt_error *err)
 {
     const int64_t after = x->l->step;
@@ -180,10 +182,9 @@ static tt_status go_back(aside *x, tt_error *err)
         TT_TRY(tt_hf_link_newest(hf, err));
     }
     TT_TRY(move_steps(x, x->steps, x->steps_to, after, err));
-    tt_log(
-        TT_INFO, "checkpoint",
-        "checkpoint.load_step: the steps after %lld, which this run leaves behind, are now in %s",
-        (long long)after, x->inside ? x->to : x->steps_to);
+    tt_log(TT_INFO, "checkpoint",
+           "checkpoint.load_step: the steps after %lld, which this run discards, are now in %s",
+           (long long)after, x->inside ? x->to : x->steps_to);
     return TT_OK;
 }
 

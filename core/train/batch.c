@@ -48,7 +48,7 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
     begin -= f->offset / size;
     end -= f->offset / size;
     if (begin < 0 || end > b->n_tokens / size)
-        return TT_FAIL(err, TT_EINTERNAL, "input %s: %s [%lld, %lld) are another rank's", input,
+        return TT_FAIL(err, TT_EINTERNAL, "input %s: %s [%lld, %lld) belong to another rank", input,
                        p.per_sample ? "samples" : "tokens", (long long)begin, (long long)end);
     if (p.spread) {
         for (int64_t i = begin; i < end; i++) /* a token's place stays within its sample */

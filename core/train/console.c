@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define REDRAW_NS 100000000ll       /* 10 Hz */
-#define FIRST_PLAIN_NS 2000000000ll /* contract: anything over two seconds shows progress */
+#define FIRST_PLAIN_NS 2000000000ll /* whatever takes longer than two seconds shows progress */
 #define PLAIN_NS 10000000000ll
 
 static double metric(const tt_metrics_record *r, const char *name)
@@ -54,7 +54,7 @@ void tt_console_step(const tt_metrics_record *r, tt_str *out)
         tt_str_add(out, "  mfu: N/A");
     else
         tt_str_printf(out, "  mfu: %.1f%%", 100.0 * mfu);
-    if (comm > 0) /* several ranks: the share of the time that stood still for communication */
+    if (comm > 0) /* several ranks: the share of the time spent waiting for communication */
         tt_str_printf(out, "  comm: %.1f%%", 100.0 * comm);
 }
 
@@ -74,12 +74,12 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
 
 /* ---- progress ---- */
 
-static void put(int fd, const char *p, size_t n)
+static void bar_put(int fd, const char *p, size_t n)
 {
     while (n > 0) {
         const ssize_t k = write(fd, p, n);
         if (k < 0 && errno != EINTR)
-            return; /* a bar that cannot be drawn is not drawn */
+            return; /* an error is ignored: the bar is only an aid */
         if (k > 0) {
             p += k;
             n -= (size_t)k;
@@ -131,7 +131,7 @@ void tt_progress_format(const tt_progress *p, int64_t now_ns, char *buf, size_t 
     }
     const double part = TT_MIN(1.0, TT_MAXV(0.0, (double)p->done / (double)p->total));
     const int percent = (int)(100.0 * part);
-    /* the bar takes what the text leaves, and goes where that is too little */
+    /* the bar fills the width that the text leaves, and is left out if that is too little */
     const int room = p->width - (int)(strlen(p->title) + strlen(tail)) - 12;
     const int cells = p->tty ? TT_MIN(room, 40) : 0;
     char bar[48] = "";
@@ -145,7 +145,7 @@ void tt_progress_format(const tt_progress *p, int64_t now_ns, char *buf, size_t 
     snprintf(buf, size, "%s %3d%%%s  %s", p->title, percent, bar, tail);
 }
 
-/* Under p->lock. */
+/* Must be called with p->lock held. */
 static void draw(tt_progress *p)
 {
     char line[512] = "\r", text[400];
@@ -153,10 +153,10 @@ static void draw(tt_progress *p)
     const int most = TT_MAXV(p->width - 1, 1); /* a full last column would wrap */
     const int n = p->tty ? snprintf(line, sizeof line, "\r%.*s\033[K", most, text)
                          : snprintf(line, sizeof line, "%s\n", text);
-    put(p->fd, line, (size_t)n);
+    bar_put(p->fd, line, (size_t)n);
 }
 
-/* Called by the log, under its lock, after a line took the bar's place. */
+/* Called by the log, with its lock held, after a log line has replaced the bar. */
 static void redraw(void *arg)
 {
     tt_progress *p = arg;
@@ -180,7 +180,8 @@ void tt_progress_init(tt_progress *p, const char *title, int64_t done, int64_t t
                        .width = 80};
     snprintf(p->title, sizeof p->title, "%s", title);
     pthread_mutex_init(&p->lock, NULL);
-    /* mpirun stands between a rank and the terminal that --nproc was given on: its width */
+    /* with --nproc, mpirun's pipe lies between the rank and the terminal: the width of the terminal
+     * comes by the environment */
     const char *through = getenv("TTRUN_TTY");
     p->tty = (isatty(p->fd) || through) && !(term && strcmp(term, "dumb") == 0);
     struct winsize w;
@@ -225,7 +226,7 @@ void tt_progress_finish(tt_progress *p)
     pthread_mutex_lock(&p->lock);
     p->finished = true;
     if (p->tty && p->drawn_ns != 0)
-        put(p->fd, "\r\033[K", 4);
+        bar_put(p->fd, "\r\033[K", 4);
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_destroy(&p->lock);
 }

@@ -3,14 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Tokenizer, loaders and the stream of batches of one rank. */
+/* Opens the tokenizer, the loaders and the stream of batches of one rank. */
 
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info, tt_error *err)
 {
     const tt_model_vt *model = s->model.component->vtable;
     if (!s->has_tokenizer)
         return tt_job_fail(s->job, "tokenizer", err,
-                           "this needs a tokenizer, and the spec names none: set tokenizer.name");
+                           "this needs a tokenizer, and the spec has none: set tokenizer.name");
     const tt_tokenizer_vt *vt = s->tokenizer.component->vtable;
     TT_TRY(TT_PLUGIN_CALL(vt->open(s->tokenizer.config, self, err), err, "tokenizer",
                           s->tokenizer.name));
@@ -22,7 +22,7 @@ tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *
     vt->close(*self);
     *self = NULL;
     return tt_job_fail(s->job, "model.args.vocab_size", err,
-                       "%lld is less than the tokenizer's %lld: set it to that or more",
+                       "%lld is less than the tokenizer's %lld: set it to that value or more",
                        (long long)vocab, (long long)info->vocab_size);
 }
 
@@ -33,7 +33,8 @@ static void end_progress(tt_loop *l)
     l->has_progress = false;
 }
 
-/* A bar for each thing that is told of; what an earlier start has done counts for no speed. */
+/* Shows one progress bar per task that a loader reports. Work of an earlier start does not count
+ * for the speed. */
 static void on_progress(void *user, const char *what, double fraction)
 {
     tt_loop *l = user;
@@ -95,8 +96,8 @@ static tt_status open_all(tt_loop *l, tt_data_parts *d, tt_error *err)
                        err);
 }
 
-/* The first rank of a process to come opens for all of them: text is tokenised once. It speaks for
- * rank 0, whose lines are shown. */
+/* The first rank-thread that gets here opens the data for all ranks of the process, so text is
+ * tokenized once. It logs as rank 0, whose lines are shown. */
 tt_status tt_loop_open_data(tt_loop *l, tt_error *err)
 {
     tt_shared_data *all = l->shared;

@@ -4,10 +4,10 @@
 #include "train/loop.h"
 #include <sys/stat.h>
 
-/* The last step, once saved, as a Hugging Face folder too (checkpoint.last_save_in_hf). */
+/* Exports the last saved step as a Hugging Face folder (checkpoint.last_save_in_hf). */
 
-/* An export is of this run's step where it was published after that step was saved; an older one is
- * of an earlier run. */
+/* Whether an export belongs to this run's step: then it is newer than the saved step. An older one
+ * belongs to an earlier run. */
 static bool is_newer(const char *path, const char *than)
 {
     struct stat a, b;

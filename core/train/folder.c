@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The folder of a run: one live run each (R22), described by run.json. */
+/* The folder of a run: at most one run uses it at a time (R22), and run.json describes that run. */
 
 static long holder_of(int fd)
 {
@@ -30,19 +30,21 @@ static tt_status open_lock(const char *path, int *out, tt_error *err)
     return TT_OK;
 }
 
-/* Until nobody else holds the file, 5 s at most. key: of the job, what another run would set. */
+/* Locks the file; waits at most 5 s for another holder. key: the job's key that names the folder,
+ * for the error. */
 static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)(void),
                           tt_error *err)
 {
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
         const long pid = holder_of(fd);
         if (errno != EWOULDBLOCK && errno != EINTR)
-            return TT_FAIL(err, TT_EIO,
-                           "%s: cannot lock: %s; does its file system know flock(2)? (Lustre: "
-                           "mount with -o flock)",
-                           path, strerror(errno));
+            return TT_FAIL(
+                err, TT_EIO,
+                "%s: cannot lock it: %s; does its file system support flock(2)? (Lustre: "
+                "mount with -o flock)",
+                path, strerror(errno));
         if (i == 0)
-            tt_log(TT_INFO, "train", "%s is held by process %ld; waiting 5 s", path, pid);
+            tt_log(TT_INFO, "train", "%s is locked by process %ld; waiting 5 s", path, pid);
         if (i == 50)
             return TT_FAIL(err, TT_EBUSY,
                            "%s: process %ld is training in this folder; stop it, or set another %s",
@@ -54,8 +56,8 @@ static tt_status wait_for(int fd, const char *path, const char *key, int (*stop)
     return TT_OK;
 }
 
-/* Open and held, and still the file of that name: whoever held it before may have moved its folder
- * away. */
+/* Opens and locks the file, and checks that the path still leads to it: the previous holder may
+ * have moved its folder away. */
 static tt_status hold(const char *path, const char *key, int (*stop)(void), int *fd, tt_error *err)
 {
     for (;;) {
@@ -77,10 +79,10 @@ static tt_status sign(int fd, const char *path, tt_error *err)
     return TT_OK;
 }
 
-/* Two files in dump_folder: rank 0 holds the first alone; the second is held by each process of the
- * run that is not rank 0, and whoever comes next waits for both. So a rank that outlives rank 0 by
- * a moment, writing, keeps the newcomer out. A third is in the folder of the checkpoints, which the
- * job may have put where runs with other dump_folders save, too. */
+/* Two lock files are in dump_folder. Rank 0 locks the first exclusively; the other processes of the
+ * run share a lock on the second. The next run waits for both, so a rank that still writes a moment
+ * after rank 0 has ended keeps it out. A third lock file is in the folder of the checkpoints, where
+ * runs with other dump_folders may save too. */
 static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*stop)(void),
                       tt_error *err)
 {
@@ -98,7 +100,7 @@ static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*sto
     return sign(f->saves_fd, f->saves_path, err);
 }
 
-/* What a killed run left half done. */
+/* Removes temporary files that a killed run left. */
 static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
 {
     static const char start[] = "run.json.tmp.";
@@ -143,10 +145,11 @@ tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err)
         lost = f->saves_path;
     if (!lost)
         return TT_OK;
-    return TT_FAIL(err, TT_EIO,
-                   "%s is not the file this run locked: its folder was moved or removed meanwhile, "
-                   "and may be another run's now, so nothing more is written there",
-                   lost);
+    return TT_FAIL(
+        err, TT_EIO,
+        "%s is not the file that this run locked: its folder was moved or removed, and may "
+        "belong to another run now, so nothing more is written there",
+        lost);
 }
 
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err)
@@ -201,7 +204,8 @@ static void describe_part(tt_str *o, const tt_setup *s, const tt_part *p)
     tt_str_add(o, "}");
 }
 
-/* The text of a small file below a .git, without its newline; NULL: none. */
+/* The text of a small file below a .git folder, without its newline; NULL: there is no such file.
+ */
 static char *git_text(tt_arena *a, const char *git, const char *name)
 {
     char *text = NULL;
@@ -227,7 +231,8 @@ static const char *packed_ref(tt_arena *a, const char *git, const char *ref)
     return found;
 }
 
-/* The commit the job's folder is at, from its .git or one above; no program is run. NULL: none. */
+/* The git commit of the job's folder, read from its .git or a parent's; git is not run. NULL: not
+ * in a repository. */
 static const char *git_revision(tt_arena *a, const char *folder)
 {
     char at[PATH_MAX];

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Numbers out: console, metrics plugins, hooks. Rank 0 only, but for hooks that want all ranks. */
+/* Reports the numbers of a step to the console, to metrics plugins and to hooks. Only rank 0 does,
+ * except for hooks that ask for all ranks. */
 
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err)
 {
@@ -58,12 +59,12 @@ static double memory_gib(void)
     return tt_memory_most() / (1 << 30);
 }
 
-static void add(tt_loop *l, size_t *n, const char *name, double v)
+static void metric_add(tt_loop *l, size_t *n, const char *name, double v)
 {
     l->metrics[(*n)++] = (tt_metric){name, v};
 }
 
-static size_t collect(tt_loop *l)
+static size_t metrics_collect(tt_loop *l)
 {
     const tt_setup *s = l->s;
     const double steps = (double)TT_MAXV(l->step - l->logged_step, 1);
@@ -72,29 +73,29 @@ static size_t collect(tt_loop *l)
     const double tflops = per_rank * s->size.flops_per_token * 1e-12;
     const double tokens = (double)(s->global_batch * s->core.training.seq_len);
     size_t n = 0;
-    add(l, &n, "step", (double)l->step);
-    add(l, &n, "epoch", (double)l->epoch);
-    add(l, &n, "loss", l->loss);
-    add(l, &n, "loss_max", l->loss_max);
-    add(l, &n, "grad_norm", l->norm);
-    add(l, &n, "lr", l->lr);
+    metric_add(l, &n, "step", (double)l->step);
+    metric_add(l, &n, "epoch", (double)l->epoch);
+    metric_add(l, &n, "loss", l->loss);
+    metric_add(l, &n, "loss_max", l->loss_max);
+    metric_add(l, &n, "grad_norm", l->norm);
+    metric_add(l, &n, "lr", l->lr);
     for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
-        add(l, &n, s->graph->metrics.items[i].name,
-            tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
-                (double)s->micro_batches);
-    add(l, &n, "tokens", tokens);
-    add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
-    add(l, &n, "tps", per_rank);
-    add(l, &n, "tps_global", tps);
-    add(l, &n, "tflops", tflops);
-    add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
-    add(l, &n, "mem_gib", memory_gib());
-    add(l, &n, "time_s", dt / steps);
-    add(l, &n, "time/data", l->t.data / steps);
-    add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
-    add(l, &n, "time/optimizer", l->t.optimizer / steps);
-    add(l, &n, "time/comm_exposed", l->t.comm / steps);
-    add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
+        metric_add(l, &n, s->graph->metrics.items[i].name,
+                   tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
+                       (double)s->micro_batches);
+    metric_add(l, &n, "tokens", tokens);
+    metric_add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
+    metric_add(l, &n, "tps", per_rank);
+    metric_add(l, &n, "tps_global", tps);
+    metric_add(l, &n, "tflops", tflops);
+    metric_add(l, &n, "mfu", l->peak_flops > 0 ? tflops * 1e12 / l->peak_flops : (double)NAN);
+    metric_add(l, &n, "mem_gib", memory_gib());
+    metric_add(l, &n, "time_s", dt / steps);
+    metric_add(l, &n, "time/data", l->t.data / steps);
+    metric_add(l, &n, "time/forward_backward", l->t.forward_backward / steps);
+    metric_add(l, &n, "time/optimizer", l->t.optimizer / steps);
+    metric_add(l, &n, "time/comm_exposed", l->t.comm / steps);
+    metric_add(l, &n, "time/checkpoint", l->t.checkpoint / steps);
     return n;
 }
 
@@ -120,8 +121,8 @@ static void print_line(tt_loop *l, const tt_metrics_record *r)
     tt_log(TT_INFO, "train", "%s", tt_str_get(&l->line));
 }
 
-/* The peak is measured once, after the first step: it takes milliseconds that start-up should not.
- */
+/* The machine's peak is measured once, after the first step, so that it does not delay the start by
+ * some milliseconds. */
 static void know_peak(tt_loop *l)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
@@ -129,7 +130,7 @@ static void know_peak(tt_loop *l)
     if (l->peak_flops > 0 || !vt->peak_flops)
         return;
     l->peak_flops = vt->peak_flops(l->rank.backend, l->s->graph->precision.compute);
-    l->t.begin_ns += tt_now_ns() - t0; /* no part of the step */
+    l->t.begin_ns += tt_now_ns() - t0; /* does not count as part of the step */
 }
 
 tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
@@ -142,7 +143,7 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
         return TT_OK;
     if (l->main && logged)
         know_peak(l);
-    const size_t n = collect(l);
+    const size_t n = metrics_collect(l);
     const tt_metrics_record r = {.struct_size = sizeof r,
                                  .step = l->step,
                                  .wall_time = tt_wall_seconds(),
@@ -159,7 +160,7 @@ tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err)
     if (l->main) {
         print_line(l, &r);
         if (l->has_progress && !l->progress.tty)
-            l->progress.drawn_ns = tt_now_ns(); /* the line said as much */
+            l->progress.drawn_ns = tt_now_ns(); /* the logged line shows the same */
         s = send(l, &r, err);
     }
     l->t = (tt_times){.begin_ns = tt_now_ns()};

@@ -6,7 +6,7 @@
 #include "train/train.h"
 #include "train/writer.h"
 
-/* Inside of the loop: what one rank keeps between steps. */
+/* The training loop's state: what one rank keeps from step to step. */
 
 typedef struct tt_times { /* seconds since the last logged step */
     double data, forward_backward, optimizer, comm, checkpoint, validation;
@@ -25,10 +25,11 @@ typedef struct tt_data_parts {
 } tt_data_parts;
 void tt_data_parts_close(tt_data_parts *d, const tt_setup *s);
 
-/* What the ranks of one process read through; whoever runs them makes it and closes its parts. */
+/* Tokenizer and loaders, shared by the ranks of one process. The caller that runs the ranks makes
+ * this and closes its parts. */
 typedef struct tt_shared_data {
     pthread_mutex_t lock;
-    bool threads; /* the ranks are threads: who opens speaks for rank 0 */
+    bool threads; /* the ranks are threads: the one that opens logs as rank 0 */
     bool opened;
     tt_status status;
     tt_error err;
@@ -38,19 +39,19 @@ typedef struct tt_shared_data {
 typedef struct tt_loop {
     const tt_setup *s;
     const tt_run_opts *o;
-    const tt_run_folder *folder; /* held by rank 0's process */
+    const tt_run_folder *folder; /* locked by rank 0's process */
     tt_rank rank;
     bool main;           /* rank 0 */
-    int stopped_by;      /* signal, of any rank; 0: go on */
-    bool save_asked;     /* by SIGUSR1 */
-    bool validation_due; /* of this step: a stop cut it short */
+    int stopped_by;      /* the stop signal that any rank received; 0: none */
+    bool save_asked;     /* SIGUSR1 has asked for a save */
+    bool validation_due; /* a stop interrupted the validation after this step */
     /* data */
     tt_data_parts data;
-    tt_shared_data *shared; /* NULL: data is this loop's own */
+    tt_shared_data *shared; /* NULL: the data belongs to this loop */
     tt_stream *stream;
     tt_saver *saver; /* NULL: checkpoint.enable is false */
     /* state of training */
-    bool resumed; /* from a checkpoint of the folder */
+    bool resumed; /* from a checkpoint in the folder */
     int64_t step, tokens_seen, samples_seen, epoch;
     double loss, loss_max, norm, lr;
     /* numbers since the last logged step */
@@ -60,13 +61,13 @@ typedef struct tt_loop {
     /* outputs, rank 0 */
     tt_sink sinks[TT_MAX_PARTS];
     int n_sinks;
-    tt_writer *writer; /* of the sinks; NULL: there are none */
+    tt_writer *writer; /* of the sinks; NULL: there are no sinks */
     tt_hook_end hooks[TT_MAX_PARTS];
     int n_hooks;
     tt_progress progress;
     bool has_progress;
     tt_metric metrics[TT_MAX_METRICS];
-    tt_str line;                /* the console's, kept: a step allocates nothing */
+    tt_str line;                /* the console's, reused so that a step allocates nothing */
     struct tt_profile *profile; /* NULL: profiling.enable is false */
 } tt_loop;
 
@@ -75,12 +76,13 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err);
 /* log.c */
 tt_status tt_loop_open_sinks(tt_loop *l, tt_error *err);
 void tt_loop_close_sinks(tt_loop *l);
-tt_status tt_loop_written(tt_loop *l, tt_error *err); /* what is logged is in the files */
+tt_status tt_loop_written(tt_loop *l, tt_error *err); /* waits until all records are in the files */
 tt_status tt_loop_log(tt_loop *l, bool logged, tt_error *err);
 tt_status tt_loop_log_validation(tt_loop *l, double loss, int64_t tokens, tt_error *err);
 tt_status tt_loop_hooks_before(tt_loop *l, tt_error *err);
-/* profile.c: traces of every profiling.freq-th step and of the last, in turn by all ranks into one
- * file; a table of the ops when the loop is closed. Nothing where profiling is off. */
+/* profile.c: traces every profiling.freq-th step and the last one; the ranks write one file, one
+ * after the other. Logs a table of the ops when the loop is closed. Does nothing if profiling is
+ * off. */
 tt_status tt_loop_open_profile(tt_loop *l, tt_error *err);
 void tt_loop_profile_begin(tt_loop *l); /* before a step */
 tt_status tt_loop_profile_end(tt_loop *l, tt_error *err);
@@ -89,22 +91,22 @@ void tt_loop_close_profile(tt_loop *l);
 tt_status tt_loop_open_data(tt_loop *l, tt_error *err);
 tt_status tt_loop_open_stream(tt_loop *l, tt_error *err); /* at samples_seen */
 void tt_loop_close_data(tt_loop *l);
-/* validate.c: clears validation_due, unless a signal to stop came first. */
+/* validate.c: clears validation_due, unless a stop signal interrupts the validation. */
 tt_status tt_loop_validate(tt_loop *l, tt_error *err);
-int tt_loop_stop_signal(const tt_loop *l); /* seen by this rank, or 0 */
+int tt_loop_stop_signal(const tt_loop *l); /* the stop signal that this rank has seen, or 0 */
 /* save.c */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
 tt_status tt_loop_save(tt_loop *l, bool model_only,
                        tt_error *err); /* returns once the pieces are staged */
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
-                                tt_error *err); /* all: max of the ranks' tt_saver_poll */
+                                tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);
-/* export.c: the step last saved, to hf/step-N, where the job asks for it; by rank 0. replace: also
- * where that is there already, newer than the step. */
+/* export.c: rank 0 writes the step that was saved last to hf/step-N, if the job asks for it.
+ * replace: also if that folder exists and is newer than the step. */
 tt_status tt_loop_save_hf(const tt_loop *l, bool replace, tt_error *err);
 tt_status tt_loop_resume(tt_loop *l, tt_error *err);
-/* aside.c: what an earlier run left goes to dump_folder/before-N: all of it where this one starts
- * at step 0, the later steps where it goes back to one (checkpoint.load_step). By rank 0. */
+/* aside.c: rank 0 moves files of an earlier run to dump_folder/before-N: all of them if this run
+ * starts at step 0, the later steps if it goes back to one (checkpoint.load_step). */
 tt_status tt_loop_set_aside(tt_loop *l, tt_error *err);
 
 static inline double tt_seconds_since(int64_t ns)

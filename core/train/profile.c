@@ -7,20 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Profiles: traces of single steps (step-N.json, all ranks in one file, each a process of it) and,
- * over all traced steps, a table by class of op against the roofline of this machine, on the
- * console and in ops.jsonl for `ttrun report`. */
+/* Profiles. A traced step is written to step-N.json; all ranks are in one file, each as a process
+ * of the trace. Over all traced steps there is a table by class of op against the roofline of this
+ * machine, on the console and in ops.jsonl for `ttrun report`. */
 
 #define MOST_CLASSES 192
 
 typedef struct tt_profile {
     const char *folder;
     tt_arena *arena;
-    tt_machine limit;  /* this one, as far as one rank has it: its threads */
-    char backend[256]; /* what multiplies there */
+    tt_machine limit;  /* of this machine, measured with the threads of one rank */
+    char backend[256]; /* the backend's description of its matmul kernels */
     tt_str text;
     int64_t begin_ns;
-    double data_before; /* l->t.data at the step's begin */
+    double data_before; /* l->t.data when the step began */
     bool recording;
     int64_t steps, step_ns; /* traced so far */
     tt_op_sum sums[MOST_CLASSES];
@@ -30,7 +30,7 @@ typedef struct tt_profile {
 
 /* ---- the machine's limits ---- */
 
-/* Products of f32, and of the dtype this job computes in. Measured, so reached. */
+/* The speed of f32 matmuls and of matmuls in the job's dtype, as measured here. */
 static void measure_limits(tt_loop *l, tt_machine *out)
 {
     const tt_backend_vt *vt = l->s->backend.component->vtable;
@@ -134,7 +134,8 @@ static tt_status append(const char *path, bool first, const tt_str *text, tt_err
     return TT_OK;
 }
 
-/* Rank by rank into step-N.json.part, which is renamed when the last has written. [collective] */
+/* The ranks append to step-N.json.part one after the other; the last one renames it. [collective]
+ */
 static tt_status write_trace(tt_loop *l, int64_t end_ns, tt_error *err)
 {
     tt_profile *p = l->profile;
@@ -213,11 +214,12 @@ static void log_bubble(const tt_loop *l)
     const tt_profile *p = l->profile;
     const double percent = 100 / (double)p->steps;
     if (l->s->schedule->n_ranks > 1)
-        tt_log(TT_INFO, "profile",
-               "pipeline %s: bubble %.1f %% as planned, %.1f %% with what its parts took, %.1f %% "
-               "on the clock",
-               l->s->schedule->name, percent * p->bubble.planned, percent * p->bubble.replayed,
-               percent * p->bubble.measured);
+        tt_log(
+            TT_INFO, "profile",
+            "pipeline %s: bubble %.1f %% planned, %.1f %% simulated from measured parts, %.1f %% "
+            "measured",
+            l->s->schedule->name, percent * p->bubble.planned, percent * p->bubble.replayed,
+            percent * p->bubble.measured);
 }
 
 static void log_table(const tt_loop *l)
@@ -239,7 +241,7 @@ static void log_table(const tt_loop *l)
     log_bubble(l);
 }
 
-/* One line on the machine, then one an op, the slowest first. */
+/* ops.jsonl: one line about the machine, then one per op, the slowest first. */
 static tt_status write_table(const tt_loop *l, tt_error *err)
 {
     const tt_profile *p = l->profile;
@@ -287,7 +289,7 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     qsort(p->sums, p->n_sums, sizeof *p->sums, slower_first);
     if (l->main)
         TT_TRY(write_table(l, err));
-    l->t.begin_ns += tt_now_ns() - end; /* writing is no part of a step */
+    l->t.begin_ns += tt_now_ns() - end; /* writing does not count as part of the step */
     return TT_OK;
 }
 

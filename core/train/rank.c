@@ -4,7 +4,7 @@
 #include "train/train.h"
 #include <string.h>
 
-/* One rank: its backend, pool, plan and programs. */
+/* Opens one rank: its backend, thread pool, plan and program. */
 
 static int coordinate(const tt_setup *s, int rank, const char *axis)
 {
@@ -41,16 +41,17 @@ static tt_status compare_plans(tt_rank *r, tt_error *err)
         return TT_OK;
     return TT_FAIL(
         err, TT_EINTERNAL,
-        "ranks made different plans: run the same ttrun, plugins and job on all of them");
+        "the ranks made different plans: run the same ttrun, plugins and job on all of them");
 }
 
-/* The plan stays what it is: it was made, and is equal on all ranks, whatever they talk by. */
+/* The plan is not changed: it is made already and must be equal on all ranks, whichever
+ * communicator they use. */
 static void note_overlap(const tt_rank *r)
 {
     if (r->s->overlap && r->dist.vt && !tt_async_can(&r->dist))
         tt_log(TT_WARN, "train",
-               "comm.overlap: this MPI serves one thread alone (no MPI_THREAD_MULTIPLE), so "
-               "collectives run where they are begun");
+               "comm.overlap: this MPI serves only one thread (no MPI_THREAD_MULTIPLE), so "
+               "collectives do not overlap with computing");
 }
 
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)

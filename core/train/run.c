@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The loop of one rank, and the ranks. */
+/* The training loop of one rank, and the start of the ranks. */
 
 typedef struct world {
     const tt_setup *s;
@@ -41,7 +41,7 @@ int tt_loop_stop_signal(const tt_loop *l)
     return l->o->stop ? l->o->stop() : 0;
 }
 
-/* What the ranks say to each other after a step: the greatest of each word counts for all. */
+/* The flags that the ranks combine after a step: all take the maximum of each. */
 static tt_status exchange(tt_loop *l, tt_error *err)
 {
     int32_t words[3];
@@ -55,8 +55,8 @@ static tt_status exchange(tt_loop *l, tt_error *err)
     return tt_loop_save_progress(l, words[2], err);
 }
 
-/* The end of a step: validate where that is due, save where that is. A validation that a stop cuts
- * short stays due in the checkpoint: the next start begins with it. */
+/* The end of a step: validates and saves if either is due. If a stop interrupts the validation, the
+ * checkpoint records that it is due, and the next start begins with it. */
 static tt_status conclude(tt_loop *l, bool save, tt_error *err)
 {
     const tt_core_config *c = &l->s->core;
@@ -70,7 +70,7 @@ static tt_status conclude(tt_loop *l, bool save, tt_error *err)
         return TT_OK;
     if (save || l->save_asked || l->stopped_by) {
         l->save_asked = false;
-        TT_TRY(tt_loop_written(l, err)); /* no checkpoint is ahead of its metrics */
+        TT_TRY(tt_loop_written(l, err)); /* metrics are on disk before the checkpoint */
         TT_TRY(tt_loop_save(l, last && c->checkpoint.last_save_model_only, err));
     }
     if (last || l->stopped_by)
@@ -86,8 +86,8 @@ static tt_status after_step(tt_loop *l, tt_error *err)
     return conclude(l, due(l->step, c->checkpoint.interval, c->training.steps), err);
 }
 
-/* A NaN is seen by all ranks alike, so what is being saved can still be published; it is from
- * before. */
+/* All ranks see a NaN at the same step, so a save in flight can still be published: its step came
+ * before the NaN. */
 static tt_status step(tt_loop *l, tt_error *err)
 {
     const tt_status s = tt_loop_step(l, err);
@@ -103,11 +103,11 @@ static tt_status loop(tt_loop *l, tt_error *err)
     l->t.begin_ns = tt_now_ns();
     l->logged_step = l->step;
     if (l->main && l->step >= steps)
-        tt_log(TT_INFO, "train", "step %lld of %lld is done already", (long long)l->step,
-               (long long)steps);
+        tt_log(TT_INFO, "train", "nothing to do: step %lld of %lld is done already",
+               (long long)l->step, (long long)steps);
     if (l->step == steps && !l->validation_due)
         return tt_loop_save_hf(l, false, err);
-    TT_TRY(exchange(l, err)); /* a stop before the first step need not wait for it */
+    TT_TRY(exchange(l, err)); /* so that a stop before the first step takes effect now */
     if (l->stopped_by)
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step %lld",
                        tt_signal_name(l->stopped_by), (long long)first);
@@ -140,11 +140,11 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
         return TT_OK;
     if (vt->describe)
         vt->describe(l->rank.backend, text, sizeof text);
-    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP a token", s->model.name,
+    tt_log(TT_INFO, "train", "model %s %s: %lld parameters, %.4g FLOP per token", s->model.name,
            s->core.flavor, (long long)s->size.parameters, s->size.flops_per_token);
     tt_log(TT_INFO, "train",
-           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens a step in %lld "
-           "micro-batch%s; %.3f GiB planned a rank",
+           "%d rank%s × %lld thread%s, backend %s (%s); %lld samples of %lld tokens per step "
+           "in %lld micro-batch%s; plan: %.3f GiB per rank",
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
@@ -152,7 +152,7 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
     return tt_run_folder_describe(folder, s, text, err);
 }
 
-static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
+static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     TT_TRY(tt_loop_open_data(l, err));
     tt_exec_init_params(l->rank.exec);
@@ -170,8 +170,8 @@ static tt_status start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
     return TT_OK;
 }
 
-/* A failure before step 1 is the user's to mend (status 2), whatever its code; the code carries
- * that. */
+/* The user can mend a failure before step 1 (exit status 2), whatever its code: the code is changed
+ * to one that says so. */
 static tt_status before_first_step(tt_status s)
 {
     return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_EINTERNAL
@@ -179,7 +179,8 @@ static tt_status before_first_step(tt_status s)
                : TT_EINVAL;
 }
 
-/* And one after it is of the run (status 1), but for those with a status of their own. */
+/* A failure after step 1 is a failure of the run (exit status 1), except for codes that have an
+ * exit status of their own. */
 static tt_status while_running(tt_status s)
 {
     return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_ENUMERIC
@@ -187,14 +188,14 @@ static tt_status while_running(tt_status s)
                : TT_EIO;
 }
 
-/* With more than one rank the line names the one that failed, unless it names a place in a file. */
+/* With several ranks the error names the rank that failed, unless it names a place in a file. */
 static void name_rank(int rank, tt_error *err)
 {
     if (!tt_error_place(err->text))
         tt_error_context(err, "rank %d", rank);
 }
 
-static void fail(tt_dist *d, tt_status s, const tt_error *err)
+static void rank_fail(tt_dist *d, tt_status s, const tt_error *err)
 {
     tt_error e = *err;
     if (d->session && s != TT_ECOMM)
@@ -225,7 +226,7 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     if (s == TT_OK)
         s = before_first_step(tt_rank_open(w->s, &d, w->s->has_validation, &l->rank, err));
     if (s == TT_OK) {
-        s = before_first_step(tt_agree(&l->rank.dist, start(l, w->folder, err), err));
+        s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, w->folder, err), err));
         if (s == TT_OK)
             tt_dist_set_timeout(&d, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK)
@@ -233,14 +234,14 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
         if (l->has_progress)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
-            fail(&d, s, err);
+            rank_fail(&d, s, err);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);
         tt_loop_close_data(l);
         tt_rank_close(&l->rank);
     } else if (d.vt) {
-        fail(&d, s, err);
+        rank_fail(&d, s, err);
     }
     if (w->threads)
         tt_dist_leave(&d);
@@ -256,7 +257,7 @@ static void *rank_main(void *arg)
     tt_locale_fix();
     const tt_status s = run_rank(t->w, t->rank, &e);
     pthread_mutex_lock(&t->w->lock);
-    /* the rank with an error of its own speaks, not those it woke */
+    /* keep the error of the rank that failed itself, not of those that it woke */
     const bool own = s != TT_OK && s != TT_ECOMM;
     if (s != TT_OK && (t->w->status == TT_OK || (own && t->w->status == TT_ECOMM))) {
         t->w->status = s;
@@ -273,8 +274,8 @@ static tt_status run_threads(world *w, tt_error *err)
     const int n = w->s->world;
     if (!strcmp(w->s->core.comm.backend, "auto"))
         tt_log(TT_INFO, "train",
-               "%d ranks as threads of this process (comm.backend \"local\" says so without this "
-               "line)",
+               "%d ranks run as threads of this process (no --nproc given); set comm.backend to "
+               "\"local\" to hide this line",
                n);
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
@@ -316,7 +317,8 @@ size_t tt_error_place(const char *text)
     return 0;
 }
 
-/* This process's rank. Rank 0 holds the folder; the others hold it too, as long as they live. */
+/* Runs this process's rank. All ranks lock the folder (tt_run_folder_open), until their process
+ * ends. */
 static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_error *err)
 {
     tt_dist *d = w->o->dist;
@@ -334,7 +336,7 @@ static tt_status run_process(world *w, tt_run_folder *folder, tt_arena *a, tt_er
         return run_rank(w, d->rank, err);
     s = before_first_step(s);
     if (s != TT_ESIGNAL)
-        fail(d, s, err);
+        rank_fail(d, s, err);
     return s;
 }
 

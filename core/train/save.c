@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <string.h>
 
-/* Saving (saver.c does the work) and resuming. */
+/* When to save (saver.c does the work), and how to resume. */
 
 static const char *step_folders(const tt_loop *l, tt_arena *a)
 {
@@ -68,19 +68,21 @@ static tt_status check_same_model(const tt_loop *l, const char *folder, const tt
                                   tt_error *err)
 {
     if (strcmp(st->model_fingerprint, l->s->model_fingerprint))
-        return TT_FAIL(err, TT_EINVAL,
-                       "%s was written by a model of another shape: use its model.args, or another "
-                       "dump_folder",
-                       folder);
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "%s was written by a model with other shapes: use its model.args, or another "
+            "dump_folder",
+            folder);
     if (l->data.tokenizer && st->tokenizer_fingerprint && st->tokenizer_fingerprint[0] &&
         strcmp(st->tokenizer_fingerprint, l->data.tokenizer_info.fingerprint))
         return TT_FAIL(
             err, TT_EINVAL,
-            "%s was written with another tokenizer: use that one, or another dump_folder", folder);
+            "%s was written with another tokenizer: use that tokenizer, or another dump_folder",
+            folder);
     return TT_OK;
 }
 
-/* The lines of the differences whose key begins with `of`. */
+/* Logs the differences between two jobs whose key begins with `of`. */
 static void print_differences(const tt_loop *l, const tt_trainer_state *st, const char *of,
                               tt_log_level level, const char *text)
 {
@@ -100,7 +102,8 @@ static void print_differences(const tt_loop *l, const tt_trainer_state *st, cons
     tt_str_free(&diff);
 }
 
-/* A folder named step-N that is not complete: someone's checkpoint all the same. NULL: none. */
+/* The name of an incomplete step-N folder, which may be a damaged checkpoint; NULL: there is none.
+ */
 static const char *incomplete_step(const tt_loop *l, const char *folder)
 {
     const char *found = NULL;
@@ -114,8 +117,8 @@ static const char *incomplete_step(const tt_loop *l, const char *folder)
     return found;
 }
 
-/* Does a difference between two jobs make another run of it? What is trained, on what, how; not for
- * how long, nor on which ranks. */
+/* Whether two jobs differ in what is trained, on which data or how. For how long and on which ranks
+ * does not matter. */
 static bool changes_training(const char *line)
 {
     static const char *const of[] = {
@@ -129,8 +132,8 @@ static bool changes_training(const char *line)
     return false;
 }
 
-/* Was a step written by this job, with this load_step? Then its branch is the one that began there.
- */
+/* Whether a step was written by this job with this load_step: then it belongs to the branch that
+ * began at that step. */
 static bool is_of_this_branch(const tt_loop *l, const char *folder, int64_t step)
 {
     tt_arena *a = tt_arena_new();
@@ -167,17 +170,17 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     if (want >= 0 && n && steps[n - 1] > want && is_of_this_branch(l, folder, steps[n - 1])) {
         *step = steps[n - 1];
         if (l->main)
-            tt_log(TT_INFO, "checkpoint",
-                   "checkpoint.load_step %lld: this job has gone on from there to step %lld",
-                   (long long)want, (long long)*step);
+            tt_log(
+                TT_INFO, "checkpoint",
+                "checkpoint.load_step %lld: this job has already continued from there to step %lld",
+                (long long)want, (long long)*step);
         return TT_OK;
     }
     const char *broken = n ? NULL : incomplete_step(l, folder);
     if (broken)
         return TT_FAIL(err, TT_EFORMAT,
-                       "%s/%s is damaged and no other step is there (ttrun ckpt verify names the "
-                       "fault); bring it back, "
-                       "or start over with --resume never",
+                       "%s/%s is damaged and there is no other step (ttrun ckpt verify names the "
+                       "fault); restore it, or start over with --resume never",
                        folder, broken);
     if (want >= 0 && *step < 0)
         return tt_job_fail(l->s->job, "checkpoint.load_step", err, "%s has no step-%lld", folder,
@@ -193,7 +196,7 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
         if (l->main)
             tt_log(TT_INFO, "checkpoint", "weights: random%s%s%s", unused ? "; those of " : "",
                    unused ? unused : "",
-                   unused ? " are taken with checkpoint.initial_load_in_hf true" : "");
+                   unused ? " are loaded with checkpoint.initial_load_in_hf true" : "");
         return TT_OK;
     }
     path = tt_path_join(l->rank.arena, tt_job_dir(l->s->job), path);
@@ -209,11 +212,12 @@ static tt_status initial_load(tt_loop *l, tt_error *err)
     tt_trainer_state st;
     if (!hf && tt_ckpt_read_state(path, l->rank.arena, &st, &why) == TT_OK)
         print_differences(l, &st, "model.args.", TT_WARN,
-                          "the weights are of a model with other arguments");
+                          "the weights belong to a model with other arguments");
     return TT_OK;
 }
 
-/* The hashes of every file, once, by rank 0: what it reads the load would have read. */
+/* Rank 0 checks the hash of every file once. The bytes that it reads are in the page cache then, so
+ * loading does not read them again. */
 static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
 {
     tt_str faults = {0};
@@ -223,7 +227,7 @@ static tt_status check_whole(tt_loop *l, const char *at, tt_error *err)
     tt_status s = tt_ckpt_verify(at, &faults, &why);
     if (s != TT_OK)
         s = TT_FAIL(err, TT_EFORMAT,
-                    "%.*s; go on from an older step with --checkpoint.load_step, or start over "
+                    "%.*s; continue from an older step with --checkpoint.load_step, or start over "
                     "with --resume never",
                     faults.n ? (int)strcspn(faults.s, "\n") : (int)strlen(why.text),
                     faults.n ? faults.s : why.text);

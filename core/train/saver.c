@@ -8,11 +8,11 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Of the save in flight; phases of the thread's work are WRITING and COMMITTING. */
+/* The phase of the save in flight. The saver's thread works during WRITING and COMMITTING. */
 typedef enum phase {
     IDLE,
     WRITING,
-    WRITTEN, /* waits for the other ranks */
+    WRITTEN, /* this rank has written; other ranks have not */
     COMMITTING,
     COMMITTED,
     FAILED,
@@ -33,7 +33,7 @@ struct tt_saver {
     size_t n_now;
     int64_t began_ns;
     tt_error err;
-    /* under lock */
+    /* protected by lock */
     phase phase;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -58,14 +58,14 @@ static tt_status check_folder(const tt_saver *s, tt_error *err)
     return s->o.held ? tt_run_folder_check(s->o.held, err) : TT_OK;
 }
 
-static tt_status begin(const tt_saver *s, int64_t step, tt_error *err)
+static tt_status saver_begin(const tt_saver *s, int64_t step, tt_error *err)
 {
     TT_TRY(check_folder(s, err));
     return tt_ckpt_begin(s->o.folder, step, err);
 }
 
-/* Where the folder is gone, that is the reason. Where no rank writes any more, what is there of the
- * step goes: a disk that is full needs its room. */
+/* If the run folder is gone, that is the error to report. When no rank writes any more, the
+ * incomplete step is removed: a full disk needs the space. */
 static phase failed(tt_saver *s, bool all_written)
 {
     tt_error gone = {0}, ignored = {0};
@@ -120,7 +120,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static phase look(tt_saver *s)
+static phase saver_phase(tt_saver *s)
 {
     pthread_mutex_lock(&s->lock);
     const phase p = s->phase;
@@ -136,7 +136,7 @@ static void set(tt_saver *s, phase p)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Until the thread has nothing to do. */
+/* Waits until the thread has nothing to do. */
 static void wait_idle(tt_saver *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -149,7 +149,7 @@ static void wait_idle(tt_saver *s)
 
 static tt_status failure(tt_saver *s, tt_error *err)
 {
-    if (look(s) != FAILED)
+    if (saver_phase(s) != FAILED)
         return TT_OK;
     *err = s->err;
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
@@ -173,7 +173,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     TT_TRY(tt_saver_finish(s, err));
     s->began_ns = tt_now_ns();
     const bool main = s->o.rank->dist.rank == 0;
-    TT_TRY(tt_agree(&s->o.rank->dist, main ? begin(s, st->step, err) : TT_OK, err));
+    TT_TRY(tt_agree(&s->o.rank->dist, main ? saver_begin(s, st->step, err) : TT_OK, err));
     s->state.step = st->step;
     s->state.tokens_seen = st->tokens_seen;
     s->state.samples_seen = st->samples_seen;
@@ -191,7 +191,7 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
 
 int32_t tt_saver_poll(tt_saver *s)
 {
-    switch (look(s)) {
+    switch (saver_phase(s)) {
     case IDLE:
         return 0;
     case WRITING:
@@ -204,21 +204,22 @@ int32_t tt_saver_poll(tt_saver *s)
     }
 }
 
-/* Every rank comes here with the same word, so all see the same save end; rank 0 alone commits. */
+/* All ranks call this with the same value, so all see the same save end. Only rank 0 commits. */
 tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
 {
     if (all == 0 || all == 2)
         return TT_OK;
     if (all == 3)
         return tt_agree(&s->o.rank->dist, failure(s, err), err);
-    if (look(s) == WRITTEN)
+    if (saver_phase(s) == WRITTEN)
         set(s, s->o.rank->dist.rank == 0 ? COMMITTING : COMMITTED);
     else
         set(s, IDLE);
     return TT_OK;
 }
 
-/* Many short reductions, not one long wait: a save may take longer than a rank may be silent. */
+/* The ranks wait in many short reductions, not in one long one: a save may take longer than the
+ * time limit of a collective. */
 tt_status tt_saver_finish(tt_saver *s, tt_error *err)
 {
     const tt_dist *d = &s->o.rank->dist;
@@ -247,7 +248,7 @@ static tt_status make_buffer(tt_saver *s, tt_error *err)
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return TT_FAIL(err, TT_ENOMEM,
-                       "no memory for the %zu bytes that saving in the background copies; set "
+                       "no memory for the %zu bytes that an asynchronous save copies; set "
                        "checkpoint.async_mode "
                        "to \"disabled\"",
                        s->bytes);
@@ -282,7 +283,7 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
         if (!s->has_thread)
-            st = TT_FAIL(err, TT_ENOMEM, "no thread for saving could be started");
+            st = TT_FAIL(err, TT_ENOMEM, "cannot start the thread that saves checkpoints");
     }
     if (st != TT_OK)
         tt_saver_free(s);

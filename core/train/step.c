@@ -2,9 +2,11 @@
 #include "train/loop.h"
 #include <math.h>
 
-/* One step. Fetch its batch, count tokens, run the micro-batches, norm and clip, update. */
+/* One training step: fetch the batch, count its tokens, run the micro-batches, compute and clip the
+ * gradient norm, update the parameters. */
 
-/* Counted tokens of the global batch, and whether every rank got its data: one reduction. */
+/* One reduction gives the number of counted tokens of the global batch, and whether every rank
+ * could read its data. */
 static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetched,
                               int64_t *counted, tt_error *err)
 {
@@ -25,14 +27,14 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
         return TT_FAIL(err, TT_ECOMM, "another rank could not read its data");
     if (!v[0] && l->main)
         tt_log(TT_WARN, "train",
-               "step %lld: no token of the batch is counted (all labels are ignored): it has no "
-               "loss, and its gradient is zero",
+               "step %lld: no token of the batch is counted (all labels are ignored), so the step "
+               "has no loss and a zero gradient",
                (long long)l->step);
     *counted = v[0];
     return TT_OK;
 }
 
-/* Without a counted token there is no loss to be finite. */
+/* A batch without counted tokens has no loss, so nothing is checked. */
 static tt_status check_finite(const tt_loop *l, int64_t counted, tt_error *err)
 {
     if ((isfinite(l->loss) || !counted) && isfinite(l->norm))

@@ -5,8 +5,8 @@
 #include "exec/exec.h"
 #include "setup/setup.h"
 
-/* core/train: the loop, and only the loop. run.c makes the ranks and is the loop of one rank,
- * step.c is one step and reads like the paragraph in docs/design/architecture.md. */
+/* core/train: the training loop, and only that. run.c starts the ranks and holds the loop of one
+ * rank; step.c is one step and reads like the paragraph in docs/design/architecture.md. */
 
 /* ---- running ---- */
 typedef struct tt_run_opts {
@@ -14,18 +14,18 @@ typedef struct tt_run_opts {
     int verbose; /* -q: < 0 */
     bool dry_run;
     bool progress;
-    int (*stop)(void);  /* 0, or the signal that asks to stop; NULL = never */
-    bool (*save)(void); /* a save was asked for since the last call; NULL = never */
-    tt_dist *dist;      /* this process is one rank of many; NULL: it is all ranks */
+    int (*stop)(void);  /* the stop signal that was received, or 0; NULL = never */
+    bool (*save)(void); /* whether a save was asked for since the last call; NULL = never */
+    tt_dist *dist;      /* this process is one rank of many; NULL: it runs all ranks */
 } tt_run_opts;
-/* Train to the end of the job. Status TT_ESIGNAL: stopped by a signal after saving; TT_ENUMERIC: by
- * a numerical policy. */
+/* Trains to the end of the job. TT_ESIGNAL: a signal stopped the run, after a save; TT_ENUMERIC: a
+ * NaN or infinity did. */
 tt_status tt_train(const tt_setup *s, const tt_run_opts *o, tt_error *err);
 
-/* Length of the file:line:column an error's text begins with; 0 = it names no place in a file. */
+/* The length of the file:line:column with which an error's text begins; 0 = there is none. */
 size_t tt_error_place(const char *text);
 
-/* One rank's things, for the loop and for who evaluates or generates. */
+/* The parts of one rank, for training, evaluation and generation. */
 typedef struct tt_rank {
     const tt_setup *s;
     tt_arena *arena;
@@ -35,7 +35,7 @@ typedef struct tt_rank {
     tt_plan *plan, *eval_plan;
     tt_exec *exec, *eval;
     int pp, data_rank;
-    bool counts; /* the one of its replicas over cp, tp, pp that counts tokens */
+    bool counts; /* this rank counts tokens for its replicas over cp, tp and pp */
 } tt_rank;
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
                        tt_error *err);
@@ -44,16 +44,16 @@ void tt_rank_close(tt_rank *r);
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
                          size_t *n, tt_error *err);
-/* report: log the tensors there that no parameter of the model has. */
+/* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);
-/* The same of parameters from a Hugging Face folder. */
+/* Loads parameters from a Hugging Face folder. */
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err);
 
 /* ---- batch.c: micro-batches into the graph's inputs ---- */
 typedef struct tt_feed {
     const tt_batch *micro;
-    int64_t offset; /* first token of this data rank in a micro-batch */
+    int64_t offset; /* the first token of this data rank in a micro-batch */
     const tt_token_order *order;
 } tt_feed;
 tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, int64_t end,
@@ -65,14 +65,14 @@ typedef struct tt_run_folder {
     const char *path, *checkpoints, *lock_path, *saves_path;
 } tt_run_folder;
 tt_status tt_run_folder_open(const tt_setup *s, const tt_run_opts *o, tt_arena *a,
-                             tt_run_folder *out, tt_error *err); /* waits 5 s for a live holder */
-/* Are the folders still the ones that are held? Asked before something is written or purged there.
- */
+                             tt_run_folder *out, tt_error *err); /* waits 5 s for another holder */
+/* Checks that the folders are still those that this run locked. Called before something is written
+ * or purged there. */
 tt_status tt_run_folder_check(const tt_run_folder *f, tt_error *err);
-/* Another process of the run that holds the folder: it stays held until all have ended. */
+/* For the other processes of the run: the folder stays locked until all of them have ended. */
 tt_status tt_run_folder_join(const tt_setup *s, tt_arena *a, tt_run_folder *out, tt_error *err);
 void tt_run_folder_close(tt_run_folder *f);
-/* run.json; backend: what it says of itself. */
+/* Writes run.json. backend: the backend's description of itself. */
 tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, const char *backend,
                                  tt_error *err);
 

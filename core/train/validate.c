@@ -2,12 +2,12 @@
 #include "train/loop.h"
 #include <math.h>
 
-/* Validation: the loss over the same samples each time, each of them once, Σ over counted tokens ÷
- * their number, so it does not depend on how the work is spread. A batch is local_batch_size
- * samples of each data rank, whatever a pipeline cuts them into; where the last one lacks samples,
- * it is filled up with samples whose labels do not count. */
+/* Validation: the mean loss per counted token over the same samples each time, each of them once,
+ * so that it does not depend on the mesh. A batch has local_batch_size samples per data rank,
+ * however a pipeline splits them; if the last batch lacks samples, it is filled up with samples
+ * whose labels are ignored. */
 
-/* *stop: a rank has seen a signal to stop. */
+/* *stop: whether any rank has seen a stop signal. */
 static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, bool *stop,
                             tt_error *err)
 {
@@ -19,10 +19,10 @@ static tt_status add_tokens(tt_loop *l, const tt_batch *b, int64_t *counted, boo
     return TT_OK;
 }
 
-/* n micro-batches; the stream gives `pieces` of them at a time. *stop: a signal to stop came first.
- */
-static tt_status run(tt_loop *l, tt_stream *stream, int64_t n, int64_t pieces, double *loss,
-                     int64_t *counted, bool *stop, tt_error *err)
+/* Runs n micro-batches; the stream yields `pieces` of them at a time. *stop: a stop signal
+ * interrupted it. */
+static tt_status validate_run(tt_loop *l, tt_stream *stream, int64_t n, int64_t pieces,
+                              double *loss, int64_t *counted, bool *stop, tt_error *err)
 {
     tt_exec *x = l->rank.eval;
     double sum = 0;
@@ -80,7 +80,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
     };
     tt_stream *stream;
     TT_TRY(tt_stream_new(&o, &stream, err));
-    const tt_status st = run(l, stream, n * pieces, pieces, &loss, &counted, &stop, err);
+    const tt_status st = validate_run(l, stream, n * pieces, pieces, &loss, &counted, &stop, err);
     tt_stream_free(stream);
     l->t.validation += tt_seconds_since(t0);
     if (st != TT_OK || stop)

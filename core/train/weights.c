@@ -3,7 +3,7 @@
 #include "train/train.h"
 #include <string.h>
 
-/* Parameters and optimizer state as named boxes of global tensors. */
+/* Parameters and optimizer states as checkpoint pieces: named boxes of global tensors. */
 
 static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RECORDS 64 /* unwritten at most */
+#define RECORDS 64 /* at most this many are unwritten */
 
 typedef struct entry {
     tt_metrics_record r;
@@ -22,7 +22,7 @@ struct tt_writer {
     pthread_cond_t changed;
     int64_t put, written; /* records; number i lies in ring[i % RECORDS] */
     bool stop;
-    tt_status status; /* of the first record that failed; none is written after it */
+    tt_status status; /* of the first record that failed; later ones are not written */
     tt_error err;
     entry ring[RECORDS];
 };
@@ -36,7 +36,7 @@ static tt_status write_one(const tt_writer *w, const tt_metrics_record *r, tt_er
     return TT_OK;
 }
 
-static void *run(void *arg)
+static void *writer_run(void *arg)
 {
     tt_writer *w = arg;
     tt_error err = {0};
@@ -63,7 +63,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void release(tt_writer *w)
+static void writer_release(tt_writer *w)
 {
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -79,16 +79,16 @@ tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *
     w->n_sinks = n;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    const int rc = tt_thread_start(&w->thread, run, w);
+    const int rc = tt_thread_start(&w->thread, writer_run, w);
     if (rc) {
-        release(w);
+        writer_release(w);
         return TT_FAIL(err, TT_ENOMEM, "cannot start the metrics thread: %s", strerror(rc));
     }
     *out = w;
     return TT_OK;
 }
 
-/* With the lock held. */
+/* Must be called with the lock held. */
 static tt_status outcome(const tt_writer *w, tt_error *err)
 {
     if (w->status != TT_OK)
@@ -99,8 +99,8 @@ static tt_status outcome(const tt_writer *w, tt_error *err)
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err)
 {
     if (r->n_metrics > TT_MAX_METRICS)
-        return TT_FAIL(err, TT_EINTERNAL, "%zu metrics, room is for %d", r->n_metrics,
-                       TT_MAX_METRICS);
+        return TT_FAIL(err, TT_EINTERNAL, "a record has %zu metrics, at most %d are allowed",
+                       r->n_metrics, TT_MAX_METRICS);
     pthread_mutex_lock(&w->lock);
     while (w->put - w->written == RECORDS)
         pthread_cond_wait(&w->changed, &w->lock);
@@ -134,5 +134,5 @@ void tt_writer_free(tt_writer *w)
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    release(w);
+    writer_release(w);
 }

@@ -3,25 +3,25 @@
 #define TT_WRITER_H
 #include <ttrun/metrics.h>
 
-/* Metrics are written by a thread of their own, so that a step does not wait for a file system. */
+/* A separate thread writes the metrics, so that a step does not wait for the file system. */
 
-#define TT_MAX_METRICS 96 /* of a record: the loop's own, and TT_MAX_LOGGED of the graph */
+#define TT_MAX_METRICS 96 /* per record: the loop's own, and TT_MAX_LOGGED of the graph */
 
 typedef struct tt_sink {
     const tt_metrics_vt *vt;
     void *self;
-    const char *name; /* in errors */
+    const char *name; /* for errors */
 } tt_sink;
 
 typedef struct tt_writer tt_writer;
 
-/* The sinks stay the caller's, who leaves them alone until the writer is freed. */
+/* The caller keeps the sinks and does not use them until the writer is freed. */
 tt_status tt_writer_new(const tt_sink *sinks, int n, tt_writer **out, tt_error *err);
-/* A copy of r (its names stay where they are), to every sink in order; what met an earlier record
- * is returned. Allocates nothing; waits only where many records are unwritten. */
+/* Queues a copy of r (its names are not copied) for every sink. Returns the error of an earlier
+ * record, if one failed. Allocates nothing; waits only if RECORDS records are unwritten. */
 tt_status tt_writer_log(tt_writer *w, const tt_metrics_record *r, tt_error *err);
-/* Until all are written. */
+/* Waits until all records are written. */
 tt_status tt_writer_finish(tt_writer *w, tt_error *err);
-void tt_writer_free(tt_writer *w); /* finishes; NULL: nothing */
+void tt_writer_free(tt_writer *w); /* writes the rest first; NULL is allowed */
 
 #endif

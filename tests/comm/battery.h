@@ -409,7 +409,7 @@ static void late(world *w, tt_dist *d)
         world_fail(w, "rank %d got past a collective that timed out", d->rank);
     if (s == TT_ETIMEOUT) {
         atomic_fetch_add(&w->count, 1);
-        if (!strstr(err.text, "all_reduce number 4") || !strstr(err.text, "did not come: 2"))
+        if (!strstr(err.text, "all_reduce number 4") || !strstr(err.text, "did not arrive: 2"))
             world_fail(w, "%s", err.text);
     } else if (!strstr(err.text, "all_reduce number 4")) { /* woken by the first to give up */
         world_fail(w, "%s", err.text);

@@ -9,7 +9,7 @@
 
 /* Ranks that are processes: forks of the test that meet in a session. */
 
-static bool processes_room_only; /* may not copy from one to another: only through shared memory */
+static bool processes_buffered_only; /* copy through shared memory only, never directly */
 
 static inline void *processes_shared(size_t bytes)
 {
@@ -30,7 +30,8 @@ static inline void processes_rank(world *w, const tt_launch *l, double timeout_s
         return;
     }
     tt_session_set_timeout(s, timeout_s);
-    const tt_processes_opts po = {.launch = l, .session = s, .room_only = processes_room_only};
+    const tt_processes_opts po = {
+        .launch = l, .session = s, .buffered_only = processes_buffered_only};
     if (tt_processes_join(&po, &d, &err) == TT_OK) {
         fn(w, &d);
         tt_dist_leave(&d);

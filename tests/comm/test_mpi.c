@@ -73,7 +73,7 @@ static int rank_main(const tt_launch *l, const char *only)
                                   .session = me.session,
                                   .remote = c->vtable,
                                   .all_remote = true,
-                                  .beside = true};
+                                  .concurrent = true};
     if (tt_processes_join(&po, &me.dist, &err) != TT_OK)
         return fail_rank("join", &err);
     me.w = shared_world(me.session);

@@ -94,9 +94,9 @@ static void until_lost(world *w, tt_dist *d)
     if (s != TT_ECOMM || !strstr(err.text, "rank 1 was lost at all_reduce number 100"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     tt_session_claim(d->session, s, err.text, false);
-    const tt_status verdict = tt_session_verdict(d->session, &err);
-    if (verdict != TT_ECOMM)
-        world_fail(w, "the verdict is %d", verdict);
+    const tt_status first = tt_session_first_failure(d->session, &err);
+    if (first != TT_ECOMM)
+        world_fail(w, "the first failure has status %d", first);
     if (err.text[0])
         atomic_fetch_add(&w->count, 1); /* this rank is to tell */
 }
@@ -134,7 +134,7 @@ static void first_is_lost(world *w, tt_dist *d)
     if (s != TT_ECOMM || !strstr(err.text, "rank 0 was lost before step 1"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     tt_session_claim(d->session, s, err.text, false);
-    tt_session_verdict(d->session, &err);
+    tt_session_first_failure(d->session, &err);
     if (err.text[0])
         atomic_fetch_add(&w->count, 1);
 }
@@ -156,7 +156,7 @@ static void failing(world *w, tt_dist *d)
         s = d->vt->barrier(d->all, &err);
     }
     tt_dist_fail(d, s, err.text);
-    if (tt_session_verdict(d->session, &err) != TT_ENUMERIC)
+    if (tt_session_first_failure(d->session, &err) != TT_ENUMERIC)
         world_fail(w, "rank %d ends with another status", d->rank);
     if (err.text[0] && (d->rank != 2 || strcmp(err.text, "loss is NaN")))
         world_fail(w, "rank %d tells: %s", d->rank, err.text);
@@ -195,11 +195,11 @@ static void test_ranks_that_do_not_come_are_named(void **state)
     tt_error err = {0};
     snprintf(l.key, sizeof l.key, "alone-%ld", (long)getpid());
     assert_int_equal(tt_session_open(&o, &s, &err), TT_ETIMEOUT);
-    assert_non_null(strstr(err.text, "did not come within 0.3 s"));
+    assert_non_null(strstr(err.text, "did not arrive within 0.3 s"));
     assert_non_null(strstr(err.text, ": 1 2"));
     l.rank = l.local_rank = 1;
     assert_int_equal(tt_session_open(&o, &s, &err), TT_ETIMEOUT);
-    assert_non_null(strstr(err.text, "first rank of this machine did not come"));
+    assert_non_null(strstr(err.text, "first rank of this machine did not arrive"));
 }
 
 static int stop_now(void)
@@ -222,7 +222,7 @@ static void test_signal_ends_the_wait_for_ranks(void **state)
 static int through_the_room(void **state)
 {
     (void)state;
-    processes_room_only = true;
+    processes_buffered_only = true;
     return 0;
 }
 

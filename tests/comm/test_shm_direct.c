@@ -19,7 +19,7 @@ enum { MUCH = 1 << 20 }; /* elements, in many pieces */
 
 static bool direct(const tt_dist *d)
 {
-    return atomic_load(d->all->way) == TT_SHM_DIRECT;
+    return atomic_load(d->all->path) == TT_SHM_DIRECT;
 }
 
 static _Atomic int *progress; /* of rank 1 in what is to be cut short; all share it */
@@ -116,7 +116,7 @@ static void every_size(world *w, tt_dist *d)
     const int64_t piece = d->all->piece;
     for (int i = 0; i < 4; i++) {
         const int64_t size = (int64_t)tt_dtype_size(dtypes[i]),
-                      borders[] = {0, TT_SHM_MUCH * d->world, piece, piece * d->world,
+                      borders[] = {0, TT_SHM_DIRECT_BYTES * d->world, piece, piece * d->world,
                                    2 * piece * d->world};
         for (int b = 0; b < 5; b++)
             for (int64_t n = borders[b] / size - 1; n <= borders[b] / size + 1; n++)
@@ -235,7 +235,7 @@ static void differing(world *w, tt_dist *d)
     expect_differ(w, d->vt->all_reduce(d->all, x, 60000, TT_F32, one ? TT_MAX : TT_SUM, &err), &err,
                   "f32 (max)");
     expect_differ(w, d->vt->all_gather(d->all, x, y, one ? even : uneven, TT_F32, &err), &err,
-                  "in other pieces");
+                  "with other counts per rank");
     expect_differ(w,
                   one ? d->vt->reduce_scatter(d->all, x, y, even, TT_F32, TT_SUM, &err)
                       : d->vt->all_reduce(d->all, x, 60000, TT_F32, TT_SUM, &err),
@@ -528,7 +528,7 @@ static void too_late(world *w, tt_dist *d)
         s = d->vt->all_reduce(d->all, x, MUCH, TT_I32, TT_SUM, &err);
         expect_untouched(w, d, x);
     }
-    if (s == TT_OK || !strstr(err.text, "did not come: 1"))
+    if (s == TT_OK || !strstr(err.text, "did not arrive: 1"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
@@ -553,7 +553,7 @@ static void missing(world *w, tt_dist *d)
         usleep(1000);
     const tt_status s = d->vt->all_reduce(d->all, x, MUCH, TT_I32, TT_SUM, &err);
     if (s == TT_OK || !strstr(err.text, "all_reduce number 2") ||
-        !strstr(err.text, "did not come: 2"))
+        !strstr(err.text, "did not arrive: 2"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }

@@ -341,7 +341,7 @@ static void test_missing_and_misplaced_actions_are_refused(void **state)
     refused_as(s, "twice");
     s = make(a, "GPipe", 2, 1, 3);
     s->actions[1][1].micro = 3;
-    refused_as(s, "not of this schedule");
+    refused_as(s, "not belong to this schedule");
     s = make(a, "InterleavedZeroBubble", 2, 1, 3);
     for (int i = 0; i < s->n_actions[0]; i++)
         if (s->actions[0][i].kind == TT_ACTION_I && s->actions[0][i].micro == 0)
@@ -406,11 +406,11 @@ static void test_impossible_sizes_are_refused(void **state)
     } bad[] = {
         {"GPipe",           0,  1,  2,       "needs a rank"     },
         {"GPipe",           2,  1,  0,       "needs a rank"     },
-        {"GPipe",           2,  2,  4,       "1 stage a rank"   },
-        {"ZBVZeroBubble",   2,  1,  4,       "2 stages a rank"  },
-        {"ZBVZeroBubble",   2,  3,  4,       "2 stages a rank"  },
+        {"GPipe",           2,  2,  4,       "1 stage per rank" },
+        {"ZBVZeroBubble",   2,  1,  4,       "2 stages per rank"},
+        {"ZBVZeroBubble",   2,  3,  4,       "2 stages per rank"},
         {"DualPipeV",       4,  2,  7,       "at least 8 micro" },
-        {"Interleaved1F1B", 2,  -1, 4,       "stages a rank"    },
+        {"Interleaved1F1B", 2,  -1, 4,       "stages per rank"  },
         {"Interleaved1F1B", 33, 2,  4,       "more than 64"     },
         {"1F1B",            2,  1,  1 << 30, "micro-batches are"},
     };

@@ -240,7 +240,7 @@ static void test_error_names_ranks_ops_and_places(void **state)
     print_message("    %s\n", err.text);
     assert_non_null(strstr(err.text, "members of a group are at different collectives: rank 0 "));
     assert_non_null(strstr(err.text, "all_gather over dp_shard (%"));
-    assert_non_null(strstr(err.text, "; rank 1 meets group 0, "));
+    assert_non_null(strstr(err.text, "; rank 1 is in a collective of group 0, "));
     assert_non_null(strstr(err.text, "micro-batch 0, at 5 of "));
     job_close(&j);
     job_open(&j, "parallelism.pipeline_parallel_degree 2");

@@ -23,7 +23,7 @@ bubbles 1F1B 3
 ok a_traced_pipeline_tells_its_bubble
 bubbles ZBVZeroBubble 4
 ok a_traced_split_backward_tells_its_bubble
-grep -q 'profile\] pipeline [A-Za-z0-9]*: bubble [0-9.]* % as planned, [0-9.]* % with what its parts took, [0-9.]* % on the clock' "$dir/err"
+grep -q 'profile\] pipeline [A-Za-z0-9]*: bubble [0-9.]* % planned, [0-9.]* % simulated from measured parts, [0-9.]* % measured' "$dir/err"
 ok bubbles_on_the_console
 train "$dir/one" --profile --training.steps 1 --checkpoint.enable false
 [ "$rc" -eq 0 ] && ! grep -q bubble "$dir/one/profile/ops.jsonl" "$dir/err"

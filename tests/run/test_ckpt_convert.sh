@@ -49,7 +49,7 @@ train "$dir/c" --training.steps 5
 [ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl")" = "$(losses "$dir/c/metrics.jsonl")" ]
 ok a_run_goes_on_from_it_to_the_bit
 ckpt reshard "$step" "$dir/r"
-refused reshard_does_not_overwrite 2 'step-3 is there already'
+refused reshard_does_not_overwrite 2 'step-3 exists already'
 ckpt reshard --files 0 "$step" "$dir/r0"
 refused reshard_into_no_file 2 '--files: expected 1'
 
@@ -66,9 +66,9 @@ ttrun generate --checkpoint "$dir/in" --prompt line --max-tokens 4 --temperature
 ok what_was_imported_needs_its_folder_no_more
 mv "$dir/a/away" "$dir/a/hf"
 ckpt import --from hf "$hf" "$dir/in"
-refused import_does_not_overwrite 2 'in/step-0 is there already'
+refused import_does_not_overwrite 2 'in/step-0 exists already'
 ckpt export --to hf "$step" "$dir/again"
-refused export_does_not_overwrite 2 'again is there already'
+refused export_does_not_overwrite 2 'again exists already'
 
 # ---- Meta's names: the bytes of the Hugging Face file under them, so that import turns q and k, and GGUF turns them back ----
 meta=$dir/meta

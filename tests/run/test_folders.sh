@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 long="--training.steps 1000000 --checkpoint.interval 20 --checkpoint.keep_latest_k 2 --metrics.log_freq 1"
 ends() { # of the run just waited for: one line, about the folder
-    [ $rc -eq 1 ] && one_line "$1.err" && grep -q '^ttrun: .*is not the file this run locked' "$1.err"
+    [ $rc -eq 1 ] && one_line "$1.err" && grep -q '^ttrun: .*is not the file that this run locked' "$1.err"
 }
 saved() { [ -n "$(newest "$1/checkpoint")" ]; }
 
@@ -105,7 +105,7 @@ train "$dir/back" $back $branch --training.steps 17
     [ -e "$dir/back/before-1/checkpoint/step-15" ] && ! [ -e "$dir/back/before-1/checkpoint/step-10" ] &&
     [ "$(wc -l <"$dir/back/before-1/metrics.jsonl")" -eq 30 ] && [ -e "$dir/back/before-1/hf/step-30" ] &&
     [ "$(readlink "$dir/back/hf/latest")" = step-17 ] &&
-    grep -q 'load_step: the steps after 10, which this run leaves behind, are now in .*before-1' "$dir/err"
+    grep -q 'load_step: the steps after 10, which this run discards, are now in .*before-1' "$dir/err"
 ok load_step_sets_later_steps_aside
 train "$dir/back" $back --training.steps 20 --optimizer.lr 0.003
 [ "$rc" -eq 0 ] && grep -q 'resumed from .*/step-17, next is step 18' "$dir/err" && [ "$(wc -l <"$dir/back/metrics.jsonl")" -eq 20 ]
@@ -113,7 +113,7 @@ ok next_start_goes_on_from_the_branch
 train "$dir/crash" --training.steps 6 --checkpoint.interval 3
 train "$dir/crash" --training.steps 8 --checkpoint.interval 1 --checkpoint.load_step 3
 train "$dir/crash" --training.steps 9 --checkpoint.interval 1 --checkpoint.load_step 3 --backend.threads 2
-[ "$rc" -eq 0 ] && grep -q 'this job has gone on from there to step 8' "$dir/err" && grep -q 'next is step 9' "$dir/err" &&
+[ "$rc" -eq 0 ] && grep -q 'this job has already continued from there to step 8' "$dir/err" && grep -q 'next is step 9' "$dir/err" &&
     [ "$(newest "$dir/crash/checkpoint")" = 9 ] && [ "$(newest "$dir/crash/before-1/checkpoint")" = 6 ] && ! [ -e "$dir/crash/before-2" ]
 ok restart_with_load_step_goes_on_from_its_branch
 train "$dir/crash" --training.steps 5 --checkpoint.interval 1 --checkpoint.load_step 3 --optimizer.lr 0.003

@@ -108,7 +108,7 @@ refused prompts_no_json 'line 1' --prompts "$dir/bad.jsonl"
 refused prompts_negative_id 'negative.jsonl:1: ids: element 2' --prompts "$dir/negative.jsonl"
 refused prompts_id_outside 'prompt 1: id 262 is not in the vocabulary of 262' --prompts "$dir/outside.jsonl"
 refused prompts_no_ids 'prompt 1 is empty' --prompts "$dir/none.jsonl"
-refused prompts_empty_file 'holds no prompt' --prompts "$dir/empty.txt"
+refused prompts_empty_file 'contains no prompt' --prompts "$dir/empty.txt"
 refused prompts_missing_file 'nothere.txt' --prompts "$dir/nothere.txt"
 refused batch_too_large '--batch: expected a whole number from 1 to 16, got "17"' --batch 17
 refused top_p_outside '--top-p: expected 0 to 1' --top-p 1.5

@@ -134,7 +134,7 @@ ok plan_of_the_best_mesh_says_the_same
 says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 && grep -q -- '--hardware' "$dir/err" &&
     says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --memory much && grep -q -- '--memory' "$dir/err"
 ok plan_search_says_what_it_wants
-# the largest debugmodel of the contract: parameters, FLOP a token at 2048
+# the largest debugmodel of the contract: parameters, FLOP per token at 2048
 echo '{"dataloader": {"path": ["text.txt"]}}' >"$dir/debug.json"
 says debug 0 "$TTRUN" plan "$dir/debug.json" --json && [ "$(value "$dir/out" parameters)" = 6163712 ] &&
     near "$(value "$dir/out" flops_per_token)" 71585280 0.5

@@ -38,7 +38,7 @@ ok torchrun_variables_make_ranks_and_rank_0_speaks
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 "$timeout" 60 "$TTRUN" "$job" \
     --plugin-dir "$PLUGINS" --comm.backend shm --dump_folder "$dir/nodes" >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'shm: 1 of 2 ranks are on this machine' "$dir/err"
+[ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'shm: only 1 of 2 ranks are on this machine' "$dir/err"
 ok shm_over_machines_is_an_error
 WORLD_SIZE=2 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
 rc=$?
@@ -72,7 +72,7 @@ if has_mpirun; then
 fi
 PATH=$dir/bin "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --dump_folder "$dir/nompi" >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -eq 0 ] && grep -q 'no mpirun on this machine' "$dir/err" && grep -q 'threads of this process' "$dir/err"
+[ $rc -eq 0 ] && grep -q 'no mpirun on this machine' "$dir/err" && grep -q 'run as threads of this process' "$dir/err"
 ok without_mpirun_nproc_is_rank_threads
 PATH=$dir/bin "$timeout" 60 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --nproc 2 --comm.backend mpi --dump_folder "$dir/nompi2" >"$dir/out" 2>"$dir/err"
 rc=$?

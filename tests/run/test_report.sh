@@ -23,7 +23,7 @@ ok report_draws_the_losses
 ok report_draws_validation
 grep -q 'data-name="activations"' "$page" && grep -q 'Memory over the step' "$page" && ! grep -q 'cannot be planned' "$page"
 ok report_plans_the_memory_again
-grep -q '<code>linear_dw</code></td><td class="r">15.0</td>' "$page" && grep -q 'Limits measured then, of a rank: f32 products [1-9]' "$page"
+grep -q '<code>linear_dw</code></td><td class="r">15.0</td>' "$page" && grep -q 'Limits measured then, per rank: f32 products [1-9]' "$page"
 ok report_has_the_op_table
 grep -q '<code>step-5</code>, <code>step-10</code>, <code>step-15</code>' "$page" && grep -q '<code>hidden_dim\|<code>n_layers\|<code>seq_len' "$page"
 ok report_has_job_and_checkpoints

@@ -102,7 +102,7 @@ ok mpirun_that_starts_no_rank_is_stopped
 for way in $ways; do
     begin $way "$dir/$way-abort"
     begun && kill -ABRT $(ranks "$folder")
-    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: the ranks ended without a word, the first by SIGABRT' "$dir/err"
+    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: the ranks died silently, the first by SIGABRT' "$dir/err"
     ok "${way}_crash_of_all_ranks_is_one_line"
     begin $way "$dir/$way-twice"
     begun && kill -STOP "$(ranks "$folder" | tail -n 1)" && kill -TERM $(everyone) && sleep 0.6 && kill -TERM $(everyone)

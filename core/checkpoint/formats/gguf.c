@@ -23,26 +23,26 @@ void tt_gguf_free(tt_gguf *g)
     tt_str_free(&g->keys);
 }
 
-static void put(tt_str *s, const void *p, size_t n)
+static void gguf_put(tt_str *s, const void *p, size_t n)
 {
     tt_str_addn(s, p, n);
 }
 
 static void put_u32(tt_str *s, uint32_t v)
 {
-    put(s, &v, sizeof v);
+    gguf_put(s, &v, sizeof v);
 }
 
 static void put_u64(tt_str *s, uint64_t v)
 {
-    put(s, &v, sizeof v);
+    gguf_put(s, &v, sizeof v);
 }
 
 static void put_text(tt_str *s, const char *text)
 {
     const size_t n = strlen(text);
     put_u64(s, n);
-    put(s, text, n);
+    gguf_put(s, text, n);
 }
 
 static void put_key(tt_gguf *g, const char *key, uint32_t type)
@@ -68,14 +68,14 @@ void tt_gguf_u32(tt_gguf *g, const char *key, uint32_t v)
 void tt_gguf_f32(tt_gguf *g, const char *key, float v)
 {
     put_key(g, key, KEY_F32);
-    put(&g->keys, &v, sizeof v);
+    gguf_put(&g->keys, &v, sizeof v);
 }
 
 void tt_gguf_bool(tt_gguf *g, const char *key, bool v)
 {
     const uint8_t byte = v;
     put_key(g, key, KEY_BOOL);
-    put(&g->keys, &byte, 1);
+    gguf_put(&g->keys, &byte, 1);
 }
 
 void tt_gguf_string(tt_gguf *g, const char *key, const char *v)
@@ -94,7 +94,7 @@ void tt_gguf_strings(tt_gguf *g, const char *key, const char *const *v, size_t n
 void tt_gguf_i32s(tt_gguf *g, const char *key, const int32_t *v, size_t n)
 {
     put_array(g, key, KEY_I32, n);
-    put(&g->keys, v, n * sizeof *v);
+    gguf_put(&g->keys, v, n * sizeof *v);
 }
 
 static int64_t row_of(const tt_gguf_tensor *t)
@@ -103,7 +103,7 @@ static int64_t row_of(const tt_gguf_tensor *t)
 }
 
 /* Bytes of n elements, whole rows of a tensor that was checked. */
-static int64_t bytes_of(tt_gguf_type type, int64_t n)
+static int64_t gguf_bytes(tt_gguf_type type, int64_t n)
 {
     switch (type) {
     case TT_GGUF_F32:
@@ -211,20 +211,20 @@ static tt_status write_tensor(int fd, const char *path, const tt_gguf_tensor *t,
         const int64_t n = TT_MIN(step, all - begin);
         TT_TRY(fill(user, t, begin, n, x, err));
         TT_TRY(convert(t, x, n, bytes, err));
-        TT_TRY(write_all(fd, path, bytes, (size_t)bytes_of(t->type, n), err));
+        TT_TRY(write_all(fd, path, bytes, (size_t)gguf_bytes(t->type, n), err));
     }
-    const int64_t size = bytes_of(t->type, all);
+    const int64_t size = gguf_bytes(t->type, all);
     return write_all(fd, path, zeros, (size_t)(padded(size) - size), err);
 }
 
 static void put_header(const tt_gguf *g, tt_str *s)
 {
     int64_t offset = 0;
-    put(s, "GGUF", 4);
+    gguf_put(s, "GGUF", 4);
     put_u32(s, 3);
     put_u64(s, g->tensors.n);
     put_u64(s, g->n_keys);
-    put(s, g->keys.s, g->keys.n);
+    gguf_put(s, g->keys.s, g->keys.n);
     for (size_t i = 0; i < g->tensors.n; i++) {
         const tt_gguf_tensor *t = &g->tensors.items[i];
         put_text(s, t->name);
@@ -233,7 +233,7 @@ static void put_header(const tt_gguf *g, tt_str *s)
             put_u64(s, (uint64_t)t->shape[d]);
         put_u32(s, t->type);
         put_u64(s, (uint64_t)offset);
-        offset += padded(bytes_of(t->type, numel(t)));
+        offset += padded(gguf_bytes(t->type, numel(t)));
     }
     while (s->n % (size_t)ALIGNMENT)
         tt_str_addc(s, '\0');

@@ -21,13 +21,13 @@ typedef struct saver {
     int64_t total;
 } saver;
 
-static int by_name(const void *a, const void *b)
+static int hf_save_by_name(const void *a, const void *b)
 {
     const tt_hf_tensor *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
 }
 
-static tt_status bytes_of(const tt_hf_tensor *t, int64_t *out, tt_error *err)
+static tt_status hf_tensor_bytes(const tt_hf_tensor *t, int64_t *out, tt_error *err)
 {
     int64_t bytes = 4;
     for (int d = 0; d < t->n_dims; d++)
@@ -45,9 +45,9 @@ static tt_status deal(saver *v, const tt_map *tensors, int64_t shard_bytes, tt_e
     v->file = tt_arena_array(v->arena, v->n + 1, sizeof *v->file);
     for (size_t i = 0; i < v->n; i++)
         v->tensors[i] = tt_map_value(tensors, i);
-    qsort(v->tensors, v->n, sizeof *v->tensors, by_name);
+    qsort(v->tensors, v->n, sizeof *v->tensors, hf_save_by_name);
     for (size_t i = 0; i < v->n; i++) {
-        TT_TRY(bytes_of(v->tensors[i], &bytes, err));
+        TT_TRY(hf_tensor_bytes(v->tensors[i], &bytes, err));
         if (in_file && in_file > shard_bytes - bytes) {
             v->n_files++;
             in_file = 0;
@@ -109,7 +109,7 @@ static tt_status write_file(const saver *v, int file, tt_error *err)
         int64_t bytes = 0;
         if (v->file[i] != file)
             continue;
-        s = bytes_of(t, &bytes, err);
+        s = hf_tensor_bytes(t, &bytes, err);
         float *data = s == TT_OK ? malloc((size_t)bytes + 1) : NULL;
         if (s == TT_OK && !data)
             s = TT_FAIL(err, TT_ENOMEM, "no memory for %lld bytes of tensor '%s'", (long long)bytes,

@@ -132,7 +132,7 @@ typedef struct output {
     tt_error *err;
 } output;
 
-static tt_status put(const output *o, const void *data, size_t n)
+static tt_status writer_put(const output *o, const void *data, size_t n)
 {
     const uint8_t *p = data;
     while (n > 0) {
@@ -158,10 +158,10 @@ static tt_status put_file(const output *o, const tt_str *head, const item *items
     uint8_t length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)head->n >> (8 * i));
-    TT_TRY(put(o, length, sizeof length));
-    TT_TRY(put(o, head->s, head->n));
+    TT_TRY(writer_put(o, length, sizeof length));
+    TT_TRY(writer_put(o, head->s, head->n));
     for (size_t i = 0; i < n; i++)
-        TT_TRY(put(o, items[i].tensor->data, items[i].tensor->bytes));
+        TT_TRY(writer_put(o, items[i].tensor->data, items[i].tensor->bytes));
     /* EINVAL: no such thing for this kind of file (/dev/stdout) */
     if (fsync(o->fd) != 0 && errno != EINVAL)
         return tt_fail_system(o->err, errno, "fsync", o->path);

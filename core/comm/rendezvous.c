@@ -14,13 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How the ranks of a machine find each other. The first listens on a socket of the abstract
- * namespace; each other says hello and is handed the memory. When all have come each gets a byte,
- * and the sockets stay open: their end is the end of the process. */
+/* The rendezvous of the ranks of one machine. Local rank 0 listens on a socket of the abstract
+ * namespace; each other rank connects, says who it is, and receives the memfd of the shared memory.
+ * When all ranks have arrived, rank 0 sends each of them one byte. The sockets stay open: when a
+ * socket closes, its process has ended. */
 
-#define MAGIC UINT64_C(0x7474727573657332) /* changes with the layout of what is shared */
-#define MOST_BYTES (UINT64_C(1) << 40)     /* of address space; pages come when touched */
-#define LEAST_BYTES (UINT64_C(1) << 26)
+#define MAGIC UINT64_C(0x7474727573657332) /* changes with the layout of the shared memory */
+#define MAX_BYTES (UINT64_C(1) << 40)      /* of address space; pages are allocated when touched */
+#define MIN_BYTES (UINT64_C(1) << 26)
 
 typedef struct hello {
     uint64_t magic;
@@ -28,12 +29,12 @@ typedef struct hello {
     char version[32];
 } hello;
 
-#define STOPPED_NS INT64_C(3000000000) /* for the others to come after a signal to stop */
+#define STOPPED_NS INT64_C(3000000000) /* how long others may take to arrive after a stop signal */
 
 typedef struct waiting {
     const tt_session_opts *o;
     int64_t until_ns;
-    int64_t asked_ns; /* when the signal to stop was seen; 0: not yet */
+    int64_t asked_ns; /* when the stop signal was seen; 0: not yet */
 } waiting;
 
 static socklen_t address(const tt_launch *l, struct sockaddr_un *a)
@@ -76,7 +77,7 @@ static hello my_hello(const tt_launch *l)
     return h;
 }
 
-/* Until there is something to read, or the other end is gone. */
+/* Waits until there is something to read or the other end has closed. */
 static tt_status await_bytes(int fd, waiting *w, tt_error *err)
 {
     struct pollfd f = {fd, POLLIN, 0};
@@ -86,7 +87,7 @@ static tt_status await_bytes(int fd, waiting *w, tt_error *err)
     return TT_OK;
 }
 
-/* All n bytes. TT_ECOMM: the other end is gone; TT_ETIMEOUT: it is too slow. */
+/* Reads all n bytes. TT_ECOMM: the other end has closed; TT_ETIMEOUT: the time limit has passed. */
 static tt_status read_all(int fd, void *p, size_t n, waiting *w, tt_error *err)
 {
     for (char *at = p; n > 0;) {
@@ -106,13 +107,14 @@ static tt_status map_memory(tt_session *s, tt_error *err)
 {
     void *p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->memfd, 0);
     if (p == MAP_FAILED)
-        return TT_FAIL(err, TT_ENOMEM, "cannot map the memory ranks share: %s", strerror(errno));
+        return TT_FAIL(err, TT_ENOMEM, "cannot map the memory that the ranks share: %s",
+                       strerror(errno));
     s->m = p;
     return TT_OK;
 }
 
-/* A memfd counts as a file: the limit of file sizes (ulimit -f) is lifted for the moment as far as
- * it may be. */
+/* The limit on file sizes (ulimit -f) also applies to a memfd: while the memory is made, the soft
+ * limit is raised to the hard one. */
 static tt_status size_memory(tt_session *s, tt_error *err)
 {
     struct rlimit before = {RLIM_INFINITY, RLIM_INFINITY}, most;
@@ -120,8 +122,8 @@ static tt_status size_memory(tt_session *s, tt_error *err)
     most = (struct rlimit){before.rlim_max, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &most);
     tt_status st = TT_ENOMEM;
-    /* less where the process's address space is limited */
-    for (s->bytes = MOST_BYTES; s->bytes >= LEAST_BYTES; s->bytes /= 2) {
+    /* Try smaller sizes, since the process's address space may be limited. */
+    for (s->bytes = MAX_BYTES; s->bytes >= MIN_BYTES; s->bytes /= 2) {
         if (most.rlim_cur != RLIM_INFINITY && s->bytes > most.rlim_cur)
             continue;
         if (!ftruncate(s->memfd, (off_t)s->bytes) && (st = map_memory(s, err)) == TT_OK)
@@ -130,8 +132,8 @@ static tt_status size_memory(tt_session *s, tt_error *err)
     setrlimit(RLIMIT_FSIZE, &before);
     if (st != TT_OK)
         return TT_FAIL(err, st,
-                       "no memory for ranks to share; are file sizes (ulimit -f) or the address "
-                       "space (ulimit -v) limited?");
+                       "cannot allocate the memory that the ranks share; is the file size "
+                       "(ulimit -f) or the address space (ulimit -v) limited?");
     return TT_OK;
 }
 
@@ -139,7 +141,8 @@ static tt_status make_memory(tt_session *s, tt_error *err)
 {
     s->memfd = memfd_create("ttrun-ranks", MFD_CLOEXEC);
     if (s->memfd < 0)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for ranks to share: %s", strerror(errno));
+        return TT_FAIL(err, TT_ENOMEM, "cannot allocate the memory that the ranks share: %s",
+                       strerror(errno));
     TT_TRY(size_memory(s, err));
     const size_t head = sizeof *s->m + (size_t)s->launch.local_world * sizeof *s->m->ranks;
     atomic_store(&s->m->used, (head + TT_SESSION_LINE - 1) / TT_SESSION_LINE * TT_SESSION_LINE);
@@ -150,13 +153,13 @@ static bool send_memory(tt_session *s, int fd)
 {
     union {
         struct cmsghdr h;
-        char room[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int))];
     } control = {0};
     struct iovec io = {&s->bytes, sizeof s->bytes};
     struct msghdr m = {.msg_iov = &io,
                        .msg_iovlen = 1,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof control.room};
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
@@ -169,13 +172,13 @@ static tt_status receive_memory(tt_session *s, int fd, waiting *w, tt_error *err
 {
     union {
         struct cmsghdr h;
-        char room[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec io = {&s->bytes, sizeof s->bytes};
     struct msghdr m = {.msg_iov = &io,
                        .msg_iovlen = 1,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof control.room};
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     TT_TRY(await_bytes(fd, w, err));
     if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof s->bytes)
         return TT_ECOMM;
@@ -186,7 +189,7 @@ static tt_status receive_memory(tt_session *s, int fd, waiting *w, tt_error *err
     return TT_OK;
 }
 
-/* ---- the first rank's side ---- */
+/* ---- local rank 0 ---- */
 
 static void missing(const tt_session *s, char *text, size_t size)
 {
@@ -197,8 +200,8 @@ static void missing(const tt_session *s, char *text, size_t size)
             n += (size_t)snprintf(text + n, size - n, " %d", i);
 }
 
-/* One that came: kept, unless it is no rank of ours. */
-static tt_status welcome(tt_session *s, int fd, waiting *w, tt_error *err)
+/* Takes in the process that connected, unless it is not a rank of this run. */
+static tt_status admit(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     hello h;
     const hello mine = my_hello(&s->launch);
@@ -212,8 +215,8 @@ static tt_status welcome(tt_session *s, int fd, waiting *w, tt_error *err)
         h.local_rank >= mine.local_world || s->socks[h.local_rank] >= 0) {
         close(fd);
         return TT_FAIL(err, TT_ECOMM,
-                       "a process that says it is rank %d of %d is none of these ranks: run the "
-                       "same ttrun and the same number on all",
+                       "a process that says it is rank %d of %d does not belong to this run: "
+                       "start the same ttrun with the same number of ranks everywhere",
                        (int)h.rank, (int)h.world);
     }
     s->m->ranks[h.local_rank].rank = h.rank;
@@ -235,9 +238,10 @@ static tt_status bind_name(int fd, const tt_launch *l, waiting *w, tt_error *err
             return st;
         if (st != TT_OK)
             return TT_FAIL(err, TT_ECOMM,
-                           "ranks cannot meet: %s; does another run have the same %s variables?",
+                           "the ranks cannot find each other: %s; does another run have the "
+                           "same %s variables?",
                            strerror(errno), l->launcher);
-        nanosleep(&(struct timespec){0, 20000000}, NULL); /* one before us is ending */
+        nanosleep(&(struct timespec){0, 20000000}, NULL); /* an earlier run is just ending */
     }
     return listen(fd, 4096) ? TT_FAIL(err, TT_ECOMM, "listen: %s", strerror(errno)) : TT_OK;
 }
@@ -245,13 +249,13 @@ static tt_status bind_name(int fd, const tt_launch *l, waiting *w, tt_error *err
 static tt_status accept_all(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     struct pollfd f = {fd, POLLIN, 0};
-    for (int come = 1; come < s->launch.local_world;) {
+    for (int arrived = 1; arrived < s->launch.local_world;) {
         const tt_status st = keep_waiting(w, err);
         char who[128];
         missing(s, who, sizeof who);
         if (st == TT_ETIMEOUT)
             return TT_FAIL(err, st,
-                           "ranks of this machine that did not come within %g s "
+                           "ranks of this machine that did not arrive within %g s "
                            "(comm.init_timeout_seconds):%s",
                            w->o->timeout_s, who);
         if (st != TT_OK)
@@ -260,10 +264,10 @@ static tt_status accept_all(tt_session *s, int fd, waiting *w, tt_error *err)
             continue;
         const int one = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (one >= 0)
-            TT_TRY(welcome(s, one, w, err));
-        come = 1;
+            TT_TRY(admit(s, one, w, err));
+        arrived = 1;
         for (int i = 1; i < s->launch.local_world; i++)
-            come += s->socks[i] >= 0;
+            arrived += s->socks[i] >= 0;
     }
     for (int i = 1; i < s->launch.local_world; i++)
         if (send(s->socks[i], "!", 1, MSG_NOSIGNAL) != 1)
@@ -271,7 +275,7 @@ static tt_status accept_all(tt_session *s, int fd, waiting *w, tt_error *err)
     return TT_OK;
 }
 
-static tt_status lead(tt_session *s, waiting *w, tt_error *err)
+static tt_status accept_others(tt_session *s, waiting *w, tt_error *err)
 {
     TT_TRY(make_memory(s, err));
     s->m->ranks[0].rank = s->launch.rank;
@@ -285,7 +289,7 @@ static tt_status lead(tt_session *s, waiting *w, tt_error *err)
     return st;
 }
 
-/* ---- the others' ---- */
+/* ---- the other ranks ---- */
 
 static tt_status connect_first(tt_session *s, waiting *w, tt_error *err)
 {
@@ -303,7 +307,7 @@ static tt_status connect_first(tt_session *s, waiting *w, tt_error *err)
         const tt_status st = keep_waiting(w, err);
         if (st == TT_ETIMEOUT)
             return TT_FAIL(err, st,
-                           "the first rank of this machine did not come within %g s "
+                           "the first rank of this machine did not arrive within %g s "
                            "(comm.init_timeout_seconds)",
                            w->o->timeout_s);
         if (st != TT_OK)
@@ -312,14 +316,15 @@ static tt_status connect_first(tt_session *s, waiting *w, tt_error *err)
     }
 }
 
-/* Why the first rank of this machine does not go on with this one: st is of a read from it. */
-static tt_status left_by_first(const tt_session *s, const waiting *w, tt_status st,
-                               const char *what, tt_error *err)
+/* The error of a rank whose local rank 0 closed the socket or did not answer: st is the status of
+ * the read from it. */
+static tt_status first_rank_gone(const tt_session *s, const waiting *w, tt_status st,
+                                 const char *what, tt_error *err)
 {
     const int sig = w->o->stop ? w->o->stop() : 0;
     if (st == TT_ESIGNAL)
         return st;
-    if (sig) /* the first was sent it too, and was the faster one to end */
+    if (sig) /* rank 0 received the signal too, and ended before this rank */
         return TT_FAIL(err, TT_ESIGNAL, "stopped by %s before step 1", tt_signal_name(sig));
     if (st == TT_ETIMEOUT)
         return TT_FAIL(err, st,
@@ -329,7 +334,7 @@ static tt_status left_by_first(const tt_session *s, const waiting *w, tt_status 
     return TT_FAIL(err, TT_ECOMM, "the first rank of this machine %s", what);
 }
 
-static tt_status join(tt_session *s, waiting *w, tt_error *err)
+static tt_status connect_and_join(tt_session *s, waiting *w, tt_error *err)
 {
     const hello h = my_hello(&s->launch);
     char go;
@@ -338,14 +343,14 @@ static tt_status join(tt_session *s, waiting *w, tt_error *err)
     if (same_user(s->socks[0]) && send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h)
         st = receive_memory(s, s->socks[0], w, err);
     if (st != TT_OK)
-        return left_by_first(s, w, st, "turned this one away", err);
+        return first_rank_gone(s, w, st, "rejected this rank", err);
     TT_TRY(map_memory(s, err));
     st = read_all(s->socks[0], &go, 1, w, err);
-    return st == TT_OK ? st : left_by_first(s, w, st, "ended before all had come", err);
+    return st == TT_OK ? st : first_rank_gone(s, w, st, "exited before all ranks had arrived", err);
 }
 
-tt_status tt_session_meet(tt_session *s, const tt_session_opts *o, tt_error *err)
+tt_status tt_session_rendezvous(tt_session *s, const tt_session_opts *o, tt_error *err)
 {
     waiting w = {o, tt_now_ns() + (int64_t)(TT_MIN(o->timeout_s, 1e9) * 1e9), 0};
-    return s->launch.local_rank ? join(s, &w, err) : lead(s, &w, err);
+    return s->launch.local_rank ? connect_and_join(s, &w, err) : accept_others(s, &w, err);
 }

@@ -2,9 +2,9 @@
 #include "comm/shm_impl.h"
 #include <string.h>
 
-/* The rounds of a collective among processes: in each a member does its part, says so, and waits
- * for the others'. In the first it also tells what it came for, and all see whether they came for
- * the same. */
+/* The rounds of a collective among processes. In each round a member does its part, publishes the
+ * number of the round, and waits until the others have published it. In the first round it also
+ * publishes its call, and all members check that their calls are the same. */
 
 static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
 {
@@ -18,7 +18,7 @@ static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
         TT_FAIL(&e, TT_ETIMEOUT,
                 "%s number %llu waited %g s (comm.init_timeout_seconds before step "
                 "1, train_timeout_seconds from then on); ranks that did not "
-                "come:%s",
+                "arrive:%s",
                 c->op, (unsigned long long)c->sequence, tt_session_timeout(c->session), missing);
     tt_session_timed_out(c->session, e.text);
     if (err)
@@ -26,7 +26,7 @@ static tt_status timed_out(tt_comm *c, uint32_t round, tt_error *err)
     return s;
 }
 
-/* `soon`: the others are at work on the same and will be done when this member is. */
+/* soon: the others do the same work and will finish about when this member does. */
 static tt_status wait_for_all(tt_comm *c, bool soon, tt_error *err)
 {
     const int64_t until = tt_session_deadline(c->session);
@@ -48,7 +48,7 @@ const tt_shm_call *tt_shm_call_of(const tt_comm *c, int member)
     return &c->members[member].call[c->first % 2];
 }
 
-static void describe(const tt_shm_call *call, char *text, size_t size)
+static void call_text(const tt_shm_call *call, char *text, size_t size)
 {
     const char *name = tt_doing_name((tt_doing)call->op);
     if (call->op == TT_DOING_BARRIER || call->op == TT_DOING_ALL_TO_ALL)
@@ -67,29 +67,29 @@ static tt_status check_calls(const tt_comm *c, tt_error *err)
         if (other->op == mine->op && other->size == mine->size && other->dtype == mine->dtype &&
             other->reduce == mine->reduce && other->counts == mine->counts)
             continue;
-        describe(mine, a, sizeof a);
-        describe(other, b, sizeof b);
+        call_text(mine, a, sizeof a);
+        call_text(other, b, sizeof b);
         return TT_FAIL(err, TT_ECOMM,
                        "collective number %llu: rank %d calls %s, rank %d calls %s%s",
                        (unsigned long long)c->sequence, c->ranks[c->me], a, c->ranks[i], b,
-                       strcmp(a, b) ? "" : " in other pieces");
+                       strcmp(a, b) ? "" : " with other counts per rank");
     }
     return TT_OK;
 }
 
-tt_status tt_shm_meet(tt_comm *c, tt_error *err)
+tt_status tt_shm_finish_round(tt_comm *c, tt_error *err)
 {
     TT_TRY(wait_for_all(c, c->round != c->first, err));
     return c->round == c->first ? check_calls(c, err) : TT_OK;
 }
 
-/* What is written for its first round is in place before the others see its number. */
+/* The call is written before the others see the number of its first round. */
 tt_status tt_shm_begin(tt_comm *c, const tt_shm_args *a, tt_error *err)
 {
     tt_shm_member *m = &c->members[c->me];
     TT_TRY(tt_session_stopped(c->session, err));
     c->op = tt_doing_name(a->op);
-    c->sequence = atomic_fetch_add(&m->came, 1) + 1;
+    c->sequence = atomic_fetch_add(&m->n_begun, 1) + 1;
     c->first = c->round = atomic_load(&m->round.value) + 1;
     m->call[c->first % 2] =
         (tt_shm_call){.op = a->op,
@@ -102,10 +102,10 @@ tt_status tt_shm_begin(tt_comm *c, const tt_shm_args *a, tt_error *err)
                       .send = (uintptr_t)a->send,
                       .recv = (uintptr_t)a->recv};
     tt_session_doing(c->session, a->op, c->sequence);
-    return atomic_load(c->way) == TT_SHM_UNSETTLED ? tt_shm_settle(c, err) : TT_OK;
+    return atomic_load(c->path) == TT_SHM_UNDECIDED ? tt_shm_choose_path(c, err) : TT_OK;
 }
 
-/* ---- what both ways use ---- */
+/* ---- used by both paths ---- */
 
 void tt_shm_copy(void *to, const void *from, size_t n)
 {
@@ -113,7 +113,8 @@ void tt_shm_copy(void *to, const void *from, size_t n)
         memcpy(to, from, n);
 }
 
-/* Two tables, for a member may be in the next collective while others read this one's. */
+/* There are two tables per member: it may write the next collective's while others still read this
+ * one's. */
 int64_t *tt_shm_counts_of(const tt_comm *c, int member)
 {
     return c->counts + ((size_t)member * 2 + c->first % 2) * (size_t)c->n;
