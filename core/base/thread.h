@@ -3,10 +3,10 @@
 #define TT_BASE_THREAD_H
 #include <pthread.h>
 
-/* As pthread_create, with all signals blocked in the new thread: they are the main thread's
- * business. 0, or an error number. [any-thread] */
+/* Like pthread_create, but blocks all signals in the new thread, because the main thread handles
+ * them. Returns 0 or an error number. [any-thread] */
 int tt_thread_start(pthread_t *out, void *(*run)(void *), void *arg);
-/* "SIGTERM" and its like; of others "a signal". [any-thread, in signal handlers as well] */
+/* "SIGTERM" and the like; "a signal" for one it does not know. [any-thread, signal handlers too] */
 const char *tt_signal_name(int sig);
 
 #endif

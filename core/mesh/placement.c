@@ -29,7 +29,7 @@ uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims)
     return (uint16_t)mask;
 }
 
-/* Appends to text[size] at *at; what does not fit is cut off, the NUL always stays. */
+/* Appends s to text[size] at *at, truncated so that it fits with its NUL. */
 static void put(char *text, size_t size, size_t *at, const char *s)
 {
     for (; *s != '\0' && *at + 1 < size; s++)
@@ -98,7 +98,7 @@ tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims
         for (int k = 0; k < p->n[d]; k++) {
             unsigned atom = TT_ATOM(p->atom[d][k]);
             if (TT_TURN(p->atom[d][k]) >= (unsigned)m->atom_size[atom])
-                return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is turned by %u",
+                return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is shifted by %u",
                                m->atom_name[atom], (int)m->atom_size[atom], TT_TURN(p->atom[d][k]));
             if (used >> atom & 1) {
                 tt_placement_print(m, p, n_dims, text, sizeof text);

@@ -114,8 +114,8 @@ typedef struct tt_op_def {
     tt_status (*infer)(const tt_shape_query *q, tt_type *out, tt_error *err);
     /* Writes the sharding rule to rule[size]; needed only if `rule` is NULL. */
     void (*rule_for)(const tt_shape_query *q, char *rule, size_t size);
-    /* (optional) Writes the inputs' cotangents as other ops. NULL: it is an error if a gradient must
-     * pass through the op. */
+    /* (optional) Writes the inputs' cotangents as other ops. NULL: it is an error if a gradient
+     * must pass through the op. */
     void (*vjp)(tt_builder *b, tt_vjp *c);
     /* (optional) Writes outs as other ops, for a backend without a kernel. NULL: every backend must
      * have a kernel. */
