@@ -6,7 +6,7 @@
  * for a dim of 14 over tp 2 and dp_shard 3, a part would cross tp's boundary at 7. */
 
 /* The padded size of one of n parts: ceil(parent / n), in whole units. */
-static int64_t cut(int64_t parent, int64_t n, int64_t unit)
+static int64_t box_cut(int64_t parent, int64_t n, int64_t unit)
 {
     int64_t units = (parent + unit - 1) / unit;
     return (units + n - 1) / n * unit;
@@ -21,7 +21,7 @@ int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n
 {
     int64_t padded = d->size;
     for (int i = 0; i < n; i++)
-        padded = cut(padded, m->atom_size[TT_ATOM(atoms[i])], unit_of(d, atoms[i]));
+        padded = box_cut(padded, m->atom_size[TT_ATOM(atoms[i])], unit_of(d, atoms[i]));
     return padded;
 }
 
@@ -31,7 +31,7 @@ void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n,
     int64_t lo = 0, hi = d->size, padded = d->size;
     for (int i = 0; i < n; i++) {
         unsigned atom = TT_ATOM(atoms[i]);
-        padded = cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
+        padded = box_cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
         const int64_t part = (coords[atom] + (int64_t)TT_TURN(atoms[i])) % m->atom_size[atom];
         lo = TT_MIN(lo + part * padded, hi);
         hi = TT_MIN(lo + padded,
