@@ -40,8 +40,8 @@ tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const c
 void tt_error_clear(tt_error *err); /* NULL is fine */
 
 /* ---- arena: memory that is freed together (per process, program or step) ----
- * For small metadata only: when memory runs out, it logs size and place and aborts. All memory is
- * zeroed. One thread at a time uses an arena. */
+ * For small metadata only, zeroed. Out of memory ends the process: size and place, status 1. One
+ * thread at a time uses an arena. */
 typedef struct tt_arena tt_arena;
 tt_arena *tt_arena_new(void);
 void tt_arena_free(tt_arena *a); /* runs the cleanups in reverse order; NULL is fine */

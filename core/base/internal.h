@@ -6,7 +6,7 @@
 
 /* Functions shared by the files of core/base only. */
 
-/* Small metadata found no memory: logs how much and where, then aborts. */
+/* Small metadata found no memory: logs how much and where, and ends the process. */
 _Noreturn void tt_out_of_memory(size_t size, const char *where);
 
 /* The calling thread's rank in log lines, which a pool's workers inherit; -1 = the process's. */

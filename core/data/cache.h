@@ -89,15 +89,15 @@ tt_status tt_encoder_submit(tt_encoder *e, tt_error *err);
 tt_status tt_encoder_finish(tt_encoder *e, tt_error *err);
 
 /* ---- store.c ---- */
-typedef struct tt_buffer {
+typedef struct tt_id_buffer {
     unsigned char *p;
     size_t cap;
-} tt_buffer;
+} tt_id_buffer;
 typedef struct tt_store {
     char *path; /* the file under construction, NULL = in memory */
     char *documents_path;
-    int fd, documents_fd;        /* tokens from byte TT_TOKENS_AT on; int64_t starts */
-    tt_buffer tokens, documents; /* the same in memory, if there is no file */
+    int fd, documents_fd;           /* tokens from byte TT_TOKENS_AT on; int64_t starts */
+    tt_id_buffer tokens, documents; /* the same in memory, if there is no file */
     int width;
     tt_build_point at, committed;
     int64_t committed_ns, journal; /* time of the last commit, and number of commits */
@@ -115,6 +115,8 @@ tt_status tt_store_write(void *store, const tt_text_block *b, tt_error *err);
 tt_status tt_store_commit(tt_store *s, tt_error *err);
 /* Moves the tokens into memory because writing the file failed, and logs the reason `why`. */
 tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err);
+/* The beginning of the note if a cache was wanted but could not be written. */
+#define TT_NOTE_UNWRITTEN "not written: "
 #define TT_KEPT_IN_MEMORY "%s; tokens are kept in memory, for this run only"
 /* Passes the memory to *out, whose spans has room for one, and closes the store. */
 void tt_store_release(tt_store *s, tt_tokens *out);

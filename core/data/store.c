@@ -50,7 +50,7 @@ tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, s
 }
 
 /* Writes n bytes at an offset of a buffer, which grows by half. */
-static tt_status store_put(tt_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
+static tt_status store_put(tt_id_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
     const size_t end = (size_t)at + n;
     if (end > b->cap) {
@@ -251,7 +251,7 @@ tt_status tt_store_commit(tt_store *s, tt_error *err)
 }
 
 /* Reads n bytes of a file from offset `from` on. */
-static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_buffer *to,
+static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_id_buffer *to,
                       tt_error *err)
 {
     char piece[16384];
@@ -299,6 +299,6 @@ void tt_store_release(tt_store *s, tt_tokens *out)
     out->n_documents = s->at.n_documents;
     out->n_empty = s->at.n_empty;
     out->text_bytes = s->at.text_bytes;
-    s->tokens = s->documents = (tt_buffer){0};
+    s->tokens = s->documents = (tt_id_buffer){0};
     tt_store_close(s);
 }

@@ -54,7 +54,9 @@ typedef struct tt_kernel {
     /* Bit i: out[0] may be the memory of in[i] if both have the same dtype and number of elements
      * and no other operand uses that memory. The plan uses this where in[i] has no later reader. */
     int in_place;
-    /* (optional) Nonzero if run can do the dtypes of c; NULL = all that the op infers. [setup] */
+    /* (optional) Nonzero if run can do the dtypes of c; its shapes are the whole tensors', its data
+     * pointers NULL. If it cannot, the op runs as its decomposition; an op without one must be
+     * supported. NULL = every dtype combination that the op infers. [setup] */
     int (*supports)(const tt_kernel_call *c);
 } tt_kernel;
 

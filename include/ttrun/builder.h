@@ -37,9 +37,12 @@ TT_EXPORT void tt_scope_end(tt_builder *b);
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
-/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or what the dataloader
- * declares. */
+/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or one of those the dataloader
+ * declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts of the
+ * token dim, in order: as many as its dim's `lines`. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
+/* The same as [tokens]: each token has its sample's value, if the input is per sample. */
+TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
 /* Declares an output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
 TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v);
 TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
@@ -47,6 +50,18 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
  * over micro-batches) or [tokens] (summed and divided by the counted tokens). The logged loss stays
  * the loss plugin's alone. */
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
+
+/* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
+ * record as `name` ("router/entropy"). Scalar loss terms are logged as "aux_loss/<name>". */
+TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
+
+/* What the graph is built for. Parameters and buffers must be the same in all. */
+typedef enum tt_builder_use {
+    TT_BUILD_TRAIN = 0,
+    TT_BUILD_EVAL = 1,    /* the loss alone: validation, ttrun eval */
+    TT_BUILD_GENERATE = 2 /* logits */
+} tt_builder_use;
+TT_EXPORT tt_builder_use tt_builder_mode(const tt_builder *b);
 
 /* ---- layers (an op and its parameters) ---- */
 
@@ -148,6 +163,9 @@ TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
 /* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
+/* An array of constants, f32, row-major, copied: masks, slopes, sinusoids. In a model's describe(). */
+TT_EXPORT tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
+                                   int n_dims);
 
 /* Reductions over dim (negative: counted from the end). keep 0 removes the dim; 1 leaves it with
  * size 1. */
@@ -156,6 +174,10 @@ TT_EXPORT tt_value *tt_mean(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_sum_all(tt_builder *b, tt_value *x);     /* → scalar        */
 TT_EXPORT tt_value *tt_sum_squares(tt_builder *b, tt_value *x); /* Σx² → f32 scalar */
+TT_EXPORT tt_value *tt_line_sum(tt_builder *b,
+                                tt_value *x); /* f [tokens] → [samples]: sums by sample */
+/* x [T,V], idx i32 [T] → f32 [T]: one element of each row */
+TT_EXPORT tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx);
 
 /* Shapes. perm: output dim i is x's dim perm[i]; [begin,end) are elements of dim. */
 TT_EXPORT tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
@@ -183,9 +205,15 @@ TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts
 TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
 /* Random numbers that depend on (training.seed, step, stream, global index) only, never on the
- * mesh (R20): uniform [0,1) or, if `normal`, standard normal. */
+ * mesh (R20): uniform [0,1) or, if `normal`, standard normal. Two uses of one stream draw the same
+ * numbers, and so do the micro-batches of a step: name the stream after its place
+ * ("layers.3.drop"). stream must outlive the graph. */
 TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
                               int normal);
+
+/* x with a share p of its elements set to 0 and the others divided by 1 - p, drawn anew for each
+ * step, in training; x itself elsewhere. name: unique in its scope. */
+TT_EXPORT tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name);
 
 TT_EXPORT tt_value *tt_stop_gradient(tt_builder *b, tt_value *x); /* x, with derivative 0 */
 /* Computes y by fn's ops but takes the derivative from vjp: for straight-through estimators and

@@ -58,13 +58,17 @@ typedef struct tt_comm_vt {
     /* Makes every pending and later call of every member fail with TT_ECOMM and the text `why`. One
      * rank calls it. [any-thread] */
     void (*abort)(void *self, const char *why);
-    /* Joins the world: *self is this rank's handle, which close frees. [collective] [setup] */
+    /* (optional) Joins the world: *self is this rank's handle, which close frees. A comm without
+     * open, close and set_timeout can be tested but joins no run. [collective] [setup] */
     tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
     void (*close)(void *self, int ok); /* ok 0: after a failure; other ranks may have ended */
     void (*set_timeout)(void *self, double timeout_s);
     /* (optional) Nonzero: groups may be used concurrently, each by one thread at a time, and so may
      * a group's send and its recv; NULL = no. */
     int (*beside)(void *self);
+    /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
+     * (optional) */
+    const char *launcher;
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,

@@ -12,7 +12,8 @@ extern "C" {
 #endif
 typedef struct tt_converter_vt {
     size_t struct_size;
-    /* Returns other ops that replace x·wᵀ for the parameter `name`, or NULL to leave it as it is.
+    /* Returns other ops that replace x·wᵀ for the parameter with the full name `name`
+     * ("model.layers.0.mlp.up_proj.weight"), or NULL to leave it as it is.
      *   x [T,in]    w [out,in]    returns [T,out]; errors stick in b.   [setup] */
     tt_value *(*linear)(const void *config, tt_builder *b, const char *name, tt_value *x,
                         tt_value *w);

@@ -11,15 +11,27 @@
 extern "C" {
 #endif
 
-/* One sample for read() to fill; the core owns the memory. Each array is [seq_len].
+/* An input of the step that a loader provides besides "ids", "labels", "pos" and "seg": models and
+ * losses read it by tt_input(b, name). */
+#define TT_MAX_INPUTS 16
+typedef struct tt_input_info {
+    const char *name; /* of a-z, 0-9 and _; lives as long as the plugin */
+    tt_dtype dtype;   /* TT_I32 or TT_F32 */
+    int per_sample;   /* 0: one value per token, [tokens]; 1: one per sample, [samples] */
+} tt_input_info;
+
+/* One sample for read() to fill; the core owns the memory. Each of the four arrays is [seq_len].
  *   ids     tokens of the vocabulary
  *   labels  the token that each position predicts; -100 = not counted
  *   pos     position within the document; prefilled with 0..seq_len-1
- *   seg     >= 0, constant within a document; prefilled with 0 */
+ *   seg     >= 0, constant within a document; prefilled with 0
+ *   inputs  the loader's other inputs in the order of its table, each with seq_len elements, or one
+ *           if it is per sample; prefilled with zeros */
 typedef struct tt_sample {
     size_t struct_size;
     int64_t seq_len;
     int32_t *ids, *labels, *pos, *seg;
+    void *const *inputs;
 } tt_sample;
 
 typedef struct tt_dataloader_env {
@@ -29,7 +41,7 @@ typedef struct tt_dataloader_env {
     const tt_tokenizer_vt *tokenizer; /* NULL if the job has none */
     void *tokenizer_self;
     const char *job_dir; /* relative paths start here */
-    /* The loader reports long work of open(); fraction in [0,1]. May be NULL. */
+    /* (optional) The loader reports long work of open(); fraction in [0,1]. */
     void (*progress)(void *user, const char *what, double fraction);
     void *progress_user;
     /* The loader polls this during long work. Nonzero: a signal asks the job to stop, so open()
@@ -60,6 +72,9 @@ typedef struct tt_dataloader_vt {
     int needs_tokenizer; /* 1: the files hold text; 0: they hold tokens */
     /* (optional) [any-thread] */
     void (*info)(void *self, tt_dataloader_info *out);
+    /* (optional) Writes the table of the loader's other inputs, at most TT_MAX_INPUTS rows, and
+     * returns their number. Equal configs give equal tables. [setup] */
+    int (*inputs)(const void *config, tt_input_info *out);
 } tt_dataloader_vt;
 
 #ifdef __cplusplus

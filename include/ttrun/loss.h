@@ -5,8 +5,9 @@
 #include <ttrun/plugin.h>
 
 /* A loss: describe() reads the model's outputs by name (tt_get_output(b, "logits")) and inputs
- * ("labels") and returns the loss per token, f32 [tokens], which is 0 for tokens that do not count.
- * The core sums it and divides by the number of counted tokens (label >= 0) of the global batch. */
+ * ("labels", or any that the dataloader declares) and returns the loss per token, f32 [tokens],
+ * which is 0 for tokens that do not count. The core sums it and divides by the number of counted
+ * tokens (label >= 0) of the global batch. */
 
 #ifdef __cplusplus
 extern "C" {

@@ -125,7 +125,7 @@ typedef struct tt_op_def {
      * emitted ops like their operands. */
     const char *expand_letters;
     void (*expand)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
-    /* The cost of these LOCAL shapes. */
+    /* (optional) The cost of these LOCAL shapes. */
     tt_cost (*cost)(const tt_shape_query *q, const tt_type *out);
     /* (optional) Writes the attributes for people: "eps=1e-05". */
     void (*print_attrs)(const void *attrs, char *text, size_t size);
@@ -167,6 +167,14 @@ typedef struct tt_op_def {
     /* The builder function of (b, x) for this op, if ops.h declares one: "tt_exp". */
     const char *function;
 } tt_op_def;
+
+/* An op of one output without attributes and traits: all most ops need. */
+#define TT_OP_DEF(name_, doc_, rule_, flags_, infer_, vjp_, decompose_, cost_)                     \
+    {                                                                                              \
+        sizeof(tt_op_def), (name_), (doc_), (rule_), (flags_), 0, 0, 0, 1, (infer_), NULL, (vjp_), \
+            (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL, TT_CLASS_OTHER, 0, \
+            NULL, NULL, NULL, NULL, NULL                                                           \
+    }
 
 /* Vtable of a TT_KIND_OP component. */
 typedef struct tt_op_vt {

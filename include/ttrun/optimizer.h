@@ -19,6 +19,10 @@ typedef struct tt_update {
     tt_value *grad;  /* f32, same dims, clipped */
     tt_value *lr;    /* f64 scalar: this step's rate times the scheduler's and the group's factor */
     tt_value *step;  /* f64 scalar: 1 in the first step */
+    /* The stack's parameters in order; tags as given to tt_param, "" = none. param's dims have their
+     * labels. */
+    int64_t n_params;
+    const char *const *names, *const *tags;
 } tt_update;
 
 /* The stack's state tensor <param>.<name>, f32 with the parameter's dims, initially zero. A

@@ -57,7 +57,8 @@ static const tt_dataloader_vt vt = {
     n_samples,
     read_sample,
     0 /* needs no tokenizer */,
-    NULL /* nothing for ttrun data to say */,
+    NULL /* nothing for `ttrun data` to say */,
+    NULL /* no inputs of its own */,
 };
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "@NAME@", "numbers that count", config, options, &vt),

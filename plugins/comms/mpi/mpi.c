@@ -154,6 +154,7 @@ static const tt_comm_vt vt = {
     .close = close_,
     .set_timeout = set_timeout,
     .beside = beside,
+    .launcher = "mpirun",
 };
 
 static const tt_component components[] = {
