@@ -7,7 +7,7 @@
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n) ASAN_POISON_MEMORY_REGION((p), (n))
 #define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION((p), (n))
-#define RED_ZONE 16 /* so that running off one allocation is found */
+#define RED_ZONE 16 /* bytes after an allocation, so that the sanitizer finds an overrun */
 #else
 #define POISON(p, n) ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
@@ -31,7 +31,7 @@ typedef struct cleanup {
 } cleanup;
 
 struct tt_arena {
-    chunk *chunks; /* the first one is filled */
+    chunk *chunks; /* allocations come from the first one */
     cleanup *cleanups;
     size_t next_size, used;
 };
@@ -80,7 +80,7 @@ void *tt_arena_alloc(tt_arena *a, size_t size)
     chunk *c = a->chunks;
     if (!c || c->size - c->used < step) {
         bool alone =
-            step > a->next_size / 2; /* large: its own chunk, keep filling the current one */
+            step > a->next_size / 2; /* a large one gets its own chunk, behind the current one */
         c = chunk_new(alone ? step : a->next_size);
         if (alone && a->chunks) {
             c->next = a->chunks->next;
@@ -124,7 +124,7 @@ char *tt_arena_strn(tt_arena *a, const char *s, size_t n)
 {
     if (n == SIZE_MAX)
         tt_out_of_memory(n, "tt_arena_strn");
-    char *q = tt_arena_alloc(a, n + 1); /* zeroed: terminated */
+    char *q = tt_arena_alloc(a, n + 1); /* zeroed, hence NUL-terminated */
     if (n)
         memcpy(q, s, n);
     return q;

@@ -10,19 +10,19 @@
 #include <ttrun/status.h>
 #include <ttrun/tensor.h>
 
-/* core/base: what every folder may use. libc and pthreads only. */
+/* core/base: functions that every folder may use. It needs libc and pthreads only. */
 
 #define TT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define TT_MAXV(a, b) ((a) > (b) ? (a) : (b))
-/* A function compiled for several instruction sets, chosen when the program starts; for loops whose
- * bits do not depend on it. */
+/* Compiles a function for several instruction sets; the loader chooses one at the program's start.
+ * For loops whose results do not depend on the instruction set. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define TT_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define TT_CLONES
 #endif
-/* For our own bugs only: prints file, line and the condition, then aborts. */
+/* For bugs of ttrun only, never for user errors: logs file, line and condition, then aborts. */
 #define TT_ASSERT(cond) ((cond) ? (void)0 : tt_assert_failed(#cond, __FILE__, __LINE__))
 _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);
 
@@ -30,18 +30,18 @@ _Noreturn void tt_assert_failed(const char *cond, const char *file, int line);
 bool tt_mul_i64(int64_t a, int64_t b, int64_t *out);
 bool tt_add_i64(int64_t a, int64_t b, int64_t *out);
 
-/* Every call of a plugin's function that may fail is made through TT_PLUGIN_CALL: what it returns
- * is the status, whatever it wrote into err; one that wrote nothing is named, and a status that
- * <ttrun/status.h> does not have becomes TT_EIO. name: may be NULL.
+/* Every call of a plugin's function that can fail goes through TT_PLUGIN_CALL. It makes err agree
+ * with the returned status: if the plugin wrote no text, the text names the plugin, and a status
+ * that <ttrun/status.h> does not define becomes TT_EIO. name may be NULL.
  *   TT_TRY(TT_PLUGIN_CALL(vt->open(config, &self, err), err, "hook", part->name)); */
 #define TT_PLUGIN_CALL(call, err, kind, name)                                                      \
     (tt_error_clear(err), tt_plugin_status((call), (err), (kind), (name)))
 tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const char *name);
 void tt_error_clear(tt_error *err); /* NULL is fine */
 
-/* ---- arena: memory by lifetime (process, program, step) ----
- * Small metadata only, zeroed. Out of memory ends the process: size and place, status 1. One thread
- * at a time. */
+/* ---- arena: memory that is freed together (per process, program or step) ----
+ * For small metadata only, zeroed. Out of memory ends the process: size and place, status 1. One
+ * thread at a time uses an arena. */
 typedef struct tt_arena tt_arena;
 tt_arena *tt_arena_new(void);
 void tt_arena_free(tt_arena *a); /* runs the cleanups in reverse order; NULL is fine */
@@ -55,8 +55,8 @@ char *tt_arena_vprintf(tt_arena *a, const char *fmt, va_list ap);
 void tt_arena_cleanup(tt_arena *a, void (*fn)(void *), void *arg);
 size_t tt_arena_used(const tt_arena *a);
 
-/* ---- str: growable text, always NUL-terminated; zero-initialised is valid ----
- * malloc'd: tt_str_free. */
+/* ---- str: growable text, always NUL-terminated; all zero is a valid empty text ----
+ * Owner: the caller, by tt_str_free. */
 typedef struct tt_str {
     char *s;
     size_t n, cap;
@@ -70,7 +70,7 @@ void tt_str_printf(tt_str *s, const char *fmt, ...) TT_PRINTF(2, 3);
 void tt_str_json(tt_str *s, const char *text); /* a JSON string literal, quotes included */
 void tt_str_json_number(tt_str *s, double v);  /* shortest that reads back; NaN and Inf → null */
 const char *tt_str_get(const tt_str *s);       /* never NULL */
-/* The candidate nearest to `word` by edit distance if near enough to suggest, else NULL. */
+/* The candidate with the least edit distance to `word`; NULL if none is similar enough. */
 const char *tt_nearest(const char *word, const char *const *candidates, size_t n);
 
 /* ---- vec: TT_VEC(type) declares a growable array in an arena: tt_vec_push(arena, &v, item) */
@@ -107,11 +107,11 @@ double tt_rng_uniform(tt_rng_key key,
 double
 tt_normal_quantile(double p); /* inverse normal CDF, ~1e-15 relative (Wichura 1988, AS 241) */
 double tt_normal_cdf(double x);
-/* n of either at once, the same bits: u[i] of index + i; x may be p. */
+/* The same for n numbers at once, with equal bits: u[i] is the number of index + i; x may be p. */
 void tt_rng_uniforms(tt_rng_key key, uint64_t index, int64_t n, double *u);
 void tt_normal_quantiles(int64_t n, const double *p, double *x);
-/* A permutation of [0,n): a bijection computed per index (keyed Feistel with cycle walking), O(1)
- * memory. */
+/* Element `index` of a random permutation of [0,n), computed in O(1) memory by a keyed Feistel
+ * network with cycle walking. */
 uint64_t tt_rng_permute(tt_rng_key key, uint64_t n, uint64_t index);
 
 /* ---- hash: XXH3 (libxxhash) */
@@ -129,42 +129,42 @@ double tt_wall_seconds(void);                /* unix time */
 void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
 
 /* ---- memory */
-/* Bytes that the control groups of a process allow it, v1 or v2, nested or not; INFINITY: any.
- * cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup. */
+/* The bytes of memory that a process's control groups (v1 or v2, nested or not) allow it; INFINITY
+ * if there is no limit. cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup. */
 double tt_memory_limit(const char *cgroup_file, const char *root);
-/* Bytes this process had resident at most, since it began to run this program; 0 = not known. */
+/* This process's peak resident bytes since it started to run this program; 0 = not known. */
 double tt_memory_most(void);
 
-/* ---- log internals: level, origin of times, rank shown */
+/* ---- log settings: level, origin of times, whose lines are shown */
 void tt_log_setup(tt_log_level level, int rank, int world, bool color);
-void tt_log_set_thread_rank(int rank); /* rank-threads: -1 = the process's */
-bool tt_log_show_ranks(
-    const char *ranks); /* whose lines are shown: "0", "0,3" or "all"; false: not such a text */
+void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the process's rank */
+/* ranks: "0", "0,3" or "all"; returns false and changes nothing for another text */
+bool tt_log_show_ranks(const char *ranks);
 bool tt_log_enabled(tt_log_level level);
-void tt_log_hold(bool hold); /* progress bar: clear and redraw around lines */
+void tt_log_hold(bool hold); /* true: a progress bar is shown; erase and redraw it around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);
 
 /* ---- files */
-tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n,
-                       tt_error *err); /* malloc'd, NUL-terminated; max_bytes 0: any size */
-tt_status tt_write_file_atomic(const char *path, const void *p, size_t n,
-                               tt_error *err); /* tmp, fsync, rename, fsync dir */
+/* *text is NUL-terminated and the caller frees it; max_bytes 0 = no limit */
+tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err);
+/* Writes and fsyncs a temporary file, renames it to path, and fsyncs the folder. */
+tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
 tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or a folder */
-char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* absolute names win */
+char *tt_path_join(tt_arena *a, const char *dir, const char *name); /* an absolute name alone */
 char *tt_path_dir(tt_arena *a, const char *path);
 bool tt_path_exists(const char *path);
-bool tt_path_is_fd(const char *path, int fd); /* the path still names the open file */
+bool tt_path_is_fd(const char *path, int fd); /* whether path still names the open file */
 typedef struct tt_mapping {
     const uint8_t *p;
     size_t n;
 } tt_mapping;
-tt_status tt_map_file(const char *path, tt_mapping *out,
-                      tt_error *err); /* read-only mmap; an empty file gives n 0 */
+/* Maps a file read-only; n is 0 for an empty file. Owner: the caller, by tt_unmap_file. */
+tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err);
 void tt_unmap_file(tt_mapping *m);
 
-/* UTF-8: length of the valid prefix. */
+/* The length of the longest prefix of s[n] that is valid UTF-8. */
 size_t tt_utf8_valid(const char *s, size_t n);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* bf16: the upper half of an f32. */
+/* Conversion between bf16, which is the upper half of an f32, and f32. */
 
 static inline float tt_from_bf16(uint16_t h)
 {
@@ -14,7 +14,7 @@ static inline float tt_from_bf16(uint16_t h)
     return f;
 }
 
-/* To the nearest, ties to even; a NaN stays one. */
+/* Rounds to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t tt_to_bf16(float f)
 {
     uint32_t u;

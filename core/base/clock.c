@@ -20,7 +20,7 @@ double tt_wall_seconds(void)
 
 void tt_wall_iso(double wall, char out[32])
 {
-    double ms = floor(wall * 1e3 + 0.5); /* rounded first, so .9996 s carries into the seconds */
+    double ms = floor(wall * 1e3 + 0.5); /* round first, so that .9996 s carries into the seconds */
     time_t seconds = (time_t)floor(ms / 1e3);
     int rest = (int)(ms - (double)seconds * 1e3);
     struct tm tm;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "MAX PERIOD" of a cgroup v2 folder, in whole cores rounded up; 0 = no limit there. */
+/* The quota ("MAX PERIOD") of a cgroup v2 folder in cores, rounded up; 0 = no limit there. */
 static int quota_of(const char *folder)
 {
     char path[1200], *text;
@@ -45,7 +45,7 @@ static int cgroup_cores(void)
     }
 }
 
-/* Cores a process may be put on; 0: not known. */
+/* The number of cores in a process's affinity; 0 = not known. */
 static int cores_of(pid_t pid)
 {
     cpu_set_t sets[8]; /* up to 8192 cores */
@@ -65,7 +65,7 @@ int tt_cpu_count(void)
     return within_quota(n ? n : (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* A launcher that binds its ranks is not bound itself. */
+/* A launcher may bind each rank to some cores, but it is not bound itself: ask for its affinity. */
 int tt_cpu_count_of_ranks(void)
 {
     return TT_MAXV(tt_cpu_count(), within_quota(cores_of(getppid())));

@@ -19,7 +19,7 @@ static const struct {
 };
 _Static_assert(sizeof dtypes / sizeof dtypes[0] == TT_N_DTYPES, "a row for each tt_dtype");
 
-/* A plugin of a newer minor may bring a dtype this core does not know. */
+/* A plugin of a newer minor version may use a dtype that this core does not know. */
 static bool known(tt_dtype t)
 {
     return (int)t >= 0 && (int)t < TT_N_DTYPES;

@@ -14,7 +14,7 @@
 #include <ttrun/option.h>
 #include <unistd.h>
 
-/* Reads fd to its end into *text; the size told by fstat is only a first guess (pipes, /proc). */
+/* Reads fd to its end into *text. fstat's size is only the first guess (pipes and /proc have 0). */
 static tt_status read_all(int fd, const char *path, size_t max_bytes, size_t guess, char **text,
                           size_t *n, tt_error *err)
 {
@@ -47,7 +47,7 @@ static tt_status read_all(int fd, const char *path, size_t max_bytes, size_t gue
             p = grown;
         }
     }
-    p[used] = '\0'; /* used < cap: a full buffer was grown */
+    p[used] = '\0'; /* used < cap, because a full buffer was grown */
     *text = p;
     *n = used;
     return TT_OK;
@@ -148,7 +148,7 @@ tt_status tt_fsync_path(const char *path, tt_error *err)
     if (fd < 0)
         return tt_fail_errno(err, errno, "open", path);
     tt_status status = TT_OK;
-    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: a file system without it for folders */
+    if (fsync(fd) != 0 && errno != EINVAL) /* EINVAL: this file system cannot fsync folders */
         status = tt_fail_errno(err, errno, "fsync", path);
     close(fd);
     return status;

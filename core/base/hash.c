@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 struct tt_hasher {
-    XXH3_state_t *state; /* needs 64-byte alignment: its own allocation */
+    XXH3_state_t *state; /* allocated separately, because it needs 64-byte alignment */
 };
 
 uint64_t tt_hash64(const void *p, size_t n, uint64_t seed)

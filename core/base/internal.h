@@ -4,25 +4,25 @@
 #include "base.h"
 #include <string.h>
 
-/* Shared between the files of core/base only. */
+/* Functions shared by the files of core/base only. */
 
-/* Out of memory for small metadata: says how much and where, then aborts. */
+/* Small metadata found no memory: logs how much and where, and ends the process. */
 _Noreturn void tt_out_of_memory(size_t size, const char *where);
 
-/* The rank a pool's workers inherit from the thread that made them; -1 = the process's. */
+/* The calling thread's rank in log lines, which a pool's workers inherit; -1 = the process's. */
 int tt_log_thread_rank(void);
 
 /* Raises `errno_value` about `path`: "PATH: cannot VERB: reason". */
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path);
 
-/* Natural logarithm of a normal x > 0 in plain arithmetic: libm's may differ from machine to
- * machine in the last bit, and initial values must not. log(2^e m) = e log 2 + 2
- * atanh((m-1)/(m+1)), m in [0.70, 1.41]; within 1 ulp. Vectorises. */
+/* Natural logarithm of a normal x > 0, within 1 ulp, in arithmetic that vectorises. libm's last bit
+ * may differ between machines, which initial values must not.
+ * log(2^e m) = e log 2 + 2 atanh((m-1)/(m+1)), m in [0.70, 1.41]. */
 static inline double tt_log_exact(double x)
 {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
-    const uint64_t shifted = bits - 0x3fe6a09e667f3bcdu; /* of sqrt(1/2) */
+    const uint64_t shifted = bits - 0x3fe6a09e667f3bcdu; /* the bits of sqrt(1/2) */
     const int64_t e = (int64_t)shifted >> 52;
     bits -= (uint64_t)e << 52;
     double m;

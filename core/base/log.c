@@ -10,13 +10,13 @@
 
 #define MAX_SHOWN 1024
 
-/* The process has one stderr, so this is the one place with process-wide state. `lock` keeps a
- * line, and the progress bar it displaces, whole. */
+/* The process has one stderr, so this is the one place with process-wide state. Under `lock` one
+ * thread at a time writes a line and redraws the progress bar. */
 static struct {
     _Atomic int level, rank;
     _Atomic bool color, held, all;
-    _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bits: ranks whose lines below a warning are shown */
-    _Atomic int64_t origin_ns;              /* 0 = the first line sets it */
+    _Atomic uint64_t shown[MAX_SHOWN / 64]; /* bit r: show rank r's info and debug lines */
+    _Atomic int64_t origin_ns;              /* when time +0 was; 0 = the first line sets it */
     pthread_mutex_t lock;
     void (*redraw)(void *);
     void *redraw_arg;
@@ -48,7 +48,7 @@ static int my_rank(void)
     return thread_rank >= 0 ? thread_rank : atomic_load(&state.rank);
 }
 
-/* Ranks beyond the table go with "all". */
+/* Ranks from MAX_SHOWN on are shown with "all" only. */
 bool tt_log_show_ranks(const char *ranks)
 {
     uint64_t shown[MAX_SHOWN / 64] = {0};
@@ -109,7 +109,7 @@ static void write_all(const char *p, size_t n)
     while (n > 0) {
         ssize_t k = write(STDERR_FILENO, p, n);
         if (k < 0 && errno != EINTR)
-            return; /* nowhere left to complain */
+            return; /* there is no other place to report it */
         if (k > 0) {
             p += k;
             n -= (size_t)k;
@@ -117,7 +117,7 @@ static void write_all(const char *p, size_t n)
     }
 }
 
-/* One line, newline included, into buf; returns its length. */
+/* Formats one line with its newline into buf; returns its length. */
 static size_t format_line(char *buf, size_t size, tt_log_level level, const char *area,
                           const char *fmt, va_list ap)
 {

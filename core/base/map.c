@@ -24,7 +24,7 @@ tt_map *tt_map_new(tt_arena *a)
     return m;
 }
 
-/* The slot that holds key, or the free one where it belongs. */
+/* The slot that holds key, or the free slot where it would be inserted. */
 static uint32_t *find_slot(const tt_map *m, const char *key, uint64_t hash)
 {
     for (size_t i = hash & (m->n_slots - 1);; i = (i + 1) & (m->n_slots - 1)) {

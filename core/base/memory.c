@@ -8,9 +8,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What memory this process may take, and what it took at most. */
+/* The memory that this process may use, and its peak use. */
 
-/* A limit is one file of a number, or of "max". v1 writes a number near 2^63 for none. */
+/* Reads a limit: a file with a number or "max". v1 writes a number near 2^63 for no limit. */
 static double limit_in(const char *path)
 {
     char *text = NULL;
@@ -22,8 +22,8 @@ static double limit_in(const char *path)
     return limit > 0 && limit < 0x1p62 ? limit : (double)INFINITY;
 }
 
-/* The least limit of a group and of those it lies in, up to the root of its hierarchy. Inside of a
- * container the path may name groups that are not to be seen: those have no file. */
+/* The least limit of a group and of its parents, up to the root of the hierarchy. In a container
+ * the path may name groups that the container cannot see: these have no file and are skipped. */
 static double least_limit(const char *root, const char *group, const char *file)
 {
     tt_arena *a = tt_arena_new();
@@ -96,7 +96,7 @@ double tt_memory_most(void)
     text[TT_MAXV(n, 0)] = 0;
     const char *line = strstr(text, "\nVmHWM:");
     double kib = line ? strtod(line + 7, NULL) : 0;
-    if (kib <= 0 && !getrusage(RUSAGE_SELF, &u)) /* no /proc: may be that of who started us */
+    if (kib <= 0 && !getrusage(RUSAGE_SELF, &u)) /* without /proc; may include the parent's peak */
         kib = (double)u.ru_maxrss;
     return kib * 1024;
 }

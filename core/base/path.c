@@ -16,7 +16,7 @@ char *tt_path_join(tt_arena *a, const char *dir, const char *name)
     return tt_arena_printf(a, "%s%s%s", dir, dir[n - 1] == '/' ? "" : "/", name);
 }
 
-/* As dirname(1): "a/b" → "a", "b" → ".", "/b" → "/", "a/b/" → "a". */
+/* Like dirname(1): "a/b" → "a", "b" → ".", "/b" → "/", "a/b/" → "a". */
 char *tt_path_dir(tt_arena *a, const char *path)
 {
     size_t n = strlen(path);
@@ -64,7 +64,7 @@ tt_status tt_mkdirs(const char *path, tt_error *err)
 
 static tt_status remove_at(int parent, const char *name, const char *path, tt_error *err);
 
-/* Empties the folder behind fd, which is closed. */
+/* Removes all entries of the folder that fd refers to, and closes fd. */
 static tt_status remove_entries(int fd, const char *path, tt_error *err)
 {
     DIR *dir = fdopendir(fd);
@@ -92,12 +92,12 @@ static tt_status remove_entries(int fd, const char *path, tt_error *err)
     return status;
 }
 
-/* Never follows a symbolic link: what it points to is not ours to remove. */
+/* Removes a link itself, never what it points to. */
 static tt_status remove_at(int parent, const char *name, const char *path, tt_error *err)
 {
     if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
         return TT_OK;
-    if (errno != EISDIR && errno != EPERM) /* EPERM: POSIX's word for a folder */
+    if (errno != EISDIR && errno != EPERM) /* EPERM: POSIX's errno for unlinking a folder */
         return tt_fail_errno(err, errno, "remove", path);
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)

@@ -14,11 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How a job is passed without locks. The caller fills `job`, then stores the number of pieces in
- * `tickets` (release). A thread takes a piece with fetch_sub (acquire); only one that got a
- * positive ticket reads `job`, and as long as its piece is not counted in `done` the caller cannot
- * return, hence not rewrite `job`. A late worker merely drives `tickets` below zero, which the next
- * job overwrites. So nobody waits for workers that are asleep. */
+/* How a job reaches the workers without locks. The caller fills `job`, then stores the number of
+ * pieces in `tickets` (release). A thread takes a piece with fetch_sub (acquire) and reads `job`
+ * only if its ticket is positive. Until that piece is counted in `done`, the caller cannot return,
+ * hence it cannot rewrite `job`. A worker that comes late only makes `tickets` negative, and the
+ * next job overwrites it. So the caller never waits for a worker that sleeps. */
 
 typedef struct job {
     tt_range_fn fn;
@@ -39,10 +39,10 @@ struct tt_pool {
     _Alignas(CACHE_LINE) _Atomic int64_t done;    /* pieces finished */
     _Alignas(CACHE_LINE) _Atomic uint32_t epoch;  /* counts jobs; idle workers sleep on it */
     _Atomic uint32_t n_sleeping;
-    _Atomic uint32_t caller_sleeps; /* the caller sleeps on it */
+    _Atomic uint32_t caller_sleeps; /* 1 while the caller sleeps on this word */
     _Atomic bool stop;
     _Alignas(CACHE_LINE) job job;
-    bool busy; /* the caller's: finds reentrance */
+    bool busy; /* a job runs; only the caller uses it, to detect reentrance */
     int n_threads, n_started;
     int log_rank;
     int64_t spin_ns;
@@ -60,8 +60,8 @@ static void futex_wake(_Atomic uint32_t *word, int n)
     syscall(SYS_futex, (void *)word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-/* A worker's slice of this job: the one it has begun, or a new one; NULL: no room. Its slices are
- * read when the job is done, hence after its last piece was counted. */
+/* The worker's slice of this job: the last one if it has begun, else a new one; NULL: no room. The
+ * slices are read after the job, hence after the worker's last piece was counted. */
 static tt_pool_slice *slice_of(const job *j, int thread)
 {
     tt_pool_slices *w = &j->trace->workers[thread - 1];
@@ -75,7 +75,7 @@ static tt_pool_slice *slice_of(const job *j, int thread)
     return &w->items[w->n++];
 }
 
-/* Take pieces until none is left; true if this thread finished the last one. */
+/* Runs pieces until none is left; returns whether this thread finished the job's last piece. */
 static bool work(tt_pool *p, int thread)
 {
     int64_t finished = 0, n_pieces = 0;
@@ -95,14 +95,14 @@ static bool work(tt_pool *p, int thread)
             slice->end_ns = tt_now_ns();
             slice->pieces++;
         }
-        /* Counted one by one: between jobs a ticket taken may belong to the next one. */
+        /* Count each piece at once: a ticket taken between two jobs may be one of the next job. */
         if (atomic_fetch_add(&p->done, 1) + 1 == n_pieces)
             return true;
     }
     return false;
 }
 
-/* True if `ready` became so within the pool's spinning time. */
+/* Spins until ready(p), for the pool's spinning time at most; returns whether it became true. */
 static bool spin(const tt_pool *p, bool (*ready)(const tt_pool *))
 {
     int64_t until = 0;
@@ -149,8 +149,8 @@ static void *worker_main(void *arg)
             futex_wake(&p->caller_sleeps, 1);
         if (spin(p, work_ready))
             continue;
-        /* Announce, then look again: the caller publishes, then reads n_sleeping; one of the two
-         * sees the other. */
+        /* First count this worker as sleeping, then look for work again. The caller publishes work,
+         * then reads n_sleeping. So at least one of the two sees the other. */
         uint32_t epoch = atomic_load(&p->epoch);
         atomic_fetch_add(&p->n_sleeping, 1);
         if (atomic_load(&p->tickets) <= 0 && !atomic_load(&p->stop))

@@ -4,36 +4,35 @@
 #include "base.h"
 #include <ttrun/backend.h>
 
-/* The thread pool of one rank (R12): the caller and n-1 workers; spin briefly, then futex.
- * tt_parallel_for and tt_pool_threads are in <ttrun/backend.h>. With one thread no thread is made.
- */
+/* The thread pool of one rank (R12): the caller and n_threads - 1 workers, which spin briefly for
+ * work and then sleep on a futex. <ttrun/backend.h> has tt_parallel_for and tt_pool_threads. */
 tt_status tt_pool_new(int n_threads, tt_pool **out, tt_error *err);
-void tt_pool_free(tt_pool *p); /* joins; NULL is fine */
-int tt_cpu_count(void);        /* cores this process may use (affinity, cgroup quota) */
-/* Where processes of one launcher are the ranks: the cores all of them may use, and those one of
- * n_ranks should. */
+void tt_pool_free(tt_pool *p); /* joins the workers; NULL is fine */
+int tt_cpu_count(void);        /* cores that this process may use (affinity, cgroup quota) */
+/* If one launcher started all ranks as processes: the cores that they may use together, and the
+ * number that each of n_ranks should use. */
 int tt_cpu_count_of_ranks(void);
 int tt_cpu_share(int n_ranks);
 
-/* What the workers did, for traces: one slice a worker and tt_parallel_for, from its first piece to
- * its last; the caller's time is the caller's to note. Where a worker's slices are full, further
- * ones are counted only. */
+/* What the workers did, for traces: one slice per worker and tt_parallel_for, from the worker's
+ * first piece to its last. The caller of tt_parallel_for records its own time. When a worker's
+ * array is full, further slices are only counted as dropped. */
 typedef struct tt_pool_slice {
     int64_t begin_ns, end_ns;
-    int64_t job; /* counts the tt_parallel_for since tracing began */
-    int32_t tag; /* tt_pool_tracer.tag when it began */
-    int32_t pieces;
+    int64_t job;    /* number of the tt_parallel_for, counted since tracing began */
+    int32_t tag;    /* tt_pool_tracer.tag when the job began */
+    int32_t pieces; /* that this worker ran */
 } tt_pool_slice;
 typedef struct tt_pool_slices { /* of one worker */
     tt_pool_slice *items;
     size_t n, cap, dropped;
 } tt_pool_slices;
 typedef struct tt_pool_tracer {
-    int32_t tag; /* the caller's, between two tt_parallel_for */
-    int64_t jobs;
+    int32_t tag;             /* set by the caller between two tt_parallel_for */
+    int64_t jobs;            /* number of tt_parallel_for so far */
     tt_pool_slices *workers; /* [threads - 1] */
 } tt_pool_tracer;
-/* From now on every worker writes into t; NULL: none does, and no clock is read. [step] */
+/* From now on workers record their slices in t; NULL: none does, and no clock is read. [step] */
 void tt_pool_trace(tt_pool *p, tt_pool_tracer *t);
 
 #endif

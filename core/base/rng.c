@@ -5,7 +5,7 @@
 
 tt_rng_key tt_rng_key_make(uint64_t seed, const char *name, uint64_t extra)
 {
-    uint8_t bytes[8]; /* little-endian on any machine: these keys decide initial values for ever */
+    uint8_t bytes[8]; /* little-endian on any machine, so that initial values never change */
     for (int i = 0; i < 8; i++)
         bytes[i] = (uint8_t)(extra >> (8 * i));
     uint64_t named = tt_hash64(name ? name : "", name ? strlen(name) : 0, seed);
@@ -32,7 +32,7 @@ void tt_rng_u32x4(tt_rng_key key, uint64_t counter, uint32_t out[4])
     out[3] = c3;
 }
 
-/* Odd multiples of 2^-53: exact, and neither 0 nor 1 can come out. */
+/* An odd multiple of 2^-53: it is exact, and it is never 0 or 1. */
 double tt_rng_uniform(tt_rng_key key, uint64_t index)
 {
     uint32_t x[4];
@@ -105,8 +105,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Of 5 to 7 the network has too few different round functions to give all orders equally often:
- * the hash is a number below n!, whose digits in the factorial base pick what is left. */
+/* For 5 to 7 items the network has too few different round functions to give all orders equally often:
+ * the hash is a number below n!, whose digits in the factorial base pick one of the items that are left. */
 static uint64_t permute_few(tt_rng_key key, uint64_t n, uint64_t index)
 {
     uint64_t left[7] = {0, 1, 2, 3, 4, 5, 6}, digits = mix(mix(key.k + n)), picked = 0;
@@ -120,9 +120,9 @@ static uint64_t permute_few(tt_rng_key key, uint64_t n, uint64_t index)
     return picked;
 }
 
-/* A Feistel network permutes [0, 4^half) whatever its round function; what falls outside [0,n) is
- * sent through again until it falls inside, which keeps it a permutation (Black & Rogaway 2002).
- * The domain is below 4n: 4 turns at worst, on average. */
+/* A Feistel network permutes [0, 4^half) for any round function. A result outside [0,n) goes
+ * through the network again until it is inside, which still is a permutation (Black & Rogaway
+ * 2002). As 4^half < 4n, this takes fewer than 4 passes on average. */
 uint64_t tt_rng_permute(tt_rng_key key, uint64_t n, uint64_t index)
 {
     TT_ASSERT(index < n);

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Many random numbers at once, for initial values: to the bit what tt_rng_uniform and
- * tt_normal_quantile give one by one, in loops of fixed length that a compiler turns into vectors.
- * No contraction (-ffp-contract=off): the instruction set changes no bit. */
+/* Many random numbers at once, for initial values, bitwise equal to those of tt_rng_uniform and
+ * tt_normal_quantile. The loops have fixed lengths so that the compiler vectorises them. Because of
+ * -ffp-contract=off the instruction set changes no bit. */
 
-/* sqrt and the selects below set no errno and trap on nothing anybody looks at. */
+/* Nobody reads errno or floating-point flags of the code below, so the compiler may ignore both. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORS __attribute__((optimize("O3", "no-math-errno", "no-trapping-math")))
 #else
@@ -15,7 +15,7 @@
 #endif
 #define BLOCK 256 /* numbers */
 
-/* Philox gives two numbers a counter: u[2i], u[2i+1] from counter first + i. */
+/* Philox gives two numbers per counter: u[2i] and u[2i+1] come from counter first + i. */
 TT_CLONES static void uniform_block(uint64_t key, uint64_t first, double *restrict u)
 {
     const uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
@@ -51,7 +51,7 @@ void tt_rng_uniforms(tt_rng_key key, uint64_t index, int64_t n, double *u)
     }
 }
 
-/* AS 241 where |p - 1/2| <= 0.425; elsewhere what comes out is replaced. */
+/* AS 241 for |p - 1/2| <= 0.425; results for other p are wrong and replaced afterwards. */
 TT_CLONES static void central_block(const double *restrict p, double *restrict x)
 {
     for (int i = 0; i < BLOCK; i++) {
@@ -84,7 +84,7 @@ TT_CLONES static void central_block(const double *restrict p, double *restrict x
     }
 }
 
-/* AS 241 beyond that, as far as r <= 5, which all but 3e-11 of the numbers are. */
+/* AS 241 for other p with r <= 5, which holds for all but a share of 3e-11. */
 TT_CLONES VECTORS static void tail_block(const double *restrict p, double *restrict x, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -118,13 +118,13 @@ TT_CLONES VECTORS static void tail_block(const double *restrict p, double *restr
     }
 }
 
-/* The numbers of a block that are tails, gathered, worked out together, and put back. */
+/* Gathers the numbers of a block that are in the tails, computes them and puts them back. */
 static void replace_tails(const double *p, double *x, int64_t m)
 {
     double in[BLOCK], out[BLOCK];
     int64_t at[BLOCK], n = 0;
     for (int64_t i = 0; i < m; i++) {
-        at[n] = i; /* overwritten unless i is one */
+        at[n] = i; /* stays only if i is in a tail */
         n += fabs(p[i] - 0.5) > 0.425;
     }
     for (int64_t i = 0; i < n; i++)

@@ -4,7 +4,7 @@
 #include "base/base.h"
 #include <stdatomic.h>
 
-/* Waiting for another thread or process a short while before sleeping. */
+/* Spinning: busy-waiting for another thread or process for a short time before sleeping. */
 
 static inline void tt_spin_relax(void)
 {
@@ -15,9 +15,9 @@ static inline void tt_spin_relax(void)
 #endif
 }
 
-/* How long it was worth spinning lately, for two sorts of waits. */
+/* How long spinning has paid off recently, for two kinds of waits. */
 typedef struct tt_spin {
-    _Atomic int64_t ns[2];
+    _Atomic int64_t ns[2]; /* the spinning time of each kind */
     _Atomic uint32_t n_waits;
 } tt_spin;
 
@@ -28,13 +28,14 @@ static inline void tt_spin_init(tt_spin *s, int64_t ns)
         atomic_init(&s->ns[i], ns);
 }
 
-#define TT_SPIN_LOOKS 32      /* from one look at the clock to the next */
-#define TT_SPIN_LEAST_NS 500  /* what remains of a measure after many vain waits */
-#define TT_SPIN_PROBE_EACH 64 /* every so-manieth wait is as long as can be, to find out */
+#define TT_SPIN_LOOKS 32      /* calls of met() per reading of the clock */
+#define TT_SPIN_LEAST_NS 500  /* lower bound of a kind's spinning time */
+#define TT_SPIN_PROBE_EACH 64 /* every 64th wait spins for `longest`, to measure anew */
 
-/* Until met(arg), for the time of measure `sort`, which is at most `limit`, now and then `longest`.
- * A wait in vain halves the measure (others want the core, or the partners arrive far apart), one
- * that was not doubles it. True: met. [any-thread] */
+/* Spins until met(arg) is true, but no longer than the spinning time of kind `sort` (at times
+ * `longest`). Success doubles that time, up to `limit`; a wait in vain halves it, for then other
+ * threads need the core or the partner comes much later. Returns whether met(arg) was true.
+ * [any-thread] */
 static inline bool tt_spin_until(tt_spin *s, int sort, int64_t limit, int64_t longest,
                                  bool (*met)(void *arg), void *arg)
 {

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* An error is one line. */
+/* Makes the text one line, as an error is. */
 static void one_line(char *text)
 {
     for (char *p = text; *p; p++)
@@ -14,7 +14,7 @@ static void one_line(char *text)
         text[n - 1] = '\0';
 }
 
-/* A cut may have split a UTF-8 sequence: drop the half. */
+/* Truncation may have split a UTF-8 sequence: this removes its first part. */
 static void trim_cut(char *text, size_t size, int wanted)
 {
     if (wanted >= 0 && (size_t)wanted >= size)
@@ -40,7 +40,7 @@ tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...)
 tt_status tt_error_context(tt_error *err, const char *fmt, ...)
 {
     if (!err)
-        return TT_EINTERNAL; /* the code is lost with the error, the failure must not be */
+        return TT_EINTERNAL; /* without err the code is not known, but it is still a failure */
     char text[sizeof err->text];
     va_list ap;
     va_start(ap, fmt);
@@ -52,7 +52,7 @@ tt_status tt_error_context(tt_error *err, const char *fmt, ...)
     trim_cut(text, sizeof text - used, n);
     one_line(text);
     memcpy(err->text, text, sizeof text);
-    if (err->code == TT_OK) /* who calls this has failed */
+    if (err->code == TT_OK) /* the caller has failed, even if no error was raised */
         err->code = TT_EINTERNAL;
     return err->code;
 }
@@ -65,7 +65,7 @@ void tt_error_clear(tt_error *err)
     err->text[0] = '\0';
 }
 
-/* What a plugin wrote becomes one line that a terminal shows as it is. */
+/* Turns a plugin's text into one line without control characters. */
 static void clean(char *text, size_t size)
 {
     text[size - 1] = '\0';

@@ -98,7 +98,7 @@ void tt_str_json(tt_str *s, const char *text)
     size_t n = strlen(text), valid = tt_utf8_valid(text, n);
     tt_str_addc(s, '"');
     for (size_t i = 0; i < n;) {
-        if (i == valid) { /* JSON is UTF-8: a stray byte becomes U+FFFD */
+        if (i == valid) { /* JSON is UTF-8, so an invalid byte becomes U+FFFD */
             tt_str_add(s, "\xef\xbf\xbd");
             i++;
             valid = i + tt_utf8_valid(text + i, n - i);
@@ -129,7 +129,7 @@ void tt_str_json_number(tt_str *s, double v)
         if (memcmp(&back, &v, sizeof v) == 0)
             break;
     }
-    /* 1e+02 is shortest but odd to read: whole numbers of some size are written out */
+    /* 1e+02 is shorter than 100 but harder to read: write whole numbers out up to some size */
     if (strchr(text, 'e') && v == floor(v) && fabs(v) < 1e15)
         snprintf(text, sizeof text, "%.0f", v);
     tt_str_add(s, text);
@@ -173,7 +173,7 @@ const char *tt_nearest(const char *word, const char *const *candidates, size_t n
         if (m > LONGEST_WORD)
             continue;
         size_t d = edit_distance(word, length, candidates[i], m);
-        if (d < best && d < TT_MAXV(length, m)) { /* something must be common to both */
+        if (d < best && d < TT_MAXV(length, m)) { /* the words must share a character */
             best = d;
             nearest = candidates[i];
         }

@@ -2,8 +2,7 @@
 #include "base.h"
 #include <string.h>
 
-/* Length of the sequence at s (n bytes left), 0 if it is not valid. Ranges: Unicode 15, table 3-7.
- */
+/* Length of the UTF-8 sequence at s[n], 0 if it is not valid. Ranges: Unicode 15, table 3-7. */
 static size_t sequence(const unsigned char *s, size_t n)
 {
     unsigned char c = s[0], low = 0x80, high = 0xbf;

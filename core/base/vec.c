@@ -2,7 +2,7 @@
 #include "internal.h"
 #include <string.h>
 
-/* The old array stays in the arena: at most as much again as the vector in the end. */
+/* The old arrays stay in the arena; together they are never larger than the final one. */
 void *tt_vec_grow(tt_arena *a, void *items, size_t n, size_t *cap, size_t elem)
 {
     if (*cap > SIZE_MAX / 2)

@@ -4,93 +4,93 @@
 #include "base/base.h"
 #include <ttrun/option.h>
 
-/* core/config: job file → typed, checked values, each with its origin. The only place that knows
- * JSON's parser.
+/* core/config reads a job file into typed, checked values, each with its origin. Only this folder
+ * parses JSON.
  *   Load order: option defaults < "extends" chain < the job file < command line. Comments // and
- *   block comments are allowed. Positions are kept, so every error reads
+ *   block comments are allowed. Every value keeps its position, so an error reads
  *   `job.json:14:7: training.seq_length: unknown key (did you mean training.seq_len?)`. Errors from
  *   the command line read `--training.seq_len: …`. [setup] */
 
 typedef struct tt_job tt_job;
 
 typedef struct tt_override {
-    const char *key; /* "training.steps", without the dashes */
-    const char
-        *value; /* as typed; JSON where the option's type asks for it, else taken as a string */
+    const char *key;   /* "training.steps", without the dashes */
+    const char *value; /* as typed: JSON if the option's type needs it, else a string */
 } tt_override;
 
-/* path NULL: an empty job (all defaults and overrides). */
+/* Reads a job file. path NULL: an empty job, which has only defaults and overrides. */
 tt_status tt_job_load(tt_arena *a, const char *path, const tt_override *overrides, size_t n,
                       tt_job **out, tt_error *err);
-/* The same from text in memory, for tests and checkpoints; name stands for the file in errors. */
+/* The same from text in memory, for tests and checkpoints; errors show name as the file. */
 tt_status tt_job_load_text(tt_arena *a, const char *name, const char *text, size_t n_bytes,
                            const tt_override *overrides, size_t n, tt_job **out, tt_error *err);
 const char *tt_job_dir(const tt_job *job); /* folder relative paths start from */
 
-/* Raise an error at a key: file:line:col (or the command line), the key's path, the text. */
+/* Raises an error at a key: file:line:col (or the command line), the key's path, the text. */
 tt_status tt_job_fail(const tt_job *job, const char *key, tt_error *err, const char *fmt, ...)
     TT_PRINTF(4, 5);
 
-/* Parse the object at `key` ("training"; "" = the top level; "hooks[1]", "converters[0]" for lists)
- * against a table into out (zero-filled, then defaults, then the job's values). Absent object = all
- * defaults.
- *   ignore  further keys that belong to others ("name", "param_groups"), NULL-terminated, or NULL
- * Wrong types, ranges, unknown keys (with the nearest known), NOT_YET values are errors. Remembers
- * each key's value and origin for tt_job_print, and the table for --schema. A key set more than
- * once by aliases is an error. */
+/* Parses the object at `key` ("training"; "" = the top level; "hooks[1]", "converters[0]" for
+ * lists) by an option table into out: zero-filled, then defaults, then the job's values. If the
+ * object is absent, all values are defaults.
+ *   ignore  keys that belong to other tables ("name", "param_groups"), NULL-terminated, or NULL
+ *   Errors: wrong types and ranges, unknown keys (with the nearest known), TT_OPT_NOT_YET values, a
+ *   key that is set twice by aliases.
+ * The job remembers each key's value and origin for tt_job_print, and the table for --schema. */
 tt_status tt_job_section(tt_job *job, const char *key, const tt_option *options, size_t n_options,
                          size_t option_size, const char *const *ignore, void *out, tt_error *err);
-/* The same with a layer between defaults and job: the model's flavor, say ("flavor debugmodel", its
- * args_json). NULL = none. */
+/* The same with a layer of values between the defaults and the job, such as the model's flavor
+ * ("flavor debugmodel" and its args_json). NULL = no layer. */
 tt_status tt_job_section_over(tt_job *job, const char *key, const char *base_name,
                               const char *base_json, const tt_option *options, size_t n_options,
                               size_t option_size, const char *const *ignore, void *out,
                               tt_error *err);
-/* The same for a bare JSON object text laid over a filled struct: flavors' args, param_groups'
- * overrides. where: for errors. A text that came from this job (tt_job_text, a JSON option) keeps
- * its places in the file. */
+/* The same for the text of a JSON object that overrides values of a filled struct: flavors' args,
+ * param_groups' overrides. where: its name in errors. For a text from this job (tt_job_text, a JSON
+ * option) errors show the position in the file. */
 tt_status tt_job_overlay(tt_job *job, const char *where, const char *json, const tt_option *options,
                          size_t n_options, size_t option_size, void *inout, tt_error *err);
-/* Number of elements of a list at key; 0 where absent; an error where it is no list. */
+/* The number of elements of the list at key; 0 if it is absent; an error if it is not a list. */
 tt_status tt_job_list(const tt_job *job, const char *key, size_t *n, tt_error *err);
-/* A string at key, fallback where absent (registers key as known). */
+/* The string at key, or fallback if it is absent; the key then counts as known. */
 tt_status tt_job_string(tt_job *job, const char *key, const char *fallback, const char **out,
                         tt_error *err);
-/* The JSON text at key (sub-objects included), NULL where absent. Arena memory. */
+/* The JSON text at key with all it contains, NULL if it is absent. Owner: the job. */
 const char *tt_job_text(const tt_job *job, const char *key);
 bool tt_job_has(const tt_job *job, const char *key);
-/* Tables to search for "did you mean …?", before their sections are parsed (they must outlive the
- * job). */
+/* Adds tables whose keys "did you mean …?" suggests before their sections are parsed. They must
+ * outlive the job. */
 typedef struct tt_section_doc tt_section_doc;
 void tt_job_know(tt_job *job, const tt_section_doc *docs, size_t n);
-/* After all sections were parsed: keys nobody claimed are errors (top-level ones, and those a
- * section was told to ignore). */
+/* Call it after all sections were parsed: a key that no table has is an error, at the top level or
+ * among the keys that a section ignored. */
 tt_status tt_job_finish(tt_job *job, tt_error *err);
 
 /* The resolved job as JSON text, every claimed key with its value; origins: as comments `//
  * job.json:14:7`, "default",
  * "--training.steps", "flavor debugmodel". */
 void tt_job_print(const tt_job *job, bool origins, tt_str *out);
-/* Keys whose resolved value differs, "training.steps: 10 → 20", one line each (resume prints them).
- */
+/* Lists the keys whose resolved values differ, "training.steps: 10 → 20", one per line; a resumed
+ * run prints them. */
 void tt_job_diff(const char *old_resolved_json, const char *new_resolved_json, tt_str *out);
 
-/* Documentation from tables. A section list describes everything a job may hold. */
+/* Documentation from tables. A list of sections describes everything that a job may contain. */
 struct tt_section_doc {
     const char *key; /* "training", "model.args", "hooks[]" (a list of such), "" = the top level */
     const char *component; /* "adamw"; NULL: keys of the section whatever its component */
     const char *doc;
     const tt_option *options;
     size_t n_options, option_size;
-    const char *same_as; /* the section whose keys this one has too, instead of options; or NULL */
+    const char *same_as; /* instead of options: the section that has the same keys; or NULL */
 };
 void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out); /* JSON Schema 2020-12 */
 void tt_explain_print(const tt_section_doc *s, size_t n, const char *key,
                       tt_str *out);                                      /* key NULL = all      */
 void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out); /* docs/reference.md   */
 
-/* A small JSON reader for other files (checkpoints, HF configs): a DOM with positions, hostile
- * input safe (depth ≤ 512, duplicate keys refused, numbers checked). Lives in the arena. */
+/* A small JSON reader, also for other files (checkpoints, Hugging Face's configs). It makes a tree
+ * with positions in the arena, and is safe against hostile input: depth ≤ 512, duplicate keys are
+ * errors, numbers are checked. */
 typedef enum tt_json_type {
     TT_JSON_NULL,
     TT_JSON_BOOL,
@@ -110,10 +110,10 @@ typedef struct tt_json {
     const char **keys;  /* OBJECT */
     struct tt_json **items;
     int line, column; /* of the value, from 1, columns in characters; 0 = from the command line */
-    struct tt_json_pos *key_pos; /* OBJECT: where each key stands */
+    struct tt_json_pos *key_pos; /* OBJECT: the position of each key */
     const uint32_t
         *sorted; /* OBJECT of many keys: indices in key order, for tt_json_get; else NULL */
-    const struct tt_json_origin *origin; /* what it was read from */
+    const struct tt_json_origin *origin; /* the file or command line that it was read from */
 } tt_json;
 typedef struct tt_json_pos {
     int line, column;

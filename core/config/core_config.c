@@ -3,9 +3,9 @@
 #include "config/job_core.h"
 #include <string.h>
 
-/* The core's sections, and what must hold between their keys. */
+/* Parses the core's sections and checks that their keys agree with each other. */
 
-/* The first table of a section: the core's. */
+/* The first table of a section, which is the core's. */
 static const tt_section_doc *table_of(const char *key)
 {
     size_t n;
@@ -47,8 +47,8 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     return section(job, "log", NULL, c, err);
 }
 
-/* torchtitan's token budgets of today: `key` tokens are tokens/seq_len samples, said instead of
- * `sibling`. */
+/* torchtitan's present token budgets: `key` gives a number of tokens, which is tokens / seq_len
+ * samples, instead of `sibling`. */
 static tt_status take_budget(tt_job *job, const char *key, const char *sibling, int64_t seq_len,
                              int64_t rounds, int64_t *samples, tt_error *err)
 {
@@ -64,8 +64,7 @@ static tt_status take_budget(tt_job *job, const char *key, const char *sibling, 
     if (tokens.integer == -1 || (other && other->origin->layer > v->origin->layer))
         return TT_OK;
     if (tokens.integer < 1 || tokens.integer % seq_len)
-        return tt_job_fail(job, key, err,
-                           "%lld tokens are no whole number of samples of %lld (training.seq_len)",
+        return tt_job_fail(job, key, err, "%lld tokens are not a multiple of training.seq_len %lld",
                            (long long)tokens.integer, (long long)seq_len);
     int64_t n;
     if (!tt_mul_i64(tokens.integer / seq_len, rounds, &n) || n > 1000000000)
@@ -86,7 +85,7 @@ static tt_status take_budgets(tt_job *job, tt_core_config *c, tt_error *err)
     tt_training_config *t = &c->training;
     TT_TRY(take_budget(job, "training.num_tokens_per_microbatch_per_dp_rank",
                        "training.local_batch_size", t->seq_len, pieces, &t->local_batch_size,
-                       err)); /* our local batch is a pipeline's whole round */
+                       err)); /* local_batch_size includes all micro-batches */
     return take_budget(job, "training.num_tokens_per_train_step", "training.global_batch_size",
                        t->seq_len, 1, &t->global_batch_size, err);
 }
@@ -115,10 +114,10 @@ static tt_status check_batch(const tt_job *job, const tt_core_config *c, tt_erro
     if (all_known)
         dp *= p->data_parallel_shard_degree; /* both at most 1e6 */
     int64_t share = INT64_MAX;
-    (void)tt_mul_i64(local, dp, &share); /* too large to count is too large to divide global */
+    (void)tt_mul_i64(local, dp, &share); /* on overflow global is not a multiple either */
     if (global > 0 && global % share)
         return tt_job_fail(job, "training.global_batch_size", err,
-                           "%lld is no multiple of local_batch_size %lld times %s %lld",
+                           "%lld is not a multiple of local_batch_size %lld times %s %lld",
                            (long long)global, (long long)local,
                            all_known ? "data-parallel degree" : "data_parallel_replicate_degree",
                            (long long)dp);

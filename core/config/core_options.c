@@ -2,10 +2,9 @@
 #include "config/job_core.h"
 #include <math.h>
 
-/* Tables of the core's sections. Names and defaults are the contract's; aliases are torchtitan's
- * names of 2025 and of today. Sections with a component (tokenizer … lr_scheduler, converters,
- * hooks) have here what holds for every component, for documentation; the rest is in the
- * component's own table. */
+/* The option tables of the core's sections. Aliases are torchtitan's names, of 2025 and of today.
+ * For a section with a component (tokenizer … lr_scheduler, converters, hooks) this file documents
+ * the options that every component has; the component's own table has the others. */
 
 #define ANY ((double)INFINITY)
 /* INT(section, field, default, …, doc, further designators): the field is the key. */
@@ -72,10 +71,10 @@ static const tt_option tokenizer_options[] = {
 static const tt_option dataloader_options[] = {
     KEY(name, STRING, NULL, "dataloader plugin: text, jsonl or bin; without it the spec's"),
     KEY(mixture, JSON, "[]",
-        "several loaders by weight, instead of path: list of {\"path\": …, \"name\": …, "
+        "instead of path, several loaders with weights: list of {\"path\": …, \"name\": …, "
         "\"weight\": 2.5, keys of that loader}; each has epochs of its own, and that of the "
         "mixture "
-        "is as many samples as all of them have"),
+        "has as many samples as all of them together"),
     KEY(shuffle, BOOL, "true", "draw the samples of an epoch in a seeded random order"),
     KEY(seed, INT, "null", "of the order; null = training.seed", .flags = TT_OPT_NULLABLE, .min = 0,
         .max = ANY),
@@ -98,9 +97,9 @@ static const tt_option lr_scheduler_options[] = {
 
 static const tt_option training_options[] = {
     INT(training, local_batch_size, "8", 1, 1e6,
-        "samples per data rank and forward, or round of a pipeline"),
+        "samples per data rank and forward, or per pass through a pipeline"),
     INT(training, global_batch_size, "-1", -1, 1e9,
-        "samples of one optimizer step over all ranks; -1 = local_batch_size times data ranks"),
+        "samples per optimizer step over all ranks; -1 = local_batch_size times data ranks"),
     INT(training, seq_len, "2048", 1, 1e9, "tokens per sample", .aliases = "max_context_length"),
     INT(training, steps, "10000", 0, 1e12, "optimizer steps of the whole run"),
     FLOAT(training, max_norm, "1.0", 0, ANY,
@@ -113,7 +112,7 @@ static const tt_option training_options[] = {
     CHOICE(training, mixed_precision_reduce, "\"float32\"", TT_FLOATS,
            "dtype gradients are rounded to before ranks sum them; micro-batches are summed in "
            "float32"),
-    INT(training, seed, "0", 0, ANY, "initial values, order of data and random ops follow from it"),
+    INT(training, seed, "0", 0, ANY, "determines initial values, the order of data and random ops"),
 };
 
 static const tt_option training_budgets[] = {
@@ -129,9 +128,9 @@ static const tt_option parallelism_options[] = {
     INT(parallelism, data_parallel_replicate_degree, "1", 1, 1e6,
         "copies of the model that share no state (DDP, HSDP)"),
     INT(parallelism, data_parallel_shard_degree, "-1", -1, 1e6,
-        "ranks parameters and optimizer state are spread over (FSDP); -1 = all left over"),
-    INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks a layer's matrices are cut over"),
-    INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks a sequence is cut over"),
+        "ranks that shard parameters and optimizer state (FSDP); -1 = all remaining ranks"),
+    INT(parallelism, tensor_parallel_degree, "1", 1, 1e6, "ranks that shard each layer's matrices"),
+    INT(parallelism, context_parallel_degree, "1", 1, 1e6, "ranks that shard each sequence"),
     CHOICE(parallelism, context_parallel_load_balancer, "\"headtail\"",
            TT_CHOICES(TT_LOAD_BALANCERS),
            "headtail: each rank gets tokens from the head and the tail of a sequence, so that "
@@ -139,11 +138,11 @@ static const tt_option parallelism_options[] = {
     CHOICE(parallelism, context_parallel_rotate_method, "\"allgather\"",
            TT_CHOICES(TT_ROTATE_METHODS),
            "attention over a sequence that is cut: allgather gathers keys and values, ring "
-           "(torchtitan: alltoall) sends them round the ranks, ulysses gives each rank the whole "
+           "(torchtitan: alltoall) passes them around the ranks, ulysses gives each rank the whole "
            "sequence for some of the heads"),
-    INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks the layers are dealt to"),
-    INT(parallelism, expert_parallel_degree, "1", 1, 1e6,
-        "ranks the experts of a layer are dealt to", .flags = TT_OPT_NOT_YET),
+    INT(parallelism, pipeline_parallel_degree, "1", 1, 1e6, "ranks that share the layers"),
+    INT(parallelism, expert_parallel_degree, "1", 1, 1e6, "ranks that share the experts of a layer",
+        .flags = TT_OPT_NOT_YET),
     STRING(
         parallelism, pipeline_parallel_schedule, "\"1F1B\"",
         "order of the pipeline's work: 1F1B, GPipe; with several stages per rank Interleaved1F1B, "
@@ -166,7 +165,8 @@ static const tt_option parallelism_options[] = {
         .offset = offsetof(tt_parallelism_config, module_fqns_per_model_part),
         .aliases = "pipeline_parallel_module_fqns_per_model_part"),
     INT(parallelism, pipeline_parallel_microbatches, "-1", -1, 1e6,
-        "pieces local_batch_size is cut into; -1 = twice the pipeline degree where it divides, "
+        "micro-batches that local_batch_size is split into; -1 = twice the pipeline degree where "
+        "it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
     CHOICE(parallelism, fsdp_reshard_after_forward, "\"default\"", TT_CHOICES(TT_RESHARDS),
@@ -182,7 +182,7 @@ static const tt_option parallelism_options[] = {
 
 static const tt_option activation_checkpoint_options[] = {
     CHOICE(activation_checkpoint, mode, "\"none\"", TT_CHOICES(TT_CHECKPOINT_MODES),
-           "which activations are computed again in the backward"),
+           "which activations the backward recomputes"),
     CHOICE(activation_checkpoint, store_dtype, "\"float32\"", TT_FLOATS,
            "bfloat16 halves the memory of stored activations: the forward is unchanged, the "
            "backward reads rounded copies (except attention's inputs)"),
@@ -195,11 +195,12 @@ static const tt_option activation_checkpoint_options[] = {
 static const tt_option converters_options[] = {
     CONVERTER(filter, STRINGS, "[]",
               "parameters whose full name (model.layers.0.mlp.up_proj.weight, lm_head.weight) "
-              "holds one of these words are left alone"),
-    CONVERTER(from_step, INT, "0", "steps that are done before it applies", .min = 0, .max = 1e12,
-              .flags = TT_OPT_NOT_YET),
-    CONVERTER(to_step, INT, "null", "steps that are done when it applies no more; null = never",
-              .min = 0, .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
+              "contains one of these words are not converted"),
+    CONVERTER(from_step, INT, "0", "completed steps from which on it applies", .min = 0,
+              .max = 1e12, .flags = TT_OPT_NOT_YET),
+    CONVERTER(to_step, INT, "null",
+              "completed steps from which on it no longer applies; null = always applies", .min = 0,
+              .max = 1e12, .flags = TT_OPT_NOT_YET | TT_OPT_NULLABLE),
     CONVERTER(roles, STRINGS, "[\"forward\", \"grad_input\", \"grad_weight\"]",
               "which of a layer's products it applies to", .flags = TT_OPT_NOT_YET),
 };
@@ -219,7 +220,7 @@ static const tt_option checkpoint_options[] = {
            "folder of the checkpoints, below dump_folder unless absolute"),
     INT(checkpoint, interval, "500", 1, 1e12, "steps from one save to the next"),
     CHOICE(checkpoint, async_mode, "\"async\"", TT_CHOICES(TT_ASYNC_MODES),
-           "write while training goes on"),
+           "write in the background while training continues"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
            "weights to start from where no checkpoint is resumed: a step folder, or one of Hugging "
@@ -230,9 +231,9 @@ static const tt_option checkpoint_options[] = {
          "model.hf_assets_path. A "
          "folder that looks like one is read as one without this key, too"),
     INT(checkpoint, load_step, "-1", -1, 1e12,
-        "step to go back to: later ones are set aside, and a restart goes on from where the job "
-        "came to since; -1 = resume from the newest"),
-    BOOL(checkpoint, last_save_model_only, "false", "the last save holds weights alone"),
+        "step to go back to: later ones are set aside, and a restart continues from where the job "
+        "got since then; -1 = resume from the newest"),
+    BOOL(checkpoint, last_save_model_only, "false", "the last save contains only weights"),
     BOOL(checkpoint, last_save_in_hf, "false",
          "after the last save write the weights as a Hugging Face folder too, hf/step-N"),
 };
@@ -241,7 +242,7 @@ static const tt_option validation_options[] = {
     BOOL(validation, enable, "false", "measure the loss on other data from time to time"),
     INT(validation, freq, "100", 1, 1e12, "training steps from one validation to the next"),
     INT(validation, steps, "-1", -1, 1e12,
-        "batches of one validation, of local_batch_size samples per data-parallel rank; -1 = every "
+        "batches per validation, of local_batch_size samples per data-parallel rank; -1 = every "
         "sample once"),
 };
 
@@ -273,12 +274,12 @@ static const tt_option comm_options[] = {
         "longest wait for another rank before the first step"),
     CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
            "run collectives concurrently with computation: each group of ranks has a thread that "
-           "begins them early; same results, for at most the memory of one more block's parameters "
+           "starts them early; same results, for at most the memory of one more block's parameters "
            "and gradients; auto = on devices, and where cores are left over"),
 };
 
 static const tt_option backend_options[] = {
-    STRING(backend, name, "\"auto\"", "backend plugin; auto = the best that is loadable"),
+    STRING(backend, name, "\"auto\"", "backend plugin; auto = the best one that loads"),
     INT(backend, threads, "0", 0, 4096,
         "threads per rank; 0 = cores of the machine divided by its ranks"),
     {ROW(backend, kernels, TT_OPT_STRINGS, "[]"),
@@ -293,15 +294,14 @@ static const tt_option debug_options[] = {
     BOOL(debug, detect_nan, "false",
          "check every op's result, unfused; names the first op, step and rank with a NaN or Inf",
          .aliases = "detect_anomaly"),
-    STRING(debug, dump_graph, "null", "folder the graph is printed to after every pass",
+    STRING(debug, dump_graph, "null", "folder for the graph, printed after every pass",
            .flags = TT_OPT_NULLABLE),
-    STRING(
-        debug, dump_program, "null",
-        "folder that every rank prints its program to: what it runs, in order, and where it lies",
-        .flags = TT_OPT_NULLABLE),
+    STRING(debug, dump_program, "null",
+           "folder for every rank's program: its instructions in order, with addresses",
+           .flags = TT_OPT_NULLABLE),
     STRING(debug, save_config_file, "null",
            "file for the resolved job, every default included, below dump_folder unless absolute; "
-           "itself a job file, whose relative paths begin where it lies",
+           "it is a job file, whose relative paths start in its own folder",
            .flags = TT_OPT_NULLABLE),
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),
@@ -324,13 +324,14 @@ static const tt_section_doc docs[] = {
     DOC("model", model_names, ""),
     DOC("tokenizer", tokenizer_options, "text to tokens"),
     DOC("dataloader", dataloader_options, "where samples come from"),
-    DOC("loss", loss_options, "what is minimised"),
+    DOC("loss", loss_options, "the value that training minimises"),
     DOC("optimizer", optimizer_options, "how parameters change"),
     DOC("lr_scheduler", lr_scheduler_options, "the learning rate over the steps"),
     DOC("training", training_options, "batch, length and precision of the training"),
     DOC("training", training_budgets, ""),
     DOC("parallelism", parallelism_options, "how the work is spread over ranks"),
-    DOC("activation_checkpoint", activation_checkpoint_options, "memory for time: recomputation"),
+    DOC("activation_checkpoint", activation_checkpoint_options,
+        "less memory for more time: recomputation"),
     DOC("converters[]", converters_options, "rewrites of the model's layers, in order"),
     DOC("converters[]", converters_names, ""),
     DOC("checkpoint", checkpoint_options, "saving, resuming, starting from weights"),
@@ -338,12 +339,12 @@ static const tt_section_doc docs[] = {
     {"validation.dataloader", NULL,
                                                                                             "the data of the validation, which validation.enable needs: it has the keys of the section "
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
-    DOC("metrics", metrics_options, "what is logged how often"),
+    DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,
-        "where the numbers go; without this list: what the spec names, jsonl and tensorboard"),
+        "where the numbers go; without this list the spec's: jsonl and tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
-    DOC("backend", backend_options, "what computes"),
+    DOC("backend", backend_options, "the kernels that compute"),
     DOC("hooks[]", hooks_options, "plugins called around every step"),
     DOC("debug", debug_options, "finding faults"),
     DOC("log", log_options, "log lines"),

@@ -2,7 +2,7 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* `ttrun config --explain` and docs/reference.md, from the tables. */
+/* Prints `ttrun config --explain` and docs/reference.md from the option tables. */
 
 static void add_choices(const tt_option *o, bool built, tt_str *out)
 {
@@ -42,7 +42,7 @@ static void add_type(const tt_option *o, tt_str *out)
     }
 }
 
-/* What else there is to know, each with a leading "; ". */
+/* Adds notes on an option, each after "; ". */
 static void add_notes(const tt_option *o, tt_str *out)
 {
     tt_str later = {0};
@@ -78,7 +78,7 @@ static void explain_row(const char *path, const char *component, const tt_option
     tt_str_printf(out, "; default %s\n", default_text(o));
 }
 
-/* Does the user's key ask for this one: itself, its section, or the section's alias. */
+/* Whether the user's key means this one: it is the key, its section, or the section's alias. */
 static bool asked(tt_arena *a, const char *key, const char *path, const char *section,
                   const tt_option *o)
 {
@@ -156,7 +156,7 @@ void tt_explain_print(const tt_section_doc *s, size_t n, const char *key, tt_str
     tt_arena_free(a);
 }
 
-/* A cell of a Markdown table: a bar would end it. */
+/* Writes a cell of a Markdown table and escapes bars, which would end it. */
 static void add_cell(const char *text, tt_str *out)
 {
     for (const char *p = text; *p; p++) {
@@ -203,7 +203,7 @@ void tt_reference_print(const tt_section_doc *s, size_t n, tt_str *out)
                     "config --reference`); do not edit.\n"
                     "Every key may be given on the command line as `--section.key VALUE`.\n");
     for (size_t d = 0; d < n; d++) {
-        /* a section's second table goes on where the first ended */
+        /* the rows of a section's second table follow those of the first */
         if (d == 0 || s[d].component || strcmp(s[d].key, s[d - 1].key) != 0)
             reference_head(&s[d], out);
         for (size_t i = 0; i < s[d].n_options; i++) {

@@ -2,9 +2,10 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* What a user reads when something is wrong: where, what, what was meant. */
+/* Error messages about a job: where the error is, what is wrong, and what the user may have
+ * meant. */
 
-static void describe(const tt_json *v, tt_str *out)
+static void fail_describe(const tt_json *v, tt_str *out)
 {
     if (v->type == TT_JSON_STRING)
         tt_config_quote(v->string, out);
@@ -67,7 +68,7 @@ tt_status tt_config_fail_type(const tt_json *v, const char *path, const char *wh
     tt_arena *a = tt_arena_new();
     tt_json_origin origin = {.name = "value"};
     tt_json *ignored;
-    describe(v, &got);
+    fail_describe(v, &got);
     if (raw && v->type == TT_JSON_STRING && (*raw == '{' || *raw == '[') &&
         tt_config_parse(a, &origin, raw, strlen(raw), &ignored, &why) != TT_OK)
         tt_str_printf(&got, " (as JSON: %s)", why.text);
@@ -79,7 +80,7 @@ tt_status tt_config_fail_type(const tt_json *v, const char *path, const char *wh
 
 /* ---- did you mean …? */
 
-/* Keys of torchtitan, or of habit, and where they are here. */
+/* Keys of torchtitan and other trainers, and the keys of ttrun with the same meaning. */
 static const char *const moved[][2] = {
     {"model.converters",                              "converters"                                },
     {"model.tokenizer_path",                          "tokenizer.path"                            },
@@ -102,7 +103,7 @@ static const char *const moved[][2] = {
     {"metrics.save_tb_folder",                        "dump_folder"                               },
 };
 
-/* The sections of a job (contract), for a misspelt one before its tables are known. */
+/* The sections of a job, to suggest one for a misspelt section before its tables are known. */
 static const char *const sections[] = {
     "spec",       "dump_folder", "extends",  "model",        "tokenizer",   "dataloader",
     "loss",       "optimizer",   "training", "lr_scheduler", "parallelism", "activation_checkpoint",
@@ -110,7 +111,7 @@ static const char *const sections[] = {
     "backend",    "hooks",       "debug",    "log",
 };
 
-/* The other section that has a key spelt exactly like this. */
+/* The key of another section with exactly this spelling. */
 static const char *elsewhere(const tt_job *job, const char *key)
 {
     for (size_t t = 0; t < job->book->tables.n; t++) {
@@ -124,7 +125,7 @@ static const char *elsewhere(const tt_job *job, const char *key)
     return NULL;
 }
 
-/* One is the other's beginning: seq_len, seq_length. */
+/* A name that begins with the key, or the other way round: seq_len, seq_length. */
 static const char *same_start(const char *key, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -141,7 +142,7 @@ static const char *nearest(const char *key, const char *const *names, size_t n)
     return near ? near : tt_nearest(key, names, n);
 }
 
-/* The key of another section whose name is near. */
+/* The key of another section with a similar name. */
 static const char *near_elsewhere(const tt_job *job, const char *key)
 {
     TT_VEC(const char *) names = {0};

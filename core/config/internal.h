@@ -3,14 +3,14 @@
 #define TT_CONFIG_INTERNAL_H
 #include "config/config.h"
 
-/* Shared between the files of core/config only. */
+/* Functions and types shared by the files of core/config only. */
 
-/* A key whose value is settled. */
+/* A key with its final value. */
 typedef struct tt_config_entry {
     const char *path;     /* "training.steps" */
-    const tt_json *value; /* canonical: an alias's or a bare string's spelling is gone */
+    const tt_json *value; /* in its canonical form, whatever spelling the job used */
     const char *origin;   /* "job.json:14:7", "default", "--training.steps", "flavor debugmodel" */
-    bool raw;             /* claimed as a whole (a list, a text): deeper entries say more */
+    bool raw;             /* a whole list or text; entries for keys inside it are more exact */
 } tt_config_entry;
 
 typedef struct tt_config_text { /* JSON text given out, and the node it was made from */
@@ -48,14 +48,14 @@ tt_status tt_config_parse(tt_arena *a, const tt_json_origin *origin, const char 
 tt_json *tt_config_node(tt_arena *a, tt_json_type type, const tt_json_origin *origin);
 void tt_config_put(tt_arena *a, tt_json *object, const char *key, tt_json_pos pos, tt_json *item);
 void tt_config_remove(tt_json *object, const char *key);
-/* src over dst: objects merge key by key, anything else replaces. Returns the merged node. */
+/* Merges src into dst and returns the result: objects merge by key, any other value is replaced. */
 tt_json *tt_config_merge(tt_arena *a, tt_json *dst, tt_json *src);
-/* Steps over one part of a path: a key into *key (arena memory), or an index (*key NULL). NULL =
- * the path is malformed. */
+/* Reads one part of a path: a key, to *key (arena memory), or an index (then *key is NULL). Returns
+ * NULL if the path is malformed. */
 const char *tt_config_step(tt_arena *a, const char *path, const char **key, size_t *index);
 tt_json *tt_config_find(const tt_job *job, const char *path); /* NULL = absent; "" = the root */
 const char *tt_config_join(tt_arena *a, const char *section, const char *key);
-bool tt_config_under(const char *path, const char *top); /* path is top or lies below it */
+bool tt_config_under(const char *path, const char *top); /* path is top or inside it */
 
 /* ---- override.c */
 tt_status tt_config_override(tt_job *job, const tt_override *o, int layer, tt_error *err);

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A job: files merged along "extends", the command line over them, and a book of what was asked
- * for. */
+/* A job: the files that "extends" chains, merged, then the command line's overrides; and a book of
+ * the keys that the program has read. */
 
 #define MAX_JOB_BYTES ((size_t)4 << 20)
 #define MAX_EXTENDS 16
-#define MAX_MEMBERS 4096 /* of one object: merging looks at pairs */
+#define MAX_MEMBERS 4096 /* keys per object, because merging compares pairs of keys */
 
 typedef struct loader {
     tt_arena *arena;
@@ -32,7 +32,7 @@ static tt_status check_members(const tt_json *v, tt_error *err)
     return TT_OK;
 }
 
-/* One name for each section. */
+/* Replaces aliases of sections by their canonical names. */
 static tt_status rename_sections(const tt_json *root, tt_error *err)
 {
     for (size_t i = 0; i < root->n; i++) {
@@ -53,7 +53,8 @@ static tt_status check_chain(const loader *l, const struct stat *id, const char 
     tt_str chain = {0};
     tt_status s = TT_OK;
     if (l->depth == MAX_EXTENDS)
-        return TT_FAIL(err, TT_EINVAL, "more than %d files one after the other", MAX_EXTENDS);
+        return TT_FAIL(err, TT_EINVAL, "a chain of more than %d job files; extend fewer",
+                       MAX_EXTENDS);
     for (int i = 0; i < l->depth; i++)
         if (l->ids[i].st_ino == id->st_ino && l->ids[i].st_dev == id->st_dev && id->st_ino) {
             for (int k = i; k < l->depth; k++)
@@ -259,7 +260,7 @@ static bool claimed(const tt_job *job, const char *path)
     return false;
 }
 
-/* A key some section was told to leave to others, and no other took. */
+/* Fails for a key that a section ignored for another table, if no other table has it. */
 static tt_status check_ignored(const tt_job *job, const char *path, tt_error *err)
 {
     const char *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;

@@ -3,10 +3,11 @@
 #define TT_JOB_CORE_H
 #include "config/config.h"
 
-/* The core's own sections, typed. Names and defaults: core_options.c, docs/reference.md. */
+/* The core's own sections as structs. core_options.c and docs/reference.md have names and
+ * defaults. */
 
-/* Options of a few words are enums, and a list X(enumerator, word) is the one place where both are:
- * TT_CHOICES of it is the option's `choices`. A word with ~ is known, but not built yet. */
+/* An option that is one of a few words is an enum. A list X(enumerator, word) defines both, and
+ * TT_CHOICES of the list is the option's `choices`. A word with ~ is known but not implemented. */
 #define TT_ENUMERATOR(enumerator, word) enumerator,
 #define TT_CHOICE_WORD(enumerator, word) "|" word
 #define TT_CHOICES(list) (&list(TT_CHOICE_WORD)[1])
@@ -49,7 +50,7 @@ typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
     X(TT_OVERLAP_OFF, "off")
 typedef enum tt_overlap { TT_OVERLAPS(TT_ENUMERATOR) } tt_overlap;
 
-/* Floats, in the order of tt_dtype. */
+/* The float dtypes in the order of tt_dtype. */
 #define TT_FLOATS "float32|bfloat16"
 _Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and ~float16");
 _Static_assert(sizeof(tt_dtype) == sizeof(int) && sizeof(tt_overlap) == sizeof(int),
@@ -93,7 +94,7 @@ typedef struct tt_metrics_config {
     bool enable_tensorboard, enable_progress_bar;
 } tt_metrics_config;
 
-typedef struct tt_converter_config { /* of each converter, whatever its plugin */
+typedef struct tt_converter_config { /* the options that every converter has */
     tt_strings filter, roles;
     int64_t from_step, to_step;
 } tt_converter_config;
@@ -144,9 +145,9 @@ typedef struct tt_core_config {
     const char *log_ranks;
 } tt_core_config;
 
-/* Parse and cross-check the core's sections. Component sections (tokenizer, dataloader, loss,
- * optimizer, lr_scheduler, backend, model.args, converters, hooks, validation's dataloader) are
- * parsed by whoever has their tables. */
+/* Parses the core's sections and checks them against each other. The sections of components
+ * (tokenizer, dataloader, loss, optimizer, lr_scheduler, backend, model.args, converters, hooks,
+ * validation's dataloader) are parsed by the code that has the component's table. */
 tt_status tt_core_config_parse(tt_job *job, tt_core_config *out, tt_error *err);
 /* The section `backend`. ignore: keys of the backend plugin's own table, NULL-terminated, or NULL.
  */

@@ -5,18 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A strict reader of JSON (RFC 8259) plus comments. It keeps where every key and value stands.
- * Input is hostile: depth is bounded, nothing is quadratic in the input's size, and the tree lives
- * in the caller's arena. */
+/* A strict reader of JSON (RFC 8259) with comments. It keeps the position of every key and value.
+ * It is safe against hostile input: depth is bounded, and no step is quadratic in the input's size.
+ * The tree is in the caller's arena. */
 
 #define MAX_DEPTH 512
-#define SORT_FROM 16 /* keys; below, comparing all pairs is quicker than sorting */
+#define SORT_FROM 16 /* keys; for fewer, comparing all pairs is faster than sorting */
 
 typedef struct reader {
     tt_arena *arena;
     const tt_json_origin *origin;
     const char *p, *end, *line_start; /* line_start: column 1 of the current line */
-    const char *mark; /* where `column` was counted up to: places are asked for in order */
+    const char *mark; /* `column` is counted up to here; positions are requested in order */
     int line, column, depth;
     tt_json **stack; /* items of the open lists and objects */
     const char **keys;
@@ -32,8 +32,7 @@ static tt_json_pos position(reader *r, const char *at)
         r->column = 1;
     }
     for (; r->mark < at; r->mark++)
-        r->column +=
-            ((unsigned char)*r->mark & 0xc0) != 0x80; /* continuation bytes are no characters */
+        r->column += ((unsigned char)*r->mark & 0xc0) != 0x80; /* do not count continuation bytes */
     return (tt_json_pos){r->line, r->column};
 }
 
@@ -42,7 +41,7 @@ static tt_status fail_at(reader *r, tt_json_pos at, const char *text)
     return TT_FAIL(r->err, TT_EFORMAT, "%s:%d:%d: %s", r->origin->name, at.line, at.column, text);
 }
 
-static tt_status fail(reader *r, const char *at, const char *text)
+static tt_status json_fail(reader *r, const char *at, const char *text)
 {
     return fail_at(r, position(r, at), text);
 }
@@ -59,7 +58,7 @@ static tt_status fail_expected(reader *r, const char *what)
             snprintf(found, sizeof found, c >= 0x80 ? "a non-ASCII character" : "byte 0x%02x", c);
     }
     snprintf(text, sizeof text, "expected %s, found %s", what, found);
-    return fail(r, r->p, text);
+    return json_fail(r, r->p, text);
 }
 
 static void newline(reader *r, const char *at)
@@ -152,20 +151,20 @@ static tt_status read_unicode(reader *r, char *out, size_t *n)
     const char *at = r->p - 1;
     int32_t c = hex4(r, r->p + 1);
     if (c < 0)
-        return fail(r, at, "\\u needs four hex digits");
+        return json_fail(r, at, "\\u needs four hex digits");
     r->p += 5;
     if (c >= 0xdc00 && c <= 0xdfff)
-        return fail(r, at, "half of a surrogate pair");
+        return json_fail(r, at, "half of a surrogate pair");
     if (c >= 0xd800 && c <= 0xdbff) {
         bool more = r->end - r->p > 1 && r->p[0] == '\\' && r->p[1] == 'u';
         int32_t low = more ? hex4(r, r->p + 2) : -1;
         if (low < 0xdc00 || low > 0xdfff)
-            return fail(r, at, "half of a surrogate pair");
+            return json_fail(r, at, "half of a surrogate pair");
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         r->p += 6;
     }
     if (c == 0)
-        return fail(r, at, "a string cannot hold \\u0000");
+        return json_fail(r, at, "a string cannot hold \\u0000");
     *n += put_utf8(out + *n, c);
     return TT_OK;
 }
@@ -178,37 +177,37 @@ static tt_status read_escape(reader *r, char *out, size_t *n)
         return read_unicode(r, out, n);
     const char *found = r->p < r->end && *r->p ? strchr(from, *r->p) : NULL;
     if (!found)
-        return fail(r, r->p - 1,
-                    "unknown escape (known: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX)");
+        return json_fail(r, r->p - 1,
+                         "unknown escape (known: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX)");
     out[(*n)++] = to[found - from];
     r->p++;
     return TT_OK;
 }
 
-/* r->p at the opening quote. An escape is never shorter than what it stands for, so the source's
- * length is enough. */
+/* r->p is at the opening quote. An escape is never shorter than its value, so a buffer of the
+ * source's length is enough. */
 static tt_status read_string(reader *r, const char **out)
 {
     const char *start = r->p, *q = start + 1;
     while (q < r->end && *q != '"' && (unsigned char)*q >= 0x20)
         q += *q == '\\' && r->end - q > 1 ? 2 : 1;
     if (q >= r->end)
-        return fail(r, start, "string without an end (\")");
+        return json_fail(r, start, "string without an end (\")");
     char *text = tt_arena_alloc(r->arena, (size_t)(q - start));
     size_t n = 0;
     r->p = start + 1;
     while (r->p < r->end && *r->p != '"') {
         if ((unsigned char)*r->p < 0x20)
-            return fail(r, r->p,
-                        *r->p == '\n' ? "line end inside a string (write \\n)"
-                                      : "control character inside a string");
+            return json_fail(r, r->p,
+                             *r->p == '\n' ? "line end inside a string (write \\n)"
+                                           : "control character inside a string");
         if (*r->p == '\\')
             TT_TRY(read_escape(r, text, &n));
         else
             text[n++] = *r->p++;
     }
     if (r->p >= r->end)
-        return fail(r, start, "string without an end (\")");
+        return json_fail(r, start, "string without an end (\")");
     r->p++;
     *out = text;
     return TT_OK;
@@ -227,15 +226,15 @@ static tt_status scan_number(reader *r, const char **end, bool *whole)
     const char *p = r->p + (*r->p == '-'), *q = digits(p, r->end);
     *whole = true;
     if (q == p)
-        return fail(r, r->p, "a number needs digits (NaN and Infinity are not JSON)");
+        return json_fail(r, r->p, "a number needs digits (NaN and Infinity are not JSON)");
     if (q - p > 1 && *p == '0')
-        return fail(r, r->p, "a number cannot start with 0");
+        return json_fail(r, r->p, "a number cannot start with 0");
     if (q < r->end && *q == '.') {
         *whole = false;
         p = q + 1;
         q = digits(p, r->end);
         if (q == p)
-            return fail(r, r->p, "digits missing after the decimal point");
+            return json_fail(r, r->p, "digits missing after the decimal point");
     }
     if (q < r->end && (*q == 'e' || *q == 'E')) {
         *whole = false;
@@ -244,14 +243,14 @@ static tt_status scan_number(reader *r, const char **end, bool *whole)
             p++;
         q = digits(p, r->end);
         if (q == p)
-            return fail(r, r->p, "digits missing in the exponent");
+            return json_fail(r, r->p, "digits missing in the exponent");
     }
     *end = q;
     return TT_OK;
 }
 
-/* Whole numbers beyond 64 bits become reals, and what is beyond double becomes an infinite one: a
- * file is not at fault for a number that nobody asks for. tt_config_read refuses the infinite. */
+/* A whole number beyond 64 bits becomes a real, and a number beyond double becomes infinite: this
+ * is no error as long as nobody uses the number. tt_config_read refuses an infinite one. */
 static tt_status read_number(reader *r, tt_json *v)
 {
     const char *end = r->p;
@@ -290,15 +289,15 @@ static tt_status read_word(reader *r, tt_json *v)
         return TT_OK;
     }
     if (*r->p == '\'')
-        return fail(r, r->p, "strings stand in double quotes");
+        return json_fail(r, r->p, "write strings in double quotes");
     if (*r->p == 'N' || *r->p == 'I')
-        return fail(r, r->p, "NaN and Infinity are not JSON");
+        return json_fail(r, r->p, "NaN and Infinity are not JSON");
     if (*r->p == 'T' || *r->p == 'F')
-        return fail(r, r->p, "true and false are written in small letters");
+        return json_fail(r, r->p, "write true and false in lower case");
     return fail_expected(r, "a value");
 }
 
-static void push(reader *r, const char *key, tt_json_pos pos, tt_json *item)
+static void json_push(reader *r, const char *key, tt_json_pos pos, tt_json *item)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 64;
@@ -383,7 +382,7 @@ static tt_status read_member(reader *r, bool object)
         TT_TRY(skip_blanks(r));
     }
     TT_TRY(read_value(r, &item));
-    push(r, key, pos, item);
+    json_push(r, key, pos, item);
     return skip_blanks(r);
 }
 
@@ -416,7 +415,7 @@ static tt_status read_container(reader *r, tt_json *v)
     size_t base = r->n;
     v->type = object ? TT_JSON_OBJECT : TT_JSON_ARRAY;
     if (++r->depth > MAX_DEPTH)
-        return fail(r, r->p, "nested deeper than 512");
+        return json_fail(r, r->p, "nested deeper than 512");
     TT_TRY(read_items(r, object, object ? '}' : ']'));
     r->depth--;
     v->n = r->n - base;
@@ -455,11 +454,11 @@ static tt_status read_value(reader *r, tt_json **out)
 static tt_status read_text(reader *r, tt_json **out)
 {
     size_t n = (size_t)(r->end - r->p), valid = tt_utf8_valid(r->p, n);
-    if (valid < n) { /* place it: count the lines before */
+    if (valid < n) { /* count the lines before the error to give its position */
         for (const char *p = r->p; p < r->p + valid; p++)
             if (*p == '\n')
                 newline(r, p);
-        return fail(r, r->p + valid, "not UTF-8");
+        return json_fail(r, r->p + valid, "not UTF-8");
     }
     if (n >= 3 && memcmp(r->p, "\xef\xbb\xbf", 3) == 0) /* a byte order mark is no character */
         r->line_start = r->mark = r->p += 3;
@@ -540,7 +539,7 @@ void tt_json_write(const tt_json *v, tt_str *out)
         tt_str_printf(out, "%lld", (long long)v->integer);
         break;
     case TT_JSON_REAL:
-        if (isinf(v->real)) /* as it may have been written; "null" would be another value */
+        if (isinf(v->real)) /* reads back as infinite; "null" would be another value */
             tt_str_add(out, v->real < 0 ? "-1e999" : "1e999");
         else
             tt_str_json_number(out, v->real);

@@ -2,8 +2,8 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* `--section.key VALUE`: one more layer over the job's tree. The type is not known yet, so a value
- * keeps both its spelling and, where it is JSON, what it means; tt_config_read chooses. */
+/* `--section.key VALUE` is one more layer over the job's tree. The option's type is not known here,
+ * so a value keeps its text and, if the text is JSON, the parsed value; tt_config_read chooses. */
 
 const char *tt_config_section_name(const char *key)
 {
@@ -27,7 +27,7 @@ static tt_json *typed_value(tt_job *job, const tt_json_origin *origin, const cha
         v = tt_config_node(job->arena, TT_JSON_STRING, top);
         v->string = top->raw;
     }
-    v->origin = top; /* only the whole has a spelling; what is inside does not */
+    v->origin = top; /* only the whole value keeps its text, not its parts */
     return v;
 }
 
@@ -37,7 +37,7 @@ static tt_status malformed(const tt_json_origin *origin, tt_error *err)
                    origin->name);
 }
 
-/* Puts v at `path` below `at`, making what is missing on the way. */
+/* Sets v at `path` below `at` and makes the objects that are missing on the path. */
 static tt_status set(tt_job *job, tt_json *at, const char *path, tt_json *v, tt_error *err)
 {
     const char *key;

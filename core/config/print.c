@@ -2,7 +2,7 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* The resolved job as text, and how two of them differ. */
+/* Prints the resolved job as text, and the differences between two of them. */
 
 typedef struct node { /* a key of the printed job: children, or a value with its origin */
     const char *key;  /* NULL: an element of a list */
@@ -34,7 +34,7 @@ static bool holds_objects(const tt_json *v)
     return false;
 }
 
-/* A value claimed as a whole: its leaves, unless something more exact is there already. */
+/* Inserts the leaves of a value that was read as a whole, unless there are more exact entries. */
 static void insert_raw(tt_arena *a, node *at, const tt_json *v)
 {
     bool open = v->type == TT_JSON_OBJECT || (v->type == TT_JSON_ARRAY && holds_objects(v));

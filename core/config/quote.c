@@ -2,12 +2,12 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* Texts of a job as error messages show them. */
+/* Formats texts of a job for error messages. */
 
-#define QUOTE_BYTES 60 /* of a value shown in an error */
+#define QUOTE_BYTES 60 /* the most bytes of a value that an error shows */
 
-/* The start of text that fits, whole characters only. */
-static size_t cut(const char *text)
+/* The length of the longest prefix of text that fits and does not split a character. */
+static size_t quote_length(const char *text)
 {
     size_t n = strlen(text);
     if (n <= QUOTE_BYTES)
@@ -19,7 +19,7 @@ static size_t cut(const char *text)
 
 void tt_config_quote(const char *text, tt_str *out)
 {
-    size_t n = cut(text);
+    size_t n = quote_length(text);
     char start[QUOTE_BYTES + 1];
     memcpy(start, text, n);
     start[n] = '\0';

@@ -2,7 +2,7 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* A row of an option table as it stands there. */
+/* Reads a row of an option table, whose rows may be shorter or longer than tt_option. */
 
 tt_option tt_config_row(const tt_option *options, size_t option_size, size_t i)
 {

@@ -2,7 +2,8 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* JSON Schema 2020-12 of a job, from the tables: an editor then completes and checks job files. */
+/* Writes the JSON Schema (2020-12) of a job from the tables. With it an editor completes and checks
+ * job files. */
 
 typedef struct writer {
     tt_arena *arena;
@@ -11,7 +12,7 @@ typedef struct writer {
     tt_str *out;
 } writer;
 
-/* Starts member `key` unless the object has it already (a component may repeat a common key). */
+/* Begins member `key` unless the object has it already (a component may repeat a common key). */
 static bool name(writer *w, tt_map *seen, const char *key)
 {
     if (tt_map_get(seen, key))
@@ -167,7 +168,7 @@ static void write_members(writer *w, const char *key, const char *component, con
         tt_str_add(
             w->out,
             ",\"$schema\":{\"type\":\"string\"},\"extends\":{\"type\":\"string\",\"description\":"
-            "\"another job file this one is laid over, relative to this file\"},"
+            "\"another job file, relative to this one, whose values this file overrides\"},"
             "\"validator\":{\"$ref\":\"#/properties/validation\"},"
             "\"profiler\":{\"$ref\":\"#/properties/profiling\"}");
     tt_str_add(w->out, "},\"additionalProperties\":false");
@@ -188,7 +189,7 @@ static void write_description(writer *w, const char *key, const char *component)
     }
 }
 
-/* A section that has another's keys refers to it. */
+/* A section with the keys of another one refers to that one. */
 static bool write_same(writer *w, const char *key)
 {
     for (size_t d = 0; d < w->n; d++)
@@ -268,7 +269,7 @@ void tt_schema_print(const tt_section_doc *s, size_t n, tt_str *out)
     tt_str_addc(&text, '}');
     if (tt_json_parse(w.arena, "schema", text.s, text.n, &v, &err) == TT_OK)
         pretty(v, 0, out);
-    else /* a table with a default that is no JSON, or one key twice: name it */
+    else /* a table has a default that is not JSON, or a key twice: report it */
         tt_str_add(out, err.text);
     tt_str_addc(out, '\n');
     tt_arena_free(w.arena);

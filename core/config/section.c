@@ -2,8 +2,8 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* An object of the job against an option table: defaults < base < job, checked in full before
- * anything is stored. */
+/* Parses an object of the job by an option table: defaults < base < job. All values are checked
+ * before any is stored. */
 
 typedef struct table {
     tt_job *job;
@@ -12,7 +12,7 @@ typedef struct table {
     size_t n, option_size;
     const char *const *ignore;
     tt_config_value *values; /* [n] */
-    const char **origins;    /* [n] NULL = not said */
+    const char **origins;    /* [n] NULL = the job does not set it */
 } table;
 
 static table table_new(tt_job *job, const char *path, const tt_option *options, size_t n,
@@ -56,8 +56,8 @@ static tt_status fail_unknown(const table *t, const tt_json *object, size_t at, 
     return tt_config_fail_unknown(t->job, object, at, t->path, own.items, own.n, err);
 }
 
-/* Two spellings of one key: an error in one file, else the later layer wins. Returns which member
- * stays. */
+/* An object has two spellings of one key: within one file that is an error, else the later layer
+ * wins. Gives the member that stays. */
 static tt_status choose_spelling(const table *t, const tt_json *object, size_t first, size_t second,
                                  size_t *winner, tt_error *err)
 {
@@ -79,7 +79,7 @@ static tt_status match_rows(const table *t, const tt_json *object, size_t *membe
         const char *key = object->keys[i];
         size_t row = find_row(t, key), winner = i;
         if (row == t->n) {
-            /* the top level has sections beside options: tt_job_finish looks at them */
+            /* at the top level this may be a section: tt_job_finish checks those */
             if (!is_ignored(t, key) && (*t->path || object != t->job->root))
                 return fail_unknown(t, object, i, err);
             continue;
@@ -91,7 +91,7 @@ static tt_status match_rows(const table *t, const tt_json *object, size_t *membe
     return TT_OK;
 }
 
-/* One canonical spelling in the tree, so that paths find the value. */
+/* Gives keys their canonical spelling in the tree, so that paths find their values. */
 static void rename_members(const table *t, tt_json *object, const size_t *members)
 {
     for (size_t row = 0; row < t->n; row++) {
@@ -101,7 +101,7 @@ static void rename_members(const table *t, tt_json *object, const size_t *member
         size_t i = members[row] - 1;
         if (strcmp(object->keys[i], o.name) == 0)
             continue;
-        for (size_t k = 0; k < object->n; k++) /* a beaten spelling goes */
+        for (size_t k = 0; k < object->n; k++) /* remove the spelling that lost */
             if (k != i && strcmp(object->keys[k], o.name) == 0)
                 object->keys[k] = object->keys[i];
         object->keys[i] = o.name;
@@ -109,7 +109,7 @@ static void rename_members(const table *t, tt_json *object, const size_t *member
     }
 }
 
-/* Lays an object's members over t->values. */
+/* Overrides t->values by an object's members. */
 static tt_status read_object(const table *t, tt_json *object, tt_error *err)
 {
     if (object->type != TT_JSON_OBJECT)
@@ -142,7 +142,7 @@ static tt_status read_defaults(const table *t, tt_error *err)
     return TT_OK;
 }
 
-/* Text of others: no place in a file, its name stands for it. */
+/* Parses a text that is not from the job: errors show its name instead of a position. */
 static tt_status parse_bare(tt_job *job, const char *name, const char *text, tt_json **out,
                             tt_error *err)
 {
@@ -152,7 +152,7 @@ static tt_status parse_bare(tt_job *job, const char *name, const char *text, tt_
     return tt_config_parse(job->arena, origin, text, strlen(text), out, err);
 }
 
-/* Stores what was said and enters it under `path`. */
+/* Stores the values in *out and enters them in the job's book under `path`. */
 static void store(const table *t, const char *path, void *out)
 {
     for (size_t row = 0; row < t->n; row++) {

@@ -2,7 +2,7 @@
 #include "config/internal.h"
 #include <string.h>
 
-/* Trees of JSON: change, merge, walk. */
+/* Changes, merges and walks trees of JSON. */
 
 tt_json *tt_config_node(tt_arena *a, tt_json_type type, const tt_json_origin *origin)
 {
@@ -12,7 +12,7 @@ tt_json *tt_config_node(tt_arena *a, tt_json_type type, const tt_json_origin *or
     return v;
 }
 
-/* Room for `more` further members; the arrays are copied, as others may share them. */
+/* Makes room for `more` members. It copies the arrays, because other trees may share them. */
 static void grow(tt_arena *a, tt_json *v, size_t more)
 {
     tt_json **items = tt_arena_array(a, v->n + more, sizeof *items);
@@ -39,8 +39,8 @@ static size_t index_of(const tt_json *object, const char *key)
     return object->n;
 }
 
-/* Where there is room already: grow() was called. */
-static void put(tt_json *object, const char *key, tt_json_pos pos, tt_json *item)
+/* Appends a member; grow() must have made room for it. */
+static void tree_put(tt_json *object, const char *key, tt_json_pos pos, tt_json *item)
 {
     size_t i = index_of(object, key);
     object->items[i] = item;
@@ -52,7 +52,7 @@ static void put(tt_json *object, const char *key, tt_json_pos pos, tt_json *item
 void tt_config_put(tt_arena *a, tt_json *object, const char *key, tt_json_pos pos, tt_json *item)
 {
     grow(a, object, 1);
-    put(object, key, pos, item);
+    tree_put(object, key, pos, item);
 }
 
 void tt_config_remove(tt_json *object, const char *key)
@@ -77,9 +77,9 @@ tt_json *tt_config_merge(tt_arena *a, tt_json *dst, tt_json *src)
     for (size_t i = 0; i < src->n; i++) {
         size_t at = index_of(dst, src->keys[i]);
         tt_json *old = at < dst->n ? dst->items[at] : NULL;
-        put(dst, src->keys[i], src->key_pos[i], tt_config_merge(a, old, src->items[i]));
+        tree_put(dst, src->keys[i], src->key_pos[i], tt_config_merge(a, old, src->items[i]));
     }
-    dst->line = src->line; /* the section as a whole is where it was said last */
+    dst->line = src->line; /* the merged section has the position of the last layer */
     dst->column = src->column;
     dst->origin = src->origin;
     return dst;

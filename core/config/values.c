@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One row of an option table: JSON → checked value → C struct, and back to canonical JSON. */
+/* Converts an option's value between JSON, its checked form and its C struct. */
 
 static const char *type_words(const tt_option *o)
 {
@@ -74,7 +74,8 @@ static tt_status read_number(const tt_option *o, const char *path, const tt_json
     return TT_OK;
 }
 
-/* A string, also unquoted from the command line; NULL if it is none. */
+/* The value's string, which the command line may give without quotes; NULL if it is not a
+ * string. */
 static const char *string_of(const tt_json *v)
 {
     if (v->type == TT_JSON_STRING)
@@ -112,7 +113,7 @@ static tt_status fail_choice(tt_job *job, const tt_option *o, const char *path, 
     return s;
 }
 
-/* Where the spelling stands in "a|~b|c", from 0. */
+/* The index of the word in "a|~b|c". */
 static int64_t index_of(const char *choices, const char *word)
 {
     const size_t n = strlen(word);
@@ -128,7 +129,7 @@ static tt_status read_enum(tt_job *job, const tt_option *o, const char *path, co
     const char *got = string_of(v);
     if (!got)
         return tt_config_fail_type(v, path, type_words(o), err);
-    bool marked = got[0] == '~'; /* a mark of the table, not of a job */
+    bool marked = got[0] == '~'; /* ~ is a mark in tables and not part of a word */
     bool not_yet =
         !marked && tt_config_spelling(o->choices, tt_arena_printf(job->arena, "~%s", got));
     if (marked || not_yet || !tt_config_spelling(o->choices, got))
@@ -211,7 +212,7 @@ static void write_canonical(tt_job *job, const tt_option *o, const tt_config_val
     tt_json_write(tt_config_json(job, o, v), out);
 }
 
-/* A known option that is not built may only say what is so anyway. */
+/* An option that is not implemented may only have its default value. */
 static tt_status check_built(tt_job *job, const tt_option *o, const char *path, const tt_json *v,
                              const tt_config_value *got, tt_error *err)
 {
@@ -246,7 +247,7 @@ tt_status tt_config_default(tt_job *job, const tt_option *o, const char *path, t
     const char *text = o->default_json;
     tt_json_origin *origin = tt_arena_alloc(job->arena, sizeof *origin);
     tt_json *v;
-    tt_option any = *o; /* a default may lie outside the range: -1 for "choose" */
+    tt_option any = *o; /* a default may be outside the range: -1 for "choose" */
     any.min = any.max = 0;
     any.flags = TT_OPT_NULLABLE;
     origin->name = tt_arena_printf(job->arena, "option table, default of %s", path);

@@ -6,18 +6,19 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Text, tokenised once: found in the cache, built there, or, where there is no cache, in memory. */
+/* Opens text as tokens: from the cache, or tokenised into the cache, or, without one, into
+ * memory. */
 
-static const int64_t block_bytes = (int64_t)1 << 20; /* of text, what a thread takes at a time */
-/* Less than this is tokenised at each start, within some ten milliseconds: a cache would be many
- * small files and gain nothing. */
+static const int64_t block_bytes = (int64_t)1 << 20; /* text that a thread tokenises at a time */
+/* Smaller texts are tokenised at each start: that takes some ten milliseconds, so a cache would
+ * gain nothing. */
 static const int64_t cached_from = (int64_t)1 << 20;
 
 struct tt_documents {
     tt_encoder *encoder;
-    tt_text_block *block; /* being filled */
+    tt_text_block *block; /* the one that the reader fills */
     const tt_text_key *key;
-    tt_build_point from; /* what an earlier start has done: passed over */
+    tt_build_point from; /* an earlier run's progress: skip the documents before it */
     int64_t file, document, done_bytes;
 };
 
@@ -25,8 +26,8 @@ typedef struct {
     const tt_corpus_opts *o;
     tt_tokenizer_info info;
     tt_text_key key;
-    char *folder; /* of the cache, NULL = none */
-    tt_str note;  /* why none */
+    char *folder; /* of the cache, NULL = no cache */
+    tt_str note;  /* why there is no cache */
     int width, threads;
 } corpus;
 
@@ -35,7 +36,7 @@ static const char *packing_of(const tt_corpus_opts *o)
     return TT_HAS(o, tt_corpus_opts, packing) && o->packing ? o->packing : "none";
 }
 
-/* Is the index of documents read? */
+/* Whether something will read the index of documents. */
 static bool needs_index(const tt_corpus_opts *o)
 {
     return o->document_mask || strcmp(packing_of(o), "none") != 0;
@@ -106,11 +107,11 @@ static tt_status read_files(const corpus *c, tt_documents *d, tt_error *err)
     return d->block ? submit(d, err) : TT_OK;
 }
 
-/* From where the store stands to the end of the text. */
-static tt_status build(const corpus *c, tt_store *store, tt_error *err)
+/* Tokenises from the store's progress to the end of the text. */
+static tt_status corpus_build(const corpus *c, tt_store *store, tt_error *err)
 {
     const tt_dataloader_env *env = c->o->env;
-    const int64_t blocks = c->key.text_bytes / block_bytes; /* at least, where text is packed */
+    const int64_t blocks = c->key.text_bytes / block_bytes; /* compressed files may have more */
     const tt_encoder_opts eo = {.tokenizer = env->tokenizer,
                                 .tokenizer_self = env->tokenizer_self,
                                 .info = c->info,
@@ -122,14 +123,14 @@ static tt_status build(const corpus *c, tt_store *store, tt_error *err)
     tt_documents d = {.key = &c->key, .from = store->at};
     tt_error first = {0};
     if (store->at.n_documents > 0)
-        tt_log(TT_INFO, "data", "an earlier start left %lld documents, %lld tokens; going on there",
+        tt_log(TT_INFO, "data", "an earlier run left %lld documents, %lld tokens; continuing there",
                (long long)store->at.n_documents, (long long)store->at.n_tokens);
     TT_TRY(tt_encoder_new(&eo, &d.encoder, err));
     const tt_status read = read_files(c, &d, err), written = tt_encoder_finish(d.encoder, &first);
     if (read == TT_OK && written == TT_OK)
         return TT_OK;
-    tt_store_commit(store, NULL); /* the next start goes on from here */
-    /* a block's error is of a document before the one the reader stopped at */
+    tt_store_commit(store, NULL); /* the next run continues here */
+    /* a block's error comes first: its document is before the one where the reader stopped */
     return written != TT_OK ? TT_FAIL(err, written, "%s", first.text) : read;
 }
 
@@ -137,7 +138,7 @@ static tt_status build_in_memory(const corpus *c, tt_tokens *out, tt_error *err)
 {
     tt_store store;
     tt_store_memory(c->width, &store);
-    const tt_status s = build(c, &store, err);
+    const tt_status s = corpus_build(c, &store, err);
     if (s == TT_OK)
         tt_store_release(&store, out);
     else
@@ -145,7 +146,7 @@ static tt_status build_in_memory(const corpus *c, tt_tokens *out, tt_error *err)
     return s;
 }
 
-/* *lost: the folder failed us, which is no fault of the text. */
+/* *lost: the error is the cache folder's, not the text's. */
 static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error *err)
 {
     tt_store store;
@@ -155,7 +156,7 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
     if (!published) {
         tt_error why = {0};
         *lost = false;
-        tt_status s = build(c, &store, err);
+        tt_status s = corpus_build(c, &store, err);
         if (s == TT_OK)
             s = tt_text_key_same(&c->key, err);
         if (s == TT_OK && store.path &&
@@ -173,8 +174,8 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
     return tt_store_find(c->folder, c->key.by_content, needs_index(c->o), out, err);
 }
 
-/* A finished file of this text; a damaged one is taken away. */
-static bool find(const corpus *c, tt_tokens *out)
+/* Opens the finished file of this text; removes it if it is damaged. */
+static bool corpus_find(const corpus *c, tt_tokens *out)
 {
     tt_error why = {0};
     const tt_status s = tt_store_find(c->folder, c->key.by_content, needs_index(c->o), out, &why);
@@ -192,11 +193,11 @@ static tt_status find_or_build(corpus *c, tt_tokens *out, bool *found, bool *los
 {
     const int64_t began_ns = (int64_t)(tt_wall_seconds() * 1e9);
     *lost = false;
-    *found = tt_text_key_recall(&c->key, c->folder) && find(c, out);
+    *found = tt_text_key_recall(&c->key, c->folder) && corpus_find(c, out);
     if (*found)
         return TT_OK;
     TT_TRY(tt_text_key_read(&c->key, c->threads, err));
-    *found = find(c, out);
+    *found = corpus_find(c, out);
     if (!*found)
         TT_TRY(build_in_folder(c, out, lost, err));
     if (out->cache)
@@ -204,8 +205,8 @@ static tt_status find_or_build(corpus *c, tt_tokens *out, bool *found, bool *los
     return TT_OK;
 }
 
-/* $XDG_CACHE_HOME/ttrun, else ~/.cache/ttrun; both only where absolute, as the specification has
- * it. NULL: neither. */
+/* $XDG_CACHE_HOME/ttrun, else ~/.cache/ttrun; each only if it is absolute, as the XDG specification
+ * says. NULL: neither is. */
 static char *default_folder(void)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -217,7 +218,7 @@ static char *default_folder(void)
     return s.s;
 }
 
-/* The folder the option means, made; NULL and a note where tokens stay in memory. */
+/* Sets the folder that the option means and makes it; NULL and a note if tokens stay in memory. */
 static void choose_folder(corpus *c)
 {
     const char *cache = c->o->cache, *dir = c->o->env->job_dir;
@@ -260,7 +261,7 @@ static void say(const corpus *c, const tt_tokens *t, bool found)
                (long long)t->n_empty, (long long)(t->n_documents + t->n_empty));
     tt_log(TT_INFO, "data",
            "%zu files, %lld documents, %lld bytes of text, %lld tokens, "
-           "%lld samples an epoch; %s %s",
+           "%lld samples per epoch; %s %s",
            c->o->files->n, (long long)t->n_documents, (long long)t->text_bytes,
            (long long)t->n_tokens, (long long)t->n_samples, found ? "from" : "in",
            t->cache ? t->cache : "memory");
@@ -305,7 +306,7 @@ tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_error *err
                        "tokenizer.name");
     c.info = (tt_tokenizer_info){.struct_size = sizeof c.info, .bos = -1, .eos = -1, .pad = -1};
     env->tokenizer->info(env->tokenizer_self, &c.info);
-    if (c.info.bos == c.info.eos) /* GPT-2's <|endoftext|>: one between documents, and not two */
+    if (c.info.bos == c.info.eos) /* GPT-2's <|endoftext|>: write one between documents, not two */
         c.info.bos = -1;
     c.width = c.info.vocab_size <= 256 ? 1 : c.info.vocab_size <= 65536 ? 2 : 4;
     TT_TRY(tt_text_key_stat(o, &c.info, &c.key, err));

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Documents → tokens, a block at a time. One thread fills blocks of a ring, workers take them in
- * order, and whoever finishes the oldest one writes it and those ready behind it. So what is
- * written is the same for any number of threads, and so is the error. */
+/* Turns documents into tokens, block by block. One thread fills the blocks of a ring, and workers
+ * take them in order. The worker that finishes the oldest block writes it and the finished ones
+ * after it. So the output and the error are the same for any number of threads. */
 
 enum { FREE, FULL, DONE };
 
 struct tt_encoder {
     tt_encoder_opts o;
     tt_text_block *ring;
-    int64_t n_blocks, filled, taken, written; /* block k lives in ring[k % n_blocks] */
+    int64_t n_blocks, filled, taken, written; /* block k is ring[k % n_blocks] */
     bool writing, closed, failed;
     tt_error err; /* of the block that failed first in order */
     pthread_t *threads;
@@ -24,7 +24,8 @@ struct tt_encoder {
     pthread_cond_t changed;
 };
 
-/* array: the address of a pointer to `cap` elements of `width` bytes; grown to hold n. */
+/* Grows an array to hold n elements. array: the address of the pointer to it; it has room for *cap
+ * elements of `width` bytes. */
 static tt_status reserve(void *array, size_t *cap, size_t n, size_t width, tt_error *err)
 {
     void *p;
@@ -53,8 +54,8 @@ tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, int64_
     return TT_OK;
 }
 
-/* n ids behind the tokens of a block, which has room. */
-static void put(tt_text_block *b, int width, const int32_t *ids, size_t n)
+/* Appends n ids to the tokens of a block that has room for them. */
+static void encoder_put(tt_text_block *b, int width, const int32_t *ids, size_t n)
 {
     unsigned char *p = b->tokens + b->n_tokens * width;
     if (width == 1) {
@@ -88,13 +89,13 @@ static tt_status encode_document(const tt_encoder *e, tt_text_block *b, size_t d
     const size_t most = (size_t)b->n_tokens + b->ids.n + 2;
     TT_TRY(reserve(&b->tokens, &b->cap_tokens, most, (size_t)e->o.width, err));
     b->starts[d] = b->n_tokens;
-    put(b, e->o.width, &info->bos, info->bos >= 0);
-    put(b, e->o.width, b->ids.ids, b->ids.n);
-    put(b, e->o.width, &info->eos, info->eos >= 0);
+    encoder_put(b, e->o.width, &info->bos, info->bos >= 0);
+    encoder_put(b, e->o.width, b->ids.ids, b->ids.n);
+    encoder_put(b, e->o.width, &info->eos, info->eos >= 0);
     return TT_OK;
 }
 
-static void encode(const tt_encoder *e, tt_text_block *b)
+static void encoder_run(const tt_encoder *e, tt_text_block *b)
 {
     b->n_tokens = 0;
     b->err.code = reserve(&b->starts, &b->cap_starts, b->n_documents, sizeof *b->starts, &b->err);
@@ -107,11 +108,11 @@ static void encode(const tt_encoder *e, tt_text_block *b)
     }
 }
 
-/* Writes the blocks that are done and next in order. Called and left with the lock held. */
+/* Writes the finished blocks that are next in order. Called and left with the lock held. */
 static void flush(tt_encoder *e)
 {
     if (e->writing)
-        return; /* whoever writes sees this one too */
+        return; /* the thread that writes will see this block, too */
     e->writing = true;
     while (!e->failed && e->written < e->filled &&
            e->ring[e->written % e->n_blocks].state == DONE) {
@@ -142,7 +143,7 @@ static void *worker(void *arg)
         }
         tt_text_block *b = &e->ring[e->taken++ % e->n_blocks];
         pthread_mutex_unlock(&e->lock);
-        encode(e, b);
+        encoder_run(e, b);
         pthread_mutex_lock(&e->lock);
         b->state = DONE;
         flush(e);
@@ -151,7 +152,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static void release(tt_encoder *e)
+static void encoder_release(tt_encoder *e)
 {
     for (int64_t i = 0; i < e->n_blocks; i++) {
         tt_text_block *b = &e->ring[i];
@@ -168,8 +169,8 @@ static void release(tt_encoder *e)
     free(e);
 }
 
-/* Where a thread cannot be started, fewer do the work. */
-static void start(tt_encoder *e)
+/* If a thread cannot be started, fewer threads do the work. */
+static void encoder_start(tt_encoder *e)
 {
     while (e->n_threads < e->o.threads &&
            tt_thread_start(&e->threads[e->n_threads], worker, e) == 0)
@@ -196,7 +197,7 @@ tt_status tt_encoder_new(const tt_encoder_opts *o, tt_encoder **out, tt_error *e
     e->n_blocks = n;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
-    start(e);
+    encoder_start(e);
     *out = e;
     return TT_OK;
 }
@@ -208,7 +209,7 @@ static tt_status failure(const tt_encoder *e, tt_error *err)
 
 tt_status tt_encoder_block(tt_encoder *e, tt_text_block **out, tt_error *err)
 {
-    const size_t keep = (size_t)8 << 20; /* one very long document does not keep its memory */
+    const size_t keep = (size_t)8 << 20; /* free the buffers that a very long document has grown */
     tt_text_block *b = &e->ring[e->filled % e->n_blocks];
     pthread_mutex_lock(&e->lock);
     while (!e->failed && b->state != FREE)
@@ -236,7 +237,7 @@ tt_status tt_encoder_submit(tt_encoder *e, tt_error *err)
 {
     tt_text_block *b = &e->ring[e->filled % e->n_blocks];
     if (e->n_threads == 0)
-        encode(e, b);
+        encoder_run(e, b);
     pthread_mutex_lock(&e->lock);
     b->state = e->n_threads ? FULL : DONE;
     e->filled++;
@@ -257,6 +258,6 @@ tt_status tt_encoder_finish(tt_encoder *e, tt_error *err)
     for (int i = 0; i < e->n_threads; i++)
         pthread_join(e->threads[i], NULL);
     const tt_status s = e->failed ? failure(e, err) : TT_OK;
-    release(e);
+    encoder_release(e);
     return s;
 }

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What makes tokens the same: the bytes of all files in order, the reader, the tokenizer. A start
- * that finds the files as they were (path, size, times, inode) recalls their key by content and
- * reads none of them. */
+/* The key of a cache: equal keys mean equal tokens. It is a hash of the bytes of all files in
+ * order, the reader and the tokenizer. If the files' path, size, times and inode are as before, the
+ * noted key is used without reading them. */
 
 static const int64_t chunk_bytes = (int64_t)64 << 20; /* hashed by one thread */
 
@@ -33,7 +33,7 @@ void tt_text_progress(const tt_dataloader_env *env, const char *what, int64_t do
         env->progress(env->progress_user, what, all > 0 ? (double)done / (double)all : 1);
 }
 
-/* Of all that is not text. */
+/* Hashes everything except the text. */
 static void hash_how(tt_hasher *h, const tt_text_key *k)
 {
     tt_str how = {0};
@@ -55,7 +55,7 @@ static tt_status identify(const char *path, tt_text_id *out, tt_error *err)
     if (stat(path, &st) != 0)
         return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", path);
+        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is not a regular file", path);
     *out = (tt_text_id){st.st_size, ns(st.st_mtim), ns(st.st_ctim), st.st_ino, st.st_dev};
     return TT_OK;
 }
@@ -135,7 +135,7 @@ static tt_status hash_chunk(reading *r, chunk *c, int thread, char *piece, size_
             tt_hasher_update(h, piece, n);
         at += (int64_t)n;
         const int64_t done = atomic_fetch_add(&r->done, (int64_t)n) + (int64_t)n;
-        if (s == TT_OK && thread == 0) { /* the caller's own thread speaks */
+        if (s == TT_OK && thread == 0) { /* only the caller's thread reports progress */
             tt_text_progress(r->k->o->env, "reading text", done, r->k->text_bytes);
             s = tt_text_stopped(r->k->o->env, err);
         }
@@ -164,8 +164,8 @@ static void hash_range(void *arg, int64_t begin, int64_t end, int thread)
     free(piece);
 }
 
-/* One chunk at least for each file, so that where one ends counts. */
-static tt_status cut(reading *r, tt_error *err)
+/* Every file has at least one chunk, so that the key depends on where files end. */
+static tt_status key_cut(reading *r, tt_error *err)
 {
     const tt_text_key *k = r->k;
     int64_t n = 0;
@@ -189,7 +189,7 @@ tt_status tt_text_key_read(tt_text_key *k, int threads, tt_error *err)
 {
     reading r = {.k = k};
     tt_pool *pool = NULL;
-    TT_TRY(cut(&r, err));
+    TT_TRY(key_cut(&r, err));
     tt_status s = tt_pool_new((int)TT_MIN((int64_t)threads, r.n), &pool, err);
     if (s == TT_OK) {
         tt_parallel_for(pool, r.n, 1, hash_range, &r);
@@ -231,8 +231,9 @@ bool tt_text_key_recall(tt_text_key *k, const char *folder)
     return is;
 }
 
-/* A file written within the same tick of its file system's clock as we read it could change again
- * with the same times: of one as young as that nothing is noted, and the next start reads it. */
+/* A file that was written in the same tick of the file system's clock in which we read it could
+ * change again without new times. For such a new file nothing is noted, and the next run reads
+ * it. */
 void tt_text_key_note(const tt_text_key *k, const char *folder, int64_t began_ns)
 {
     const int64_t tick = 2000000000;
@@ -243,6 +244,6 @@ void tt_text_key_note(const tt_text_key *k, const char *folder, int64_t began_ns
             return;
     note_path(k, folder, &path);
     snprintf(text, sizeof text, "%s\n", k->by_content);
-    tt_write_file_atomic(path.s, text, 33, NULL); /* without it the next start reads the text */
+    tt_write_file_atomic(path.s, text, 33, NULL); /* if this fails, the next run reads the text */
     tt_str_free(&path);
 }

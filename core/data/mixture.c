@@ -2,17 +2,17 @@
 #include "data/mixture.h"
 #include <math.h>
 
-/* A tree of two-way draws, light sources deep (Huffman 1952). The left side of a node takes
- * round(m·p) of the first m draws that reach it, p its share: so place m is the left side's where
- * that number grows, and what it was before is the index there. A leaf's count is off by ½ of its
- * own node, ½ of the node above times its share of that, and so on; in such a tree every share but
- * the first is at most 2/3: less than ½·(1 + 1 + 2/3 + 4/9 + …) = 2. */
+/* A binary tree of draws in which light sources are deep (Huffman 1952). Of the first m draws that
+ * reach a node, round(m·p) go to its left child, whose share is p. So draw m goes left if that
+ * number grows there, and its value before is the draw's index in the child. A leaf's count is off
+ * by at most ½ for its parent, ½ times its share for the next node up, and so on. In a Huffman tree
+ * every share but the first is at most 2/3, so the sum is below ½·(1 + 1 + 2/3 + 4/9 + …) = 2. */
 
 __extension__ typedef unsigned __int128 wide;
 
 typedef struct {
     uint64_t weight;
-    int left, right; /* nodes; -1 = a leaf */
+    int left, right; /* indices of nodes; -1 = this is a leaf */
 } mix_node;
 
 struct tt_mix {
@@ -20,7 +20,7 @@ struct tt_mix {
     int root;
 };
 
-/* The lightest node that has no parent yet, but for `other`; the first of equal ones. */
+/* The lightest node without a parent, except `other`; of equal ones the first. */
 static int lightest(const mix_node *nodes, const bool *taken, int n, int other)
 {
     int best = -1;
@@ -42,7 +42,7 @@ tt_mix *tt_mix_new(tt_arena *a, const double *weights, int n)
     for (int i = 0; i < n; i++)
         sum += weights[i] / most;
     for (int i = 0; i < n; i++) {
-        const double share = weights[i] / most / sum; /* of 2^60: exact for all that a run draws */
+        const double share = weights[i] / most / sum; /* times 2^60: exact for any run's draws */
         m->nodes[i] = (mix_node){TT_MAXV((uint64_t)ldexp(share, 60), (uint64_t)1), -1, -1};
     }
     for (int k = n; k < 2 * n - 1; k++) {
@@ -54,7 +54,7 @@ tt_mix *tt_mix_new(tt_arena *a, const double *weights, int n)
     return m;
 }
 
-/* How many of the first `draws` at a node are its left side's. */
+/* How many of the first `draws` at a node go to its left child. */
 static int64_t left_of(const tt_mix *m, const mix_node *at, int64_t draws)
 {
     const wide w = at->weight;

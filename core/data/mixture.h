@@ -3,14 +3,14 @@
 #define TT_DATA_MIXTURE_H
 #include "data/data.h"
 
-/* Several loaders as one. Which source sample g is from, and which sample of it, are pure functions
- * of g and the weights, so the state of a mixture is g as that of a loader is. */
+/* A mixture makes one loader of several. The source of sample g and the sample's index in it are
+ * pure functions of g and the weights, so g is the whole state, as it is for one loader. */
 
-/* g → source and index. After any g, source i was drawn g·w[i]/Σw times, within 2. */
+/* Maps g to source and index. Of the first g samples, g·w[i]/Σw are from source i, within 2. */
 typedef struct tt_mix tt_mix;
-/* weights [n] > 0 and finite, n >= 1; ratios beyond 2^60 are cut there. Arena memory. */
+/* weights [n] > 0 and finite, n >= 1; ratios above 2^60 count as 2^60. Owner: the arena. */
 tt_mix *tt_mix_new(tt_arena *a, const double *weights, int n);
-/* *index: how often the source was drawn before. O(log n), more where weights are far apart. */
+/* *index: the number of earlier samples from the same source. O(log n) for similar weights. */
 void tt_mix_at(const tt_mix *m, int64_t g, int *source, int64_t *index);
 
 typedef struct tt_mixture_source {
@@ -18,18 +18,18 @@ typedef struct tt_mixture_source {
     void *self;
     const char *name;
     double weight;
-    tt_order order; /* its own epochs: one that ends begins anew, the others go on */
+    tt_order order; /* a source has its own epochs: when one ends, that source starts its next */
 } tt_mixture_source;
 
 typedef struct tt_mixture {
     tt_mix *mix;
     tt_mixture_source *sources; /* [n] */
     int n;
-    int64_t n_samples; /* an epoch: as many samples as all sources have */
+    int64_t n_samples; /* samples per epoch of the mixture: the sum over its sources */
 } tt_mixture;
-/* Where sample g >= 0 is from, of any epoch; *epoch: of that source. */
+/* Returns the index of sample g >= 0 in its source; *epoch: that source's epoch. */
 int64_t tt_mixture_find(const tt_mixture *m, int64_t g, int *source, int64_t *epoch);
-/* For a vtable: n_samples and read, of any g >= 0. */
+/* n_samples and read for a dataloader's vtable; g may be any number >= 0. */
 int64_t tt_mixture_samples(void *mixture);
 tt_status tt_mixture_read(void *mixture, int64_t g, tt_sample *out, tt_error *err);
 

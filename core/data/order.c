@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/data.h"
 
-/* The epoch is part of the key, so each epoch draws its permutation anew and any g is reached in
- * O(1). */
+/* The epoch is part of the key, so each epoch has its own permutation, and any g takes O(1). */
 int64_t tt_order_sample(const tt_order *o, int64_t g, int64_t *epoch)
 {
     TT_ASSERT(o->n_samples >= 1 && g >= 0);

@@ -3,23 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whole documents in samples, by best-fit decreasing: pieces from the longest on, each into the
- * fullest sample that still has room for it. Lengths are integers up to seq_len, so samples lie in
- * a stack for each room they have left, and a tree of bits finds the next room that is not empty: n
- * documents take O(n log seq_len). At most 11/9 of the fewest samples, and one (Johnson 1973). */
+/* Packs whole documents into samples by best-fit decreasing: pieces from the longest on, each into
+ * the fullest sample that has room for it. Room is an integer up to seq_len, so there is a stack of
+ * samples per room, and a bit tree finds the next stack that is not empty: n documents take
+ * O(n log seq_len). It needs at most 11/9 of the least number of samples, plus 1 (Johnson 1973). */
 
 enum { LEVELS = 6 }; /* 64^6 > 2^31 */
 
-typedef struct { /* which rooms have samples: a bit a room, a bit a word below, and so on */
+typedef struct { /* which rooms have samples: one bit per room, then one bit per word below */
     uint64_t *words[LEVELS];
     int n_levels;
 } rooms;
 
 typedef struct {
     int64_t seq_len, n_pieces, n_bins;
-    int64_t *sorted;      /* [n_pieces] by length, longest first, equal ones as they lie */
-    int64_t *bin;         /* [n_pieces] where each went */
-    int64_t *top, *below; /* [seq_len + 1] newest sample with that room; [n_pieces] the one under */
+    int64_t *sorted;      /* [n_pieces] longest first, equal ones in the stream's order */
+    int64_t *bin;         /* [n_pieces] the sample of each piece */
+    int64_t *top, *below; /* stacks: [seq_len + 1] top sample per room; [n_pieces] the next below */
     rooms free;
 } fitter;
 
@@ -54,7 +54,7 @@ static void rooms_clear(rooms *r, int64_t i)
     }
 }
 
-/* The first that is set from i on, of n; -1 = none. */
+/* The first set bit from i on, of n; -1 = none. */
 static int64_t rooms_next(const rooms *r, int64_t i, int64_t n)
 {
     for (int k = 0; k < r->n_levels; k++) {
@@ -74,7 +74,7 @@ static int64_t rooms_next(const rooms *r, int64_t i, int64_t n)
 static void sort_by_length(const tt_piece *pieces, fitter *f)
 {
     int64_t at = 0;
-    memset(f->top, 0, (size_t)(f->seq_len + 1) * 8); /* counts, then places */
+    memset(f->top, 0, (size_t)(f->seq_len + 1) * 8); /* counts, then positions */
     for (int64_t i = 0; i < f->n_pieces; i++)
         f->top[pieces[i].n]++;
     for (int64_t n = f->seq_len; n >= 0; n--) {
@@ -111,12 +111,12 @@ static void fit(const tt_piece *pieces, fitter *f)
     }
 }
 
-/* Samples in the order of their first documents, documents in the order of the stream: data that
- * is not shuffled keeps its order but for what moved up to fill a sample. */
+/* Orders samples by their first documents, and documents within a sample as in the stream. So data
+ * that is not shuffled keeps its order, except documents that moved forward to fill a sample. */
 static tt_status lay_out(const tt_piece *pieces, fitter *f, tt_packing *p, tt_error *err)
 {
     int64_t n = 0;
-    int64_t *number = f->below; /* done with */
+    int64_t *number = f->below; /* the stacks are no longer needed */
     p->bins = calloc((size_t)f->n_bins + 1, 8);
     p->pieces = malloc((size_t)f->n_pieces * sizeof *p->pieces);
     if (!p->bins || !p->pieces)
@@ -175,7 +175,7 @@ typedef struct {
     int64_t n, cap;
 } piece_list;
 
-/* A document in pieces of seq_len; the last is what is left. */
+/* Cuts a document into pieces of seq_len; the last one may be shorter. */
 static tt_status add_document(piece_list *l, int64_t at, int64_t end, int64_t seq_len,
                               tt_error *err)
 {
@@ -191,14 +191,14 @@ static tt_status add_document(piece_list *l, int64_t at, int64_t end, int64_t se
         }
         l->items[l->n++] = (tt_piece){at, (int32_t)n, end - at > n};
         if (end - at <= seq_len)
-            break; /* at + seq_len may be past 2^63 */
+            break; /* here at + seq_len may exceed 2^63 */
     }
     return TT_OK;
 }
 
 static tt_status add_all(const tt_tokens *t, piece_list *l, tt_error *err)
 {
-    int64_t starts[512], at = 0; /* tokens before the first document are one too */
+    int64_t starts[512], at = 0; /* tokens before the first start are a document, too */
     for (int64_t d = 0; d < t->documents.n;) {
         const int64_t n = TT_MIN(t->documents.n - d, (int64_t)TT_COUNT(starts));
         TT_TRY(tt_document_starts(t, d, n, starts, err));
@@ -251,8 +251,8 @@ void tt_packing_free(tt_packing *p)
     *p = (tt_packing){0};
 }
 
-/* Labels are the next tokens of the document, also where a cut takes them to another sample; behind
- * its end there is none. */
+/* A label is the document's next token, even if that is in another sample; the document's last
+ * token has none. */
 tt_status tt_packed_read(const tt_tokens *t, int64_t i, tt_sample *out, tt_error *err)
 {
     const tt_packing *p = &t->packing;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <ttrun/corpus.h>
 
-/* dataloader.path: files and globs. */
+/* Finds the files of dataloader.path, a list of files and globs. */
 
 void tt_files_free(tt_files *v)
 {
@@ -20,7 +20,7 @@ void tt_files_free(tt_files *v)
     *v = (tt_files){0};
 }
 
-/* Takes `name` over, also on failure. */
+/* Appends `name` and owns it from then on; frees it on failure. */
 static tt_status names_add(tt_files *v, char *name, tt_error *err)
 {
     if (name && v->n == v->cap) {
@@ -55,7 +55,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sort bytewise whatever the locale, and drop doubles (two ** in one pattern meet a file twice). */
+/* Sorts bytewise in every locale and removes duplicates, which two ** in one pattern give. */
 static void names_sort(tt_files *v)
 {
     size_t kept = 0;
@@ -78,7 +78,7 @@ static bool is_glob(const char *s)
 static tt_status walk(const char *dir, const char *pattern, int depth, tt_files *out,
                       tt_error *err);
 
-/* One entry of a folder against the first component of the pattern. */
+/* Matches one entry of a folder with the first component of the pattern. */
 static tt_status match_entry(const char *dir, const struct dirent *entry, const char *first,
                              const char *pattern, const char *rest, int depth, tt_files *out,
                              tt_error *err)
@@ -94,9 +94,9 @@ static tt_status match_entry(const char *dir, const struct dirent *entry, const 
         return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
     tt_status status = TT_OK;
     if (lstat(path, &own) != 0 || stat(path, &st) != 0) {
-        free(path); /* gone meanwhile, or a link to nowhere */
+        free(path); /* it was removed meanwhile, or it is a dangling link */
     } else if (S_ISDIR(st.st_mode)) {
-        if (cross && !S_ISLNK(own.st_mode)) /* a link to a folder could lead back up */
+        if (cross && !S_ISLNK(own.st_mode)) /* a link to a folder could form a cycle */
             status = walk(path, pattern, depth + 1, out, err);
         else if (!cross && rest)
             status = walk(path, rest, depth + 1, out, err);
@@ -109,8 +109,8 @@ static tt_status match_entry(const char *dir, const struct dirent *entry, const 
     return status;
 }
 
-/* Files under dir ("" = here) that match the pattern, unsorted; a folder that cannot be read is an
- * error. */
+/* Appends the files under dir ("" = the current folder) that match the pattern, unsorted. It fails
+ * if it cannot read a folder. */
 static tt_status walk(const char *dir, const char *pattern, int depth, tt_files *out, tt_error *err)
 {
     const char *slash = strchr(pattern, '/');
@@ -121,7 +121,7 @@ static tt_status walk(const char *dir, const char *pattern, int depth, tt_files 
     if (!first)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
     tt_status status = TT_OK;
-    if (strcmp(first, "**") == 0 && rest) /* ** also stands for no folder at all */
+    if (strcmp(first, "**") == 0 && rest) /* ** also matches no folder */
         status = walk(dir, rest, depth + 1, out, err);
     DIR *d = status == TT_OK ? opendir(dir[0] ? dir : ".") : NULL;
     if (status == TT_OK && !d && errno != ENOENT && errno != ENOTDIR)
@@ -135,7 +135,7 @@ static tt_status walk(const char *dir, const char *pattern, int depth, tt_files 
     return status;
 }
 
-/* The files of one entry of `path`: itself where it exists, else what it matches. */
+/* Appends the files of one entry of `path`: the file itself if it exists, else its matches. */
 static tt_status expand(const char *job_dir, const char *entry, tt_files *out, tt_error *err)
 {
     const bool absolute = entry[0] == '/' || !job_dir || !job_dir[0];
@@ -155,7 +155,7 @@ static tt_status expand(const char *job_dir, const char *entry, tt_files *out, t
     } else if (!is_glob(entry)) {
         status = TT_FAIL(err, TT_ENOTFOUND, "dataloader.path: %s: %s", full, strerror(errno));
     } else {
-        /* What stands before the first component with a wildcard is a plain folder. */
+        /* The part before the first component with a wildcard is a plain folder. */
         char *cut = full + (absolute ? 0 : strlen(job_dir) + 1);
         cut += strcspn(cut, "*?[");
         while (cut > full && cut[-1] != '/')

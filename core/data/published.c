@@ -8,15 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The finished file, KEY.tokens: a head, tokens from byte TT_TOKENS_AT on, and where documents
- * start. It gets its name when it is whole; what damages it later is noticed by sizes and hashes,
- * and by each id as it is read. */
+/* The finished file, KEY.tokens: a header, tokens from byte TT_TOKENS_AT on, then the documents'
+ * starts. It gets this name only when it is complete. Sizes, hashes and a check of each id detect
+ * later damage. */
 
 typedef struct {
     char magic[8];
     uint32_t width, unused;
     int64_t n_tokens, n_documents, n_empty, text_bytes, n_files;
-    int64_t index_at; /* of the starts of documents, int64 each; to the file's end */
+    int64_t index_at; /* offset of the documents' starts, int64 each, up to the file's end */
     char key[32], index_hash[32];
     uint64_t hash; /* of all before */
 } head;
@@ -33,7 +33,7 @@ static int64_t index_at(int64_t n_tokens, int64_t width)
     return (TT_TOKENS_AT + n_tokens * width + 7) / 8 * 8;
 }
 
-/* The starts of documents behind the tokens. */
+/* Writes the documents' starts after the tokens. */
 static tt_status append_index(const tt_store *s, char hash[33], tt_error *err)
 {
     char piece[16384];
@@ -78,7 +78,7 @@ tt_status tt_store_publish(tt_store *s, const char *folder, int64_t n_files, tt_
         status = TT_FAIL(err, TT_EIO, "%s: cannot rename: %s", s->path, strerror(errno));
     else
         unlink(s->documents_path);
-    tt_fsync_path(folder, NULL); /* a crash may cost the name, and then it is made again */
+    tt_fsync_path(folder, NULL); /* after a crash the next run builds it again */
     tt_str_free(&final);
     return status;
 }

@@ -10,13 +10,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Tokens being made, in two files: KEY.part (tokens from byte TT_TOKENS_AT on) and KEY.part-docs
- * (where documents start). Before the tokens, in turn, two records of how far it is, each written
- * once what it counts is on the disk: whatever kills us, the newer whole one is true. The writer
- * holds a lock on KEY.part. Without a folder, memory takes their place. */
+/* The file under construction, in fact two: KEY.part (tokens from byte TT_TOKENS_AT on) and
+ * KEY.part-docs (the documents' starts). KEY.part begins with two records of the progress, which
+ * are written alternately, each after the data that it counts is on disk. So after a kill at any
+ * moment the newer valid record is true. The writer holds a lock on KEY.part. Without a cache
+ * folder both are in memory. */
 
 static const char magic[8] = "ttrunbld";
-static const int64_t commit_ns = 1000000000; /* work that a kill may cost */
+static const int64_t commit_ns = 1000000000; /* a kill loses at most this much work */
 enum { RECORD_AT = 1024, RECORD_STRIDE = 512 };
 
 typedef struct {
@@ -48,8 +49,8 @@ tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, s
     return TT_OK;
 }
 
-/* n bytes at an offset of memory that grows by half. */
-static tt_status put(tt_id_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
+/* Writes n bytes at an offset of a buffer, which grows by half. */
+static tt_status store_put(tt_id_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
     const size_t end = (size_t)at + n;
     if (end > b->cap) {
@@ -71,13 +72,13 @@ static tt_status put(tt_id_buffer *b, int64_t at, const void *bytes, size_t n, t
 static tt_status put_tokens(tt_store *s, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
     return s->path ? tt_write_at(s->fd, s->path, TT_TOKENS_AT + at, bytes, n, err)
-                   : put(&s->tokens, at, bytes, n, err);
+                   : store_put(&s->tokens, at, bytes, n, err);
 }
 
 static tt_status put_starts(tt_store *s, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
     return s->path ? tt_write_at(s->documents_fd, s->documents_path, at, bytes, n, err)
-                   : put(&s->documents, at, bytes, n, err);
+                   : store_put(&s->documents, at, bytes, n, err);
 }
 
 void tt_store_close(tt_store *s)
@@ -107,7 +108,7 @@ static tt_status open_part(const char *path, int *out, tt_error *err)
     return TT_OK;
 }
 
-/* Until the lock is ours. */
+/* Waits until this process holds the lock. */
 static tt_status wait_lock(int fd, const char *path, const tt_dataloader_env *env, tt_error *err)
 {
     for (bool said = false; flock(fd, LOCK_EX | LOCK_NB) != 0;) {
@@ -128,7 +129,7 @@ static bool long_enough(int fd, int64_t bytes)
     return fstat(fd, &st) == 0 && st.st_size >= bytes;
 }
 
-/* The newer of the records that are whole and whose work is there. */
+/* Finds the newest valid record whose data is in the files. */
 static void recall(tt_store *s)
 {
     for (int i = 0; i < 2; i++) {
@@ -146,7 +147,7 @@ static void recall(tt_store *s)
     s->committed = s->at;
 }
 
-/* Away with what the record does not count. */
+/* Truncates both files to what the record counts. */
 static tt_status trim(const tt_store *s, tt_error *err)
 {
     if (ftruncate(s->fd, s->journal ? TT_TOKENS_AT + s->at.n_tokens * s->width : 0) != 0 ||
@@ -184,7 +185,7 @@ tt_status tt_store_file(const char *folder, const char *key, int width, const tt
         }
     }
     tt_str_free(&final);
-    if (done && tt_path_is_fd(s.path, s.fd)) /* made by our own open, behind the one published */
+    if (done && tt_path_is_fd(s.path, s.fd)) /* our open created it after the publishing */
         unlink(s.path);
     if (status != TT_OK || done)
         tt_store_close(&s);
@@ -228,7 +229,7 @@ tt_status tt_store_write(void *store, const tt_text_block *b, tt_error *err)
     s->at.file = b->at.file;
     s->at.document = b->at.document;
     if (s->path && tt_now_ns() - s->committed_ns > commit_ns)
-        tt_store_commit(s, NULL); /* without it a kill costs more; publishing tells */
+        tt_store_commit(s, NULL); /* if this fails, a kill loses more work; publishing reports it */
     return TT_OK;
 }
 
@@ -249,7 +250,7 @@ tt_status tt_store_commit(tt_store *s, tt_error *err)
     return TT_OK;
 }
 
-/* n bytes of a file from `from` on. */
+/* Reads n bytes of a file from offset `from` on. */
 static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_id_buffer *to,
                       tt_error *err)
 {
@@ -257,7 +258,7 @@ static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_id_b
     for (int64_t done = 0; done < n;) {
         const size_t k = (size_t)TT_MIN(n - done, (int64_t)sizeof piece);
         TT_TRY(tt_read_at(fd, path, from + done, piece, k, err));
-        TT_TRY(put(to, done, piece, k, err));
+        TT_TRY(store_put(to, done, piece, k, err));
         done += (int64_t)k;
     }
     return TT_OK;
@@ -278,7 +279,7 @@ tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err)
         tt_store_close(&m);
         return status;
     }
-    unlink(s->path); /* a full disk needs its room for other things */
+    unlink(s->path); /* the disk is full: free the space */
     unlink(s->documents_path);
     tt_store_close(s);
     *s = m;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One step of this rank: its micro-batches, or the error that met it there. */
+/* One step of this rank: its micro-batches, or the error of reading them. */
 typedef struct {
     tt_batch *micro; /* [micro_batches] */
     int64_t epoch;
@@ -15,9 +15,9 @@ typedef struct {
     tt_error err;
 } slot;
 
-/* A ring of depth+1 slots: one is the consumer's, the rest may be ahead. Steps are numbered from 0
- * within the stream; step k lives in slot k % n_slots. `filled` steps are ready, `taken` were
- * handed out; the last taken is still being read. */
+/* A ring of depth + 1 slots: the consumer uses one, and the others may be filled ahead. Steps count
+ * from 0 in the stream; step k is in slot k % n_slots. `filled` steps are ready, and the consumer
+ * has taken `taken` of them, of which it still reads the last one. */
 struct tt_stream {
     tt_stream_opts o;
     slot *slots;
@@ -27,15 +27,15 @@ struct tt_stream {
      * own inputs */
     int32_t *tokens;
     int64_t filled, taken;
-    atomic_bool stop; /* also polled between samples, outside the lock */
+    atomic_bool stop; /* also read between samples, without the lock */
     bool threaded, failed;
-    tt_error failure; /* what every call after the failed one repeats */
+    tt_error failure; /* every call after a failed one returns this error again */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
 };
 
-/* Ids a plugin or a file gave us index tables later: check every one. */
+/* Kernels use the ids of a plugin or a file as indices into tables, so every one is checked. */
 static tt_status check_sample(const tt_stream_opts *o, const tt_sample *s, tt_error *err)
 {
     for (int64_t t = 0; t < o->seq_len; t++) {
@@ -54,8 +54,8 @@ static tt_status check_sample(const tt_stream_opts *o, const tt_sample *s, tt_er
     return TT_OK;
 }
 
-/* Read sample `index` into lane j of a micro-batch and keep its segments apart from the samples
- * before it. */
+/* Reads sample `index` into sequence j of a micro-batch and numbers its segments after those of the
+ * sequences before it. */
 static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j, int32_t *seg_base,
                              tt_error *err)
 {
@@ -92,7 +92,7 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     return TT_OK;
 }
 
-/* A sample behind the last one: lane j is of token 0, and no label counts. */
+/* Fills sequence j for a sample after the last one: token 0 everywhere, and no label counts. */
 static void pad_sample(const tt_stream *s, tt_batch *b, int64_t j, int32_t *seg_base)
 {
     const int64_t T = s->o.seq_len;
@@ -120,7 +120,7 @@ static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
         b->counted = 0;
         for (int64_t j = 0; j < o->local; j++, g++) {
             if (atomic_load_explicit(&s->stop, memory_order_relaxed))
-                return TT_OK; /* nobody will read it */
+                return TT_OK; /* the stream ends; nothing will read this step */
             if (o->once && g >= o->order.n_samples) {
                 pad_sample(s, b, j, &seg_base);
                 continue;
@@ -135,7 +135,7 @@ static tt_status read_step(tt_stream *s, int64_t k, slot *out, tt_error *err)
     return TT_OK;
 }
 
-static void fill(tt_stream *s, int64_t k)
+static void stream_fill(tt_stream *s, int64_t k)
 {
     slot *at = &s->slots[k % s->n_slots];
     at->err = (tt_error){0};
@@ -147,14 +147,14 @@ static void *prefetch(void *arg)
     tt_stream *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->stop && (s->o.n_steps < 0 || s->filled < s->o.n_steps)) {
-        /* steps in use: those ahead, and the one being read */
+        /* slots in use: the steps ahead and the one that the consumer reads */
         if (s->filled - s->taken >= s->n_slots - (s->taken > 0)) {
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
         const int64_t k = s->filled;
         pthread_mutex_unlock(&s->lock);
-        fill(s, k);
+        stream_fill(s, k);
         pthread_mutex_lock(&s->lock);
         s->filled = k + 1;
         pthread_cond_broadcast(&s->changed);
@@ -182,14 +182,14 @@ static tt_status check_opts(const tt_stream_opts *o, tt_error *err)
         o->vocab_size < 1 || o->depth < 0)
         return TT_FAIL(
             err, TT_EINVAL,
-            "data stream: rank %d of %d, seq_len %lld, %lld samples an epoch, first sample "
+            "data stream: rank %d of %d, seq_len %lld, %lld samples per epoch, first sample "
             "%lld, vocabulary %lld, depth %d: out of range",
             o->data_rank, o->data_world, (long long)o->seq_len, (long long)o->order.n_samples,
             (long long)o->first_sample, (long long)o->vocab_size, o->depth);
     return TT_OK;
 }
 
-/* The planes of a micro-batch, one behind the other from p on. */
+/* Places the arrays of a micro-batch one after the other from p on. */
 static void lay_out(const tt_stream_opts *o, int64_t n_tokens, int32_t *p, tt_batch *out)
 {
     *out = (tt_batch){.n_tokens = n_tokens,
@@ -206,7 +206,7 @@ static void lay_out(const tt_stream_opts *o, int64_t n_tokens, int32_t *p, tt_ba
     }
 }
 
-/* All memory the stream will ever use. */
+/* Allocates all memory that the stream will use. */
 static tt_status allocate(tt_stream *s, tt_error *err)
 {
     const tt_stream_opts *o = &s->o;
@@ -231,7 +231,7 @@ static tt_status allocate(tt_stream *s, tt_error *err)
     return TT_OK;
 }
 
-static tt_status start(tt_stream *s, tt_error *err)
+static tt_status stream_start(tt_stream *s, tt_error *err)
 {
     const int rc = tt_thread_start(&s->thread, prefetch, s);
     if (rc != 0)
@@ -252,7 +252,7 @@ tt_status tt_stream_new(const tt_stream_opts *o, tt_stream **out, tt_error *err)
     pthread_cond_init(&s->changed, NULL);
     tt_status status = allocate(s, err);
     if (status == TT_OK && o->depth > 0)
-        status = start(s, err);
+        status = stream_start(s, err);
     if (status != TT_OK) {
         tt_stream_free(s);
         return status;
@@ -269,13 +269,13 @@ tt_status tt_stream_next(tt_stream *s, const tt_batch **micro, int64_t *epoch, t
     if (s->o.n_steps >= 0 && k >= s->o.n_steps)
         return TT_FAIL(err, TT_EINVAL, "the data stream ended after %lld steps", (long long)k);
     if (!s->threaded) {
-        fill(s, k);
+        stream_fill(s, k);
         s->taken = k + 1;
     } else {
         pthread_mutex_lock(&s->lock);
         while (s->filled <= k)
             pthread_cond_wait(&s->changed, &s->lock);
-        s->taken = k + 1; /* gives back the slot of the step before */
+        s->taken = k + 1; /* frees the slot of step k - 1 */
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
     }

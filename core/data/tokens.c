@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A stream of tokens in files, and its samples. */
+/* A stream of tokens in files, and the samples made of it. */
 
 enum {
-    LOOK = 4096,    /* tokens of each file seen at opening */
-    PIECE = 16384,  /* bytes read at a time, on the stack */
-    MOST_OPEN = 256 /* files kept open; beyond, each read opens its own */
+    LOOK = 4096,    /* tokens of each file that are checked when it is opened */
+    PIECE = 16384,  /* bytes per read, on the stack */
+    MOST_OPEN = 256 /* files kept open; if there are more, each read opens its file */
 };
 
 tt_status tt_read_at(int fd, const char *path, int64_t at, void *out, size_t n, tt_error *err)
@@ -39,7 +39,7 @@ tt_status tt_read_at(int fd, const char *path, int64_t at, void *out, size_t n, 
 
 static tt_status open_file(const char *path, int *out, tt_error *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe */
     if (fd < 0)
         return TT_FAIL(err, TT_EIO, "dataloader.path: cannot read %s: %s", path, strerror(errno));
     *out = fd;
@@ -54,7 +54,7 @@ static uint64_t token(const unsigned char *p, int width)
     return v;
 }
 
-/* k tokens of one read, widened. */
+/* Converts the k tokens of one read to int32. */
 static tt_status widen(const tt_token_span *f, int64_t at, const unsigned char *p, int64_t k,
                        int32_t *out, tt_error *err)
 {
@@ -70,7 +70,7 @@ static tt_status widen(const tt_token_span *f, int64_t at, const unsigned char *
     }
     for (int64_t i = 0; i < k; i++) {
         const uint64_t id = token(p + i * f->width, f->width);
-        if (id > INT32_MAX) /* as a label it could read as "not counted" */
+        if (id > INT32_MAX) /* as a label it could become negative, hence not counted */
             return TT_FAIL(err, TT_EINVAL,
                            "%s: token %lld is %llu; the file is for another tokenizer or of "
                            "another dataloader.format",
@@ -80,7 +80,7 @@ static tt_status widen(const tt_token_span *f, int64_t at, const unsigned char *
     return TT_OK;
 }
 
-/* n tokens of one file from its token `at` on. */
+/* Reads n tokens of one file from its token `at` on. */
 static tt_status read_span(const tt_token_span *f, int64_t at, int64_t n, int32_t *out,
                            tt_error *err)
 {
@@ -100,7 +100,7 @@ static tt_status read_span(const tt_token_span *f, int64_t at, int64_t n, int32_
     return s;
 }
 
-/* The file of token `at`: the last that starts at or before it. */
+/* The file that holds token `at`: the last one that starts at or before it. */
 static size_t span_of(const tt_tokens *t, int64_t at)
 {
     size_t lo = 0, hi = t->n_spans;
@@ -128,8 +128,8 @@ tt_status tt_tokens_fetch(const tt_tokens *t, int64_t at, int64_t n, int32_t *ou
     return TT_OK;
 }
 
-/* The first tokens against the vocabulary, which a wrong width shows in: an error here names the
- * file. */
+/* Checks whether the file's first tokens are in the vocabulary, which finds a wrong width. An error
+ * here names the file. */
 static tt_status look_at(const tt_token_span *f, int64_t vocab_size, tt_error *err)
 {
     unsigned char piece[PIECE];
@@ -157,7 +157,7 @@ static tt_status add_file(tt_tokens *t, const tt_token_file *file, int64_t vocab
     int64_t bytes = 0, end = 0;
     TT_ASSERT(file->width == 1 || file->width == 2 || file->width == 4 || file->width == 8);
     TT_TRY(open_file(file->path, &f->fd, err));
-    t->n_spans++; /* from here tt_tokens_close knows it */
+    t->n_spans++; /* from here on tt_tokens_close closes it */
     *f = (tt_token_span){.path = strdup(file->path),
                          .fd = f->fd,
                          .width = file->width,
@@ -167,7 +167,7 @@ static tt_status add_file(tt_tokens *t, const tt_token_file *file, int64_t vocab
     if (!f->path)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for file names");
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", f->path);
+        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is not a regular file", f->path);
     if (f->n < 0 || f->first < 0 || !tt_mul_i64(f->n, f->width, &bytes) ||
         !tt_add_i64(bytes, f->first, &end) || end > st.st_size)
         return TT_FAIL(err, TT_EINVAL,
@@ -185,7 +185,7 @@ static tt_status add_file(tt_tokens *t, const tt_token_file *file, int64_t vocab
     return TT_OK;
 }
 
-/* What fills a packed sample up: the tokenizer's own, else 0. */
+/* The token that pads a packed sample: the tokenizer's pad, else 0. */
 static int32_t pad_of(const tt_dataloader_env *env)
 {
     tt_tokenizer_info info = {.struct_size = sizeof info, .pad = -1};
@@ -222,7 +222,7 @@ static tt_status keep_documents(tt_tokens *t, const tt_tokens_opts *o, tt_error 
     return TT_OK;
 }
 
-static tt_status fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
+static tt_status tokens_fill(tt_tokens *t, const tt_tokens_opts *o, tt_error *err)
 {
     t->spans = calloc(o->n_files ? o->n_files : 1, sizeof *t->spans);
     if (!t->spans)
@@ -250,7 +250,7 @@ tt_status tt_tokens_open(const tt_tokens_opts *o, tt_tokens **out, tt_error *err
     if (!t)
         return TT_FAIL(err, TT_ENOMEM, "out of memory opening files of tokens");
     t->documents.fd = -1;
-    const tt_status s = fill(t, o, err);
+    const tt_status s = tokens_fill(t, o, err);
     if (s != TT_OK) {
         tt_tokens_close(t);
         return s;
@@ -298,9 +298,9 @@ void tt_tokens_info(void *self, tt_dataloader_info *out)
         out->padding = t->packing.bins ? t->packing.padding : -1;
 }
 
-/* Token i of a sample with its document; i = seq_len is the token behind it, which is the last
- * one's label. Where a document begins, pos restarts and seg grows, and the token before has no
- * next one: its label does not count. */
+/* Stores token i of a sample; i = seq_len is the token after the sample, which is the last label.
+ * If a document begins here, pos restarts and seg grows, and the label of the token before does not
+ * count. */
 static void mark_token(tt_sample *out, int64_t i, bool begins, int32_t *pos, int32_t *seg)
 {
     if (begins) {
@@ -314,7 +314,7 @@ static void mark_token(tt_sample *out, int64_t i, bool begins, int32_t *pos, int
     out->seg[i] = *seg;
 }
 
-/* Where bos and eos are one id, it begins a document: what follows it sees it. */
+/* If bos and eos are the same id, it begins a document: the tokens after it see it. */
 static void mark_by_ids(const tt_tokens *t, tt_sample *out)
 {
     const int32_t bos = t->bos_id, eos = t->eos_id == bos ? -1 : t->eos_id;
@@ -352,7 +352,7 @@ static tt_status document_after(const tt_tokens *t, int64_t at, int64_t *out, tt
     return TT_OK;
 }
 
-/* By the list of documents; several that begin at one token are empty but for the last. */
+/* Marks documents by their list; of several that begin at one token all but the last are empty. */
 static tt_status mark_by_index(const tt_tokens *t, int64_t begin, tt_sample *out, tt_error *err)
 {
     const tt_document_index *d = &t->documents;
@@ -384,7 +384,7 @@ tt_status tt_tokens_read(void *self, int64_t i, tt_sample *out, tt_error *err)
     const int64_t T = t->seq_len;
     if (i < 0 || i >= t->n_samples || out->seq_len != T)
         return TT_FAIL(err, TT_EINTERNAL,
-                       "loader of tokens: sample %lld of %lld, %lld tokens, was asked for",
+                       "loader of tokens: there is no sample %lld of %lld with %lld tokens",
                        (long long)i, (long long)t->n_samples, (long long)out->seq_len);
     if (t->packing.bins)
         return tt_packed_read(t, i, out, err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/mesh.h"
 
-/* The one box function. A dim is cut ATOM BY ATOM, major first, so that a prefix of the list gives
- * the enclosing box. Never by the product: 14 over tp 2, fsdp 3 would cross tp's cut at 7. */
+/* The only function that computes boxes. It cuts a dim ATOM BY ATOM, major first, so that a prefix
+ * of the atoms gives an enclosing box. Cutting by the product of the atoms' sizes would be wrong:
+ * for a dim of 14 over tp 2 and dp_shard 3, a part would cross tp's boundary at 7. */
 
-/* Padded size of one of n parts: ceil(parent / n) in whole units. */
-static int64_t cut(int64_t parent, int64_t n, int64_t unit)
+/* The padded size of one of n parts: ceil(parent / n), in whole units. */
+static int64_t box_cut(int64_t parent, int64_t n, int64_t unit)
 {
     int64_t units = (parent + unit - 1) / unit;
     return (units + n - 1) / n * unit;
@@ -20,7 +21,7 @@ int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n
 {
     int64_t padded = d->size;
     for (int i = 0; i < n; i++)
-        padded = cut(padded, m->atom_size[TT_ATOM(atoms[i])], unit_of(d, atoms[i]));
+        padded = box_cut(padded, m->atom_size[TT_ATOM(atoms[i])], unit_of(d, atoms[i]));
     return padded;
 }
 
@@ -30,11 +31,11 @@ void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n,
     int64_t lo = 0, hi = d->size, padded = d->size;
     for (int i = 0; i < n; i++) {
         unsigned atom = TT_ATOM(atoms[i]);
-        padded = cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
+        padded = box_cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
         const int64_t part = (coords[atom] + (int64_t)TT_TURN(atoms[i])) % m->atom_size[atom];
         lo = TT_MIN(lo + part * padded, hi);
         hi = TT_MIN(lo + padded,
-                    hi); /* clipped to the parent: padding never reaches the neighbour */
+                    hi); /* clip to the parent, so that padding never covers the neighbour */
     }
     *begin = lo;
     *end = hi;
@@ -86,7 +87,7 @@ void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n
 {
     int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
     int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
-    int outer = n_dims; /* dims before it are walked, the others are one run */
+    int outer = n_dims; /* the loop walks the dims before it; the others form one run */
     for (int d = n_dims - 1; d >= 0; d--) {
         from_stride[d] = from_step;
         to_stride[d] = to_step;

@@ -2,7 +2,7 @@
 #include "mesh/mesh.h"
 #include <string.h>
 
-/* Canonical placement from labels (R3): an ordered walk of a table, no solver. */
+/* The canonical placement that dims' labels give (R3): one ordered pass over a table, no solver. */
 
 #define MAX_ENTRIES                                                                                \
     (int)(sizeof((tt_label_table *)0)->entries / sizeof((tt_label_table *)0)->entries[0])
@@ -48,7 +48,7 @@ static tt_status parse_policy(const char *label, const char *text, tt_policy *ou
         label, text != NULL ? text : "");
 }
 
-/* The names point at known_axes: the table borrows only the labels. */
+/* Axis names point into known_axes, so of the caller's strings the table keeps only the labels. */
 static tt_status parse_axes(const char *label, const char *text, tt_label_entry *out, tt_error *err)
 {
     const char *p = text != NULL ? text : "";
@@ -122,8 +122,8 @@ int tt_prefix_dividing(const tt_mesh *m, const tt_atom_list *atoms, int64_t coun
     return n;
 }
 
-/* The atoms of the entry's axes of which no atom is claimed, in the entry's order. They become
- * claimed. */
+/* Claims and returns the atoms of those axes of the entry that have no claimed atom yet, in the
+ * entry's order. */
 static tt_atom_list claim(const tt_mesh *m, const tt_label_entry *e, bool sequence_parallel,
                           uint16_t *claimed)
 {
@@ -142,7 +142,7 @@ static tt_atom_list claim(const tt_mesh *m, const tt_label_entry *e, bool sequen
     return l;
 }
 
-/* What a dim keeps of the atoms its entry claimed. */
+/* Reduces the atoms that the entry claimed for a dim to those that the policy lets it keep. */
 static tt_status apply_policy(const tt_mesh *m, const tt_label_entry *e, const tt_dim *d,
                               tt_atom_list *l, tt_error *err)
 {
@@ -184,15 +184,15 @@ tt_status tt_canon(const tt_mesh *m, const tt_label_table *t, const tt_dim *dims
                 continue;
             got[i] = claim(m, e, t->sequence_parallel, &claimed);
             TT_TRY(apply_policy(m, e, &dims[i], &got[i], err));
-            break; /* the first letter with the label takes it */
+            break; /* only the first letter with this label is cut */
         }
     }
     memcpy(out, got, (size_t)n * sizeof got[0]);
     return TT_OK;
 }
 
-/* FSDP's atoms: dp_shard and cp, folded, less those the parameter is cut by already (ep may hold
- * some). */
+/* The atoms of FSDP: those of dp_shard and cp, except those that already cut the parameter (some
+ * may belong to ep). */
 static tt_atom_list fsdp_atoms(const tt_mesh *m, uint16_t used)
 {
     static const char *const names[] = {"dp_shard", "cp"};

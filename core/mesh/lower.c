@@ -2,8 +2,9 @@
 #include "mesh/mesh.h"
 #include <string.h>
 
-/* Lowering: what a redistribute between two placements costs and which collectives it is. Reduce
- * before gather, reduce-scatter before all-reduce, so that the all-reduce runs on the shard. */
+/* Lowering turns a redistribute between two placements into collectives and gives their cost. It
+ * reduces before it gathers, and reduce-scatters before it all-reduces, so that the all-reduce
+ * works on the shard. */
 
 typedef struct lowering {
     const tt_mesh *m;
@@ -29,7 +30,7 @@ const char *tt_step_kind_name(tt_step_kind k)
     return names[k];
 }
 
-/* In double: a product of sizes can pass int64; exact below 2^53. */
+/* A double, because the product of sizes may overflow int64; exact below 2^53. */
 static double padded_numel(const lowering *w, const tt_placement *p)
 {
     double n = 1;
@@ -63,8 +64,7 @@ static double step_cost(const lowering *w, tt_step_kind kind, const tt_placement
     return elements * (degree - 1) / degree;
 }
 
-/* Appends one step from the current placement to dst. Every step but a mask only removes partial
- * atoms. */
+/* Appends one step from the current placement to dst. No step except a mask adds partial atoms. */
 static void go(lowering *w, tt_step_kind kind, const uint16_t *atoms, int n, tt_placement dst)
 {
     TT_ASSERT(w->n < TT_MAX_STEPS);
@@ -84,7 +84,7 @@ static void go(lowering *w, tt_step_kind kind, const uint16_t *atoms, int n, tt_
     w->cur = dst;
 }
 
-/* Atoms dim d has in common with the target, from the front. */
+/* The number of leading atoms that dim d has in common with the target. */
 static int prefix(const lowering *w, int d)
 {
     int k = 0, n = TT_MIN(w->cur.n[d], w->to->n[d]);
@@ -105,7 +105,7 @@ static void append_atoms(tt_placement *p, int d, const uint16_t *atoms, int n)
     p->n[d] = (uint8_t)(p->n[d] + n);
 }
 
-/* A whole suffix moves to the end of another dim. */
+/* All-to-all: moves the whole suffix of a dim's atoms to the end of another dim. */
 static void move_suffixes(lowering *w)
 {
     for (int i = 0; i < w->n_dims; i++) {
@@ -132,7 +132,8 @@ static void gather_suffix(lowering *w, int d)
     go(w, TT_STEP_ALL_GATHER, &src.atom[d][keep], src.n[d] - keep, dst);
 }
 
-/* Gathers what stands in the way of an addition: on the same dim, or an atom wanted elsewhere. */
+/* Gathers atoms that are in the way of an added cut: those behind the common prefix of the same
+ * dim, and those that the target has on another dim. */
 static void gather_obstacles(lowering *w)
 {
     for (int i = 0; i < w->n_dims; i++) {
@@ -148,8 +149,9 @@ static void gather_obstacles(lowering *w)
     }
 }
 
-/* Additions, major first, in runs: reduce_scatter of partial atoms, slice of replicated ones. Where
- * there is something to add, gather_obstacles has left a prefix of the target. */
+/* Adds the target's missing cuts, major first, in runs: a reduce_scatter of partial atoms or a
+ * slice of replicated ones. gather_obstacles has left a prefix of the target on every dim that
+ * needs one. */
 static void add_cuts(lowering *w)
 {
     for (int d = 0; d < w->n_dims; d++) {
@@ -179,7 +181,8 @@ static tt_placement unturned(const tt_placement *p, int n_dims, tt_atom_list *tu
     return out;
 }
 
-/* Parts that only lie on other ranks of a ring take one step over the atoms turned otherwise. */
+/* If the placements differ only in which rank of a ring holds which part, one shift along the atoms
+ * that differ is enough. Returns whether that was so. */
 static bool only_turns(lowering *w)
 {
     tt_atom_list none = {0}, moved = {0};
@@ -208,7 +211,7 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
                   .steps = steps};
     if (only_turns(&w))
         return w.n;
-    /* Else back to where a part belongs first, and to its turn last. */
+    /* Otherwise undo the shift of `from` first, and apply the shift of `to` last. */
     tt_atom_list turned = {0}, turns = {0};
     const tt_placement home = unturned(from, n_dims, &turned), goal = unturned(to, n_dims, &turns);
     if (turned.n > 0)
@@ -218,7 +221,7 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
     move_suffixes(&w);
     gather_obstacles(&w);
     add_cuts(&w);
-    /* Partials stay where the target has them; of another kind (sum, max) they must be reduced
+    /* Partial atoms stay if the target has them; if its kind (sum, max) differs, reduce them
      * first. */
     unsigned stay = from->partial_max == to->partial_max ? to->partial : 0;
     unsigned reduce = w.cur.partial & ~stay;
@@ -232,7 +235,7 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
         if (w.cur.n[d] > prefix(&w, d))
             gather_suffix(&w, d);
     unsigned fresh = to->partial & ~(unsigned)w.cur.partial;
-    if (fresh != 0) { /* replicate → partial: the value at coordinate 0, the identity elsewhere */
+    if (fresh != 0) { /* replicated → partial: coordinate 0 keeps the value, others get 0 or -inf */
         tt_atom_list atoms = tt_mesh_atoms_by_name(m, (uint16_t)fresh);
         tt_placement dst = w.cur;
         dst.partial = to->partial;

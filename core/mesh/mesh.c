@@ -2,17 +2,16 @@
 #include "mesh/mesh.h"
 #include <string.h>
 
-/* Atoms, axes, degrees, ranks and groups. A rank's number is row-major over the atoms, the first
- * one slowest. */
+/* Atoms, axes, degrees, ranks and groups. Ranks are numbered row-major over the atoms: the first
+ * atom's coordinate changes slowest. */
 
-/* One of torchtitan's degrees, as the sizes of the atoms it is made of, major first; none when the
- * degree is 1. */
+/* One of torchtitan's degrees as the sizes of its atoms, major first; a degree of 1 has no atom. */
 typedef struct degree_part {
     const char *name;
     int n;
     int32_t size[4];
     int first; /* index of its first atom in the mesh */
-    int in_ep; /* how many of its last atoms belong to the axis ep */
+    int in_ep; /* the number of its last atoms that belong to the axis ep */
 } degree_part;
 
 enum { PART_PP, PART_REPLICATE, PART_SHARD, PART_CP, PART_TP, N_PARTS };
@@ -43,7 +42,7 @@ static tt_status check_degrees(const tt_mesh_degrees *d, int32_t world, int32_t 
         if (i != 2 && i != 5 && !tt_mul_i64(rest, given[i], &rest))
             rest = INT32_MAX;
         if (rest > INT32_MAX)
-            rest = INT32_MAX; /* wrong already; keeps the product small */
+            rest = INT32_MAX; /* already an error; this keeps the product from overflowing */
     }
     if (d->dp_shard == -1) {
         if (world % rest != 0)
@@ -67,8 +66,8 @@ static tt_status check_degrees(const tt_mesh_degrees *d, int32_t world, int32_t 
     return TT_OK;
 }
 
-/* Marks the minor atoms of (dp_shard, cp, tp) whose product is ep, splitting one where ep ends
- * inside it. */
+/* Marks the minor atoms of (dp_shard, cp, tp) whose product is ep; splits an atom if ep needs only
+ * a part of it. */
 static bool split_for_ep(degree_part *parts, int32_t ep)
 {
     for (int i = PART_TP; i >= PART_SHARD && ep > 1; i--) {
@@ -93,7 +92,8 @@ static bool split_for_ep(degree_part *parts, int32_t ep)
     return ep == 1;
 }
 
-/* In two where a part of it divides n: that part is the first atom. n 0: not at all. */
+/* Splits a degree's atom in two, the first of size gcd(size, n), unless one has size 1. n 0: no
+ * split. */
 static void split_for(degree_part *p, int64_t n)
 {
     const int32_t degree = p->n ? p->size[0] : 1, shared = n > 0 ? gcd32(n, degree) : degree;
@@ -163,7 +163,7 @@ tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_a
         parts[i].size[0] = degree[i];
         parts[i].n = 1;
     }
-    split_for(&parts[PART_TP], kv_heads); /* the first cuts kv heads, the second replicates them */
+    split_for(&parts[PART_TP], kv_heads); /* atom 1 cuts the kv heads, atom 2 replicates them */
     if (d->ep == 1)
         split_for(&parts[PART_CP], d->lines);
     if (!split_for_ep(parts, d->ep))
@@ -228,7 +228,7 @@ tt_status tt_mesh_make_atoms(const char *const *names, const int32_t *sizes, int
     for (int i = 0; i < n_axes; i++)
         TT_TRY(add_given_axis(&axes_by_input_index[i], index_of, n, a, &m, err));
     for (int i = 0; i < n;
-         i++) { /* every atom is an axis of its own name unless that name was given */
+         i++) { /* every atom is also an axis of its name, unless a given axis has that name */
         tt_axis own = {
             .name = names[i], .atoms = {.n = 1, .atom = {(uint16_t)i}}
         };
@@ -250,8 +250,8 @@ const tt_axis *tt_mesh_axis(const tt_mesh *m, const char *name)
     return NULL;
 }
 
-/* How many of the list's atoms from `at` on are this whole axis, split into atoms named after it
- * (not a view of several axes, like efsdp); 0 = none. */
+/* The number of atoms from list[at] on that form this whole axis, whose atoms are named after it
+ * (unlike efsdp, which combines several axes); 0 = they do not. */
 static int atoms_of_axis(const tt_mesh *m, const tt_axis *axis, const tt_atom_list *l, int at)
 {
     const size_t n = strlen(axis->name);

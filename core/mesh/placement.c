@@ -29,8 +29,8 @@ uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims)
     return (uint16_t)mask;
 }
 
-/* Appends to text[size] at *at; what does not fit is cut off, the NUL always stays. */
-static void put(char *text, size_t size, size_t *at, const char *s)
+/* Appends s to text[size] at *at, truncated so that it fits with its NUL. */
+static void placement_put(char *text, size_t size, size_t *at, const char *s)
 {
     for (; *s != '\0' && *at + 1 < size; s++)
         text[(*at)++] = *s;
@@ -51,33 +51,33 @@ void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, cha
                         size_t size)
 {
     size_t at = 0;
-    put(text, size, &at, "");
+    placement_put(text, size, &at, "");
     for (int d = 0; d < n_dims; d++) {
-        put(text, size, &at, d > 0 ? ",{" : "{");
+        placement_put(text, size, &at, d > 0 ? ",{" : "{");
         for (int k = 0; k < p->n[d]; k++) {
             if (k > 0)
-                put(text, size, &at, ",");
-            put(text, size, &at, m->atom_name[TT_ATOM(p->atom[d][k])]);
+                placement_put(text, size, &at, ",");
+            placement_put(text, size, &at, m->atom_name[TT_ATOM(p->atom[d][k])]);
             if (p->atom[d][k] & TT_LOOSE)
-                put(text, size, &at, "~");
+                placement_put(text, size, &at, "~");
             if (TT_TURN(p->atom[d][k]) != 0) {
                 char turn[16];
                 snprintf(turn, sizeof turn, "+%u", TT_TURN(p->atom[d][k]));
-                put(text, size, &at, turn);
+                placement_put(text, size, &at, turn);
             }
         }
-        put(text, size, &at, "}");
+        placement_put(text, size, &at, "}");
     }
     if (p->partial == 0)
         return;
     tt_atom_list partial = tt_mesh_atoms_by_name(m, p->partial);
-    put(text, size, &at, p->partial_max ? " Pmax(" : " P(");
+    placement_put(text, size, &at, p->partial_max ? " Pmax(" : " P(");
     for (int k = 0; k < partial.n; k++) {
         if (k > 0)
-            put(text, size, &at, ",");
-        put(text, size, &at, m->atom_name[partial.atom[k]]);
+            placement_put(text, size, &at, ",");
+        placement_put(text, size, &at, m->atom_name[partial.atom[k]]);
     }
-    put(text, size, &at, ")");
+    placement_put(text, size, &at, ")");
 }
 
 tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims, tt_error *err)
@@ -98,7 +98,7 @@ tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims
         for (int k = 0; k < p->n[d]; k++) {
             unsigned atom = TT_ATOM(p->atom[d][k]);
             if (TT_TURN(p->atom[d][k]) >= (unsigned)m->atom_size[atom])
-                return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is turned by %u",
+                return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is shifted by %u",
                                m->atom_name[atom], (int)m->atom_size[atom], TT_TURN(p->atom[d][k]));
             if (used >> atom & 1) {
                 tt_placement_print(m, p, n_dims, text, sizeof text);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sharding rules (R5): "t=(b q) h=(k g), s=(b !p) k, s k -> t h". The grammar is in <ttrun/op.h>.
- */
+/* Parses sharding rules (R5), "t=(b q) h=(k g), s=(b !p) k, s k -> t h". <ttrun/op.h> has the
+ * grammar. */
 
 #define NAME_SIZE (int)sizeof(((tt_rule *)0)->name[0])
 #define MAX_GROUPS (int)(sizeof((tt_rule *)0)->groups / sizeof((tt_rule *)0)->groups[0])
@@ -22,7 +22,7 @@ typedef struct group_text {
 typedef struct parser {
     const char *text, *p;
     tt_error *err;
-    int star_dims; /* dims `*` stands for; -1 = not met yet */
+    int star_dims; /* number of dims that `*` stands for; -1 = no `*` so far */
     int n_groups;
     group_text groups[MAX_GROUPS]; /* resolved last: their letters are numbered after those of the
                                       operands */
@@ -57,7 +57,7 @@ static void skip_blanks(parser *ps)
         ps->p++;
 }
 
-/* Next to "x0", which is what `*` stands for, the rule may have no letter of that name. */
+/* `*` stands for letters named "x0", "x1", …, so the rule itself must not use such a name. */
 static bool is_star_name(const char *name)
 {
     return name[0] == 'x' && name[1] != '\0' && strspn(name + 1, "0123456789") == strlen(name + 1);
@@ -88,7 +88,7 @@ static tt_status parse_name(parser *ps, item *out)
     return TT_OK;
 }
 
-/* "+2" behind a letter, if it is there. */
+/* Parses "+2" after a letter, if it is there. */
 static tt_status parse_turn(parser *ps, item *it)
 {
     if (*ps->p != '+')
@@ -98,11 +98,11 @@ static tt_status parse_turn(parser *ps, item *it)
         return rule_fail(ps, "%s+ must be followed by a number of steps", it->name);
     for (; is_digit(*ps->p); ps->p++)
         if ((it->turn = it->turn * 10 + *ps->p - '0') > UINT16_MAX)
-            return rule_fail(ps, "%s is turned by more than %d steps", it->name, UINT16_MAX);
+            return rule_fail(ps, "%s is shifted by more than %d steps", it->name, UINT16_MAX);
     return TT_OK;
 }
 
-/* "=(first rest)" behind a letter, if it is there. */
+/* Parses "=(first rest)" after a letter, if it is there. */
 static tt_status parse_group(parser *ps, const item *x)
 {
     group_text g = {.x = *x};
@@ -149,7 +149,7 @@ static tt_status find_letter(parser *ps, const char *name, bool whole, int8_t *o
     return TT_OK;
 }
 
-/* The words up to ',' or the end of the side. */
+/* Parses the items of one operand, up to ',' or the end of the side. */
 static tt_status parse_items(parser *ps, item *items, int *n_items)
 {
     int n = 0;
@@ -185,7 +185,7 @@ static tt_status add_dim(parser *ps, const char *what, int index, int8_t *letter
     return TT_OK;
 }
 
-/* One operand of `rank` dims: its letters, `*` standing for the dims the other letters leave. */
+/* Parses one operand of `rank` dims into its letters; `*` stands for the dims without a letter. */
 static tt_status parse_operand(parser *ps, const char *what, int index, int rank, int8_t *letters,
                                int8_t *n_dims, uint16_t *turn)
 {
@@ -195,7 +195,8 @@ static tt_status parse_operand(parser *ps, const char *what, int index, int rank
     for (int i = 0; i < n_items; i++) {
         n_stars += items[i].star;
         if (items[i].turn && (i > 0 || items[i].star))
-            return rule_fail(ps, "%s: only an operand's first letter turns", items[i].name);
+            return rule_fail(ps, "%s: only an operand's first letter may be shifted",
+                             items[i].name);
     }
     if (n_items > 0)
         *turn = (uint16_t)items[0].turn;

@@ -2,7 +2,7 @@
 #include "internal.h"
 #include <string.h>
 
-/* What every check of a descriptor is made of. */
+/* The basic checks of a plugin's descriptor: sizes, pointers, texts and arrays. */
 
 const tt_component *tt_component_at(const tt_plugin *p, size_t i)
 {

@@ -18,7 +18,7 @@ typedef ElfW(Dyn) elf_dynamic;
 #elif defined(__powerpc64__)
 #define HOST_MACHINE EM_PPC64
 #else
-#define HOST_MACHINE EM_NONE /* left to the dynamic loader */
+#define HOST_MACHINE EM_NONE /* not checked here; the dynamic loader checks it */
 #endif
 
 #define HOST_CLASS (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32)
@@ -31,7 +31,7 @@ static tt_status truncated(size_t n, const char *part, tt_error *err)
                    part, n);
 }
 
-/* [offset, offset + size) lies in the file's n bytes. */
+/* Whether [offset, offset + size) is within the file's n bytes. */
 static bool inside(uint64_t offset, uint64_t size, size_t n)
 {
     return offset <= n && size <= n - offset;
@@ -43,7 +43,7 @@ static tt_status check_header(const unsigned char *p, size_t n, elf_header *h, t
         return TT_FAIL(err, TT_EFORMAT, "not a plugin: the file is empty");
     if (n < SELFMAG || memcmp(p, ELFMAG, SELFMAG) != 0)
         return TT_FAIL(err, TT_EFORMAT,
-                       "not a plugin: no ELF file (a shared object built with -shared is wanted)");
+                       "not a plugin: no ELF file; build it as a shared object, with -shared");
     if (n < sizeof *h)
         return truncated(n, "the ELF header", err);
     memcpy(h, p, sizeof *h);
@@ -64,7 +64,7 @@ static tt_status check_header(const unsigned char *p, size_t n, elf_header *h, t
     return TT_OK;
 }
 
-/* The loader follows these two without asking whether they are there. */
+/* The dynamic loader uses the symbol and string tables without checking that they exist. */
 static tt_status check_dynamic(const unsigned char *p, size_t n, const elf_segment *s,
                                tt_error *err)
 {
@@ -109,13 +109,13 @@ static tt_status check_segments(const unsigned char *p, size_t n, const elf_head
     return TT_OK;
 }
 
-/* Sections are not needed to load, but stand at the end: they tell a file that lacks its tail, or
- * has zeros for it. */
+/* Loading does not need the sections, but they are at the file's end: checking them finds a file
+ * whose end is missing or is zeros. */
 static tt_status check_sections(const unsigned char *p, size_t n, const elf_header *h,
                                 tt_error *err)
 {
     if (h->e_shoff == 0)
-        return TT_OK; /* stripped of them */
+        return TT_OK; /* the sections were stripped */
     if (h->e_shentsize != sizeof(elf_section) ||
         !inside(h->e_shoff, (uint64_t)h->e_shnum * sizeof(elf_section), n))
         return truncated(n, "the table of sections", err);
@@ -126,7 +126,7 @@ static tt_status check_sections(const unsigned char *p, size_t n, const elf_head
             return truncated(n, "a section", err);
         if (i == h->e_shstrndx && i != SHN_UNDEF && s.sh_type != SHT_STRTAB)
             return TT_FAIL(err, TT_EFORMAT,
-                           "damaged: the table of sections is not one; copy or build it again");
+                           "damaged: it has no valid table of sections; copy or build it again");
     }
     return TT_OK;
 }

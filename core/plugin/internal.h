@@ -3,13 +3,13 @@
 #define TT_PLUGIN_INTERNAL_H
 #include "plugin/registry.h"
 
-/* What the files of core/plugin share. */
+/* Functions and types shared by the files of core/plugin only. */
 
 /* ---- elf.c: the file's headers, before the dynamic loader sees it ---- */
 
-/* The loader maps what the headers promise: a file cut short kills the process with SIGBUS on the
- * first touch. So all bounds are checked on the bytes first. The reason only, without the file's
- * name. */
+/* The dynamic loader maps what the headers say, so a truncated file would kill the process with
+ * SIGBUS on its first access. This checks all bounds in the file's bytes before that. The error is
+ * the reason only, without the file's name. */
 tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err);
 
 /* ---- image.c: which addresses a descriptor may point to ---- */
@@ -19,26 +19,26 @@ typedef struct tt_segment {
     bool readable, executable;
 } tt_segment;
 
-/* Segments of every loaded object: a pointer of a truthful descriptor lies in one of them. */
+/* The segments of all loaded objects: every pointer of a valid descriptor is into one of them. */
 typedef struct tt_image {
     TT_VEC(tt_segment) segments;
 } tt_image;
 void tt_image_collect(tt_arena *a, tt_image *out);
 bool tt_image_readable(const tt_image *m, const void *p, size_t n, size_t align);
 bool tt_image_code(const tt_image *m, uintptr_t address);
-/* s is NUL-terminated text of at most max bytes inside a segment. */
+/* Whether s is NUL-terminated text of at most max bytes inside a segment. */
 bool tt_image_text(const tt_image *m, const char *s, size_t max);
-/* Size of the dynamic symbol that begins at p; 0 = unknown. */
+/* The size of the dynamic symbol that begins at p; 0 = unknown. */
 size_t tt_image_symbol_size(const void *p);
 
 /* ---- descriptor.c, kinds.c, verify.c, verify_options.c ---- */
 
 #define TT_TEXT_MAX 4096    /* bytes of a name, doc, choices, … */
-#define TT_STRUCT_MAX 65536 /* no descriptor struct of any minor is larger */
+#define TT_STRUCT_MAX 65536 /* no descriptor struct of any minor version is larger */
 
-#define TT_CHECK_ALIGN sizeof(void *) /* of every array of a descriptor */
+#define TT_CHECK_ALIGN sizeof(void *) /* the alignment of every array in a descriptor */
 
-/* Bytes of a struct in minor 0, where `last` was its last field. */
+/* The size of a struct in minor version 0, where `last` was its last field. */
 #define TT_V1_0(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
 
 typedef struct tt_check {
@@ -47,14 +47,14 @@ typedef struct tt_check {
     tt_arena *arena;
 } tt_check;
 
-/* A struct's size as the plugin states it, against minor 0's and ours: equal to ours within our
- * minor, between both when older, at least ours when newer. */
+/* Checks the size that a plugin states for a struct: equal to ours for our minor version, between
+ * minor 0's and ours for an older one, at least ours for a newer one. */
 tt_status tt_check_size(const tt_check *c, const char *what, size_t got, size_t v1_0, size_t ours,
                         tt_error *err);
-/* Text that must be there (required) or may be NULL. */
+/* Checks a text; it may be NULL unless it is required. */
 tt_status tt_check_text(const tt_check *c, const char *what, const char *s, bool required,
                         tt_error *err);
-/* n elements of `size` bytes at p; n 0 asks nothing of p. */
+/* Checks an array of n elements of `size` bytes at p; with n 0, p may be anything. */
 tt_status tt_check_array(const tt_check *c, const char *what, const void *p, size_t n, size_t size,
                          tt_error *err);
 tt_status tt_check_options(const tt_check *c, const tt_component *k, tt_error *err);
@@ -66,21 +66,21 @@ const tt_component *tt_component_at(const tt_plugin *p, size_t i);
 /* ---- load.c ---- */
 
 typedef struct tt_loaded {
-    void *handle; /* libltdl's */
+    void *handle; /* from libltdl */
     const tt_plugin *plugin;
 } tt_loaded;
 
-/* Load one file from a private copy and check it. private_dir NULL: a folder under $TMPDIR, gone
- * when this returns. */
+/* Loads one file from a private copy and checks it. private_dir NULL: a folder under $TMPDIR, which
+ * is removed before this returns. */
 tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *out, tt_error *err);
 void tt_plugin_close(tt_loaded *l);
-/* libltdl counts these; each registry holds one. */
+/* libltdl counts these calls; each registry makes one pair. */
 tt_status tt_plugin_loader_begin(tt_error *err);
 void tt_plugin_loader_end(void);
 
 /* ---- spec.c: a TrainSpec that is a file of names ---- */
-bool tt_spec_is_file(const char *path); /* by its name: a .json */
-/* As a plugin of one component; its memory is the arena's. */
+bool tt_spec_is_file(const char *path); /* whether the name ends in .json */
+/* Reads it as a plugin of one component, in the arena's memory. */
 tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loaded *out,
                        tt_error *err);
 
@@ -91,24 +91,24 @@ typedef enum tt_file_state { TT_FILE_CLOSED, TT_FILE_LOADED, TT_FILE_FAULTY } tt
 typedef struct tt_plugin_file {
     const char *path;
     const char *stem; /* file name without ".so" or ".json" */
-    tt_kind folder;   /* the kind whose folder it lies in; TT_KIND_END = none */
+    tt_kind folder;   /* the kind whose folder it is in; TT_KIND_END = none */
     uint64_t device, inode;
     tt_file_state state;
     tt_loaded loaded;
-    const char *fault; /* one line */
-    bool asked;        /* for by its path: wins over namesakes */
+    const char *fault; /* why it cannot be used, one line; NULL = no fault known */
+    bool asked;        /* the user gave its path: it wins over files of the same name */
 } tt_plugin_file;
 
 typedef TT_VEC(tt_plugin_file *) tt_plugin_files;
 
-/* Adds every .so below dir, and every .json of a folder specs, in bytewise order of paths, each file once however often it is reached.
- * A subfolder that cannot be read becomes an entry that is faulty. */
+/* Adds every .so below dir, and every .json of a folder "specs", in bytewise order of paths and
+ * each file only once. A subfolder that cannot be read becomes an entry with a fault. */
 tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, tt_error *err);
-/* The folders to search where none is named: TTRUN_PLUGIN_PATH, then those of this ttrun. */
+/* The folders to search if the user names none: TTRUN_PLUGIN_PATH, else those of this ttrun. */
 tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err);
-/* Adds one file, or finds it. */
+/* Finds the entry of a file, or adds one. */
 tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *files);
-/* A component of this name may be in the file: its bytes hold the name. */
+/* Whether the file may have a component of this name, because its bytes contain the name. */
 bool tt_scan_mentions(const char *path, const char *name);
 
 /* ---- registry.c ---- */

@@ -24,8 +24,8 @@ static bool may_hold(const tt_plugin_file *f, const char *backend, const char *o
            tt_scan_mentions(f->path, backend);
 }
 
-static tt_status take(const tt_plugin_file *f, const char *backend, const char *op,
-                      tt_plugin_kernel *out, const tt_plugin_file **from, tt_error *err)
+static tt_status kernels_take(const tt_plugin_file *f, const char *backend, const char *op,
+                              tt_plugin_kernel *out, const tt_plugin_file **from, tt_error *err)
 {
     for (size_t j = 0; j < f->loaded.plugin->n_components; j++) {
         const tt_component *c = tt_component_at(f->loaded.plugin, j);
@@ -59,7 +59,7 @@ tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op
             tt_registry_open(r, f) == TT_FILE_FAULTY)
             tt_log(TT_WARN, "plugin", "no kernels are taken from it: %s", f->fault);
         if (f->state == TT_FILE_LOADED)
-            TT_TRY(take(f, backend, op, out, &from, err));
+            TT_TRY(kernels_take(f, backend, op, out, &from, err));
     }
     return TT_OK;
 }

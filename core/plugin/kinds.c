@@ -17,7 +17,7 @@ typedef struct kind_info {
     size_t v1_0, size; /* bytes of the vtable in minor 0 and today */
     const slot *slots;
     size_t n_slots;
-    data_check data; /* what is not a function; NULL = nothing */
+    data_check data; /* checks the fields that are not functions; NULL = there are none */
 } kind_info;
 
 #define NEED(type, f)                                                                              \
@@ -82,7 +82,7 @@ static const slot kernel_slots[] = {
 
 #define KERNELS_MAX 4096
 
-/* Slots appended since the plugin's minor lie beyond its `size` bytes. */
+/* Slots that were appended after the plugin's minor version are beyond its `size` bytes. */
 static tt_status check_slots(const tt_check *c, const void *vt, size_t size, const slot *slots,
                              size_t n, tt_error *err)
 {
@@ -158,7 +158,7 @@ static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_er
         }
         if (!found)
             return TT_FAIL(err, TT_EABI,
-                           "it lacks the option \"%s\" (TT_OPT_FLOAT) every optimizer has",
+                           "it lacks the option \"%s\" (TT_OPT_FLOAT), which every optimizer needs",
                            keys[i]);
     }
     return TT_OK;

@@ -35,12 +35,11 @@ void tt_plugin_loader_end(void)
     pthread_mutex_unlock(&ltdl_mutex);
 }
 
-/* ---- the private copy (R19): overwriting a mapped .so, which is what `make` does, would kill the
- * run ---- */
+/* ---- the private copy (R19): if `make` overwrote a mapped .so, the run would crash ---- */
 
 typedef struct copy {
-    char *path;      /* what to load, absolute */
-    char *temporary; /* folder to remove afterwards, or NULL */
+    char *path;      /* the file to load, absolute */
+    char *temporary; /* the folder to remove afterwards, or NULL */
 } copy;
 
 static bool write_bytes(int fd, const char *p, size_t n)
@@ -57,8 +56,8 @@ static bool write_bytes(int fd, const char *p, size_t n)
     return true;
 }
 
-/* The copy's name carries the content's hash: a file of that name and these bytes is as good as a
- * new one. */
+/* The copy's name contains the hash of its content, so an existing file with this name and these
+ * bytes can be used. */
 static bool holds(const char *path, const char *bytes, size_t n)
 {
     struct stat st;
@@ -75,9 +74,10 @@ static bool holds(const char *path, const char *bytes, size_t n)
 static bool copy_into(tt_arena *a, const char *dir, const char *file, const char *bytes, size_t n,
                       char **out)
 {
-    static _Atomic unsigned counter; /* rank-threads may copy the same plugin at once */
+    static _Atomic unsigned
+        counter; /* ranks that are threads may copy the same plugin concurrently */
     char hash[33];
-    char *folder = realpath(dir, NULL); /* libltdl searches for what is not absolute */
+    char *folder = realpath(dir, NULL); /* libltdl would search for a relative path */
     if (!folder)
         return false;
     const char *slash = strrchr(file, '/');
@@ -114,7 +114,7 @@ static bool copy_to_temporary(tt_arena *a, const char *file, const char *bytes, 
     return true;
 }
 
-/* false: neither folder takes the copy. */
+/* Returns false if the copy can be written to neither folder. */
 static bool make_copy(tt_arena *a, const char *file, const char *private_dir, const char *bytes,
                       size_t n, copy *out)
 {
@@ -130,8 +130,8 @@ static bool make_copy(tt_arena *a, const char *file, const char *private_dir, co
     return copy_to_temporary(a, file, bytes, n, out);
 }
 
-/* The mapping outlives the name: a loaded plugin leaves nothing behind where its process is killed.
- */
+/* Removes the temporary copy. Its mapping stays valid, and a killed process leaves no file
+ * behind. */
 static void drop_temporary(const copy *c)
 {
     if (!c->temporary)
@@ -142,7 +142,7 @@ static void drop_temporary(const copy *c)
 
 /* ---- the loader ---- */
 
-/* dlerror's words without the name of the private copy. */
+/* dlerror's text without the name of the private copy. */
 static tt_status loader_error(const char *private_path, tt_error *err)
 {
     const char *text = dlerror();
@@ -158,7 +158,7 @@ static tt_status loader_error(const char *private_path, tt_error *err)
     return TT_FAIL(err, TT_EABI, "%s%s", text, hint);
 }
 
-/* The descriptor, in this very object: dlsym also searches the libraries it needs. */
+/* Finds the descriptor in this object itself; dlsym also searches the libraries that it needs. */
 static tt_status find_entry(void *handle, const tt_plugin **out, tt_error *err)
 {
     struct link_map *own = NULL, *where = NULL;
@@ -185,8 +185,8 @@ static tt_status own_by_ltdl(const char *path, void **out, tt_error *err)
     return TT_OK;
 }
 
-/* libltdl binds lazily and calls every fault "file not found" (measured with 2.4.7): dlopen gives
- * the verdict, and libltdl owns the handle only of what passed. */
+/* libltdl binds lazily and reports every fault as "file not found" (seen in 2.4.7). So dlopen tries
+ * the file first, for its error text, and libltdl opens it only if that worked. */
 static tt_status open_copy(const char *path, const char *file, tt_loaded *out, tt_error *err)
 {
     const tt_plugin *plugin = NULL;
@@ -214,7 +214,7 @@ static tt_status read_plugin(const char *file, char **bytes, size_t *n, tt_error
         return TT_FAIL(err, errno == ENOENT ? TT_ENOTFOUND : TT_EIO, "%s: cannot be opened: %s",
                        file, strerror(errno));
     if (!S_ISREG(st.st_mode)) /* a pipe would block for ever */
-        return TT_FAIL(err, TT_EFORMAT, "%s: not a plugin: no regular file", file);
+        return TT_FAIL(err, TT_EFORMAT, "%s: not a plugin: not a regular file", file);
     TT_TRY(tt_read_file(file, FILE_MAX, bytes, n, err));
     tt_status status = tt_elf_check((const unsigned char *)*bytes, *n, err);
     if (status == TT_OK)
@@ -239,13 +239,13 @@ static tt_status open_in_place(const char *file, const char *why, tt_loaded *out
     return status;
 }
 
-/* Why a file may load although its copy does not; NULL = it would not. */
+/* A reason why the file itself may load although its copy does not; NULL = there is none. */
 static const char *reason_for_in_place(const tt_error *e)
 {
     if (strstr(e->text, "failed to map segment"))
         return "the folder of its copy allows no code"; /* mounted noexec */
     if (strstr(e->text, "cannot open shared object file"))
-        return "it looks for libraries beside it"; /* an rpath with $ORIGIN */
+        return "it looks for libraries in its own folder"; /* an rpath with $ORIGIN */
     return NULL;
 }
 

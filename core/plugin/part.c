@@ -18,7 +18,7 @@ const void *tt_part_value(const tt_component *c, const void *config, const char 
     return NULL;
 }
 
-/* "name" and the caller's list, NULL-terminated. */
+/* Returns the list of "name" and the caller's keys, NULL-terminated. */
 static const char *const *with_name(tt_arena *a, const char *const *ignore)
 {
     size_t n = 0;

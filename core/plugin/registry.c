@@ -65,6 +65,7 @@ static void note_unknown_kinds(const tt_plugin_file *f)
     }
 }
 
+/* Loads a file once; a fault is kept and not tried again. */
 tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f)
 {
     tt_error err;
@@ -95,8 +96,8 @@ static const tt_component *component_of(const tt_plugin_file *f, tt_kind kind, c
     return NULL;
 }
 
-/* Where a component of this kind may be without a look at everything: its kind's folder, and
- * folders that are none's. */
+/* Whether a component of this kind is likely in the file: it is in the kind's folder, or in a
+ * folder that belongs to no kind. */
 static bool likely(const tt_plugin_file *f, tt_kind kind)
 {
     return f->folder == kind || f->folder == TT_KIND_END;
@@ -145,7 +146,7 @@ static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_er
                    n_faults == 1 ? "" : "; …");
 }
 
-static void collect(tt_registry *r, tt_kind kind, const char *name, offers *out)
+static void registry_collect(tt_registry *r, tt_kind kind, const char *name, offers *out)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_component *k = component_of(r->files.items[i], kind, name);
@@ -155,8 +156,8 @@ static void collect(tt_registry *r, tt_kind kind, const char *name, offers *out)
     }
 }
 
-/* Opens the files the component is likely in. A faulty file of the component's own name is the
- * error. */
+/* Opens the files that are likely to have the component. If the file of the component's own name is
+ * faulty, its fault is the error. */
 static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_error *err)
 {
     for (size_t i = 0; i < r->files.n; i++) {
@@ -181,11 +182,11 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
 {
     offers found = {0};
     TT_TRY(open_likely(r, kind, name, err));
-    collect(r, kind, name, &found);
+    registry_collect(r, kind, name, &found);
     if (found.n == 0) {
         for (size_t i = 0; i < r->files.n; i++)
             tt_registry_open(r, r->files.items[i]);
-        collect(r, kind, name, &found);
+        registry_collect(r, kind, name, &found);
     }
     if (found.n == 0)
         return not_found(r, kind, name, err);
@@ -267,7 +268,7 @@ tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugi
 {
     tt_plugin_file *f = tt_scan_file(r->arena, path, &r->files);
     if (f->state == TT_FILE_CLOSED)
-        f->path = tt_arena_str(r->arena, path); /* as the caller calls it */
+        f->path = tt_arena_str(r->arena, path); /* the path as the caller gave it */
     f->asked = true;
     if (tt_registry_open(r, f) == TT_FILE_FAULTY)
         return TT_FAIL(err, TT_EABI, "%s", f->fault);

@@ -5,31 +5,33 @@
 #include <ttrun/kernels.h>
 #include <ttrun/plugin.h>
 
-/* core/plugin: find, check and hold plugins; look components up by kind and name. The only place
- * that loads code. */
+/* core/plugin finds, checks and loads plugins and looks components up by kind and name. Only this
+ * folder loads code. */
 
 typedef struct tt_registry tt_registry;
 
 typedef struct tt_registry_opts {
     const char *const *dirs; /* --plugin-dir, in order; n 0: TTRUN_PLUGIN_PATH, then the first that
-                                exists of plugins/ and lib/ttrun/plugins/ beside and above the
-                                executable's folder, and the installed folder */
+                                exists of plugins/ and lib/ttrun/plugins/ in the executable's folder
+                                and its parent, and the installed folder */
     size_t n_dirs;
-    const char *private_dir; /* each .so is loaded from a private copy here (R19); NULL: a fresh
+    const char *private_dir; /* each .so is loaded from a private copy here (R19); NULL: a new
                                 folder under $TMPDIR, removed at once (the mapping stays) */
 } tt_registry_opts;
 
-/* Scan lazily: file names and folders are listed at once, a .so is opened when a component of its
- * kind and name is asked for (plugins/<kind>/<name>.so first, then any other file). A faulty .so is
- * reported when it is needed or listed: one line naming file and reason. */
+/* Lists files and folders at once, but opens a .so only when someone looks up a component of its
+ * kind and name (plugins/<kind>/<name>.so first, then any other file). A faulty .so is reported
+ * when it is needed or listed: one line with the file and the reason. */
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err);
 void tt_registry_free(tt_registry *r);
 
-/* The component, or an error: unknown name (lists the known ones of that kind and the nearest),
- * faulty file, duplicates. */
+/* Looks a component up.
+ *   Errors: an unknown name (with the known ones of that kind and the nearest), a faulty file, two
+ *   files with the same component. */
 tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const tt_component **out,
                            tt_error *err);
-/* Every component of a kind (opens everything); faulty files go to faults as lines. */
+/* Lists all components of a kind, for which it opens all files; faults gets a line per faulty
+ * file. */
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
                           size_t *n, tt_str *faults, tt_error *err);
 /* kernels.c: the kernel that plugins bring for an op of a backend; *out NULL: there is none.
@@ -50,22 +52,22 @@ const char *tt_kind_name(tt_kind k);                    /* "lr_scheduler"     */
 const char *tt_kind_folder(tt_kind k);                  /* "lr_schedulers"    */
 tt_status tt_kind_parse(const char *name, tt_kind *out, tt_error *err);
 
-/* Load and check one file (ttrun plugins check FILE, tests): verdict with the dynamic loader's own
- * words. What it offers is found before the namesakes of other files. */
+/* Loads and checks one file (ttrun plugins check FILE, tests); the error has the dynamic loader's
+ * text. From then on its components win over those of the same name in other files. */
 tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugin **out,
                                 tt_error *err);
-/* The descriptor's checks, no function of the plugin called: magic, ABI, sizes, names, tables,
- * vtables. */
+/* Checks a descriptor without calling any function of the plugin: magic, ABI, sizes, names, tables
+ * and vtables. */
 tt_status tt_plugin_verify(const tt_plugin *p, const char *file, tt_error *err);
 
-/* Row i of a component's option table (rows may be larger than ours), and where a row's value lies
- * in its config. */
+/* Row i of a component's option table, whose rows may be larger than ours; and the address of a
+ * row's value in its config. */
 const tt_option *tt_component_option(const tt_component *c, size_t i);
 const void *tt_part_value(const tt_component *c, const void *config, const char *option,
                           tt_option_type type); /* NULL = no such option of that type */
 
-/* A component with its options parsed from the job: {section}.name names it (fallback where
- * absent). */
+/* A component that the job selects by {section}.name (by a fallback if that is absent), with its
+ * options. */
 typedef struct tt_part {
     const tt_component *component;
     void *config; /* arena memory, component->config_size */
@@ -75,7 +77,7 @@ typedef struct tt_part {
 tt_status tt_registry_part(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
                            const char *fallback, const char *const *ignore, tt_arena *a,
                            tt_part *out, tt_error *err);
-/* The same with a layer between defaults and job, as in tt_job_section_over. */
+/* The same with a layer of values between the defaults and the job, as in tt_job_section_over. */
 tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const char *section,
                                 const char *fallback, const char *base_name, const char *base_json,
                                 const char *const *ignore, tt_arena *a, tt_part *out,

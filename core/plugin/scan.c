@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #ifndef TT_BUILD_PLUGIN_DIR
-#define TT_BUILD_PLUGIN_DIR "/usr/local/lib/ttrun/plugins" /* the Makefile passes the prefix's */
+#define TT_BUILD_PLUGIN_DIR "/usr/local/lib/ttrun/plugins" /* the Makefile defines it by prefix */
 #endif
-#define DEPTH_MAX 16 /* folders within folders */
+#define DEPTH_MAX 16 /* of nested folders */
 
 typedef TT_VEC(const char *) names;
 typedef TT_VEC(struct stat) folders;
@@ -21,7 +21,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Bytes of the ending of a plugin's name; 0: it is none. */
+/* The length of a plugin file name's suffix; 0: it is not the name of a plugin. */
 static size_t ending(const char *name)
 {
     const size_t n = strlen(name);
@@ -40,7 +40,7 @@ static tt_kind folder_kind(tt_arena *a, const char *path)
     return TT_KIND_END;
 }
 
-/* A .json is a plugin among specs only: elsewhere it may be anything. */
+/* A .json file is a plugin only in a folder of specs. */
 static bool is_plugin(tt_arena *a, const char *path, const char *name)
 {
     const size_t n = ending(name);
@@ -76,7 +76,7 @@ tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *fil
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return add_file(a, path, NULL, files); /* opening it will say why */
+        return add_file(a, path, NULL, files); /* opening it will give the reason */
     for (size_t i = 0; i < files->n; i++)
         if (files->items[i]->inode == (uint64_t)st.st_ino &&
             files->items[i]->device == (uint64_t)st.st_dev)
@@ -84,7 +84,7 @@ tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *fil
     return add_file(a, path, &st, files);
 }
 
-/* Names of a folder's entries, sorted; errno on failure. */
+/* Reads the names of a folder's entries, sorted; returns errno on failure. */
 static int list_names(tt_arena *a, const char *dir, names *out)
 {
     DIR *d = opendir(dir);
@@ -126,7 +126,7 @@ static int scan(tt_arena *a, const char *dir, int depth, folders *seen, tt_plugi
         const char *path = tt_path_join(a, dir, entries.items[i]);
         struct stat st;
         if (is_plugin(a, path, entries.items[i])) {
-            tt_scan_file(a, path, files); /* a link to nothing is a fault when opened */
+            tt_scan_file(a, path, files); /* opening a dangling link will be a fault */
             continue;
         }
         if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode) || depth >= DEPTH_MAX)
@@ -164,8 +164,8 @@ static tt_status scan_path_list(tt_arena *a, const char *list, tt_plugin_files *
     return TT_OK;
 }
 
-/* The plugins nearest to the program win: one that runs from its build folder must not load the
- * installed ones of another build, and both together would be two of every name. */
+/* Only the folder nearest to the program is used: a ttrun in its build folder must not load the
+ * installed plugins of another build, and with both folders every name would exist twice. */
 tt_status tt_scan_default(tt_arena *a, tt_plugin_files *files, tt_str *searched, tt_error *err)
 {
     char program[4096];
@@ -194,7 +194,7 @@ bool tt_scan_mentions(const char *path, const char *name)
     tt_mapping m;
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || tt_map_file(path, &m, NULL) != TT_OK)
-        return true; /* opening it will say why */
+        return true; /* opening it will give the reason */
     bool found = m.n > 0 && memmem(m.p, m.n, name, strlen(name) + 1) != NULL;
     tt_unmap_file(&m);
     return found;

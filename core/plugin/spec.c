@@ -4,8 +4,8 @@
 #include <string.h>
 #include <ttrun/train_spec.h>
 
-/* A TrainSpec as a file, specs/NAME.json: it is names only, so nothing need be compiled. It becomes
- * a plugin of one component. */
+/* A train spec as a file, specs/NAME.json. It is only names, so it needs no compiler. It becomes a
+ * plugin of one component. */
 
 #define SPEC_MAX ((size_t)1 << 20) /* bytes */
 
@@ -21,8 +21,8 @@ bool tt_spec_is_file(const char *path)
     return n > 5 && strcmp(path + n - 5, ".json") == 0;
 }
 
-static tt_status fail(const char *path, const tt_json *at, const char *key, const char *what,
-                      tt_error *err)
+static tt_status spec_fail(const char *path, const tt_json *at, const char *key, const char *what,
+                           tt_error *err)
 {
     return TT_FAIL(err, TT_EFORMAT, "%s:%d:%d: %s: %s", path, at->line, at->column, key, what);
 }
@@ -31,7 +31,7 @@ static tt_status text_of(const char *path, const char *key, const tt_json *v, co
                          tt_error *err)
 {
     if (v->type != TT_JSON_STRING || !*v->string)
-        return fail(path, v, key, "expected a name", err);
+        return spec_fail(path, v, key, "expected a name", err);
     *out = v->string;
     return TT_OK;
 }
@@ -42,7 +42,7 @@ static tt_status metrics_of(const char *path, const tt_json *v, tt_arena *a, con
 {
     const char *all = "", *one = NULL;
     if (v->type != TT_JSON_ARRAY)
-        return fail(path, v, "metrics", "expected a list of names", err);
+        return spec_fail(path, v, "metrics", "expected a list of names", err);
     for (size_t i = 0; i < v->n; i++) {
         TT_TRY(text_of(path, "metrics", v->items[i], &one, err));
         all = tt_arena_printf(a, "%s%s%s", all, i ? "," : "", one);
@@ -55,20 +55,21 @@ static tt_status rules_of(const char *path, const tt_json *v, tt_arena *a, tt_tr
                           tt_error *err)
 {
     if (v->type != TT_JSON_ARRAY)
-        return fail(path, v, "rules", "expected a list of {\"label\", \"axes\", \"policy\"}", err);
+        return spec_fail(path, v, "rules", "expected a list of {\"label\", \"axes\", \"policy\"}",
+                         err);
     tt_label_rule *rules = tt_arena_array(a, v->n + 1, sizeof *rules);
     for (size_t i = 0; i < v->n; i++) {
         const tt_json *r = v->items[i];
         if (r->type != TT_JSON_OBJECT || !tt_json_get(r, "label"))
-            return fail(path, r, "rules", "expected {\"label\", \"axes\", \"policy\"}", err);
+            return spec_fail(path, r, "rules", "expected {\"label\", \"axes\", \"policy\"}", err);
         for (size_t k = 0; k < r->n; k++) {
             const char **to = strcmp(r->keys[k], "label") == 0    ? &rules[i].label
                               : strcmp(r->keys[k], "axes") == 0   ? &rules[i].axes
                               : strcmp(r->keys[k], "policy") == 0 ? &rules[i].policy
                                                                   : NULL;
             if (!to)
-                return fail(path, r->items[k], r->keys[k], "a rule has label, axes and policy",
-                            err);
+                return spec_fail(path, r->items[k], r->keys[k], "a rule has label, axes and policy",
+                                 err);
             TT_TRY(text_of(path, r->keys[k], r->items[k], to, err));
         }
     }
@@ -106,10 +107,10 @@ static tt_status read_members(const char *path, const tt_json *root, tt_arena *a
             k++;
         if (k == TT_COUNT(rows)) {
             const char *near = tt_nearest(key, known, TT_COUNT(known));
-            return fail(path, v, key,
-                        near ? tt_arena_printf(a, "unknown key (did you mean %s?)", near)
-                             : "unknown key",
-                        err);
+            return spec_fail(path, v, key,
+                             near ? tt_arena_printf(a, "unknown key (did you mean %s?)", near)
+                                  : "unknown key",
+                             err);
         }
         if (!rows[k].to)
             TT_TRY(rules_of(path, v, a, &s->vt, err));
@@ -118,7 +119,8 @@ static tt_status read_members(const char *path, const tt_json *root, tt_arena *a
         else
             TT_TRY(text_of(path, key, v, rows[k].to, err));
     }
-    return s->vt.model ? TT_OK : fail(path, root, "model", "missing: which model it trains", err);
+    return s->vt.model ? TT_OK
+                       : spec_fail(path, root, "model", "missing: which model it trains", err);
 }
 
 tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loaded *out,
@@ -132,7 +134,8 @@ tt_status tt_spec_open(const char *path, const char *name, tt_arena *a, tt_loade
     free(text);
     TT_TRY(st);
     if (root->type != TT_JSON_OBJECT)
-        return TT_FAIL(err, TT_EFORMAT, "%s: a TrainSpec is an object of names", path);
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: expected an object of component names, which a train spec is", path);
     spec *s = tt_arena_alloc(a, sizeof *s);
     s->vt.struct_size = sizeof s->vt;
     s->component = (tt_component){.struct_size = sizeof s->component,

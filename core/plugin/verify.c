@@ -4,7 +4,7 @@
 
 #define COMPONENTS_MAX 4096
 
-/* Names are keys of job files and parts of file names. */
+/* Checks a component's name, which job files and file names contain. */
 static tt_status check_name(const tt_check *c, const char *what, const char *name, tt_error *err)
 {
     TT_TRY(tt_check_text(c, what, name, true, err));
@@ -40,7 +40,7 @@ static tt_status check_component(const tt_check *c, size_t i, tt_error *err)
 {
     const tt_component *k = tt_component_at(c->plugin, i);
     if (!tt_kind_known(k->kind))
-        return TT_OK; /* made for a newer ttrun: its name and tables may mean anything */
+        return TT_OK; /* of a newer ttrun, whose rules for it are not known here */
     tt_status status = check_name(c, "name", k->name, err);
     if (status != TT_OK)
         return tt_error_context(err, "component %zu", i);
@@ -55,7 +55,7 @@ static tt_status check_component(const tt_check *c, size_t i, tt_error *err)
     return TT_OK;
 }
 
-/* The first four fields, which no major moves. */
+/* Checks the first four fields, whose offsets are the same in every major version. */
 static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
 {
     if (!tt_image_readable(&c->image, p, offsetof(tt_plugin, name), TT_CHECK_ALIGN))
@@ -64,7 +64,7 @@ static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
         return TT_FAIL(err, TT_EABI,
                        "no ttrun plugin: the descriptor's magic is 0x%08x, not 0x%08x", p->magic,
                        TT_PLUGIN_MAGIC);
-    const bool any_minor = TT_ABI_MAJOR > 0; /* of 0.x, each minor is an ABI of its own */
+    const bool any_minor = TT_ABI_MAJOR > 0; /* in 0.x each minor version is another ABI */
     if (p->abi_major != TT_ABI_MAJOR || (!any_minor && p->abi_minor != TT_ABI_MINOR))
         return TT_FAIL(err, TT_EABI,
                        "built for ABI %u.%u, this ttrun has %u.%u: rebuild it against its headers",

@@ -6,8 +6,8 @@
 #define OPTIONS_MAX 1024
 #define CONFIG_MAX ((size_t)1 << 20)
 
-/* Bytes of the config field of an option type; 0 = unknown type. Each is aligned to its size,
- * tt_strings to a pointer. */
+/* The size of the config field of an option type; 0 = unknown type. Each is aligned to its size,
+ * and tt_strings to a pointer's. */
 static size_t field_size(tt_option_type t)
 {
     switch (t) {
@@ -29,7 +29,7 @@ static size_t field_size(tt_option_type t)
     return 0;
 }
 
-/* word is one of a "a|b|c" list */
+/* Whether word is one of a list "a|b|c". */
 static bool listed(const char *list, const char *word)
 {
     size_t n = strlen(word);

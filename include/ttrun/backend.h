@@ -5,24 +5,25 @@
 #include <ttrun/ops.h>
 #include <ttrun/plugin.h>
 
-/* A backend: kernels by op name, and memory. The core plans every byte; a kernel never
+/* A backend provides kernels by op name, and memory. The core plans every byte; a kernel never
  * allocates. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ---- the core's thread pool, one a rank (R12) ---- */
+/* ---- the core's thread pool, one per rank (R12) ---- */
 typedef struct tt_pool tt_pool;
 typedef void (*tt_range_fn)(void *arg, int64_t begin, int64_t end, int thread);
-/* Run fn over [0,n) in pieces of `grain` (the last may be shorter), each exactly once, on any
- * thread of the pool, the caller included; returns when all are done. The cutting into pieces
- * depends on n and grain only, never on the number of threads. thread in [0, tt_pool_threads). Not
- * reentrant. [step] */
+/* Calls fn once for each piece [begin,end) of [0,n), on any thread of the pool and on the caller's,
+ * and returns when all pieces are done. A piece has `grain` elements, the last one perhaps fewer;
+ * the pieces depend on n and grain only, never on the number of threads. `thread` is in
+ * [0, tt_pool_threads). Not reentrant: fn must not call it. [step] */
 TT_EXPORT void tt_parallel_for(tt_pool *pool, int64_t n, int64_t grain, tt_range_fn fn, void *arg);
-TT_EXPORT int tt_pool_threads(const tt_pool *pool);
+TT_EXPORT int tt_pool_threads(const tt_pool *pool); /* >= 1, with the caller's. [any-thread] */
 
-/* One call of a kernel. Outputs never alias inputs unless the kernel's in_place says so. */
+/* One call of a kernel. Outputs never alias inputs unless the kernel's in_place allows it. All
+ * memory is the core's and valid during the call. */
 typedef struct tt_kernel_call {
     size_t struct_size;
     const char *op;
@@ -32,10 +33,10 @@ typedef struct tt_kernel_call {
     int n_out;
     const void *attrs;
     tt_pool *pool;
-    void *scratch; /* scratch_bytes() bytes, 64-byte aligned, from the plan */
+    void *scratch; /* scratch_bytes bytes, 64-byte aligned, not initialised */
     size_t scratch_bytes;
-    int accumulate; /* 1: add to out[0], do not store; only kernels with can_accumulate see it */
-    uint64_t seed;  /* training.seed, step: for tt_random */
+    int accumulate; /* 1: add to out[0] instead of storing; only with can_accumulate */
+    uint64_t seed;  /* training.seed; seed and step are for tt_random */
     int64_t step;
 } tt_kernel_call;
 
@@ -46,16 +47,16 @@ typedef struct tt_kernel {
     size_t struct_size;
     const char *op;
     tt_kernel_fn run;
-    /* Scratch bytes for these (maximal local) shapes with n_threads; NULL = none. data pointers are
-     * NULL. (optional) */
+    /* (optional) Scratch bytes for these shapes, the largest local ones, with n_threads; the data
+     * pointers of c are NULL. NULL = no scratch. [setup] */
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
-    int can_accumulate; /* honours tt_kernel_call.accumulate on out[0] */
-    /* Bit i: out[0] may be in[i]'s memory, if they have one dtype and as many elements and no other
-     * operand lies there. The plan makes use of it where nobody reads in[i] any more. */
+    int can_accumulate; /* 1: run obeys tt_kernel_call.accumulate for out[0] */
+    /* Bit i: out[0] may be the memory of in[i] if both have the same dtype and number of elements
+     * and no other operand uses that memory. The plan uses this where in[i] has no later reader. */
     int in_place;
-    /* Does it take these dtypes? Shapes are the whole tensors', data pointers NULL. Where it does
-     * not, the op runs as its decomposition; an op that has none must be supported. NULL = every
-     * dtype combination the op infers. (optional) */
+    /* (optional) Nonzero if run can do the dtypes of c; its shapes are the whole tensors', its data
+     * pointers NULL. If it cannot, the op runs as its decomposition; an op without one must be
+     * supported. NULL = every dtype combination that the op infers. [setup] */
     int (*supports)(const tt_kernel_call *c);
 } tt_kernel;
 
@@ -67,28 +68,30 @@ typedef struct tt_backend_env {
 
 typedef struct tt_backend_vt {
     size_t struct_size;
-    tt_status (*open)(const void *config, const tt_backend_env *env, void **self,
-                      tt_error *err); /* one a rank */
+    /* Called once per rank; *self is the backend's own state, which close frees. [setup] */
+    tt_status (*open)(const void *config, const tt_backend_env *env, void **self, tt_error *err);
     void (*close)(void *self);
-    const tt_kernel *(*kernel)(
-        void *self, const char *op); /* NULL = none; self may be NULL for a static question */
-    int host_memory;                 /* 1: the core allocates and reads memory itself */
-    double (*peak_flops)(void *self, tt_dtype dtype); /* of products of such matrices, measured or
-                                                         known, per second; 0 = unknown */
-    void (*describe)(void *self, char *text, size_t size); /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
-    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops.
-     * (optional) */
+    /* The kernel of an op, or NULL if there is none; it lives as long as the plugin. self is NULL
+     * when a tool asks without opening the backend. [setup] */
+    const tt_kernel *(*kernel)(void *self, const char *op);
+    int host_memory; /* 1: kernels use host memory, which the core allocates and reads itself */
+    /* Flops per second of matrix products of this dtype; 0 = unknown. [setup] */
+    double (*peak_flops)(void *self, tt_dtype dtype);
+    /* Writes a text for people, "AVX2, OpenBLAS 0.3.21, 2 threads", cut to size. [setup] */
+    void (*describe)(void *self, char *text, size_t size);
+    /* (optional) Flops per second of f32 arithmetic other than matrix products; NULL = peak_flops.
+     * [setup] */
     double (*peak_vector_flops)(void *self);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----
- * Registers hold one element each; instruction i writes register n_in + i. Every result is rounded
- * to its dtype. */
+ * The program runs once per element. Registers hold one element each: registers 0 to n_in - 1 are
+ * the inputs, and instruction i writes register n_in + i. Every result is rounded to its dtype. */
 typedef struct tt_fused_instr {
     const char *op; /* a pointwise op's name */
-    int16_t src[3]; /* registers */
+    int16_t src[3]; /* registers that it reads */
     int16_t n_src;
-    tt_dtype dtype; /* of the result */
+    tt_dtype dtype; /* of its result */
     double imm;     /* "scale": factor; "const": value */
 } tt_fused_instr;
 typedef struct tt_fused {
@@ -96,15 +99,16 @@ typedef struct tt_fused {
     const tt_fused_instr *instr;
     const int16_t *out; /* register of each output */
 } tt_fused;
-/* attrs of "linear_fused" and "linear_dx_fused": a matrix product and the program that reads it.
- * Register 0 is the product of in[0] and in[1], register r > 0 is in[r + 1]. Output `into` has the
- * product's dtype, so the product may be summed in its memory; the program may overwrite it. */
+/* attrs of "linear_fused" and "linear_dx_fused": a matrix product, then a program that reads it.
+ * Register 0 is the product of in[0] and in[1]; register r > 0 is in[r + 1]. Output `into` has the
+ * product's dtype, so a kernel may sum the product in that output's memory; the program may then
+ * overwrite it. */
 typedef struct tt_fused_product {
     tt_fused program;
     int into;
 } tt_fused_product;
-/* attrs of "linear_fused_rope": linear_fused of one output, which "rope" then turns; the last input
- * is its pos. A program without instructions leaves the product as it is. */
+/* attrs of "linear_fused_rope": linear_fused with one output, which "rope" then rotates; the last
+ * input is rope's pos. A program without instructions leaves the product as it is. */
 typedef struct tt_fused_rope {
     tt_fused_product product;
     tt_attrs_rope rope;

@@ -3,12 +3,13 @@
 #define TTRUN_BUILDER_H
 #include <ttrun/param.h>
 
-/* The graph builder: what models, losses, optimizers and derivatives are written in.
- *   Every function takes the builder first and returns a value that is never NULL: the first error
- *   sticks in the builder with op, parameter name and plugin, and is reported once when the graph is
- *   finished. Values and everything else returned belong to the builder. One builder, one thread.
- *   A value IS its global tensor (R1): no function here knows about ranks. Activations are
- *   [tokens, …] (R4). [setup] */
+/* The graph builder: models, losses, optimizers and derivatives are written with these functions.
+ *   Errors: a function never returns NULL. The first error sticks in the builder with op, parameter
+ *   name and plugin; the core reports it once, when it finishes the graph.
+ *   Owner: values and everything else that is returned belong to the builder; texts that are passed
+ *   in are copied, except dims' labels.   Threads: one thread uses a builder. All are [setup].
+ *   A value stands for the global tensor (R1): no function here knows about ranks. Activations are
+ *   [tokens, …] (R4). Options that are NULL or zero mean the defaults. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,17 +23,17 @@ typedef struct tt_type {
 } tt_type;
 TT_EXPORT const tt_type *tt_value_type(const tt_value *v);
 
-/* Raise a sticky error from a describe() or vjp(). Returns a placeholder value. */
+/* Raises a sticky error from a describe() or vjp(). Returns a placeholder value. */
 TT_EXPORT tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
     TT_PRINTF(3, 4);
 
 /* ---- names, blocks, inputs, outputs ---- */
 
-/* A scope prefixes names with "<name>.". */
+/* Until tt_scope_end, parameter names get the prefix "<name>."; scopes nest. */
 TT_EXPORT void tt_scope(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_scope_end(tt_builder *b);
-/* A block: a scope that is also the unit of fetch (FSDP), recomputation and pipeline split. Blocks
- * do not nest. */
+/* A block, usually a layer, is a scope that is also the unit of FSDP's gathers, of recomputation
+ * and of pipeline stages. Blocks do not nest. */
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
@@ -40,14 +41,14 @@ TT_EXPORT void tt_block_end(tt_builder *b);
  * declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts of the
  * token dim, in order: as many as its dim's `lines`. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
-/* The same as [tokens], whatever it is: each token has the value of its sample. */
+/* The same as [tokens]: each token has its sample's value, if the input is per sample. */
 TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
-/* An output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
+/* Declares an output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
 TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v);
 TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
-/* An auxiliary loss: weight * v is added to what is minimised; v scalar (averaged over
- * micro-batches), or [tokens] (summed and divided by the counted tokens). The logged loss is the
- * loss plugin's alone. */
+/* Adds the auxiliary loss weight * v to the value that training minimises. v is a scalar (averaged
+ * over micro-batches) or [tokens] (summed and divided by the counted tokens). The logged loss stays
+ * the loss plugin's alone. */
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
 
 /* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
@@ -72,29 +73,29 @@ typedef struct tt_linear_opts {
 /* x [T,in] · Wᵀ, W "<name>.weight" [out,in] → [T,out] */
 TT_EXPORT tt_value *tt_linear(tt_builder *b, tt_value *x, const char *name, tt_dim out,
                               const tt_linear_opts *opts);
-/* ids i32 [T], table "<name>.weight" [vocab, width] → [T,width]; ids outside the table are an error
- * of the data. */
+/* ids i32 [T], table "<name>.weight" [vocab, width] → [T,width]. The core rejects data with ids
+ * outside the table. */
 TT_EXPORT tt_value *tt_embedding(tt_builder *b, tt_value *ids, const char *name, tt_dim vocab,
                                  tt_dim width, const tt_param_opts *opts);
-/* Over the last dim, weight "<name>.weight" [D], ones, tag "norm". */
+/* RMSNorm over the last dim D, with parameter "<name>.weight" [D], initially ones, tag "norm". */
 TT_EXPORT tt_value *tt_rms_norm(tt_builder *b, tt_value *x, const char *name, double eps);
-/* The same, and a bias "<name>.bias". */
+/* LayerNorm over the last dim, with "<name>.weight" as above and "<name>.bias" [D], zeros. */
 TT_EXPORT tt_value *tt_layer_norm(tt_builder *b, tt_value *x, const char *name, double eps);
 
 /* ---- ops on values ---- */
 
-/* x [T,i], w [o,i] → [T,o]: tied heads */
+/* x [T,i], w [o,i] → [T,o]: a linear whose weight is a given value, for tied output layers */
 TT_EXPORT tt_value *tt_linear_w(tt_builder *b, tt_value *x, tt_value *w);
 /* ids [T], w [V,D] → [T,D] */
 TT_EXPORT tt_value *tt_embedding_w(tt_builder *b, tt_value *ids, tt_value *w);
-/* w [D] of x's last dim; or w [head_dim] where x's last dim is cut in units of head_dim: a norm per
- * head (qwen3). */
+/* w [D], D = x's last dim; or w [head_dim] if x's last dim has unit head_dim: a norm per head
+ * (qwen3) */
 TT_EXPORT tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, double eps);
 TT_EXPORT tt_value *tt_layer_norm_w(tt_builder *b, tt_value *x, tt_value *w, tt_value *bias,
                                     double eps);
 TT_EXPORT tt_value *tt_softmax(tt_builder *b, tt_value *x); /* over the last dim */
-/* a [.. ,m,k] · b [..,k,n], 2 or 3 dims (a leading batch dim); trans_x: that operand's last two
- * dims are swapped */
+/* x [..,m,k] · y [..,k,n] → [..,m,n], 2 or 3 dims (3: a leading batch dim); trans_x, trans_y: the
+ * operand's last two dims are swapped first */
 TT_EXPORT tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y);
 
 typedef enum tt_rope_scaling {
@@ -103,10 +104,11 @@ typedef enum tt_rope_scaling {
     TT_ROPE_LLAMA3 = 2,
     TT_ROPE_YARN = 3
 } tt_rope_scaling;
-/* Half-rotated rotary embedding: pairs (j, j + head_dim/2). Su et al. 2021, arXiv:2104.09864. */
+/* Rotary position embedding: rotates pairs of elements (j, j + rotary_dim/2) of every head. Su et
+ * al. 2021, arXiv:2104.09864. */
 typedef struct tt_rope_opts {
     int64_t head_dim;
-    int64_t rotary_dim; /* 0 = head_dim; the rest passes through */
+    int64_t rotary_dim; /* 0 = head_dim; the other elements of a head are copied */
     double theta;       /* 0 = 10000 */
     tt_rope_scaling scaling;
     double factor;                            /* linear, llama3, yarn; 0 = 1 */
@@ -120,7 +122,7 @@ typedef struct tt_rope_opts {
 /* x [T, heads*head_dim], pos i32 [T] → as x */
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
 
-/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg equal,
+/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg[s] = seg[t],
  * pos[s] <= pos[t] and, with a window w, pos[t] - pos[s] < w.
  *   q [T, H*head_dim]    k [T, K*head_dim]    v [T, K*v_head_dim]    K divides H
  *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg".
@@ -130,7 +132,7 @@ typedef struct tt_attention_opts {
     int64_t window;     /* 0 = none                                                              */
     double softcap;  /* s ← cap·tanh(s/cap) before the mask; 0 = none                          */
     double scale;    /* 0 = 1/sqrt(head_dim)                                                   */
-    tt_value *sinks; /* [H] learned logits that take part in the softmax's sum only; NULL      */
+    tt_value *sinks; /* [H] learned logits that only enter the softmax's sum; NULL = none      */
     int bidirectional; /* 1: no causal mask                                                     */
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
@@ -158,14 +160,15 @@ TT_EXPORT tt_value *tt_equal(tt_builder *b, tt_value *x, tt_value *y);      /* �
 TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x,
                               tt_value *y); /* cond bool ? x : y */
 TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
-/* tt_exp, tt_silu and all others of one operand: at the end of ops.h, which this header includes. */
+/* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
 /* An array of constants, f32, row-major, copied: masks, slopes, sinusoids. In a model's describe(). */
 TT_EXPORT tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
                                    int n_dims);
 
-/* Reductions over dim (negative counts from the end), which disappears; keep: stays with size 1. */
+/* Reductions over dim (negative: counted from the end). keep 0 removes the dim; 1 leaves it with
+ * size 1. */
 TT_EXPORT tt_value *tt_sum(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_mean(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep);
@@ -176,18 +179,18 @@ TT_EXPORT tt_value *tt_line_sum(tt_builder *b,
 /* x [T,V], idx i32 [T] → f32 [T]: one element of each row */
 TT_EXPORT tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx);
 
-/* Shapes. */
+/* Shapes. perm: output dim i is x's dim perm[i]; [begin,end) are elements of dim. */
 TT_EXPORT tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
 TT_EXPORT tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm); /* n_dims entries */
 TT_EXPORT tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t end);
 TT_EXPORT tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim);
 TT_EXPORT tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
-/* rows: y[i,…] = x[idx[i],…]; idx i32 [n]; an index outside gives zeros */
+/* Rows: y[i,…] = x[idx[i],…], idx i32 [n] → [n,…]; an index outside x gives zeros. */
 TT_EXPORT tt_value *tt_gather(tt_builder *b, tt_value *x, tt_value *idx);
-/* y [rows,…] zeros, then y[idx[i],…] += x[i,…] in ascending i */
+/* y [rows,…] starts as zeros, then y[idx[i],…] += x[i,…] in ascending i. */
 TT_EXPORT tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt_dim rows);
-/* Largest k of the last dim, descending, ties to the lower index: *values [..,k], *indices i32
- * [..,k] */
+/* The largest k elements of the last dim, descending; of equal ones the lower index comes first.
+ *   *values [..,k], dtype of x    *indices i32 [..,k] */
 TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values,
                         tt_value **indices);
 
@@ -197,13 +200,14 @@ TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values
  *   *counts  i32 [E]: rows of each expert (the extents) */
 TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                               tt_value **counts);
-/* x [R,i] rows grouped by expert, w [E,o,i], counts i32 [E]: row r times its expert's wᵀ → [R,o];
- * rows past Σcounts are 0 */
+/* x [R,i] with rows grouped by expert, w [E,o,i], counts i32 [E] → [R,o]: each row times its
+ * expert's wᵀ; rows from Σcounts on are 0. */
 TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
-/* Random numbers keyed by (training.seed, step, stream, global index), never by layout (R20): uniform
- * [0,1) or normal. Two uses of one stream draw the same numbers, and so do the micro-batches of a
- * step: name the stream after the place ("layers.3.drop"). stream outlives the graph. */
+/* Random numbers that depend on (training.seed, step, stream, global index) only, never on the
+ * mesh (R20): uniform [0,1) or, if `normal`, standard normal. Two uses of one stream draw the same
+ * numbers, and so do the micro-batches of a step: name the stream after its place
+ * ("layers.3.drop"). stream must outlive the graph. */
 TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
                               int normal);
 
@@ -212,19 +216,19 @@ TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, con
 TT_EXPORT tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name);
 
 TT_EXPORT tt_value *tt_stop_gradient(tt_builder *b, tt_value *x); /* x, with derivative 0 */
-/* y computed by fn's ops, differentiated by vjp instead: straight-through estimators, float8
- * linears.
+/* Computes y by fn's ops but takes the derivative from vjp: for straight-through estimators and
+ * float8 linears.
  *   fn(b, xs, n, user)               returns y
- *   vjp(b, xs, n, y, dy, dxs, user)  writes dxs[i] (NULL = none)
- * user outlives the graph. */
+ *   vjp(b, xs, n, y, dy, dxs, user)  writes dxs[i], or leaves it NULL for a zero derivative
+ * user must outlive the graph. */
 typedef tt_value *(*tt_custom_fn)(tt_builder *b, tt_value *const *xs, int n, void *user);
 typedef void (*tt_custom_vjp_fn)(tt_builder *b, tt_value *const *xs, int n, tt_value *y,
                                  tt_value *dy, tt_value **dxs, void *user);
 TT_EXPORT tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn fn,
                                   tt_custom_vjp_fn vjp, void *user);
 
-/* Any registered op by name, for op plugins. attrs: the op's own struct, copied. outs: n_out values
- * written. */
+/* Adds any registered op by name, for op plugins. attrs: the op's own struct, which is copied. The
+ * op's n_out outputs are written to outs. */
 TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in,
                      const void *attrs, tt_value **outs, int n_out);
 

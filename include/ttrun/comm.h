@@ -4,70 +4,77 @@
 #include <ttrun/plugin.h>
 #include <ttrun/tensor.h>
 
-/* A communicator among the ranks of a group. Blocking; every call is [collective]: all members,
- * same order. Reductions add in ascending member order, whatever the transport, so results do not
- * depend on it. */
+/* A communicator: collectives among the ranks of a group, which are its members 0 to n-1. Calls
+ * block until this rank's part is done. Every call is [collective] unless it says otherwise: all
+ * members make the same calls in the same order. Reductions combine in ascending member order on
+ * every transport, so results do not depend on the transport. A function that fails returns
+ * TT_ECOMM, or TT_ETIMEOUT after timeout_s, and the group is then unusable. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef enum tt_reduce { TT_SUM = 0, TT_MAX = 1 } tt_reduce;
-typedef struct tt_comm tt_comm; /* one rank's end of a group, made by the plugin */
+typedef struct tt_comm tt_comm; /* one rank's handle of a group; the plugin defines and owns it */
 
 typedef struct tt_comm_env {
     size_t struct_size;
     int rank, world;
-    double timeout_s; /* longest wait for another rank; set_timeout changes it */
-    /* Ask while waiting: TT_OK, or TT_ECOMM with the reason the run is being stopped.
-     * [any-thread] */
+    double timeout_s; /* longest wait for another rank, in seconds; set_timeout changes it */
+    /* A transport polls this while it waits: TT_OK, or TT_ECOMM with the reason why the run is
+     * being stopped. [any-thread] */
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
-    int beside; /* nonzero: groups will be used by threads of their own, where it can be had */
+    int beside; /* nonzero: use groups concurrently, each from its own thread, if supported */
 } tt_comm_env;
 
 typedef struct tt_comm_vt {
     size_t struct_size;
-    /* The group `ranks` (ascending world ranks, this one among them). key: equal on members, unique
-     * a group. [collective] */
+    /* Makes the group of `ranks`: ascending world ranks that include this one. key is equal on all
+     * members and unique per group. group_free frees *out. [collective] */
     tt_status (*group)(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
                        tt_error *err);
     void (*group_free)(tt_comm *g);
-    /* Member i contributes counts[i] elements, in member order into recv. send may be recv + own
-     * offset. */
+    /* Member i contributes counts[i] elements; recv holds Σcounts elements in member order. send
+     * may be this member's place in recv. */
     tt_status (*all_gather)(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                             tt_dtype dtype, tt_error *err);
-    /* send holds Σcounts elements; member i receives the reduction of its counts[i] piece. */
+    /* send holds Σcounts elements in member order; member i receives its counts[i] of them, reduced
+     * over all members. */
     tt_status (*reduce_scatter)(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                                 tt_dtype dtype, tt_reduce op, tt_error *err);
+    /* Reduces `count` elements of buf in place. */
     tt_status (*all_reduce)(tt_comm *g, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
-                            tt_error *err); /* in place */
-    /* send_counts[i] elements to member i, packed in member order; likewise recv. */
+                            tt_error *err);
+    /* Sends send_counts[i] elements to member i, packed in member order, and receives
+     * recv_counts[i] from member i likewise. */
     tt_status (*all_to_all)(tt_comm *g, const void *send, const int64_t *send_counts, void *recv,
                             const int64_t *recv_counts, tt_dtype dtype, tt_error *err);
-    tt_status (*send)(
-        tt_comm *g, int to_member, const void *buf, int64_t bytes,
-        tt_error *err); /* buffered: does not block for the receiver while two are in flight */
+    /* Point to point: sender and receiver call, both with the same number of bytes. send is
+     * buffered: up to two messages to a member may be in flight before it waits for recv. */
+    tt_status (*send)(tt_comm *g, int to_member, const void *buf, int64_t bytes, tt_error *err);
     tt_status (*recv)(tt_comm *g, int from_member, void *buf, int64_t bytes, tt_error *err);
     tt_status (*barrier)(tt_comm *g, tt_error *err);
-    /* From any thread: every pending and later call of every member fails with TT_ECOMM. */
+    /* Makes every pending and later call of every member fail with TT_ECOMM and the text `why`. One
+     * rank calls it. [any-thread] */
     void (*abort)(void *self, const char *why);
-    /* This rank's end of the world. [collective, setup] Without open, close and set_timeout a comm
-     * can be tested, but joins no run. (optional) */
+    /* (optional) Joins the world: *self is this rank's handle, which close frees. A comm without
+     * open, close and set_timeout can be tested but joins no run. [collective] [setup] */
     tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
-    void (*close)(void *self, int ok); /* ok 0: after a failure, others may be gone */
+    void (*close)(void *self, int ok); /* ok 0: after a failure; other ranks may have ended */
     void (*set_timeout)(void *self, double timeout_s);
-    /* Nonzero: groups may be used beside each other, each by one thread at a time, and a group's
-     * send beside its recv; NULL = no. (optional) */
+    /* (optional) Nonzero: groups may be used concurrently, each by one thread at a time, and so may
+     * a group's send and its recv; NULL = no. */
     int (*beside)(void *self);
     /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
      * (optional) */
     const char *launcher;
 } tt_comm_vt;
 
-/* out[i] = xs[0][i] op xs[1][i] op …, in that order: the bits every transport gives. bf16 is added
- * in f32 and rounded once. out may be xs[0] or xs[1]; n = 0 asks only for the error. Errors name a
- * dtype that cannot be reduced. [any-thread] */
+/* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,
+ * so all give equal bits. bf16 is added in f32 and rounded once. out may be xs[0] or xs[1].
+ *   Errors: TT_EUNSUPPORTED for a dtype that cannot be reduced; n = 0 only checks this.
+ *   [any-thread] */
 TT_EXPORT tt_status tt_reduce_members(void *out, const void *const *xs, int n_members, int64_t n,
                                       tt_dtype dtype, tt_reduce op, tt_error *err);
 

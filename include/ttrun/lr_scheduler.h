@@ -3,16 +3,16 @@
 #define TTRUN_LR_SCHEDULER_H
 #include <ttrun/plugin.h>
 
-/* A learning-rate schedule: the factor on the optimizer's lr for a step. A pure function: nothing
- * to save. [any-thread] */
+/* A learning-rate scheduler gives the factor on the optimizer's learning rate for a step. It is a
+ * pure function, so a checkpoint holds nothing of it. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 typedef struct tt_lr_scheduler_vt {
     size_t struct_size;
-    double (*factor)(const void *config, int64_t step,
-                     int64_t total); /* step from 0, total = training.steps */
+    /* step counts from 0; total is training.steps. [any-thread] */
+    double (*factor)(const void *config, int64_t step, int64_t total);
 } tt_lr_scheduler_vt;
 #ifdef __cplusplus
 }

@@ -3,9 +3,10 @@
 #define TTRUN_METRICS_H
 #include <ttrun/plugin.h>
 
-/* A metrics sink: gets every logged step's numbers on rank 0. log() is called by a thread of its
- * own beside the steps, one call at a time and in order; open() and close() by another, before the
- * first and after the last. All records of a step are written before its checkpoint is. */
+/* A metrics sink receives the numbers of every logged step, on rank 0 only. A thread of its own
+ * calls log() concurrently with the steps, one call at a time and in order; another thread calls
+ * open() before the first log() and close() after the last. All records of a step are written
+ * before that step's checkpoint. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,19 +23,21 @@ typedef struct tt_metrics_record {
     double wall_time; /* unix seconds */
     const tt_metric *metrics;
     size_t n_metrics;
-    int validation; /* 1: a validation line, 0: a training line */
+    int validation; /* 1: the numbers of a validation, 0: of a training step */
 } tt_metrics_record;
 
 typedef struct tt_metrics_env {
     size_t struct_size;
-    const char *dump_folder; /* exists */
-    int64_t resume_step;     /* 0 = a fresh run; lines after this step are to be dropped */
+    const char *dump_folder; /* the run folder, which exists */
+    int64_t resume_step;     /* 0 = a new run; else drop records of steps after this one */
 } tt_metrics_env;
 
 typedef struct tt_metrics_vt {
     size_t struct_size;
+    /* *self is the sink's own state, which close frees. [setup] */
     tt_status (*open)(const void *config, const tt_metrics_env *env, void **self, tt_error *err);
-    tt_status (*log)(void *self, const tt_metrics_record *r, tt_error *err); /* flushed on return */
+    /* r is valid during the call; what was written is flushed when log returns. */
+    tt_status (*log)(void *self, const tt_metrics_record *r, tt_error *err);
     void (*close)(void *self);
 } tt_metrics_vt;
 

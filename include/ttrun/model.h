@@ -4,14 +4,15 @@
 #include <ttrun/builder.h>
 #include <ttrun/plugin.h>
 
-/* A model: describe() writes down the forward pass. It reads tt_input(b, "ids"), "pos", …, and ends
- * in tt_output(b, "logits", v). Gradients, sharding, pipelining and precision are the core's. */
+/* A model: describe() builds the graph of the forward pass. It reads tt_input(b, "ids"), "pos", …,
+ * and ends with tt_output(b, "logits", v). The core adds gradients, sharding, pipelining and
+ * precision. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A named size: the model's arguments as JSON text, laid over the option defaults. */
+/* A named size of the model: its arguments as JSON text, which replace the options' defaults. */
 typedef struct tt_flavor {
     const char *name;
     const char *args_json; /* {"dim": 256, …} */
@@ -21,46 +22,46 @@ typedef struct tt_model_vt {
     size_t struct_size;
     const tt_flavor *flavors;
     size_t n_flavors;
-    /* Fill derived arguments (hidden_dim by the flavor's rule) and check their combination; may be
-     * NULL. [setup] */
+    /* (optional) Fills derived arguments (hidden_dim by the flavor's rule) and checks whether the
+     * arguments fit together. [setup] */
     tt_status (*finish)(void *config, tt_error *err);
-    void (*describe)(const void *config, tt_builder *b); /* [setup] */
-    int64_t (*vocab_size)(const void *config);           /* rows of the embedding table */
-    /* For FLOP counts: layers × heads × (d_qk + d_v) of full attention, summed. */
+    void (*describe)(const void *config, tt_builder *b); /* errors stick in b. [setup] */
+    int64_t (*vocab_size)(const void *config);           /* rows of the embedding table. [setup] */
+    /* For FLOP counts: layers × heads × (d_qk + d_v), as of full attention. [setup] */
     int64_t (*attention_width)(const void *config);
-    /* The option that is the number of blocks, an INT; NULL = none. `plan --search` estimates large
-     * models from the same with few blocks. */
+    /* (optional) The name of the INT option that is the number of blocks; NULL = none. With it,
+     * `plan --search` estimates a large model from a copy with few blocks. */
     const char *blocks;
 } tt_model_vt;
 
-/* A model that Hugging Face has too gives this as its extension of that id: then the flavor "hf"
- * and saves in Hugging Face's form work. Parameter names (or storage maps) are Hugging Face's. */
+/* The extension of a model that transformers has, too: with it the flavor "hf" and saves in Hugging
+ * Face's format work. Its parameters' names (or their storage maps) are Hugging Face's. */
 #define TT_MODEL_HF "ttrun.model.hf/1"
 typedef struct tt_model_hf {
     size_t struct_size;
-    const char *model_types; /* config.json's model_type: those it can be, comma-separated */
-    const char *defaults;    /* JSON object: what a config.json without these keys means */
-    const char *fixed;       /* JSON object: keys that must have these values, or be absent; a list
-                                holds the values a key may have */
-    /* config.json's text, an object: model_type, architectures, sizes. Longer than size: an error.
-     * [setup] */
+    const char *model_types; /* allowed values of config.json's model_type, comma-separated */
+    const char *defaults;    /* JSON object: values of keys that a config.json leaves out */
+    const char *fixed;       /* JSON object: keys that must be absent or have these values; a list
+                                holds several allowed values */
+    /* Writes config.json's text, an object: model_type, architectures, sizes.
+     *   Errors: a text longer than size; arguments that transformers does not have.   [setup] */
     tt_status (*config_json)(const void *config, char *json, size_t size, tt_error *err);
-    /* What files of the model without its output layer leave off the names ("transformer."): their
-     * tensors are found with or without; NULL = nothing. */
+    /* (optional) A prefix of tensor names ("transformer.") that files of the model without its
+     * output layer omit: tensors are found with it or without. */
     const char *prefix;
 } tt_model_hf;
 
-/* How a tensor is called elsewhere, and how it lies there. */
+/* A tensor's name and layout in another program's files. */
 typedef struct tt_tensor_name {
-    /* "model.layers.*.mlp.up_proj.weight", "layers.*.feed_forward.w3.weight"; the star is the
-     * block's number */
+    /* "model.layers.*.mlp.up_proj.weight" is theirs "layers.*.feed_forward.w3.weight"; the star
+     * stands for the block's number */
     const char *ours, *theirs;
-    int pairs;  /* 1: a head's rows, halves (j, j + head_dim/2) here, are pairs (2j, 2j+1) there */
-    int in_f32; /* 1: written in f32 whatever is asked for; vectors always are */
+    int pairs;  /* 1: the rows (j, j + head_dim/2) of a head here are rows (2j, 2j+1) there */
+    int in_f32; /* 1: always written in f32, as vectors are */
 } tt_tensor_name;
 
-/* A model whose weights Meta's releases and torchtitan's checkpoints have under names of their own
- * gives these as its extension of that id: then such folders can be imported. */
+/* The extension of a model whose weights have other names in Meta's releases and torchtitan's
+ * checkpoints: with it such folders can be imported. */
 #define TT_MODEL_META "ttrun.model.meta/1"
 typedef struct tt_model_meta {
     size_t struct_size;
@@ -68,20 +69,20 @@ typedef struct tt_model_meta {
     size_t n_names, name_size;   /* count and stride */
 } tt_model_meta;
 
-/* A model that llama.cpp runs gives this as its extension of that id: then checkpoints go out as
- * GGUF. `ours` are the names of Hugging Face's files (parameters', or of their storage maps). */
+/* The extension of a model that llama.cpp runs: with it checkpoints can be exported as GGUF. `ours`
+ * are the names in Hugging Face's files (the parameters' or those of their storage maps). */
 #define TT_MODEL_GGUF "ttrun.model.gguf/1"
 typedef struct tt_model_gguf {
     size_t struct_size;
     const char *architecture;    /* "llama" */
-    const tt_tensor_name *names; /* a tensor that matches none is an error */
+    const tt_tensor_name *names; /* a tensor that matches no row is an error */
     size_t n_names, name_size;   /* count and stride */
-    /* Its keys as a flat JSON object, without the architecture before them: whole numbers are
-     * written as u32, numbers with a point as f32, texts and booleans as such. An error where
-     * llama.cpp cannot run what the arguments say. [setup] */
+    /* Writes the file's keys as a flat JSON object, without the prefix of the architecture. Whole
+     * numbers become u32, numbers with a point f32, texts and booleans stay what they are.
+     *   Errors: a text longer than size; arguments that llama.cpp cannot run.   [setup] */
     tt_status (*keys_json)(const void *config, char *json, size_t size, tt_error *err);
-    /* What the rotary frequencies are divided by: rope_freqs.weight. Returns how many, at most cap;
-     * 0: no such tensor. May be NULL. [setup] */
+    /* (optional) Writes rope_freqs.weight, the divisors of the rotary frequencies, to out[cap].
+     * Returns their number; 0: the model has no such tensor. [setup] */
     int64_t (*rope_factors)(const void *config, float *out, int64_t cap);
 } tt_model_gguf;
 

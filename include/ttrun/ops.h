@@ -3,24 +3,27 @@
 #define TTRUN_OPS_H
 #include <ttrun/op.h>
 
-/* The core's ops: what a backend's kernel of that name gets in tt_kernel_call.{in,out,attrs}.
- * docs/ops.md has them with what they compute, their gradients and their properties.
+/* The core's ops: the operands and attributes that a backend's kernel of that name receives in
+ * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each computes, its gradient and its
+ * properties.
  *   T tokens, D width, V vocabulary, H query heads, K kv heads, hd head_dim, E experts
  *   f  f32 (bf16 where a cast put it)    i  i32    [sinks]  an operand that may be missing
- *   "by shape": the op writes its rule from its operands' shapes. Without attributes attrs is NULL.
+ *   "by shape": the op writes its rule from its operands' shapes. An op without attributes gets
+ *   attrs NULL.
  * Operands of pointwise ops broadcast: a missing or size-1 dim stretches.
- * dtypes: pointwise promotes (a scalar operand does not widen a tensor); comparisons and is_finite
- * give bool; what is a weight's gradient (…_dw, dw, db) is f32; max_last, sum_exp, pick, nll and lse
- * are f32; all else has its first operand's dtype. Mixed float operands are allowed.
+ * dtypes: pointwise ops promote (a scalar operand does not widen a tensor); comparisons and
+ * is_finite give bool; weight gradients (…_dw, dw, db), max_last, sum_exp, pick, nll and lse are f32;
+ * every other output has the dtype of its op's first operand. Float operands may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
- * conv1d: tap j counts where seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
- * cross_entropy_bwd, pick: an index is looked up in the operand's box of v (begin[1]).
+ * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
+ * cross_entropy_bwd, pick: a global index i selects column i - begin[1] of the operand, if it is in
+ * the operand's box.
  * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
- * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t is number
- * pos[t] of sequence slot[t] and sees that sequence up to itself; a negative slot is none, out 0.
- * What a block held beyond its last token is not read.
- * Nodes without kernels, run by core/exec: param, input, state, fetch, redistribute, transfer,
- * accumulate, assign. */
+ * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
+ * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no
+ * sequence and its out is 0. The part of a block after its last token is not read.
+ * These nodes have no kernels, for core/exec runs them: param, input, state, fetch, redistribute,
+ * transfer, accumulate, assign. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -117,19 +120,19 @@ TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tang
 }
 #endif
 
-typedef struct tt_attrs_dims { /* dims of the output, or in dims[0] the one named above */
+typedef struct tt_attrs_dims { /* all dims of the output, or in dims[0] the one the table names */
     int32_t n_dims;
     tt_dim dims[TT_MAX_DIMS];
 } tt_attrs_dims;
 typedef struct tt_attrs_matmul {
-    int32_t trans_a, trans_b; /* that operand's last two dims are swapped */
+    int32_t trans_a, trans_b; /* 1: the last two dims of a (b) are swapped first */
 } tt_attrs_matmul;
 typedef struct tt_attrs_norm {
     double eps;
 } tt_attrs_norm;
 typedef struct tt_attrs_rope {
-    tt_rope_opts opts; /* defaults resolved: no zero means "default" any more */
-    int32_t inverse;   /* 1: rotate by -angle: the derivative */
+    tt_rope_opts opts; /* with the defaults filled in: here a zero means zero */
+    int32_t inverse;   /* 1: rotate by the negative angle, as the derivative does */
 } tt_attrs_rope;
 typedef struct tt_attrs_attention {
     int64_t head_dim, v_head_dim;
@@ -137,11 +140,12 @@ typedef struct tt_attrs_attention {
     double softcap; /* 0 = none */
     double scale;
     int32_t bidirectional;
-    /* Of a ring of as many ranks, 0 = none: each has one piece of a line's queries, and its keys
-     * are the piece `ring_step` ranks further. For the sharding rule: a kernel sees these alone. */
+    /* For the sharding rule alone; a kernel ignores both. ring: the number of ranks that share a
+     * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
+     * further. */
     int32_t ring, ring_step;
 } tt_attrs_attention;
-#define TT_CACHE_BLOCK 32 /* positions of attention_cached's keys that lie together */
+#define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
 } tt_attrs_reduce;
@@ -151,7 +155,7 @@ typedef struct tt_attrs_perm {
 typedef struct tt_attrs_slice {
     int32_t dim;
     int64_t begin, end;
-    tt_dim full; /* slice_bwd: the dim as it was */
+    tt_dim full; /* slice_bwd: the dim before slice */
 } tt_attrs_slice;
 typedef struct tt_attrs_concat {
     int32_t dim;
@@ -172,14 +176,15 @@ typedef struct tt_attrs_scale {
     double factor;
 } tt_attrs_scale;
 
-/* The inverse frequencies of rope for these options, n = rotary_dim / 2 values, and the factor on
- * cos and sin: shared by backends so that all rotate alike. Source: transformers
- * modeling_rope_utils. [any-thread] */
+/* Writes the inverse frequencies of rope for these options, inv_freq[n], n = rotary_dim / 2, and
+ * returns the factor on cos and sin. All backends use it, so that all rotate alike. Source:
+ * transformers modeling_rope_utils. [any-thread] */
 #ifdef __cplusplus
 extern "C" {
 #endif
 TT_EXPORT double tt_rope_frequencies(const tt_rope_opts *o, double *inv_freq, int64_t n);
-/* Element `index` of stream (seed, step, stream): uniform [0,1) or normal. [any-thread] */
+/* Element `index` of the random stream (seed, step, stream): uniform [0,1) or, if `normal`,
+ * standard normal. [any-thread] */
 TT_EXPORT double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index,
                               int normal);
 #ifdef __cplusplus

@@ -4,10 +4,10 @@
 #include <ttrun/builder.h>
 #include <ttrun/plugin.h>
 
-/* An optimizer: describe_update() writes one update of a stack of parameters of equal shape and
- * hyper-parameters (R13) in graph ops; the core shards, fuses and runs it. The config is the
- * group's: the job's options with the group's overrides laid over. It must have the keys lr (or
- * the one that `rate` names) and weight_decay among its options. */
+/* An optimizer: describe_update() writes one update of a stack of parameters, which have equal
+ * shapes and hyper-parameters (R13), as graph ops; the core shards, fuses and runs them. config is
+ * the parameter group's: the job's options with the group's overrides. The options must include lr
+ * (or the one that `rate` names) and weight_decay. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,26 +15,27 @@ extern "C" {
 
 typedef struct tt_update {
     size_t struct_size;
-    tt_value *param; /* f32 [n, …]: n parameters of one shape; the first dim is labelled "stack" */
+    tt_value *param; /* f32 [n, …]: n parameters of one shape; dim 0 has the label "stack" */
     tt_value *grad;  /* f32, same dims, clipped */
-    tt_value *lr;   /* f64 scalar: this step's rate, schedule and the group's lr_factor folded in */
-    tt_value *step; /* f64 scalar: 1 for the first step */
-    /* The parameters of the stack, in order; tags as tt_param got them, "" = none. Labels are those
-     * of param's dims. */
+    tt_value *lr;    /* f64 scalar: this step's rate times the scheduler's and the group's factor */
+    tt_value *step;  /* f64 scalar: 1 in the first step */
+    /* The stack's parameters in order; tags as given to tt_param, "" = none. param's dims have their
+     * labels. */
     int64_t n_params;
     const char *const *names, *const *tags;
 } tt_update;
 
-/* The state tensor <param>.<name> of this stack, dims of the parameter, zero at first: checkpointed
- * as optimizer.state.<param>.<name>. */
+/* The stack's state tensor <param>.<name>, f32 with the parameter's dims, initially zero. A
+ * checkpoint has it as optimizer.state.<param>.<name>. [setup] */
 TT_EXPORT tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name);
-/* Write a new value to a parameter or state value of the stack. Once each. */
+/* Writes a new value to the stack's parameter or one of its states, at most once each. [setup] */
 TT_EXPORT void tt_assign(tt_builder *b, tt_value *target, tt_value *value);
 
 typedef struct tt_optimizer_vt {
     size_t struct_size;
-    void (*describe_update)(const void *config, tt_builder *b, const tt_update *u); /* [setup] */
-    const char *rate; /* the option that is the learning rate, a FLOAT; NULL = "lr" */
+    /* Errors stick in b. [setup] */
+    void (*describe_update)(const void *config, tt_builder *b, const tt_update *u);
+    const char *rate; /* (optional) the FLOAT option that is the learning rate; NULL = "lr" */
 } tt_optimizer_vt;
 
 #ifdef __cplusplus

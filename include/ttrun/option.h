@@ -6,16 +6,16 @@
 #include <stdint.h>
 #include <ttrun/status.h>
 
-/* Option tables: one row a key of the job file. From these the core checks the job, prints --help,
- * writes the JSON schema and docs/reference.md. A component's config struct is zero-filled, then
- * defaults, then the job's values. Strings and lists are owned by the job and live as long as it
- * does. */
+/* Option tables: one row per key of the job file. From them the core checks the job, prints --help
+ * and writes the JSON schema and docs/reference.md. A component's config struct is zero-filled,
+ * then gets the defaults, then the job's values. The job owns the strings and lists; they live as
+ * long as the job. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The C type of each in the config struct. Append only. */
+/* Each with the C type of its field in the config struct. Append only. */
 typedef enum tt_option_type {
     TT_OPT_BOOL,    /* bool */
     TT_OPT_INT,     /* int64_t */
@@ -23,8 +23,8 @@ typedef enum tt_option_type {
     TT_OPT_STRING,  /* const char * */
     TT_OPT_ENUM,    /* const char *, one of `choices` ("a|b|c") */
     TT_OPT_STRINGS, /* tt_strings; a single string is accepted as a list of one */
-    TT_OPT_JSON,    /* const char *: the value's JSON text, for nested tables of a plugin */
-    TT_OPT_CHOICE,  /* int: which of `choices`, counted from 0, as an enum counts */
+    TT_OPT_JSON,    /* const char *: the value's JSON text, for a plugin's nested tables */
+    TT_OPT_CHOICE,  /* int: index into `choices` from 0, hence the value of a matching enum */
 } tt_option_type;
 
 typedef struct tt_strings {
@@ -32,9 +32,10 @@ typedef struct tt_strings {
     size_t n;
 } tt_strings;
 
-/* null is a legal value: strings NULL; INT: INT64_MIN; FLOAT: NaN; BOOL is never nullable */
+/* null is allowed and is stored as NULL (strings), INT64_MIN (INT) or NaN (FLOAT); a BOOL is never
+ * nullable */
 #define TT_OPT_NULLABLE 1u
-/* known, not built: any value but the default is an error that says so */
+/* known but not implemented: any value but the default is an error that says so */
 #define TT_OPT_NOT_YET 2u
 
 typedef struct tt_option {
@@ -43,16 +44,17 @@ typedef struct tt_option {
     tt_option_type type;
     size_t offset;            /* in the config struct */
     const char *default_json; /* the default as JSON text: "8e-4", "\"adamw\"", "null", "[]" */
-    double min, max;          /* inclusive range for INT and FLOAT; both 0 = any */
-    const char *choices;      /* "none|selective|~full", canonical first; ~: not built yet */
+    double min, max;          /* inclusive range for INT and FLOAT; both 0 = any value */
+    const char *choices;      /* "none|selective|~full"; a leading ~: not implemented yet */
     uint32_t flags;           /* TT_OPT_NULLABLE | … */
     const char *aliases;      /* other accepted spellings, "a|b"; NULL = none */
 } tt_option;
 
 #define TT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* A row whose key is the field's name, and one with choices, flags and aliases between the range
- * and the doc: TT_OPTION(config, lr, TT_OPT_FLOAT, "8e-4", 0, 1e6, "learning rate") */
+/* TT_OPTION: a row whose key is the field's name,
+ *   TT_OPTION(config, lr, TT_OPT_FLOAT, "8e-4", 0, 1e6, "learning rate")
+ * TT_OPTION_MORE: the same with choices, flags and aliases between the range and the doc. */
 #define TT_OPTION(config_, field_, type_, default_, min_, max_, doc_)                              \
     TT_OPTION_MORE(config_, field_, type_, default_, min_, max_, NULL, 0, NULL, doc_)
 #define TT_OPTION_MORE(config_, field_, type_, default_, min_, max_, choices_, flags_, aliases_,   \

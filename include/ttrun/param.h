@@ -3,7 +3,7 @@
 #define TTRUN_PARAM_H
 #include <ttrun/tensor.h>
 
-/* Parameters: what a model declares about its weights. Owner: the builder. [setup] */
+/* Parameters: what a model declares about its weights. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,24 +13,23 @@ typedef struct tt_builder tt_builder;
 typedef struct tt_value tt_value;
 
 typedef enum tt_init_kind {
-    TT_INIT_TRUNC_NORMAL =
-        0, /* a = std, [lo, hi] absolute bounds (both 0 = ±2), by inverse CDF, mean 0 */
-    TT_INIT_NORMAL = 1,   /* a = std */
+    /* mean 0, a = std, absolute bounds [lo, hi] (both 0 = ±2); by inverse CDF */
+    TT_INIT_TRUNC_NORMAL = 0,
+    TT_INIT_NORMAL = 1,   /* mean 0, a = std */
     TT_INIT_CONSTANT = 2, /* a */
     TT_INIT_UNIFORM = 3   /* [lo, hi) */
 } tt_init_kind;
-/* Initial values: a function of (training.seed, full name, global element index), equal on every
- * mesh. */
+/* Initial values depend on (training.seed, full name, global element index) only, so they are equal
+ * on every mesh. */
 typedef struct tt_init {
     tt_init_kind kind;
     double a, lo, hi;
 } tt_init;
 
-/* One file tensor a logical parameter is stored in outside ttrun (R14). Elements [begin,
- * begin+size) of the logical dim 0 lie in file tensor `name` from its element file_begin of that
- * dim on; transpose: the file holds [in, out], and that dim is its last. Several parameters may
- * lie in one file tensor (gpt2's c_attn: q, k, v).
- */
+/* A part of a parameter as it is stored in Hugging Face's files (R14). Elements
+ * [begin, begin + size) of the parameter's dim 0 are in the file tensor `name`, from element
+ * file_begin of the same dim on. transpose: the file holds [in, out], so that this dim is its last.
+ * Several parameters may share one file tensor (gpt2's c_attn holds q, k, v). */
 typedef struct tt_storage {
     const char *name;    /* NULL = the parameter's own name; copied by tt_param */
     int64_t begin, size; /* both 0 = all of dim 0 */
@@ -39,16 +38,17 @@ typedef struct tt_storage {
 } tt_storage;
 
 typedef struct tt_param_opts {
-    tt_init init; /* zero = trunc_normal with std 0 → the default std 0.02 */
-    const char
-        *tags; /* "norm", "bias", "embedding", … comma-separated, for param_groups; NULL = none */
-    int frozen;                /* 1: no gradient */
+    tt_init init;     /* zero = trunc_normal with std 0 → the default std 0.02 */
+    const char *tags; /* for param_groups, comma-separated: "norm", "bias", …; NULL = none */
+    int frozen;       /* 1: no gradient */
     const tt_storage *storage; /* NULL = one tensor of the parameter's own name */
     size_t n_storage;
 } tt_param_opts;
 
-/* A parameter named <scopes>.<name>, f32. Naming one twice returns the first (tied), dims must
- * agree. */
+/* Declares the parameter <scopes>.<name>, f32 with these dims. The same name again returns the same
+ * value (a tied weight).
+ *   Errors (sticky): the dims differ from those of the first declaration.
+ *   Owner: the builder; names, tags and storage are copied.   opts: NULL = defaults.   [setup] */
 TT_EXPORT tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                              const tt_param_opts *opts);
 

@@ -4,18 +4,22 @@
 #include <ttrun/option.h>
 #include <ttrun/tensor.h>
 
-/* The descriptor a plugin .so exports: `const tt_plugin tt_plugin_entry`. Data only; checked in
- * full before any function of the plugin is called. Every struct starts with struct_size, every
- * array carries count and stride. No ELF constructors. */
+/* The descriptor that a plugin's .so exports: `const tt_plugin tt_plugin_entry`. It is only data,
+ * and the core checks all of it before it calls any function of the plugin. Every struct starts
+ * with struct_size; every array comes with its count and stride. A plugin may not have ELF
+ * constructors. Rows of a vtable that are marked (optional) may be NULL. The tags say who calls a
+ * function: [setup] the main thread, before the steps; [step] the rank's thread, during them;
+ * [any-thread] several threads, perhaps concurrently; [collective] all ranks of a group, in the
+ * same order. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The version of everything under include/ttrun. It is 0.x until devices, experts and float8 have
- * stretched it: any minor may then change any struct, and a plugin loads only where major and minor
- * are its own. From 1.0 on a minor only appends fields, functions and kinds, and a plugin loads on
- * every later minor of its major. */
+/* The version of everything under include/ttrun. It stays 0.x until devices, experts and float8
+ * exist: until then any minor version may change any struct, and a plugin loads only if major and
+ * minor are equal. From 1.0 on a minor version only appends fields, functions and kinds, and a
+ * plugin loads with every later minor version of its major. */
 #define TT_ABI_MAJOR 0
 #define TT_ABI_MINOR 1
 #define TT_PLUGIN_MAGIC 0x6e757274u
@@ -40,37 +44,39 @@ typedef enum tt_kind {
 } tt_kind;
 
 typedef struct tt_component {
-    size_t struct_size;       /* sizeof at the plugin's build; the host reads no further        */
-    tt_kind kind;             /* unknown kinds are skipped with a note, not an error            */
-    const char *name, *doc;   /* unique per kind; doc is the line in --help                     */
-    const tt_option *options; /* table over the config struct, zero-filled before parsing       */
+    size_t struct_size;       /* sizeof when the plugin was built; the core reads no further    */
+    tt_kind kind;             /* a component of an unknown kind is skipped and logged           */
+    const char *name, *doc;   /* name is unique per kind; --help shows doc, one line            */
+    const tt_option *options; /* rows for the config struct, which is zero-filled first         */
     size_t n_options, option_size, config_size;
     const void *vtable; /* tt_model_vt, tt_loss_vt, …: begins with struct_size */
-    const void *(*extension)(const char *id); /* may be NULL; "ttrun.draft.x/1" until settled    */
+    /* (optional) The extension of that id, or NULL; an id is "ttrun.draft.x/1" until it is settled.
+     * [setup] */
+    const void *(*extension)(const char *id);
 } tt_component;
 
 typedef struct tt_plugin {
     uint32_t magic;
-    uint16_t abi_major, abi_minor; /* these four never move, in any major                       */
+    uint16_t abi_major, abi_minor; /* the offsets of the first four fields never change         */
     size_t struct_size;
     const char *name, *version, *license;
     const tt_component *components;
-    size_t n_components, component_size; /* count and stride: elements may grow                 */
+    size_t n_components, component_size; /* count and stride, so that components may grow       */
 } tt_plugin;
 
+/* Whether a struct from the other side of the ABI is long enough to have the field. */
 #define TT_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
 
 /* Functions of a vtable that are marked (optional) may be NULL; all others are required. */
 
 /* One component: TT_COMPONENT(TT_KIND_MODEL, "mini", "a tiny decoder", config, options, &vt)
- *   options_: an array of tt_option (its count is taken); config_: the config struct's type. */
+ *   options_: an array (not a pointer) of tt_option; config_: the config struct's type. */
 #define TT_COMPONENT(kind_, name_, doc_, config_, options_, vtable_)                               \
     {                                                                                              \
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \
             sizeof(tt_option), sizeof(config_), (vtable_), NULL                                    \
     }
-/* The same with an extension: a function from its id to what it is, NULL for ids it does not
- * know. */
+/* The same with an extension function. */
 #define TT_COMPONENT_EXT(kind_, name_, doc_, config_, options_, vtable_, extension_)               \
     {                                                                                              \
         sizeof(tt_component), (kind_), (name_), (doc_), (options_), TT_COUNT(options_),            \

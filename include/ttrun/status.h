@@ -2,11 +2,11 @@
 #ifndef TTRUN_STATUS_H
 #define TTRUN_STATUS_H
 
-/* Status codes and the caller-owned error every fallible function fills.
+/* Status codes, and the error object that every function that can fail writes to.
  *   A function that can fail returns tt_status (0 or negative), takes `tt_error *err` last, and
- *   leaves its out-parameters untouched on failure. tt_fail() is the only way to raise;
- *   tt_error_context() adds where. An error is one line: what, where, what to do.
- *   Thread-safe: a tt_error belongs to one thread. */
+ *   leaves its out-parameters untouched on failure. tt_fail() is the only way to raise an error;
+ *   tt_error_context() adds where it happened. An error is one line: what is wrong, where, what to
+ *   do.   Owner: the caller owns the tt_error; one thread at a time uses it. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,8 +19,8 @@ extern "C" {
 #define TT_PRINTF(fmt, first)
 #endif
 
-/* `tt_rope_opts o = TT_ZERO;` then the fields that differ: the one spelling of zero that neither
- * C11 nor C++20 warns of. */
+/* `tt_rope_opts o = TT_ZERO;`, then set the fields that differ from the defaults. Neither C11 nor
+ * C++20 warns about this spelling. */
 #ifdef __cplusplus
 /* clang-format off */
 #define TT_ZERO {}
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 /* clang-format on */
 
-/* X(name, value, what a reader should take it to mean) */
+/* X(name, value, text for people) */
 #define TT_STATUS_LIST(X)                                                                          \
     X(TT_OK, 0, "success")                                                                         \
     X(TT_EINVAL, -1, "invalid argument, job or data")                                              \
@@ -58,14 +58,16 @@ typedef struct tt_error {
     char text[1020]; /* NUL-terminated, no newline */
 } tt_error;
 
-/* Raise: formats into *err (may be NULL) and returns code. A newline in the text becomes a blank.
- * [any-thread] */
+/* Raises an error: formats into *err (may be NULL) and returns code. A newline in the text becomes
+ * a blank. [any-thread] */
 TT_EXPORT tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...) TT_PRINTF(3, 4);
 
-/* Prefix err's text with "<context>: ". Returns err->code, so `return tt_error_context(err, …)`
- * works; TT_EINTERNAL where nothing was raised, for it is called after a failure. */
+/* Prefixes err's text with "<context>: ". Returns err->code, so that `return tt_error_context(err,
+ * …)` works. It is called after a failure only: it returns TT_EINTERNAL if err holds no error or is
+ * NULL. [any-thread] */
 TT_EXPORT tt_status tt_error_context(tt_error *err, const char *fmt, ...) TT_PRINTF(2, 3);
 
+/* Static strings; an unknown code gives a text that says so, never NULL. [any-thread] */
 TT_EXPORT const char *tt_status_name(tt_status s); /* "TT_EINVAL"                       */
 TT_EXPORT const char *tt_status_text(tt_status s); /* "invalid argument, job or data"   */
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <ttrun/status.h>
 
-/* dtypes, labelled dims of the graph, and the local tensors kernels see. */
+/* dtypes, labelled dims of the graph's values, and the local tensors that kernels receive. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,20 +26,22 @@ typedef enum tt_dtype {
     TT_N_DTYPES
 } tt_dtype;
 
-TT_EXPORT size_t tt_dtype_size(tt_dtype t);      /* bytes an element                    */
+/* All [any-thread]; a value that this core does not know gives 0, "?", 0 and itself. */
+TT_EXPORT size_t tt_dtype_size(tt_dtype t);      /* bytes per element                     */
 TT_EXPORT const char *tt_dtype_name(tt_dtype t); /* "f32", "bf16", … as printed in graphs */
-TT_EXPORT int tt_dtype_is_float(tt_dtype t);     /* floating point, of any width            */
-/* What values of t are summed in, and their gradients kept: f64 of f64, f32 of all narrower floats,
- * an integer's own. */
+TT_EXPORT int tt_dtype_is_float(tt_dtype t);     /* 1: floating point, of any width       */
+/* The dtype in which values of t are summed and their gradients are kept: f64 for f64, f32 for all
+ * narrower floats, t itself for integers. */
 TT_EXPORT tt_dtype tt_dtype_accumulate(tt_dtype t);
 
 /* tt_dim: one dim of a global tensor.
- *   label  a dim's meaning ("embed", "heads", "tokens"; NULL = none), looked up in the table
- *          label → mesh axes. A string literal or one that outlives the graph.
- *   unit   cuts fall on multiples of it ("heads" of head_dim elements); 1 = anywhere.
- *   lines  exact outer blocks (the lines of a token dim); 1 = none.
- * Frozen: crosses the border by value; grows through `reserved` only. Always build it with
- * TT_DIM…(). */
+ *   size   elements
+ *   label  the dim's meaning ("embed", "heads", "tokens"; NULL = none); a table maps it to mesh
+ *          axes. A string literal, or a string that outlives the graph.
+ *   unit   shards begin at multiples of it ("heads" of head_dim elements); 1 = anywhere
+ *   lines  equal outer blocks of the dim: a token dim holds this many sequences; 1 = no blocks
+ * Frozen: it is passed by value between core and plugins and grows through `reserved` only. Always
+ * build it with TT_DIM…(). */
 typedef struct tt_dim {
     int64_t size;
     const char *label;
@@ -61,11 +63,12 @@ static inline tt_dim tt_dim_make(int64_t size, const char *label, int64_t unit, 
 #define TT_DIM(size, label) tt_dim_make((size), (label), 1, 1)
 #define TT_DIM_UNIT(size, label, unit) tt_dim_make((size), (label), (unit), 1)
 
-/* tt_tensor: what a kernel sees. Row-major, contiguous, exactly this rank's box: no padding lanes.
- *   data    16-byte aligned at least, 64 from the planner
- *   shape   local extents, any may be 0
+/* tt_tensor: an operand of a kernel. Row-major and contiguous; it holds exactly this rank's box of
+ * the global tensor, without padding.
+ *   data    aligned to 16 bytes at least, to 64 in planned memory; the core owns it
+ *   shape   local sizes; any may be 0
  *   begin   global index of element 0 in each dim
- *   global  extents of the whole tensor */
+ *   global  sizes of the whole tensor */
 typedef struct tt_tensor {
     void *data;
     tt_dtype dtype;
@@ -75,6 +78,7 @@ typedef struct tt_tensor {
     int64_t global[TT_MAX_DIMS];
 } tt_tensor;
 
+/* The number of local elements. [any-thread] */
 static inline int64_t tt_tensor_numel(const tt_tensor *t)
 {
     int64_t n = 1;

@@ -3,18 +3,21 @@
 #define TTRUN_TOKENIZER_H
 #include <ttrun/plugin.h>
 
+/* A tokenizer turns text into token ids and back, and may be trained on texts. */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct tt_tokenizer_info {
     size_t struct_size;
-    int64_t vocab_size;    /* max id + 1, added tokens included */
+    int64_t vocab_size;    /* largest id + 1, added tokens included */
     int32_t bos, eos, pad; /* -1 = none */
-    char fingerprint[33];  /* hex, changes when any id would; keys caches and checkpoints */
+    char fingerprint[33];  /* hex; two tokenizers with equal ones give equal ids (for caches) */
 } tt_tokenizer_info;
 
-/* Growable id list, owned by the caller; grow with tt_ids_push only. */
+/* A growable list of ids, zero at first. Owner: the caller, by tt_ids_free; it grows by tt_ids_push
+ * only, whose error is TT_ENOMEM. */
 typedef struct tt_ids {
     int32_t *ids;
     size_t n, cap;
@@ -27,40 +30,42 @@ typedef struct tt_text {
     size_t n;
 } tt_text;
 
-/* What a tokenizer is learnt from, and where it goes. */
+/* The arguments of train. */
 typedef struct tt_pool tt_pool; /* <ttrun/backend.h> */
 typedef struct tt_tokenizer_train {
     size_t struct_size;
-    const tt_text *texts; /* documents; nothing is learnt across two of them */
+    const tt_text *texts; /* documents; no token spans two of them */
     size_t n_texts;
-    int64_t vocab_size;         /* at most so many ids, special tokens included */
-    const char *pattern;        /* how texts are cut into words: a name or an expression */
+    int64_t vocab_size;         /* the most ids, special tokens included */
+    const char *pattern;        /* splits texts into words: a name or a regular expression */
     const char *const *special; /* texts of special tokens, which get the first ids in this order */
     size_t n_special;
-    const char *bos, *eos, *pad; /* among special; NULL = none */
-    const char *out;             /* folder, which is there */
+    const char *bos, *eos, *pad; /* each one of special, or NULL = none */
+    const char *out;             /* the folder for the files, which exists */
     tt_pool *pool;
-    /* From the calling thread, now and then; may be NULL. stage: what is counted. */
+    /* May be NULL; train calls it from its own thread now and then. stage: what is counted. */
     void (*progress)(void *arg, const char *stage, int64_t done, int64_t total);
     void *progress_arg;
 } tt_tokenizer_train;
 
 typedef struct tt_tokenizer_vt {
     size_t struct_size;
-    tt_status (*open)(const void *config, void **self, tt_error *err); /* [setup] */
+    /* *self is the tokenizer's own state, which close frees. [setup] */
+    tt_status (*open)(const void *config, void **self, tt_error *err);
     void (*close)(void *self);
-    void (*info)(void *self, tt_tokenizer_info *out);
-    /* Append the ids of text; no bos/eos; special tokens in text are plain text. [any-thread] */
+    void (*info)(void *self, tt_tokenizer_info *out); /* [any-thread] */
+    /* Appends the ids of text to *out, without bos and eos. Special tokens in the text are plain
+     * text. [any-thread] */
     tt_status (*encode)(void *self, const char *text, size_t n_bytes, tt_ids *out, tt_error *err);
-    /* Bytes of one id into buf (not NUL-terminated), at most cap; returns the length, 0 for special
-     * ids. [any-thread] */
+    /* Writes the bytes of one id to buf, at most cap, without a NUL; returns their number, 0 for
+     * special ids. [any-thread] */
     size_t (*decode)(void *self, int32_t id, char *buf, size_t cap);
-    /* The next place in [from, n_bytes] at which text may be cut: the ids of the two parts, one
-     * after the other, are the ids of the whole. n_bytes where there is none. NULL: nowhere.
-     * [any-thread] */
+    /* (optional) The first offset in [from, n_bytes] where text may be split, so that the ids of
+     * the two parts in order are the ids of the whole; n_bytes if there is none. NULL: texts are
+     * never split. [any-thread] */
     size_t (*cut)(void *self, const char *text, size_t n_bytes, size_t from);
-    /* Learn a tokenizer and write the files that open reads. The same texts give the same files
-     * for any number of threads. NULL: cannot be learnt. [setup] (optional) */
+    /* (optional) Trains a tokenizer and writes the files that open reads. The same texts give the
+     * same files for any number of threads. [setup] */
     tt_status (*train)(const tt_tokenizer_train *o, tt_error *err);
 } tt_tokenizer_vt;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_TTRUN_H
 #define TTRUN_TTRUN_H
-/* Everything a plugin may see. */
+/* Includes every public header: all that a plugin may use. */
 #include <ttrun/backend.h>
 #include <ttrun/builder.h>
 #include <ttrun/comm.h>

@@ -150,7 +150,7 @@ static tt_status open_files(const config *g, const tt_dataloader_env *env, descr
     tt_dataloader_info info = {.struct_size = sizeof info};
     TT_TRY(tt_tokens_open(&o, out, err));
     tt_tokens_info(*out, &info);
-    tt_log(TT_INFO, "data", "%zu files, %lld tokens of %d bytes, %lld samples an epoch", d->n,
+    tt_log(TT_INFO, "data", "%zu files, %lld tokens of %d bytes, %lld samples per epoch", d->n,
            (long long)info.tokens, d->at[0].width, (long long)tt_tokens_samples(*out));
     return TT_OK;
 }

@@ -39,7 +39,7 @@ static tt_status source_open(const char *path, source *out, tt_error *err)
     }
     if (!S_ISREG(st.st_mode)) {
         close(fd);
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no ordinary file", path);
+        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is not a regular file", path);
     }
     *out = (source){path, fd, 0, st.st_size};
     return TT_OK;

@@ -56,7 +56,7 @@ check text "no ELF file" "$dir/text.so"
 : >"$dir/empty.so"
 check empty "the file is empty" "$dir/empty.so"
 mkdir "$dir/folder.so"
-check folder "no regular file" "$dir/folder.so"
+check folder "not a regular file" "$dir/folder.so"
 check absent "No such file" "$dir/absent.so"
 
 build "$dir/crash.so" -DWITH_CRASH
@@ -105,7 +105,7 @@ bad_spec() { # NAME WORDS TEXT
 }
 bad_spec spec_file_unknown_key ':1:29: optimiser: unknown key (did you mean optimizer?)' '{"model": "a", "optimiser": "b"}'
 bad_spec spec_file_without_a_model ':1:1: model: missing' '{"loss": "a"}'
-bad_spec spec_file_no_object ': a TrainSpec is an object of names' '[]'
+bad_spec spec_file_no_object ': expected an object of component names' '[]'
 bad_spec spec_file_no_json ':2:1: ' '{"model": '
 bad_spec spec_file_metrics ':1:27: metrics: expected a list of names' '{"model": "a", "metrics": "b"}'
 bad_spec spec_file_rule ':1:51: axis: a rule has label, axes and policy' '{"model": "a", "rules": [{"label": "ffn", "axis": "tp"}]}'

@@ -190,8 +190,8 @@ static void test_load_refuses_what_is_no_object(void **state)
                      0);
     refuse(r, path_in("empty.so"), "the file is empty");
     refuse(r, path_in("text.so"), "no ELF file");
-    refuse(r, path_in("folder.so"), "no regular file");
-    refuse(r, path_in("pipe.so"), "no regular file");
+    refuse(r, path_in("folder.so"), "not a regular file");
+    refuse(r, path_in("pipe.so"), "not a regular file");
     refuse(r, path_in("program.so"), "not a shared object");
     refuse(r, path_in("object.so"), "not a shared object");
     refuse(r, path_in("absent.so"), "No such file");

@@ -66,11 +66,13 @@ static const char *const refused[][2] = {
     BAD("{\"validation\": {\"steps\": 0}}",
         "job.json:1:26: validation.steps: expected 1 or more, or -1, got 0"),
     BAD("{\"training\": {\"global_batch_size\": 12}}",
-        "job.json:1:36: training.global_batch_size: 12 is no multiple of local_batch_size 8 times "
+        "job.json:1:36: training.global_batch_size: 12 is not a multiple of local_batch_size 8 "
+        "times "
         "data_parallel_replicate_degree 1"),
     BAD("{\"training\": {\"global_batch_size\": 16}, \"parallelism\": "
         "{\"data_parallel_shard_degree\": 4}}",
-        "job.json:1:36: training.global_batch_size: 16 is no multiple of local_batch_size 8 times "
+        "job.json:1:36: training.global_batch_size: 16 is not a multiple of local_batch_size 8 "
+        "times "
         "data-parallel degree 4"),
     BAD("{\"parallelism\": {\"pipeline_parallel_degree\": 2, \"pipeline_parallel_microbatches\": "
         "3}}",
@@ -93,8 +95,8 @@ static const char *const refused[][2] = {
         "job.json:1:29: training.max_context_length: the same option as training.seq_len; keep one "
         "of them"),
     BAD("{\"training\": {\"num_tokens_per_train_step\": 4097}}",
-        "job.json:1:44: training.num_tokens_per_train_step: 4097 tokens are no whole number of "
-        "samples of 2048 (training.seq_len)"),
+        "job.json:1:44: training.num_tokens_per_train_step: 4097 tokens are not a multiple "
+        "of training.seq_len 2048"),
     BAD("{\"training\": {\"num_tokens_per_train_step\": \"x\"}}",
         "job.json:1:44: training.num_tokens_per_train_step: expected an integer, got \"x\""),
     BAD("{\"training\": {\"num_tokens_per_microbatch_per_dp_rank\": 4096, \"local_batch_size\": "

@@ -19,11 +19,10 @@ static void test_explain_one_key(void **state)
     assert_string_equal(explain(state, "training.steps"),
                         "training.steps\n    optimizer steps of the whole run\n    integer, 0 to "
                         "1000000000000; default 10000\n");
-    assert_string_equal(
-        explain(state, "activation_checkpoint.mode"),
-        "activation_checkpoint.mode\n"
-        "    which activations are computed again in the backward; not built yet: budget\n"
-        "    one of none, selective, full; default \"none\"\n");
+    assert_string_equal(explain(state, "activation_checkpoint.mode"),
+                        "activation_checkpoint.mode\n"
+                        "    which activations the backward recomputes; not built yet: budget\n"
+                        "    one of none, selective, full; default \"none\"\n");
     assert_string_equal(explain(state, "profiling.freq"),
                         "profiling.freq\n"
                         "    steps from one trace to the next; the last is traced too; also spelt "

@@ -114,7 +114,7 @@ static void test_job_extends_a_chain_is_bounded(void **state)
     file(state, "18.json", "{}");
     assert_string_equal(load_error(state, tt_path_join(*state, folder, "10.json"), &c), "");
     assert_non_null(strstr(load_error(state, tt_path_join(*state, folder, "0.json"), &c),
-                           "extends: more than 16 files"));
+                           "extends: a chain of more than 16 job files"));
 }
 
 static void test_job_extends_what_is_no_file_is_an_error(void **state)

@@ -201,7 +201,7 @@ static void test_text_errors_say_what_and_what_to_do(void **state)
         {"empty.c",    "empty.c is empty",                                                      TT_EINVAL   },
         {"a.txt",      "1 files give 5 tokens, and one sample of training.seq_len 64 takes 65",
          TT_EINVAL                                                                                          },
-        {"/dev/null",  "/dev/null is no ordinary file",                                         TT_EINVAL   },
+        {"/dev/null",  "/dev/null is not a regular file",                                       TT_EINVAL   },
         {"ff.bin",     "outside its own vocabulary of 200",                                     TT_EINVAL   },
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {

@@ -44,14 +44,14 @@ train "$dir/b" --training.steps 3 --dataloader.cache off
 [ $rc -eq 0 ] && losses "$dir/b/metrics.jsonl" | cmp - "$dir/a.losses" && [ "$(wc -l <"$dir/a.losses")" -eq 3 ]
 ok train_without_it_is_the_same
 train "$dir/c" --training.steps 2 --dataloader.cache off --nproc 4 --comm.backend local --log.ranks all
-[ $rc -eq 0 ] && [ "$(grep -c 'tokens, .* samples an epoch' "$dir/err")" -eq 1 ]
+[ $rc -eq 0 ] && [ "$(grep -c 'tokens, .* samples per epoch' "$dir/err")" -eq 1 ]
 ok rank_threads_tokenise_once
 for f in "$cache"/*.tokens; do truncate -s 5000 "$f"; done
 train "$dir/d" --training.steps 3 --dataloader.cache cache
 [ $rc -eq 0 ] && grep -q 'cut off; tokenising again' "$dir/err" && losses "$dir/d/metrics.jsonl" | cmp - "$dir/a.losses"
 ok damaged_cache_is_made_again
 train "$dir/e" --training.steps 3 --dataloader.cache text.txt/below
-[ $rc -eq 0 ] && [ "$(grep -c 'kept in memory, for this start alone' "$dir/err")" -eq 1 ] &&
+[ $rc -eq 0 ] && [ "$(grep -c 'kept in memory, for this run only' "$dir/err")" -eq 1 ] &&
     losses "$dir/e/metrics.jsonl" | cmp - "$dir/a.losses"
 ok folder_that_cannot_be_is_one_line
 
