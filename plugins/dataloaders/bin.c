@@ -49,7 +49,7 @@ typedef struct {
 } described;
 
 /* What a file is, by its first bytes or the index beside it. */
-static tt_status describe(const char *path, int raw_width, bin_layout *out, tt_error *err)
+static tt_status bin_describe(const char *path, int raw_width, bin_layout *out, tt_error *err)
 {
     bin_file f = {.path = path};
     source in = {.fd = -1};
@@ -72,7 +72,7 @@ static tt_status describe_all(const tt_files *files, int raw_width, described *d
     for (; d->n < files->n; d->n++) {
         const char *path = files->items[d->n];
         bin_layout *at = &d->at[d->n];
-        TT_TRY(describe(path, raw_width, at, err));
+        TT_TRY(bin_describe(path, raw_width, at, err));
         d->files[d->n] = (tt_token_file){sizeof *d->files, path, at->width, at->first, at->n};
         if (at->width != d->at[0].width)
             return TT_FAIL(err, TT_EINVAL,

@@ -151,7 +151,7 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
     return status;
 }
 
-static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
+static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     reader *j = user;
     unpack u;
@@ -176,7 +176,7 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
                               .files = &files,
-                              .read = read_file,
+                              .read = jsonl_read_file,
                               .user = &j,
                               .reader = name,
                               .cache = g->cache,

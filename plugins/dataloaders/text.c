@@ -52,7 +52,7 @@ static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
     return TT_OK;
 }
 
-static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
+static tt_status text_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     whole_file *t = user;
     source in = {.fd = -1};
@@ -75,7 +75,7 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
                               .files = &files,
-                              .read = read_file,
+                              .read = text_read_file,
                               .user = &t,
                               .reader = "text 1",
                               .cache = g->cache,

@@ -33,7 +33,7 @@ typedef struct {
 
 /* ---- encoding ---- */
 
-static void add(bytes *b, const void *p, size_t n)
+static void tb_add(bytes *b, const void *p, size_t n)
 {
     if (n == 0)
         return;
@@ -62,7 +62,7 @@ static void add_fixed(bytes *b, uint64_t x, int n_bytes) /* little endian */
     uint8_t out[8];
     for (int i = 0; i < n_bytes; i++)
         out[i] = (uint8_t)(x >> (8 * i));
-    add(b, out, (size_t)n_bytes);
+    tb_add(b, out, (size_t)n_bytes);
 }
 
 static void add_varint(bytes *b, uint64_t x)
@@ -72,7 +72,7 @@ static void add_varint(bytes *b, uint64_t x)
     for (; x >= 0x80; x >>= 7)
         out[n++] = (uint8_t)(x | 0x80);
     out[n++] = (uint8_t)x;
-    add(b, out, n);
+    tb_add(b, out, n);
 }
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 }; /* protobuf wire types */
@@ -86,7 +86,7 @@ static void add_block(bytes *b, unsigned field, const void *p, size_t n)
 {
     add_key(b, field, LENGTH);
     add_varint(b, n);
-    add(b, p, n);
+    tb_add(b, p, n);
 }
 
 static void add_event_head(bytes *b, double wall, int64_t step)
@@ -142,7 +142,7 @@ static tt_status write_record(sink *s, const bytes *event, tt_error *err)
     add_fixed(r, event->n, 8);
     if (!r->failed)
         add_fixed(r, masked_crc(r->p, 8), 4);
-    add(r, event->p, event->n);
+    tb_add(r, event->p, event->n);
     add_fixed(r, masked_crc(event->p, event->n), 4);
     if (r->failed || event->failed)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);

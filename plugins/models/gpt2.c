@@ -50,7 +50,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("1558M", 1600, 48, 25),
 };
 
-static tt_status finish(void *cfg, tt_error *err)
+static tt_status gpt2_finish(void *cfg, tt_error *err)
 {
     config *c = cfg;
     if (c->dim % c->n_heads != 0)
@@ -137,7 +137,7 @@ static tt_value *mlp(tt_builder *b, const config *c, tt_value *x)
     return y;
 }
 
-static void describe(const void *cfg, tt_builder *b)
+static void gpt2_describe(const void *cfg, tt_builder *b)
 {
     const config *c = cfg;
     const tt_dim D = TT_DIM(c->dim, "embed");
@@ -169,7 +169,7 @@ static void describe(const void *cfg, tt_builder *b)
 
 /* ---- Hugging Face ---- */
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status gpt2_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const config *c = cfg;
     const struct {
@@ -207,7 +207,7 @@ static const tt_model_hf hf = {
     "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
     "\"reorder_and_upcast_attn\": false, \"add_cross_attention\": false, "
     "\"quantization_config\": null}",
-    config_json,
+    gpt2_config_json,
     "transformer."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -249,19 +249,19 @@ static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *e
 static const tt_model_gguf gguf = {
     sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
 
-static const void *extension(const char *id)
+static const void *gpt2_extension(const char *id)
 {
     if (strcmp(id, TT_MODEL_GGUF) == 0)
         return &gguf;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 
-static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), finish,
-                               describe,  vocab_size, attention_width,   "n_layers"};
+static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), gpt2_finish,
+                               gpt2_describe,  vocab_size, attention_width,   "n_layers"};
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases",
-                     config, options, &vt, extension),
+                     config, options, &vt, gpt2_extension),
 };
 
 TT_PLUGIN("gpt2", "1.0", components);

@@ -42,7 +42,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("405B", 16384, 126, 128, 1.2, 4096, false, 8.0),
 };
 
-static tt_status finish(void *cfg, tt_error *err)
+static tt_status llama3_finish(void *cfg, tt_error *err)
 {
     decoder *c = cfg;
     if (c->hidden_dim == INT64_MIN) {
@@ -71,12 +71,12 @@ static decoder_init init(const decoder *c, int64_t layer)
 
 static const decoder_kind kind = {.init = init};
 
-static void describe(const void *cfg, tt_builder *b)
+static void llama3_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status llama3_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     return decoder_config_json(cfg, "LlamaForCausalLM", "llama",
                                "\"attention_bias\": false,\n  \"mlp_bias\": false", json, size,
@@ -92,7 +92,7 @@ static const tt_model_hf hf = {
     "\"tie_word_embeddings\": false}",
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"mlp_bias\": false, "
     "\"partial_rotary_factor\": 1.0, \"quantization_config\": null}",
-    config_json,
+    llama3_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -102,17 +102,17 @@ static const tt_tensor_name gguf_names[] = {
 static const tt_model_gguf gguf =
     DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
 
-static const void *extension(const char *id)
+static const void *llama3_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, &meta);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, llama3_finish, llama3_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "llama3",
                      "Llama 3: grouped-query attention, SwiGLU, rotary positions", decoder, options,
-                     &vt, extension),
+                     &vt, llama3_extension),
 };
 
 TT_PLUGIN("llama3", "1.0", components);

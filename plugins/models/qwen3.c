@@ -33,12 +33,12 @@ static const tt_flavor flavors[] = {
 
 static const decoder_kind kind = {.qk_norm = true, .init = decoder_init_normal};
 
-static void describe(const void *cfg, tt_builder *b)
+static void qwen3_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status qwen3_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     return decoder_config_json_windows(cfg, "Qwen3ForCausalLM", "qwen3",
                                        "\"attention_bias\": false,\n  ", json, size, err);
@@ -50,7 +50,7 @@ static const tt_model_hf hf = {
     DECODER_QWEN_DEFAULTS("128"),
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "
     "\"quantization_config\": null}",
-    config_json,
+    qwen3_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -61,17 +61,17 @@ static const tt_tensor_name gguf_names[] = {
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen3", gguf_names, decoder_gguf_keys_qwen, NULL);
 
-static const void *extension(const char *id)
+static const void *qwen3_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, NULL);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, qwen3_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "qwen3",
                      "Qwen 3, dense: Llama's block with normed query and key heads", decoder,
-                     options, &vt, extension),
+                     options, &vt, qwen3_extension),
 };
 
 TT_PLUGIN("qwen3", "1.0", components);

@@ -34,7 +34,7 @@ static void info(void *self, tt_tokenizer_info *out)
     out->fingerprint[sizeof out->fingerprint - 1] = '\0';
 }
 
-static tt_status encode(void *self, const char *text, size_t n_bytes, tt_ids *out, tt_error *err)
+static tt_status byte_encode(void *self, const char *text, size_t n_bytes, tt_ids *out, tt_error *err)
 {
     (void)self;
     for (size_t i = 0; i < n_bytes; i++)
@@ -42,7 +42,7 @@ static tt_status encode(void *self, const char *text, size_t n_bytes, tt_ids *ou
     return TT_OK;
 }
 
-static size_t decode(void *self, int32_t id, char *buf, size_t cap)
+static size_t byte_decode(void *self, int32_t id, char *buf, size_t cap)
 {
     (void)self;
     if (id < 0 || id > 255 || cap == 0)
@@ -51,7 +51,7 @@ static size_t decode(void *self, int32_t id, char *buf, size_t cap)
     return 1;
 }
 
-static size_t cut(void *self, const char *text, size_t n_bytes, size_t from)
+static size_t byte_cut(void *self, const char *text, size_t n_bytes, size_t from)
 {
     (void)self;
     (void)text;
@@ -59,7 +59,7 @@ static size_t cut(void *self, const char *text, size_t n_bytes, size_t from)
 }
 
 static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info,
-                                   encode,    decode,    cut,        NULL};
+                                   byte_encode,    byte_decode,    byte_cut,        NULL};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token a byte; vocabulary 262", &vt),

@@ -8,7 +8,7 @@
 /* comm "mpi": groups that reach over machines. One thread of the rank calls MPI; each of a group,
  * where collectives run beside the program and this MPI allows it. */
 
-static void group_free(tt_comm *c)
+static void mpi_group_free(tt_comm *c)
 {
     mpi_free_boxes(c);
     free(c->ranks);
@@ -39,7 +39,7 @@ static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
     return TT_OK;
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
                        tt_error *err)
 {
     mpi_end *e = self;
@@ -57,7 +57,7 @@ static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_com
     if (s == TT_OK)
         s = allocate(c, ranks, n, err);
     if (s != TT_OK) {
-        group_free(c);
+        mpi_group_free(c);
         return s;
     }
     MPI_Comm_group(e->all, &all);
@@ -128,20 +128,20 @@ static void close_(void *self, int ok)
     }
 }
 
-static void set_timeout(void *self, double timeout_s)
+static void mpi_set_timeout(void *self, double timeout_s)
 {
     ((mpi_end *)self)->timeout_s = timeout_s;
 }
 
-static int beside(void *self)
+static int mpi_beside(void *self)
 {
     return ((const mpi_end *)self)->many;
 }
 
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
-    .group = group,
-    .group_free = group_free,
+    .group = mpi_group,
+    .group_free = mpi_group_free,
     .all_gather = mpi_all_gather,
     .reduce_scatter = mpi_reduce_scatter,
     .all_reduce = mpi_all_reduce,
@@ -152,8 +152,8 @@ static const tt_comm_vt vt = {
     .abort = mpi_abort_run,
     .open = open_,
     .close = close_,
-    .set_timeout = set_timeout,
-    .beside = beside,
+    .set_timeout = mpi_set_timeout,
+    .beside = mpi_beside,
 };
 
 static const tt_component components[] = {

@@ -53,7 +53,7 @@ static void lay_out(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t 
 }
 
 /* `left` and what follows it become id; returns what followed. */
-static uint32_t join(hf_bpe_room *r, uint32_t left, uint32_t id)
+static uint32_t bpe_join(hf_bpe_room *r, uint32_t left, uint32_t id)
 {
     const uint32_t right = r->next[left], after = r->next[right];
     r->ids[left] = id;
@@ -74,7 +74,7 @@ static uint32_t rank_at(const hf_vocab *v, const hf_bpe_room *r, uint32_t left, 
 /* ---- the heap ---- */
 
 /* The pair at `left`, where it merges, into the heap: rank, then place. */
-static tt_status push(const hf_vocab *v, hf_bpe_room *r, uint32_t left, tt_error *err)
+static tt_status bpe_push(const hf_vocab *v, hf_bpe_room *r, uint32_t left, tt_error *err)
 {
     uint32_t id;
     const uint32_t rank = rank_at(v, r, left, &id);
@@ -116,17 +116,17 @@ static tt_status merge_by_heap(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_e
 {
     r->n_heap = 0;
     for (size_t i = 0; i < n; i++)
-        TT_TRY(push(v, r, (uint32_t)i, err));
+        TT_TRY(bpe_push(v, r, (uint32_t)i, err));
     while (r->n_heap) {
         const uint64_t top = pop(r);
         const uint32_t left = (uint32_t)top;
         uint32_t id;
         if (rank_at(v, r, left, &id) != top >> 32)
             continue; /* one of the two has merged since */
-        join(r, left, id);
-        TT_TRY(push(v, r, left, err));
+        bpe_join(r, left, id);
+        TT_TRY(bpe_push(v, r, left, err));
         if (r->prev[left] != NONE)
-            TT_TRY(push(v, r, r->prev[left], err));
+            TT_TRY(bpe_push(v, r, r->prev[left], err));
     }
     return TT_OK;
 }
@@ -218,7 +218,7 @@ static uint32_t merge_at(const hf_vocab *v, hf_bpe_room *r, uint32_t left)
     strike(r, before);
     strike(r, left);
     strike(r, r->next[left]);
-    join(r, left, id);
+    bpe_join(r, left, id);
     enlist(v, r, left);
     if (before == NONE)
         return r->rank[left];

@@ -55,7 +55,7 @@ static void work_free(work *w)
     free(w);
 }
 
-static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
+static tt_status hf_take_work(hf_tokenizer *t, work **out, tt_error *err)
 {
     const unsigned place = place_of_thread();
     work *w = NULL;
@@ -101,7 +101,7 @@ static void give_back(hf_tokenizer *t, work *w)
     work_free(w); /* more at once than there are places */
 }
 
-static inline tt_status put(work *w, int32_t id)
+static inline tt_status hf_put(work *w, int32_t id)
 {
     if (w->out->n < w->out->cap) {
         w->out->ids[w->out->n++] = id;
@@ -113,7 +113,7 @@ static inline tt_status put(work *w, int32_t id)
 static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
     const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
-    return whole >= 0 ? put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
+    return whole >= 0 ? hf_put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
 }
 
 static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
@@ -127,7 +127,7 @@ static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, s
     entry *e = &w->cache[h & (CACHE_WORDS - 1)];
     if (e->hash == tag && e->n_bytes == n && memcmp(e->bytes, s, n) == 0) {
         for (unsigned i = 0; i < e->n_ids; i++)
-            TT_TRY(put(w, e->ids[i]));
+            TT_TRY(hf_put(w, e->ids[i]));
         return TT_OK;
     }
     const size_t before = w->out->n;
@@ -144,7 +144,7 @@ static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, s
 }
 
 /* The next match of a split in s[from, n): *begin == n when none is left. */
-static tt_status find(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
+static tt_status hf_find_match(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
                       size_t from, size_t *begin, size_t *end)
 {
     const hf_split *split = &t->splits[k];
@@ -196,7 +196,7 @@ static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *
     const bool last = k + 1 == t->n_splits && !t->prefix_space;
     for (size_t at = 0; at < n;) {
         size_t begin, end;
-        TT_TRY(find(t, w, k, s, n, at, &begin, &end));
+        TT_TRY(hf_find_match(t, w, k, s, n, at, &begin, &end));
         if (begin > at && t->splits[k].keep_gaps)
             TT_TRY(split(t, w, k + 1, s + at, begin - at, false));
         if (end > begin && t->splits[k].keep_matches)
@@ -218,7 +218,7 @@ static tt_status encode_normal(const hf_tokenizer *t, work *w, const uint8_t *s,
             TT_TRY(split(t, w, 0, s + at, begin - at, false));
         if (which < 0)
             return TT_OK;
-        TT_TRY(put(w, t->added[which].id));
+        TT_TRY(hf_put(w, t->added[which].id));
     }
 }
 
@@ -242,7 +242,7 @@ static tt_status encode_text(const hf_tokenizer *t, work *w, const uint8_t *s, s
             TT_TRY(encode_piece(t, w, s + at, begin - at));
         if (which < 0)
             return TT_OK;
-        TT_TRY(put(w, t->added[which].id));
+        TT_TRY(hf_put(w, t->added[which].id));
     }
 }
 
@@ -254,17 +254,17 @@ static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, 
         TT_TRY(encode_text(t, w, s + at, valid));
         at += valid;
         if (at < n && !w->each)
-            TT_TRY(put(w, t->vocab.byte_ids[s[at]]));
+            TT_TRY(hf_put(w, t->vocab.byte_ids[s[at]]));
     }
     return TT_OK;
 }
 
-static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
 {
     hf_tokenizer *t = self;
     const size_t before = out->n;
     work *w;
-    TT_TRY(take(t, &w, err));
+    TT_TRY(hf_take_work(t, &w, err));
     w->out = out;
     w->each = NULL;
     w->err = err;
@@ -279,7 +279,7 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
                        tt_error *err)
 {
     work *w;
-    TT_TRY(take(t, &w, err));
+    TT_TRY(hf_take_work(t, &w, err));
     w->each = fn;
     w->each_arg = arg;
     w->err = err;
@@ -321,7 +321,7 @@ size_t hf_cut(void *self, const char *text, size_t n, size_t from)
     return n;
 }
 
-static size_t decode(void *self, int32_t id, char *buf, size_t cap)
+static size_t hf_decode_token(void *self, int32_t id, char *buf, size_t cap)
 {
     const hf_tokenizer *t = self;
     if (id < 0 || (size_t)id >= t->vocab.n_ids)
@@ -381,7 +381,7 @@ static tt_status open_hf(const void *config, void **self, tt_error *err)
 }
 
 static const tt_tokenizer_vt vt = {sizeof vt, open_hf, hf_close, info,
-                                   encode,    decode,  hf_cut,   hf_train};
+                                   hf_encode,    hf_decode_token,  hf_cut,   hf_train};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

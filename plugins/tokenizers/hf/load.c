@@ -37,7 +37,7 @@ void hf_digest_number(hf_digest *d, int64_t v)
     hf_digest_bytes(d, bytes, sizeof bytes);
 }
 
-static uint64_t finish(uint64_t x)
+static uint64_t digest_finish(uint64_t x)
 {
     x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
     x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
@@ -74,7 +74,7 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
 }
 
 /* *text: NULL where the file is not there and need not be. */
-static tt_status read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
+static tt_status load_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
     FILE *f = fopen(path, "rb");
     struct stat st;
@@ -163,10 +163,10 @@ static void seal(hf_tokenizer *t, hf_digest *d)
     hf_digest_number(d, t->eos);
     hf_digest_number(d, t->allow_special);
     snprintf(t->fingerprint, sizeof t->fingerprint, "%016llx%016llx",
-             (unsigned long long)finish(d->a), (unsigned long long)finish(d->b ^ d->a));
+             (unsigned long long)digest_finish(d->a), (unsigned long long)digest_finish(d->b ^ d->a));
 }
 
-static void begin(hf_tokenizer *t, hf_digest *d)
+static void load_begin(hf_tokenizer *t, hf_digest *d)
 {
     *d = (hf_digest){0xcbf29ce484222325u, 0x243f6a8885a308d3u};
     hf_digest_text(d, "ttrun hf 1");
@@ -177,7 +177,7 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
                        size_t n_config, tt_error *err)
 {
     hf_digest d;
-    begin(t, &d);
+    load_begin(t, &d);
     if (!t->path && !(t->path = strdup("tokenizer.json")))
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
     TT_TRY(load_tokenizer(t, text, n, &d, err));
@@ -188,7 +188,7 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
 }
 
 /* FILE or FOLDER → FOLDER/name, or FILE itself where name is NULL. Ours to free. */
-static char *beside(const char *path, const char *name)
+static char *load_path(const char *path, const char *name)
 {
     struct stat st;
     const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -233,13 +233,13 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
     hf_digest d;
     char *text = NULL;
     size_t n = 0;
-    begin(t, &d);
-    TT_TRY(read_file(t->path, true, &text, &n, err));
+    load_begin(t, &d);
+    TT_TRY(load_read_file(t->path, true, &text, &n, err));
     tt_status s = load_either(t, o, text, n, &d, err);
     free(text);
     text = NULL;
     if (s == TT_OK)
-        s = read_file(config, false, &text, &n, err);
+        s = load_read_file(config, false, &text, &n, err);
     if (s == TT_OK && text)
         s = load_config(t, config, text, n, err);
     free(text);
@@ -258,9 +258,9 @@ tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
             err, TT_EINVAL,
             "tokenizer.path: the hf tokenizer needs a tokenizer.json, the folder that has it, or a "
             "tiktoken file");
-    t->path = beside(o->path, NULL);
+    t->path = load_path(o->path, NULL);
     t->allow_special = o->allow_special;
-    char *config = beside(o->path, "tokenizer_config.json");
+    char *config = load_path(o->path, "tokenizer_config.json");
     const tt_status s = t->path && config ? load_files(t, o, config, err)
                                           : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
     free(config);

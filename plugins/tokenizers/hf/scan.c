@@ -22,7 +22,7 @@ static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const u
 }
 
 /* Past the longest run of code points that have one of `any`. */
-static inline const uint8_t *run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+static inline const uint8_t *scan_run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
                                  unsigned any)
 {
     unsigned n;
@@ -95,9 +95,9 @@ static size_t scan_gpt2(const uint16_t *flags, const uint8_t *s, const uint8_t *
         return spaces(flags, s, end, false);
     p += n;
     if (f & HF_LETTER)
-        return (size_t)(run(flags, p, end, HF_LETTER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_LETTER) - s);
     if (f & HF_NUMBER)
-        return (size_t)(run(flags, p, end, HF_NUMBER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_NUMBER) - s);
     return (size_t)(run_not(flags, p, end, NOT_OTHER) - s);
 }
 
@@ -136,10 +136,10 @@ static inline size_t word(const uint16_t *flags, const uint8_t *s, const uint8_t
     unsigned n, n_next;
     const unsigned f = flags_of(flags, s, end, &n);
     if (f & HF_LETTER)
-        return (size_t)(run(flags, s + n, end, HF_LETTER) - s);
+        return (size_t)(scan_run(flags, s + n, end, HF_LETTER) - s);
     if ((f & (HF_NEWLINE | HF_NUMBER)) || !(flags_of(flags, s + n, end, &n_next) & HF_LETTER))
         return 0;
-    return (size_t)(run(flags, s + n + n_next, end, HF_LETTER) - s);
+    return (size_t)(scan_run(flags, s + n + n_next, end, HF_LETTER) - s);
 }
 
 static inline size_t llama3_like(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
@@ -177,15 +177,15 @@ static size_t scan_qwen35(const uint16_t *flags, const uint8_t *s, const uint8_t
     const unsigned f = flags_of(flags, s, end, &n);
     if (!(f & (HF_NEWLINE | HF_NUMBER | HF_LETTER)) &&
         (flags_of(flags, s + n, end, &n_next) & letter))
-        return (size_t)(run(flags, s + n + n_next, end, letter) - s);
+        return (size_t)(scan_run(flags, s + n + n_next, end, letter) - s);
     if (f & letter)
-        return (size_t)(run(flags, s + n, end, letter) - s);
+        return (size_t)(scan_run(flags, s + n, end, letter) - s);
     if (f & HF_NUMBER)
         return n;
     const uint8_t *p = s + (*s == ' ');
     if (p < end && !(flags_of(flags, p, end, &n) & (NOT_OTHER | HF_MARK))) {
         p = run_not(flags, p, end, NOT_OTHER | HF_MARK);
-        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+        return (size_t)(scan_run(flags, p, end, HF_NEWLINE) - s);
     }
     return spaces(flags, s, end, true);
 }
@@ -202,14 +202,14 @@ static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t
             both_end = p;
     }
     if (f & HF_LOWER)
-        return (size_t)(run(flags, p, end, HF_LOWER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_LOWER) - s);
     return both_end ? (size_t)(both_end - s) : 0;
 }
 
 /* Without the tail: [UPPER]+[LOWER]* where tekken_tail found nothing, so no LOWER follows. */
 static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    return (size_t)(run(flags, s, end, HF_UPPER) - s);
+    return (size_t)(scan_run(flags, s, end, HF_UPPER) - s);
 }
 
 static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
@@ -248,7 +248,7 @@ static size_t scan_cl100k(const uint16_t *flags, const uint8_t *s, const uint8_t
 {
     unsigned n;
     if (flags_of(flags, s, end, &n) & HF_SPACE) {
-        const uint8_t *p = run(flags, s, end, HF_SPACE);
+        const uint8_t *p = scan_run(flags, s, end, HF_SPACE);
         if (p == end)
             return (size_t)(p - s);
     }
@@ -268,7 +268,7 @@ static size_t scan_number(const uint16_t *flags, const uint8_t *s, const uint8_t
 
 static size_t scan_cjk(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    return (size_t)(run(flags, s, end, HF_CJK) - s);
+    return (size_t)(scan_run(flags, s, end, HF_CJK) - s);
 }
 
 static bool ascii_letter(uint8_t c)
@@ -288,13 +288,13 @@ static size_t scan_deepseek3(const uint16_t *flags, const uint8_t *s, const uint
         return (size_t)(p - s);
     }
     if (!(f & (HF_NEWLINE | HF_LETTER | HF_SYMBOL)) && (flags_of(flags, p, end, &n_next) & letter))
-        return (size_t)(run(flags, p + n_next, end, letter) - s);
+        return (size_t)(scan_run(flags, p + n_next, end, letter) - s);
     if (f & letter)
-        return (size_t)(run(flags, p, end, letter) - s);
+        return (size_t)(scan_run(flags, p, end, letter) - s);
     p = s + (*s == ' ');
     if (flags_of(flags, p, end, &n) & HF_SYMBOL) {
-        p = run(flags, p, end, HF_SYMBOL);
-        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+        p = scan_run(flags, p, end, HF_SYMBOL);
+        return (size_t)(scan_run(flags, p, end, HF_NEWLINE) - s);
     }
     return f & HF_SPACE ? spaces(flags, s, end, true) : 0;
 }
