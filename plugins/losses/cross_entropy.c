@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ttrun/loss.h>
 
-/* cross_entropy: -log softmax(logits)[label] of each token; labels below 0 (-100) count for
- * nothing. */
+/* cross_entropy: -log softmax(logits)[label] for each token. Labels below 0 (such as -100) are
+ * ignored. */
 
 static tt_value *cross_entropy_describe(const void *config, tt_builder *b)
 {

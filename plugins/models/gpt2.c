@@ -6,8 +6,8 @@
 
 /* gpt2: a pre-norm decoder with LayerNorm, learned positions, GELU and biases. T tokens, D width, H
  * heads, hd head width, F hidden width, V vocabulary, P positions. Source: Radford et al. 2019,
- * "Language Models are Unsupervised Multitask Learners"; names and initial values as Hugging
- * Face's, whose files hold weights as [in, out] and q, k, v in one tensor. */
+ * "Language Models are Unsupervised Multitask Learners". Names and initial values are Hugging
+ * Face's, whose files store weights as [in, out], and q, k and v in one tensor. */
 
 typedef struct {
     int64_t dim, n_layers, n_heads, hidden_dim, vocab_size, n_positions;
@@ -15,7 +15,7 @@ typedef struct {
     bool tie_embeddings;
 } config;
 
-#define MAX_DIM 16777216.0 /* 2^24: products of two sizes stay far inside int64 */
+#define MAX_DIM 16777216.0 /* 2^24: a product of two sizes is far below the limit of int64 */
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, dim, TT_OPT_INT, "256", 1, MAX_DIM, NULL, 0, "n_embd",
@@ -79,13 +79,14 @@ static tt_init normal(double std)
     return (tt_init){TT_INIT_NORMAL, std, 0.0, 0.0};
 }
 
-/* Weights that write to the residual stream. */
+/* Initial values of weights that write to the residual stream. */
 static double deep(const config *c)
 {
     return 0.02 / sqrt(2.0 * (double)c->n_layers);
 }
 
-/* Where the files keep a linear layer: rows `begin` on of a fused one; NULL: under its own name. */
+/* Where the files keep a linear layer: from row `begin` of a fused tensor; NULL: under its own
+ * name. */
 typedef struct {
     char weight[80], bias[80];
 } fused;
@@ -107,7 +108,8 @@ static tt_value *linear(tt_builder *b, tt_value *x, const char *name, tt_dim out
         b, bias, &out, 1,
         &(tt_param_opts){
             .init = {.kind = TT_INIT_CONSTANT}, .tags = "bias", .storage = &v, .n_storage = 1});
-    return tt_linear(b, x, name, out, &(tt_linear_opts){.bias = 1}); /* finds the two by name */
+    /* finds the two parameters by name */
+    return tt_linear(b, x, name, out, &(tt_linear_opts){.bias = 1});
 }
 
 static tt_value *attention(tt_builder *b, const config *c, tt_value *x, int64_t layer) /* x [T,D] */
@@ -196,7 +198,7 @@ static tt_status gpt2_config_json(const void *cfg, char *json, size_t size, tt_e
     return json_end_config(&t, "gpt2", err);
 }
 
-/* The three activations are one function: tanh's approximation. */
+/* All three names mean the same function, the tanh approximation. */
 static const tt_model_hf hf = {
     sizeof hf,
     "gpt2",

@@ -3,8 +3,8 @@
 #include "decoder_gguf.h"
 #include "decoder_meta.h"
 
-/* llama3: the decoder as it is, and Llama's rule for hidden_dim. Source: Grattafiori et al. 2024,
- * arXiv:2407.21783; sizes and initial values as torchtitan's. */
+/* llama3: the decoder of decoder.h with Llama's rule for hidden_dim. Source: Grattafiori et al.
+ * 2024, arXiv:2407.21783; sizes and initial values as torchtitan's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "null", "null", "1e-5", "500000.0", "false"),
@@ -13,13 +13,13 @@ static const tt_option options[] = {
                    "width of the feed-forward layer; null: 8/3 dim times ffn_dim_multiplier, "
                    "rounded up to multiple_of"),
     TT_OPTION(decoder, multiple_of, TT_OPT_INT, "256", 1, DECODER_MAX_DIM,
-              "hidden_dim's rule rounds up to a multiple of this"),
+              "hidden_dim: null rounds up to a multiple of this"),
     TT_OPTION(decoder, ffn_dim_multiplier, TT_OPT_FLOAT, "1.0", 1e-3, 1e3,
-              "factor in hidden_dim's rule"),
+              "hidden_dim: null multiplies by this"),
 };
 
 /* The released sizes share a vocabulary, 8 key/value heads and llama3 scaling; hidden_dim follows
- * by the rule. */
+ * from the rule. */
 #define FLAVOR(name, dim, layers, heads, multiplier, multiple, tied, factor)                       \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -54,7 +54,7 @@ static tt_status llama3_finish(void *cfg, tt_error *err)
     return decoder_finish(c, err);
 }
 
-/* Weights that write to the residual stream, and up_proj, shrink with depth. */
+/* Weights that write to the residual stream, and up_proj, are smaller in deeper layers. */
 static decoder_init init(const decoder *c, int64_t layer)
 {
     const double std = 1.0 / sqrt((double)c->dim);

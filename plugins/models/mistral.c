@@ -3,8 +3,8 @@
 #include "decoder_gguf.h"
 #include "decoder_meta.h"
 
-/* mistral: the decoder, every layer of it with a sliding window where sliding_window says so.
- * Source: Jiang et al. 2023, arXiv:2310.06825; initial values as qwen3's. */
+/* mistral: the decoder of decoder.h; if sliding_window is set, every layer has the window. Source:
+ * Jiang et al. 2023, arXiv:2310.06825; initial values as qwen3's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "4", "null", "1e-5", "1000000.0", "false"),
@@ -14,7 +14,7 @@ static const tt_option options[] = {
                    "a token sees this many, itself among them; null: all before it"),
 };
 
-/* All have 8 key/value heads. */
+/* All flavors have 8 key/value heads. */
 #define FLAVOR(name, dim, layers, heads, head_dim, hidden, vocab, theta, window)                   \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -36,7 +36,7 @@ static const tt_flavor flavors[] = {
 static tt_status mistral_finish(void *cfg, tt_error *err)
 {
     decoder *c = cfg;
-    c->use_sliding_window = true; /* max_window_layers stays 0: in every layer */
+    c->use_sliding_window = true; /* max_window_layers stays 0: every layer slides */
     return decoder_finish(c, err);
 }
 

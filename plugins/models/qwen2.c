@@ -2,9 +2,9 @@
 #include "decoder.h"
 #include "decoder_gguf.h"
 
-/* qwen2: the decoder with biases of q, k and v; sliding windows in its later layers on request. Of
- * Qwen 2 and 2.5, whose base models the flavors are. Source: Yang et al. 2024, arXiv:2407.10671 and
- * arXiv:2412.15115; initial values as qwen3's. */
+/* qwen2: the decoder of decoder.h with biases in q, k and v, and optional sliding windows in its
+ * later layers. For Qwen 2 and 2.5; the flavors are the base models of 2.5. Source: Yang et al.
+ * 2024, arXiv:2407.10671 and arXiv:2412.15115; initial values as qwen3's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "4", "null", "1e-6", "1000000.0", "true"),

@@ -2,8 +2,8 @@
 #include "decoder.h"
 #include "decoder_gguf.h"
 
-/* qwen3 (dense): the decoder with a norm of each query and key head before the rotary positions,
- * and heads whose width is independent of the stream's. Source: Yang et al. 2025,
+/* qwen3 (dense): the decoder of decoder.h; each query and key head is normalized before the rotary
+ * positions, and the width of heads is independent of the model's width. Source: Yang et al. 2025,
  * arXiv:2505.09388; initial values as torchtitan's. */
 
 static const tt_option options[] = {
@@ -12,7 +12,7 @@ static const tt_option options[] = {
     DECODER_WINDOW_OPTIONS,
 };
 
-/* All share 8 key/value heads of 128 and a vocabulary. */
+/* All flavors share 8 key/value heads of 128 and a vocabulary. */
 #define FLAVOR(name, dim, layers, heads, hidden, tied)                                             \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \

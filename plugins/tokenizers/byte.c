@@ -2,8 +2,8 @@
 #include <string.h>
 #include <ttrun/tokenizer.h>
 
-/* byte: a token is a byte, 0–255; bos 256, eos 257, pad 258; 259–261 are reserved. Any input is
- * valid. */
+/* byte: each byte is a token, 0–255; bos is 256, eos 257, pad 258; 259–261 are reserved. Any input
+ * is valid. */
 
 enum { BOS = 256, EOS = 257, PAD = 258, VOCAB = 262 };
 
@@ -29,7 +29,7 @@ static void info(void *self, tt_tokenizer_info *out)
     out->bos = BOS;
     out->eos = EOS;
     out->pad = PAD;
-    /* "ttrun byte v1" in hex, padded: there is one byte tokenizer */
+    /* "ttrun byte v1" in hex, padded: a constant, as all byte tokenizers are equal */
     memcpy(out->fingerprint, "747472756e206279746520763100000000", sizeof out->fingerprint - 1);
     out->fingerprint[sizeof out->fingerprint - 1] = '\0';
 }
@@ -62,7 +62,7 @@ static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info,
                                    byte_encode,    byte_decode,    byte_cut,        NULL};
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token a byte; vocabulary 262", &vt),
+    TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token per byte; vocabulary 262", &vt),
 };
 
 TT_PLUGIN("byte", "1.0", components);

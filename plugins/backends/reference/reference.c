@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The component and its table of kernels, sorted by name; those of pointwise ops are in pointwise.c. */
+/* The component and its table of kernels, sorted by name; the kernels of pointwise ops are in
+ * pointwise.c. */
 
 #define KERNEL(op_, fn_)                                                                           \
     {                                                                                              \
@@ -74,7 +75,8 @@ static int reference_compare_name(const void *key, const void *element)
 
 const tt_kernel *ref_kernel(const char *op)
 {
-    const tt_kernel *k = bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], reference_compare_name);
+    const tt_kernel *k =
+        bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], reference_compare_name);
     return k ? k : ref_pointwise_kernel(op);
 }
 

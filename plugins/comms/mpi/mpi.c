@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-/* comm "mpi": groups that reach over machines. One thread of the rank calls MPI; each of a group,
- * where collectives run beside the program and this MPI allows it. */
+/* comm "mpi": groups that span machines. One thread of a rank calls MPI; if collectives run
+ * concurrently with the program and this MPI allows it, one thread per group does. */
 
 static void mpi_group_free(tt_comm *c)
 {
@@ -108,7 +108,7 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
     return TT_OK;
 }
 
-/* After a failure MPI is left as it is: its end would wait for ranks that may be gone. */
+/* After a failure MPI is not finalized: MPI_Finalize would wait for ranks that may be gone. */
 static void close_(void *self, int ok)
 {
     mpi_end *e = self;
@@ -120,7 +120,7 @@ static void close_(void *self, int ok)
         free(e);
         return;
     }
-    const double until = now() + 0.1; /* for what was told to leave */
+    const double until = now() + 0.1; /* time for messages already posted to leave */
     while (now() < until) {
         int flag;
         MPI_Iprobe(MPI_ANY_SOURCE, TAG_HEAD, e->all, &flag, MPI_STATUS_IGNORE);
@@ -157,7 +157,7 @@ static const tt_comm_vt vt = {
 };
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; adds in the order of members",
+    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; sums in rank order",
                        &vt),
 };
 
