@@ -22,10 +22,11 @@ typedef struct {
 static const tt_option options[] = {
     TT_OPTION(config, path, TT_OPT_STRINGS, "[]", 0, 0,
               "files of tokens and globs (** crosses folders), relative to the job file"),
-    TT_OPTION_MORE(config, format, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|uint16|uint32", 0, NULL,
-                   "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx next to it; "
-                   "else tokens "
-                   "without a header"),
+    TT_OPTION_MORE(
+        config, format, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|uint16|uint32", 0, NULL,
+        "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx next to it; "
+        "else tokens "
+        "without a header"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,

@@ -120,7 +120,8 @@ static bool json_field(json_reader *r, const char *field, char *out, size_t *out
             return json_fail(r, "a comma or the end of the object is missing");
     }
     json_space(r);
-    return r->at == r->end || json_fail(r, "more text after the object; expected one object per line");
+    return r->at == r->end ||
+           json_fail(r, "more text after the object; expected one object per line");
 }
 
 #endif

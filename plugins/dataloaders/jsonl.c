@@ -33,7 +33,7 @@ static const tt_option options[] = {
     TT_CORPUS_OPTION_PACKING(config),
 };
 
-enum { BLOCK = 1 << 18 };                       /* bytes read at a time */
+enum { BLOCK = 1 << 18 }; /* bytes read at a time */
 /* a longer line means that the file is not JSON lines */
 static const size_t max_line = (size_t)1 << 30;
 
@@ -202,7 +202,8 @@ static const tt_dataloader_vt vt = {sizeof vt,      open_jsonl, tt_tokens_close,
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",
-                 "JSON lines (also .gz, .zst), one field per line is a document", config, options, &vt),
+                 "JSON lines (also .gz, .zst), one field per line is a document", config, options,
+                 &vt),
 };
 
 TT_PLUGIN("jsonl", "1.0", components);

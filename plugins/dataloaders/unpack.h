@@ -74,7 +74,8 @@ static tt_status unpack_begin(unpack *u, tt_error *err)
             return TT_FAIL(err, TT_ENOMEM, "out of memory for zstd");
         u->kind = UNPACK_ZSTD;
     } else if (u->have > 0 && (unpack_named(path, ".gz") || unpack_named(path, ".zst"))) {
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is not a %s file, although its name says so", path,
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.path: %s is not a %s file, although its name says so", path,
                        unpack_named(path, ".gz") ? "gzip" : "zstd");
     }
     return TT_OK;

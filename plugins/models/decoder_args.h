@@ -59,7 +59,7 @@ typedef struct {
 
 #define DECODER_WINDOW_OPTIONS                                                                     \
     TT_OPTION(decoder, use_sliding_window, TT_OPT_BOOL, "false", 0, 0,                             \
-              "whether sliding_window is used"),                                                    \
+              "whether sliding_window is used"),                                                   \
         TT_OPTION_MORE(decoder, sliding_window, TT_OPT_INT, "4096", 1, 2147483647.0, NULL,         \
                        TT_OPT_NULLABLE, NULL,                                                      \
                        "a token sees this many, itself among them, in the layers that "            \

@@ -258,8 +258,8 @@ static const void *gpt2_extension(const char *id)
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 
-static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), gpt2_finish,
-                               gpt2_describe,  vocab_size, attention_width,   "n_layers"};
+static const tt_model_vt vt = {sizeof vt,     flavors,    TT_COUNT(flavors), gpt2_finish,
+                               gpt2_describe, vocab_size, attention_width,   "n_layers"};
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases",

@@ -13,9 +13,9 @@ static const tt_option options[] = {
                    "width of the feed-forward layer; null: 8/3 dim times ffn_dim_multiplier, "
                    "rounded up to multiple_of"),
     TT_OPTION(decoder, multiple_of, TT_OPT_INT, "256", 1, DECODER_MAX_DIM,
-              "hidden_dim: null rounds up to a multiple of this"),
+              "when hidden_dim is null, it is rounded up to a multiple of this"),
     TT_OPTION(decoder, ffn_dim_multiplier, TT_OPT_FLOAT, "1.0", 1e-3, 1e3,
-              "hidden_dim: null multiplies by this"),
+              "when hidden_dim is null, it is multiplied by this"),
 };
 
 /* The released sizes share a vocabulary, 8 key/value heads and llama3 scaling; hidden_dim follows

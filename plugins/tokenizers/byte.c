@@ -34,7 +34,8 @@ static void info(void *self, tt_tokenizer_info *out)
     out->fingerprint[sizeof out->fingerprint - 1] = '\0';
 }
 
-static tt_status byte_encode(void *self, const char *text, size_t n_bytes, tt_ids *out, tt_error *err)
+static tt_status byte_encode(void *self, const char *text, size_t n_bytes, tt_ids *out,
+                             tt_error *err)
 {
     (void)self;
     for (size_t i = 0; i < n_bytes; i++)
@@ -58,8 +59,8 @@ static size_t byte_cut(void *self, const char *text, size_t n_bytes, size_t from
     return from < n_bytes ? from : n_bytes;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info,
-                                   byte_encode,    byte_decode,    byte_cut,        NULL};
+static const tt_tokenizer_vt vt = {sizeof vt,   open_byte,   close_byte, info,
+                                   byte_encode, byte_decode, byte_cut,   NULL};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token per byte; vocabulary 262", &vt),

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-/* Megatron and .pbin: files of tests/golden/token_files.txt, and what is left when they are
+/* Megatron and .pbin: the files of tests/golden/token_files.txt, and the errors when they are
  * damaged. */
 
 static char root[64];
@@ -210,7 +210,7 @@ static void test_bin_refuses_hostile_indexes(void **state)
     assert_non_null(strstr(err.text, "no multiple of (2)"));
     put("h.bin", tokens, n_tokens - 2);
     assert_int_equal(open_path(&path, 1, false, 2, &self, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "one is cut off"));
+    assert_non_null(strstr(err.text, "one of the two is cut off"));
 }
 
 /* Lists of documents after two tokens of two bytes. */

@@ -72,12 +72,12 @@ static inline void cpu_fetch_turn(cpu_fetch *f)
  * block's k, and the functions that compute a tile of C from one panel of each. */
 typedef struct cpu_tiles {
     int mr, nr;
-    int k_unit;            /* the k of a panel is padded to a multiple of it */
-    int64_t k_cut;         /* every block of k but the last is a multiple of it */
-    size_t size;           /* bytes of a packed element */
+    int k_unit;    /* the k of a panel is padded to a multiple of it */
+    int64_t k_cut; /* every block of k but the last is a multiple of it */
+    size_t size;   /* bytes of a packed element */
     /* most rows (m_task) and columns (strip) packed at a time; multiples of mr and nr */
     int64_t m_task, strip;
-    int tasks;             /* tasks per thread; fewer and larger tasks pack less */
+    int tasks; /* tasks per thread; fewer and larger tasks pack less */
     /* Packs `rows` rows of a matrix into panels of mr (left); or, with swapped strides, columns
      * into panels of nr. */
     void (*pack)(cpu_mat a, int64_t rows, int64_t k, bool left, void *dst);

@@ -10,7 +10,7 @@
 typedef struct cpu_rope {
     /* radians per position of each pair, padded with zeros to a whole vector */
     const double *inv_freq;
-    double factor;          /* multiplies cos and sin */
+    double factor; /* multiplies cos and sin */
     int64_t head_dim, pairs;
     bool interleaved; /* pairs are (2 j, 2 j + 1), otherwise (j, j + pairs) */
     bool inverse;

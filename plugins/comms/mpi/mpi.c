@@ -40,7 +40,7 @@ static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
 }
 
 static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
-                       tt_error *err)
+                           tt_error *err)
 {
     mpi_end *e = self;
     MPI_Group all, some;
@@ -157,8 +157,7 @@ static const tt_comm_vt vt = {
 };
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; sums in rank order",
-                       &vt),
+    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; sums in rank order", &vt),
 };
 
 TT_PLUGIN("mpi", "1.0", components);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The files: tokenizer.json or tiktoken's and, beside it, tokenizer_config.json. */
+/* Loads the files: tokenizer.json or tiktoken's, and tokenizer_config.json in the same folder. */
 
 #define LARGEST_FILE ((long long)1 << 30)
 
@@ -17,7 +17,7 @@ void hf_digest_bytes(hf_digest *d, const void *s, size_t n)
 {
     const uint8_t *p = s;
     for (size_t i = 0; i < n; i++) {
-        d->a = (d->a ^ p[i]) * 0x100000001b3u; /* FNV-1a, and a sibling that rotates */
+        d->a = (d->a ^ p[i]) * 0x100000001b3u; /* FNV-1a, and a second hash that rotates */
         d->b = ((d->b << 7 | d->b >> 57) + p[i]) * 0x9e3779b97f4a7c15u;
     }
 }
@@ -49,7 +49,7 @@ hf_shown hf_show(const char *text, size_t n)
     hf_shown shown = {""};
     size_t k = n < 40 ? n : 40;
     while (k < n && k > 0 && ((unsigned char)text[k] & 0xc0) == 0x80)
-        k--; /* a character is whole or not there */
+        k--; /* never cuts a character in two */
     for (size_t i = 0; i < k; i++)
         shown.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
     if (k < n)
@@ -73,7 +73,7 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
     return TT_OK;
 }
 
-/* *text: NULL where the file is not there and need not be. */
+/* *text is NULL if the file does not exist and is optional. */
 static tt_status load_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
     FILE *f = fopen(path, "rb");
@@ -163,7 +163,8 @@ static void seal(hf_tokenizer *t, hf_digest *d)
     hf_digest_number(d, t->eos);
     hf_digest_number(d, t->allow_special);
     snprintf(t->fingerprint, sizeof t->fingerprint, "%016llx%016llx",
-             (unsigned long long)digest_finish(d->a), (unsigned long long)digest_finish(d->b ^ d->a));
+             (unsigned long long)digest_finish(d->a),
+             (unsigned long long)digest_finish(d->b ^ d->a));
 }
 
 static void load_begin(hf_tokenizer *t, hf_digest *d)
@@ -187,7 +188,7 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
     return TT_OK;
 }
 
-/* FILE or FOLDER → FOLDER/name, or FILE itself where name is NULL. Ours to free. */
+/* FILE or FOLDER → FOLDER/name, or FILE itself if name is NULL. The caller frees it. */
 static char *load_path(const char *path, const char *name)
 {
     struct stat st;
@@ -204,7 +205,7 @@ static char *load_path(const char *path, const char *name)
     return out;
 }
 
-/* The job's own choice of bos, eos and pad goes before the file's. */
+/* The job's own choice of bos, eos and pad takes precedence over the file's. */
 static tt_status override(const hf_tokenizer *t, const char *key, const char *text, int32_t *id,
                           tt_error *err)
 {

@@ -2,11 +2,11 @@
 #include "hf.h"
 #include <string.h>
 
-/* The patterns of the models people have, by hand: one pass forward, no backtracking. PCRE2 on the
- * same pattern is the oracle in the tests. A scanner returns the bytes of the match that begins at
- * s. */
+/* Hand-written scanners for the patterns of common models: one pass forward, no backtracking. Tests
+ * compare them with PCRE2 on the same pattern. A scanner returns the bytes of the match that begins
+ * at s. */
 
-/* Flags of the code point at s; 0 at the end, which no class contains. */
+/* The flags of the code point at s; 0 at the end, which is in no class. */
 static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
                                 unsigned *n)
 {
@@ -21,9 +21,9 @@ static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const u
     return flags[hf_decode(s, n)];
 }
 
-/* Past the longest run of code points that have one of `any`. */
+/* Skips the longest run of code points that have one of the flags `any`. */
 static inline const uint8_t *scan_run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
-                                 unsigned any)
+                                      unsigned any)
 {
     unsigned n;
     while (flags_of(flags, s, end, &n) & any)
@@ -54,12 +54,13 @@ static size_t spaces(const uint16_t *flags, const uint8_t *s, const uint8_t *end
     }
     if (newlines && newline)
         return (size_t)(newline - s);
-    if (p < end && last > s) /* the last space is left to the word that follows */
+    if (p < end && last > s) /* the word that follows takes the last space */
         p = last;
     return (size_t)(p - s);
 }
 
-/* 's 't 're 've 'm 'll 'd at s, which is at the apostrophe; 0 = none. Case folded, ſ is an s. */
+/* 's 't 're 've 'm 'll 'd at s, which is at the apostrophe; 0: none. Case is folded, and ſ is an
+ * s. */
 static size_t contraction(const uint8_t *s, const uint8_t *end, bool fold)
 {
     if (end - s < 2)
@@ -190,8 +191,8 @@ static size_t scan_qwen35(const uint16_t *flags, const uint8_t *s, const uint8_t
     return spaces(flags, s, end, true);
 }
 
-/* [UPPER]*[LOWER]+ at s, 0 = none. A code point may be both: then the head gives back down to the
- * last such one. */
+/* [UPPER]*[LOWER]+ at s, 0: none. A code point may be in both classes: then the head gives back
+ * code points down to the last such one. */
 static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     const uint8_t *p = s, *both_end = NULL;
@@ -206,7 +207,7 @@ static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t
     return both_end ? (size_t)(both_end - s) : 0;
 }
 
-/* Without the tail: [UPPER]+[LOWER]* where tekken_tail found nothing, so no LOWER follows. */
+/* Without the tail: [UPPER]+[LOWER]*, used when tekken_tail found nothing, so no LOWER follows. */
 static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     return (size_t)(scan_run(flags, s, end, HF_UPPER) - s);
@@ -217,7 +218,8 @@ static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t
     unsigned n;
     const unsigned f = flags_of(flags, s, end, &n);
     size_t k = 0;
-    for (int head = 0; head < 2; head++) { /* each with the character before it, then without */
+    /* each alternative with the character before it, then without it */
+    for (int head = 0; head < 2; head++) {
         size_t (*const part)(const uint16_t *, const uint8_t *, const uint8_t *) =
             head ? tekken_head : tekken_tail;
         if (!(f & (HF_NEWLINE | HF_LETTER | HF_NUMBER)) && (k = part(flags, s + n, end)))
@@ -234,7 +236,7 @@ static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t
     return k ? k : rest(flags, s, end, 1, true);
 }
 
-/* As tekken, but a word may end in a contraction, and three digits go together. */
+/* As tekken, but a word may end in a contraction, and up to three digits form a word. */
 static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     const size_t k = tekken_word(flags, s, end);
@@ -243,7 +245,7 @@ static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t 
     return rest(flags, s, end, 3, true);
 }
 
-/* As llama3, but blanks that end the text are one word. */
+/* As llama3, but spaces at the end of the text are one word. */
 static size_t scan_cl100k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     unsigned n;
@@ -255,7 +257,7 @@ static size_t scan_cl100k(const uint16_t *flags, const uint8_t *s, const uint8_t
     return llama3_like(flags, s, end, 3);
 }
 
-/* DeepSeek-V3, in three splits: what no alternative takes is a word too (a gap). */
+/* DeepSeek-V3 has three splits; text that no alternative matches is a word too (a gap). */
 static size_t scan_numbers3(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     return numbers(flags, s, end, 3);
