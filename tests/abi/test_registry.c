@@ -168,7 +168,7 @@ static void test_load_refuses_truncation_at_any_length(void **state)
         const tt_plugin *p = NULL;
         tt_error err = {0};
         tt_registry_load_file(r, path_in(name), &p,
-                              &err); /* must come back; a zero more or less may be a zero */
+                              &err); /* must stay; one zero more or less may be chance */
     }
     tt_registry_free(r);
     free(text);
@@ -334,7 +334,7 @@ static void test_load_works_without_a_private_folder(void **state)
     build("ro/ramp.so", "-DNAME='\"ramp\"'");
     assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
     char *old = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
-    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: loaded where it lies */
+    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: they are loaded in place */
     assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
     if (old)
         setenv("TMPDIR", old, 1);

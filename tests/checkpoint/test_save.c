@@ -128,7 +128,7 @@ static void test_write_without_begin_is_an_error(void **state)
     assert_has(f->err.text, "step-4.tmp");
 }
 
-/* A limit on the size of files stands for a disk that fills up. Returns the child's exit status. */
+/* A limit on the size of files simulates a disk that fills up. Returns the child's exit status. */
 static int save_without_space(fixture *f, const model_tensor *t)
 {
     pid_t pid = fork();

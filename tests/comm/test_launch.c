@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* What the variables of launchers mean. */
+/* The meaning of launchers' environment variables. */
 
 static const char *const *variables; /* name, value, name, value, …, NULL */
 

@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The battery over real MPI: this program is started again by mpirun, and each rank runs the tests
- * whose worlds have as many ranks as there are. What ends a world is started for itself. */
+/* The battery over real MPI: mpirun starts this program again, and each rank runs the tests whose
+ * worlds have as many ranks as there are. A test that ends its world gets a start of its own. */
 
 static struct {
     tt_session *session; /* of a rank; NULL: the parent */

@@ -4,7 +4,7 @@
 #include "comm/battery.h"
 #include "comm/processes.h"
 
-/* Processes of one machine: the battery, and what only processes do: die. */
+/* Processes of one machine: the battery, and what only processes can do: die. */
 
 /* More than a slot and than a block, in uneven pieces, not a multiple of anything. */
 static void large(world *w, tt_dist *d)

@@ -11,9 +11,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* Copies from process to process: every size around the borders, beside each other, and what may go
- * wrong between the two meetings. Where the kernel refuses such copies the same calls go through
- * shared memory, and what can only happen to them is skipped. */
+/* Copies from process to process: every size around the limits, several at once, and what may go
+ * wrong between the two barriers of a copy. If the kernel refuses such copies, the same calls go
+ * through shared memory, and cases that only a direct copy can have are skipped. */
 
 enum { MUCH = 1 << 20 }; /* elements, in many pieces */
 

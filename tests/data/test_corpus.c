@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "corpus_test.h"
 
-/* The token cache: what is recalled, what it is keyed by, what is refused. */
+/* The token cache: what is reused, what its key is made of, and what is refused. */
 
 static void test_corpus_second_start_neither_reads_nor_tokenises(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/pipelines.h"
 
-/* Every schedule trains alike (P5) on the executor, for any mesh, and as without a pipeline; values
- * live in coloured slots that are NaN where they are dead. */
+/* Every schedule gives the same training (P5) on the executor, for any mesh, and the same as
+ * without a pipeline; values are in colored slots that are NaN while they are dead. */
 
 static void test_all_schedules_train_alike(void **state)
 {

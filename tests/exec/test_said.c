@@ -3,8 +3,8 @@
 #include "exec/steps.h"
 #include "plan/plan_impl.h"
 
-/* What ranks say to each other in a step is what the plan's abstract run had them say: every call
- * of every rank, in order. Collectives that are begun early are made where they are waited for
+/* The calls that ranks make to each other in a step are those of the plan's abstract run: every
+ * call of every rank, in order. Collectives that begin early run where they are waited for
  * (debug.poison), so one thread makes them all. */
 
 enum { SENDS, RECEIVES, GATHERS, SCATTERS, REDUCES, EXCHANGES };

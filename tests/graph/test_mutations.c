@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* Every deliberate mistake must be seen (as test_mutations of the specification): by the sim at the
- * node, by what the step leaves behind, or by tt_graph_verify. */
+/* Every deliberate mistake must be found (as test_mutations of the specification): by the sim at
+ * the node, by the results of the step, or by tt_graph_verify. */
 
 static bool communicates(const tt_graph *g, const tt_node *n)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/planned.h"
 
-/* Outputs that take over an operand's bytes: planned for a backend that allows it everywhere, they
- * do so only where nobody wants the operand again; each kind of refusal is met; and tt_plan_verify
- * refuses plans that break a condition. */
+/* Outputs that reuse an operand's bytes. For a backend that allows it everywhere, the plan does so
+ * only if nothing reads the operand again; each kind of refusal occurs; and tt_plan_verify refuses
+ * plans that break a condition. */
 
 static int everywhere(void *user, const char *op)
 {
@@ -281,7 +281,7 @@ static int n_taken(const tt_plan *p)
     return n;
 }
 
-/* A backend that does not declare it is planned for as if there were none of this. */
+/* For a backend that does not declare it, the plan never does it. */
 static void test_what_is_not_declared_is_not_done(void **state)
 {
     int64_t apart, in_place;

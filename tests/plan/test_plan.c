@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/planned.h"
 
-/* Plans of whole small models on every mesh of exec/job.h: an independent check of lifetimes
- * against offsets, mutations that tt_plan_verify must refuse, slots, and where accumulated and
- * assigned values lie. */
+/* Plans of whole small models on every mesh of exec/job.h: an independent comparison of lifetimes
+ * with offsets, mutations that tt_plan_verify must refuse, slots, and the places of accumulated and
+ * assigned values. */
 
 static void test_no_two_values_alive_share_a_byte(void **state)
 {

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* `ttrun plan`: what it says, without data, ranks or memory for the model; and that the largest
- * models plan in seconds. */
+/* `ttrun plan`: what it prints, without data, ranks or memory for the model; and that the largest
+ * models are planned in seconds. */
 
 typedef struct report {
     job j;

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* Metrics by a thread of their own: in order, none lost, nobody waits for a slow file, and a
- * failure is told. */
+/* Metrics are written by a thread of their own: in order, none lost, no rank waits for a slow file,
+ * and a failure is reported. */
 
 typedef struct sink {
     pthread_mutex_t gate; /* log() goes through it */
