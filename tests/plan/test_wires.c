@@ -7,7 +7,7 @@
  * collectives and messages: no rank waits forever, all members of a group make the same calls in
  * the same order, and no message is left over. The plan checks a few ranks that stand for all; here
  * every rank is checked, and a rank that deviates is found.
- * 
+ *
  * Random meshes, schedules and models: one number as argument runs that seed alone. */
 
 #define SEEDS 1000
