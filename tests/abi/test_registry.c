@@ -345,7 +345,7 @@ static void test_load_works_without_a_private_folder(void **state)
     tt_registry_free(r);
 }
 
-static void test_load_finds_libraries_beside_the_file(void **state)
+static void test_load_finds_libraries_next_to_the_file(void **state)
 {
     (void)state;
     const tt_component *c = NULL;
@@ -401,7 +401,7 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_unreadable_folders),
         cmocka_unit_test(test_load_survives_overwriting_the_file),
         cmocka_unit_test(test_load_works_without_a_private_folder),
-        cmocka_unit_test(test_load_finds_libraries_beside_the_file),
+        cmocka_unit_test(test_load_finds_libraries_next_to_the_file),
         cmocka_unit_test(test_kinds_have_names_and_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -549,7 +549,7 @@ static bool agree(float a, float b) /* NaN equals NaN; finite elements agree to 
 
 /* If operands are not finite, or too large for bf16 or for their products, the result is that of
  * multiply-adds; queries that do not see them stay finite. */
-static void test_bf16x6_attention_keeps_what_is_not_finite(void **state)
+static void test_bf16x6_attention_keeps_infinities_and_nan(void **state)
 {
     static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 1e30f};
     const int six = by_six();
@@ -618,7 +618,7 @@ int main(void)
         cmocka_unit_test(test_attention_scratch_grows_with_tokens_alone),
         cmocka_unit_test(test_a_row_of_attention_does_not_depend_on_others),
         cmocka_unit_test(test_bf16x6_attention_is_no_less_exact_than_multiply_adds),
-        cmocka_unit_test(test_bf16x6_attention_keeps_what_is_not_finite),
+        cmocka_unit_test(test_bf16x6_attention_keeps_infinities_and_nan),
         cmocka_unit_test(test_f32_products_chooses_how_attention_multiplies),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

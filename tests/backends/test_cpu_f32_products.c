@@ -120,7 +120,7 @@ static bool agree(float a, float b) /* NaN equals NaN; finite elements agree to 
 
 /* If an operand is not finite, or too large for bf16, or a sum overflows, multiply-adds compute the
  * element; its neighbours in a tile keep their bits. */
-static void test_bf16x6_keeps_what_is_not_finite(void **state)
+static void test_bf16x6_keeps_infinities_and_nan(void **state)
 {
     enum { M = 50, N = 70, K = 500 };
     static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 0x1p127f};
@@ -184,7 +184,7 @@ static void test_bf16x6_loses_little_where_numbers_are_tiny(void **state)
     }
 }
 
-static void test_bf16x6_is_refused_where_it_cannot_be(void **state)
+static void test_bf16x6_is_refused_without_amx(void **state)
 {
     const char *config[3] = {"generic", "own", "bf16x6"};
     tt_backend_env env = {sizeof env, 1, 0, 1};
@@ -202,9 +202,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16x6_is_no_less_exact_than_multiply_adds),
-        cmocka_unit_test(test_bf16x6_keeps_what_is_not_finite),
+        cmocka_unit_test(test_bf16x6_keeps_infinities_and_nan),
         cmocka_unit_test(test_bf16x6_loses_little_where_numbers_are_tiny),
-        cmocka_unit_test(test_bf16x6_is_refused_where_it_cannot_be),
+        cmocka_unit_test(test_bf16x6_is_refused_without_amx),
     };
     return cmocka_run_group_tests(tests, open_both, harness_close);
 }

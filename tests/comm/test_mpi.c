@@ -186,7 +186,7 @@ static void test_abort_in_the_middle(void **state)
     (void)state;
     start(3, "test_abort_leaves_no_one_reading");
 }
-static void test_abort_beside(void **state)
+static void test_abort_ends_async_calls(void **state)
 {
     (void)state;
     start(3, "test_abort_ends_what_is_under_way");
@@ -220,7 +220,7 @@ int main(void)
         cmocka_unit_test(test_receive_timeout),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_abort_in_the_middle),
-        cmocka_unit_test(test_abort_beside),
+        cmocka_unit_test(test_abort_ends_async_calls),
         cmocka_unit_test(test_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,7 +110,7 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
     return n;
 }
 
-static void test_each_message_runs_beside_a_product(void **state)
+static void test_each_message_is_concurrent_with_a_product(void **state)
 {
     static const struct {
         const char *mesh;
@@ -182,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces_change_no_bit),
-        cmocka_unit_test(test_each_message_runs_beside_a_product),
+        cmocka_unit_test(test_each_message_is_concurrent_with_a_product),
         cmocka_unit_test(test_nothing_to_cut_is_left_alone),
         cmocka_unit_test(test_the_loop_over_token_chunks_stays_whole),
     };

@@ -131,7 +131,7 @@ static int compare(const char *overrides)
     return all;
 }
 
-static void test_ranks_say_what_the_plan_says(void **state)
+static void test_ranks_make_the_calls_of_the_plan(void **state)
 {
     static const char *const extra[] = {
         /* loops over token chunks that the second rank of cp goes through once less often */
@@ -175,7 +175,7 @@ int main(void)
     tt_dist_leave(&d);
     tt_threads_free(t);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_say_what_the_plan_says),
+        cmocka_unit_test(test_ranks_make_the_calls_of_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

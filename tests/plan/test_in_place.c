@@ -142,7 +142,7 @@ static void check_plan(const tt_plan *p, int *met, const char *what)
     free(u);
 }
 
-static void test_only_what_dies_is_taken_over(void **state)
+static void test_only_dying_operands_are_reused(void **state)
 {
     static const char *const more[] = {
         "training.seq_len 400 model.args.vocab_size 70000", /* the loss in chunks of tokens */
@@ -387,7 +387,7 @@ static void test_broken_take_overs_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_what_dies_is_taken_over),
+        cmocka_unit_test(test_only_dying_operands_are_reused),
         cmocka_unit_test(test_each_condition_refuses_alone),
         cmocka_unit_test(test_what_is_not_declared_is_not_done),
         cmocka_unit_test(test_gradient_of_logits_takes_their_bytes),

@@ -353,7 +353,7 @@ static void test_activations_stored_in_bf16_take_less(void **state)
     }
 }
 
-static void test_hash_tells_plans_apart(void **state)
+static void test_hash_differs_between_plans(void **state)
 {
     planned x = open_plan("", 0), y = open_plan("", 0), z = open_plan("training.seq_len 38", 0);
     (void)state;
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(test_views_and_writes_share_memory),
         cmocka_unit_test(test_state_is_what_adamw_needs),
         cmocka_unit_test(test_activations_stored_in_bf16_take_less),
-        cmocka_unit_test(test_hash_tells_plans_apart),
+        cmocka_unit_test(test_hash_differs_between_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

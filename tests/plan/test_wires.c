@@ -203,7 +203,7 @@ static void test_every_mesh_runs_to_its_end(void **state)
     assert_true(n_begun > 1000);
 }
 
-static void test_another_order_and_what_is_left_out_are_found(void **state)
+static void test_reordered_and_missing_calls_are_found(void **state)
 {
     found n = {0};
     (void)state;
@@ -486,7 +486,7 @@ int main(int argc, char **argv)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mesh_runs_to_its_end),
-        cmocka_unit_test(test_another_order_and_what_is_left_out_are_found),
+        cmocka_unit_test(test_reordered_and_missing_calls_are_found),
         cmocka_unit_test(test_error_names_ranks_ops_and_places),
         cmocka_unit_test(test_too_few_buffers_are_found),
         cmocka_unit_test(test_sizes_that_differ_are_found),

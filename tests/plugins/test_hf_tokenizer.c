@@ -190,7 +190,7 @@ static void assert_lists_merge_as_the_heap(hf_vocab *v, hf_bpe_room *r, uint64_t
 }
 
 /* Twenty megabytes of blanks, and words at the border between the two ways of merging. */
-static void test_hf_long_words_are_merged_alike(void **state)
+static void test_hf_long_words_are_merged_as_short_ones(void **state)
 {
     (void)state;
     hf_tokenizer *t = open_json(whole("llama3", false), false);
@@ -263,7 +263,7 @@ static void *encode_on_thread(void *arg)
     return NULL;
 }
 
-static void test_hf_threads_encode_alike(void **state)
+static void test_hf_threads_encode_equally(void **state)
 {
     (void)state;
     hf_tokenizer *t = open_json(whole("qwen2", false), false);
@@ -410,9 +410,9 @@ int main(void)
         cmocka_unit_test(test_hf_special_tokens_are_plain_text_unless_allowed),
         cmocka_unit_test(test_hf_encode_failing_leaves_the_list_alone),
         cmocka_unit_test(test_hf_encode_appends),
-        cmocka_unit_test(test_hf_long_words_are_merged_alike),
+        cmocka_unit_test(test_hf_long_words_are_merged_as_short_ones),
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
-        cmocka_unit_test(test_hf_threads_encode_alike),
+        cmocka_unit_test(test_hf_threads_encode_equally),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
         cmocka_unit_test(test_hf_numbers_nobody_reads_do_not_matter),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),

@@ -80,7 +80,7 @@ static void test_a_step_does_not_wait_for_a_slow_file(void **state)
         assert_true(s.seen[i] == 0.5 * i);
 }
 
-static void test_a_failure_is_told_and_nothing_is_written_after_it(void **state)
+static void test_a_failure_is_reported_and_nothing_is_written_after_it(void **state)
 {
     sink s;
     tt_sink as;
@@ -105,7 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_does_not_wait_for_a_slow_file),
-        cmocka_unit_test(test_a_failure_is_told_and_nothing_is_written_after_it),
+        cmocka_unit_test(test_a_failure_is_reported_and_nothing_is_written_after_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
