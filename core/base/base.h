@@ -40,7 +40,8 @@ tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const c
 void tt_error_clear(tt_error *err); /* NULL is fine */
 
 /* ---- arena: memory by lifetime (process, program, step) ----
- * Small metadata only. Out of memory aborts with size and place. Zeroed. One thread at a time. */
+ * Small metadata only, zeroed. Out of memory ends the process: size and place, status 1. One thread
+ * at a time. */
 typedef struct tt_arena tt_arena;
 tt_arena *tt_arena_new(void);
 void tt_arena_free(tt_arena *a); /* runs the cleanups in reverse order; NULL is fine */

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "internal.h"
+#include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <ttrun/option.h>
 #include <unistd.h>
 
 /* Reads fd to its end into *text; the size told by fstat is only a first guess (pipes, /proc). */
@@ -49,16 +53,34 @@ static tt_status read_all(int fd, const char *path, size_t max_bytes, size_t gue
     return TT_OK;
 }
 
+/* A named pipe would keep the reader waiting for whoever writes to it. A pipe of the shell, which
+ * /dev/fd/63 and /dev/stdin are, has a writer already, and is read as it comes. */
+static tt_status check_pipe(int fd, const char *path, tt_error *err)
+{
+    char link[64], target[16];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, target, sizeof target);
+    if (n < 5 || memcmp(target, "pipe:", 5) != 0)
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: is a named pipe (FIFO); a regular file is wanted, or /dev/stdin", path);
+    const int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0
+               ? TT_OK
+               : tt_fail_errno(err, errno, "read", path);
+}
+
 tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err)
 {
     tt_status status;
     struct stat st;
     max_bytes = max_bytes ? max_bytes : SIZE_MAX / 4;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tt_fail_errno(err, errno, "open", path);
     if (fstat(fd, &st) != 0) {
         status = tt_fail_errno(err, errno, "read", path);
+    } else if (S_ISFIFO(st.st_mode) && check_pipe(fd, path, err) != TT_OK) {
+        status = TT_EINVAL;
     } else if (S_ISDIR(st.st_mode)) {
         status = TT_FAIL(err, TT_EINVAL, "%s: is a folder; a file is wanted", path);
     } else if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max_bytes) {
@@ -100,7 +122,8 @@ tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_err
     tt_str tmp = {0};
     tt_status status;
     tt_str_printf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-    int fd = open(tmp.s, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    unlink(tmp.s); /* of a process that had this number before */
+    int fd = open(tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) {
         status = tt_fail_errno(err, errno, "create", tmp.s);
         tt_str_free(&tmp);
@@ -144,11 +167,53 @@ bool tt_path_is_fd(const char *path, int fd)
            a.st_dev == b.st_dev;
 }
 
+/* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. */
+static struct {
+    _Atomic(const uint8_t *) p; /* NULL: free; written last */
+    size_t n;
+    char path[512];
+} mapped[256];
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void remember(tt_mapping m, const char *path)
+{
+    pthread_mutex_lock(&mapped_lock);
+    for (size_t i = 0; i < TT_COUNT(mapped); i++) {
+        if (atomic_load(&mapped[i].p))
+            continue;
+        mapped[i].n = m.n;
+        snprintf(mapped[i].path, sizeof mapped[i].path, "%s", path);
+        atomic_store(&mapped[i].p, m.p);
+        break;
+    }
+    pthread_mutex_unlock(&mapped_lock);
+}
+
+static void forget(const uint8_t *p)
+{
+    pthread_mutex_lock(&mapped_lock);
+    for (size_t i = 0; p && i < TT_COUNT(mapped); i++)
+        if (atomic_load(&mapped[i].p) == p)
+            atomic_store(&mapped[i].p, NULL);
+    pthread_mutex_unlock(&mapped_lock);
+}
+
+const char *tt_mapped_path(const void *address)
+{
+    const uint8_t *at = address;
+    for (size_t i = 0; i < TT_COUNT(mapped); i++) {
+        const uint8_t *p = atomic_load(&mapped[i].p);
+        if (p && at >= p && (size_t)(at - p) < mapped[i].n)
+            return mapped[i].path;
+    }
+    return NULL;
+}
+
 tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err)
 {
     tt_status status = TT_OK;
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tt_fail_errno(err, errno, "open", path);
     if (fstat(fd, &st) != 0) {
@@ -162,7 +227,7 @@ tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err)
         if (p == MAP_FAILED)
             status = tt_fail_errno(err, errno, "map", path);
         else
-            *out = (tt_mapping){p, (size_t)st.st_size};
+            remember((*out = (tt_mapping){p, (size_t)st.st_size}), path);
     }
     close(fd);
     return status;
@@ -170,6 +235,7 @@ tt_status tt_map_file(const char *path, tt_mapping *out, tt_error *err)
 
 void tt_unmap_file(tt_mapping *m)
 {
+    forget(m->n > 0 ? m->p : NULL);
     if (m->n > 0)
         munmap((void *)m->p, m->n);
     *m = (tt_mapping){0};

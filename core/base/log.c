@@ -134,6 +134,8 @@ static size_t format_line(char *buf, size_t size, tt_log_level level, const char
     for (size_t k = head; k < head + text; k++)
         if (buf[k] == '\n' || buf[k] == '\r')
             buf[k] = ' ';
+        else if (((unsigned char)buf[k] < 0x20 && buf[k] != '\t') || buf[k] == 0x7f)
+            buf[k] = '?'; /* a terminal would obey it */
     size_t end = head + text;
     while (end > head && buf[end - 1] == ' ')
         end--;

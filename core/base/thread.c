@@ -1,16 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "thread.h"
+#include <errno.h>
+#include <locale.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdlib.h>
+
+static locale_t c_locale;
+
+static void make_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+void tt_locale_fix(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_locale);
+    if (c_locale)
+        uselocale(c_locale);
+}
+
+typedef struct thread_start {
+    void *(*run)(void *);
+    void *arg;
+} thread_start;
+
+static void *thread_main(void *p)
+{
+    const thread_start start = *(thread_start *)p;
+    free(p);
+    tt_locale_fix();
+    return start.run(start.arg);
+}
 
 int tt_thread_start(pthread_t *out, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(out, NULL, run, arg);
+    thread_start *start = malloc(sizeof *start);
+    int rc = ENOMEM;
+    if (start) {
+        *start = (thread_start){run, arg};
+        rc = pthread_create(out, NULL, thread_main, start);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        free(start);
     return rc;
 }
 

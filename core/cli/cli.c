@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "base/thread.h"
+#include "cli/crash.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,8 +109,9 @@ static tt_status common_value(tt_cli *cli, const char *name, const char *value, 
         cli->plugin_dirs = more;
     } else if (!strcmp(name, "nproc")) {
         const long n = strtol(value, &end, 10);
-        if (*end || n < 1 || n > 4096)
-            return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to 4096, got \"%s\"", value);
+        if (*end || n < 1 || n > TT_CLI_MOST_RANKS)
+            return TT_FAIL(err, TT_EINVAL, "--nproc: expected 1 to %d, got \"%s\"",
+                           TT_CLI_MOST_RANKS, value);
         cli->nproc = (int)n;
     } else if (is_of_the_job(name)) {
         tt_cli_add(cli, &cli->overrides, &cli->n_overrides, name, value);
@@ -246,6 +250,9 @@ int tt_cli_main(int argc, char **argv)
 {
     tt_error err = {0};
     const int at = command_at(argc, argv);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` then fails by EFBIG, which is told */
+    tt_locale_fix();
+    tt_crash_install();
     const tt_command *c = at ? find_command(argv[at]) : NULL;
     if (wants(argc - 1, argv + 1, "--version", "--version")) {
         tt_str o = {0};

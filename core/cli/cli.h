@@ -16,7 +16,8 @@ typedef struct tt_cli {
     const char *spec; /* --spec, or NULL */
     int verbose;      /* -v counts up, -q down */
     /* the job */
-    const char *job; /* JOB.json, or NULL */
+    const char *job_of_ranks; /* what the ranks that are started read instead; NULL: the same */
+    const char *job;          /* JOB.json, or NULL */
     tt_override *overrides;
     size_t n_overrides;
     int nproc; /* --nproc, 0 = not given */
@@ -48,11 +49,16 @@ tt_setup_opts tt_cli_training(const tt_cli *cli); /* of a run as the command lin
 /* Job, registry and setup of the subcommand; the registry is the caller's to free. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);
+/* A job that comes through a pipe can be read once: its text is kept for whoever reads it again,
+ * under the same name, and for the ranks that are started under cli->job_of_ranks. */
+tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
 /* The one line of an error, and the text is gone: it is told once. Nothing where there is none. */
 void tt_cli_report(tt_status s, tt_error *err);
 int tt_cli_exit_status(tt_status s);
 void tt_cli_log_setup(const tt_cli *cli, int rank, int world);
+
+#define TT_CLI_MOST_RANKS 4096 /* that one ttrun starts */
 
 typedef tt_status (*tt_cmd_fn)(tt_cli *cli, tt_error *err);
 typedef struct tt_command {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/from_checkpoint.h"
 #include "cli/signals.h"
+#include "data/cache.h"
 #include "data/mixture.h"
 #include "train/loop.h"
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct view {
     tt_loop *l;
     const tt_dataloader_vt *vt;
     tt_str *o;
+    const char *unwritten; /* why a cache that the job wants is not there; NULL: none is missing */
 } view;
 
 /* 1234567 → "1,234,567". */
@@ -82,6 +84,9 @@ static void put_loader(view *v, const tt_part *p, void *loader)
     const tt_dataloader_vt *vt = p->component->vtable;
     const int64_t n = vt->n_samples(loader);
     const tt_dataloader_info i = tt_loader_info(vt, loader);
+    const size_t unwritten = sizeof TT_NOTE_UNWRITTEN - 1;
+    if (!i.cache && i.note && !strncmp(i.note, TT_NOTE_UNWRITTEN, unwritten))
+        v->unwritten = i.note + unwritten;
     if (v->cli->json) {
         tt_str_add(v->o, "\"loader\":");
         tt_str_json(v->o, p->name);
@@ -129,11 +134,12 @@ static void put_validation(view *v)
 
 static tt_status build(view *v, tt_error *err)
 {
-    (void)err;
     tt_str_add(v->o, v->cli->json ? "{" : "");
     put_loader(v, &v->s->dataloader, v->l->data.loader);
     put_validation(v);
     tt_str_add(v->o, v->cli->json ? "}\n" : "");
+    if (v->unwritten)
+        return TT_FAIL(err, TT_EIO, "dataloader.cache: nothing is built: %s", v->unwritten);
     return TT_OK;
 }
 
@@ -144,6 +150,21 @@ static void put_numbers(view *v, const char *what, const int32_t *x, int64_t n)
     tt_str_printf(v->o, v->cli->json ? ",\"%s\":[" : "  %-7s", what);
     for (int64_t i = 0; i < n; i++)
         tt_str_printf(v->o, v->cli->json ? "%s%d" : " %.0s%d", i ? "," : "", x[i]);
+    tt_str_add(v->o, v->cli->json ? "]" : "\n");
+}
+
+/* A loader's own input of one sample. */
+static void put_input(view *v, const tt_input_info *i, const void *x, int64_t n)
+{
+    if (i->dtype == TT_I32) {
+        put_numbers(v, i->name, x, i->per_sample ? 1 : n);
+        return;
+    }
+    tt_str_printf(v->o, v->cli->json ? ",\"%s\":[" : "  %-7s", i->name);
+    for (int64_t k = 0; k < (i->per_sample ? 1 : n); k++) {
+        tt_str_add(v->o, v->cli->json ? (k ? "," : "") : " ");
+        tt_str_json_number(v->o, (double)((const float *)x)[k]);
+    }
     tt_str_add(v->o, v->cli->json ? "]" : "\n");
 }
 
@@ -181,7 +202,10 @@ static void put_source(view *v, int64_t g)
 static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
 {
     const int64_t n = v->s->core.training.seq_len;
-    tt_sample x = {sizeof x, n, planes, planes + n, planes + 2 * n, planes + 3 * n};
+    void *own[TT_MAX_INPUTS];
+    tt_sample x = {sizeof x, n, planes, planes + n, planes + 2 * n, planes + 3 * n, own};
+    for (int k = 0; k < v->s->inputs.n; k++)
+        own[k] = memset(planes + (4 + k) * n, 0, (size_t)n * sizeof *planes);
     for (int64_t t = 0; t < n; t++) {
         x.pos[t] = (int32_t)t;
         x.seg[t] = 0;
@@ -196,6 +220,8 @@ static tt_status show_sample(view *v, int64_t i, int32_t *planes, tt_error *err)
     put_numbers(v, "labels", x.labels, n);
     put_numbers(v, "pos", x.pos, n);
     put_numbers(v, "seg", x.seg, n);
+    for (int k = 0; k < v->s->inputs.n; k++)
+        put_input(v, &v->s->inputs.items[k], own[k], n);
     tt_str_add(v->o, v->cli->json ? "}" : "");
     return TT_OK;
 }
@@ -209,7 +235,8 @@ static tt_status show(view *v, tt_error *err)
     if ((int64_t)first >= all)
         return TT_FAIL(err, TT_EINVAL, "--sample %lld: an epoch has samples 0 to %lld",
                        (long long)first, (long long)all - 1);
-    int32_t *planes = calloc((size_t)v->s->core.training.seq_len, 4 * sizeof *planes);
+    int32_t *planes =
+        calloc((size_t)v->s->core.training.seq_len, (4 + TT_MAX_INPUTS) * sizeof *planes);
     if (!planes)
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a sample");
     tt_str_add(v->o, v->cli->json ? "{" : "");
@@ -258,7 +285,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
     tt_status status = tt_cli_setup(cli, &so, &r, &s, err);
     if (status == TT_OK) {
         tt_loop l = {.s = &s, .o = &ro, .main = true};
-        view v = {cli, &s, &l, s.dataloader.component->vtable, &o};
+        view v = {cli, &s, &l, s.dataloader.component->vtable, &o, NULL};
         tt_signals_install();
         status = open_and(&v, what, err);
         tt_loop_close_data(&l);

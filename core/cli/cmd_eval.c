@@ -103,9 +103,15 @@ static tt_status measure_rest(tt_loop *l, tokens *t, int64_t begin, score *out, 
     b.labels = tt_arena_array(a, (size_t)seq, sizeof *b.labels);
     b.pos = tt_arena_array(a, (size_t)seq, sizeof *b.pos);
     b.seg = tt_arena_array(a, (size_t)seq, sizeof *b.seg);
+    b.inputs = &t->loop.s->inputs;
+    for (int k = 0; k < b.inputs->n; k++)
+        b.more[k] = tt_arena_array(a, (size_t)seq, sizeof(int32_t));
     for (int64_t i = 0; s == TT_OK && i < seq; i++) {
         int32_t pos = 0, seg = 0;
-        tt_sample one = {sizeof one, 1, &b.ids[i], &b.labels[i], &pos, &seg};
+        void *own[TT_MAX_INPUTS];
+        tt_sample one = {sizeof one, 1, &b.ids[i], &b.labels[i], &pos, &seg, own};
+        for (int k = 0; k < b.inputs->n; k++)
+            own[k] = (int32_t *)b.more[k] + (b.inputs->items[k].per_sample ? 0 : i);
         b.pos[i] = (int32_t)i;
         b.labels[i] = -100; /* behind the end */
         if (i < n)

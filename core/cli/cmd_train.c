@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 #include "cli/cmd_plan.h"
+#include "cli/crash.h"
 #include "cli/launch.h"
 #include "cli/line.h"
 #include "cli/signals.h"
@@ -50,6 +51,12 @@ static void on_exit_call(void)
     _exit(tt_cli_exit_status(TT_EIO));
 }
 
+/* In a signal handler. */
+static bool fault_is_told(const char *why)
+{
+    return tells(TT_EIO, why);
+}
+
 static void guard(void)
 {
     static bool registered;
@@ -57,6 +64,7 @@ static void guard(void)
         atexit(on_exit_call);
     registered = true;
     atomic_store(&training, (long)getpid());
+    tt_crash_asks(fault_is_told);
 }
 
 /* A signal came while the run was prepared. */
@@ -84,6 +92,11 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
     const tt_setup_opts so = tt_cli_training(cli);
     guard();
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    if (st == TT_OK && !cli->dry_run && s.world > TT_CLI_MOST_RANKS)
+        st = tt_job_fail(s.job, "comm.backend", err,
+                         "the parallelism asks for %d ranks as threads of this process, at most %d "
+                         "are possible; start processes on more machines",
+                         s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
         st = tt_cli_plan(cli, &s, err);
     } else if (st == TT_OK) {
@@ -109,40 +122,32 @@ static void overdue(tt_session *s)
     _exit(tt_cli_exit_status(st));
 }
 
-static tt_status find_remote(tt_registry *r, const tt_setup *s, const tt_launch *l,
-                             tt_processes_opts *o, tt_error *err)
+static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes_opts *o,
+                             tt_error *err)
 {
     const char *backend = s->core.comm.backend;
-    const tt_component *c;
-    tt_error why = {0};
     if (!strcmp(backend, "local"))
         return tt_job_fail(s->job, "comm.backend", err,
                            "local: ranks are threads of one process, and %s started %d; take "
-                           "auto, shm or mpi",
+                           "auto, shm or a comm plugin (mpi)",
                            l->launcher, l->world);
-    const bool one_machine = l->local_world == l->world;
-    if (!strcmp(backend, "shm") && !one_machine)
+    if (!strcmp(backend, "shm") && l->local_world != l->world)
         return tt_job_fail(s->job, "comm.backend", err,
-                           "shm: %d of %d ranks are on this machine; take auto or mpi",
+                           "shm: %d of %d ranks are on this machine; take auto or a comm plugin "
+                           "(mpi)",
                            l->local_world, l->world);
-    o->all_remote = !strcmp(backend, "mpi");
-    if (one_machine && !o->all_remote)
-        return TT_OK;
-    if (tt_registry_find(r, TT_KIND_COMM, "mpi", &c, &why) != TT_OK)
-        return tt_job_fail(s->job, "comm.backend", err, "no MPI: %s", why.text);
-    o->remote = c->vtable;
-    if (!TT_HAS(o->remote, tt_comm_vt, set_timeout) || !o->remote->open || !o->remote->close)
-        return tt_job_fail(s->job, "comm.backend", err, "%s cannot be opened: it is too old",
-                           tt_registry_file(r, c));
+    o->all_remote = !tt_comm_is_core(backend);
+    o->remote = s->comm.component ? s->comm.component->vtable : NULL;
+    o->remote_config = s->comm.config;
     return TT_OK;
 }
 
-static tt_status join_and_train(tt_cli *cli, tt_registry *r, const tt_setup *s, const tt_launch *l,
+static tt_status join_and_train(tt_cli *cli, const tt_setup *s, const tt_launch *l,
                                 tt_session *session, tt_error *err)
 {
     tt_processes_opts po = {.launch = l, .session = session, .beside = s->overlap};
     tt_dist d;
-    TT_TRY(find_remote(r, s, l, &po, err));
+    TT_TRY(find_remote(s, l, &po, err));
     TT_TRY(tt_processes_join(&po, &d, err));
     tt_run_opts ro = run_opts(cli);
     ro.dist = &d;
@@ -215,7 +220,7 @@ static tt_status run_process(tt_cli *cli, const tt_launch *l, tt_error *err)
         tt_error_context(err, "rank %d", l->rank);
     st = tt_session_agree(session, st, err);
     if (st == TT_OK)
-        st = join_and_train(cli, r, &s, l, session, err);
+        st = join_and_train(cli, &s, l, session, err);
     st = settle(session, l, st, err);
     tt_signals_closing(); /* mpirun may end this rank when another has left before it */
     atomic_store(&ranks, NULL);
@@ -246,16 +251,21 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init
     tt_setup_opts so = tt_cli_training(cli);
     so.compile = false;
     const tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
+    const tt_comm_vt *vt = st == TT_OK && s.comm.component ? s.comm.component->vtable : NULL;
+    const char *launcher = NULL;
+    if (vt && TT_HAS(vt, tt_comm_vt, launcher) && vt->launcher)
+        launcher = tt_arena_str(cli->arena, vt->launcher);
     tt_registry_free(r);
     TT_TRY(st);
     *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     *mpirun = tt_launch_has_mpirun();
     if (!*mpirun && automatic)
         tt_log(TT_INFO, "train", "no mpirun on this machine");
-    else if (!*mpirun && !strcmp(backend, "mpi"))
+    else if (!*mpirun && launcher && !strcmp(launcher, "mpirun"))
         return TT_FAIL(err, TT_ENOTFOUND,
-                       "comm.backend mpi: there is no mpirun; install Open MPI (openmpi-bin), or "
-                       "take shm");
+                       "comm.backend %s: there is no mpirun; install one (Debian: openmpi-bin), or "
+                       "take shm",
+                       backend);
     else
         *n = s.world;
     return TT_OK;
@@ -270,6 +280,7 @@ static tt_status run(tt_cli *cli, tt_error *err)
     if (!cli->n_words)
         return TT_FAIL(err, TT_EINVAL, "no job file; usage: ttrun %s", tt_cmd_train.usage);
     cli->job = cli->words[0];
+    TT_TRY(tt_cli_hold_job(cli, err));
     if (tt_cli_option(cli, "profile"))
         tt_cli_override(cli, "profiling.enable", "true");
     TT_TRY(tt_launch_read(getenv, &l, err));

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "cli/cli.h"
 #include "cli/line.h"
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* What the subcommands share. */
@@ -35,6 +39,47 @@ void tt_cli_add(tt_cli *cli, tt_override **list, size_t *n, const char *key, con
 void tt_cli_override(tt_cli *cli, const char *key, const char *value)
 {
     tt_cli_add(cli, &cli->overrides, &cli->n_overrides, key, value);
+}
+
+/* The descriptor that a path of this process names, -1: none. */
+static int descriptor_of(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (!strcmp(path, "/dev/stdin"))
+        return 0;
+    for (size_t i = 0; i < TT_COUNT(folders); i++) {
+        const char *number = path + strlen(folders[i]);
+        char *end;
+        if (strncmp(path, folders[i], strlen(folders[i])) || *number < '0' || *number > '9')
+            continue;
+        const long fd = strtol(number, &end, 10);
+        return *end || fd > INT_MAX ? -1 : (int)fd;
+    }
+    return -1;
+}
+
+tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err)
+{
+    const size_t most = (size_t)64 << 20;
+    const int fd = descriptor_of(cli->job);
+    char *text = NULL;
+    size_t n = 0, at = 0;
+    if (fd < 0)
+        return TT_OK;
+    TT_TRY(tt_read_file(cli->job, most, &text, &n, err));
+    const int kept = memfd_create("job", MFD_CLOEXEC);
+    while (kept >= 0 && at < n) {
+        const ssize_t k = write(kept, text + at, n - at);
+        if (k < 0 && errno != EINTR)
+            break;
+        at += k > 0 ? (size_t)k : 0;
+    }
+    const bool held = kept >= 0 && at == n && dup2(kept, fd) == fd;
+    if (!held)
+        tt_fail(err, TT_EIO, "%s: cannot be kept in memory: %s", cli->job, strerror(errno));
+    cli->job_of_ranks = tt_arena_printf(cli->arena, "/proc/%ld/fd/%d", (long)getpid(), kept);
+    free(text);
+    return held ? TT_OK : TT_EIO;
 }
 
 tt_status tt_cli_registry(const tt_cli *cli, tt_registry **out, tt_error *err)
@@ -85,6 +130,26 @@ int tt_cli_exit_status(tt_status s)
     }
 }
 
+/* Texts of files, plugins and libraries may hold bytes that a terminal obeys: they are shown as
+ * \\x1b. C1 controls are two bytes of UTF-8. */
+static void print_line(const char *prefix, const char *text)
+{
+    tt_str o = {0};
+    tt_str_add(&o, prefix);
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        const bool c1 = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+        if ((*p < 0x20 && *p != '\t') || *p == 0x7f || c1)
+            tt_str_printf(&o, "\\x%02x", *p);
+        else
+            tt_str_addc(&o, (char)*p);
+        if (c1)
+            tt_str_printf(&o, "\\x%02x", *++p);
+    }
+    tt_str_addc(&o, '\n');
+    fwrite(tt_str_get(&o), 1, o.n, stderr);
+    tt_str_free(&o);
+}
+
 void tt_cli_report(tt_status s, tt_error *err)
 {
     if (s == TT_OK || !err->text[0]) /* told by another rank, or already */
@@ -93,7 +158,7 @@ void tt_cli_report(tt_status s, tt_error *err)
     if (s == TT_ESIGNAL)
         tt_log(TT_WARN, "train", "%s", err->text);
     else
-        fprintf(stderr, "%s%s\n", tt_error_place(err->text) ? "" : "ttrun: ", err->text);
+        print_line(tt_error_place(err->text) ? "" : "ttrun: ", err->text);
     err->text[0] = 0;
 }
 

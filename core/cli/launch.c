@@ -136,7 +136,9 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     argv[k++] = self;
     argv[k++] = (char *)(uintptr_t) "train";
     for (int i = 1; i < cli->argc; i++)
-        argv[k++] = cli->argv[i];
+        argv[k++] = cli->job_of_ranks && cli->argv[i] == cli->words[0]
+                        ? (char *)(uintptr_t)cli->job_of_ranks
+                        : cli->argv[i];
     block_for_child(rank < 0, mask);
     execvp(argv[0], argv);
     _exit(127);

@@ -8,7 +8,8 @@
 extern const char tt_template_model_c[], tt_template_optimizer_c[], tt_template_loss_c[],
     tt_template_lr_scheduler_c[], tt_template_tokenizer_c[], tt_template_dataloader_c[],
     tt_template_metrics_c[], tt_template_hook_c[], tt_template_op_c[], tt_template_train_spec_c[],
-    tt_template_converter_c[], tt_template_Makefile_in[], tt_template_README_md_in[];
+    tt_template_kernels_c[], tt_template_converter_c[], tt_template_Makefile_in[],
+    tt_template_README_md_in[];
 
 static const tt_template templates[] = {
     {TT_KIND_MODEL,        tt_template_model_c,
@@ -24,6 +25,9 @@ static const tt_template templates[] = {
      "`\"metrics\": {\"sinks\": [{\"name\": \"@NAME@\"}]}`"                                        },
     {TT_KIND_HOOK,         tt_template_hook_c,         "`\"hooks\": [{\"name\": \"@NAME@\"}]`"     },
     {TT_KIND_OP,           tt_template_op_c,           "nothing; models call it through tt_op()."  },
+    {TT_KIND_KERNELS,      tt_template_kernels_c,
+     "nothing for the op @NAME@ of the same file; for other ops `\"backend\": {\"kernels\": "
+     "[\"@NAME@\"]}`"                                                                              },
     {TT_KIND_TRAIN_SPEC,   tt_template_train_spec_c,   "`\"spec\": \"@NAME@\"`, or --spec @NAME@"  },
     {TT_KIND_CONVERTER,    tt_template_converter_c,    "`\"converters\": [{\"name\": \"@NAME@\"}]`"},
 };

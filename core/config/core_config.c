@@ -32,6 +32,7 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     static const char *const of_metrics[] = {"sinks", NULL};
     static const char *const of_training[] = {"num_tokens_per_microbatch_per_dp_rank",
                                               "num_tokens_per_train_step", NULL};
+    static const char *const of_comm[] = {"args", NULL};
     TT_TRY(section(job, "", NULL, c, err));
     TT_TRY(section(job, "model", of_model, c, err));
     TT_TRY(section(job, "training", of_training, &c->training, err));
@@ -41,7 +42,7 @@ static tt_status parse_sections(tt_job *job, tt_core_config *c, tt_error *err)
     TT_TRY(section(job, "validation", of_validation, &c->validation, err));
     TT_TRY(section(job, "metrics", of_metrics, &c->metrics, err));
     TT_TRY(section(job, "profiling", NULL, &c->profiling, err));
-    TT_TRY(section(job, "comm", NULL, &c->comm, err));
+    TT_TRY(section(job, "comm", of_comm, &c->comm, err));
     TT_TRY(section(job, "debug", NULL, &c->debug, err));
     return section(job, "log", NULL, c, err);
 }

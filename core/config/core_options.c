@@ -261,10 +261,10 @@ static const tt_option profiling_options[] = {
 };
 
 static const tt_option comm_options[] = {
-    ENUM(
-        comm, backend, "\"auto\"", "auto|local|shm|mpi|~nccl",
-        "how ranks talk: local = as threads of one process, shm = as processes of one machine, mpi "
-        "= by MPI alone; auto = shared memory within a machine, MPI between machines"),
+    STRING(comm, backend, "\"auto\"",
+           "how ranks talk: local = as threads of one process, shm = as processes of one machine; "
+           "any other name = by that comm plugin alone (mpi); auto = shared memory within a "
+           "machine, the comm plugin between machines"),
     INT(comm, train_timeout_seconds, "100", 1, 1e6,
         "longest wait for another rank during training"),
     INT(comm, init_timeout_seconds, "300", 1, 1e6,
@@ -279,6 +279,8 @@ static const tt_option backend_options[] = {
     STRING(backend, name, "\"auto\"", "backend plugin; auto = the best that is loadable"),
     INT(backend, threads, "0", 0, 4096,
         "threads per rank; 0 = cores of the machine divided by its ranks"),
+    {ROW(backend, kernels, TT_OPT_STRINGS, "[]"),
+       .doc = "plugins of kind kernels whose kernels go before the backend's own, first to last"},
 };
 
 static const tt_option hooks_options[] = {

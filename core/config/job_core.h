@@ -105,14 +105,15 @@ typedef struct tt_profiling_config {
 } tt_profiling_config;
 
 typedef struct tt_comm_config {
-    const char *backend; /* auto | local | shm | mpi | nccl */
+    const char *backend; /* auto | local | shm | a comm plugin */
     int64_t train_timeout_seconds, init_timeout_seconds;
     tt_overlap overlap;
 } tt_comm_config;
 
 typedef struct tt_backend_section {
-    const char *name; /* auto | reference | cpu | … any backend plugin */
-    int64_t threads;  /* 0 = cores ÷ ranks of this machine */
+    const char *name;   /* auto | reference | cpu | … any backend plugin */
+    int64_t threads;    /* 0 = cores ÷ ranks of this machine */
+    tt_strings kernels; /* plugins of kind kernels that go before the backend's own */
 } tt_backend_section;
 
 typedef struct tt_debug_config {

@@ -30,7 +30,7 @@ static tt_status fail_range(const tt_json *v, const tt_option *o, const char *pa
 {
     tt_str text = {0};
     bool low = o->min > -1e18, high = o->max < 1e18;
-    if (!high) {
+    if (!high && v->real < o->min) {
         tt_str_json_number(&text, o->min);
         tt_str_add(&text, " or more");
     } else if (!low) {

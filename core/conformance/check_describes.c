@@ -59,15 +59,26 @@ static tt_status describe_graph(const tt_check_job *job, const tt_component *c, 
                                 tt_error *err)
 {
     tt_rig *rig = NULL;
-    TT_TRY(tt_rig_new(&(tt_rig_opts){.job = job, .part = c}, &rig, err));
+    tt_status s = TT_OK;
+    if (c->kind == TT_KIND_OP)
+        TT_TRY(tt_check_op_rule(c, err));
     if (c->kind == TT_KIND_MODEL)
+        TT_TRY(tt_check_flavors(job, c, err));
+    TT_TRY(tt_rig_new(&(tt_rig_opts){.job = job, .part = c}, &rig, err));
+    if (c->kind == TT_KIND_MODEL) {
         print_model(rig, note);
-    else if (c->kind == TT_KIND_OPTIMIZER)
+        tt_check_note_params(rig, note);
+    } else if (c->kind == TT_KIND_OPTIMIZER) {
         print_states(rig->s.graph, note);
-    else
+        s = tt_check_states(rig, err);
+    } else if (c->kind == TT_KIND_CONVERTER) {
+        tt_str_printf(note, "replaces %d of the %d linears of a small model", rig->converted,
+                      rig->linears);
+    } else {
         tt_str_add(note, "compiles with a small model");
+    }
     tt_rig_free(rig);
-    return TT_OK;
+    return s;
 }
 
 /* ---- lr_scheduler ---- */
@@ -150,21 +161,39 @@ static tt_status talk(const tt_tokenizer_vt *vt, void *self, tt_str *note, tt_er
     return TT_OK;
 }
 
-/* What open() refuses for want of options is no fault of the plugin's. */
-static tt_status needs(const char *section, const tt_error *why, tt_error *err)
+/* Were options of the section given on the command line? */
+static bool configured(const tt_check_opts *o, const char *section)
 {
+    const size_t n = strlen(section);
+    for (size_t i = 0; i < o->n_overrides; i++)
+        if (!strncmp(o->overrides[i].key, section, n) &&
+            (!o->overrides[i].key[n] || o->overrides[i].key[n] == '.'))
+            return true;
+    return false;
+}
+
+/* What open() refuses for want of options is no fault of the plugin's; what it refuses of options
+ * that were given is a fault that the user wants to see. */
+static tt_status needs(const tt_check_opts *o, const char *section, const tt_error *why,
+                       tt_error *err)
+{
+    if (configured(o, section))
+        return TT_FAIL(err, why->code == TT_EUNSUPPORTED ? TT_EINVAL : why->code,
+                       "does not open with the options --%s.… that were given: %s", section,
+                       why->text);
     return TT_FAIL(err, TT_EUNSUPPORTED,
                    "does not open with its defaults (%s): give it what it needs by --%s.KEY VALUE",
                    why->text, section);
 }
 
-static tt_status describe_tokenizer(const tt_part *p, tt_str *note, tt_error *err)
+static tt_status describe_tokenizer(const tt_check_opts *o, const tt_part *p, tt_str *note,
+                                    tt_error *err)
 {
     const tt_tokenizer_vt *vt = p->component->vtable;
     void *self = NULL;
     tt_error why = {0};
     if (TT_PLUGIN_CALL(vt->open(p->config, &self, &why), &why, "open()", NULL) != TT_OK)
-        return needs("tokenizer", &why, err);
+        return needs(o, "tokenizer", &why, err);
     const tt_status s = talk(vt, self, note, err);
     vt->close(self);
     return s;
@@ -172,17 +201,23 @@ static tt_status describe_tokenizer(const tt_part *p, tt_str *note, tt_error *er
 
 /* ---- dataloader ---- */
 
-#define SAMPLE 16 /* tokens */
+#define SAMPLE 16      /* tokens */
+#define LOOKED_AT 1000 /* samples */
 
 typedef struct sample_memory {
     int32_t ids[SAMPLE], labels[SAMPLE], pos[SAMPLE], seg[SAMPLE];
+    float own[TT_MAX_INPUTS][SAMPLE]; /* or i32 */
 } sample_memory;
 
 static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, int64_t vocab,
                           sample_memory *m, tt_error *err)
 {
-    tt_sample s = {sizeof s, SAMPLE, m->ids, m->labels, m->pos, m->seg};
+    void *own[TT_MAX_INPUTS];
+    tt_sample s = {sizeof s, SAMPLE, m->ids, m->labels, m->pos, m->seg, own};
     memset(m, 0x7f, sizeof *m); /* what is not written is seen */
+    memset(m->own, 0, sizeof m->own);
+    for (int i = 0; i < TT_MAX_INPUTS; i++)
+        own[i] = m->own[i];
     for (int i = 0; i < SAMPLE; i++) {
         m->pos[i] = i;
         m->seg[i] = 0;
@@ -199,16 +234,38 @@ static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, in
     return TT_OK;
 }
 
-static tt_status read_some(const tt_dataloader_vt *vt, void *self, int64_t vocab, tt_str *note,
-                           tt_error *err)
+/* Inputs of its own, and that the first sample's are finite. */
+static tt_status note_inputs(const tt_inputs *t, const sample_memory *m, tt_str *note,
+                             tt_error *err)
+{
+    for (int i = 0; i < t->n; i++) {
+        char text[128];
+        tt_input_print(&t->items[i], text, sizeof text);
+        tt_str_printf(note, "%s%s", i ? ", " : "; also gives ", text);
+        for (int k = 0; t->items[i].dtype == TT_F32 && k < SAMPLE; k++)
+            if (!isfinite(m->own[i][k]))
+                return TT_FAIL(err, TT_EINVAL, "input %s of sample 0 is %g at position %d", text,
+                               (double)m->own[i][k], k);
+    }
+    return TT_OK;
+}
+
+static tt_status read_some(const tt_dataloader_vt *vt, const void *config, void *self,
+                           int64_t vocab, tt_str *note, tt_error *err)
 {
     sample_memory first, other;
+    tt_inputs inputs;
+    TT_TRY(tt_inputs_of(vt, config, &inputs, err));
     const int64_t n = vt->n_samples(self);
     if (n < 1)
         return TT_FAIL(err, TT_EINVAL, "n_samples() is %lld", (long long)n);
     TT_TRY(read_one(vt, self, 0, vocab, &first, err));
     TT_TRY(read_one(vt, self, n - 1, vocab, &other, err));
-    TT_TRY(read_one(vt, self, n / 2, vocab, &other, err));
+    for (int64_t k = 0; k < LOOKED_AT; k++) { /* all of a small set, else evenly spread */
+        const int64_t at = n <= LOOKED_AT ? k : (int64_t)((double)n * (double)k / LOOKED_AT);
+        if (at < n)
+            TT_TRY(read_one(vt, self, at, vocab, &other, err));
+    }
     TT_TRY(read_one(vt, self, 0, vocab, &other, err));
     if (memcmp(&first, &other, sizeof first) != 0)
         return TT_FAIL(err, TT_EINVAL,
@@ -216,7 +273,7 @@ static tt_status read_some(const tt_dataloader_vt *vt, void *self, int64_t vocab
                        "number alone");
     print_count(note, n);
     tt_str_printf(note, " samples of %d tokens an epoch; read in any order", SAMPLE);
-    return TT_OK;
+    return note_inputs(&inputs, &first, note, err);
 }
 
 static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_part *p, tt_arena *a,
@@ -231,7 +288,7 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
     if (vt->needs_tokenizer) {
         if (tt_registry_part(job->registry, j, TT_KIND_TOKENIZER, "tokenizer", "byte", NULL, a,
                              &tokenizer, &why) != TT_OK)
-            return needs("tokenizer", &why, err);
+            return needs(job->opts, "tokenizer", &why, err);
         tvt = tokenizer.component->vtable;
         TT_TRY(TT_PLUGIN_CALL(tvt->open(tokenizer.config, &tself, err), err, "tokenizer",
                               tokenizer.name));
@@ -245,9 +302,9 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
                                    .job_dir = "."};
     tt_status s = TT_OK;
     if (TT_PLUGIN_CALL(vt->open(p->config, &env, &self, &why), &why, "open()", NULL) != TT_OK) {
-        s = needs("dataloader", &why, err);
+        s = needs(job->opts, "dataloader", &why, err);
     } else {
-        s = read_some(vt, self, info.vocab_size, note, err);
+        s = read_some(vt, p->config, self, info.vocab_size, note, err);
         vt->close(self);
     }
     if (tvt)
@@ -365,7 +422,7 @@ static tt_status describe_called(const tt_check_job *job, const tt_component *c,
         s = tt_registry_part(job->registry, j, c->kind, section, c->name, NULL, a, &p, err);
     if (s == TT_OK)
         s = c->kind == TT_KIND_LR_SCHEDULER ? describe_schedule(&p, note, err)
-            : c->kind == TT_KIND_TOKENIZER  ? describe_tokenizer(&p, note, err)
+            : c->kind == TT_KIND_TOKENIZER  ? describe_tokenizer(job->opts, &p, note, err)
             : c->kind == TT_KIND_DATALOADER ? describe_loader(job, j, &p, a, note, err)
                                             : in_folder(&p, note, err);
     tt_arena_free(a);
@@ -383,6 +440,8 @@ tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_
     case TT_KIND_BACKEND:
     case TT_KIND_OP:
         return describe_graph(job, c, note, err);
+    case TT_KIND_KERNELS:
+        return tt_check_kernels(job, c, note, err);
     case TT_KIND_LR_SCHEDULER:
         return describe_called(job, c, "lr_scheduler", note, err);
     case TT_KIND_TOKENIZER:

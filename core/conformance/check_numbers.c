@@ -10,7 +10,7 @@
 static bool in_graph(tt_kind k)
 {
     return k == TT_KIND_MODEL || k == TT_KIND_LOSS || k == TT_KIND_OP || k == TT_KIND_BACKEND ||
-           k == TT_KIND_CONVERTER;
+           k == TT_KIND_CONVERTER || k == TT_KIND_KERNELS;
 }
 
 /* An op is tried on numbers of (-1, 1): where it is not defined on all of them that is no fault. */
@@ -186,14 +186,10 @@ static const char *intent(const tt_rig *rig)
 /* A derivative that stops or is written by hand may differ from the slope on purpose. */
 static const char *by_hand(const tt_rig *rig)
 {
-    for (size_t i = 0; i < rig->s.graph->nodes.n; i++) {
-        const tt_node *n = rig->s.graph->nodes.items[i];
-        if (n->op->flags & TT_OP_STOPS_GRADIENT)
+    for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
+        if (rig->s.graph->nodes.items[i]->op->flags & TT_OP_STOPS_GRADIENT)
             return "tt_stop_gradient";
-        if (n->custom_vjp)
-            return "tt_custom_vjp";
-    }
-    return NULL;
+    return rig->s.graph->custom_vjp ? "tt_custom_vjp" : NULL;
 }
 
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,
@@ -277,7 +273,7 @@ static double farthest(const float *a, const float *b, int64_t n)
 }
 
 static tt_status same_gradients(const tt_rig *rig, const trace *one, const trace *two, double tol,
-                                tt_error *err)
+                                const char *between, tt_error *err)
 {
     const size_t n = rig->s.graph->params.n;
     double squares = 0, elements = 1;
@@ -292,9 +288,8 @@ static tt_status same_gradients(const tt_rig *rig, const trace *one, const trace
         const double apart = farthest(a->data, b->data, a->n);
         if (!(apart <= tol * scale))
             return TT_FAIL(err, TT_EINVAL,
-                           "the gradient of %s differs between one rank and two: by %.2g, where "
-                           "its rms is %.2g; a dim's label or an op's rule is wrong",
-                           a->name, 10 * apart, 10 * rms);
+                           "the gradient of %s differs between %s: by %.2g, where its rms is %.2g",
+                           a->name, between, 10 * apart, 10 * rms);
     }
     return TT_OK;
 }
@@ -332,8 +327,10 @@ static tt_status same(const tt_rig *rig, const trace *one, const trace *two, tt_
             return TT_FAIL(err, TT_EINVAL, "the loss of step %d is %.7g on one rank, %.7g on two",
                            TT_MAXV(i, 1), one->loss[i], two->loss[i]);
     /* signs of noise may flip a few elements of an optimizer's step */
-    return one->grad ? same_gradients(rig, one, two, tol, err)
-                     : same_updates(rig, one, two, 0.05, err);
+    return one->grad
+               ? same_gradients(rig, one, two, tol,
+                                "one rank and two (a dim's label or an op's rule is wrong)", err)
+               : same_updates(rig, one, two, 0.05, err);
 }
 
 tt_status tt_check_tp(const tt_check_job *job, const tt_component *c, tt_str *note, tt_error *err)
@@ -362,6 +359,63 @@ tt_status tt_check_tp(const tt_check_job *job, const tt_component *c, tt_str *no
         tt_rig_free(rig);
     }
     tt_rig_free(alone);
+    return s;
+}
+
+/* ---- kernels against the backend without them: its own kernels, or the ops' decompositions ----
+ */
+
+static int on_kernels(const tt_rig *rig, const tt_kernels_vt *vt, tt_str *ops)
+{
+    int n = 0;
+    for (size_t k = 0; k < vt->n_kernels; k++) {
+        const tt_kernel *kernel = (const void *)((const char *)vt->kernels + k * vt->kernel_size);
+        const tt_op_def *op = tt_op_find(rig->s.graph->ops, kernel->op);
+        int of_op = 0;
+        for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
+            of_op += rig->s.graph->nodes.items[i]->op == op;
+        if (of_op)
+            tt_str_printf(ops, "%s%s", n ? ", " : "", kernel->op);
+        n += of_op;
+    }
+    return n;
+}
+
+static tt_status same_without(const tt_rig *rig, const trace *with, const trace *without,
+                              tt_error *err)
+{
+    const double tol = rig->rounds ? 0.1 : 1e-3;
+    for (int i = 0; i <= STEPS; i++)
+        if (!(fabs(with->loss[i] - without->loss[i]) <= tol * fabs(without->loss[i])))
+            return TT_FAIL(err, TT_EINVAL,
+                           "the loss of step %d is %.7g with these kernels, %.7g without",
+                           TT_MAXV(i, 1), with->loss[i], without->loss[i]);
+    return same_gradients(rig, with, without, tol, "these kernels and the backend without them",
+                          err);
+}
+
+tt_status tt_check_kernels(const tt_check_job *job, const tt_component *c, tt_str *note,
+                           tt_error *err)
+{
+    tt_rig *rig = NULL, *bare = NULL;
+    trace with, without = {.loss = {0}};
+    tt_rig_opts o = {.job = job, .part = c};
+    tt_str ops = {0};
+    tt_status s = trace_of(&o, &rig, &with, err);
+    if (s == TT_OK && !on_kernels(rig, c->vtable, &ops))
+        s = TT_FAIL(err, TT_EUNSUPPORTED,
+                    "no op of the small model runs on these kernels: check a model that uses them");
+    o.backend_alone = true;
+    if (s == TT_OK)
+        s = trace_of(&o, &bare, &without, err);
+    if (s == TT_OK)
+        s = same_without(rig, &with, &without, err);
+    if (s == TT_OK)
+        tt_str_printf(note, "%s: losses after %d steps: %.6g, without these kernels %.6g",
+                      tt_str_get(&ops), STEPS, with.loss[STEPS], without.loss[STEPS]);
+    tt_str_free(&ops);
+    tt_rig_free(bare);
+    tt_rig_free(rig);
     return s;
 }
 

@@ -68,6 +68,18 @@ static void add_part(tt_str *s, const char *section, tt_kind kind, const tt_comp
     tt_str_printf(s, "%s}", more);
 }
 
+static void add_backend(tt_str *s, const tt_component *c)
+{
+    if (c->kind != TT_KIND_KERNELS) {
+        add_part(s, "backend", TT_KIND_BACKEND, c, ",\"threads\":1");
+        return;
+    }
+    tt_str_add(s, ",\"backend\":{\"threads\":1");
+    add_member(s, "name", ((const tt_kernels_vt *)c->vtable)->backend);
+    add_member(s, "kernels", c->name);
+    tt_str_addc(s, '}');
+}
+
 static void job_text(const tt_rig_opts *o, tt_str *s)
 {
     const tt_component *c = o->part;
@@ -81,7 +93,7 @@ static void job_text(const tt_rig_opts *o, tt_str *s)
     add_part(s, "loss", TT_KIND_LOSS, c, "");
     add_part(s, "optimizer", TT_KIND_OPTIMIZER, c, lr);
     add_part(s, "lr_scheduler", TT_KIND_LR_SCHEDULER, c, "");
-    add_part(s, "backend", TT_KIND_BACKEND, c, ",\"threads\":1");
+    add_backend(s, c);
     if (c->kind == TT_KIND_CONVERTER) {
         tt_str_add(s, ",\"converters\":[{");
         add_member(s, "name", c->name);
@@ -113,7 +125,7 @@ static tt_status find_the_rest(const tt_rig_opts *o, tt_error *err)
     return TT_OK;
 }
 
-/* ---- an op under test: y + op(tanh(y), …) in place of the y of the MLPs' up_proj ----
+/* ---- ops under test: y + op(tanh(y), …) in place of the y of the MLPs' up_proj ----
  * Where the backend has no kernel the graph holds the op's decomposition, and its derivative: so
  * the op's own is put in its place. */
 
@@ -142,40 +154,113 @@ static void op_vjp(tt_builder *b, tt_value *const *ins, int n, tt_value *y, tt_v
     def->vjp(b, &v);
 }
 
-static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt_value *x,
-                         tt_value *w)
+typedef struct op_list {
+    const tt_op_def **defs;
+    size_t n;
+} op_list;
+
+static tt_value *op_result(tt_builder *b, const tt_op_def *def, tt_value *bounded)
 {
-    const tt_op_def *def = *(const tt_op_def *const *)config;
-    if (!strstr(name, "up_proj"))
-        return NULL;
-    tt_value *y = tt_linear_w(b, x, w), *bounded = tt_tanh(b, y), *ins[TT_MAX_INS];
+    tt_value *ins[TT_MAX_INS];
     void *user = (void *)(uintptr_t)def;
     int n = 1;
     for (const char *p = def->rule; *p && *p != '-'; p++)
         n += *p == ',';
     for (int i = 0; i < n; i++)
         ins[i] = bounded;
-    tt_value *z =
-        def->vjp ? tt_custom_vjp(b, ins, n, op_value, op_vjp, user) : op_value(b, ins, n, user);
-    return tt_add(b, y, z);
+    return def->vjp ? tt_custom_vjp(b, ins, n, op_value, op_vjp, user) : op_value(b, ins, n, user);
+}
+
+static tt_value *with_op(const void *config, tt_builder *b, const char *name, tt_value *x,
+                         tt_value *w)
+{
+    const op_list *ops = config;
+    if (!strstr(name, "up_proj"))
+        return NULL;
+    tt_value *y = tt_linear_w(b, x, w), *bounded = tt_tanh(b, y);
+    for (size_t i = 0; i < ops->n; i++)
+        y = tt_add(b, y, op_result(b, ops->defs[i], bounded));
+    return y;
 }
 static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op};
 static const tt_component with_op_component =
     TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
 
 /* Only ops of elements can be put anywhere: others have operands that only their model knows. */
+static bool of_elements(const tt_op_def *def)
+{
+    return def->rule && strspn(def->rule, "*,-> ") == strlen(def->rule) && !def->attrs_size &&
+           def->n_out == 1 && !(def->flags & TT_OP_NO_GRADIENT);
+}
+
+static void add_ops(tt_rig *rig, const tt_op_def **defs, size_t n)
+{
+    const op_list list = {defs, n};
+    rig->s.converters[0] =
+        (tt_part){&with_op_component, tt_arena_dup(rig->arena, &list, sizeof list), "with_op", ""};
+    rig->s.n_converters = n > 0;
+}
+
 static tt_status add_op(tt_rig *rig, const tt_component *c, tt_error *err)
 {
     const tt_op_def *def = ((const tt_op_vt *)c->vtable)->def;
-    if (!def->rule || strspn(def->rule, "*,-> ") != strlen(def->rule) || def->attrs_size ||
-        def->n_out != 1 || (def->flags & TT_OP_NO_GRADIENT))
+    if (!of_elements(def))
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "\"%s\" is no op from elements to an element: check a model that uses it",
                        def->name);
-    rig->s.converters[0] =
-        (tt_part){&with_op_component, tt_arena_dup(rig->arena, &def, sizeof def), "with_op", ""};
-    rig->s.n_converters = 1;
+    add_ops(rig, tt_arena_dup(rig->arena, &def, sizeof def), 1);
     return TT_OK;
+}
+
+/* Kernels: the core's ops are those of the small model, plugins' ops are added to it. */
+static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_component *c,
+                             tt_error *err)
+{
+    const tt_kernels_vt *vt = c->vtable;
+    size_t n_core, n = 0;
+    const tt_op_table core = {.core = tt_core_ops(&n_core), .n_core = n_core};
+    const tt_op_def **defs = tt_arena_array(rig->arena, vt->n_kernels, sizeof *defs);
+    for (size_t i = 0; i < vt->n_kernels; i++) {
+        const tt_kernel *k = (const void *)((const char *)vt->kernels + i * vt->kernel_size);
+        const tt_component *op = NULL;
+        tt_error why = {0};
+        if (tt_op_find(&core, k->op))
+            continue;
+        if (tt_registry_find(job->registry, TT_KIND_OP, k->op, &op, &why) != TT_OK)
+            return TT_FAIL(err, TT_EINVAL, "a kernel of op %s: %s", k->op, why.text);
+        if (of_elements(((const tt_op_vt *)op->vtable)->def))
+            defs[n++] = ((const tt_op_vt *)op->vtable)->def;
+    }
+    add_ops(rig, defs, n);
+    return TT_OK;
+}
+
+/* ---- a converter under test: how many linears it replaces ---- */
+
+typedef struct counted {
+    const tt_part *part;
+    tt_rig *rig;
+} counted;
+
+static tt_value *count_linear(const void *config, tt_builder *b, const char *name, tt_value *x,
+                              tt_value *w)
+{
+    const counted *c = config;
+    const tt_converter_vt *vt = c->part->component->vtable;
+    tt_value *y = vt->linear(c->part->config, b, name, x, w);
+    c->rig->linears++;
+    c->rig->converted += y != NULL;
+    return y;
+}
+static const tt_converter_vt counting_vt = {sizeof counting_vt, count_linear};
+static const tt_component counting_component =
+    TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "counting", "", &counting_vt);
+
+static void count_converter(tt_rig *rig)
+{
+    const counted c = {tt_arena_dup(rig->arena, &rig->s.converters[0], sizeof(tt_part)), rig};
+    rig->s.converters[0].component = &counting_component;
+    rig->s.converters[0].config = tt_arena_dup(rig->arena, &c, sizeof c);
 }
 
 /* ---- the batch ---- */
@@ -199,6 +284,36 @@ static void fill_batch(tt_rig *rig, int64_t vocab)
     }
 }
 
+/* Inputs that a dataloader of the same file declares: random numbers of (0, 1), or zeros and ones. */
+static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
+{
+    const tt_inputs *t = &rig->s.inputs;
+    for (size_t i = 0; i < job->plugin->n_components && !t->n; i++) {
+        const tt_component *c = tt_rig_component(job->plugin, i);
+        tt_job *j = NULL;
+        if (c->kind != TT_KIND_DATALOADER)
+            continue;
+        void *config = tt_arena_alloc(rig->arena, c->config_size + 1);
+        TT_TRY(tt_job_load_text(rig->arena, "check", "{}", 2, NULL, 0, &j, err));
+        TT_TRY(tt_job_section(j, "dataloader", c->options, c->n_options, c->option_size, NULL,
+                              config, err));
+        TT_TRY(tt_inputs_of(c->vtable, config, &rig->s.inputs, err));
+        rig->s.has_inputs = true;
+    }
+    for (int i = 0; i < t->n; i++) {
+        const tt_rng_key key = tt_rng_key_make(0, t->items[i].name, 2);
+        float *x = rig->batch.more[i] = tt_arena_array(rig->arena, TT_RIG_TOKENS, sizeof *x);
+        for (int k = 0; k < TT_RIG_TOKENS; k++) {
+            const double u = tt_rng_uniform(key, (uint64_t)k);
+            if (t->items[i].dtype == TT_F32)
+                x[k] = (float)u;
+            else
+                ((int32_t *)rig->batch.more[i])[k] = u < 0.5;
+        }
+    }
+    return TT_OK;
+}
+
 /* ---- making it ---- */
 
 static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
@@ -213,14 +328,26 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     tt_str_free(&text);
     TT_TRY(s);
     TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
+    TT_TRY(add_inputs(rig, job, err));
     if (o->part->kind == TT_KIND_OP)
         TT_TRY(add_op(rig, o->part, err));
+    if (o->part->kind == TT_KIND_KERNELS)
+        TT_TRY(add_kernels(rig, job, o->part, err));
+    rig->s.backend_alone = o->backend_alone;
+    if (o->part->kind == TT_KIND_CONVERTER)
+        count_converter(rig);
     const tt_model_vt *vt = rig->s.model.component->vtable;
     const int64_t vocab = vt->vocab_size(rig->s.model.config);
     if (vocab < 1 || vocab > INT32_MAX)
         return TT_FAIL(err, TT_EINVAL, "vocab_size() says %lld", (long long)vocab);
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
+    if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "it replaced none of the %d linears of the small model, so there is nothing "
+                       "to check; change the model by --model.args.KEY or the converter's options "
+                       "by --converters[0].KEY",
+                       rig->linears);
     if (rig->s.size.parameters > LARGEST)
         return TT_FAIL(err, TT_EUNSUPPORTED,
                        "has %lld parameters: give it a flavor \"debugmodel\" of less than %d",
@@ -326,6 +453,7 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
 static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
 {
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
+    tt_exec_set_scalar(r->exec, TT_SCALAR_INV_MICRO, 1.0);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
     tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
 }
@@ -334,12 +462,16 @@ static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
 tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_sum, tt_error *err)
 {
     const int64_t own = rig->s.local * TT_RIG_SEQ, first = r->data_rank * own;
-    const tt_batch batch = {.n_tokens = own,
-                            .seq_len = TT_RIG_SEQ,
-                            .ids = rig->batch.ids + first,
-                            .labels = rig->batch.labels + first,
-                            .pos = rig->batch.pos + first,
-                            .seg = rig->batch.seg + first};
+    tt_batch batch = {.n_tokens = own,
+                      .seq_len = TT_RIG_SEQ,
+                      .ids = rig->batch.ids + first,
+                      .labels = rig->batch.labels + first,
+                      .pos = rig->batch.pos + first,
+                      .seg = rig->batch.seg + first,
+                      .inputs = &rig->s.inputs};
+    for (int i = 0; i < rig->s.inputs.n; i++)
+        batch.more[i] = (int32_t *)rig->batch.more[i] +
+                        (rig->s.inputs.items[i].per_sample ? first / TT_RIG_SEQ : first);
     tt_feed feed = {&batch, first, NULL};
     set_scalars(rig, r, step, 0);
     TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));

@@ -16,6 +16,8 @@ typedef struct tt_rig {
     tt_setup s;
     tt_batch batch; /* the global one */
     bool rounds;    /* some value is narrower than 32 bits */
+    int linears,
+        converted; /* of a converter under test: linears it was asked about, and replaced */
 } tt_rig;
 
 typedef struct tt_rig_opts {
@@ -23,6 +25,7 @@ typedef struct tt_rig_opts {
     const tt_component *part; /* under test */
     int tp, fsdp;             /* ranks; 0 = 1 */
     double lr;                /* of the optimizer; 0: its default */
+    bool backend_alone;       /* kernels of plugins do not run */
 } tt_rig_opts;
 
 /* TT_EUNSUPPORTED where the plugins that complete the job are not found, or the model's smallest
@@ -62,9 +65,19 @@ static inline const tt_component *tt_rig_component(const tt_plugin *p, size_t i)
                                                 i * p->component_size);
 }
 
+/* What is suspicious in a model's parameters, or wrong in its flavors. */
+tt_status tt_check_flavors(const tt_check_job *job, const tt_component *c, tt_error *err);
+void tt_check_note_params(const tt_rig *rig, tt_str *note);
+/* Optimizer: every state is assigned. Op: its rule parses. */
+tt_status tt_check_states(const tt_rig *rig, tt_error *err);
+tt_status tt_check_op_rule(const tt_component *c, tt_error *err);
+
 /* The stages of a component; each adds to note. TT_EUNSUPPORTED: nothing to check here. */
 tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err);
+/* Kernels beside the backend without them. */
+tt_status tt_check_kernels(const tt_check_job *job, const tt_component *c, tt_str *note,
+                           tt_error *err);
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err);
 tt_status tt_check_tp(const tt_check_job *job, const tt_component *c, tt_str *note, tt_error *err);

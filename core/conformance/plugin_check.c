@@ -11,6 +11,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* <ttrun/plugin.h> asks for none: they run before anything of the plugin is checked. */
+static void note_constructors(const tt_check_job *job)
+{
+    tt_mapping m;
+    if (tt_map_file(job->file, &m, NULL) != TT_OK)
+        return;
+    const int n = tt_elf_constructors(m.p, m.n);
+    tt_unmap_file(&m);
+    if (n > 0)
+        tt_str_printf(
+            job->note,
+            "; NOTE %d constructor%s (.init_array) as it is loaded, before its descriptor "
+            "is checked",
+            n, n == 1 ? " runs" : "s run");
+}
+
 /* The file is loaded and its descriptor checked before any stage runs, so there is nothing left. */
 static tt_status stage_loads(const tt_check_job *job, tt_error *err)
 {
@@ -18,6 +34,7 @@ static tt_status stage_loads(const tt_check_job *job, tt_error *err)
     tt_str_printf(job->note, "%s %s, ABI %d.%d, %zu component%s", job->plugin->name,
                   job->plugin->version, job->plugin->abi_major, job->plugin->abi_minor,
                   job->plugin->n_components, job->plugin->n_components == 1 ? "" : "s");
+    note_constructors(job);
     return TT_OK;
 }
 
@@ -140,6 +157,9 @@ _Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opt
 {
     verdict v = {.err = {.code = TT_OK}};
     tt_str note = {0};
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    for (size_t i = 0; i < TT_COUNT(faults); i++)
+        signal(faults[i], SIG_DFL); /* the parent tells of a crash */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     tt_log_setup(o->verbose ? TT_DEBUG : TT_WARN, 0, 1, false);
     v.err.code = run_stage(stage, o, file, &note, &v.err);

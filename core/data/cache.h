@@ -86,15 +86,15 @@ tt_status tt_encoder_submit(tt_encoder *e, tt_error *err);
 tt_status tt_encoder_finish(tt_encoder *e, tt_error *err);
 
 /* ---- store.c ---- */
-typedef struct tt_buffer {
+typedef struct tt_id_buffer {
     unsigned char *p;
     size_t cap;
-} tt_buffer;
+} tt_id_buffer;
 typedef struct tt_store {
     char *path; /* the file being built, NULL = memory */
     char *documents_path;
-    int fd, documents_fd;        /* tokens from byte TT_TOKENS_AT on; int64_t starts */
-    tt_buffer tokens, documents; /* the same, where there is no file */
+    int fd, documents_fd;           /* tokens from byte TT_TOKENS_AT on; int64_t starts */
+    tt_id_buffer tokens, documents; /* the same, where there is no file */
     int width;
     tt_build_point at, committed;
     int64_t committed_ns, journal; /* when, and how often */
@@ -112,6 +112,8 @@ tt_status tt_store_write(void *store, const tt_text_block *b,
 tt_status tt_store_commit(tt_store *s, tt_error *err);
 /* Moves what is there into memory, where the disk takes no more, and says so with the reason. */
 tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err);
+/* How the note of a cache begins that was wanted and could not be written. */
+#define TT_NOTE_UNWRITTEN "not written: "
 #define TT_KEPT_IN_MEMORY "%s; tokens are kept in memory, for this start alone"
 /* Hands what is in memory over; out->spans has room for one. Closes the store. */
 void tt_store_release(tt_store *s, tt_tokens *out);

@@ -141,7 +141,7 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
             tt_store_publish(&store, c->folder, (int64_t)c->o->files->n, &why) != TT_OK)
             s = tt_store_to_memory(&store, &why, err);
         if (s == TT_OK && !store.path) {
-            tt_str_add(&c->note, "its folder is full or cannot be written");
+            tt_str_add(&c->note, TT_NOTE_UNWRITTEN "its folder is full or cannot be written");
             tt_store_release(&store, out);
             return TT_OK;
         }
@@ -229,7 +229,7 @@ static void choose_folder(corpus *c)
     }
     free(path.s);
     tt_log(TT_WARN, "data", TT_KEPT_IN_MEMORY, why.text);
-    tt_str_add(&c->note, why.text);
+    tt_str_printf(&c->note, TT_NOTE_UNWRITTEN "%s", why.text);
 }
 
 static void say(const corpus *c, const tt_tokens *t, bool found)

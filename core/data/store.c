@@ -49,7 +49,7 @@ tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, s
 }
 
 /* n bytes at an offset of memory that grows by half. */
-static tt_status put(tt_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
+static tt_status put(tt_id_buffer *b, int64_t at, const void *bytes, size_t n, tt_error *err)
 {
     const size_t end = (size_t)at + n;
     if (end > b->cap) {
@@ -250,7 +250,7 @@ tt_status tt_store_commit(tt_store *s, tt_error *err)
 }
 
 /* n bytes of a file from `from` on. */
-static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_buffer *to,
+static tt_status copy(int fd, const char *path, int64_t from, int64_t n, tt_id_buffer *to,
                       tt_error *err)
 {
     char piece[16384];
@@ -298,6 +298,6 @@ void tt_store_release(tt_store *s, tt_tokens *out)
     out->n_documents = s->at.n_documents;
     out->n_empty = s->at.n_empty;
     out->text_bytes = s->at.text_bytes;
-    s->tokens = s->documents = (tt_buffer){0};
+    s->tokens = s->documents = (tt_id_buffer){0};
     tt_store_close(s);
 }

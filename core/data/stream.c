@@ -23,7 +23,9 @@ struct tt_stream {
     slot *slots;
     int64_t n_slots;
     tt_batch *batches; /* [n_slots * micro_batches] */
-    int32_t *tokens;   /* [n_slots * micro_batches][ids labels pos seg][local * seq_len] */
+    /* [n_slots * micro_batches] of ids, labels, pos, seg [local * seq_len] each, then the loader's
+     * own inputs */
+    int32_t *tokens;
     int64_t filled, taken;
     atomic_bool stop; /* also polled between samples, outside the lock */
     bool threaded, failed;
@@ -67,6 +69,13 @@ static tt_status read_sample(tt_stream *s, int64_t index, tt_batch *b, int64_t j
     for (int64_t t = 0; t < T; t++)
         x.pos[t] = (int32_t)t;
     memset(x.seg, 0, (size_t)T * sizeof *x.seg);
+    void *own[TT_MAX_INPUTS];
+    for (int i = 0; s->o.inputs && i < s->o.inputs->n; i++) {
+        const int64_t n = s->o.inputs->items[i].per_sample ? 1 : T;
+        own[i] = (int32_t *)b->more[i] + j * n;
+        memset(own[i], 0, (size_t)n * sizeof(int32_t));
+    }
+    x.inputs = own;
     TT_TRY(TT_PLUGIN_CALL(s->o.loader->read(s->o.loader_self, index, &x, err), err, "dataloader",
                           s->o.loader_name));
     TT_TRY(check_sample(&s->o, &x, err));
@@ -180,13 +189,31 @@ static tt_status check_opts(const tt_stream_opts *o, tt_error *err)
     return TT_OK;
 }
 
+/* The planes of a micro-batch, one behind the other from p on. */
+static void lay_out(const tt_stream_opts *o, int64_t n_tokens, int32_t *p, tt_batch *out)
+{
+    *out = (tt_batch){.n_tokens = n_tokens,
+                      .seq_len = o->seq_len,
+                      .ids = p,
+                      .labels = p + n_tokens,
+                      .pos = p + 2 * n_tokens,
+                      .seg = p + 3 * n_tokens,
+                      .inputs = o->inputs};
+    p += 4 * n_tokens;
+    for (int i = 0; o->inputs && i < o->inputs->n; i++) {
+        out->more[i] = p;
+        p += o->inputs->items[i].per_sample ? o->local : n_tokens;
+    }
+}
+
 /* All memory the stream will ever use. */
 static tt_status allocate(tt_stream *s, tt_error *err)
 {
     const tt_stream_opts *o = &s->o;
     int64_t n_batches, n_tokens, plane, bytes;
+    const int n_planes = 4 + (o->inputs ? o->inputs->n : 0);
     if (!tt_mul_i64(s->n_slots, o->micro_batches, &n_batches) ||
-        !tt_mul_i64(o->local, o->seq_len, &n_tokens) || !tt_mul_i64(n_tokens, 4, &plane) ||
+        !tt_mul_i64(o->local, o->seq_len, &n_tokens) || !tt_mul_i64(n_tokens, n_planes, &plane) ||
         !tt_mul_i64(plane, n_batches, &bytes) || !tt_mul_i64(bytes, sizeof(int32_t), &bytes))
         return TT_FAIL(err, TT_EINVAL, "a batch of %lld samples of %lld tokens is too large",
                        (long long)o->local, (long long)o->seq_len);
@@ -199,15 +226,8 @@ static tt_status allocate(tt_stream *s, tt_error *err)
                        (long long)bytes, (long long)s->n_slots, (long long)(bytes / s->n_slots));
     for (int64_t i = 0; i < s->n_slots; i++)
         s->slots[i].micro = s->batches + i * o->micro_batches;
-    for (int64_t i = 0; i < n_batches; i++) {
-        int32_t *p = s->tokens + i * plane;
-        s->batches[i] = (tt_batch){.n_tokens = n_tokens,
-                                   .seq_len = o->seq_len,
-                                   .ids = p,
-                                   .labels = p + n_tokens,
-                                   .pos = p + 2 * n_tokens,
-                                   .seg = p + 3 * n_tokens};
-    }
+    for (int64_t i = 0; i < n_batches; i++)
+        lay_out(o, n_tokens, s->tokens + i * plane, &s->batches[i]);
     return TT_OK;
 }
 

@@ -5,9 +5,9 @@
 /* How long a step takes on a machine, from the plan alone: the time of every list a rank runs, with
  * what is hidden behind computing, summed over the actions of the schedule. */
 
-typedef struct sums {              /* of one stage, on its rank with the largest boxes */
-    double part[TT_N_PARTS], once; /* of a micro-batch; of epilogue and update */
-    tt_list_seconds micro, step;   /* communication of these */
+typedef struct sums {            /* of a pipeline rank, with the largest boxes */
+    double once;                 /* epilogue and update */
+    tt_list_seconds micro, step; /* communication: of a micro-batch, of epilogue and update */
 } sums;
 
 static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
@@ -24,50 +24,39 @@ static void find_peak(const tt_graph *g, const tt_machine *m, tt_step_time *out)
     out->peak = tt_machine_flops(m, most);
 }
 
-/* The nodes of a stage, in order. */
-typedef struct nodes {
-    tt_node **items;
-    int n;
-} nodes;
-
-static nodes *by_stage(const tt_graph *g, tt_arena *a)
+static void add(tt_list_seconds *to, const tt_list_seconds *s)
 {
-    nodes *of = tt_arena_array(a, (size_t)g->n_stages, sizeof *of);
-    for (size_t i = 0; i < g->nodes.n; i++)
-        of[g->nodes.items[i]->stage].n++;
-    for (int s = 0; s < g->n_stages; s++) {
-        of[s].items = tt_arena_array(a, (size_t)of[s].n + 1, sizeof *of[s].items);
-        of[s].n = 0;
-    }
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        nodes *s = &of[g->nodes.items[i]->stage];
-        s->items[s->n++] = g->nodes.items[i];
-    }
-    return of;
+    to->comm += s->comm;
+    to->exposed += s->exposed;
 }
 
-/* The lists of a stage: each part, or all of them as one where they follow each other; the step's.
- */
-static void sum_list(const tt_graph *g, const nodes *stage, int which, const tt_machine *m,
-                     tt_arena *a, sums *out)
+/* A stage's parts, each by itself, or as one where they follow each other. */
+static void sum_stage(const tt_program *p, int stage, bool one_timeline, const tt_machine *m,
+                      tt_stage_cost *cost, sums *out)
 {
-    tt_node **l = tt_arena_array(a, (size_t)stage->n + 1, sizeof *l);
-    double *at = tt_arena_array(a, (size_t)stage->n + 1, sizeof *at);
-    int n = 0;
-    for (int i = 0; i < stage->n; i++) {
-        tt_node *x = stage->items[i];
-        const int list = x->region > TT_BACKWARD   ? TT_N_PARTS
-                         : tt_plan_one_timeline(g) ? 0
-                                                   : (int)tt_node_part(x);
-        if (list == which)
-            l[n++] = x;
+    const tt_section *part[TT_N_PARTS];
+    double of[TT_N_PARTS];
+    for (int k = 0; k < TT_N_PARTS; k++)
+        part[k] = tt_program_section(p, stage, (tt_section_kind)(TT_SECTION_F + k));
+    for (int k = 0; k < TT_N_PARTS; k += one_timeline ? TT_N_PARTS : 1) {
+        const tt_list_seconds s =
+            tt_program_seconds(p, part + k, one_timeline ? TT_N_PARTS : 1, m, of + k);
+        add(&out->micro, &s);
     }
-    const tt_list_seconds s = tt_nodes_seconds(g, l, n, m, at);
-    tt_list_seconds *sum = which == TT_N_PARTS ? &out->step : &out->micro;
-    sum->comm += s.comm;
-    sum->exposed += s.exposed;
-    for (int i = 0; i < n; i++)
-        *(which == TT_N_PARTS ? &out->once : &out->part[tt_node_part(l[i])]) += at[i];
+    *cost = (tt_stage_cost){of[TT_PART_F], of[TT_PART_I], of[TT_PART_W]};
+}
+
+static void sum_rank(const tt_program *p, const tt_schedule *schedule, const tt_machine *m,
+                     tt_stage_cost *cost, sums *out)
+{
+    const tt_section *const step[] = {&p->sections[p->epilogue], &p->sections[p->update]};
+    double of[2];
+    const tt_list_seconds s = tt_program_seconds(p, step, 2, m, of);
+    out->once = of[0] + of[1];
+    add(&out->step, &s);
+    for (int i = 0; i < schedule->n_stages; i++)
+        if (schedule->stage_rank[i] == p->pp_rank)
+            sum_stage(p, i, schedule->n_stages == 1, m, &cost[i], out);
 }
 
 /* One message a boundary and direction: all values that cross it. */
@@ -89,30 +78,19 @@ void tt_step_time_of(const tt_setup *s, const tt_machine *m, tt_step_time *out)
 {
     const tt_graph *g = s->graph;
     tt_arena *a = tt_arena_new();
-    sums *stages = tt_arena_array(a, (size_t)g->n_stages, sizeof *stages);
+    const tt_schedule *schedule = s->schedule;
+    const tt_program *outlines = tt_program_outlines(g, schedule, a);
+    tt_stage_cost *cost = tt_arena_array(a, (size_t)g->n_stages, sizeof *cost);
+    double longest = 0;
     *out = (tt_step_time){0};
     find_peak(g, m, out);
-    const nodes *of_stage = by_stage(g, a);
-    for (int i = 0; i < g->n_stages; i++)
-        for (int which = 0; which <= TT_N_PARTS; which++)
-            sum_list(g, &of_stage[i], which, m, a, &stages[i]);
-    tt_stage_cost *cost = tt_arena_array(a, (size_t)g->n_stages, sizeof *cost);
-    double *once = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *once);
-    tt_list_seconds *of = tt_arena_array(a, (size_t)s->schedule->n_ranks, sizeof *of);
-    double longest = 0;
-    for (int i = 0; i < g->n_stages; i++) {
-        const int rank = s->schedule->stage_rank[i];
-        const sums *x = &stages[i];
-        const double *part = x->part, times = (double)s->micro_batches;
-        cost[i] = (tt_stage_cost){part[TT_PART_F], part[TT_PART_I], part[TT_PART_W]};
-        once[rank] += x->once;
-        of[rank].comm += x->micro.comm * times + x->step.comm;
-        of[rank].exposed += x->micro.exposed * times + x->step.exposed;
-    }
-    for (int r = 0; r < s->schedule->n_ranks; r++) {
-        longest = TT_MAXV(longest, once[r]);
-        out->comm = TT_MAXV(out->comm, of[r].comm);
-        out->exposed = TT_MAXV(out->exposed, of[r].exposed);
+    for (int r = 0; r < schedule->n_ranks; r++) {
+        const double times = (double)s->micro_batches;
+        sums of = {0};
+        sum_rank(&outlines[r], schedule, m, cost, &of);
+        longest = TT_MAXV(longest, of.once);
+        out->comm = TT_MAXV(out->comm, of.micro.comm * times + of.step.comm);
+        out->exposed = TT_MAXV(out->exposed, of.micro.exposed * times + of.step.exposed);
     }
     const tt_costs costs = {cost, longest_transfer(g, m)};
     double makespan = 0;

@@ -42,6 +42,8 @@ static const char *cause_of(const counter *c, const tt_node *n)
 {
     if (n->param)
         return n->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->region == TT_POST_UPDATE)
+        return "buffers";
     if (n->region == TT_UPDATE)
         return "optimizer";
     if (n->region == TT_EPILOGUE)
@@ -55,9 +57,8 @@ static const char *cause_of(const counter *c, const tt_node *n)
     return n->region == TT_FORWARD ? "activations" : "gradients of activations";
 }
 
-static void add(counter *c, const tt_node *n, const char *name, const char *cause, double bytes)
+static void add(counter *c, double times, const char *name, const char *cause, double bytes)
 {
-    const double times = n->region <= TT_BACKWARD && !n->once ? (double)c->s->micro_batches : 1;
     int at = 0;
     while (at < c->n && (strcmp(c->t[at].name, name) || strcmp(c->t[at].cause, cause)))
         at++;
@@ -72,31 +73,37 @@ static void add(counter *c, const tt_node *n, const char *name, const char *caus
     c->t[at].now += times * bytes;
 }
 
-static void count_node(counter *c, const tt_node *n, const tt_plan *p)
+/* What the rank sends for an instruction that runs so often in a step. */
+static void count_instr(counter *c, const tt_program *p, const tt_instr *i, double times)
 {
     char name[64], axes[48];
-    const bool mine = tt_plan_stage(p, n->stage) != NULL;
-    if (n->op == &tt_op_transfer) {
-        if (mine || !tt_plan_stage(p, n->in[0]->node->stage))
-            return; /* received, handed over on the rank itself, or another rank's */
-        add(c, n, "send over pp",
-            n->region == TT_FORWARD ? "activations" : "gradients of activations",
-            (double)tt_plan_value_bytes(c->g, n->in[0]));
+    if (i->kind == TT_INSTR_SEND)
+        add(c, times, "send over pp",
+            i->node->region == TT_FORWARD ? "activations" : "gradients of activations",
+            (double)p->operands[i->in[0]].bytes);
+    if (i->kind != TT_INSTR_COLLECTIVE)
         return;
-    }
-    if (!mine || !n->step || tt_step_is_local(n->step->kind))
-        return;
-    tt_mesh_print_axes(c->g->mesh, &n->step->atoms, axes, sizeof axes);
-    snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(n->step->kind), axes);
-    add(c, n, name, cause_of(c, n), n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype));
+    tt_mesh_print_axes(p->mesh, &i->step->atoms, axes, sizeof axes);
+    snprintf(name, sizeof name, "%s over %s", tt_step_kind_name(i->step->kind), axes);
+    add(c, times, name, cause_of(c, i->node),
+        i->step->cost * (double)tt_dtype_size(p->operands[i->out[0]].tensor.dtype));
+}
+
+static void count_program(counter *c, const tt_program *p)
+{
+    for (int s = 0; s < p->n_sections; s++)
+        for (int k = p->sections[s].begin; k < p->sections[s].end; k++) {
+            const tt_instr *i = &p->instrs[k];
+            const bool each = s < p->epilogue && tt_when_holds(i->when, true, false);
+            count_instr(c, p, i, each ? (double)p->n_micro : 1);
+        }
 }
 
 static void count_traffic(counter *c, tt_plan *const *plans, int n_plans)
 {
     mark_gradients(c);
     for (int p = 0; p < n_plans; p++) {
-        for (size_t i = 0; i < c->g->nodes.n; i++)
-            count_node(c, c->g->nodes.items[i], plans[p]);
+        count_program(c, plans[p]->program);
         for (int k = 0; k < c->n; k++) {
             traffic *t = &c->t[k];
             t->calls = TT_MAXV(t->calls, t->now_calls);

@@ -4,7 +4,7 @@
 
 /* Binding: each instruction gets addresses, its kernel, and the groups it needs. */
 
-/* A parameter of the program whose parameters these are: found by name. */
+/* A parameter or a buffer of the parent program: found by name. */
 static void *parent_param(const tt_exec *x, const char *name)
 {
     const tt_program *p = x->o.parent->p;
@@ -47,7 +47,7 @@ static tt_bound_operand *bind_operands(const tt_exec *x, const int *o, int n)
 
 static tt_status bind_kernel(tt_exec *x, tt_bound *b, tt_error *err)
 {
-    b->kernel = x->o.backend->kernel(x->o.backend_self, b->instr->kernel);
+    b->kernel = tt_find_kernel(x->o.kernels, x->o.backend_self, b->instr->kernel);
     if (!b->kernel)
         return TT_FAIL(err, TT_EUNSUPPORTED, "the backend has no kernel for op %s (in \"%s\")",
                        b->instr->kernel, b->instr->scope);

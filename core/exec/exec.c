@@ -54,6 +54,8 @@ static void touch_moments(tt_exec *x)
     }
 }
 
+static void init_buffers(tt_exec *x);
+
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -71,6 +73,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         return s;
     }
     touch_moments(x);
+    init_buffers(x);
     *out = x;
     return TT_OK;
 }
@@ -169,10 +172,39 @@ static void init_param(tt_exec *x, const tt_program_param *p)
     tt_parallel_for(x->o.pool, tt_tensor_numel(&p->tensor), 16384, init_range, &j);
 }
 
+/* This rank's box of an array that holds the whole tensor. */
+static void copy_values(const tt_tensor *t, const float *values, float *to)
+{
+    const int64_t n = tt_tensor_numel(t);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = 0, rest = i, stride = 1;
+        for (int d = t->n_dims - 1; d >= 0; d--) {
+            at += (rest % t->shape[d] + t->begin[d]) * stride;
+            rest /= t->shape[d];
+            stride *= t->global[d];
+        }
+        to[i] = values[at];
+    }
+}
+
+/* A program's own buffers; a child program uses its parent's. */
+static void init_buffers(tt_exec *x)
+{
+    for (int i = 0; i < x->p->n_params && !x->o.parent; i++) {
+        const tt_program_param *p = &x->p->params[i];
+        if (!p->buffer || p->offset < 0)
+            continue;
+        if (p->values)
+            copy_values(&p->tensor, p->values, (float *)(x->space[TT_SPACE_STATE] + p->offset));
+        else
+            init_param(x, p);
+    }
+}
+
 void tt_exec_init_params(tt_exec *x)
 {
     for (int i = 0; i < x->p->n_params; i++)
-        if (x->p->params[i].init && x->p->params[i].offset >= 0)
+        if (x->p->params[i].init && !x->p->params[i].buffer && x->p->params[i].offset >= 0)
             init_param(x, &x->p->params[i]);
 }
 
@@ -220,22 +252,38 @@ double tt_exec_metric(const tt_exec *x, const char *name)
     return s->tensor.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
 }
 
+static tt_exec_tensor exec_tensor(const tt_exec *x, const tt_program_param *p)
+{
+    tt_exec_tensor t = {p->name, p->suffix, p->info, p->tensor, p->owner};
+    t.tensor.data = x->space[TT_SPACE_STATE] + p->offset;
+    return t;
+}
+
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n_out,
                           tt_error *err)
 {
     size_t n = 0;
     tt_exec_tensor *t = tt_arena_array(a, (size_t)x->p->n_params + 1, sizeof *t);
     (void)err;
-    for (int i = 0; i < x->p->n_params; i++) {
-        const tt_program_param *p = &x->p->params[i];
-        if (p->offset < 0)
-            continue;
-        t[n] = (tt_exec_tensor){p->name, p->suffix, p->info, p->tensor, p->owner};
-        t[n++].tensor.data = x->space[TT_SPACE_STATE] + p->offset;
-    }
+    for (int i = 0; i < x->p->n_params; i++)
+        if (x->p->params[i].offset >= 0 && !x->p->params[i].buffer)
+            t[n++] = exec_tensor(x, &x->p->params[i]);
     *out = t;
     *n_out = n;
     return TT_OK;
+}
+
+size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)
+{
+    size_t n = 0;
+    tt_exec_tensor *t = tt_arena_array(a, (size_t)x->p->n_params + 1, sizeof *t);
+    for (int i = 0; i < x->p->n_params; i++) {
+        const tt_program_param *p = &x->p->params[i];
+        if (p->buffer && !p->transient && p->offset >= 0)
+            t[n++] = exec_tensor(x, p);
+    }
+    *out = t;
+    return n;
 }
 
 bool tt_exec_gradient(const tt_exec *x, const struct tt_param_info *info, tt_tensor *out)

@@ -3,6 +3,7 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "comm/dist.h"
+#include "plan/kernels.h"
 #include "plan/program.h"
 
 /* core/exec: runs a finished program; knows no passes and no graph. One tt_exec is one program on
@@ -18,7 +19,7 @@ typedef tt_status (*tt_fill_fn)(void *user, const char *input, int micro, int64_
 typedef struct tt_exec_opts {
     const tt_program *program;
     tt_dist *dist;
-    const tt_backend_vt *backend;
+    const tt_kernels *kernels;
     void *backend_self;
     tt_pool *pool;
     uint64_t seed;
@@ -56,6 +57,8 @@ typedef struct tt_exec_tensor {
 } tt_exec_tensor;
 tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
                           tt_error *err);
+/* Buffers that checkpoints hold; param is NULL. Returns how many. */
+size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 bool tt_exec_gradient(const tt_exec *x, const struct tt_param_info *p,
                       tt_tensor *out); /* its accumulator, as accumulated; of a parameter tied
                                           over stages that of the lowest */

@@ -182,23 +182,58 @@ static tt_placement input_placement(const tt_builder *b)
     return p;
 }
 
+static void no_such_input(tt_builder *b, const char *name)
+{
+    tt_str have = {0};
+    tt_str_add(&have, "ids, labels, pos, seg");
+    for (int i = 0; i < b->opts.n_inputs; i++)
+        tt_str_printf(&have, ", %s", b->opts.inputs[i].name);
+    tt_builder_fail(b, TT_EINVAL, "there is no input \"%s\": %s gives %s", name,
+                    b->opts.inputs ? "the dataloader" : "a batch without a dataloader",
+                    tt_str_get(&have));
+    tt_str_free(&have);
+}
+
+/* dtype and dim of an input; false: there is none of that name. */
+static bool input_type(tt_builder *b, const char *name, tt_type *t)
+{
+    static const char *const given[] = {"ids", "labels", "pos", "seg"};
+    const size_t n = strcspn(name, TT_INPUT_SPREAD);
+    t->dtype = TT_I32;
+    t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->lines);
+    for (size_t i = 0; i < TT_COUNT(given); i++)
+        if (!strcmp(name, given[i]))
+            return true;
+    for (int i = 0; i < b->opts.n_inputs; i++) {
+        const tt_input_info *x = &b->opts.inputs[i];
+        if (strlen(x->name) != n || strncmp(x->name, name, n) != 0)
+            continue;
+        t->dtype = x->dtype;
+        if (x->per_sample && !name[n])
+            t->dims[0] = TT_DIM(b->g->lines, NULL);
+        return true;
+    }
+    no_such_input(b, name);
+    return false;
+}
+
+tt_value *tt_input_per_token(tt_builder *b, const char *name)
+{
+    for (int i = 0; i < b->opts.n_inputs; i++)
+        if (b->opts.inputs[i].per_sample && !strcmp(b->opts.inputs[i].name, name))
+            return tt_input(b, tt_arena_printf(b->arena, "%s" TT_INPUT_SPREAD, name));
+    return tt_input(b, name);
+}
+
 tt_value *tt_input(tt_builder *b, const char *name)
 {
-    static const char *const known[] = {"ids", "pos", "seg", "labels"};
-    if (b->failed)
+    tt_type t = {.n_dims = 1};
+    if (b->failed || !input_type(b, name, &t))
         return tt_placeholder(b);
-    bool ok = false;
-    for (size_t i = 0; i < TT_COUNT(known); i++)
-        ok = ok || !strcmp(name, known[i]);
-    if (!ok)
-        return tt_builder_fail(
-            b, TT_EINVAL, "input \"%s\" is none of the dataloader's: ids, pos, seg, labels", name);
     const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->stage);
     tt_value *v = tt_map_get(b->inputs, key);
     if (v)
         return v;
-    tt_type t = {.dtype = TT_I32, .n_dims = 1};
-    t.dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->lines);
     const tt_placement p = input_placement(b);
     tt_region region = b->region;
     b->region = TT_FORWARD; /* filled before the forward, read by both */
@@ -244,6 +279,8 @@ void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
     }
     tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
     tt_vec_push(b->arena, &b->g->losses, e);
+    if (!v->type.n_dims)
+        tt_builder_add_metric(b, tt_arena_printf(b->arena, "aux_loss/%s", name), v);
 }
 
 /* ---- parameters ---- */
@@ -277,6 +314,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->tags = o->tags ? tt_arena_str(b->arena, o->tags) : "";
     p->frozen = o->frozen != 0;
     p->group = -1;
+    p->declared = 1;
     p->stages = 1;
     p->n_storage = o->n_storage;
     tt_storage *st = tt_arena_array(b->arena, o->n_storage, sizeof *st);
@@ -287,6 +325,15 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
     p->storage = st;
     tt_vec_push(b->arena, &b->g->params, p);
     return p;
+}
+
+static bool is_used(const tt_graph *g, const tt_value *v)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        for (int k = 0; k < g->nodes.items[i]->n_in; k++)
+            if (g->nodes.items[i]->in[k] == v)
+                return true;
+    return false;
 }
 
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
@@ -311,8 +358,10 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     }
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
-        if (dims_agree(&v->type, dims, n_dims))
+        if (dims_agree(&v->type, dims, n_dims)) {
+            v->node->param->declared += is_used(b->g, v);
             return v;
+        }
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
                                full);
     }

@@ -51,6 +51,9 @@ struct tt_builder {
     TT_VEC(tt_clone) clones;
 };
 
+/* describe.c: v is an f32 scalar. */
+void tt_builder_add_metric(tt_builder *b, const char *name, tt_value *v);
+
 /* place.c: place inputs of op (redistributing them into `args`) and compute output placements. */
 typedef struct tt_placing {
     const tt_rule *rule;

@@ -104,10 +104,39 @@ static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_quer
         outs[i] = n->out[i];
 }
 
-static bool backend_lacks(const tt_builder *b, const tt_op_def *def)
+static void whole_tensor(const tt_type *t, tt_tensor *out)
 {
-    return b->opts.has_kernel && def->decompose &&
-           !b->opts.has_kernel(b->opts.has_kernel_user, def->name);
+    memset(out, 0, sizeof *out);
+    out->dtype = t->dtype;
+    out->n_dims = t->n_dims;
+    for (int d = 0; d < t->n_dims; d++)
+        out->shape[d] = out->global[d] = t->dims[d].size;
+}
+
+/* Has the backend no kernel for an op that can do without, or one that does not take these
+ * dtypes? */
+static bool backend_lacks(const tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                          const tt_type *out)
+{
+    tt_tensor in[TT_MAX_INS], outs[TT_MAX_OUTS];
+    if (!b->opts.has_kernel || !def->decompose)
+        return false;
+    if (!b->opts.has_kernel(b->opts.has_kernel_user, def->name))
+        return true;
+    if (!b->opts.supports)
+        return false;
+    for (int i = 0; i < q->n_in; i++)
+        whole_tensor(q->in[i], &in[i]);
+    for (int i = 0; i < def->n_out; i++)
+        whole_tensor(&out[i], &outs[i]);
+    const tt_kernel_call c = {.struct_size = sizeof c,
+                              .op = def->name,
+                              .in = in,
+                              .n_in = q->n_in,
+                              .out = outs,
+                              .n_out = def->n_out,
+                              .attrs = q->attrs};
+    return !b->opts.supports(b->opts.has_kernel_user, &c);
 }
 
 void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs,
@@ -137,7 +166,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         op_fail(b, &e, outs, n_out);
         return;
     }
-    if (backend_lacks(b, def)) {
+    if (backend_lacks(b, def, &q, types)) {
         def->decompose(b, &q, ins, outs);
         return;
     }

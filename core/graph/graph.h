@@ -2,6 +2,7 @@
 #ifndef TT_GRAPH_H
 #define TT_GRAPH_H
 #include "base/base.h"
+#include "graph/builder_opts.h"
 #include "graph/op.h"
 #include "mesh/mesh.h"
 
@@ -13,10 +14,11 @@ typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
 
 typedef enum tt_region {
-    TT_FORWARD,  /* per micro-batch and stage */
-    TT_BACKWARD, /* per micro-batch and stage */
-    TT_EPILOGUE, /* once a step: sunk reductions, norm */
-    TT_UPDATE    /* once a step: the optimizer */
+    TT_FORWARD,    /* per micro-batch and stage */
+    TT_BACKWARD,   /* per micro-batch and stage */
+    TT_EPILOGUE,   /* once a step: sunk reductions, norm */
+    TT_UPDATE,     /* once a step: the optimizer */
+    TT_POST_UPDATE /* once a step, behind it: buffers */
 } tt_region;
 
 typedef enum tt_state_kind {
@@ -26,22 +28,10 @@ typedef enum tt_state_kind {
     TT_STATE_METRIC,      /* read by the host after the step */
     TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
     TT_STATE_MEMORY,      /* decoding: what ops keep of earlier tokens */
-    TT_STATE_GATHERED     /* hoist: a parameter as computed with, written once a step before it is
+    TT_STATE_GATHERED,    /* hoist: a parameter as computed with, written once a step before it is
                              read */
+    TT_STATE_BUFFER /* of a model, no parameter: read by its forward, written after the update */
 } tt_state_kind;
-
-/* Dtypes (R6): of parameters as stored, of parameters and activations as computed with, of what
- * gradients are reduced in. All zero: f32 throughout. */
-typedef struct tt_precision {
-    tt_dtype param, compute, reduce;
-} tt_precision;
-
-/* How an op that mixes tokens meets those of its line on other ranks. */
-typedef enum tt_context {
-    TT_CONTEXT_GATHER, /* keys and values are gathered */
-    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
-    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
-} tt_context;
 
 /* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
  * member i is elements [i*numel, (i+1)*numel) of it. */
@@ -54,6 +44,9 @@ typedef struct tt_state {
     uint64_t stages; /* bit s: lives on the ranks of stage s */
     bool accumulate_max;
     const char *suffix;     /* OPTIMIZER: "exp_avg" */
+    tt_init init;           /* BUFFER */
+    const float *values;    /* BUFFER: initial, row-major; NULL = by init */
+    bool transient;         /* BUFFER: in no checkpoint */
     struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
 } tt_state;
 
@@ -65,6 +58,7 @@ typedef struct tt_param_info {
     bool frozen;
     const tt_storage *storage;
     size_t n_storage;
+    int declared; /* above 1: declared again after it was used, so the uses share it */
     uint64_t stages;
     tt_placement compute, stored;
     int group;              /* of param_groups; -1 = the default */
@@ -143,10 +137,23 @@ typedef struct tt_loss_entry {
     double weight;
 } tt_loss_entry;
 
+typedef struct tt_metric_entry {
+    const char *name, *state;
+    tt_value *value; /* f32 scalar */
+} tt_metric_entry;
+
+typedef struct tt_buffer_entry {
+    tt_state *state;
+    tt_value *stat; /* f32, of a micro-batch */
+    tt_state *sum;  /* its accumulator */
+    tt_buffer_fn fn;
+    void *user;
+} tt_buffer_entry;
+
 struct tt_graph {
     tt_arena *arena;
     const tt_op_table *ops;
-    bool placed;
+    bool placed, custom_vjp;      /* custom_vjp: a derivative is written by hand (tt_custom_vjp) */
     const tt_mesh *mesh;          /* placed */
     const tt_label_table *labels; /* placed */
     int n_stages;
@@ -160,8 +167,10 @@ struct tt_graph {
     TT_VEC(tt_param_info *) params;
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
-    tt_map *outputs;              /* name → tt_value */
-    TT_VEC(tt_loss_entry) losses; /* auxiliary terms */
+    tt_map *outputs;                 /* name → tt_value */
+    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms */
+    TT_VEC(tt_metric_entry) metrics; /* to log, beside the loss */
+    TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
@@ -177,6 +186,8 @@ struct tt_graph {
     tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
+#define TT_INPUT_SPREAD "@"      /* behind an input's name: per sample, as a value per token */
+#define TT_MAX_LOGGED 64         /* metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
 
 /* Ops without kernels, and those with one that passes build themselves. */
@@ -185,19 +196,6 @@ extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op
     tt_op_fused, tt_op_broadcast;
 
 /* ---- the builder ---- */
-typedef struct tt_builder_opts {
-    const tt_op_table *ops;
-    int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
-    tt_precision precision;
-    tt_context context;
-    /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
-    bool (*has_kernel)(void *user, const char *op);
-    void *has_kernel_user;
-    /* Converters: the replacement of a linear, or NULL. */
-    tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
-                                tt_value *w);
-    void *convert_user;
-} tt_builder_opts;
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
 /* A builder whose ops are placed as they are built. */
 tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,
@@ -233,7 +231,6 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
                        const tt_placement *place);
 /* A replicated-input op whose single output is stored as told: broadcast of a scalar. */
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like);
-tt_value *tt_line_sum(tt_builder *b, tt_value *x); /* f32 [tokens] → [lines] */
 
 /* Low level: append a node; outs get types and places. */
 tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,

@@ -297,6 +297,13 @@ tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
     return n->out[0];
 }
 
+tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx)
+{
+    tt_value *in[2] = {x, idx}, *y = NULL;
+    tt_op(b, "pick", in, 2, NULL, &y, 1);
+    return y;
+}
+
 tt_value *tt_line_sum(tt_builder *b, tt_value *x)
 {
     tt_value *y = NULL;

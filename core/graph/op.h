@@ -18,6 +18,8 @@ typedef struct tt_op_table {
 
 const tt_op_def *const *tt_core_ops(size_t *n);
 const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
+/* A pointwise op of the core's: kernels of the op "fused" know it. */
+bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def);
 
 /* For people: docs/ops.md, and the table in include/ttrun/ops.h. */
 void tt_op_reference_page(tt_str *out);

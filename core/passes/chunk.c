@@ -86,6 +86,12 @@ tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
     const tt_node *head = o->bytes > 0 && g->loss && logits ? head_of(g, logits) : NULL;
     if (!head || head->block >= 0 || g->losses.n)
         return TT_OK;
+    for (size_t i = 0; i < g->metrics.n; i++)
+        if (g->metrics.items[i].value->node->block < 0)
+            return TT_OK;
+    for (size_t i = 0; i < g->buffer_updates.n; i++)
+        if (g->buffer_updates.items[i].stat->node->block < 0) /* may be of the logits */
+            return TT_OK;
     const tt_value *v = head->out[0];
     const int64_t rows = tt_chunk(g->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0]);
     const int64_t width =

@@ -37,11 +37,17 @@ static bool generates(const tt_compile_opts *o)
 static tt_builder_opts builder_opts(const tt_compile_opts *o)
 {
     return (tt_builder_opts){.ops = o->ops,
+                             .use = o->mode == TT_MODE_TRAIN  ? TT_BUILD_TRAIN
+                                    : o->mode == TT_MODE_EVAL ? TT_BUILD_EVAL
+                                                              : TT_BUILD_GENERATE,
+                             .inputs = o->inputs,
+                             .n_inputs = o->n_inputs,
                              .tokens = o->lines * o->seq_len,
                              .lines = o->lines,
                              .precision = o->precision,
                              .context = o->context,
                              .has_kernel = o->has_kernel,
+                             .supports = o->supports,
                              .has_kernel_user = o->backend_user,
                              .convert_linear = o->convert_linear,
                              .convert_user = o->convert_user};
@@ -86,10 +92,12 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     TT_TRY(dump(c, g, "metrics", err));
     if (o->mode == TT_MODE_EVAL)
         return TT_OK;
+    TT_TRY(tt_pass_buffer_sums(b, err));
     TT_TRY(tt_pass_autodiff(b, err));
     TT_TRY(dump(c, g, "autodiff", err));
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
+    TT_TRY(tt_pass_buffers(b, err));
     TT_TRY(dump(c, g, "update", err));
     TT_TRY(tt_pass_recompute(g, &o->recompute, err));
     TT_TRY(dump(c, g, "recompute", err));

@@ -19,6 +19,8 @@ typedef struct tt_compile_opts {
     tt_mode mode;
     bool foreign_params; /* they lie in another program's memory: validation beside training */
     const tt_op_table *ops;
+    const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
+    int n_inputs;
     const tt_model_vt *model;
     const void *model_config;
     const char *model_name; /* "plugin models/llama3.so": before errors */
@@ -50,6 +52,7 @@ typedef struct tt_compile_opts {
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
+    bool (*supports)(void *user, const tt_kernel_call *c);
     bool (*can_accumulate)(void *user, const char *op);
     void *backend_user;
     bool no_fusion;

@@ -50,9 +50,9 @@ static const tt_op_def *fused_form(const finder *f, const tt_node *n)
 }
 
 /* A pointwise node that nothing else has changed: alone, or a program. */
-static bool is_pointwise(const tt_node *n)
+static bool is_pointwise(const tt_graph *g, const tt_node *n)
 {
-    return (n->op->flags & TT_OP_POINTWISE) && n->n_in >= 1 && !n->accumulate_into &&
+    return tt_op_is_fusible(g->ops, n->op) && n->n_in >= 1 && !n->accumulate_into &&
            !n->assign_to && (program_of(n) || (n->n_out == 1 && n->n_in <= 3));
 }
 
@@ -142,7 +142,7 @@ static int first_reader(const finder *f, const tt_value *v)
 static bool may_join(const finder *f, const tt_node *p, int place)
 {
     const tt_node *m = f->g->nodes.items[place];
-    return m && is_pointwise(m) && tt_fuse_same_iteration(p, m);
+    return m && is_pointwise(f->g, m) && tt_fuse_same_iteration(p, m);
 }
 
 /* The product goes to its first reader, or the readers come to it; those further on have one

@@ -45,9 +45,9 @@ static void index_nodes(fuser *f)
     f->readers = tt_find_readers(f->g);
 }
 
-static bool fusible(const tt_node *n)
+static bool fusible(const tt_graph *g, const tt_node *n)
 {
-    return (n->op->flags & TT_OP_POINTWISE) && n->n_out == 1 && n->n_in <= 3 && n->n_in >= 1;
+    return tt_op_is_fusible(g->ops, n->op) && n->n_out == 1 && n->n_in <= 3 && n->n_in >= 1;
 }
 
 bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
@@ -238,7 +238,7 @@ static void fuse_pointwise(tt_graph *g)
     index_nodes(&f);
     f.of = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f.of);
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (fusible(g->nodes.items[i]))
+        if (fusible(g, g->nodes.items[i]))
             join(&f, (int)i);
     size_t n = 0;
     tt_node **out = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *out);
@@ -290,7 +290,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
     }
     const bool gathered = w->state->kind == TT_STATE_GATHERED;
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
-    if (!(p->op->flags & TT_OP_POINTWISE) && !updates && !(gathered && p->op == &tt_op_collective))
+    if (!tt_op_is_fusible(g->ops, p->op) && !updates && !(gathered && p->op == &tt_op_collective))
         return false;
     if (!gathered && read_later(g, w->state, w->stage, (size_t)f->readers.index[v->id]))
         return false;

@@ -14,23 +14,24 @@ tt_state *tt_graph_state(const tt_graph *g, const char *name)
     return NULL;
 }
 
-/* Accumulate v over micro-batches, and in the epilogue reduce it and leave it where the host reads
- * it. */
+/* Accumulate v over micro-batches where it is, and in the epilogue reduce it and leave it where the
+ * host reads it. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)
 {
     if (tt_builder_error(b))
         return;
     tt_graph *g = tt_builder_graph(b);
-    char acc[64];
-    snprintf(acc, sizeof acc, "%s.accumulated", name);
-    tt_state *a = tt_state_new(g, TT_STATE_ACCUMULATOR, acc, &v->type, &v->place);
+    const int at = v->node->stage;
+    tt_builder_at(b, TT_FORWARD, at, -1, "metrics");
+    tt_state *a =
+        tt_state_new(g, TT_STATE_ACCUMULATOR, tt_arena_printf(g->arena, "%s.accumulated", name),
+                     &v->type, &v->place);
     a->accumulate_max = max;
     tt_accumulate(b, a, -1, v);
     const tt_placement whole = {0};
     tt_state *m = tt_state_new(g, TT_STATE_METRIC, name, &v->type, &whole);
-    const int last = g->n_stages - 1;
     tt_value *stages[64];
-    tt_builder_at(b, TT_EPILOGUE, last, -1, "metrics");
+    tt_builder_at(b, TT_EPILOGUE, at, -1, "metrics");
     tt_value *r = tt_redistribute(b, tt_state_read(b, a), &whole);
     if (g->n_stages > 1)
         stages[0] = r;
@@ -40,7 +41,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
         tt_state_assign(b, m, x);
         m->stages |= UINT64_C(1) << s;
     }
-    tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
+    tt_builder_at(b, TT_FORWARD, g->n_stages - 1, -1, "metrics");
 }
 
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
@@ -64,6 +65,8 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
     tt_value *mean = tt_div(b, sums, tt_maximum(b, counts, tt_const(b, 1, TT_F32)));
     report(b, TT_METRIC_LOSS, tt_sum_all(b, nll), false);
     report(b, TT_METRIC_LOSS_MAX, tt_max(b, mean, 0, 0), true);
+    for (size_t i = 0; i < g->metrics.n; i++)
+        report(b, g->metrics.items[i].state, g->metrics.items[i].value, false);
     tt_builder_follow(b, false);
     TT_TRY(tt_builder_finish(b, err));
     return tt_graph_verify(g, "metrics", err);

@@ -172,7 +172,7 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err)
     orderer o = {.g = g, .keep = keep, .readers = tt_find_readers(g)};
     o.out = tt_arena_array(g->arena, n + 1, sizeof *o.out);
     o.done = tt_arena_array(g->arena, n + 1, sizeof *o.done);
-    for (int region = TT_FORWARD; region <= TT_UPDATE; region++)
+    for (int region = TT_FORWARD; region <= TT_POST_UPDATE; region++)
         put_region(&o, (tt_region)region);
     for (size_t i = 0; i < o.n_out; i++)
         if (o.out[i]->accumulate_index == -2)

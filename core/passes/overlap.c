@@ -184,7 +184,7 @@ static void reorder(tt_overlap_list *l, tt_arena *a)
  * backward. */
 static void keep_regions(tt_overlap_list *l)
 {
-    tt_region least = TT_UPDATE;
+    tt_region least = TT_POST_UPDATE;
     for (int i = l->n_out; i-- > 0;) {
         tt_node *n = l->out[i];
         if (n->region < least)
@@ -224,7 +224,7 @@ static void mark_async(tt_overlap_list *l)
 static int list_of(const tt_graph *g, const tt_node *n)
 {
     if (n->region > TT_BACKWARD)
-        return 3 * g->n_stages + (n->region == TT_UPDATE);
+        return 3 * g->n_stages + (n->region >= TT_UPDATE);
     if (tt_plan_one_timeline(g))
         return 0;
     return 3 * n->stage + (int)tt_node_part(n);

@@ -41,6 +41,9 @@ int64_t tt_decode_positions(const tt_graph *described);
 /* ---- loss: the metrics of a placed forward (loss sum, loss_max), summed over micro-batches ----
  */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
+/* buffers.c: the statistics that buffers are updated by, in the forward; and the updates. */
+tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
+tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
 
 /* ---- autodiff: derivative on meanings (R1, R6, R16); makes stacks, gradient accumulators ---- */
 tt_status tt_pass_autodiff(tt_builder *b, tt_error *err);

@@ -35,6 +35,8 @@ static tt_value *mapped(placer *p, tt_value *v)
         return tt_fetch(p->b, v->node->param);
     if (v->node->op == &tt_op_input)
         return tt_input(p->b, v->node->input_name);
+    if (v->node->op == &tt_op_state) /* a buffer */
+        return tt_state_read(p->b, tt_graph_state(tt_builder_graph(p->b), v->node->state->name));
     return p->map[v->id];
 }
 
@@ -47,6 +49,8 @@ static void emit_virtual(placer *p, const tt_node *n)
     v->virtual_ = true;
     v->inner = n->inner;
     v->custom_vjp = n->custom_vjp;
+    tt_graph *g = tt_builder_graph(p->b);
+    g->custom_vjp = g->custom_vjp || n->custom_vjp;
     v->custom_user = n->custom_user;
     v->attrs = n->attrs;
     v->n_out = n->n_out;
@@ -76,7 +80,7 @@ static void emit_op(placer *p, const tt_node *n)
 
 static void emit(placer *p, const tt_node *n)
 {
-    if (n->op == &tt_op_param || n->op == &tt_op_input)
+    if (n->op == &tt_op_param || n->op == &tt_op_input || n->op == &tt_op_state)
         return;
     if (n->block >= 0)
         p->last_block = n->block;
@@ -103,6 +107,24 @@ static tt_status place_params(placer *p, tt_error *err)
     return TT_OK;
 }
 
+/* Buffers lie as parameters are computed with: cut by their labels, a copy on every data rank. */
+static tt_status place_buffers(placer *p, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(p->b);
+    for (size_t i = 0; i < p->src->states.n; i++) {
+        const tt_state *q = p->src->states.items[i];
+        tt_placement compute, stored;
+        if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &compute, &stored,
+                                err) != TT_OK)
+            return tt_error_context(err, "buffer %s", q->name);
+        tt_state *s = tt_state_new(g, TT_STATE_BUFFER, q->name, &q->type, &compute);
+        s->init = q->init;
+        s->transient = q->transient;
+        s->values = q->values;
+    }
+    return TT_OK;
+}
+
 tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
                         tt_error *err)
 {
@@ -112,6 +134,7 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
     g->n_stages = o->n_stages > 0 ? o->n_stages : 1;
     g->n_blocks = described->n_blocks;
     TT_TRY(place_params(&p, err));
+    TT_TRY(place_buffers(&p, err));
     for (size_t i = 0; i < described->nodes.n; i++)
         emit(&p, described->nodes.items[i]);
     TT_TRY(tt_builder_finish(b, err));
@@ -122,6 +145,17 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
         tt_loss_entry e = described->losses.items[i];
         e.value = mapped(&p, e.value);
         tt_vec_push(g->arena, &g->losses, e);
+    }
+    for (size_t i = 0; i < described->metrics.n; i++) {
+        tt_metric_entry e = described->metrics.items[i];
+        e.value = mapped(&p, e.value);
+        tt_vec_push(g->arena, &g->metrics, e);
+    }
+    for (size_t i = 0; i < described->buffer_updates.n; i++) {
+        tt_buffer_entry e = described->buffer_updates.items[i];
+        e.stat = mapped(&p, e.stat);
+        e.state = tt_graph_state(g, e.state->name);
+        tt_vec_push(g->arena, &g->buffer_updates, e);
     }
     if (described->loss)
         g->loss = mapped(&p, described->loss);

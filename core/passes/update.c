@@ -101,6 +101,16 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
     u.public_.step = tt_state_read(b, step);
+    const char **names =
+        tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *names);
+    const char **tags = tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *tags);
+    for (int i = 0; i < s->n; i++) {
+        names[i] = s->members[i]->name;
+        tags[i] = s->members[i]->tags ? s->members[i]->tags : "";
+    }
+    u.public_.n_params = s->n;
+    u.public_.names = names;
+    u.public_.tags = tags;
     group->vt->describe_update(group->config, b, &u.public_);
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plan/plan_impl.h"
-#include <string.h>
+#include "plan/program.h"
 
 /* Where values in work memory are read for the last time, from the end of the program to its
  * begin: debug.poison overwrites them there. What a later part of the micro-batch reads lives on.
@@ -15,18 +14,12 @@ typedef struct deaths {
     TT_VEC(int) found;
 } deaths;
 
-static int root_of(const deaths *d, int operand)
-{
-    const tt_value *v = d->p->operands[operand].of;
-    return v ? d->root[tt_plan_alias(v)->id] : -1;
-}
-
 /* What i, which nothing follows that is not looked at yet, is the last to read. */
 static void look(deaths *d, const tt_instr *i)
 {
     for (int j = 0; j < i->n_in; j++) {
-        const int root = root_of(d, i->in[j]);
-        if (root < 0 || d->p->operands[root].space != TT_SPACE_WORK)
+        const int root = d->p->operands[i->in[j]].root;
+        if (d->p->operands[root].space != TT_SPACE_WORK)
             continue;
         const bool last = !(d->seen[root] & i->when);
         d->seen[root] |= i->when;
@@ -68,14 +61,9 @@ static void look_at_section(deaths *d, const tt_section *s)
 void tt_program_find_deaths(tt_program *p, tt_arena *a)
 {
     const tt_instr *last[256] = {NULL}; /* by queue */
-    int *root = tt_arena_array(a, (size_t)p->graph->n_values + 1, sizeof *root);
-    deaths d = {.p = p, .a = a, .root = root};
-    memset(root, 0xff, ((size_t)p->graph->n_values + 1) * sizeof *root);
+    deaths d = {.p = p, .a = a};
     d.seen = tt_arena_array(a, (size_t)p->n_operands + 1, sizeof *d.seen);
     d.pending = tt_arena_array(a, (size_t)p->n_events + 1, sizeof *d.pending);
-    for (int i = 0; i < p->n_operands; i++)
-        if (p->operands[i].value >= 0)
-            root[p->operands[i].value] = i;
     for (int i = 0; i < p->n; i++) {
         const tt_instr *x = &p->instrs[i];
         if (x->kind == TT_INSTR_COLLECTIVE)

@@ -41,19 +41,24 @@ static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
 static void collect(tt_plan *plan, tt_arena *a)
 {
     const tt_graph *g = plan->graph;
-    for (int put = 0; put < 2; put++)
-        for (size_t i = 0; i < g->nodes.n; i++) {
-            tt_node *n = g->nodes.items[i];
-            tt_nodes *l = list_of(plan, n);
-            if (l && put && !l->items) {
-                l->items = tt_arena_array(a, (size_t)l->n + 1, sizeof *l->items);
-                l->n = 0;
-            }
-            if (l && put)
-                l->items[l->n] = n;
-            if (l)
-                l->n++;
+    tt_arena *own = tt_arena_new();
+    tt_nodes **of = tt_arena_array(own, g->nodes.n + 1, sizeof *of);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        of[i] = list_of(plan, g->nodes.items[i]);
+        if (of[i])
+            of[i]->n++;
+    }
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        tt_nodes *l = of[i];
+        if (!l)
+            continue;
+        if (!l->items) {
+            l->items = tt_arena_array(a, (size_t)l->n + 1, sizeof *l->items);
+            l->n = 0;
         }
+        l->items[l->n++] = g->nodes.items[i];
+    }
+    tt_arena_free(own);
 }
 
 static void find_waits(tt_plan *plan, tt_arena *a)

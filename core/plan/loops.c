@@ -5,11 +5,6 @@
 /* Loops over token chunks turn as often as a rank's rows ask for, so ranks with other rows say more
  * or less to others in them. */
 
-bool tt_plan_communicates(const tt_node *n)
-{
-    return n->op == &tt_op_stage_sum || (n->step && !tt_step_is_local(n->step->kind));
-}
-
 static int64_t turns_of(const tt_program *p, const tt_value *v, const int32_t *coords)
 {
     int64_t begin, end;

@@ -56,6 +56,14 @@ static int param_number(const lowering *l, const tt_param_info *p)
     return -1;
 }
 
+static int buffer_number(const lowering *l, const tt_state *s)
+{
+    for (size_t i = 0; i < l->params.n; i++)
+        if (l->params.items[i].buffer && l->params.items[i].name == s->name)
+            return (int)i;
+    return -1;
+}
+
 static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
 {
     const tt_loc *at = &l->plan->value[v->id];
@@ -64,6 +72,8 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     o->offset = at->offset;
     if (root->node->op == &tt_op_param)
         o->param = param_number(l, root->node->param);
+    if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER)
+        o->param = buffer_number(l, root->node->state);
     if (at->space == TT_SPACE_STATE)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
@@ -91,8 +101,12 @@ int tt_lower_operand(lowering *l, const tt_value *v)
         return l->operand_of[v->id];
     tt_operand o = {.value = v->id, .slot = -1, .param = -1, .of = v};
     const tt_value *source = tt_plan_source(v);
-    const int writer = source == v ? (int)l->operands.n : tt_lower_operand(l, source);
-    o.writer = source == v ? (int)l->operands.n : writer;
+    const int writer = source == v ? -1 : tt_lower_operand(l, source);
+    const tt_value *alias = tt_plan_alias(v);
+    const int root = alias == v ? -1 : tt_lower_operand(l, alias);
+    const int self = (int)l->operands.n;
+    o.writer = source == v ? self : writer;
+    o.root = alias == v ? self : root;
     if (!l->bare) {
         tensor_of(l, &v->type, &v->place, &o.tensor);
         o.extent = (uint8_t)extent_of(l->g, v);
@@ -106,7 +120,8 @@ int tt_lower_operand(lowering *l, const tt_value *v)
 
 int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *like)
 {
-    tt_operand o = {.value = -1, .writer = (int)l->operands.n, .slot = -1, .param = -1};
+    tt_operand o = {.value = -1, .slot = -1, .param = -1};
+    o.writer = o.root = (int)l->operands.n;
     if (!l->bare) {
         o.space = TT_SPACE_STATE;
         tensor_of(l, &like->type, &like->place, &o.tensor);
@@ -169,6 +184,22 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
     return o;
 }
 
+static tt_program_param buffer_of(const lowering *l, const tt_state *s)
+{
+    tt_program_param o = {.name = s->name,
+                          .init = &s->init,
+                          .buffer = true,
+                          .transient = s->transient,
+                          .values = s->values,
+                          .owner =
+                              owns(l, &s->place, s->type.n_dims) &&
+                              (!s->stages || tt_plan_here(l->plan, __builtin_ctzll(s->stages))),
+                          .offset = l->plan->state[s->id],
+                          .gradient = -1};
+    tensor_of(l, &s->type, &s->place, &o.tensor);
+    return o;
+}
+
 void tt_lower_tables(lowering *l)
 {
     const tt_graph *g = l->g;
@@ -185,9 +216,12 @@ void tt_lower_tables(lowering *l)
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
-        for (size_t j = 0; j < g->states.n; j++)
+        for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
     }
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER)
+            tt_vec_push(l->a, &l->params, buffer_of(l, g->states.items[i]));
 }

@@ -21,11 +21,9 @@
  * An output lies on an operand where the backend's kernel says it may (tt_kernel.in_place) and
  * nobody reads the operand any more: the loss's gradient in the logits' bytes.
  *
- * Happens-before: a rank's program is the interpreter's, in the order of the lists here. Kernels,
- * copies and most collectives are done when their instruction is (sends copy, receives return
- * filled). A collective that is marked async runs beside the program, from its place in the list to
- * its wait: so long it reads its inputs and writes its outputs and scratch, which nobody else may
- * touch. Its wait is the event that orders reuse; tt_program_verify runs through all of it. */
+ * A plan ends in the program of a rank (program.h), which says what happens before what. The lists
+ * of nodes here are what it is lowered from: a collective that is marked async has its operands and
+ * scratch to itself from its place in the list to its wait. tt_program_verify proves the program. */
 
 /* Messages of a directed pair that do not wait for their receiver (comm.h). */
 #define TT_BUFFERED_SENDS 2
@@ -108,6 +106,9 @@ tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt
  * from it, so it is a function of the graph alone: on tt_machine_order (P2). */
 void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
+/* The programs of every pipeline rank without places and boxes: what ranks compute and say to each
+ * other. Needs no plan. */
+tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
 /* waits.c: where what is under way in a list is waited for: before the first item that reads what
  * it writes, or writes what it reads, and at the end of the list; `open` (NULL: none) carries it to
  * and from lists that follow each other. */

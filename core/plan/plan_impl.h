@@ -30,8 +30,6 @@ typedef struct planner {
 
 /* lower.c: the program of the rank at these coordinates (NULL: 0 everywhere). */
 void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_program *out);
-/* The same without places and boxes, of every pipeline rank: what ranks say to each other. */
-tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);
 /* Equal on all ranks that plan the same. */
 uint64_t tt_program_hash(const tt_program *p, uint64_t seed);
 
@@ -53,7 +51,9 @@ void tt_plan_step_lives(planner *p);
 /* lists.c: what a pipeline rank runs; of a plan no more than that. */
 void tt_plan_lists(const tt_graph *g, const tt_schedule *schedule, int pp_rank, tt_arena *a,
                    tt_plan *out);
-bool tt_plan_runs(const tt_node *n); /* waits.c: it is no parameter, state or view */
+/* values.c */
+bool tt_plan_runs(const tt_node *n);         /* it is no parameter, state or view */
+bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
 /* Where a value lives that crosses parts, or that a message fills before its part runs. */
 tt_space tt_plan_space_of(const tt_live *l);
 /* in_place.c: of a list at times from `at`, the outputs that take over an operand's bytes.
@@ -91,7 +91,6 @@ typedef struct tt_wires_opts {
 tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, tt_wires *out,
                         tt_error *err);
 /* loops.c */
-bool tt_plan_communicates(const tt_node *n); /* a collective that is more than a local copy */
 /* How often the rank at these coordinates runs a loop; 1 where nothing in it is said to others. */
 int64_t tt_loop_turns(const tt_program *p, const tt_instr *loop, const int32_t *coords);
 /* That loops in which something is said depend on. */

@@ -14,7 +14,6 @@
  * exchanges messages; there is one further queue for each group whose collectives run beside the
  * computation. A happens before b if both are on one queue and a stands first, or if a RECORD
  * behind a and a WAIT before b name the same event. Nothing else orders queues. */
-
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
@@ -86,15 +85,16 @@ typedef enum tt_extent {
 typedef struct tt_operand {
     int value;  /* its number, %n in prints; -1: a state, not a value */
     int writer; /* the operand whose bytes these are, itself unless it is a view or a slice */
+    int root;   /* the operand whose memory they lie in: of a piece the whole */
     uint8_t space, extent;
     bool rows;       /* in a loop: a chunk of its rows at a time */
     bool chunk_only; /* only a chunk's rows of it are in memory, each chunk in the same place */
     bool here;       /* false: another rank's */
     int slot;        /* of tt_program.slots: where each micro-batch has it; -1: all in one place */
-    int param;       /* of tt_program.params: of another program's memory where exec has a parent;
+    int param;      /* of tt_program.params, buffers too: in the parent's memory where exec has one;
                         -1: none */
-    int64_t offset;  /* in its space; with a slot, in the slot */
-    int64_t bytes;   /* that the plan keeps for it there, on the fullest rank */
+    int64_t offset; /* in its space; with a slot, in the slot */
+    int64_t bytes;  /* that the plan keeps for it there, on the fullest rank */
     int64_t row_bytes;         /* from a row to the next; 0: chunk_only */
     tt_tensor tensor;          /* this rank's box; data is NULL */
     const struct tt_value *of; /* for core/plan's own walks; NULL: a state */
@@ -157,11 +157,9 @@ typedef struct tt_section {
     int first_micro; /* the micro-batch that stores where later ones add; -1: none does */
     int begin, end;  /* instructions */
 } tt_section;
-/* "forward", "backward", "epilogue", "update" */
-const char *tt_section_phase(tt_section_kind k);
+const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epilogue", "update" */
 
-/* A section, run for a micro-batch. */
-typedef struct tt_call {
+typedef struct tt_call { /* a section, run for a micro-batch */
     int section, micro;
     bool first;          /* the stage's first micro-batch of the step, of this direction */
     uint8_t ends;        /* bit per tt_hold: what this micro-batch has there is not read again */
@@ -182,11 +180,14 @@ typedef struct tt_program_state {
     tt_tensor tensor;
 } tt_program_state;
 
-/* A parameter, or an optimizer's state of one: what checkpoints hold. */
+/* A parameter, an optimizer's state of one, or a buffer: what checkpoints hold. */
 typedef struct tt_program_param {
     const char *name, *suffix; /* suffix NULL: the parameter itself; "exp_avg" */
     const struct tt_param_info *info;
-    const tt_init *init; /* of the parameter itself; else NULL */
+    const tt_init *init; /* of the parameter or buffer itself; else NULL */
+    bool buffer;         /* info is NULL */
+    bool transient;      /* a buffer that no checkpoint holds */
+    const float *values; /* a buffer's initial values, the whole array; NULL: by init */
     bool owner;          /* this rank's is the first of its replicas */
     int64_t offset;      /* in the state space; -1: on other ranks */
     int64_t gradient;    /* of its accumulator; -1: none here */

@@ -201,10 +201,12 @@ static const char *read_inputs(checker *c, const tt_instr *i, bool pieces)
     return bad;
 }
 
-/* An output that takes over an operand has its place and size, and no other operand has them. */
+/* An output that takes over an operand has its place and size, and no other operand has them. Where
+ * the operand is a view, the size is that of the value it shows, which the plan rounds up. */
 static const char *take_over(checker *c, const tt_instr *i)
 {
-    const extent in = extent_of(c, i->in[i->in_place]), out = extent_of(c, i->out[0]);
+    const tt_operand *taken = &c->p->operands[i->in[i->in_place]];
+    const extent in = extent_of(c, taken->writer), out = extent_of(c, i->out[0]);
     if (i->queue || in.m != out.m || in.begin != out.begin || in.bytes != out.bytes)
         return "an output in place lies beside its operand";
     for (int j = 0; j < i->n_in; j++) {

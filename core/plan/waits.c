@@ -44,12 +44,6 @@ static bool writes_state(const tt_node *n, const tt_state *s)
     return false;
 }
 
-bool tt_plan_runs(const tt_node *n)
-{
-    return n->op != &tt_op_param && n->op != &tt_op_state && !tt_plan_is_view(n) &&
-           !tt_plan_is_slice(n);
-}
-
 bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;

@@ -138,3 +138,30 @@ tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err)
     TT_TRY(check_segments(p, n, &h, err));
     return check_sections(p, n, &h, err);
 }
+
+/* The dynamic section gives the size of .init_array; of its entries one is the compiler's own
+ * (frame_dummy of crtbegin). */
+int tt_elf_constructors(const unsigned char *p, size_t n)
+{
+    elf_header h;
+    uint64_t bytes = 0;
+    if (tt_elf_check(p, n, NULL) != TT_OK)
+        return 0;
+    memcpy(&h, p, sizeof h);
+    for (unsigned i = 0; i < h.e_phnum; i++) {
+        elf_segment s;
+        memcpy(&s, p + h.e_phoff + (size_t)i * sizeof s, sizeof s);
+        const uint64_t at = s.p_type == PT_DYNAMIC ? s.p_offset : n;
+        for (uint64_t k = 0; at < n && k + sizeof(elf_dynamic) <= s.p_filesz &&
+                             inside(at + k, sizeof(elf_dynamic), n);
+             k += sizeof(elf_dynamic)) {
+            elf_dynamic d;
+            memcpy(&d, p + at + k, sizeof d);
+            if (d.d_tag == DT_NULL)
+                break;
+            if (d.d_tag == DT_INIT_ARRAYSZ || d.d_tag == DT_PREINIT_ARRAYSZ)
+                bytes += d.d_un.d_val;
+        }
+    }
+    return (int)(bytes / sizeof(void *)) - 1;
+}

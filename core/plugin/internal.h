@@ -112,6 +112,15 @@ tt_plugin_file *tt_scan_file(tt_arena *a, const char *path, tt_plugin_files *fil
 bool tt_scan_mentions(const char *path, const char *name);
 
 /* ---- registry.c ---- */
+struct tt_registry {
+    tt_arena *arena;
+    const char *private_dir;
+    tt_plugin_files files;
+    const char *searched; /* the folders, for messages */
+};
+/* Once per file; its fault is kept. */
+tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f);
+const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c);
 const char *tt_registry_searched(const tt_registry *r);
 
 #endif

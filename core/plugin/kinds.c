@@ -40,10 +40,8 @@ static const slot tokenizer_slots[] = {
     NEED(tt_tokenizer_vt, encode), NEED(tt_tokenizer_vt, decode),
 };
 static const slot dataloader_slots[] = {
-    NEED(tt_dataloader_vt, open),
-    NEED(tt_dataloader_vt, close),
-    NEED(tt_dataloader_vt, n_samples),
-    NEED(tt_dataloader_vt, read),
+    NEED(tt_dataloader_vt, open), NEED(tt_dataloader_vt, close), NEED(tt_dataloader_vt, n_samples),
+    NEED(tt_dataloader_vt, read), MAY(tt_dataloader_vt, info),   MAY(tt_dataloader_vt, inputs),
 };
 static const slot loss_slots[] = {NEED(tt_loss_vt, describe)};
 static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};
@@ -61,7 +59,7 @@ static const slot comm_slots[] = {
     NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
     NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
     NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
-    MAY(tt_comm_vt, set_timeout),
+    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, beside),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),
@@ -75,6 +73,14 @@ static const slot op_def_slots[] = {
     MAY(tt_op_def, print_attrs), MAY(tt_op_def, memory),   MAY(tt_op_def, incremental),
     MAY(tt_op_def, immediate),
 };
+
+static const slot kernel_slots[] = {
+    NEED(tt_kernel, run),
+    MAY(tt_kernel, scratch_bytes),
+    MAY(tt_kernel, supports),
+};
+
+#define KERNELS_MAX 4096
 
 /* Slots appended since the plugin's minor lie beyond its `size` bytes. */
 static tt_status check_slots(const tt_check *c, const void *vt, size_t size, const slot *slots,
@@ -158,6 +164,13 @@ static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_er
     return TT_OK;
 }
 
+static tt_status check_comm(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_comm_vt *v = k->vtable;
+    return TT_HAS(v, tt_comm_vt, launcher) ? tt_check_text(c, "launcher", v->launcher, false, err)
+                                           : TT_OK;
+}
+
 static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_op_def *d = ((const tt_op_vt *)k->vtable)->def;
@@ -188,6 +201,47 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
     return check_slots(c, d, d->struct_size, op_def_slots, TT_COUNT(op_def_slots), err);
 }
 
+/* The row i of a table of kernels, which may be longer than ours. */
+static const tt_kernel *kernel_at(const tt_kernels_vt *v, size_t i)
+{
+    return (const void *)((const char *)v->kernels + i * v->kernel_size);
+}
+
+static tt_status check_kernel(const tt_check *c, const tt_kernels_vt *v, size_t i, tt_error *err)
+{
+    const tt_kernel *k = kernel_at(v, i);
+    TT_TRY(tt_check_size(c, "tt_kernel", k->struct_size, TT_V1_0(tt_kernel, supports), sizeof *k,
+                         err));
+    if (k->struct_size > v->kernel_size)
+        return TT_FAIL(err, TT_EABI, "struct_size %zu exceeds the table's stride of %zu",
+                       k->struct_size, v->kernel_size);
+    TT_TRY(tt_check_text(c, "its op", k->op, true, err));
+    TT_TRY(check_slots(c, k, k->struct_size, kernel_slots, TT_COUNT(kernel_slots), err));
+    for (size_t j = 0; j < i; j++)
+        if (strcmp(kernel_at(v, j)->op, k->op) == 0)
+            return TT_FAIL(err, TT_EEXIST, "the op \"%.64s\" has two kernels", k->op);
+    return TT_OK;
+}
+
+static tt_status check_kernels(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_kernels_vt *v = k->vtable;
+    TT_TRY(tt_check_text(c, "backend", v->backend, true, err));
+    if (k->n_options)
+        return TT_FAIL(err, TT_EABI, "kernels have no options");
+    if (v->n_kernels == 0 || v->n_kernels > KERNELS_MAX)
+        return TT_FAIL(err, TT_EABI, "it says it has %zu kernels; 1 to %d are possible",
+                       v->n_kernels, KERNELS_MAX);
+    if (v->kernel_size < TT_V1_0(tt_kernel, supports) || v->kernel_size > TT_STRUCT_MAX ||
+        v->kernel_size % sizeof(void *) != 0)
+        return TT_FAIL(err, TT_EABI, "kernel_size %zu is no size of a tt_kernel", v->kernel_size);
+    TT_TRY(tt_check_array(c, "kernels", v->kernels, v->n_kernels, v->kernel_size, err));
+    for (size_t i = 0; i < v->n_kernels; i++)
+        if (check_kernel(c, v, i, err) != TT_OK)
+            return tt_error_context(err, "kernel %zu", i);
+    return TT_OK;
+}
+
 #define KIND(name, folder, type, last, slots, data)                                                \
     {                                                                                              \
         name, folder, TT_V1_0(type, last), sizeof(type), slots, TT_COUNT(slots), data              \
@@ -195,8 +249,8 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
 
 /* Indexed by tt_kind. */
 static const kind_info kinds[TT_KIND_END] = {
-    [TT_KIND_TRAIN_SPEC] = {"train_spec", "specs", TT_V1_0(tt_train_spec_vt, n_rules),
-                            sizeof(tt_train_spec_vt),                                                    NULL, 0, check_train_spec},
+    [TT_KIND_TRAIN_SPEC] = {"train_spec", "specs",   TT_V1_0(tt_train_spec_vt, n_rules),
+                            sizeof(tt_train_spec_vt),                                                          NULL, 0, check_train_spec},
     [TT_KIND_MODEL] =
         KIND("model", "models", tt_model_vt, attention_width, model_slots, check_model),
     [TT_KIND_TOKENIZER] =
@@ -212,9 +266,11 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_CONVERTER] =
         KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
     [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, NULL),
-    [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, NULL),
+    [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, check_comm),
     [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
-    [TT_KIND_OP] = {"op",         "ops",   TT_V1_0(tt_op_vt,         def),     sizeof(tt_op_vt), NULL, 0, check_op        },
+    [TT_KIND_OP] = {"op",         "ops",     TT_V1_0(tt_op_vt,         def),         sizeof(tt_op_vt), NULL, 0, check_op        },
+    [TT_KIND_KERNELS] = {"kernels",    "kernels", TT_V1_0(tt_kernels_vt,    kernel_size),
+                            sizeof(tt_kernels_vt),                                                             NULL, 0, check_kernels   },
 };
 
 bool tt_kind_known(tt_kind k)

@@ -281,3 +281,16 @@ void tt_plugin_close(tt_loaded *l)
     pthread_mutex_unlock(&ltdl_mutex);
     *l = (tt_loaded){0};
 }
+
+/* A private copy is called "0123456789abcdef-name.so". */
+const char *tt_plugin_at(const void *address, const char **function)
+{
+    Dl_info info;
+    if (!dladdr(address, &info) || !info.dli_fname)
+        return NULL;
+    const char *slash = strrchr(info.dli_fname, '/'), *name = slash ? slash + 1 : info.dli_fname;
+    if (strlen(name) < 18 || strspn(name, "0123456789abcdef") != 16 || name[16] != '-')
+        return NULL;
+    *function = info.dli_sname;
+    return name + 17;
+}

@@ -2,13 +2,6 @@
 #include "internal.h"
 #include <string.h>
 
-struct tt_registry {
-    tt_arena *arena;
-    const char *private_dir;
-    tt_plugin_files files;
-    const char *searched; /* the folders, for messages */
-};
-
 typedef struct offer {
     const tt_component *component;
     const tt_plugin_file *file;
@@ -72,8 +65,7 @@ static void note_unknown_kinds(const tt_plugin_file *f)
     }
 }
 
-/* Once a file; its fault is kept. */
-static tt_file_state open_file(tt_registry *r, tt_plugin_file *f)
+tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f)
 {
     tt_error err;
     if (f->state != TT_FILE_CLOSED)
@@ -138,7 +130,7 @@ static tt_status not_found(tt_registry *r, tt_kind kind, const char *name, tt_er
     const char *fault = NULL;
     size_t n_faults = 0;
     for (size_t i = 0; i < r->files.n; i++) {
-        if (open_file(r, r->files.items[i]) != TT_FILE_FAULTY)
+        if (tt_registry_open(r, r->files.items[i]) != TT_FILE_FAULTY)
             continue;
         fault = fault ? fault : r->files.items[i]->fault;
         n_faults++;
@@ -174,7 +166,7 @@ static tt_status open_likely(tt_registry *r, tt_kind kind, const char *name, tt_
             continue;
         if (f->state == TT_FILE_CLOSED &&
             (named || (!tt_spec_is_file(f->path) && tt_scan_mentions(f->path, name))))
-            open_file(r, f);
+            tt_registry_open(r, f);
     }
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_plugin_file *f = r->files.items[i];
@@ -192,7 +184,7 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
     collect(r, kind, name, &found);
     if (found.n == 0) {
         for (size_t i = 0; i < r->files.n; i++)
-            open_file(r, r->files.items[i]);
+            tt_registry_open(r, r->files.items[i]);
         collect(r, kind, name, &found);
     }
     if (found.n == 0)
@@ -228,7 +220,7 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
         return TT_FAIL(err, TT_EINVAL, "there is no kind of plugin %d", (int)kind);
     for (size_t i = 0; i < r->files.n; i++) {
         tt_plugin_file *f = r->files.items[i];
-        if (open_file(r, f) == TT_FILE_FAULTY && faults)
+        if (tt_registry_open(r, f) == TT_FILE_FAULTY && faults)
             tt_str_printf(faults, "%s\n", f->fault);
         for (size_t j = 0; f->state == TT_FILE_LOADED && j < f->loaded.plugin->n_components; j++) {
             offer o = {tt_component_at(f->loaded.plugin, j), f};
@@ -247,7 +239,7 @@ tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_co
     return TT_OK;
 }
 
-static const tt_plugin_file *file_of(const tt_registry *r, const tt_component *c)
+const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c)
 {
     for (size_t i = 0; i < r->files.n; i++) {
         const tt_plugin_file *f = r->files.items[i];
@@ -260,13 +252,13 @@ static const tt_plugin_file *file_of(const tt_registry *r, const tt_component *c
 
 const char *tt_registry_file(const tt_registry *r, const tt_component *c)
 {
-    const tt_plugin_file *f = file_of(r, c);
+    const tt_plugin_file *f = tt_registry_file_of(r, c);
     return f ? f->path : "";
 }
 
 const char *tt_registry_version(const tt_registry *r, const tt_component *c)
 {
-    const tt_plugin_file *f = file_of(r, c);
+    const tt_plugin_file *f = tt_registry_file_of(r, c);
     return f ? f->loaded.plugin->version : "";
 }
 
@@ -277,7 +269,7 @@ tt_status tt_registry_load_file(tt_registry *r, const char *path, const tt_plugi
     if (f->state == TT_FILE_CLOSED)
         f->path = tt_arena_str(r->arena, path); /* as the caller calls it */
     f->asked = true;
-    if (open_file(r, f) == TT_FILE_FAULTY)
+    if (tt_registry_open(r, f) == TT_FILE_FAULTY)
         return TT_FAIL(err, TT_EABI, "%s", f->fault);
     *out = f->loaded.plugin;
     return TT_OK;

@@ -2,6 +2,7 @@
 #ifndef TT_REGISTRY_H
 #define TT_REGISTRY_H
 #include "config/config.h"
+#include <ttrun/kernels.h>
 #include <ttrun/plugin.h>
 
 /* core/plugin: find, check and hold plugins; look components up by kind and name. The only place
@@ -31,6 +32,17 @@ tt_status tt_registry_find(tt_registry *r, tt_kind kind, const char *name, const
 /* Every component of a kind (opens everything); faulty files go to faults as lines. */
 tt_status tt_registry_all(tt_registry *r, tt_kind kind, tt_arena *a, const tt_component ***out,
                           size_t *n, tt_str *faults, tt_error *err);
+/* kernels.c: the kernel that plugins bring for an op of a backend; *out NULL: there is none.
+ * own: only from the file that the plugin op `own` came from; NULL: from every file. Opens files
+ * that are likely to hold one; a faulty one is skipped. Two kernels are an error. */
+typedef struct tt_plugin_kernel {
+    const tt_kernel *kernel; /* NULL = none */
+    const tt_component *component;
+} tt_plugin_kernel;
+tt_status tt_registry_kernel(tt_registry *r, const char *backend, const char *op,
+                             const tt_component *own, tt_plugin_kernel *out, tt_error *err);
+/* The kernel of a component of kind TT_KIND_KERNELS for an op; NULL = it has none. */
+const tt_kernel *tt_component_kernel(const tt_component *c, const char *op);
 const char *tt_registry_file(const tt_registry *r, const tt_component *c); /* path it came from */
 const char *tt_registry_version(const tt_registry *r,
                                 const tt_component *c); /* of the plugin it came in */
@@ -68,5 +80,12 @@ tt_status tt_registry_part_over(tt_registry *r, tt_job *job, tt_kind kind, const
                                 const char *fallback, const char *base_name, const char *base_json,
                                 const char *const *ignore, tt_arena *a, tt_part *out,
                                 tt_error *err);
+
+/* The plugin's file name and, where it is known, the function that this address of code lies in;
+ * NULL: no plugin's. [in handlers of faults] */
+const char *tt_plugin_at(const void *address, const char **function);
+/* How many constructors the plugin of these n bytes runs as it is loaded, but for the compiler's
+ * own. */
+int tt_elf_constructors(const unsigned char *p, size_t n);
 
 #endif

@@ -11,9 +11,10 @@
 #ifndef TT_BUILD_PLUGIN_DIR
 #define TT_BUILD_PLUGIN_DIR "/usr/local/lib/ttrun/plugins" /* the Makefile passes the prefix's */
 #endif
-#define DEPTH_MAX 16 /* folders within folders; ends circles of links */
+#define DEPTH_MAX 16 /* folders within folders */
 
 typedef TT_VEC(const char *) names;
+typedef TT_VEC(struct stat) folders;
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -100,9 +101,24 @@ static int list_names(tt_arena *a, const char *dir, names *out)
     return failed;
 }
 
-static int scan(tt_arena *a, const char *dir, int depth, tt_plugin_files *files)
+/* True the first time; links may lead to a folder by many paths, or in a circle. */
+static bool first_visit(tt_arena *a, const char *dir, folders *seen)
+{
+    struct stat st;
+    if (stat(dir, &st) != 0)
+        return true; /* opening it will say why */
+    for (size_t i = 0; i < seen->n; i++)
+        if (seen->items[i].st_ino == st.st_ino && seen->items[i].st_dev == st.st_dev)
+            return false;
+    tt_vec_push(a, seen, st);
+    return true;
+}
+
+static int scan(tt_arena *a, const char *dir, int depth, folders *seen, tt_plugin_files *files)
 {
     names entries = {0};
+    if (!first_visit(a, dir, seen))
+        return 0;
     int failed = list_names(a, dir, &entries);
     if (failed)
         return failed;
@@ -115,7 +131,7 @@ static int scan(tt_arena *a, const char *dir, int depth, tt_plugin_files *files)
         }
         if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode) || depth >= DEPTH_MAX)
             continue;
-        failed = scan(a, path, depth + 1, files);
+        failed = scan(a, path, depth + 1, seen, files);
         if (failed)
             add_fault(a, path, "this plugin folder cannot be read", failed, files);
     }
@@ -124,7 +140,8 @@ static int scan(tt_arena *a, const char *dir, int depth, tt_plugin_files *files)
 
 tt_status tt_scan_folder(tt_arena *a, const char *dir, tt_plugin_files *files, tt_error *err)
 {
-    int failed = scan(a, dir, 1, files);
+    folders seen = {0};
+    int failed = scan(a, dir, 1, &seen, files);
     if (failed)
         return TT_FAIL(err, failed == ENOENT ? TT_ENOTFOUND : TT_EIO,
                        "%s: this plugin folder cannot be read: %s", dir, strerror(failed));

@@ -2,117 +2,134 @@
 #include "report/report.h"
 #include <string.h>
 
-/* What is alive while each instruction of a step runs, by class: the plan's lifetimes on the order
- * in which the schedule runs its lists. Activations are what a backward reads of its forward;
- * everything else in work memory, the kernels' scratch included, is workspace. */
+/* What is alive while each instruction of a step runs, by class: lifetimes in the program, in the
+ * order in which its schedule runs the sections. Activations are what a backward reads of its
+ * forward; everything else in work memory, the kernels' scratch included, is workspace. */
 
 #define MOST_POINTS 4000 /* of a step; beyond, the highest of every few */
 
-#define LISTS TT_N_PARTS /* of one timeline: F, I, W of a micro-batch; or epilogue, update */
-
 typedef struct life {
     int first, last; /* on the timeline */
-    int first_list, last_list;
+    int first_section, last_section;
     bool known;
     bool taken; /* the last reader's output takes over its bytes */
 } life;
 
-typedef struct walk {
-    const tt_plan *p;
-    life *lives; /* by value id */
-    int n;       /* instructions on the timeline so far */
-    double *scratch;
-} walk;
-
-static void touch(walk *w, const tt_value *v, int at, int list)
-{
-    const tt_value *root = tt_plan_alias(v);
-    const tt_space space = w->p->value[root->id].space;
-    life *l = &w->lives[root->id];
-    if (space != TT_SPACE_WORK && !tt_space_holds(space))
-        return;
-    if (!l->known)
-        *l = (life){at, at, list, list, true, false};
-    l->first = TT_MIN(l->first, at);
-    l->last = TT_MAXV(l->last, at);
-    l->first_list = TT_MIN(l->first_list, list);
-    l->last_list = TT_MAXV(l->last_list, list);
-}
-
-static void walk_list(walk *w, const tt_nodes *nodes, int list)
-{
-    const int at = w->n;
-    int loop_first = -1,
-        loop_last = -1; /* what crosses the token-chunk loop lives all through it */
-    for (int i = 0; i < nodes->n; i++)
-        if (nodes->items[i]->map) {
-            loop_first = loop_first < 0 ? at + i : loop_first;
-            loop_last = at + i;
-        }
-    for (int i = 0; i < nodes->n; i++) {
-        const tt_node *e = nodes->items[i];
-        for (int j = 0; j < e->n_in; j++)
-            touch(w, e->in[j], e->map && !e->in[j]->chunked ? loop_last : at + i, list);
-        if (w->p->in_place[e->id] >= 0)
-            w->lives[tt_plan_alias(e->in[w->p->in_place[e->id]])->id].taken = true;
-        for (int j = 0; j < e->n_out; j++) {
-            touch(w, e->out[j], e->op == &tt_op_input ? at : at + i, list);
-            if (e->map && !e->out[j]->chunked) {
-                touch(w, e->out[j], loop_first, list);
-                touch(w, e->out[j], loop_last, list);
-            }
-        }
-        w->scratch[at + i] = (double)w->p->scratch_bytes[e->id];
-    }
-    w->n += nodes->n;
-}
-
-typedef struct timeline {
+typedef struct timeline { /* of sections that follow each other: F, I, W; or epilogue, update */
+    const tt_program *p;
     tt_memory_point *points;
-    int begin[LISTS + 1];
-    double carried[LISTS]; /* activations that outlive each list */
+    int n;
+    int begin[TT_N_PARTS + 1];
+    double carried[TT_N_PARTS]; /* activations that outlive each section */
+    life *lives;                /* by operand */
+    double *scratch;
 } timeline;
 
-/* micro: a value of the forward that a later list reads is an activation. */
-static timeline make_line(const tt_plan *p, tt_arena *a, const tt_nodes *lists, int n_lists,
-                          bool micro)
+static void touch(timeline *l, int operand, int at, int section)
 {
-    const tt_graph *g = p->graph;
-    timeline l = {0};
-    int n = 0;
-    for (int k = 0; k < n_lists; k++)
-        l.begin[k + 1] = n += lists[k].n;
-    walk w = {.p = p,
-              .lives = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *w.lives),
-              .scratch = tt_arena_array(a, (size_t)n + 1, sizeof *w.scratch)};
-    for (int k = 0; k < n_lists; k++)
-        walk_list(&w, &lists[k], k);
-    l.points = tt_arena_array(a, (size_t)n + 2, sizeof *l.points);
-    for (size_t i = 0; i < g->nodes.n; i++)
-        for (int j = 0; j < g->nodes.items[i]->n_out; j++) {
-            const tt_value *v = g->nodes.items[i]->out[j];
-            const life *e = &w.lives[v->id];
-            if (!e->known)
-                continue;
-            const double bytes = (double)tt_plan_value_bytes(g, v);
-            const int end = e->taken ? e->last : e->last + 1;
-            const bool kept = micro && e->last_list > e->first_list;
-            if (kept) {
-                l.points[e->first].activations += bytes;
-                l.points[end].activations -= bytes;
-            } else {
-                l.points[e->first].workspace += bytes;
-                l.points[end].workspace -= bytes;
-            }
-            for (int k = e->first_list; kept && k < e->last_list; k++)
-                l.carried[k] += bytes;
+    const int root = l->p->operands[operand].root;
+    const tt_operand *o = &l->p->operands[root];
+    life *e = &l->lives[root];
+    if (!o->here || (o->space != TT_SPACE_WORK && !tt_space_holds((tt_space)o->space)))
+        return;
+    if (!e->known)
+        *e = (life){at, at, section, section, true, false};
+    e->first = TT_MIN(e->first, at);
+    e->last = TT_MAXV(e->last, at);
+    e->first_section = TT_MIN(e->first_section, section);
+    e->last_section = TT_MAXV(e->last_section, section);
+}
+
+/* An instruction's operands at a time; what crosses a loop lives all through it. */
+static void touch_instr(timeline *l, const tt_instr *i, int at, const int loop[2], int section)
+{
+    const tt_operand *o = l->p->operands;
+    for (int j = 0; j < i->n_in; j++)
+        touch(l, i->in[j], loop && !o[i->in[j]].chunk_only ? loop[1] : at, section);
+    if (i->in_place >= 0)
+        l->lives[o[i->in[i->in_place]].root].taken = true;
+    for (int j = 0; j < i->n_out; j++) {
+        touch(l, i->out[j], i->kind == TT_INSTR_INPUT ? l->begin[section] : at, section);
+        if (!loop || o[i->out[j]].chunk_only)
+            continue;
+        touch(l, i->out[j], loop[0], section);
+        touch(l, i->out[j], loop[1], section);
+    }
+    l->scratch[at] = (double)i->scratch_bytes;
+}
+
+static bool has_operands(const tt_instr *i)
+{
+    return i->kind != TT_INSTR_LOOP && (i->n_in || i->n_out);
+}
+
+/* Received values are there when a part begins. */
+static void walk_section(timeline *l, const tt_section *s, int section)
+{
+    const tt_program *p = l->p;
+    int loop[2];
+    bool in_loop = false;
+    const tt_section *recv =
+        s->kind == TT_SECTION_F || s->kind == TT_SECTION_I
+            ? tt_program_section(p, s->stage,
+                                 s->kind == TT_SECTION_F ? TT_SECTION_RECV_F : TT_SECTION_RECV_B)
+            : NULL;
+    l->begin[section] = l->n;
+    for (int k = recv ? recv->begin : 0; recv && k < recv->end; k++)
+        touch(l, p->instrs[k].out[0], l->n, section);
+    for (int k = s->begin; k < s->end; k++) {
+        const tt_instr *i = &p->instrs[k];
+        if (i->kind == TT_INSTR_LOOP) {
+            in_loop = true;
+            loop[0] = loop[1] = l->n;
+            for (int e = k + 1; e < i->end; e++)
+                loop[1] += has_operands(&p->instrs[e]);
+            loop[1]--;
         }
-    for (int i = 1; i < n; i++) {
+        in_loop = in_loop && i->kind != TT_INSTR_END_LOOP;
+        if (has_operands(i))
+            touch_instr(l, i, l->n++, in_loop ? loop : NULL, section);
+    }
+    l->begin[section + 1] = l->n;
+}
+
+/* micro: a value of the forward that a later section reads is an activation. */
+static void add_life(timeline *l, const life *e, double bytes, bool micro)
+{
+    const int end = e->taken ? e->last : e->last + 1;
+    const bool kept = micro && e->last_section > e->first_section;
+    if (kept) {
+        l->points[e->first].activations += bytes;
+        l->points[end].activations -= bytes;
+    } else {
+        l->points[e->first].workspace += bytes;
+        l->points[end].workspace -= bytes;
+    }
+    for (int k = e->first_section; kept && k < e->last_section; k++)
+        l->carried[k] += bytes;
+}
+
+static timeline make_line(const tt_program *p, tt_arena *a, const tt_section *const *sections,
+                          int n_sections, bool micro)
+{
+    int most = 2;
+    for (int k = 0; k < n_sections; k++)
+        most += sections[k]->end - sections[k]->begin;
+    timeline l = {.p = p,
+                  .points = tt_arena_array(a, (size_t)most, sizeof *l.points),
+                  .lives = tt_arena_array(a, (size_t)p->n_operands + 1, sizeof *l.lives),
+                  .scratch = tt_arena_array(a, (size_t)most, sizeof *l.scratch)};
+    for (int k = 0; k < n_sections; k++)
+        walk_section(&l, sections[k], k);
+    for (int o = 0; o < p->n_operands; o++)
+        if (l.lives[o].known)
+            add_life(&l, &l.lives[o], (double)p->operands[o].bytes, micro);
+    for (int i = 1; i < l.n; i++) {
         l.points[i].activations += l.points[i - 1].activations;
         l.points[i].workspace += l.points[i - 1].workspace;
     }
-    for (int i = 0; i < n; i++)
-        l.points[i].workspace += w.scratch[i];
+    for (int i = 0; i < l.n; i++)
+        l.points[i].workspace += l.scratch[i];
     return l;
 }
 
@@ -136,69 +153,63 @@ static void add_points(line *o, const tt_memory_point *points, int n, double bas
     }
 }
 
-static int stage_at(const tt_plan *p, int stage)
+/* The calls of the schedule in order; slots of micro-batches in flight are whole. */
+static void add_calls(line *o, const tt_program *p, timeline *const *lines)
 {
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].stage == stage)
-            return i;
-    return 0;
-}
-
-/* Lists [first, end) that an action runs. */
-static void lists_of(const tt_action *a, int *first, int *end)
-{
-    *first = a->kind == TT_ACTION_F ? TT_PART_F : a->kind == TT_ACTION_W ? TT_PART_W : TT_PART_I;
-    *end = a->kind == TT_ACTION_F ? TT_PART_I : a->kind == TT_ACTION_I ? TT_PART_W : TT_N_PARTS;
-}
-
-/* The actions of the plan's pipeline rank in order; slots of micro-batches in flight are whole. */
-static void add_actions(line *o, const tt_plan *p, const timeline *lines)
-{
-    static const char *const phases[] = {"forward", "backward", "backward"};
-    const tt_schedule *s = p->schedule;
-    double held = 0; /* activations of micro-batches between their actions */
-    for (int i = 0; i < s->n_actions[p->pp_rank]; i++) {
-        const tt_action *a = &s->actions[p->pp_rank][i];
-        const timeline *l = &lines[stage_at(p, a->stage)];
-        int first, end;
-        lists_of(a, &first, &end);
-        for (int k = first; k < end; k++) {
-            if (k > 0)
-                held = TT_MAXV(held - l->carried[k - 1], 0.0);
-            add_points(o, l->points + l->begin[k], l->begin[k + 1] - l->begin[k], held, phases[k]);
-            held += l->carried[k];
-        }
+    double held = 0; /* activations of micro-batches between their parts */
+    for (int i = 0; i < p->n_calls; i++) {
+        const tt_section *s = &p->sections[p->calls[i].section];
+        const timeline *l = lines[p->calls[i].section];
+        if (!l)
+            continue;
+        const int k = (int)s->kind;
+        if (k > 0)
+            held = TT_MAXV(held - l->carried[k - 1], 0.0);
+        add_points(o, l->points + l->begin[k], l->begin[k + 1] - l->begin[k], held,
+                   tt_section_phase(s->kind));
+        held += l->carried[k];
     }
 }
 
-tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a)
+/* A timeline for each stage, found by each of its parts. */
+static timeline **stage_lines(const tt_program *p, tt_arena *a)
 {
+    timeline **of = tt_arena_array(a, (size_t)p->n_sections + 1, sizeof *of);
+    for (int s = 0; s < p->n_sections; s++) {
+        if (p->sections[s].kind != TT_SECTION_F)
+            continue;
+        const tt_section *const parts[] = {&p->sections[s], &p->sections[s + 1],
+                                           &p->sections[s + 2]};
+        const timeline l = make_line(p, a, parts, TT_N_PARTS, true);
+        of[s] = of[s + 1] = of[s + 2] = tt_arena_dup(a, &l, sizeof l);
+    }
+    return of;
+}
+
+tt_memory_line *tt_report_memory(const tt_plan *plan, tt_arena *a)
+{
+    const tt_program *p = plan->program;
+    const int64_t *kinds = plan->state_bytes_by_kind;
     tt_memory_line *m = tt_arena_alloc(a, sizeof *m);
-    timeline *lines = tt_arena_array(a, (size_t)p->n_stages + 1, sizeof *lines);
-    const tt_schedule *s = p->schedule;
-    const tt_nodes step[] = {p->epilogue, p->update};
-    size_t total = 1 + (size_t)(p->epilogue.n + p->update.n);
-    for (int i = 0; i < p->n_stages; i++)
-        lines[i] = make_line(p, a, p->stages[i].part, TT_N_PARTS, true);
-    for (int i = 0; i < s->n_actions[p->pp_rank]; i++) {
-        const tt_action *e = &s->actions[p->pp_rank][i];
-        const timeline *l = &lines[stage_at(p, e->stage)];
-        int first, end;
-        lists_of(e, &first, &end);
-        total += (size_t)(l->begin[end] - l->begin[first]);
+    timeline *const *lines = stage_lines(p, a);
+    const tt_section *const step[] = {&p->sections[p->epilogue], &p->sections[p->update]};
+    const timeline once = make_line(p, a, step, 2, false);
+    size_t total = 1 + (size_t)once.n;
+    for (int i = 0; i < p->n_calls; i++) {
+        const timeline *l = lines[p->calls[i].section];
+        const int k = (int)p->sections[p->calls[i].section].kind;
+        total += l ? (size_t)(l->begin[k + 1] - l->begin[k]) : 0;
     }
     line o = {m, 0, (total - 1) / MOST_POINTS + 1};
     m->points = tt_arena_array(a, total / o.every + 2, sizeof *m->points);
-    add_actions(&o, p, lines);
-    const timeline l = make_line(p, a, step, 2, false);
-    add_points(&o, l.points, l.begin[1], 0, "epilogue");
-    add_points(&o, l.points + l.begin[1], l.begin[2] - l.begin[1], 0, "optimizer");
-    m->params = (double)(p->state_bytes_by_kind[TT_STATE_PARAM] +
-                         p->state_bytes_by_kind[TT_STATE_GATHERED]); /* as stored and as gathered */
-    m->optimizer = (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
-    m->gradients = (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR];
-    m->other =
-        (double)(p->state_bytes_by_kind[TT_STATE_METRIC] + p->state_bytes_by_kind[TT_STATE_SCALAR]);
+    add_calls(&o, p, lines);
+    add_points(&o, once.points, once.begin[1], 0, "epilogue");
+    add_points(&o, once.points + once.begin[1], once.n - once.begin[1], 0, "optimizer");
+    /* parameters as stored and as gathered */
+    m->params = (double)(kinds[TT_STATE_PARAM] + kinds[TT_STATE_GATHERED]);
+    m->optimizer = (double)kinds[TT_STATE_OPTIMIZER];
+    m->gradients = (double)kinds[TT_STATE_ACCUMULATOR];
+    m->other = (double)(kinds[TT_STATE_METRIC] + kinds[TT_STATE_SCALAR]);
     for (int k = TT_SPACE_STATE; k < TT_N_SPACES; k++)
         m->planned += (double)p->bytes[k];
     return m;

@@ -24,6 +24,8 @@ static const char *section_of(tt_kind k)
         return "converters[]";
     case TT_KIND_HOOK:
         return "hooks[]";
+    case TT_KIND_COMM:
+        return "comm.args";
     case TT_KIND_BACKEND:
         return "backend";
     default:

@@ -256,6 +256,11 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
     return TT_OK;
 }
 
+int tt_mixture_size(const tt_part *mixture)
+{
+    return (int)((const mixture_config *)mixture->config)->n;
+}
+
 const tt_part *tt_mixture_part(const tt_part *mixture, int i)
 {
     return &((const mixture_config *)mixture->config)->parts[i];

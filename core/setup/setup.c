@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
 #include <string.h>
+#include <ttrun/comm.h>
 
 /* setup: job → spec, parts, mesh, batch sizes, graphs. Everything here is equal on all ranks. */
 
@@ -80,6 +81,43 @@ static tt_status make_loader(tt_setup *s, const char *section, const char *fallb
     return TT_OK;
 }
 
+/* The inputs a loader declares; of a mixture those of its sources, which must be the same. */
+static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, tt_inputs *out,
+                           tt_error *err)
+{
+    tt_error why = {0};
+    const int n = tt_part_is_mixture(p) ? tt_mixture_size(p) : 1;
+    for (int i = 0; i < n; i++) {
+        const tt_part *one = tt_part_is_mixture(p) ? tt_mixture_part(p, i) : p;
+        tt_inputs t;
+        if (tt_inputs_of(one->component->vtable, one->config, &t, &why) != TT_OK)
+            return tt_job_fail(s->job, section, err, "dataloader %s: %s", one->name, why.text);
+        if (i && !tt_inputs_equal(&t, out))
+            return tt_job_fail(s->job, section, err,
+                               "its sources %s and %s declare different inputs; models and losses "
+                               "read the same ones of every sample",
+                               tt_mixture_part(p, 0)->name, one->name);
+        *out = t;
+    }
+    return TT_OK;
+}
+
+/* Validation runs the same model and loss: its loader must declare the same inputs. */
+static tt_status make_inputs(tt_setup *s, tt_error *err)
+{
+    tt_inputs t;
+    TT_TRY(inputs_of(s, &s->dataloader, "dataloader", &s->inputs, err));
+    s->has_inputs = true;
+    if (!s->validation_data.component)
+        return TT_OK;
+    TT_TRY(inputs_of(s, &s->validation_data, "validation.dataloader", &t, err));
+    if (!tt_inputs_equal(&t, &s->inputs))
+        return tt_job_fail(s->job, "validation.dataloader", err,
+                           "%s does not declare the inputs that the dataloader %s does",
+                           s->validation_data.name, s->dataloader.name);
+    return TT_OK;
+}
+
 static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     TT_TRY(tt_setup_tokenizer_part(s, err));
@@ -105,7 +143,67 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                            "needs data of its own: set validation.dataloader, for example "
                            "{\"path\": [\"held_out/*.txt\"]}");
     }
-    return TT_OK;
+    return make_inputs(s, err);
+}
+
+/* The comm plugin between machines, where the job leaves it open: the only one there is. */
+static tt_status only_comm(tt_setup *s, const tt_component **out, tt_error *err)
+{
+    const tt_component **all;
+    size_t n;
+    tt_str names = {0};
+    TT_TRY(tt_registry_all(s->registry, TT_KIND_COMM, s->arena, &all, &n, NULL, err));
+    for (size_t i = 0; i < n; i++)
+        tt_str_printf(&names, "%s%s", i ? ", " : "", all[i]->name);
+    tt_status st = TT_OK;
+    if (n == 1)
+        *out = all[0];
+    else if (n == 0)
+        st = tt_job_fail(s->job, "comm.backend", err,
+                         "auto: the ranks are on several machines, and there is no comm plugin");
+    else
+        st = tt_job_fail(s->job, "comm.backend", err,
+                         "auto: the ranks are on several machines, and there are several comm "
+                         "plugins: take one of %s",
+                         tt_str_get(&names));
+    tt_str_free(&names);
+    return st;
+}
+
+bool tt_comm_is_core(const char *backend)
+{
+    static const char *const core[] = {"auto", "local", "shm"};
+    for (size_t i = 0; i < TT_COUNT(core); i++)
+        if (!strcmp(backend, core[i]))
+            return true;
+    return false;
+}
+
+/* The comm plugin: the one that comm.backend names, or for "auto" over several machines the only
+ * one there is. */
+static tt_status make_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err)
+{
+    const char *backend = s->core.comm.backend;
+    const tt_component *c = NULL;
+    tt_error why = {0};
+    const bool between = !strcmp(backend, "auto") && o->ranks_here && o->nproc > o->ranks_here;
+    if (tt_comm_is_core(backend) && !between)
+        return TT_OK;
+    if (between)
+        TT_TRY(only_comm(s, &c, err));
+    else if (tt_registry_find(s->registry, TT_KIND_COMM, backend, &c, &why) != TT_OK)
+        return tt_job_fail(s->job, "comm.backend", err, "%s; the core has auto, local and shm",
+                           why.text);
+    s->comm = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
+                        tt_registry_file(s->registry, c)};
+    const tt_comm_vt *vt = c->vtable;
+    if (!TT_HAS(vt, tt_comm_vt, set_timeout) || !vt->open || !vt->close || !vt->set_timeout)
+        return tt_job_fail(s->job, "comm.backend", err,
+                           "%s: comm \"%s\" has no open, close and set_timeout: it cannot join a "
+                           "run",
+                           s->comm.file, c->name);
+    return tt_job_section(s->job, "comm.args", c->options, c->n_options, c->option_size, NULL,
+                          s->comm.config, err);
 }
 
 static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
@@ -125,6 +223,7 @@ static tt_status make_parts(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(tt_setup_hooks(s, err));
     TT_TRY(tt_setup_converters(s, err));
     TT_TRY(tt_setup_metrics(s, err));
+    TT_TRY(make_comm(s, o, err));
     TT_TRY(tt_setup_backend(s, &bs, err));
     s->threads = bs.threads;
     return TT_OK;

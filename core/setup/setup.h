@@ -5,6 +5,7 @@
 #include "cost/cost.h"
 #include "data/data.h"
 #include "passes/compile.h"
+#include "plan/kernels.h"
 #include "plan/plan.h"
 #include "plugin/registry.h"
 #include <ttrun/dataloader.h>
@@ -19,6 +20,7 @@
  * mesh, a graph and a memory plan. */
 
 #define TT_MAX_PARTS 16
+#define TT_MAX_KERNEL_PARTS 32
 
 typedef struct tt_decode_opts { /* TT_MODE_DECODE: what a program is made for */
     int64_t rows;               /* tokens a call, at most */
@@ -54,6 +56,16 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part metrics[TT_MAX_PARTS], hooks[TT_MAX_PARTS], converters[TT_MAX_PARTS];
     int n_metrics, n_hooks, n_converters;
     tt_strings converter_filters[TT_MAX_PARTS];
+    /* setup_kernels.c: kernels of plugins; the first n_kernels_named are backend.kernels */
+    tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
+    int n_kernel_parts, n_kernels_named;
+    tt_kernels kernels;
+    struct tt_map *kernels_asked; /* ops whose kernel is decided */
+    tt_error kernels_error;       /* the first of deciding */
+    bool backend_alone;           /* without kernels of plugins: to compare with */
+    tt_part comm;                 /* component NULL: none is used */
+    tt_inputs inputs;             /* of the dataloader, beside ids, labels, pos and seg */
+    bool has_inputs;              /* there is a dataloader */
     bool has_tokenizer, has_validation;
     tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
     tt_group *groups;                      /* [0] the default, then param_groups in order */
@@ -85,9 +97,12 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_decode_opts decode;
 } tt_setup;
 
+/* comm.backend is one of the core's words, no plugin's name. */
+bool tt_comm_is_core(const char *backend);
 /* dataloader.mixture as a part like any other; its loader is a tt_mixture (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
+int tt_mixture_size(const tt_part *mixture);
 /* What a loader says of itself; -1: not known. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 

@@ -27,10 +27,11 @@ tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
     const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
     for (size_t i = 0; i < c->n_options; i++)
         own[i] = tt_component_option(c, i)->name;
-    static const char *const core[] = {"name", "threads", NULL};
+    static const char *const core[] = {"name", "threads", "kernels", NULL};
     TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
                           s->backend.config, err));
-    return tt_backend_section_parse(s->job, own, out, err);
+    TT_TRY(tt_backend_section_parse(s->job, own, out, err));
+    return tt_setup_kernels(s, &out->kernels, err);
 }
 
 static int64_t default_threads(const tt_setup_opts *o, int world)
@@ -142,33 +143,34 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 
 /* ---- the backend's static answers ---- */
 
-static const tt_kernel *kernel(const tt_setup *s, const char *op)
-{
-    const tt_backend_vt *vt = s->backend.component->vtable;
-    return vt->kernel(NULL, op);
-}
-
 static bool has_kernel(void *user, const char *op)
 {
-    return kernel(user, op) != NULL;
+    return tt_setup_kernel(user, op) != NULL;
+}
+
+static bool supports(void *user, const tt_kernel_call *c)
+{
+    const tt_kernel *k = tt_setup_kernel(user, c->op);
+    return k && (!k->supports || k->supports(c));
 }
 
 static bool can_accumulate(void *user, const char *op)
 {
-    const tt_kernel *k = kernel(user, op);
+    const tt_kernel *k = tt_setup_kernel(user, op);
     return k && k->can_accumulate;
 }
 
 static size_t scratch(void *user, const tt_kernel_call *c)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = kernel(s, c->op);
+    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, c->op);
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 
 static int in_place(void *user, const char *op)
 {
-    const tt_kernel *k = kernel(user, op);
+    const tt_setup *s = user;
+    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, op);
     return k ? k->in_place : 0;
 }
 
@@ -341,6 +343,13 @@ static void fingerprint(tt_setup *s)
         tt_type_print(&s->graph->params.items[i]->type, text, sizeof text);
         tt_str_printf(&t, "%s %s\n", s->graph->params.items[i]->name, text);
     }
+    for (size_t i = 0; i < s->graph->states.n; i++) {
+        const tt_state *x = s->graph->states.items[i];
+        if (x->kind != TT_STATE_BUFFER || x->transient)
+            continue;
+        tt_type_print(&x->type, text, sizeof text);
+        tt_str_printf(&t, "buffer %s %s\n", x->name, text);
+    }
     tt_hash128_hex(tt_str_get(&t), t.n, s->model_fingerprint);
     tt_str_free(&t);
 }
@@ -353,6 +362,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .mode = mode,
         .foreign_params = s->graph != NULL, /* of the program compiled before */
         .ops = &s->ops,
+        .inputs = s->has_inputs ? s->inputs.items : NULL,
+        .n_inputs = s->inputs.n,
         .model = s->model.component->vtable,
         .model_config = s->model.config,
         .model_name = tt_arena_printf(s->arena, "model %s", s->model.name),
@@ -383,6 +394,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .overlapping = {.machine = s->machine},
         .chunk_bytes = LOGITS_CHUNK_BYTES,
         .has_kernel = has_kernel,
+        .supports = supports,
         .can_accumulate = can_accumulate,
         .backend_user = s,
         .no_fusion = s->core.debug.disable_fusion || s->core.debug.detect_nan,
@@ -390,7 +402,8 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .convert_user = s,
         .dump_folder = dump,
     };
-    return tt_compile(&o, s->arena, out, err);
+    TT_TRY(tt_compile(&o, s->arena, out, err));
+    return tt_setup_kernels_settle(s, *out, err);
 }
 
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)

@@ -81,7 +81,7 @@ tt_value *tt_setup_convert_linear(void *user, tt_builder *b, const char *param, 
         const tt_converter_vt *vt = s->converters[i].component->vtable;
         if (leaves_out(&s->converter_filters[i], name))
             continue;
-        tt_value *y = vt->linear(s->converters[i].config, b, param, x, w);
+        tt_value *y = vt->linear(s->converters[i].config, b, name, x, w);
         if (y)
             return y;
     }

@@ -319,6 +319,9 @@ tt_status tt_run_folder_describe(const tt_run_folder *f, const tt_setup *s, cons
         describe_part(&o, s, &s->validation_data);
     for (int i = 0; i < s->n_hooks; i++)
         describe_part(&o, s, &s->hooks[i]);
+    describe_part(&o, s, &s->comm);
+    for (int i = 0; i < s->n_kernel_parts; i++)
+        describe_part(&o, s, &s->kernel_parts[i]);
     tt_str_add(&o, "],\"job\":");
     tt_job_print(s->job, false, &o);
     tt_str_add(&o, "}\n");

@@ -78,6 +78,10 @@ static size_t collect(tt_loop *l)
     add(l, &n, "loss_max", l->loss_max);
     add(l, &n, "grad_norm", l->norm);
     add(l, &n, "lr", l->lr);
+    for (size_t i = 0; i < s->graph->metrics.n; i++) /* means over micro-batches */
+        add(l, &n, s->graph->metrics.items[i].name,
+            tt_exec_metric(l->rank.exec, s->graph->metrics.items[i].state) /
+                (double)s->micro_batches);
     add(l, &n, "tokens", tokens);
     add(l, &n, "n_tokens_seen", (double)l->tokens_seen);
     add(l, &n, "tps", per_rank);

@@ -21,7 +21,7 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
 {
     return (tt_exec_opts){.program = p->program,
                           .dist = &r->dist,
-                          .backend = r->s->backend.component->vtable,
+                          .kernels = &r->s->kernels,
                           .backend_self = r->backend,
                           .pool = r->pool,
                           .seed = (uint64_t)r->s->core.training.seed,

@@ -253,6 +253,7 @@ static void *rank_main(void *arg)
     const rank_thread *t = arg;
     tt_error e = {0};
     tt_log_set_thread_rank(t->rank);
+    tt_locale_fix();
     const tt_status s = run_rank(t->w, t->rank, &e);
     pthread_mutex_lock(&t->w->lock);
     /* the rank with an error of its own speaks, not those it woke */

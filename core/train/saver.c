@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "train/saver.h"
+#include "base/thread.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,7 @@ static phase work(tt_saver *s, phase p)
 static void *thread_main(void *arg)
 {
     tt_saver *s = arg;
+    tt_locale_fix();
     if (!alone(s))
         tt_log_set_thread_rank(s->o.rank->dist.rank);
     pthread_mutex_lock(&s->lock);

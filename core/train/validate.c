@@ -72,6 +72,7 @@ tt_status tt_loop_validate(tt_loop *l, tt_error *err)
         .micro_batches = pieces,
         .global_batch = batch,
         .data_rank = l->rank.data_rank,
+        .inputs = &s->inputs,
         .data_world = s->data_world,
         .n_steps = n,
         .once = true,

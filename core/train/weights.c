@@ -19,13 +19,15 @@ static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p
     }
 }
 
-tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
-                         size_t *n_out, tt_error *err)
+/* buffers: with those of the model that are no parameters. */
+static tt_status pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
+                        tt_ckpt_piece **out, size_t *n_out, tt_error *err)
 {
-    tt_exec_tensor *t;
+    tt_exec_tensor *t, *more = NULL;
     size_t n, k = 0;
     TT_TRY(tt_exec_tensors(r->exec, a, &t, &n, err));
-    tt_ckpt_piece *p = tt_arena_array(a, n + 1, sizeof *p);
+    const size_t n_more = buffers ? tt_exec_buffers(r->exec, a, &more) : 0;
+    tt_ckpt_piece *p = tt_arena_array(a, n + n_more + 1, sizeof *p);
     for (size_t i = 0; i < n; i++) {
         if (t[i].suffix && !optimizer)
             continue;
@@ -34,9 +36,17 @@ tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_
                                : t[i].name;
         to_piece(&t[i], name, &p[k++]);
     }
+    for (size_t i = 0; i < n_more; i++)
+        to_piece(&more[i], more[i].name, &p[k++]);
     *out = p;
     *n_out = k;
     return TT_OK;
+}
+
+tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
+                         size_t *n, tt_error *err)
+{
+    return pieces(r, a, optimizer, true, out, n, err);
 }
 
 static bool is_of_optimizer(const char *name)
@@ -46,9 +56,13 @@ static bool is_of_optimizer(const char *name)
 
 static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_arena *a)
 {
+    const tt_graph *g = r->s->graph;
     tt_map *used = tt_map_new(a);
-    for (size_t i = 0; i < r->s->graph->params.n; i++)
-        tt_map_set(used, r->s->graph->params.items[i]->name, used);
+    for (size_t i = 0; i < g->params.n; i++)
+        tt_map_set(used, g->params.items[i]->name, used);
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER)
+            tt_map_set(used, g->states.items[i]->name, used);
     tt_ckpt_log_others(reader, used, is_of_optimizer);
 }
 
@@ -75,11 +89,11 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *pieces = NULL;
+    tt_ckpt_piece *p = NULL;
     size_t n = 0;
-    tt_status s = tt_rank_pieces(r, a, false, &pieces, &n, err);
+    tt_status s = pieces(r, a, false, false, &p, &n, err);
     if (s == TT_OK)
-        s = tt_setup_load_hf(r->s, folder, pieces, n, report, err);
+        s = tt_setup_load_hf(r->s, folder, p, n, report, err);
     tt_arena_free(a);
     return s;
 }

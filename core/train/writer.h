@@ -5,7 +5,7 @@
 
 /* Metrics are written by a thread of their own, so that a step does not wait for a file system. */
 
-#define TT_MAX_METRICS 32 /* of a record */
+#define TT_MAX_METRICS 96 /* of a record: the loop's own, and TT_MAX_LOGGED of the graph */
 
 typedef struct tt_sink {
     const tt_metrics_vt *vt;

@@ -46,16 +46,15 @@ static void describe(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, x, "lm_head", V, NULL)); /* [T,V] */
 }
 
-static int64_t vocab_size(const void *cfg)
+static int64_t vocab(const void *cfg)
 {
     return ((const config *)cfg)->vocab;
 }
-static int64_t attention_width(const void *cfg)
+static int64_t width(const void *cfg)
 {
     return 2 * ((const config *)cfg)->layers * ((const config *)cfg)->dim;
 }
 static const tt_flavor size = {"debugmodel", "{}"};
-static const tt_model_vt vt = {sizeof(vt), &size,           1,         NULL, describe,
-                               vocab_size, attention_width, "n_layers"};
+static const tt_model_vt vt = {sizeof(vt), &size, 1, NULL, describe, vocab, width, "n_layers"};
 static const tt_component c[] = {TT_COMPONENT(TT_KIND_MODEL, "mini", "GQA", config, options, &vt)};
 TT_PLUGIN("mini", "1.0", c);

@@ -47,13 +47,16 @@ typedef struct tt_kernel {
     const char *op;
     tt_kernel_fn run;
     /* Scratch bytes for these (maximal local) shapes with n_threads; NULL = none. data pointers are
-     * NULL. */
+     * NULL. (optional) */
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
     int can_accumulate; /* honours tt_kernel_call.accumulate on out[0] */
     /* Bit i: out[0] may be in[i]'s memory, if they have one dtype and as many elements and no other
      * operand lies there. The plan makes use of it where nobody reads in[i] any more. */
     int in_place;
-    int (*supports)(const tt_kernel_call *c); /* NULL = every dtype combination the op infers */
+    /* Does it take these dtypes? Shapes are the whole tensors', data pointers NULL. Where it does
+     * not, the op runs as its decomposition; an op that has none must be supported. NULL = every
+     * dtype combination the op infers. (optional) */
+    int (*supports)(const tt_kernel_call *c);
 } tt_kernel;
 
 typedef struct tt_backend_env {
@@ -73,7 +76,8 @@ typedef struct tt_backend_vt {
     double (*peak_flops)(void *self, tt_dtype dtype); /* of products of such matrices, measured or
                                                          known, per second; 0 = unknown */
     void (*describe)(void *self, char *text, size_t size); /* "AVX2, OpenBLAS 0.3.21, 2 threads" */
-    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops. */
+    /* Of f32 arithmetic that is no product of matrices, where that differs; NULL = peak_flops.
+     * (optional) */
     double (*peak_vector_flops)(void *self);
 } tt_backend_vt;
 

@@ -36,9 +36,12 @@ TT_EXPORT void tt_scope_end(tt_builder *b);
 TT_EXPORT void tt_block(tt_builder *b, const char *fmt, ...) TT_PRINTF(2, 3);
 TT_EXPORT void tt_block_end(tt_builder *b);
 
-/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or what the dataloader
- * declares. */
+/* An input of the step: "ids", "pos", "seg", "labels" i32 [tokens], or one of those the dataloader
+ * declares, i32 or f32, [tokens] or [samples]. The samples of a micro-batch are equal parts of the
+ * token dim, in order: as many as its dim's `lines`. */
 TT_EXPORT tt_value *tt_input(tt_builder *b, const char *name);
+/* The same as [tokens], whatever it is: each token has the value of its sample. */
+TT_EXPORT tt_value *tt_input_per_token(tt_builder *b, const char *name);
 /* An output: "logits" [tokens, vocab]. Losses and metrics read outputs by name. */
 TT_EXPORT void tt_output(tt_builder *b, const char *name, tt_value *v);
 TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
@@ -46,6 +49,18 @@ TT_EXPORT tt_value *tt_get_output(tt_builder *b, const char *name);
  * micro-batches), or [tokens] (summed and divided by the counted tokens). The logged loss is the
  * loss plugin's alone. */
 TT_EXPORT void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight);
+
+/* A number to log: a scalar of the forward; its mean over the step's micro-batches is in the step's
+ * record as `name` ("router/entropy"). Scalar loss terms are logged as "aux_loss/<name>". */
+TT_EXPORT void tt_log_metric(tt_builder *b, const char *name, tt_value *v);
+
+/* What the graph is built for. Parameters and buffers must be the same in all. */
+typedef enum tt_builder_use {
+    TT_BUILD_TRAIN = 0,
+    TT_BUILD_EVAL = 1,    /* the loss alone: validation, ttrun eval */
+    TT_BUILD_GENERATE = 2 /* logits */
+} tt_builder_use;
+TT_EXPORT tt_builder_use tt_builder_mode(const tt_builder *b);
 
 /* ---- layers (an op and its parameters) ---- */
 
@@ -146,6 +161,9 @@ TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
 /* tt_exp, tt_silu and all others of one operand: at the end of ops.h, which this header includes. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
+/* An array of constants, f32, row-major, copied: masks, slopes, sinusoids. In a model's describe(). */
+TT_EXPORT tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
+                                   int n_dims);
 
 /* Reductions over dim (negative counts from the end), which disappears; keep: stays with size 1. */
 TT_EXPORT tt_value *tt_sum(tt_builder *b, tt_value *x, int dim, int keep);
@@ -153,6 +171,10 @@ TT_EXPORT tt_value *tt_mean(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_sum_all(tt_builder *b, tt_value *x);     /* → scalar        */
 TT_EXPORT tt_value *tt_sum_squares(tt_builder *b, tt_value *x); /* Σx² → f32 scalar */
+TT_EXPORT tt_value *tt_line_sum(tt_builder *b,
+                                tt_value *x); /* f [tokens] → [samples]: sums by sample */
+/* x [T,V], idx i32 [T] → f32 [T]: one element of each row */
+TT_EXPORT tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx);
 
 /* Shapes. */
 TT_EXPORT tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
@@ -179,10 +201,15 @@ TT_EXPORT void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts
  * rows past Σcounts are 0 */
 TT_EXPORT tt_value *tt_grouped_linear(tt_builder *b, tt_value *x, tt_value *w, tt_value *counts);
 
-/* Random numbers keyed by (training.seed, step, stream, global index), never by layout (R20):
- * uniform [0,1) or normal. */
+/* Random numbers keyed by (training.seed, step, stream, global index), never by layout (R20): uniform
+ * [0,1) or normal. Two uses of one stream draw the same numbers, and so do the micro-batches of a
+ * step: name the stream after the place ("layers.3.drop"). stream outlives the graph. */
 TT_EXPORT tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream,
                               int normal);
+
+/* x with a share p of its elements set to 0 and the others divided by 1 - p, drawn anew for each
+ * step, in training; x itself elsewhere. name: unique in its scope. */
+TT_EXPORT tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name);
 
 TT_EXPORT tt_value *tt_stop_gradient(tt_builder *b, tt_value *x); /* x, with derivative 0 */
 /* y computed by fn's ops, differentiated by vjp instead: straight-through estimators, float8

@@ -52,13 +52,17 @@ typedef struct tt_comm_vt {
     tt_status (*barrier)(tt_comm *g, tt_error *err);
     /* From any thread: every pending and later call of every member fails with TT_ECOMM. */
     void (*abort)(void *self, const char *why);
-    /* This rank's end of the world. [collective, setup] */
+    /* This rank's end of the world. [collective, setup] Without open, close and set_timeout a comm
+     * can be tested, but joins no run. (optional) */
     tt_status (*open)(const void *config, const tt_comm_env *env, void **self, tt_error *err);
     void (*close)(void *self, int ok); /* ok 0: after a failure, others may be gone */
     void (*set_timeout)(void *self, double timeout_s);
     /* Nonzero: groups may be used beside each other, each by one thread at a time, and a group's
-     * send beside its recv; NULL = no. */
+     * send beside its recv; NULL = no. (optional) */
     int (*beside)(void *self);
+    /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
+     * (optional) */
+    const char *launcher;
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op …, in that order: the bits every transport gives. bf16 is added

@@ -12,8 +12,8 @@ extern "C" {
 #endif
 typedef struct tt_converter_vt {
     size_t struct_size;
-    /* The replacement of x·wᵀ for the parameter `name`, in other ops; NULL = leave it as it is.
-     * [setup] */
+    /* The replacement of x·wᵀ for the parameter `name`, in full ("model.layers.0.mlp.up_proj.weight"),
+     * in other ops; NULL = leave it as it is. [setup] */
     tt_value *(*linear)(const void *config, tt_builder *b, const char *name, tt_value *x,
                         tt_value *w);
 } tt_converter_vt;

@@ -11,6 +11,15 @@
 extern "C" {
 #endif
 
+/* An input of the step that a loader gives beside "ids", "labels", "pos" and "seg": models and losses
+ * read it by tt_input(b, name). */
+#define TT_MAX_INPUTS 16
+typedef struct tt_input_info {
+    const char *name; /* of a-z, 0-9 and _; lives as long as the plugin */
+    tt_dtype dtype;   /* TT_I32 or TT_F32 */
+    int per_sample;   /* 0: a value per token, [tokens]; 1: one per sample, [samples] */
+} tt_input_info;
+
 /* One sample to fill. ids and labels [seq_len]; pos and seg come prefilled with 0..seq_len-1 and 0.
  */
 typedef struct tt_sample {
@@ -18,6 +27,9 @@ typedef struct tt_sample {
     int64_t seq_len;
     int32_t *ids, *labels, *pos,
         *seg; /* labels -100 = not counted; seg >= 0, constant within a document */
+    /* The loader's own inputs, in the order of its table: seq_len elements, or one where it is per
+     * sample. They come prefilled with zeros. */
+    void *const *inputs;
 } tt_sample;
 
 typedef struct tt_dataloader_env {
@@ -27,7 +39,7 @@ typedef struct tt_dataloader_env {
     const tt_tokenizer_vt *tokenizer; /* NULL where the job has none */
     void *tokenizer_self;
     const char *job_dir;                                             /* relative paths start here */
-    void (*progress)(void *user, const char *what, double fraction); /* may be NULL */
+    void (*progress)(void *user, const char *what, double fraction); /* (optional) */
     void *progress_user;
     int (*stop)(
         void *user); /* nonzero: a signal asks to stop, give up with TT_ESIGNAL; may be NULL */
@@ -53,7 +65,10 @@ typedef struct tt_dataloader_vt {
      * [any-thread] */
     tt_status (*read)(void *self, int64_t i, tt_sample *out, tt_error *err);
     int needs_tokenizer;                               /* 1: text; 0: tokens */
-    void (*info)(void *self, tt_dataloader_info *out); /* may be NULL. [any-thread] */
+    void (*info)(void *self, tt_dataloader_info *out); /* [any-thread] (optional) */
+    /* The table of inputs of its own: writes at most TT_MAX_INPUTS rows, returns how many. The same
+     * for equal configs. [setup] (optional) */
+    int (*inputs)(const void *config, tt_input_info *out);
 } tt_dataloader_vt;
 
 #ifdef __cplusplus

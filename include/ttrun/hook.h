@@ -20,9 +20,8 @@ typedef struct tt_hook_vt {
     size_t struct_size;
     int all_ranks;
     tt_status (*open)(const void *config, const tt_hook_env *env, void **self, tt_error *err);
-    tt_status (*before_step)(void *self, int64_t step, tt_error *err); /* may be NULL */
-    tt_status (*after_step)(void *self, const tt_metrics_record *r,
-                            tt_error *err); /* may be NULL */
+    tt_status (*before_step)(void *self, int64_t step, tt_error *err);              /* (optional) */
+    tt_status (*after_step)(void *self, const tt_metrics_record *r, tt_error *err); /* (optional) */
     void (*close)(void *self);
 } tt_hook_vt;
 

@@ -5,7 +5,7 @@
 #include <ttrun/plugin.h>
 
 /* A loss: describe() takes the model's outputs by name (tt_get_output(b, "logits")) and inputs
- * ("labels") and returns the per-token loss, f32 [tokens], 0 where not counted. The core sums it
+ * ("labels", or any the dataloader declares) and returns the per-token loss, f32 [tokens], 0 where not counted. The core sums it
  * and divides by the number of counted tokens (label >= 0) of the global batch. */
 
 #ifdef __cplusplus

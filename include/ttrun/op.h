@@ -106,18 +106,19 @@ typedef struct tt_op_def {
     tt_status (*infer)(const tt_shape_query *q, tt_type *out, tt_error *err);
     void (*rule_for)(const tt_shape_query *q, char *rule, size_t size);
     /* Cotangents of the inputs, in other ops. NULL: not differentiable (an error where a gradient
-     * must pass). */
+     * must pass). (optional) */
     void (*vjp)(tt_builder *b, tt_vjp *c);
-    /* The op in other ops: outs written. NULL: a backend must have a kernel. */
+    /* The op in other ops: outs written. NULL: a backend must have a kernel.
+     * (optional) */
     void (*decompose)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* For a placement in which letter `letter` is cut: the op as local ops and redistributes, or
      * NULL (R5). The builder places what is emitted in follow mode. Called only when a letter of
      * expand_letters is cut; always where that is "". */
     const char *expand_letters;
     void (*expand)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
-    /* Cost of these LOCAL shapes. */
+    /* Cost of these LOCAL shapes. (optional) */
     tt_cost (*cost)(const tt_shape_query *q, const tt_type *out);
-    void (*print_attrs)(const void *attrs, char *text, size_t size); /* "eps=1e-05", NULL = none */
+    void (*print_attrs)(const void *attrs, char *text, size_t size); /* "eps=1e-05" (optional) */
     /* Decoding (R18), for ops that mix tokens: the op's incremental form. Tokens come a few at a
      * time; what the op needs of earlier ones is kept in n_memory states. Among its inputs, seg is
      * then the slot of a token's sequence and pos the token's place in it; a sequence's tokens
@@ -153,6 +154,14 @@ typedef struct tt_op_def {
     /* The function of (b, x) that puts it into a graph, where ops.h is to declare it: "tt_exp". */
     const char *function;
 } tt_op_def;
+
+/* An op of one output without attributes and traits: all most ops need. */
+#define TT_OP_DEF(name_, doc_, rule_, flags_, infer_, vjp_, decompose_, cost_)                     \
+    {                                                                                              \
+        sizeof(tt_op_def), (name_), (doc_), (rule_), (flags_), 0, 0, 0, 1, (infer_), NULL, (vjp_), \
+            (decompose_), NULL, NULL, (cost_), NULL, 0, NULL, NULL, NULL, NULL, TT_CLASS_OTHER, 0, \
+            NULL, NULL, NULL, NULL, NULL                                                           \
+    }
 
 /* Vtable of a TT_KIND_OP component. */
 typedef struct tt_op_vt {

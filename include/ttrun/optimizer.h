@@ -19,6 +19,10 @@ typedef struct tt_update {
     tt_value *grad;  /* f32, same dims, clipped */
     tt_value *lr;   /* f64 scalar: this step's rate, schedule and the group's lr_factor folded in */
     tt_value *step; /* f64 scalar: 1 for the first step */
+    /* The parameters of the stack, in order; tags as tt_param got them, "" = none. Labels are those
+     * of param's dims. */
+    int64_t n_params;
+    const char *const *names, *const *tags;
 } tt_update;
 
 /* The state tensor <param>.<name> of this stack, dims of the parameter, zero at first: checkpointed

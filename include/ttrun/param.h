@@ -52,6 +52,24 @@ typedef struct tt_param_opts {
 TT_EXPORT tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                              const tt_param_opts *opts);
 
+/* A buffer: state of a model that is no parameter, f32: running statistics, the biases of a router.
+ * It has no gradient, and does not change within a step. Checkpoints hold it under its full name.
+ */
+typedef struct tt_buffer_opts {
+    tt_init init;  /* zero = zeros */
+    int transient; /* 1: in no checkpoint, a resumed run begins with its initial value */
+} tt_buffer_opts;
+/* The buffer <scopes>.<name>, as it is during this step. Naming one twice returns the first. */
+TT_EXPORT tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
+                              const tt_buffer_opts *opts);
+/* Its next value, once per step of training, after the parameters' update: fn gets the buffer and
+ * the mean of `stat` over the step's micro-batches (stat: any value of the forward without a token
+ * dim) and returns the new value. Not run by validation and generation. Once per buffer; user
+ * outlives the graph. */
+typedef tt_value *(*tt_buffer_fn)(tt_builder *b, tt_value *buffer, tt_value *stat, void *user);
+TT_EXPORT void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn,
+                                void *user);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,7 @@ typedef enum tt_kind {
     TT_KIND_COMM = 11,
     TT_KIND_HOOK = 12,
     TT_KIND_OP = 13,
+    TT_KIND_KERNELS = 14,
     TT_KIND_END /* one past the last kind this header knows */
 } tt_kind;
 
@@ -58,6 +59,8 @@ typedef struct tt_plugin {
 } tt_plugin;
 
 #define TT_HAS(p, type, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+
+/* Functions of a vtable that are marked (optional) may be NULL; all others are required. */
 
 /* One component: TT_COMPONENT(TT_KIND_MODEL, "mini", "a tiny decoder", config, options, &vt)
  *   options_: an array of tt_option (its count is taken); config_: the config struct's type. */
@@ -86,13 +89,16 @@ typedef struct tt_plugin {
 #define TT_PLUGIN_LINKAGE extern
 #endif
 
-/* TT_PLUGIN("mini", "1.0", components): defines the one exported symbol from a static array of
- * components. */
-#define TT_PLUGIN(name_, version_, components_)                                                    \
+/* TT_PLUGIN_LICENSED("mini", "1.0", "MIT", components): defines the one exported symbol from a static
+ * array of components. The licence is an SPDX expression. */
+#define TT_PLUGIN_LICENSED(name_, version_, license_, components_)                                 \
     TT_PLUGIN_LINKAGE TT_EXPORT const tt_plugin tt_plugin_entry;                                   \
     const tt_plugin tt_plugin_entry = {                                                            \
         TT_PLUGIN_MAGIC, TT_ABI_MAJOR, TT_ABI_MINOR,  sizeof(tt_plugin),     (name_),              \
-        (version_),      "Apache-2.0", (components_), TT_COUNT(components_), sizeof(tt_component)}
+        (version_),      (license_),   (components_), TT_COUNT(components_), sizeof(tt_component)}
+/* The same, under the licence ttrun has. */
+#define TT_PLUGIN(name_, version_, components_)                                                    \
+    TT_PLUGIN_LICENSED(name_, version_, "Apache-2.0", components_)
 
 #ifdef __cplusplus
 }

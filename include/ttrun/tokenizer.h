@@ -60,7 +60,7 @@ typedef struct tt_tokenizer_vt {
      * [any-thread] */
     size_t (*cut)(void *self, const char *text, size_t n_bytes, size_t from);
     /* Learn a tokenizer and write the files that open reads. The same texts give the same files
-     * for any number of threads. NULL: cannot be learnt. [setup] */
+     * for any number of threads. NULL: cannot be learnt. [setup] (optional) */
     tt_status (*train)(const tt_tokenizer_train *o, tt_error *err);
 } tt_tokenizer_vt;
 

@@ -9,6 +9,7 @@
 #include <ttrun/corpus.h>
 #include <ttrun/dataloader.h>
 #include <ttrun/hook.h>
+#include <ttrun/kernels.h>
 #include <ttrun/log.h>
 #include <ttrun/loss.h>
 #include <ttrun/lr_scheduler.h>

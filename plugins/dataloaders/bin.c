@@ -182,7 +182,7 @@ static tt_status open_bin(const void *cfg, const tt_dataloader_env *env, void **
 }
 
 static const tt_dataloader_vt vt = {sizeof vt,      open_bin, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 0,        tt_tokens_info};
+                                    tt_tokens_read, 0,        tt_tokens_info,  NULL};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "bin",

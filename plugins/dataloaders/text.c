@@ -91,7 +91,7 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
 }
 
 static const tt_dataloader_vt vt = {sizeof vt,      open_text, tt_tokens_close, tt_tokens_samples,
-                                    tt_tokens_read, 1,         tt_tokens_info};
+                                    tt_tokens_read, 1,         tt_tokens_info,  NULL};
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, one document per file",

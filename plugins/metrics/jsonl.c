@@ -199,22 +199,39 @@ static tt_status copy_kept(const char *path, FILE *in, FILE *out, int64_t last, 
     return TT_OK;
 }
 
+/* NULL and errno: not opened, or no regular file (a FIFO would wait for its other end). */
+static FILE *open_file(const char *path, int flags, const char *mode)
+{
+    struct stat st;
+    const int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return NULL;
+    FILE *f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, mode) : NULL;
+    if (!f) {
+        close(fd);
+        errno = 0;
+    }
+    return f;
+}
+
 /* Removes lines after step `last`: writes a new file, which replaces the old one only when it is
  * complete. */
 static tt_status cut_after(const char *path, int64_t last, tt_error *err)
 {
-    FILE *in = fopen(path, "re"), *out = NULL;
+    FILE *in = open_file(path, O_RDONLY, "r"), *out = NULL;
     char *tmp = NULL;
     bool cut = false;
     tt_status status = TT_OK;
     if (!in && errno == ENOENT)
         return TT_OK;
     if (!in)
-        return TT_FAIL(err, TT_EIO, "cannot read %s: %s", path, strerror(errno));
+        return TT_FAIL(err, TT_EIO, "cannot read %s: %s", path,
+                       errno ? strerror(errno) : "no regular file");
     if (asprintf(&tmp, "%s.tmp", path) < 0) {
         tmp = NULL;
         status = TT_FAIL(err, TT_ENOMEM, "out of memory opening %s", path);
-    } else if (!(out = fopen(tmp, "we"))) {
+    } else if ((unlink(tmp) != 0 && errno != ENOENT) ||
+               !(out = open_file(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, "w"))) {
         status = TT_FAIL(err, TT_EIO, "cannot write %s: %s", tmp, strerror(errno));
     } else {
         status = copy_kept(path, in, out, last, &cut, err);

@@ -38,16 +38,8 @@ static tt_cost cost(const tt_shape_query *q, const tt_type *out)
     return c;
 }
 
-/* clang-format off */
-static const tt_op_def def = {
-    sizeof(def), "@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, 0, 0, 0, 1,
-    infer, NULL, vjp, decompose, NULL, NULL, cost, NULL,
-    0, NULL, NULL,                                /* no incremental form */
-    "x → as x", NULL,                             /* for the reference page */
-    TT_CLASS_OTHER, 0, NULL, NULL, NULL, NULL,    /* no traits but its flags */
-    NULL,                                         /* called by tt_op() */
-};
-/* clang-format on */
+static const tt_op_def def =
+    TT_OP_DEF("@NAME@", "squared relu", "* -> *", TT_OP_POINTWISE, infer, vjp, decompose, cost);
 static const tt_op_vt vt = {sizeof(vt), &def};
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_OP, "@NAME@", "squared relu", &vt),

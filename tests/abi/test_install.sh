@@ -81,7 +81,7 @@ verdict the_loss_falls $?
 verdict trains_by_plugin_dir $?
 
 cd "$dir" || exit 1
-for kind in model optimizer loss lr_scheduler tokenizer dataloader metrics hook op converter train_spec; do
+for kind in model optimizer loss lr_scheduler tokenizer dataloader metrics hook op kernels converter train_spec; do
     "$TTRUN" plugins new $kind foo_$kind >"$dir/log" 2>&1 && built_all_ways "$dir/foo_$kind"
     verdict "new_$kind" $?
     checked "$dir/foo_$kind"

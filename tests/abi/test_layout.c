@@ -39,7 +39,7 @@ static void test_layout_enum_values_stay(void **state)
         TT_KIND_TRAIN_SPEC, TT_KIND_MODEL,     TT_KIND_TOKENIZER,    TT_KIND_DATALOADER,
         TT_KIND_LOSS,       TT_KIND_OPTIMIZER, TT_KIND_LR_SCHEDULER, TT_KIND_METRICS,
         TT_KIND_CONVERTER,  TT_KIND_BACKEND,   TT_KIND_COMM,         TT_KIND_HOOK,
-        TT_KIND_OP,
+        TT_KIND_OP,         TT_KIND_KERNELS,
     };
     static const int dtypes[] = {TT_F32, TT_BF16, TT_F16, TT_F64, TT_I32, TT_I64, TT_U8, TT_BOOL};
     static const int options[] = {TT_OPT_BOOL, TT_OPT_INT,     TT_OPT_FLOAT, TT_OPT_STRING,

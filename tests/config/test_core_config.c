@@ -86,8 +86,6 @@ static const char *const refused[][2] = {
     BAD("{\"training\": {\"mixed_precision_param\": \"float16\"}}",
         "job.json:1:40: training.mixed_precision_param: \"float16\" is not built yet (built: "
         "float32, bfloat16)"),
-    BAD("{\"comm\": {\"backend\": \"nccl\"}}",
-        "job.json:1:22: comm.backend: \"nccl\" is not built yet (built: auto, local, shm, mpi)"),
     BAD("{\"parallelism\": {\"expert_parallel_degree\": 2}}",
         "job.json:1:44: parallelism.expert_parallel_degree: not built yet; only the default 1 "
         "works"),

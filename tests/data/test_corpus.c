@@ -208,7 +208,7 @@ static void test_corpus_of_more_than_2_to_32_tokens(void **state)
                      TT_OK);
     assert_int_equal(t->n_samples, far / 2 + 1);
     int32_t ids[2], labels[2], pos[2], seg[2];
-    tt_sample x = {sizeof x, 2, ids, labels, pos, seg};
+    tt_sample x = {sizeof x, 2, ids, labels, pos, seg, NULL};
     assert_int_equal(tt_tokens_read(t, far / 2, &x, &err), TT_OK);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 263);

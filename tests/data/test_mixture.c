@@ -200,7 +200,7 @@ static void test_mixture_names_the_source_that_failed(void **state)
     tt_mixture_source sources[3];
     tt_mixture m = mixture_of(a, sources);
     int32_t bad = -1, planes[4];
-    tt_sample x = {sizeof x, 1, planes, planes + 1, planes + 2, planes + 3};
+    tt_sample x = {sizeof x, 1, planes, planes + 1, planes + 2, planes + 3, NULL};
     tt_error err = {0};
     sources[0].self = &bad;
     tt_status s = TT_OK;

@@ -211,7 +211,7 @@ static void check_samples(tt_tokens *t, const int64_t *starts, int64_t n)
     int64_t padding = 0;
     tt_error err;
     for (int64_t i = 0; i < tt_tokens_samples(t); i++) {
-        tt_sample x = {sizeof x, T, planes, planes + T, planes + 2 * T, planes + 3 * T};
+        tt_sample x = {sizeof x, T, planes, planes + T, planes + 2 * T, planes + 3 * T, NULL};
         assert_int_equal(tt_tokens_read(t, i, &x, &err), TT_OK);
         int64_t document = -1;
         bool end = false;
@@ -276,7 +276,7 @@ static void test_packed_padding_is_0_without_a_pad_token(void **state)
     (void)state;
     static const int64_t starts[] = {0, 3};
     int32_t ids[5], labels[5], pos[5], seg[5];
-    tt_sample x = {sizeof x, 5, ids, labels, pos, seg};
+    tt_sample x = {sizeof x, 5, ids, labels, pos, seg, NULL};
     static const int32_t want[][5] = {
         {0, 1, 2,    0,    0   },
         {1, 2, -100, -100, -100},
@@ -301,7 +301,7 @@ static void test_packed_labels_cross_a_cut(void **state)
     (void)state;
     static const int64_t starts[] = {0};
     int32_t ids[4], labels[4], pos[4], seg[4];
-    tt_sample x = {sizeof x, 4, ids, labels, pos, seg};
+    tt_sample x = {sizeof x, 4, ids, labels, pos, seg, NULL};
     static const int32_t want[] = {1, 2, 3, 4}, last[] = {-100, -100, -100, -100};
     tt_tokens *t;
     tt_error err;

@@ -95,7 +95,7 @@ static void check_stream(const char *const *paths, size_t n, const config *c, in
     assert_int_equal(tt_tokens_samples(self), (n_want - 1) / seq_len);
     for (int64_t i = tt_tokens_samples(self) - 1; i >= 0; i--) {
         int32_t ids[16], labels[16], pos[16] = {7}, seg[16] = {8};
-        tt_sample s = {sizeof s, seq_len, ids, labels, pos, seg};
+        tt_sample s = {sizeof s, seq_len, ids, labels, pos, seg, NULL};
         assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
         assert_memory_equal(ids, want + i * seq_len, (size_t)seq_len * 4);
         assert_memory_equal(labels, want + i * seq_len + 1, (size_t)seq_len * 4);
@@ -150,7 +150,7 @@ static void test_bin_file_of_more_than_2_to_31_tokens(void **state)
     assert_int_equal(open_paths(paths, 2, raw16, 65536, 4, &self, &err), TT_OK);
     assert_int_equal(tt_tokens_samples(self), (n + 3) / 4);
     int32_t ids[4], labels[4], pos[4], seg[4];
-    tt_sample s = {sizeof s, 4, ids, labels, pos, seg};
+    tt_sample s = {sizeof s, 4, ids, labels, pos, seg, NULL};
     assert_int_equal(tt_tokens_read(self, tt_tokens_samples(self) - 1, &s, &err), TT_OK);
     assert_int_equal(ids[2], 0);
     assert_int_equal(ids[3], 1); /* the other file begins at token 2^32 + 3 */
@@ -179,7 +179,7 @@ static void test_bin_document_mask_restarts_positions(void **state)
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         int32_t ids[8], labels[8], pos[8], seg[8];
-        tt_sample s = {sizeof s, 8, ids, labels, pos, seg};
+        tt_sample s = {sizeof s, 8, ids, labels, pos, seg, NULL};
         config c = by_header;
         c.document_mask = true;
         c.bos_id = cases[i].bos;
@@ -320,7 +320,7 @@ static void test_bin_refuses_a_high_token_as_it_is_read(void **state)
     le(bytes + 4 * 4990, 0xffffff9c, 4);
     put("far.raw", bytes, sizeof bytes);
     int32_t ids[8], labels[8], pos[8], seg[8];
-    tt_sample s = {sizeof s, 8, ids, labels, pos, seg};
+    tt_sample s = {sizeof s, 8, ids, labels, pos, seg, NULL};
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_paths(paths, 1, raw32, 100, 8, &self, &err), TT_OK);

@@ -93,7 +93,7 @@ static void check_sample(const char *const *paths, size_t n, int64_t i, int64_t 
     void *self = NULL;
     tt_error err = {0};
     int32_t x[4][16];
-    tt_sample s = {sizeof s, seq_len, x[0], x[1], x[2], x[3]};
+    tt_sample s = {sizeof s, seq_len, x[0], x[1], x[2], x[3], NULL};
     if (open_path(paths, n, true, seq_len, &self, &err) != TT_OK)
         fail_msg("%s: %s", paths[0], err.text);
     assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);

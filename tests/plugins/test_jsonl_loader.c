@@ -204,7 +204,7 @@ static void test_jsonl_samples_of_several_files(void **state)
     const char *paths[] = {"m[1-9].jsonl"};
     static const int32_t want[] = {256, 'a', 'b', 257, 256, 'c', 257, 256, 'd', 'e', 'f', 257};
     int32_t ids[5], labels[5], pos[5], seg[5];
-    tt_sample s = {sizeof s, 5, ids, labels, pos, seg};
+    tt_sample s = {sizeof s, 5, ids, labels, pos, seg, NULL};
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_paths(paths, 1, "text", 5, true, &self, &err), TT_OK);

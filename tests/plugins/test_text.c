@@ -146,7 +146,7 @@ static void test_text_documents_have_bos_and_eos_in_path_order(void **state)
         assert_int_equal(tt_tokens_samples(self), 2); /* floor((9-1)/4) */
         for (int64_t i = 0; i < 2; i++) {
             int32_t ids[4], labels[4], pos[4] = {0, 1, 2, 3}, seg[4] = {0};
-            tt_sample s = {sizeof s, 4, ids, labels, pos, seg};
+            tt_sample s = {sizeof s, 4, ids, labels, pos, seg, NULL};
             assert_int_equal(tt_tokens_read(self, i, &s, &err), TT_OK);
             assert_memory_equal(ids, want + 4 * i, sizeof ids);
             assert_memory_equal(labels, want + 4 * i + 1, sizeof labels);
@@ -165,7 +165,7 @@ static void test_text_document_mask_restarts_positions(void **state)
     int32_t ids[11], labels[11], pos[11], seg[11];
     static const int32_t want_pos[] = {0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3},
                          want_seg[] = {0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2};
-    tt_sample s = {sizeof s, 11, ids, labels, pos, seg};
+    tt_sample s = {sizeof s, 11, ids, labels, pos, seg, NULL};
     void *self = NULL;
     tt_error err;
     assert_int_equal(open_paths(&l, paths, 3, 11, true, &self, &err), TT_OK);

@@ -84,6 +84,18 @@ rc=$?
 ok machines_killed_rank_ends_all_with_one_line
 unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 
+# a comm plugin is found by its name: MPI under another one
+mkdir -p "$dir/comms/src"
+sed 's/TT_KIND_COMM, "mpi"/TT_KIND_COMM, "mine"/; s/TT_PLUGIN("mpi"/TT_PLUGIN("mine"/' "$SRC/plugins/comms/mpi/mpi.c" >"$dir/comms/src/mpi.c"
+cp "$SRC"/plugins/comms/mpi/*.h "$dir/comms/src"
+for f in "$SRC"/plugins/comms/mpi/*.c; do [ "${f##*/}" = mpi.c ] || cp "$f" "$dir/comms/src"; done
+cc -std=c11 -w -O1 -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden "-I$SRC/include" $(pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile) "$dir"/comms/src/*.c \
+    "-L$BUILD" -lttrun $(pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link) -o "$dir/comms/mine.so" 2>"$dir/err" &&
+    train "$dir/mine" --plugin-dir "$dir/comms" --nproc 2 --training.steps 3 --comm.backend mine --parallelism.tensor_parallel_degree 2 &&
+    train "$dir/theirs" --nproc 2 --training.steps 3 --comm.backend mpi --parallelism.tensor_parallel_degree 2 &&
+    losses "$dir/theirs/metrics.jsonl" >"$dir/a" && losses "$dir/mine/metrics.jsonl" | cmp -s - "$dir/a" && grep -q '"kind":"comm","name":"mine"' "$dir/mine/run.json"
+ok comm_plugin_by_its_name
+
 # what goes wrong over MPI ends as it does elsewhere
 train "$dir/nan" --nproc 2 --comm.backend mpi --optimizer.lr 1e38
 [ "$rc" -eq 3 ] && one_line "$dir/err"

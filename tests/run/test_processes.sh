@@ -86,8 +86,8 @@ rc=$?
 [ $rc -eq 1 ] && one_line "$dir/err" && grep -q 'mpirun started no rank (status 1)' "$dir/err"
 ok mpirun_that_starts_nothing_is_named
 train "$dir/nccl" --nproc 2 --comm.backend nccl
-[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'nccl.*not' "$dir/err"
-ok nccl_is_not_built_yet
+[ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "nccl" is unknown; known: mpi; the core has auto, local and shm' "$dir/err"
+ok a_comm_that_is_not_there
 train "$dir/mesh" --nproc 2 --parallelism.tensor_parallel_degree 4
 [ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/mesh" ]
 ok mesh_that_does_not_fit_is_said_once

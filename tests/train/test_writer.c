@@ -42,7 +42,7 @@ static tt_writer *open_writer(sink *s, tt_sink *as)
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->gate, NULL);
     s->fails_at = -1;
-    *as = (tt_sink){&vt, s};
+    *as = (tt_sink){.vt = &vt, .self = s};
     assert_int_equal(tt_writer_new(as, 1, &w, &err), TT_OK);
     return w;
 }

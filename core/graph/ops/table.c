@@ -25,13 +25,24 @@ static int compare(const void *key, const void *element)
     return strcmp(key, (*op)->name);
 }
 
-const tt_op_def *tt_op_find(const tt_op_table *t, const char *name)
+static const tt_op_def *find_core(const tt_op_table *t, const char *name)
 {
     const tt_op_def *const *found = NULL;
     if (t->n_core > 0)
         found = bsearch(name, t->core, t->n_core, sizeof t->core[0], compare);
+    return found != NULL ? *found : NULL;
+}
+
+bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def)
+{
+    return (def->flags & TT_OP_POINTWISE) && find_core(t, def->name) == def;
+}
+
+const tt_op_def *tt_op_find(const tt_op_table *t, const char *name)
+{
+    const tt_op_def *found = find_core(t, name);
     if (found != NULL)
-        return *found;
+        return found;
     for (size_t i = 0; i < t->n_extra; i++)
         if (strcmp(t->extra[i]->name, name) == 0)
             return t->extra[i];

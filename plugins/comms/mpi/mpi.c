@@ -154,6 +154,7 @@ static const tt_comm_vt vt = {
     .close = close_,
     .set_timeout = mpi_set_timeout,
     .beside = mpi_beside,
+    .launcher = "mpirun",
 };
 
 static const tt_component components[] = {

@@ -4,6 +4,7 @@
 #endif
 #include "load.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,8 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
 /* *text is NULL if the file does not exist and is optional. */
 static tt_status load_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
-    FILE *f = fopen(path, "rb");
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
     struct stat st;
     if (!f && errno == ENOENT && !must) {
         *text = NULL;

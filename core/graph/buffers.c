@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* Buffers: state of a model that is no parameter, and what is to become of it once per step. */
+
+static tt_state *buffer_named(const tt_graph *g, const char *name)
+{
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER && !strcmp(g->states.items[i]->name, name))
+            return g->states.items[i];
+    return NULL;
+}
+
+static bool same_dims(const tt_type *t, const tt_dim *dims, int n)
+{
+    bool same = t->n_dims == n;
+    for (int i = 0; same && i < n; i++)
+        same = t->dims[i].size == dims[i].size && t->dims[i].unit == dims[i].unit;
+    return same;
+}
+
+static tt_state *new_buffer(tt_builder *b, const char *full, const tt_type *t,
+                            const tt_buffer_opts *o)
+{
+    static const tt_buffer_opts none;
+    const tt_placement whole = {0};
+    tt_state *s = tt_state_new(b->g, TT_STATE_BUFFER, full, t, &whole);
+    o = o ? o : &none;
+    s->init = o->init;
+    s->transient = o->transient;
+    if (s->init.kind == TT_INIT_TRUNC_NORMAL && s->init.a <= 0)
+        s->init = (tt_init){.kind = TT_INIT_CONSTANT};
+    if (s->init.kind == TT_INIT_TRUNC_NORMAL && s->init.lo >= 0 && s->init.hi <= 0)
+        s->init.lo = -2, s->init.hi = 2;
+    return s;
+}
+
+tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
+                    const tt_buffer_opts *opts)
+{
+    if (b->failed)
+        return tt_placeholder(b);
+    const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
+                                   : tt_arena_str(b->arena, name);
+    tt_type t = {.dtype = TT_F32, .n_dims = n_dims};
+    int64_t numel = 1;
+    if (b->g->placed || n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
+        return tt_builder_fail(b, TT_EINVAL,
+                               "buffer %s: of a model's describe(), with at most %d dims", full,
+                               TT_MAX_DIMS - 1);
+    for (int i = 0; i < n_dims; i++) {
+        t.dims[i] = dims[i];
+        if (dims[i].size < 1 || dims[i].unit < 1 || dims[i].size % dims[i].unit ||
+            !tt_mul_i64(numel, dims[i].size, &numel))
+            return tt_builder_fail(b, TT_EINVAL, "buffer %s: dim %d of size %lld in units of %lld",
+                                   full, i, (long long)dims[i].size, (long long)dims[i].unit);
+    }
+    if (tt_map_get(b->param_values, full))
+        return tt_builder_fail(b, TT_EINVAL, "buffer %s: a parameter has that name", full);
+    tt_state *s = buffer_named(b->g, full);
+    if (s && !same_dims(&s->type, dims, n_dims))
+        return tt_builder_fail(b, TT_EINVAL, "buffer %s is declared twice with other dims", full);
+    return tt_state_read(b, s ? s : new_buffer(b, full, &t, opts));
+}
+
+void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn, void *user)
+{
+    if (b->failed)
+        return;
+    const tt_node *n = buffer->node;
+    if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {
+        tt_builder_fail(b, TT_EINVAL, "tt_buffer_update: the first value is no buffer");
+        return;
+    }
+    for (int d = 0; d < stat->type.n_dims; d++)
+        if (stat->type.dims[d].label && !strcmp(stat->type.dims[d].label, TT_LABEL_TOKENS)) {
+            tt_builder_fail(
+                b, TT_EINVAL,
+                "tt_buffer_update of %s: the statistic has a token dim; reduce it first",
+                n->state->name);
+            return;
+        }
+    for (size_t i = 0; i < b->g->buffer_updates.n; i++)
+        if (b->g->buffer_updates.items[i].state == n->state) {
+            tt_builder_fail(b, TT_EINVAL, "buffer %s is updated twice", n->state->name);
+            return;
+        }
+    const tt_buffer_entry e = {n->state, tt_cast(b, stat, TT_F32), NULL, fn, user};
+    tt_vec_push(b->arena, &b->g->buffer_updates, e);
+}
+
+tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims, int n_dims)
+{
+    const tt_buffer_opts o = {.init = {.kind = TT_INIT_CONSTANT}, .transient = 1};
+    int64_t n = 1;
+    if (b->failed)
+        return tt_placeholder(b);
+    tt_value *v =
+        tt_buffer(b, tt_arena_printf(b->arena, "constant.%zu", b->g->states.n), dims, n_dims, &o);
+    if (b->failed)
+        return v;
+    for (int i = 0; i < n_dims; i++)
+        n *= dims[i].size; /* tt_buffer has checked it */
+    v->node->state->values = tt_arena_dup(b->arena, values, (size_t)n * sizeof *values);
+    return v;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* What describe() says beside ops: numbers to log; and what depends on the use of the graph. */
+
+/* Equal, or one is what stands before a slash of the other: a record is an object of objects. */
+static bool clash(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, "/"), m = strcspn(b, "/");
+    return !strcmp(a, b) || (n == m && !strncmp(a, b, n) && (!a[n] || !b[m]));
+}
+
+void tt_builder_add_metric(tt_builder *b, const char *name, tt_value *v)
+{
+    const tt_metric_entry e = {tt_arena_str(b->arena, name),
+                               tt_arena_printf(b->arena, "metric.%s", name), v};
+    for (size_t i = 0; i < b->g->metrics.n; i++)
+        if (clash(b->g->metrics.items[i].name, name)) {
+            tt_builder_fail(b, TT_EINVAL, "metric \"%s\": there is a metric \"%s\" already", name,
+                            b->g->metrics.items[i].name);
+            return;
+        }
+    if (b->g->metrics.n == TT_MAX_LOGGED) {
+        tt_builder_fail(b, TT_EINVAL, "metric \"%s\": more than %d metrics", name, TT_MAX_LOGGED);
+        return;
+    }
+    tt_vec_push(b->arena, &b->g->metrics, e);
+}
+
+void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    if (b->failed)
+        return;
+    static const char *const own[] = {
+        "step", "epoch",         "loss",       "loss_max", "grad_norm", "lr",     "tokens",
+        "tps",  "n_tokens_seen", "tps_global", "tflops",   "mfu",       "time_s", "mem_gib",
+        "time", "wall",          "aux_loss",   "skipped",  "validation"};
+    for (size_t i = 0; i < TT_COUNT(own); i++)
+        if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
+            tt_builder_fail(b, TT_EINVAL, "metric \"%s\": \"%s\" is a number of the loop's", name,
+                            own[i]);
+            return;
+        }
+    if (v->type.n_dims != 0) {
+        tt_builder_fail(b, TT_EINVAL, "metric \"%s\" must be a scalar", name);
+        return;
+    }
+    if (!*name || strlen(name) > 64 || strspn(name, letters) != strlen(name)) {
+        tt_builder_fail(b, TT_EINVAL,
+                        "metric \"%.80s\": a name is 1 to 64 of a-z, 0-9, _, -, . and /", name);
+        return;
+    }
+    tt_builder_add_metric(b, name, tt_cast(b, v, TT_F32));
+}
+
+tt_builder_use tt_builder_mode(const tt_builder *b)
+{
+    return b->opts.use;
+}
+
+tt_value *tt_dropout(tt_builder *b, tt_value *x, double p, const char *name)
+{
+    if (b->failed || b->opts.use != TT_BUILD_TRAIN || p <= 0)
+        return x;
+    if (p >= 1)
+        return tt_builder_fail(b, TT_EINVAL, "dropout \"%s\": p %g is not below 1", name, p);
+    const char *stream = tt_arena_printf(b->arena, "%s.%s", b->scope, name);
+    const tt_type *t = &x->type;
+    tt_value *u = tt_random(b, t->dims, t->n_dims, stream, 0);
+    tt_value *dropped = tt_less(b, u, tt_const(b, p, TT_F32));
+    return tt_select(b, dropped, tt_const(b, 0, t->dtype), tt_scale(b, x, 1 / (1 - p)));
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rewrite.h"
+#include "passes/passes.h"
+
+/* buffers: a statistic of the forward is summed over the step's micro-batches where it is, and once
+ * per step, after the update, a buffer takes the value its function gives. */
+
+tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    for (size_t i = 0; i < g->buffer_updates.n; i++) {
+        tt_buffer_entry *e = &g->buffer_updates.items[i];
+        const tt_value *v = e->stat;
+        tt_builder_at(b, TT_FORWARD, v->node->stage, v->node->block, e->state->name);
+        e->sum = tt_state_new(g, TT_STATE_ACCUMULATOR,
+                              tt_arena_printf(g->arena, "%s.accumulated", e->state->name), &v->type,
+                              &v->place);
+        tt_accumulate(b, e->sum, -1, e->stat);
+    }
+    return tt_builder_finish(b, err);
+}
+
+static tt_value *mean_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_micro)
+{
+    tt_placement to = {0};
+    bool same = e->state->type.n_dims == e->sum->type.n_dims;
+    for (int d = 0; same && d < e->sum->type.n_dims; d++)
+        same = e->state->type.dims[d].size == e->sum->type.dims[d].size;
+    if (same) /* what a cut buffer is updated by is cut as it is */
+        to = e->state->place;
+    tt_value *sum = tt_redistribute(b, tt_state_read(b, e->sum), &to);
+    return tt_mul(b, sum, tt_state_read(b, inv_micro));
+}
+
+/* On one stage of those that read the buffer. A rank that has a lower one of them is done then. */
+static void update_buffer(tt_builder *b, const tt_buffer_entry *e, tt_value *mean, uint64_t stages,
+                          int stage)
+{
+    tt_state *s = e->state;
+    tt_builder_twins(b, stages & ((UINT64_C(1) << stage) - 1));
+    tt_builder_at(b, TT_EPILOGUE, stage, -1, s->name);
+    tt_value *stat = tt_transfer_direct(b, mean, stage);
+    tt_builder_at(b, TT_POST_UPDATE, stage, -1, s->name);
+    tt_value *v = e->fn(b, tt_state_read(b, s), stat, e->user);
+    bool same = v->type.n_dims == s->type.n_dims;
+    for (int d = 0; same && d < s->type.n_dims; d++)
+        same = v->type.dims[d].size == s->type.dims[d].size;
+    if (!same)
+        tt_builder_fail(b, TT_EINVAL, "the new value of buffer %s has other dims than it", s->name);
+    tt_state_assign(b, s, v);
+    tt_builder_twins(b, 0);
+}
+
+tt_status tt_pass_buffers(tt_builder *b, tt_error *err)
+{
+    tt_graph *g = tt_builder_graph(b);
+    const tt_placement whole = {0};
+    const tt_type scalar = {.dtype = TT_F32};
+    tt_state *inv_micro = tt_graph_state(g, TT_SCALAR_INV_MICRO);
+    if (!g->buffer_updates.n)
+        return TT_OK;
+    if (!inv_micro)
+        inv_micro = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO, &scalar, &whole);
+    tt_builder_follow(b, true);
+    for (size_t i = 0; i < g->buffer_updates.n; i++) {
+        const tt_buffer_entry *e = &g->buffer_updates.items[i];
+        const int from = e->stat->node->stage;
+        const uint64_t stages = e->state->stages ? e->state->stages : UINT64_C(1) << from;
+        tt_builder_at(b, TT_EPILOGUE, from, -1, e->state->name);
+        tt_value *mean = mean_of(b, e, inv_micro);
+        for (int st = 0; st < g->n_stages; st++)
+            if (stages >> st & 1)
+                update_buffer(b, e, mean, stages, st);
+    }
+    tt_builder_follow(b, false);
+    TT_TRY(tt_builder_finish(b, err));
+    return tt_graph_verify(g, "buffers", err);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/setup_impl.h"
+#include <string.h>
+#include <ttrun/op.h>
+
+/* setup: which ops run on kernels that plugins bring for the backend (ttrun/kernels.h has the
+ * order). Decided op by op while graphs are compiled; read-only afterwards. */
+
+tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err)
+{
+    const char *backend = s->backend.name;
+    s->kernels.backend = s->backend.component->vtable;
+    s->kernels_asked = tt_map_new(s->arena);
+    if (named->n > TT_MAX_PARTS)
+        return tt_job_fail(s->job, "backend.kernels", err, "%zu names, at most %d", named->n,
+                           TT_MAX_PARTS);
+    for (size_t i = 0; i < named->n; i++) {
+        const char *key = tt_arena_printf(s->arena, "backend.kernels[%zu]", i);
+        const tt_component *c;
+        tt_error why = {0};
+        if (tt_registry_find(s->registry, TT_KIND_KERNELS, named->items[i], &c, &why) != TT_OK)
+            return tt_job_fail(s->job, key, err, "%s", why.text);
+        const tt_kernels_vt *vt = c->vtable;
+        if (strcmp(vt->backend, backend) != 0)
+            return tt_job_fail(s->job, key, err, "kernels \"%s\" are for backend %s, not %s",
+                               c->name, vt->backend, backend);
+        s->kernel_parts[i] = (tt_part){c, NULL, c->name, tt_registry_file(s->registry, c)};
+    }
+    s->n_kernels_named = s->n_kernel_parts = (int)named->n;
+    return TT_OK;
+}
+
+static void use_kernel(tt_setup *s, const tt_plugin_kernel *k)
+{
+    tt_vec_push(s->arena, &s->kernels.plugins, k->kernel);
+    for (int i = 0; i < s->n_kernel_parts; i++)
+        if (s->kernel_parts[i].component == k->component)
+            return;
+    if (s->n_kernel_parts < TT_MAX_KERNEL_PARTS)
+        s->kernel_parts[s->n_kernel_parts++] = (tt_part){
+            k->component, NULL, k->component->name, tt_registry_file(s->registry, k->component)};
+}
+
+/* The component of an op that is no core op, as the op table found it; NULL = it is the core's. */
+static const tt_component *op_component(const tt_setup *s, const char *op)
+{
+    const tt_component *c = NULL;
+    for (size_t i = 0; i < s->ops.n_core; i++)
+        if (strcmp(s->ops.core[i]->name, op) == 0)
+            return NULL;
+    return tt_registry_find(s->registry, TT_KIND_OP, op, &c, NULL) == TT_OK ? c : NULL;
+}
+
+static tt_status choose(tt_setup *s, const char *op, tt_error *err)
+{
+    tt_plugin_kernel k = {0};
+    for (int i = 0; i < s->n_kernels_named && !k.kernel; i++)
+        k = (tt_plugin_kernel){tt_component_kernel(s->kernel_parts[i].component, op),
+                               s->kernel_parts[i].component};
+    const tt_component *own = k.kernel ? NULL : op_component(s, op);
+    if (own)
+        TT_TRY(tt_registry_kernel(s->registry, s->backend.name, op, own, &k, err));
+    if (!k.kernel && !s->kernels.backend->kernel(NULL, op))
+        TT_TRY(tt_registry_kernel(s->registry, s->backend.name, op, NULL, &k, err));
+    if (k.kernel)
+        use_kernel(s, &k);
+    return TT_OK;
+}
+
+const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
+{
+    if (!s->backend_alone && !tt_map_get(s->kernels_asked, op)) {
+        tt_error why = {0};
+        tt_map_set(s->kernels_asked, op, s);
+        if (choose(s, op, &why) != TT_OK && s->kernels_error.code == TT_OK)
+            s->kernels_error = why;
+    }
+    return tt_find_kernel(&s->kernels, NULL, op);
+}
+
+static int nodes_of(const tt_graph *g, const char *name)
+{
+    const tt_op_def *op = tt_op_find(g->ops, name);
+    int n = 0;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        n += !g->nodes.items[i]->virtual_ && g->nodes.items[i]->op == op;
+    return n;
+}
+
+/* A component the job names, and no op of the graph runs on its kernels: said, for a pointwise op
+ * may be inside of a fused one. */
+static void warn_unused(const tt_setup *s, const tt_graph *g)
+{
+    for (int i = 0; i < s->n_kernels_named; i++) {
+        const tt_kernels_vt *vt = s->kernel_parts[i].component->vtable;
+        int n = 0;
+        for (size_t k = 0; k < vt->n_kernels; k++)
+            n += nodes_of(g, ((const tt_kernel *)(const void *)((const char *)vt->kernels +
+                                                                k * vt->kernel_size))
+                                 ->op);
+        if (n == 0)
+            tt_log(TT_WARN, "train",
+                   "backend.kernels: no op of this program runs on kernels \"%s\"; pointwise ops "
+                   "run inside of \"fused\" (debug.disable_fusion runs them one by one)",
+                   s->kernel_parts[i].name);
+    }
+}
+
+tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.items[i]->op->infer) /* else an instruction of the core's own */
+            (void)tt_setup_kernel(s, g->nodes.items[i]->op->name);
+    if (s->kernels_error.code != TT_OK)
+        return TT_FAIL(err, s->kernels_error.code, "%s", s->kernels_error.text);
+    for (size_t i = 0; i < s->kernels.plugins.n; i++) {
+        const int n = nodes_of(g, s->kernels.plugins.items[i]->op);
+        if (n)
+            tt_log(TT_DEBUG, "train", "op %s: %d node%s on a kernel of a plugin",
+                   s->kernels.plugins.items[i]->op, n, n == 1 ? "" : "s");
+    }
+    if (!s->backend_alone)
+        warn_unused(s, g);
+    return TT_OK;
+}

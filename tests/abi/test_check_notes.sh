@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What `ttrun plugins check` must not pass without a word: scaffolds with one change each, made by sed.
+set -u
+: "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
+dir=$(mktemp -d "${TMPDIR:-/tmp}/notes.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+cd "$dir" || exit 1
+
+verdict() { # NAME STATUS
+    if [ "$2" -eq 0 ]; then echo "ok $1"; else
+        echo "not ok $1"
+        sed 's/^/    /' out err
+        failed=1
+    fi
+}
+# KIND NAME SED [OPTION...]: the scaffold, changed, and its check; the status is in rc
+check() {
+    kind=$1 name=$2 change=$3
+    shift 3
+    "$TTRUN" plugins new "$kind" "$name" >/dev/null && sed -i.orig "$change" "$name/$name.c" &&
+        { [ -z "$change" ] || ! cmp -s "$name/$name.c" "$name/$name.c.orig"; } &&
+        cc -std=c11 -w -O1 -fPIC -shared "-I$SRC/include" "$name/$name.c" "-L$BUILD" -lttrun -lm -o "$name/$name.so" ||
+        { echo "not ok $name: does not build" && failed=1; }
+    timeout 100 "$TTRUN" plugins check "$name/$name.so" --plugin-dir "$PLUGINS" "$@" >out 2>err
+    rc=$?
+}
+notes() { [ $rc -eq 0 ] && grep -q "^ok    describes .*NOTE $1" out; }
+fails() { [ $rc -eq 2 ] && [ "$(wc -l <err)" -eq 1 ] && grep -q "^FAIL  $1 .*$2" out; }
+
+# a straight-through estimator: the gradient is not the slope, on purpose
+ste='static tt_value *f(tt_builder *b, tt_value *const *x, int n, void *u) { (void)n; (void)u; return tt_mul(b, x[0], tt_scale(b, x[0], 3.0)); }
+static void g(tt_builder *b, tt_value *const *x, int n, tt_value *y, tt_value *dy, tt_value **dx, void *u) { (void)b; (void)x; (void)n; (void)y; (void)u; dx[0] = dy; }'
+printf '%s\n' "$ste" >ste.h
+check converter estimator '/^typedef struct {/i #include "../ste.h"
+s|return tt_cast(b, tt_linear_w.*|return tt_linear_w(b, x, tt_custom_vjp(b, \&w, 1, f, g, NULL));|'
+[ $rc -eq 0 ] && grep -q '^skip  gradients .*tt_custom_vjp' out && grep -q '^ok    describes .*replaces 14 of the 15 linears' out
+verdict straight_through_estimator $?
+
+check converter idle 's|strstr(name, c->skip)|1|'
+[ $rc -eq 0 ] && grep -q '^skip  describes .*none of the 15 linears' out && ! grep -q '^ok    trains' out
+verdict converter_that_replaces_nothing $?
+
+quick='{"n_layers":1,"dim":16,"hidden_dim":16}'
+check model label 's|"ffn"|"fnn"|' --model.args "$quick"
+notes 'no sharding rule names the label "fnn" (did you mean "ffn"?)'
+verdict unknown_label $?
+check model bare 's|TT_DIM(c->hidden, "ffn")|TT_DIM(c->hidden, NULL)|' --model.args "$quick"
+notes '2 parameters have a dim without a label, first .*up_proj'
+verdict dim_without_a_label $?
+check model twice 's|"mlp_norm"|"attention_norm"|' --model.args "$quick"
+notes '.*attention_norm.* is declared 2 times'
+verdict norm_named_twice $?
+check model plain "" --model.args "$quick"
+[ $rc -eq 0 ] && ! grep -q NOTE out
+verdict nothing_to_note $?
+check model flavor 's|"{\\"dim\\": 256|"{\\"dimm\\": 256|' --model.args "$quick"
+fails describes 'flavor larger.*dimm.*did you mean model.args.dim'
+verdict second_flavor $?
+
+check model scales 's|"dim\\": 256|"dim\\": 250|' --model.args "$quick"
+fails describes 'larger.*must be a multiple'
+verdict second_flavor_that_finish_refuses $?
+
+check lr_scheduler early '/^TT_PLUGIN/i __attribute__((constructor)) static void early(void) { __asm__ volatile (""); }'
+[ $rc -eq 0 ] && grep -q '^ok    loads .*NOTE 1 constructor runs' out
+verdict constructor $?
+
+check optimizer stale '/tt_assign(b, m, next)/d'
+fails describes 'state "momentum" is never assigned'
+verdict state_never_assigned $?
+
+check op arrow 's|"\* -> \*"|"t i, t - t"|'
+fails describes 'rule "t i, t - t"'
+verdict rule_without_an_arrow $?
+check op letters 's|"\* -> \*"|"t i -> t i i"|'
+fails describes 'rule "t i -> t i i"'
+verdict rule_with_a_letter_twice $?
+
+check dataloader late 's|(int32_t)((i + t) % l->vocab)|(int32_t)(i % 7 == 3 ? l->vocab : (i + t) % l->vocab)|'
+fails describes 'token 0 of sample 3: id 26[0-9]'
+verdict ids_beyond_the_vocabulary_later_on $?
+timeout 60 "$TTRUN" plugins check "$PLUGINS/dataloaders/text.so" --plugin-dir "$PLUGINS" --dataloader.path "$dir/none.txt" >out 2>err
+rc=$?
+fails describes 'none.txt'
+verdict loader_with_a_path_that_is_not_there $?
+timeout 60 "$TTRUN" plugins check "$PLUGINS/dataloaders/text.so" --plugin-dir "$PLUGINS" >out 2>err
+[ $? -eq 0 ] && grep -q '^skip  describes .*--dataloader.KEY' out
+verdict loader_without_a_path $?
+exit $failed

@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Edges of the system around a run: pipes, limits, odd folders, locales, crashes. One line each, and the right status.
+. "$(dirname "$0")/lib.sh"
+export TTRUN_PLUGIN_PATH="$PLUGINS"
+says() { # STATUS WORDS COMMAND...: one error line with the words
+    want=$1 words=$2
+    shift 2
+    timeout 20 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    rc=$?
+    [ $rc -eq "$want" ] && one_line "$dir/err" && grep -q -- "$words" "$dir/err"
+}
+
+# ---- FIFOs are refused, not waited for ----
+train "$dir/whole" --training.steps 5
+mkfifo "$dir/fifo.json"
+says 2 'named pipe' "$TTRUN" plan "$dir/fifo.json"
+ok fifo_as_job
+mkdir "$dir/llama" && mkfifo "$dir/llama/tokenizer.json"
+says 2 'tokenizer.json: not a file' "$TTRUN" tokenize --tokenizer "$dir/llama/tokenizer.json"
+ok fifo_as_tokenizer
+cp -r "$dir/whole" "$dir/trainer" && rm "$dir/trainer/checkpoint/step-5/trainer.json" && mkfifo "$dir/trainer/checkpoint/step-5/trainer.json"
+timeout 20 "$TTRUN" ckpt verify "$dir/trainer/checkpoint/step-5" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && grep -q 'trainer.json: is a named pipe' "$dir/out" "$dir/err"
+ok fifo_as_trainer_json
+cp -r "$dir/whole" "$dir/report" && rm "$dir/report/run.json" && mkfifo "$dir/report/run.json"
+timeout 20 "$TTRUN" report "$dir/report" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -ne 124 ]
+ok fifo_as_run_json
+mkdir "$dir/metrics" && mkfifo "$dir/metrics/metrics.jsonl"
+says 2 'metrics.jsonl: no regular file' "$TTRUN" "$job" -q --dump_folder "$dir/metrics"
+ok fifo_as_metrics
+
+# ---- a planted link is not written through ----
+mkdir "$dir/planted" && echo precious >"$dir/precious" && ln -s "$dir/precious" "$dir/planted/metrics.jsonl.tmp"
+echo '{"step":1}' >"$dir/planted/metrics.jsonl"
+train "$dir/planted" --training.steps 2
+[ "$rc" -eq 0 ] && [ "$(cat "$dir/precious")" = precious ]
+ok planted_link
+
+# ---- a job through a pipe ----
+sed "s|\"text.txt\"|\"$dir/text.txt\"|" "$job" >"$dir/absolute.json"
+cat "$dir/absolute.json" | timeout 60 "$TTRUN" /dev/stdin --dump_folder "$dir/piped" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && [ "$(wc -l <"$dir/piped/metrics.jsonl")" -eq 10 ]
+ok job_through_a_pipe
+timeout 60 "$TTRUN" /dev/stdin --dump_folder "$dir/piped2" --nproc 2 --comm.backend shm <"$dir/absolute.json" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && [ "$(wc -l <"$dir/piped2/metrics.jsonl")" -eq 10 ]
+ok job_through_a_pipe_for_two_processes
+(cd "$dir" && cat job.json | timeout 60 "$TTRUN" plan /dev/stdin >out 2>err)
+rc=$?
+[ $rc -eq 0 ]
+ok piped_job_names_files_from_the_current_folder
+
+# ---- limits ----
+(ulimit -f 40; exec timeout 60 "$TTRUN" "$job" -q --dump_folder "$dir/small") >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 1 ] && grep -q 'File too large' "$dir/err"
+ok file_size_limit
+says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
+ok twenty_thousand_rank_threads
+(ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 1 ] || [ $rc -eq 2 ]
+ok no_memory_for_metadata
+
+# ---- folders and files ----
+mkdir "$dir/circles" && ln -s . "$dir/circles/l1" && ln -s . "$dir/circles/l2" && ln -s . "$dir/circles/l3"
+timeout 10 "$TTRUN" plugins list --plugin-dir "$dir/circles" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ]
+ok plugin_folder_with_circles
+says 1 'dataloader.cache: nothing is built' "$TTRUN" data build "$job" -q --dataloader.cache /proc/x
+ok data_build_that_cannot_write
+
+# ---- words ----
+printf '\033[31m0F0\302\233x\n' >"$dir/s.csv"
+timeout 20 "$TTRUN" plan "$job" --nproc 2 --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule csv \
+    --parallelism.pipeline_parallel_schedule_csv "$dir/s.csv" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 2 ] && ! grep -q "$(printf '\033')" "$dir/err"
+ok no_escapes_in_an_error
+says 2 'got 1e+39' "$TTRUN" plan "$job" --optimizer.lr 1e39 && grep -q 'expected 0.* to 1e' "$dir/err"
+ok range_names_its_upper_end
+
+# ---- a plugin that crashes, and one that sets a locale ----
+hook() { # NAME STATEMENT: after each step
+    (cd "$dir" && "$TTRUN" plugins new hook "$1" >/dev/null && sed -i "s|.*const config .c = (const config .)self;|&; $2|" "$1/$1.c" &&
+        sed -i '1i #include <locale.h>' "$1/$1.c" &&
+        cc -std=c11 -w -O0 -fPIC -shared "-I$SRC/include" "$1/$1.c" "-L$BUILD" -lttrun -lm -o "$1/$1.so")
+    printf '{"extends": "job.json", "hooks": [{"name": "%s"}]}\n' "$1" >"$dir/$1.json"
+}
+hook broken '*(volatile int *)8 = 1;'
+case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer tells of crashes itself" ;; *)
+    says 1 'ttrun: the plugin broken.so crashed (SIGSEGV in after_step)' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash1" --plugin-dir "$PLUGINS" \
+        --plugin-dir "$dir/broken" || says 1 'ttrun: the plugin broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" \
+        --dump_folder "$dir/crash2" --plugin-dir "$PLUGINS" --plugin-dir "$dir/broken"
+    ok crash_in_a_plugin
+    says 1 'the plugin broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash3" --plugin-dir "$PLUGINS" \
+        --plugin-dir "$dir/broken" --nproc 2 --comm.backend shm
+    ok crash_in_a_plugin_of_two_processes ;;
+esac
+if mkdir "$dir/locales" && localedef -i de_DE -f UTF-8 "$dir/locales/de_DE.UTF-8" >/dev/null 2>&1; then
+    hook german 'setlocale(LC_ALL, \"de_DE.UTF-8\");'
+    LOCPATH=$dir/locales timeout 60 "$TTRUN" "$dir/german.json" --dump_folder "$dir/german.run" --plugin-dir "$PLUGINS" \
+        --plugin-dir "$dir/german" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 0 ] && grep -q '"loss":[0-9]*\.[0-9]' "$dir/german.run/metrics.jsonl" && ! grep -q '"loss":[0-9]*,[0-9]' "$dir/german.run/metrics.jsonl"
+    ok locale_set_by_a_plugin
+fi
+exit $failed

@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Inputs that a loader declares: f32 and i32 per token, f32 per sample, read by a loss. The same losses on every mesh.
+. "$(dirname "$0")/lib.sh"
+mkdir "$dir/plugins"
+cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$SRC/tests/run/inputs.c" "-L$BUILD" -lttrun -lm -o "$dir/plugins/inputs.so" 2>"$dir/err"
+ok builds
+sed 's|"dataloader": {[^}]*}|"dataloader": { "name": "weighted" }, "loss": { "name": "weighted_loss" }, "comm": { "backend": "local" }|
+     s|"checkpoint": {[^}]*}|"checkpoint": { "enable": false }|; s|"steps": 10|"steps": 4|; s|"n_layers": 2|"n_layers": 4|' "$dir/job.json" >"$dir/inputs.json"
+job=$dir/inputs.json
+go() { # NAME OPTION...: losses to $dir/NAME.loss
+    name=$1
+    shift
+    train "$dir/$name" --plugin-dir "$dir/plugins" "$@"
+    [ "$rc" -eq 0 ] && losses "$dir/$name/metrics.jsonl" >"$dir/$name.loss" && [ "$(wc -l <"$dir/$name.loss")" -ge 3 ]
+}
+same() { # A B: to 2e-6 of the loss
+    awk 'NR == FNR {a[$1] = $2; next} {d = $2 - a[$1]; if (d < 0) d = -d; if (!($1 in a) || d > 2e-6 * $2) bad = 1; n++} END {exit bad || n < 3}' \
+        "$dir/$1.loss" "$dir/$2.loss"
+}
+p=--parallelism
+go one
+ok one_rank
+while read -r name options; do
+    go "$name" $options && same one "$name"
+    ok "$name"
+done <<MESHES
+fsdp2 --training.local_batch_size 2 $p.data_parallel_shard_degree 2
+ddp2 --training.local_batch_size 2 $p.data_parallel_replicate_degree 2
+tp2 $p.tensor_parallel_degree 2
+cp2 $p.context_parallel_degree 2
+pp2 $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 1
+fsdp2_tp2 --training.local_batch_size 2 $p.data_parallel_shard_degree 2 $p.tensor_parallel_degree 2
+fsdp2_cp2 --training.local_batch_size 2 $p.data_parallel_shard_degree 2 $p.context_parallel_degree 2
+MESHES
+# the auxiliary loss is a mean over micro-batches: these are each other's equals
+go micro --training.local_batch_size 1 --training.global_batch_size 4 && go pp_micro $p.pipeline_parallel_degree 2 $p.pipeline_parallel_microbatches 4 && same micro pp_micro
+ok pipeline_of_micro_batches
+for way in allgather ring; do
+    go "cp_$way" --training.local_batch_size 1 --training.global_batch_size 4 $p.context_parallel_degree 2 $p.context_parallel_rotate_method $way && same micro "cp_$way"
+    ok "lines_cut_over_ranks_$way"
+done
+
+# a weight of one is no weight; validation and mixtures carry inputs
+go flat --loss.name weighted_plain --dataloader.flat 1 && go plain --loss.name cross_entropy --dataloader.flat 1 && cmp -s "$dir/flat.loss" "$dir/plain.loss"
+ok weights_of_one
+go valid --validation.enable true --validation.freq 2 --validation.dataloader '{"name": "weighted"}' && grep -q '"validation":\|"validation/loss"\|validation' "$dir/valid/metrics.jsonl"
+ok validation
+go mixed --dataloader.mixture '[{"name": "weighted"}, {"name": "weighted", "weight": 2}]'
+ok mixture_of_equal_tables
+go unequal --dataloader.mixture "[{\"name\": \"weighted\"}, {\"name\": \"text\", \"path\": \"$dir/text.txt\"}]"
+[ "$rc" -eq 2 ] && grep -q 'dataloader: its sources weighted and text declare different inputs' "$dir/err"
+ok mixture_of_other_tables_is_an_error
+go unknown --loss.input loss_weights
+[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weights": the dataloader gives ids, labels, pos, seg, loss_weight, side, reward' "$dir/err"
+ok unknown_input_names_those_there_are
+go text --dataloader.name text --dataloader.path "$dir/text.txt"
+[ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weight": the dataloader gives ids, labels, pos, seg$' "$dir/err"
+ok another_loader_lacks_it
+go held --validation.enable true --validation.dataloader "{\"name\": \"text\", \"path\": \"$dir/text.txt\"}"
+[ "$rc" -eq 2 ] && grep -q 'text does not declare the inputs that the dataloader weighted does' "$dir/err"
+ok validation_without_the_inputs_is_an_error
+ttrun data show "$job" --plugin-dir "$dir/plugins" --json >"$dir/out" 2>"$dir/err" && grep -q '"loss_weight":\[[0-9.,]*\],"side":\[[012,]*\],"reward":\[0.[0-9]*\]' "$dir/out"
+ok data_show
+ttrun plugins check "$dir/plugins/inputs.so" >"$dir/out" 2>"$dir/err" && grep -q 'also gives loss_weight (f32 per token), side (i32 per token), reward (f32 per sample)' "$dir/out" &&
+    grep -q 'loss weighted_plain: .*FSDP 2' "$dir/out"
+ok plugins_check
+exit $failed
