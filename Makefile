@@ -23,10 +23,10 @@ include mk/plugins.mk
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
 CORE_SRC := $(sort $(filter-out core/cli/main.c,$(call rwildcard,core,*.c)))
-# share/templates in the library, so that an installed ttrun needs no file for `plugins new`; each is compiled on the way.
+# share/templates are embedded in the library, so that an installed ttrun needs no file for `plugins new`.
 CORE_GEN := $B/gen/templates.c
 TEMPLATES := $(sort $(wildcard share/templates/*))
-# TT_CORE_OP(name) for each op that a file of core/graph/ops defines.
+# One line TT_CORE_OP(name) per op that a file of core/graph/ops defines.
 OPS_DEF := $B/gen/ops.def
 CORE_OBJ := $(CORE_SRC:%.c=$B/%.o) $(CORE_GEN:.c=.o)
 LIB      := $B/libttrun.so.0
@@ -68,7 +68,7 @@ $B/gen/%.o: $B/gen/%.c $B/.flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
-# A change of compiler or flags rebuilds, a file gone relinks, a plugin gone takes its .so along.
+# A change of compiler or flags rebuilds everything; a removed file relinks; a removed plugin's .so is deleted.
 stamp = @mkdir -p $B; echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 FLAGS := $(subst ',,$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL))
 $B/.flags: force
@@ -93,9 +93,9 @@ $B/ttrun: $B/core/cli/main.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$B -lttrun -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' -o $@
 
-# A plugin is copied before it is loaded, so a release's carries no debug information.
+# A plugin is copied before it is loaded, so in release mode it carries no debug information.
 PLUGIN_STRIP := $(if $(filter release,$(MODE)),-Wl$(comma)--strip-debug)
-# rpath: beside the build folder's library, or lib/ttrun/plugins/<kind>/ under lib/.
+# rpath: the build folder's library, or lib/ seen from lib/ttrun/plugins/<kind>/.
 .SECONDEXPANSION:
 $(PLUGIN_SO): $B/%.so: $$(call plugin_objects,$$*) $(LIB)
 	@mkdir -p $(@D)
@@ -132,7 +132,7 @@ test-%: all
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 
-# The same tests over all that they promise, where `make test` takes a part.
+# The same tests in full, where `make test` runs a part.
 test-long:
 	+$(Q)TT_TEST_LONG=1 TTRUN_LONG=1 TEST_TIMEOUT=1800 $(MAKE) --no-print-directory MODE=$(MODE) test-pipeline test-oracle test-plan test-run
 
@@ -150,7 +150,7 @@ lint:
 fmt:
 	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
-# Numbers beside those of another tree: make same-bits OTHER=/path/to/tree, built.
+# Compares the numbers with another, built tree's: make same-bits OTHER=/path/to/tree.
 same-bits: all
 	$(Q)sh tests/bits/compare.sh $(OTHER)
 test-peers: all

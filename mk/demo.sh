@@ -20,10 +20,10 @@ fi
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-demo.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' TERM HUP
-trap : INT # Ctrl-C ends the training, which saves; the demo goes on with what there is
+trap : INT # Ctrl-C ends the training, which saves; the demo continues with that checkpoint
 
-# ---- how fast is it here: a few steps, the median of their tokens/s ----
-# Keys of $scratch/metrics.jsonl: one object a line, tokens a step and tokens/s among them.
+# ---- speed of this machine: the median tokens/s of a few steps ----
+# Keys of $scratch/metrics.jsonl, one object per line: tokens per step and tokens/s.
 number() { sed -n "s/.*\"$1\":\([0-9.e+]*\).*/\1/p" "$scratch/metrics.jsonl"; }
 measure() { # STEPS
     ./ttrun -q "$job" --resume never --dump_folder "$scratch" --training.steps "$1" --checkpoint.enable false \
@@ -74,7 +74,7 @@ cat <<TEXT
 
 Try next:
   ./ttrun generate --checkpoint $run --prompt 'extern int ' --temperature 0.9
-  ./ttrun $job --training.steps $((steps * 2)) --metrics.log_freq $freq    # goes on where this stopped
+  ./ttrun $job --training.steps $((steps * 2)) --metrics.log_freq $freq    # continues where this run stopped
   ./ttrun plan configs/llama3_debug.json --world 2 --parallelism.tensor_parallel_degree 2
   ./ttrun config --explain training    # what can be set; all of it: docs/reference.md
 TEXT

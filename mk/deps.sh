@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the build and the tests need. Says nothing when all is there; else installs it with apt (root or sudo -n), or
-# prints the line to run and fails.
+# Installs what the build and the tests need. Prints nothing if all is present; otherwise installs it with apt (root or sudo -n), or
+# prints the command to run and fails.
 missing=
 need() { # PACKAGE FILE...: missing unless one of the files is there
     package=$1
@@ -29,8 +29,8 @@ need libcmocka-dev $I/cmocka.h $L/cmocka.h
 need libopenblas0-pthread /usr/lib/*-linux-gnu/openblas-pthread/libopenblas.so.0 /usr/lib*/libopenblas.so.0
 need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/*/pkgconfig/ompi-c.pc
 tool openmpi-bin mpirun
-tool procps pgrep # the tests look for processes that stayed behind
-tool zstd zstd    # and compress text
+tool procps pgrep # tests search for processes that were left running
+tool zstd zstd    # tests compress text
 [ -z "$missing" ] && exit 0
 
 line="apt-get install -y --no-install-recommends$missing"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# embed.sh PREFIX FILE...: a C file with one string for each file, PREFIX_ and the file's name its symbol, to stdout.
+# embed.sh PREFIX FILE...: prints a C file with one string per file; its symbol is PREFIX_ and the file's name.
 prefix=$1
 shift
 echo '/* SPDX-License-Identifier: Apache-2.0 */'

@@ -11,7 +11,7 @@ $(if $(MODE_$(MODE)),,$(error MODE=$(MODE): use release, debug, asan or tsan))
 
 CFLAGS_ALL  := -std=c11 $(WARN) -fno-common -ffp-contract=off -fvisibility=hidden -fPIC -pthread \
     $(MODE_$(MODE)) $(CPPFLAGS) $(CFLAGS) -DTT_BUILD_VERSION='"$(VERSION)"'
-# For one file only, and not among the flags whose change rebuilds: an installed ttrun finds its plugins beside itself.
+# For one file only, and not among the flags whose change rebuilds: an installed ttrun finds its plugins relative to itself.
 $B/core/plugin/scan.o: CFLAGS_ALL += -DTT_BUILD_PLUGIN_DIR='"$(PREFIX)/lib/ttrun/plugins"'
 LDFLAGS_ALL := -pthread $(filter -fsanitize=%,$(MODE_$(MODE))) -Wl,--as-needed $(LDFLAGS)
 

@@ -67,7 +67,7 @@ function exists(path,    line, ok) {
     return ok
 }
 
-# What an op is, is a trait in its definition (include/ttrun/op.h): nobody but the ops asks for a name.
+# An op's properties are traits in its definition (include/ttrun/op.h): only the ops compare op names.
 function check_op_names(code) {
     if (code ~ /(cmp|strstr|starts_with|fnmatch)[ ]*\([^;]*(op|def)->name/)
         finding("no comparison with an op's name: give its definition a trait (ttrun/op.h)")
@@ -75,7 +75,7 @@ function check_op_names(code) {
         finding("no op is looked up by a literal name: give the op that leads to it a trait (ttrun/op.h)")
 }
 
-# core: "area/x.h" is below core/, "x.h" beside the file.
+# core: "area/x.h" is below core/, "x.h" in the file's own folder.
 function check_quoted(path,    to, p) {
     if (plugin) {
         p = file

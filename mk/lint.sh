@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What the compiler does not check: who includes whom, sizes, forbidden calls and words, licence lines, generated pages,
-# rule numbers and paths that lead nowhere, format.
+# references to rules and files that do not exist, format.
 # Prints "lint: ok", or one finding a line and fails.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -60,7 +60,7 @@ if [ -x mk/ops.sh ]; then
     sh mk/ops.sh header | cmp -s - include/ttrun/ops.h || echo "include/ttrun/ops.h: its table is out of date; run make docs" >>"$found"
 fi
 
-# ---- what comments and pages point to ----
+# ---- references in comments and pages ----
 # A rule number in parentheses, "(R5, P3)", is one that docs/design/rules.md has. A tree without that page has no rules.
 if [ -f docs/design/rules.md ]; then
     rules=" $(sed -n 's/^\(- \)\{0,1\}\*\*\([RPC][0-9]*\) .*/\2/p' docs/design/rules.md | tr '\n' ' ')"
@@ -72,7 +72,7 @@ if [ -f docs/design/rules.md ]; then
             done
         done >>"$found"
 fi
-# A relative path that goes up stands for a file of this tree, and so does a page's link.
+# A relative path that goes up must name a file of this tree, and so must a page's link.
 {
     find core include plugins docs mk examples bench configs tests/golden -type f \( -name '*.[ch]' -o -name '*.def' \
         -o -name '*.md' -o -name '*.py' -o -name '*.json' -o -name '*.mk' -o -name '*.awk' \) 2>/dev/null
@@ -82,7 +82,7 @@ fi
         path=$(echo "$path" | sed 's|^[^.]*||; s|[.,]*$||')
         [ -e "$(dirname "$file")/$path" ] || echo "$file:$line: $path leads to no file of this tree"
     done >>"$found"
-# A file of core/ or tests/ that a page or a comment names is there.
+# A file of core/ or tests/ that a page or a comment names must exist.
 find docs core mk tests bench include plugins README.md CONTRIBUTING.md -type f \( -name '*.md' -o -name '*.[ch1]' -o -name '*.sh' \) 2>/dev/null |
     grep -v '^tests/lint/' | sort | xargs -r grep -nHoE '(^|[^A-Za-z0-9_./-])(core|tests)/[a-z0-9_/]+\.(c|h|sh)([^A-Za-z0-9_/]|$)' 2>/dev/null |
     while IFS=: read -r file line path; do

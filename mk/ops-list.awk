@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ops-list.awk core/graph/ops/*.c: the ops that are defined there, a line TT_CORE_OP(name) each, sorted as strcmp sorts.
-# A definition begins in the first column: "const tt_op_def tt_op_NAME =", or MACRO(NAME, … by a macro of that file which
+# ops-list.awk core/graph/ops/*.c: prints one line TT_CORE_OP(name) per op defined there, sorted as strcmp sorts.
+# A definition begins in the first column: "const tt_op_def tt_op_NAME =", or MACRO(NAME, … with a macro of that file that
 # defines tt_op_##id.
 FNR == 1 { delete makes; macro = "" }
 /^#define [A-Z_]+\(id,/ { macro = substr($2, 1, index($2, "(") - 1) }

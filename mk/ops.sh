@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ops.sh page | header: docs/ops.md or include/ttrun/ops.h as the op definitions of the built ttrun have them; `make docs`
-# writes them there, `make lint` compares. Where nothing is built there is nothing to compare with: the file as it is.
+# ops.sh page | header: prints docs/ops.md or include/ttrun/ops.h from the op definitions of the built ttrun; `make docs`
+# writes the files, `make lint` compares them. If nothing is built, it prints the file as it is.
 cd "$(dirname "$0")/.." || exit 1
 case ${1-} in
 page)
@@ -10,7 +10,7 @@ page)
     ;;
 header)
     [ -x ./ttrun ] || exec cat include/ttrun/ops.h
-    # The table stands between two lines of the header; all else there is written by hand.
+    # The table is between two marker lines of the header; the rest of the header is written by hand.
     sed -n '1,/^\/\* Made by `make docs`/p' include/ttrun/ops.h
     ./ttrun config --ops header
     sed -n '/^\/\* End of what is made/,$p' include/ttrun/ops.h

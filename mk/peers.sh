@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# peers.sh [NAME...]: tests/peers/NAME_peer.py (default: all), ttrun beside the programs it must agree with. They need Python
-# packages, so they are no part of `make test`. The virtual environment is TTRUN_VENV, outside the tree, and is made where it
-# is absent, completed where it lacks a package (network; 1 GB). Ends with "N passed, N failed".
+# peers.sh [NAME...]: runs tests/peers/NAME_peer.py (default: all), which compare ttrun with other programs. They need Python
+# packages, so they are no part of `make test`. The virtual environment is TTRUN_VENV, outside the tree; it is created if it
+# does not exist, and missing packages are installed (network; 1 GB). Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/.." || exit 1
 venv=${TTRUN_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ttrun/peers}

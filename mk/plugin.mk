@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# For the Makefile of a plugin out of the tree, installed as PREFIX/share/ttrun/plugin.mk:
+# For the Makefile of a plugin outside the tree; installed as PREFIX/share/ttrun/plugin.mk:
 #   PLUGIN := foo                       foo.so from the C files of the folder
 #   include PREFIX/share/ttrun/plugin.mk
-# Targets: all, check, clean. Yours to set: SOURCES, CC, STD, CFLAGS, LDFLAGS, LDLIBS, TTRUN.
+# Targets: all, check, clean. You may set: SOURCES, CC, STD, CFLAGS, LDFLAGS, LDLIBS, TTRUN.
 TTRUN_ROOT := $(patsubst %/share/ttrun/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 TTRUN   ?= $(TTRUN_ROOT)/bin/ttrun
 SOURCES ?= $(wildcard *.c)
@@ -11,7 +11,7 @@ CFLAGS  ?= -O2 -g
 LDLIBS  ?= -lm
 
 all: $(PLUGIN).so
-# -z defs, -z now: a symbol that is missing fails here, not in the middle of a run
+# -z defs, -z now: a missing symbol fails here, not in the middle of a run
 $(PLUGIN).so: $(SOURCES)
 	$(CC) $(STD) -Wall -Wextra -Wpedantic $(CFLAGS) -fPIC -fvisibility=hidden -shared \
 	    -Wl,-z,defs -Wl,-z,now -I$(TTRUN_ROOT)/include $(SOURCES) -L$(TTRUN_ROOT)/lib $(LDFLAGS) \

@@ -4,7 +4,7 @@
 
 PLUGIN_FILES   := $(wildcard plugins/*/*.c)
 PLUGIN_FOLDERS := $(sort $(patsubst %/,%,$(dir $(wildcard plugins/*/*/*.c))))
-# MPI where it is: pkg-config knows Open MPI, mpicc any other that spells its flags likewise.
+# MPI, if installed: pkg-config knows Open MPI; mpicc knows any other MPI that prints its flags in the same form.
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
 MPI_LIBS   := $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null)
 PLUGIN_FOLDERS := $(if $(MPI_CFLAGS),$(PLUGIN_FOLDERS),$(filter-out plugins/comms/mpi,$(PLUGIN_FOLDERS)))
@@ -12,7 +12,7 @@ PLUGIN_NAMES   := $(sort $(PLUGIN_FILES:.c=) $(PLUGIN_FOLDERS))
 PLUGIN_SO      := $(PLUGIN_NAMES:%=$B/%.so)
 PLUGIN_OBJ     := $(patsubst %.c,$B/%.o,$(PLUGIN_FILES) $(wildcard plugins/*/*/*.c))
 
-# A TrainSpec is names only: plugins/specs/<name>.json.
+# A spec holds only names: plugins/specs/<name>.json.
 SPECS          := $(sort $(wildcard plugins/specs/*.json))
 
 # $(1): plugins/<kind>/<name>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run-tests.sh BUILD_DIR [AREA]: every test binary and test script, JOBS (2) at once, each with a time limit and its
+# run-tests.sh BUILD_DIR [AREA]: runs every test binary and test script, JOBS (2) at once, each with a time limit and its
 # output kept whole. Ends with "N passed, N failed".
 set -u
 build=$1
@@ -60,7 +60,7 @@ word=ok
 } >"$work/$number.line"
 echo "$passed $failed" >"$work/$number.count"
 rm -rf "$work/$number.tmp"
-# One cat a test: lines of two tests never mix.
+# One cat per test, so the lines of two tests never mix.
 cat "$work/$number.line"
 ONE
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Speed of the cpu backend's kernels at the shapes of bench/train's models, after `make`.
 #   bench/kernels/run.sh [OP]                   ours; OP: kernels whose name begins so. THREADS, ISA, BLAS and PRODUCTS may be set
-#   TTRUN_VENV=DIR bench/kernels/run.sh [OP]    beside PyTorch's, in turns, medians of ROUNDS (3)
+#   TTRUN_VENV=DIR bench/kernels/run.sh [OP]    next to PyTorch's, in turns, medians of ROUNDS (3)
 # And what the interpreter adds to them, an op.
 set -eu
 cd "$(dirname "$0")/../.."

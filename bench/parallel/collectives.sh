@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Collectives of two processes: ours beside Open MPI's, in turns, µs a call; and what each process takes to copy as many
+# Collectives of two processes: ours compared with Open MPI's, in turns, µs per call; and what each process takes to copy as many
 # bytes of its own, both at the same time.
 #   bench/parallel/collectives.sh      after `make`, on an idle machine;  ROUNDS=5 RANKS=2
 set -eu

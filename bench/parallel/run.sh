@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What ranks cost on one machine: tokens/s of 1 rank with 2 threads against 2 ranks (rank-threads) with 1 thread each, the
-# same samples a step, in turns: one rank, FSDP 2, TP 2, one rank, … Median of the rounds.
+# same samples per step, in turns: one rank, FSDP 2, TP 2, one rank, … Median of the rounds.
 #   bench/parallel/run.sh                       after `make`, on an idle machine
-#   TTRUN_VENV=DIR bench/parallel/run.sh        beside PyTorch's FSDP2 and TP over gloo, in turns with ours
+#   TTRUN_VENV=DIR bench/parallel/run.sh        PyTorch's FSDP2 and TP over gloo as well, in turns with ours
 #   ROUNDS=5 STEPS=12 SEQ=512 BATCH=4 FLAVOR=debugmodel
 set -u
 cd "$(dirname "$0")/../.." || exit 1

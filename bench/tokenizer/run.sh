@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# MB/s of text to ids beside Hugging Face tokenizers and tiktoken: the same vocabulary (trained on the text), the same
+# MB/s of text to ids, compared with Hugging Face tokenizers and tiktoken: the same vocabulary (trained on the text), the same
 # documents of this machine, one and two threads, in turns; the median of ROUNDS.
 #   bench/tokenizer/run.sh                          ours alone, with the small vocabulary of the tests
 #   TTRUN_VENV=DIR bench/tokenizer/run.sh           with DIR/bin/python's tokenizers and tiktoken

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Tokens/s of whole training steps (forward, backward, clip, AdamW; fp32), ours alone; beside PyTorch and llm.c: make bench-peers.
+# Tokens/s of whole training steps (forward, backward, clip, AdamW; fp32), ours alone; with PyTorch and llm.c: make bench-peers.
 #   ROUNDS=3 STEPS=6 THREADS=2 MODELS="debugmodel llama34m gpt2_64 gpt2_256" bench/train/run.sh
 set -u
 cd "$(dirname "$0")/../.." || exit 1

@@ -5,14 +5,14 @@
 #include <ttrun/corpus.h>
 #include <ttrun/log.h>
 
-/* bin: files of tokens, read where they lie: llm.c's and modalities' by their header, Megatron's by
- * the .idx beside them, others as dataloader.format says. All files are one stream in path order.
- */
+/* bin: files of tokens, read by mmap. The layout of llm.c's and modalities' files is known from
+ * their header, Megatron's from the .idx next to the .bin, any other from dataloader.format. All
+ * files form one stream in path order. */
 
 typedef struct {
     tt_strings path;
     const char *format;
-    bool shuffle; /* shuffle and seed are read by the core, which owns the order */
+    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
     int64_t seed;
     bool document_mask;
     int64_t bos_id, eos_id;
@@ -22,10 +22,11 @@ typedef struct {
 static const tt_option options[] = {
     TT_OPTION(config, path, TT_OPT_STRINGS, "[]", 0, 0,
               "files of tokens and globs (** crosses folders), relative to the job file"),
-    TT_OPTION_MORE(config, format, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|uint16|uint32", 0, NULL,
-                   "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx beside it; "
-                   "else tokens "
-                   "without a header"),
+    TT_OPTION_MORE(
+        config, format, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|uint16|uint32", 0, NULL,
+        "auto: by the header (llm.c, .pbin of modalities) or Megatron's .idx next to it; "
+        "else tokens "
+        "without a header"),
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
@@ -48,8 +49,8 @@ typedef struct {
     bin_starts starts;
 } described;
 
-/* What a file is, by its first bytes or the index beside it. */
-static tt_status describe(const char *path, int raw_width, bin_layout *out, tt_error *err)
+/* Determines the layout of a file from its first bytes or from the index next to it. */
+static tt_status bin_describe(const char *path, int raw_width, bin_layout *out, tt_error *err)
 {
     bin_file f = {.path = path};
     source in = {.fd = -1};
@@ -72,7 +73,7 @@ static tt_status describe_all(const tt_files *files, int raw_width, described *d
     for (; d->n < files->n; d->n++) {
         const char *path = files->items[d->n];
         bin_layout *at = &d->at[d->n];
-        TT_TRY(describe(path, raw_width, at, err));
+        TT_TRY(bin_describe(path, raw_width, at, err));
         d->files[d->n] = (tt_token_file){sizeof *d->files, path, at->width, at->first, at->n};
         if (at->width != d->at[0].width)
             return TT_FAIL(err, TT_EINVAL,
@@ -83,7 +84,7 @@ static tt_status describe_all(const tt_files *files, int raw_width, described *d
     return TT_OK;
 }
 
-/* Documents of one file, whose first token is `base` of the stream. */
+/* Documents of one file, whose first token is number `base` of the stream. */
 static tt_status add_documents(const char *path, const bin_layout *at, int64_t base,
                                bin_starts *out, tt_error *err)
 {
@@ -109,7 +110,8 @@ static tt_status add_documents(const char *path, const bin_layout *at, int64_t b
     return s;
 }
 
-/* By the files' own lists, where neither bos_id nor eos_id says how to tell. */
+/* Uses the files' own lists of documents, when neither bos_id nor eos_id says where documents
+ * begin. */
 static tt_status find_documents(const config *g, described *d, tt_error *err)
 {
     int64_t base = 0;

@@ -3,8 +3,9 @@
 #define TT_DATALOADERS_BIN_FORMAT_H
 #include "bin_megatron.h"
 
-/* What a file of tokens is, by its first bytes. Sources: llm.c dataloader.h, data_common.py,
- * llmc_py; Megatron-LM indexed_dataset.py; modalities create_packed_data.py. All little-endian. */
+/* What a file of tokens is, judging by its first bytes. Sources: llm.c dataloader.h,
+ * data_common.py, llmc_py; Megatron-LM indexed_dataset.py; modalities create_packed_data.py. All
+ * little-endian. */
 
 static bool bin_begins(const unsigned char *p, size_t n, const char *with, size_t k)
 {
@@ -26,7 +27,7 @@ static bool bin_pbin(const bin_file *f, bin_layout *out)
     return is;
 }
 
-/* What else it may be; NULL: nothing known. */
+/* The name of another known format that the first bytes belong to; NULL: none. */
 static const char *bin_other(const unsigned char *p, size_t n)
 {
     static const struct {
@@ -69,7 +70,7 @@ static int bin_llmc_width(const unsigned char *p, size_t n)
     return magic == 20240520 ? 2 : magic == 20240801 ? 4 : 0;
 }
 
-/* A header of llm.c against the file's size. */
+/* Checks a header of llm.c against the file's size. */
 static tt_status bin_llmc(const bin_file *f, bin_layout *out, tt_error *err)
 {
     const char *path = f->path;
@@ -118,7 +119,7 @@ static tt_status bin_raw(const bin_file *f, int width, bin_layout *out, tt_error
     return TT_OK;
 }
 
-/* raw_width: 0 = by the header. */
+/* raw_width: bytes per token of a file without a header; 0: the header decides. */
 static tt_status bin_layout_of(const bin_file *f, int raw_width, bin_layout *out, tt_error *err)
 {
     const char *path = f->path;
@@ -134,7 +135,8 @@ static tt_status bin_layout_of(const bin_file *f, int raw_width, bin_layout *out
         return TT_OK;
     if (raw_width == 0 && bin_llmc_width(p, n) > 0)
         return bin_llmc(f, out, err);
-    /* raw tokens may begin with any few bytes: only the longer marks count against them */
+    /* raw tokens may happen to begin with the bytes of a short mark, so only the longer marks
+     * count */
     if (other &&
         (raw_width == 0 || bin_begins(p, n, "MMIDIDX\0", 9) || bin_begins(p, n, "\x93NUMPY", 6)))
         return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is %s", path, other);

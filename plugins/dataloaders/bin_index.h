@@ -3,12 +3,12 @@
 #define TT_DATALOADERS_BIN_INDEX_H
 #include "bin_format.h"
 
-/* Where documents begin, as Megatron's .idx and the pickle of a .pbin have it: in tokens of their
- * own file. Read once and in order, and only where a job keeps documents apart. Sources:
+/* Where documents begin according to Megatron's .idx or the pickle of a .pbin, as token numbers in
+ * their own file. Both are read once, in order, and only if the job keeps documents apart. Sources:
  * Megatron-LM megatron/core/datasets/indexed_dataset.py; modalities
  * dataloader/create_packed_data.py. */
 
-/* Bytes of a file in order, up to `end`. */
+/* Reads a file's bytes in order, up to `end`. */
 typedef struct {
     int fd;
     int64_t at, end;
@@ -16,7 +16,7 @@ typedef struct {
     unsigned char piece[8192];
 } bin_bytes;
 
-/* n bytes, at most 16; false at the end. */
+/* Reads n bytes, at most 16; false at the end. */
 static bool bin_take(bin_bytes *b, unsigned char *out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -35,7 +35,7 @@ static bool bin_take(bin_bytes *b, unsigned char *out, size_t n)
     return true;
 }
 
-/* A list that grows, malloc'd. */
+/* A growing list, malloc'd. */
 typedef struct {
     int64_t *items;
     size_t n, cap;
@@ -61,7 +61,7 @@ static tt_status bin_index_damaged(const char *path, const char *what, int64_t i
                    path, what, (long long)i);
 }
 
-/* The next of the documents' first sequences, which never go down. */
+/* The first sequence of the next document; these numbers never decrease. */
 static tt_status bin_next_document(const char *idx, bin_bytes *b, int64_t n, int64_t *first,
                                    int64_t number, tt_error *err)
 {
@@ -75,7 +75,8 @@ static tt_status bin_next_document(const char *idx, bin_bytes *b, int64_t n, int
     return TT_OK;
 }
 
-/* Sequences lie one behind the other through the whole of .bin, documents are whole sequences. */
+/* Checks that the sequences follow one another through the whole .bin, and that documents are whole
+ * sequences. */
 static tt_status bin_megatron_documents(const char *idx, int fd, const bin_megatron *m,
                                         int64_t base, bin_starts *out, tt_error *err)
 {
@@ -109,13 +110,14 @@ static tt_status bin_megatron_documents(const char *idx, int fd, const bin_megat
 
 /* ---- .pbin: a pickled list of (offset, length), in bytes of its tokens ---- */
 
-/* One integer of the pickle where `op` begins one; false: damaged. */
+/* Reads one integer of the pickle, if `op` begins one; false: damaged. */
 static bool bin_pickled_int(bin_bytes *b, unsigned char op, int64_t *out)
 {
     unsigned char p[16];
     size_t n = op == 'K' ? 1 : op == 'M' ? 2 : op == 'J' ? 4 : 0;
     const bool is_signed = op == 'J' || op == 0x8a;
-    if (op == 0x8a) { /* LONG1: its length, then so many bytes, the last one's top bit the sign */
+    /* LONG1: its length, then that many bytes; the top bit of the last one is the sign */
+    if (op == 0x8a) {
         if (!bin_take(b, p, 1) || p[0] > 8)
             return false;
         n = p[0];
@@ -125,13 +127,13 @@ static bool bin_pickled_int(bin_bytes *b, unsigned char op, int64_t *out)
         return false;
     for (size_t i = 0; i < n; i++)
         v |= (uint64_t)p[i] << 8 * i;
-    if (is_signed && n > 0 && p[n - 1] & 0x80) /* no offset and no length is below zero */
+    if (is_signed && n > 0 && p[n - 1] & 0x80) /* an offset or a length is never negative */
         return false;
     *out = (int64_t)v;
     return v <= INT64_MAX;
 }
 
-/* Operations that carry data but change nothing here: their bytes are passed over. */
+/* Skips the data of operations that change nothing here. */
 static int bin_pickle_skip(unsigned char op)
 {
     switch (op) {
@@ -153,7 +155,8 @@ static int bin_pickle_skip(unsigned char op)
     }
 }
 
-/* Nothing of it is executed: integers, pairs of them, and what strings them into one list. */
+/* Reads the pickle without executing it: it accepts only integers, pairs of them, and the
+ * operations that build one list of them. */
 static tt_status bin_pbin_documents(const char *path, int fd, const bin_layout *at, int64_t n_file,
                                     int64_t base, bin_starts *out, tt_error *err)
 {

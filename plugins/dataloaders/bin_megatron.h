@@ -11,10 +11,10 @@
 #include <ttrun/status.h>
 #include <unistd.h>
 
-/* A file of tokens as the loader sees it, and Megatron's: x.bin, tokens alone, with x.idx beside
- * it. Source: Megatron-LM megatron/core/datasets/indexed_dataset.py. Little-endian. */
+/* A file of tokens as the loader sees it, and Megatron's format: x.bin, tokens alone, with x.idx
+ * next to it. Source: Megatron-LM megatron/core/datasets/indexed_dataset.py. Little-endian. */
 
-/* A file by its path, size and first bytes; more is read where it is needed. */
+/* A file: its path, size and first bytes. More is read when needed. */
 typedef struct {
     const char *path;
     int fd;
@@ -25,9 +25,9 @@ typedef struct {
 enum { LLMC_HEADER = 1024 }; /* 256 int32: magic, version, tokens, zeros */
 
 typedef struct {
-    int width;     /* bytes a token: 2 or 4 */
-    int64_t first; /* byte of the first token */
-    int64_t n;     /* tokens */
+    int width;     /* bytes per token: 2 or 4 */
+    int64_t first; /* offset of the first token, in bytes */
+    int64_t n;     /* number of tokens */
     enum { BIN_FLAT, BIN_PBIN, BIN_MEGATRON } kind;
 } bin_layout;
 
@@ -41,7 +41,7 @@ static uint64_t bin_u64(const unsigned char *p)
     return bin_u32(p) | (uint64_t)bin_u32(p + 4) << 32;
 }
 
-/* The path of x.idx beside x.bin, malloc'd; NULL: not such a name, or no memory. */
+/* The path of x.idx for x.bin, malloc'd; NULL: not such a name, or out of memory. */
 static char *bin_index_path(const char *path)
 {
     const size_t n = strlen(path);
@@ -56,11 +56,13 @@ enum { MMIDIDX_HEADER = 34 }; /* magic 9, version u64, dtype u8, counts u64 of b
 /* The index of a Megatron data set. */
 typedef struct {
     int width;
-    int64_t n, n_documents; /* sequences; entries of documents: one more than there are */
+    /* number of sequences; number of document entries, which is one more than there are
+     * documents */
+    int64_t n, n_documents;
     int64_t bin_bytes;
 } bin_megatron;
 
-/* Opens x.idx where there is one of Megatron's beside x.bin; *fd -1: there is none. */
+/* Opens x.idx if Megatron's index is next to x.bin; *fd is -1 if not. */
 static void bin_open_index(const char *path, int *fd)
 {
     char *index = bin_index_path(path), head[9];
@@ -74,14 +76,15 @@ static void bin_open_index(const char *path, int *fd)
 
 static tt_status bin_megatron_fault(const bin_file *f, const char *what, int64_t v, tt_error *err)
 {
-    return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s: the .idx of Megatron beside it %s (%lld)",
+    return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s: Megatron's .idx next to it %s (%lld)",
                    f->path, what, (long long)v);
 }
 
-/* Head and sizes; the sequences themselves are looked at where documents are asked for. */
+/* Checks head and sizes; the sequences themselves are checked only when documents are asked for. */
 static tt_status bin_megatron_head(const bin_file *f, int fd, bin_megatron *out, tt_error *err)
 {
-    static const int widths[] = {0, 1, 0, 0, 4, 8, 0, 0, 2}; /* by dtype code; signed 1, 2: none */
+    /* bytes per token, by dtype code; the signed types 1 and 2 have none */
+    static const int widths[] = {0, 1, 0, 0, 4, 8, 0, 0, 2};
     unsigned char p[MMIDIDX_HEADER], last[8];
     struct stat st;
     if (fstat(fd, &st) != 0 || pread(fd, p, sizeof p, 0) != (ssize_t)sizeof p)
@@ -99,7 +102,8 @@ static tt_status bin_megatron_head(const bin_file *f, int fd, bin_megatron *out,
         return bin_megatron_fault(f, "counts sequences or documents that cannot be",
                                   (int64_t)(n < 1 || n > most ? n : d), err);
     const int64_t bytes = MMIDIDX_HEADER + 12 * (int64_t)n + 8 * (int64_t)d;
-    if (st.st_size != bytes && st.st_size != bytes + (int64_t)n) /* a byte a sequence: modes */
+    /* one byte per sequence: its mode */
+    if (st.st_size != bytes && st.st_size != bytes + (int64_t)n)
         return bin_megatron_fault(f, "is not as long as its counts make it", st.st_size, err);
     if (pread(fd, last, 8, (off_t)(bytes - 8)) != 8 || bin_u64(last) != n)
         return bin_megatron_fault(f, "ends its documents elsewhere than its sequences",
@@ -107,22 +111,22 @@ static tt_status bin_megatron_head(const bin_file *f, int fd, bin_megatron *out,
     if (f->n % (size_t)width != 0)
         return bin_megatron_fault(f, "has tokens of a size that the file is no multiple of", width,
                                   err);
-    unsigned char tail[12]; /* length and offset of the last sequence: it ends where .bin does */
+    /* length and offset of the last sequence: it must end where the .bin does */
+    unsigned char tail[12];
     if (pread(fd, tail, 4, (off_t)(MMIDIDX_HEADER + 4 * (int64_t)(n - 1))) != 4 ||
         pread(fd, tail + 4, 8, (off_t)(MMIDIDX_HEADER + 4 * (int64_t)n + 8 * (int64_t)(n - 1))) !=
             8)
         return bin_megatron_fault(f, "cannot be read", 0, err);
     if (bin_u64(tail + 4) + (uint64_t)bin_u32(tail) * (uint64_t)width != f->n)
         return bin_megatron_fault(
-            f, "tells of another length of the file; one is cut off",
+            f, "gives another length for the .bin; one of the two is cut off",
             (int64_t)(bin_u64(tail + 4) + (uint64_t)bin_u32(tail) * (uint64_t)width), err);
     *out = (bin_megatron){width, (int64_t)n, (int64_t)d, (int64_t)f->n};
     return TT_OK;
 }
 
-/* By the index beside it, whose .bin has no header and may begin with any bytes; *found false:
- * none.
- */
+/* Determines the layout from the index next to the .bin, which has no header and may begin with any
+ * bytes. *found is false if there is no index. */
 static tt_status bin_by_index(const bin_file *f, bin_layout *out, bool *found, tt_error *err)
 {
     int fd = -1;

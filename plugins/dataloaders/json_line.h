@@ -3,8 +3,8 @@
 #define TT_DATALOADERS_JSON_LINE_H
 #include "json_string.h"
 
-/* One string of one JSON object on a line, the rest checked and passed over. Numbers are never
- * computed, so none is too large. */
+/* Finds one string in the JSON object on a line; the rest is checked and skipped. Numbers are never
+ * converted, so none is too large. */
 
 enum { JSON_DEPTH = 512 };
 
@@ -47,7 +47,7 @@ static bool json_word(json_reader *r, const char *word)
     return true;
 }
 
-/* Passes a value over; scratch as in json_quoted. */
+/* Skips a value; scratch as in json_quoted. */
 static bool json_skip(json_reader *r, int depth, char *scratch)
 {
     size_t n;
@@ -86,9 +86,10 @@ static bool json_skip(json_reader *r, int depth, char *scratch)
     return json_take(r, close) || json_fail(r, "a comma or the end of a table or list is missing");
 }
 
-/* The string `field` of the object that s is. out and scratch hold n bytes each. A key that comes
- * twice: the last one counts, as in Python. False with fault and at on a fault; fault NULL and
- * *found false: no such field; *found and *is_string tell the rest. */
+/* Finds the string `field` of the object s. out and scratch have room for n bytes each. If a key
+ * occurs twice the last one counts, as in Python. On an error it returns false and sets fault and
+ * at. If fault is NULL and *found is false, there is no such field; *found and *is_string tell the
+ * rest. */
 static bool json_field(json_reader *r, const char *field, char *out, size_t *out_n, char *scratch,
                        bool *found, bool *is_string)
 {
@@ -119,7 +120,8 @@ static bool json_field(json_reader *r, const char *field, char *out, size_t *out
             return json_fail(r, "a comma or the end of the object is missing");
     }
     json_space(r);
-    return r->at == r->end || json_fail(r, "more after the object; one object a line");
+    return r->at == r->end ||
+           json_fail(r, "more text after the object; expected one object per line");
 }
 
 #endif

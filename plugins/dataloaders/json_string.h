@@ -6,11 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Strings of JSON, RFC 8259 to the letter, UTF-8 included. */
+/* JSON strings, strictly by RFC 8259, with UTF-8 checked. */
 
 typedef struct {
     const unsigned char *s, *at, *end;
-    const char *fault; /* NULL: none so far */
+    const char *fault; /* NULL: no error so far */
 } json_reader;
 
 static bool json_fail(json_reader *r, const char *fault)
@@ -71,7 +71,7 @@ static char *json_put_utf8(char *out, uint32_t c)
     return out;
 }
 
-/* After the backslash. */
+/* Reads an escape after its backslash. */
 static bool json_escape(json_reader *r, char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -100,7 +100,7 @@ static bool json_escape(json_reader *r, char **out)
     return true;
 }
 
-/* Length of the sequence of several bytes here, 0 where it is none. */
+/* The length of the multi-byte sequence here, 0 if it is not one. */
 static size_t json_utf8(const unsigned char *s, const unsigned char *end)
 {
     const unsigned char c = s[0];
@@ -118,7 +118,8 @@ static size_t json_utf8(const unsigned char *s, const unsigned char *end)
     return wrong ? 0 : n;
 }
 
-/* After the opening quote. out has room for the rest of the line: a string never grows. */
+/* Reads a string after its opening quote. out needs no more room than the rest of the line, because
+ * decoding never makes a string longer. */
 static bool json_quoted(json_reader *r, char *out, size_t *n)
 {
     char *const begin = out;

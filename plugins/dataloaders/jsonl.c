@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <ttrun/corpus.h>
 
-/* jsonl: files of one JSON object a line, plain, gzip or zstd; one string field of each is a
- * document with the tokenizer's bos and eos around it. Joined to one stream of tokens in the order
- * of paths and lines. */
+/* jsonl: files with one JSON object per line, plain, gzip or zstd. One string field of each object
+ * is a document; the tokenizer's bos and eos are put around it. Documents form one stream of tokens
+ * in the order of paths and lines. */
 
 typedef struct {
     tt_strings path;
     const char *field;
-    bool shuffle; /* shuffle and seed are read by the core, which owns the order */
+    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
     int64_t seed;
     bool document_mask;
     const char *cache, *packing;
@@ -33,14 +33,15 @@ static const tt_option options[] = {
     TT_CORPUS_OPTION_PACKING(config),
 };
 
-enum { BLOCK = 1 << 18 };                         /* bytes read at a time */
-static const size_t max_line = (size_t)256 << 20; /* a file without ends of line is no JSON lines */
+enum { BLOCK = 1 << 18 }; /* bytes read at a time */
+/* a longer line means that the file is not JSON lines */
+static const size_t max_line = (size_t)256 << 20;
 
 typedef struct {
     char *bytes;
     size_t cap, begin, end;
-    size_t scanned; /* from begin: no end of line before */
-    bool last;      /* the file has no more */
+    size_t scanned; /* bytes from begin on that are known to hold no end of line */
+    bool last;      /* the file is read to its end */
 } lines;
 
 typedef struct {
@@ -50,7 +51,7 @@ typedef struct {
     size_t cap;
 } reader;
 
-/* The next line without its end; *line NULL after the last. */
+/* The next line without its newline; *line is NULL after the last. */
 static tt_status next_line(lines *b, unpack *u, const char **line, size_t *n, tt_error *err)
 {
     for (;;) {
@@ -140,7 +141,7 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
         if (status == TT_OK && !line)
             break;
         if (status == TT_OK && number == 1 && n >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
-            line += 3; /* a byte order mark, of Windows editors */
+            line += 3; /* skips the byte order mark that Windows editors write */
             n -= 3;
         }
         if (status == TT_OK && !blank(line, n))
@@ -151,7 +152,7 @@ static tt_status read_lines(reader *j, unpack *u, tt_documents *to, tt_error *er
     return status;
 }
 
-static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
+static tt_status jsonl_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     reader *j = user;
     unpack u;
@@ -176,7 +177,7 @@ static tt_status open_jsonl(const void *cfg, const tt_dataloader_env *env, void 
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
                               .files = &files,
-                              .read = read_file,
+                              .read = jsonl_read_file,
                               .user = &j,
                               .reader = name,
                               .cache = g->cache,
@@ -201,7 +202,8 @@ static const tt_dataloader_vt vt = {sizeof vt,      open_jsonl, tt_tokens_close,
 
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_DATALOADER, "jsonl",
-                 "JSON lines (also .gz, .zst), a field of each a document", config, options, &vt),
+                 "JSON lines (also .gz, .zst), one field per line is a document", config, options,
+                 &vt),
 };
 
 TT_PLUGIN("jsonl", "1.0", components);

@@ -11,13 +11,14 @@
 #include <ttrun/status.h>
 #include <unistd.h>
 
-/* A file's bytes in order. Read and not mapped: one cut off meanwhile must not kill us. Code and
- * not declarations, as each loader here is one file and a library of its own. */
+/* Reads a file's bytes in order. The file is read and not mapped, because a mapped file that is
+ * truncated meanwhile would kill the process. This is code in a header because each loader is a
+ * library of its own. */
 
 typedef struct {
     const char *path;
     int fd;
-    int64_t at, size; /* bytes read; bytes when it was opened */
+    int64_t at, size; /* bytes read so far; the file's size when it was opened */
 } source;
 
 static void source_close(source *s)
@@ -30,7 +31,7 @@ static void source_close(source *s)
 static tt_status source_open(const char *path, source *out, tt_error *err)
 {
     struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hang us */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not hang */
     if (fd < 0 || fstat(fd, &st) != 0) {
         const int code = errno;
         if (fd >= 0)
@@ -45,7 +46,7 @@ static tt_status source_open(const char *path, source *out, tt_error *err)
     return TT_OK;
 }
 
-/* Up to cap bytes; *got 0 at the end. */
+/* Reads up to cap bytes; *got is 0 at the end. */
 static tt_status source_read(source *s, void *out, size_t cap, size_t *got, tt_error *err)
 {
     for (;;) {

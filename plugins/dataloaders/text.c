@@ -3,12 +3,12 @@
 #include "source.h"
 #include <ttrun/corpus.h>
 
-/* text: files and globs, each file a document with the tokenizer's bos and eos around it
- * (corpus.h), joined to one stream of tokens in path order. */
+/* text: files and globs. Each file is a document; the tokenizer's bos and eos are put around it
+ * (corpus.h). Documents form one stream of tokens in path order. */
 
 typedef struct {
     tt_strings path;
-    bool shuffle; /* shuffle and seed are read by the core, which owns the order */
+    bool shuffle; /* the core, which orders the samples, reads shuffle and seed */
     int64_t seed;
     bool document_mask;
     const char *cache, *packing;
@@ -32,7 +32,7 @@ typedef struct {
     size_t cap;
 } whole_file;
 
-/* A file to its end. */
+/* Reads a file to its end. */
 static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
 {
     size_t used = 0;
@@ -52,7 +52,7 @@ static tt_status read_whole(whole_file *t, source *in, size_t *n, tt_error *err)
     return TT_OK;
 }
 
-static tt_status read_file(void *user, const char *path, tt_documents *to, tt_error *err)
+static tt_status text_read_file(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     whole_file *t = user;
     source in = {.fd = -1};
@@ -75,7 +75,7 @@ static tt_status open_text(const void *cfg, const tt_dataloader_env *env, void *
     const tt_corpus_opts o = {.struct_size = sizeof o,
                               .env = env,
                               .files = &files,
-                              .read = read_file,
+                              .read = text_read_file,
                               .user = &t,
                               .reader = "text 1",
                               .cache = g->cache,
@@ -94,7 +94,7 @@ static const tt_dataloader_vt vt = {sizeof vt,      open_text, tt_tokens_close, 
                                     tt_tokens_read, 1,         tt_tokens_info,  NULL};
 
 static const tt_component components[] = {
-    TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, a document each",
+    TT_COMPONENT(TT_KIND_DATALOADER, "text", "files and globs of plain text, one document per file",
                  config, options, &vt),
 };
 

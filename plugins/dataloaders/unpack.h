@@ -6,19 +6,20 @@
 #include <zlib.h>
 #include <zstd.h>
 
-/* A file's bytes in order, unpacked where it is gzip or zstd: its first bytes tell. */
+/* Reads a file's bytes in order and decompresses them if its first bytes are those of gzip or
+ * zstd. */
 
-enum { UNPACK_INPUT = 1 << 17 }; /* packed bytes read at a time */
+enum { UNPACK_INPUT = 1 << 17 }; /* compressed bytes read at a time */
 
 typedef struct {
     source in;
     unsigned char *packed; /* [UNPACK_INPUT] read from the file */
-    size_t have, at;       /* packed bytes there, and those taken */
+    size_t have, at;       /* compressed bytes in the buffer, and how many of them are consumed */
     enum { UNPACK_PLAIN, UNPACK_GZIP, UNPACK_ZSTD } kind;
     z_stream z;
     ZSTD_DCtx *d;
-    bool inside; /* of a gzip member or zstd frame */
-    bool end;    /* the file has no more */
+    bool inside; /* inside a gzip member or zstd frame */
+    bool end;    /* the file is read to its end */
 } unpack;
 
 static void unpack_close(unpack *u)
@@ -42,7 +43,7 @@ static bool unpack_begins(const unpack *u, const char *magic, size_t n)
     return u->have >= n && memcmp(u->packed, magic, n) == 0;
 }
 
-/* More of the file, where all of what was read is taken. */
+/* Refills the buffer once everything in it is consumed. */
 static tt_status unpack_more(unpack *u, tt_error *err)
 {
     if (u->at < u->have || u->end)
@@ -68,12 +69,13 @@ static tt_status unpack_begin(unpack *u, tt_error *err)
                (u->have >= 4 && (u->packed[0] & 0xf0) == 0x50 &&
                 memcmp(u->packed + 1, "\x2a\x4d\x18", 3) == 0)) {
         u->d = ZSTD_createDCtx();
-        /* 31: frames of zstd --long need a window as large as they were made with */
+        /* 31: frames made with zstd --long need a window as large as when they were made */
         if (!u->d || ZSTD_isError(ZSTD_DCtx_setParameter(u->d, ZSTD_d_windowLogMax, 31)))
             return TT_FAIL(err, TT_ENOMEM, "out of memory for zstd");
         u->kind = UNPACK_ZSTD;
     } else if (u->have > 0 && (unpack_named(path, ".gz") || unpack_named(path, ".zst"))) {
-        return TT_FAIL(err, TT_EINVAL, "dataloader.path: %s is no %s file, for all its name", path,
+        return TT_FAIL(err, TT_EINVAL,
+                       "dataloader.path: %s is not a %s file, although its name says so", path,
                        unpack_named(path, ".gz") ? "gzip" : "zstd");
     }
     return TT_OK;
@@ -95,7 +97,7 @@ static tt_status unpack_truncated(const unpack *u, tt_error *err)
                    u->in.path, u->kind == UNPACK_GZIP ? "gzip" : "zstd");
 }
 
-/* Bytes of the file that are taken. */
+/* How many bytes of the file are consumed. */
 static int64_t unpack_taken(const unpack *u)
 {
     return u->in.at - (int64_t)(u->have - u->at);
@@ -150,14 +152,14 @@ static tt_status unpack_zstd(unpack *u, char *out, size_t cap, size_t *got, tt_e
                            (long long)unpack_taken(u), ZSTD_getErrorName(left));
         u->inside = left != 0;
         u->at = in.pos;
-        if (u->end && u->inside && o.pos == 0) /* nothing is held back either */
+        if (u->end && u->inside && o.pos == 0) /* and zstd holds no output back either */
             return unpack_truncated(u, err);
     }
     *got = o.pos;
     return TT_OK;
 }
 
-/* Up to cap bytes; *got 0 at the end. */
+/* Reads up to cap bytes; *got is 0 at the end. */
 static tt_status unpack_read(unpack *u, char *out, size_t cap, size_t *got, tt_error *err)
 {
     if (u->kind == UNPACK_GZIP)

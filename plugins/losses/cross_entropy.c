@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ttrun/loss.h>
 
-/* cross_entropy: -log softmax(logits)[label] of each token; labels below 0 (-100) count for
- * nothing. */
+/* cross_entropy: -log softmax(logits)[label] for each token. Labels below 0 (such as -100) are
+ * ignored. */
 
-static tt_value *describe(const void *config, tt_builder *b)
+static tt_value *cross_entropy_describe(const void *config, tt_builder *b)
 {
     (void)config;
     return tt_cross_entropy(b, tt_get_output(b, "logits"), tt_input(b, "labels"));
 }
 
-static const tt_loss_vt vt = {sizeof vt, describe};
+static const tt_loss_vt vt = {sizeof vt, cross_entropy_describe};
 
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_LOSS, "cross_entropy", "next-token cross-entropy", &vt),

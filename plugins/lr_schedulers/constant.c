@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ttrun/lr_scheduler.h>
 
-/* constant: the optimizer's lr throughout, after an optional linear warm-up. */
+/* constant: the optimizer's lr at every step, after an optional linear warm-up. */
 
 typedef struct {
     int64_t warmup_steps;

@@ -12,19 +12,19 @@
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
-/* jsonl: metrics.jsonl in dump_folder, one object a logged step, written whole and at once.
- * "time/data" becomes a member of "time":{…}, "validation/loss" one of "validation":{…}. A resumed
- * run goes on in the same file after the lines past its step are cut. */
+/* jsonl: metrics.jsonl in dump_folder, one object per logged step, written with a single write.
+ * "time/data" becomes a member of "time":{…}, "validation/loss" a member of "validation":{…}. A
+ * resumed run first removes the lines of steps after the one it resumes from, then appends. */
 
 typedef struct {
     int fd;
     char *path;
-    FILE *f; /* the line being put together: kept, so that a step allocates nothing */
+    FILE *f; /* the line being built; the buffer is kept, so that a step allocates nothing */
     char *line;
     size_t n;
 } sink;
 
-/* The members' order; names not listed follow before "wall", in the order they came. */
+/* The order of members; other names follow before "wall", in the order they were reported. */
 static const char *const order[] = {"epoch",  "loss",          "loss_max", "grad_norm",  "lr",
                                     "tokens", "n_tokens_seen", "tps",      "tps_global", "tflops",
                                     "mfu",    "mem_gib",       "time_s"};
@@ -40,7 +40,7 @@ static bool listed(const char *const *list, size_t n, const char *name)
 
 /* ---- one line ---- */
 
-/* Shortest text that reads back; JSON has no NaN. */
+/* The shortest text that reads back as the same number; JSON has no NaN. */
 static void put_number(FILE *f, const char *name, double x)
 {
     char text[40];
@@ -161,8 +161,8 @@ static tt_status log_line(void *self, const tt_metrics_record *r, tt_error *err)
 
 /* ---- resuming ---- */
 
-/* A whole line of step <= last. A truncated one, or one we did not write, is not kept; a fresh run
- * (last 0) keeps none. */
+/* Is it a whole line of a step <= last? A truncated line, or one we did not write, is not kept; a
+ * fresh run (last 0) keeps none. */
 static bool keep_line(const char *line, size_t n, int64_t last)
 {
     static const char head[] = "{\"step\":";
@@ -211,8 +211,8 @@ static FILE *open_file(const char *path, int flags, const char *mode)
     return f;
 }
 
-/* Drop lines after step `last`: into a new file that takes the old one's place only when it is
- * whole. */
+/* Removes lines after step `last`: writes a new file, which replaces the old one only when it is
+ * complete. */
 static tt_status cut_after(const char *path, int64_t last, tt_error *err)
 {
     FILE *in = open_file(path, O_RDONLY, "r"), *out = NULL;
@@ -292,7 +292,7 @@ static tt_status open_sink(const void *config, const tt_metrics_env *env, void *
 static const tt_metrics_vt vt = {sizeof vt, open_sink, log_line, close_sink};
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_METRICS, "jsonl", "metrics.jsonl, one object a logged step", &vt),
+    TT_COMPONENT_PLAIN(TT_KIND_METRICS, "jsonl", "metrics.jsonl, one object per logged step", &vt),
 };
 
 TT_PLUGIN("jsonl", "1.0", components);

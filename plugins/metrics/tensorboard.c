@@ -12,12 +12,12 @@
 #include <ttrun/metrics.h>
 #include <unistd.h>
 
-/* tensorboard: event files in dump_folder/tb with torchtitan's tags, a record a logged step. The
- * protobuf messages are written by hand: Event{1 wall_time, 2 step, 3 file_version, 5 summary, 7
- * session_log}, Summary{1 value*}, Value{1 tag, 2 simple_value}, SessionLog{1 status}. A run opens
- * a new file and says SessionLog START at its first step, which makes readers drop what an earlier
- * file holds from there on. Source: tensorflow/core/util/event.proto, framework/summary.proto,
- * lib/io/record_writer.cc. */
+/* tensorboard: event files in dump_folder/tb with torchtitan's tags, one record per logged step.
+ * The protobuf messages are written by hand: Event{1 wall_time, 2 step, 3 file_version, 5 summary,
+ * 7 session_log}, Summary{1 value*}, Value{1 tag, 2 simple_value}, SessionLog{1 status}. Each run
+ * opens a new file and writes SessionLog START at its first step, which makes readers drop what
+ * earlier files hold from that step on. Source: tensorflow/core/util/event.proto,
+ * framework/summary.proto, lib/io/record_writer.cc. */
 
 typedef struct {
     uint8_t *p;
@@ -28,12 +28,12 @@ typedef struct {
 typedef struct {
     int fd;
     char *path;
-    bytes event, summary, record; /* kept: a step allocates nothing */
+    bytes event, summary, record; /* the buffer is kept, so that a step allocates nothing */
 } sink;
 
 /* ---- encoding ---- */
 
-static void add(bytes *b, const void *p, size_t n)
+static void tb_add(bytes *b, const void *p, size_t n)
 {
     if (n == 0)
         return;
@@ -62,7 +62,7 @@ static void add_fixed(bytes *b, uint64_t x, int n_bytes) /* little endian */
     uint8_t out[8];
     for (int i = 0; i < n_bytes; i++)
         out[i] = (uint8_t)(x >> (8 * i));
-    add(b, out, (size_t)n_bytes);
+    tb_add(b, out, (size_t)n_bytes);
 }
 
 static void add_varint(bytes *b, uint64_t x)
@@ -72,7 +72,7 @@ static void add_varint(bytes *b, uint64_t x)
     for (; x >= 0x80; x >>= 7)
         out[n++] = (uint8_t)(x | 0x80);
     out[n++] = (uint8_t)x;
-    add(b, out, n);
+    tb_add(b, out, n);
 }
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 }; /* protobuf wire types */
@@ -86,7 +86,7 @@ static void add_block(bytes *b, unsigned field, const void *p, size_t n)
 {
     add_key(b, field, LENGTH);
     add_varint(b, n);
-    add(b, p, n);
+    tb_add(b, p, n);
 }
 
 static void add_event_head(bytes *b, double wall, int64_t step)
@@ -114,8 +114,8 @@ static void add_scalar(bytes *summary, const char *tag, double x)
     add_block(summary, 1, value.p, value.n);
 }
 
-/* CRC-32C (Castagnoli), reflected polynomial 0x82f63b78; a record is a few hundred bytes, so bit by
- * bit will do. */
+/* CRC-32C (Castagnoli), reflected polynomial 0x82f63b78. A record is a few hundred bytes, so
+ * computing it bit by bit is fast enough. */
 static uint32_t crc32c(const uint8_t *p, size_t n)
 {
     uint32_t crc = 0xffffffffu;
@@ -142,7 +142,7 @@ static tt_status write_record(sink *s, const bytes *event, tt_error *err)
     add_fixed(r, event->n, 8);
     if (!r->failed)
         add_fixed(r, masked_crc(r->p, 8), 4);
-    add(r, event->p, event->n);
+    tb_add(r, event->p, event->n);
     add_fixed(r, masked_crc(event->p, event->n), 4);
     if (r->failed || event->failed)
         status = TT_FAIL(err, TT_ENOMEM, "out of memory for a record of %s", s->path);
@@ -158,7 +158,7 @@ static tt_status write_record(sink *s, const bytes *event, tt_error *err)
 
 /* ---- tags ---- */
 
-/* torchtitan's tag of one of our metrics, and the factor between the units. */
+/* torchtitan's tag for one of our metrics, and the factor between the units. */
 static const struct {
     const char *name, *tag;
     double factor;

@@ -4,25 +4,26 @@
 #include "decoder_hf.h"
 #include <math.h>
 
-/* What Llama and its kin share: a pre-norm decoder with grouped-query attention, SwiGLU and rotary
- * positions, under Hugging Face's names. A model is the flavors, defaults and differences its own
- * file names. T tokens, D width, H heads, K key/value heads, hd head width, F hidden width, V
- * vocabulary. Source: Touvron et al. 2023, arXiv:2302.13971. */
+/* What Llama and the models derived from it share: a pre-norm decoder with grouped-query attention,
+ * SwiGLU and rotary positions, under Hugging Face's names. A model's own file has its flavors, its
+ * defaults and its differences. T tokens, D width, H heads, K key/value heads, hd head width, F
+ * hidden width, V vocabulary. Source: Touvron et al. 2023, arXiv:2302.13971. */
 
-/* Initial values: of the embedding and the output layer, and, of one layer's weights, `up` of
- * up_proj, `out` of those that write to the residual stream, `plain` of the others. */
+/* Initial values of the embedding and the output layer (head), and of the weights of one layer:
+ * `up` for up_proj, `out` for those that write to the residual stream, `plain` for the others. */
 typedef struct {
     tt_init embedding, head, plain, up, out;
 } decoder_init;
 
 /* How a model differs from the others. */
 typedef struct {
-    bool qkv_bias; /* q_proj, k_proj and v_proj have one */
-    bool qk_norm;  /* each query and key head is normed before the rotary positions */
+    bool qkv_bias; /* q_proj, k_proj and v_proj have a bias */
+    bool qk_norm;  /* each query and key head is normalized before the rotary positions */
     decoder_init (*init)(const decoder *c, int64_t layer);
 } decoder_kind;
 
-/* normal(0.02), what writes to the residual stream less with the number of layers. */
+/* normal(0.02); with more layers, a smaller deviation for weights that write to the residual
+ * stream. */
 static inline decoder_init decoder_init_normal(const decoder *c, int64_t layer)
 {
     (void)layer;
@@ -31,8 +32,8 @@ static inline decoder_init decoder_init_normal(const decoder *c, int64_t layer)
     return (decoder_init){plain, plain, plain, plain, out};
 }
 
-/* Queries or keys x [T,n*hd]: each head normed by one weight [hd] where the model does, then
- * turned. */
+/* Queries or keys x [T,n*hd]: normalizes each head by one weight [hd] if the model does so, then
+ * rotates it. */
 static inline tt_value *decoder_turn(tt_builder *b, const decoder_kind *kind, const decoder *c,
                                      tt_value *x, const char *norm)
 {

@@ -3,28 +3,30 @@
 #define TT_MODELS_DECODER_ARGS_H
 #include "rope_scaling.h"
 
-/* The arguments of the models of decoder.h: options, what is derived from them, what does not fit.
- */
+/* The arguments of the models of decoder.h: their options, the values derived from them, and the
+ * checks. */
 
-/* The arguments of all of them; a model's table of options says which it has, the rest stay 0. */
+/* The arguments of all these models. A model's option table says which it has; the others stay
+ * 0. */
 typedef struct {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, hidden_dim, vocab_size;
     double norm_eps, rope_theta;
     const char *rope_scaling;
     bool tie_embeddings;
-    int64_t multiple_of; /* llama3: hidden_dim's rule */
+    int64_t multiple_of; /* llama3: the factors of the rule for hidden_dim */
     double ffn_dim_multiplier;
     bool use_sliding_window; /* qwen2, qwen3; mistral has sliding_window alone */
     int64_t sliding_window, max_window_layers;
     const char *layer_types;
-    /* by decoder_finish() */
+    /* set by decoder_finish() */
     tt_rope_opts rope;
-    int64_t window; /* of the layers that have one; 0: none has */
+    int64_t window; /* of the layers that slide; 0: no layer does */
 } decoder;
 
-#define DECODER_MAX_DIM 16777216.0 /* 2^24: products of two sizes stay far inside int64 */
+/* 2^24: a product of two sizes is far below the limit of int64 */
+#define DECODER_MAX_DIM 16777216.0
 
-/* The options all have; defaults as JSON text. */
+/* The options that all these models have; defaults as JSON text. */
 #define DECODER_OPTIONS(layers, kv_heads, head_width, eps, theta, tied)                            \
     TT_OPTION_MORE(decoder, dim, TT_OPT_INT, "256", 1, DECODER_MAX_DIM, NULL, 0, "hidden_size",    \
                    "width of the residual stream"),                                                \
@@ -57,7 +59,7 @@ typedef struct {
 
 #define DECODER_WINDOW_OPTIONS                                                                     \
     TT_OPTION(decoder, use_sliding_window, TT_OPT_BOOL, "false", 0, 0,                             \
-              "whether sliding_window counts"),                                                    \
+              "whether sliding_window is used"),                                                   \
         TT_OPTION_MORE(decoder, sliding_window, TT_OPT_INT, "4096", 1, 2147483647.0, NULL,         \
                        TT_OPT_NULLABLE, NULL,                                                      \
                        "a token sees this many, itself among them, in the layers that "            \
@@ -71,18 +73,19 @@ typedef struct {
 
 /* ---- sizes ---- */
 
-static inline bool decoder_said(const char *json) /* a TT_OPT_JSON value that is not null */
+static inline bool decoder_said(const char *json) /* is it a TT_OPT_JSON value that is not null? */
 {
     return json && strcmp(json, "null") != 0;
 }
 
-static inline int64_t decoder_or(int64_t value, int64_t other) /* for TT_OPT_NULLABLE */
+/* as the maximum of TT_OPT_NULLABLE */
+static inline int64_t decoder_or(int64_t value, int64_t other)
 {
     return value == INT64_MIN ? other : value;
 }
 
-/* The text of item i of a list of strings, up to its quote; NULL: the list has not so many, or is
- * none. */
+/* The text of item i of a list of strings, up to its quote; NULL: the list is shorter, or is not a
+ * list. */
 static inline const char *decoder_item(const char *list, int64_t i)
 {
     const char *p = list + strspn(list, " \t\r\n");
@@ -102,7 +105,7 @@ static inline const char *decoder_item(const char *list, int64_t i)
     }
 }
 
-/* The window of a layer, 0: it sees all. */
+/* The window of a layer; 0: it sees all tokens. */
 static inline int64_t decoder_window(const decoder *c, int64_t layer)
 {
     if (!decoder_said(c->layer_types))
@@ -135,7 +138,8 @@ static inline tt_status decoder_check_layer_types(const decoder *c, tt_error *er
     return TT_OK;
 }
 
-/* tt_model_vt.finish: what is derived, and what does not fit. hidden_dim is the model's. */
+/* tt_model_vt.finish: derives values and rejects those that do not fit together. hidden_dim is left
+ * to the model. */
 static inline tt_status decoder_finish(void *cfg, tt_error *err)
 {
     decoder *c = cfg;
@@ -151,7 +155,7 @@ static inline tt_status decoder_finish(void *cfg, tt_error *err)
     c->head_dim = decoder_or(c->head_dim, c->dim / c->n_heads);
     if (c->head_dim % 2 != 0)
         return TT_FAIL(err, TT_EINVAL,
-                       "model.args.head_dim: %lld is odd, and rotary positions turn pairs; make "
+                       "model.args.head_dim: %lld is odd, and rotary positions rotate pairs; make "
                        "dim/n_heads even or set head_dim",
                        (long long)c->head_dim);
     c->window = c->use_sliding_window ? decoder_or(c->sliding_window, 0) : 0;

@@ -4,8 +4,9 @@
 #include "decoder_args.h"
 #include <ttrun/ops.h>
 
-/* GGUF of the models of decoder.h. llama.cpp turns pairs in its architecture "llama", halves in
- * "qwen2" and "qwen3"; it has no sliding window in any of the three. */
+/* GGUF files of the models of decoder.h. llama.cpp rotates pairs (2 j, 2 j + 1) in its architecture
+ * "llama", and pairs (j, j + half) in "qwen2" and "qwen3"; it has no sliding window in any of the
+ * three. */
 
 #define DECODER_GGUF_NAMES(pairs)                                                                  \
     {"model.embed_tokens.weight", "token_embd.weight", 0, 0},                                      \
@@ -23,7 +24,8 @@
         "model.layers.*.mlp.down_proj.weight", "blk.*.ffn_down.weight", 0, 0                       \
     }
 
-/* rope.scaling.* of what the core of llama.cpp knows; llama3's scaling goes as factors. */
+/* rope.scaling.*, for the scalings that llama.cpp has keys for; llama3's scaling is written as a
+ * tensor of factors. */
 static inline tt_status decoder_add_gguf_scaling(json_text *t, const decoder *c, bool factors,
                                                  tt_error *err)
 {
@@ -80,13 +82,13 @@ static inline tt_status decoder_gguf_keys(const decoder *c, bool factors, char *
     return TT_OK;
 }
 
-/* Llama 3's scaling: what it divides each frequency by. */
+/* Llama 3's scaling: the number that each frequency is divided by. */
 static inline int64_t decoder_rope_factors(const void *cfg, float *out, int64_t cap)
 {
     const decoder *c = cfg;
     double plain[4096], scaled[4096];
     const int64_t n = c->head_dim / 2;
-    tt_rope_opts r = c->rope; /* with defaults resolved, as tt_rope_frequencies wants them */
+    tt_rope_opts r = c->rope; /* with its defaults filled in, as tt_rope_frequencies needs them */
     r.rotary_dim = c->head_dim;
     r.factor = r.factor > 0.0 ? r.factor : 1.0;
     r.low_freq_factor = r.low_freq_factor > 0.0 ? r.low_freq_factor : 1.0;
@@ -102,7 +104,7 @@ static inline int64_t decoder_rope_factors(const void *cfg, float *out, int64_t 
     return n;
 }
 
-/* As llama.cpp's architecture "llama" has them, and as "qwen2" and "qwen3" do. */
+/* The keys of llama.cpp's architecture "llama", and those of "qwen2" and "qwen3". */
 static inline tt_status decoder_gguf_keys_llama(const void *cfg, char *json, size_t size,
                                                 tt_error *err)
 {

@@ -3,9 +3,9 @@
 #define TT_MODELS_DECODER_HF_H
 #include "decoder_args.h"
 
-/* config.json of the models of decoder.h. */
+/* Writes config.json for the models of decoder.h. */
 
-/* config.json; more: the members only this model has, text without a comma at either end. */
+/* more: the members that only this model has, as text without a comma at either end. */
 static inline tt_status decoder_config_json(const decoder *c, const char *architecture,
                                             const char *model_type, const char *more, char *json,
                                             size_t size, tt_error *err)
@@ -36,7 +36,7 @@ static inline tt_status decoder_config_json(const decoder *c, const char *archit
     return json_end_config(&t, model_type, err);
 }
 
-/* The same with the members of DECODER_WINDOW_OPTIONS after `more`, which ends in a comma here. */
+/* The same, with the members of DECODER_WINDOW_OPTIONS after `more`, which here ends in a comma. */
 static inline tt_status decoder_config_json_windows(const decoder *c, const char *architecture,
                                                     const char *model_type, const char *more,
                                                     char *json, size_t size, tt_error *err)
@@ -55,14 +55,14 @@ static inline tt_status decoder_config_json_windows(const decoder *c, const char
     return decoder_config_json(c, architecture, model_type, text, json, size, err);
 }
 
-/* What a config.json of Qwen 2 and 3 means where it lacks these keys. */
+/* The values that a config.json of Qwen 2 and 3 has by default when these keys are missing. */
 #define DECODER_QWEN_DEFAULTS(head_dim)                                                            \
     "{\"hidden_size\": 4096, \"intermediate_size\": 22016, \"num_hidden_layers\": 32, "            \
     "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"head_dim\": " head_dim ", "       \
     "\"vocab_size\": 151936, \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, "                    \
     "\"tie_word_embeddings\": false}"
 
-/* The extensions of a model by id: its tables hf and gguf, and Meta's names or NULL. */
+/* A model's extensions by id: its tables hf and gguf, and Meta's names or NULL. */
 static inline const void *decoder_extension(const char *id, const tt_model_hf *hf,
                                             const tt_model_gguf *gguf, const tt_model_meta *meta)
 {

@@ -3,8 +3,8 @@
 #define TT_MODELS_DECODER_META_H
 #include <ttrun/model.h>
 
-/* The names of Meta's releases of Llama, which Mistral's and torchtitan's have too; rotary
- * positions turn pairs there. */
+/* The tensor names of Meta's releases of Llama, which Mistral's releases and torchtitan use too;
+ * rotary positions rotate pairs (2 j, 2 j + 1) there. */
 static const tt_tensor_name meta_names[] = {
     {"model.embed_tokens.weight",                      "tok_embeddings.weight",           0, 0},
     {"model.norm.weight",                              "norm.weight",                     0, 0},

@@ -6,8 +6,8 @@
 
 /* gpt2: a pre-norm decoder with LayerNorm, learned positions, GELU and biases. T tokens, D width, H
  * heads, hd head width, F hidden width, V vocabulary, P positions. Source: Radford et al. 2019,
- * "Language Models are Unsupervised Multitask Learners"; names and initial values as Hugging
- * Face's, whose files hold weights as [in, out] and q, k, v in one tensor. */
+ * "Language Models are Unsupervised Multitask Learners". Names and initial values are Hugging
+ * Face's, whose files store weights as [in, out], and q, k and v in one tensor. */
 
 typedef struct {
     int64_t dim, n_layers, n_heads, hidden_dim, vocab_size, n_positions;
@@ -15,7 +15,7 @@ typedef struct {
     bool tie_embeddings;
 } config;
 
-#define MAX_DIM 16777216.0 /* 2^24: products of two sizes stay far inside int64 */
+#define MAX_DIM 16777216.0 /* 2^24: a product of two sizes is far below the limit of int64 */
 
 static const tt_option options[] = {
     TT_OPTION_MORE(config, dim, TT_OPT_INT, "256", 1, MAX_DIM, NULL, 0, "n_embd",
@@ -50,7 +50,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("1558M", 1600, 48, 25),
 };
 
-static tt_status finish(void *cfg, tt_error *err)
+static tt_status gpt2_finish(void *cfg, tt_error *err)
 {
     config *c = cfg;
     if (c->dim % c->n_heads != 0)
@@ -79,13 +79,14 @@ static tt_init normal(double std)
     return (tt_init){TT_INIT_NORMAL, std, 0.0, 0.0};
 }
 
-/* Weights that write to the residual stream. */
+/* Initial values of weights that write to the residual stream. */
 static double deep(const config *c)
 {
     return 0.02 / sqrt(2.0 * (double)c->n_layers);
 }
 
-/* Where the files keep a linear layer: rows `begin` on of a fused one; NULL: under its own name. */
+/* Where the files keep a linear layer: from row `begin` of a fused tensor; NULL: under its own
+ * name. */
 typedef struct {
     char weight[80], bias[80];
 } fused;
@@ -107,7 +108,8 @@ static tt_value *linear(tt_builder *b, tt_value *x, const char *name, tt_dim out
         b, bias, &out, 1,
         &(tt_param_opts){
             .init = {.kind = TT_INIT_CONSTANT}, .tags = "bias", .storage = &v, .n_storage = 1});
-    return tt_linear(b, x, name, out, &(tt_linear_opts){.bias = 1}); /* finds the two by name */
+    /* finds the two parameters by name */
+    return tt_linear(b, x, name, out, &(tt_linear_opts){.bias = 1});
 }
 
 static tt_value *attention(tt_builder *b, const config *c, tt_value *x, int64_t layer) /* x [T,D] */
@@ -137,7 +139,7 @@ static tt_value *mlp(tt_builder *b, const config *c, tt_value *x)
     return y;
 }
 
-static void describe(const void *cfg, tt_builder *b)
+static void gpt2_describe(const void *cfg, tt_builder *b)
 {
     const config *c = cfg;
     const tt_dim D = TT_DIM(c->dim, "embed");
@@ -169,7 +171,7 @@ static void describe(const void *cfg, tt_builder *b)
 
 /* ---- Hugging Face ---- */
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status gpt2_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const config *c = cfg;
     const struct {
@@ -196,7 +198,7 @@ static tt_status config_json(const void *cfg, char *json, size_t size, tt_error 
     return json_end_config(&t, "gpt2", err);
 }
 
-/* The three activations are one function: tanh's approximation. */
+/* All three names mean the same function, the tanh approximation. */
 static const tt_model_hf hf = {
     sizeof hf,
     "gpt2",
@@ -207,7 +209,7 @@ static const tt_model_hf hf = {
     "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
     "\"reorder_and_upcast_attn\": false, \"add_cross_attention\": false, "
     "\"quantization_config\": null}",
-    config_json,
+    gpt2_config_json,
     "transformer."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -249,19 +251,19 @@ static tt_status gguf_keys(const void *cfg, char *json, size_t size, tt_error *e
 static const tt_model_gguf gguf = {
     sizeof gguf, "gpt2", gguf_names, TT_COUNT(gguf_names), sizeof gguf_names[0], gguf_keys, NULL};
 
-static const void *extension(const char *id)
+static const void *gpt2_extension(const char *id)
 {
     if (strcmp(id, TT_MODEL_GGUF) == 0)
         return &gguf;
     return strcmp(id, TT_MODEL_HF) == 0 ? &hf : NULL;
 }
 
-static const tt_model_vt vt = {sizeof vt, flavors,    TT_COUNT(flavors), finish,
-                               describe,  vocab_size, attention_width,   "n_layers"};
+static const tt_model_vt vt = {sizeof vt,     flavors,    TT_COUNT(flavors), gpt2_finish,
+                               gpt2_describe, vocab_size, attention_width,   "n_layers"};
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "gpt2", "GPT-2: learned positions, LayerNorm, GELU, biases",
-                     config, options, &vt, extension),
+                     config, options, &vt, gpt2_extension),
 };
 
 TT_PLUGIN("gpt2", "1.0", components);

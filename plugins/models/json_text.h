@@ -7,10 +7,10 @@
 #include <string.h>
 #include <ttrun/status.h>
 
-/* config.json as text: what models that Hugging Face has too write it with. Code and not
- * declarations, as each model here is one file and a library of its own. */
+/* Writes config.json as text, for models that Hugging Face has too. This is code in a header
+ * because each model is a library of its own. */
 
-/* Text into `at` of `size` bytes; n stays at size or beyond once it does not fit. */
+/* Appends to the text `at` of `size` bytes; once the text no longer fits, n is `size` or more. */
 typedef struct {
     char *at;
     size_t size, n;
@@ -26,7 +26,7 @@ static inline void json_add(json_text *t, const char *fmt, ...)
     t->n = more < 0 ? t->size : t->n + (size_t)more;
 }
 
-/* A member whose number readers take for a float, as short as it reads back. */
+/* A member whose number readers take for a float, in the shortest text that reads back the same. */
 static inline void json_add_real(json_text *t, const char *key, double x)
 {
     char text[40];
@@ -36,7 +36,7 @@ static inline void json_add_real(json_text *t, const char *key, double x)
     json_add(t, "\"%s\": %s%s", key, text, strpbrk(text, ".e") ? "" : ".0");
 }
 
-/* The first members of every config.json: what kind of model this is. */
+/* The first members of every config.json: what kind of model it is. */
 static inline void json_begin_config(json_text *t, const char *architecture, const char *model_type)
 {
     json_add(t, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"", architecture,

@@ -3,8 +3,8 @@
 #include "decoder_gguf.h"
 #include "decoder_meta.h"
 
-/* llama3: the decoder as it is, and Llama's rule for hidden_dim. Source: Grattafiori et al. 2024,
- * arXiv:2407.21783; sizes and initial values as torchtitan's. */
+/* llama3: the decoder of decoder.h with Llama's rule for hidden_dim. Source: Grattafiori et al.
+ * 2024, arXiv:2407.21783; sizes and initial values as torchtitan's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "null", "null", "1e-5", "500000.0", "false"),
@@ -13,13 +13,13 @@ static const tt_option options[] = {
                    "width of the feed-forward layer; null: 8/3 dim times ffn_dim_multiplier, "
                    "rounded up to multiple_of"),
     TT_OPTION(decoder, multiple_of, TT_OPT_INT, "256", 1, DECODER_MAX_DIM,
-              "hidden_dim's rule rounds up to a multiple of this"),
+              "when hidden_dim is null, it is rounded up to a multiple of this"),
     TT_OPTION(decoder, ffn_dim_multiplier, TT_OPT_FLOAT, "1.0", 1e-3, 1e3,
-              "factor in hidden_dim's rule"),
+              "when hidden_dim is null, it is multiplied by this"),
 };
 
 /* The released sizes share a vocabulary, 8 key/value heads and llama3 scaling; hidden_dim follows
- * by the rule. */
+ * from the rule. */
 #define FLAVOR(name, dim, layers, heads, multiplier, multiple, tied, factor)                       \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -42,7 +42,7 @@ static const tt_flavor flavors[] = {
     FLAVOR("405B", 16384, 126, 128, 1.2, 4096, false, 8.0),
 };
 
-static tt_status finish(void *cfg, tt_error *err)
+static tt_status llama3_finish(void *cfg, tt_error *err)
 {
     decoder *c = cfg;
     if (c->hidden_dim == INT64_MIN) {
@@ -54,7 +54,7 @@ static tt_status finish(void *cfg, tt_error *err)
     return decoder_finish(c, err);
 }
 
-/* Weights that write to the residual stream, and up_proj, shrink with depth. */
+/* Weights that write to the residual stream, and up_proj, are smaller in deeper layers. */
 static decoder_init init(const decoder *c, int64_t layer)
 {
     const double std = 1.0 / sqrt((double)c->dim);
@@ -71,12 +71,12 @@ static decoder_init init(const decoder *c, int64_t layer)
 
 static const decoder_kind kind = {.init = init};
 
-static void describe(const void *cfg, tt_builder *b)
+static void llama3_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status llama3_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     return decoder_config_json(cfg, "LlamaForCausalLM", "llama",
                                "\"attention_bias\": false,\n  \"mlp_bias\": false", json, size,
@@ -92,7 +92,7 @@ static const tt_model_hf hf = {
     "\"tie_word_embeddings\": false}",
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"mlp_bias\": false, "
     "\"partial_rotary_factor\": 1.0, \"quantization_config\": null}",
-    config_json,
+    llama3_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -102,17 +102,17 @@ static const tt_tensor_name gguf_names[] = {
 static const tt_model_gguf gguf =
     DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
 
-static const void *extension(const char *id)
+static const void *llama3_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, &meta);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, llama3_finish, llama3_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "llama3",
                      "Llama 3: grouped-query attention, SwiGLU, rotary positions", decoder, options,
-                     &vt, extension),
+                     &vt, llama3_extension),
 };
 
 TT_PLUGIN("llama3", "1.0", components);

@@ -3,8 +3,8 @@
 #include "decoder_gguf.h"
 #include "decoder_meta.h"
 
-/* mistral: the decoder, every layer of it with a sliding window where sliding_window says so.
- * Source: Jiang et al. 2023, arXiv:2310.06825; initial values as qwen3's. */
+/* mistral: the decoder of decoder.h; if sliding_window is set, every layer has the window. Source:
+ * Jiang et al. 2023, arXiv:2310.06825; initial values as qwen3's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "4", "null", "1e-5", "1000000.0", "false"),
@@ -14,7 +14,7 @@ static const tt_option options[] = {
                    "a token sees this many, itself among them; null: all before it"),
 };
 
-/* All have 8 key/value heads. */
+/* All flavors have 8 key/value heads. */
 #define FLAVOR(name, dim, layers, heads, head_dim, hidden, vocab, theta, window)                   \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -33,21 +33,21 @@ static const tt_flavor flavors[] = {
     FLAVOR("Small-24B", 5120, 40, 32, 128, 32768, 131072, 1e8, null),
 };
 
-static tt_status finish(void *cfg, tt_error *err)
+static tt_status mistral_finish(void *cfg, tt_error *err)
 {
     decoder *c = cfg;
-    c->use_sliding_window = true; /* max_window_layers stays 0: in every layer */
+    c->use_sliding_window = true; /* max_window_layers stays 0: every layer slides */
     return decoder_finish(c, err);
 }
 
 static const decoder_kind kind = {.init = decoder_init_normal};
 
-static void describe(const void *cfg, tt_builder *b)
+static void mistral_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status mistral_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     const decoder *c = cfg;
     char window[64];
@@ -66,7 +66,7 @@ static const tt_model_hf hf = {
     "\"sliding_window\": 4096, \"tie_word_embeddings\": false}",
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"layer_types\": null, "
     "\"partial_rotary_factor\": 1.0, \"quantization_config\": null}",
-    config_json,
+    mistral_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -76,17 +76,17 @@ static const tt_tensor_name gguf_names[] = {
 static const tt_model_gguf gguf =
     DECODER_GGUF("llama", gguf_names, decoder_gguf_keys_llama, decoder_rope_factors);
 
-static const void *extension(const char *id)
+static const void *mistral_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, &meta);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, mistral_finish, mistral_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "mistral",
                      "Mistral: Llama's block, with a sliding window where asked for", decoder,
-                     options, &vt, extension),
+                     options, &vt, mistral_extension),
 };
 
 TT_PLUGIN("mistral", "1.0", components);

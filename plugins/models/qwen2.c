@@ -2,9 +2,9 @@
 #include "decoder.h"
 #include "decoder_gguf.h"
 
-/* qwen2: the decoder with biases of q, k and v; sliding windows in its later layers on request. Of
- * Qwen 2 and 2.5, whose base models the flavors are. Source: Yang et al. 2024, arXiv:2407.10671 and
- * arXiv:2412.15115; initial values as qwen3's. */
+/* qwen2: the decoder of decoder.h with biases in q, k and v, and optional sliding windows in its
+ * later layers. For Qwen 2 and 2.5; the flavors are the base models of 2.5. Source: Yang et al.
+ * 2024, arXiv:2407.10671 and arXiv:2412.15115; initial values as qwen3's. */
 
 static const tt_option options[] = {
     DECODER_OPTIONS("6", "4", "null", "1e-6", "1000000.0", "true"),
@@ -34,12 +34,12 @@ static const tt_flavor flavors[] = {
 
 static const decoder_kind kind = {.qkv_bias = true, .init = decoder_init_normal};
 
-static void describe(const void *cfg, tt_builder *b)
+static void qwen2_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status qwen2_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     return decoder_config_json_windows(cfg, "Qwen2ForCausalLM", "qwen2", "", json, size, err);
 }
@@ -50,7 +50,7 @@ static const tt_model_hf hf = {
     DECODER_QWEN_DEFAULTS("null"),
     "{\"hidden_act\": \"silu\", \"use_mrope\": false, \"partial_rotary_factor\": 1.0, "
     "\"quantization_config\": null}",
-    config_json,
+    qwen2_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -62,17 +62,17 @@ static const tt_tensor_name gguf_names[] = {
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen2", gguf_names, decoder_gguf_keys_qwen, NULL);
 
-static const void *extension(const char *id)
+static const void *qwen2_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, NULL);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, qwen2_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "qwen2",
                      "Qwen 2 and 2.5: Llama's block with biases of q, k and v", decoder, options,
-                     &vt, extension),
+                     &vt, qwen2_extension),
 };
 
 TT_PLUGIN("qwen2", "1.0", components);

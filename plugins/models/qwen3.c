@@ -2,8 +2,8 @@
 #include "decoder.h"
 #include "decoder_gguf.h"
 
-/* qwen3 (dense): the decoder with a norm of each query and key head before the rotary positions,
- * and heads whose width is independent of the stream's. Source: Yang et al. 2025,
+/* qwen3 (dense): the decoder of decoder.h; each query and key head is normalized before the rotary
+ * positions, and the width of heads is independent of the model's width. Source: Yang et al. 2025,
  * arXiv:2505.09388; initial values as torchtitan's. */
 
 static const tt_option options[] = {
@@ -12,7 +12,7 @@ static const tt_option options[] = {
     DECODER_WINDOW_OPTIONS,
 };
 
-/* All share 8 key/value heads of 128 and a vocabulary. */
+/* All flavors share 8 key/value heads of 128 and a vocabulary. */
 #define FLAVOR(name, dim, layers, heads, hidden, tied)                                             \
     {                                                                                              \
         name, "{\"dim\": " #dim ", \"n_layers\": " #layers ", \"n_heads\": " #heads                \
@@ -33,12 +33,12 @@ static const tt_flavor flavors[] = {
 
 static const decoder_kind kind = {.qk_norm = true, .init = decoder_init_normal};
 
-static void describe(const void *cfg, tt_builder *b)
+static void qwen3_describe(const void *cfg, tt_builder *b)
 {
     decoder_describe(&kind, cfg, b);
 }
 
-static tt_status config_json(const void *cfg, char *json, size_t size, tt_error *err)
+static tt_status qwen3_config_json(const void *cfg, char *json, size_t size, tt_error *err)
 {
     return decoder_config_json_windows(cfg, "Qwen3ForCausalLM", "qwen3",
                                        "\"attention_bias\": false,\n  ", json, size, err);
@@ -50,7 +50,7 @@ static const tt_model_hf hf = {
     DECODER_QWEN_DEFAULTS("128"),
     "{\"hidden_act\": \"silu\", \"attention_bias\": false, \"partial_rotary_factor\": 1.0, "
     "\"quantization_config\": null}",
-    config_json,
+    qwen3_config_json,
     "model."};
 
 static const tt_tensor_name gguf_names[] = {
@@ -61,17 +61,17 @@ static const tt_tensor_name gguf_names[] = {
 
 static const tt_model_gguf gguf = DECODER_GGUF("qwen3", gguf_names, decoder_gguf_keys_qwen, NULL);
 
-static const void *extension(const char *id)
+static const void *qwen3_extension(const char *id)
 {
     return decoder_extension(id, &hf, &gguf, NULL);
 }
 
-static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, describe);
+static const tt_model_vt vt = DECODER_VT(flavors, decoder_finish, qwen3_describe);
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "qwen3",
                      "Qwen 3, dense: Llama's block with normed query and key heads", decoder,
-                     options, &vt, extension),
+                     options, &vt, qwen3_extension),
 };
 
 TT_PLUGIN("qwen3", "1.0", components);

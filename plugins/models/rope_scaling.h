@@ -6,11 +6,11 @@
 #include <ttrun/model.h>
 
 /* model.args.rope_scaling, as in Hugging Face's config.json: a flat object of strings, numbers and
- * booleans, read into tt_rope_opts and written again. */
+ * booleans. It is parsed into tt_rope_opts here, and written back. */
 
 typedef struct {
-    const char *at; /* the unread rest */
-    char text[64];  /* the token read last: a string's contents, a number, a word, or one of {}:, */
+    const char *at; /* the text not yet read */
+    char text[64];  /* the last token: a string's contents, a number, a word, or one of {}:, */
     char kind;      /* '"' string, '0' number, 'a' word, the character itself, 0 at the end */
 } rope_reader;
 
@@ -146,9 +146,9 @@ static inline tt_status rope_read_scaling(const char *json, tt_rope_opts *out, t
     return TT_OK;
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
-/* Positions it scales from, 0: it does not say; and to. */
+/* The original context length that the scaling starts from (0: not given), and the extended one. */
 static inline double rope_original(const tt_rope_opts *r)
 {
     if (r->original_max_position > 0.0)
@@ -161,7 +161,7 @@ static inline double rope_longest(const tt_rope_opts *r)
     return rope_original(r) * (r->factor > 1.0 ? r->factor : 1.0);
 }
 
-/* The members rope_scaling and, where it tells it, max_position_embeddings. */
+/* Writes the members rope_scaling and, if the scaling implies it, max_position_embeddings. */
 static inline void rope_add_scaling(json_text *t, const tt_rope_opts *r)
 {
     const struct {

@@ -15,7 +15,7 @@ static const tt_option options[] = {
     TT_OPTION(config, lr, TT_OPT_FLOAT, "1e-3", 0, 1e38,
               "learning rate, scaled by the lr_scheduler"),
     TT_OPTION(config, momentum, TT_OPT_FLOAT, "0.0", 0, 1,
-              "decay of the velocity; 0: none is kept"),
+              "decay of the velocity; 0: no velocity is kept"),
     TT_OPTION(config, nesterov, TT_OPT_BOOL, "false", 0, 0,
               "look ahead along the velocity; needs momentum"),
     TT_OPTION(config, weight_decay, TT_OPT_FLOAT, "0.0", 0, 1e6,

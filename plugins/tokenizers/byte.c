@@ -2,8 +2,8 @@
 #include <string.h>
 #include <ttrun/tokenizer.h>
 
-/* byte: a token is a byte, 0–255; bos 256, eos 257, pad 258; 259–261 are reserved. Any input is
- * valid. */
+/* byte: each byte is a token, 0–255; bos is 256, eos 257, pad 258; 259–261 are reserved. Any input
+ * is valid. */
 
 enum { BOS = 256, EOS = 257, PAD = 258, VOCAB = 262 };
 
@@ -29,12 +29,13 @@ static void info(void *self, tt_tokenizer_info *out)
     out->bos = BOS;
     out->eos = EOS;
     out->pad = PAD;
-    /* "ttrun byte v1" in hex, padded: there is one byte tokenizer */
+    /* "ttrun byte v1" in hex, padded: a constant, as all byte tokenizers are equal */
     memcpy(out->fingerprint, "747472756e206279746520763100000000", sizeof out->fingerprint - 1);
     out->fingerprint[sizeof out->fingerprint - 1] = '\0';
 }
 
-static tt_status encode(void *self, const char *text, size_t n_bytes, tt_ids *out, tt_error *err)
+static tt_status byte_encode(void *self, const char *text, size_t n_bytes, tt_ids *out,
+                             tt_error *err)
 {
     (void)self;
     for (size_t i = 0; i < n_bytes; i++)
@@ -42,7 +43,7 @@ static tt_status encode(void *self, const char *text, size_t n_bytes, tt_ids *ou
     return TT_OK;
 }
 
-static size_t decode(void *self, int32_t id, char *buf, size_t cap)
+static size_t byte_decode(void *self, int32_t id, char *buf, size_t cap)
 {
     (void)self;
     if (id < 0 || id > 255 || cap == 0)
@@ -51,18 +52,18 @@ static size_t decode(void *self, int32_t id, char *buf, size_t cap)
     return 1;
 }
 
-static size_t cut(void *self, const char *text, size_t n_bytes, size_t from)
+static size_t byte_cut(void *self, const char *text, size_t n_bytes, size_t from)
 {
     (void)self;
     (void)text;
     return from < n_bytes ? from : n_bytes;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_byte, close_byte, info,
-                                   encode,    decode,    cut,        NULL};
+static const tt_tokenizer_vt vt = {sizeof vt,   open_byte,   close_byte, info,
+                                   byte_encode, byte_decode, byte_cut,   NULL};
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token a byte; vocabulary 262", &vt),
+    TT_COMPONENT_PLAIN(TT_KIND_TOKENIZER, "byte", "one token per byte; vocabulary 262", &vt),
 };
 
 TT_PLUGIN("byte", "1.0", components);

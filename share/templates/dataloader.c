@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: samples that count upwards from their number: something a model learns in a few steps. */
+/* @NAME@: each sample counts upwards from its own number, which a model learns in a few steps. */
 #include <stdlib.h>
 #include <ttrun/dataloader.h>
 
@@ -37,15 +37,15 @@ static int64_t n_samples(void *self)
     return ((const loader *)self)->samples;
 }
 
-/* Sample i, at any time, from any thread: order, shuffling and sharding are the core's. pos and seg
- * come filled. */
+/* Sample i. Called at any time, from any thread: the core orders, shuffles and shards. pos and seg
+ * are filled in already. */
 static tt_status read_sample(void *self, int64_t i, tt_sample *out, tt_error *err)
 {
     const loader *l = (const loader *)self;
     (void)err;
     for (int64_t t = 0; t < out->seq_len; t++) {
         out->ids[t] = (int32_t)((i + t) % l->vocab);
-        out->labels[t] = (int32_t)((i + t + 1) % l->vocab); /* -100 would not be counted */
+        out->labels[t] = (int32_t)((i + t + 1) % l->vocab); /* -100 would be ignored */
     }
     return TT_OK;
 }
@@ -57,7 +57,7 @@ static const tt_dataloader_vt vt = {
     n_samples,
     read_sample,
     0 /* needs no tokenizer */,
-    NULL /* nothing for `ttrun data` to say */,
+    NULL /* no description for ttrun data */,
     NULL /* no inputs of its own */,
 };
 static const tt_component components[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: ends the run where the loss exceeds a limit after a number of steps. */
+/* @NAME@: ends the run if the loss exceeds a limit after a number of steps. */
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/hook.h>

@@ -11,7 +11,8 @@ static const tt_option options[] = {
     {"warmup_steps", "linear", TT_OPT_INT, offsetof(config, warmup), "100", 1, 1e15, NULL, 0, NULL},
 };
 
-/* The factor on the optimizer's lr; step from 0. A pure function: there is nothing to save. */
+/* The factor that multiplies the optimizer's lr; step counts from 0. It is a pure function, so
+ * there is no state to save. */
 static double factor(const void *cfg, int64_t step, int64_t total)
 {
     const double warmup = (double)((const config *)cfg)->warmup, t = (double)(step + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: a CSV of the logged steps, step,name,value a line, in dump_folder/@NAME@.csv. */
+/* @NAME@: a CSV of the logged steps, one line per value, in dump_folder/@NAME@.csv. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -20,7 +20,7 @@ static const tt_flavor flavors[] = {
     {"larger",     "{\"dim\": 256, \"n_layers\": 6, \"hidden_dim\": 1024}"},
 };
 
-/* What the ranges above cannot say. */
+/* Checks that the ranges above cannot express. */
 static tt_status finish(void *cfg, tt_error *err)
 {
     config *c = (config *)cfg;
@@ -44,7 +44,7 @@ static tt_value *attention(tt_builder *b, const config *c, tt_value *x) /* x [T,
     return tt_linear(b, y, "o_proj", TT_DIM(c->dim, "embed"), NULL);
 }
 
-/* The forward pass. Gradients, sharding, pipelining and precision are the core's. */
+/* The forward pass. The core adds gradients, sharding, pipelining and precision. */
 static void describe(const void *cfg, tt_builder *b)
 {
     const config *c = (const config *)cfg;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: y = max(x, 0)^2. A model uses it by tt_op(b, "@NAME@", &x, 1, NULL, &y, 1). */
+/* @NAME@: y = max(x, 0)^2. A model uses it with tt_op(b, "@NAME@", &x, 1, NULL, &y, 1). */
 #include <ttrun/op.h>
 #include <ttrun/plugin.h>
 
-/* Type of the output from that of the input. */
+/* The output's type, from the input's. */
 static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     if (q->n_in != 1)
@@ -19,7 +19,7 @@ static void vjp(tt_builder *b, tt_vjp *c)
         c->din[0] = tt_mul(b, tt_scale(b, tt_relu(b, c->in[0]), 2.0), c->dout[0]);
 }
 
-/* In other ops: what runs on a backend without a kernel of this name. */
+/* The same in other ops, for a backend without a kernel of this name. */
 static void decompose(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
 {
     tt_value *y = tt_relu(b, in[0]);

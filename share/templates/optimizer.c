@@ -16,11 +16,11 @@ static const tt_option options[] = {
      NULL                                                                                                         },
 };
 
-/* One update of a stack of parameters of one shape [n, ...]. */
+/* One update of a stack [n, ...] of n parameters of one shape. */
 static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
 {
     const config *c = (const config *)cfg;
-    tt_value *m = tt_optimizer_state(b, u, "momentum"); /* zero at first; in every checkpoint */
+    tt_value *m = tt_optimizer_state(b, u, "momentum"); /* zero at first; checkpoints save it */
     tt_value *next = tt_add(b, tt_scale(b, m, c->momentum), u->grad);
     tt_value *step = tt_add(b, next, tt_scale(b, u->param, c->decay));
     tt_assign(b, u->param, tt_sub(b, u->param, tt_mul(b, tt_cast(b, u->lr, TT_F32), step)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@: a token a byte, 256 the beginning and 257 the end of a document. */
+/* @NAME@: one token per byte; 256 begins and 257 ends a document. */
 #include <string.h>
 #include <ttrun/tokenizer.h>
 
@@ -23,7 +23,7 @@ static void info(void *self, tt_tokenizer_info *out)
     out->bos = 256;
     out->eos = 257;
     out->pad = -1;
-    strcpy(out->fingerprint, "@NAME@-1"); /* change it when any id would: it keys caches */
+    strcpy(out->fingerprint, "@NAME@-1"); /* part of cache keys: change it when an id changes */
 }
 
 static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)

@@ -4,7 +4,7 @@
 
 static const tt_train_spec_vt vt = {
     sizeof(vt),          "llama3", "byte", "text", "cross_entropy", "adamw", "wsd",
-    "jsonl,tensorboard", NULL,     0, /* which dim is sharded how: the core's table */
+    "jsonl,tensorboard", NULL,     0, /* sharding by the core's label table */
 };
 static const tt_component components[] = {
     TT_COMPONENT_PLAIN(TT_KIND_TRAIN_SPEC, "@NAME@", "pre-training on text", &vt),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A truthful little plugin, which -DLIE_… turns into one that lies in one place. Built by the tests
- * of this folder, each variant into a temporary folder; without a flag it must load. */
+/* A small truthful plugin, which -DLIE_… turns into one that lies in one place. The tests of this
+ * folder build each variant into a temporary folder; without a flag it must load. */
 #include <ttrun/lr_scheduler.h>
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>

@@ -2,8 +2,8 @@
 #ifndef TT_TEST_LIARS_H
 #define TT_TEST_LIARS_H
 
-/* What each lie of liar.c is refused with: flags of the compiler, and words the one line must hold.
- */
+/* How each lie of liar.c is refused: the compiler flags, and words that the one-line error must
+ * contain. */
 typedef struct lie {
     const char *flags, *words;
 } lie;

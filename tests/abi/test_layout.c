@@ -5,9 +5,9 @@
 
 #include <cmocka.h>
 
-/* The layout of the public structs, at compile time: v0_1.def is what make_layout.py writes, so a
- * change of a struct shows as a change of that file. While the ABI is 0.x a struct may change: run
- * make_layout.py again, and raise TT_ABI_MINOR if the minor before is out in a release. */
+/* The layout of the public structs, checked at compile time. make_layout.py writes v0_1.def, so a
+ * change of a struct appears as a change of that file. While the ABI is 0.x a struct may change:
+ * run make_layout.py again, and raise TT_ABI_MINOR if the current minor has been released. */
 
 _Static_assert(TT_ABI_MAJOR == 0 && TT_ABI_MINOR == 1, "a new minor has a .def file of its own");
 

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-/* A part of a job: named by the job or the fallback, its options parsed by the component's table.
- */
+/* A part of a job: named by the job or by the fallback; the component's table parses its
+ * options. */
 typedef struct fixture {
     tt_arena *arena;
     const char *dir;

@@ -168,7 +168,7 @@ static void test_load_refuses_truncation_at_any_length(void **state)
         const tt_plugin *p = NULL;
         tt_error err = {0};
         tt_registry_load_file(r, path_in(name), &p,
-                              &err); /* must come back; a zero more or less may be a zero */
+                              &err); /* must stay; one zero more or less may be chance */
     }
     tt_registry_free(r);
     free(text);
@@ -334,7 +334,7 @@ static void test_load_works_without_a_private_folder(void **state)
     build("ro/ramp.so", "-DNAME='\"ramp\"'");
     assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
     char *old = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
-    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: loaded where it lies */
+    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: they are loaded in place */
     assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
     if (old)
         setenv("TMPDIR", old, 1);
@@ -345,7 +345,7 @@ static void test_load_works_without_a_private_folder(void **state)
     tt_registry_free(r);
 }
 
-static void test_load_finds_libraries_beside_the_file(void **state)
+static void test_load_finds_libraries_next_to_the_file(void **state)
 {
     (void)state;
     const tt_component *c = NULL;
@@ -401,7 +401,7 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_unreadable_folders),
         cmocka_unit_test(test_load_survives_overwriting_the_file),
         cmocka_unit_test(test_load_works_without_a_private_folder),
-        cmocka_unit_test(test_load_finds_libraries_beside_the_file),
+        cmocka_unit_test(test_load_finds_libraries_next_to_the_file),
         cmocka_unit_test(test_kinds_have_names_and_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

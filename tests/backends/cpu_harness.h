@@ -19,8 +19,8 @@
 
 /* Calls the cpu backend's kernels by name, through the plugin's descriptor. The plugin is the file
  * TT_CPU_PLUGIN, or backends/cpu.so in the folder PLUGINS (mk/run-tests.sh) or in plugins/. Every
- * call runs with 1, 2 and 4 threads and wants equal bits; scratch is exactly as large as asked for,
- * filled with NaN, and what lies behind it must not change. */
+ * call runs with 1, 2 and 4 threads and expects equal bits. Scratch is exactly as large as the
+ * kernel asked for and filled with NaN, and the bytes after it must not change. */
 
 typedef struct harness {
     const tt_backend_vt *vt;
@@ -34,8 +34,8 @@ typedef struct harness {
 static harness H;
 static const int threads_of[3] = {1, 2, 4};
 
-/* The plugin's config is three strings: isa, blas, f32_products. Both ways of these count as
- * instruction sets here. */
+/* The plugin's config is three strings: isa, blas, f32_products. Each value of f32_products counts
+ * as an instruction set of its own here. */
 static inline int harness_open(void **state)
 {
     (void)state;
@@ -160,8 +160,8 @@ static inline void run_once(int isa, int pool, const tt_kernel *k, tt_kernel_cal
     free(scratch);
 }
 
-/* outs hold the result of one thread afterwards. keep: outs are read too (accumulate, in place is
- * not tested here). */
+/* Afterwards outs hold the result of one thread. keep: the kernel also reads outs (accumulate;
+ * in-place is not tested here). */
 static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt_tensor *out,
                             int n_out, const void *attrs, int accumulate)
 {
@@ -219,7 +219,7 @@ static inline void assert_near(const char *what, int isa, const float *got, cons
             fail_msg("%s (%s): element %lld is %.9g, not %.9g", what, H.isa[isa], (long long)i,
                      (double)got[i], want[i]);
 }
-/* Few rows are multiplied by multiply-adds, so there its bits are those of "amx". */
+/* A product with few rows uses multiply-adds, so its bits are those of "amx". */
 static inline bool is_bf16x6(int isa)
 {
     return strcmp(H.isa[isa], "bf16x6") == 0;

@@ -90,8 +90,8 @@ static int64_t kv_of(const problem *p, int64_t h)
     return (p->first_head + h) / (all / p->kv);
 }
 
-/* Weights of query t of head h over all keys, the part of the sink, and lse. raw: capped scores'
- * derivative factor. */
+/* Weights of query t of head h over all keys, the sink's share, and lse. raw: the derivative factor
+ * of capped scores. */
 static double weights(const problem *p, const data *d, const double *q, const double *k,
                       const double *sinks, int64_t h, int64_t t, double *w, double *factor)
 {
@@ -307,7 +307,7 @@ static void forward_and_backward(int isa, const problem *p, data *d)
     run(isa, "attention_bwd", bi, 10, bo, 3, &at);
 }
 
-/* Rows [begin, end) of the outputs, the same bits. */
+/* Rows [begin, end) of the outputs have the same bits. */
 static void assert_rows_equal(const char *what, int isa, const tt_tensor *got,
                               const tt_tensor *want, int64_t begin, int64_t end)
 {
@@ -379,7 +379,7 @@ static size_t scratch_of(const char *op, int64_t tokens)
     return k->scratch_bytes(&c, 2);
 }
 
-/* Memory is by the token, not by the pair of tokens. */
+/* Memory grows with the number of tokens, not with the number of pairs of tokens. */
 static void test_attention_scratch_grows_with_tokens_alone(void **state)
 {
     static const char *const ops[] = {"attention", "attention_bwd"};
@@ -425,7 +425,9 @@ static void test_reference_gradients_match_finite_differences(void **state)
 
 /* ---- by AMX tiles (backend.f32_products bf16x6) ---- */
 
-static int by_six(void) /* -1: no AMX here; the instruction set before it is "amx" without */
+/* -1: no AMX here; otherwise the index of bf16x6, and the instruction set before it is "amx"
+ * without it */
+static int by_six(void)
 {
     int six = -1;
     EACH_ISA if (is_bf16x6(isa)) six = isa;
@@ -459,7 +461,7 @@ static void errors(int isa, const problem *p, const data *d, const double *want,
     drop(&lse, 1);
 }
 
-/* sharp: scores are large, so that their errors are. The table is in docs/numerics.md
+/* sharp: scores are large, and therefore their errors are. The table is in docs/numerics.md
  * (TT_SHOW_ERRORS=1 prints it). */
 static void compare(int six, int64_t hd, int64_t tokens, double sharp)
 {
@@ -501,7 +503,8 @@ static void test_bf16x6_attention_is_no_less_exact_than_multiply_adds(void **sta
                 compare(six, hds[i], ts[j], sharp ? 10 : 1);
 }
 
-/* A query's result is its own: of all queries or of the last ones alone, with the same bits. */
+/* A query's result does not depend on the others: computing all queries, or the last ones alone,
+ * gives the same bits. */
 static void test_a_row_of_attention_does_not_depend_on_others(void **state)
 {
     (void)state;
@@ -538,15 +541,15 @@ static void test_a_row_of_attention_does_not_depend_on_others(void **state)
         }
 }
 
-static bool agree(float a, float b) /* NaN equals NaN; finite ones to rounding */
+static bool agree(float a, float b) /* NaN equals NaN; finite elements agree to rounding */
 {
     return (isnan(a) && isnan(b)) || a == b ||
            fabs((double)a - (double)b) <= 1e-5 * (1 + fabs((double)b));
 }
 
-/* Operands that are not finite, or too large for bf16 or for their products: as multiply-adds have
- * it; queries that do not see them stay finite. */
-static void test_bf16x6_attention_keeps_what_is_not_finite(void **state)
+/* If operands are not finite, or too large for bf16 or for their products, the result is that of
+ * multiply-adds; queries that do not see them stay finite. */
+static void test_bf16x6_attention_keeps_infinities_and_nan(void **state)
 {
     static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 1e30f};
     const int six = by_six();
@@ -579,7 +582,8 @@ static void test_bf16x6_attention_keeps_what_is_not_finite(void **state)
         }
 }
 
-/* fma turns tiles off here too: AMX or not, multiply-adds have the same bits, and bf16x6 others. */
+/* fma turns tiles off here too: with or without AMX, multiply-adds give the same bits, and bf16x6
+ * gives others. */
 static void test_f32_products_chooses_how_attention_multiplies(void **state)
 {
     const int six = by_six();
@@ -614,7 +618,7 @@ int main(void)
         cmocka_unit_test(test_attention_scratch_grows_with_tokens_alone),
         cmocka_unit_test(test_a_row_of_attention_does_not_depend_on_others),
         cmocka_unit_test(test_bf16x6_attention_is_no_less_exact_than_multiply_adds),
-        cmocka_unit_test(test_bf16x6_attention_keeps_what_is_not_finite),
+        cmocka_unit_test(test_bf16x6_attention_keeps_infinities_and_nan),
         cmocka_unit_test(test_f32_products_chooses_how_attention_multiplies),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

@@ -3,14 +3,15 @@
 #include "cpu_harness.h"
 #include <float.h>
 
-/* Chains of simple instructions (plugins/backends/cpu/chain.h): roots and quotients made without
- * the divider have its bits, and a chain those of its instructions one by one. */
+/* Chains of simple instructions (plugins/backends/cpu/chain.h): roots and quotients computed
+ * without the divider have the divider's bits, and a chain has the bits of its instructions run one
+ * by one. */
 
 static bool same_bits(float a, float b)
 {
     return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
 }
-static uint64_t dice(void)
+static uint64_t random_bits(void)
 {
     static uint64_t s = 0x9e3779b97f4a7c15u;
     s ^= s << 13;
@@ -30,8 +31,8 @@ static const float special[] = {0.0f,        -0.0f,      1.0f,          -1.0f,  
                                 0x1p60f,     0x1.8p-61f, 0x1.8p60f,     0x1p-100f, 0x0.fffffep-100f,
                                 0x1.8p-101f, 0x1p127f,   0x1.fffffep0f, 3.0f,      0x1.fffffep59f};
 
-/* Every fraction of two binades, others of all exponents, and special values among them, at the end
- * of a run too. */
+/* All fractions of two binades, fractions of all other exponents, and special values among them,
+ * also at the end of a run. */
 static void test_roots_are_rounded_to_nearest(void **state)
 {
     (void)state;
@@ -41,8 +42,9 @@ static void test_roots_are_rounded_to_nearest(void **state)
     for (int64_t i = 0; i < all; i++)
         fp(&x)[i] = of_bits(0x3f800000u + (uint32_t)i);
     for (int64_t i = all; i < n; i++)
-        fp(&x)[i] = i / 300 % 3 == 1 ? special[dice() % TT_COUNT(special)]
-                                     : of_bits((uint32_t)dice() & (i / 300 % 3 ? ~0u : 0x7fffffff));
+        fp(&x)[i] = i / 300 % 3 == 1
+                        ? special[random_bits() % TT_COUNT(special)]
+                        : of_bits((uint32_t)random_bits() & (i / 300 % 3 ? ~0u : 0x7fffffff));
     for (int64_t i = 0; i < n; i++)
         want[i] = sqrtf(fp(&x)[i]);
     EACH_ISA
@@ -91,17 +93,17 @@ static void test_quotients_by_one_divisor_are_rounded_to_nearest(void **state)
     tt_tensor x = F32(N), y = F32(N);
     for (int round = 0; round < 400; round++) {
         /* an odd whole number of 24 bits as a divisor, at some scale; and special ones */
-        const uint64_t m = round == 0 ? 0xffffff : 0x800001 | (dice() & 0x7ffffe);
-        const float b = round < 300 ? ldexpf((float)m, (int)(dice() % 40) - 40)
+        const uint64_t m = round == 0 ? 0xffffff : 0x800001 | (random_bits() & 0x7ffffe);
+        const float b = round < 300 ? ldexpf((float)m, (int)(random_bits() % 40) - 40)
                                     : special[round % (int)TT_COUNT(special)];
         for (int i = 0; i < N; i++) {
-            const uint64_t a = hard_dividend(m, 2 * (dice() % 4) + 1, i & 1);
+            const uint64_t a = hard_dividend(m, 2 * (random_bits() % 4) + 1, i & 1);
             const bool wild = i / 256 % 2 && round % 3 == 0;
-            fp(&x)[i] = wild && i % 3 ? special[dice() % TT_COUNT(special)]
-                        : wild        ? of_bits((uint32_t)dice())
+            fp(&x)[i] = wild && i % 3 ? special[random_bits() % TT_COUNT(special)]
+                        : wild        ? of_bits((uint32_t)random_bits())
                         : i % 7 == 0  ? 0.0f * (float)(i % 2 ? -1 : 1)
                                       : ldexpf((float)(i % 4 < 2 && a + m < 0x1000000 ? a + m : a),
-                                               (int)(dice() % 30) - 30) *
+                                               (int)(random_bits() % 30) - 30) *
                                            (i % 5 ? 1 : -1);
         }
         check_quotients(&x, &y, b);
@@ -119,38 +121,42 @@ typedef struct program {
     int16_t out[3];
 } program;
 
-/* Instructions of chains, now and then one that is none; operands may be any earlier register. */
+/* Instructions of chains, and now and then one that cannot be in a chain; operands may be any
+ * earlier register. */
 static void draw(program *p)
 {
     static const char *const two[] = {"add", "sub", "mul", "div", "maximum", "minimum", "pow"},
                              *const one[] = {"scale", "sqrt",     "neg", "abs",
                                              "relu",  "softplus", "tanh"};
     p->f = (tt_fused){.n_in = OPERANDS,
-                      .n_instr = 1 + (int)(dice() % MOST),
+                      .n_instr = 1 + (int)(random_bits() % MOST),
                       .n_out = 3,
                       .instr = p->instr,
                       .out = p->out};
     for (int i = 0; i < p->f.n_instr; i++) {
-        const int unary = dice() % 3 == 0;
+        const int unary = random_bits() % 3 == 0;
         tt_fused_instr *in = &p->instr[i];
-        const uint64_t op = dice() % 17 < 16 ? dice() % (unary ? 5 : 6)
-                            : unary          ? 5 + dice() % 2
-                                             : 6;
+        const uint64_t op = random_bits() % 17 < 16 ? random_bits() % (unary ? 5 : 6)
+                            : unary                 ? 5 + random_bits() % 2
+                                                    : 6;
         *in = (tt_fused_instr){.op = unary ? one[op] : two[op],
                                .n_src = (int16_t)(2 - unary),
                                .dtype = TT_F32,
-                               .imm = dice() % 2 ? 0.37 : -1.5};
+                               .imm = random_bits() % 2 ? 0.37 : -1.5};
         for (int s = 0; s < in->n_src; s++)
-            in->src[s] = (int16_t)(i > 0 && dice() % 3 ? OPERANDS + i - 1
-                                                       : (int)(dice() % (uint64_t)(OPERANDS + i)));
-        if (dice() % 20 == 0)
+            in->src[s] = (int16_t)(i > 0 && random_bits() % 3
+                                       ? OPERANDS + i - 1
+                                       : (int)(random_bits() % (uint64_t)(OPERANDS + i)));
+        if (random_bits() % 20 == 0)
             *in = (tt_fused_instr){.op = "const", .dtype = TT_F32, .imm = 0.25};
     }
     const int last = OPERANDS + p->f.n_instr - 1;
     p->out[0] = (int16_t)last;
     for (int o = 1; o < 3;
-         o++) /* any register, an operand too; twice is one result of two places */
-        p->out[o] = (int16_t)(dice() % (uint64_t)(last + 1));
+         /* any register, also an operand; a register named twice is a result that is stored
+          * twice */
+         o++)
+        p->out[o] = (int16_t)(random_bits() % (uint64_t)(last + 1));
 }
 
 static void one_by_one(int isa, const program *p, tt_tensor *reg, const int64_t *shape)
@@ -158,7 +164,7 @@ static void one_by_one(int isa, const program *p, tt_tensor *reg, const int64_t 
     for (int i = 0; i < p->f.n_instr; i++) {
         const tt_fused_instr *in = &p->instr[i];
         const tt_attrs_scale scale = {in->imm};
-        const tt_attrs_const value = {in->imm};
+        const tt_attrs_const value = {.value = in->imm};
         tt_tensor src[2];
         bool splat = true;
         for (int s = 0; s < in->n_src; s++) {
@@ -199,7 +205,7 @@ static void check_program(int isa, const program *p, const int64_t *shape, tt_te
         }
         for (int o = 0; o < 3; o++) {
             const tt_tensor *w = &reg[p->out[o]];
-            /* a result that is an operand another result is written over is the caller's mistake */
+            /* overwriting an operand that is another result is the caller's mistake */
             if (in_place && p->out[o] < 2)
                 continue;
             for (int64_t i = 0; i < tt_tensor_numel(&out[o]); i++) {
@@ -238,7 +244,8 @@ static void test_a_chain_has_the_bits_of_its_instructions(void **state)
                                  tensor(TT_F32, 0, NULL)};
         for (int k = 0; k < OPERANDS; k++)
             for (int64_t i = 0; i < tt_tensor_numel(&x[k]); i++)
-                fp(&x[k])[i] = dice() % 50 ? (float)noise() : special[dice() % TT_COUNT(special)];
+                fp(&x[k])[i] = random_bits() % 50 ? (float)noise()
+                                                  : special[random_bits() % TT_COUNT(special)];
         EACH_ISA
         check_program(isa, &p, shape, x);
         drop(x, OPERANDS);

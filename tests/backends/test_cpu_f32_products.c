@@ -3,8 +3,8 @@
 #include "cpu_harness.h"
 #include <float.h>
 
-/* Products of f32 matrices by six bf16 products in AMX tiles (backend.f32_products bf16x6) against
- * double and against multiply-adds. Skipped where there is no AMX. */
+/* Products of f32 matrices as six bf16 products in AMX tiles (backend.f32_products bf16x6),
+ * compared with double and with multiply-adds. Skipped on machines without AMX. */
 
 static int six, fma_isa;
 
@@ -97,9 +97,10 @@ static void compare(enum kind kind, int64_t k)
     drop(in, 2);
 }
 
-/* A lone product errs by half more than a rounded one at worst, for three of nine are not made;
- * from a few on sums are nearer than those of multiply-adds, which add 64 terms one after another:
- * here and in docs/numerics.md (TT_SHOW_ERRORS=1 prints them). */
+/* At worst the error of a single product is 1.5 times that of a rounded one, because three of the
+ * nine partial products are not computed. For a few terms and more, sums are more exact than those
+ * of multiply-adds, which add 64 terms one after another: see the table here and in
+ * docs/numerics.md (TT_SHOW_ERRORS=1 prints it). */
 static void test_bf16x6_is_no_less_exact_than_multiply_adds(void **state)
 {
     static const int64_t ks[] = {1, 20, 64, 100, 384, 500, 1000, 4096};
@@ -111,15 +112,15 @@ static void test_bf16x6_is_no_less_exact_than_multiply_adds(void **state)
             compare((enum kind)kind, ks[i]);
 }
 
-static bool agree(float a, float b) /* NaN equals NaN; finite ones to rounding */
+static bool agree(float a, float b) /* NaN equals NaN; finite elements agree to rounding */
 {
     return (isnan(a) && isnan(b)) || a == b ||
            fabs((double)a - (double)b) <= 1e-5 * (1 + fabs((double)b));
 }
 
-/* Operands that are not finite, or too large for bf16, or of which a sum overflows: the element is
- * made by multiply-adds; its neighbours in a tile keep their bits. */
-static void test_bf16x6_keeps_what_is_not_finite(void **state)
+/* If an operand is not finite, or too large for bf16, or a sum overflows, multiply-adds compute the
+ * element; its neighbours in a tile keep their bits. */
+static void test_bf16x6_keeps_infinities_and_nan(void **state)
 {
     enum { M = 50, N = 70, K = 500 };
     static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, 3.4e38f, 0x1p127f};
@@ -155,7 +156,8 @@ static void test_bf16x6_keeps_what_is_not_finite(void **state)
             }
 }
 
-/* Below 2^-126 AMX has zero: products of small numbers lose at most that, times their number. */
+/* AMX flushes numbers below 2^-126 to zero: products of small numbers lose at most that, times
+ * their number. */
 static void test_bf16x6_loses_little_where_numbers_are_tiny(void **state)
 {
     enum { M = 40, N = 40, K = 100 };
@@ -182,7 +184,7 @@ static void test_bf16x6_loses_little_where_numbers_are_tiny(void **state)
     }
 }
 
-static void test_bf16x6_is_refused_where_it_cannot_be(void **state)
+static void test_bf16x6_is_refused_without_amx(void **state)
 {
     const char *config[3] = {"generic", "own", "bf16x6"};
     tt_backend_env env = {sizeof env, 1, 0, 1};
@@ -200,9 +202,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16x6_is_no_less_exact_than_multiply_adds),
-        cmocka_unit_test(test_bf16x6_keeps_what_is_not_finite),
+        cmocka_unit_test(test_bf16x6_keeps_infinities_and_nan),
         cmocka_unit_test(test_bf16x6_loses_little_where_numbers_are_tiny),
-        cmocka_unit_test(test_bf16x6_is_refused_where_it_cannot_be),
+        cmocka_unit_test(test_bf16x6_is_refused_without_amx),
     };
     return cmocka_run_group_tests(tests, open_both, harness_close);
 }

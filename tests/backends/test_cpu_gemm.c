@@ -62,8 +62,8 @@ static void check_linear(int64_t t, int64_t in, int64_t out)
     drop(all, 6);
 }
 
-/* Up to 16 rows go another way than many: the bits of a row must not say how many there were. With
- * bf16x6 they are those of multiply-adds. */
+/* Products of up to 16 rows use another algorithm than products of many rows; the bits of a row
+ * must not show which. With bf16x6 they are those of multiply-adds. */
 static void test_linear_gives_a_row_the_same_bits_alone(void **state)
 {
     static const int64_t ks[] = {1, 15, 64, 65, 300, 384, 385, 1001}, rows[] = {1, 2, 3, 5, 8, 16};
@@ -122,7 +122,8 @@ static void test_linear_of_empty_extents_is_zero_or_nothing(void **state)
     check_linear(0, 0, 0);
 }
 
-/* Bits of an element depend on k alone: rows computed apart are the rows computed together. */
+/* The bits of an element depend on k alone: rows computed separately equal the rows computed
+ * together. */
 static void test_linear_does_not_depend_on_how_rows_are_cut(void **state)
 {
     (void)state;
@@ -183,7 +184,7 @@ static void test_experts_compute_their_own_rows(void **state)
     tt_tensor x = filled(F32(rows, in)), w = filled(F32(experts, out, in)),
               dy = filled(F32(rows, out)), counts = I32(experts);
     tt_tensor y = F32(rows, out), dx = F32(rows, in), dw = F32(experts, out, in);
-    const int32_t n[] = {17, 0, 30, 5}; /* 8 rows belong to none */
+    const int32_t n[] = {17, 0, 30, 5}; /* 8 rows belong to no expert */
     memcpy(counts.data, n, sizeof n);
     double *wy = calloc((size_t)(rows * out), sizeof *wy),
            *wdx = calloc((size_t)(rows * in), sizeof *wdx);
@@ -254,7 +255,7 @@ static bool openblas_is_mapped(void)
     return found;
 }
 
-/* Loading it takes as long as all the rest of a start. */
+/* OpenBLAS is not loaded unless asked for: loading it takes as long as the rest of a start. */
 static void test_openblas_is_not_loaded_before_it_is_wanted(void **state)
 {
     (void)state;
@@ -262,7 +263,7 @@ static void test_openblas_is_not_loaded_before_it_is_wanted(void **state)
     assert_false(openblas_is_mapped());
 }
 
-/* OpenBLAS instead of the own tiles: the same numbers to rounding, and equal bits for any number of
+/* OpenBLAS instead of our own tiles: the same numbers to rounding, and equal bits for any number of
  * threads. */
 static void test_openblas_agrees_with_own_tiles(void **state)
 {

@@ -3,9 +3,9 @@
 #include "base/bf16.h"
 #include "cpu_harness.h"
 
-/* Products of bf16 matrices against double, of the very numbers: what is left is f32's rounding of
- * sums, and bf16's of a bf16 result. Each instruction set, each number of threads the same bits
- * (cpu_harness.h), sizes around a tile's and above a block's. */
+/* Products of bf16 matrices compared with double on the very same numbers: the difference is f32's
+ * rounding of sums, and bf16's rounding of a bf16 result. Every instruction set gives the same bits
+ * with any number of threads (cpu_harness.h). Sizes are around a tile's and above a block's. */
 
 static tt_tensor halved(int64_t rows, int64_t cols)
 {

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cpu_harness.h"
 
-/* Kernels that move, pick, sort or draw elements, rope and conv1d, against plain loops. */
+/* Kernels that move, pick, sort or draw elements, RoPE and conv1d, compared with plain loops. */
 
 static void test_embedding_reads_its_box_and_sums_gradients(void **state)
 {
@@ -216,7 +216,7 @@ static void check_rope(int64_t heads, int64_t hd, int64_t rot, int interleaved)
     drop(mine, 4);
 }
 
-/* Heads of parts of vectors, of a vector, of some; wholly and partly turned. */
+/* Heads smaller than a vector, as large as one, and larger; rotated wholly and in part. */
 static void test_rope_rotates_pairs_and_back(void **state)
 {
     static const int64_t cases[][3] = {

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "cpu_harness.h"
 
-/* A product with a program, and rope, has the bits of the product, then the program, then rope
- * (R11): whatever the shapes, dtypes, instruction set, threads, and wherever the product is summed.
- */
+/* A product fused with a program and RoPE has the bits of the product, then the program, then RoPE
+ * (R11), for all shapes, dtypes, instruction sets and numbers of threads, and wherever the product
+ * is stored. */
 
 #define BF16(...) tensor(TT_BF16, DIMS(__VA_ARGS__))
 
@@ -117,7 +117,8 @@ static void check_shape(int64_t m, int64_t n, int64_t k, tt_dtype x, tt_dtype w)
     drop(all, 3);
 }
 
-/* Alone, a few rows, edges of tiles, several blocks of each extent, nothing at all. */
+/* Products without a program, with a few rows, with partial tiles, with several blocks of each
+ * extent, and empty ones. */
 static void test_product_and_program_have_the_bits_of_both(void **state)
 {
     static const int64_t shapes[][3] = {
@@ -140,7 +141,7 @@ static void test_product_and_program_have_the_bits_of_both(void **state)
     check_shape(33, 70, 80, TT_F32, TT_BF16); /* through copies in f32 */
 }
 
-/* ---- and rope ---- */
+/* ---- and RoPE ---- */
 
 /* Without a program, or with a bias (a row) and a residual. */
 static void check_rope(int64_t tokens, int64_t heads, int64_t hd, int64_t rot, int64_t k,
@@ -193,7 +194,7 @@ static void check_rope(int64_t tokens, int64_t heads, int64_t hd, int64_t rot, i
     drop(all, 8);
 }
 
-/* Heads that are parts of a tile's columns, some tiles, and neither; a few rows. */
+/* Heads that are smaller than a tile's columns, several tiles, and neither; a few rows. */
 static void test_product_program_and_rope_have_the_bits_of_all(void **state)
 {
     static const int64_t shapes[][5] = {
@@ -217,7 +218,7 @@ static void test_product_program_and_rope_have_the_bits_of_all(void **state)
         }
 }
 
-/* The tiles of another library end elsewhere. */
+/* The tiles of OpenBLAS end at other columns. */
 static void test_openblas_and_program_too(void **state)
 {
     const char *config[3] = {"auto", "openblas", "auto"};

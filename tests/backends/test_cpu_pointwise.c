@@ -3,8 +3,8 @@
 #include "cpu_harness.h"
 #include <float.h>
 
-/* Pointwise ops: distance to double in units in the last place, broadcasting, dtypes, and fused =
- * unfused. */
+/* Pointwise ops: the distance from double in units in the last place, broadcasting, dtypes, and
+ * fused = unfused. */
 
 static double ulps(float got, double want)
 {
@@ -62,7 +62,7 @@ static double unary_want(const char *op, double x)
     return x * sigmoid(2 * gelu_u(x)); /* gelu_tanh */
 }
 
-/* Largest distance over many magnitudes of x. */
+/* The largest distance over many magnitudes of x. */
 static void check_unary(const char *op, double lo, double hi, double limit)
 {
     enum { N = 40001 };

@@ -13,8 +13,8 @@
 /* last: it wants the headers above */
 #include <cmocka.h>
 
-/* Shared by the tests of core/checkpoint: a folder and an arena for each test, tensors whose
- * elements tell their place. */
+/* Shared by the tests of core/checkpoint: a folder and an arena per test, and tensors whose
+ * elements show their position. */
 
 typedef struct fixture {
     tt_arena *a;

@@ -139,7 +139,7 @@ static void test_a_value_that_is_not_finite_leaves_no_file(void **state)
     tt_gguf_free(&g);
 }
 
-/* tokenizer.json as keys; what llama.cpp would split otherwise is refused. */
+/* tokenizer.json as keys; a tokenizer that llama.cpp would split differently is refused. */
 static void test_vocabulary_of_other_kinds_is_refused(void **state)
 {
     fixture *f = *state;

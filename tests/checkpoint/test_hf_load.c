@@ -3,8 +3,9 @@
 /* ckpt_test.h first: it says what libc shows */
 #include "checkpoint/formats/hf.h"
 
-/* Storage maps (three parameters in one turned tensor, as gpt2's c_attn; one parameter in two
- * tensors), boxes of any mesh, and the way out and back in. Elements tell parameter and place. */
+/* Storage maps (three parameters in one transposed tensor, as in gpt2's c_attn; one parameter in
+ * two tensors), boxes of any mesh, and export followed by import. Elements show parameter and
+ * position. */
 
 #define ROWS 4 /* of q, k, v each */
 #define COLS 3

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 
-/* Any mesh loads what any other wrote: random tensors, written by the boxes of one random mesh,
- * read by those of others. */
+/* Any mesh loads what any other mesh saved: random tensors, saved by the boxes of one random mesh,
+ * loaded by those of others. */
 
 typedef struct random_mesh {
     tt_mesh mesh;
@@ -192,7 +192,7 @@ static void test_load_refuses_overlaps(void **state)
     assert_has(f->err.text, "[2:3, 0:6] is in two files");
     assert_has(f->err.text, "a.safetensors");
     assert_has(f->err.text, "b.safetensors");
-    /* as much too much as is missing: the volume alone would not tell */
+    /* as many elements too many as are missing: the total alone would not show it */
     put_shard(f, "b.safetensors", &w,
               &(tt_box){
                   {2, 0},

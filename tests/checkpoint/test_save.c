@@ -39,7 +39,7 @@ static void test_begin_brings_back_a_step_that_was_being_replaced(void **state)
     assert_true(tt_path_exists(in(f, "step-5/trainer.json")));
 }
 
-static void test_begin_tells_of_a_folder_that_cannot_be(void **state)
+static void test_begin_reports_a_folder_that_cannot_be_made(void **state)
 {
     fixture *f = *state;
     put_file(in(f, "file"), "x", 1);
@@ -128,7 +128,7 @@ static void test_write_without_begin_is_an_error(void **state)
     assert_has(f->err.text, "step-4.tmp");
 }
 
-/* A limit on the size of files stands for a disk that fills up. Returns the child's exit status. */
+/* A limit on the size of files simulates a disk that fills up. Returns the child's exit status. */
 static int save_without_space(fixture *f, const model_tensor *t)
 {
     pid_t pid = fork();
@@ -162,7 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_begin_removes_what_an_interrupted_save_left),
         TEST(test_begin_brings_back_a_step_that_was_being_replaced),
-        TEST(test_begin_tells_of_a_folder_that_cannot_be),
+        TEST(test_begin_reports_a_folder_that_cannot_be_made),
         TEST(test_write_puts_one_box_of_a_tensor_in_a_file),
         TEST(test_write_refuses_a_box_beyond_its_tensor),
         TEST(test_write_without_begin_is_an_error),

@@ -5,7 +5,8 @@
 #include "comm/world.h"
 #include <unistd.h>
 
-/* Calls begun early and waited for late, over threads and over processes. */
+/* Collectives and messages that begin early and are waited for late, over threads and over
+ * processes. */
 
 enum { ASYNC_N = 3000 };
 
@@ -56,7 +57,8 @@ static tt_status recv_from_0(void *arg, const tt_comm_vt *vt, tt_comm *c, tt_err
     return vt->recv(c, 0, arg, 4, err);
 }
 
-/* Eight reductions under way, waited for backwards; blocking calls of the same ranks in between. */
+/* Eight reductions in flight, waited for in reverse order; the same ranks make blocking calls in
+ * between. */
 static void many_under_way(world *w, tt_dist *d)
 {
     static const int all[] = {0, 1, 2, 3};
@@ -107,7 +109,7 @@ static void test_calls_under_way_end_in_any_order_of_waiting(void **state)
 }
 
 /* The members of a pair begin a message and a reduction in opposite orders, on two queues: neither
- * blocks the other, nor does begin block. */
+ * blocks the other, and begin does not block. */
 static void crossed(world *w, tt_dist *d)
 {
     static const int pair[] = {0, 1}, four[] = {0, 1, 2, 3};

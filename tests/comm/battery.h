@@ -5,9 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What every communicator must do, rank-threads, processes and MPI alike: each collective against
- * the obvious loop (group sizes 1 to 5, uneven counts, zeros, every dtype), messages, failures. The
- * includer gives world_run. */
+/* What every communicator must do, whether its ranks are threads, processes or MPI's: each
+ * collective compared with the obvious loop (group sizes 1 to 5, uneven counts, zeros, every
+ * dtype), messages, and failures. The file that includes this one defines world_run. */
 
 enum { ROUNDS = 40, MOST = 5 };
 
@@ -118,7 +118,7 @@ static void reduce_scatters(world *w, tt_dist *d)
         for (int64_t k = 0; k < counts[d->rank]; k++)
             if (get(recv, t, k) != reduced(round, d->world, mine + k, op))
                 world_fail(w, "reduce_scatter round %d, element %d", round, (int)k);
-        for (int64_t k = 0; k < total; k++) /* what is sent stays */
+        for (int64_t k = 0; k < total; k++) /* the send buffer is unchanged */
             if (get(send, t, k) != value_of(round, d->rank, k))
                 world_fail(w, "reduce_scatter wrote its input");
         free(send);
@@ -263,8 +263,8 @@ static void test_unreducible_dtype_is_an_error_of_all(void **state)
     world_run(3, 30, f16_refused);
 }
 
-/* Overlapping groups used in different numbers by their members; every rank its own order of groups
- * that it shares. */
+/* Overlapping groups, which their members use different numbers of times; every rank has its own
+ * order of its groups. */
 static void many_groups(world *w, tt_dist *d)
 {
     static const int rows[2][2] =

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Ranks that are processes: forks of the test that meet in a session. */
+/* Ranks that are processes: the test forks, and the children join one session. */
 
 static bool processes_buffered_only; /* copy through shared memory only, never directly */
 

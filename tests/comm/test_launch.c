@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* What the variables of launchers mean. */
+/* The meaning of launchers' environment variables. */
 
 static const char *const *variables; /* name, value, name, value, …, NULL */
 
@@ -81,7 +81,7 @@ static void test_mpirun_torchrun_srun_and_mpiexec_are_known(void **state)
 }
 
 /* Equal on the ranks of a start, different between two. */
-static void test_key_tells_starts_apart(void **state)
+static void test_key_differs_between_starts(void **state)
 {
     (void)state;
     const tt_launch a = read_ok((const char *[]){"RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "h",
@@ -145,7 +145,7 @@ int main(void)
         cmocka_unit_test(test_no_launcher_is_one_rank),
         cmocka_unit_test(test_a_world_without_a_rank_is_an_error),
         cmocka_unit_test(test_mpirun_torchrun_srun_and_mpiexec_are_known),
-        cmocka_unit_test(test_key_tells_starts_apart),
+        cmocka_unit_test(test_key_differs_between_starts),
         cmocka_unit_test(test_variables_that_make_no_sense_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

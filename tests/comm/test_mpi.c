@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The battery over real MPI: this program is started again by mpirun, and each rank runs the tests
- * whose worlds have as many ranks as there are. What ends a world is started for itself. */
+/* The battery over real MPI: mpirun starts this program again, and each rank runs the tests whose
+ * worlds have as many ranks as there are. A test that ends its world gets a start of its own. */
 
 static struct {
     tt_session *session; /* of a rank; NULL: the parent */
@@ -186,7 +186,7 @@ static void test_abort_in_the_middle(void **state)
     (void)state;
     start(3, "test_abort_leaves_no_one_reading");
 }
-static void test_abort_beside(void **state)
+static void test_abort_ends_async_calls(void **state)
 {
     (void)state;
     start(3, "test_abort_ends_what_is_under_way");
@@ -220,7 +220,7 @@ int main(void)
         cmocka_unit_test(test_receive_timeout),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_abort_in_the_middle),
-        cmocka_unit_test(test_abort_beside),
+        cmocka_unit_test(test_abort_ends_async_calls),
         cmocka_unit_test(test_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

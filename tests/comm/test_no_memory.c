@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-/* An allocation that fails is the caller's error, not the end of the process: the test's own calloc
- * stands before the C library's and refuses the one that is asked for. */
+/* A failed allocation is an error for the caller, not the end of the process: the test's own calloc
+ * overrides the C library's and fails the allocation that the test selects. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INTERPOSED 0 /* the sanitizer's own stands there */

@@ -4,7 +4,7 @@
 #include "comm/battery.h"
 #include "comm/processes.h"
 
-/* Processes of one machine: the battery, and what only processes do: die. */
+/* Processes of one machine: the battery, and what only processes can do: die. */
 
 /* More than a slot and than a block, in uneven pieces, not a multiple of anything. */
 static void large(world *w, tt_dist *d)
@@ -162,7 +162,7 @@ static void failing(world *w, tt_dist *d)
         world_fail(w, "rank %d tells: %s", d->rank, err.text);
     atomic_fetch_add(&w->count, err.text[0] != 0);
 }
-static void test_own_failure_is_told_once(void **state)
+static void test_own_failure_is_reported_once(void **state)
 {
     (void)state;
     assert_int_equal(world_run(4, 30, failing), 1);
@@ -236,7 +236,7 @@ int main(void)
         cmocka_unit_test(test_large_all_to_all_takes_the_rounds_of_the_largest),
         cmocka_unit_test(test_killed_rank_is_named_by_one_other),
         cmocka_unit_test(test_first_rank_of_the_machine_may_be_the_lost_one),
-        cmocka_unit_test(test_own_failure_is_told_once),
+        cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
         cmocka_unit_test(test_ranks_that_do_not_come_are_named),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),

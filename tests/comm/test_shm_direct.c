@@ -11,9 +11,9 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* Copies from process to process: every size around the borders, beside each other, and what may go
- * wrong between the two meetings. Where the kernel refuses such copies the same calls go through
- * shared memory, and what can only happen to them is skipped. */
+/* Copies from process to process: every size around the limits, several at once, and what may go
+ * wrong between the two barriers of a copy. If the kernel refuses such copies, the same calls go
+ * through shared memory, and cases that only a direct copy can have are skipped. */
 
 enum { MUCH = 1 << 20 }; /* elements, in many pieces */
 
@@ -160,7 +160,7 @@ static void groups(world *w, tt_dist *d)
     d->vt->group_free(g);
     d->vt->group_free(again);
 }
-static void test_groups_copy_beside_each_other(void **state)
+static void test_groups_copy_concurrently(void **state)
 {
     (void)state;
     world_run(5, 60, groups);
@@ -210,7 +210,7 @@ static void queues(world *w, tt_dist *d)
     for (int i = 0; i < n_queues; i++)
         tt_async_free(q[i]);
 }
-static void test_queues_copy_beside_the_program(void **state)
+static void test_queues_copy_concurrently_with_the_program(void **state)
 {
     (void)state;
     world_run(3, 60, queues);
@@ -265,7 +265,7 @@ static void differing_counts(world *w, tt_dist *d)
     free(x);
     free(y);
 }
-static void test_all_to_all_of_other_counts_is_an_error_of_who_sees_it(void **state)
+static void test_all_to_all_with_different_counts_fails_on_the_ranks_that_see_it(void **state)
 {
     (void)state;
     world_run(3, 30, differing_counts);
@@ -567,10 +567,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_around_every_border_have_the_bits_of_threads),
-        cmocka_unit_test(test_groups_copy_beside_each_other),
-        cmocka_unit_test(test_queues_copy_beside_the_program),
+        cmocka_unit_test(test_groups_copy_concurrently),
+        cmocka_unit_test(test_queues_copy_concurrently_with_the_program),
         cmocka_unit_test(test_differing_large_calls_are_named_and_do_no_harm),
-        cmocka_unit_test(test_all_to_all_of_other_counts_is_an_error_of_who_sees_it),
+        cmocka_unit_test(test_all_to_all_with_different_counts_fails_on_the_ranks_that_see_it),
         cmocka_unit_test(test_one_that_is_refused_sends_all_through_the_room),
         cmocka_unit_test(test_refusal_in_a_run_is_every_ranks_error),
         cmocka_unit_test(test_copy_that_fails_half_way_is_every_ranks_error),

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 /* A world of ranks, threads or processes, that all run one function. Failures are counted, not
- * asserted: cmocka's asserts jump, which only the main thread may do. */
+ * asserted, because cmocka's asserts jump, which only the main thread may do. */
 
 typedef struct world { /* in memory that all ranks share */
     _Atomic int n_failed, count;

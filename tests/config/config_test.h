@@ -11,7 +11,7 @@
 
 #include "config/job_core.h"
 
-/* What the tests of core/config share: an arena a test, and jobs from text. */
+/* Shared by the tests of core/config: an arena per test, and jobs from text. */
 
 static inline int arena_setup(void **state)
 {

@@ -2,8 +2,8 @@
 #include "config_test.h"
 #include <stdlib.h>
 
-/* The core's sections: the contract's defaults, what must hold between keys, and a table of bad
- * input made from every row of every table. */
+/* The core's sections: the contract's defaults, conditions between keys, and a table of bad input
+ * generated from every row of every option table. */
 
 static void test_core_defaults_are_the_contracts(void **state)
 {
@@ -171,7 +171,7 @@ static void test_core_backend_section(void **state)
     assert_int_equal(tt_backend_section_parse(job, NULL, &b, &err), TT_EINVAL);
 }
 
-/* ---- generated: every row × every way to be wrong */
+/* ---- generated: every row × every kind of bad value */
 
 typedef struct counts {
     int cases, unknown, null, above;
@@ -184,7 +184,7 @@ static char *job_text(tt_arena *a, const char *section, const char *key, const c
                     : tt_arena_printf(a, "{\n  \"%s\": %s}", key, value);
 }
 
-/* The value must be refused at its place in line 2, with the key's path. */
+/* The value must be refused at its position in line 2, with the key's path. */
 static void must_refuse(tt_arena *a, const char *section, const tt_option *o, const char *value,
                         const char *expect)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Loading: files, the extends chain, claims, places of errors. */
+/* Loading: files, the extends chain, claims, and positions of errors. */
 
 static const char *folder; /* of this test's files */
 

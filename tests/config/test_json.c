@@ -2,7 +2,7 @@
 #include "config_test.h"
 #include <stdlib.h>
 
-/* The reader: what it takes, what it refuses and where. */
+/* The JSON reader: what it accepts, what it refuses, and the position it reports. */
 
 typedef struct bad {
     const char *text, *error;

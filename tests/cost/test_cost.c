@@ -6,7 +6,7 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* What a node does, and how long that takes: by its class, not by its name. */
+/* The FLOPs and bytes of a node, and the time these take: by the op's class, not by its name. */
 
 static void open_llama(const char *mesh, built *x)
 {

@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-/* Corpora in a folder of the test, behind a tokenizer, a reader and a disk that count and fail as a
- * test wants it. */
+/* Corpora in the test's folder, with a tokenizer, a reader and a disk that count and fail as the
+ * test asks. */
 
 /* What both the test and its children see. */
 typedef struct {

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "corpus_test.h"
 
-/* The token cache: what is recalled, what it is keyed by, what is refused. */
+/* The token cache: what is reused, what its key is made of, and what is refused. */
 
 static void test_corpus_second_start_neither_reads_nor_tokenises(void **state)
 {
@@ -66,7 +66,7 @@ static void test_corpus_is_keyed_by_tokenizer_and_reader(void **state)
     assert_int_equal(cached(".tokens", NULL), 3);
 }
 
-static void test_corpus_first_error_in_order_is_told(void **state)
+static void test_corpus_first_error_in_order_is_reported(void **state)
 {
     (void)state;
     char path[256];
@@ -90,7 +90,7 @@ static void test_corpus_first_error_in_order_is_told(void **state)
     }
 }
 
-static void test_corpus_stops_where_asked_and_goes_on(void **state)
+static void test_corpus_stops_on_request_and_continues(void **state)
 {
     (void)state;
     tt_tokens *t = NULL;
@@ -151,7 +151,7 @@ static void test_corpus_empty_documents_are_counted_and_left_out(void **state)
 
 /* One token between documents where bos and eos are one, as the checkpoints with such a tokenizer
  * know it; what was kept of another pair is not taken for it. */
-static void test_corpus_one_separator_where_bos_is_eos(void **state)
+static void test_corpus_has_one_separator_if_bos_is_eos(void **state)
 {
     (void)state;
     int64_t start = -1;
@@ -234,11 +234,11 @@ int main(void)
         T(test_corpus_second_start_neither_reads_nor_tokenises),
         T(test_corpus_is_keyed_by_content_and_not_by_name),
         T(test_corpus_is_keyed_by_tokenizer_and_reader),
-        T(test_corpus_first_error_in_order_is_told),
-        T(test_corpus_stops_where_asked_and_goes_on),
+        T(test_corpus_first_error_in_order_is_reported),
+        T(test_corpus_stops_on_request_and_continues),
         T(test_corpus_change_while_reading_is_an_error),
         T(test_corpus_empty_documents_are_counted_and_left_out),
-        T(test_corpus_one_separator_where_bos_is_eos),
+        T(test_corpus_has_one_separator_if_bos_is_eos),
         T(test_corpus_of_more_than_2_to_32_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

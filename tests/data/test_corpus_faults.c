@@ -2,9 +2,10 @@
 #define _GNU_SOURCE
 #include "corpus_test.h"
 
-/* The token cache when processes die or meet, the disk is full, and files are damaged. */
+/* The token cache when processes die or collide, when the disk is full, and when files are
+ * damaged. */
 
-/* The process is killed in the middle, twice; what was there stays, and the end is the same. */
+/* The process is killed in the middle, twice; what was stored stays, and the result is the same. */
 static void test_corpus_goes_on_after_a_kill(void **state)
 {
     (void)state;

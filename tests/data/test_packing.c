@@ -271,7 +271,7 @@ static void test_packed_samples_hold_every_token_once(void **state)
         }
 }
 
-static void test_packed_padding_is_0_where_there_is_no_pad(void **state)
+static void test_packed_padding_is_0_without_a_pad_token(void **state)
 {
     (void)state;
     static const int64_t starts[] = {0, 3};
@@ -344,7 +344,7 @@ int main(void)
         cmocka_unit_test(test_packing_takes_the_best_fit),
         cmocka_unit_test(test_packing_of_a_million_is_fast_enough),
         cmocka_unit_test(test_packed_samples_hold_every_token_once),
-        cmocka_unit_test(test_packed_padding_is_0_where_there_is_no_pad),
+        cmocka_unit_test(test_packed_padding_is_0_without_a_pad_token),
         cmocka_unit_test(test_packed_labels_cross_a_cut),
         cmocka_unit_test(test_packing_refuses_a_damaged_list),
     };

@@ -2,7 +2,7 @@
 #include "../pipeline/pipeline_test.h"
 #include "estimate/bubble.h"
 
-/* The bubble of a trace, from times that were made up: nothing here depends on a clock. */
+/* The bubble of a trace with invented times: nothing here depends on a clock. */
 
 #define NS 1e9
 
@@ -40,8 +40,8 @@ static tt_part_times traced(const tt_programs *p, const tt_costs *c)
     return all;
 }
 
-/* Parts that took what the plan says leave the plan's bubble: whole and split backwards, one stage
- * a rank and several, stages that differ. */
+/* Parts that took as long as planned give the plan's bubble: whole and split backwards, one stage
+ * per rank and several, unequal stages. */
 static void test_parts_as_planned_leave_the_planned_bubble(void **state)
 {
     uint64_t x = 5;

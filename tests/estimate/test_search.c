@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-/* plan --search finds what planning every mesh in full finds, though it plans few of them so. */
+/* plan --search finds the mesh that planning every mesh in full finds, although it plans only a few
+ * in full. */
 
 static tt_registry *registry;
 static char path[256];

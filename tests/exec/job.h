@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-/* Small whole runs inside the test: odd sizes (vocabulary 263, 5 layers, 6 heads on 2, lines of 37
- * tokens), and overrides as on the command line. Plugins come from $PLUGINS, as mk/run-tests.sh
- * sets it. */
+/* Small whole runs inside the test: odd sizes (vocabulary 263, 5 layers, 6 heads on 2, sequences of
+ * 37 tokens), and overrides as on the command line. Plugins come from $PLUGINS, which
+ * mk/run-tests.sh sets. */
 
 static const char job_text[] =
     "{\"spec\":\"llama3\",\"model\":{\"flavor\":\"debugmodel\",\"args\":{\"dim\":48,\"n_layers\":5,"

@@ -5,8 +5,8 @@
 #include "passes/passes.h"
 #include <pthread.h>
 
-/* A few training steps straight on the executor, on synthetic tokens, on every rank of a job's
- * mesh: what a test of the executor wants to see of them. */
+/* A few training steps directly on the executor, on synthetic tokens, on every rank of a job's
+ * mesh, with the results that tests of the executor compare. */
 
 static void (*steps_break)(tt_rank *r); /* once a rank is open; NULL = nothing */
 

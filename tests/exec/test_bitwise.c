@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/steps.h"
 
-/* Bits of whole steps: runs repeat, and neither the number of threads nor fusion shows in them. */
+/* Bits of whole steps: runs repeat, and neither the number of threads nor fusion changes a bit. */
 
 static void same(const char *a, const char *b)
 {
@@ -44,7 +44,7 @@ static void keep_apart(job *j)
     j->setup.apart = true;
 }
 
-/* Outputs that take over their operands' bytes: the same numbers, in less memory. */
+/* Outputs that reuse their operands' bytes: the same numbers in less memory. */
 static void test_reuse_in_place_does_not_show(void **state)
 {
     (void)state;

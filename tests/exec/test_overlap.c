@@ -4,8 +4,8 @@
 #include "plan/plan_impl.h"
 #include <math.h>
 
-/* comm.overlap: communication beside computation changes no bit, needs the memory that was planned,
- * and is waited for by everyone who reads what it brings. */
+/* comm.overlap: communication concurrent with computation changes no bit, needs the memory that was
+ * planned, and is waited for by everyone who reads its result. */
 
 #define ON " comm.overlap on"
 #define OFF " comm.overlap off"
@@ -81,8 +81,8 @@ static void test_overlap_changes_no_bit(void **state)
     assert_true(n >= 19); /* all with dp_shard, cp or tp */
 }
 
-/* With poison every async collective is made at its wait, and what it will write is NaN until then:
- * who reads early reads NaN, who overwrites what it reads spoils it. */
+/* With poison every async collective runs at its wait, and its destination is NaN until then: an
+ * instruction that reads too early reads NaN, and one that overwrites its source corrupts it. */
 static void test_poisoned_overlap_is_the_plan_to_the_byte(void **state)
 {
     const char *mesh;

@@ -3,8 +3,9 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* Asynchronous tensor parallelism: gathers and reduce-scatters of rows go piece by piece beside
- * their products, on any mesh, with the bits of one piece and the memory that was planned. */
+/* Asynchronous tensor parallelism: gathers and reduce-scatters of rows are split into pieces that
+ * run concurrently with their products, on any mesh, with the bits of the unsplit collective and
+ * the memory that was planned. */
 
 /* Pieces of these tiny jobs have so few rows that AMX tiles are not used for them alone. */
 #define FMA " backend.f32_products fma"
@@ -76,7 +77,7 @@ static void test_pieces_change_no_bit(void **state)
     }
 }
 
-/* ---- what runs beside what ---- */
+/* ---- what is concurrent with what ---- */
 
 static bool is_product(const tt_node *n)
 {
@@ -109,7 +110,7 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
     return n;
 }
 
-static void test_each_message_runs_beside_a_product(void **state)
+static void test_each_message_is_concurrent_with_a_product(void **state)
 {
     static const struct {
         const char *mesh;
@@ -181,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces_change_no_bit),
-        cmocka_unit_test(test_each_message_runs_beside_a_product),
+        cmocka_unit_test(test_each_message_is_concurrent_with_a_product),
         cmocka_unit_test(test_nothing_to_cut_is_left_alone),
         cmocka_unit_test(test_the_loop_over_token_chunks_stays_whole),
     };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/pipelines.h"
 
-/* Every schedule trains alike (P5) on the executor, for any mesh, and as without a pipeline; values
- * live in coloured slots that are NaN where they are dead. */
+/* Every schedule gives the same training (P5) on the executor, for any mesh, and the same as
+ * without a pipeline; values are in colored slots that are NaN while they are dead. */
 
-static void test_all_schedules_train_alike(void **state)
+static void test_all_schedules_give_the_same_training(void **state)
 {
     (void)state;
     all_train_alike(PP2, FOUR_OF_2 "8", "");
@@ -84,7 +84,7 @@ static void test_two_messages_do_not_wait_for_their_receiver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_schedules_train_alike),
+        cmocka_unit_test(test_all_schedules_give_the_same_training),
         cmocka_unit_test(test_all_schedules_with_recompute),
         cmocka_unit_test(test_all_schedules_with_fsdp),
         cmocka_unit_test(test_all_schedules_with_tensor_parallelism),

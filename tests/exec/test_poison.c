@@ -3,9 +3,9 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* debug.poison: dead bytes are NaN, canaries stand behind every space, and the high-water mark is
- * measured. A run with it is bitwise the run without, so nothing reads what is dead; and its high
- * water is the plan, to the byte. */
+/* debug.poison: dead bytes are NaN, canaries follow every space, and the high-water mark is
+ * measured. A run with it is bitwise equal to a run without, so nothing reads dead bytes; and its
+ * high-water mark is the plan's, to the byte. */
 
 /* more: sizes small enough for the slow backend */
 static void poisoned_is_normal(const char *backend, const char *more)

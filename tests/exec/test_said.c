@@ -3,8 +3,8 @@
 #include "exec/steps.h"
 #include "plan/plan_impl.h"
 
-/* What ranks say to each other in a step is what the plan's abstract run had them say: every call
- * of every rank, in order. Collectives that are begun early are made where they are waited for
+/* The calls that ranks make to each other in a step are those of the plan's abstract run: every
+ * call of every rank, in order. Collectives that begin early run where they are waited for
  * (debug.poison), so one thread makes them all. */
 
 enum { SENDS, RECEIVES, GATHERS, SCATTERS, REDUCES, EXCHANGES };
@@ -131,7 +131,7 @@ static int compare(const char *overrides)
     return all;
 }
 
-static void test_ranks_say_what_the_plan_says(void **state)
+static void test_ranks_make_the_calls_of_the_plan(void **state)
 {
     static const char *const extra[] = {
         /* loops over token chunks that the second rank of cp goes through once less often */
@@ -175,7 +175,7 @@ int main(void)
     tt_dist_leave(&d);
     tt_threads_free(t);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_say_what_the_plan_says),
+        cmocka_unit_test(test_ranks_make_the_calls_of_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

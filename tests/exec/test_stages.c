@@ -2,7 +2,7 @@
 #include "exec/pipelines.h"
 #include "setup/setup_impl.h"
 
-/* Where stages begin, what they share, and what the job may say about them. */
+/* Where stages begin, what they share, and what the job may specify about them. */
 
 /* Tied embeddings (P6): to rounding the run without a pipeline, which has one accumulator for both
  * uses; bitwise the same for every schedule and cut, also where both stages are on one rank. */

@@ -8,9 +8,9 @@
 #include <ttrun/hook.h>
 #include <unistd.h>
 
-/* Over steps 3 to 10 nothing allocates: neither ttrun nor a plugin, in no thread of the process,
- * logging included. The test's own malloc and mmap stand before the C library's for all objects of
- * the process. */
+/* From step 3 to step 10 nothing allocates: neither ttrun nor a plugin, in no thread of the
+ * process, logging included. The test's own malloc and mmap override the C library's for all
+ * objects of the process. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INTERPOSED 0 /* the sanitizer's own stand there */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A main() for LLVMFuzzerTestOneInput where there is no libFuzzer: driver CORPUS_FOLDER runs every
+/* A main() for LLVMFuzzerTestOneInput on systems without libFuzzer. driver CORPUS_FOLDER runs every
  * seed, then mutations of them drawn with a fixed seed, for FUZZ_SECONDS (10). An input that
- * crashes is left in fuzz-crash.bin; driver FILE tries that one again. */
+ * crashes is saved as fuzz-crash.bin; driver FILE runs that one again. */
 #define _GNU_SOURCE
 #include "base/base.h"
 #include <dirent.h>
@@ -50,7 +50,8 @@ static void on_alarm(int signal_number)
     _Exit(1);
 }
 
-/* In a block of exactly its size, so that the address sanitizer sees a read past the end. */
+/* The input is in a block of exactly its size, so that the address sanitizer sees a read past the
+ * end. */
 static void try_input(const uint8_t *data, size_t n)
 {
     uint8_t *copy = malloc(n ? n : 1);

@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* A line of a jsonl file: what jansson accepts is accepted, with the same string; what comes out is
- * UTF-8. Jansson computes numbers, so that it refuses more; it overlooks a NUL after a number. */
+/* A line of a jsonl file. What jansson accepts is accepted, with the same string, and the result is
+ * UTF-8. Jansson converts numbers, so it refuses more; it overlooks a NUL after a number. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

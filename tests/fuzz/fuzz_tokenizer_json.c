@@ -3,9 +3,9 @@
 #include "../plugins/hf_sources.h"
 #include "base/base.h"
 
-/* tokenizer.json, and texts through what it makes. A seed would be long with the 256 bytes every
- * vocabulary needs: they are put where the input says BYTES (and the ids of others begin at 256).
- * What follows a newline and %% is text to encode. */
+/* tokenizer.json, and texts through the tokenizer it gives. A seed would be long with the 256 bytes
+ * that every vocabulary needs, so they are inserted where the input has BYTES (and the ids of other
+ * tokens begin at 256). What follows a newline and %% is text to encode. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -43,11 +43,11 @@ static void encode_and_decode(hf_tokenizer *t, const uint8_t *text, size_t n)
     tt_tokenizer_info i = {.struct_size = sizeof i};
     char buf[64];
     info(t, &i);
-    if (encode(t, (const char *)text, n, &ids, &err) != TT_OK)
+    if (hf_encode(t, (const char *)text, n, &ids, &err) != TT_OK)
         TT_ASSERT(err.text[0] && ids.n == 0);
     for (size_t k = 0; k < ids.n; k++) {
         TT_ASSERT(ids.ids[k] >= 0 && ids.ids[k] < i.vocab_size);
-        TT_ASSERT(decode(t, ids.ids[k], buf, sizeof buf) <= sizeof buf);
+        TT_ASSERT(hf_decode_token(t, ids.ids[k], buf, sizeof buf) <= sizeof buf);
     }
     tt_ids_free(&ids);
 }

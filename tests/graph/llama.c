@@ -97,7 +97,7 @@ static void describe_plain(const void *config, tt_builder *b, const tt_update *u
     (void)config;
     tt_assign(b, u->param, tt_add(b, u->param, tt_scale(b, u->grad, -0.1)));
 }
-static const tt_optimizer_vt plain_vt = {sizeof plain_vt, describe_plain};
+static const tt_optimizer_vt plain_vt = {sizeof plain_vt, describe_plain, NULL};
 
 static bool accumulates(void *user, const char *op)
 {

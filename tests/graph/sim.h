@@ -11,12 +11,12 @@
 #include <cmocka.h>
 #include <ttrun/backend.h>
 
-/* The sim harness (issue 3, point 5): evaluates a graph once globally, without any mesh, and once
- * on every rank's shards, in one process, with the reference backend's kernels. A collective reads
- * only its group. For every node the shards, assembled, must be the global value, and replicas must
- * agree in every bit. State is memory: a state node is that memory, not a copy, so that a read
- * after its assignment is caught. Tests include sim.c (and it sim_tensors.c): the test rules link
- * one file a binary. */
+/* The sim harness (issue 3, point 5) evaluates a graph once globally, without any mesh, and once on
+ * every rank's shards, in one process, with the reference backend's kernels. A collective reads
+ * only its group. For every node the assembled shards must be the global value, and replicas must
+ * agree in every bit. A state node is the state's memory, not a copy, so a read after its
+ * assignment is found. Tests include sim.c (and it includes sim_tensors.c), because the test rules
+ * link one file per binary. */
 
 typedef struct sim_opts {
     bool narrow; /* values as the graph says; false: every float is f64, so that 1e-9 is a tolerance
@@ -46,7 +46,7 @@ typedef struct sim {
     char failure[600];       /* the first node that differed, or a kernel's error; "" = none */
 } sim;
 
-/* Runs one step: every forward and backward node once a micro-batch, then the rest. */
+/* Runs one step: every forward and backward node once per micro-batch, then the rest. */
 sim *sim_run(const tt_graph *g, const sim_opts *o);
 void sim_free(sim *s);
 void sim_require(const sim *s); /* fails the test with s->failure */

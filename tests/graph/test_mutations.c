@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* Every deliberate mistake must be seen (as test_mutations of the specification): by the sim at the
- * node, by what the step leaves behind, or by tt_graph_verify. */
+/* Every deliberate mistake must be found (as test_mutations of the specification): by the sim at
+ * the node, by the results of the step, or by tt_graph_verify. */
 
 static bool communicates(const tt_graph *g, const tt_node *n)
 {
@@ -403,7 +403,7 @@ static void feed_across(const tt_graph *g, const char *name, const tt_type *t, i
     }
 }
 
-static void test_segment_across_lines_is_caught(void **state)
+static void test_segment_across_sequences_is_caught(void **state)
 {
     (void)state;
     const sim_opts o = {.feed = feed_across};
@@ -425,7 +425,7 @@ int main(void)
         cmocka_unit_test(test_every_dropped_piece_is_caught),
         cmocka_unit_test(test_wrong_cotangent_storage_is_caught),
         cmocka_unit_test(test_unmasked_partial_is_caught),
-        cmocka_unit_test(test_segment_across_lines_is_caught),
+        cmocka_unit_test(test_segment_across_sequences_is_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* After every pass, on every mesh: each node's shards are its global value; what a step leaves
- * behind (loss, norm, gradients, parameters) equals one rank's, and one rank's gradients are finite
+/* After every pass, on every mesh: each node's shards equal its global value; the results of a step
+ * (loss, norm, gradients, parameters) equal one rank's; and one rank's gradients equal finite
  * differences. */
 
 #define TOLERANCE 1e-9 /* f64 values: about 1e6 roundings */

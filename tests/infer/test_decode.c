@@ -3,10 +3,10 @@
 #include "infer/generate.h"
 #include <math.h>
 
-/* Decoding against computing the whole context again: the logits of every token of several
- * sequences, which come in pieces and then one by one, all in one call. Bit for bit with our own
- * matrix products and the same instruction set; 1e-5 where OpenBLAS makes them, whose sums depend
- * on the number of rows. */
+/* Decoding compared with computing the whole context again: the logits of every token of several
+ * sequences, which arrive in pieces and then one by one, all in one call. Equal bit for bit with
+ * our own matrix products and the same instruction set; to 1e-5 with OpenBLAS, whose sums depend on
+ * the number of rows. */
 
 #define SLOTS 3
 #define PIECE 16
@@ -69,8 +69,9 @@ static int64_t vocab(const void *cfg)
     (void)cfg;
     return 263;
 }
-static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL},
-                         conv_vt = {sizeof conv_vt, NULL, 0, NULL, describe_conv, vocab, NULL};
+static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
+                         conv_vt = {sizeof conv_vt, NULL,  0,    NULL,
+                                    describe_conv,  vocab, NULL, NULL};
 
 typedef struct program {
     job j;

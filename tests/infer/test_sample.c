@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* Picking tokens: what may come out, how often, and that nothing but its keys decides it. */
+/* Sampling tokens: which tokens may appear, how often, and that only the random keys decide it. */
 
 #define N 6
 #define DRAWS 20000

@@ -100,7 +100,7 @@ static void test_degrees_make_atoms_and_axes(void **state)
 }
 
 /* What cp has in common with the lines of a micro-batch takes whole ones. */
-static void test_cp_is_split_by_lines(void **state)
+static void test_cp_is_split_by_sequences(void **state)
 {
     static const struct {
         int32_t cp, lines;
@@ -354,7 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_axes_are_named_whole),
         cmocka_unit_test(test_degrees_make_atoms_and_axes),
-        cmocka_unit_test(test_cp_is_split_by_lines),
+        cmocka_unit_test(test_cp_is_split_by_sequences),
         cmocka_unit_test(test_bad_degrees_are_named),
         cmocka_unit_test(test_atoms_of_size_one_vanish),
         cmocka_unit_test(test_bad_atoms_are_refused),

@@ -92,7 +92,7 @@ static void test_letters_are_numbered_by_first_appearance(void **state)
     assert_int_equal(r.groups[2].rest, 7);
 }
 
-static void test_an_operand_may_be_turned(void **state)
+static void test_an_operand_may_be_ring_shifted(void **state)
 {
     static const int in[] = {1, 2}, out[] = {2, 2};
     tt_rule r;
@@ -246,7 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules_agree_with_the_specification),
         cmocka_unit_test(test_letters_are_numbered_by_first_appearance),
-        cmocka_unit_test(test_an_operand_may_be_turned),
+        cmocka_unit_test(test_an_operand_may_be_ring_shifted),
         cmocka_unit_test(test_scalars_stars_and_several_outputs),
         cmocka_unit_test(test_bad_rules_say_what_is_wrong),
         cmocka_unit_test(test_too_many_letters_are_refused),

@@ -3,8 +3,8 @@
 #define TT_TESTS_OPS_CASES_H
 #include "pointwise_cases.h"
 
-/* One small graph an op, or a variant of it: what the generated tests run over. A case writes its
- * outputs to y. */
+/* One small graph per op or variant of an op, for the generated tests. A case writes its outputs to
+ * y. */
 
 CASE(scale)
 {

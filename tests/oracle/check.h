@@ -3,7 +3,7 @@
 #define TT_TESTS_ORACLE_CHECK_H
 #include "oracle/oracle.h"
 
-/* A run against its golden file: initial values, steps, and the first step's gradients (sgd's
+/* Compares a run with its golden file: initial values, steps, and the first step's gradients (sgd's
  * momentum after one step). */
 
 static inline uint32_t oracle_crc_of(const oracle_tensor *t)

@@ -3,7 +3,7 @@
 #define TT_TESTS_ORACLE_MESH_H
 #include "oracle/oracle.h"
 
-/* Placed runs against one rank. A mesh is a line of words: "shard 2 tp 2 schedule GPipe". */
+/* Placed runs compared with one rank. A mesh is given as words: "shard 2 tp 2 schedule GPipe". */
 
 enum { MESH_OVERRIDES = 40 };
 

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-/* Whole runs of ttrun inside the test: a job of tests/golden/oracle/ (oracle.py wrote them),
- * overrides as on the command line, and afterwards what a user finds in the folder: metrics.jsonl
- * and the last checkpoint. */
+/* Whole runs of ttrun inside the test: a job of tests/golden/oracle/ (written by oracle.py),
+ * overrides as on the command line, and afterwards the files that a user finds in the folder:
+ * metrics.jsonl and the last checkpoint. */
 
 enum { ORACLE_SAMPLES = 64, ORACLE_SIGNS = 4, ORACLE_SUFFIXES = 4 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/oracle.h"
 
-/* What may not change a bit: a second run, the number of threads, fusion, recomputation, poisoned
- * memory. Three AdamW steps in two micro-batches; every parameter and optimizer state, every loss
- * and norm are compared. */
+/* Changes that may not change a bit: a second run, the number of threads, fusion, recomputation,
+ * poisoned memory. After three AdamW steps of two micro-batches each, every parameter and optimizer
+ * state, every loss and norm are compared. */
 
 #define MAX_OVERRIDES 6
 

@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* What autodiff refuses, and says; frozen and tied parameters, stop_gradient, custom derivatives,
- * loss terms. */
+/* What autodiff refuses, and its messages; frozen and tied parameters, stop_gradient, custom
+ * derivatives, loss terms. */
 
 #define D_ TT_DIM(10, "embed")
 #define V_ TT_DIM(19, "vocab")

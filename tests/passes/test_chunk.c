@@ -5,8 +5,8 @@
 #include "graph/sim.c"
 
 /* R17: the head, the loss and their derivatives move into one loop of the forward. The sim runs the
- * loop's nodes over all rows at once: what a step leaves behind must keep every bit, and the loop
- * must be what core/exec can run. */
+ * loop's nodes over all rows at once: the results of a step must keep every bit, and the loop must
+ * be one that core/exec can run. */
 
 static void build_or_fail(const job *j, built *x)
 {

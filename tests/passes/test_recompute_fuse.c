@@ -4,8 +4,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* R11: recomputed = kept and fused = unfused, in every bit of what the step leaves behind. f32 as
- * the graph says. */
+/* R11: recomputed = saved and fused = unfused, in every bit of a step's results, in f32 as the
+ * graph has it. */
 
 static const sim_opts narrow = {.narrow = true};
 
@@ -121,8 +121,8 @@ static void test_recompute_keeps_less(void **state)
     assert_true(fetched[0] > 10 && fetched[1] == 0);
 }
 
-/* Of an attention that goes round a ring, selective recompute keeps what each turn and each merging
- * gives, as it keeps the products; all that is pointwise comes again. */
+/* When attention runs in a ring, selective recomputation saves the result of each step of the ring
+ * and of each merge, as it saves those of products; only pointwise ops are recomputed. */
 static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(void **state)
 {
     static const char *const kept[] = {"linear", "attention", "attention_merge"};
@@ -140,7 +140,7 @@ static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(v
         for (size_t k = 0; n->recomputed && k < TT_COUNT(kept); k++)
             assert_string_not_equal(n->op->name, kept[k]);
     }
-    assert_int_equal(merges, 2 * 2); /* layers, turns after the first */
+    assert_int_equal(merges, 2 * 2); /* layers, steps of the ring after the first */
     assert_true(again > 0);
     built_free(&x);
 }
@@ -237,8 +237,8 @@ static void describe_random(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
-/* Products among pointwise ops: read by several of them, summed with one another, and products read
- * by pointwise ops and by products; and any of them turned. */
+/* Products among pointwise ops: products that several pointwise ops read, that are summed with one
+ * another, that both pointwise ops and products read; and any of them with RoPE. */
 static void describe_products(tt_builder *b, const void *user)
 {
     const uint64_t seed = *(const uint64_t *)user;
@@ -355,8 +355,8 @@ static void test_epilogue_may_take_a_reader_of_an_earlier_product(void **state)
     check_random_graphs(describe_pulled, 2);
 }
 
-/* Sums of products, residuals, activations: nothing pointwise runs over a product by itself where
- * the product's first reader is pointwise. */
+/* Sums of products, residuals, activations: if the first reader of a product is pointwise, no
+ * pointwise pass over the product alone remains. */
 static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
 {
     (void)state;
@@ -396,7 +396,7 @@ static void describe_eager(const void *config, tt_builder *b, const tt_update *u
 
 static void test_fusion_reads_state_before_it_is_assigned(void **state)
 {
-    static const tt_optimizer_vt eager_vt = {sizeof eager_vt, describe_eager};
+    static const tt_optimizer_vt eager_vt = {sizeof eager_vt, describe_eager, NULL};
     (void)state;
     for (size_t m = 0; m < TT_COUNT(meshes); m++) {
         const job a = {

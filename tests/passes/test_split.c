@@ -3,7 +3,7 @@
 #include "passes/compile.h"
 #include <math.h>
 
-/* cut: stages cost alike. split: I is what the stage before waits for, W the rest, and both
+/* cut: stages have equal costs. split: I is what the previous stage waits for, W the rest, and both
  * together are the backward that is not split. */
 
 #define PP2 "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "

@@ -46,7 +46,7 @@ static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
     size_t at = 0;
     for (size_t i = 0; i < ids->n; i++) {
         char buf[1024];
-        const size_t k = decode(self, ids->ids[i], buf, sizeof buf);
+        const size_t k = hf_decode_token(self, ids->ids[i], buf, sizeof buf);
         if (k > n - at || memcmp(buf, text + at, k) != 0)
             return false;
         at += k;
@@ -64,7 +64,7 @@ static void *work_through(void *arg)
     uint32_t n = 0;
     for (const char *text; (text = take_text(j, &n)) != NULL;) {
         ids.n = 0;
-        if (encode(j->self, text, n, &ids, &err) != TT_OK) {
+        if (hf_encode(j->self, text, n, &ids, &err) != TT_OK) {
             fprintf(stderr, "hf_tool: the text at byte %zu: %s\n", (size_t)(text - j->texts),
                     err.text);
             j->failed = true;

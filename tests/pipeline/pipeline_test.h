@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* Every published schedule up to some size, and random ones. TTRUN_LONG=1 (make test-long) goes to
- * 16 ranks and 64 micro-batches. */
+/* Every published schedule up to some size, and random ones. TTRUN_LONG=1 (make test-long) goes up
+ * to 16 ranks and 64 micro-batches. */
 
 typedef struct published {
     const char *name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline_test.h"
 
-/* Programs: no rank waits for ever, whatever the durations they were made from; slots are reused
- * only after their last reader. Mutations of both are found. */
+/* Programs of a pipeline: no rank waits forever, whatever durations they were planned with, and
+ * slots are reused only after their last reader. Mutations of either are found. */
 
 static void finishes(const tt_programs *p, int n_values, int n_buffers, const char *what)
 {

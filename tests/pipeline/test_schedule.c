@@ -3,8 +3,8 @@
 #include "pipeline_test.h"
 #include <math.h>
 
-/* Schedules against the executable specification (tests/golden/pipeline.json), and what the checker
- * promises and refuses. */
+/* Schedules compared with the executable specification (tests/golden/pipeline.json), and what the
+ * checker guarantees and refuses. */
 
 /* Independent of tt_schedule_check: every action once, on its rank, F before B or I before W,
  * micro-batches ascending. */

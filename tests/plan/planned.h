@@ -4,7 +4,7 @@
 #include "exec/job.h"
 #include "plan/plan_impl.h"
 
-/* Plans of small jobs, and what an independent look says of their lifetimes. */
+/* Plans of small jobs, and an independent computation of their values' lifetimes. */
 
 typedef struct planned {
     job j;

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-/* Properties of tt_plan_color over random lives: no two that overlap in time share a byte, the peak
- * is what is used, at least the most bytes alive at once, and for lives nested as training's not
- * far above it. */
+/* Properties of tt_plan_color over random lives: no two lives that overlap in time share a byte;
+ * the peak is the memory used, and at least the most bytes alive at once; for lives nested as in
+ * training it is not far above that. */
 
 typedef struct set {
     tt_live *lives, **order;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/planned.h"
 
-/* Outputs that take over an operand's bytes: planned for a backend that allows it everywhere, they
- * do so only where nobody wants the operand again; each kind of refusal is met; and tt_plan_verify
- * refuses plans that break a condition. */
+/* Outputs that reuse an operand's bytes. For a backend that allows it everywhere, the plan does so
+ * only if nothing reads the operand again; each kind of refusal occurs; and tt_plan_verify refuses
+ * plans that break a condition. */
 
 static int everywhere(void *user, const char *op)
 {
@@ -142,7 +142,7 @@ static void check_plan(const tt_plan *p, int *met, const char *what)
     free(u);
 }
 
-static void test_only_what_dies_is_taken_over(void **state)
+static void test_only_dying_operands_are_reused(void **state)
 {
     static const char *const more[] = {
         "training.seq_len 400 model.args.vocab_size 70000", /* the loss in chunks of tokens */
@@ -281,7 +281,7 @@ static int n_taken(const tt_plan *p)
     return n;
 }
 
-/* A backend that does not declare it is planned for as if there were none of this. */
+/* For a backend that does not declare it, the plan never does it. */
 static void test_what_is_not_declared_is_not_done(void **state)
 {
     int64_t apart, in_place;
@@ -387,7 +387,7 @@ static void test_broken_take_overs_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_what_dies_is_taken_over),
+        cmocka_unit_test(test_only_dying_operands_are_reused),
         cmocka_unit_test(test_each_condition_refuses_alone),
         cmocka_unit_test(test_what_is_not_declared_is_not_done),
         cmocka_unit_test(test_gradient_of_logits_takes_their_bytes),

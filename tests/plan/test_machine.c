@@ -3,7 +3,8 @@
 #include "exec/job.h"
 #include <math.h>
 
-/* The time of a step on a machine: against sums done by hand, and as the machine changes. */
+/* The estimated time of a step on a machine, compared with sums done by hand, and how it changes
+ * with the machine. */
 
 /* One op takes its FLOPs, nothing else: bytes, starts and links cost nothing. */
 static tt_machine only_flops(void)

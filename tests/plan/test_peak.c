@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/planned.h"
 
-/* The plan's peak against what any order of the nodes needs. While a node runs, each value lives
- * whose maker comes before it in every order and that a node which comes after it in every order
- * reads, or it itself: a bound from the graph's edges alone, without scratch, outputs or gaps. */
+/* The plan's peak compared with a lower bound for any order of the nodes. While a node runs, a
+ * value is alive if its producer comes before the node in every order, and if the node itself, or a
+ * node that comes after it in every order, reads the value. The bound follows from the graph's
+ * edges alone, without scratch, outputs or gaps. */
 
 #define WORD 64
 

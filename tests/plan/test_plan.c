@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/planned.h"
 
-/* Plans of whole small models on every mesh of exec/job.h: an independent check of lifetimes
- * against offsets, mutations that tt_plan_verify must refuse, slots, and where accumulated and
- * assigned values lie. */
+/* Plans of whole small models on every mesh of exec/job.h: an independent comparison of lifetimes
+ * with offsets, mutations that tt_plan_verify must refuse, slots, and the places of accumulated and
+ * assigned values. */
 
 static void test_no_two_values_alive_share_a_byte(void **state)
 {
@@ -353,7 +353,7 @@ static void test_activations_stored_in_bf16_take_less(void **state)
     }
 }
 
-static void test_hash_tells_plans_apart(void **state)
+static void test_hash_differs_between_plans(void **state)
 {
     planned x = open_plan("", 0), y = open_plan("", 0), z = open_plan("training.seq_len 38", 0);
     (void)state;
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(test_views_and_writes_share_memory),
         cmocka_unit_test(test_state_is_what_adamw_needs),
         cmocka_unit_test(test_activations_stored_in_bf16_take_less),
-        cmocka_unit_test(test_hash_tells_plans_apart),
+        cmocka_unit_test(test_hash_differs_between_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

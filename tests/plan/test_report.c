@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* `ttrun plan`: what it says, without data, ranks or memory for the model; and that the largest
- * models plan in seconds. */
+/* `ttrun plan`: what it prints, without data, ranks or memory for the model; and that the largest
+ * models are planned in seconds. */
 
 typedef struct report {
     job j;
@@ -233,7 +233,7 @@ static void test_weights_kept_are_gathered_once_a_step(void **state)
 }
 
 /* A pipeline keeps them by default, but once for all micro-batches in flight: slots hold none. */
-static void test_a_pipeline_gathers_once_a_step(void **state)
+static void test_a_pipeline_gathers_once_per_step(void **state)
 {
     (void)state;
     const char *pp = "parallelism.pipeline_parallel_degree 2 " FSDP4;
@@ -348,7 +348,7 @@ int main(void)
         cmocka_unit_test(test_plans_of_all_ranks_are_each_ranks),
         cmocka_unit_test(test_largest_models_plan_in_seconds),
         cmocka_unit_test(test_weights_kept_are_gathered_once_a_step),
-        cmocka_unit_test(test_a_pipeline_gathers_once_a_step),
+        cmocka_unit_test(test_a_pipeline_gathers_once_per_step),
         cmocka_unit_test(test_gathered_bytes_are_the_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dice.h"
 #include "exec/job.h"
 #include "plan/plan_impl.h"
+#include "random_test.h"
 
-/* Every rank of a mesh with the program its plan gives it, begun and awaited collectives and
- * messages included, in an abstract run: none waits for ever, all members of a group come to the
- * same in the same order, and no message is left. What the plan checks, with a few ranks that stand
- * for all, is checked here of every rank; and a rank that does anything else is found.
+/* An abstract run of every rank of a mesh with the program that its plan gives it, including async
+ * collectives and messages: no rank waits forever, all members of a group make the same calls in
+ * the same order, and no message is left over. The plan checks a few ranks that stand for all; here
+ * every rank is checked, and a rank that deviates is found.
  *
  * Random meshes, schedules and models: one number as argument runs that seed alone. */
 
@@ -203,7 +203,7 @@ static void test_every_mesh_runs_to_its_end(void **state)
     assert_true(n_begun > 1000);
 }
 
-static void test_another_order_and_what_is_left_out_are_found(void **state)
+static void test_reordered_and_missing_calls_are_found(void **state)
 {
     found n = {0};
     (void)state;
@@ -331,9 +331,9 @@ static void test_sizes_that_differ_are_found(void **state)
 
 static tt_registry *registry;
 
-static const char *pick(dice *d, const char *const *words, size_t n)
+static const char *pick(test_rng *d, const char *const *words, size_t n)
 {
-    return words[roll_int(d, 0, (int)n - 1)];
+    return words[random_int(d, 0, (int)n - 1)];
 }
 
 #define PICK(d, ...)                                                                               \
@@ -344,14 +344,14 @@ typedef struct sizes {
     int rep, shard, cp, tp, pp;
 } sizes;
 
-static sizes roll_mesh(dice *d)
+static sizes random_mesh(test_rng *d)
 {
     static const int degrees[] = {1, 1, 1, 2, 2, 3, 4, 5, 8};
     sizes s = {1, 1, 1, 1, 1};
     int *const axes[] = {&s.rep, &s.shard, &s.cp, &s.tp, &s.pp}, n_ranks = 1;
-    const int most = roll_int(d, 0, 3) ? 32 : 512;
-    for (int first = roll_int(d, 0, 4), i = 0; i < 5; i++) {
-        const int n = degrees[roll_int(d, 0, (int)TT_COUNT(degrees) - 1)];
+    const int most = random_int(d, 0, 3) ? 32 : 512;
+    for (int first = random_int(d, 0, 4), i = 0; i < 5; i++) {
+        const int n = degrees[random_int(d, 0, (int)TT_COUNT(degrees) - 1)];
         if (n_ranks * n > most)
             continue;
         *axes[(first + i) % 5] = n;
@@ -360,17 +360,17 @@ static sizes roll_mesh(dice *d)
     return s;
 }
 
-static void roll_pipeline(dice *d, const sizes *s, int *micro, tt_str *t)
+static void random_pipeline(test_rng *d, const sizes *s, int *micro, tt_str *t)
 {
     const char *name = PICK(d, "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "ZBVZeroBubble",
                             "InterleavedZeroBubble", "DualPipeV");
     const tt_schedule_kind *k;
-    *micro = s->pp > 1 ? roll_int(d, 1, 3 * s->pp) : 1;
+    *micro = s->pp > 1 ? random_int(d, 1, 3 * s->pp) : 1;
     if (!strcmp(name, "DualPipeV") && *micro < 2 * s->pp)
         name = "ZBVZeroBubble"; /* too few micro-batches */
     assert_int_equal(tt_schedule_find(name, &k, NULL), TT_OK);
     const int stages = s->pp > 1 ? k->usual_chunks * s->pp : 1;
-    tt_str_printf(t, " model.args.n_layers %d", TT_MAXV(stages - 2, 1) + roll_int(d, 0, 3));
+    tt_str_printf(t, " model.args.n_layers %d", TT_MAXV(stages - 2, 1) + random_int(d, 0, 3));
     if (s->pp > 1)
         tt_str_printf(t,
                       " parallelism.pipeline_parallel_schedule %s "
@@ -378,9 +378,9 @@ static void roll_pipeline(dice *d, const sizes *s, int *micro, tt_str *t)
                       name, *micro);
 }
 
-static void roll_job(dice *d, const sizes *s, tt_str *t)
+static void random_job(test_rng *d, const sizes *s, tt_str *t)
 {
-    const int heads = s->tp * roll_int(d, 1, 3), kv = roll_int(d, 0, 1) ? heads : 1;
+    const int heads = s->tp * random_int(d, 1, 3), kv = random_int(d, 0, 1) ? heads : 1;
     int micro;
     tt_str_printf(
         t,
@@ -388,18 +388,18 @@ static void roll_job(dice *d, const sizes *s, tt_str *t)
         "parallelism.data_parallel_shard_degree %d parallelism.context_parallel_degree "
         "%d parallelism.tensor_parallel_degree %d parallelism.pipeline_parallel_degree %d",
         s->rep, s->shard, s->cp, s->tp, s->pp);
-    roll_pipeline(d, s, &micro, t);
-    const int local = micro * roll_int(d, 1, 3);
+    random_pipeline(d, s, &micro, t);
+    const int local = micro * random_int(d, 1, 3);
     tt_str_printf(t, " training.local_batch_size %d training.global_batch_size %d", local,
-                  local * s->rep * s->shard * roll_int(d, 1, 3));
+                  local * s->rep * s->shard * random_int(d, 1, 3));
     tt_str_printf(t,
                   " model.args.n_heads %d model.args.n_kv_heads %d model.args.head_dim %d "
                   "model.args.dim %d model.args.hidden_dim %d model.args.vocab_size %d",
-                  heads, kv, 2 * roll_int(d, 1, 4), roll_int(d, 7, 50), roll_int(d, 5, 60),
-                  roll_int(d, 0, 1) ? roll_int(d, 262, 420) : 90001);
+                  heads, kv, 2 * random_int(d, 1, 4), random_int(d, 7, 50), random_int(d, 5, 60),
+                  random_int(d, 0, 1) ? random_int(d, 262, 420) : 90001);
     tt_str_printf(t, " training.seq_len %d model.args.tie_embeddings %s comm.overlap %s",
-                  roll_int(d, 0, 1) ? roll_int(d, 5, 41)
-                                    : 256 * s->cp + 1 /* the last has fewer chunks */,
+                  random_int(d, 0, 1) ? random_int(d, 5, 41)
+                                      : 256 * s->cp + 1 /* the last has fewer chunks */,
                   PICK(d, "true", "false"), PICK(d, "on", "on", "off"));
     tt_str_printf(t,
                   " parallelism.enable_sequence_parallel %s "
@@ -435,12 +435,12 @@ static void open_random(const char *overrides, tt_arena *a, tt_setup *out)
 
 static void check_seed(int seed, found *n, int *stood_for, int *several)
 {
-    dice d = {tt_rng_key_make(1, "random wires", (uint64_t)seed), 0};
+    test_rng d = {tt_rng_key_make(1, "random wires", (uint64_t)seed), 0};
     tt_arena *a = tt_arena_new();
     tt_setup *s = tt_arena_alloc(a, sizeof *s);
     tt_str text = {0};
-    const sizes z = roll_mesh(&d);
-    roll_job(&d, &z, &text);
+    const sizes z = random_mesh(&d);
+    random_job(&d, &z, &text);
     open_random(tt_str_get(&text), a, s);
     const world w = open_world(s, tt_str_get(&text), a);
     runs_to_its_end(&w, tt_str_get(&text));
@@ -448,7 +448,7 @@ static void check_seed(int seed, found *n, int *stood_for, int *several)
     *stood_for += few.n_ranks < s->world;
     *several += few.n_ranks > s->pipeline_ranks;
     if (s->world > 1 && s->world <= 32)
-        breaks_are_found(&w, roll_int(&d, 0, s->world - 1), roll_int(&d, 0, 20), 60,
+        breaks_are_found(&w, random_int(&d, 0, s->world - 1), random_int(&d, 0, 20), 60,
                          tt_str_get(&text), n);
     tt_str_free(&text);
     tt_arena_free(a);
@@ -486,7 +486,7 @@ int main(int argc, char **argv)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mesh_runs_to_its_end),
-        cmocka_unit_test(test_another_order_and_what_is_left_out_are_found),
+        cmocka_unit_test(test_reordered_and_missing_calls_are_found),
         cmocka_unit_test(test_error_names_ranks_ops_and_places),
         cmocka_unit_test(test_too_few_buffers_are_found),
         cmocka_unit_test(test_sizes_that_differ_are_found),

@@ -2,7 +2,7 @@
 #ifndef TT_HF_SOURCES_H
 #define TT_HF_SOURCES_H
 
-/* The hf tokenizer in one piece, for what tests it from within. */
+/* The hf tokenizer as one translation unit, for tests of its internals. */
 #include "../../plugins/tokenizers/hf/added.c"
 #include "../../plugins/tokenizers/hf/bpe.c"
 #include "../../plugins/tokenizers/hf/bpe_long.c"

@@ -120,7 +120,7 @@ static inline void digest_of(hf_tokenizer *t, char hex[17])
     for (size_t i = 0; i < g.n_texts; i++) {
         draw_text(&x, &text);
         ids.n = 0;
-        assert_int_equal(encode(t, (char *)text.s, text.n, &ids, NULL), TT_OK);
+        assert_int_equal(hf_encode(t, (char *)text.s, text.n, &ids, NULL), TT_OK);
         add_digest(&h, (uint32_t)ids.n);
         for (size_t k = 0; k < ids.n; k++)
             add_digest(&h, (uint32_t)ids.ids[k]);

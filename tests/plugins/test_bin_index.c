@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-/* Megatron and .pbin: files of tests/golden/token_files.txt, and what is left when they are
+/* Megatron and .pbin: the files of tests/golden/token_files.txt, and the errors when they are
  * damaged. */
 
 static char root[64];
@@ -176,9 +176,9 @@ static void test_bin_refuses_hostile_indexes(void **state)
         {34,  4, "\xff\xff\xff\xff",                 "a length below zero, at its entry 0",             0  },
         {34,  1, "\x04",                             "begin where the one before ends, at its entry 1", 0  },
         {34,  4, "\xff\xff\xff\x7f",                 "beyond the end of its .bin, at its entry 0",      0  },
-        {50,  1, "\x05",                             "tells of another length",                         0  },
+        {50,  1, "\x05",                             "gives another length",                            0  },
         {54,  1, "\x02",                             "begin where the one before ends, at its entry 0", 0  },
-        {86,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "tells of another length",                         0  },
+        {86,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "gives another length",                            0  },
         {94,  1, "\x01",                             "documents out of order",                          0  },
         {102, 1, "\x04",                             "documents out of order, at its entry 2",          0  },
         {102, 8, "\xff\xff\xff\xff\xff\xff\xff\xff", "documents out of order, at its entry 1",          0  },
@@ -210,7 +210,7 @@ static void test_bin_refuses_hostile_indexes(void **state)
     assert_non_null(strstr(err.text, "no multiple of (2)"));
     put("h.bin", tokens, n_tokens - 2);
     assert_int_equal(open_path(&path, 1, false, 2, &self, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "one is cut off"));
+    assert_non_null(strstr(err.text, "one of the two is cut off"));
 }
 
 /* Lists of documents after two tokens of two bytes. */

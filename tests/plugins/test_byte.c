@@ -15,17 +15,17 @@ static void test_byte_encodes_every_byte_as_itself(void **state)
     assert_int_equal(open_byte(NULL, &self, &err), TT_OK);
     for (int i = 0; i < 256; i++)
         text[i] = (char)i;
-    assert_int_equal(encode(self, text, sizeof text, &ids, &err), TT_OK);
+    assert_int_equal(byte_encode(self, text, sizeof text, &ids, &err), TT_OK);
     assert_int_equal(ids.n, 256);
     for (int i = 0; i < 256; i++) {
         assert_int_equal(ids.ids[i], i);
-        assert_int_equal(decode(self, ids.ids[i], back + i, 1), 1);
+        assert_int_equal(byte_decode(self, ids.ids[i], back + i, 1), 1);
     }
     assert_memory_equal(back, text, sizeof text);
     for (int32_t id = 256; id < VOCAB; id++)
-        assert_int_equal(decode(self, id, one, sizeof one), 0);
-    assert_int_equal(decode(self, -1, one, sizeof one), 0);
-    assert_int_equal(decode(self, 65, one, 0), 0);
+        assert_int_equal(byte_decode(self, id, one, sizeof one), 0);
+    assert_int_equal(byte_decode(self, -1, one, sizeof one), 0);
+    assert_int_equal(byte_decode(self, 65, one, 0), 0);
     tt_ids_free(&ids);
     close_byte(self);
 }

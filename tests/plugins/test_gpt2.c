@@ -7,7 +7,7 @@ static config flavor(tt_arena *a, const char *args_json)
     config c = {0};
     tt_error err = {0};
     model_options(a, args_json, options, TT_COUNT(options), &c);
-    if (finish(&c, &err) != TT_OK)
+    if (gpt2_finish(&c, &err) != TT_OK)
         fail_msg("%s: %s", args_json, err.text);
     return c;
 }
@@ -21,7 +21,7 @@ static tt_graph *graph_of(tt_arena *a, const config *c, int64_t seq_len)
     return g;
 }
 
-/* Of describe() itself. 124,439,808 and so on: transformers' num_parameters(). */
+/* Of gpt2_describe() itself. 124,439,808 and so on: transformers' num_parameters(). */
 static void test_gpt2_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_gpt2_refuses_what_does_not_fit(void **state)
     assert_non_null(strstr(err.text, "training.seq_len: 129 tokens, but gpt2 has learned only 128 "
                                      "positions; shorten it or raise model.args.n_positions"));
     c.n_heads = 7;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(gpt2_finish(&c, &err), TT_EINVAL);
     assert_string_equal(err.text, "model.args.n_heads: 7 does not divide dim 256");
     tt_arena_free(a);
 }

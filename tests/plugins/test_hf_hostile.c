@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf_test.h"
 
-/* Files that are wrong, or ask for what is not there: a line each. */
+/* Files that are wrong, or that ask for what is not supported: each gives a one-line error. */
 
 static void test_hf_refuses_what_it_cannot_do_by_name(void **state)
 {

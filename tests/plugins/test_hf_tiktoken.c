@@ -43,7 +43,7 @@ static tt_status open_ranks(const char *text, size_t n, const char *pattern, con
     hf_tokenizer *t = hf_new();
     hf_digest d;
     const hf_options o = {.pattern = pattern, .special_tokens = special};
-    begin(t, &d);
+    load_begin(t, &d);
     t->path = strdup("x.tiktoken");
     t->allow_special = allow;
     const tt_status s = hf_is_tiktoken(text, n) ? hf_load_tiktoken(t, &o, text, n, &d, err)
@@ -90,7 +90,7 @@ static void test_tiktoken_special_tokens_have_the_ids_given(void **state)
     tt_tokenizer_info i = {.struct_size = sizeof i}, j = i;
     const char *special = "{\"<|end|>\": 3000, \"<|x|>\": 2999}";
     assert_int_equal(open_ranks((char *)file.s, file.n, "cl100k", special, true, &t, &err), TT_OK);
-    assert_int_equal(encode(t, "a<|end|>", 8, &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(t, "a<|end|>", 8, &ids, NULL), TT_OK);
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.ids[1], 3000);
     info(t, &i);
@@ -113,7 +113,7 @@ static void test_tiktoken_refuses_by_line(void **state)
         const char *text, *pattern, *special, *want;
         bool after; /* the whole vocabulary goes before */
     } cases[] = {
-        {"IQ== 0\n",            NULL,    NULL,            "says nothing of its pattern",        true },
+        {"IQ== 0\n",            NULL,    NULL,            "does not contain its pattern",       true },
         {"IQ== 0\n",            "cl10k", NULL,            "\"cl10k\" is none of gpt2",          true },
         {"",                    "(",     NULL,            "pattern: the pattern does not",      true },
         {"IQ==0\n",             "gpt2",  NULL,            "x.tiktoken:1: expected a token",     false},

@@ -75,23 +75,23 @@ static void test_hf_decode_gives_back_any_bytes(void **state)
         size_t m = 0;
         for (size_t k = 0; k < n; k++)
             text[k] = (char)(draw(&x, 3) ? 'a' + (int)draw(&x, 26) : (int)draw(&x, 256));
-        assert_int_equal(encode(t, text, n, &ids, NULL), TT_OK);
+        assert_int_equal(hf_encode(t, text, n, &ids, NULL), TT_OK);
         for (size_t k = 0; k < ids.n; k++)
-            m += decode(t, ids.ids[k], back + m, sizeof back - m);
+            m += hf_decode_token(t, ids.ids[k], back + m, sizeof back - m);
         assert_int_equal(m, n);
         assert_memory_equal(text, back, n);
         tt_ids_free(&ids);
     }
-    assert_int_equal(decode(t, -1, (char[8]){0}, 8), 0);
-    assert_int_equal(decode(t, 1 << 30, (char[8]){0}, 8), 0);
-    assert_int_equal(decode(t, t->added[1].id, (char[8]){0}, 3), 3); /* cut at cap */
+    assert_int_equal(hf_decode_token(t, -1, (char[8]){0}, 8), 0);
+    assert_int_equal(hf_decode_token(t, 1 << 30, (char[8]){0}, 8), 0);
+    assert_int_equal(hf_decode_token(t, t->added[1].id, (char[8]){0}, 3), 3); /* cut at cap */
     hf_close(t);
 }
 
 static void assert_ids(hf_tokenizer *t, const char *text, const int32_t *want, size_t n)
 {
     tt_ids ids = {0};
-    assert_int_equal(encode(t, text, strlen(text), &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(t, text, strlen(text), &ids, NULL), TT_OK);
     assert_int_equal(ids.n, n);
     assert_memory_equal(ids.ids, want, n * sizeof *want);
     tt_ids_free(&ids);
@@ -105,10 +105,10 @@ static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
     const int32_t special = plain->added[0].id;
     tt_ids ids = {0};
     char buf[32];
-    assert_int_equal(encode(plain, "<|endoftext|>", 13, &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(plain, "<|endoftext|>", 13, &ids, NULL), TT_OK);
     assert_true(ids.n > 1);
     assert_ids(allowed, "<|endoftext|>", &special, 1);
-    assert_int_equal(decode(plain, special, buf, sizeof buf), 0);
+    assert_int_equal(hf_decode_token(plain, special, buf, sizeof buf), 0);
     assert_string_not_equal(plain->fingerprint, allowed->fingerprint);
     tt_ids_free(&ids);
     hf_close(plain);
@@ -128,7 +128,7 @@ static void test_hf_encode_failing_leaves_the_list_alone(void **state)
     hf_tokenizer *t = open_json(root, false);
     assert_int_equal(tt_ids_push(&ids, 7, NULL), TT_OK);
     const char *text = "xxaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    assert_int_equal(encode(t, text, strlen(text), &ids, &err), TT_EINVAL);
+    assert_int_equal(hf_encode(t, text, strlen(text), &ids, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "fails at byte 2 of a text of 62"));
     assert_int_equal(ids.n, 1);
     assert_int_equal(ids.ids[0], 7);
@@ -143,9 +143,9 @@ static void test_hf_encode_appends(void **state)
     hf_tokenizer *t = open_json(whole("gpt2", false), false);
     tt_ids ids = {0};
     assert_int_equal(tt_ids_push(&ids, 7, NULL), TT_OK);
-    assert_int_equal(encode(t, "", 0, &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(t, "", 0, &ids, NULL), TT_OK);
     assert_int_equal(ids.n, 1);
-    assert_int_equal(encode(t, "A", 1, &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(t, "A", 1, &ids, NULL), TT_OK);
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.ids[0], 7);
     tt_ids_free(&ids);
@@ -190,7 +190,7 @@ static void assert_lists_merge_as_the_heap(hf_vocab *v, hf_bpe_room *r, uint64_t
 }
 
 /* Twenty megabytes of blanks, and words at the border between the two ways of merging. */
-static void test_hf_long_words_are_merged_alike(void **state)
+static void test_hf_long_words_are_merged_as_short_ones(void **state)
 {
     (void)state;
     hf_tokenizer *t = open_json(whole("llama3", false), false);
@@ -198,7 +198,7 @@ static void test_hf_long_words_are_merged_alike(void **state)
     char *blanks = malloc(n);
     tt_ids ids = {0}, heap = {0};
     memset(blanks, ' ', n);
-    assert_int_equal(encode(t, blanks, n, &ids, NULL), TT_OK);
+    assert_int_equal(hf_encode(t, blanks, n, &ids, NULL), TT_OK);
     assert_true(ids.n > 0 && ids.n <= n);
     uint64_t x = 9;
     hf_bpe_room room_ = {0};
@@ -263,7 +263,7 @@ static void *encode_on_thread(void *arg)
     return NULL;
 }
 
-static void test_hf_threads_encode_alike(void **state)
+static void test_hf_threads_encode_equally(void **state)
 {
     (void)state;
     hf_tokenizer *t = open_json(whole("qwen2", false), false);
@@ -306,7 +306,7 @@ static void test_hf_info_names_the_special_tokens(void **state)
     assert_int_equal(i.eos, t->added[0].id);
     assert_int_equal(i.pad, -1);
     assert_int_equal(strlen(i.fingerprint), 32);
-    assert_int_equal(decode(t, 1999, (char[4]){0}, 4), 0);
+    assert_int_equal(hf_decode_token(t, 1999, (char[4]){0}, 4), 0);
     assert_int_equal(open_text(text, NULL, false, &other, &err), TT_OK);
     assert_string_not_equal(t->fingerprint, other->fingerprint);
     hf_close(other);
@@ -410,9 +410,9 @@ int main(void)
         cmocka_unit_test(test_hf_special_tokens_are_plain_text_unless_allowed),
         cmocka_unit_test(test_hf_encode_failing_leaves_the_list_alone),
         cmocka_unit_test(test_hf_encode_appends),
-        cmocka_unit_test(test_hf_long_words_are_merged_alike),
+        cmocka_unit_test(test_hf_long_words_are_merged_as_short_ones),
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
-        cmocka_unit_test(test_hf_threads_encode_alike),
+        cmocka_unit_test(test_hf_threads_encode_equally),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
         cmocka_unit_test(test_hf_numbers_nobody_reads_do_not_matter),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),

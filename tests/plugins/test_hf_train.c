@@ -157,10 +157,10 @@ static void test_cut_parts_encode_as_the_whole(void **state)
             assert_int_equal(hf_bytes_add(&all, add, strlen(add), NULL), TT_OK);
         }
         tt_ids one = {0}, parts = {0};
-        assert_int_equal(encode(t, (char *)all.s, all.n, &one, NULL), TT_OK);
+        assert_int_equal(hf_encode(t, (char *)all.s, all.n, &one, NULL), TT_OK);
         for (size_t at = 0, end; at < all.n; at = end, cuts++) {
             end = hf_cut(t, (char *)all.s, all.n, at + 1);
-            assert_int_equal(encode(t, (char *)all.s + at, end - at, &parts, NULL), TT_OK);
+            assert_int_equal(hf_encode(t, (char *)all.s + at, end - at, &parts, NULL), TT_OK);
         }
         assert_true(cuts > 100);
         assert_int_equal(one.n, parts.n);

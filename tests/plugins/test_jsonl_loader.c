@@ -244,8 +244,8 @@ static void test_jsonl_refuses_a_bad_line_with_its_number(void **state)
         {"[1]",                           "not an object, at byte 1"           },
         {"hello",                         "not an object"                      },
         {"{\"text\":\"a\"",               "comma or the end of the object"     },
-        {"{\"text\":\"a\"}}",             "more after the object"              },
-        {"{\"text\":\"a\"} {\"text\":1}", "more after the object"              },
+        {"{\"text\":\"a\"}}",             "more text after the object"         },
+        {"{\"text\":\"a\"} {\"text\":1}", "more text after the object"         },
         {"{\"text\":\"a\",}",             "a key should be here"               },
         {"{'text':\"a\"}",                "a key should be here"               },
         {"{\"text\" \"a\"}",              "a colon should be here"             },
@@ -326,9 +326,9 @@ static void test_jsonl_refuses_damaged_files(void **state)
     put_bytes("bit.jsonl.zst", packed, k);
     check_refusal("bit.jsonl.zst", "damaged zstd data");
     put_text("plain.jsonl.gz", text);
-    check_refusal("plain.jsonl.gz", "is no gzip file");
+    check_refusal("plain.jsonl.gz", "is not a gzip file");
     put_text("plain.jsonl.zst", text);
-    check_refusal("plain.jsonl.zst", "is no zstd file");
+    check_refusal("plain.jsonl.zst", "is not a zstd file");
     put_bytes("empty.jsonl", "", 0);
     void *self = NULL;
     tt_error err = {0};

@@ -27,7 +27,7 @@ static void test_llama3_derives_sizes(void **state)
     (void)state;
     decoder c = base();
     tt_error err;
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
     assert_int_equal(c.n_kv_heads, 16);
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.hidden_dim, 768);
@@ -39,12 +39,12 @@ static void test_llama3_derives_sizes(void **state)
     assert_int_equal(6 * (n - 2048 * 256) + 6 * decoder_attention_width(&c) * 2048, 71585280);
     c.hidden_dim = 100; /* given sizes stay */
     c.head_dim = 20;
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
     assert_int_equal(c.hidden_dim, 100);
     assert_int_equal(c.head_dim, 20);
 }
 
-/* A flavor as a job gets it: option defaults, its arguments over them, then finish(). */
+/* A flavor as a job gets it: option defaults, its arguments over them, then llama3_finish(). */
 static decoder flavor(tt_arena *a, const char *args_json)
 {
     static const char text[] = "{\"model\": {}}";
@@ -55,7 +55,7 @@ static decoder flavor(tt_arena *a, const char *args_json)
     if (tt_job_load_text(a, "job.json", text, strlen(text), NULL, 0, &job, &err) != TT_OK ||
         tt_job_section(job, "model.args", options, n, size, NULL, &c, &err) != TT_OK ||
         tt_job_overlay(job, "flavor", args_json, options, n, size, &c, &err) != TT_OK ||
-        finish(&c, &err) != TT_OK)
+        llama3_finish(&c, &err) != TT_OK)
         fail_msg("%s: %s", args_json, err.text);
     return c;
 }
@@ -100,21 +100,21 @@ static void test_llama3_reads_rope_scaling(void **state)
     c.rope_scaling = " {\"factor\": 32.0, \"rope_type\":\"llama3\", "
                      "\"low_freq_factor\":1,\"high_freq_factor\": 4e0,\n"
                      "\"original_max_position_embeddings\": 8192} ";
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
     assert_int_equal(c.rope.scaling, TT_ROPE_LLAMA3);
     assert_true(c.rope.factor == 32.0 && c.rope.low_freq_factor == 1.0 &&
                 c.rope.high_freq_factor == 4.0);
     assert_true(c.rope.original_max_position == 8192.0 && c.rope.theta == 5e5);
     c.rope_scaling = "{\"type\": \"yarn\", \"factor\": 4, \"truncate\": false, \"beta_fast\": 16}";
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
     assert_int_equal(c.rope.scaling, TT_ROPE_YARN);
     assert_int_equal(c.rope.no_truncate, 1);
     assert_true(c.rope.beta_fast == 16.0 && c.rope.low_freq_factor == 0.0);
     c.rope_scaling = "null";
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
     assert_int_equal(c.rope.scaling, TT_ROPE_NONE);
     c.rope_scaling = "{}";
-    assert_int_equal(finish(&c, &err), TT_OK);
+    assert_int_equal(llama3_finish(&c, &err), TT_OK);
 }
 
 static void test_llama3_refuses_rope_scaling_it_cannot_do(void **state)
@@ -150,7 +150,7 @@ static void test_llama3_refuses_rope_scaling_it_cannot_do(void **state)
         decoder c = base();
         tt_error err = {0};
         c.rope_scaling = bad[i][0];
-        if (finish(&c, &err) != TT_EINVAL || !strstr(err.text, bad[i][1]))
+        if (llama3_finish(&c, &err) != TT_EINVAL || !strstr(err.text, bad[i][1]))
             fail_msg("%s: \"%s\"", bad[i][0], err.text);
     }
 }
@@ -161,15 +161,15 @@ static void test_llama3_refuses_sizes_that_do_not_fit(void **state)
     tt_error err;
     decoder c = base();
     c.n_kv_heads = 5;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(llama3_finish(&c, &err), TT_EINVAL);
     assert_string_equal(err.text, "model.args.n_kv_heads: 5 does not divide n_heads 16");
     c = base();
     c.n_heads = 6;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(llama3_finish(&c, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "model.args.dim: 256 is no multiple of n_heads 6"));
     c = base();
     c.dim = 144;
-    assert_int_equal(finish(&c, &err), TT_EINVAL);
+    assert_int_equal(llama3_finish(&c, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "model.args.head_dim: 9 is odd"));
 }
 

@@ -7,12 +7,12 @@ static decoder flavor(tt_arena *a, const char *args_json)
     decoder c = {0};
     tt_error err = {0};
     model_options(a, args_json, options, TT_COUNT(options), &c);
-    if (finish(&c, &err) != TT_OK)
+    if (mistral_finish(&c, &err) != TT_OK)
         fail_msg("%s: %s", args_json, err.text);
     return c;
 }
 
-/* Of describe() itself: the published checkpoints' counts. */
+/* Of mistral_describe() itself: the published checkpoints' counts. */
 static void test_mistral_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void test_mistral_config_json_says_the_window(void **state)
         const decoder c = flavor(a, t[i][0]);
         char text[4096];
         tt_error err = {0};
-        assert_int_equal(config_json(&c, text, sizeof text, &err), TT_OK);
+        assert_int_equal(mistral_config_json(&c, text, sizeof text, &err), TT_OK);
         assert_non_null(strstr(text, t[i][1]));
         assert_non_null(strstr(text, "\"architectures\": [\"MistralForCausalLM\"]"));
     }

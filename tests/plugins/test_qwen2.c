@@ -30,7 +30,7 @@ static tt_graph *graph_of(tt_arena *a, const decoder *c)
     return g;
 }
 
-/* Of describe() itself: the published checkpoints' counts. */
+/* Of qwen2_describe() itself: the published checkpoints' counts. */
 static void test_qwen2_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void test_config_json_says_all_that_shapes_the_model(void **state)
     char text[4096];
     tt_error err = {0};
     const tt_json *root = NULL;
-    assert_int_equal(config_json(&c, text, sizeof text, &err), TT_OK);
+    assert_int_equal(qwen2_config_json(&c, text, sizeof text, &err), TT_OK);
     assert_int_equal(tt_json_parse(a, "config.json", text, strlen(text), &root, &err), TT_OK);
     for (size_t i = 0; i < TT_COUNT(want); i++) {
         const tt_json *v = tt_json_get(root, want[i].key);
@@ -178,7 +178,7 @@ static void test_config_json_says_all_that_shapes_the_model(void **state)
         assert_string_equal(tt_str_get(&have), want[i].value);
         tt_str_free(&have);
     }
-    assert_int_equal(config_json(&c, text, 300, &err), TT_EINVAL);
+    assert_int_equal(qwen2_config_json(&c, text, 300, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "longer than 300 bytes"));
     tt_arena_free(a);
 }

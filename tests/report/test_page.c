@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-/* The page: well-formed whatever the run holds, nothing from the network, the same each time, and
- * no larger for a million steps. */
+/* The report page is well-formed whatever the run contains, uses nothing from the network, is the
+ * same each time, and does not grow with a million steps. */
 
 static void check_tags(const char *page)
 {

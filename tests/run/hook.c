@@ -4,9 +4,8 @@
 #include <string.h>
 #include <ttrun/hook.h>
 
-/* hook.so: "watch" writes what it is called with to a file; "fail" ends the run at a step of one
- * rank, or of all, by an error or by exit(). Built by test_hooks.sh against the public headers
- * alone. */
+/* hook.so: "watch" writes its calls to a file; "fail" ends the run at a step of one rank, or of
+ * all, by an error or by exit(). test_hooks.sh builds it against the public headers alone. */
 
 typedef struct {
     const char *file;

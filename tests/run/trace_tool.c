@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* trace_tool FILE: is it a trace that chrome://tracing and Perfetto open? Every event is a slice
- * (X) with ts and dur or a name (M), slices of one thread nest, every process and thread is named.
- * Prints "pid PID tid TID CATEGORY NAME COUNT FLOPS BYTES" a kind of slice. Status 1: it is not,
- * with why. */
+/* trace_tool FILE: is FILE a trace that chrome://tracing and Perfetto can open? Every event must be
+ * a slice (X) with ts and dur, or a name (M); the slices of one thread must nest; every process and
+ * thread must have a name. Prints "pid PID tid TID CATEGORY NAME COUNT FLOPS BYTES" per kind of
+ * slice. Status 1: the trace is wrong, with the reason. */
 
 typedef struct slice {
     int64_t pid, tid;

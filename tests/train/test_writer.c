@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* Metrics by a thread of their own: in order, none lost, nobody waits for a slow file, and a
- * failure is told. */
+/* Metrics are written by a thread of their own: in order, none lost, no rank waits for a slow file,
+ * and a failure is reported. */
 
 typedef struct sink {
     pthread_mutex_t gate; /* log() goes through it */
@@ -42,7 +42,7 @@ static tt_writer *open_writer(sink *s, tt_sink *as)
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->gate, NULL);
     s->fails_at = -1;
-    *as = (tt_sink){&vt, s};
+    *as = (tt_sink){.vt = &vt, .self = s};
     assert_int_equal(tt_writer_new(as, 1, &w, &err), TT_OK);
     return w;
 }
@@ -80,7 +80,7 @@ static void test_a_step_does_not_wait_for_a_slow_file(void **state)
         assert_true(s.seen[i] == 0.5 * i);
 }
 
-static void test_a_failure_is_told_and_nothing_is_written_after_it(void **state)
+static void test_a_failure_is_reported_and_nothing_is_written_after_it(void **state)
 {
     sink s;
     tt_sink as;
@@ -105,7 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_does_not_wait_for_a_slow_file),
-        cmocka_unit_test(test_a_failure_is_told_and_nothing_is_written_after_it),
+        cmocka_unit_test(test_a_failure_is_reported_and_nothing_is_written_after_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

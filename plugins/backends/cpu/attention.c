@@ -2,10 +2,13 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention: some kv heads at a time, their rows of keys and values are laid side by side (or
- * packed for tiles), then each (head, some blocks of queries) is one task. */
+/* attention: the kernel works on a group of kv heads at a time. It copies their rows of keys and
+ * values next to each other (or packs them for AMX tiles); then each (query head, FWD_QUERIES
+ * queries) is one task. q [Tq,h*hd], k [Tk,kv*hd], v [Tk,kv*dv], positions and segments of queries
+ * [Tq] and keys [Tk], and optional sinks [h] -> out [Tq,h*dv], lse [Tq,h]. Naive twin:
+ * ref_attention in backends/reference/attention.c. */
 #define FWD_QUERIES 96
-#define TASKS_A_THREAD 16 /* of a turn, at least */
+#define TASKS_A_THREAD 16 /* per group of kv heads, at least */
 
 int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head)
 {
@@ -23,7 +26,7 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
     a->tq = q->shape[0];
     a->tk = k->shape[0];
     a->tk_pad = cpu_round_up(a->tk, CPU_KEYS);
-    /* Before open (planning), pad for the widest level. */
+    /* While planning the instruction set is unknown: pad for the widest level. */
     a->hd_pad = cpu_round_up(a->hd, isa ? isa->lanes : 16);
     a->dv_pad = cpu_round_up(a->dv, isa ? isa->lanes : 16);
     a->window = at->window;
@@ -35,7 +38,7 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
     int64_t all = q->global[1] / a->hd, all_kv = k->global[1] / a->hd;
     s.head_begin = q->begin[1] / a->hd;
     s.kv_begin = k->begin[1] / a->hd;
-    if (all <= 0 || all_kv <= 0) { /* a caller that does not cut */
+    if (all <= 0 || all_kv <= 0) { /* a caller that does not shard leaves global sizes 0 */
         all = s.heads;
         all_kv = s.kv_heads;
     }
@@ -51,7 +54,8 @@ size_t cpu_attn_keys_bytes(const cpu_attn_shape *s)
            cpu_align((size_t)s->a.tk_pad / CPU_SPAN * 4 * sizeof(int32_t));
 }
 
-/* Positions and segments of the keys, padded, and the extremes of each span. */
+/* Positions and segments of the keys, padded, and the minimum and maximum of both over each span of
+ * CPU_SPAN keys. */
 void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, char **scratch)
 {
     cpu_attn *a = &s->a;
@@ -80,7 +84,7 @@ void cpu_attn_keys(cpu_attn_shape *s, const int32_t *pos, const int32_t *seg, ch
     a->spans = x;
 }
 
-/* Rows [j, j + n) of one head, padded to d_pad columns; rows past the end are zero. */
+/* Copies rows [j, j + n) of one head, padded to d_pad columns; rows past the end are zero. */
 void cpu_attn_copy(const cpu_attn_shape *s, const tt_tensor *x, int64_t head, int64_t d,
                    int64_t d_pad, int64_t j, int64_t n, float *dst)
 {
@@ -95,18 +99,20 @@ typedef struct forward {
     const tt_tensor *q;
     tt_tensor *out, *lse;
     const float *sinks;
-    int64_t first_kv, first; /* of a turn: its first kv head, and query head */
-    char *k, *v;             /* of the turn's kv heads */
-    int64_t blocks;          /* of queries, or of keys while copying */
-    uint8_t *again;          /* [heads of a turn][blocks]: let multiply-adds make it */
+    /* the first kv head of the group of kv heads, and its first query head */
+    int64_t first_kv, first;
+    char *k, *v;    /* copies of the group's keys and values */
+    int64_t blocks; /* number of blocks of queries; of keys, while copying */
+    /* [query heads of the group][blocks]: multiply-adds have to compute the block */
+    uint8_t *again;
 } forward;
 
-static int64_t query_blocks_of(const cpu_attn_shape *s) /* a head */
+static int64_t query_blocks_of(const cpu_attn_shape *s) /* per head */
 {
     return (s->a.tq + FWD_QUERIES - 1) / FWD_QUERIES;
 }
 
-/* Kv heads of a turn: enough tasks for all threads, and no more copies than stay in cache. */
+/* Kv heads per group: enough tasks for all threads, but no more copies than stay in cache. */
 static int64_t turn_of(const cpu_attn_shape *s, int n_threads)
 {
     const int64_t tasks = cpu_max(1, s->group * query_blocks_of(s));
@@ -144,7 +150,7 @@ static void copy_keys(void *arg, int64_t begin, int64_t end, int thread)
     const forward *w = arg;
     const cpu_attn *a = &w->s.a;
     (void)thread;
-    for (int64_t i = begin; i < end; i++) { /* a kv head's block */
+    for (int64_t i = begin; i < end; i++) { /* i counts (kv head, block of keys) */
         const int64_t h = w->first_kv + i / w->blocks, j = i % w->blocks * CPU_KEYS;
         char *k = w->k + i * keys_size(w), *v = w->v + i * values_size(w);
         if (w->tiles) {
@@ -163,7 +169,7 @@ static void query_blocks(void *arg, int64_t begin, int64_t end, int thread)
     const int64_t heads = w->s.heads, key_blocks = a->tk_pad / CPU_KEYS;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        /* Late blocks first: causal ones see the most keys. */
+        /* Late blocks first: with a causal mask they see the most keys. */
         const int64_t h = w->first + i / w->blocks,
                       t = (w->blocks - 1 - i % w->blocks) * FWD_QUERIES,
                       g = (cpu_attn_kv_head(&w->s, h) - w->first_kv) * key_blocks,
@@ -183,7 +189,7 @@ static size_t attention_scratch(const tt_kernel_call *c, int n_threads)
 {
     cpu_attn_shape s;
     cpu_attn_shape_of(NULL, c, &c->in[0], &c->in[1], &c->in[2], &s);
-    /* A turn's copies; those in tiles are the larger ones. */
+    /* The copies of one group of kv heads; those packed for tiles are the larger ones. */
     const int64_t kv = turn_of(&s, n_threads), panels = kv * (s.a.tk_pad / CPU_PANEL);
     return cpu_attn_keys_bytes(&s) + cpu_align((size_t)(panels * cpu_attn_six_keys(s.a.hd)) * 2) +
            cpu_align((size_t)(panels * cpu_attn_six_values(s.a.dv)) * 2) +
@@ -199,7 +205,7 @@ tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err)
     return TT_OK;
 }
 
-/* Query heads here of the kv heads before `kv`. */
+/* The number of this rank's query heads that belong to kv heads before `kv`. */
 static int64_t heads_before(const cpu_attn_shape *s, int64_t kv)
 {
     return cpu_max(0, cpu_min(s->heads, (s->kv_begin + kv) * s->group - s->head_begin));
@@ -227,7 +233,8 @@ static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
     cpu_attn_keys(&w.s, cpu_i32(&c->in[5]), cpu_i32(&c->in[6]), &p);
     const int64_t kv = turn_of(&w.s, tt_pool_threads(c->pool)),
                   panels = kv * (a->tk_pad / CPU_PANEL), most = kv * w.s.group;
-    w.k = (char *)cpu_take(&p, panels * cpu_attn_six_keys(a->hd) / 2); /* two u16 are a float */
+    /* two u16 take the room of a float */
+    w.k = (char *)cpu_take(&p, panels * cpu_attn_six_keys(a->hd) / 2);
     w.v = (char *)cpu_take(&p, panels * cpu_attn_six_values(a->dv) / 2);
     w.again = (uint8_t *)p;
     a->pos_q = cpu_i32(&c->in[3]);
@@ -242,7 +249,8 @@ static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
         memset(w.again, 1, (size_t)(most * query_blocks_of(&w.s)));
         w.tiles = backend->attn_tiles;
         run_turn(&w, c->pool, n, heads);
-        if (w.tiles && memchr(w.again, 1, tasks)) { /* what tiles cannot make */
+        /* blocks whose tiles met a value that is not finite */
+        if (w.tiles && memchr(w.again, 1, tasks)) {
             w.tiles = NULL;
             run_turn(&w, c->pool, n, heads);
         }

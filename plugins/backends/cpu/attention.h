@@ -3,17 +3,19 @@
 #define TT_CPU_ATTENTION_H
 #include "cpu.h"
 
-/* What attention and its backward share: shapes, the keys' positions, copies of rows. */
+/* What attention, its backward and attention_cached share: shapes, the keys' positions, copies of
+ * rows. */
 typedef struct cpu_attn_shape {
     cpu_attn a;
     const cpu_isa *isa;
     const tt_tensor *k, *v;
-    int64_t heads, kv_heads;      /* here */
-    int64_t head_begin, kv_begin; /* of this rank's box, in heads */
-    int64_t group;                /* query heads a kv head */
+    int64_t heads, kv_heads;      /* on this rank */
+    int64_t head_begin, kv_begin; /* the first heads on this rank, as global indices */
+    int64_t group;                /* query heads per kv head */
 } cpu_attn_shape;
 
-int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head); /* local kv head of a local head */
+/* local kv head of a local query head */
+int64_t cpu_attn_kv_head(const cpu_attn_shape *s, int64_t head);
 void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_tensor *q,
                        const tt_tensor *k, const tt_tensor *v, cpu_attn_shape *out);
 tt_status cpu_attn_check(const cpu_attn_shape *s, tt_error *err);

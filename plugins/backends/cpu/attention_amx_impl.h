@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention forward in AMX tiles: products as gemm_amx.c makes them (three bf16 an f32, six
- * products of nine), the softmax in f32. A block is SIX_QUERIES queries in the lanes, as in
- * attention_impl.h; a panel is CPU_PANEL keys. While the tiles make the scores of the next panel
- * and the outs of the last one, vectors turn this one's scores into weights. Included behind
- * attention_impl.h. */
+/* Attention forward in AMX tiles. Products are computed as in gemm_amx.c (each f32 is three bf16,
+ * and six of the nine products are computed), the softmax in f32. A block is SIX_QUERIES queries,
+ * one per vector lane as in attention_impl.h; a panel is CPU_PANEL keys. While the tiles compute
+ * the scores of the next panel and add the previous panel to the output, vector instructions turn
+ * this panel's scores into weights. Included after attention_impl.h. Naive twin: ref_attention in
+ * backends/reference/attention.c. */
 #include "attention_amx_pack_impl.h"
 
 #include "attention_amx_tile_impl.h"
 
-/* A row's reference rises only where its maximum has risen by more: weights reach 2^8, outs are
- * seldom scaled again. Each row for itself, so that its bits are its own. */
+/* A row's reference value, subtracted before exp, rises only when the row's maximum has risen by
+ * more than this: weights reach 2^8, and outputs are seldom rescaled. Each row decides for itself,
+ * so its bits do not depend on other rows. */
 #define SIX_SLACK 8.0f
 
-/* The next panel from `at` on that any query sees. */
+/* The next panel at or after `at` that any of the queries sees. */
 INLINE six_panel six_next(const cpu_attn *a, const six_block *b, int64_t at)
 {
     for (; at < b->panels[1]; at++) {
@@ -30,7 +32,7 @@ INLINE six_panel six_next(const cpu_attn *a, const six_block *b, int64_t at)
     return (six_panel){.at = at};
 }
 
-/* What queries [begin, end) see lies between: looked up once for all of their blocks. */
+/* The range of panels that queries [begin, end) see; computed once for all of their blocks. */
 INLINE void six_range(const cpu_attn *a, six_block *b, int64_t begin, int64_t end)
 {
     int32_t all[4];
@@ -44,7 +46,8 @@ INLINE void six_range(const cpu_attn *a, six_block *b, int64_t begin, int64_t en
         }
 }
 
-/* The panel's scores capped and masked, and the rows' references; does any of them rise? */
+/* Caps and masks the panel's scores and updates the rows' references; returns whether any reference
+ * rises. */
 INLINE bool six_rise(const cpu_attn *a, six_block *b)
 {
     const int64_t key = b->now.at * CPU_PANEL;
@@ -108,7 +111,7 @@ INLINE void six_open(const cpu_attn *a, six_block *b, const float *q, int64_t t,
     b->at = b->end = b->due = 0;
 }
 
-/* The panels, one after another: two sets of buffers by turns. */
+/* The panels one after another, alternating between two sets of buffers. */
 INLINE void six_run(const cpu_attn *a, six_block *b, const uint16_t *k, const uint16_t *v)
 {
     six_panel last = {0}, next = six_next(a, b, b->panels[0]);
@@ -135,7 +138,8 @@ INLINE void six_run(const cpu_attn *a, six_block *b, const uint16_t *k, const ui
     six_mix(a, v, last, b);
 }
 
-/* What a vector of rows is multiplied by, and their lse; returns the rows that saw a key. */
+/* What a vector of rows is multiplied by at the end, and the rows' lse; returns which rows saw a
+ * key. */
 INLINE vi six_factors(const six_block *b, int v, const float *sink, vf *factor, vf *lse)
 {
     const vf top = b->top[v], sum = b->sum[v];
@@ -155,7 +159,7 @@ INLINE vi six_factors(const six_block *b, int v, const float *sink, vf *factor, 
     return seen;
 }
 
-/* Returns whether all of the rows that saw a key are finite. */
+/* Returns whether every row that saw a key is finite. */
 INLINE bool six_close(const cpu_attn *a, const six_block *b, const float *sink, float *out,
                       float *lse, int64_t ld_lse, int64_t rows)
 {
@@ -195,7 +199,8 @@ INLINE cpu_fetch six_fetch(const float *x, int64_t ld, int64_t n, int64_t begin,
                        .step = 2};
 }
 
-/* Queries [begin, end) of one head; false: some row is not finite, multiply-adds shall make all. */
+/* Queries [begin, end) of one head. Returns false if some row is not finite: then multiply-adds
+ * have to compute the whole block. */
 static bool six_fwd(const cpu_attn *a, const void *k, const void *v, const float *q, float *out,
                     float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention in AMX tiles multiplies: three bf16 an f32 (split_impl.h), in the order
- * in which tiles want them. Queries, keys and dims come in panels of 32, each two tiles. */
+/* The operands of attention in AMX tiles: three bf16 per f32 (split_impl.h), in the order in which
+ * the tiles read them. Queries, keys and dims come in panels of 32, each two tiles. */
 #include "split_impl.h"
 
 #define SIX_QUERIES 32
@@ -8,8 +8,8 @@
 #define SIX_PART (2 * SIX_TILE)
 #define SIX_PARTS SPLIT_PARTS
 
-/* A step of 16 k at most has room for two parts side by side: left 1 3, 1 2 against right 3 1, 2 1,
- * 1 2 are the six products in three. */
+/* A step of at most 16 k has room for two parts next to each other: left 1 3, 1 2 against right 3
+ * 1, 2 1, 1 2 are the six products in three. */
 INLINE void six_split_left(vf x, uint16_t *dst)
 {
     vi a[SIX_PARTS];
@@ -31,7 +31,7 @@ INLINE vf six_load(const float *p, __mmask16 keep)
     return (vf)_mm512_maskz_loadu_ps(keep, p);
 }
 
-/* v[i] = element i of `rows` rows of n elements, ld apart; the rest is zero. */
+/* v[i] = element i of each of `rows` rows of n elements, ld apart; the rest is zero. */
 INLINE void six_load_transposed(const float *p, int64_t ld, int64_t rows, int64_t n, vf *v)
 {
     if (rows >= VW && n >= VW) {
@@ -43,7 +43,8 @@ INLINE void six_load_transposed(const float *p, int64_t ld, int64_t rows, int64_
     transpose(v);
 }
 
-/* A panel's keys: `rows` rows, ld apart; steps of 32 dims, each its parts, each two tiles. */
+/* Packs a panel's keys: `rows` rows, ld apart, in steps of 32 dims, each step its parts, each part
+ * two tiles. */
 static void six_pack_keys(const float *k, int64_t ld, int64_t rows, int64_t hd, void *to)
 {
     uint16_t *dst = to;
@@ -63,8 +64,9 @@ static void six_pack_keys(const float *k, int64_t ld, int64_t rows, int64_t hd, 
     }
 }
 
-/* Its values, transposed: panels of 32 dims, each its parts, each two tiles, the last one if 16
- * dims are left; keys j and j + 16 are pairs, as rows of weights are. */
+/* Packs a panel's values, transposed: panels of 32 dims, each its parts, each part two tiles (the
+ * last one a single tile if 16 dims are left). Keys j and j + 16 are pairs, as the rows of weights
+ * are. */
 static void six_pack_values(const float *v, int64_t ld, int64_t rows, int64_t dv, void *to)
 {
     for (int64_t d = 0; d < dv; d += 16) {

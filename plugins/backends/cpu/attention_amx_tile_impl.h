@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A panel's products in AMX tiles and, between them, the weights of another. Scores are K Q'
- * (tiles: 16 keys × 16 queries), outs V' P (16 dims × 16 queries), so weights need no shuffling on
- * their way from the one to the other. Tile registers: 0 to 3 hold C, 4 and 5 A, 6 and 7 B. */
+/* The products of one panel in AMX tiles and, interleaved with them, the softmax weights of another
+ * panel. Scores are K Q' (tiles: 16 keys × 16 queries) and outputs are V' P (16 dims × 16 queries),
+ * so the weights of the first product feed the second without shuffling. Tile registers: 0 to 3
+ * hold C, 4 and 5 hold A, 6 and 7 hold B. */
 
-/* A panel of keys that some of a block's queries see: those of vectors [v0, v1); whole: all of it.
- */
+/* A panel of keys that some queries of a block see, namely those in vectors [v0, v1); whole: they
+ * see all of its keys. */
 typedef struct six_panel {
     int64_t at;
     int v0, v1; /* v0 == v1: no panel */
     bool whole;
-    uint16_t *p; /* its weights, and */
+    uint16_t *p; /* its weights */
     float *s;    /* its scores */
 } six_panel;
 
@@ -20,16 +21,20 @@ typedef struct six_block {
     float o[CPU_MAX_HEAD_DIM * SIX_QUERIES] __attribute__((aligned(64)));
     vf top[2], sum[2], shrink[2];
     int32_t pos[SIX_QUERIES], seg[SIX_QUERIES], extremes[2 * 4];
-    /* Weights still to be made of `now`: keys from `at` to `end` (16 a vector; each with the one 16
-     * further on); a share of them a product. */
+    /* The weights of panel `now` that are still to be computed: keys from `at` to `end` (16 per
+     * vector, each together with the one 16 further on); each product is followed by a share of
+     * them. */
     six_panel now;
     int at, end, due, products;
-    int64_t panels[2];  /* begin and end of those that the task's queries see */
-    cpu_fetch fetch[2]; /* the next block's q, this one's out: rows of a head lie a token apart,
-                           where no hardware looks ahead, and a burst would keep tiles waiting */
+    int64_t panels[2]; /* begin and end of the panels that the task's queries see */
+    /* The rows of the next block's q and of this block's out to prefetch: rows of a head are a
+     * token apart, which the hardware prefetcher does not follow, and prefetching all at once
+     * would stall the tiles. */
+    cpu_fetch fetch[2];
 } six_block;
 
-/* Of two keys and their partners. Not inline: it is called from between all products. */
+/* The weights of two vectors of keys and their partners. Not inlined, because it is called between
+ * all products. */
 static __attribute__((noinline)) void six_weights(six_block *b)
 {
     const int v = b->at / 16, j = b->at % 16;
@@ -57,8 +62,8 @@ INLINE void six_turn(six_block *b)
     }
 }
 
-/* C += A B of one part each, of R × S tiles: as gemm_amx.c's product. A turn of weights behind it.
- */
+/* C += A B for one part each, of R × S tiles, as in gemm_amx.c; followed by a share of the
+ * weights. */
 INLINE void six_product(const int R, const int S, const uint16_t *a, const uint16_t *b,
                         six_block *w)
 {
@@ -101,13 +106,13 @@ INLINE void six_store(const int R, const int S, float *c, int64_t ld)
         _tile_stored(3, c + 16 * ld + 16, ld * 4);
 }
 
-/* gcc's tile loads do not say that they read memory: what is stored before stays before. */
+/* gcc's tile loads do not declare that they read memory: this keeps earlier stores before them. */
 INLINE void six_fence(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Scores of a panel and S vectors of queries. */
+/* The scores of a panel for S vectors of queries. */
 INLINE void six_dots_of(const int S, int64_t hd, const uint16_t *k, const uint16_t *q, float *s,
                         six_block *w)
 {
@@ -134,7 +139,7 @@ INLINE void six_dots(const cpu_attn *a, const uint16_t *k, six_panel p, six_bloc
         six_dots_of(1, a->hd, k, b->q + p.v0 * SIX_TILE, p.s + p.v0 * VW, b);
 }
 
-/* o [dims][queries] += V' P of a panel, R × S tiles. */
+/* o [dims][queries] += V' P of a panel, in R × S tiles. */
 INLINE void six_mix_tiles(const int R, const int S, const uint16_t *v, const uint16_t *p, float *o,
                           six_block *w)
 {

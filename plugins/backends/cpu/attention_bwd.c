@@ -3,13 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-/* attention_bwd. A task is (kv head, part: a run of blocks of keys): it makes dk and dv of its keys
- * and dq of the queries that see them, one query head after another, all on copies of its own that
- * lie side by side, a ring of those of queries. Where parts share queries, each adds into an array
- * of its own, summed at the end in order. Parts depend on shape, positions and segments only. */
-#define TASKS                                                                                      \
-    16 /* aimed at; kv heads times parts does not exceed it, nor the kv heads where they are more  \
-        */
+/* attention_bwd. A task is (kv head, part), where a part is a run of blocks of keys. The task
+ * computes dk and dv of its keys, and dq of the queries that see them, one query head after
+ * another. It works on its own contiguous copies; those of the queries form a ring. If parts share
+ * queries, each part adds into an array of its own, and the arrays are summed at the end, in order.
+ * The parts depend on shape, positions and segments only. q [Tq,h*hd], k [Tk,kv*hd], v [Tk,kv*dv],
+ * out [Tq,h*dv], lse [Tq,h], dout [Tq,h*dv] -> dq, dk, dv, shaped as q, k, v. Naive twin:
+ * ref_attention_bwd in backends/reference/attention.c. */
+/* The number of tasks aimed at. Kv heads times parts does not exceed the larger of it and the
+ * number of kv heads. */
+#define TASKS 16
 #define LOG2E 1.44269504088896341f
 
 typedef struct backward {
@@ -18,13 +21,16 @@ typedef struct backward {
     tt_tensor *dq, *dk, *dv;
     int32_t *extremes;      /* [tq_pad / lanes][4] */
     int32_t *pos_q, *seg_q; /* [tq_pad] */
-    int64_t (*seen_by)[3];  /* [blocks of keys]: begin and end of the blocks of queries that may see
-                               them; up to which one no later block of the part is seen */
-    int64_t (*part)[5]; /* [n_parts]: begin and end of blocks of keys, of those of queries, and how
-                           many of these are in use at a time */
-    float *shared;      /* dq of parts: [n_parts][heads][blocks][hd_pad][Q] */
-    float *local;       /* a thread's copies, see take_local */
-    int64_t local_size, tq_pad, n_parts, n_q, n_k; /* n_q, n_k: blocks of queries and keys */
+    /* [blocks of keys]: the range of blocks of queries that may see the block; and the block of
+     * queries before which no later block of keys of the part is seen */
+    int64_t (*seen_by)[3];
+    /* [n_parts]: the range of blocks of keys, the range of blocks of queries, and how many of
+     * these are in use at a time */
+    int64_t (*part)[5];
+    float *shared; /* dq per part: [n_parts][heads][blocks][hd_pad][Q] */
+    float *local;  /* a thread's copies, see take_local */
+    /* n_q, n_k: number of blocks of queries and keys */
+    int64_t local_size, tq_pad, n_parts, n_q, n_k;
 } backward;
 
 /* A task's own arrays; those of queries hold one head. */
@@ -58,7 +64,8 @@ static task take_local(const backward *w, char **p)
 static void take_scratch(backward *w, char **p, int n_threads)
 {
     const cpu_attn *a = &w->s.a;
-    /* Before open (planning), the widest level's blocks and the narrowest one's vectors. */
+    /* While planning the instruction set is unknown: the widest level's blocks and the narrowest
+     * level's vectors. */
     const int64_t block = w->s.isa ? w->s.isa->attn_queries : CPU_QUERIES,
                   lanes = w->s.isa ? w->s.isa->lanes : 4;
     w->tq_pad = cpu_round_up(a->tq, block);
@@ -71,7 +78,7 @@ static void take_scratch(backward *w, char **p, int n_threads)
     w->seg_q = (int32_t *)(void *)cpu_take(p, w->tq_pad);
     w->seen_by = (int64_t(*)[3])(void *)cpu_take(p, w->n_k * 6);
     w->part = (int64_t(*)[5])(void *)cpu_take(p, TASKS * 10);
-    /* Room for any smaller number of heads too: they come in more parts. */
+    /* Enough for any smaller number of heads too, although fewer heads are cut into more parts. */
     int64_t most = kv > 0 ? (h + kv - 1) / kv * cpu_max(kv, cpu_min(TASKS, kv * w->n_k)) : h;
     w->shared = cpu_take(p, most * w->tq_pad * a->hd_pad);
     char *const begin = *p;
@@ -85,12 +92,12 @@ static size_t backward_scratch(const tt_kernel_call *c, int n_threads)
 {
     backward w = {0};
     cpu_attn_shape_of(NULL, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
-    char *const base = (char *)(uintptr_t)64, *p = base; /* only measured */
+    char *const base = (char *)(uintptr_t)64, *p = base; /* only measured, not used */
     take_scratch(&w, &p, n_threads);
     return (size_t)(p - base) + cpu_attn_keys_bytes(&w.s);
 }
 
-/* Positions, segments and extremes of the queries, padded. */
+/* Positions and segments of the queries, padded, and their minima and maxima. */
 static void read_queries(backward *w, const int32_t *pos, const int32_t *seg)
 {
     cpu_attn *a = &w->s.a;
@@ -106,7 +113,8 @@ static void read_queries(backward *w, const int32_t *pos, const int32_t *seg)
     a->seg_q = w->seg_q;
 }
 
-static void widen(int32_t to[4], const int32_t *x, int64_t n) /* extremes of n extremes */
+/* The minima and maxima over n sets of them. */
+static void widen(int32_t to[4], const int32_t *x, int64_t n)
 {
     memcpy(to, x, 4 * sizeof *to);
     for (int64_t i = 4; i < 4 * n; i += 2) {
@@ -115,7 +123,7 @@ static void widen(int32_t to[4], const int32_t *x, int64_t n) /* extremes of n e
     }
 }
 
-/* May any of n vectors of queries see any key of block j, by the extremes q of the vectors? */
+/* May any of n vectors of queries see any key of block j, judging by the minima and maxima q? */
 static bool sees(const cpu_attn *a, const int32_t *q, int64_t n, int64_t j)
 {
     const int64_t spans = CPU_KEYS / CPU_SPAN;
@@ -132,8 +140,8 @@ static bool sees(const cpu_attn *a, const int32_t *q, int64_t n, int64_t j)
     return false;
 }
 
-/* Which blocks of queries may see a block of keys, by the extremes of both; and the parts: runs of
- * blocks of keys with about the same number of such pairs each. */
+/* Determines from minima and maxima which blocks of queries may see a block of keys, and cuts the
+ * parts: runs of blocks of keys with about the same number of such pairs each. */
 static void cut_parts(backward *w)
 {
     const cpu_attn *a = &w->s.a;
@@ -178,7 +186,7 @@ static void cut_parts(backward *w)
     }
 }
 
-/* How many parts hold a block of queries; *only: one of them. */
+/* How many parts need a block of queries; *only becomes one of them. */
 static int64_t parts_of(const backward *w, int64_t block, int64_t *only)
 {
     int64_t n = 0;
@@ -190,7 +198,7 @@ static int64_t parts_of(const backward *w, int64_t block, int64_t *only)
     return n;
 }
 
-/* Blocks [begin, end) of one head's queries come in. */
+/* Copies blocks [begin, end) of one head's queries into the ring. */
 static void copy_queries(const backward *w, const cpu_attn_bwd *b, const task *x, int64_t h,
                          int64_t begin, int64_t end)
 {
@@ -216,7 +224,8 @@ static void copy_queries(const backward *w, const cpu_attn_bwd *b, const task *x
     }
 }
 
-/* dq of blocks [begin, end): those of this part alone are done, others wait for the sum. */
+/* Stores dq of blocks [begin, end): those that only this part needs are complete, the others wait
+ * for sum_queries. */
 static void give_queries(const backward *w, const cpu_attn_bwd *b, int64_t h, int64_t part,
                          int64_t begin, int64_t end)
 {
@@ -235,7 +244,7 @@ static void give_queries(const backward *w, const cpu_attn_bwd *b, int64_t h, in
     }
 }
 
-/* Block j of a kv head's keys comes in, and its dk and dv begin at 0. */
+/* Copies block j of a kv head's keys and values and clears its dk and dv. */
 static void copy_keys(const backward *w, const cpu_attn_bwd *b, int64_t g, int64_t j)
 {
     const cpu_attn *a = &w->s.a;
@@ -259,7 +268,7 @@ static void give_keys(const backward *w, const cpu_attn_bwd *b, int64_t g, int64
 static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
 {
     const int64_t k0 = w->part[part][0], k1 = w->part[part][1], q0 = w->part[part][2];
-    int64_t h0 = 0, h1 = w->s.heads; /* this kv head's */
+    int64_t h0 = 0, h1 = w->s.heads; /* the query heads of this kv head */
     while (h0 < h1 && cpu_attn_kv_head(&w->s, h0) != g)
         h0++;
     while (h1 > h0 && cpu_attn_kv_head(&w->s, h1 - 1) != g)
@@ -275,7 +284,8 @@ static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
                       .delta = x->delta,
                       .dq = x->dq,
                       .work = x->work};
-    for (int64_t h = h0; h < cpu_max(h1, h0 + 1); h++) { /* without heads: zeros */
+    /* without query heads: dk and dv become zero */
+    for (int64_t h = h0; h < cpu_max(h1, h0 + 1); h++) {
         int64_t have = q0, given = q0;
         for (int64_t j = k0; j < k1; j++) {
             const int64_t *seen = w->seen_by[j], at = h1 - h0 > 1 ? (j - k0) * CPU_KEYS : 0,
@@ -286,7 +296,8 @@ static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
             b.dv = x->dv + at * w->s.a.dv_pad;
             if (h == h0)
                 copy_keys(w, &b, g, j);
-            /* Queries come in when first seen and leave when last seen: a line's, in cache. */
+            /* Queries enter the ring when first seen and leave when last seen, so it holds about
+             * one document's, in cache. */
             if (h < h1 && seen[1] > have) {
                 copy_queries(w, &b, x, h, have, seen[1]);
                 have = seen[1];
@@ -312,7 +323,7 @@ static void key_tasks(void *arg, int64_t begin, int64_t end, int thread)
         key_task(w, &x, i / w->n_parts, i % w->n_parts);
 }
 
-/* Queries that several parts hold, or none. */
+/* dq of the queries that several parts need, or none. */
 static void sum_queries(void *arg, int64_t begin, int64_t end, int thread)
 {
     const backward *w = arg;

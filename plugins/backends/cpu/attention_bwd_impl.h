@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention backward: one block of CPU_KEYS keys against blocks of queries of one head. Weights are
- * computed again from lse; dk and dv of the block stay in cache, dq is added to block by block. As
- * in the forward, queries lie in the lanes. */
+ * recomputed from lse; dk and dv of the block stay in cache, dq is added to block by block. As in
+ * the forward, each vector lane is a query. */
 
-/* One vector's p: scores → weights; d: d(weights) → d(scores before scale), of a span. */
+/* For one vector of queries and a span of keys: p turns from scores into weights, d from d(weights)
+ * into d(scores before scale). */
 INLINE void bwd_finish(const cpu_attn *a, float *p, float *d, int64_t key, vi pos, vi seg,
                        bool whole, vf lse, vf delta)
 {
@@ -26,7 +27,7 @@ INLINE void bwd_finish(const cpu_attn *a, float *p, float *d, int64_t key, vi po
     }
 }
 
-/* C[CPU_SPAN keys, width] += A B over nv vectors of queries: A [CPU_SPAN][ATTN_QUERIES], B [..,
+/* C [CPU_SPAN keys, width] += A B over nv vectors of queries: A [CPU_SPAN][ATTN_QUERIES], B [..,
  * width], width a multiple of VW. */
 INLINE void bwd_gather(int nv, const float *a, const float *b, int64_t width, float *c)
 {
@@ -41,8 +42,8 @@ INLINE void bwd_gather(int nv, const float *a, const float *b, int64_t width, fl
                       width, c + j * width + d, width, true);
 }
 
-/* The weights and d(scores) of the j-th span of a block of keys, and its shares of dk and dv. q:
- * first query of the block, t: where it lies in the ring. */
+/* The weights and d(scores) of span j of a block of keys, and what they add to dk and dv. q: first
+ * query of the block, t: its place in the ring. */
 INLINE void bwd_span(const cpu_attn_bwd *b, const attn_span *s, int64_t j, int64_t key, int64_t q,
                      int64_t t)
 {
@@ -63,7 +64,7 @@ INLINE void bwd_span(const cpu_attn_bwd *b, const attn_span *s, int64_t j, int64
     bwd_gather(nv, d, b->q + t * a->hd_pad, a->hd_pad, b->dk + j * a->hd_pad);
 }
 
-/* The block of keys from k0 on, blocks [q0, q1) of queries. */
+/* The block of keys that begins at k0 against blocks [q0, q1) of queries. */
 static void attn_bwd(const cpu_attn_bwd *b, int64_t k0, int64_t q0, int64_t q1)
 {
     const cpu_attn *a = &b->a;

@@ -2,27 +2,28 @@
 #include "attention.h"
 #include <string.h>
 
-/* attention_cached: the new keys and values go to the cache, one task a sequence and kv head; then
- * each (sequence, kv head, block of rows) is one task. A row is a token and a query head, so a
- * cache is read once for all heads that share it. */
+/* attention_cached: first the new keys and values are written to the cache, one task per (sequence,
+ * kv head); then each (sequence, kv head, block of rows) is one task. A row is a (token, query
+ * head), so a cache is read once for all heads that share it. Shapes, and the naive twin, in
+ * backends/reference/attention_cached.c. */
 #define CACHED_ROWS 96
 
 _Static_assert(TT_CACHE_BLOCK == CPU_PANEL, "a block of the cache is a panel of keys");
 
 typedef struct sequence {         /* tokens [first, first + n) of a call */
-    int64_t slot, first, n, task; /* task: number of its first one */
+    int64_t slot, first, n, task; /* task: the index of the sequence's first task */
 } sequence;
 
 typedef struct cached {
     const tt_kernel_call *c;
     const cpu_isa *isa;
     cpu_attn a;
-    int64_t heads, kv_heads, head_begin, kv_begin, group; /* as cpu_attn_shape has them */
+    int64_t heads, kv_heads, head_begin, kv_begin, group; /* as in cpu_attn_shape */
     sequence *seq;
     int64_t n_seq, n_tasks;
 } cached;
 
-/* Query heads [*begin, *end) of a kv head here. */
+/* This rank's query heads [*begin, *end) that share a kv head. */
 static void heads_of(const cached *w, int64_t kv, int64_t *begin, int64_t *end)
 {
     const int64_t first = (w->kv_begin + kv) * w->group - w->head_begin;
@@ -65,7 +66,7 @@ static const sequence *sequence_of(const cached *w, int64_t task)
     return &w->seq[lo];
 }
 
-static int64_t blocks_of(const cached *w, const sequence *s) /* of rows, a kv head */
+static int64_t blocks_of(const cached *w, const sequence *s) /* blocks of rows per kv head */
 {
     return (s->n * w->group + CACHED_ROWS - 1) / CACHED_ROWS;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over a cache: attn_fwd's arithmetic, term by term and in its order, on keys and values
- * that lie in the cache already. A row's bits are those attn_fwd gives, whatever rows are computed
- * with it. Included behind attention_impl.h. */
+/* Attention over a cache: the same arithmetic as attn_fwd, term by term and in the same order, on
+ * keys and values that are in the cache. A row's bits equal those of attn_fwd, whichever rows are
+ * computed together with it. Included after attention_impl.h. */
 
-/* Panels [*p0, *p1) that queries at positions from `low` to `high` see any key of. */
+/* The panels [*p0, *p1) of which queries at positions from `low` to `high` see any key. */
 INLINE void cached_range(const cpu_attn *a, int64_t low, int64_t high, int64_t *p0, int64_t *p1)
 {
     *p0 = a->window && low >= a->window ? (low - a->window + 1) / CPU_PANEL : 0;
     *p1 = high / CPU_PANEL + 1;
 }
 
-/* C[R, dv] += A B, rows of B dv long: the last vector may be a part of one. */
+/* C [R, dv] += A B, where rows of B have dv elements: the last vector may be partial. */
 INLINE void cached_accumulate(const int R, int64_t k, const float *a, const float *b, int64_t dv,
                               float *c, int64_t ldc)
 {
@@ -26,8 +26,8 @@ INLINE void cached_accumulate(const int R, int64_t k, const float *a, const floa
     }
 }
 
-/* Scores of one row, in base 2, capped and masked, in place: fwd_finish's, with keys in the lanes.
- */
+/* The scores of one row, in base 2, capped and masked, in place: as fwd_finish does it, but with
+ * keys in the lanes. */
 INLINE void cached_finish(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0,
                           int32_t pos, bool whole)
 {
@@ -67,7 +67,7 @@ INLINE void cached_softmax(float *s, int64_t j0, int64_t j1, float *top, float *
     const vf shift = vset(*top);
     for (int64_t j = j0; j < j1; j += VW)
         vstore(s + j, vexp2(vload(s + j) - shift));
-    for (int64_t j = j0; j < j1; j += 8) { /* as fwd_weights has it */
+    for (int64_t j = j0; j < j1; j += 8) { /* in the order of fwd_weights */
         const float *e = s + j;
         *sum += ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
     }
@@ -107,7 +107,7 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
             cached_finish(a, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], whole);
             cached_softmax(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
         }
-        /* values beyond the last token have never been written: not even zero times them */
+        /* values past the last token were never written, so not even zero times them is safe */
         cached_accumulate(R, cpu_min(j1, high + 1 - k0) - j0, s + j0, c->values + (k0 + j0) * a->dv,
                           a->dv, o, width);
     }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiled attention forward (Dao et al. 2022, arXiv:2205.14135): ATTN_QUERIES queries against blocks
- * of FWD_KEYS keys with an online softmax in base 2. A row's bits do not depend on the rows
- * computed with it. Included behind attention_tile_impl.h. */
+ * of FWD_KEYS keys with an online softmax in base 2. A row's bits do not depend on which rows are
+ * computed together with it. Included after attention_tile_impl.h. Naive twin: ref_attention in
+ * backends/reference/attention.c. */
 #define FWD_KEYS 96
 #define UNSEEN -1e30f /* below any score: the running maximum of a row that has seen no key */
 
-/* What is carried along the keys for one block of queries. */
+/* The state of one block of queries that is updated key by key. */
 typedef struct fwd_block {
     float q[CPU_MAX_HEAD_DIM * ATTN_QUERIES], o[CPU_MAX_HEAD_DIM * ATTN_QUERIES];
     float s[FWD_KEYS * ATTN_QUERIES]; /* scores, then weights */
@@ -13,7 +14,7 @@ typedef struct fwd_block {
     int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4], all[4];
 } fwd_block;
 
-/* One vector's scores of a span, in base 2: capped and masked in place. Returns the maxima. */
+/* Caps and masks one vector's scores of a span, in base 2, in place. Returns the maxima. */
 INLINE vf fwd_finish(const cpu_attn *a, float *s, int64_t key, vi pos, vi seg, bool whole)
 {
     vf high[4];
@@ -35,7 +36,7 @@ INLINE vf fwd_finish(const cpu_attn *a, float *s, int64_t key, vi pos, vi seg, b
     return vmax(vmax(high[0], high[1]), vmax(high[2], high[3]));
 }
 
-/* One vector's scores of a span become weights. Eight keys are summed as a tree, then added. */
+/* Turns one vector's scores of a span into weights. Eight keys are summed as a tree, then added. */
 INLINE vf fwd_weights(float *s, vf top, vf sum)
 {
     for (int64_t j = 0; j < CPU_SPAN; j += 8) {
@@ -62,7 +63,7 @@ INLINE void fwd_softmax(const cpu_attn *a, fwd_block *f, const attn_span *s, int
             if (v >= s[i].v0 && v < s[i].v1)
                 top = vmax(top, fwd_finish(a, x + i * CPU_SPAN * ATTN_QUERIES, k0 + i * CPU_SPAN,
                                            pos, seg, s[i].whole));
-        const vf shrink = vexp2(before - top); /* 1 where the maximum stays */
+        const vf shrink = vexp2(before - top); /* 1 where the maximum is unchanged */
         if (vany(top > before)) {
             sum *= shrink;
             for (int64_t d = 0; d < a->dv; d++) {
@@ -78,7 +79,7 @@ INLINE void fwd_softmax(const cpu_attn *a, fwd_block *f, const attn_span *s, int
     }
 }
 
-/* What a row's out is multiplied by, and its lse. A row that saw nothing: 0. */
+/* What a row's output is multiplied by at the end, and its lse. A row that saw no key is 0. */
 INLINE float attn_close(float top, float sum, const float *sink, float *lse)
 {
     bool seen = top > UNSEEN || top != top || sum != sum;
@@ -112,7 +113,7 @@ INLINE void fwd_open(const cpu_attn *a, fwd_block *f, const float *q, int64_t t,
     cpu_attn_extremes(f->pos, f->seg, rows, f->all);
 }
 
-/* Does any query of the block see a key of n spans from `first`? */
+/* Does any query of the block see a key of the n spans from `first`? */
 INLINE bool fwd_sees(const cpu_attn *a, const int32_t all[4], int64_t first, int64_t n)
 {
     bool any = false;
@@ -128,7 +129,8 @@ INLINE void fwd_close(const cpu_attn *a, fwd_block *f, const float *sink, float 
     for (int64_t r = 0; r < rows; r++) {
         factor[r] = attn_close(f->top[r], f->sum[r], sink, lse + r * ld_lse);
         if (!(f->top[r] > UNSEEN) && f->top[r] == f->top[r] && f->sum[r] == f->sum[r])
-            for (int64_t d = 0; d < a->dv; d++) /* not zero times what it may have met */
+            /* stored as 0, not multiplied by 0: the sum may hold NaN or infinity */
+            for (int64_t d = 0; d < a->dv; d++)
                 f->o[d * ATTN_QUERIES + r] = 0.0f;
     }
     for (int64_t v = 0; v * VW < rows; v++) {
@@ -142,7 +144,8 @@ INLINE void fwd_close(const cpu_attn *a, fwd_block *f, const float *sink, float 
     attn_give(&o, 1, 1.0f, rows, a->dv, out, a->ldo);
 }
 
-/* Rows of one head lie a token apart, where no hardware looks ahead: ask for them a block early. */
+/* Rows of one head are a token apart, which the hardware prefetcher does not follow: prefetch them
+ * one block ahead. */
 INLINE void attn_prefetch(const float *x, int64_t ld, int64_t n, int64_t begin, int64_t end)
 {
     for (int64_t r = begin; r < cpu_min(end, begin + ATTN_QUERIES); r++)
@@ -150,7 +153,7 @@ INLINE void attn_prefetch(const float *x, int64_t ld, int64_t n, int64_t begin, 
             __builtin_prefetch(x + r * ld + d);
 }
 
-/* Queries [begin, end) of one head; k [tk_pad, hd_pad], v [tk_pad, dv_pad]. */
+/* Queries [begin, end) of one head; k [tk_pad,hd_pad], v [tk_pad,dv_pad]. */
 static void attn_fwd(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end)
 {

@@ -3,20 +3,22 @@
 #include <math.h>
 #include <string.h>
 
-/* attention_merge: out and lse of two sets of keys, weighted by exp(lse - the larger). A query that
- * saw no key of either keeps out 0, lse -inf. */
+/* attention_merge: combines the results of attention over two sets of keys, weighted by exp(lse -
+ * the larger lse). A query that saw no key of either set keeps out 0 and lse -inf. T tokens, h
+ * heads, dv elements of a head's value. Naive twin: ref_attention_merge in
+ * backends/reference/attention.c. */
 
 typedef struct merge {
     const float *out[2], *lse[2];
     float *y, *y_lse;
-    int64_t dv; /* columns of a head */
+    int64_t dv; /* elements per head */
 } merge;
 
 static void merge_heads(void *arg, int64_t begin, int64_t end, int thread)
 {
     const merge *w = arg;
     (void)thread;
-    for (int64_t i = begin; i < end; i++) { /* a token's head */
+    for (int64_t i = begin; i < end; i++) { /* i counts (token, head) */
         const float a = w->lse[0][i], b = w->lse[1][i], top = a >= b ? a : b;
         const float *x = w->out[0] + i * w->dv, *z = w->out[1] + i * w->dv;
         float *y = w->y + i * w->dv;
@@ -32,6 +34,7 @@ static void merge_heads(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* out [T,h*dv], lse [T,h] of the first set, the same of the second -> out [T,h*dv], lse [T,h] */
 static tt_status attention_merge(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self, (void)err;

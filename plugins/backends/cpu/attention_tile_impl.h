@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention's forward and backward are made of. Queries lie in the lanes: scores are
- * [keys][queries], outs [dims][queries], so what belongs to a row is a lane too, one product's
- * result is the next one's vectors as it comes, and keys and values are read row by row as they
- * are. */
+/* The tiles that attention's forward and backward are made of. Each vector lane is a query: scores
+ * are [keys][queries] and outputs [dims][queries]. So per-row values are lanes too, the result of
+ * one product is the operand of the next without a transpose, and keys and values are read row by
+ * row as they are stored. */
 #if CPU_LEVEL == 5
-#define ATTN_TILE 8 /* keys, or dims, of a register tile */
+#define ATTN_TILE 8 /* keys, or dims, per register tile */
 #else
 #define ATTN_TILE 4
 #endif
-#define ATTN_VECS 3 /* vectors of queries of a block */
+#define ATTN_VECS 3 /* vectors of queries per block */
 #define ATTN_QUERIES (ATTN_VECS * VW)
 
 /* Is any lane of a mask set? */
@@ -54,8 +54,8 @@ INLINE void attn_tile(const int R, const int NV, int64_t k, const float *a, int6
             vstore(c + r * ldc + j * VW, t[r][j]);
 }
 
-/* C[CPU_SPAN keys][nv vectors] = A B over k dims; rows of A lie ld apart, B is [k][ATTN_QUERIES].
- */
+/* C [CPU_SPAN keys][nv vectors] = A B over k dims; rows of A are ld apart, B is
+ * [k][ATTN_QUERIES]. */
 INLINE void attn_dots(int nv, int64_t k, const float *a, int64_t ld, const float *b, float *c)
 {
 #define DOTS(n)                                                                                    \
@@ -73,8 +73,8 @@ INLINE void attn_dots(int nv, int64_t k, const float *a, int64_t ld, const float
 #undef DOTS
 }
 
-/* C[dims][nv vectors] += A' B over n keys: A [n, ld], B [n][ATTN_QUERIES]; dims rounded up to whole
- * tiles. */
+/* C [dims][nv vectors] += A' B over n keys: A [n,ld], B [n][ATTN_QUERIES]; dims are rounded up to
+ * whole tiles. */
 INLINE void attn_mix(int nv, int64_t n, const float *a, int64_t ld, int64_t dims, const float *b,
                      float *c)
 {
@@ -93,8 +93,8 @@ INLINE void attn_mix(int nv, int64_t n, const float *a, int64_t ld, int64_t dims
 #undef MIX
 }
 
-/* y = x times factor: rows of n elements, ldx and ldy apart; y's are filled up to n_pad with zeros.
- */
+/* y = x times factor: rows of n elements, ldx and ldy apart; rows of y are padded to n_pad with
+ * zeros. */
 static void attn_rows(const float *x, int64_t ldx, int64_t rows, int64_t n, float factor, float *y,
                       int64_t ldy, int64_t n_pad)
 {
@@ -109,8 +109,8 @@ static void attn_rows(const float *x, int64_t ldx, int64_t rows, int64_t n, floa
     }
 }
 
-/* `rows` <= ATTN_QUERIES rows of n elements, times factor, as columns [n][ATTN_QUERIES]; the other
- * columns are zero. */
+/* Transposes `rows` <= ATTN_QUERIES rows of n elements, times factor, into columns
+ * [n][ATTN_QUERIES]; the other columns are zero. */
 static void attn_columns(const float *x, int64_t ld, int64_t rows, int64_t n, float factor,
                          float *dst)
 {
@@ -130,8 +130,8 @@ static void attn_columns(const float *x, int64_t ld, int64_t rows, int64_t n, fl
     }
 }
 
-/* The way back: rows [0, rows) of y, n elements each, ldy apart, are factor times the sum of the
- * n_x columns x. */
+/* The inverse: rows [0, rows) of y, n elements each, ldy apart, become factor times the sum of the
+ * n_x column arrays x. */
 static void attn_give(const float *const *x, int64_t n_x, float factor, int64_t rows, int64_t n,
                       float *y, int64_t ldy)
 {
@@ -157,14 +157,14 @@ static void attn_give(const float *const *x, int64_t n_x, float factor, int64_t 
         }
 }
 
-/* Do all of the queries see all of its keys? Padding has segment INT32_MIN, so such a span is
+/* Do all queries see all keys of the span? Padding has segment INT32_MIN, so a span with padding is
  * never whole. */
 INLINE bool attn_whole(const cpu_attn *a, const int32_t *q, const int32_t *k)
 {
     return k[2] == k[3] && q[2] == q[3] && k[2] == q[2] && (!a->causal || k[1] <= q[0]) &&
            (!a->window || (int64_t)q[1] - k[0] < a->window);
 }
-/* Lanes of queries at pos, of segments seg, that see key j. */
+/* Which lanes of a vector of queries, at positions pos and in segments seg, see key j? */
 INLINE vi attn_mask(const cpu_attn *a, vi pos, vi seg, int64_t j)
 {
     const vi p = vseti(a->pos_k[j]);
@@ -176,14 +176,15 @@ INLINE vi attn_mask(const cpu_attn *a, vi pos, vi seg, int64_t j)
     return see;
 }
 
-/* Vectors [v0, v1) of a block of queries that hold all which see any key of a span; v0 == v1: none
- * does. whole: they see all of it. */
+/* The smallest range [v0, v1) of vectors of queries that includes all that see any key of a span;
+ * v0 == v1: none does. whole: they see all of its keys. */
 typedef struct attn_span {
     int v0, v1;
     bool whole;
 } attn_span;
 
-/* Of n spans from `first`; q: extremes of the block's vectors. Does any hold a visible key? */
+/* Does any of the n spans from `first` have a visible key? q: minima and maxima of the block's
+ * vectors. */
 INLINE bool attn_spans(const cpu_attn *a, const int32_t *q, int64_t first, int64_t n, attn_span *s)
 {
     bool any = false;
@@ -204,7 +205,8 @@ INLINE bool attn_spans(const cpu_attn *a, const int32_t *q, int64_t first, int64
     return any;
 }
 
-/* C[dims][queries] += A' B over all spans, those that the same vectors see at once. */
+/* C [dims][queries] += A' B over all spans; consecutive spans that the same vectors see are done at
+ * once. */
 INLINE void attn_mix_spans(const attn_span *s, int64_t n, const float *a, int64_t ld, int64_t dims,
                            const float *b, float *c)
 {

@@ -3,20 +3,21 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* OpenBLAS, looked for when it is wanted: loading it takes a start a tenth of a second, and where
- * our own products are as fast nobody asks. It must run one thread: its workers would spin on the
- * cores the pool computes on (R12). And it must be a build that locks: the serial one hands the
- * same buffer to two callers at once, and the OpenMP one knows callers of its own threads only. */
+/* OpenBLAS, loaded only when it is wanted: loading it delays the start by a tenth of a second, and
+ * where our own products are as fast nobody needs it. It must run one thread, because its workers
+ * would spin on the cores that the pool computes on (R12). And it must be a build with locks: the
+ * serial build hands the same buffer to two callers at once, and the OpenMP build knows only
+ * callers from its own threads. */
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* the C interface of BLAS */
-enum { BUILT_WITH_THREADS = 1 };                       /* what openblas_get_parallel says */
+enum { BUILT_WITH_THREADS = 1 };                       /* values of openblas_get_parallel */
 
 typedef void (*sgemm_fn)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                          const float *a, int lda, const float *b, int ldb, float beta, float *c,
                          int ldc);
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static sgemm_fn sgemm; /* NULL: not there, or not usable */
+static sgemm_fn sgemm; /* NULL: not found, or not usable */
 static const char *config;
 
 static void *symbol(void *so, const char *name, bool *ok)
@@ -26,7 +27,7 @@ static void *symbol(void *so, const char *name, bool *ok)
     return p;
 }
 
-/* It stays open: its threads outlive every use. */
+/* The library is never closed: its threads outlive every use. */
 static void open_once(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
@@ -65,8 +66,8 @@ bool cpu_blas_open(const char **version)
 void cpu_blas_sgemm(int64_t m, int64_t n, int64_t k, cpu_mat a, cpu_mat b, float *c, int64_t ldc,
                     bool add)
 {
-    /* Rows run in the direction of the longer stride; one stride is 1. A vector may have both
-     * strides 1. */
+    /* Rows are taken along the longer stride; the other stride is 1. A vector may have both strides
+     * 1. */
     const bool ta = a.cs != 1, tb = b.cs != 1;
     int64_t lda = cpu_max(ta ? a.cs : a.rs, ta ? m : k),
             ldb = cpu_max(tb ? b.cs : b.rs, tb ? k : n);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fused.h"
 
-/* Finds chains in a program: consecutive instructions on f32 that the vectors in hand go through.
- * An instruction takes its predecessor's result from there, any other operand from memory. */
+/* Finds chains in a program: consecutive f32 instructions that can run on a few vectors held in
+ * registers. An instruction reads its predecessor's result from the registers and any other operand
+ * from memory. "In hand" below means: held in these registers. */
 
-/* The step of an instruction whose operand number `hand` is in hand, or -1. */
+/* The step that an instruction becomes when its operand number `hand` is in hand, or -1. */
 static int step_op(int op, int hand)
 {
     switch (op) {
@@ -48,7 +49,8 @@ static cpu_step operand_step(const cpu_program *p, int op, int r)
     return (cpu_step){.op = (int8_t)op, .step = r >= 0 && !p->splat[r], .rx = (int16_t)r, .ry = -1};
 }
 
-/* The steps of instruction i; hand: the register that is in hand, -1 for none. Returns how many. */
+/* The steps of instruction i; hand: the program register that is in hand, -1 for none. Returns how
+ * many steps there are. */
 static int add_steps(const cpu_program *p, int i, int hand, cpu_step *to)
 {
     const tt_fused_instr *in = &p->f->instr[i];
@@ -61,14 +63,16 @@ static int add_steps(const cpu_program *p, int i, int hand, cpu_step *to)
     return n + 1;
 }
 
-/* Does register r go on in hand alone, from instruction r to `next` (both as registers)? */
+/* Is register r read only by the next instruction, so that it need not be stored? `next` is a
+ * register too. */
 static bool only_in_hand(const cpu_program *p, int r, int next)
 {
     const tt_fused_instr *in = &p->f->instr[next - p->f->n_in];
     return p->last[r] == next && !(in->n_src == 2 && in->src[0] == r && in->src[1] == r);
 }
 
-/* The chain from instruction `first` on: constants of all elements on its way are made before. */
+/* The chain that begins at instruction `first`. Constants and operands of one element are computed
+ * beforehand. */
 static void find_from(cpu_program *p, int first)
 {
     const int n_in = p->f->n_in;
@@ -89,13 +93,13 @@ static void find_from(cpu_program *p, int first)
     if (n)
         steps[n - 1].ry = (int16_t)hand;
     p->n_steps[first] = (int16_t)n;
-    /* One instruction is as well off in its own loop, unless it is made without the divider. */
+    /* A single instruction is as fast in its own loop, unless the chain avoids the divider. */
     const cpu_step *s = n ? &steps[n - 1] : NULL;
     if (length < 2 && !(s && (s->op == CPU_STEP_SQRT || (s->op == CPU_STEP_DIV && !s->step))))
         p->chain[first] = 0;
 }
 
-/* Operands that a chain reads first are asked for there. */
+/* Marks the operands that no earlier step prefetches, so that this chain does. */
 static void take_streams(cpu_program *p, int first)
 {
     for (int k = 0; k < p->n_streams;) {

@@ -5,10 +5,11 @@
 #include <stdint.h>
 
 /* Runs of simple f32 instructions of a pointwise program. A few vectors of elements go through all
- * of them before the next: what only the next instruction reads stays in registers, memory is read
- * and written while others compute. Each instruction rounds as its own loop does: same bits. */
+ * instructions of the run before the next few vectors start, so a value that only the next
+ * instruction reads stays in registers, and memory traffic overlaps computation. Each instruction
+ * rounds as its own loop does, so the bits are the same. */
 
-/* What a step does to the vectors in hand, v; x is an operand in memory. */
+/* What a step does to v, the vectors in registers; x is an operand in memory. */
 enum cpu_step_op {
     CPU_STEP_LOAD, /* x */
     CPU_STEP_ADD,  /* v + x */
@@ -29,12 +30,12 @@ enum cpu_step_op {
 
 typedef struct cpu_step {
     int8_t op;
-    bool fetch;     /* x lies in memory: ask for what comes CPU_CHAIN_AHEAD bytes later */
-    int16_t step;   /* from one element of x to the next: 1, or 0 where one is for all */
-    int16_t rx, ry; /* x and y as registers of the program; -1: none */
-    float imm;      /* what x points to where rx is -1 and op wants an operand */
+    bool fetch;     /* x is in memory: prefetch CPU_CHAIN_AHEAD bytes ahead */
+    int16_t step;   /* elements from one x to the next: 1, or 0 if one x is for all */
+    int16_t rx, ry; /* x and y as registers of the program; -1: not one */
+    float imm;      /* what x points to if rx is -1 and op needs an operand */
     const float *x;
-    float *y; /* where v goes afterwards; NULL: to the next step alone */
+    float *y; /* where v is stored afterwards; NULL: nowhere, only the next step reads it */
 } cpu_step;
 #define CPU_CHAIN_AHEAD 2048 /* bytes */
 #define CPU_CHAIN_STEPS 64

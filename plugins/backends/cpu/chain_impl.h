@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps of a chain over CHAIN_VECTORS vectors at a time, the last ones one by one. */
-#define CHAIN_VECTORS (CPU_LEVEL == 5 ? 8 : 4) /* as many as leave registers for operands */
+/* Runs the steps of a chain over CHAIN_VECTORS vectors at a time, the last elements one by one. */
+#define CHAIN_VECTORS (CPU_LEVEL == 5 ? 8 : 4) /* as many as leave enough registers for operands */
 
-/* sqrt(x) by multiply-adds where that is faster than the divider and has its bits: for x = 0 or in
- * [2^-100, 2^128) each step scales with a power of four, and all fractions of two binades are tried
- * by tests/backends/test_cpu_chain.c. Others: the divider. */
+/* sqrt(x) by multiply-adds, on levels where that is faster than the divider, with the same bits: x
+ * is 0 or in [2^-100, 2^128), each step scales with a power of four, and
+ * tests/backends/test_cpu_chain.c tries all fractions of two binades. Any other x uses the
+ * divider. */
 INLINE void vsqrt_group(vf *v, const int V)
 {
 #if CPU_LEVEL == 5
@@ -38,10 +39,10 @@ INLINE void vsqrt_group(vf *v, const int V)
         v[u] = vsqrt(v[u]);
 }
 
-/* v / b. By b's reciprocal, itself rounded to nearest, a quotient within one unit in the last place
- * and its remainder, exact by a multiply-add: then the sum is rounded as the quotient (Markstein
- * 1990, IBM J. Res. Dev. 34, theorem 8). Where no step can leave the normal numbers: b in [2^-60,
- * 2^60], v = 0 or |v| in [2^-60, 2^60]. Others: the divider. */
+/* v / b. From b's correctly rounded reciprocal follow a quotient within one unit in the last place
+ * and its exact remainder by a multiply-add; their sum rounds as the true quotient (Markstein 1990,
+ * IBM J. Res. Dev. 34, theorem 8). It needs that no step leaves the normal numbers: b in [2^-60,
+ * 2^60], v = 0 or |v| in [2^-60, 2^60]. Anything else uses the divider. */
 INLINE void vdiv_one(vf *v, float b, const int V)
 {
 #if CPU_LEVEL == 5
@@ -72,7 +73,7 @@ INLINE void vdiv_one(vf *v, float b, const int V)
         v[u] = v[u] / d;
 }
 
-/* All steps for V vectors from element i on; m elements where V is 1. */
+/* All steps for V vectors from element i on; for m elements if V is 1. */
 #define STEP_LOOP(expr)                                                                            \
     do {                                                                                           \
         if (!s->step) {                                                                            \

@@ -2,8 +2,9 @@
 #include "cpu.h"
 #include <string.h>
 
-/* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Pieces are ranges of channels.
- */
+/* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Tasks are ranges of channels. T
+ * tokens, D channels, K taps. Naive twins: ref_conv1d and ref_conv1d_bwd in
+ * backends/reference/attention.c. */
 #define CHANNELS 64
 
 typedef struct conv {
@@ -24,7 +25,7 @@ static conv conv_of(const tt_kernel_call *c)
                   .taps = c->in[1].shape[1]};
 }
 
-/* Does tap j of token t count: the token j before it, in its segment, j positions before? */
+/* Does tap j count for token t? Only if token t - j is in the same segment, j positions earlier. */
 static bool counts(const conv *w, int64_t t, int64_t j)
 {
     return j <= t && w->seg[t - j] == w->seg[t] && w->pos[t - j] == w->pos[t] - j;
@@ -66,6 +67,7 @@ static void backward(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* x [T,D], w [D,K], seg [T], pos [T] -> y [T,D] */
 static tt_status conv1d(void *self, const tt_kernel_call *c, tt_error *err)
 {
     conv w = conv_of(c);
@@ -75,6 +77,7 @@ static tt_status conv1d(void *self, const tt_kernel_call *c, tt_error *err)
     tt_parallel_for(c->pool, w.width, CHANNELS, forward, &w);
     return TT_OK;
 }
+/* x [T,D], w [D,K], seg [T], pos [T], dy [T,D] -> dx [T,D], dw [D,K] */
 static tt_status conv1d_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     conv w = conv_of(c);

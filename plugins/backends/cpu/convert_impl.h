@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bf16 to and from f32. */
 
-/* Round to nearest even; a NaN stays one. */
+/* Rounds to nearest even; a NaN stays a NaN. */
 static void to_bf16(int64_t n, const float *x, uint16_t *y)
 {
     for (int64_t i = 0; i < n; i += VW) {
@@ -10,7 +10,7 @@ static void to_bf16(int64_t n, const float *x, uint16_t *y)
         vi bits = (vi)v, up = bits + 0x7fff + ((bits >> 16) & 1);
         vi r = ((v != v) & (bits | 0x400000)) | ((v == v) & up);
         vs half = __builtin_convertvector(r >> 16, vs);
-        if (m == VW) /* a copy of constant size is one store */
+        if (m == VW) /* a copy of constant size compiles to one store */
             memcpy(y + i, &half, sizeof half);
         else
             memcpy(y + i, &half, (size_t)m * sizeof *y);

@@ -43,8 +43,8 @@ static const cpu_isa *find_isa(const char *name)
     return any || strcmp(name, "generic") == 0 ? &cpu_isa_generic : NULL;
 }
 
-/* Whether OpenBLAS multiplies. Where it should and is not there, the own tiles do, and a line says
- * so. */
+/* Should OpenBLAS multiply? If the job asks for OpenBLAS and it is missing, our own tiles multiply
+ * and a warning says so. */
 static bool choose_blas(const char *want, const cpu_isa *isa, bool first_rank)
 {
     const bool any = !want || strcmp(want, "auto") == 0;
@@ -130,8 +130,7 @@ static const tt_kernel *find_kernel(void *self, const char *op)
     return k ? &k->pub : NULL;
 }
 
-/* The best of five short samples: a single one may fall into a spell in which the core is shared.
- */
+/* The best of five short samples, because another process may use the core during a single one. */
 static double best_peak(double (*peak)(double seconds))
 {
     double best = 0;
@@ -150,7 +149,7 @@ static double known_peak(cpu_backend *b, double *known, double (*peak)(double se
     return *known;
 }
 
-/* Of multiply-adds. */
+/* The peak of multiply-adds. */
 static double peak_vector_flops(void *self)
 {
     cpu_backend *b = self;
@@ -169,7 +168,7 @@ static double peak_flops(void *self, tt_dtype dtype)
     return known_peak(b, &b->peak_tiles, b->tiles->peak);
 }
 
-static void describe(void *self, char *text, size_t size)
+static void cpu_describe(void *self, char *text, size_t size)
 {
     const cpu_backend *b = self;
     const char *version = "own";
@@ -187,7 +186,7 @@ static const tt_backend_vt vt = {
     .kernel = find_kernel,
     .host_memory = 1,
     .peak_flops = peak_flops,
-    .describe = describe,
+    .describe = cpu_describe,
     .peak_vector_flops = peak_vector_flops,
 };
 

@@ -13,10 +13,11 @@
 #include "half.h"
 #include "rope.h"
 
-/* The CPU backend. Everything that depends on the instruction set lives behind one table, cpu_isa,
- * compiled once a level from the same sources (isa_*.c include the *_impl.h). Work is cut by shape
- * only; each output element is made by one piece in one order, so results do not depend on the
- * number of threads. */
+/* The CPU backend. Everything that depends on the instruction set is behind one table, cpu_isa,
+ * which is compiled once per level from the same sources (isa_*.c include the *_impl.h). Work is
+ * cut by shape only, and each output element is computed by one task in one order, so results do
+ * not depend on the number of threads. The kernels' naive twins, which tests compare them with, are
+ * in backends/reference under the same op names. */
 
 #define CPU_MAX_HEAD_DIM 512
 
@@ -34,7 +35,7 @@ int cpu_op_find(const char *name); /* -1 = none */
 typedef struct cpu_isa {
     const char *name;
     int lanes;
-    /* pointwise; bit i of splat: operand i is one element */
+    /* pointwise; bit i of splat: operand i is one element for all */
     void (*unary)(int op, int64_t n, const float *x, float *y, float factor);
     void (*binary)(int op, int64_t n, const float *a, const float *b, float *y, unsigned splat);
     void (*ternary)(int op, int64_t n, const float *a, const float *b, const float *c, float *y,
@@ -48,10 +49,10 @@ typedef struct cpu_isa {
     const cpu_half *half;
     /* matrix product */
     const cpu_tiles *tiles;  /* multiply-adds */
-    const cpu_tiles *bf16x6; /* by AMX; NULL = none */
-    /* columns [begin, end), A of few rows; sums over blocks of k_block */
+    const cpu_tiles *bf16x6; /* with AMX; NULL: not available */
+    /* Columns [begin, end) of a product whose A has few rows; k is summed in blocks of k_block. */
     void (*few)(const cpu_gemm_call *g, int64_t k_block, int64_t begin, int64_t end);
-    /* one row */
+    /* one row of n elements; for bwd, dw and db are added to */
     float (*rms_norm)(int64_t n, const float *x, const float *w, float *y, float eps);
     void (*rms_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,
                          float *dw, float eps);
@@ -59,7 +60,7 @@ typedef struct cpu_isa {
                        float eps);
     void (*layer_norm_bwd)(int64_t n, const float *x, const float *w, const float *dy, float *dx,
                            float *dw, float *db, float eps);
-    float (*max)(int64_t n, const float *x); /* -inf for none */
+    float (*max)(int64_t n, const float *x); /* -inf if n is 0 */
     float (*sum)(int64_t n, const float *x);
     double (*sum_squares)(int64_t n, const float *x);
     float (*sum_exp)(int64_t n, const float *x, float m); /* sum of exp(x - m) */
@@ -69,14 +70,15 @@ typedef struct cpu_isa {
     void (*softmax_bwd)(int64_t n, const float *y, const float *dy, float *dx);
     void (*column_sum)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add);
     void (*column_max)(int64_t rows, int64_t n, int64_t ld, const float *x, float *y);
-    /* `heads` heads of each token, rows ld apart; y may be x */
+    /* Rotates `heads` heads of each token; rows of x [tokens, ld] and y are ld apart; y may be
+     * x. */
     void (*rope)(const cpu_rope *r, const int32_t *pos, int64_t tokens, const float *x, float *y,
                  int64_t ld, int64_t heads);
-    /* attention */
+    /* attention (attention_piece.h) */
     void (*attn_fwd)(const cpu_attn *a, const float *k, const float *v, const float *q, float *out,
                      float *lse, int64_t ld_lse, const float *sink, int64_t begin, int64_t end);
-    const cpu_attn_tiles *attn_tiles; /* the same by AMX; NULL = none */
-    int attn_queries;                 /* of a block */
+    const cpu_attn_tiles *attn_tiles; /* the same with AMX; NULL: not available */
+    int attn_queries;                 /* queries per block */
     void (*attn_bwd)(const cpu_attn_bwd *b, int64_t k0, int64_t q0, int64_t q1);
     void (*attn_rows)(const float *x, int64_t ldx, int64_t rows, int64_t n, float factor, float *y,
                       int64_t ldy, int64_t n_pad);
@@ -84,33 +86,37 @@ typedef struct cpu_isa {
                          float *dst);
     void (*attn_give)(const float *const *x, int64_t n_x, float factor, int64_t rows, int64_t n,
                       float *y, int64_t ldy);
-    void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end); /* rows */
+    /* rows [begin, end) */
+    void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end);
 } cpu_isa;
 
 extern const cpu_isa cpu_isa_generic, cpu_isa_avx2, cpu_isa_avx512, cpu_isa_amx;
 
 typedef struct cpu_backend {
     const cpu_isa *isa;
-    const cpu_tiles *tiles;           /* of products of f32 matrices */
-    const cpu_attn_tiles *attn_tiles; /* of attention's products; NULL = multiply-adds */
-    bool blas;                        /* GEMM tiles by cblas_sgemm */
+    const cpu_tiles *tiles;           /* for products of f32 matrices */
+    const cpu_attn_tiles *attn_tiles; /* for attention's products; NULL: multiply-adds */
+    bool blas;                        /* cblas_sgemm computes the tiles of products */
     int n_threads;
-    double peak_vector, peak_tiles, peak_half; /* of all threads; 0 = not measured yet */
+    /* flops per second of all threads; 0: not measured yet */
+    double peak_vector, peak_tiles, peak_half;
 } cpu_backend;
 
-/* A kernel as the core sees it, and what it wraps: kernels are written for f32, other float
- * operands are converted before and after them (mixed.c). run NULL: takes any dtype itself. */
+/* A kernel as the core sees it (pub), and the function it wraps (run). Kernels are written for f32;
+ * mixed.c converts other float operands before and after them. If run is NULL, pub takes any dtype
+ * itself. */
 typedef struct cpu_kernel {
     tt_kernel pub;
     tt_kernel_fn run;
     size_t (*scratch_bytes)(const tt_kernel_call *c, int n_threads);
-    bool (*takes)(const tt_kernel_call *c); /* these dtypes as they are; NULL = f32 alone */
+    /* does run take these dtypes without conversion? NULL: f32 only */
+    bool (*takes)(const tt_kernel_call *c);
 } cpu_kernel;
-const cpu_kernel *cpu_kernel_find(const char *op); /* NULL = none */
+const cpu_kernel *cpu_kernel_find(const char *op); /* NULL: no such kernel */
 tt_status cpu_mixed_run(void *self, const tt_kernel_call *c, tt_error *err);
 size_t cpu_mixed_scratch(const tt_kernel_call *c, int n_threads);
 
-/* Kernel tables of the files; each ends with op NULL. */
+/* The kernel tables of the files; each ends with a NULL op. */
 extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels_norm[],
     cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[],
     cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
@@ -134,7 +140,7 @@ static inline size_t cpu_align(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
 }
-/* Take n floats from a scratch area, 64-byte aligned. */
+/* Takes n floats from a scratch area, 64-byte aligned. */
 static inline float *cpu_take(char **p, int64_t n)
 {
     float *r = (float *)(void *)*p;
@@ -149,7 +155,7 @@ static inline const int32_t *cpu_i32(const tt_tensor *t)
 {
     return (const int32_t *)t->data;
 }
-/* Rows and width when all dims but the last count as rows. */
+/* Columns (the last dim) and rows (the product of all other dims). */
 static inline int64_t cpu_width(const tt_tensor *t)
 {
     return t->n_dims ? t->shape[t->n_dims - 1] : 1;
@@ -161,7 +167,8 @@ static inline int64_t cpu_rows(const tt_tensor *t)
         n *= t->shape[i];
     return n;
 }
-/* Rows a piece should take so that it is worth a hand-over: by shape only. */
+/* How many rows a task should have at least, so that handing it to a thread pays; depends on the
+ * shape only. */
 static inline int64_t cpu_row_grain(int64_t rows, int64_t width)
 {
     int64_t grain = 16384 / cpu_max(width, 1);

@@ -2,8 +2,9 @@
 #include "cpu.h"
 #include <string.h>
 
-/* Mixture of experts: sorting slots by expert, and one matrix product an expert over its rows. Rows
- * past the sum of counts are zero in outputs and never read. */
+/* Mixture of experts: sorting slots by expert, and one matrix product per expert over its rows.
+ * Rows past the sum of the counts are never read, and are zero in the outputs. R rows, E experts, i
+ * and o: input and output width. Naive twins: backends/reference/matmul.c. */
 
 static size_t sort_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -11,7 +12,8 @@ static size_t sort_scratch(const tt_kernel_call *c, int n_threads)
     return (size_t)(c->out[1].shape[0] + 1) * sizeof(int32_t);
 }
 
-/* A slot assigned to no expert (outside [0, E)) comes after all others. */
+/* assign [R] -> order [R], counts [E]. A slot assigned to no expert (outside [0, E)) sorts after
+ * all others. */
 static tt_status expert_sort(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const int32_t *assign = c->in[0].data;
@@ -36,13 +38,14 @@ static tt_status expert_sort(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* Rows of expert e from *row on, clipped to the `rows` there are. */
+/* The number of rows of expert e, which begin at `row`, clipped to the `rows` that exist. */
 static int64_t expert_rows(const int32_t *counts, int64_t e, int64_t row, int64_t rows)
 {
     return cpu_max(0, cpu_min(counts[e], rows - row));
 }
 
-/* y = x wᵀ (dx: dy w) over each expert's rows. */
+/* Over each expert's rows, x [R,i], w [E,o,i], counts [E] -> y [R,o] = x wᵀ; with dx: dy [R,o], w
+ * [E,o,i], counts [E] -> dx [R,i] = dy w. */
 static tt_status by_rows(void *self, const tt_kernel_call *c, bool dx)
 {
     const tt_tensor *x = &c->in[0], *w = &c->in[1];
@@ -84,6 +87,7 @@ static size_t dw_scratch(const tt_kernel_call *c, int n_threads)
 {
     return cpu_gemm_scratch(c->out[0].shape[1], c->out[0].shape[2], c->in[0].shape[0], n_threads);
 }
+/* dy [R,o], x [R,i], counts [E] -> dw [E,o,i] */
 static tt_status grouped_linear_dw(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *dy = &c->in[0], *x = &c->in[1], *out = &c->out[0];

@@ -2,14 +2,16 @@
 #include "fused.h"
 #include <string.h>
 
-/* The interpreter of pointwise programs: tile by tile, each instruction one vector loop over
- * registers that stay in cache, or a step of a chain (chain.h). A register of the program gets a
- * slot of scratch for as long as it is read; full operands are read, and results written, where
- * they lie. Every register whose operands are all single elements is one element itself. */
+/* The interpreter of pointwise programs. It works tile by tile: each instruction is one vector loop
+ * over registers that stay in cache, or a step of a chain (chain.h). A program register has a slot
+ * of scratch from its instruction to its last reader. Full operands are read, and results written,
+ * in place. A register whose operands are all single elements is a single element itself. Naive
+ * twin: ref_fused in backends/reference/pointwise.c. */
 
 #define NO_SLOT (-1)
-#define FETCH_FROM (1 << 20) /* bytes of operands: fewer lie in the second cache already */
-#define FETCH_INSTR 4        /* fewer read as fast as the memory gives: measured slower with it */
+#define FETCH_FROM (1 << 20) /* bytes of operands; fewer are in the second-level cache already */
+/* programs of fewer instructions are bound by memory; prefetching measured slower */
+#define FETCH_INSTR 4
 
 static bool same_shape(const tt_tensor *x, const int64_t *shape, int n_dims)
 {
@@ -32,7 +34,8 @@ static tt_dtype reg_dtype(const cpu_program *p, int reg)
 }
 
 /* May register r be written to `out` while the program still runs over a tile? An operand that
- * shares its memory must be one for one and not be read after r is made. */
+ * shares out's memory must be read element by element in the same places, and not after r is
+ * computed. */
 static bool writable(const cpu_program *p, int out, int r, const int16_t *last)
 {
     for (int i = 0; i < p->f->n_in; i++)
@@ -43,7 +46,8 @@ static bool writable(const cpu_program *p, int out, int r, const int16_t *last)
     return true;
 }
 
-/* Is operand i one row for all rows of the result, in parts that lie within a row? */
+/* Is operand i one row that repeats for all rows of the result, and does each part of the work lie
+ * within a row? */
 static bool is_row(const cpu_program *p, int i)
 {
     const tt_tensor *x = &p->in[i];
@@ -52,7 +56,8 @@ static bool is_row(const cpu_program *p, int i)
            tt_tensor_numel(x) == x->shape[x->n_dims - 1];
 }
 
-/* Slots by last use. Single elements, made once for all tiles, share theirs with nothing. */
+/* Assigns slots by last use. Single elements, computed once for all tiles, share their slot with
+ * nothing. */
 static void assign_slots(cpu_program *p)
 {
     const tt_fused *f = p->f;
@@ -60,7 +65,7 @@ static void assign_slots(cpu_program *p)
     int16_t free_slots[CPU_MAX_REGS], *last = p->last;
     int n_free = 0;
     for (int r = 0; r < n_regs; r++) {
-        last[r] = (int16_t)r; /* an unread result dies where it is made */
+        last[r] = (int16_t)r; /* nobody reads the result: it dies where it is computed */
         p->slot[r] = NO_SLOT;
         p->direct[r] = -1;
     }
@@ -84,7 +89,7 @@ static void assign_slots(cpu_program *p)
     }
 }
 
-/* Where registers lie that have no slot, and which operands are read from one end to the other. */
+/* Where the registers without a slot are, and which operands are read from one end to the other. */
 static void find_memory(cpu_program *p)
 {
     const tt_fused *f = p->f;
@@ -157,9 +162,9 @@ static void run_instr(const cpu_program *p, int i, int64_t begin, int64_t n, cha
     cpu_pointwise_run(p->isa, p->op[i], n, src, in->n_src, &dst, in->imm);
 }
 
-/* Each instruction that is in no chain asks for its share of the next tile: else one loop after the
- * other waits for memory, and memory waits for the loops that compute. (Inlined always: gcc takes a
- * function that only prefetches for one without effect, and drops its calls.) */
+/* Each instruction that is in no chain prefetches its share of the next tile. Without that, loops
+ * wait for memory and memory waits for loops. (Inlined always: gcc takes a function that only
+ * prefetches for one without effect, and drops its calls.) */
 static inline __attribute__((always_inline)) void ask_ahead(const cpu_program *p, int instr,
                                                             int64_t begin, int64_t n)
 {
@@ -172,7 +177,7 @@ static inline __attribute__((always_inline)) void ask_ahead(const cpu_program *p
     }
 }
 
-/* ahead: elements of the tile that follows. */
+/* ahead: number of elements in the tile that follows. */
 static void run_tile(const cpu_program *p, int64_t begin, int64_t n, int64_t ahead, char *slots)
 {
     const tt_fused *f = p->f;
@@ -271,7 +276,7 @@ static tt_status fused(void *self, const tt_kernel_call *c, tt_error *err)
     return run_program(self, c->attrs, c, err);
 }
 
-/* One pointwise op as a program. */
+/* Runs a single pointwise op as a program of one instruction. */
 static size_t single_scratch(const tt_kernel_call *c, int n_threads)
 {
     return (size_t)n_threads * (size_t)(c->n_in + 1) * CPU_TILE * sizeof(double);

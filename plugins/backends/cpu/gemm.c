@@ -2,37 +2,38 @@
 #include "cpu.h"
 #include <string.h>
 
-/* C = A B in tasks, each some rows and columns of C and all of k. Tasks share what they read only:
- * no thread waits for another. A task goes through k in blocks of CPU_K_BLOCK and through its
- * columns in strips: the strip of B is packed into panels of NR columns; rows of A are read where
- * they lie if they lie along k and the tile can, else packed into panels of MR rows once a block.
- * Both packed parts fit the second cache, the panel of A at work the first. While a strip is
- * multiplied, what is read next comes from memory. The sum over k runs in blocks of CPU_K_BLOCK
- * whatever the other extents are, so an element's bits depend on k alone: not on threads, tasks, or
- * how m and n are sharded. */
-#define M_TASK 532    /* most rows of a task */
-#define STRIP 256     /* most columns */
-#define MOST_SIZE 6   /* bytes of a packed element */
-#define LEAST_ROWS 84 /* of a task, */
-#define LEAST_COLS 64 /* so that packing pays */
+/* C = A B, cut into tasks; each task computes some rows and columns of C over all of k. Tasks share
+ * only what they read, so no thread waits for another. A task goes through k in blocks of
+ * CPU_K_BLOCK and through its columns in strips. It packs the strip of B into panels of NR columns.
+ * It reads rows of A in place if they lie along k and the tile function can do so; otherwise it
+ * packs them into panels of MR rows once per block. Both packed parts fit the second-level cache,
+ * and the panel of A in use fits the first-level cache. While a strip is multiplied, the data read
+ * next is prefetched. The sum over k runs in blocks of CPU_K_BLOCK whatever the other extents are,
+ * so an element's bits depend on k alone, not on threads, tasks, or how m and n are sharded. Naive
+ * twins: ref_linear, ref_linear_dx, ref_linear_dw and ref_matmul in backends/reference/matmul.c. */
+#define M_TASK 532    /* most rows per task */
+#define STRIP 256     /* most columns per strip */
+#define MOST_SIZE 6   /* bytes of a packed element, at most */
+#define LEAST_ROWS 84 /* fewest rows of a task and */
+#define LEAST_COLS 64 /* fewest columns, so that packing pays */
 
 typedef struct gemm {
     const cpu_tiles *tiles;
     const cpu_isa *isa;
     const cpu_gemm_call *g;
-    char *scratch; /* per_thread of them */
+    char *scratch; /* n_threads areas of per_thread bytes */
     size_t per_thread;
-    int64_t rows, cols; /* tasks along m and n */
-    int64_t unit;       /* a task has so many columns, or a multiple */
+    int64_t rows, cols; /* number of tasks along m and n */
+    int64_t unit;       /* the columns of a task are a multiple of it */
     int n_threads;
-    bool in_place; /* rows of A lie along k */
+    bool in_place; /* rows of A lie along k and are not packed */
 } gemm;
 
 typedef struct task { /* rows [m0, m1) and columns [n0, n1) of C; rows [k0, k0 + k) of B at a time
                        */
     int64_t m0, m1, n0, n1, k0, k;
     char *pa, *pb;
-    int64_t unit; /* bytes of a row of a panel */
+    int64_t unit; /* bytes of a panel's row */
 } task;
 
 static int64_t parts(int64_t n, int64_t size)
@@ -40,8 +41,8 @@ static int64_t parts(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* Bytes of `rows` rows packed: of the widest panels and elements, for a plan is made before it is
- * known which; and 16 floats that pack may write beyond. */
+/* The bytes of `rows` packed rows, for the widest panels and elements, because the plan is made
+ * before the instruction set is chosen; and 16 floats, which pack may write past the end. */
 static size_t packed(int64_t rows, int64_t k)
 {
     const int64_t unit = cpu_round_up(cpu_min(k, CPU_K_BLOCK), 32) * MOST_SIZE;
@@ -53,14 +54,14 @@ static size_t thread_scratch(int64_t m, int64_t n, int64_t k)
     return packed(cpu_min(m, M_TASK), k) + packed(cpu_min(n, STRIP), k);
 }
 
-/* For any extents up to these. */
+/* Enough for any extents up to these. */
 size_t cpu_gemm_scratch(int64_t m, int64_t n, int64_t k, int n_threads)
 {
     return thread_scratch(m, n, k) * (size_t)n_threads;
 }
 
-/* How much of k at a time from k0 on: the last two blocks are alike rather than a whole one and a
- * stub. */
+/* The size of the block of k that begins at k0. The last two blocks are about equal, rather than
+ * one whole block and a short rest. */
 static int64_t block_of(const gemm *w, int64_t k0)
 {
     const int64_t rest = w->g->k - k0, cut = w->tiles->k_cut;
@@ -85,7 +86,7 @@ static cpu_mat part_of(cpu_mat a, int64_t r, int64_t c)
     return (cpu_mat){a.p + r * a.rs + c * a.cs, a.rs, a.cs};
 }
 
-/* `rows` × `cols` of a matrix, in so many turns. */
+/* Prefetches `rows` × `cols` of a matrix in `turns` equal shares. */
 static cpu_fetch fetch(cpu_mat a, int64_t rows, int64_t cols, int64_t turns)
 {
     const bool along = a.cs == 1;
@@ -97,8 +98,8 @@ static cpu_fetch fetch(cpu_mat a, int64_t rows, int64_t cols, int64_t turns)
     return f;
 }
 
-/* What is read after columns [c, c + n): the further panels of A if no strip came before this one,
- * and the strip of B to be packed next, probably. */
+/* What is probably read after columns [c, c + n): the other panels of A if this is the first strip,
+ * and the strip of B that is packed next. */
 static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64_t n,
                        cpu_fetch next[2])
 {
@@ -122,8 +123,8 @@ static void fetch_next(const gemm *w, int64_t i, const task *t, int64_t c, int64
                     cpu_min(w->tiles->strip, then.n1 - then.n0), turns);
 }
 
-/* What a tile of C could not make: those elements once more by multiply-adds, from the operands as
- * they lie. */
+/* Computes by multiply-adds, from the unpacked operands, the elements of a tile of C that the tile
+ * function left out (see cpu_tiles.block). */
 static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t rows, int64_t cols,
                    const uint32_t *bad)
 {
@@ -149,7 +150,7 @@ static void remake(const gemm *w, const task *t, int64_t r0, int64_t c0, int64_t
             }
 }
 
-/* C's columns [c, c + n), by tiles->block. */
+/* The product for columns [c, c + n) of C, by tiles->block. */
 static void multiply_block(const gemm *w, const task *t, int64_t c, int64_t n)
 {
     const cpu_tiles *tiles = w->tiles;
@@ -163,7 +164,7 @@ static void multiply_block(const gemm *w, const task *t, int64_t c, int64_t n)
             remake(w, t, r, c + j, cpu_min(tiles->mr, t->m1 - r), cpu_min(tiles->nr, n - j), b);
 }
 
-/* C's columns [c, c + n), tile by tile. */
+/* The product for columns [c, c + n) of C, tile by tile. */
 static void multiply(const gemm *w, int64_t i, const task *t, int64_t c, int64_t n)
 {
     const cpu_tiles *tiles = w->tiles;
@@ -214,7 +215,8 @@ static void run_task(const gemm *w, int64_t i, int thread)
                 multiply(w, i, &t, c, n);
         }
     }
-    finished(g, t.m0, t.m1, t.n0, t.n1, thread); /* long rows: strip by strip measured slower */
+    /* running the epilogue strip by strip over long rows measured slower */
+    finished(g, t.m0, t.m1, t.n0, t.n1, thread);
 }
 
 static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
@@ -228,14 +230,15 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
         w->tiles->end();
 }
 
-/* What columns are not cut by `done`. */
+/* The columns of the smallest rectangle that `done` accepts. */
 static int64_t unit_of(const cpu_gemm_call *g)
 {
     return g->done && g->done->unit ? g->done->unit : 1;
 }
 
-/* Each thread gets as many tasks along m, and the larger side is halved until it has its tasks. */
-static void cut(gemm *w)
+/* First cuts along m so that every thread gets equally many tasks, then halves the larger side
+ * until there are enough tasks. */
+static void gemm_cut(gemm *w)
 {
     const int64_t m = w->g->m, n = w->g->n, least = cpu_max(LEAST_COLS, w->unit);
     w->rows = parts(m, w->tiles->m_task);
@@ -265,14 +268,15 @@ static void run_own(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call 
               .in_place = g->a.cs == 1 && self->tiles->tile_rows};
     while (w.unit % unit_of(g))
         w.unit += self->tiles->nr;
-    cut(&w);
+    gemm_cut(&w);
     tt_parallel_for(pool, w.rows * w.cols, 1, run_tasks, &w);
 }
 
-/* ---- the same over single-threaded BLAS: a fixed grid of tiles of m and n, never k ---- */
+/* ---- the same product with single-threaded BLAS: a fixed grid of tiles over m and n, never k
+ * ---- */
 typedef struct blas_grid {
     const cpu_gemm_call *g;
-    int64_t rows, cols, n_cols; /* of a tile; tiles along n */
+    int64_t rows, cols, n_cols; /* rows and columns of a tile; tiles along n */
     bool whole_units;           /* the tiles' edges are also edges of the epilogue's units */
 } blas_grid;
 
@@ -297,9 +301,9 @@ static void finish_rows(void *arg, int64_t begin, int64_t end, int thread)
     finished(w->g, begin, end, 0, w->g->n, thread);
 }
 
-/* The grid depends on the shape alone: on some processors the sums of OpenBLAS depend on how wide a
- * tile is, so a product with an epilogue needs the tiles of one without. Where the epilogue's units
- * (heads) do not end where tiles end, it runs when the whole product is there. */
+/* The grid depends on the shape alone. On some processors OpenBLAS's sums depend on the width of a
+ * tile, so a product with an epilogue must use the same tiles as one without. If the epilogue's
+ * units (heads) do not end where tiles end, the epilogue runs after the whole product. */
 static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
 {
     /* Sixteenths of the larger extent, not below 256, keep packing cheap and a few threads busy. */
@@ -315,7 +319,7 @@ static void run_blas(tt_pool *pool, const cpu_gemm_call *g)
         tt_parallel_for(pool, g->m, cpu_row_grain(g->m, g->n), finish_rows, &w);
 }
 
-/* ---- a few rows: decoding, where the weights' way from memory is the time ---- */
+/* ---- products with a few rows: in decoding, reading the weights is what takes the time ---- */
 typedef struct few {
     const cpu_isa *isa;
     const cpu_gemm_call *g;
@@ -356,7 +360,7 @@ void cpu_gemm(const cpu_backend *self, tt_pool *pool, const cpu_gemm_call *g, vo
 }
 
 /* ---- kernels ---- */
-static cpu_mat plain(const tt_tensor *t, int64_t ld) /* as stored */
+static cpu_mat plain(const tt_tensor *t, int64_t ld) /* as it is stored */
 {
     return (cpu_mat){t->data, ld, 1};
 }
@@ -365,7 +369,8 @@ static cpu_mat flipped(const tt_tensor *t, int64_t ld)
     return (cpu_mat){t->data, 1, ld};
 }
 
-/* The three products of a linear layer as m, n, k and operands. */
+/* The three products of a linear layer as m, n, k and operands. T tokens, i and o: input and output
+ * width. */
 static cpu_gemm_call linear_call(const tt_kernel_call *c)
 {
     const tt_tensor *x = &c->in[0], *w = &c->in[1];
@@ -375,15 +380,15 @@ static cpu_gemm_call linear_call(const tt_kernel_call *c)
                        .c = y->data,
                        .ldc = y->shape[1],
                        .add = c->accumulate != 0};
-    if (strcmp(c->op, "linear") == 0) { /* x [T,i] wᵀ [i,o] */
+    if (strcmp(c->op, "linear") == 0) { /* x [T,i] times wᵀ [i,o] -> y [T,o] */
         g.k = x->shape[1];
         g.a = plain(x, g.k);
         g.b = flipped(w, g.k);
-    } else if (strcmp(c->op, "linear_dx") == 0) { /* dy [T,o] w [o,i] */
+    } else if (strcmp(c->op, "linear_dx") == 0) { /* dy [T,o] times w [o,i] -> dx [T,i] */
         g.k = x->shape[1];
         g.a = plain(x, g.k);
         g.b = plain(w, g.n);
-    } else { /* dyᵀ [o,T] x [T,i] */
+    } else { /* dyᵀ [o,T] times x [T,i] -> dw [o,i] */
         g.k = x->shape[0];
         g.a = flipped(x, g.m);
         g.b = plain(w, g.n);
@@ -391,7 +396,7 @@ static cpu_gemm_call linear_call(const tt_kernel_call *c)
     return g;
 }
 
-/* Both operands bf16. */
+/* Are both operands bf16? */
 static bool takes_half(const tt_kernel_call *c)
 {
     return c->in[0].dtype == TT_BF16 && c->in[1].dtype == TT_BF16 &&
@@ -448,7 +453,8 @@ static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* One matrix of a batch, number i. */
+/* The product of matrix i of a batch: a [B,m,k] or [m,k], b [B,k,n] or [k,n], either transposed in
+ * memory -> y [B,m,n] or [m,n]. */
 static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
 {
     const tt_attrs_matmul *at = c->attrs;

@@ -7,26 +7,28 @@
 
 #include "split_impl.h"
 
-/* Products of f32 matrices in AMX tiles: each operand is the sum of three bf16, exactly, and of the
- * nine products of such sums the six large ones are made: a2 b3, a3 b2 and a3 b3, which are not,
- * are 2^-24 |a b| together at most (split_impl.h), one rounding. A product of bf16 is exact in f32.
- * Source: Henry, Tang, Heinecke 2019, arXiv:1904.06376.
+/* Products of f32 matrices in AMX tiles. Each operand is exactly the sum of three bf16. Of the nine
+ * products of such sums the six largest are computed; the other three, a2 b3, a3 b2 and a3 b3,
+ * together are at most 2^-24 |a b|, one rounding (split_impl.h). A product of two bf16 is exact in
+ * f32. Source: Henry, Tang, Heinecke 2019, arXiv:1904.06376.
  *
- * Where a sum is not finite (an operand that is not, or rounds to infinity) the caller makes that
- * element by multiply-adds. What is below 2^-126 counts as zero: parts, products and sums.
+ * If a sum is not finite (an operand is not finite, or rounds to infinity), the caller computes
+ * that element by multiply-adds. Numbers below 2^-126 count as zero, whether parts, products or
+ * sums.
  *
- * A panel of 32 rows (or columns) is a row of steps of 32 k, each its three parts, each two tiles
- * of 16 rows × 32 k (1 KiB). The order of k within a step is 0, 16, 1, 17, …: pairs of two vectors
- * need no shuffling, and both operands have the same. */
+ * A panel of 32 rows (or columns) is a row of steps of 32 k; each step has its three parts, each
+ * part two tiles of 16 rows × 32 k (1 KiB). Within a step the order of k is 0, 16, 1, 17, …: so
+ * pairs of two vectors need no shuffling, and both operands have the same order. */
 #define SIDE 32
 #define STEP 32
 #define TILE SPLIT_TILE
-#define PART (2 * TILE) /* of a step */
+#define PART (2 * TILE) /* elements of one part of a step */
 #define PARTS SPLIT_PARTS
-#define K_SUM 128 /* a short sum; the instruction itself sums 32 terms before it adds them */
-#define SUM (SIDE * SIDE) /* floats */
+/* terms of a short sum; the instruction itself sums 32 terms before it adds them */
+#define K_SUM 128
+#define SUM (SIDE * SIDE) /* in floats */
 
-/* 16 rows × 32 k; what is missing of them is zero. */
+/* 16 rows × 32 k; missing elements are zero. */
 INLINE void pack_tile(cpu_mat a, int64_t rows, int64_t k, bool left, uint16_t *dst)
 {
     float edge[16 * STEP];
@@ -38,7 +40,7 @@ INLINE void pack_tile(cpu_mat a, int64_t rows, int64_t k, bool left, uint16_t *d
         a = (cpu_mat){edge, STEP, 1};
     }
     vf x[16], y[16];
-    if ((a.cs == 1) == left) { /* a vector of the tile lies together */
+    if ((a.cs == 1) == left) { /* a vector of the tile is contiguous */
         const int64_t stride = left ? a.rs : a.cs, second = left ? 16 : 16 * a.cs;
         for (int i = 0; i < 16; i++)
             split_row(vload(a.p + i * stride), vload(a.p + i * stride + second), dst + i * STEP,
@@ -51,7 +53,7 @@ INLINE void pack_tile(cpu_mat a, int64_t rows, int64_t k, bool left, uint16_t *d
         split_row(x[i], y[i], dst + i * STEP, PART);
 }
 
-/* In the order in which it lies in memory. */
+/* In the order of the matrix in memory. */
 static void split_pack(cpu_mat a, int64_t rows, int64_t k, bool left, void *to)
 {
     const int64_t panels = (rows + SIDE - 1) / SIDE, steps = (k + STEP - 1) / STEP;
@@ -67,19 +69,19 @@ static void split_pack(cpu_mat a, int64_t rows, int64_t k, bool left, void *to)
     }
 }
 
-/* A tile of C of which the short sums are made: its rows are added up and stored while the next
- * tile is multiplied. */
+/* A tile of C whose short sums are complete: its rows are added up and stored while the next tile
+ * is multiplied. */
 typedef struct unstored {
     const float *t; /* n_sums × [32,32] */
     int64_t n_sums;
-    float *c; /* the next row, */
+    float *c; /* the row to add up next */
     int64_t ldc, rows;
-    __mmask16 cols[2]; /* of which these columns are there */
+    __mmask16 cols[2]; /* how many columns exist */
     bool add, any_bad;
     uint32_t *bad;
 } unstored;
 
-/* A row of C (+)= its short sums, but for elements of which the sum is not finite: their bits in
+/* Row of C (+)= its short sums, except elements whose sum is not finite: their bits are set in
  * bad. */
 INLINE void store_row(unstored *u)
 {
@@ -90,7 +92,7 @@ INLINE void store_row(unstored *u)
     for (int j = 0; j < 2; j++) {
         float *c = u->c + j * VW;
         vf sum = vload(u->t + j * VW);
-        __builtin_prefetch(c + SIDE * u->ldc, 0, 2); /* of the panel below */
+        __builtin_prefetch(c + SIDE * u->ldc, 0, 2); /* the panel below */
         for (int64_t i = 1; i < u->n_sums; i++)
             sum += vload(u->t + i * SUM + j * VW);
         const __mmask16 wrong = _mm512_fpclass_ps_mask((__m512)sum, NOT_FINITE) & u->cols[j];
@@ -106,12 +108,12 @@ INLINE void store_row(unstored *u)
     u->rows--;
 }
 
-/* One step's panels. */
+/* The panels of one step. */
 typedef struct pair {
     const uint16_t *a, *b;
 } pair;
 
-/* Tile registers 0 to 3 hold C, 4 and 5 A, 6 and 7 B. */
+/* Tile registers 0 to 3 hold C, 4 and 5 hold A, 6 and 7 hold B. */
 INLINE void load_first(pair p)
 {
     _tile_loadd(4, p.a + 2 * PART, 64);
@@ -120,8 +122,8 @@ INLINE void load_first(pair p)
     _tile_loadd(7, p.b + TILE, 64);
 }
 
-/* C += A B of one part each; then comes that part of A, or of B: a tile is loaded as soon as its
- * last product is under way. tall, wide: more than 16 rows, columns. */
+/* C += A B for one part each; then loads the next part of A, or of B: each tile is loaded as soon
+ * as its last product has been issued. tall, wide: more than 16 rows, columns. */
 INLINE void product_then_a(bool tall, bool wide, const uint16_t *a)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -148,8 +150,8 @@ INLINE void product_then_b(bool tall, bool wide, const uint16_t *b)
     _tile_loadd(7, b + TILE, 64);
 }
 
-/* A step's six products, small ones first, in an order in which one operand stays. What each begins
- * with is there; then: the step after. */
+/* The six products of a step, small ones first, in an order in which one operand stays loaded. The
+ * first operands are loaded already; then: the next step, whose first operands this loads. */
 INLINE void step(bool tall, bool wide, pair p, pair then, unstored *u)
 {
     store_row(u);
@@ -170,7 +172,7 @@ INLINE void step(bool tall, bool wide, pair p, pair then, unstored *u)
     load_first(then);
 }
 
-/* t [32,32] = A B over a short sum. */
+/* t [32,32] = A B over one short sum. */
 INLINE void short_sum(bool tall, bool wide, int64_t steps, pair p, pair then, float *t, unstored *u)
 {
     _tile_zero(0);
@@ -189,7 +191,7 @@ INLINE void short_sum(bool tall, bool wide, int64_t steps, pair p, pair then, fl
     _tile_stored(3, t + 16 * SIDE + 16, SIDE * 4);
 }
 
-/* Short sums of one tile; then: the first step of the next one. */
+/* The short sums of one tile; then: the first step of the next tile. */
 INLINE int64_t tile_sums(int64_t rows, int64_t cols, int64_t k, pair p, pair then, float *t,
                          unstored *u)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A few rows times a matrix of weights, rows of which lie along k: each weight is read once, where
- * it lies, and turned in registers: packing would write them all to memory and read them again.
- * Every element is summed as gemm_tile sums it, so the bits are those of many rows. */
+/* A few rows times a matrix of weights whose rows lie along k. Each weight is read once, in place,
+ * and transposed in registers, because packing would write all weights to memory and read them
+ * again. Every element is summed as gemm_tile sums it, so the bits equal those of a product with
+ * many rows. */
 
 /* t[r] += a[r, 0..n) × rows [0, rows) of w at columns 0..n, for VW rows of w and n <= VW. */
 INLINE void few_step(const int R, int64_t m, const float *a, int64_t lda, const float *w,

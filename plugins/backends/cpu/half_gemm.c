@@ -2,19 +2,20 @@
 #include "cpu.h"
 #include <string.h>
 
-/* C = A B of bf16 matrices, summed in f32, C in f32 or bf16. Panels hold all of k, so a tile is
- * complete when it is stored and rounded once: no f32 copy of an operand or of C lies in memory. An
- * element's bits depend on its row, its column and k alone. */
-#define ELEMENTS (4 << 20) /* of a packed operand at once */
-#define SLACK 32           /* the tallest and the widest panel */
-#define ROWS 4             /* panels of a task */
+/* C = A B of bf16 matrices, summed in f32, with C in f32 or bf16. Panels hold all of k, so a tile
+ * is complete when it is stored and is rounded once: no f32 copy of an operand or of C exists in
+ * memory. An element's bits depend on its row, its column and k alone. Naive twins: ref_linear and
+ * its derivatives in backends/reference/matmul.c. */
+#define ELEMENTS (4 << 20) /* elements of an operand that are packed at a time */
+#define SLACK 32           /* height of the tallest and width of the widest panel */
+#define ROWS 4             /* panels per task, along m and n */
 #define COLS 8
 
 typedef struct product {
     const cpu_isa *isa;
     const cpu_half_call *g;
     char *pa, *pb;
-    int64_t m0, m, n0, n, kp; /* the block at hand; k padded */
+    int64_t m0, m, n0, n, kp; /* the current block; kp: k padded */
     int64_t n_cols;           /* tasks along n */
     bool pack_b;
 } product;
@@ -24,14 +25,14 @@ static int64_t padded(int64_t k)
     return cpu_max(SLACK, cpu_round_up(k, SLACK));
 }
 
-/* Rows of a packed block, for panels of `unit`. */
+/* The rows of a packed block, a multiple of the panel width `unit`. */
 static int64_t block(int64_t n, int64_t k, int64_t unit)
 {
     const int64_t most = cpu_max(1, ELEMENTS / padded(k) / unit) * unit;
     return cpu_min(cpu_round_up(n, unit), most);
 }
 
-/* Before open (planning), for the widest elements and any panel. */
+/* While planning the instruction set is unknown: enough for the widest elements and any panel. */
 size_t cpu_half_scratch(int64_t m, int64_t n, int64_t k)
 {
     const int64_t rows = block(m, k, 1) + SLACK, cols = block(n, k, 1) + SLACK;
@@ -45,7 +46,7 @@ static size_t panel_bytes(const product *w, bool left)
     return (size_t)(w->kp * (left ? h->mr : h->nr)) * h->size;
 }
 
-/* Pieces: the panels of A, then those of B. */
+/* Task i packs panel i; the panels of A come first, then those of B. */
 static void pack_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *w = arg;
@@ -65,7 +66,7 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* A tile's row into C. */
+/* Stores one row of a tile in C. */
 static void store_row(const product *w, int64_t r, int64_t c, float *t, int64_t n)
 {
     const cpu_half_call *g = w->g;
@@ -111,7 +112,7 @@ static void multiply(void *arg, int64_t begin, int64_t end, int thread)
         h->end();
 }
 
-/* A sum of nothing. */
+/* k is 0: the sum is empty. */
 static void clear(const cpu_half_call *g)
 {
     const size_t size = g->wide ? sizeof(float) : sizeof(uint16_t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of bf16 matrices where the instruction set has none: widened to f32 as they are packed,
- * then the f32 tile, with the sum over k cut as gemm.c cuts it: the bits of the f32 product of the
- * same numbers, rounded. */
+/* Products of bf16 matrices on levels without instructions for them: operands are widened to f32
+ * while they are packed, then the f32 tile multiplies, with the sum over k cut as in gemm.c. So the
+ * bits are those of the f32 product of the same numbers, rounded. */
 #define HALF_K 384
 
 static void half_pack(const uint16_t *p, int64_t rs, int64_t cs, int64_t rows, int64_t k, bool left,

@@ -2,20 +2,25 @@
 #include "cpu.h"
 #include <string.h>
 
-/* Rows by index: embedding, gather, their derivatives, top_k. Adding rows is split by ranges of
- * target rows: each piece lists the indices of its rows, ascending, and sums a row in f64: a
- * frequent token's thousand gradients are rounded once. */
+/* Rows by index: embedding, gather, their derivatives, top_k. Additions into rows are split by
+ * ranges of target rows: each thread lists the indices that point to its rows, in ascending order,
+ * and sums a row in f64, so that a frequent token's thousand gradients are rounded once. N indices,
+ * V rows of the table, D elements per row, k picks. Naive twins: backends/reference/indexing.c. */
 #define RANGES 16
 #define COLUMNS 64
 
 typedef struct rows {
     const int32_t *index;
-    int32_t *head, *next; /* by row of the table: first index into it or -1; by index: the next */
+    /* head: per row of the table, the first index that points to it, or -1; next: per index, the
+     * next one */
+    int32_t *head, *next;
     const float *x;
     float *y;
     int64_t n, width, first,
-        count; /* indices; row length; global index of row 0 and number of rows of the table */
-    bool keep; /* y already holds something to add to */
+        /* number of indices; elements per row; global index of the table's local row 0; its
+         * number of local rows */
+        count;
+    bool keep; /* add to what y holds */
 } rows;
 
 static int64_t width_after(const tt_tensor *t) /* elements of one row */
@@ -50,6 +55,7 @@ static void run_read(const tt_kernel_call *c, const tt_tensor *table, const tt_t
     tt_parallel_for(c->pool, w.n, cpu_max(1, 16384 / cpu_max(1, w.width)), read_rows, &w);
 }
 
+/* ids [N], table [V,D] -> y [N,D] */
 static tt_status embedding(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self;
@@ -57,6 +63,7 @@ static tt_status embedding(void *self, const tt_kernel_call *c, tt_error *err)
     run_read(c, &c->in[1], &c->in[0]);
     return TT_OK;
 }
+/* x [V,D], index [N] -> y [N,D] */
 static tt_status gather(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self;
@@ -65,8 +72,8 @@ static tt_status gather(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* y[0, n) of one row: plus the sum of x of every index in the list, which is rounded by itself: so
- * adding here or to a table that is then added has the same bits. */
+/* Adds the sum of x over the list that begins at `head` to y[0, n) of one row. The sum is rounded
+ * on its own first, so accumulating into y gives the same bits as adding a separate result to y. */
 static void add_row(const rows *w, int32_t head, const float *x, float *y, int64_t n)
 {
     double sum[COLUMNS];
@@ -127,6 +134,7 @@ static size_t scatter_add_scratch(const tt_kernel_call *c, int n_threads)
     return add_scratch(&c->out[0], &c->in[1]);
 }
 
+/* ids [N], dy [N,D] -> dtable [V,D] */
 static tt_status embedding_dw(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self;
@@ -134,6 +142,7 @@ static tt_status embedding_dw(void *self, const tt_kernel_call *c, tt_error *err
     run_add(c, &c->in[1], &c->in[0]);
     return TT_OK;
 }
+/* x [N,D], index [N] -> y [V,D] */
 static tt_status scatter_add(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)self;
@@ -151,7 +160,8 @@ typedef struct top {
     int64_t n, k;
 } top;
 
-/* Does a at index i come before b at index j: larger, ties to the lower index; NaN last. */
+/* Does value a sort before value b, which has a lower index? The larger value sorts first, equal
+ * values by index, NaN last. */
 static bool before(float a, float b)
 {
     return a > b || (b != b && a == a);
@@ -180,6 +190,7 @@ static void top_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* x [R,n] -> values [R,k], indices [R,k] */
 static tt_status top_k(void *self, const tt_kernel_call *c, tt_error *err)
 {
     top w = {.x = c->in[0].data, .values = c->out[0].data, .indices = c->out[1].data};
@@ -206,6 +217,7 @@ static void top_bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
         }
 }
 
+/* indices [R,k], dvalues [R,k] -> dx [R,n] */
 static tt_status top_k_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     top w = {.picked = c->in[0].data, .x = c->in[1].data, .values = c->out[0].data};

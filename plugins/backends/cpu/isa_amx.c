@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Products of bf16 matrices with AMX: C [32,32] of f32 in four tiles, 32 of k a step. A panel is a
- * row of steps, each two tiles of 16 rows (or columns) × 32 k, 1 KiB; the left one's rows hold k in
- * order, the right one's rows hold a pair of k of each column. Products are exact, sums over k in
- * order in f32; denormals are zero (Intel SDM, TDPBF16PS). */
+/* Products of bf16 matrices with AMX: C [32,32] of f32 in four tiles, 32 of k per step. A panel is
+ * a row of steps, each two tiles of 16 rows (or columns) × 32 k, 1 KiB. The rows of a left tile
+ * hold k in order; the rows of a right tile hold a pair of k of each column. Products are exact,
+ * sums over k are in order in f32, and denormals are zero (Intel SDM, TDPBF16PS). */
 #define SIDE 32
 #define STEP 32
 #define TILE 512 /* elements */
@@ -29,7 +29,7 @@ INLINE vi pairs(const uint16_t *x, const uint16_t *y, int64_t n)
     return __builtin_convertvector(a, vi) | __builtin_convertvector(b, vi) << 16;
 }
 
-/* Pairs p of 16 rows: v[p] lane r, from a matrix whose rows lie side by side (rs 1). */
+/* Pairs p of 16 rows: v[p] lane r, from a matrix whose rows are interleaved (rs 1). */
 INLINE void load_pairs(const uint16_t *p, int64_t cs, int64_t rows, int64_t k, vi *v)
 {
     for (int i = 0; i < 16; i++)
@@ -37,7 +37,7 @@ INLINE void load_pairs(const uint16_t *p, int64_t cs, int64_t rows, int64_t k, v
                          : vseti(0);
 }
 
-/* v[r] lane p, from one whose k lie side by side (cs 1). */
+/* v[r] lane p, from a matrix whose rows are contiguous (cs 1). */
 INLINE void load_rows(const uint16_t *p, int64_t rs, int64_t rows, int64_t k, vi *v)
 {
     for (int r = 0; r < 16; r++) {
@@ -95,8 +95,9 @@ static void amx_tile(int64_t k, const void *a, const void *b, float *c)
     _tile_stored(3, c + 16 * SIDE + 16, SIDE * 4);
 }
 
-/* The tiles' shapes, 16 rows of 64 bytes each: a thread's own, and given back so that a switch of
- * threads stays cheap. Constant: gcc's intrinsic tells the compiler of its first bytes alone. */
+/* The tiles' shapes, 16 rows of 64 bytes each. Each thread configures its own, and releases them so
+ * that a switch of threads stays cheap. The table is constant; gcc's intrinsic tells the compiler
+ * only of its first bytes. */
 static const struct shapes {
     uint8_t palette, start, zero[14];
     uint16_t row_bytes[16];
@@ -126,7 +127,8 @@ static double amx_peak(double seconds)
     cpu_amx_begin();
     clock_gettime(CLOCK_MONOTONIC, &a);
     while (t < seconds) {
-        for (int i = 0; i < 4096; i++) { /* the products alone, on what the last call left */
+        /* times the products alone, on whatever the last call left in the tiles */
+        for (int i = 0; i < 4096; i++) {
             _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(1, 4, 7);
             _tile_dpbf16ps(2, 5, 6);
@@ -151,7 +153,7 @@ const cpu_half cpu_half_amx = {.mr = SIDE,
                                .end = cpu_amx_end,
                                .peak = amx_peak};
 
-/* Does the processor have it, and does the kernel let this process? Both once. */
+/* Does the processor have AMX, and does the kernel let this process use it? Both are asked once. */
 bool cpu_amx_open(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };

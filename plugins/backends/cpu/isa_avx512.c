@@ -40,7 +40,7 @@ const cpu_isa cpu_isa_avx512 = {
     CPU_ISA_ENTRIES,
 };
 
-/* The same but for what is made in AMX tiles. */
+/* The same, except for what AMX tiles compute. */
 const cpu_isa cpu_isa_amx = {
     .name = "amx",
     .half = &cpu_half_amx,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The level every machine has: four lanes by GCC's vector extension. */
+/* The level that runs on every machine: four lanes, by GCC's vector extension. */
 #define _GNU_SOURCE /* clock_gettime */
 #define CPU_LEVEL 0
 #include "vec.h"

@@ -2,12 +2,13 @@
 #include "fused.h"
 #include <string.h>
 
-/* A matrix product and the pointwise program that reads it, and rope: the program runs over each
- * rectangle of the product when that is summed, in the cache of the thread that made it, and so are
- * its heads turned. The product lies where an output will be and is read there, so the bits are
- * those of the kernels one after the other. */
+/* A matrix product fused with the pointwise program that reads it, and with RoPE. When a rectangle
+ * of the product is complete, the thread that computed it runs the program over it and rotates its
+ * heads while the rectangle is in cache. The product is stored where an output will be and the
+ * program reads it there, so the bits equal those of the separate kernels. Operands as in gemm.c.
+ * Naive twins: ref_fused_product and ref_linear_fused_rope in backends/reference/pointwise.c. */
 
-/* The call of the product alone. */
+/* The kernel call of the product alone. */
 static tt_kernel_call product_of(const tt_kernel_call *c)
 {
     const tt_fused_product *f = c->attrs;
@@ -33,15 +34,15 @@ static size_t scratch(const tt_kernel_call *c, int n_threads)
     return product_scratch(&p, n_threads) + cpu_align(cpu_program_scratch(&f->program, n_threads));
 }
 
-/* What is done to a rectangle. */
+/* What is applied to each rectangle of the product. */
 typedef struct epilogue {
     cpu_program program;
-    const cpu_rope *rope; /* NULL = none */
+    const cpu_rope *rope; /* NULL: no rotation */
     const int32_t *pos;
-    const tt_tensor *out; /* that is turned */
+    const tt_tensor *out; /* the output to rotate */
 } epilogue;
 
-/* What the next row reads: too short a run for the hardware to see coming. */
+/* Prefetches what the program reads of row r: the run is too short for the hardware prefetcher. */
 static void fetch_row(const cpu_program *p, int64_t r, int64_t c0, int64_t c1)
 {
     for (int i = 1; i < p->f->n_in; i++) {
@@ -84,7 +85,7 @@ static void row_pieces(void *arg, int64_t begin, int64_t end, int thread)
     run_program(p, begin, end, 0, p->shape[1], thread);
 }
 
-/* The product, then what is to be done to it; rope: of f32 operands. */
+/* Computes the product and applies the epilogue; rope is only for f32 operands. */
 static tt_status run_product(void *self, const tt_kernel_call *c, const cpu_rope *rope,
                              tt_error *err)
 {
@@ -116,9 +117,9 @@ static tt_status linear_fused(void *self, const tt_kernel_call *c, tt_error *err
     return run_product(self, c, NULL, err);
 }
 
-/* ---- and rope ---- */
+/* ---- with RoPE ---- */
 
-/* Rope alone, of the output as it is; in[2] is the call's. */
+/* The kernel call of RoPE alone, on the output; `in` (two tensors) becomes its operands. */
 static tt_kernel_call rope_of(const tt_kernel_call *c, tt_tensor in[2])
 {
     tt_kernel_call r = *c;

@@ -2,9 +2,9 @@
 #include "fused.h"
 #include <string.h>
 
-/* Kernels written for f32, but those that take what they get, take other float operands through
- * copies in scratch: storage in bf16, f16 or f64, arithmetic in f32, one rounding on the way out.
- */
+/* Runs a kernel written for f32 on other float dtypes, through f32 copies in scratch: storage in
+ * bf16, f16 or f64, arithmetic in f32, one rounding when the result is stored. Kernels that take
+ * these dtypes themselves (cpu_kernel.takes) are called directly. */
 
 static bool foreign(const tt_tensor *t)
 {
@@ -53,7 +53,7 @@ static void copy_to(void *self, const tt_kernel_call *c, const tt_tensor *from, 
     tt_parallel_for(c->pool, tt_tensor_numel(from), 16384, convert_pieces, &w);
 }
 
-/* The tensor's f32 copy at *scratch, or the tensor itself. */
+/* The tensor's f32 copy at *scratch, or the tensor itself if it needs none. */
 static tt_tensor as_f32(const tt_tensor *t, char **scratch)
 {
     tt_tensor f = *t;

@@ -2,9 +2,10 @@
 #include "cpu.h"
 #include <string.h>
 
-/* rms_norm and layer_norm over the last dim, or, with a weight shorter than it, over each head. The
- * gradient of the weight is summed over tiles of ROW_TILE rows into scratch, then over the tiles: a
- * tree fixed by the shape. */
+/* rms_norm and layer_norm over the last dim, or over each head when the weight is as long as a
+ * head. The weight's gradient is summed over tiles of ROW_TILE rows into scratch, then over the
+ * tiles: the order of the sum depends on the shape only. R rows, D elements of the weight. Naive
+ * twins: backends/reference/norm.c. */
 #define ROW_TILE 64
 
 typedef struct norm {
@@ -42,6 +43,7 @@ static void layer_rows(void *arg, int64_t begin, int64_t end, int thread)
         n->isa->layer_norm(n->width, n->x + r * n->width, n->w, n->b, n->y + r * n->width, n->eps);
 }
 
+/* x [R,D], w [D] -> y [R,D] */
 static tt_status rms_norm(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -49,6 +51,7 @@ static tt_status rms_norm(void *self, const tt_kernel_call *c, tt_error *err)
     tt_parallel_for(c->pool, n.rows, cpu_row_grain(n.rows, n.width), rms_rows, &n);
     return TT_OK;
 }
+/* x [R,D], w [D], b [D] -> y [R,D] */
 static tt_status layer_norm(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -83,6 +86,7 @@ static size_t bwd_scratch(const tt_kernel_call *c, int n_threads)
     return (size_t)((rows + ROW_TILE - 1) / ROW_TILE * 2 * width) * sizeof(float);
 }
 
+/* x [R,D], w [D], dy [R,D] -> dx [R,D], dw [D], and db [D] of layer_norm */
 static tt_status norm_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms of one row of n elements. dw and db are added to. Rows lie one after another: the first
- * pass over an operand asks for what a later row needs. */
+/* Norms of one row of n elements; dw and db are added to. Rows are consecutive in memory: the first
+ * pass over an operand prefetches what a later row needs. */
 #define NORM_AHEAD 512 /* elements */
 INLINE vf soon(const float *p, int64_t i, int64_t m)
 {
@@ -36,7 +36,7 @@ INLINE float rms_factor(int64_t n, const float *x, float eps)
     return 1.0f / sqrtf((float)total / (float)n + eps);
 }
 
-/* Stores a result, and asks for where a later row's goes. */
+/* Stores a result, and prefetches the place of a later row's result. */
 INLINE void put_out(float *p, int64_t i, int64_t m, vf v)
 {
     __builtin_prefetch(p + i + NORM_AHEAD, 1);
@@ -96,7 +96,9 @@ static void layer_norm_bwd(int64_t n, const float *x, const float *w, const floa
 {
     float u, r;
     layer_moments(n, x, eps, &u, &r);
-    vf s = vset(0.0f), t = s, s1 = s, t1 = s; /* two of each in turns: a sum waits for itself */
+    /* two accumulators each, used alternately, so that an addition need not wait for the
+     * previous one */
+    vf s = vset(0.0f), t = s, s1 = s, t1 = s;
     EACH(const vf g = AT(w) * soon(dy, i, m); const vf sum = s1 + g;
          const vf dot = t1 + (AT(x) - u) * r * g; s1 = s; s = sum; t1 = t; t = dot;)
     float mean_g = vsum(s + s1) / (float)n, mean_hg = vsum(t + t1) / (float)n;

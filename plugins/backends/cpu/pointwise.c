@@ -3,8 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Pointwise operations on a run of elements. f32 has vector loops (isa); every other dtype goes
- * through double in blocks: exact for i32, bf16 and f16, and rounded once to the result's dtype. */
+/* Pointwise operations on a run of elements. f32 has vector loops (cpu_isa); every other dtype goes
+ * through double in blocks: exact for i32, bf16 and f16, and rounded once to the result's dtype.
+ * Naive twins: backends/reference/pointwise.c. */
 
 static const struct {
     const char *name;
@@ -42,7 +43,7 @@ static float half_to_float(uint16_t h)
     return f;
 }
 
-/* Round x to `bits` fraction bits below its exponent, not below 2^lowest, to nearest even. */
+/* Rounds x to `bits` fraction bits below its exponent, but not below 2^lowest, to nearest even. */
 static double round_to(double x, int bits, int lowest)
 {
     if (!isfinite(x) || x == 0)
@@ -248,7 +249,8 @@ static bool run_cast(const cpu_isa *isa, int64_t n, const cpu_reg *x, cpu_reg *y
     return true;
 }
 
-/* bf16 among f32, and select's condition: what f32 loops can do between two conversions. */
+/* Can the f32 loops do it, with conversions before and after? So for bf16 mixed with f32, and for
+ * select's condition. */
 static bool halves(int op, const cpu_reg *src, int n_src, const cpu_reg *dst)
 {
     bool any = dst->dtype == TT_BF16;
@@ -263,7 +265,7 @@ static bool halves(int op, const cpu_reg *src, int n_src, const cpu_reg *dst)
     return any;
 }
 
-/* Block by block, in cache: bf16 widened, the op in f32, its result rounded once. */
+/* Block by block in cache: widens bf16, runs the op in f32, rounds the result once. */
 static void run_halves(const cpu_isa *isa, int op, int64_t n, const cpu_reg *src, int n_src,
                        cpu_reg *dst, double imm)
 {

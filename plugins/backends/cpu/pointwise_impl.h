@@ -122,7 +122,8 @@ INLINE void store_mask(uint8_t *y, vi mask, int64_t n)
     memcpy(y, &bytes, (size_t)n);
 }
 
-static void compare(int op, int64_t n, const float *a, const float *b, uint8_t *y, unsigned splat)
+static void pointwise_compare(int op, int64_t n, const float *a, const float *b, uint8_t *y,
+                              unsigned splat)
 {
     for (int64_t i = 0; i < n; i += VW) {
         int64_t m = n - i < VW ? n - i : VW;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fused.h"
 
-/* random: element i of the GLOBAL tensor, whatever this rank's box is. */
+/* random: an element's value depends on its index in the GLOBAL tensor, not on the part this rank
+ * holds. y of any shape. Naive twin: ref_random in backends/reference/pointwise.c. */
 typedef struct draw {
     const tt_kernel_call *c;
     const tt_attrs_random *at;

@@ -2,11 +2,12 @@
 #include "cpu.h"
 #include <math.h>
 
-/* Reductions: over the last dim row by row, over another one column by column (cut along the
- * columns only, or, where there is one outer index, in tiles of rows summed in order). */
+/* Reductions: over the last dim, row by row; over another dim, column by column (tasks are cut
+ * along the columns only; long columns are summed in tiles of ROW_TILE rows, in order). Naive
+ * twins: backends/reference/shape.c. */
 #define ROW_TILE 1024
 #define COLUMNS 256
-#define CHUNK 65536 /* elements whose squares are one sum */
+#define CHUNK 65536 /* elements whose squares are summed together */
 
 typedef struct reduce {
     const cpu_isa *isa;
@@ -14,7 +15,7 @@ typedef struct reduce {
     float *y;
     double *chunks;
     int64_t outer, n, inner, tiles;
-    bool max, add; /* add: to what y holds */
+    bool max, add; /* add to what y holds */
 } reduce;
 
 static reduce reduce_of(const tt_kernel_call *c)
@@ -37,7 +38,7 @@ static void row_pieces(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Piece: (outer index, COLUMNS columns). */
+/* A piece is one outer index and COLUMNS columns. */
 static void column_pieces(void *arg, int64_t begin, int64_t end, int thread)
 {
     const reduce *w = arg;
@@ -71,19 +72,21 @@ static tt_status run_reduce(void *self, const tt_kernel_call *c, bool max)
     return TT_OK;
 }
 
+/* x [outer,n,inner] -> y [outer,inner] */
 static tt_status reduce_sum(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
     return run_reduce(self, c, false);
 }
+/* x [outer,n,inner] -> y [outer,inner] */
 static tt_status reduce_max(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
     return run_reduce(self, c, true);
 }
 
-/* Lines by global index: a cut inside lines, over context-parallel ranks say, leaves this rank
- * parts of some and nothing of others. */
+/* A sequence ("line") is found by its global index, because a mesh axis that cuts within sequences
+ * (context parallelism) leaves this rank parts of some and nothing of others. */
 typedef struct lines {
     const reduce *w;
     const tt_tensor *x, *y;
@@ -101,6 +104,7 @@ static void line_pieces(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* x [T] -> y [sequences] */
 static tt_status line_sum(void *self, const tt_kernel_call *c, tt_error *err)
 {
     reduce w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .y = c->out[0].data};
@@ -123,6 +127,7 @@ static size_t squares_scratch(const tt_kernel_call *c, int n_threads)
     (void)n_threads;
     return (size_t)(tt_tensor_numel(&c->in[0]) / CHUNK + 1) * sizeof(double);
 }
+/* x of any shape -> y, one element */
 static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
 {
     reduce w = {.isa = ((const cpu_backend *)self)->isa, .x = c->in[0].data, .chunks = c->scratch};

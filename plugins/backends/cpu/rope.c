@@ -2,7 +2,8 @@
 #include "cpu.h"
 #include <string.h>
 
-/* Rotary embedding of a tensor. Of a product of matrices: linear_fused.c. */
+/* Rotary embedding of a tensor; linear_fused.c has it fused into a matrix product. Naive twin:
+ * ref_rope in backends/reference/attention.c. */
 
 typedef struct work {
     const cpu_isa *isa;
@@ -55,6 +56,7 @@ static size_t rope_scratch(const tt_kernel_call *c, int n_threads)
     return cpu_rope_bytes(c->attrs);
 }
 
+/* x [T,heads*hd], pos [T] -> y, shape of x */
 static tt_status rope_run(void *self, const tt_kernel_call *c, tt_error *err)
 {
     work w = {.isa = ((const cpu_backend *)self)->isa,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rotary embedding; the FMA peak; and the table of all entries of a level. */
+/* Rotary embedding, the measurement of the multiply-add peak, and the function table of a level. */
 
-/* Of a token, each pair's; read and written in whole vectors. */
+/* cos and sin of a token for each pair; read and written in whole vectors. */
 typedef struct rope_table {
     float cos[CPU_MAX_HEAD_DIM / 2 + VW], sin[CPU_MAX_HEAD_DIM / 2 + VW];
 } rope_table;
@@ -16,7 +16,7 @@ INLINE void rope_angles(const cpu_rope *r, int32_t pos, rope_table *t)
         memcpy(&inv, r->inv_freq + j, sizeof inv);
         const vd angle = (double)pos * inv;
         const vd turns = angle * 0.63661977236758134308 + 6755399441055744.0; /* 2/pi; 1.5 * 2^52 */
-        const vl quadrant = (vl)turns;                                        /* its last bits */
+        const vl quadrant = (vl)turns;                                        /* its lowest bits */
         const vd k = turns - 6755399441055744.0;
         const vd red = angle - k * 1.57079632679489655800 - k * 6.12323399573676603587e-17;
         const vd z = red * red;
@@ -40,7 +40,7 @@ INLINE void rope_angles(const cpu_rope *r, int32_t pos, rope_table *t)
     }
 }
 
-/* Pairs (j, j + n) of all heads of a token. */
+/* Rotates the pairs (j, j + n) of all heads of a token. */
 INLINE void rope_halves(const cpu_rope *r, const rope_table *t, const float *x, float *y,
                         int64_t heads)
 {
@@ -62,15 +62,14 @@ INLINE void rope_halves(const cpu_rope *r, const rope_table *t, const float *x, 
     }
 }
 
-/* A vector of whole pairs: y = x * c + (x, each pair's elements exchanged) * s. */
+/* Rotates a vector of whole pairs: y = x * c + (x with the elements of each pair exchanged) * s. */
 typedef struct rope_lanes {
-    vi pair,
-        other; /* of each lane: its pair, counted from the vector's first; its partner's lane */
-    vi sign;   /* -0 where it is its pair's first */
-    bool many; /* a vector holds whole heads */
+    vi pair, other; /* per lane: the index of its pair within the vector; the lane of its partner */
+    vi sign;        /* -0 in lanes that are the first of their pair */
+    bool many;      /* a vector holds whole heads */
 } rope_lanes;
 
-/* Do pairs lie within vectors? */
+/* Are both elements of every pair in the same vector? */
 INLINE bool rope_lanes_of(const cpu_rope *r, rope_lanes *l)
 {
     const int n = (int)r->pairs;
@@ -104,8 +103,8 @@ INLINE void rope_within(const cpu_rope *r, const rope_lanes *l, const rope_table
     }
 }
 
-/* Some heads of some tokens; rows of x and y are ld apart. Where they are not the same, what is not
- * turned is copied. */
+/* Rotates some heads of some tokens; rows of x and y are ld apart. If x and y differ, the elements
+ * that are not rotated are copied. */
 static void rope_turn(const cpu_rope *r, const int32_t *pos, int64_t tokens, const float *x,
                       float *y, int64_t ld, int64_t heads)
 {
@@ -156,7 +155,7 @@ static const cpu_tiles fma_tiles = {.mr = MR,
                                     .nr = NR,
                                     .k_unit = 1,
                                     .size = sizeof(float),
-                                    .m_task = 532, /* 817 KB packed; a strip is 393 */
+                                    .m_task = 532, /* 817 KB packed; a strip is 393 KB */
                                     .strip = 256,
                                     .tasks = 2, /* measured: 4 are 2-11 % slower */
                                     .pack = fma_pack,
@@ -165,12 +164,12 @@ static const cpu_tiles fma_tiles = {.mr = MR,
                                     .peak = peak};
 
 #define CPU_ISA_ENTRIES                                                                            \
-    .lanes = VW, .unary = unary, .binary = binary, .ternary = ternary, .compare = compare,         \
-    .select = select_f32, .chain = chain, .to_bf16 = to_bf16, .from_bf16 = from_bf16,              \
-    .tiles = &fma_tiles, .rms_norm = rms_norm, .rms_norm_bwd = rms_norm_bwd,                       \
-    .layer_norm = layer_norm, .layer_norm_bwd = layer_norm_bwd, .max = row_max, .sum = row_sum,    \
-    .sum_squares = row_sum_squares, .sum_exp = row_sum_exp, .exp_sub = row_exp_sub,                \
-    .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,                          \
+    .lanes = VW, .unary = unary, .binary = binary, .ternary = ternary,                             \
+    .compare = pointwise_compare, .select = select_f32, .chain = chain, .to_bf16 = to_bf16,        \
+    .from_bf16 = from_bf16, .tiles = &fma_tiles, .rms_norm = rms_norm,                             \
+    .rms_norm_bwd = rms_norm_bwd, .layer_norm = layer_norm, .layer_norm_bwd = layer_norm_bwd,      \
+    .max = row_max, .sum = row_sum, .sum_squares = row_sum_squares, .sum_exp = row_sum_exp,        \
+    .exp_sub = row_exp_sub, .dot = row_dot, .softmax_bwd = softmax_bwd, .column_sum = column_sum,  \
     .column_max = column_max, .rope = rope_turn, .attn_fwd = attn_fwd,                             \
     .attn_queries = ATTN_QUERIES, .attn_bwd = attn_bwd, .attn_rows = attn_rows,                    \
     .attn_columns = attn_columns, .attn_give = attn_give, .attn_cached = attn_cached,              \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of a row or of columns. A row is cut into blocks of ROW_BLOCK elements, each summed in
- * four vector accumulators, the blocks' sums then added in order of twos (vsum): a fixed tree. */
+/* Reductions of a row or of columns. A row is cut into blocks of ROW_BLOCK elements. Each block is
+ * summed in four vector accumulators; the blocks' sums are added pairwise, by vsum: a fixed
+ * tree. */
 #define ROW_BLOCK 4096
 #include <time.h>
 
@@ -38,8 +39,8 @@ static float row_dot(int64_t n, const float *a, const float *b)
     return (float)total;
 }
 
-/* The row that follows, mostly the next to be read, is asked for while this one computes. */
-#define NEXT_ROW (1 << 17) /* elements: longer rows do not stay in the second cache */
+/* Prefetches the row that follows, which is usually read next, while this one is computed. */
+#define NEXT_ROW (1 << 17) /* elements; longer rows do not stay in the second-level cache */
 INLINE vf ahead(const float *x, int64_t i, int64_t n, vf v)
 {
     if (n <= NEXT_ROW)
@@ -55,8 +56,9 @@ static float row_sum_exp(int64_t n, const float *x, float m_)
     return (float)total;
 }
 
-/* Two halves at once: memory gives one stream less than it can. */
-#define SQUARES_AHEAD 1024 /* elements: the gradients it is for lie in memory, not in cache */
+/* Sums two halves at once, because a single stream does not use all of memory's bandwidth. */
+/* elements; the gradients this is used for are in memory, not in cache */
+#define SQUARES_AHEAD 1024
 static double row_sum_squares(int64_t n, const float *x)
 {
     const int64_t half = n / (2 * VW) * VW;
@@ -83,7 +85,7 @@ static double row_sum_squares(int64_t n, const float *x)
     return total;
 }
 
-/* NaN anywhere gives NaN. */
+/* NaN if any element is NaN. */
 static float row_max(int64_t n, const float *x)
 {
     vf m[4] = {vset(-INFINITY), vset(-INFINITY), vset(-INFINITY), vset(-INFINITY)};
@@ -137,7 +139,7 @@ static void softmax_bwd(int64_t n, const float *y, const float *dy, float *dx)
 /* y[j] (+)= sum over rows of x[r * ld + j]: blocks of 64 rows, then the blocks. */
 #define COLUMN_VECTORS 8
 
-/* Sums of V vectors of columns: 64 rows at a time, then those sums in order. */
+/* Sums V vectors of columns: 64 rows at a time, then those sums in order. */
 INLINE void column_sum_of(const int V, int64_t rows, int64_t ld, const float *x, vf *total)
 {
     vf s[COLUMN_VECTORS];
@@ -159,7 +161,7 @@ INLINE void column_sum_of(const int V, int64_t rows, int64_t ld, const float *x,
     }
 }
 
-/* Several vectors at once: a row's are one run of memory. */
+/* Several vectors at once: they are contiguous in a row. */
 static void column_sum(int64_t rows, int64_t n, int64_t ld, const float *x, float *y, bool add)
 {
     int64_t j = 0;

@@ -2,18 +2,20 @@
 #include "fused.h"
 #include <string.h>
 
-/* Kernels that only move elements: reshape, transpose, slice, concat, broadcast. */
+/* Kernels that only move elements: reshape, transpose, slice, concat, broadcast. Shapes are those
+ * of the ops (docs/ops.md). Naive twins: backends/reference/shape.c. */
 
-/* A copy by strides: out element with indices i lies at Σ i[d] * stride[d] of the source. */
+/* A copy with strides: the output's element at indices i is read from Σ i[d] * stride[d] of the
+ * source. */
 typedef struct walk {
     int n_dims;
     int64_t shape[TT_MAX_DIMS], stride[TT_MAX_DIMS]; /* in elements */
-    size_t size;                                     /* of an element */
+    size_t size;                                     /* bytes per element */
     const char *src;
     char *dst;
 } walk;
 
-static void fill(char *dst, const char *one, int64_t n, size_t size)
+static void shape_fill(char *dst, const char *one, int64_t n, size_t size)
 {
     switch (size) {
     case 1:
@@ -38,7 +40,7 @@ static void copy_run(char *dst, const char *src, int64_t n, int64_t stride, size
     if (stride == 1)
         memcpy(dst, src, (size_t)n * size);
     else if (stride == 0)
-        fill(dst, src, n, size);
+        shape_fill(dst, src, n, size);
     else if (size == 4)
         for (int64_t i = 0; i < n; i++)
             ((uint32_t *)(void *)dst)[i] = ((const uint32_t *)(const void *)src)[i * stride];
@@ -47,7 +49,7 @@ static void copy_run(char *dst, const char *src, int64_t n, int64_t stride, size
             memcpy(dst + (size_t)i * size, src + (size_t)(i * stride) * size, size);
 }
 
-/* Elements [begin, begin + n) in the order of the output, written from dst on. */
+/* Writes elements [begin, begin + n), in the output's order, to dst. */
 static void walk_copy(const walk *w, int64_t begin, int64_t n, char *dst)
 {
     if (w->n_dims == 0) {
@@ -180,11 +182,11 @@ static tt_status reshape(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* Put x's rows at [at, at + n) of dim `dim` of the output. */
+/* Copies the rows of x to rows [at, at + n) of dim `dim` of the output. */
 typedef struct place {
     const char *src;
     char *dst;
-    size_t src_row, dst_row, offset; /* bytes of one outer index, and where in it */
+    size_t src_row, dst_row, offset; /* bytes per outer index, and the offset within it */
 } place;
 
 static void place_rows(void *arg, int64_t begin, int64_t end, int thread)
@@ -196,7 +198,7 @@ static void place_rows(void *arg, int64_t begin, int64_t end, int thread)
                p->src_row);
 }
 
-/* Product of the dims before and, times the element, from `dim` on. */
+/* The product of the dims before `dim`, and the bytes of the dims from `dim` on. */
 static void split(const tt_tensor *x, int dim, int64_t *outer, size_t *row)
 {
     int64_t o = 1, r = 1;

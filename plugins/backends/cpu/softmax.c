@@ -3,15 +3,17 @@
 #include <math.h>
 #include <string.h>
 
-/* Kernels over rows of logits: softmax, cross-entropy and the parts of a vocabulary cut over ranks.
- * A row is one task's. */
+/* Kernels over rows of logits: softmax, cross-entropy, and the three parts that cross-entropy is
+ * made of when ranks shard the vocabulary (max_last, sum_exp, pick). Each row is computed by one
+ * thread. T rows (tokens), V columns (the vocabulary, or this rank's part of it). Naive twins:
+ * backends/reference/norm.c (softmax) and loss.c. */
 
 typedef struct rows {
     const cpu_isa *isa;
     const float *x, *lse, *d;
     const int32_t *labels;
     float *y, *z;
-    int64_t width, first; /* first: global index of column 0 */
+    int64_t width, first; /* first: global index of this rank's column 0 */
 } rows;
 
 static void run_rows(void *self, const tt_kernel_call *c, tt_range_fn fn, rows *w)
@@ -22,12 +24,12 @@ static void run_rows(void *self, const tt_kernel_call *c, tt_range_fn fn, rows *
     w->width = cpu_width(&c->in[0]);
     w->first = c->in[0].n_dims ? c->in[0].begin[c->in[0].n_dims - 1] : 0;
     int64_t n = cpu_rows(&c->in[0]);
-    /* rows one after another, so that the next is asked for by the thread that reads it */
+    /* Each thread takes consecutive rows, so that the thread that reads a row has prefetched it. */
     const int64_t share = n / (8 * tt_pool_threads(c->pool));
     tt_parallel_for(c->pool, n, cpu_max(cpu_row_grain(n, w->width), cpu_min(share, 16)), fn, w);
 }
 
-/* Column of a label here, or -1. */
+/* The local column of row t's label, or -1 when another rank holds it or the label is ignored. */
 static int64_t column(const rows *w, int64_t t)
 {
     int64_t v = (int64_t)w->labels[t] - w->first;
@@ -45,6 +47,7 @@ static void softmax_rows(void *arg, int64_t begin, int64_t end, int thread)
         w->isa->exp_sub(w->width, x, m, 1.0f / s, w->y + r * w->width);
     }
 }
+/* x [T,V] -> y [T,V] */
 static tt_status softmax(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -61,6 +64,7 @@ static void softmax_bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
         w->isa->softmax_bwd(w->width, w->x + r * w->width, w->d + r * w->width,
                             w->y + r * w->width);
 }
+/* y [T,V], dy [T,V] -> dx [T,V] */
 static tt_status softmax_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -82,6 +86,7 @@ static void cross_entropy_rows(void *arg, int64_t begin, int64_t end, int thread
         w->y[r] = w->labels[r] < 0 ? 0.0f : v >= 0 ? lse - x[v] : lse;
     }
 }
+/* logits [T,V], labels [T] -> loss [T], lse [T] */
 static tt_status cross_entropy(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -107,6 +112,7 @@ static void cross_entropy_bwd_rows(void *arg, int64_t begin, int64_t end, int th
             y[v] = target;
     }
 }
+/* logits [T,V], labels [T], lse [T], dloss [T] -> dlogits [T,V] */
 static tt_status cross_entropy_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -122,6 +128,7 @@ static void max_rows(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t r = begin; r < end; r++)
         w->y[r] = w->isa->max(w->width, w->x + r * w->width);
 }
+/* x [T,V] -> max [T] */
 static tt_status max_last(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -137,6 +144,7 @@ static void sum_exp_rows(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t r = begin; r < end; r++)
         w->y[r] = w->isa->sum_exp(w->width, w->x + r * w->width, w->d[r]);
 }
+/* x [T,V], max [T] -> sum of exp(x - max) [T] */
 static tt_status sum_exp(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -154,6 +162,7 @@ static void pick_rows(void *arg, int64_t begin, int64_t end, int thread)
         w->y[r] = v >= 0 ? w->x[r * w->width + v] : 0.0f;
     }
 }
+/* x [T,V], labels [T] -> the label's logit [T], 0 when another rank holds it */
 static tt_status pick(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
@@ -173,6 +182,7 @@ static void pick_bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
             w->y[r * w->width + v] = w->d[r];
     }
 }
+/* x [T,V] (for its shape), labels [T], dy [T] -> dx [T,V] */
 static tt_status pick_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;

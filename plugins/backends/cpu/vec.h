@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of one instruction set: included by isa_*.c only, which define CPU_LEVEL (0 generic, 2
- * AVX2, 5 AVX-512). Arithmetic is GCC's vector extension; only what it cannot say is an intrinsic.
- * No contraction: a fused multiply-add is written vfma, and is one only where the level has it. A
- * vector is a line of the cache at most: one prefetch asks for it. */
+/* The vectors of one instruction set. Included only by isa_*.c, which define CPU_LEVEL (0 generic,
+ * 2 AVX2, 5 AVX-512). Arithmetic is GCC's vector extension; only what the extension cannot express
+ * is an intrinsic. There is no contraction: a fused multiply-add is written vfma, and is one only
+ * on levels that have it. A vector is at most a cache line, so one prefetch covers it. */
 #include "cpu.h"
 #include <math.h>
 #include <string.h>
@@ -83,7 +83,7 @@ INLINE vf vselect(vi mask, vf a, vf b) /* mask lanes all ones or all zeros */
 {
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 }
-/* The larger, b where either is NaN (as the hardware's max). */
+/* The larger of a and b, or b if either is NaN (as the hardware's max does). */
 INLINE vf vmax(vf a, vf b)
 {
 #if CPU_LEVEL == 5
@@ -120,7 +120,7 @@ INLINE vf vabs(vf x)
 {
     return (vf)((vi)x & vseti(INT32_MAX));
 }
-/* v with its lanes turned by n: lane i is v's lane i + n. */
+/* v with its lanes rotated by n: lane i is v's lane i + n. */
 INLINE vf vturn(vf v, int n)
 {
     vi at;
@@ -144,13 +144,13 @@ INLINE float vmax_all(vf v)
     return v[0];
 }
 #if CPU_LEVEL == 5
-/* The first n lanes: all of them from VW on, none up to 0. */
+/* The first n lanes: all of them if n >= VW, none if n <= 0. */
 INLINE __mmask16 vmask(int64_t n)
 {
     return (__mmask16)(n >= VW ? 0xffff : n > 0 ? (1u << n) - 1 : 0);
 }
 #endif
-/* The first n < VW elements, the rest filled. */
+/* The first n < VW elements; the other lanes are filled. */
 INLINE vf vload_part(const float *p, int64_t n, float fill)
 {
 #if CPU_LEVEL == 5
@@ -197,7 +197,8 @@ INLINE vd vhigh(vf x)
     return __builtin_convertvector(*(const vh_any *)(t + VW / 2), vd);
 #endif
 }
-/* s + x * x of floats: the square is exact in a double, so fused or not it has the same bits. */
+/* s + x * x for floats: the square is exact in a double, so the result has the same bits whether or
+ * not the multiply-add is fused. */
 INLINE vd vadd_square(vd s, vd x)
 {
 #if CPU_LEVEL == 5

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exp, log, tanh within 2 ulp, what is made of them within 3, the tail of gelu within 6
+/* exp, log and tanh within 2 ulp, functions made of them within 3, the tail of gelu within 6
  * (tests/backends/test_cpu_pointwise.c measures it). The polynomials of exp, log and tanh are those
- * of Cephes (Moshier 1989), that of the normal tail is our own fit. */
+ * of Cephes (Moshier 1989), the polynomial of the normal tail is our own fit. */
 
 #define LOG2E 1.44269504088896341f
 #define LN2_HIGH 0.693359375f /* nine bits: n * LN2_HIGH is exact */
@@ -43,9 +43,9 @@ INLINE vf vexp(vf x)
 #endif
 }
 
-/* 2^x for x <= 127, the heart of attention: 1 for 0, 0 for -inf. The polynomial is our own minimax
- * fit of 2^r, r in [0, 1): relative error 2.1e-9 before rounding. Below 2^-126 a level that cannot
- * scale by an exponent gives 0. */
+/* 2^x for x <= 127, the innermost function of attention: 1 for 0, 0 for -inf. The polynomial is our
+ * own minimax fit of 2^r for r in [0, 1): relative error 2.1e-9 before rounding. Below 2^-126 a
+ * level that cannot scale by an exponent gives 0. */
 INLINE vf vexp2(vf x)
 {
 #if CPU_LEVEL == 5
@@ -77,7 +77,7 @@ INLINE vf vlog(vf x)
     vi e = ((bits >> 23) & 255) - 126 - (subnormal & 23);
     vf m = (vf)((bits & 0x007fffff) | 0x3f000000); /* [0.5, 1) */
     vi small = m < vset(0.707106781186547524f);
-    e = e + small; /* true is -1 */
+    e = e + small; /* true is the integer -1 */
     m = vselect(small, m + m, m) - 1.0f;
     vf f = __builtin_convertvector(e, vf), z = m * m;
     vf p = vset(7.0376836292e-2f);
@@ -112,7 +112,7 @@ INLINE vf vsigmoid(vf x)
     return vselect(x < vset(0.0f), e, vset(1.0f)) / d;
 }
 
-/* sigmoid(x), and of -x in *flipped, of one exponential */
+/* sigmoid(x), and sigmoid(-x) in *flipped, from one exponential */
 INLINE vf vsigmoids(vf x, vf *flipped)
 {
     vf e = vexp(-vabs(x));
@@ -152,8 +152,8 @@ INLINE vf vgelu_tanh_grad(vf x)
     return s + x * s * flipped * inner;
 }
 
-/* The normal distribution function: exp(-x²/2) q(|x|) in the tail, 1 minus it on the other side. x²
- * is exact in two parts. */
+/* The normal distribution function: exp(-x²/2) q(|x|) in the tail, 1 minus that on the other side.
+ * x² is exact, in two parts. */
 INLINE vf vnormal_exp(vf y) /* exp(-y²/2), y >= 0 */
 {
     vf h = (vf)((vi)y & (int32_t)0xfffff000);
@@ -161,7 +161,7 @@ INLINE vf vnormal_exp(vf y) /* exp(-y²/2), y >= 0 */
 }
 INLINE vf vnormal_cdf(vf x)
 {
-    vf y = vmin(vset(14.5f), vabs(x)); /* the tail is 0 in f32 from there on */
+    vf y = vmin(vset(14.5f), vabs(x)); /* from there on the tail is 0 in f32 */
     vf t = 1.0f / vfma(y, vset(NORMAL_TAIL_SCALE), vset(1.0f));
     static const float c[] = {NORMAL_TAIL};
     vf p = vset(c[0]);

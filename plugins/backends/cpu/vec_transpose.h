@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Square blocks turned in registers: part of vec.h. */
+/* Square blocks transposed in registers; part of vec.h. */
 
-/* Transpose VW rows of VW elements in registers: log2(VW) rounds of interleaving row i with row i +
- * VW/2. */
+/* Transposes VW rows of VW elements in registers: log2(VW) rounds that interleave row i with row i
+ * + VW/2. */
 INLINE void transpose(vf *v)
 {
     vi low, high;
@@ -23,12 +23,12 @@ INLINE void transpose(vf *v)
     }
 }
 
-/* v[i] = element i of `count` rows of VW at p, ld apart; the other rows are zero. */
+/* v[i] = element i of each of `count` rows of VW at p, ld apart; the other rows are zero. */
 INLINE void load_transposed(const float *p, int64_t ld, int count, vf *v)
 {
 #if CPU_LEVEL == 5
-    /* Quarters of rows r, r + 4, r + 8, r + 12 side by side, then blocks of 4 × 4: loads do half of
-     * the shuffling. */
+    /* Quarters of rows r, r + 4, r + 8, r + 12 in one vector, then blocks of 4 × 4: the loads do
+     * half of the shuffling. */
     if (count == VW) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {

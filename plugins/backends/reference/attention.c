@@ -2,7 +2,8 @@
 #include "reference.h"
 #include <math.h>
 
-/* rope, attention and conv1d: what depends on positions and segments. */
+/* rope, attention and conv1d: the ops that depend on positions and segments. T tokens, h query
+ * heads, kv key and value heads, hd and dv elements of a head. */
 
 size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads)
 {
@@ -43,8 +44,8 @@ typedef struct heads {
     const tt_attrs_attention *a;
     const tt_tensor *q, *k, *v, *pos_q, *seg_q, *pos_k, *seg_k;
     int64_t n_q, n_k;       /* tokens */
-    int64_t h, kv;          /* heads of this rank */
-    int64_t h0, kv0, group; /* global index of the first, query heads a kv head */
+    int64_t h, kv;          /* heads on this rank */
+    int64_t h0, kv0, group; /* global index of the first head; query heads per kv head */
 } heads;
 
 static heads heads_of(const tt_kernel_call *c, int at)
@@ -68,7 +69,7 @@ static heads heads_of(const tt_kernel_call *c, int at)
     return s;
 }
 
-static int64_t kv_head(const heads *s, int64_t h) /* local kv head of local head h */
+static int64_t kv_head(const heads *s, int64_t h) /* local kv head of local query head h */
 {
     return (s->h0 + h) / s->group - s->kv0;
 }
@@ -83,7 +84,7 @@ static bool sees(const heads *s, int64_t t, int64_t i)
     return s->a->window == 0 || back < s->a->window;
 }
 
-/* The score of query t and key i; *slope is its derivative by scale * q·k. */
+/* The score of query t and key i; *slope is its derivative with respect to scale * q·k. */
 static double score(const heads *s, int64_t t, int64_t h, int64_t i, double *slope)
 {
     int64_t hd = s->a->head_dim, qa = (t * s->h + h) * hd, ka = (i * s->kv + kv_head(s, h)) * hd;
@@ -142,7 +143,7 @@ tt_status ref_attention(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* p of (t, h, i), and the derivative of the loss by scale * q·k */
+/* the probability p of (t, h, i), and the derivative of the loss with respect to scale * q·k */
 static double share(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, int64_t i,
                     double *ds)
 {
@@ -214,7 +215,7 @@ tt_status ref_attention_merge(void *backend, const tt_kernel_call *c, tt_error *
 {
     const int64_t n = tt_tensor_numel(&c->in[1]), dv = n ? tt_tensor_numel(&c->in[0]) / n : 0;
     (void)backend, (void)err;
-    for (int64_t i = 0; i < n; i++) { /* a token's head */
+    for (int64_t i = 0; i < n; i++) { /* i counts (token, head) */
         const double a = ref_load(&c->in[1], i), b = ref_load(&c->in[3], i), top = fmax(a, b);
         const double p = isinf(top) ? 0.0 : exp(a - top), q = isinf(top) ? 0.0 : exp(b - top);
         for (int64_t d = i * dv; d < (i + 1) * dv; d++)
@@ -230,7 +231,9 @@ tt_status ref_attention_merge(void *backend, const tt_kernel_call *c, tt_error *
 /* ---- conv1d: x [T,D], w [D,K], seg, pos [T] ---- */
 
 static bool tap(const tt_kernel_call *c, int64_t t,
-                int64_t j) /* does token t see token t-j, j positions before? */
+                /* Does tap j count for token t? Only if token t - j is in the same segment, j
+                 * positions earlier. */
+                int64_t j)
 {
     const tt_tensor *seg = &c->in[2], *pos = &c->in[3];
     if (t - j < 0 || t >= seg->shape[0])

@@ -8,8 +8,9 @@
 
 typedef struct cache {
     const tt_attrs_attention *a;
-    const tt_tensor *q, *keys, *values; /* with the new tokens */
-    int64_t h, kv, h0, kv0, group; /* heads of this rank, the first ones, query heads a kv head */
+    const tt_tensor *q, *keys, *values; /* length of the sequence, new tokens included */
+    /* heads on this rank, the global index of the first ones, query heads per kv head */
+    int64_t h, kv, h0, kv0, group;
 } cache;
 
 static int64_t key_at(const cache *s, int64_t slot, int64_t kv, int64_t i, int64_t d)

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Elements of any dtype as f64, and walks over shapes. */
+/* Reads and writes elements of any dtype as f64, and walks over shapes. */
 
 static float bits_float(uint32_t u)
 {
@@ -19,7 +19,7 @@ static uint32_t float_bits(float f)
     return u;
 }
 
-static uint16_t to_bf16(float f) /* to nearest, ties to even; a NaN stays one */
+static uint16_t to_bf16(float f) /* rounds to nearest, ties to even; a NaN stays a NaN */
 {
     uint32_t u = float_bits(f);
     if (isnan(f))

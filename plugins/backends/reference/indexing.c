@@ -2,7 +2,7 @@
 #include "reference.h"
 #include <string.h>
 
-/* Rows by index, added or read, and the k largest. */
+/* Rows by index, read or added to, and the k largest elements of a row. */
 
 static int64_t row_size(const tt_tensor *t)
 {
@@ -12,7 +12,7 @@ static int64_t row_size(const tt_tensor *t)
     return n;
 }
 
-/* out[i] = x[idx[i] - first], zeros outside */
+/* out[i] = x[idx[i] - first], zeros if the row is not on this rank */
 static void read_rows(const tt_tensor *x, const tt_tensor *idx, int64_t first, const tt_tensor *out)
 {
     int64_t n = row_size(x);
@@ -27,7 +27,8 @@ static void read_rows(const tt_tensor *x, const tt_tensor *idx, int64_t first, c
     }
 }
 
-/* out[r] = Σ of the x[i] with idx[i] - first = r; an element at a time, so that the sum is f64 */
+/* out[r] = Σ of the x[i] with idx[i] - first = r. It works element by element so that each sum is
+ * f64. */
 static void add_rows(const tt_tensor *x, const tt_tensor *idx, int64_t first, const tt_tensor *out)
 {
     int64_t n = row_size(x);

@@ -2,11 +2,11 @@
 #include "reference.h"
 #include <math.h>
 
-/* Cross-entropy whole and in its three parts. x [T,v]; labels are global: this rank holds [begin,
- * begin + v) of them. */
+/* Cross-entropy as one op, and as three parts for a sharded vocabulary. x [T,v]; labels are global:
+ * this rank holds columns [begin, begin + v). */
 
 static int64_t local_label(const tt_tensor *x, const tt_tensor *labels,
-                           int64_t t) /* -1 = not in this box */
+                           int64_t t) /* -1: another rank has the column, or the label is ignored */
 {
     int64_t i = ref_index(labels, t) - x->begin[1];
     return i >= 0 && i < x->shape[1] ? i : -1;

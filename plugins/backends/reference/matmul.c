@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reference.h"
 
-/* Products of matrices, and of rows grouped by expert. */
+/* Products of matrices, and of rows that are grouped by expert. */
 
-/* o[m,n] = Σ_k a[m,k] b[k,n], each given by the distance of its rows and columns */
+/* o[m,n] = Σ_k a[m,k] b[k,n]; each operand is given by the distances of its rows and of its
+ * columns */
 typedef struct view {
     const tt_tensor *t;
     int64_t at, row, column;
@@ -73,7 +74,7 @@ tt_status ref_matmul(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* Rows [*begin, *begin + count) of expert e; counts never lead past `rows`. */
+/* Rows [*begin, *begin + count) of expert e; counts never reach past `rows`. */
 static int64_t expert_rows(const tt_tensor *counts, int64_t e, int64_t rows, int64_t *begin)
 {
     int64_t n = ref_index(counts, e), left = rows - *begin;
@@ -127,7 +128,7 @@ tt_status ref_grouped_linear_dw(void *backend, const tt_kernel_call *c,
     return TT_OK;
 }
 
-/* Slots of each expert in ascending order; slots of no expert come last. */
+/* The slots of each expert in ascending order; slots of no expert come last. */
 tt_status ref_expert_sort(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *assign = &c->in[0];

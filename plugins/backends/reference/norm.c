@@ -2,8 +2,8 @@
 #include "reference.h"
 #include <math.h>
 
-/* Norms and softmax: rows of n elements; n is the weight's size, so a norm per head has several
- * rows a token. */
+/* Norms and softmax over rows of n elements. n is the weight's size, so a norm over heads has
+ * several rows per token. */
 
 typedef struct rows {
     int64_t n, count;
@@ -90,7 +90,7 @@ static void norm_dx(const tt_kernel_call *c, rows r, bool centred)
     }
 }
 
-/* dw = Σ dy h and db = Σ dy, a column at a time; the rows' statistics are computed anew. */
+/* dw = Σ dy h and db = Σ dy, one column at a time; the statistics of the rows are recomputed. */
 static void norm_dw(const tt_kernel_call *c, rows r, bool centred)
 {
     for (int64_t j = 0; j < r.n; j++) {

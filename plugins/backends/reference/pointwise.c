@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pointwise ops: one scalar function each, in f64, shared by the single ops and by fused programs;
+/* Pointwise ops. Each is one scalar function in f64 that the single op and fused programs share;
  * the result is rounded once to its dtype. */
 
 typedef double scalar_fn(double a, double b, double c);
@@ -230,8 +230,8 @@ tt_status ref_fused(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* The product of two operands where one output will be, then the program over it, element by
- * element. "X_fused", and what is made of it, has the product X. */
+/* Computes the product of two operands in the output that the program reads it from, then runs the
+ * program element by element. The product of "X_fused", and of ops derived from it, is op X. */
 tt_status ref_fused_product(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_fused_product *f = c->attrs;

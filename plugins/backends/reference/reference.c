@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The component and its table of kernels, sorted by name; those of pointwise ops are in pointwise.c. */
+/* The component and its table of kernels, sorted by name; the kernels of pointwise ops are in
+ * pointwise.c. */
 
 #define KERNEL(op_, fn_)                                                                           \
     {                                                                                              \
@@ -67,14 +68,15 @@ static const tt_kernel kernels[] = {
     KERNEL("transpose", ref_transpose),
 };
 
-static int compare(const void *key, const void *element)
+static int reference_compare_name(const void *key, const void *element)
 {
     return strcmp(key, ((const tt_kernel *)element)->op);
 }
 
 const tt_kernel *ref_kernel(const char *op)
 {
-    const tt_kernel *k = bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], compare);
+    const tt_kernel *k =
+        bsearch(op, kernels, TT_COUNT(kernels), sizeof kernels[0], reference_compare_name);
     return k ? k : ref_pointwise_kernel(op);
 }
 
@@ -103,7 +105,7 @@ static double peak_flops(void *self, tt_dtype dtype)
     return 0.0;
 }
 
-static void describe(void *self, char *text, size_t size)
+static void reference_describe(void *self, char *text, size_t size)
 {
     (void)self;
     snprintf(text, size, "plain loops, f64 sums, 1 thread");
@@ -115,7 +117,7 @@ static const tt_backend_vt vtable = {.struct_size = sizeof(tt_backend_vt),
                                      .kernel = find_kernel,
                                      .host_memory = 1,
                                      .peak_flops = peak_flops,
-                                     .describe = describe};
+                                     .describe = reference_describe};
 
 static const tt_component components[] = {TT_COMPONENT_PLAIN(
     TT_KIND_BACKEND, "reference", "naive kernels: slow, exact, the oracle of the others", &vtable)};

@@ -5,24 +5,26 @@
 #include <ttrun/backend.h>
 #include <ttrun/ops.h>
 
-/* The reference backend: one plain loop a kernel, sums in f64, no threads. The oracle for every
- * other backend. */
+/* The reference backend: one plain loop per kernel, sums in f64, no threads. Every other backend is
+ * tested against it: it is the oracle. */
 
 double ref_load(const tt_tensor *t, int64_t i);
 void ref_store(const tt_tensor *t, int64_t i, double v); /* rounded once to the dtype */
-double ref_round(double v, tt_dtype dtype);              /* the value a store would leave */
-int64_t ref_index(const tt_tensor *t, int64_t i);        /* element of an i32 or i64 tensor */
+/* the value as it reads back after it was stored */
+double ref_round(double v, tt_dtype dtype);
+int64_t ref_index(const tt_tensor *t, int64_t i); /* element of an i32 or i64 tensor */
 void ref_clear(const tt_tensor *t);
-/* Strides that broadcast `in` to the shape of `out`: 0 where it stretches, aligned at the right. */
+/* Strides that broadcast `in` to the shape of `out`: 0 in dims that are broadcast; dims are aligned
+ * at the right. */
 void ref_strides(const tt_tensor *in, const tt_tensor *out, int64_t stride[TT_MAX_DIMS]);
-/* One step of an odometer over shape; offsets[k] follow strides[k]. */
+/* Advances an odometer over shape by one; offsets[k] follow strides[k]. */
 void ref_step(const tt_tensor *out, int64_t index[TT_MAX_DIMS], int n,
               int64_t (*strides)[TT_MAX_DIMS], int64_t *offsets);
-/* Elements before, of and after dim. */
+/* The number of elements before, of and after dim. */
 void ref_split(const tt_tensor *t, int dim, int64_t *outer, int64_t *n, int64_t *inner);
-int ref_dim(const tt_tensor *t, int dim); /* negative counts from the end */
+int ref_dim(const tt_tensor *t, int dim); /* a negative index counts from the end */
 
-/* The kernel of an op; of a pointwise one; or NULL. */
+/* The kernel of an op; the kernel of a pointwise op; or NULL. */
 const tt_kernel *ref_kernel(const char *op);
 const tt_kernel *ref_pointwise_kernel(const char *op);
 

@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Collectives made of messages between pairs, never of MPI's own: so sums are in ascending member
- * order, a wait can end, and who did not come has a name. Each begins with a head to every member,
- * which says what one came for and carries what is small; data follows in pieces. */
+/* Collectives made of point-to-point messages; MPI's own collectives are not used. So sums are in
+ * ascending member order, a wait can be ended, and an error can name the ranks that did not arrive.
+ * Each collective first sends a head to every member, which says which collective the rank calls
+ * and carries small data; larger data follows in pieces. */
 
 enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, BARRIER };
 static const char *const op_names[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
@@ -41,7 +42,7 @@ static tt_status wait_for_peers(tt_comm *c, tt_error *err)
     return s == TT_ETIMEOUT ? timed_out(c, err) : s;
 }
 
-/* requests[i]: what comes from member i; requests[n + i]: what goes to it. */
+/* requests[i]: the message from member i; requests[n + i]: the message to it. */
 void no_requests(tt_comm *c)
 {
     for (int i = 0; i < 2 * c->n; i++)
@@ -56,7 +57,8 @@ static void post(tt_comm *c, int i, const void *send, size_t n_send, void *recv,
         MPI_Isend(send, (int)n_send, MPI_BYTE, i, TAG_DATA, c->comm, &c->requests[c->n + i]);
 }
 
-/* Everyone's heads. inline_bytes of data, the same to all, go along. */
+/* Exchanges heads with all members and checks that all call the same collective. inline_bytes of
+ * data go along, the same to every member. */
 static tt_status meet(tt_comm *c, int op, int64_t size, const void *data, size_t inline_bytes,
                       tt_error *err)
 {
@@ -130,8 +132,8 @@ tt_status mpi_all_gather(tt_comm *c, const void *send, void *recv, const int64_t
     return TT_OK;
 }
 
-/* Bytes [at, at + room) of each member's piece; what of mine is theirs goes out, what of theirs is
- * mine comes into room. */
+/* Exchanges bytes [at, at + room) of every member's piece: sends each member its part of mine,
+ * receives my part of theirs into room. */
 static tt_status exchange_pieces(tt_comm *c, const char *send, const int64_t *counts, int64_t size,
                                  int64_t at, int64_t room, tt_error *err)
 {
@@ -149,7 +151,7 @@ static tt_status exchange_pieces(tt_comm *c, const char *send, const int64_t *co
 tt_status mpi_reduce_scatter(tt_comm *c, const void *send, void *recv, const int64_t *counts,
                              tt_dtype dtype, tt_reduce op, tt_error *err)
 {
-    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* all ranks alike */
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* fails on all ranks alike */
     const int64_t size = (int64_t)tt_dtype_size(dtype), bytes = most(counts, c->n) * size,
                   mine = counts[c->me] * size, room = share(c->n);
     TT_TRY(meet(c, REDUCE_SCATTER, sum(counts, c->n), NULL, 0, err));
@@ -162,7 +164,8 @@ tt_status mpi_reduce_scatter(tt_comm *c, const void *send, void *recv, const int
     return TT_OK;
 }
 
-/* A block of up to n pieces, in place: each member reduces one of them and gives it to all. */
+/* Reduces a block of up to n pieces in place: each member reduces one piece and sends the result to
+ * all. */
 static tt_status reduce_block(tt_comm *c, char *buf, int64_t bytes, tt_dtype dtype, tt_reduce op,
                               tt_error *err)
 {
@@ -191,7 +194,7 @@ static tt_status reduce_block(tt_comm *c, char *buf, int64_t bytes, tt_dtype dty
 tt_status mpi_all_reduce(tt_comm *c, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
                          tt_error *err)
 {
-    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* all ranks alike */
+    TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* fails on all ranks alike */
     const int64_t bytes = count * (int64_t)tt_dtype_size(dtype), block = share(c->n) * c->n;
     if (bytes > INLINE_BYTES) {
         TT_TRY(meet(c, ALL_REDUCE, count, NULL, 0, err));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Messages between two ranks, as a pipeline's stages send them. */
+/* Messages between two ranks, as the stages of a pipeline send them. */
 
 static tt_status late(const tt_comm *c, const char *what, int peer, uint64_t number, tt_error *err)
 {
@@ -14,7 +14,7 @@ static tt_status late(const tt_comm *c, const char *what, int peer, uint64_t num
                    what, c->ranks[peer], (unsigned long long)number, c->e->timeout_s);
 }
 
-/* Room for a message and its requests: one for the length, one for each 2^30 bytes. */
+/* Makes room for a message and its requests: one for the length, one for each 2^30 bytes. */
 static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
 {
     const int n = 1 + (int)((bytes + LARGEST - 1) / LARGEST);
@@ -34,8 +34,8 @@ static tt_status make_room(struct out *o, int64_t bytes, tt_error *err)
     return TT_OK;
 }
 
-/* A synchronous send of the length ends when the receiver has come for the message: so two are in
- * flight, however small. */
+/* The length goes by a synchronous send, which ends when the receiver has started to receive: so at
+ * most two messages are in flight, however small. */
 tt_status mpi_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err)
 {
     outbox *b = &c->boxes[to];
@@ -95,7 +95,8 @@ void mpi_free_boxes(tt_comm *c)
             if (o->n_requests)
                 MPI_Testall(o->n_requests, o->requests, &done, MPI_STATUSES_IGNORE);
             if (!done)
-                continue; /* MPI still reads it: after a failure, until the process ends */
+                /* after a failure MPI may still read the buffer, until the process ends */
+                continue;
             free(o->data);
             free(o->requests);
         }

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-/* comm "mpi": groups that reach over machines. One thread of the rank calls MPI; each of a group,
- * where collectives run beside the program and this MPI allows it. */
+/* comm "mpi": groups that span machines. One thread of a rank calls MPI; if collectives run
+ * concurrently with the program and this MPI allows it, one thread per group does. */
 
-static void group_free(tt_comm *c)
+static void mpi_group_free(tt_comm *c)
 {
     mpi_free_boxes(c);
     free(c->ranks);
@@ -39,8 +39,8 @@ static tt_status allocate(tt_comm *c, const int *ranks, int n, tt_error *err)
     return TT_OK;
 }
 
-static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
-                       tt_error *err)
+static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
+                           tt_error *err)
 {
     mpi_end *e = self;
     MPI_Group all, some;
@@ -57,7 +57,7 @@ static tt_status group(void *self, const int *ranks, int n, uint64_t key, tt_com
     if (s == TT_OK)
         s = allocate(c, ranks, n, err);
     if (s != TT_OK) {
-        group_free(c);
+        mpi_group_free(c);
         return s;
     }
     MPI_Comm_group(e->all, &all);
@@ -108,7 +108,7 @@ static tt_status open_(const void *config, const tt_comm_env *env, void **self, 
     return TT_OK;
 }
 
-/* After a failure MPI is left as it is: its end would wait for ranks that may be gone. */
+/* After a failure MPI is not finalized: MPI_Finalize would wait for ranks that may be gone. */
 static void close_(void *self, int ok)
 {
     mpi_end *e = self;
@@ -120,7 +120,7 @@ static void close_(void *self, int ok)
         free(e);
         return;
     }
-    const double until = now() + 0.1; /* for what was told to leave */
+    const double until = now() + 0.1; /* time for messages already posted to leave */
     while (now() < until) {
         int flag;
         MPI_Iprobe(MPI_ANY_SOURCE, TAG_HEAD, e->all, &flag, MPI_STATUS_IGNORE);
@@ -128,20 +128,20 @@ static void close_(void *self, int ok)
     }
 }
 
-static void set_timeout(void *self, double timeout_s)
+static void mpi_set_timeout(void *self, double timeout_s)
 {
     ((mpi_end *)self)->timeout_s = timeout_s;
 }
 
-static int beside(void *self)
+static int mpi_beside(void *self)
 {
     return ((const mpi_end *)self)->many;
 }
 
 static const tt_comm_vt vt = {
     .struct_size = sizeof(tt_comm_vt),
-    .group = group,
-    .group_free = group_free,
+    .group = mpi_group,
+    .group_free = mpi_group_free,
     .all_gather = mpi_all_gather,
     .reduce_scatter = mpi_reduce_scatter,
     .all_reduce = mpi_all_reduce,
@@ -152,14 +152,13 @@ static const tt_comm_vt vt = {
     .abort = mpi_abort_run,
     .open = open_,
     .close = close_,
-    .set_timeout = set_timeout,
-    .beside = beside,
+    .set_timeout = mpi_set_timeout,
+    .beside = mpi_beside,
     .launcher = "mpirun",
 };
 
 static const tt_component components[] = {
-    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; adds in the order of members",
-                       &vt),
+    TT_COMPONENT_PLAIN(TT_KIND_COMM, "mpi", "MPI between machines; sums in rank order", &vt),
 };
 
 TT_PLUGIN("mpi", "1.0", components);

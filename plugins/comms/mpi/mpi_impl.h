@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <ttrun/comm.h>
 
-/* Inside of comm "mpi". */
+/* Shared by the files of comm "mpi". */
 
-#define PIECE (INT64_C(4) << 20)   /* bytes of a message of a collective: where MPI was fastest */
-#define LARGEST (INT64_C(1) << 30) /* of one between stages; MPI's counts end at 2^31 */
+/* bytes per message of a collective: the size at which MPI was fastest */
+#define PIECE (INT64_C(4) << 20)
+/* most bytes per message between stages; MPI's counts end at 2^31 */
+#define LARGEST (INT64_C(1) << 30)
 #define INLINE_BYTES 1024
 #define LINE 64
 #define IN_FLIGHT 2
@@ -25,24 +27,25 @@ typedef struct mpi_end {
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
     bool many;        /* any thread may call MPI */
-    pthread_t thread; /* else this one alone does */
+    pthread_t thread; /* if not, only this one may */
     MPI_Comm all;
     MPI_Request abort_come;
     char abort_text[256];
-    pthread_mutex_t come; /* abort_come: tested by one thread at a time */
-    pthread_mutex_t lock; /* why, asked */
+    pthread_mutex_t come; /* abort_come: the receive of an abort; one thread at a time tests it */
+    pthread_mutex_t lock; /* guards why and asked */
     char why[256];
-    atomic_int asked, told; /* an abort is asked for by this rank; the others have been told */
+    /* asked: an abort was asked for on this rank; told: the other ranks know */
+    atomic_int asked, told;
 } mpi_end;
 
 typedef struct head {
     int64_t op, size, sequence, sends,
-        receives; /* the last two: to and from the other, all_to_all */
+        receives; /* all_to_all: elements sent to and received from the member */
     char data[INLINE_BYTES];
 } head;
 #define HEAD_BYTES offsetof(head, data)
 
-typedef struct outbox { /* messages to one member: buffers that are sent from */
+typedef struct outbox { /* messages to one member: buffers that are being sent */
     struct out {
         int64_t length, room;
         char *data;
@@ -59,20 +62,20 @@ struct tt_comm {
     int *ranks;
     uint64_t sequence;
     const char *op;
-    head *in, *out;        /* by member */
+    head *in, *out;        /* per member */
     MPI_Request *requests; /* 2 n */
-    char *room;            /* n + 1 pieces: what comes to be reduced, and the result */
+    char *room;            /* n + 1 pieces: the data received for a reduction, and the result */
     const void **pieces;
     outbox *boxes;
 };
 
-/* Bytes [at, at + room) of n: how many there are. */
+/* How many bytes of [at, at + room) are below n. */
 static inline size_t part(int64_t n, int64_t at, int64_t room)
 {
     return n > at ? (size_t)(n - at < room ? n - at : room) : 0;
 }
 
-/* A member's share of a piece, a whole number of cache lines. */
+/* The bytes of a piece that each member reduces, a whole number of cache lines. */
 static inline int64_t share(int n)
 {
     const int64_t room = PIECE / n / LINE * LINE;
@@ -83,7 +86,8 @@ static inline int64_t share(int n)
 double now(void);
 void mpi_abort_run(void *self, const char *why);
 tt_status mpi_check(mpi_end *e, tt_error *err); /* TT_ECOMM: the run is being stopped */
-tt_status mpi_wait(mpi_end *e, MPI_Request *r, int n, tt_error *err); /* TT_ETIMEOUT: no text */
+/* TT_ETIMEOUT: err has no text yet */
+tt_status mpi_wait(mpi_end *e, MPI_Request *r, int n, tt_error *err);
 /* messages.c */
 tt_status mpi_send(tt_comm *c, int to, const void *buf, int64_t bytes, tt_error *err);
 tt_status mpi_recv(tt_comm *c, int from, void *buf, int64_t bytes, tt_error *err);

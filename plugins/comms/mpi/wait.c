@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Waiting, which ends with the run or the time, and failing together. */
+/* Waiting that ends when the run is stopped or the time is up, and stopping all ranks together. */
 
 double now(void)
 {
@@ -23,7 +23,7 @@ static void tell_others(mpi_end *e)
         if (i == e->rank)
             continue;
         MPI_Isend(e->why, (int)sizeof e->why, MPI_BYTE, i, TAG_ABORT, e->all, &r);
-        MPI_Request_free(&r); /* why stays where it is */
+        MPI_Request_free(&r); /* e->why lives as long as the process */
     }
 }
 
@@ -45,26 +45,28 @@ void mpi_abort_run(void *self, const char *why)
     mpi_end *e = self;
     ask(e, why);
     if (e->many || pthread_equal(pthread_self(), e->thread))
-        tell_others(e); /* another thread's wish is passed on by the next wait */
+        /* if another thread asked, the next wait of the MPI thread tells the others */
+        tell_others(e);
 }
 
-/* What another rank may have said. */
+/* Has another rank sent an abort? */
 static void hear(mpi_end *e)
 {
     int come = 0;
     if (pthread_mutex_trylock(&e->come))
-        return; /* another thread listens */
+        return; /* another thread is testing */
     if (e->abort_come != MPI_REQUEST_NULL)
         MPI_Test(&e->abort_come, &come, MPI_STATUS_IGNORE);
     if (come) {
         e->abort_text[sizeof e->abort_text - 1] = 0;
         ask(e, e->abort_text);
-        atomic_store(&e->told, 1); /* by the one who told us */
+        atomic_store(&e->told, 1); /* the rank that told us tells everyone */
     }
     pthread_mutex_unlock(&e->come);
 }
 
-/* Has the run been stopped, here, by another rank of this machine, or by one far away? */
+/* Has the run been stopped: on this rank, by another rank of this machine, or by a rank of another
+ * machine? */
 tt_status mpi_check(mpi_end *e, tt_error *err)
 {
     tt_error why = {0};
@@ -80,7 +82,7 @@ tt_status mpi_check(mpi_end *e, tt_error *err)
     return TT_FAIL(err, TT_ECOMM, "stopped: %s", e->why);
 }
 
-/* All n requests, or the end of the run, or of the time. */
+/* Waits for all n requests, or until the run is stopped or the time is up. */
 tt_status mpi_wait(mpi_end *e, MPI_Request *r, int n, tt_error *err)
 {
     const double until = e->timeout_s > 0 ? now() + e->timeout_s : 0;

@@ -2,7 +2,7 @@
 #include "hf.h"
 #include <stdlib.h>
 
-/* Added tokens: a trie of their bytes, searched leftmost-longest. */
+/* Added tokens: a trie of their bytes, which finds the leftmost and longest match. */
 
 static uint32_t child_of(const hf_trie *t, uint32_t node, uint8_t byte)
 {
@@ -103,7 +103,8 @@ void hf_added_find(const hf_tokenizer *t, const hf_trie *trie, const uint8_t *s,
             continue;
         }
         const hf_added *a = &t->added[found];
-        /* One that does not count still takes its place: nothing within it is looked for. */
+        /* A match that does not count still occupies its place: no other token is searched within
+         * it. */
         if ((a->special && !t->allow_special) ||
             (a->single_word && !whole_word(t, s, n, first, stop))) {
             i = stop;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hf.h"
 
-/* Merging: again and again the pair of lowest rank, the leftmost of equals. Short words by looking
- * at all pairs; long ones (a megabyte of spaces is one word) in bpe_long.c. */
+/* Merging: repeatedly merges the pair of lowest rank, the leftmost one among equals. Short words
+ * are done by scanning all pairs; long ones (a megabyte of spaces is one word) by bpe_long.c. */
 
 uint32_t hf_rank_of(const hf_vocab *v, uint32_t left, uint32_t right, uint32_t *id)
 {
@@ -11,7 +11,7 @@ uint32_t hf_rank_of(const hf_vocab *v, uint32_t left, uint32_t right, uint32_t *
     return s ? s->rank : UINT32_MAX;
 }
 
-/* No token has the bytes a b side by side: no merge crosses from one to the other. */
+/* Does no token have the bytes a and b next to each other? Then no merge crosses from a to b. */
 static bool apart(const hf_vocab *v, uint8_t a, uint8_t b)
 {
     return !(v->beside[a][b / 8] >> (b % 8) & 1);
@@ -37,7 +37,8 @@ tt_status hf_bpe(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t n, 
 
 size_t hf_bpe_short(const hf_vocab *v, const uint8_t *s, size_t n, uint32_t *ids)
 {
-    uint32_t ranks[HF_SHORT_WORD], merged[HF_SHORT_WORD]; /* of the pair that begins here */
+    /* ranks[i]: of the pair that begins at i */
+    uint32_t ranks[HF_SHORT_WORD], merged[HF_SHORT_WORD];
     for (size_t i = 0; i < n; i++)
         ids[i] = (uint32_t)v->byte_ids[s[i]];
     for (size_t i = 0; i + 1 < n; i++)

@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Long words. Up to HF_HEAP_WORD bytes a heap of pairs. Beyond, 20 MB of blanks would make a heap
- * miss the cache at every step; but a merge hardly ever makes a pair of lower rank than its own, so
- * the ranks are gone through in order, each with the list of places where its pair stands. */
+/* Long words. Up to HF_HEAP_WORD bytes it uses a heap of pairs. For longer words (20 MB of spaces,
+ * say) a heap would miss the cache at every step. But a merge hardly ever creates a pair of lower
+ * rank than its own, so the ranks are processed in order, each with a list of the places where its
+ * pair begins. */
 
 #define NONE UINT32_MAX
 
@@ -52,8 +53,9 @@ static void lay_out(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_t 
     }
 }
 
-/* `left` and what follows it become id; returns what followed. */
-static uint32_t join(hf_bpe_room *r, uint32_t left, uint32_t id)
+/* Replaces the token at `left` and the next one by id; returns the place of the one that was
+ * removed. */
+static uint32_t bpe_join(hf_bpe_room *r, uint32_t left, uint32_t id)
 {
     const uint32_t right = r->next[left], after = r->next[right];
     r->ids[left] = id;
@@ -73,8 +75,8 @@ static uint32_t rank_at(const hf_vocab *v, const hf_bpe_room *r, uint32_t left, 
 
 /* ---- the heap ---- */
 
-/* The pair at `left`, where it merges, into the heap: rank, then place. */
-static tt_status push(const hf_vocab *v, hf_bpe_room *r, uint32_t left, tt_error *err)
+/* If the pair at `left` merges, pushes its rank and place onto the heap. */
+static tt_status bpe_push(const hf_vocab *v, hf_bpe_room *r, uint32_t left, tt_error *err)
 {
     uint32_t id;
     const uint32_t rank = rank_at(v, r, left, &id);
@@ -116,17 +118,17 @@ static tt_status merge_by_heap(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_e
 {
     r->n_heap = 0;
     for (size_t i = 0; i < n; i++)
-        TT_TRY(push(v, r, (uint32_t)i, err));
+        TT_TRY(bpe_push(v, r, (uint32_t)i, err));
     while (r->n_heap) {
         const uint64_t top = pop(r);
         const uint32_t left = (uint32_t)top;
         uint32_t id;
         if (rank_at(v, r, left, &id) != top >> 32)
-            continue; /* one of the two has merged since */
-        join(r, left, id);
-        TT_TRY(push(v, r, left, err));
+            continue; /* one of the two tokens was merged in the meantime */
+        bpe_join(r, left, id);
+        TT_TRY(bpe_push(v, r, left, err));
         if (r->prev[left] != NONE)
-            TT_TRY(push(v, r, r->prev[left], err));
+            TT_TRY(bpe_push(v, r, r->prev[left], err));
     }
     return TT_OK;
 }
@@ -150,7 +152,7 @@ static tt_status list_room(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_error
     return TT_OK;
 }
 
-/* place takes its pair's list; a place is in one list at most. */
+/* Adds a place to its pair's list; a place is in at most one list. */
 static void enlist(const hf_vocab *v, hf_bpe_room *r, uint32_t place)
 {
     uint32_t id;
@@ -185,7 +187,8 @@ static int by_place(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The list of a rank into r->heap, ascending. Lists grow at the head and mostly upwards. */
+/* Copies the list of a rank into r->heap, in ascending order. Lists grow at the head, mostly with
+ * ascending places. */
 static tt_status take_list(hf_bpe_room *r, uint32_t rank, tt_error *err)
 {
     size_t n = 0;
@@ -209,7 +212,7 @@ static tt_status take_list(hf_bpe_room *r, uint32_t rank, tt_error *err)
     return TT_OK;
 }
 
-/* The merge at left and what it changes around; the lowest rank of a pair it made. */
+/* Merges at `left` and updates the pairs around it; returns the lowest rank of the new pairs. */
 static uint32_t merge_at(const hf_vocab *v, hf_bpe_room *r, uint32_t left)
 {
     const uint32_t before = r->prev[left];
@@ -218,7 +221,7 @@ static uint32_t merge_at(const hf_vocab *v, hf_bpe_room *r, uint32_t left)
     strike(r, before);
     strike(r, left);
     strike(r, r->next[left]);
-    join(r, left, id);
+    bpe_join(r, left, id);
     enlist(v, r, left);
     if (before == NONE)
         return r->rank[left];
@@ -226,7 +229,8 @@ static uint32_t merge_at(const hf_vocab *v, hf_bpe_room *r, uint32_t left)
     return r->rank[before] < r->rank[left] ? r->rank[before] : r->rank[left];
 }
 
-/* A vocabulary may be made so that merges often make pairs of lower ranks: the heap ends it. */
+/* A vocabulary may be such that merges often create pairs of lower rank; after too many returns to
+ * lower ranks the heap takes over. */
 static tt_status merge_by_rank(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_error *err)
 {
     int returns = 1000;
@@ -240,7 +244,7 @@ static tt_status merge_by_rank(const hf_vocab *v, hf_bpe_room *r, size_t n, tt_e
         for (size_t k = 0; k < r->n_heap && next > rank; k++) {
             const uint32_t left = (uint32_t)r->heap[k];
             if (r->rank[left] != rank)
-                continue; /* its pair went with the merge before it */
+                continue; /* the previous merge changed this pair */
             const uint32_t made = merge_at(v, r, left);
             next = made < next ? made : next;
         }
@@ -267,6 +271,6 @@ tt_status hf_bpe_long(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_
     for (uint32_t i = 0; status == TT_OK && i != NONE; i = r->next[i])
         status = tt_ids_push(out, (int32_t)r->ids[i], err);
     if (status != TT_OK)
-        hf_bpe_room_release(r); /* its lists may stand half way */
+        hf_bpe_room_release(r); /* an error may leave the lists half changed */
     return status;
 }

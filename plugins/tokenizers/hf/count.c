@@ -4,9 +4,9 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* Distinct words of the texts and how often each was seen. Each thread counts pieces of the texts,
- * cut where words are parted anyway, into a table of its own; then the tables become one, sorted,
- * so that neither the threads nor the pieces can be told from the result. */
+/* Counts the distinct words of the texts. Each thread counts pieces of the texts, cut where words
+ * end anyway, into its own table. Then the tables are merged into one and sorted, so the result
+ * depends neither on the number of threads nor on the pieces. */
 
 typedef struct slot {
     uint64_t hash; /* 0 = empty */
@@ -31,8 +31,8 @@ typedef struct counting {
     tt_error *errors;
 } counting;
 
-#define PIECE ((size_t)1 << 20) /* bytes of text that a thread takes at once */
-#define LONGEST_WORD 1024       /* bytes of a word that are looked at together */
+#define PIECE ((size_t)1 << 20) /* bytes of text that a thread counts at a time */
+#define LONGEST_WORD 1024       /* longer words are counted in parts of so many bytes */
 
 static size_t find_slot(const table *t, uint64_t hash, const uint8_t *s, size_t n)
 {
@@ -80,8 +80,8 @@ static tt_status count_word(table *t, const uint8_t *s, size_t n, int64_t times,
     return TT_OK;
 }
 
-/* A word of one byte has no pair. One longer than LONGEST_WORD, as a megabyte of blanks, counts in
- * parts, cut between characters: learning from it costs what it is worth. */
+/* A word of one byte has no pair. A word longer than LONGEST_WORD (a megabyte of spaces, say) is
+ * counted in parts, cut between characters, to bound the cost of learning from it. */
 static tt_status see_word(void *arg, const uint8_t *s, size_t n, tt_error *err)
 {
     while (n > LONGEST_WORD) {
@@ -123,7 +123,7 @@ static tt_status cut_texts(counting *c, tt_error *err)
     return TT_OK;
 }
 
-/* In portions, to tell of progress in between. */
+/* In portions, so that progress can be reported in between. */
 static tt_status count_all(counting *c, int n_threads, tt_error *err)
 {
     const int64_t n = (int64_t)c->n_pieces, portion = 16 * (int64_t)n_threads;
@@ -145,7 +145,7 @@ static tt_status count_all(counting *c, int n_threads, tt_error *err)
     return TT_OK;
 }
 
-/* The tables of all threads into the first. */
+/* Merges the tables of all threads into the first. */
 static tt_status unite(table *tables, int n_threads, tt_error *err)
 {
     for (int i = 1; i < n_threads; i++) {
@@ -165,7 +165,7 @@ static int by_bytes(const void *a, const void *b)
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* The table's words, sorted by their bytes; its bytes become the result's. */
+/* Sorts the words of the table by their bytes; the table's bytes move to the result. */
 static tt_status sort_words(table *t, hf_counts *out, tt_error *err)
 {
     hf_word *words = malloc((t->n + 1) * sizeof *words);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <ttrun/log.h>
 
-/* Families of models by how they cut texts. */
+/* Families of models, by the way they split texts into words. */
 
 static const hf_family families[] = {
     {"gpt2",      {"gpt2"},                         false, true },

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* hf: tokenizer.json, byte-level BPE. Encoding is pure but for a cache of words; each call under
- * way has its own, taken from a pool, so any number of threads may encode. */
+/* hf: tokenizer.json, byte-level BPE. Encoding changes nothing but a cache of words. Each call in
+ * progress has a cache of its own, taken from a pool, so any number of threads may encode. */
 
-/* A word seen before: one cache line. */
+/* A word encoded before: one cache line. */
 typedef struct entry {
-    uint32_t hash; /* never 0 in use */
+    uint32_t hash; /* never 0 in a used entry */
     uint8_t n_bytes, n_ids;
     uint8_t bytes[26];
     int32_t ids[8];
@@ -22,20 +22,20 @@ typedef struct work {
     hf_bytes text; /* normalized */
     hf_matcher *matchers[HF_MAX_SPLITS];
     tt_ids *out;
-    hf_word_fn each; /* instead of encoding: words are told of */
+    hf_word_fn each; /* if set, it is called with each word, and nothing is encoded */
     void *each_arg;
     tt_error *err;
 } work;
 
-/* Works at rest. A thread begins at a place of its own, so that threads do not meet, and finds its
- * cache warm. */
+/* The work structs that no call uses. Each thread starts to look at a place of its own, so that
+ * threads do not compete for one, and each finds its cache warm. */
 #define POOL_PLACES 64
 typedef struct hf_pool {
     _Atomic(work *) at[POOL_PLACES];
 } pool;
 
-/* From where this thread's stack lies: different for threads that run, which is all that matters.
- */
+/* Derived from the address of this thread's stack: different for threads that run at the same time,
+ * which is enough. */
 static unsigned place_of_thread(void)
 {
     char here;
@@ -55,7 +55,7 @@ static void work_free(work *w)
     free(w);
 }
 
-static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
+static tt_status hf_take_work(hf_tokenizer *t, work **out, tt_error *err)
 {
     const unsigned place = place_of_thread();
     work *w = NULL;
@@ -82,7 +82,7 @@ static tt_status take(hf_tokenizer *t, work **out, tt_error *err)
     return s;
 }
 
-/* What a giant document needed is not kept. */
+/* Memory that only a giant document needed is released. */
 static void give_back(hf_tokenizer *t, work *w)
 {
     enum { KEEP = 1 << 20 };
@@ -98,10 +98,10 @@ static void give_back(hf_tokenizer *t, work *w)
         if (atomic_compare_exchange_strong(&t->pool->at[(place + i) % POOL_PLACES], &none, w))
             w = NULL;
     }
-    work_free(w); /* more at once than there are places */
+    work_free(w); /* more calls at once than the pool has places */
 }
 
-static inline tt_status put(work *w, int32_t id)
+static inline tt_status hf_put(work *w, int32_t id)
 {
     if (w->out->n < w->out->cap) {
         w->out->ids[w->out->n++] = id;
@@ -113,7 +113,7 @@ static inline tt_status put(work *w, int32_t id)
 static tt_status encode_uncached(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
     const int32_t whole = t->vocab.ignore_merges ? hf_vocab_word(&t->vocab, s, n) : -1;
-    return whole >= 0 ? put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
+    return whole >= 0 ? hf_put(w, whole) : hf_bpe(&t->vocab, &w->room, s, n, w->out, w->err);
 }
 
 static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
@@ -127,7 +127,7 @@ static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, s
     entry *e = &w->cache[h & (CACHE_WORDS - 1)];
     if (e->hash == tag && e->n_bytes == n && memcmp(e->bytes, s, n) == 0) {
         for (unsigned i = 0; i < e->n_ids; i++)
-            TT_TRY(put(w, e->ids[i]));
+            TT_TRY(hf_put(w, e->ids[i]));
         return TT_OK;
     }
     const size_t before = w->out->n;
@@ -143,9 +143,9 @@ static tt_status encode_word(const hf_tokenizer *t, work *w, const uint8_t *s, s
     return TT_OK;
 }
 
-/* The next match of a split in s[from, n): *begin == n when none is left. */
-static tt_status find(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
-                      size_t from, size_t *begin, size_t *end)
+/* Finds the next match of a split in s[from, n): *begin == n if there is none. */
+static tt_status hf_find_match(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
+                               size_t from, size_t *begin, size_t *end)
 {
     const hf_split *split = &t->splits[k];
     if (split->regex)
@@ -168,7 +168,7 @@ static tt_status find(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s
 static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
                        bool prefixed);
 
-/* add_prefix_space: a blank before a piece that begins with none. */
+/* add_prefix_space: puts a space before a piece that does not begin with one. */
 static tt_status split_prefixed(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s,
                                 size_t n)
 {
@@ -182,7 +182,7 @@ static tt_status split_prefixed(const hf_tokenizer *t, work *w, size_t k, const 
     return status;
 }
 
-/* The k-th split and those after it, then BPE. Depth is n_splits. */
+/* Applies split k and those after it, then BPE. The recursion is n_splits deep. */
 static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *s, size_t n,
                        bool prefixed)
 {
@@ -196,7 +196,7 @@ static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *
     const bool last = k + 1 == t->n_splits && !t->prefix_space;
     for (size_t at = 0; at < n;) {
         size_t begin, end;
-        TT_TRY(find(t, w, k, s, n, at, &begin, &end));
+        TT_TRY(hf_find_match(t, w, k, s, n, at, &begin, &end));
         if (begin > at && t->splits[k].keep_gaps)
             TT_TRY(split(t, w, k + 1, s + at, begin - at, false));
         if (end > begin && t->splits[k].keep_matches)
@@ -207,7 +207,7 @@ static tt_status split(const hf_tokenizer *t, work *w, size_t k, const uint8_t *
     return TT_OK;
 }
 
-/* Between added tokens of the second kind: text in its normal form. */
+/* Handles the text between added tokens of the second kind: it is normalized. */
 static tt_status encode_normal(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
     size_t search = 0, begin, end;
@@ -218,7 +218,7 @@ static tt_status encode_normal(const hf_tokenizer *t, work *w, const uint8_t *s,
             TT_TRY(split(t, w, 0, s + at, begin - at, false));
         if (which < 0)
             return TT_OK;
-        TT_TRY(put(w, t->added[which].id));
+        TT_TRY(hf_put(w, t->added[which].id));
     }
 }
 
@@ -231,7 +231,7 @@ static tt_status encode_piece(const hf_tokenizer *t, work *w, const uint8_t *s, 
     return encode_normal(t, w, w->text.s, w->text.n);
 }
 
-/* Valid UTF-8, as a user has it. */
+/* Encodes valid UTF-8, which may contain added tokens. */
 static tt_status encode_text(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
     size_t search = 0, begin, end;
@@ -242,11 +242,11 @@ static tt_status encode_text(const hf_tokenizer *t, work *w, const uint8_t *s, s
             TT_TRY(encode_piece(t, w, s + at, begin - at));
         if (which < 0)
             return TT_OK;
-        TT_TRY(put(w, t->added[which].id));
+        TT_TRY(hf_put(w, t->added[which].id));
     }
 }
 
-/* Bytes that are no UTF-8 are words of one byte: nothing is lost, nothing refused. */
+/* Bytes that are not UTF-8 are words of one byte each: nothing is lost and nothing is rejected. */
 static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, size_t n)
 {
     for (size_t at = 0; at < n; at++) {
@@ -254,17 +254,17 @@ static tt_status encode_bytes(const hf_tokenizer *t, work *w, const uint8_t *s, 
         TT_TRY(encode_text(t, w, s + at, valid));
         at += valid;
         if (at < n && !w->each)
-            TT_TRY(put(w, t->vocab.byte_ids[s[at]]));
+            TT_TRY(hf_put(w, t->vocab.byte_ids[s[at]]));
     }
     return TT_OK;
 }
 
-static tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
+static tt_status hf_encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
 {
     hf_tokenizer *t = self;
     const size_t before = out->n;
     work *w;
-    TT_TRY(take(t, &w, err));
+    TT_TRY(hf_take_work(t, &w, err));
     w->out = out;
     w->each = NULL;
     w->err = err;
@@ -279,7 +279,7 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
                        tt_error *err)
 {
     work *w;
-    TT_TRY(take(t, &w, err));
+    TT_TRY(hf_take_work(t, &w, err));
     w->each = fn;
     w->each_arg = arg;
     w->err = err;
@@ -288,8 +288,9 @@ tt_status hf_each_word(hf_tokenizer *t, const char *text, size_t n, hf_word_fn f
     return s;
 }
 
-/* Every known pattern parts a newline from a letter behind it, and what stands before the newline,
- * where it is no blank, does not look beyond. Expressions may look anywhere. */
+/* Every known pattern splits between a newline and a letter after it, and unless the character
+ * before the newline is a space, matching never looks past the newline. Other expressions may look
+ * anywhere. */
 static bool may_cut(const hf_tokenizer *t)
 {
     if (t->prefix_space)
@@ -321,7 +322,7 @@ size_t hf_cut(void *self, const char *text, size_t n, size_t from)
     return n;
 }
 
-static size_t decode(void *self, int32_t id, char *buf, size_t cap)
+static size_t hf_decode_token(void *self, int32_t id, char *buf, size_t cap)
 {
     const hf_tokenizer *t = self;
     if (id < 0 || (size_t)id >= t->vocab.n_ids)
@@ -380,13 +381,13 @@ static tt_status open_hf(const void *config, void **self, tt_error *err)
     return s;
 }
 
-static const tt_tokenizer_vt vt = {sizeof vt, open_hf, hf_close, info,
-                                   encode,    decode,  hf_cut,   hf_train};
+static const tt_tokenizer_vt vt = {sizeof vt, open_hf,         hf_close, info,
+                                   hf_encode, hf_decode_token, hf_cut,   hf_train};
 
 static const tt_option options[] = {
     TT_OPTION_MORE(hf_options, path, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
-                   "tokenizer.json, the folder that has it, or a tiktoken file; "
-                   "tokenizer_config.json beside it names bos, eos and pad"),
+                   "tokenizer.json, its folder, or a tiktoken file; "
+                   "tokenizer_config.json in the same folder names bos, eos and pad"),
     TT_OPTION_MORE(hf_options, bos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "text of the token before a document; null = tokenizer_config.json's"),
     TT_OPTION_MORE(hf_options, eos_token, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,

@@ -3,42 +3,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Learning merges: again and again the pair seen most often, of equals the one of lower ids. A heap
- * has the pairs with the words they were seen in; a count in it may be old, and is set right when
- * it comes to the top. The same merges in the same order as Hugging Face's BpeTrainer, also where
- * that is odd: a pair's own count stays when it is merged, and two merges that spell the same token
- * both stand, with one id. Source: Sennrich, Haddow & Birch 2016, arXiv:1508.07909. */
+/* Learning merges: repeatedly merges the most frequent pair, among equals the one of lower ids. A
+ * heap holds the pairs and the words they were seen in; a count in the heap may be outdated and is
+ * corrected when it reaches the top. It makes the same merges in the same order as Hugging Face's
+ * BpeTrainer, even where that is odd: a pair keeps its own count when it is merged, and two merges
+ * that spell the same token both stay, with one id. Source: Sennrich, Haddow & Birch 2016,
+ * arXiv:1508.07909. */
 
 typedef struct pair_count {
     uint64_t pair; /* left << 32 | right; UINT64_MAX = empty */
     int64_t count;
-    uint32_t update; /* of the merge under way, UINT32_MAX = none */
+    uint32_t update; /* index in updates during the current merge, or UINT32_MAX */
 } pair_count;
 
 typedef struct candidate {
     int64_t count;
     uint64_t pair;
     uint32_t n;
-    union { /* the words to look at */
+    union { /* the words that contain the pair */
         uint32_t one;
         uint32_t *many;
     } in;
 } candidate;
 
-typedef struct update { /* a pair of which there are more than before */
+typedef struct update { /* a pair that became more frequent in the current merge */
     uint64_t pair;
-    uint32_t n, last; /* words, and the newest */
+    uint32_t n, last; /* number of words, and the last one added */
     uint32_t *to;
 } update;
 
-typedef struct seen { /* update number, word */
+typedef struct seen { /* the word is in the list of this update already */
     uint32_t update, word;
 } seen;
 
 typedef struct learner {
     const hf_counts *words;
-    uint32_t *symbols; /* of all words, one after the other */
-    uint32_t *at, *n;  /* word i has n[i] symbols from at[i] */
+    uint32_t *symbols; /* of all words, concatenated */
+    uint32_t *at, *n;  /* word i has n[i] symbols, from at[i] */
     pair_count *pairs;
     size_t n_pairs, pairs_mask;
     candidate *heap;
@@ -55,7 +56,7 @@ static tt_status no_room(learner *l)
     return TT_FAIL(l->err, TT_ENOMEM, "out of memory to learn merges of %zu pairs", l->n_pairs);
 }
 
-/* The array with room for n + 1 items; NULL: out of memory, and it is as it was. */
+/* Grows the array to n + 1 items; NULL: out of memory, and the array is unchanged. */
 static void *more_room(void *array, size_t item, size_t n, size_t *cap)
 {
     if (n < *cap)
@@ -111,7 +112,7 @@ static pair_count *pair_of(learner *l, uint64_t pair)
     return &l->pairs[i];
 }
 
-/* sign times the word's count more of a pair; a pair that grew is to be looked for in the word. */
+/* Adds sign times the word's count to a pair; if the pair grew, records the word for it. */
 static tt_status change(learner *l, uint32_t left, uint32_t right, int sign, uint32_t word)
 {
     const uint64_t key = (uint64_t)left << 32 | right;
@@ -157,7 +158,7 @@ static tt_status heap_add(learner *l, candidate c)
     return TT_OK;
 }
 
-/* c into the place of the top, and down. */
+/* Puts c at the top and sifts it down. */
 static void heap_sink(learner *l, candidate c)
 {
     size_t i = 0;
@@ -190,7 +191,7 @@ static void candidate_release(candidate *c)
         free(c->in.many);
 }
 
-/* The pairs that grew become candidates, with the words they grew in. */
+/* Makes candidates of the pairs that grew, with the words in which they grew. */
 static tt_status take_updates(learner *l)
 {
     tt_status s = TT_OK;
@@ -213,7 +214,7 @@ static tt_status take_updates(learner *l)
         if (s != TT_OK)
             candidate_release(&c);
         u->n = u->n == 1 || s != TT_OK ? 0 : u->n;
-        u->last = 0; /* from here on: how many words are put down */
+        u->last = 0; /* from here on, n: number of words recorded */
     }
     for (size_t i = 0; s == TT_OK && i < l->n_seen; i++) {
         update *u = &l->updates[l->seen[i].update];
@@ -226,7 +227,7 @@ static tt_status take_updates(learner *l)
 
 /* ---- words ---- */
 
-/* Every left right of a word becomes id. */
+/* Replaces every pair (left, right) of a word by id. */
 static tt_status merge_word(learner *l, uint32_t word, uint32_t left, uint32_t right, uint32_t id)
 {
     uint32_t *s = l->symbols + l->at[word];
@@ -259,7 +260,8 @@ static tt_status lay_out_words(learner *l, const hf_learnt *out)
     for (size_t i = 0; i < c->n; i++)
         total += c->words[i].n;
     if (total >= UINT32_MAX || c->n >= UINT32_MAX)
-        return TT_FAIL(l->err, TT_EINVAL, "the distinct words have %llu bytes; at most 2^32 go",
+        return TT_FAIL(l->err, TT_EINVAL,
+                       "the distinct words have %llu bytes; at most 2^32 are supported",
                        (unsigned long long)total);
     l->symbols = malloc((total + 1) * sizeof *l->symbols);
     l->at = malloc((c->n + 1) * sizeof *l->at);
@@ -328,7 +330,7 @@ static tt_status begin_vocab(hf_learnt *out, const tt_tokenizer_train *o, tt_err
     return TT_OK;
 }
 
-/* No merge may spell a special token: it would be one token, and no longer special. */
+/* No merge may spell a special token, because the two would be one token, and no longer special. */
 static bool barred(const tt_tokenizer_train *o, const hf_bytes *token)
 {
     for (size_t i = 0; i < o->n_special; i++)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The files: tokenizer.json or tiktoken's and, beside it, tokenizer_config.json. */
+/* Loads the files: tokenizer.json or tiktoken's, and tokenizer_config.json in the same folder. */
 
 #define LARGEST_FILE ((long long)1 << 30)
 
@@ -18,7 +18,7 @@ void hf_digest_bytes(hf_digest *d, const void *s, size_t n)
 {
     const uint8_t *p = s;
     for (size_t i = 0; i < n; i++) {
-        d->a = (d->a ^ p[i]) * 0x100000001b3u; /* FNV-1a, and a sibling that rotates */
+        d->a = (d->a ^ p[i]) * 0x100000001b3u; /* FNV-1a, and a second hash that rotates */
         d->b = ((d->b << 7 | d->b >> 57) + p[i]) * 0x9e3779b97f4a7c15u;
     }
 }
@@ -38,7 +38,7 @@ void hf_digest_number(hf_digest *d, int64_t v)
     hf_digest_bytes(d, bytes, sizeof bytes);
 }
 
-static uint64_t finish(uint64_t x)
+static uint64_t digest_finish(uint64_t x)
 {
     x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
     x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
@@ -50,7 +50,7 @@ hf_shown hf_show(const char *text, size_t n)
     hf_shown shown = {""};
     size_t k = n < 40 ? n : 40;
     while (k < n && k > 0 && ((unsigned char)text[k] & 0xc0) == 0x80)
-        k--; /* a character is whole or not there */
+        k--; /* never cuts a character in two */
     for (size_t i = 0; i < k; i++)
         shown.text[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
     if (k < n)
@@ -74,8 +74,8 @@ tt_status hf_bool(const hf_file *f, const json_t *object, const char *path, cons
     return TT_OK;
 }
 
-/* *text: NULL where the file is not there and need not be. */
-static tt_status read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
+/* *text is NULL if the file does not exist and is optional. */
+static tt_status load_read_file(const char *path, bool must, char **text, size_t *n, tt_error *err)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     FILE *f = fd >= 0 ? fdopen(fd, "rb") : NULL;
@@ -165,10 +165,11 @@ static void seal(hf_tokenizer *t, hf_digest *d)
     hf_digest_number(d, t->eos);
     hf_digest_number(d, t->allow_special);
     snprintf(t->fingerprint, sizeof t->fingerprint, "%016llx%016llx",
-             (unsigned long long)finish(d->a), (unsigned long long)finish(d->b ^ d->a));
+             (unsigned long long)digest_finish(d->a),
+             (unsigned long long)digest_finish(d->b ^ d->a));
 }
 
-static void begin(hf_tokenizer *t, hf_digest *d)
+static void load_begin(hf_tokenizer *t, hf_digest *d)
 {
     *d = (hf_digest){0xcbf29ce484222325u, 0x243f6a8885a308d3u};
     hf_digest_text(d, "ttrun hf 1");
@@ -179,7 +180,7 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
                        size_t n_config, tt_error *err)
 {
     hf_digest d;
-    begin(t, &d);
+    load_begin(t, &d);
     if (!t->path && !(t->path = strdup("tokenizer.json")))
         return TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
     TT_TRY(load_tokenizer(t, text, n, &d, err));
@@ -189,8 +190,8 @@ tt_status hf_load_text(hf_tokenizer *t, const char *text, size_t n, const char *
     return TT_OK;
 }
 
-/* FILE or FOLDER → FOLDER/name, or FILE itself where name is NULL. Ours to free. */
-static char *beside(const char *path, const char *name)
+/* FILE or FOLDER → FOLDER/name, or FILE itself if name is NULL. The caller frees it. */
+static char *load_path(const char *path, const char *name)
 {
     struct stat st;
     const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -206,7 +207,7 @@ static char *beside(const char *path, const char *name)
     return out;
 }
 
-/* The job's own choice of bos, eos and pad goes before the file's. */
+/* The job's own choice of bos, eos and pad takes precedence over the file's. */
 static tt_status override(const hf_tokenizer *t, const char *key, const char *text, int32_t *id,
                           tt_error *err)
 {
@@ -235,13 +236,13 @@ static tt_status load_files(hf_tokenizer *t, const hf_options *o, const char *co
     hf_digest d;
     char *text = NULL;
     size_t n = 0;
-    begin(t, &d);
-    TT_TRY(read_file(t->path, true, &text, &n, err));
+    load_begin(t, &d);
+    TT_TRY(load_read_file(t->path, true, &text, &n, err));
     tt_status s = load_either(t, o, text, n, &d, err);
     free(text);
     text = NULL;
     if (s == TT_OK)
-        s = read_file(config, false, &text, &n, err);
+        s = load_read_file(config, false, &text, &n, err);
     if (s == TT_OK && text)
         s = load_config(t, config, text, n, err);
     free(text);
@@ -260,9 +261,9 @@ tt_status hf_load(hf_tokenizer *t, const hf_options *o, tt_error *err)
             err, TT_EINVAL,
             "tokenizer.path: the hf tokenizer needs a tokenizer.json, the folder that has it, or a "
             "tiktoken file");
-    t->path = beside(o->path, NULL);
+    t->path = load_path(o->path, NULL);
     t->allow_special = o->allow_special;
-    char *config = beside(o->path, "tokenizer_config.json");
+    char *config = load_path(o->path, "tokenizer_config.json");
     const tt_status s = t->path && config ? load_files(t, o, config, err)
                                           : TT_FAIL(err, TT_ENOMEM, "out of memory for a path");
     free(config);

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tokenizer's JSON as Python writes it. Python's integers have no bound: transformers writes
- * "model_max_length": 1000000000000000019884624838656 where a tokenizer has no maximum. jansson
- * refuses a whole file for one such number, so these are made reals before a second reading. */
+/* Parses a tokenizer's JSON as Python writes it. Python's integers are unbounded: transformers
+ * writes "model_max_length": 1000000000000000019884624838656 if a tokenizer has no maximum. jansson
+ * rejects a whole file for one such number, so such numbers are turned into reals and the file is
+ * parsed again. */
 
 static const char *end_of_string(const char *p, const char *end)
 {
@@ -25,9 +26,9 @@ static size_t digits(const char *p, size_t n)
     return k;
 }
 
-/* A number beyond what jansson reads becomes one of as many characters, so that places stay: the
- * last two digits of a long integer become "e2", and what is beyond double becomes 1e308. The
- * literal ends in a NUL while this runs. */
+/* Replaces a number that jansson cannot read by one of the same length, so that positions in errors
+ * stay right: the last two digits of a long integer become "e2", and a number too large for a
+ * double becomes 1e308. The literal ends in a NUL meanwhile. */
 static void tame_number(char *literal, size_t n)
 {
     char *first = literal + (*literal == '-');
@@ -38,7 +39,7 @@ static void tame_number(char *literal, size_t n)
     if (whole && (strtoll(literal, NULL, 10), errno != ERANGE))
         return;
     const double value = strtod(literal, &end);
-    if (*end) /* no number: jansson says so */
+    if (*end) /* not a number: jansson reports it */
         return;
     if (!isfinite(value)) {
         memset(first, ' ', length);
@@ -72,7 +73,7 @@ static json_t *read_tamed(const char *text, size_t n, json_error_t *why)
 {
     char *copy = malloc(n + 1);
     if (!copy)
-        return NULL; /* the error of the first reading stays */
+        return NULL; /* report the error of the first parse */
     memcpy(copy, text, n);
     copy[n] = '\0';
     tame_numbers(copy, n);

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <ttrun/log.h>
 
-/* model.vocab, model.merges, added_tokens. */
+/* Loads model.vocab, model.merges and added_tokens. */
 
-#define MAX_ID ((json_int_t)1 << 22) /* vocabularies known have up to 2^18 */
+#define MAX_ID ((json_int_t)1 << 22) /* the largest known vocabularies have 2^18 ids */
 
 static tt_status check_id(const hf_file *f, const char *what, const json_t *v, json_int_t *id)
 {
@@ -20,7 +20,7 @@ static tt_status check_id(const hf_file *f, const char *what, const json_t *v, j
     return TT_OK;
 }
 
-/* Room for ids up to the highest of the file. */
+/* Makes room for ids up to the highest one in the file. */
 static tt_status size_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, const json_t *added)
 {
     const char *key;
@@ -51,7 +51,8 @@ static tt_status size_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, co
     return TT_OK;
 }
 
-/* The token's bytes: from the alphabet, or its text as it is where a character is not in it. */
+/* The token's bytes: decoded from the byte alphabet, or its text unchanged if a character is not in
+ * the alphabet. */
 static tt_status set_token(hf_tokenizer *t, const hf_file *f, size_t id, const char *text, size_t n,
                            bool alphabet)
 {
@@ -104,7 +105,7 @@ static tt_status load_vocab(hf_tokenizer *t, const hf_file *f, json_t *vocab, hf
     return TT_OK;
 }
 
-/* "a b", split at the first blank, or ["a", "b"]. */
+/* Parses "a b", split at the first space, or ["a", "b"]. */
 static tt_status merge_parts(const hf_file *f, size_t i, const json_t *item, const char *part[2],
                              size_t n[2])
 {
@@ -179,13 +180,13 @@ static tt_status load_merges(hf_tokenizer *t, const hf_file *f, const json_t *mo
     return s;
 }
 
-/* Parts of the model that change ids and that we do not have. */
+/* Rejects parts of the model that change ids and that are not supported. */
 static tt_status check_model(const hf_file *f, const json_t *model)
 {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const json_t *dropout = json_object_get(model, "dropout");
     const char *type = hf_type(model);
-    /* files of before 2021 leave the type out */
+    /* files written before 2021 have no type */
     if (!json_is_object(model) || (*type && strcmp(type, "BPE") != 0))
         return TT_FAIL(f->err, TT_EUNSUPPORTED, "%s: model: \"%s\" is not supported (BPE is)",
                        f->name, hf_show(type, strlen(type)).text);
@@ -203,8 +204,8 @@ static tt_status check_model(const hf_file *f, const json_t *model)
     return TT_OK;
 }
 
-/* The reference numbers tokens that are not in model.vocab one after the other, whatever the file
- * says. next: the id it would give. Said once. */
+/* Hugging Face tokenizers numbers added tokens that are not in model.vocab consecutively, whatever
+ * the file says. next: the id it would give. Warns once. */
 static void warn_of_other_id(const hf_file *f, size_t i, json_int_t id, json_int_t next,
                              bool *warned)
 {
@@ -282,7 +283,7 @@ static tt_status load_all_added(hf_tokenizer *t, const hf_file *f, const json_t 
         next = id >= next ? id + 1 : next;
         any = any || !t->added[i].special || t->allow_special;
     }
-    if (!any) /* special ones only, and they are plain text */
+    if (!any) /* only special ones, and they are plain text to encode */
         return TT_OK;
     TT_TRY(hf_trie_new(t->added, t->n_added, false, &t->raw, f->err));
     return hf_trie_new(t->added, t->n_added, true, &t->normalized, f->err);
@@ -319,7 +320,8 @@ int32_t hf_find_token(const hf_tokenizer *t, const char *text, size_t n)
     free(bytes);
     if (id >= 0)
         return id;
-    for (size_t i = 0; i < t->vocab.n_ids; i++) { /* of the vocabulary, but not in the alphabet */
+    /* a token of the vocabulary, not spelt in the byte alphabet */
+    for (size_t i = 0; i < t->vocab.n_ids; i++) {
         const hf_token *token = &t->vocab.tokens[i];
         if (token->known && !token->spelt && token->n == n &&
             memcmp(t->vocab.bytes.s + token->at, text, n) == 0)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <ttrun/log.h>
 
-/* normalizer and pre_tokenizer: what is not supported is refused by its place and name. */
+/* Loads normalizer and pre_tokenizer. What is not supported is rejected with its place and name. */
 
 static tt_status load_normalizer(hf_tokenizer *t, const hf_file *f, const json_t *part,
                                  const char *path)

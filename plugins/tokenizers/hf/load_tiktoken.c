@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* tiktoken files: a line for each token, its bytes in base64, a blank, its rank, which is its id.
- * There are no merges: two neighbours merge where their bytes together are a token, the one of
- * lowest rank first. That is BPE with a merge for every way to part a token in two tokens. */
+/* tiktoken files: one line per token with its bytes in base64, a space, and its rank, which is its
+ * id. There are no merges: two neighbours merge if their bytes together are a token, the one of
+ * lowest rank first. That is BPE with one merge for every way to split a token into two tokens. */
 
-#define LONGEST_TOKEN 512 /* bytes; cl100k's longest has 128 */
+#define LONGEST_TOKEN 512 /* longest token in bytes; cl100k's longest has 128 */
 #define MOST_RANKS ((uint64_t)1 << 22)
 
 bool hf_is_tiktoken(const char *text, size_t n)
@@ -29,7 +29,7 @@ static int digit64(uint8_t c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* n characters at s → bytes in out, which has room; false: no base64. */
+/* Decodes n characters at s into out, which has enough room; false: not base64. */
 static bool base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out)
 {
     size_t m = 0, pad = 0;
@@ -55,7 +55,7 @@ static bool base64(const uint8_t *s, size_t n, uint8_t *out, size_t *n_out)
     return true;
 }
 
-/* One line [s, end): the token's bytes appended to bytes. */
+/* Parses one line [s, end) and appends the token's bytes to bytes. */
 static tt_status read_line(const hf_file *f, size_t number, const uint8_t *s, const uint8_t *end,
                            hf_bytes *bytes, uint64_t *rank)
 {
@@ -146,7 +146,7 @@ static tt_status check_tokens(hf_vocab *v, const hf_file *f, hf_digest *d)
     return TT_OK;
 }
 
-/* Every way to part a token in two; set: put them down, else only their number. */
+/* All ways to split a token into two; set: adds them as merges, otherwise only counts them. */
 static size_t each_merge(hf_vocab *v, bool set)
 {
     size_t n = 0;
@@ -216,7 +216,7 @@ tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *tex
     hf_vocab *v = &t->vocab;
     if (!o->pattern || !*o->pattern)
         return TT_FAIL(err, TT_EINVAL,
-                       "%s: a tiktoken file says nothing of its pattern; set tokenizer.pattern to "
+                       "%s: a tiktoken file does not contain its pattern; set tokenizer.pattern to "
                        "cl100k, o200k, gpt2, llama3, … or an expression",
                        t->path);
     TT_TRY(read_tokens(v, &f, text, n));
@@ -224,7 +224,7 @@ tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *tex
     TT_TRY(hf_merges_new(v, each_merge(v, false), err));
     each_merge(v, true);
     hf_merges_finish(v);
-    v->ignore_merges = true; /* a word that is a token is that token */
+    v->ignore_merges = true; /* ignore_merges: a word that is a token becomes that token */
     TT_TRY(hf_set_splits(t, o->pattern, false, HF_RUST, err));
     TT_TRY(hf_unicode_new(false, &t->flags, err));
     hf_digest_text(d, o->pattern);

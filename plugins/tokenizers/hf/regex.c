@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Patterns without a scanner: PCRE2 in the place of Oniguruma (Ruby syntax; tokenizer.json) or of
- * Rust's fancy-regex (tiktoken files). What they read differently is rewritten or refused; the
- * tables of PCRE2 may be of an older Unicode. */
+/* Patterns without a hand-written scanner. PCRE2 stands in for Oniguruma (Ruby syntax;
+ * tokenizer.json) or for Rust's fancy-regex (tiktoken files). Syntax that PCRE2 reads differently
+ * is rewritten or rejected. PCRE2's Unicode tables may be older. */
 
 struct hf_regex {
     pcre2_code *code;
@@ -47,19 +47,19 @@ static tt_status check_time(hf_matcher *m, size_t from, size_t n, tt_error *err)
                    seconds, from, n);
 }
 
-/* White_Space, which \s is in Oniguruma; PCRE2's \s has six characters, or 26 with UCP. */
+/* White_Space, which is \s in Oniguruma; PCRE2's \s has six characters, or 26 with UCP. */
 #define SPACES                                                                                     \
     "\\t-\\r "                                                                                     \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* \p{…} and \x{…} are copied whole: their braces are no repeat. */
+/* \p{…} and \x{…} are copied whole, because their braces are not a repeat. */
 static size_t braced(const char *p)
 {
     const char *close = strchr("pPxo", p[1]) && p[1] && p[2] == '{' ? strchr(p, '}') : NULL;
     return close ? (size_t)(close + 1 - p) : 2;
 }
 
-/* The escape at p, of `n` bytes, into out. */
+/* Rewrites the escape at p, of `n` bytes, into out. */
 static tt_status rewrite_escape(const char *p, size_t n, bool in_class, hf_bytes *out,
                                 tt_error *err)
 {
@@ -124,7 +124,7 @@ static tt_status rewrite(const char *pattern, hf_dialect dialect, hf_bytes *out,
     return TT_OK;
 }
 
-/* $ is the end of a line in Oniguruma, of the text in Rust's regex. */
+/* $ is the end of a line in Oniguruma, the end of the text in Rust's regex. */
 static const uint32_t dialect_flags[] = {
     [HF_ONIGURUMA] = PCRE2_NEVER_BACKSLASH_C | PCRE2_UCP | PCRE2_MULTILINE,
     [HF_RUST] = PCRE2_NEVER_BACKSLASH_C | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY,
@@ -211,7 +211,8 @@ void hf_matcher_free(hf_matcher *m)
 tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size_t n, size_t from,
                         size_t *begin, size_t *end, tt_error *err)
 {
-    /* Linear in the text, so that 20 MB of spaces match, and a pattern that explodes still ends. */
+    /* The limits are linear in the length of the text: 20 MB of spaces match, and a pattern that
+     * explodes still ends. */
     TT_TRY(check_time(m, from, n, err));
     const uint64_t limit = 10000000 + 64 * (uint64_t)n;
     pcre2_set_match_limit(m->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
@@ -237,7 +238,7 @@ tt_status hf_regex_find(const hf_regex *r, hf_matcher *m, const uint8_t *s, size
             *end = match[1];
             return TT_OK;
         }
-        unsigned k; /* an empty match splits nothing */
+        unsigned k; /* an empty match does not split */
         at = match[0];
         if (at < n) {
             hf_decode(s + at, &k);

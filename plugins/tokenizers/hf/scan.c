@@ -2,11 +2,11 @@
 #include "hf.h"
 #include <string.h>
 
-/* The patterns of the models people have, by hand: one pass forward, no backtracking. PCRE2 on the
- * same pattern is the oracle in the tests. A scanner returns the bytes of the match that begins at
- * s. */
+/* Hand-written scanners for the patterns of common models: one pass forward, no backtracking. Tests
+ * compare them with PCRE2 on the same pattern. A scanner returns the bytes of the match that begins
+ * at s. */
 
-/* Flags of the code point at s; 0 at the end, which no class contains. */
+/* The flags of the code point at s; 0 at the end, which is in no class. */
 static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
                                 unsigned *n)
 {
@@ -21,9 +21,9 @@ static inline unsigned flags_of(const uint16_t *flags, const uint8_t *s, const u
     return flags[hf_decode(s, n)];
 }
 
-/* Past the longest run of code points that have one of `any`. */
-static inline const uint8_t *run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
-                                 unsigned any)
+/* Skips the longest run of code points that have one of the flags `any`. */
+static inline const uint8_t *scan_run(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
+                                      unsigned any)
 {
     unsigned n;
     while (flags_of(flags, s, end, &n) & any)
@@ -54,12 +54,13 @@ static size_t spaces(const uint16_t *flags, const uint8_t *s, const uint8_t *end
     }
     if (newlines && newline)
         return (size_t)(newline - s);
-    if (p < end && last > s) /* the last space is left to the word that follows */
+    if (p < end && last > s) /* the word that follows takes the last space */
         p = last;
     return (size_t)(p - s);
 }
 
-/* 's 't 're 've 'm 'll 'd at s, which is at the apostrophe; 0 = none. Case folded, ſ is an s. */
+/* 's 't 're 've 'm 'll 'd at s, which is at the apostrophe; 0: none. Case is folded, and ſ is an
+ * s. */
 static size_t contraction(const uint8_t *s, const uint8_t *end, bool fold)
 {
     if (end - s < 2)
@@ -95,9 +96,9 @@ static size_t scan_gpt2(const uint16_t *flags, const uint8_t *s, const uint8_t *
         return spaces(flags, s, end, false);
     p += n;
     if (f & HF_LETTER)
-        return (size_t)(run(flags, p, end, HF_LETTER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_LETTER) - s);
     if (f & HF_NUMBER)
-        return (size_t)(run(flags, p, end, HF_NUMBER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_NUMBER) - s);
     return (size_t)(run_not(flags, p, end, NOT_OTHER) - s);
 }
 
@@ -136,10 +137,10 @@ static inline size_t word(const uint16_t *flags, const uint8_t *s, const uint8_t
     unsigned n, n_next;
     const unsigned f = flags_of(flags, s, end, &n);
     if (f & HF_LETTER)
-        return (size_t)(run(flags, s + n, end, HF_LETTER) - s);
+        return (size_t)(scan_run(flags, s + n, end, HF_LETTER) - s);
     if ((f & (HF_NEWLINE | HF_NUMBER)) || !(flags_of(flags, s + n, end, &n_next) & HF_LETTER))
         return 0;
-    return (size_t)(run(flags, s + n + n_next, end, HF_LETTER) - s);
+    return (size_t)(scan_run(flags, s + n + n_next, end, HF_LETTER) - s);
 }
 
 static inline size_t llama3_like(const uint16_t *flags, const uint8_t *s, const uint8_t *end,
@@ -177,21 +178,21 @@ static size_t scan_qwen35(const uint16_t *flags, const uint8_t *s, const uint8_t
     const unsigned f = flags_of(flags, s, end, &n);
     if (!(f & (HF_NEWLINE | HF_NUMBER | HF_LETTER)) &&
         (flags_of(flags, s + n, end, &n_next) & letter))
-        return (size_t)(run(flags, s + n + n_next, end, letter) - s);
+        return (size_t)(scan_run(flags, s + n + n_next, end, letter) - s);
     if (f & letter)
-        return (size_t)(run(flags, s + n, end, letter) - s);
+        return (size_t)(scan_run(flags, s + n, end, letter) - s);
     if (f & HF_NUMBER)
         return n;
     const uint8_t *p = s + (*s == ' ');
     if (p < end && !(flags_of(flags, p, end, &n) & (NOT_OTHER | HF_MARK))) {
         p = run_not(flags, p, end, NOT_OTHER | HF_MARK);
-        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+        return (size_t)(scan_run(flags, p, end, HF_NEWLINE) - s);
     }
     return spaces(flags, s, end, true);
 }
 
-/* [UPPER]*[LOWER]+ at s, 0 = none. A code point may be both: then the head gives back down to the
- * last such one. */
+/* [UPPER]*[LOWER]+ at s, 0: none. A code point may be in both classes: then the head gives back
+ * code points down to the last such one. */
 static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     const uint8_t *p = s, *both_end = NULL;
@@ -202,14 +203,14 @@ static size_t tekken_tail(const uint16_t *flags, const uint8_t *s, const uint8_t
             both_end = p;
     }
     if (f & HF_LOWER)
-        return (size_t)(run(flags, p, end, HF_LOWER) - s);
+        return (size_t)(scan_run(flags, p, end, HF_LOWER) - s);
     return both_end ? (size_t)(both_end - s) : 0;
 }
 
-/* Without the tail: [UPPER]+[LOWER]* where tekken_tail found nothing, so no LOWER follows. */
+/* Without the tail: [UPPER]+[LOWER]*, used when tekken_tail found nothing, so no LOWER follows. */
 static size_t tekken_head(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    return (size_t)(run(flags, s, end, HF_UPPER) - s);
+    return (size_t)(scan_run(flags, s, end, HF_UPPER) - s);
 }
 
 static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
@@ -217,7 +218,8 @@ static size_t tekken_word(const uint16_t *flags, const uint8_t *s, const uint8_t
     unsigned n;
     const unsigned f = flags_of(flags, s, end, &n);
     size_t k = 0;
-    for (int head = 0; head < 2; head++) { /* each with the character before it, then without */
+    /* each alternative with the character before it, then without it */
+    for (int head = 0; head < 2; head++) {
         size_t (*const part)(const uint16_t *, const uint8_t *, const uint8_t *) =
             head ? tekken_head : tekken_tail;
         if (!(f & (HF_NEWLINE | HF_LETTER | HF_NUMBER)) && (k = part(flags, s + n, end)))
@@ -234,7 +236,7 @@ static size_t scan_tekken(const uint16_t *flags, const uint8_t *s, const uint8_t
     return k ? k : rest(flags, s, end, 1, true);
 }
 
-/* As tekken, but a word may end in a contraction, and three digits go together. */
+/* As tekken, but a word may end in a contraction, and up to three digits form a word. */
 static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     const size_t k = tekken_word(flags, s, end);
@@ -243,19 +245,19 @@ static size_t scan_o200k(const uint16_t *flags, const uint8_t *s, const uint8_t 
     return rest(flags, s, end, 3, true);
 }
 
-/* As llama3, but blanks that end the text are one word. */
+/* As llama3, but spaces at the end of the text are one word. */
 static size_t scan_cl100k(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     unsigned n;
     if (flags_of(flags, s, end, &n) & HF_SPACE) {
-        const uint8_t *p = run(flags, s, end, HF_SPACE);
+        const uint8_t *p = scan_run(flags, s, end, HF_SPACE);
         if (p == end)
             return (size_t)(p - s);
     }
     return llama3_like(flags, s, end, 3);
 }
 
-/* DeepSeek-V3, in three splits: what no alternative takes is a word too (a gap). */
+/* DeepSeek-V3 has three splits; text that no alternative matches is a word too (a gap). */
 static size_t scan_numbers3(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
     return numbers(flags, s, end, 3);
@@ -268,7 +270,7 @@ static size_t scan_number(const uint16_t *flags, const uint8_t *s, const uint8_t
 
 static size_t scan_cjk(const uint16_t *flags, const uint8_t *s, const uint8_t *end)
 {
-    return (size_t)(run(flags, s, end, HF_CJK) - s);
+    return (size_t)(scan_run(flags, s, end, HF_CJK) - s);
 }
 
 static bool ascii_letter(uint8_t c)
@@ -288,13 +290,13 @@ static size_t scan_deepseek3(const uint16_t *flags, const uint8_t *s, const uint
         return (size_t)(p - s);
     }
     if (!(f & (HF_NEWLINE | HF_LETTER | HF_SYMBOL)) && (flags_of(flags, p, end, &n_next) & letter))
-        return (size_t)(run(flags, p + n_next, end, letter) - s);
+        return (size_t)(scan_run(flags, p + n_next, end, letter) - s);
     if (f & letter)
-        return (size_t)(run(flags, p, end, letter) - s);
+        return (size_t)(scan_run(flags, p, end, letter) - s);
     p = s + (*s == ' ');
     if (flags_of(flags, p, end, &n) & HF_SYMBOL) {
-        p = run(flags, p, end, HF_SYMBOL);
-        return (size_t)(run(flags, p, end, HF_NEWLINE) - s);
+        p = scan_run(flags, p, end, HF_SYMBOL);
+        return (size_t)(scan_run(flags, p, end, HF_NEWLINE) - s);
     }
     return f & HF_SPACE ? spaces(flags, s, end, true) : 0;
 }

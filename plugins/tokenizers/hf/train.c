@@ -7,9 +7,10 @@
 #include <string.h>
 #include <ttrun/log.h>
 
-/* tokenizer train: words, merges, and the files tokenizer.json and tokenizer_config.json. */
+/* tokenizer train: counts words, learns merges, and writes tokenizer.json and
+ * tokenizer_config.json. */
 
-#define MOST_TOKENS ((int64_t)1 << 22) /* as load_model.c reads */
+#define MOST_TOKENS ((int64_t)1 << 22) /* the limit of load_model.c */
 
 static tt_status check_special(const tt_tokenizer_train *o, tt_error *err)
 {
@@ -52,7 +53,7 @@ static tt_status check_train(const tt_tokenizer_train *o, tt_error *err)
 
 /* ---- the files ---- */
 
-/* A token as tokenizer.json spells it: each byte its letter of the alphabet. */
+/* A token as tokenizer.json spells it: the byte alphabet's letter for each byte. */
 static json_t *spell(const hf_vocab *v, uint32_t id, hf_bytes *text, tt_error *err)
 {
     const hf_token *t = &v->tokens[id];
@@ -136,7 +137,8 @@ static json_t *model(const hf_learnt *l, tt_error *err)
     return m;
 }
 
-/* Whole or not at all: under another name first. Takes root. */
+/* Writes the file under another name first, so that it appears whole or not at all. Releases
+ * root. */
 static tt_status write_json(const char *folder, const char *name, json_t *root, tt_error *err)
 {
     char path[4096], part[4096 + 8];

@@ -3,7 +3,7 @@
 #define TT_TOKENIZER_HF_TRAIN_H
 #include "hf.h"
 
-/* Learning a tokenizer: count.c gives words, learn.c merges, train.c writes the files. */
+/* Learning a tokenizer: count.c counts words, learn.c learns merges, train.c writes the files. */
 
 typedef struct hf_word {
     const uint8_t *s;
@@ -26,8 +26,8 @@ typedef struct hf_learnt {
     hf_vocab vocab; /* tokens, bytes, words; no merges */
 } hf_learnt;
 void hf_learnt_release(hf_learnt *l);
-/* Merges of pairs until there are o->vocab_size tokens. The first ids are o->special's, then the
- * 256 bytes in the order of their alphabet, then what merges make. */
+/* Merges pairs until there are o->vocab_size tokens. The first ids are o->special's, then the 256
+ * bytes in the order of their alphabet, then the merged tokens. */
 tt_status hf_learn(const hf_counts *words, const tt_tokenizer_train *o, hf_learnt *out,
                    tt_error *err);
 

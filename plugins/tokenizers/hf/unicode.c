@@ -4,7 +4,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Flags of code points, UTF-8, normal form C. */
+/* Flags of code points, UTF-8, normalization form C. */
 
 static uint16_t category_flags(unsigned category)
 {
@@ -39,16 +39,17 @@ static void set(uint16_t *flags, uint32_t first, uint32_t last, uint16_t bits)
         flags[c] |= bits;
 }
 
-/* Canonical decompositions as of Unicode 9, beyond the basic plane where there were few. */
+/* Canonical decompositions as of Unicode 9, beyond the basic plane, where there are few. */
 static bool may_decompose(int32_t c)
 {
     return c < 0x10000 || (c >= 0x1109a && c <= 0x1112f) || (c >= 0x1134b && c <= 0x1134c) ||
            (c >= 0x114bb && c <= 0x115bb) || (c >= 0x1d15e && c <= 0x1d1c0) || c >= 0x2f800;
 }
 
-/* A code point is unstable where it has a combining class, where NFC replaces it, or where it can
- * join the one before it (it ends a canonical decomposition, or is a Hangul vowel or final). The
- * reference's NFC is that of Unicode 9, and its ids are ours: what is newer stays as it is. */
+/* A code point is unstable if it has a combining class, if NFC replaces it, or if it can join the
+ * one before it (it ends a canonical decomposition, or is a Hangul vowel or final). Hugging Face
+ * tokenizers uses the NFC of Unicode 9, and ids must agree, so newer code points are left as they
+ * are. */
 static void mark_unstable(uint16_t *flags)
 {
     set(flags, 0x1161, 0x1175, HF_UNSTABLE);
@@ -170,14 +171,14 @@ bool hf_nfc_stable(const uint16_t *flags, const uint8_t *s, size_t n)
     return true;
 }
 
-/* 0 for what the reference's NFC does not know. */
+/* 0 for code points that Unicode 9 does not have. */
 static int class_of(const uint16_t *flags, utf8proc_int32_t c)
 {
     return flags[c] & HF_UNSTABLE ? utf8proc_get_property(c)->combining_class : 0;
 }
 
-/* Canonical order: a stable sort of each run of combining marks by class. Counting, so that a text
- * made of marks only takes linear time. */
+/* Canonical order: a stable sort of each run of combining marks by class. It is a counting sort, so
+ * that even a text made only of marks takes linear time. */
 static void order_marks(const uint16_t *flags, utf8proc_int32_t *c, utf8proc_int32_t *spare,
                         size_t n)
 {
@@ -207,7 +208,7 @@ static void order_all(const uint16_t *flags, utf8proc_int32_t *c, utf8proc_int32
     }
 }
 
-/* A stretch from one stable code point to the next. */
+/* Normalizes the text from one stable code point to the next. */
 static tt_status normalize(const uint16_t *flags, const uint8_t *s, size_t n, hf_bytes *out,
                            tt_error *err)
 {
@@ -242,7 +243,7 @@ static tt_status normalize(const uint16_t *flags, const uint8_t *s, size_t n, hf
 
 tt_status hf_nfc(const uint16_t *flags, const uint8_t *s, size_t n, hf_bytes *out, tt_error *err)
 {
-    size_t done = 0, last = 0; /* s[0, done) is out; last: the newest stable code point */
+    size_t done = 0, last = 0; /* s[0, done) is written; last: the newest stable code point */
     for (size_t i = 0; i < n;) {
         unsigned k;
         if (!(flags[hf_decode(s + i, &k)] & HF_UNSTABLE)) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <ttrun/status.h>
 
-/* What code points are: categories, flags, UTF-8. unicode_table.c, unicode.c. */
+/* Properties of code points: categories, flags, UTF-8. See unicode_table.c, unicode.c. */
 
 enum hf_category { /* the order of make_unicode_table.py */
                    HF_CN,
@@ -39,7 +39,7 @@ extern const size_t hf_n_category_runs;
 extern const uint32_t hf_combining_runs[]; /* first, last, first, last, … */
 extern const size_t hf_n_combining_runs;
 
-/* What the scanners ask of a code point. */
+/* The flags that the scanners test. */
 #define HF_LETTER 1u
 #define HF_NUMBER 2u
 #define HF_SPACE 4u   /* Oniguruma's \s: White_Space                                         */
@@ -73,6 +73,6 @@ static inline uint32_t hf_decode(const uint8_t *s, unsigned *n)
     *n = 4;
     return (s[0] & 0x07u) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
 }
-size_t hf_utf8_valid(const uint8_t *s, size_t n); /* bytes of the longest valid beginning */
+size_t hf_utf8_valid(const uint8_t *s, size_t n); /* bytes of the longest valid prefix */
 
 #endif

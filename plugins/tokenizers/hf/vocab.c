@@ -131,7 +131,7 @@ void hf_vocab_release(hf_vocab *v)
     *v = (hf_vocab){0};
 }
 
-/* The alphabet: bytes that print stand for themselves, the other 68 are U+0100 … in order. */
+/* The byte alphabet: printing bytes stand for themselves; the other 68 are U+0100 … in order. */
 static int byte_of(uint32_t c)
 {
     if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xac) || (c >= 0xae && c <= 0xff))
