@@ -7,19 +7,20 @@
 
 /* The console output of a run: the line of a logged step, and the progress bar. */
 
-/* Append the line of a training record, no newline:
+/* Appends the line of a training record, without a newline:
  *   step:  1  loss:  8.04910  grad_norm:  1.9000  memory:  0.41GiB  tps: 12,345  tflops: 0.88  mfu: 41.2%
- * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A).
- * A skipped update is marked at the end. Cannot fail. [any-thread] */
+ * From the metrics loss, grad_norm, mem_gib, tps, tflops, mfu (a fraction; NaN or absent: N/A). A
+ * skipped update is marked at the end. Cannot fail. [any-thread] */
 void tt_console_step(const tt_metrics_record *r, tt_str *out);
 /* The same for a validation record; memory and tps only if the record has them:
  *   validate step:  1  loss:  8.0491  memory:  0.41GiB  tps: 12,345 */
 void tt_console_validation(const tt_metrics_record *r, tt_str *out);
 
-/* A bar on the last line of a terminal: train   42% [######......]  840/2,000  loss 2.3456  12,345
- * tok/s  1:02 left Redrawn at most 10 times per second and around log lines. If stderr is not a
- * terminal, plain lines are written instead: at most one per 10 s, none in the first two seconds,
- * and none at all with `quiet` (tt_progress_init), for a caller that logs its progress itself. */
+/* A bar on the last line of a terminal:
+ *   train   42% [######......]  840/2,000  loss 2.3456  12,345 tok/s  1:02 left
+ * Redrawn at most 10 times per second and around log lines. If stderr is not a terminal, plain lines
+ * are written instead: at most one per 10 s, none in the first two seconds, and none at all with
+ * `quiet` (tt_progress_init), for a caller that logs its progress itself. */
 typedef struct tt_progress {
     char title[24];
     int64_t total, done;        /* in the caller's unit; total 0 = unknown */

@@ -225,7 +225,7 @@ static void test_a_wrong_machine_is_one_clear_line(void **state)
         {"{",                                              ":1:"              },
         {"{\"flops_bf61\": 1e12}",                         "flops_bf16"       },
         {"{\"flops_bf16\": \"fast\"}",                     ":1:16: flops_bf16"},
-        {"{\"memory_bytes\": 1e9}",                        "names no peak"    },
+        {"{\"memory_bytes\": 1e9}",                        "no peak is given" },
         {"{\"flops_f32\": 1e12, \"net_bandwidth\": 0}",    "net_bandwidth"    },
         {"{\"flops_f32\": 1e12, \"ranks_per_node\": 0}",   "ranks_per_node"   },
         {"{\"flops_f32\": -5}",                            "flops_f32"        },

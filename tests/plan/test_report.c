@@ -224,7 +224,7 @@ static void test_weights_kept_are_gathered_once_a_step(void **state)
     assert_int_equal(
         calls(&never, "all_gather over dp_shard", "parameters, again for the backward"), -1);
     assert_int_equal(calls(&never, "reduce_scatter over dp_shard", "gradients"), -1);
-    assert_int_equal(calls(&never, "reduce_scatter over dp_shard", "gradients, once a step"),
+    assert_int_equal(calls(&never, "reduce_scatter over dp_shard", "gradients, once per step"),
                      never.j.setup.graph->stacks.n);
     assert_true(fabs(4 * bytes(&never, "all_gather over dp_shard", "parameters") -
                      bytes(&always, "all_gather over dp_shard", "parameters")) < 1);

@@ -56,7 +56,7 @@ rc=$?
 ok build_says_all_sources
 ttrun eval --checkpoint "$dir/one" >"$dir/out" 2>"$dir/err"
 rc=$?
-[ $rc -ne 0 ] && grep -q 'name it by --data' "$dir/err"
+[ $rc -ne 0 ] && grep -q 'name it with --data' "$dir/err"
 ok eval_wants_one_data_set
 ttrun eval --checkpoint "$dir/one" --data "$dir/text.txt" >"$dir/out" 2>"$dir/err"
 rc=$?
