@@ -74,18 +74,24 @@ void tt_crash_asks(bool (*tells)(const char *why))
     atomic_store(&asks, tells);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 }; /* sanitizers have handlers of their own */
+#else
+enum { SANITIZED = 0 };
+#endif
+
 void tt_crash_install(void)
 {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they have handlers */
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     static char stack[65536]; /* of the main thread, whose own may be what has run out */
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction a = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     void *frame[1];
+    if (SANITIZED)
+        return;
     backtrace(frame, 1); /* loads what it needs now, not in the handler */
     sigaltstack(&other, NULL);
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigaction(faults[i], &a, NULL);
-#endif
 }

@@ -94,7 +94,7 @@ static void test_reference_is_a_table_of_every_key(void **state)
         .name = "k", .type = TT_OPT_STRING, .default_json = "\"a|b\"", .doc = "x | y"};
     size_t n;
     const tt_section_doc *docs = tt_core_config_docs(&n);
-    const tt_section_doc one = {"s", "c", "about", &o, 1, sizeof o};
+    const tt_section_doc one = {"s", "c", "about", &o, 1, sizeof o, NULL};
     tt_str out = {0};
     tt_reference_print(docs, n, &out);
     for (size_t d = 0; d < n; d++)
