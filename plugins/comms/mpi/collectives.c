@@ -28,7 +28,7 @@ static tt_status timed_out(tt_comm *c, tt_error *err)
     const tt_status s = TT_FAIL(&e, TT_ETIMEOUT,
                                 "%s number %llu waited %g s (comm.init_timeout_seconds before step "
                                 "1, train_timeout_seconds from then on); ranks that did not "
-                                "come:%s",
+                                "arrive:%s",
                                 c->op, (unsigned long long)c->sequence, c->e->timeout_s, missing);
     mpi_abort_run(c->e, e.text);
     if (err)
