@@ -113,7 +113,7 @@ bad_spec spec_file_type ':1:24: loss: expected a name' '{"model": "a", "loss": 3
 
 # new refuses what it must not write
 cd "$dir" || exit 1
-refused new_bad_name 'no name for a plugin' "$TTRUN" plugins new model '../x'
+refused new_bad_name 'cannot be the name of a plugin' "$TTRUN" plugins new model '../x'
 refused new_bad_kind 'did you mean model?' "$TTRUN" plugins new modle x
 "$TTRUN" plugins new hook watcher >"$dir/out" 2>"$dir/err"
 verdict new $?

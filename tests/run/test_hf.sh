@@ -88,7 +88,7 @@ ok another_tokenizer_is_a_warning_and_the_folders_is_not_exported
 grep -q "weights: $tied (Hugging Face's)" "$dir/err"
 ok a_hugging_face_folder_is_known_by_its_look
 bare "$dir/d3"
-[ $rc -eq 0 ] && grep -q "weights: random; those of $tied are taken with checkpoint.initial_load_in_hf true" "$dir/err"
+[ $rc -eq 0 ] && grep -q "weights: random; those of $tied are loaded with checkpoint.initial_load_in_hf true" "$dir/err"
 ok random_weights_beside_others_are_told
 train "$dir/d4" --training.steps 1 --checkpoint.enable false
 [ $rc -eq 0 ] && grep -q 'weights: random$' "$dir/err"

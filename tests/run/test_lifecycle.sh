@@ -82,7 +82,7 @@ ok initial_load_path_of_this_model_says_no_more
 train "$dir/untied" --training.steps 1 --model.args.tie_embeddings false
 train "$dir/tied" --training.steps 1 --model.args.tie_embeddings true --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
 [ "$rc" -eq 0 ] && grep -q 'untied/checkpoint/step-1: 1 tensor not of this model ignored: lm_head.weight$' "$dir/err" &&
-    grep -q 'W train\] the weights are of a model with other arguments: model.args.tie_embeddings: false → true' "$dir/err"
+    grep -q 'W train\] the weights belong to a model with other arguments: model.args.tie_embeddings: false → true' "$dir/err"
 ok tied_model_from_untied_weights_is_told_of
 train "$dir/more" --training.steps 1 --model.args.n_layers 3 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.2.*, and 8 more of the model's are not there" "$dir/err"

@@ -184,7 +184,7 @@ ok generate_follows_its_seed
 if [ -e /dev/full ]; then
     "$TTRUN" plan "$dir/job.json" >/dev/full 2>"$dir/err"
     rc=$?
-    [ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: standard output' "$dir/err"
+    [ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: cannot write to standard output' "$dir/err"
     ok full_stdout_is_an_error
 fi
 
