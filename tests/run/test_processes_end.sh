@@ -23,6 +23,7 @@ for way in $ways; do
     [ "$rc" -eq 3 ] && one_line "$dir/err"
     ok "${way}_nan_ends_with_3"
     launch $way "$dir/$way-gone" --nproc 2 --checkpoint.interval 1000000
+    mv "$folder/checkpoint" "$folder/moved" # it is there and held from the start on
     echo "in the way" >"$folder/checkpoint"
     kill -USR1 $pid
     ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank 0: .*gone/checkpoint' "$dir/err"
