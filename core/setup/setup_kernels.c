@@ -106,10 +106,23 @@ static void warn_unused(const tt_setup *s, const tt_graph *g)
     }
 }
 
+/* Instructions of the core, which no plugin may define: to look for them would open every plugin. */
+static bool is_of_the_core(const tt_op_def *op)
+{
+    static const tt_op_def *const ops[] = {&tt_op_param,      &tt_op_input,        &tt_op_state,
+                                           &tt_op_fetch,      &tt_op_redistribute, &tt_op_transfer,
+                                           &tt_op_accumulate, &tt_op_assign,       &tt_op_custom,
+                                           &tt_op_stage_sum,  &tt_op_collective};
+    for (size_t i = 0; i < TT_COUNT(ops); i++)
+        if (op == ops[i])
+            return true;
+    return false;
+}
+
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
 {
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (g->nodes.items[i]->op->infer) /* else an instruction of the core's own */
+        if (!is_of_the_core(g->nodes.items[i]->op))
             (void)tt_setup_kernel(s, g->nodes.items[i]->op->name);
     if (s->kernels_error.code != TT_OK)
         return TT_FAIL(err, s->kernels_error.code, "%s", s->kernels_error.text);
