@@ -249,7 +249,7 @@ int tt_cli_main(int argc, char **argv)
 {
     tt_error err = {0};
     const int at = command_at(argc, argv);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` then fails by EFBIG, which is told */
+    signal(SIGXFSZ, SIG_IGN); /* so a write beyond `ulimit -f` fails with EFBIG */
     tt_locale_fix();
     tt_crash_install();
     const tt_command *c = at ? find_command(argv[at]) : NULL;

@@ -3,10 +3,11 @@
 #define TT_CLI_CRASH_H
 #include <stdbool.h>
 
-/* A crash is told in one line and ends the process with status 1: in which plugin it was, or which
- * mapped file was cut off or cannot be read. A signal that another process sends stays as it is. */
+/* From here on a crash prints one line and ends the process with status 1. The line names the plugin
+ * that crashed, or the mapped file that was cut off or cannot be read. A signal that another process
+ * sends keeps its effect. */
 void tt_crash_install(void);
-/* Called in the handler: is it this process that tells? The others end without a word. */
+/* tells is called in the handler: does this process print the line? If not, it ends silently. */
 void tt_crash_asks(bool (*tells)(const char *why));
 
 #endif

@@ -75,7 +75,7 @@ tt_status tt_check_op_rule(const tt_component *c, tt_error *err);
 /* The stages of a component; each adds to note. TT_EUNSUPPORTED: nothing to check here. */
 tt_status tt_check_describes(const tt_check_job *job, const tt_component *c, tt_str *note,
                              tt_error *err);
-/* Kernels beside the backend without them. */
+/* Compares the plugin's kernels with the backend without them. */
 tt_status tt_check_kernels(const tt_check_job *job, const tt_component *c, tt_str *note,
                            tt_error *err);
 tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_str *note,

@@ -12,7 +12,7 @@
 
 typedef struct tt_work {
     double flops, bytes; /* multiply-adds count two; moved to and from memory at least */
-    double sent;         /* bytes a rank sends: collectives */
+    double sent;         /* collectives: bytes that each rank sends */
     tt_op_class cls;
     tt_dtype dtype; /* that it computes in */
 } tt_work;

@@ -24,7 +24,7 @@ typedef enum tt_context {
 typedef struct tt_builder_opts {
     const tt_op_table *ops;
     tt_builder_use use;
-    const tt_input_info *inputs; /* of the dataloader beside the four; NULL = there is none */
+    const tt_input_info *inputs; /* the loader's own, besides the four; NULL = none */
     int n_inputs;
     int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
     tt_precision precision;

@@ -169,7 +169,7 @@ struct tt_graph {
     TT_VEC(tt_stack *) stacks;
     tt_map *outputs;                 /* name → tt_value */
     TT_VEC(tt_loss_entry) losses;    /* auxiliary terms */
-    TT_VEC(tt_metric_entry) metrics; /* to log, beside the loss */
+    TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     tt_value *loss;     /* per-token loss, f32 [tokens] */

@@ -2,7 +2,7 @@
 #include "plan/hidden.h"
 #include "plan/plan.h"
 
-/* The time of a program on a machine, with what runs beside the computation. */
+/* The time of a program on a machine, with what runs concurrently with the computation. */
 
 typedef struct clock {
     const tt_program *p;
