@@ -5,10 +5,16 @@
 /* lower: the plan's lists of nodes become instructions. The only place that knows what a node runs
  * as, where messages stand, and which event orders what. */
 
+/* A node of the step's first micro-batch, or of each. */
+static tt_predicate predicate_of(const tt_node *n)
+{
+    return n->once ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
+}
+
 static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const tt_instr i = {.kind = (uint8_t)kind,
-                        .when = n && n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS,
+                        .predicate = n ? predicate_of(n) : TT_PRED_ALWAYS,
                         .in_place = -1,
                         .scratch = -1,
                         .id = n ? n->id : -1,
@@ -55,12 +61,12 @@ static bool sums(const lowering *l, const tt_node *n)
     return in && !out;
 }
 
-static tt_when adds(const lowering *l, const tt_node *n)
+static tt_predicate adds(const lowering *l, const tt_node *n)
 {
-    tt_when w = TT_WHEN_NEVER;
+    tt_predicate w = TT_PRED_NEVER;
     if (n->accumulate_into || n->op == &tt_op_accumulate)
-        w = n->again ? TT_WHEN_ALWAYS : TT_WHEN_LATER_MICRO;
-    return sums(l, n) ? w | TT_WHEN_LATER_CHUNK : w;
+        w = n->again ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
+    return sums(l, n) ? w | TT_PRED_LATER_CHUNK : w;
 }
 
 /* An instruction with the node's operands and scratch. */
@@ -86,17 +92,17 @@ static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 static void lower_accumulate(lowering *l, const tt_node *n)
 {
     const int acc = tt_lower_state(l, n->state, n->accumulate_index, n->in[0]);
-    const tt_when adds_when = adds(l, n), when = n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS;
+    const tt_predicate adding = adds(l, n), runs = predicate_of(n);
     tt_instr *i;
-    if (when & ~adds_when) {
+    if (runs & ~adding) {
         i = emit_node(l, TT_INSTR_COPY, n);
-        i->when = when & (tt_when)~adds_when;
+        i->predicate = runs & (tt_predicate)~adding;
         set_out(l, i, tt_arena_dup(l->a, &acc, sizeof acc), 1);
     }
-    if (!(when & adds_when))
+    if (!(runs & adding))
         return;
     i = emit_node(l, TT_INSTR_KERNEL, n);
-    i->when = when & adds_when;
+    i->predicate = runs & adding;
     i->kernel = tt_accumulate_kernel(n->state);
     const int both[2] = {acc, i->in[0]};
     set_in(l, i, tt_arena_dup(l->a, both, sizeof both), 2);
@@ -155,25 +161,26 @@ static int queue_of(lowering *l, const tt_atom_list *atoms)
     return (int)l->queues.n;
 }
 
-static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int event, tt_when when)
+static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int event,
+                            tt_predicate predicate)
 {
     tt_instr *i = emit(l, kind, NULL);
     i->queue = (uint8_t)queue;
     i->event = event;
-    i->when = when;
+    i->predicate = predicate;
     return i;
 }
 
 /* The queue waits for what was computed so far, unless it has. */
-static void synchronize(lowering *l, int queue, tt_when when)
+static void synchronize(lowering *l, int queue, tt_predicate predicate)
 {
     sync *s = &l->synced[queue];
-    if (s->at == l->computed && !(when & ~s->when))
+    if (s->at == l->computed && !(predicate & ~s->predicate))
         return;
     const int ready = ++l->n_events;
-    emit_event(l, TT_INSTR_RECORD, 0, ready, when);
-    emit_event(l, TT_INSTR_WAIT, queue, ready, when);
-    *s = (sync){l->computed, when};
+    emit_event(l, TT_INSTR_RECORD, 0, ready, predicate);
+    emit_event(l, TT_INSTR_WAIT, queue, ready, predicate);
+    *s = (sync){l->computed, predicate};
 }
 
 /* Begun here, on the queue of its group, behind all that was computed before; the event at its end
@@ -181,7 +188,7 @@ static void synchronize(lowering *l, int queue, tt_when when)
 static void lower_async(lowering *l, const tt_node *n)
 {
     const int q = queue_of(l, &n->step->atoms);
-    synchronize(l, q, n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS);
+    synchronize(l, q, predicate_of(n));
     tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
     l->computed--; /* not by queue 0 */
     i->step = n->step;
@@ -189,7 +196,7 @@ static void lower_async(lowering *l, const tt_node *n)
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
     l->over[n->id] = ++l->n_events;
-    emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->when);
+    emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
 }
 
 /* A join whose pieces all lie in it. */
@@ -289,12 +296,12 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
 {
     for (; *next < nodes->n_waits && nodes->waits[*next].before == before; ++*next) {
         const tt_node *n = nodes->waits[*next].node;
-        tt_when when = n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS;
+        tt_predicate predicate = predicate_of(n);
         if (!l->over[n->id])
             continue;
         if (l->loop >= 0)
-            when &= TT_WHEN_FIRST_CHUNK;
-        tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], when);
+            predicate &= TT_PRED_FIRST_CHUNK;
+        tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], predicate);
         i->id = n->id;
         i->stage = n->stage;
     }
@@ -450,7 +457,8 @@ uint64_t tt_program_hash(const tt_program *p, uint64_t h)
 {
     for (int k = 0; k < p->n; k++) {
         const tt_instr *i = &p->instrs[k];
-        const int all[] = {i->kind, i->queue, i->when, i->adds, i->id, i->event, i->peer, i->stage};
+        const int all[] = {i->kind, i->queue, i->predicate, i->adds,
+                           i->id,   i->event, i->peer,      i->stage};
         h = tt_hash64(all, sizeof all, h);
     }
     return h;

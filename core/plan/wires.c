@@ -162,7 +162,7 @@ static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
         } else if (i->kind == TT_INSTR_END_LOOP) {
             later_chunk = --left > 0;
             k = later_chunk ? loop : k;
-        } else if (tt_when_holds(i->when, later_micro, later_chunk)) {
+        } else if (tt_predicate_holds(i->predicate, later_micro, later_chunk)) {
             put_instr(x, i);
         }
     }
