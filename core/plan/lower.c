@@ -8,7 +8,7 @@
 /* A node of the step's first micro-batch, or of each. */
 static tt_predicate predicate_of(const tt_node *n)
 {
-    return n->once ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
+    return n->when->per_step ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
 }
 
 static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
@@ -18,7 +18,7 @@ static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
                         .in_place = -1,
                         .scratch = -1,
                         .id = n ? n->id : -1,
-                        .stage = n ? n->stage : -1,
+                        .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
                         .scope = n && n->scope ? n->scope : "",
                         .node = n};
@@ -54,9 +54,9 @@ static void set_out(lowering *l, tt_instr *i, const int *out, int n)
 static bool sums(const lowering *l, const tt_node *n)
 {
     bool in = false, out = false;
-    for (int j = 0; n->map && j < n->n_in; j++)
+    for (int j = 0; n->when->in_chunk_loop && j < n->n_in; j++)
         in = in || tt_plan_per_token(l->g, n->in[j]);
-    for (int j = 0; n->map && j < n->n_out; j++)
+    for (int j = 0; n->when->in_chunk_loop && j < n->n_out; j++)
         out = out || tt_plan_per_token(l->g, n->out[j]);
     return in && !out;
 }
@@ -120,7 +120,7 @@ static void lower_assign(lowering *l, const tt_node *n)
 static void lower_transfer(lowering *l, const tt_node *n)
 {
     const tt_plan *p = l->plan;
-    const int from = n->in[0]->node->stage, to = n->stage;
+    const int from = n->in[0]->node->when->stage, to = n->when->stage;
     const bool gives = tt_plan_here(p, from), takes = tt_plan_here(p, to);
     tt_instr *i = emit_node(l,
                             gives && takes ? TT_INSTR_COPY
@@ -245,7 +245,7 @@ static void lower_node(lowering *l, const tt_node *n)
     } else if (n->op == &tt_op_assign) {
         lower_assign(l, n);
     } else if (n->op == &tt_op_transfer) {
-        if (n->region > TT_BACKWARD) /* else received before its part, sent behind another */
+        if (n->when->region > TT_BACKWARD) /* else received before its part, sent behind another */
             lower_transfer(l, n);
     } else if (n->op == &tt_op_input) {
         emit_node(l, TT_INSTR_INPUT, n)->input = n->input_name;
@@ -268,7 +268,7 @@ static void lower_node(lowering *l, const tt_node *n)
 /* Does the node become an instruction of its list? */
 static bool runs(const tt_node *n)
 {
-    return tt_plan_runs(n) && !(n->op == &tt_op_transfer && n->region <= TT_BACKWARD);
+    return tt_plan_runs(n) && !(n->op == &tt_op_transfer && n->when->region <= TT_BACKWARD);
 }
 
 static void begin_loop(lowering *l)
@@ -303,7 +303,7 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
             predicate &= TT_PRED_FIRST_CHUNK;
         tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], predicate);
         i->id = n->id;
-        i->stage = n->stage;
+        i->stage = n->when->stage;
     }
 }
 
@@ -318,12 +318,12 @@ static void lower_list(lowering *l, const tt_nodes *nodes)
     for (int i = 0; i < nodes->n; i++) {
         const tt_node *n = nodes->items[i];
         const bool here = runs(n) && n->op != &tt_op_input;
-        if (here && !n->map && l->loop >= 0)
+        if (here && !n->when->in_chunk_loop && l->loop >= 0)
             end_loop(l);
         lower_waits(l, nodes, i, &next);
         if (!here)
             continue;
-        if (n->map && l->loop < 0)
+        if (n->when->in_chunk_loop && l->loop < 0)
             begin_loop(l);
         lower_node(l, n);
     }
@@ -346,11 +346,12 @@ static void end_section(lowering *l, const tt_stage_plan *s, tt_section_kind kin
 {
     for (size_t i = 0; s && i < l->transfers.n; i++) {
         const tt_node *t = l->transfers.items[i];
-        const bool from = t->in[0]->node->stage == s->stage, to = t->stage == s->stage;
+        const bool from = t->in[0]->node->when->stage == s->stage, to = t->when->stage == s->stage;
         if (kind <= TT_SECTION_W && from && tt_node_part(t) == (tt_stage_part)kind)
             lower_transfer(l, t);
-        if (kind >= TT_SECTION_RECV_F && to && !tt_plan_here(l->plan, t->in[0]->node->stage) &&
-            (t->region == TT_BACKWARD) == (kind == TT_SECTION_RECV_B))
+        if (kind >= TT_SECTION_RECV_F && to &&
+            !tt_plan_here(l->plan, t->in[0]->node->when->stage) &&
+            (t->when->region == TT_BACKWARD) == (kind == TT_SECTION_RECV_B))
             lower_transfer(l, t);
     }
     l->sections.items[l->sections.n - 1].end = (int)l->instrs.n;
@@ -361,7 +362,8 @@ static void lower_sections(lowering *l)
     const tt_plan *p = l->plan;
     const tt_graph *g = l->g;
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (g->nodes.items[i]->op == &tt_op_transfer && g->nodes.items[i]->region <= TT_BACKWARD)
+        if (g->nodes.items[i]->op == &tt_op_transfer &&
+            g->nodes.items[i]->when->region <= TT_BACKWARD)
             tt_vec_push(l->a, &l->transfers, g->nodes.items[i]);
     for (int s = 0; s < p->n_stages; s++)
         for (int k = TT_SECTION_F; k <= TT_SECTION_RECV_B; k++) {

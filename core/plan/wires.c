@@ -305,8 +305,8 @@ static void describe(const void *user, const tt_wire *w, tt_str *out)
     char axes[128] = "pp";
     if (n->op == &tt_op_transfer) {
         tt_str_printf(out, "%s of stage %d for stage %d",
-                      n->region == TT_BACKWARD ? "gradient" : "value", n->in[0]->node->stage,
-                      n->stage);
+                      n->when->region == TT_BACKWARD ? "gradient" : "value",
+                      n->in[0]->node->when->stage, n->when->stage);
     } else {
         if (i->step)
             tt_mesh_print_axes(g->mesh, &i->step->atoms, axes, sizeof axes);
