@@ -161,7 +161,7 @@ static tt_status one_tensor(const reading *r, const char *name, const tt_json *v
     out->n_dims = (int)shape->n;
     out->name = name;
     if (!tt_st_bytes(dtype, out->shape, out->n_dims, &bytes))
-        return bad(r, shape, "shape", "no sound shape");
+        return bad(r, shape, "shape", "not a valid shape");
     return TT_OK;
 }
 

@@ -110,8 +110,8 @@ static const char *const malformed[][2] = {
     {PARTS("{}", "{\"w\":{\"dtype\":\"F31\"}}"), "dtype"},
     {PARTS("{}", "{\"w\":{\"dtype\":\"F32\"}}"), "shape"},
     {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[\"1\"]}}"), "integers are wanted"},
-    {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[-1]}}"), "no sound shape"},
-    {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296]}}"), "no sound shape"},
+    {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[-1]}}"), "not a valid shape"},
+    {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296]}}"), "not a valid shape"},
     {PARTS("{}", "{\"w\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1]}}"), "at most six"},
 };
 /* clang-format on */
