@@ -32,4 +32,32 @@ case $BUILD in */asan | */tsan) echo "# a sanitizer has a handler of SIGBUS of i
         ok shard_cut_off_while_a_run_loads_it
     fi ;;
 esac
+# ---- a trainer.json that says what cannot be ----
+claims() { # KEY VALUE
+    fresh
+    sed -i "s/\"$1\":[0-9]*/\"$1\":$2/" "$step/trainer.json"
+}
+claims step 0
+says 2 'step-5/trainer.json: step is 0, but the folder is called step-5' "$TTRUN" "$job" -q --dump_folder "$dir/run" &&
+    [ "$(ls "$dir/run/checkpoint")" = step-5 ] && ! "$TTRUN" ckpt verify "$step" >"$dir/out" 2>&1 && grep -q 'call it step-0 again' "$dir/out" &&
+    "$TTRUN" ckpt ls "$dir/run" | grep -q '^step-5 .*(trainer.json says step 0)'
+ok step_of_another_folder
+fresh
+mv "$step" "$dir/run/checkpoint/step-20"
+says 2 'step-20/trainer.json: step is 5, but the folder is called step-20' "$TTRUN" "$job" -q --dump_folder "$dir/run" --training.steps 25
+ok renamed_step_folder
+refused() { # KEY: beyond half of what is read, the most that is read, and beyond
+    for value in 1152921504606846976 2305843009213693951; do
+        claims "$1" $value
+        says 2 "step-5/trainer.json: .*$1: no run can continue from $value" "$TTRUN" "$job" -q --dump_folder "$dir/run" || return 1
+    done
+    for value in 2305843009213693952 9223372036854775807 9223372036854775808 -1 0.5; do
+        claims "$1" $value
+        timeout 30 "$TTRUN" "$job" -q --dump_folder "$dir/run" >"$dir/out" 2>"$dir/err"
+        rc=$?
+        [ $rc -eq 2 ] && grep -q "$1: an integer from 0 to 2305843009213693951 is wanted" "$dir/err" || return 1
+    done
+}
+refused step && refused tokens_seen && refused samples_seen
+ok counts_that_a_run_cannot_add_to
 exit $failed
