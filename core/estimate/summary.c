@@ -43,20 +43,20 @@ static void mark_gradients(counter *c)
 static const char *cause_of(const counter *c, const tt_node *n)
 {
     if (n->param)
-        return n->recomputed ? "parameters, again for the backward" : "parameters";
-    if (n->region == TT_POST_UPDATE)
+        return n->when->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->when->region == TT_POST_UPDATE)
         return "buffers";
-    if (n->region == TT_UPDATE)
+    if (n->when->region == TT_UPDATE)
         return "optimizer";
-    if (n->region == TT_EPILOGUE)
+    if (n->when->region == TT_EPILOGUE)
         return !strcmp(n->scope, "norm")      ? "gradient norm"
                : !strcmp(n->scope, "metrics") ? "metrics"
                                               : "gradients, once per step";
     if (n->n_out && c->gradient[n->out[0]->id])
         return "gradients";
-    if (n->recomputed)
+    if (n->when->recomputed)
         return "activations, again for the backward";
-    return n->region == TT_FORWARD ? "activations" : "gradients of activations";
+    return n->when->region == TT_FORWARD ? "activations" : "gradients of activations";
 }
 
 static void traffic_add(counter *c, double times, const char *name, const char *cause, double bytes)
@@ -81,7 +81,8 @@ static void count_instr(counter *c, const tt_program *p, const tt_instr *i, doub
     char name[64], axes[48];
     if (i->kind == TT_INSTR_SEND)
         traffic_add(c, times, "send over pp",
-                    i->node->region == TT_FORWARD ? "activations" : "gradients of activations",
+                    i->node->when->region == TT_FORWARD ? "activations"
+                                                        : "gradients of activations",
                     (double)p->operands[i->in[0]].bytes);
     if (i->kind != TT_INSTR_COLLECTIVE)
         return;
@@ -96,7 +97,7 @@ static void count_program(counter *c, const tt_program *p)
     for (int s = 0; s < p->n_sections; s++)
         for (int k = p->sections[s].begin; k < p->sections[s].end; k++) {
             const tt_instr *i = &p->instrs[k];
-            const bool each = s < p->epilogue && tt_when_holds(i->when, true, false);
+            const bool each = s < p->epilogue && tt_predicate_holds(i->predicate, true, false);
             count_instr(c, p, i, each ? (double)p->n_micro : 1);
         }
 }
@@ -366,10 +367,10 @@ static void pipeline_text(const counter *c, double bubble, tt_str *o)
     int blocks[TT_MAX_STAGES] = {0}, last = -1;
     for (size_t i = 0; i < c->g->nodes.n; i++) {
         const tt_node *n = c->g->nodes.items[i];
-        if (n->region != TT_FORWARD || n->block <= last)
+        if (n->when->region != TT_FORWARD || n->block <= last)
             continue;
         last = n->block;
-        blocks[n->stage]++;
+        blocks[n->when->stage]++;
     }
     tt_str_printf(o, "pipeline    %s, %d stages of", s->schedule->name, s->n_stages);
     for (int i = 0; i < s->n_stages; i++)

@@ -38,7 +38,7 @@ typedef struct tt_flight {
 
 typedef struct tt_bound {
     uint8_t kind; /* the instruction's; WAIT and RECORD of other queues than 0 do nothing here */
-    tt_when when, adds;
+    tt_predicate predicate, adds;
     bool communicates;
     int n_in, n_out;
     tt_bound_operand *in, *out;

@@ -7,7 +7,7 @@
 typedef struct run {
     tt_exec *x;
     int micro;
-    int situation;     /* see tt_when */
+    int situation;     /* see tt_predicate */
     int64_t row, rows; /* of the loop over token chunks; rows < 0: not in it */
     tt_fill_fn fill;
     void *user;
@@ -122,7 +122,7 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
 static tt_status step(const run *r, const tt_bound *b, tt_error *err)
 {
     tt_exec *x = r->x;
-    if (!(b->when >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
+    if (!(b->predicate >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT)
         return b->flight ? tt_exec_land(b->flight, b->instr, err) : TT_OK;

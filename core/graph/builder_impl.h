@@ -7,8 +7,8 @@
 
 typedef struct tt_fetch_key {
     tt_param_info *param;
-    int block, stage;
-    tt_region region;
+    int block;
+    const tt_when *when;
     tt_value *value;
 } tt_fetch_key;
 
@@ -33,14 +33,12 @@ struct tt_builder {
     tt_error err;
     bool failed;
     const char *context;
-    /* where */
-    tt_region region;
-    int stage, block;
+    /* of what is built next */
+    const tt_when *when;
+    int block;
     const char *scope;
     TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
     bool in_block, follow, inner;
-    int map;        /* of what is built next */
-    uint64_t twins; /* likewise */
     /* leaves and shared nodes */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
     tt_map *param_values; /* unplaced: name → tt_value   */

@@ -27,14 +27,11 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
         v->out = i;
         n->out[i] = v;
     }
-    n->region = b->region;
-    n->stage = b->stage;
+    n->when = b->when;
     n->block = b->block;
     n->scope = b->scope;
     n->follow = b->follow;
     n->inner = b->inner;
-    n->map = b->map;
-    n->twins = b->twins;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
     return n;

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "graph/builder_opts.h"
 #include "graph/op.h"
+#include "graph/when.h"
 #include "mesh/mesh.h"
 
 /* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
@@ -12,14 +13,6 @@
 
 typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
-
-typedef enum tt_region {
-    TT_FORWARD,    /* per micro-batch and stage */
-    TT_BACKWARD,   /* per micro-batch and stage */
-    TT_EPILOGUE,   /* once a step: sunk reductions, norm */
-    TT_UPDATE,     /* once a step: the optimizer */
-    TT_POST_UPDATE /* once a step, behind it: buffers */
-} tt_region;
 
 typedef enum tt_state_kind {
     TT_STATE_PARAM,
@@ -96,18 +89,13 @@ struct tt_node {
     tt_value **in;
     tt_value **out;
     const void *attrs;
-    tt_region region;
-    int stage;
-    int block;         /* -1 = outside blocks */
-    const char *scope; /* "model.layers.3.mlp" */
-    bool follow;       /* placed in follow mode */
-    bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
-    bool inner;        /* part of an expansion: never differentiated itself */
-    bool no_wait;      /* fuse: not run later than it stands, it ends the life of large operands */
-    bool recomputed;   /* a clone made by the recompute pass */
-    uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
-    bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
-    bool once;         /* hoist: runs with the stage's first forward of a step only */
+    const tt_when *when; /* of the graph's interned ones; never NULL */
+    int block;           /* -1 = outside blocks */
+    const char *scope;   /* "model.layers.3.mlp" */
+    bool follow;         /* placed in follow mode */
+    bool virtual_;       /* stands for an expansion: never run; its outputs are the inner nodes' */
+    bool inner;          /* part of an expansion: never differentiated itself */
+    bool no_wait; /* fuse: not run later than it stands, it ends the life of large operands */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;
@@ -120,7 +108,6 @@ struct tt_node {
     tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
     int accumulate_index;      /* member of a stack, -1 = all */
     tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
-    int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
     bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
     bool piece; /* pieces: of the rows of one member alone. So an atom may cut its rows and, too,
@@ -162,6 +149,7 @@ struct tt_graph {
     tt_context context;
     bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
     bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
+    tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;
@@ -220,7 +208,7 @@ tt_value *tt_fetch(tt_builder *b,
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage); /* from stage to stage */
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
-void tt_builder_twins(tt_builder *b, uint64_t stages); /* of what is built next */
+void tt_builder_replicated(tt_builder *b, uint64_t stages); /* tt_when.replicated_stages, next */
 tt_value *tt_to_stage(tt_builder *b,
                       tt_value *v); /* v at the current stage: cloned leaf or transfers */
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);

@@ -5,7 +5,8 @@
 /* One line per node:
  *   %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   # model.layers.0 */
 
-static const char *const region_names[] = {"forward", "backward", "epilogue", "update"};
+static const char *const region_names[] = {"forward", "backward", "epilogue", "update",
+                                           "post_update"};
 
 static void print_value(const tt_graph *g, const tt_value *v, tt_str *out)
 {
@@ -35,8 +36,8 @@ static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
         for (int i = 0; i < n->step->atoms.n; i++)
             tt_str_printf(out, " %s", g->mesh->atom_name[TT_ATOM(n->step->atoms.atom[i])]);
     }
-    if (n->once)
-        tt_str_add(out, " once");
+    if (n->when->per_step)
+        tt_str_add(out, " per_step");
     if (n->op->print_attrs && n->attrs)
         n->op->print_attrs(n->attrs, text, sizeof text);
     if (text[0])
@@ -68,15 +69,15 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
         tt_str_add(out, " follow");
     if (n->virtual_)
         tt_str_add(out, " virtual");
-    if (n->recomputed)
+    if (n->when->recomputed)
         tt_str_add(out, " recomputed");
     if (n->async)
         tt_str_add(out, " async");
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i]->within)
             tt_str_printf(out, " in %%%d", n->out[i]->within->id);
-    if (n->map)
-        tt_str_printf(out, " map%d", n->map);
+    if (n->when->in_chunk_loop)
+        tt_str_add(out, " in_chunk_loop");
     if (n->scope && n->scope[0])
         tt_str_printf(out, "  # %s", n->scope);
     tt_str_addc(out, '\n');
@@ -106,9 +107,9 @@ void tt_graph_print(const tt_graph *g, tt_str *out)
     print_states(g, out);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (g->placed && ((int)n->region != region || n->stage != stage)) {
-            region = (int)n->region;
-            stage = n->stage;
+        if (g->placed && ((int)n->when->region != region || n->when->stage != stage)) {
+            region = (int)n->when->region;
+            stage = n->when->stage;
             tt_str_printf(out, "%s", region_names[region]);
             if (g->n_stages > 1)
                 tt_str_printf(out, " stage %d", stage);

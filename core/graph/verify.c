@@ -123,6 +123,8 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
     const tt_node *n = NULL;
     for (size_t i = 0; !bad && i < g->nodes.n; i++) {
         n = g->nodes.items[i];
+        if (!tt_when_is_interned(g, n->when))
+            bad = "its tt_when is not interned in this graph";
         for (int j = 0; !bad && j < n->n_in; j++)
             if (n->in[j]->id < 0 || !defined[n->in[j]->id])
                 bad = "an input is not defined before";

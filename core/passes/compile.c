@@ -230,7 +230,7 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
         tt_map_set(all, g->params.items[i]->name, tt_arena_alloc(a, sizeof(reads)));
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
+        for (int j = 0; n->when->region == TT_FORWARD && j < n->n_in; j++) {
             const char *name = given(n->in[j]->node);
             reads *r = name ? tt_map_get(all, name) : NULL;
             if (!r || n->op == &tt_op_assign || (n->param && !strcmp(n->param->name, name)))

@@ -220,7 +220,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
     tt_graph *g = tt_builder_graph(b);
     tt_value *v = tt_map_get(g->outputs, "logits");
     const tt_placement whole = {0};
-    tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
+    tt_builder_at(b, TT_FORWARD, v->node->when->stage, -1, "logits");
     if (d) {
         const tt_value *described = tt_map_get(d->described->outputs, "logits");
         if (!d->late[described->id])
@@ -231,7 +231,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
     if (v->type.dtype != TT_F32)
         v = tt_cast(b, v, TT_F32);
     tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
-    s->stages = UINT64_C(1) << v->node->stage;
+    s->stages = UINT64_C(1) << v->node->when->stage;
     tt_state_assign(b, s, v);
     return tt_builder_finish(b, err);
 }

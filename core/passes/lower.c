@@ -53,7 +53,9 @@ static void lower_node(lowerer *l, tt_node *n)
         part_of_input(root, &n->out[0]->place)) {
         tt_node *in = tt_arena_dup(l->g->arena, root->node, sizeof *in);
         in->id = l->g->n_ids++;
-        in->region = n->region;
+        tt_when w = *in->when;
+        w.region = n->when->region;
+        in->when = tt_when_intern(l->g, w);
         in->out = n->out;
         n->out[0]->node = in;
         tt_vec_push(l->g->arena, &l->list, in);

@@ -21,7 +21,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     if (tt_builder_error(b))
         return;
     tt_graph *g = tt_builder_graph(b);
-    const int at = v->node->stage;
+    const int at = v->node->when->stage;
     tt_builder_at(b, TT_FORWARD, at, -1, "metrics");
     tt_state *a =
         tt_state_new(g, TT_STATE_ACCUMULATOR, tt_arena_printf(g->arena, "%s.accumulated", name),
@@ -53,7 +53,7 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
     if (nll->type.dtype != TT_F32 || nll->type.n_dims != 1 || nll->type.dims[0].size != g->tokens)
         return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens]");
     const int last = g->n_stages - 1;
-    if (nll->node->stage != last)
+    if (nll->node->when->stage != last)
         nll = tt_transfer(b, nll, last);
     tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
     tt_builder_follow(b, true);

@@ -60,7 +60,7 @@ static void put(orderer *o, size_t i)
     tt_node *n = o->g->nodes.items[i];
     o->done[i] = true;
     o->out[o->n_out++] = n;
-    if (!n->map)
+    if (!n->when->in_chunk_loop)
         put_eager_readers(o, n);
 }
 
@@ -73,7 +73,7 @@ static void put_loop(orderer *o)
         return;
     o->loop_done = true;
     for (size_t i = 0; i < o->g->nodes.n; i++)
-        if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->map)
+        if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->when->in_chunk_loop)
             put(o, i);
     const size_t last = o->n_out;
     for (size_t i = first; i < last; i++)
@@ -83,7 +83,7 @@ static void put_loop(orderer *o)
 static bool reads_loop(const orderer *o, const tt_node *n)
 {
     for (int j = 0; j < n->n_in; j++)
-        if (n->in[j]->node->map && n->in[j]->node->region == n->region)
+        if (n->in[j]->node->when->in_chunk_loop && n->in[j]->node->when->region == n->when->region)
             return o->g->chunk_rows > 0;
     return false;
 }
@@ -92,7 +92,8 @@ static void put_region(orderer *o, tt_region region)
 {
     for (size_t i = 0; i < o->g->nodes.n; i++) {
         const tt_node *e = o->g->nodes.items[i];
-        if (!o->keep[i] || o->done[i] || e->region != region || eager(e) || e->map)
+        if (!o->keep[i] || o->done[i] || e->when->region != region || eager(e) ||
+            e->when->in_chunk_loop)
             continue;
         if (reads_loop(o, e))
             put_loop(o);
@@ -133,8 +134,9 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
         tt_node *n = g->nodes.items[i];
         if (!keep[i] || n->op != &tt_op_accumulate)
             continue;
-        for (tt_node *p = n->in[0]->node; (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
-                                          p->region == n->region && uses[p->out[0]->id] == 1;
+        for (tt_node *p = n->in[0]->node;
+             (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
+             p->when->region == n->when->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
             p->accumulate_index = -2;
     }
@@ -149,7 +151,7 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; j < n->n_in; j++) {
             const tt_node *p = n->in[j]->node;
-            if (p->op == &tt_op_state && written[p->state->id] >> n->stage & 1)
+            if (p->op == &tt_op_state && written[p->state->id] >> n->when->stage & 1)
                 return TT_FAIL(err, TT_EINVAL,
                                "%s: reads %s after tt_assign() to it: compute with the old value "
                                "before assigning the new",
@@ -157,7 +159,7 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
         }
         if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC &&
             n->state->kind != TT_STATE_GATHERED)
-            written[n->state->id] |= UINT64_C(1) << n->stage;
+            written[n->state->id] |= UINT64_C(1) << n->when->stage;
     }
     return TT_OK;
 }

@@ -85,8 +85,8 @@ bool tt_pieces_rows(const tt_node *n, rows *out)
     tt_rule own;
     const tt_rule *r;
     bool any = false;
-    if (n->n_in < 1 || n->n_out < 1 || n->accumulate_into || n->assign_to || n->once || n->step ||
-        (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_UPDATES | TT_OP_VIEW)))
+    if (n->n_in < 1 || n->n_out < 1 || n->accumulate_into || n->assign_to || n->when->per_step ||
+        n->step || (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_UPDATES | TT_OP_VIEW)))
         return false;
     if (!(r = rule_of(n, &own)) || !r->n_out_dims[0])
         return false;
@@ -112,8 +112,8 @@ bool tt_pieces_rows(const tt_node *n, rows *out)
 
 static bool together(const tt_node *a, const tt_node *b)
 {
-    return a->region == b->region && a->stage == b->stage && a->weight == b->weight && !a->map &&
-           !b->map;
+    return tt_when_same_part(a->when, b->when) && !a->when->in_chunk_loop &&
+           !b->when->in_chunk_loop;
 }
 
 /* ---- groups ---- */
@@ -126,7 +126,7 @@ static bool cuts_rows(const tt_graph *g, const tt_node *c, const tt_value *whole
     tt_placement p = whole->place;
     if (whole->type.n_dims < 1 || !d->label || strcmp(d->label, TT_LABEL_TOKENS) || g->slots)
         return false;
-    if (c->region > TT_BACKWARD || c->once || c->assign_to || c->accumulate_into)
+    if (c->when->region > TT_BACKWARD || c->when->per_step || c->assign_to || c->accumulate_into)
         return false;
     if (cut->place.n[0] != p.n[0] + c->step->atoms.n)
         return false;

@@ -116,7 +116,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
 
 /* The lower stages of a tied parameter's set: on a rank that has one of them, the stage's update is
  * done. */
-static uint64_t twins_of(const tt_stack *s, int stage)
+static uint64_t replicas_below(const tt_stack *s, int stage)
 {
     return s->n_grads ? s->param->stages & ((UINT64_C(1) << stage) - 1) : 0;
 }
@@ -127,12 +127,12 @@ static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const
 {
     tt_value *sum = NULL;
     tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
-    tt_builder_twins(b, twins_of(s, stage));
+    tt_builder_replicated(b, replicas_below(s, stage));
     for (int i = 0; i < s->n_grads; i++) {
         tt_value *g = tt_transfer_direct(b, parts[i], stage);
         sum = sum ? tt_add(b, sum, g) : g;
     }
-    tt_builder_twins(b, 0);
+    tt_builder_replicated(b, 0);
     return sum;
 }
 
@@ -190,9 +190,9 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         const int stage = (int)(i % 64);
         if (!all[i])
             continue;
-        tt_builder_twins(b, twins_of(s, stage));
+        tt_builder_replicated(b, replicas_below(s, stage));
         update_stack(b, o, s, stage, all[i], clips[stage], lr, step);
-        tt_builder_twins(b, 0);
+        tt_builder_replicated(b, 0);
     }
     tt_builder_follow(b, false);
     TT_TRY(tt_builder_finish(b, err));

@@ -7,7 +7,7 @@
 
 typedef struct sync { /* the last time a queue waited for queue 0 in this section */
     int at;           /* lowering.computed then */
-    tt_when when;
+    tt_predicate predicate;
 } sync;
 
 typedef struct lowering {

@@ -77,7 +77,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     if (at->space == TT_SPACE_STATE)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
-        o->slot = slot_of(l, root->node->stage, at->space);
+        o->slot = slot_of(l, root->node->when->stage, at->space);
     o->here = at->space != TT_SPACE_NONE && o->offset >= 0 &&
               (!tt_space_holds(at->space) || o->slot >= 0);
     o->offset += tt_plan_skip(l->g, v, l->coords);

@@ -295,7 +295,7 @@ static const char *wait(checker *c, const tt_instr *i)
 static const char *step(checker *c, const tt_instr *i)
 {
     const char *bad;
-    if (!tt_when_holds(i->when, c->later_micro, c->later_chunk))
+    if (!tt_predicate_holds(i->predicate, c->later_micro, c->later_chunk))
         return NULL;
     if (i->kind == TT_INSTR_RECORD)
         return record(c, i);
@@ -426,7 +426,7 @@ static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
 static const char *store(fresh *f, const tt_instr *i, int operand)
 {
     const tt_operand *o = &f->p->operands[operand];
-    const bool adds = tt_when_holds(i->adds, f->later_micro, f->later_chunk) ||
+    const bool adds = tt_predicate_holds(i->adds, f->later_micro, f->later_chunk) ||
                       (i->n_in == 2 && i->in[0] == operand);
     int64_t bytes;
     const int owner = owner_of(f, o, &bytes);
@@ -442,7 +442,7 @@ static const char *store(fresh *f, const tt_instr *i, int operand)
 static const char *store_all(fresh *f, const tt_instr *i)
 {
     const char *bad = NULL;
-    if (!tt_when_holds(i->when, f->later_micro, f->later_chunk))
+    if (!tt_predicate_holds(i->predicate, f->later_micro, f->later_chunk))
         return NULL;
     for (int j = 0; !bad && j < i->n_in; j++) {
         const tt_operand *o = &f->p->operands[i->in[j]];
@@ -484,7 +484,7 @@ static const char *check_forms(const tt_program *p, const tt_instr **where)
         if (i->kind != TT_INSTR_COPY || j->kind != TT_INSTR_KERNEL || i->id != j->id)
             continue;
         *where = i;
-        if ((i->when & j->when) || (i->when | j->when) != TT_WHEN_ALWAYS)
+        if ((i->predicate & j->predicate) || (i->predicate | j->predicate) != TT_PRED_ALWAYS)
             return "a sum is not stored or added to exactly once";
     }
     return NULL;

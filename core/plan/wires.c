@@ -162,7 +162,7 @@ static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
         } else if (i->kind == TT_INSTR_END_LOOP) {
             later_chunk = --left > 0;
             k = later_chunk ? loop : k;
-        } else if (tt_when_holds(i->when, later_micro, later_chunk)) {
+        } else if (tt_predicate_holds(i->predicate, later_micro, later_chunk)) {
             put_instr(x, i);
         }
     }
@@ -305,8 +305,8 @@ static void describe(const void *user, const tt_wire *w, tt_str *out)
     char axes[128] = "pp";
     if (n->op == &tt_op_transfer) {
         tt_str_printf(out, "%s of stage %d for stage %d",
-                      n->region == TT_BACKWARD ? "gradient" : "value", n->in[0]->node->stage,
-                      n->stage);
+                      n->when->region == TT_BACKWARD ? "gradient" : "value",
+                      n->in[0]->node->when->stage, n->when->stage);
     } else {
         if (i->step)
             tt_mesh_print_axes(g->mesh, &i->step->atoms, axes, sizeof axes);

@@ -374,7 +374,7 @@ static void test_tied_gradients_are_added_in_place(void **state)
         assert_int_equal(adds, cases[c].writers > 1);
         for (size_t i = 0; cases[c].writers > 1 && i < x.g->nodes.n; i++) {
             const tt_node *e = x.g->nodes.items[i];
-            assert_false(e->region == TT_BACKWARD && !strcmp(e->op->name, "add") &&
+            assert_false(e->when->region == TT_BACKWARD && !strcmp(e->op->name, "add") &&
                          e->out[0]->type.dims[0].size == 19);
         }
         sim_free(s);

@@ -80,9 +80,9 @@ static int kept_values(const tt_graph *g, bool fetched)
     bool *seen = calloc((size_t)g->n_values + 1, sizeof *seen);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *e = g->nodes.items[i];
-        for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
+        for (int j = 0; e->when->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
             const tt_node *from = e->in[j]->node;
-            if (from->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
+            if (from->when->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
                 seen[e->in[j]->id] || tt_value_root(e->in[j])->node->op == &tt_op_input)
                 continue;
             seen[e->in[j]->id] = true;
@@ -136,8 +136,8 @@ static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(v
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         const tt_node *n = x.g->nodes.items[i];
         merges += !strcmp(n->op->name, "attention_merge");
-        again += n->recomputed;
-        for (size_t k = 0; n->recomputed && k < TT_COUNT(kept); k++)
+        again += n->when->recomputed;
+        for (size_t k = 0; n->when->recomputed && k < TT_COUNT(kept); k++)
             assert_string_not_equal(n->op->name, kept[k]);
     }
     assert_int_equal(merges, 2 * 2); /* layers, steps of the ring after the first */
@@ -372,7 +372,7 @@ static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
             for (int k = 0; (n->op->flags & TT_OP_POINTWISE) && k < n->n_in; k++)
                 left += !strcmp(n->in[k]->node->op->name, "linear") ||
                         (!strcmp(n->in[k]->node->op->name, "linear_dx") &&
-                         n->in[k]->node->region == n->region);
+                         n->in[k]->node->when->region == n->when->region);
         }
         print_message("%s: %d products with an epilogue, %d read by a pointwise node\n", meshes[m],
                       products, left);

@@ -152,10 +152,10 @@ static void refused_program(const tt_program *p, const tt_instr *i, const char *
 /* An instruction that never runs. */
 static void without(tt_program *p, tt_instr *i, const char *how)
 {
-    const tt_when was = i->when;
-    i->when = TT_WHEN_NEVER;
+    const tt_predicate was = i->predicate;
+    i->predicate = TT_PRED_NEVER;
     refused_program(p, i, how);
-    i->when = was;
+    i->predicate = was;
 }
 
 static void with_another_event(tt_program *p, tt_instr *i)
@@ -185,20 +185,20 @@ static bool stores(const tt_program *p, const tt_instr *i)
 
 static void with_another_predicate(tt_program *p, tt_instr *i, found *n)
 {
-    const tt_when when = i->when, adds = i->adds;
-    if (when != TT_WHEN_ALWAYS) {
-        i->when = TT_WHEN_ALWAYS;
+    const tt_predicate predicate = i->predicate, adds = i->adds;
+    if (predicate != TT_PRED_ALWAYS) {
+        i->predicate = TT_PRED_ALWAYS;
         refused_program(p, i, "always");
-        i->when = TT_WHEN_NEVER;
+        i->predicate = TT_PRED_NEVER;
         refused_program(p, i, "never");
-        i->when = when;
+        i->predicate = predicate;
         n->predicates += 2;
     }
     if (adds) {
-        i->adds = TT_WHEN_NEVER;
+        i->adds = TT_PRED_NEVER;
         refused_program(p, i, "never to add");
-        i->adds = TT_WHEN_ALWAYS;
-        if (adds != TT_WHEN_ALWAYS)
+        i->adds = TT_PRED_ALWAYS;
+        if (adds != TT_PRED_ALWAYS)
             refused_program(p, i, "always to add");
         i->adds = adds;
         n->predicates += 2;
