@@ -80,7 +80,7 @@ static const char *const malformed[][2] = {
     {"{\"format\":\"ttrun-checkpoint\"}", "version"},
     {"{\"format\":\"ttrun-checkpoint\",\"version\":2}", "another version"},
     {"{\"format\":\"ttrun-checkpoint\",\"version\":\"1\"}", "version"},
-    {HEAD "\"step\":-1}", "step: an integer >= 0"},
+    {HEAD "\"step\":-1}", "step: an integer from 0 to"},
     {HEAD "\"step\":1.5}", "step"},
     {HEAD "\"step\":9223372036854775808}", "step"},
     {HEAD "\"step\":1,\"step\":2}", "step"},
