@@ -166,9 +166,17 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
     return TT_OK;
 }
 
+static bool section_runs(const tt_exec *x, const tt_section *s)
+{
+    const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
+    return !ok || *(const float *)(x->space[TT_SPACE_STATE] + ok->offset) != 0;
+}
+
 static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
 {
     const tt_exec *x = r->x;
+    if (!section_runs(x, s))
+        return TT_OK;
     for (int i = s->begin; i < s->end; i++) {
         const tt_bound *b = &x->code[i];
         if (b->kind != TT_INSTR_LOOP) {

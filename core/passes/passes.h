@@ -160,6 +160,7 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 #define TT_METRIC_LOSS "loss_sum"         /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
+#define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name); /* NULL = none */

@@ -155,6 +155,7 @@ typedef struct tt_section {
     tt_section_kind kind;
     int stage;       /* -1: epilogue, update */
     int first_micro; /* the micro-batch that stores where later ones add; -1: none does */
+    int only_if;     /* of tt_program.states: it runs only where this scalar is not 0; -1: always */
     int begin, end;  /* instructions */
 } tt_section;
 const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epilogue", "update" */
