@@ -44,8 +44,8 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .scratch = b->scratch,
                               .scratch_bytes = (size_t)b->instr->scratch_bytes,
                               .accumulate = adds,
-                              .seed = r->x->o.seed,
-                              .step = r->x->step};
+                              .seed = r->x->seed_at,
+                              .step = r->x->step_at};
     return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
                           b->kernel->op);
 }
@@ -194,6 +194,8 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 {
     const tt_program *p = x->p;
     x->step = step_number;
+    if (x->step_at)
+        *x->step_at = (double)step_number;
     x->comm_ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];

@@ -89,7 +89,7 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
 }
 
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
-                         tt_value *grad, tt_value *clip, tt_state *lr, tt_state *step)
+                         tt_value *grad, tt_value *clip, tt_state *lr)
 {
     const tt_group *group = &o->groups[s->group + 1];
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
@@ -100,7 +100,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
     u.public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
-    u.public_.step = tt_state_read(b, step);
+    u.public_.step = tt_state_read(b, tt_builder_graph(b)->step);
     const char **names =
         tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *names);
     const char **tags = tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *tags);
@@ -199,8 +199,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_value *stages[64], *clips[64] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
-    tt_state *step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
+    tt_graph_run_numbers(g);
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
@@ -228,7 +228,7 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         if (!all[i])
             continue;
         tt_builder_twins(b, twins_of(s, stage));
-        update_stack(b, o, s, stage, all[i], clips[stage], lr, step);
+        update_stack(b, o, s, stage, all[i], clips[stage], lr);
         tt_builder_twins(b, 0);
     }
     tt_builder_follow(b, false);

@@ -396,6 +396,8 @@ static void finish(lowering *l, tt_program *out)
         .n_sections = (int)l->sections.n,
         .epilogue = (int)l->sections.n - 2,
         .update = (int)l->sections.n - 1,
+        .seed = g->seed ? g->seed->id : -1,
+        .step = g->step ? g->step->id : -1,
         .slots = l->slots.items,
         .n_slots = (int)l->slots.n,
         .queues = l->queues.items,

@@ -74,7 +74,6 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(counted, (int64_t)1));
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
-    tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                     l->s->token_order};
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));

@@ -17,7 +17,6 @@ static tt_status bad_step(steps *s, tt_rank *r, int how, numbers *n, tt_error *e
     tt_exec *x = r->exec;
     tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, how == NORM_IS_INF ? 3e38 : 1.0 / 300);
     tt_exec_set_scalar(x, TT_SCALAR_LR, how == LOSS_IS_NAN ? 1e30 : 1e-3);
-    tt_exec_set_scalar(x, TT_SCALAR_STEP, 2);
     TT_TRY(tt_exec_micro_batches(x, 2, steps_fill, s, err));
     TT_TRY(tt_exec_epilogue(x, err));
     TT_TRY(tt_exec_update(x, err));
