@@ -4,6 +4,7 @@
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -167,12 +168,13 @@ bool tt_path_is_fd(const char *path, int fd)
            a.st_dev == b.st_dev;
 }
 
-/* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. */
+/* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. A
+ * checkpoint of 4096 ranks maps as many files. Entries never used take no memory. */
 static struct {
     _Atomic(const uint8_t *) p; /* NULL: free; written last */
     size_t n;
-    char path[512];
-} mapped[256];
+    char path[PATH_MAX];
+} mapped[4096];
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void remember(tt_mapping m, const char *path)

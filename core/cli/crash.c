@@ -5,6 +5,7 @@
 #include "cli/line.h"
 #include "plugin/registry.h"
 #include <execinfo.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -41,6 +42,8 @@ static void describe_fault(int sig, const siginfo_t *info, char *text, size_t si
     else if ((plugin = crashed_plugin(&function)) != NULL)
         snprintf(text, size, "the plugin %s crashed (%s%s%s); `ttrun plugins check` may say why",
                  plugin, tt_signal_name(sig), function ? " in " : "", function ? function : "");
+    else if (sig == SIGBUS)
+        snprintf(text, size, "a file was cut off, or cannot be read any more, while it was in use");
     else
         snprintf(text, size, "crashed (%s); this is a bug in ttrun, please report it",
                  tt_signal_name(sig));
@@ -49,7 +52,7 @@ static void describe_fault(int sig, const siginfo_t *info, char *text, size_t si
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
     static atomic_flag again = ATOMIC_FLAG_INIT;
-    char why[800], line[840];
+    char why[PATH_MAX + 200], line[PATH_MAX + 240];
     (void)context;
     signal(sig, SIG_DFL);
     if (info->si_code <= 0 || atomic_flag_test_and_set(&again)) {

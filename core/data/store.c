@@ -16,7 +16,7 @@
  * moment the newer valid record is true. The writer holds a lock on KEY.part. Without a cache
  * folder both are in memory. */
 
-static const char magic[8] = "ttrunbld";
+static const char magic[8] = "ttrunbl2";
 static const int64_t commit_ns = 1000000000; /* a kill loses at most this much work */
 enum { RECORD_AT = 1024, RECORD_STRIDE = 512 };
 
@@ -201,8 +201,8 @@ static tt_status append(tt_store *s, const tt_text_block *b, tt_error *err)
     int64_t starts[512];
     TT_TRY(
         put_tokens(s, s->at.n_tokens * s->width, b->tokens, (size_t)(b->n_tokens * s->width), err));
-    for (size_t d = 0; d < b->n_documents;) {
-        const size_t n = TT_MIN(b->n_documents - d, TT_COUNT(starts));
+    for (size_t d = 0; d < b->n_starts;) {
+        const size_t n = TT_MIN(b->n_starts - d, TT_COUNT(starts));
         const int64_t at = (s->at.n_documents + (int64_t)d) * 8;
         for (size_t i = 0; i < n; i++)
             starts[i] = s->at.n_tokens + b->starts[d + i];
@@ -223,11 +223,12 @@ tt_status tt_store_write(void *store, const tt_text_block *b, tt_error *err)
         TT_TRY(append(s, b, err));
     }
     s->at.n_tokens += b->n_tokens;
-    s->at.n_documents += (int64_t)b->n_documents;
+    s->at.n_documents += (int64_t)b->n_starts;
     s->at.n_empty += b->at.n_empty;
     s->at.text_bytes += (int64_t)b->n_text;
     s->at.file = b->at.file;
     s->at.document = b->at.document;
+    s->at.part = b->at.part;
     if (s->path && tt_now_ns() - s->committed_ns > commit_ns)
         tt_store_commit(s, NULL); /* if this fails, a kill loses more work; publishing reports it */
     return TT_OK;

@@ -278,6 +278,15 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
 
 static const double gib = 1.0 / (1 << 30);
 
+/* How many micro-batches the lowest stage of the rank holds at a time. */
+static int slots_of_first_stage(const tt_program *p)
+{
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].stage == p->sections[0].stage && p->slots[i].space == TT_SPACE_SLOT)
+            return p->slots[i].n;
+    return 0;
+}
+
 static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_plan *p = fullest(plans, n);
@@ -310,7 +319,7 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                       "micro-batches), work %.3f\n",
                       i, gib * (double)total(plans[i]),
                       gib * (double)plans[i]->bytes[TT_SPACE_STATE], gib * (double)slots(plans[i]),
-                      plans[i]->stages[0].n_slots[TT_HOLD_SLOT],
+                      slots_of_first_stage(plans[i]->program),
                       gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     if (isinf(have))

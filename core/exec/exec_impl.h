@@ -79,6 +79,8 @@ struct tt_exec {
     tt_tensor *args; /* scratch for a call's operands */
     tt_group_comm pipeline;
     int64_t step;
+    uint64_t *seed_at; /* the program's states for them; NULL: it has none */
+    double *step_at;
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_trace *trace;             /* NULL: not recording now */

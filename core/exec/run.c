@@ -44,8 +44,8 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .scratch = b->scratch,
                               .scratch_bytes = (size_t)b->instr->scratch_bytes,
                               .accumulate = adds,
-                              .seed = r->x->o.seed,
-                              .step = r->x->step};
+                              .seed = r->x->seed_at,
+                              .step = r->x->step_at};
     return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
                           b->kernel->op);
 }
@@ -166,9 +166,17 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
     return TT_OK;
 }
 
+static bool section_runs(const tt_exec *x, const tt_section *s)
+{
+    const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
+    return !ok || *(const float *)(x->space[TT_SPACE_STATE] + ok->offset) != 0;
+}
+
 static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
 {
     const tt_exec *x = r->x;
+    if (!section_runs(x, s))
+        return TT_OK;
     for (int i = s->begin; i < s->end; i++) {
         const tt_bound *b = &x->code[i];
         if (b->kind != TT_INSTR_LOOP) {
@@ -186,6 +194,8 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 {
     const tt_program *p = x->p;
     x->step = step_number;
+    if (x->step_at)
+        *x->step_at = (double)step_number;
     x->comm_ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];

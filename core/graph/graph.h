@@ -171,7 +171,10 @@ struct tt_graph {
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
-    tt_value *loss;     /* per-token loss, f32 [tokens] */
+    tt_value *loss;        /* per-token loss, f32 [tokens] */
+    tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
+    tt_state *ok;       /* f32 scalar: the regions behind the epilogue run only where it is not 0;
+                           NULL: always */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
     struct {            /* pieces: what of a micro-batch goes piece by piece, and what does not */
         int gathers, reductions, whole;

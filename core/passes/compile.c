@@ -130,6 +130,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = block_stage;
+    tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));
     TT_TRY(after_place(c, b, err));

@@ -15,6 +15,17 @@ tt_state *tt_graph_state(const tt_graph *g, const char *name)
     return NULL;
 }
 
+void tt_graph_run_numbers(tt_graph *g)
+{
+    const tt_placement whole = {0};
+    const tt_type i64 = {.dtype = TT_I64}, f64 = {.dtype = TT_F64};
+    if (g->step)
+        return;
+    g->seed = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_SEED, &i64, &whole);
+    g->step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
+    g->seed->stages = g->step->stages = UINT64_MAX;
+}
+
 /* Accumulate v over micro-batches where it is, and in the epilogue reduce it and leave it where the
  * host reads it. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)

@@ -156,10 +156,14 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
 #define TT_SCALAR_INV_MICRO "inv_micro"   /* f32: 1 / micro-batches; only with scalar loss terms */
 #define TT_SCALAR_LR "lr"                 /* f64: the schedule's rate of this step        */
-#define TT_SCALAR_STEP "step"             /* f64: 1 for the first step                    */
-#define TT_METRIC_LOSS "loss_sum"         /* f32: sum of token losses                     */
+#define TT_SCALAR_STEP "step"             /* f64: 1 for the first step (tt_graph.step)    */
+#define TT_SCALAR_SEED "seed"             /* i64: training.seed (tt_graph.seed)           */
+/* The states that any kernel may read (tt_kernel_call): made once, on every stage. */
+void tt_graph_run_numbers(tt_graph *g);
+#define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
+#define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name); /* NULL = none */

@@ -90,7 +90,7 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
 }
 
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
-                         tt_value *grad, tt_value *clip, tt_state *lr, tt_state *step)
+                         tt_value *grad, tt_value *clip, tt_state *lr)
 {
     const tt_group *group = &o->groups[s->group + 1];
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
@@ -101,7 +101,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
     u.public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
-    u.public_.step = tt_state_read(b, step);
+    u.public_.step = tt_state_read(b, tt_builder_graph(b)->step);
     const char **names =
         tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *names);
     const char **tags = tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *tags);
@@ -154,6 +154,42 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
             by_stage[st] = tied_gradient(b, s, parts, st);
 }
 
+/* What a stage's epilogue writes to a metric; NULL: nothing. */
+static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op == &tt_op_assign && n->when->stage == stage && !strcmp(n->state->name, name))
+            return n->in[0];
+    }
+    return NULL;
+}
+
+/* Writes tt_graph.ok: every rank computes it from the loss and the norm, which every rank has
+ * whole, so all of them run the update or none. */
+static void write_ok(tt_builder *b)
+{
+    static const char *const names[] = {TT_METRIC_LOSS, TT_METRIC_NORM};
+    const tt_type f32 = {.dtype = TT_F32};
+    const tt_placement whole = {0};
+    tt_graph *g = tt_builder_graph(b);
+    for (int st = 0; st < g->n_stages; st++) {
+        tt_value *ok = NULL;
+        tt_builder_at(b, TT_EPILOGUE, st, -1, "ok");
+        for (size_t i = 0; i < TT_COUNT(names); i++) {
+            tt_value *x = metric_value(g, names[i], st);
+            tt_value *finite = x ? tt_cast(b, tt_is_finite(b, x), TT_F32) : NULL;
+            ok = ok && finite ? tt_mul(b, ok, finite) : finite ? finite : ok;
+        }
+        if (!ok)
+            continue;
+        if (!g->ok)
+            g->ok = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_OK, &f32, &whole);
+        tt_state_assign(b, g->ok, ok);
+        g->ok->stages |= UINT64_C(1) << st;
+    }
+}
+
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -165,8 +201,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     tt_value *stages[TT_MAX_STAGES], *clips[TT_MAX_STAGES] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
-    tt_state *step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
+    tt_graph_run_numbers(g);
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
@@ -187,13 +223,14 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
         clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
     }
+    write_ok(b);
     for (size_t i = 0; i < TT_MAX_STAGES * g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i / TT_MAX_STAGES];
         const int stage = (int)(i % TT_MAX_STAGES);
         if (!all[i])
             continue;
         tt_builder_replicated(b, replicas_below(s, stage));
-        update_stack(b, o, s, stage, all[i], clips[stage], lr, step);
+        update_stack(b, o, s, stage, all[i], clips[stage], lr);
         tt_builder_replicated(b, 0);
     }
     tt_builder_follow(b, false);

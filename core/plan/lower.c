@@ -334,7 +334,8 @@ static void lower_list(lowering *l, const tt_nodes *nodes)
 
 static void begin_section(lowering *l, tt_section_kind kind, int stage, int first_micro)
 {
-    const tt_section s = {kind, stage, first_micro, (int)l->instrs.n, 0};
+    const tt_state *ok = kind == TT_SECTION_UPDATE ? l->g->ok : NULL;
+    const tt_section s = {kind, stage, first_micro, ok ? ok->id : -1, (int)l->instrs.n, 0};
     l->first = l->instrs.n;
     memset(l->synced, 0, sizeof l->synced);
     tt_vec_push(l->a, &l->sections, s);
@@ -397,6 +398,8 @@ static void finish(lowering *l, tt_program *out)
         .n_sections = (int)l->sections.n,
         .epilogue = (int)l->sections.n - 2,
         .update = (int)l->sections.n - 1,
+        .seed = g->seed ? g->seed->id : -1,
+        .step = g->step ? g->step->id : -1,
         .slots = l->slots.items,
         .n_slots = (int)l->slots.n,
         .queues = l->queues.items,
@@ -463,5 +466,7 @@ uint64_t tt_program_hash(const tt_program *p, uint64_t h)
                            i->id,   i->event, i->peer,      i->stage};
         h = tt_hash64(all, sizeof all, h);
     }
+    for (int s = 0; s < p->n_sections; s++)
+        h = tt_hash64(&p->sections[s].only_if, sizeof p->sections[s].only_if, h);
     return h;
 }

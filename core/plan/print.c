@@ -148,9 +148,12 @@ void tt_program_print(const tt_program *p, tt_str *out)
             continue;
         tt_str_printf(out, "\nsection %d: ", s);
         if (x->kind <= TT_SECTION_RECV_B)
-            tt_str_printf(out, "stage %d, %s\n", x->stage, kinds[x->kind]);
+            tt_str_printf(out, "stage %d, %s", x->stage, kinds[x->kind]);
         else
-            tt_str_printf(out, "%s\n", tt_section_phase(x->kind));
+            tt_str_add(out, tt_section_phase(x->kind));
+        if (x->only_if >= 0)
+            tt_str_printf(out, ", only if %s is not 0", p->states[x->only_if].name);
+        tt_str_addc(out, '\n');
         for (int i = x->begin; i < x->end; i++) {
             depth -= p->instrs[i].kind == TT_INSTR_END_LOOP;
             print_instr(p, i, depth, out);

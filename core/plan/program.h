@@ -155,6 +155,7 @@ typedef struct tt_section {
     tt_section_kind kind;
     int stage;       /* -1: epilogue, update */
     int first_micro; /* the micro-batch that stores where later ones add; -1: none does */
+    int only_if;     /* of tt_program.states: it runs only where this scalar is not 0; -1: always */
     int begin, end;  /* instructions */
 } tt_section;
 const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epilogue", "update" */
@@ -207,14 +208,14 @@ typedef struct tt_program {
     tt_section *sections;
     int n_sections;
     int epilogue, update; /* sections */
+    int seed, step;       /* states: what kernels get for random numbers; -1: none */
     tt_call *calls;       /* of a step's micro-batches, in order */
     int n_calls;
     tt_slot_rule *slots;
     int n_slots;
     tt_program_queue *queues;
     int n_queues;
-    int n_events; /* 1 … n_events */
-    int n_sums;   /* events of STAGE_SUM: 1 … n_sums */
+    int n_events, n_sums; /* numbered from 1; n_sums: of STAGE_SUM */
     tt_program_state *states;
     int n_states;
     tt_program_param *params;

@@ -456,12 +456,39 @@ static const char *store_all(fresh *f, const tt_instr *i)
     return bad;
 }
 
+/* The section depends on the state that the graph names, and the step has written that state before
+ * the section begins. A section that depends on none may not write a state that outlives the step:
+ * a step whose numbers are not finite must not change parameters, optimizer states and buffers. */
+static const char *check_only_if(const fresh *f, const tt_section *s)
+{
+    const tt_program *p = f->p;
+    const tt_state *ok = s->kind == TT_SECTION_UPDATE ? p->graph->ok : NULL;
+    if (s->only_if != (ok ? ok->id : -1))
+        return "a section does not depend on what the graph says";
+    if (s->only_if >= 0) {
+        const tt_program_state *t = &p->states[s->only_if];
+        const int64_t bytes = (int64_t)tt_dtype_size(t->tensor.dtype);
+        if (t->tensor.dtype != TT_F32 || t->tensor.n_dims || t->offset < 0 ||
+            !memory_holds(&f->m, t->offset, bytes, STORED))
+            return "a section depends on a state that the step has not written";
+        return NULL;
+    }
+    for (int k = s->begin; f->in_step && k < s->end; k++)
+        for (int j = 0; j < p->instrs[k].n_out; j++) {
+            const tt_operand *o = &p->operands[p->instrs[k].out[j]];
+            if (o->space == TT_SPACE_STATE && o->here && tt_tensor_numel(&o->tensor) &&
+                memory_owner(&f->m, o->offset) == UNKNOWN)
+                return "a state that outlives the step is written even if the step is not finite";
+        }
+    return NULL;
+}
+
 static const char *store_section(fresh *f, const tt_section *s, bool later, const tt_instr **where)
 {
-    const char *bad = NULL;
     int loop = -1;
     f->later_micro = later;
     f->in_step = s->kind >= TT_SECTION_EPILOGUE;
+    const char *bad = check_only_if(f, s);
     for (int k = s->begin; !bad && k < s->end; k++) {
         const tt_instr *i = *where = &f->p->instrs[k];
         if (i->kind == TT_INSTR_LOOP) {

@@ -111,7 +111,7 @@ static void test_what_the_format_has_no_room_for_is_refused(void **state)
         {{.name = "x", .n_dims = 2, .shape = {3, 0}},                        "dim 1 is 0"            },
         {{.name = "x", .n_dims = 2, .shape = {INT64_MAX / 2, 3}},            "'x': dim 0"            },
         {{.name = "x", .n_dims = 2, .shape = {2, 48}, .type = TT_GGUF_Q8_0},
-         "rows of 48 are no blocks"                                                                  },
+         "rows of 48 elements are not a multiple of 32"                                              },
     };
     tt_gguf g = {.arena = f->a};
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
@@ -149,31 +149,32 @@ static void test_vocabulary_of_other_kinds_is_refused(void **state)
     static const struct {
         const char *json, *says;
     } bad[] = {
-        {"[",                                                                                             "tokenizer.json:1:"              },
-        {"{}",                                                                                            "no name for this pattern"       },
+        {"[",                                                                                             "tokenizer.json:1:"                  },
+        {"{}",                                                                                            "no name for this pattern"           },
         {"{\"model\": {\"type\": \"WordPiece\"}, " BYTES "}",
-         "only byte-level BPE is written to GGUF, this is WordPiece"                                                                       },
-        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                },
-        {"{" MODEL("") "}",                                                                               "no name for this pattern"       },
+         "GGUF is written for byte-level BPE tokenizers only; this is WordPiece"                                                               },
+        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                    },
+        {"{" MODEL("") "}",                                                                               "no name for this pattern"           },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"Whitespace\"}}",
-         "no name for this pattern"                                                                                                        },
+         "no name for this pattern"                                                                                                            },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
-         "no name for this pattern"                                                                                                        },
+         "no name for this pattern"                                                                                                            },
         {"{" MODEL(
              "") ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"x\"}}}",
-         "no name for this pattern"                                                                                                        },
-        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"},
+         "no name for this pattern"                                                                                                            },
+        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"    },
         {"{\"model\": {\"vocab\": {\"a\": 2}}, " BYTES "}",
-         "token 'a' has no id below the model's 2"                                                                                         },
-        {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id below"      },
-        {"{\"model\": {\"vocab\": {\"a\": \"0\"}}, " BYTES "}",                                           "token 'a' has no id below"      },
-        {"{\"model\": {\"vocab\": {\"a\": 0}}, " BYTES "}",                                               "model.merges: expected a list"  },
+         "token 'a' has no id from 0 to below the model's 2"                                                                                   },
+        {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id from 0 to below"},
+        {"{\"model\": {\"vocab\": {\"a\": \"0\"}}, " BYTES "}",
+         "token 'a' has no id from 0 to below"                                                                                                 },
+        {"{\"model\": {\"vocab\": {\"a\": 0}}, " BYTES "}",                                               "model.merges: expected a list"      },
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]}, " BYTES "}",
-         "tokenizer.json:1:42: model.merges"                                                                                               },
+         "tokenizer.json:1:42: model.merges"                                                                                                   },
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [3]}, " BYTES "}",
-         "expected \"a b\" or two texts"                                                                                                   },
+         "expected \"a b\" or two texts"                                                                                                       },
         {"{" MODEL("") ", \"added_tokens\": [{\"id\": 7, \"content\": \"x\"}], " BYTES "}",
-         "token 'x' has no id below"                                                                                                       },
+         "token 'x' has no id from 0 to below"                                                                                                 },
     };
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
         tt_gguf g = {.arena = f->a};

@@ -27,6 +27,8 @@ typedef struct {
     _Atomic int64_t die_at;  /* the call of the tokenizer that is the process's last; 0 = none */
     _Atomic int64_t full_at; /* bytes after which the disk takes no more; -1 = never */
     _Atomic int64_t slow_us;
+    _Atomic int64_t longest; /* bytes that the tokenizer was given in one call */
+    _Atomic int64_t stop_at; /* the call of the tokenizer in which a stop is asked for; 0 = none */
     _Atomic int stop;
 } shared_state;
 static shared_state *shared;
@@ -67,8 +69,14 @@ static inline void info(void *self, tt_tokenizer_info *out)
 static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *out, tt_error *err)
 {
     (void)self;
-    if (atomic_fetch_add(&shared->encoded, 1) + 1 == atomic_load(&shared->die_at))
+    const int64_t call = atomic_fetch_add(&shared->encoded, 1) + 1;
+    if (call == atomic_load(&shared->die_at))
         raise(SIGKILL);
+    if (call == atomic_load(&shared->stop_at))
+        atomic_store(&shared->stop, SIGTERM);
+    for (int64_t was = atomic_load(&shared->longest);
+         (int64_t)n > was && !atomic_compare_exchange_weak(&shared->longest, &was, (int64_t)n);)
+        continue;
     if (atomic_load(&shared->slow_us))
         usleep((useconds_t)atomic_load(&shared->slow_us));
     for (size_t i = 0; i < n; i++) {
@@ -79,7 +87,15 @@ static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *o
     return TT_OK;
 }
 
-static const tt_tokenizer_vt tokenizer = {
+/* After an e. */
+static inline size_t cut_after_e(void *self, const char *text, size_t n, size_t from)
+{
+    (void)self;
+    const char *e = from < n ? memchr(text + from, 'e', n - from) : NULL;
+    return e ? (size_t)(e - text) + 1 : n;
+}
+
+static tt_tokenizer_vt tokenizer = {
     .struct_size = sizeof tokenizer, .info = info, .encode = encode};
 
 /* Documents are lines. */
@@ -207,6 +223,8 @@ static inline void forget(void)
     atomic_store(&shared->die_at, 0);
     atomic_store(&shared->full_at, -1);
     atomic_store(&shared->slow_us, 0);
+    atomic_store(&shared->longest, 0);
+    atomic_store(&shared->stop_at, 0);
     atomic_store(&shared->stop, 0);
 }
 
@@ -234,6 +252,7 @@ static inline int fresh(void **state)
     (void)state;
     forget();
     eos_id = 2;
+    tokenizer.cut = NULL;
     fingerprint = "0123456789abcdef0123456789abcdef";
     snprintf(folder, sizeof folder, "%s/cache%d", root, number++);
     return 0;

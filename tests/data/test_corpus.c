@@ -184,13 +184,8 @@ static void test_corpus_of_more_than_2_to_32_tokens(void **state)
     const tt_text_key k = {.o = &o};
     unsigned char tokens[] = {1, 0, 7, 1, 8, 1, 2, 0};
     int64_t start = 0;
-    tt_text_place at = {2, 0, 1};
-    tt_text_block b = {.n_text = 2,
-                       .documents = &at,
-                       .n_documents = 1,
-                       .tokens = tokens,
-                       .starts = &start,
-                       .n_tokens = 4};
+    tt_text_block b = {
+        .n_text = 2, .tokens = tokens, .starts = &start, .n_starts = 1, .n_tokens = 4};
     snprintf(key, sizeof key, "%032d", 7);
     assert_int_equal(tt_mkdirs(folder, &err), TT_OK);
     assert_int_equal(tt_store_file(folder, key, 2, &k, &published, &s, &err), TT_OK);

@@ -157,8 +157,8 @@ static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor
                         .out = out,
                         .n_out = n->n_out,
                         .attrs = sim_attrs(s, n),
-                        .seed = 42,
-                        .step = 1};
+                        .seed = &(const uint64_t){42},
+                        .step = &(const double){1}};
     c.scratch_bytes = k->scratch_bytes ? k->scratch_bytes(&c, 1) : 0;
     c.scratch = tt_arena_alloc(s->arena, c.scratch_bytes + 64);
     tt_error err;

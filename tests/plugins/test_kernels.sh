@@ -52,7 +52,7 @@ train() { # NAME FOLDER [OPTION...]: losses to NAME.loss
 near() { # A B: to 1e-5
     paste -d: "$1.loss" "$2.loss" | awk -F: '{d = $2 - $4; if (d < 0) d = -d; if (d > 1e-5 * $2) bad = 1} END {exit bad || NR != 3}'
 }
-train kernel with && grep -q 'op relu2: 2 nodes on a kernel of a plugin' err
+train kernel with && grep -q 'op relu2: 2 nodes run on a kernel of a plugin' err
 verdict an_op_runs_on_the_kernel_of_its_own_file $?
 grep -q '"kind":"kernels","name":"relu2"' run_kernel/run.json
 verdict run_json_names_the_kernels $?

@@ -40,7 +40,7 @@ short "$dir/c4" --converters "[{\"name\": \"half\", \"file\": \"$dir/cli\", \"fi
 [ $rc -eq 0 ] && [ -s "$dir/cli" ] && ! grep -q lm_head "$dir/cli"
 ok converters_as_a_list_on_the_command_line
 short "$dir/c5" --converters '[{"name": "half", "filter": ["wqq"]}]'
-[ $rc -eq 0 ] && [ "$(grep -c 'converters\[0\].filter: "wqq" is in no parameter' "$dir/err")" -eq 1 ]
+[ $rc -eq 0 ] && [ "$(grep -c 'converters\[0\].filter: no parameter.s name contains "wqq"' "$dir/err")" -eq 1 ]
 ok a_word_in_no_name_is_a_warning
 with '"converters": [{"name": "half", "from_step": 10}]' && short "$dir/c6"
 refused 'with.json:1:[0-9]*: converters\[0\].from_step: not built yet'
@@ -52,7 +52,7 @@ short "$dir/c6" --converters '[{"name": "half", "roles": ["forward"]}]'
 refused 'converters\[0\].roles: not built yet'
 ok roles_are_not_built_yet
 short "$dir/c6" --converters '[{"name": "half", "filter": [""]}]'
-refused 'converters\[0\].filter: "" is a part of every name'
+refused 'converters\[0\].filter: "" matches every name'
 ok an_empty_word_is_refused
 short "$dir/c6" --converters '[{"name": "half", "filtre": ["lm_head"]}]'
 refused 'converters\[0\].filtre: unknown key (did you mean converters\[0\].filter?)'

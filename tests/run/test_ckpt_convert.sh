@@ -148,10 +148,10 @@ ckpt import --from hf "$meta" "$dir/x"
 refused no_config 2 'config.json'
 sed 's/"llama"/"bert"/' "$hf/config.json" >"$meta/config.json"
 ckpt import --from hf "$meta" "$dir/x"
-refused no_such_model 2 'model_type "bert" is that of no model here'
+refused no_such_model 2 'no model plugin reads model_type "bert"'
 rm "$meta/config.json"
 ckpt import --from torchtitan --spec gpt2 "$titan" "$dir/x"
-refused no_names_of_metas 2 'model gpt2 has no names'
+refused no_names_of_metas 2 'model gpt2 cannot read Meta's tensor names'
 mkdir "$dir/pth" && echo '{}' >"$dir/pth/params.json" && echo pickle >"$dir/pth/consolidated.00.pth"
 ckpt import --from meta "$dir/pth" "$dir/x"
 refused pickles_are_not_run 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
@@ -166,7 +166,7 @@ spoil() { # NAME WORDS PARAMS
 spoil params_no_json 'params.json:2:1:' '{'
 spoil params_list 'expected an object' '[1]'
 spoil params_of_a_mixture 'params.json:1:9: moe: model llama3 has no such argument' '{"moe": {"num_experts": 8}}'
-spoil params_no_factor 'use_scaled_rope: by which factor is not in the file' "{$params, \"use_scaled_rope\": true}"
+spoil params_no_factor 'use_scaled_rope: the file does not say by which factor' "{$params, \"use_scaled_rope\": true}"
 spoil params_twice 'key "hidden_dim" occurs twice' "{$params, \"hidden_dim\": 64}"
 spoil params_hidden_differs "tensor 'layers.0.feed_forward.w1.weight'" "$(echo "{$params}" | sed 's/"hidden_dim": 48/"hidden_dim": 64/')"
 spoil params_text_for_number 'expected' "$(echo "{$params}" | sed 's/"dim": 32/"dim": "x"/')"

@@ -58,7 +58,7 @@ go text --dataloader.name text --dataloader.path "$dir/text.txt"
 [ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weight": the dataloader gives ids, labels, pos, seg$' "$dir/err"
 ok another_loader_lacks_it
 go held --validation.enable true --validation.dataloader "{\"name\": \"text\", \"path\": \"$dir/text.txt\"}"
-[ "$rc" -eq 2 ] && grep -q 'text does not declare the inputs that the dataloader weighted does' "$dir/err"
+[ "$rc" -eq 2 ] && grep -q 'text does not declare the same inputs as the dataloader weighted' "$dir/err"
 ok validation_without_the_inputs_is_an_error
 ttrun data show "$job" --plugin-dir "$dir/plugins" --json >"$dir/out" 2>"$dir/err" && grep -q '"loss_weight":\[[0-9.,]*\],"side":\[[012,]*\],"reward":\[0.[0-9]*\]' "$dir/out"
 ok data_show
