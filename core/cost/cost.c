@@ -46,7 +46,7 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     const tt_type *at[TT_MAX_INS];
     if (n->step)
         w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
-    if (n->virtual_ || !n->op->cost || (n->op->flags & TT_OP_VIEW))
+    if (n->role == TT_NODE_EXPANDED || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return w;
     for (int i = 0; i < n->n_in; i++) {
         ins[i] = local_type(g, n->in[i], in ? in[i].shape : NULL);

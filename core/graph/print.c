@@ -67,8 +67,8 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
     }
     if (n->follow)
         tt_str_add(out, " follow");
-    if (n->virtual_)
-        tt_str_add(out, " virtual");
+    if (n->role == TT_NODE_EXPANDED)
+        tt_str_add(out, " expanded");
     if (n->when->recomputed)
         tt_str_add(out, " recomputed");
     if (n->async)

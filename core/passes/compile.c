@@ -213,9 +213,8 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
  * NULL: none. */
 static const char *given(const tt_node *n)
 {
-    static const char gathered[] = "gathered."; /* hoist.c */
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
-        return n->state->name + sizeof gathered - 1;
+        return n->state->gathered->name;
     return n->param ? n->param->name : NULL;
 }
 

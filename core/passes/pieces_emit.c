@@ -80,7 +80,7 @@ static tt_value *slice(pieces *p, const group *gr, const tt_node *reader, tt_val
     const tt_placement to = piece_of(p, gr, &v->place, i);
     tt_value *part = step_to(p, gr, reader, TT_STEP_SLICE, v, &to, at);
     part->within = v;
-    part->node->piece = true;
+    part->node->own_rows = true;
     return part;
 }
 
@@ -133,7 +133,7 @@ static void multiply(emitter *e, const tt_node *product, int i)
     rows r;
     (void)tt_pieces_rows(product, &r);
     n->id = p->g->n_ids++;
-    n->piece = true;
+    n->own_rows = true;
     n->in = tt_arena_array(a, (size_t)n->n_in + 1, sizeof *n->in);
     n->out = tt_arena_array(a, (size_t)n->n_out + 1, sizeof *n->out);
     for (int j = 0; j < n->n_in; j++) {
@@ -215,7 +215,7 @@ void tt_pieces_emit_reduction(pieces *p, const group *gr, int index, int at)
         given[i] = pieces_of(&e, gr->c->in[0], false)[i];
         if (i) {
             given[i] = step_to(p, gr, gr->c, TT_STEP_SHIFT, given[i], &home, at);
-            given[i]->node->piece = true;
+            given[i]->node->own_rows = true;
         }
     }
     end(&e);

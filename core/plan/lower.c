@@ -65,7 +65,7 @@ static tt_predicate adds(const lowering *l, const tt_node *n)
 {
     tt_predicate w = TT_PRED_NEVER;
     if (n->accumulate_into || n->op == &tt_op_accumulate)
-        w = n->again ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
+        w = n->accumulates ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
     return sums(l, n) ? w | TT_PRED_LATER_CHUNK : w;
 }
 

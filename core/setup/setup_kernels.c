@@ -83,7 +83,7 @@ static int nodes_of(const tt_graph *g, const char *name)
     const tt_op_def *op = tt_op_find(g->ops, name);
     int n = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
-        n += !g->nodes.items[i]->virtual_ && g->nodes.items[i]->op == op;
+        n += g->nodes.items[i]->role != TT_NODE_EXPANDED && g->nodes.items[i]->op == op;
     return n;
 }
 

@@ -81,7 +81,7 @@ static void test_pieces_change_no_bit(void **state)
 
 static bool is_product(const tt_node *n)
 {
-    return n->piece && !strncmp(n->op->name, "linear", 6);
+    return n->own_rows && !strncmp(n->op->name, "linear", 6);
 }
 
 /* Of a list: each message of a piece is begun before a product of another piece, and waited for
@@ -104,7 +104,7 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
         }
         if (!beside)
             fail_msg("%s: nothing is multiplied beside %%%d", mesh, s->out[0]->id);
-        *gathers += !s->piece;
+        *gathers += !s->own_rows;
         n++;
     }
     return n;
@@ -159,7 +159,7 @@ static void test_nothing_to_cut_is_left_alone(void **state)
         job_open(&j, of[i]);
         assert_false(j.setup.pieces);
         for (size_t k = 0; k < j.setup.graph->nodes.n; k++)
-            assert_false(j.setup.graph->nodes.items[k]->piece);
+            assert_false(j.setup.graph->nodes.items[k]->own_rows);
         job_close(&j);
     }
 }

@@ -315,7 +315,7 @@ static void check_value(sim *s, const tt_node *n, const tt_value *v)
     const char *why = NULL;
     if (s->o.unchecked || s->failure[0])
         return;
-    if (n->piece) {
+    if (n->own_rows) {
         check_piece(s, n, v);
         return;
     }

@@ -80,7 +80,8 @@ static int kept_values(const tt_graph *g, bool fetched)
     bool *seen = calloc((size_t)g->n_values + 1, sizeof *seen);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *e = g->nodes.items[i];
-        for (int j = 0; e->when->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
+        for (int j = 0;
+             e->when->region == TT_BACKWARD && e->role != TT_NODE_EXPANDED && j < e->n_in; j++) {
             const tt_node *from = e->in[j]->node;
             if (from->when->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
                 seen[e->in[j]->id] || tt_value_root(e->in[j])->node->op == &tt_op_input)

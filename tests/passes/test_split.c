@@ -10,7 +10,7 @@
 
 static bool is_backward(const tt_node *n)
 {
-    return n->when->region == TT_BACKWARD && !n->virtual_;
+    return n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED;
 }
 
 /* Values some chain of backward nodes leads from to a cotangent that leaves the stage. */

@@ -110,7 +110,7 @@ static void check_list(const tt_plan *p, const use *u, const tt_nodes *l, int *m
         const int taken = p->in_place[e->id];
         if (taken >= 0) {
             met[MAY]++;
-            assert_true(!e->async && !e->virtual_ && !(e->op->flags & TT_OP_VIEW));
+            assert_true(!e->async && e->role != TT_NODE_EXPANDED && !(e->op->flags & TT_OP_VIEW));
             assert_int_equal(p->value[e->out[0]->id].offset,
                              p->value[tt_plan_alias(e->in[taken])->id].offset);
         }
@@ -265,7 +265,7 @@ static void test_each_condition_refuses_alone(void **state)
     REFUSED(l.in->node->when, tt_when_intern(x.j.setup.graph, once));
     REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, once));
     REFUSED(l.e->async, true);
-    REFUSED(l.e->virtual_, true);
+    REFUSED(l.e->role, TT_NODE_EXPANDED);
     /* of whole operands: the next chunk reads them again */
     REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, loop));
     REFUSED(l.out->type.dtype, TT_BF16);

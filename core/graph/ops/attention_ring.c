@@ -99,7 +99,7 @@ static tt_value *plus(tt_builder *b, tt_value *sum, tt_value *x)
         return x;
     sum = tt_add(b, sum, x);
     if (!tt_builder_error(b))
-        sum->node->no_wait = true;
+        sum->node->not_later = true;
     return sum;
 }
 
