@@ -11,13 +11,13 @@
 /* Input i of a sum came from the member that is i steps of the ring before this one. */
 static int member_before(const tt_exec *x, const tt_collective *c, const tt_atom_list *atoms, int i)
 {
-    tt_atom_list turned = *atoms;
+    tt_atom_list shifted = *atoms;
     int32_t coords[TT_MAX_ATOMS];
     memcpy(coords, x->p->coords, sizeof coords);
-    tt_turn_atoms(x->p->mesh, i, 0, turned.atom, turned.n);
-    for (int k = 0; k < turned.n; k++) {
-        const int a = TT_ATOM(turned.atom[k]), size = x->p->mesh->atom_size[a];
-        coords[a] = (coords[a] + size - (int)TT_TURN(turned.atom[k])) % size;
+    tt_shift_atoms(x->p->mesh, i, 0, shifted.atom, shifted.n);
+    for (int k = 0; k < shifted.n; k++) {
+        const int a = TT_ATOM(shifted.atom[k]), size = x->p->mesh->atom_size[a];
+        coords[a] = (coords[a] + size - (int)TT_SHIFT(shifted.atom[k])) % size;
     }
     const int rank = tt_mesh_rank(x->p->mesh, coords);
     int m = 0;

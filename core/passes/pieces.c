@@ -12,8 +12,8 @@
  *   z = reduce_scatter(linear(a)) p1 = linear(rows of a for the next rank), q1 = shift(p1) there;
  *                                 p2, … meanwhile; p0, its own, last; z = sum(p0, q1, …)
  *
- * As PyTorch's fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces are turned
- * placements (a ring's), so boxes say which rows they are on each rank, however uneven. Rows of a
+ * As PyTorch's fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces have
+ * ring-shifted placements, so boxes say which rows they are on each rank, however uneven. Rows of a
  * product do not depend on each other, and a sum adds in member order: same bits.
  *
  * The products that read one gather go together, and those whose results are summed before one
@@ -95,12 +95,12 @@ bool tt_pieces_rows(const tt_node *n, rows *out)
         !(out->product || (n->op->flags & TT_OP_POINTWISE)))
         return false;
     for (int o = 0; o < n->n_out; o++)
-        if (!r->n_out_dims[o] || r->out[o][0] != out->letter || r->out_turn[o] ||
+        if (!r->n_out_dims[o] || r->out[o][0] != out->letter || r->out_shift[o] ||
             has_letter(r->out[o], r->n_out_dims[o], out->letter, 1) ||
             !same_rows(n->out[o], n->out[0]))
             return false;
     for (int i = 0; i < n->n_in; i++) {
-        if (has_letter(r->in[i], r->n_in_dims[i], out->letter, 1) || r->in_turn[i])
+        if (has_letter(r->in[i], r->n_in_dims[i], out->letter, 1) || r->in_shift[i])
             return false;
         out->in[i] = r->n_in_dims[i] && r->in[i][0] == out->letter;
         any = any || (out->in[i] && tt_dtype_is_float(n->in[i]->type.dtype));

@@ -22,7 +22,7 @@ static tt_placement piece_of(const pieces *p, const group *gr, const tt_placemen
     tt_placement out = *whole;
     out.n[0] = gr->cut.n[0];
     memcpy(out.atom[0], gr->cut.atom[0], sizeof out.atom[0]);
-    tt_turn_atoms(p->g->mesh, i, gr->first, out.atom[0], out.n[0]);
+    tt_shift_atoms(p->g->mesh, i, gr->first, out.atom[0], out.n[0]);
     return out;
 }
 

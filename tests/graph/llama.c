@@ -165,7 +165,7 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
     if (!strcmp(pass, "pieces"))
         return j->pieces ? tt_pass_pieces(x->g, err) : TT_OK;
     TT_TRY(tt_pass_epilogue(x->g, &fo, err));
-    return tt_pass_turn(x->g, &fo, err);
+    return tt_pass_rope_fusion(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
