@@ -4,7 +4,7 @@
 
 #define GRAIN 16384 /* elements of a sum for a thread at a time */
 
-/* The two ends of what goes piece by piece (core/passes/pieces.c), on this rank: pieces become a
+/* The two ends of what goes piece by piece (core/passes/async_tp.c), on this rank: pieces become a
  * whole where they lie, and what the members gave to this rank's piece is summed as a
  * reduce-scatter does it, in member order. */
 
@@ -26,7 +26,7 @@ static int member_before(const tt_exec *x, const tt_collective *c, const tt_atom
     return m;
 }
 
-tt_status tt_exec_bind_pieces(tt_exec *x, tt_bound *b, tt_error *err)
+tt_status tt_exec_bind_async_tp(tt_exec *x, tt_bound *b, tt_error *err)
 {
     tt_collective *c = b->collective;
     const tt_atom_list *atoms = &b->instr->step->atoms;
@@ -71,8 +71,8 @@ static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
                             s->out->dtype, TT_SUM, NULL); /* the dtype was asked for before */
 }
 
-void tt_exec_run_pieces(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
-                        const tt_tensor *out)
+void tt_exec_run_async_tp(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                          const tt_tensor *out)
 {
     summing s = {b->collective, in, out};
     if (b->collective->kind == TT_STEP_JOIN)
