@@ -103,10 +103,10 @@ tt_status tt_exec_run_collective(const tt_exec *x, const tt_bound *b, const tt_t
                                  const tt_tensor *out, tt_comm *comm, tt_error *err);
 void tt_exec_fill_neutral(const tt_tensor *t, tt_reduce op);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
-/* pieces.c: joins and sums */
-tt_status tt_exec_bind_pieces(tt_exec *x, tt_bound *b, tt_error *err);
-void tt_exec_run_pieces(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
-                        const tt_tensor *out);
+/* async_tp.c: joins and sums */
+tt_status tt_exec_bind_async_tp(tt_exec *x, tt_bound *b, tt_error *err);
+void tt_exec_run_async_tp(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                          const tt_tensor *out);
 /* flight.c */
 tt_status tt_exec_bind_flight(tt_exec *x, tt_bound *b, tt_error *err); /* where it may fly */
 tt_status tt_exec_take_off(tt_flight *f, const tt_bound *b, const tt_tensor *in,

@@ -176,9 +176,9 @@ struct tt_graph {
     tt_state *ok;       /* f32 scalar: the regions behind the epilogue run only where it is not 0;
                            NULL: always */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
-    struct {            /* pieces: what of a micro-batch goes piece by piece, and what does not */
+    struct {            /* async_tp: what of a micro-batch goes piece by piece, and what does not */
         int gathers, reductions, whole;
-    } pieces;
+    } async_tp;
     /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
      * the host says how many rows a call has (R8). */
     int64_t slots;

@@ -93,7 +93,7 @@ static const char *check_pieces(const tt_graph *g, const tt_node *n)
         tt_placement want = s->src;
         const int first = want.n[0] - s->atoms.n;
         if (s->kind == TT_STEP_JOIN)
-            tt_turn_atoms(g->mesh, i, first, want.atom[0], want.n[0]);
+            tt_shift_atoms(g->mesh, i, first, want.atom[0], want.n[0]);
         bad = check_identity(n, i);
         if (!tt_placement_equal(&n->in[i]->place, &want))
             bad = "a piece is not stored where it belongs";

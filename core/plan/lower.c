@@ -277,7 +277,7 @@ static void begin_loop(lowering *l)
     emit(l, TT_INSTR_LOOP, NULL);
 }
 
-/* The loop turns as often as the first operand that runs over its rows asks for. */
+/* The loop runs as often as the first operand that runs over its rows asks for. */
 static void end_loop(lowering *l)
 {
     tt_instr *loop = &l->instrs.items[l->loop];

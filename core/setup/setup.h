@@ -74,7 +74,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int64_t threads;                /* threads per rank */
     int ranks_here;                 /* number of ranks on this machine */
     bool overlap;                   /* communication runs concurrently with computation */
-    bool pieces;                    /* asynchronous tensor parallelism */
+    bool async_tp;                  /* asynchronous tensor parallelism */
     bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;

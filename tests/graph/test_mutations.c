@@ -221,7 +221,7 @@ static void test_every_dropped_piece_is_caught(void **state)
                  .metrics = true,
                  .fuse = true,
                  .can_accumulate = true,
-                 .pieces = true};
+                 .async_tp = true};
         j.tokens = 13 * data_ranks(j.mesh);
         j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
         build_or_fail(&j, NULL, &x);

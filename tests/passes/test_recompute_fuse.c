@@ -315,7 +315,7 @@ static int count(const job *j, const char *op)
 
 static void check_random_graphs(void (*describe)(tt_builder *, const void *), uint64_t seeds)
 {
-    int ropes = 0, turned = 0;
+    int ropes = 0, fused = 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"),
                  .tokens = 14,
@@ -329,12 +329,12 @@ static void check_random_graphs(void (*describe)(tt_builder *, const void *), ui
         snprintf(what, sizeof what, "seed %d", (int)seed);
         compare_jobs(&a, &b, what);
         ropes += count(&a, "rope");
-        turned += count(&b, "linear_fused_rope");
+        fused += count(&b, "linear_fused_rope");
         assert_int_equal(count(&b, "linear_fused_rope") + count(&b, "rope"), count(&a, "rope"));
     }
     if (ropes) {
-        print_message("%d of %d rotations in a product\n", turned, ropes);
-        assert_true(turned > 0 && turned < ropes);
+        print_message("%d of %d rotations in a product\n", fused, ropes);
+        assert_true(fused > 0 && fused < ropes);
     }
 }
 
