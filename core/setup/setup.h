@@ -60,7 +60,7 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    struct tt_map *kernels_asked; /* ops whose kernel is decided */
+    struct tt_map *kernels_asked; /* by op: its kernel, once decided */
     tt_error kernels_error;       /* the first of deciding */
     bool backend_alone;           /* without kernels of plugins: to compare with */
     tt_part comm;                 /* component NULL: none is used */

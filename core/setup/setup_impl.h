@@ -18,9 +18,11 @@ void tt_setup_check_filters(const tt_setup *s); /* warns of words that leave not
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_kernels.c: the components that backend.kernels names. After tt_setup_backend. */
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
-/* The kernel that runs an op, NULL = none: decided at the first question. While graphs are
- * compiled only; then tt_find_kernel. */
+/* The kernel that runs an op, NULL = none. Only while graphs are compiled: the first call for an op
+ * decides and keeps the answer. */
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
+/* The same afterwards: it decides nothing, so any thread may call it. */
+const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op);
 /* Decides for every op of a compiled graph, and reports what went wrong with any. */
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
