@@ -87,6 +87,11 @@ const char *tt_nearest(const char *word, const char *const *candidates, size_t n
     } while (0)
 void *tt_vec_grow(tt_arena *a, void *items, size_t n, size_t *cap, size_t elem);
 
+/* A number in decimal, without printf: for what prints thousands. Returns where in `text` it
+ * begins. */
+#define TT_I64_TEXT 24
+const char *tt_i64_text(int64_t number, char text[TT_I64_TEXT]);
+
 /* ---- map: string → pointer, insertion-ordered, in an arena; keys are copied */
 typedef struct tt_map tt_map;
 tt_map *tt_map_new(tt_arena *a);

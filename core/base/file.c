@@ -175,6 +175,7 @@ static struct {
     size_t n;
     char path[PATH_MAX];
 } mapped[4096];
+static _Atomic(size_t) n_mapped; /* entries that were ever used */
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void remember(tt_mapping m, const char *path)
@@ -186,6 +187,8 @@ static void remember(tt_mapping m, const char *path)
         mapped[i].n = m.n;
         snprintf(mapped[i].path, sizeof mapped[i].path, "%s", path);
         atomic_store(&mapped[i].p, m.p);
+        if (i >= atomic_load(&n_mapped))
+            atomic_store(&n_mapped, i + 1);
         break;
     }
     pthread_mutex_unlock(&mapped_lock);
@@ -194,7 +197,7 @@ static void remember(tt_mapping m, const char *path)
 static void forget(const uint8_t *p)
 {
     pthread_mutex_lock(&mapped_lock);
-    for (size_t i = 0; p && i < TT_COUNT(mapped); i++)
+    for (size_t i = 0; p && i < atomic_load(&n_mapped); i++)
         if (atomic_load(&mapped[i].p) == p)
             atomic_store(&mapped[i].p, NULL);
     pthread_mutex_unlock(&mapped_lock);
@@ -203,7 +206,7 @@ static void forget(const uint8_t *p)
 const char *tt_mapped_path(const void *address)
 {
     const uint8_t *at = address;
-    for (size_t i = 0; i < TT_COUNT(mapped); i++) {
+    for (size_t i = 0; i < atomic_load(&n_mapped); i++) {
         const uint8_t *p = atomic_load(&mapped[i].p);
         if (p && at >= p && (size_t)(at - p) < mapped[i].n)
             return mapped[i].path;

@@ -156,8 +156,9 @@ double tt_memory_here(void)
     struct sysinfo i;
     if (sysinfo(&i))
         return (double)INFINITY;
-    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
-                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
+    const double machine = ((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                 limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    return TT_MIN(machine, limit);
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
