@@ -15,12 +15,14 @@
 
 #define ENTRY "tt_plugin_entry"
 #define FILE_MAX ((size_t)1 << 30) /* bytes of a plugin */
+#define TEMPORARY "plugins"        /* kind of the folders of private copies */
 
 /* libltdl keeps its handles in process-wide lists and is not thread-safe; ranks may be threads. */
 static pthread_mutex_t ltdl_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 tt_status tt_plugin_loader_begin(tt_error *err)
 {
+    tt_temporary_clear(TEMPORARY);
     pthread_mutex_lock(&ltdl_mutex);
     int failed = lt_dlinit();
     pthread_mutex_unlock(&ltdl_mutex);
@@ -38,8 +40,8 @@ void tt_plugin_loader_end(void)
 /* ---- the private copy (R19): if `make` overwrote a mapped .so, the run would crash ---- */
 
 typedef struct copy {
-    char *path;      /* the file to load, absolute */
-    char *temporary; /* the folder to remove afterwards, or NULL */
+    char *path;             /* the file to load, absolute */
+    tt_temporary temporary; /* the folder that it is in, if it is removed afterwards */
 } copy;
 
 static bool write_bytes(int fd, const char *p, size_t n)
@@ -102,16 +104,12 @@ static bool copy_into(tt_arena *a, const char *dir, const char *file, const char
 
 static bool copy_to_temporary(tt_arena *a, const char *file, const char *bytes, size_t n, copy *out)
 {
-    const char *base = getenv("TMPDIR");
-    char *dir = tt_arena_printf(a, "%s/ttrun-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir))
+    if (!tt_temporary_new(TEMPORARY, &out->temporary))
         return false;
-    if (!copy_into(a, dir, file, bytes, n, &out->path)) {
-        rmdir(dir);
-        return false;
-    }
-    out->temporary = dir;
-    return true;
+    if (copy_into(a, out->temporary.path, file, bytes, n, &out->path))
+        return true;
+    tt_temporary_remove(&out->temporary);
+    return false;
 }
 
 /* Returns false if the copy can be written to neither folder. */
@@ -128,16 +126,6 @@ static bool make_copy(tt_arena *a, const char *file, const char *private_dir, co
                private_dir);
     }
     return copy_to_temporary(a, file, bytes, n, out);
-}
-
-/* Removes the temporary copy. Its mapping stays valid, and a killed process leaves no file
- * behind. */
-static void drop_temporary(const copy *c)
-{
-    if (!c->temporary)
-        return;
-    unlink(c->path);
-    rmdir(c->temporary);
 }
 
 /* ---- the loader ---- */
@@ -262,7 +250,7 @@ tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *o
     copy c = {0};
     if (make_copy(a, path, private_dir, bytes, n, &c)) {
         status = open_copy(c.path, path, out, err);
-        drop_temporary(&c);
+        tt_temporary_remove(&c.temporary); /* its mapping stays valid */
         why = status == TT_OK ? NULL : reason_for_in_place(err);
     }
     if (status != TT_OK && why)
