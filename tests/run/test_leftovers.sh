@@ -52,4 +52,22 @@ rm -r "$cache"
 train "$dir/bad" --dataloader.name jsonl --dataloader.path "[\"$dir/bad.jsonl\"]" --dataloader.cache "$cache"
 [ $rc -eq 2 ] || [ $rc -eq 1 ] && [ -z "$(ls -A "$cache")" ]
 ok failed_build_leaves_nothing
+
+# ---- a save that fails ----
+if cc -std=c11 -shared -fPIC -o "$dir/full.so" "$SRC/tests/run/full.c" -ldl; then
+    preload="$(case $BUILD in */asan) cc -print-file-name=libasan.so ;; */tsan) cc -print-file-name=libtsan.so ;; esac) $dir/full.so"
+    fails() { # SHARD OPTION...: one line, status 1, and no room is taken
+        shard=$1
+        shift
+        rm -rf "$dir/full"
+        LD_PRELOAD=$preload FULL=$shard timeout 60 "$TTRUN" "$job" -q --dump_folder "$dir/full" "$@" >"$dir/out" 2>"$dir/err"
+        rc=$?
+        [ $rc -eq 1 ] && one_line "$dir/err" && grep -q "step-5.tmp/$shard.*No space left" "$dir/err" && [ -z "$(ls "$dir/full/checkpoint")" ]
+    }
+    fails shard-00001 && fails shard-00001 --checkpoint.async_mode disabled
+    ok failed_save_of_one_rank_keeps_no_room
+    fails shard-00001 --nproc 2 --comm.backend local && fails shard-00002 --nproc 2 --comm.backend shm &&
+        fails shard-00002 --nproc 2 --comm.backend shm --checkpoint.async_mode disabled
+    ok failed_save_of_two_ranks_keeps_no_room
+fi
 exit $failed
