@@ -57,7 +57,7 @@ check model plain "" --model.args "$quick"
 verdict nothing_to_note $?
 check model flavor 's|"{\\"dim\\": 256|"{\\"dimm\\": 256|' --model.args "$quick"
 fails describes 'flavor larger.*dimm.*did you mean model.args.dim'
-verdict second_flavor $?
+verdict second_flavor_with_an_unknown_option $?
 
 check model scales 's|"dim\\": 256|"dim\\": 250|' --model.args "$quick"
 fails describes 'larger.*must be a multiple'

@@ -227,7 +227,7 @@ static void test_pool_traces_what_workers_did(void **state)
     tt_pool_free(p);
 }
 
-static void test_pool_refuses_silly_counts(void **state)
+static void test_pool_refuses_invalid_counts(void **state)
 {
     (void)state;
     tt_error err = {0};
@@ -248,7 +248,7 @@ int main(void)
         cmocka_unit_test(test_pool_one_per_rank_thread),
         cmocka_unit_test(test_pool_made_and_freed_at_once),
         cmocka_unit_test(test_pool_traces_what_workers_did),
-        cmocka_unit_test(test_pool_refuses_silly_counts),
+        cmocka_unit_test(test_pool_refuses_invalid_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void test_rng_permute_is_a_bijection(void **state)
 }
 
 /* chi² of the n! orders over keys: 5 sigma at most. */
-static void test_rng_permute_of_few_gives_every_order(void **state)
+static void test_rng_permute_of_few_elements_gives_every_order(void **state)
 {
     (void)state;
     static const int factorial[] = {[5] = 120, [6] = 720};
@@ -191,7 +191,7 @@ int main(void)
         cmocka_unit_test(test_normal_quantile_known_values),
         cmocka_unit_test(test_normal_quantile_inverts_cdf),
         cmocka_unit_test(test_rng_permute_is_a_bijection),
-        cmocka_unit_test(test_rng_permute_of_few_gives_every_order),
+        cmocka_unit_test(test_rng_permute_of_few_elements_gives_every_order),
         cmocka_unit_test(test_rng_permute_is_even_over_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

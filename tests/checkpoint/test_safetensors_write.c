@@ -122,7 +122,7 @@ static void test_write_refuses_what_the_format_cannot_hold(void **state)
     assert_false(tt_path_exists(in(f, "x")));
 }
 
-static void test_write_tells_of_a_full_disk_and_leaves_the_device(void **state)
+static void test_write_reports_a_full_disk_and_keeps_the_device_file(void **state)
 {
     fixture *f = *state;
     uint8_t data[8] = {0};
@@ -144,7 +144,7 @@ int main(void)
         TEST(test_write_is_byte_identical_to_the_reference),
         TEST(test_write_adds_offsets_as_pytorch_does),
         TEST(test_write_refuses_what_the_format_cannot_hold),
-        TEST(test_write_tells_of_a_full_disk_and_leaves_the_device),
+        TEST(test_write_reports_a_full_disk_and_keeps_the_device_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

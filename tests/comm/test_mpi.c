@@ -128,7 +128,7 @@ static void start(int n, const char *only)
 }
 
 /* Each test that ends a world has a start of its own below. */
-static void test_every_test_of_the_battery_is_run(void **state)
+static void test_every_test_of_the_battery_runs(void **state)
 {
     int n = 0;
     (void)state;
@@ -189,7 +189,7 @@ static void test_abort_in_the_middle(void **state)
 static void test_abort_ends_async_calls(void **state)
 {
     (void)state;
-    start(3, "test_abort_ends_what_is_under_way");
+    start(3, "test_abort_ends_calls_in_flight");
 }
 static void test_agree(void **state)
 {
@@ -209,7 +209,7 @@ int main(void)
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_test_of_the_battery_is_run),
+        cmocka_unit_test(test_every_test_of_the_battery_runs),
         cmocka_unit_test(test_battery_on_two_ranks),
         cmocka_unit_test(test_battery_on_three_ranks),
         cmocka_unit_test(test_battery_on_four_ranks),

@@ -186,7 +186,7 @@ static void test_session_agrees_on_the_lowest_failing_rank(void **state)
 
 /* ---- meeting ---- */
 
-static void test_ranks_that_do_not_come_are_named(void **state)
+static void test_ranks_that_do_not_arrive_are_named(void **state)
 {
     (void)state;
     tt_launch l = {.world = 3, .local_world = 3, .launcher = "test"};
@@ -238,7 +238,7 @@ int main(void)
         cmocka_unit_test(test_first_rank_of_the_machine_may_be_the_lost_one),
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
-        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
+        cmocka_unit_test(test_ranks_that_do_not_arrive_are_named),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,7 +296,7 @@ static void refused_early(world *w, tt_dist *d)
     if (direct(d))
         world_fail(w, "rank %d copies though rank 1 may not", d->rank);
 }
-static void test_one_that_is_refused_sends_all_through_the_room(void **state)
+static void test_if_one_member_may_not_copy_all_use_shared_buffers(void **state)
 {
     (void)state;
     world_run(3, 30, refused_early);
@@ -316,7 +316,7 @@ static void refused_late(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_refusal_in_a_run_is_every_ranks_error(void **state)
+static void test_refused_copy_during_a_run_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
     if (!allowed)
@@ -355,7 +355,7 @@ static void half_read(world *w, tt_dist *d)
     if (s != TT_ECOMM || !strstr(err.text, "rank 0 cannot read from the memory of rank 1"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
 }
-static void test_copy_that_fails_half_way_is_every_ranks_error(void **state)
+static void test_copy_that_fails_half_way_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
     if (!allowed)
@@ -481,7 +481,7 @@ static void until_one_times_out(world *w, tt_dist *d)
     if (d->rank == 0)
         pthread_join(t, NULL);
 }
-static void test_wait_of_another_thread_is_the_ranks_own_failure(void **state)
+static void test_timeout_of_another_thread_is_the_ranks_own_failure(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++)
@@ -532,7 +532,7 @@ static void too_late(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_late_rank_writes_to_nobody_who_gave_up(void **state)
+static void test_late_rank_does_not_write_to_ranks_that_gave_up(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++)
@@ -557,7 +557,7 @@ static void missing(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_rank_that_does_not_come_is_named(void **state)
+static void test_rank_that_does_not_arrive_is_named(void **state)
 {
     (void)state;
     world_run(3, 30, missing);
@@ -571,14 +571,14 @@ int main(void)
         cmocka_unit_test(test_queues_copy_concurrently_with_the_program),
         cmocka_unit_test(test_differing_large_calls_are_named_and_do_no_harm),
         cmocka_unit_test(test_all_to_all_with_different_counts_fails_on_the_ranks_that_see_it),
-        cmocka_unit_test(test_one_that_is_refused_sends_all_through_the_room),
-        cmocka_unit_test(test_refusal_in_a_run_is_every_ranks_error),
-        cmocka_unit_test(test_copy_that_fails_half_way_is_every_ranks_error),
+        cmocka_unit_test(test_if_one_member_may_not_copy_all_use_shared_buffers),
+        cmocka_unit_test(test_refused_copy_during_a_run_is_an_error_on_all_ranks),
+        cmocka_unit_test(test_copy_that_fails_half_way_is_an_error_on_all_ranks),
         cmocka_unit_test(test_rank_killed_in_the_middle_is_named_and_nothing_hangs),
         cmocka_unit_test(test_stop_in_the_middle_leaves_no_one_copying),
-        cmocka_unit_test(test_wait_of_another_thread_is_the_ranks_own_failure),
-        cmocka_unit_test(test_late_rank_writes_to_nobody_who_gave_up),
-        cmocka_unit_test(test_rank_that_does_not_come_is_named),
+        cmocka_unit_test(test_timeout_of_another_thread_is_the_ranks_own_failure),
+        cmocka_unit_test(test_late_rank_does_not_write_to_ranks_that_gave_up),
+        cmocka_unit_test(test_rank_that_does_not_arrive_is_named),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -54,7 +54,7 @@ static void test_mixture_keeps_proportions_after_any_sample(void **state)
 
 /* Far out, where counting up to g cannot be: the indices of one source still are one apart, and its
  * share has not drifted. */
-static void test_mixture_is_a_function_of_g_far_out(void **state)
+static void test_mixture_of_a_late_sample_depends_on_its_number_alone(void **state)
 {
     (void)state;
     static const double weights[] = {2, 1, 1e-3};
@@ -166,7 +166,7 @@ static tt_stream *stream_of(tt_mixture *m, int64_t first, int64_t local, int ran
 }
 
 /* One rank of 12 samples a step, and 3 of 4 that begin at its second step: the same samples. */
-static void test_mixture_goes_on_on_another_mesh(void **state)
+static void test_mixture_continues_on_another_mesh(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -216,9 +216,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixture_keeps_proportions_after_any_sample),
-        cmocka_unit_test(test_mixture_is_a_function_of_g_far_out),
+        cmocka_unit_test(test_mixture_of_a_late_sample_depends_on_its_number_alone),
         cmocka_unit_test(test_mixture_sources_have_epochs_of_their_own),
-        cmocka_unit_test(test_mixture_goes_on_on_another_mesh),
+        cmocka_unit_test(test_mixture_continues_on_another_mesh),
         cmocka_unit_test(test_mixture_names_the_source_that_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

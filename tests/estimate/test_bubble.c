@@ -42,7 +42,7 @@ static tt_part_times traced(const tt_programs *p, const tt_costs *c)
 
 /* Parts that took as long as planned give the plan's bubble: whole and split backwards, one stage
  * per rank and several, unequal stages. */
-static void test_parts_as_planned_leave_the_planned_bubble(void **state)
+static void test_sections_as_fast_as_planned_give_the_planned_bubble(void **state)
 {
     uint64_t x = 5;
     (void)state;
@@ -86,7 +86,7 @@ static void test_a_slow_stage_is_waited_for(void **state)
 }
 
 /* On the clock: what ranks spend in messages, and after their last item, is idle. */
-static void test_idle_on_the_clock(void **state)
+static void test_bubble_measured_by_the_clock(void **state)
 {
     tt_arena *a = tt_arena_new();
     const tt_costs c = {0};
@@ -109,9 +109,9 @@ static void test_idle_on_the_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_as_planned_leave_the_planned_bubble),
+        cmocka_unit_test(test_sections_as_fast_as_planned_give_the_planned_bubble),
         cmocka_unit_test(test_a_slow_stage_is_waited_for),
-        cmocka_unit_test(test_idle_on_the_clock),
+        cmocka_unit_test(test_bubble_measured_by_the_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,7 +304,7 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
 }
 
 /* Bytes that nothing wrote are NaN: no plan of a decoding program reads them. */
-static void test_decoding_reads_only_what_was_written(void **state)
+static void test_decoding_reads_only_cached_tokens(void **state)
 {
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
@@ -393,7 +393,7 @@ static void same_text(const texts *a, const texts *b, size_t i)
     assert_memory_equal(a->ids[i], b->ids[i], a->n[i] * sizeof(int32_t));
 }
 
-static void test_a_text_does_not_depend_on_the_others(void **state)
+static void test_a_text_does_not_depend_on_other_texts(void **state)
 {
     texts all, few, single;
     (void)state;
@@ -427,7 +427,7 @@ static void test_an_id_that_ends_a_text_is_not_in_it(void **state)
     assert_memory_equal(all.ids[1], cut.ids[1], first * sizeof(int32_t));
 }
 
-static void test_generation_without_a_cache_goes_through(void **state)
+static void test_generation_without_a_cache_recomputes_the_context(void **state)
 {
     texts a, b;
     (void)state;
@@ -443,12 +443,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
-        cmocka_unit_test(test_decoding_reads_only_what_was_written),
+        cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
         cmocka_unit_test(test_a_table_of_positions_bounds_the_context),
-        cmocka_unit_test(test_a_text_does_not_depend_on_the_others),
+        cmocka_unit_test(test_a_text_does_not_depend_on_other_texts),
         cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),
-        cmocka_unit_test(test_generation_without_a_cache_goes_through),
+        cmocka_unit_test(test_generation_without_a_cache_recomputes_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

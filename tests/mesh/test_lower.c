@@ -235,7 +235,7 @@ static void test_partials_of_another_kind_are_reduced_first(void **state)
 
 /* A ring's step: parts that only change ranks go over their own atoms, whole, in one step; a turned
  * part that is wanted otherwise goes home first. */
-static void test_turned_parts_are_shifted(void **state)
+static void test_ring_shifted_parts_are_sent_around_the_ring(void **state)
 {
     static const char *const names[] = {"dp", "cp", "tp"};
     static const int32_t sizes[] = {2, 3, 2};
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_graphs_lower_to_the_specified_collectives),
         cmocka_unit_test(test_equal_placements_need_no_step),
         cmocka_unit_test(test_a_suffix_moves_by_one_all_to_all),
-        cmocka_unit_test(test_turned_parts_are_shifted),
+        cmocka_unit_test(test_ring_shifted_parts_are_sent_around_the_ring),
         cmocka_unit_test(test_random_pairs_lower_to_a_chain),
         cmocka_unit_test(test_partials_of_another_kind_are_reduced_first),
     };

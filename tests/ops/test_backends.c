@@ -490,7 +490,7 @@ static void check_heads(const tt_tensor *whole, const tt_tensor *boxes, const in
     }
 }
 
-static void test_attention_serves_heads_of_a_larger_tensor(void **state)
+static void test_attention_reads_heads_of_a_larger_tensor(void **state)
 {
     enum { TOKENS = 21, HD = 6, DV = 4, HEADS = 6, KV = 2, BOXES = 3 };
     static const int64_t at[BOXES + 1] = {0, 1, 4, 6}; /* the middle box crosses the kv heads */
@@ -603,7 +603,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_op_is_compared),
         cmocka_unit_test(test_fused_has_the_bits_of_the_single_ops),
-        cmocka_unit_test(test_attention_serves_heads_of_a_larger_tensor),
+        cmocka_unit_test(test_attention_reads_heads_of_a_larger_tensor),
         cmocka_unit_test(test_cpu_agrees_with_the_reference_in_f32),
         cmocka_unit_test(test_cpu_agrees_with_the_reference_in_bf16),
     };

@@ -124,7 +124,7 @@ static const baseline *one_rank(const char *golden, bool adamw)
     return b;
 }
 
-static void test_first_step_is_one_ranks(void **state)
+static void test_first_step_equals_one_rank(void **state)
 {
     const mesh_case *m = *state;
     const bool to_the_bit = strstr(m->name, "to the bit") != NULL;
@@ -140,7 +140,7 @@ static void test_first_step_is_one_ranks(void **state)
     oracle_free(r);
 }
 
-static void test_ten_steps_are_one_ranks_and_repeat(void **state)
+static void test_ten_steps_equal_one_rank_and_repeat(void **state)
 {
     const mesh_case *m = *state;
     const baseline *one = one_rank(m->golden, true);
@@ -169,13 +169,14 @@ int main(int argc, char **argv)
     static char names[2 * TT_COUNT(meshes)][80];
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
         void *m = (void *)(uintptr_t)&meshes[i];
-        snprintf(names[2 * i], sizeof names[0], "test_first_step_is_one_ranks %s", meshes[i].name);
-        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_are_one_ranks_and_repeat %s",
+        snprintf(names[2 * i], sizeof names[0], "test_first_step_equals_one_rank %s",
+                 meshes[i].name);
+        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_equal_one_rank_and_repeat %s",
                  meshes[i].name);
         tests[2 * i] =
-            (struct CMUnitTest){names[2 * i], test_first_step_is_one_ranks, NULL, NULL, m};
+            (struct CMUnitTest){names[2 * i], test_first_step_equals_one_rank, NULL, NULL, m};
         tests[2 * i + 1] = (struct CMUnitTest){
-            names[2 * i + 1], test_ten_steps_are_one_ranks_and_repeat, NULL, NULL, m};
+            names[2 * i + 1], test_ten_steps_equal_one_rank_and_repeat, NULL, NULL, m};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -106,7 +106,7 @@ static void test_gpt2_says_where_files_keep_its_weights(void **state)
     tt_arena_free(a);
 }
 
-static void test_gpt2_begins_as_published(void **state)
+static void test_gpt2_initial_values_are_as_published(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -125,7 +125,7 @@ static void test_gpt2_begins_as_published(void **state)
     tt_arena_free(a);
 }
 
-static void test_gpt2_refuses_what_does_not_fit(void **state)
+static void test_gpt2_refuses_sizes_that_do_not_fit(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -148,8 +148,8 @@ int main(void)
         cmocka_unit_test(test_gpt2_flavors_have_the_published_sizes),
         cmocka_unit_test(test_gpt2_counts_no_work_for_positions),
         cmocka_unit_test(test_gpt2_says_where_files_keep_its_weights),
-        cmocka_unit_test(test_gpt2_begins_as_published),
-        cmocka_unit_test(test_gpt2_refuses_what_does_not_fit),
+        cmocka_unit_test(test_gpt2_initial_values_are_as_published),
+        cmocka_unit_test(test_gpt2_refuses_sizes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
 }
 
 /* A pattern that explodes ends, with an error, and the list is as it was. */
-static void test_hf_encode_failing_leaves_the_list_alone(void **state)
+static void test_hf_encode_that_fails_does_not_change_the_list(void **state)
 {
     (void)state;
     static const char *const path[] = {"pre_tokenizer", "pretokenizers", "0",
@@ -318,7 +318,7 @@ static void test_hf_info_names_the_special_tokens(void **state)
 }
 
 /* As PreTrainedTokenizerFast.save_pretrained writes it without a maximum, and worse. */
-static void test_hf_numbers_nobody_reads_do_not_matter(void **state)
+static void test_hf_ignores_numbers_that_nothing_reads(void **state)
 {
     (void)state;
     hf_tokenizer *t = NULL;
@@ -408,13 +408,13 @@ int main(void)
         cmocka_unit_test(test_hf_scanners_match_as_pcre2_does),
         cmocka_unit_test(test_hf_decode_gives_back_any_bytes),
         cmocka_unit_test(test_hf_special_tokens_are_plain_text_unless_allowed),
-        cmocka_unit_test(test_hf_encode_failing_leaves_the_list_alone),
+        cmocka_unit_test(test_hf_encode_that_fails_does_not_change_the_list),
         cmocka_unit_test(test_hf_encode_appends),
         cmocka_unit_test(test_hf_long_words_are_merged_as_short_ones),
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
         cmocka_unit_test(test_hf_threads_encode_equally),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
-        cmocka_unit_test(test_hf_numbers_nobody_reads_do_not_matter),
+        cmocka_unit_test(test_hf_ignores_numbers_that_nothing_reads),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);

@@ -62,7 +62,7 @@ static void test_qwen2_flavors_have_the_published_sizes(void **state)
     tt_arena_free(a);
 }
 
-static void test_qwen2_biases_q_k_and_v_alone(void **state)
+static void test_qwen2_has_biases_on_q_k_and_v_only(void **state)
 {
     (void)state;
     static const char *const none[] = {"o_proj.bias", "q_norm.weight"};
@@ -136,7 +136,7 @@ static void test_layer_types_that_do_not_fit_are_refused(void **state)
     tt_arena_free(a);
 }
 
-static void test_config_json_says_all_that_shapes_the_model(void **state)
+static void test_config_json_has_every_setting_that_shapes_the_model(void **state)
 {
     (void)state;
     static const struct {
@@ -187,10 +187,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen2_flavors_have_the_published_sizes),
-        cmocka_unit_test(test_qwen2_biases_q_k_and_v_alone),
+        cmocka_unit_test(test_qwen2_has_biases_on_q_k_and_v_only),
         cmocka_unit_test(test_windows_are_in_the_layers_that_have_one),
         cmocka_unit_test(test_layer_types_that_do_not_fit_are_refused),
-        cmocka_unit_test(test_config_json_says_all_that_shapes_the_model),
+        cmocka_unit_test(test_config_json_has_every_setting_that_shapes_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

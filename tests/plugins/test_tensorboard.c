@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-static void test_tensorboard_crc_is_castagnolis(void **state)
+static void test_tensorboard_crc_is_crc32c(void **state)
 {
     (void)state;
     assert_int_equal(crc32c((const uint8_t *)"123456789", 9), 0xE3069283u);
@@ -147,7 +147,7 @@ static void test_tensorboard_records_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensorboard_crc_is_castagnolis),
+        cmocka_unit_test(test_tensorboard_crc_is_crc32c),
         cmocka_unit_test(test_tensorboard_records_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

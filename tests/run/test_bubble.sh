@@ -20,9 +20,9 @@ bubbles() {
     done
 }
 bubbles 1F1B 3
-ok a_traced_pipeline_tells_its_bubble
+ok profile_of_a_pipeline_has_its_bubble
 bubbles ZBVZeroBubble 4
-ok a_traced_split_backward_tells_its_bubble
+ok profile_of_a_split_backward_has_its_bubble
 grep -q 'profile\] pipeline [A-Za-z0-9]*: bubble [0-9.]* % planned, [0-9.]* % simulated from measured parts, [0-9.]* % measured' "$dir/err"
 ok bubbles_on_the_console
 train "$dir/one" --profile --training.steps 1 --checkpoint.enable false

@@ -45,7 +45,7 @@ train "$dir/trace" --nproc 2 --comm.backend local --comm.overlap on --training.s
 ok trace_has_a_row_of_communication_and_the_waits
 train "$dir/auto" --nproc 2 --comm.backend local --comm.overlap sometimes
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.overlap' "$dir/err"
-ok unknown_word_is_an_error
+ok unknown_value_of_overlap_is_an_error
 
 # ---- ends ----
 for way in $ways; do

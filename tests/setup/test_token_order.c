@@ -63,7 +63,7 @@ static void test_any_size_is_dealt_evenly(void **state)
     }
 }
 
-static void test_tokens_stay_if_nothing_cuts_a_sequence(void **state)
+static void test_tokens_keep_their_order_if_no_sequence_is_cut(void **state)
 {
     static const char *const jobs[] = {"1 training.local_batch_size 1",
                                        "2 training.local_batch_size 4"};
@@ -85,7 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_chunks_are_dealt_in_pairs),
         cmocka_unit_test(test_any_size_is_dealt_evenly),
-        cmocka_unit_test(test_tokens_stay_if_nothing_cuts_a_sequence),
+        cmocka_unit_test(test_tokens_keep_their_order_if_no_sequence_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
