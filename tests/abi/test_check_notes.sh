@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `ttrun plugins check` must not pass without a word: scaffolds with one change each, made by sed.
+# What `ttrun plugins check` must note or refuse: scaffolds with one change each, made by sed.
 set -u
 : "${TTRUN:=./ttrun}" "${SRC:=.}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/notes.XXXXXX") || exit 1

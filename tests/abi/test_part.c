@@ -9,8 +9,7 @@
 
 #include <cmocka.h>
 
-/* A part of a job: named by the job or by the fallback; the component's table parses its
- * options. */
+/* A part is named by the job or by the fallback, and the component's table parses its options. */
 typedef struct fixture {
     tt_arena *arena;
     const char *dir;

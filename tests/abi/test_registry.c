@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* Plugins are built here from liar.c into a folder of this run. SRC is the checkout (the runner
- * sets it). */
+/* The plugins are built from liar.c into a folder of this test run. SRC is the checkout; the runner
+ * sets it. */
 static char *root;
 static tt_arena *arena;
 

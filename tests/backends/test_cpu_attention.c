@@ -425,8 +425,8 @@ static void test_reference_gradients_match_finite_differences(void **state)
 
 /* ---- by AMX tiles (backend.f32_products bf16x6) ---- */
 
-/* -1: no AMX here; otherwise the index of bf16x6, and the instruction set before it is "amx"
- * without it */
+/* -1: this machine has no AMX; otherwise the index of bf16x6. The instruction set before it is
+ * "amx" without it. */
 static int by_six(void)
 {
     int six = -1;

@@ -194,7 +194,8 @@ static void check_rope(int64_t tokens, int64_t heads, int64_t hd, int64_t rot, i
     drop(all, 8);
 }
 
-/* Heads that are smaller than a tile's columns, several tiles, and neither; a few rows. */
+/* Heads that are smaller than the columns of a tile, as wide as several tiles, and neither; and
+ * products with few rows. */
 static void test_product_program_and_rope_have_the_bits_of_all(void **state)
 {
     static const int64_t shapes[][5] = {

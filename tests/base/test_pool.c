@@ -98,7 +98,8 @@ static void step_piece(void *arg, int64_t begin, int64_t end, int thread)
         c->out[i] = c->in[LARGEST - 1 - i] * 3 + 1;
 }
 
-/* Each job reads what others wrote in the last one: join and fork order memory. */
+/* Each job reads what other threads wrote in the previous job: fork and join order memory accesses.
+ */
 static void stress(int n_threads, int jobs, bool pauses)
 {
     static chain a, b;
@@ -185,7 +186,7 @@ static void test_pool_made_and_freed_at_once(void **state)
     }
 }
 
-/* Ends only when both pieces are being run, hence by two threads. */
+/* Ends only if two threads run the two pieces at the same time. */
 static void meet(void *arg, int64_t begin, int64_t end, int thread)
 {
     _Atomic int *n = arg;

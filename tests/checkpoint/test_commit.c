@@ -138,7 +138,8 @@ static void test_commit_finds_bytes_that_the_disk_changed(void **state)
 
 /* ---- killed at any time ---- */
 
-/* Saves step after step, two kept, every third one twice; step N holds salt N. */
+/* Saves one step after the other, keeps two, and saves every third one twice; the tensors of step N
+ * have salt N. */
 static void save_for_ever(fixture *f, int64_t from)
 {
     for (int64_t step = from;; step++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
-/* ckpt_test.h first: it says what libc shows */
+/* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "checkpoint/formats/gguf.h"
 
-/* tests/golden/gguf.json: what the gguf package makes of the same values (gguf_golden.py). */
+/* tests/golden/gguf.json has what the gguf package writes for the same values (gguf_golden.py). */
 
 static const tt_json *golden(fixture *f)
 {

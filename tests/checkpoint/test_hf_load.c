@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
-/* ckpt_test.h first: it says what libc shows */
+/* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "checkpoint/formats/hf.h"
 
 /* Storage maps (three parameters in one transposed tensor, as in gpt2's c_attn; one parameter in
@@ -167,8 +167,8 @@ static void test_only_the_files_of_the_index_are_read(void **state)
     assert_values(&p, 0);
 }
 
-/* A file of the model without its head has names without the prefix; each is found with or without.
- */
+/* Files of a model without its head have names without the prefix; a tensor is found with or
+ * without it. */
 static void test_names_are_found_without_their_prefix(void **state)
 {
     fixture *f = *state;

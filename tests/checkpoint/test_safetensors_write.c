@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 
-/* tests/golden/safetensors_writer.json: what Hugging Face's writer makes of 20 random dicts
+/* tests/golden/safetensors_writer.json has what Hugging Face's writer writes for 20 random dicts
  * (tests/peers/safetensors_peer.py). */
 
 static uint64_t fnv1a(const char *p, size_t n)

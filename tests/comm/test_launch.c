@@ -80,7 +80,7 @@ static void test_mpirun_torchrun_srun_and_mpiexec_are_known(void **state)
     is(&l, "mpiexec", 1, 2, 1, 2);
 }
 
-/* Equal on the ranks of a start, different between two. */
+/* The key is equal on the ranks of one start and differs between two starts. */
 static void test_key_differs_between_starts(void **state)
 {
     (void)state;

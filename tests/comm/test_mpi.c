@@ -28,7 +28,8 @@ static int world_run(int n, double timeout_s, rank_fn fn)
     return atomic_load(&me.w->count) > 0 ? atomic_load(&me.w->count) : 1;
 }
 
-/* Not in a world of all ranks but with the test's own function: cmocka's table, walked by hand. */
+/* Runs each of cmocka's tests without cmocka, in a world that has as many ranks as the test needs.
+ */
 static const struct CMUnitTest battery[] = {BATTERY, ASYNC_CASES};
 
 static bool ends_a_world(const char *name)
@@ -101,7 +102,7 @@ static bool there_is_mpi(void)
     return getenv("PLUGINS") && !access(path, R_OK) && !system("command -v mpirun >/dev/null");
 }
 
-/* Fails unless each of n ranks says that all went well. */
+/* Fails unless each of n ranks reports success. */
 static void start(int n, const char *only)
 {
     char self[PATH_MAX], line[2 * PATH_MAX], text[4096];
@@ -127,7 +128,7 @@ static void start(int n, const char *only)
         fail_msg("%d of %d ranks are well: %s", n_ok, n, text);
 }
 
-/* Each test that ends a world has a start of its own below. */
+/* Each test that ends its world is started separately below. */
 static void test_every_test_of_the_battery_runs(void **state)
 {
     int n = 0;

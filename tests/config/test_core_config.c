@@ -2,7 +2,7 @@
 #include "config_test.h"
 #include <stdlib.h>
 
-/* The core's sections: the contract's defaults, conditions between keys, and a table of bad input
+/* The core's sections: the documented defaults, conditions between keys, and a table of bad input
  * generated from every row of every option table. */
 
 static void test_core_defaults_are_the_documented_ones(void **state)

@@ -49,7 +49,7 @@ static void test_explain_a_section_lists_its_keys(void **state)
     assert_null(strstr(text, "training."));
 }
 
-/* validation.dataloader has the keys of dataloader, whatever their plugin. */
+/* validation.dataloader has the keys of dataloader, of whichever plugin. */
 static void test_explain_a_section_that_shares_keys_with_another(void **state)
 {
     const char *text = explain(state, "validation.dataloader");

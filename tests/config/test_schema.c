@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config_test.h"
 
-/* The JSON schema: its shape, and that it says what the tables say. */
+/* The JSON schema: its shape, and that it agrees with the option tables. */
 
 /* The last argument: further designators. */
 #define ROW(key, type_, default_, ...)                                                             \

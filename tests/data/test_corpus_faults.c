@@ -138,7 +138,7 @@ static void test_corpus_rebuilds_a_damaged_cache(void **state)
     }
 }
 
-/* A record of a build that is torn, or counts what is not there, is not believed. */
+/* A build's record is ignored if it is incomplete or counts tokens that do not exist. */
 static void test_corpus_restarts_a_damaged_build(void **state)
 {
     (void)state;

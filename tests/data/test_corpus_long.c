@@ -30,7 +30,7 @@ static void test_corpus_splits_long_documents_into_the_same_tokens(void **state)
     }
 }
 
-/* A tokenizer that finds no place in a document gets the rest of it at once. */
+/* If a tokenizer finds no place to cut a document, it gets the rest of it at once. */
 static size_t no_cut(void *self, const char *text, size_t n, size_t from)
 {
     (void)self;

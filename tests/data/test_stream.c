@@ -12,7 +12,7 @@
 
 enum { SEQ = 4, SAMPLES = 13, VOCAB = 1000 };
 
-/* Sample i holds the ids 10*i … 10*i+3; what it does besides is up to the test. */
+/* Sample i has the ids 10*i … 10*i+3; the test may make the loader fail or wait. */
 typedef struct {
     int64_t fail_at, bad_at, slow_us;
     _Atomic int64_t reads;
@@ -69,7 +69,7 @@ static tt_stream *open_stream(const tt_stream_opts *o)
     return s;
 }
 
-/* Samples of global step `step`, in the contract's order, as the ids of their first tokens. */
+/* The samples of a global step in the documented order, as the ids of their first tokens. */
 static void check_step(const tt_stream_opts *o, int64_t step, const tt_batch *micro)
 {
     int64_t g =

@@ -36,7 +36,7 @@ static const tt_json *read_golden(tt_arena *a)
     return get(root, "models");
 }
 
-/* What the script's lively() does to the initial values. */
+/* Changes initial values as lively() in the script does. */
 static void make_lively(program *p)
 {
     tt_exec_tensor *t = NULL;

@@ -47,7 +47,8 @@ typedef struct row {
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"
 #define WHERE " p:t s:t p:s s:s"
-/* 3 sequences with room for 128 tokens; tokens come in runs: u their places, q their sequences */
+/* 3 sequences with room for 128 tokens. Tokens come in runs: u has their positions, q their
+ * sequences. */
 #define CACHED "f:t,h*6 f:t,k*6 f:t,k*4 u:t q:t f:3,k,4,6,32 f:3,k,128,4"
 #define UNARY(op)                                                                                  \
     {                                                                                              \
@@ -471,7 +472,8 @@ static tt_tensor head_box(tt_arena *a, const tt_tensor *whole, int64_t unit, int
     return x;
 }
 
-/* The boxes' results beside those of the whole: q-shaped ones in place, k-shaped ones added up. */
+/* Compares the results of the boxes with those of the whole: q-shaped ones in place, k-shaped ones
+ * added up. */
 static void check_heads(const tt_tensor *whole, const tt_tensor *boxes, const int64_t *at,
                         int n_boxes, int64_t unit, bool added)
 {

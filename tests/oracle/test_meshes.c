@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/mesh.h"
 
-/* Placed runs against one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads. Initial
- * values bitwise; the first step's loss and every element of every gradient; losses and norms of
- * ten AdamW steps; and each mesh twice, bitwise. A pipeline with one rank's micro-batches adds as
- * one rank does: to the bit. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers.
- */
+/* Placed runs compared with one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads.
+ * Compared are initial values (bitwise), the first step's loss and every element of every gradient,
+ * losses and norms of ten AdamW steps, and two runs of each mesh (bitwise). A pipeline with the
+ * micro-batches of one rank adds in the same order, so it must give the same bits. The sizes do not
+ * divide evenly: 777 ids, hidden width 211, 37 tokens, 3 layers. */
 
 #define MAX_OVERRIDES 8
 #define GLOBAL "8" /* samples of a step, on every mesh */
@@ -89,7 +89,7 @@ static const mesh_case meshes[] = {
     {"cp 2 x tp 2",                 "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
 };
 
-/* One rank's runs, made when first asked for. */
+/* Runs on one rank, made when they are first needed. */
 typedef struct baseline {
     oracle_golden golden;
     oracle_run *run;

@@ -66,7 +66,7 @@ static int64_t divisor(test_rng *d, int64_t n)
     }
 }
 
-/* The model: sizes that divide as little as they may. */
+/* The model's sizes divide as little as possible. */
 static void random_model(test_rng *d, const char *golden, sizes *s, tt_str *t)
 {
     const int64_t heads = s->tp * random_between(d, 1, 3), head_dim = 2 * random_between(d, 1, 5);

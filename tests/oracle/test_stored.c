@@ -63,7 +63,7 @@ static oracle_run *steps(const tt_override *more, const char *dtype)
     return r;
 }
 
-/* The forward of the first step is exact, its gradients are not. */
+/* In the first step the forward is exact, but the gradients are not. */
 static void test_loss_curve_is_close_to_that_of_exact_activations(void **state)
 {
     (void)state;

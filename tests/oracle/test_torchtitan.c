@@ -91,7 +91,7 @@ static oracle_run *run(int job, const char *mesh, const char *more)
     return oracle_run_job(&golden[job], m.o, m.n);
 }
 
-/* One rank's runs of a job, made when first asked for. */
+/* Runs of a job on one rank, made when they are first needed. */
 static struct baseline {
     const char *job;
     oracle_run *run[2];

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Kernels of plugins: examples/relu2 brings an op and its kernel for the cpu backend. A model trains on the kernel with
-# the losses it has on the op's decomposition; which kernel runs follows the order of <ttrun/kernels.h>.
+# Kernels of plugins: examples/relu2 brings an op and its kernel for the cpu backend. A model trained with the
+# kernel has the losses that it has with the op's decomposition. Which kernel runs follows the order in <ttrun/kernels.h>.
 set -u
 : "${SRC:=$(pwd)}" "${TTRUN:=$SRC/ttrun}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kernels.XXXXXX") || exit 1

@@ -12,7 +12,7 @@ static decoder flavor(tt_arena *a, const char *args_json)
     return c;
 }
 
-/* Of mistral_describe() itself: the published checkpoints' counts. */
+/* Counts of mistral_describe(): those of the published checkpoints. */
 static void test_mistral_flavors_have_the_published_sizes(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
 #include "../../plugins/models/qwen2.c"
 #include "plugins/model_test.h"
 
-/* What the models of decoder.h share and qwen2 has all of: windows by layer, biases, config.json.
- */
+/* What all models of decoder.h share, tested on qwen2, which uses all of it: windows by layer,
+ * biases, config.json. */
 
 static tt_status made(tt_arena *a, const char *args_json, decoder *c, tt_error *err)
 {
@@ -30,7 +30,7 @@ static tt_graph *graph_of(tt_arena *a, const decoder *c)
     return g;
 }
 
-/* Of qwen2_describe() itself: the published checkpoints' counts. */
+/* Counts of qwen2_describe(): those of the published checkpoints. */
 static void test_qwen2_flavors_have_the_published_sizes(void **state)
 {
     (void)state;

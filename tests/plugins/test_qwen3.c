@@ -21,7 +21,7 @@ static tt_graph *graph_of(tt_arena *a, const decoder *c)
     return g;
 }
 
-/* Of qwen3_describe() itself; the released sizes are those of the published checkpoints. */
+/* Counts of qwen3_describe(); the released sizes are those of the published checkpoints. */
 static void test_qwen3_flavors_have_the_published_sizes(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ static uint64_t get_varint(const uint8_t **p)
     }
 }
 
-/* The value of a tag in an Event, and its step; NaN where it is not there. */
+/* The value of a tag in an Event, and its step; NaN if the tag is not there. */
 static double find(const uint8_t *p, size_t n, const char *tag, uint64_t *step)
 {
     const uint8_t *end = p + n, *summary = NULL, *summary_end = NULL;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* metrics.jsonl as runs leave it, and as they should not. */
+/* metrics.jsonl as runs write it, and damaged in several ways. */
 
 static tt_run_report read(tt_arena *a, const char *text)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# backend.blas: which library multiplies, and what happens where it is missing.
+# backend.blas: which library computes matrix products, and what happens if it is not installed.
 . "$(dirname "$0")/lib.sh"
 gemm() { sed -n 's/.*backend cpu (\([^,]*\), gemm \([A-Za-z]*\).*/\1 \2/p' "$dir/err"; }
 lacks() { grep -c 'backend\] backend.blas .*: no OpenBLAS here' "$dir/err"; }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A pipeline's bubble, as a traced step tells it: planned, replayed with what its parts took, on the clock. How near they are
-# to each other is for an idle machine to say (bench/parallel/bubble.sh); that the replay of planned times is the plan's
-# bubble, tests/estimate/test_bubble.c. Here: schedules of one stage a rank and of two, whole and split backwards.
+# The bubble of a pipeline in a traced step: planned, simulated from measured times, and measured by the clock. How close they
+# are is tested on an idle machine (bench/parallel/bubble.sh); that the simulation of planned times gives the plan's bubble is
+# tested in tests/estimate/test_bubble.c. Here: schedules with one and with two stages per rank, whole and split backwards.
 . "$(dirname "$0")/lib.sh"
 sed -e 's/"args": {[^}]*}/"args": {}/' "$dir/job.json" >"$dir/wide.json"
 job=$dir/wide.json

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Buffers: state of a model that is no parameter. The same on every mesh, in checkpoints, through a resume and on another mesh.
+# Buffers, a model's state that is not a parameter: equal on every mesh, saved in checkpoints, restored on the same mesh and on
+# another one.
 . "$(dirname "$0")/lib.sh"
 mkdir "$dir/plugins"
 tensor=$BUILD/tests/run/tensor_tool

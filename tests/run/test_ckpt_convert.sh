@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun ckpt diff, reshard, import, export. tests/peers/gguf_peer.py holds the files against the gguf package; here the ways in
-# and out must undo each other, and what is not Meta's, not complete or not known is an error of one line.
+# ttrun ckpt diff, reshard, import, export. tests/peers/gguf_peer.py compares the files with the gguf package. Here import and
+# export must undo each other, and files of another format, incomplete or of an unknown model give an error of one line.
 . "$(dirname "$0")/lib.sh"
 tool="$BUILD/tests/run/tensor_tool"
 ckpt() { ttrun ckpt "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }

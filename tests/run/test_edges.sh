@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Edges of the system around a run: pipes, limits, odd folders, locales, crashes. One line each, and the right status.
+# Unusual surroundings of a run: pipes, limits, odd folders, locales, crashes. Each gives one line and the right status.
 . "$(dirname "$0")/lib.sh"
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 says() { # STATUS WORDS COMMAND...: one error line with the words

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun eval: the loss of a checkpoint on a data set is the loss training reports for these samples and weights.
+# ttrun eval: the loss of a checkpoint on a data set equals the loss that training reports for these samples and weights.
 . "$(dirname "$0")/lib.sh"
 head -c 300 "$dir/text.txt" >"$dir/small.txt" # 302 tokens, 9 samples of 32
 

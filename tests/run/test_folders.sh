@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The folder of a run: whose it is, and what becomes of what an earlier run left there.
+# The folder of a run: which run may use it, and what happens to files of an earlier run.
 . "$(dirname "$0")/lib.sh"
 long="--training.steps 1000000 --checkpoint.interval 20 --checkpoint.keep_latest_k 2 --metrics.log_freq 1"
 ends() { # of the run just waited for: one line, about the folder

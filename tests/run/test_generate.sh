@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun generate: several prompts, what it prints, native and Hugging Face folders, and what is an error.
+# ttrun generate: several prompts, its output, native and Hugging Face folders, and its errors.
 . "$(dirname "$0")/lib.sh"
 train "$dir/run" --training.steps 100 --checkpoint.last_save_in_hf true
 [ $rc -eq 0 ]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Weights as a Hugging Face folder: written after the last step, read back bit for bit on every mesh; its config.json gives
-# the sizes; hostile folders are an error of one line. tests/peers/hf_peer.py holds them against transformers.
+# the sizes; hostile folders give an error of one line. tests/peers/hf_peer.py compares them with transformers.
 . "$(dirname "$0")/lib.sh"
 awk 'BEGIN {
     printf "{\"added_tokens\":[{\"id\":257,\"content\":\"<end>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hugging Face folders of the models beside llama3 (test_hf.sh): written after the last step, read back bit for bit on every
-# mesh; a config.json that says what a model cannot do is an error of one line. tests/peers/hf_peer.py compares with transformers.
+# Hugging Face folders of the models other than llama3 (test_hf.sh): written after the last step, read back bit for bit on every
+# mesh; a config.json with settings that a model cannot do gives an error of one line. tests/peers/hf_peer.py compares with transformers.
 . "$(dirname "$0")/lib.sh"
 wide='"dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 270'
 # write_job MODEL ARGS

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hooks around steps, and what one rank's failure does to the others.
+# Hooks before and after steps, and what happens to the other ranks if one rank fails.
 . "$(dirname "$0")/lib.sh"
 mkdir -p "$dir/more/hooks"
 cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/run/hook.c" -o "$dir/more/hooks/watch.so" >"$dir/out" 2>&1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Inputs that a loader declares: f32 and i32 per token, f32 per sample, read by a loss. The same losses on every mesh.
+# Inputs that a loader declares (f32 and i32 per token, f32 per sample) and a loss reads: equal losses on every mesh.
 . "$(dirname "$0")/lib.sh"
 mkdir "$dir/plugins"
 cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$SRC/tests/run/inputs.c" "-L$BUILD" -lttrun -lm -o "$dir/plugins/inputs.so" 2>"$dir/err"

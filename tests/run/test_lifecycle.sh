@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Stopping, starting again, saving: what a run does when it is not left alone.
+# Stopping, resuming and saving: signals, second starts, failures while a run goes on.
 . "$(dirname "$0")/lib.sh"
 long="--training.steps 1000000 --metrics.log_freq 1"
 

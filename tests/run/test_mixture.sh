@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A run on several loaders at once, one of them packed: on any mesh and after a resume the same.
+# A run on several loaders at once, one of them packed: equal on any mesh and after a resume.
 . "$(dirname "$0")/lib.sh"
 awk 'BEGIN {
     for (d = 0; d < 120; d++) {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the end of one rank, or of their launcher, does to the others. KILLS=50: more of the last test.
+# What happens to the other ranks if one rank or the launcher ends. KILLS=50 repeats the last test more often.
 . "$(dirname "$0")/processes.sh"
 for way in $ways; do
     launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Profiles: which steps are traced, that the traces are whole and say what ran, and that tracing changes no number.
+# Profiles: which steps are traced, that the traces are complete and show what ran, and that tracing changes no number.
 . "$(dirname "$0")/lib.sh"
 tool=$BUILD/tests/run/trace_tool
 # kinds FILE: the trace's slices by kind, to $dir/kinds; fails where the trace is not one

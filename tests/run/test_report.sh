@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun report on real runs: profiled, resumed, cut off, bare; and on what is no run.
+# ttrun report on real runs (profiled, resumed, cut off, with few files) and on folders that are not runs.
 . "$(dirname "$0")/lib.sh"
 report() {
     ttrun report "$@" >"$dir/out" 2>"$dir/err"

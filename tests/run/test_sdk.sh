@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The smaller things of the SDK: numbers to log, dropout in training alone, constant arrays, names in updates and converters.
+# Smaller features of the SDK: metrics of a graph, dropout in training only, constant arrays, names in updates and converters.
 . "$(dirname "$0")/lib.sh"
 mkdir "$dir/plugins"
 plugin() { # SOURCE

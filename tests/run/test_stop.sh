@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# One SIGTERM or its like to any of a job's processes, at any moment: what can be saved is, and the status is 4.
-# EARLY=60 SEED=7: more moments, others.
+# One SIGTERM, SIGINT or SIGHUP to any process of a job at any moment: the run saves if it can and exits with status 4.
+# EARLY=60 tries more moments, SEED=7 others.
 . "$(dirname "$0")/processes.sh"
 all="local one $ways"
 # begin WAY FOLDER OPTION...: in the background as $pid

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun tokenize --tokenizer PATH, and a run that reads its text by a tokenizer.json: the 256 bytes, "Hi" and a special.
+# ttrun tokenize --tokenizer PATH, and a run with a tokenizer.json: its vocabulary is the 256 bytes, "Hi" and a special token.
 . "$(dirname "$0")/lib.sh"
 awk 'BEGIN {
     printf "{\"added_tokens\":[{\"id\":257,\"content\":\"<end>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"

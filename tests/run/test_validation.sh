@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Validation counts every sample once, however the work is spread.
+# Validation counts every sample once, on any mesh and with any batch size.
 . "$(dirname "$0")/lib.sh"
 head -c 421 "$dir/text.txt" >"$dir/valid.txt" # with bos and eos 423 tokens: 13 samples of 32
 alone="--optimizer.lr 0 --checkpoint.enable false --training.steps 1 --validation.enable true --validation.freq 1

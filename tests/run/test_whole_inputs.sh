@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A model may read an input in an op that needs it whole, on every mesh: each data rank gives its own lines.
+# A model may read an input with an op that needs the whole of it, on every mesh: each data rank provides its own sequences.
 . "$(dirname "$0")/lib.sh"
 cd "$dir" || exit 1
 mkdir more
