@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts about ranks as processes share. Sourced.
+# Shared by the scripts about ranks as processes, which source it.
 . "$(dirname "$0")/lib.sh"
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 has_mpirun() { command -v mpirun >/dev/null; }

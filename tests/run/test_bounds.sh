@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Files that change while they are read, that say what cannot be, or that ask for more work than a machine has: one line each.
+# Files that change while they are read, that contain impossible values, or that need more than a machine has: each gives an
+# error of one line.
 . "$(dirname "$0")/lib.sh"
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 says() { # STATUS WORDS COMMAND...: one error line with the words
