@@ -41,7 +41,7 @@ train "$dir/trace" --nproc 2 --comm.backend local --comm.overlap on --training.s
 [ "$rc" -eq 0 ] && [ "$(grep -c '"comm_exposed":[0-9.e-]*' "$dir/trace/metrics.jsonl")" -eq 2 ] &&
     grep -q '"communication over dp_shard"' "$dir/trace/profile/step-2.json" && grep -q '"name":"wait"' "$dir/trace/profile/step-2.json" &&
     grep -q '"op":"all_gather","beside":true' "$dir/trace/profile/ops.jsonl" && grep -q '"op":"wait"' "$dir/trace/profile/ops.jsonl" &&
-    grep -q 'all_gather, beside' "$dir/err"
+    grep -q 'all_gather, concurrent' "$dir/err"
 ok trace_has_a_row_of_communication_and_the_waits
 train "$dir/auto" --nproc 2 --comm.backend local --comm.overlap sometimes
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.overlap' "$dir/err"
