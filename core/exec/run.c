@@ -50,11 +50,6 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                           b->kernel->op);
 }
 
-static size_t bytes_of(const tt_tensor *t)
-{
-    return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
-}
-
 /* Each member gives the terms it has and zeros for the others'. Without operands: the number is
  * there already. */
 static tt_status stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in, const tt_tensor *out,
@@ -85,18 +80,19 @@ static tt_status execute(const run *r, const tt_bound *b, tt_tensor *in, tt_tens
         return call_kernel(r, b, in, out, adds, err);
     case TT_INSTR_COLLECTIVE:
     case TT_INSTR_LOCAL:
-        return tt_exec_run_collective(x, b, in, out, b->collective->group.comm, err);
+        return tt_exchange_run(b->exchange, vt, b->exchange->group.comm, x->o.pool, in, b->n_in,
+                               out, b->scratch, err);
     case TT_INSTR_SEND:
-        return vt->send(x->pipeline.comm, b->instr->peer, in->data, (int64_t)bytes_of(in), err);
+        return vt->send(x->pipeline.comm, b->instr->peer, in->data, tt_tensor_bytes(in), err);
     case TT_INSTR_RECV:
-        return vt->recv(x->pipeline.comm, b->instr->peer, out->data, (int64_t)bytes_of(out), err);
+        return vt->recv(x->pipeline.comm, b->instr->peer, out->data, tt_tensor_bytes(out), err);
     case TT_INSTR_STAGE_SUM:
         return stage_sum(x, b, in, out, err);
     case TT_INSTR_COPY:
-        memmove(out->data, in->data, bytes_of(in));
+        memmove(out->data, in->data, (size_t)tt_tensor_bytes(in));
         return TT_OK;
     case TT_INSTR_FILL:
-        tt_exec_fill_neutral(out, b->collective->reduce);
+        tt_exchange_fill(out, b->exchange->reduce);
         return TT_OK;
     case TT_INSTR_INPUT:
         return r->fill(r->user, b->instr->input, r->micro, out->begin[0],
@@ -115,8 +111,8 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
     if (b->kind == TT_INSTR_SEND || b->kind == TT_INSTR_RECV)
         x->message_ns += t1 - t0;
     if (x->trace)
-        tt_exec_trace_add(x->trace,
-                          &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
+        tt_trace_add(x->trace,
+                     &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
 }
 
 static tt_status step(const run *r, const tt_bound *b, tt_error *err)
@@ -125,15 +121,15 @@ static tt_status step(const run *r, const tt_bound *b, tt_error *err)
     if (!(b->predicate >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT)
-        return b->flight ? tt_exec_land(b->flight, b->instr, err) : TT_OK;
+        return b->pending ? tt_exec_end(b->pending, b->instr, err) : TT_OK;
     tt_tensor *in = operands(r, b->in, b->n_in, x->args);
     tt_tensor *out = operands(r, b->out, b->n_out, x->args + b->n_in);
-    if (b->flight)
-        return tt_exec_take_off(b->flight, b, in, out, r->micro, err);
+    if (b->pending)
+        return tt_exec_begin(b->pending, b, in, out, r->micro, err);
     const bool timed = x->trace || b->communicates, adds = b->adds >> r->situation & 1;
     const int64_t t0 = timed ? tt_now_ns() : 0;
     if (x->trace)
-        tt_exec_trace_next(x->trace);
+        tt_trace_next(x->trace);
     if (execute(r, b, in, out, adds, err) != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
@@ -143,7 +139,7 @@ static tt_status step(const run *r, const tt_bound *b, tt_error *err)
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, out, err));
-    tt_exec_bury(x, b->instr);
+    tt_exec_poison_dead(x, b->instr);
     return TT_OK;
 }
 
@@ -162,7 +158,7 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
             TT_TRY(step(&r, &x->code[i], err));
     }
     if (x->o.poison)
-        tt_exec_bury(x, x->code[end].instr);
+        tt_exec_poison_dead(x, x->code[end].instr);
     return TT_OK;
 }
 
@@ -201,12 +197,12 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
         const tt_call *c = &p->calls[i];
         const run r = {x, c->micro, !c->first, 0, -1, fill, user};
         if (x->trace && (i == 0 || c[-1].item != c->item))
-            tt_exec_item_begins(x);
+            tt_trace_item_begins(x);
         TT_TRY(run_section(&r, &p->sections[c->section], err));
         if (x->o.poison && c->ends)
-            tt_exec_bury_slots(x, c);
+            tt_exec_poison_slots(x, c);
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
-            tt_exec_item_ends(x, c->item);
+            tt_trace_item_ends(x, c->item);
     }
     return TT_OK;
 }
