@@ -74,18 +74,18 @@ static void member_boxes(const tt_exchange_opts *o, tt_exchange *e)
     e->unpacked = in_order(e->recv_box, e->group.n, o->out);
 }
 
-/* ---- a sum of what the members gave to this rank's piece (core/passes/pieces.c) ---- */
+/* ---- a sum of what the members gave to this rank's piece (core/passes/async_tp.c) ---- */
 
 /* Input i came from the member that is i steps of the ring before this rank. */
 static int member_before(const tt_exchange_opts *o, int i)
 {
-    tt_atom_list turned = o->step->atoms;
+    tt_atom_list shifted = o->step->atoms;
     int32_t coords[TT_MAX_ATOMS];
     memcpy(coords, o->coords, sizeof coords);
-    tt_turn_atoms(o->mesh, i, 0, turned.atom, turned.n);
-    for (int k = 0; k < turned.n; k++) {
-        const int a = TT_ATOM(turned.atom[k]), size = o->mesh->atom_size[a];
-        coords[a] = (coords[a] + size - (int)TT_TURN(turned.atom[k])) % size;
+    tt_shift_atoms(o->mesh, i, 0, shifted.atom, shifted.n);
+    for (int k = 0; k < shifted.n; k++) {
+        const int a = TT_ATOM(shifted.atom[k]), size = o->mesh->atom_size[a];
+        coords[a] = (coords[a] + size - (int)TT_SHIFT(shifted.atom[k])) % size;
     }
     const int rank = tt_mesh_rank(o->mesh, coords);
     int m = 0;

@@ -156,8 +156,9 @@ double tt_memory_here(void)
     struct sysinfo i;
     if (sysinfo(&i))
         return (double)INFINITY;
-    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
-                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
+    const double machine = ((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                 limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    return TT_MIN(machine, limit);
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
@@ -167,6 +168,14 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
                  gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
+    const double parameters = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
+    if (!p->update.n) /* nothing is trained: generate, eval */
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the model takes %.1f GiB of memory, %.1f of these for its parameters, and there are "
+            "%.1f here; take %sa smaller model, or a machine with more memory",
+            gib * need, gib * parameters, gib * have,
+            parameters < have ? "fewer or shorter texts at once, " : "");
     return tt_job_fail(
         s->job, tt_job_has(s->job, "training") ? "training" : "", err,
         "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
@@ -261,9 +270,9 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     json_time(c, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
-    if (s->pieces)
+    if (s->async_tp)
         tt_str_printf(o, ",\"async_tp\":{\"gathers\":%d,\"reductions\":%d,\"whole\":%d}",
-                      c->g->pieces.gathers, c->g->pieces.reductions, c->g->pieces.whole);
+                      c->g->async_tp.gathers, c->g->async_tp.reductions, c->g->async_tp.whole);
     tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
@@ -354,19 +363,19 @@ static void time_text(const counter *c, tt_str *o)
 }
 
 /* The line about asynchronous tensor parallelism. */
-static void pieces_text(const counter *c, tt_str *o)
+static void async_tp_text(const counter *c, tt_str *o)
 {
     const tt_axis *tp = tt_mesh_axis(&c->s->mesh, "tp");
-    if (!c->s->pieces || !tp)
+    if (!c->s->async_tp || !tp)
         return;
     tt_str_printf(
         o,
         "async tp    %d all-gathers and %d reduce-scatters per micro-batch run in %d pieces "
         "each, concurrently with their products",
-        c->g->pieces.gathers, c->g->pieces.reductions, tt_mesh_degree(&c->s->mesh, &tp->atoms));
-    if (c->g->pieces.whole)
+        c->g->async_tp.gathers, c->g->async_tp.reductions, tt_mesh_degree(&c->s->mesh, &tp->atoms));
+    if (c->g->async_tp.whole)
         tt_str_printf(o, "; %d run in one piece, because their products run over token chunks",
-                      c->g->pieces.whole);
+                      c->g->async_tp.whole);
     tt_str_addc(o, '\n');
 }
 
@@ -405,7 +414,7 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         (long long)s->micro_batches, (long long)s->local);
     memory_text(c, plans, n, o);
     time_text(c, o);
-    pieces_text(c, o);
+    async_tp_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, bubble, o);
     if (s->token_order)

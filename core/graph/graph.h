@@ -36,11 +36,12 @@ typedef struct tt_state {
     tt_placement place;
     uint64_t stages; /* bit s: lives on the ranks of stage s */
     bool accumulate_max;
-    const char *suffix;     /* OPTIMIZER: "exp_avg" */
-    tt_init init;           /* BUFFER */
-    const float *values;    /* BUFFER: initial, row-major; NULL = by init */
-    bool transient;         /* BUFFER: in no checkpoint */
-    struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const char *suffix;                   /* OPTIMIZER: "exp_avg" */
+    tt_init init;                         /* BUFFER */
+    const float *values;                  /* BUFFER: initial, row-major; NULL = by init */
+    bool transient;                       /* BUFFER: in no checkpoint */
+    struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;
 
 typedef struct tt_param_info {
@@ -82,6 +83,15 @@ struct tt_value {
     tt_value *within;
 };
 
+/* An op that runs as other ops, and the function of a tt_custom_vjp, are nodes of two kinds: those
+ * that do the work, and one that stands for them all where derivatives are concerned. */
+typedef enum tt_node_role {
+    TT_NODE_PLAIN,   /* it runs, and its op says its derivative */
+    TT_NODE_INNER,   /* it runs as part of an expansion or a custom function, and is not
+                        differentiated itself */
+    TT_NODE_EXPANDED /* it does not run: its outputs are inner nodes'; it has the derivative */
+} tt_node_role;
+
 struct tt_node {
     int id;
     const tt_op_def *op;
@@ -93,9 +103,9 @@ struct tt_node {
     int block;           /* -1 = outside blocks */
     const char *scope;   /* "model.layers.3.mlp" */
     bool follow;         /* placed in follow mode */
-    bool virtual_;       /* stands for an expansion: never run; its outputs are the inner nodes' */
-    bool inner;          /* part of an expansion: never differentiated itself */
-    bool no_wait; /* fuse: not run later than it stands, it ends the life of large operands */
+    tt_node_role role;
+    bool not_later; /* fuse: it may not run later than it stands, for it ends the life of large
+                       operands */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;
@@ -107,11 +117,12 @@ struct tt_node {
     /* set by passes */
     tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
     int accumulate_index;      /* member of a stack, -1 = all */
+    bool accumulates; /* order: of several accumulations of a member in a micro-batch not the first:
+                         the first stores, this one adds */
     tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
-    bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
-    bool piece; /* pieces: of the rows of one member alone. So an atom may cut its rows and, too,
-                   cut or be pending in the rest: of each rank there is its own share */
+    bool own_rows; /* async_tp: of the rows of one member alone. So an atom may cut its rows and,
+                      too, cut or be pending in the rest: of each rank there is its own share */
     bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
                    over (plan) */
     tt_custom_vjp_fn custom_vjp;
@@ -165,9 +176,9 @@ struct tt_graph {
     tt_state *ok;       /* f32 scalar: the regions behind the epilogue run only where it is not 0;
                            NULL: always */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
-    struct {            /* pieces: what of a micro-batch goes piece by piece, and what does not */
+    struct {            /* async_tp: what of a micro-batch goes piece by piece, and what does not */
         int gathers, reductions, whole;
-    } pieces;
+    } async_tp;
     /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
      * the host says how many rows a call has (R8). */
     int64_t slots;

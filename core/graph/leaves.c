@@ -59,7 +59,7 @@ static tt_node *identity_node(tt_builder *b, const tt_op_def *op, tt_value *v,
                               const tt_placement *to)
 {
     tt_node *n = tt_node_new(b, op, &v, 1, &v->type, to, 1);
-    n->inner = false;
+    n->role = TT_NODE_PLAIN;
     return n;
 }
 
@@ -169,7 +169,7 @@ static bool from_inputs(const tt_value *v, int depth)
     const tt_node *n = v->node;
     if (n->op == &tt_op_input || (!n->n_in && !v->type.n_dims && n->op != &tt_op_state))
         return true;
-    if (depth == 0 || !n->n_in || n->virtual_ || n->inner || n->when->region != TT_FORWARD ||
+    if (depth == 0 || !n->n_in || n->role != TT_NODE_PLAIN || n->when->region != TT_FORWARD ||
         n->op == &tt_op_fetch || n->op == &tt_op_transfer)
         return false;
     for (int i = 0; i < n->n_in; i++)

@@ -229,30 +229,30 @@ static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const
     return kept;
 }
 
-/* How the letters' atoms store an operand. `t+2` turns the atoms that cut t inside its group's
- * first letter. */
+/* How the letters' atoms store an operand. `t+2` shifts the atoms that cut t inside its group's
+ * first letter by two steps. */
 static tt_placement place_of(const tt_mesh *m, const tt_rule *r, const int8_t *names, int n,
-                             int turn, const tt_atom_list *ax)
+                             int shift, const tt_atom_list *ax)
 {
     tt_placement p = {0};
     for (int d = 0; d < n; d++) {
         p.n[d] = ax[names[d]].n;
         memcpy(p.atom[d], ax[names[d]].atom, sizeof p.atom[d]);
     }
-    for (int i = 0; turn && i < r->n_groups; i++)
+    for (int i = 0; shift && i < r->n_groups; i++)
         if (r->groups[i].x == names[0])
-            tt_turn_atoms(m, turn, ax[r->groups[i].first].n, p.atom[0], p.n[0]);
+            tt_shift_atoms(m, shift, ax[r->groups[i].first].n, p.atom[0], p.n[0]);
     return p;
 }
 
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *ax)
 {
-    return place_of(m, r, r->in[i], r->n_in_dims[i], r->in_turn[i], ax);
+    return place_of(m, r, r->in[i], r->n_in_dims[i], r->in_shift[i], ax);
 }
 
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o, const tt_atom_list *ax)
 {
-    return place_of(m, r, r->out[o], r->n_out_dims[o], r->out_turn[o], ax);
+    return place_of(m, r, r->out[o], r->n_out_dims[o], r->out_shift[o], ax);
 }
 
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,

@@ -434,7 +434,7 @@ tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
     for (int i = n_nodes - 1; i >= 0; i--) {
         tt_node *n = g->nodes.items[i];
         if (n->when->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
-            n->op == &tt_op_state || (n->inner && !n->virtual_))
+            n->op == &tt_op_state || n->role == TT_NODE_INNER)
             continue;
         TT_TRY(differentiate(&d, n, err));
     }

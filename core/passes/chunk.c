@@ -74,7 +74,7 @@ static bool chunkable(const tt_graph *g, const tt_node *n)
     }
     if (!local_op(n) || (n->op->flags & TT_OP_MIXES_TOKENS))
         return false;
-    for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+    for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
         if (!per_token(g, n->out[j]) && n->n_in)
             return false;
     return true;
@@ -138,7 +138,7 @@ static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (!n->when->in_chunk_loop || n->virtual_)
+        if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED)
             continue;
         bool whole_out = false, token_in = false;
         for (int j = 0; j < n->n_out; j++)
@@ -159,12 +159,12 @@ static void find_interior(tt_graph *g)
     bool *outside = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *outside);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; !n->when->in_chunk_loop && !n->virtual_ && j < n->n_in; j++)
+        for (int j = 0; !n->when->in_chunk_loop && n->role != TT_NODE_EXPANDED && j < n->n_in; j++)
             outside[n->in[j]->id] = true;
     }
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; n->when->in_chunk_loop && !n->virtual_ && j < n->n_out; j++)
+        for (int j = 0; n->when->in_chunk_loop && n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
             n->out[j]->chunked = per_token(g, n->out[j]) && !outside[n->out[j]->id];
     }
 }

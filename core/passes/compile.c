@@ -4,9 +4,9 @@
 #include <string.h>
 
 /* describe → place → metrics → autodiff → update → share → recompute → store → hoist → lower → order
- * → split → fuse → epilogue → turn → pieces → overlap, and chunk, which marks before autodiff and
+ * → split → fuse → epilogue → rope_fusion → async_tp → overlap, and chunk, which marks before autodiff and
  * moves after it; to decode: describe → place, with incremental forms → lower → order → fuse →
- * epilogue → turn */
+ * epilogue → rope_fusion */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -149,11 +149,11 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
     TT_TRY(tt_pass_epilogue(g, &fo, err));
-    TT_TRY(tt_pass_turn(g, &fo, err));
+    TT_TRY(tt_pass_rope_fusion(g, &fo, err));
     TT_TRY(dump(c, g, "epilogue", err));
-    if (o->pieces && !generates(o)) {
-        TT_TRY(tt_pass_pieces(g, err));
-        TT_TRY(dump(c, g, "pieces", err));
+    if (o->async_tp && !generates(o)) {
+        TT_TRY(tt_pass_async_tp(g, err));
+        TT_TRY(dump(c, g, "async_tp", err));
     }
     if (o->overlap) {
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
@@ -213,9 +213,8 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
  * NULL: none. */
 static const char *given(const tt_node *n)
 {
-    static const char gathered[] = "gathered."; /* hoist.c */
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
-        return n->state->name + sizeof gathered - 1;
+        return n->state->gathered->name;
     return n->param ? n->param->name : NULL;
 }
 

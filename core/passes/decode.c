@@ -30,7 +30,7 @@ static bool *find_dependent(const tt_graph *g, tt_arena *a)
         bool any = n->op == &tt_op_input;
         for (int j = 0; j < n->n_in; j++)
             any = any || dependent[n->in[j]->id];
-        for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+        for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
             dependent[n->out[j]->id] = any;
     }
     return dependent;
@@ -46,7 +46,7 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
     for (size_t i = g->nodes.n; i-- > 0;) {
         const tt_node *n = g->nodes.items[i];
         bool any = false, all = (n->op->flags & TT_OP_MIXES_TOKENS) != 0;
-        for (int j = 0; !n->virtual_ && j < n->n_out; j++) {
+        for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++) {
             any = any || wanted[n->out[j]->id];
             all = all || early[n->out[j]->id];
         }

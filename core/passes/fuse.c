@@ -62,10 +62,10 @@ bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
            !memcmp(a->out[0]->place.atom, b->out[0]->place.atom, sizeof a->out[0]->place.atom);
 }
 
-static bool any_no_wait(const fuser *f, const group *p)
+static bool any_not_later(const fuser *f, const group *p)
 {
     for (int k = 0; k < p->n; k++)
-        if (f->g->nodes.items[p->members[k]]->no_wait)
+        if (f->g->nodes.items[p->members[k]]->not_later)
             return true;
     return false;
 }
@@ -156,7 +156,7 @@ static void join(fuser *f, int i)
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->readers.index[n->in[j]->id];
         group *p = f->of[d];
-        if (!p || contains(mine, d) || any_no_wait(f, p) ||
+        if (!p || contains(mine, d) || any_not_later(f, p) ||
             !tt_fuse_same_iteration(f->g->nodes.items[d], n))
             continue;
         if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
@@ -283,7 +283,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
             return false;
         p->accumulate_into = w->state;
         p->accumulate_index = w->accumulate_index;
-        p->again = w->again;
+        p->accumulates = w->accumulates;
         return true;
     }
     const bool gathered = w->state->kind == TT_STATE_GATHERED;

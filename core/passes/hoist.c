@@ -68,6 +68,7 @@ static void hoist(hoister *h, tt_node *n)
         s = tt_state_new(g, TT_STATE_GATHERED,
                          tt_arena_printf(g->arena, "gathered.%s", n->param->name), &out->type,
                          &out->place);
+        s->gathered = n->param;
         s->stages = UINT64_C(1) << n->when->stage;
         tt_map_set(h->states, key, s);
         if (tt_node_is_cast(n->in[0]->node))

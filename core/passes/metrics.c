@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
+#include "pipeline/schedule.h"
 #include <string.h>
 
 /* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
@@ -41,7 +42,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_accumulate(b, a, -1, v);
     const tt_placement whole = {0};
     tt_state *m = tt_state_new(g, TT_STATE_METRIC, name, &v->type, &whole);
-    tt_value *stages[64];
+    tt_value *stages[TT_MAX_STAGES];
     tt_builder_at(b, TT_EPILOGUE, at, -1, "metrics");
     tt_value *r = tt_redistribute(b, tt_state_read(b, a), &whole);
     if (g->n_stages > 1)

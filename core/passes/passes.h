@@ -137,11 +137,12 @@ tt_fused_instr tt_fuse_instr(const tt_node *n);
 
 /* ---- epilogue: pointwise nodes into the matrix product they read ---- */
 tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
-tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err); /* rope; behind it */
+/* ---- rope_fusion: RoPE into the projection whose result it rotates; after epilogue ---- */
+tt_status tt_pass_rope_fusion(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
-/* ---- pieces: a gather of rows and the products that read it, products and the reduce-scatter of
+/* ---- async_tp: a gather of rows and the products that read it, products and the reduce-scatter of
  * their rows, piece by piece (asynchronous tensor parallelism). Same bits. ---- */
-tt_status tt_pass_pieces(tt_graph *g, tt_error *err);
+tt_status tt_pass_async_tp(tt_graph *g, tt_error *err);
 
 /* ---- overlap: collectives are begun as long before they are needed as they take, by the plan's
  * costs; what nobody waits for (gradients' work and sums) moves behind them. Same bits, more

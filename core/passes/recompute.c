@@ -10,7 +10,7 @@
 typedef struct redo {
     tt_graph *g;
     const tt_recompute_opts *o;
-    tt_value **clone; /* by value id: its clone in the backward */
+    tt_value **clone; /* by value id, of those that the pass found: its clone in the backward */
     TT_VEC(tt_node *) list;
 } redo;
 
@@ -67,13 +67,14 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err)
 {
     redo r = {.g = g, .o = o};
-    r.clone = tt_arena_array(g->arena, (size_t)g->n_values * 2 + 64, sizeof *r.clone);
+    r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
     if (o->mode == TT_RECOMPUTE_NONE && !o->fetches)
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {
         tt_node *e = g->nodes.items[i];
-        for (int j = 0; e->when->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++)
+        for (int j = 0;
+             e->when->region == TT_BACKWARD && e->role != TT_NODE_EXPANDED && j < e->n_in; j++)
             e->in[j] = redo_value(&r, e->in[j], e);
         tt_vec_push(g->arena, &r.list, e);
     }

@@ -14,8 +14,8 @@ typedef struct sharer {
  * (of a cast they are the dtype of its result). */
 static bool can_share(const tt_node *n)
 {
-    if (n->when->region != TT_UPDATE || n->n_out != 1 || n->out[0]->type.n_dims || n->virtual_ ||
-        n->inner || n->accumulate_into || n->assign_to)
+    if (n->when->region != TT_UPDATE || n->n_out != 1 || n->out[0]->type.n_dims ||
+        n->role != TT_NODE_PLAIN || n->accumulate_into || n->assign_to)
         return false;
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_SCALAR;

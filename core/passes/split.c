@@ -27,7 +27,7 @@ static void mark_goals(const tt_graph *g, bool *wanted)
     const bool any = first_block(g, &block);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->when->region != TT_BACKWARD || n->virtual_)
+        if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED)
             continue;
         if (n->op == &tt_op_transfer) {
             wanted[n->in[0]->id] = true;

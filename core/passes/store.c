@@ -31,7 +31,7 @@ static void mark(store *s)
         for (int j = 0; j < n->n_in; j++) {
             const int v = n->in[j]->id;
             derived = derived || s->derived[v];
-            if (n->when->region != TT_BACKWARD || n->virtual_)
+            if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED)
                 continue;
             s->kept[v] = true;
             if (n->op->flags & TT_OP_MIXES_TOKENS || n->when->stage != n->in[j]->node->when->stage)
@@ -49,10 +49,10 @@ static bool wanted(const store *s, const tt_value *v)
     int64_t row = 1;
     for (int d = 1; d < t->n_dims; d++)
         row *= t->dims[d].size;
-    return n->when->region == TT_FORWARD && !n->virtual_ && !n->param && n->op != &tt_op_input &&
-           n->op != &tt_op_state && s->kept[v->id] && !s->exact[v->id] && !s->derived[v->id] &&
-           t->dtype == TT_F32 && t->n_dims >= 2 && row >= MIN_ROW && !v->place.partial &&
-           !v->place.partial_max;
+    return n->when->region == TT_FORWARD && n->role != TT_NODE_EXPANDED && !n->param &&
+           n->op != &tt_op_input && n->op != &tt_op_state && s->kept[v->id] && !s->exact[v->id] &&
+           !s->derived[v->id] && t->dtype == TT_F32 && t->n_dims >= 2 && row >= MIN_ROW &&
+           !v->place.partial && !v->place.partial_max;
 }
 
 /* One cast node at the end of the builder's list: the caller moves it to where it belongs. */
@@ -86,7 +86,8 @@ static tt_status read_narrow(store *s, tt_node *n, int j, tt_error *err)
 
 static tt_status visit(store *s, tt_node *n, tt_error *err)
 {
-    for (int j = 0; n->when->region == TT_BACKWARD && !n->virtual_ && j < n->n_in; j++)
+    for (int j = 0; n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED && j < n->n_in;
+         j++)
         if (s->narrow[n->in[j]->id])
             TT_TRY(read_narrow(s, n, j, err));
     put(s, n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include "pipeline/schedule.h"
 #include <string.h>
 
 /* update: reduce what is pending, the global norm and the clip factor (epilogue), then every
@@ -10,7 +11,7 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
-    bool again; /* the same update on another stage: its states are there */
+    bool known; /* the same update on another stage: its states are there */
 } tt_update_impl;
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -20,7 +21,7 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
-    if (i->again && tt_graph_state(g, full))
+    if (i->known && tt_graph_state(g, full))
         return tt_state_read(b, tt_graph_state(g, full));
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
@@ -93,7 +94,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
 {
     const tt_group *group = &o->groups[s->group + 1];
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
-    tt_update_impl u = {.stack = s, .again = stage != stage_of(s)};
+    tt_update_impl u = {.stack = s, .known = stage != stage_of(s)};
     u.public_.struct_size = sizeof u.public_;
     u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
@@ -139,7 +140,7 @@ static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const
 /* The reduced gradients of a stack, by stage of its set. */
 static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
 {
-    tt_value *parts[64];
+    tt_value *parts[TT_MAX_STAGES];
     const int n = TT_MAXV(s->n_grads, 1);
     for (int i = 0; i < n; i++) {
         tt_state *grad = s->n_grads ? s->grads[i] : s->grad;
@@ -148,7 +149,7 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
         parts[i] = reduced(b, s, grad);
         by_stage[stage] = parts[i];
     }
-    for (int st = 0; s->n_grads && st < 64; st++)
+    for (int st = 0; s->n_grads && st < TT_MAX_STAGES; st++)
         if (by_stage[st])
             by_stage[st] = tied_gradient(b, s, parts, st);
 }
@@ -195,8 +196,9 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     const tt_placement whole = {0};
     const tt_type f64 = {.dtype = TT_F64}, f32 = {.dtype = TT_F32};
     tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
-    tt_value **all = tt_arena_array(g->arena, 64 * g->stacks.n + 1, sizeof *all); /* by stage */
-    tt_value *stages[64], *clips[64] = {0};
+    tt_value **all =
+        tt_arena_array(g->arena, TT_MAX_STAGES * g->stacks.n + 1, sizeof *all); /* by stage */
+    tt_value *stages[TT_MAX_STAGES], *clips[TT_MAX_STAGES] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
@@ -206,8 +208,8 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)
             continue;
-        gradients(b, s, all + 64 * i);
-        grads[i] = all[64 * i + (size_t)stage_of(s)];
+        gradients(b, s, all + TT_MAX_STAGES * i);
+        grads[i] = all[TT_MAX_STAGES * i + (size_t)stage_of(s)];
     }
     norm_squared(b, grads, stages, &n);
     for (int st = 0; n && st < g->n_stages; st++) {
@@ -222,9 +224,9 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
     }
     write_ok(b);
-    for (size_t i = 0; i < 64 * g->stacks.n; i++) {
-        tt_stack *s = g->stacks.items[i / 64];
-        const int stage = (int)(i % 64);
+    for (size_t i = 0; i < TT_MAX_STAGES * g->stacks.n; i++) {
+        tt_stack *s = g->stacks.items[i / TT_MAX_STAGES];
+        const int stage = (int)(i % TT_MAX_STAGES);
         if (!all[i])
             continue;
         tt_builder_replicated(b, replicas_below(s, stage));

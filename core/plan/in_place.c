@@ -43,8 +43,9 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
 /* Does a kernel of its own write what e makes? */
 static bool writes_anew(const tt_node *e)
 {
-    return e->n_out && !e->virtual_ && !e->async && !e->when->per_step && !e->accumulate_into &&
-           !(e->assign_to && e->assign_to[0]) && !(e->op->flags & TT_OP_VIEW);
+    return e->n_out && e->role != TT_NODE_EXPANDED && !e->async && !e->when->per_step &&
+           !e->accumulate_into && !(e->assign_to && e->assign_to[0]) &&
+           !(e->op->flags & TT_OP_VIEW);
 }
 
 void tt_plan_take_over(planner *p, const tt_nodes *l, int at, bool in_slots)

@@ -66,7 +66,7 @@ static size_t scratch_of(planner *p, const tt_node *n)
         return (size_t)(tt_plan_bytes(p->plan->graph, &n->in[0]->type, &n->in[0]->place) +
                         tt_plan_bytes(p->plan->graph, &n->out[0]->type, &n->out[0]->place));
     if (n->op == &tt_op_stage_sum)
-        return 64 * 16;
+        return (size_t)TT_MAX_STAGES * 16; /* a number per stage, and room */
     if (!p->o->scratch)
         return 0;
     for (int i = 0; i < n->n_in; i++)

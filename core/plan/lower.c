@@ -65,7 +65,7 @@ static tt_predicate adds(const lowering *l, const tt_node *n)
 {
     tt_predicate w = TT_PRED_NEVER;
     if (n->accumulate_into || n->op == &tt_op_accumulate)
-        w = n->again ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
+        w = n->accumulates ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
     return sums(l, n) ? w | TT_PRED_LATER_CHUNK : w;
 }
 
@@ -277,7 +277,7 @@ static void begin_loop(lowering *l)
     emit(l, TT_INSTR_LOOP, NULL);
 }
 
-/* The loop turns as often as the first operand that runs over its rows asks for. */
+/* The loop runs as often as the first operand that runs over its rows asks for. */
 static void end_loop(lowering *l)
 {
     tt_instr *loop = &l->instrs.items[l->loop];

@@ -64,14 +64,14 @@ size_t tt_trace_sums(const tt_trace *t, const struct tt_machine *limit, tt_op_su
     for (size_t e = 0; e < t->n; e++) {
         const tt_trace_event *v = &t->events[e];
         const char *name = class_of(t, v);
-        const bool beside = v->queue > 0;
+        const bool concurrent = v->queue > 0;
         size_t k = 0;
-        while (k < n && (sums[k].beside != beside || strcmp(sums[k].op, name)))
+        while (k < n && (sums[k].concurrent != concurrent || strcmp(sums[k].op, name)))
             k++;
         if (k == cap)
             continue;
         if (k == n)
-            sums[n++] = (tt_op_sum){.op = name, .beside = beside};
+            sums[n++] = (tt_op_sum){.op = name, .concurrent = concurrent};
         const tt_instr_cost c = cost_of(t, v, limit);
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;

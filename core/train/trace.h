@@ -7,8 +7,9 @@
 
 typedef struct tt_op_sum { /* the ops of one name */
     const char *op;
-    bool beside; /* run concurrently with the program in a thread of communication: its time is no
-                    part of the step's; the wait for it is, as the op "wait" */
+    /* Run by a thread of communication: its time is no part of the step's. The wait for it is, as
+     * the op "wait". */
+    bool concurrent;
     int64_t calls, ns;
     double flops, bytes; /* by the ops' cost rules, for this rank's shapes */
     double bound_s;      /* least seconds on this machine */

@@ -272,7 +272,7 @@ static void run_regions(sim *s, bool micro)
 {
     for (size_t i = 0; i < s->g->nodes.n && !s->failure[0]; i++) {
         const tt_node *n = s->g->nodes.items[i];
-        if ((n->when->region <= TT_BACKWARD) == micro && !n->virtual_ &&
+        if ((n->when->region <= TT_BACKWARD) == micro && n->role != TT_NODE_EXPANDED &&
             !n->when
                  ->replicated_stages) /* the stages of a tied parameter are all here: it is updated once */
             run_node(s, n);

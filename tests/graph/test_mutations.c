@@ -110,7 +110,7 @@ static void check_dropped(const job *j, int *total, int *rewired, int *refused)
             for (int q = 0; q < u->n_in; q++)
                 if (u->in[q] == n->out[0])
                     at = q;
-            if (at < 0 || !u->rule || u->virtual_)
+            if (at < 0 || !u->rule || u->role == TT_NODE_EXPANDED)
                 continue;
             u->in[at] = n->in[0];
             ++*rewired;
@@ -221,7 +221,7 @@ static void test_every_dropped_piece_is_caught(void **state)
                  .metrics = true,
                  .fuse = true,
                  .can_accumulate = true,
-                 .pieces = true};
+                 .async_tp = true};
         j.tokens = 13 * data_ranks(j.mesh);
         j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
         build_or_fail(&j, NULL, &x);
@@ -272,7 +272,7 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
  * reduced again. */
 static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
-    if (n->when->region != TT_BACKWARD || n->virtual_ || n->n_out < 1)
+    if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED || n->n_out < 1)
         return false;
     for (size_t i = 0; i < g->nodes.n;
          i++) { /* n is the derivative of a reduced value's reader: same dims, same storage */
@@ -296,7 +296,8 @@ static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to
 static bool lost_pending(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
     (void)g;
-    if (n->when->region != TT_BACKWARD || n->virtual_ || n->n_out < 1 || !n->out[0]->place.partial)
+    if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED || n->n_out < 1 ||
+        !n->out[0]->place.partial)
         return false;
     to->partial = 0;
     return true;
@@ -306,7 +307,8 @@ static bool read_later(const tt_graph *g, size_t at)
 {
     const tt_value *v = g->nodes.items[at]->out[0];
     for (size_t i = at + 1; i < g->nodes.n; i++)
-        for (int q = 0; !g->nodes.items[i]->virtual_ && q < g->nodes.items[i]->n_in; q++)
+        for (int q = 0; g->nodes.items[i]->role != TT_NODE_EXPANDED && q < g->nodes.items[i]->n_in;
+             q++)
             if (g->nodes.items[i]->in[q] == v)
                 return true;
     return false;

@@ -76,7 +76,7 @@ static sig c_node_sig(const tt_node *n, int out, sig *memo)
         return sig_of("nll", 0, NULL, 0);
     if (!strcmp(op, "cross_entropy_bwd"))
         return sig_of("dz", 0, NULL, 0);
-    if (n->inner && !is_any(op, "max_last sum_exp pick"))
+    if (n->role == TT_NODE_INNER && !is_any(op, "max_last sum_exp pick"))
         return 0;
     for (int i = 0; i < n->n_in; i++)
         if (strcmp(op, "attention_bwd") || (i != 3 && i != 4))
@@ -212,7 +212,8 @@ static const tt_node *find(const comparison *c, sig s, int *out)
     const tt_node *found = NULL;
     for (size_t i = 0; i < c->x->g->nodes.n; i++) {
         const tt_node *n = c->x->g->nodes.items[i];
-        if (n->virtual_ || is_any(n->op->name, "redistribute fetch param input stop_gradient"))
+        if (n->role == TT_NODE_EXPANDED ||
+            is_any(n->op->name, "redistribute fetch param input stop_gradient"))
             continue;
         for (int o = 0; o < n->n_out; o++) {
             if (c_sig(n->out[o], c->memo) != s || (!strcmp(n->op->name, "cross_entropy") && o))
