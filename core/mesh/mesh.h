@@ -15,6 +15,7 @@
 #define TT_IGNORE_UNIT 0x80u /* bit: this cut ignores the dim's unit (FSDP) */
 #define TT_ATOM(a) ((a)&0x7fu)
 #define TT_SHIFT(a) ((unsigned)(a) >> 8)
+#define TT_SHIFT_BITS 0xff00u /* bits: steps of a ring, TT_SHIFTED */
 #define TT_SHIFTED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
 #define TT_MAX_SHIFT 255 /* largest shift, so a shifted atom has at most 256 ranks */
 #define TT_MAX_PIECES (TT_MAX_SHIFT + 1)
