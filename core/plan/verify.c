@@ -439,7 +439,7 @@ typedef struct fresh {
 /* -1: not such a state, or none of it is this rank's. */
 static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
 {
-    *bytes = tt_tensor_numel(&o->tensor) * (int64_t)tt_dtype_size(o->tensor.dtype);
+    *bytes = tt_tensor_bytes(&o->tensor);
     if (o->space != TT_SPACE_STATE || !o->here || !*bytes)
         return -1;
     const int owner = memory_owner(&f->m, o->offset);
@@ -552,10 +552,7 @@ static const char *check_fresh(const tt_program *p, const tt_instr **where)
         bad = "no memory to check it";
     for (int i = 0; !bad && i < p->n_states; i++)
         if (p->states[i].fresh && p->states[i].offset >= 0 &&
-            !memory_write(&f.m, p->states[i].offset,
-                          tt_tensor_numel(&p->states[i].tensor) *
-                              (int64_t)tt_dtype_size(p->states[i].tensor.dtype),
-                          OLD))
+            !memory_write(&f.m, p->states[i].offset, tt_tensor_bytes(&p->states[i].tensor), OLD))
             bad = "a state lies outside its space";
     for (int i = 0; !bad && i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
