@@ -108,6 +108,7 @@ static tt_status measure(tt_arena *a, tt_registry **registry, tt_error *err)
     empty.kernel = kernel;
     c.vtable = &empty;
     s->backend.component = &c;
+    s->kernels.backend = &empty;
     TT_TRY(tt_rank_open(s, &d, false, r, err));
     TT_TRY(tt_exec_trace_open(r->exec, err));
     const double off = step_ns(r, false), on = step_ns(r, true);

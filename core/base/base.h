@@ -154,6 +154,18 @@ void tt_log_set_redraw(void (*fn)(void *), void *arg);
 tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err);
 /* Writes and fsyncs a temporary file, renames it to path, and fsyncs the folder. */
 tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err);
+/* Removes the temporary files that killed processes left in a folder, and no live process's. */
+void tt_unfinished_clear(const char *folder);
+/* A folder TMPDIR/ttrun-KIND-XXXXXX for this process alone. False: none can be made. Owner: the
+ * caller, by tt_temporary_remove, which removes what is in it too. clear removes those that killed
+ * processes left. */
+typedef struct tt_temporary {
+    char *path; /* NULL: none */
+    int fd;
+} tt_temporary;
+bool tt_temporary_new(const char *kind, tt_temporary *out);
+void tt_temporary_remove(tt_temporary *t);
+void tt_temporary_clear(const char *kind);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
 tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or a folder */

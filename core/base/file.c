@@ -4,6 +4,7 @@
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -118,22 +119,22 @@ static tt_status fsync_parent(const char *path, tt_error *err)
 
 tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err)
 {
-    static _Atomic unsigned counter; /* two threads may write the same file; the last rename wins */
     tt_str tmp = {0};
     tt_status status;
-    tt_str_printf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-    unlink(tmp.s); /* of a process that had this number before */
-    int fd = open(tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int fd = tt_unfinished_open(path, &tmp);
     if (fd < 0) {
         status = tt_fail_errno(err, errno, "create", tmp.s);
         tt_str_free(&tmp);
         return status;
     }
+    const int lock = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* until the file has its name */
     status = write_fd(fd, tmp.s, p, n, err);
     if (close(fd) != 0 && status == TT_OK)
         status = tt_fail_errno(err, errno, "close", tmp.s);
     if (status == TT_OK && rename(tmp.s, path) != 0)
         status = tt_fail_errno(err, errno, "replace", path);
+    if (lock >= 0)
+        close(lock);
     if (status == TT_OK)
         status = fsync_parent(path, err);
     else
@@ -167,12 +168,13 @@ bool tt_path_is_fd(const char *path, int fd)
            a.st_dev == b.st_dev;
 }
 
-/* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. */
+/* Which file is mapped where, for the handler of SIGBUS: what is not remembered has no name. A
+ * checkpoint of 4096 ranks maps as many files. Entries never used take no memory. */
 static struct {
     _Atomic(const uint8_t *) p; /* NULL: free; written last */
     size_t n;
-    char path[512];
-} mapped[256];
+    char path[PATH_MAX];
+} mapped[4096];
 static _Atomic(size_t) n_mapped; /* entries that were ever used */
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 

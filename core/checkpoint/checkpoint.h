@@ -55,6 +55,8 @@ int64_t tt_step_of_name(const char *name, const char **rest);
 /* trainer.json of a step folder. */
 tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_state *out,
                              tt_error *err);
+/* Refuses counts that a run could not add to. */
+tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *s, tt_error *err);
 /* Fill every piece from the folder's shards (step-N of ours, or one that PyTorch's
  * HuggingFaceStorageWriter wrote). Errors name the tensor and the uncovered range; shape
  * differences are errors; extra tensors are ignored. F32/BF16/F16/F64 convert. */

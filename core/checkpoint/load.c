@@ -167,7 +167,7 @@ static tt_status check_piece(const tt_ckpt_reader *r, const tt_ckpt_piece *p, si
     int64_t global = 1;
     if (!tt_st_dtype_of(p->dtype) || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS)
         return TT_FAIL(err, TT_EINVAL,
-                       "checkpoint: tensor '%s' has no sound dtype or number of dims", p->name);
+                       "checkpoint: tensor '%s' has an invalid dtype or number of dims", p->name);
     for (int d = 0; d < p->n_dims; d++) {
         if (p->box.begin[d] < 0 || p->box.end[d] < p->box.begin[d] || p->box.end[d] > p->global[d])
             return TT_FAIL(err, TT_EINVAL, "checkpoint: tensor '%s': a box beyond its shape",

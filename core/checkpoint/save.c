@@ -77,7 +77,7 @@ static tt_status check_piece(const tt_ckpt_piece *p, tt_error *err)
     if (!p->name || !*p->name || p->n_dims < 0 || p->n_dims > TT_MAX_DIMS ||
         !tt_st_dtype_of(p->dtype))
         return TT_FAIL(err, TT_EINVAL,
-                       "checkpoint: tensor '%s' has no sound name, dtype or number of dims",
+                       "checkpoint: tensor '%s' has an invalid name, dtype or number of dims",
                        p->name ? p->name : "");
     for (int d = 0; d < p->n_dims; d++)
         if (p->box.begin[d] < 0 || p->box.end[d] < p->box.begin[d] ||

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/internal.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,8 +99,10 @@ static tt_status count(const reading *r, const tt_json *object, const char *key,
                        int64_t *out)
 {
     const tt_json *v = tt_json_get(object, key);
+    char what[64];
+    snprintf(what, sizeof what, "an integer from 0 to %lld is wanted", (long long)max);
     if (!v || v->type != TT_JSON_INT || v->integer < 0 || v->integer > max)
-        return bad(r, v ? v : object, key, "an integer >= 0 in range is wanted");
+        return bad(r, v ? v : object, key, what);
     *out = v->integer;
     return TT_OK;
 }
@@ -161,7 +164,7 @@ static tt_status one_tensor(const reading *r, const char *name, const tt_json *v
     out->n_dims = (int)shape->n;
     out->name = name;
     if (!tt_st_bytes(dtype, out->shape, out->n_dims, &bytes))
-        return bad(r, shape, "shape", "no sound shape");
+        return bad(r, shape, "shape", "not a valid shape");
     return TT_OK;
 }
 
@@ -218,7 +221,9 @@ static tt_status check_version(const reading *r, const tt_json *root)
     return TT_OK;
 }
 
-#define MOST_COUNTED (INT64_MAX / 4) /* steps, tokens: what is added to it is far smaller */
+/* Steps, samples and tokens. A run that continues adds to them, and what it saves must be readable
+ * again: so a run does not continue from more than half of what is read. */
+#define MOST_COUNTED (INT64_MAX / 4)
 
 static tt_status trainer(const reading *r, const tt_json *root, tt_trainer_state *out)
 {
@@ -286,4 +291,24 @@ tt_status tt_ckpt_read_state(const char *step_folder, tt_arena *a, tt_trainer_st
                              tt_error *err)
 {
     return tt_ckpt_state_from_file(a, step_folder, out, NULL, err);
+}
+
+tt_status tt_ckpt_check_counts(const char *step_folder, const tt_trainer_state *s, tt_error *err)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } counts[] = {
+        {"step",                s->step        },
+        {"tokens_seen",         s->tokens_seen },
+        {"loader.samples_seen", s->samples_seen}
+    };
+    for (size_t i = 0; i < TT_COUNT(counts); i++)
+        if (counts[i].value > MOST_COUNTED / 2)
+            return TT_FAIL(err, TT_EFORMAT,
+                           "%s/" TT_STATE_FILE ": %s: no run can continue from %lld, at most %lld "
+                           "can be counted on from; was the file changed?",
+                           step_folder, counts[i].key, (long long)counts[i].value,
+                           (long long)(MOST_COUNTED / 2));
+    return TT_OK;
 }

@@ -72,19 +72,40 @@ static size_t check_tensors(const char *folder, tt_str *out)
     return faults;
 }
 
+/* A step folder that was renamed, or whose trainer.json was changed, would be trained on from
+ * another step than its name says. Folders with other names are not compared. */
+static size_t check_name(tt_arena *a, const char *folder, const tt_trainer_state *state,
+                         tt_str *out)
+{
+    size_t n = strlen(folder);
+    while (n > 0 && folder[n - 1] == '/')
+        n--;
+    const char *path = tt_arena_strn(a, folder, n), *slash = strrchr(path, '/');
+    const int64_t step = tt_step_of_name(slash ? slash + 1 : path, NULL);
+    if (step < 0 || step == state->step)
+        return 0;
+    tt_str_printf(out,
+                  "%s/" TT_STATE_FILE ": step is %lld, but the folder is called step-%lld; if it "
+                  "was renamed, call it step-%lld again\n",
+                  path, (long long)state->step, (long long)step, (long long)state->step);
+    return 1;
+}
+
 tt_status tt_ckpt_verify(const char *step_folder, tt_str *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     tt_manifest m = {0};
+    tt_trainer_state state;
     tt_error why = {0};
     size_t faults;
-    if (tt_ckpt_state_from_file(a, step_folder, NULL, &m, &why) == TT_OK)
-        faults = check_files(a, step_folder, &m, out);
+    if (tt_ckpt_state_from_file(a, step_folder, &state, &m, &why) == TT_OK)
+        faults = check_name(a, step_folder, &state, out) + check_files(a, step_folder, &m, out);
     else
         faults = add_fault(out, why.text);
     faults += check_tensors(step_folder, out);
     tt_arena_free(a);
     if (faults)
-        return TT_FAIL(err, TT_EFORMAT, "%s: %zu faults; load another step", step_folder, faults);
+        return TT_FAIL(err, TT_EFORMAT, "%s: %zu fault%s; load another step", step_folder, faults,
+                       faults == 1 ? "" : "s");
     return TT_OK;
 }

@@ -32,9 +32,12 @@ static tt_status list(tt_cli *cli, const char *folder, tt_error *err)
             tt_str_free(&o);
             return err->code;
         }
-        tt_str_printf(&o, "step-%lld  loss %.5f  %lld tokens  written by %d rank%s\n",
-                      (long long)st.step, st.last_loss, (long long)st.tokens_seen, st.world,
+        tt_str_printf(&o, "step-%lld  loss %.5f  %lld tokens  written by %d rank%s",
+                      (long long)steps[i], st.last_loss, (long long)st.tokens_seen, st.world,
                       st.world == 1 ? "" : "s");
+        if (st.step != steps[i])
+            tt_str_printf(&o, "  (trainer.json says step %lld)", (long long)st.step);
+        tt_str_addc(&o, '\n');
     }
     tt_cli_print(&o);
     tt_str_free(&o);

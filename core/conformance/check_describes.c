@@ -6,7 +6,8 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* The stage "describes": what is in the graph is compiled, what is called is called a little. */
+/* The stage "describes": compiles a small model with components that are part of the graph, and
+ * calls other components a few times. */
 
 /* ---- parts of the graph ---- */
 
@@ -96,14 +97,15 @@ static tt_status describe_schedule(const tt_part *p, tt_str *note, tt_error *err
                 return TT_FAIL(err, TT_EINVAL, "the factor of step %lld of %lld is %g",
                                (long long)step, (long long)totals[k], f);
             if (f != vt->factor(p->config, step, totals[k]))
-                return TT_FAIL(err, TT_EINVAL,
-                               "the factor of step %lld changes from call to call: it must be a "
-                               "function of the step",
-                               (long long)step);
+                return TT_FAIL(
+                    err, TT_EINVAL,
+                    "two calls give different factors for step %lld: the factor must be a "
+                    "function of the step",
+                    (long long)step);
             most = fmax(most, f);
         }
     }
-    tt_str_printf(note, "of 1000 steps: factor %.3g at step 1, %.3g at 500, %.3g at 1000",
+    tt_str_printf(note, "in a run of 1000 steps: factor %.3g at step 1, %.3g at 500, %.3g at 1000",
                   vt->factor(p->config, 0, 1000), vt->factor(p->config, 499, 1000),
                   vt->factor(p->config, 999, 1000));
     return TT_OK;
@@ -129,7 +131,7 @@ static tt_status round_trip(const tt_tokenizer_vt *vt, void *self, int64_t vocab
                     TT_MIN(vt->decode(self, ids.ids[i], piece, sizeof piece), sizeof piece));
     }
     if (s == TT_OK && strcmp(tt_str_get(&back), text) != 0)
-        s = TT_FAIL(err, TT_EINVAL, "\"%s\" comes back from encode() and decode() as \"%s\"", text,
+        s = TT_FAIL(err, TT_EINVAL, "encode() and decode() turn \"%s\" into \"%s\"", text,
                     tt_str_get(&back));
     tt_str_free(&back);
     tt_ids_free(&ids);
@@ -154,14 +156,14 @@ static tt_status talk(const tt_tokenizer_vt *vt, void *self, tt_str *note, tt_er
         return TT_FAIL(err, TT_EINVAL, "info() gives no fingerprint");
     for (size_t i = 0; i < TT_COUNT(texts); i++)
         TT_TRY(round_trip(vt, self, info.vocab_size, texts[i], err));
-    vt->decode(self, -1, piece, sizeof piece); /* ids of a broken file must not crash it */
+    vt->decode(self, -1, piece, sizeof piece); /* an id that is out of range must not crash it */
     vt->decode(self, INT32_MAX, piece, sizeof piece);
-    tt_str_printf(note, "%lld ids; %zu texts come back as they went in", (long long)info.vocab_size,
-                  TT_COUNT(texts));
+    tt_str_printf(note, "%lld ids; %zu texts are unchanged after encode() and decode()",
+                  (long long)info.vocab_size, TT_COUNT(texts));
     return TT_OK;
 }
 
-/* Were options of the section given on the command line? */
+/* Whether the command line has options of the section. */
 static bool configured(const tt_check_opts *o, const char *section)
 {
     const size_t n = strlen(section);
@@ -172,17 +174,16 @@ static bool configured(const tt_check_opts *o, const char *section)
     return false;
 }
 
-/* What open() refuses for want of options is no fault of the plugin's; what it refuses of options
- * that were given is a fault that the user wants to see. */
+/* A refusal by open() is a failure only if options of the section were given. Without them the
+ * component may need options, and the stage is skipped. */
 static tt_status needs(const tt_check_opts *o, const char *section, const tt_error *why,
                        tt_error *err)
 {
     if (configured(o, section))
         return TT_FAIL(err, why->code == TT_EUNSUPPORTED ? TT_EINVAL : why->code,
-                       "does not open with the options --%s.… that were given: %s", section,
-                       why->text);
+                       "does not open with the given options --%s.…: %s", section, why->text);
     return TT_FAIL(err, TT_EUNSUPPORTED,
-                   "does not open with its defaults (%s): give it what it needs by --%s.KEY VALUE",
+                   "does not open with its defaults (%s): set its options with --%s.KEY VALUE",
                    why->text, section);
 }
 
@@ -206,7 +207,7 @@ static tt_status describe_tokenizer(const tt_check_opts *o, const tt_part *p, tt
 
 typedef struct sample_memory {
     int32_t ids[SAMPLE], labels[SAMPLE], pos[SAMPLE], seg[SAMPLE];
-    float own[TT_MAX_INPUTS][SAMPLE]; /* or i32 */
+    float own[TT_MAX_INPUTS][SAMPLE]; /* f32 or i32, as the input declares */
 } sample_memory;
 
 static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, int64_t vocab,
@@ -214,7 +215,7 @@ static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, in
 {
     void *own[TT_MAX_INPUTS];
     tt_sample s = {sizeof s, SAMPLE, m->ids, m->labels, m->pos, m->seg, own};
-    memset(m, 0x7f, sizeof *m); /* what is not written is seen */
+    memset(m, 0x7f, sizeof *m); /* so that a field that read() does not write is noticed */
     memset(m->own, 0, sizeof m->own);
     for (int i = 0; i < TT_MAX_INPUTS; i++)
         own[i] = m->own[i];
@@ -234,7 +235,8 @@ static tt_status read_one(const tt_dataloader_vt *vt, void *self, int64_t at, in
     return TT_OK;
 }
 
-/* Inputs of its own, and that the first sample's are finite. */
+/* Lists the inputs that the loader declares, and checks that those of the first sample are finite.
+ */
 static tt_status note_inputs(const tt_inputs *t, const sample_memory *m, tt_str *note,
                              tt_error *err)
 {
@@ -261,7 +263,8 @@ static tt_status read_some(const tt_dataloader_vt *vt, const void *config, void 
         return TT_FAIL(err, TT_EINVAL, "n_samples() is %lld", (long long)n);
     TT_TRY(read_one(vt, self, 0, vocab, &first, err));
     TT_TRY(read_one(vt, self, n - 1, vocab, &other, err));
-    for (int64_t k = 0; k < LOOKED_AT; k++) { /* all of a small set, else evenly spread */
+    for (int64_t k = 0; k < LOOKED_AT; k++) { /* every sample of a small set, else samples at equal
+                                                 distances */
         const int64_t at = n <= LOOKED_AT ? k : (int64_t)((double)n * (double)k / LOOKED_AT);
         if (at < n)
             TT_TRY(read_one(vt, self, at, vocab, &other, err));
@@ -269,10 +272,10 @@ static tt_status read_some(const tt_dataloader_vt *vt, const void *config, void 
     TT_TRY(read_one(vt, self, 0, vocab, &other, err));
     if (memcmp(&first, &other, sizeof first) != 0)
         return TT_FAIL(err, TT_EINVAL,
-                       "sample 0 is another after others were read: a sample must depend on its "
-                       "number alone");
+                       "sample 0 differs after other samples were read: a sample must depend on "
+                       "its number alone");
     print_count(note, n);
-    tt_str_printf(note, " samples of %d tokens an epoch; read in any order", SAMPLE);
+    tt_str_printf(note, " samples of %d tokens per epoch; they can be read in any order", SAMPLE);
     return note_inputs(&inputs, &first, note, err);
 }
 
@@ -312,7 +315,7 @@ static tt_status describe_loader(const tt_check_job *job, tt_job *j, const tt_pa
     return s;
 }
 
-/* ---- metrics, hook: two steps in a folder of their own ---- */
+/* ---- metrics, hook: called for two steps with a temporary folder ---- */
 
 static tt_metrics_record record_of(int64_t step, const tt_metric *m, size_t n)
 {
@@ -343,7 +346,7 @@ static tt_status feed_sink(const tt_part *p, const char *folder, tt_str *note, t
         }
         vt->close(self);
     }
-    tt_str_add(note, "takes two steps, and two more after a resume");
+    tt_str_add(note, "recorded two steps, and two more after a resume");
     return s;
 }
 
@@ -362,7 +365,7 @@ static tt_status call_hook(const tt_part *p, const char *folder, tt_str *note, t
             s = TT_PLUGIN_CALL(vt->after_step(self, &r, err), err, "after_step()", NULL);
     }
     vt->close(self);
-    tt_str_add(note, "lets two steps pass");
+    tt_str_add(note, "was called for two steps");
     return s;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <ttrun/op.h>
 
-/* What a component gets wrong without a wrong number: flavors, labels, names, states, rules. */
+/* Finds mistakes that give no wrong number: in flavors, labels, names, states and rules. */
 
 /* ---- model ---- */
 
@@ -47,7 +47,8 @@ static bool has_rule(const tt_label_table *t, const char *label)
     return !strcmp(label, "embed"); /* the width of the model, which no table cuts */
 }
 
-/* The labels that no rule names, each once: with the rule's label that was meant, if one is near. */
+/* Notes each label that no sharding rule names, once, with the rule's label that was probably
+ * meant. */
 static void note_label(const tt_label_table *t, const char *label, tt_map *seen, tt_str *note)
 {
     const char *known[sizeof t->entries / sizeof t->entries[0]];
@@ -121,7 +122,8 @@ tt_status tt_check_states(const tt_rig *rig, tt_error *err)
 
 /* ---- op ---- */
 
-/* The words of one operand: its dims, of which `*` may be any number. Groups x=(a b) are one. */
+/* Counts the words of one operand in a rule: its dims, of which `*` may stand for any number. A
+ * group x=(a b) is one word. */
 static int words(const char *p, const char *end)
 {
     int n = 0, depth = 0;
@@ -135,7 +137,8 @@ static int words(const char *p, const char *end)
     return n;
 }
 
-/* Ranks of the operands of text up to end; their number, -1 = too many. */
+/* Counts the words of each operand in the text up to `end`. Returns the number of operands, or -1
+ * if there are more than `most`. */
 static int operands(const char *p, const char *end, int *ranks, int most)
 {
     int n = 0;

@@ -4,27 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The stages with numbers: gradients, two ranks against one, training. */
+/* The stages that compare numbers: gradients, two ranks against one, kernels, training. */
 
-/* Kinds that end up in the graph of a step. */
+/* Kinds of components that become part of a step's graph. */
 static bool in_graph(tt_kind k)
 {
     return k == TT_KIND_MODEL || k == TT_KIND_LOSS || k == TT_KIND_OP || k == TT_KIND_BACKEND ||
            k == TT_KIND_CONVERTER || k == TT_KIND_KERNELS;
 }
 
-/* An op is tried on numbers of (-1, 1): where it is not defined on all of them that is no fault. */
+/* An op is tried on numbers between -1 and 1. It is not a fault if the op is not defined on all of
+ * them. */
 static tt_status check_finite(const tt_component *c, double loss, int64_t step, tt_error *err)
 {
     if (isfinite(loss))
         return TT_OK;
     if (c->kind == TT_KIND_OP)
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "not finite on all of (-1, 1): check a model that uses it");
+                       "not finite for all inputs from -1 to 1: check a model that uses it");
     return TT_FAIL(err, TT_EINVAL, "the loss of step %lld is %g", (long long)step, loss);
 }
 
-/* A tenth of the gradient of the mean loss: the first moment after a step of adamw at rate 0. */
+/* Returns a tenth of the gradient of the mean loss: adamw's first moment after a step with learning
+ * rate 0 and beta1 0.9. */
 static tt_status gradient(const tt_rig *rig, tt_rank *r, double *loss, tt_whole *out, tt_error *err)
 {
     TT_TRY(tt_rig_step(rig, r, 1, 0.0, loss, err));
@@ -40,13 +42,14 @@ static double norm(const float *x, int64_t n)
 }
 
 /* ---- gradients against finite differences ----
- * For each parameter and two directions r of random signs: g·r beside the loss's slope along r,
- * from central differences at h and 2h, whose h² errors cancel (Richardson). With E(g·r)² = |g|²,
- * an error of the size of the gradient shows in a direction however it is spread. h is 2 % of the
- * parameter's rms, less where the loss is curved: what is left of the truncation, O(h⁴), is below
- * 0.2 % with ttrun's models; relus near their kink add some. The losses are f32 sums of about 30
- * tokens: NOISE units in the last place of them divided by h is what a difference cannot see.
- * Allowed: 2 % of |g| and that noise. A wrong derivative misses by tens of per cent. */
+ * For each parameter and two directions r of random signs, g·r is compared with the slope of the
+ * loss along r. The slope comes from central differences at h and 2h, combined so that their h²
+ * errors cancel (Richardson). Because E(g·r)² = |g|², an error as large as the gradient is visible
+ * in a random direction, however it is spread over the elements. h is 2 % of the parameter's rms,
+ * or less if the loss is curved. The remaining truncation error, O(h⁴), is below 0.2 % for ttrun's
+ * models; relus near their kink add some. The losses are f32 sums of about 30 tokens, so rounding
+ * hides slopes below NOISE units in their last place, divided by h. The allowed difference is 2 %
+ * of |g| plus that noise. A wrong derivative differs by tens of per cent. */
 #define RELATIVE_STEP 0.02
 #define TOLERANCE 0.02
 #define NOISE 8.0
@@ -55,12 +58,12 @@ static double norm(const float *x, int64_t n)
 typedef struct slope {
     const tt_rig *rig;
     tt_rank *rank;
-    float *data, *start; /* of the parameter, and as it was */
+    float *data, *start; /* the parameter's elements, and a copy of their values at the start */
     int8_t *sign;
     int64_t n, evaluations;
 } slope;
 
-/* The loss with the parameter moved by h·r. */
+/* Computes the loss with h·r added to the parameter. */
 static tt_status loss_at(slope *s, double h, double *loss, tt_error *err)
 {
     for (int64_t i = 0; i < s->n; i++)
@@ -80,8 +83,8 @@ static tt_status central(slope *s, double h, double *out, tt_error *err)
     return TT_OK;
 }
 
-/* The slope along r, and what it may be off by. h shrinks while the slopes at h and 2h are far
- * apart and rounding leaves room: a curved loss. */
+/* Measures the slope along r, and by how much rounding may change it. If the loss is curved, the
+ * slopes at h and 2h differ much: h is then reduced as long as rounding allows. */
 static tt_status measure(slope *s, double size, double unit, double *out, double *noise,
                          tt_error *err)
 {
@@ -97,12 +100,14 @@ static tt_status measure(slope *s, double size, double unit, double *out, double
     return TT_OK;
 }
 
-/* One parameter; *seen: its gradient stands out of the noise. */
+/* Compares the gradient of one parameter with measured slopes. *seen: the gradient is well above
+ * the noise. */
 static tt_status numbers_compare(slope *s, const tt_whole *g, double loss, bool *seen,
                                  tt_error *err)
 {
     const double tokens = (double)s->rig->batch.counted;
-    const double size = 10 * tokens * norm(g->data, g->n); /* of the loss's sum */
+    const double size = 10 * tokens * norm(g->data, g->n); /* the gradient's norm for the sum of the
+                                                              token losses */
     const double unit = NOISE * ldexp(fabs(loss) * tokens + 1, -24);
     *seen = true;
     for (int d = 0; d < DIRECTIONS; d++) {
@@ -114,17 +119,18 @@ static tt_status numbers_compare(slope *s, const tt_whole *g, double loss, bool 
         }
         TT_TRY(measure(s, size, unit, &found, &noise, err));
         if (!(fabs(found - wanted) <= TOLERANCE * size + noise))
-            return TT_FAIL(err, TT_EINVAL,
-                           "the gradient of %s is wrong: along a direction of random signs the "
-                           "loss's slope is %.4g, by the gradient %.4g (allowed: %.2g apart)",
-                           g->name, found, wanted, TOLERANCE * size + noise);
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "the gradient of %s is wrong: along a direction of random signs the "
+                "loss's slope is %.4g, but the gradient gives %.4g (allowed difference: %.2g)",
+                g->name, found, wanted, TOLERANCE * size + noise);
         *seen = *seen && noise < 3 * TOLERANCE * size;
     }
     return TT_OK;
 }
 
-/* Initial values are often so small that slopes drown: matrices are scaled up to outputs of the
- * size of their inputs, zeros become random numbers. */
+/* Initial values are often so small that rounding hides the slopes. Matrices are scaled up until
+ * their outputs are about as large as their inputs; a matrix of zeros gets random values. */
 static void enliven(const tt_exec_tensor *t)
 {
     float *p = t->tensor.data;
@@ -174,17 +180,18 @@ static tt_status compare_all(const tt_rig *rig, tt_rank *r, void *user, tt_error
     return TT_OK;
 }
 
-/* Where the derivative is another function's by intent, a difference is no fault. */
+/* Returns the reason why a difference is not a fault for this component, or NULL. */
 static const char *intent(const tt_rig *rig)
 {
     if (rig->rounds)
-        return "it computes in less than 32 bits, and slopes of rounded losses say nothing";
+        return "it computes in less than 32 bits, and rounded losses give no usable slopes";
     if (rig->s.graph->losses.n)
-        return "it has auxiliary losses, which the loss that is measured does not hold";
+        return "it has auxiliary losses, which are not part of the loss that is measured";
     return NULL;
 }
 
-/* A derivative that stops or is written by hand may differ from the slope on purpose. */
+/* Returns the function with which a model stops a gradient or defines its own, so that the gradient
+ * may differ from the slope on purpose; NULL = it uses none. */
 static const char *by_hand(const tt_rig *rig)
 {
     for (size_t i = 0; i < rig->s.graph->nodes.n; i++)
@@ -207,26 +214,29 @@ tt_status tt_check_gradients(const tt_check_job *job, const tt_component *c, tt_
         s = TT_FAIL(err, TT_EUNSUPPORTED, "%s", intent(rig));
     else if (tt_rig_run(rig, compare_all, &g, &why) != TT_OK)
         s = c->kind != TT_KIND_OP && by_hand(rig) && strstr(why.text, "is wrong:")
-                ? TT_FAIL(err, TT_EUNSUPPORTED, "%s; as it may where %s is used", why.text,
+                ? TT_FAIL(err, TT_EUNSUPPORTED, "%s; this is allowed, because it uses %s", why.text,
                           by_hand(rig))
                 : TT_FAIL(err, why.code, "%s", why.text);
     if (s == TT_OK)
-        tt_str_printf(note, "%d parameters, %d well above the noise", g.all, g.seen);
+        tt_str_printf(note, "%d parameters, %d of them with gradients well above the noise", g.all,
+                      g.seen);
     tt_rig_free(rig);
     return s;
 }
 
 /* ---- two ranks against one ----
- * The same sums in another order: f32 rounding, 6e-8 a term, grown by cancellation. A thousandth of
- * a gradient's rms is far above that and far below a missing or doubled reduction. Values rounded
- * to 16 bits are 2^-8 apart to begin with. Ways to use two ranks: tensor parallelism, and
- * parameters sharded over data-parallel ranks (FSDP). */
+ * The sums are the same, added in another order: f32 rounding is 6e-8 per term, and cancellation
+ * enlarges it. A thousandth of a gradient's rms is far above that, and far below the effect of a
+ * missing or doubled reduction. Values that are rounded to 16 bits differ by 2^-8 anyway. Two ranks
+ * are used in two ways: tensor parallelism, and parameters sharded over data-parallel ranks (FSDP).
+ */
 #define STEPS 3
 #define RATE 1e-3
 
 typedef struct trace {
     double loss[STEPS + 1];
-    tt_whole *initial, *grad, *final; /* grad: exp_avg; NULL where another optimizer is checked */
+    tt_whole *initial, *grad,
+        *final; /* grad: adamw's exp_avg; NULL if another optimizer is checked */
     double rate;
 } trace;
 
@@ -245,7 +255,7 @@ static tt_status record(const tt_rig *rig, tt_rank *r, void *user, tt_error *err
     return TT_OK;
 }
 
-/* The optimizer's own default rate, if it is the one that is checked. */
+/* Returns the optimizer's own default rate if an optimizer is checked. */
 static double rate_of(const tt_rig *rig, const tt_component *c)
 {
     if (c->kind != TT_KIND_OPTIMIZER)
@@ -289,13 +299,14 @@ static tt_status same_gradients(const tt_rig *rig, const trace *one, const trace
         const double apart = farthest(a->data, b->data, a->n);
         if (!(apart <= tol * scale))
             return TT_FAIL(err, TT_EINVAL,
-                           "the gradient of %s differs between %s: by %.2g, where its rms is %.2g",
+                           "the gradient of %s differs between %s: by %.2g, while its rms is %.2g",
                            a->name, between, 10 * apart, 10 * rms);
     }
     return TT_OK;
 }
 
-/* How far the parameters went, beside how far apart they are. */
+/* Compares the distance between the two runs' parameters with the distance from the initial values.
+ */
 static tt_status same_updates(const tt_rig *rig, const trace *one, const trace *two, double tol,
                               tt_error *err)
 {
@@ -308,8 +319,8 @@ static tt_status same_updates(const tt_rig *rig, const trace *one, const trace *
         }
         if (!(sqrt(apart) <= tol * sqrt(went)))
             return TT_FAIL(err, TT_EINVAL,
-                           "after %d steps %s is %.2g from where one rank has it, which moved it "
-                           "by %.2g",
+                           "after %d steps %s differs by %.2g from that of one rank, which changed "
+                           "it by %.2g",
                            STEPS, a->name, sqrt(apart), sqrt(went));
     }
     return TT_OK;
@@ -327,7 +338,7 @@ static tt_status same(const tt_rig *rig, const trace *one, const trace *two, tt_
         if (!(fabs(one->loss[i] - two->loss[i]) <= tol * fabs(one->loss[i])))
             return TT_FAIL(err, TT_EINVAL, "the loss of step %d is %.7g on one rank, %.7g on two",
                            TT_MAXV(i, 1), one->loss[i], two->loss[i]);
-    /* signs of noise may flip a few elements of an optimizer's step */
+    /* a gradient that is only noise may move an element either way: so some elements may differ */
     return one->grad
                ? same_gradients(rig, one, two, tol,
                                 "one rank and two (a dim's label or an op's rule is wrong)", err)
@@ -448,9 +459,9 @@ static tt_status train(const tt_rig *rig, tt_rank *r, void *user, tt_error *err)
     return TT_OK;
 }
 
-/* The same batch again and again is learnt by heart: of a random batch a tenth of the loss in 30
- * steps of adamw is little. Optimizers and schedules have rates of their own: for them any fall
- * will do. */
+/* Trains on the same batch again and again, which a model learns by heart: with adamw the loss
+ * falls by far more than a tenth in 30 steps. Optimizers and schedules have their own rates, so for
+ * them any fall is enough. */
 tt_status tt_check_trains(const tt_check_job *job, const tt_component *c, tt_str *note,
                           tt_error *err)
 {

@@ -7,9 +7,9 @@
 
 /* ---- the job ---- */
 
-#define LARGEST 50000000 /* parameters: what every machine holds and steps through in seconds */
+#define LARGEST 50000000 /* parameters: any machine can hold this many, and steps take seconds */
 
-/* What stands beside the component under test: small, and every kind of layer in it. */
+/* The other parts of the job: a small model that has every kind of layer. */
 static const char tiny_model[] =
     "{\"name\":\"llama3\",\"args\":{\"dim\":32,\"n_layers\":2,\"n_heads\":4,\"n_kv_heads\":2,"
     "\"hidden_dim\":64,\"vocab_size\":64}}";
@@ -110,24 +110,25 @@ static void job_text(const tt_rig_opts *o, tt_str *s)
                   TT_MAXV(o->tp, 1), TT_MAXV(o->fsdp, 1));
 }
 
-/* A job needs parts beside the one under test: without them there is nothing to say about it. */
+/* A job needs other parts than the one under test; without them the stages are skipped. */
 static tt_status find_the_rest(const tt_rig_opts *o, tt_error *err)
 {
     for (size_t i = 0; i < TT_COUNT(parts); i++) {
         const tt_component *c = NULL;
         if (parts[i].kind != o->part->kind && parts[i].kind != TT_KIND_BACKEND &&
             tt_registry_find(o->job->registry, parts[i].kind, parts[i].name, &c, NULL) != TT_OK)
-            return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "needs the %s \"%s\" of ttrun's own plugins beside it: name their "
-                           "folder with --plugin-dir",
-                           tt_kind_name(parts[i].kind), parts[i].name);
+            return TT_FAIL(
+                err, TT_EUNSUPPORTED,
+                "the test job also needs the %s \"%s\" of ttrun's own plugins: name their "
+                "folder with --plugin-dir",
+                tt_kind_name(parts[i].kind), parts[i].name);
     }
     return TT_OK;
 }
 
-/* ---- ops under test: y + op(tanh(y), …) in place of the y of the MLPs' up_proj ----
- * Where the backend has no kernel the graph holds the op's decomposition, and its derivative: so
- * the op's own is put in its place. */
+/* ---- ops under test: y + op(tanh(y), …) replaces the result y of the MLPs' up_proj ----
+ * If the backend has no kernel for the op, the graph would hold the op's decomposition with the
+ * decomposition's derivative; tt_custom_vjp puts the op's own derivative in its place. */
 
 static tt_value *op_value(tt_builder *b, tt_value *const *ins, int n, void *user)
 {
@@ -186,7 +187,8 @@ static const tt_converter_vt with_op_vt = {sizeof with_op_vt, with_op};
 static const tt_component with_op_component =
     TT_COMPONENT_PLAIN(TT_KIND_CONVERTER, "with_op", "", &with_op_vt);
 
-/* Only ops of elements can be put anywhere: others have operands that only their model knows. */
+/* Only elementwise ops can be added to any model: other ops need operands that only their own model
+ * has. */
 static bool of_elements(const tt_op_def *def)
 {
     return def->rule && strspn(def->rule, "*,-> ") == strlen(def->rule) && !def->attrs_size &&
@@ -206,13 +208,12 @@ static tt_status add_op(tt_rig *rig, const tt_component *c, tt_error *err)
     const tt_op_def *def = ((const tt_op_vt *)c->vtable)->def;
     if (!of_elements(def))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "\"%s\" is no op from elements to an element: check a model that uses it",
-                       def->name);
+                       "\"%s\" is not an elementwise op: check a model that uses it", def->name);
     add_ops(rig, tt_arena_dup(rig->arena, &def, sizeof def), 1);
     return TT_OK;
 }
 
-/* Kernels: the core's ops are those of the small model, plugins' ops are added to it. */
+/* The small model has the core's ops already; elementwise ops of plugins are added to it. */
 static tt_status add_kernels(tt_rig *rig, const tt_check_job *job, const tt_component *c,
                              tt_error *err)
 {
@@ -265,7 +266,8 @@ static void count_converter(tt_rig *rig)
 
 /* ---- the batch ---- */
 
-/* Two lines of random ids; the first holds two documents; one label a line does not count. */
+/* Two sequences of random ids. The first one holds two documents, and one label per sequence is not
+ * counted. */
 static void fill_batch(tt_rig *rig, int64_t vocab)
 {
     const tt_rng_key key = tt_rng_key_make(0, "check", 0);
@@ -284,7 +286,8 @@ static void fill_batch(tt_rig *rig, int64_t vocab)
     }
 }
 
-/* Inputs that a dataloader of the same file declares: random numbers of (0, 1), or zeros and ones. */
+/* Fills the inputs that a dataloader of the same file declares with random numbers between 0 and 1,
+ * or with zeros and ones. */
 static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
 {
     const tt_inputs *t = &rig->s.inputs;
@@ -314,7 +317,7 @@ static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
     return TT_OK;
 }
 
-/* ---- making it ---- */
+/* ---- making the test job ---- */
 
 static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
 {
@@ -339,7 +342,7 @@ static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
     const tt_model_vt *vt = rig->s.model.component->vtable;
     const int64_t vocab = vt->vocab_size(rig->s.model.config);
     if (vocab < 1 || vocab > INT32_MAX)
-        return TT_FAIL(err, TT_EINVAL, "vocab_size() says %lld", (long long)vocab);
+        return TT_FAIL(err, TT_EINVAL, "vocab_size() returns %lld", (long long)vocab);
     fill_batch(rig, vocab);
     TT_TRY(tt_setup_compile(&rig->s, &so, err));
     if (o->part->kind == TT_KIND_CONVERTER && !rig->converted)
@@ -381,7 +384,7 @@ void tt_rig_free(tt_rig *rig)
         tt_arena_free(rig->arena);
 }
 
-/* ---- running it ---- */
+/* ---- running the test job ---- */
 
 typedef struct world {
     const tt_rig *rig;
@@ -436,13 +439,13 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
     TT_TRY(tt_threads_new(2, 60, &w.threads, err));
     if (pthread_create(&m[1].thread, NULL, member_main, &m[1]) != 0) {
         tt_threads_free(w.threads);
-        return TT_FAIL(err, TT_ENOMEM, "no thread for rank 1");
+        return TT_FAIL(err, TT_ENOMEM, "cannot start the thread of rank 1");
     }
     member_main(&m[0]);
     pthread_join(m[1].thread, NULL);
     tt_log_set_thread_rank(-1);
     tt_threads_free(w.threads);
-    /* the rank with an error of its own speaks, not the one it woke */
+    /* report the rank that failed itself, not the one that was stopped by it */
     const member *speaks =
         m[0].status == TT_OK || (m[0].status == TT_ECOMM && m[1].status != TT_OK) ? &m[1] : &m[0];
     if (speaks->status != TT_OK)
@@ -450,15 +453,14 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
     return TT_OK;
 }
 
-static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
+static void set_scalars(const tt_rig *rig, tt_rank *r, double lr)
 {
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_MICRO, 1.0);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
-    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
 }
 
-/* A rank has its own lines alone, as the loop's does. */
+/* Passes only the rank's own sequences, as the training loop does. */
 tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_sum, tt_error *err)
 {
     const int64_t own = rig->s.local * TT_RIG_SEQ, first = r->data_rank * own;
@@ -473,7 +475,7 @@ tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_
         batch.more[i] = (int32_t *)rig->batch.more[i] +
                         (rig->s.inputs.items[i].per_sample ? first / TT_RIG_SEQ : first);
     tt_feed feed = {&batch, first, NULL};
-    set_scalars(rig, r, step, 0);
+    set_scalars(rig, r, 0);
     TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));
     TT_TRY(tt_exec_epilogue(r->exec, err));
     *loss_sum = tt_exec_metric(r->exec, TT_METRIC_LOSS);
@@ -485,7 +487,7 @@ tt_status tt_rig_step(const tt_rig *rig, tt_rank *r, int64_t step, double lr, do
 {
     TT_TRY(tt_rig_loss(rig, r, step, loss, err));
     *loss /= (double)rig->batch.counted;
-    set_scalars(rig, r, step, lr);
+    set_scalars(rig, r, lr);
     return tt_exec_update(r->exec, err);
 }
 

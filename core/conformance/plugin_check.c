@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* <ttrun/plugin.h> asks for none: they run before anything of the plugin is checked. */
+/* <ttrun/plugin.h> forbids constructors: they run before anything of the plugin is checked. */
 static void note_constructors(const tt_check_job *job)
 {
     tt_mapping m;
@@ -27,7 +27,8 @@ static void note_constructors(const tt_check_job *job)
             n, n == 1 ? " runs" : "s run");
 }
 
-/* The file is loaded and its descriptor checked before any stage runs, so there is nothing left. */
+/* The file was loaded and its descriptor checked before any stage runs, so nothing is left to do.
+ */
 static tt_status stage_loads(const tt_check_job *job, tt_error *err)
 {
     (void)err;
@@ -41,11 +42,11 @@ static tt_status stage_loads(const tt_check_job *job, tt_error *err)
 typedef tt_status (*component_fn)(const tt_check_job *job, const tt_component *c, tt_str *note,
                                   tt_error *err);
 
-/* A failure of any component fails the stage; it is skipped where it says nothing of all of them.
- */
+/* Runs fn on every component. The stage fails if a component fails, and is skipped if every
+ * component is skipped. */
 static tt_status each(const tt_check_job *job, component_fn fn, tt_error *err)
 {
-    tt_error skipped = {.text = "no component of a kind this ttrun knows"};
+    tt_error skipped = {.text = "no component is of a kind that this ttrun knows"};
     bool any = false;
     for (size_t i = 0; i < job->plugin->n_components; i++) {
         const tt_component *c = tt_rig_component(job->plugin, i);
@@ -93,15 +94,15 @@ static const tt_check_stage stages[] = {
     {"trains",    120, stage_trains   },
 };
 
-/* ---- one stage, one process ---- */
+/* ---- each stage runs in its own process ---- */
 
-/* What the child says at its end: one write, less than a pipe holds. */
+/* What the child sends when it ends: one write, of fewer bytes than a pipe holds. */
 typedef struct verdict {
     tt_error err;
     char note[1024];
 } verdict;
 
-/* In the child: the plugin's folder-mates are found as in a run, and FILE is loaded beside them. */
+/* Runs in the child. The other plugins are found as in a run, and FILE is loaded in addition. */
 static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
                            tt_str *note, tt_error *err)
 {
@@ -115,7 +116,7 @@ static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, 
     return status;
 }
 
-/* Everything up to the end of the file or the deadline; false = the deadline. */
+/* Reads to the end of the file; false = the deadline has passed. */
 static bool read_until(int fd, char *p, size_t size, size_t *n, int64_t deadline_ns)
 {
     while (*n < size) {
@@ -159,7 +160,7 @@ _Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opt
     tt_str note = {0};
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     for (size_t i = 0; i < TT_COUNT(faults); i++)
-        signal(faults[i], SIG_DFL); /* the parent tells of a crash */
+        signal(faults[i], SIG_DFL); /* the parent reports a crash */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     tt_log_setup(o->verbose ? TT_DEBUG : TT_WARN, 0, 1, false);
     v.err.code = run_stage(stage, o, file, &note, &v.err);
@@ -175,13 +176,14 @@ static tt_status isolate(const tt_check_stage *stage, const tt_check_opts *o, co
     int ends[2], how = 0;
     size_t n = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return TT_FAIL(err, TT_EIO, "no pipe to the stage's process: %s", strerror(errno));
+        return TT_FAIL(err, TT_EIO, "cannot make a pipe to the stage's process: %s",
+                       strerror(errno));
     fflush(NULL);
     pid_t child = fork();
     if (child < 0) {
         close(ends[0]);
         close(ends[1]);
-        return TT_FAIL(err, TT_EIO, "no process for the stage: %s", strerror(errno));
+        return TT_FAIL(err, TT_EIO, "cannot start the stage's process: %s", strerror(errno));
     }
     if (child == 0) {
         close(ends[0]);
@@ -215,7 +217,8 @@ static void report(const tt_check_opts *o, const tt_check_stage *stage, const tt
     tt_str_printf(out, "%-4s  %-9s  %s\n", word, stage->name, text);
 }
 
-/* The failure with the file's name in front, once. Whatever its code, it is the plugin's fault. */
+/* Raises the failure with the file's name in front, once. Whatever its code was, it is the plugin's
+ * fault. */
 static tt_status name_file(const char *file, const char *stage, const tt_error *e, tt_error *err)
 {
     if (strncmp(e->text, file, strlen(file)) == 0)

@@ -10,7 +10,7 @@
 typedef struct tt_check_opts {
     const char *const *plugin_dirs; /* where the plugins that complete a job are looked for */
     size_t n_plugin_dirs;
-    const tt_override *overrides; /* of the jobs that the stages make */
+    const tt_override *overrides; /* of the test jobs */
     size_t n_overrides;
     bool json, verbose;
 } tt_check_opts;
@@ -20,7 +20,7 @@ typedef struct tt_check_job {
     const char *file;
     tt_registry *registry; /* FILE and the plugins found as usual; opened in the stage's process */
     const tt_plugin *plugin; /* FILE's descriptor */
-    tt_str *note;            /* what a stage that passes found, for its line */
+    tt_str *note;            /* for the stage's line: what it found */
 } tt_check_job;
 
 /* Returns TT_OK, or an error whose text says what is wrong with the plugin. TT_EUNSUPPORTED: the

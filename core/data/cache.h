@@ -14,6 +14,7 @@
 typedef struct tt_build_point {
     int64_t n_tokens, n_documents, n_empty, text_bytes;
     int64_t file, document; /* the current file and the number of its documents, empty ones too */
+    int64_t part; /* bytes of the document after these that are stored: a long one is split */
 } tt_build_point;
 
 /* ---- key.c ---- */
@@ -46,18 +47,20 @@ tt_status tt_text_stopped(const tt_dataloader_env *env, tt_error *err);
 void tt_text_progress(const tt_dataloader_env *env, const char *what, int64_t done, int64_t all);
 
 /* ---- encode.c ---- */
-typedef struct tt_text_place {
-    size_t end;           /* in the block's text */
-    int64_t file, number; /* the document's number in its file, from 1 */
-} tt_text_place;
-typedef struct tt_text_block { /* documents, then their tokens */
+typedef struct tt_text_part { /* of a document; of most it is the whole */
+    size_t end;               /* in the block's text */
+    int64_t file, number;     /* the document's number in its file, from 1 */
+    bool first, last;         /* part of its document: gets bos, eos */
+} tt_text_part;
+typedef struct tt_text_block { /* parts of documents, then their tokens */
     char *text;
     size_t n_text, cap_text;
-    tt_text_place *documents; /* [n_documents] */
-    size_t n_documents, cap_documents;
-    tt_build_point at;     /* file and document after the block; n_empty in the block */
+    tt_text_part *parts; /* [n_parts] */
+    size_t n_parts, cap_parts;
+    tt_build_point at;     /* file, document, part after the block; n_empty in the block */
     unsigned char *tokens; /* [n_tokens] of `width` bytes */
-    int64_t *starts;       /* [n_documents] index of each one's first token in the block */
+    int64_t *starts;       /* [n_starts] of the documents that begin here, index in its tokens */
+    size_t n_starts;
     int64_t n_tokens;
     size_t cap_tokens, cap_starts;
     tt_ids ids;
@@ -81,9 +84,9 @@ tt_status tt_encoder_new(const tt_encoder_opts *o, tt_encoder **out, tt_error *e
 /* Waits for a free block and gives it to the caller to fill. Fails if an earlier block has failed:
  * the caller must then stop. */
 tt_status tt_encoder_block(tt_encoder *e, tt_text_block **out, tt_error *err);
-/* Adds a document to the block that the caller fills. */
-tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, int64_t file,
-                            int64_t number, tt_error *err);
+/* Adds a part of a document to the block that the caller fills. part->end is set here. */
+tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, const tt_text_part *part,
+                            tt_error *err);
 tt_status tt_encoder_submit(tt_encoder *e, tt_error *err);
 /* Waits for all submitted blocks, frees the encoder and returns the first error in order. */
 tt_status tt_encoder_finish(tt_encoder *e, tt_error *err);
@@ -121,6 +124,10 @@ tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err);
 /* Passes the memory to *out, whose spans has room for one, and closes the store. */
 void tt_store_release(tt_store *s, tt_tokens *out);
 void tt_store_close(tt_store *s);
+/* Gives up a build: keeps its files only if a later run can continue from them. */
+void tt_store_abandon(tt_store *s);
+/* Removes from a cache folder what killed processes left and no run continues from. */
+void tt_store_clear(const char *folder);
 tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, size_t n,
                       tt_error *err);
 

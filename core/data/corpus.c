@@ -19,7 +19,7 @@ struct tt_documents {
     tt_text_block *block; /* the one that the reader fills */
     const tt_text_key *key;
     tt_build_point from; /* an earlier run's progress: skip the documents before it */
-    int64_t file, document, done_bytes;
+    int64_t file, document, part, done_bytes; /* part: bytes of this document in blocks */
 };
 
 typedef struct {
@@ -46,11 +46,12 @@ static tt_status submit(tt_documents *d, tt_error *err)
 {
     d->block->at.file = d->file;
     d->block->at.document = d->document;
+    d->block->at.part = d->part;
     d->block = NULL;
     return tt_encoder_submit(d->encoder, err);
 }
 
-/* A document is encoded whole: its text twice, the tokenizer's words, and its tokens. */
+/* A part is encoded whole: its text twice, the tokenizer's words, and its tokens. */
 #define BYTES_PER_BYTE 12.0
 
 static tt_status check_memory(const tt_documents *to, size_t n_bytes, tt_error *err)
@@ -63,34 +64,69 @@ static tt_status check_memory(const tt_documents *to, size_t n_bytes, tt_error *
     if (wanted <= TT_MIN(machine, limit))
         return TT_OK;
     return TT_FAIL(err, TT_EINVAL,
-                   "dataloader.path: %s: a document of %.2f GiB takes about %.0f GiB to tokenise, "
-                   "and there are %.1f GiB of memory: split it into documents, a file or a line of "
-                   ".jsonl each",
+                   "dataloader.path: %s: a document of %.2f GiB that this tokenizer cannot split "
+                   "takes about %.0f GiB to tokenise, and there are %.1f GiB of memory: split it "
+                   "into documents, a file or a line of .jsonl each",
                    to->key->o->files->items[to->file], (double)n_bytes / (1 << 30),
                    wanted / (1 << 30), TT_MIN(machine, limit) / (1 << 30));
+}
+
+/* The bytes of the next part of a document, of which n_bytes are left. A long document is split
+ * where the tokenizer says that its tokens stay the same. */
+static size_t next_part(const tt_documents *to, const char *text, size_t n_bytes)
+{
+    const tt_dataloader_env *env = to->key->o->env;
+    const tt_tokenizer_vt *t = env->tokenizer;
+    if (n_bytes <= (size_t)block_bytes || !TT_HAS(t, tt_tokenizer_vt, cut) || !t->cut)
+        return n_bytes;
+    const size_t cut = t->cut(env->tokenizer_self, text, n_bytes, (size_t)block_bytes);
+    return cut > 0 && cut < n_bytes ? cut : n_bytes;
+}
+
+/* Passes the block on if n_bytes more are too many for it. left: bytes of the document after the
+ * block. */
+static tt_status make_room(tt_documents *to, size_t n_bytes, int64_t at, size_t left, tt_error *err)
+{
+    const tt_text_key *k = to->key;
+    if (to->block && to->block->n_text > 0 &&
+        (int64_t)(to->block->n_text + n_bytes) > block_bytes) {
+        TT_TRY(submit(to, err));
+        at = TT_MAXV(at - (int64_t)left, (int64_t)0);
+        tt_text_progress(k->o->env, "tokenising",
+                         to->done_bytes + TT_MIN(at, k->ids[to->file].bytes), k->text_bytes);
+        TT_TRY(tt_text_stopped(k->o->env, err));
+    }
+    return to->block ? TT_OK : tt_encoder_block(to->encoder, &to->block, err);
 }
 
 tt_status tt_documents_add(tt_documents *to, const char *text, size_t n_bytes, int64_t at,
                            tt_error *err)
 {
-    const tt_text_key *k = to->key;
-    const bool done = to->file == to->from.file && to->document < to->from.document;
-    if (!done && to->block && to->block->n_text > 0 &&
-        (int64_t)(to->block->n_text + n_bytes) > block_bytes) {
-        TT_TRY(submit(to, err));
-        tt_text_progress(k->o->env, "tokenising",
-                         to->done_bytes + TT_MIN(at, k->ids[to->file].bytes), k->text_bytes);
-        TT_TRY(tt_text_stopped(k->o->env, err));
-    }
-    to->document++;
-    if (done)
+    size_t from = 0;
+    if (to->file == to->from.file && to->document < to->from.document) {
+        to->document++;
         return TT_OK;
-    if (!to->block)
-        TT_TRY(tt_encoder_block(to->encoder, &to->block, err));
-    TT_TRY(check_memory(to, n_bytes, err));
-    if (n_bytes > 0)
-        return tt_text_block_add(to->block, text, n_bytes, to->file, to->document, err);
-    to->block->at.n_empty++;
+    }
+    if (to->file == to->from.file && to->document == to->from.document)
+        from = TT_MIN((size_t)to->from.part, n_bytes);
+    to->part = (int64_t)from;
+    do {
+        const size_t n = next_part(to, text + from, n_bytes - from);
+        const tt_text_part part = {.file = to->file,
+                                   .number = to->document + 1,
+                                   .first = from == 0,
+                                   .last = from + n == n_bytes};
+        TT_TRY(make_room(to, n, at, n_bytes - from, err));
+        TT_TRY(check_memory(to, n, err));
+        if (n_bytes > 0)
+            TT_TRY(tt_text_block_add(to->block, text + from, n, &part, err));
+        else
+            to->block->at.n_empty++;
+        from += n;
+        to->part = (int64_t)from;
+    } while (from < n_bytes);
+    to->part = 0;
+    to->document++;
     return TT_OK;
 }
 
@@ -99,7 +135,7 @@ static tt_status read_files(const corpus *c, tt_documents *d, tt_error *err)
     const int64_t n = (int64_t)c->o->files->n;
     for (int64_t i = 0; i < n; i++) {
         d->file = i;
-        d->document = 0;
+        d->document = d->part = 0;
         if (i >= d->from.file)
             TT_TRY(c->o->read(c->o->user, c->o->files->items[i], d, err));
         d->done_bytes += c->key.ids[i].bytes;
@@ -122,7 +158,7 @@ static tt_status corpus_build(const corpus *c, tt_store *store, tt_error *err)
                                 .user = store};
     tt_documents d = {.key = &c->key, .from = store->at};
     tt_error first = {0};
-    if (store->at.n_documents > 0)
+    if (store->at.n_tokens > 0)
         tt_log(TT_INFO, "data", "an earlier run left %lld documents, %lld tokens; continuing there",
                (long long)store->at.n_documents, (long long)store->at.n_tokens);
     TT_TRY(tt_encoder_new(&eo, &d.encoder, err));
@@ -167,7 +203,10 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
             tt_store_release(&store, out);
             return TT_OK;
         }
-        tt_store_close(&store);
+        if (s == TT_OK)
+            tt_store_close(&store);
+        else
+            tt_store_abandon(&store);
         TT_TRY(s);
     }
     *lost = true;
@@ -247,6 +286,7 @@ static void choose_folder(corpus *c)
     }
     if (path.s && tt_mkdirs(path.s, &why) == TT_OK) {
         c->folder = path.s;
+        tt_store_clear(c->folder);
         return;
     }
     free(path.s);

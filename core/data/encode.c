@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Turns documents into tokens, block by block. One thread fills the blocks of a ring, and workers
- * take them in order. The worker that finishes the oldest block writes it and the finished ones
- * after it. So the output and the error are the same for any number of threads. */
+/* Turns documents, or parts of long ones, into tokens, block by block. One thread fills the blocks
+ * of a ring, and workers take them in order. The worker that finishes the oldest block writes it
+ * and the finished ones after it. So the output and the error are the same for any number of
+ * threads. */
 
 enum { FREE, FULL, DONE };
 
@@ -42,15 +43,15 @@ static tt_status reserve(void *array, size_t *cap, size_t n, size_t width, tt_er
     return TT_OK;
 }
 
-tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, int64_t file,
-                            int64_t number, tt_error *err)
+tt_status tt_text_block_add(tt_text_block *b, const char *text, size_t n, const tt_text_part *part,
+                            tt_error *err)
 {
     TT_TRY(reserve(&b->text, &b->cap_text, b->n_text + n, 1, err));
-    TT_TRY(
-        reserve(&b->documents, &b->cap_documents, b->n_documents + 1, sizeof *b->documents, err));
+    TT_TRY(reserve(&b->parts, &b->cap_parts, b->n_parts + 1, sizeof *b->parts, err));
     memcpy(b->text + b->n_text, text, n);
     b->n_text += n;
-    b->documents[b->n_documents++] = (tt_text_place){b->n_text, file, number};
+    b->parts[b->n_parts] = *part;
+    b->parts[b->n_parts++].end = b->n_text;
     return TT_OK;
 }
 
@@ -73,14 +74,15 @@ static void encoder_put(tt_text_block *b, int width, const int32_t *ids, size_t 
     b->n_tokens += (int64_t)n;
 }
 
-static tt_status encode_document(const tt_encoder *e, tt_text_block *b, size_t d, tt_error *err)
+static tt_status encode_part(const tt_encoder *e, tt_text_block *b, size_t k, tt_error *err)
 {
     const tt_tokenizer_info *info = &e->o.info;
-    const size_t from = d ? b->documents[d - 1].end : 0;
+    const tt_text_part *part = &b->parts[k];
+    const size_t from = k ? b->parts[k - 1].end : 0;
     b->ids.n = 0;
-    TT_TRY(TT_PLUGIN_CALL(e->o.tokenizer->encode(e->o.tokenizer_self, b->text + from,
-                                                 b->documents[d].end - from, &b->ids, err),
-                          err, "tokenizer", NULL));
+    TT_TRY(TT_PLUGIN_CALL(
+        e->o.tokenizer->encode(e->o.tokenizer_self, b->text + from, part->end - from, &b->ids, err),
+        err, "tokenizer", NULL));
     for (size_t i = 0; i < b->ids.n; i++)
         if (b->ids.ids[i] < 0 || b->ids.ids[i] >= info->vocab_size)
             return TT_FAIL(err, TT_EINVAL,
@@ -88,20 +90,22 @@ static tt_status encode_document(const tt_encoder *e, tt_text_block *b, size_t d
                            b->ids.ids[i], (long long)info->vocab_size);
     const size_t most = (size_t)b->n_tokens + b->ids.n + 2;
     TT_TRY(reserve(&b->tokens, &b->cap_tokens, most, (size_t)e->o.width, err));
-    b->starts[d] = b->n_tokens;
-    encoder_put(b, e->o.width, &info->bos, info->bos >= 0);
+    if (part->first)
+        b->starts[b->n_starts++] = b->n_tokens;
+    encoder_put(b, e->o.width, &info->bos, part->first && info->bos >= 0);
     encoder_put(b, e->o.width, b->ids.ids, b->ids.n);
-    encoder_put(b, e->o.width, &info->eos, info->eos >= 0);
+    encoder_put(b, e->o.width, &info->eos, part->last && info->eos >= 0);
     return TT_OK;
 }
 
 static void encoder_run(const tt_encoder *e, tt_text_block *b)
 {
     b->n_tokens = 0;
-    b->err.code = reserve(&b->starts, &b->cap_starts, b->n_documents, sizeof *b->starts, &b->err);
-    for (size_t d = 0; b->err.code == TT_OK && d < b->n_documents; d++) {
-        const tt_text_place *it = &b->documents[d];
-        b->err.code = encode_document(e, b, d, &b->err);
+    b->n_starts = 0;
+    b->err.code = reserve(&b->starts, &b->cap_starts, b->n_parts, sizeof *b->starts, &b->err);
+    for (size_t k = 0; b->err.code == TT_OK && k < b->n_parts; k++) {
+        const tt_text_part *it = &b->parts[k];
+        b->err.code = encode_part(e, b, k, &b->err);
         if (b->err.code != TT_OK)
             tt_error_context(&b->err, "dataloader.path: %s: document %lld",
                              e->o.files->items[it->file], (long long)it->number);
@@ -157,7 +161,7 @@ static void encoder_release(tt_encoder *e)
     for (int64_t i = 0; i < e->n_blocks; i++) {
         tt_text_block *b = &e->ring[i];
         free(b->text);
-        free(b->documents);
+        free(b->parts);
         free(b->tokens);
         free(b->starts);
         tt_ids_free(&b->ids);
@@ -218,7 +222,7 @@ tt_status tt_encoder_block(tt_encoder *e, tt_text_block **out, tt_error *err)
     pthread_mutex_unlock(&e->lock);
     if (failed)
         return failure(e, err);
-    b->n_text = b->n_documents = 0;
+    b->n_text = b->n_parts = 0;
     b->at = (tt_build_point){0};
     b->err = (tt_error){0};
     if (b->cap_text > keep) {

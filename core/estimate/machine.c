@@ -2,7 +2,7 @@
 #include "estimate/estimate.h"
 #include <string.h>
 
-/* --hardware: a machine by name, or a JSON file that has the same fields. */
+/* --hardware: a machine by its name, or a JSON file with the fields below. */
 
 #define NUMBER(field_, default_, max_, doc_)                                                       \
     TT_OPTION(tt_machine, field_, TT_OPT_FLOAT, default_, 0, max_, doc_)
@@ -10,20 +10,23 @@
 static const tt_option options[] = {
     TT_OPTION(tt_machine, ranks_per_node, TT_OPT_INT, "8", 1, 1 << 20,
               "devices with a fast link between them"),
-    NUMBER(flops_f32, "0", 1e30, "dense matmul peak of a device in float32, FLOP/s; 0 = not known"),
+    NUMBER(flops_f32, "0", 1e30,
+           "peak speed of dense matmuls on a device in float32, FLOP/s; 0 = not known"),
     NUMBER(flops_bf16, "0", 1e30, "… in bfloat16"),
     NUMBER(flops_f16, "0", 1e30, "… in float16"),
-    NUMBER(memory_bytes, "0", 1e30, "memory of a device, bytes; 0 = not known"),
-    NUMBER(memory_bandwidth, "1e12", 1e30, "of a device's memory, bytes/s"),
-    NUMBER(link_bandwidth, "50e9", 1e30, "between devices of a node, each way, bytes/s"),
-    NUMBER(link_latency, "8e-6", 10, "of a message between them, s"),
-    NUMBER(net_bandwidth, "12.5e9", 1e30, "of a device to other nodes, each way, bytes/s"),
-    NUMBER(net_latency, "15e-6", 10, "of a message between nodes, s"),
-    NUMBER(op_latency, "3e-6", 10, "from one op's end to the next one's begin, s"),
-    NUMBER(matmul_efficiency, "0.75", 1, "part of the peak a matmul reaches"),
-    NUMBER(attention_efficiency, "0.55", 1, "part of the peak attention reaches"),
-    NUMBER(memory_efficiency, "0.85", 1, "part of the memory's bandwidth an op reaches"),
-    NUMBER(network_efficiency, "0.8", 1, "part of the links' bandwidth a collective reaches"),
+    NUMBER(memory_bytes, "0", 1e30, "memory per device, bytes; 0 = not known"),
+    NUMBER(memory_bandwidth, "1e12", 1e30, "bandwidth of a device's memory, bytes/s"),
+    NUMBER(link_bandwidth, "50e9", 1e30,
+           "bandwidth between devices of a node, per direction, bytes/s"),
+    NUMBER(link_latency, "8e-6", 10, "latency of a message between devices of a node, s"),
+    NUMBER(net_bandwidth, "12.5e9", 1e30,
+           "bandwidth from a device to other nodes, per direction, bytes/s"),
+    NUMBER(net_latency, "15e-6", 10, "latency of a message between nodes, s"),
+    NUMBER(op_latency, "3e-6", 10, "time from the end of an op to the start of the next one, s"),
+    NUMBER(matmul_efficiency, "0.75", 1, "part of the peak that a matmul reaches"),
+    NUMBER(attention_efficiency, "0.55", 1, "part of the peak that attention reaches"),
+    NUMBER(memory_efficiency, "0.85", 1, "part of the memory's bandwidth that an op reaches"),
+    NUMBER(network_efficiency, "0.8", 1, "part of the links' bandwidth that a collective reaches"),
 };
 
 static tt_status complete(const tt_machine *m, const char *file, tt_error *err)

@@ -5,7 +5,8 @@
 /* One line per node:
  *   %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   # model.layers.0 */
 
-static const char *const region_names[] = {"forward", "backward", "epilogue", "update"};
+static const char *const region_names[] = {"forward", "backward", "epilogue", "update",
+                                           "post_update"};
 
 static void print_text(tt_str *out, const char *before, const char *text)
 {
@@ -47,8 +48,8 @@ static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
         for (int i = 0; i < n->step->atoms.n; i++)
             tt_str_printf(out, " %s", g->mesh->atom_name[TT_ATOM(n->step->atoms.atom[i])]);
     }
-    if (n->once)
-        tt_str_add(out, " once");
+    if (n->when->per_step)
+        tt_str_add(out, " per_step");
     if (n->op->print_attrs && n->attrs)
         n->op->print_attrs(n->attrs, text, sizeof text);
     if (text[0])
@@ -78,17 +79,17 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
     }
     if (n->follow)
         tt_str_add(out, " follow");
-    if (n->virtual_)
-        tt_str_add(out, " virtual");
-    if (n->recomputed)
+    if (n->role == TT_NODE_EXPANDED)
+        tt_str_add(out, " expanded");
+    if (n->when->recomputed)
         tt_str_add(out, " recomputed");
     if (n->async)
         tt_str_add(out, " async");
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i]->within)
             print_number(out, " in %", n->out[i]->within->id);
-    if (n->map)
-        tt_str_printf(out, " map%d", n->map);
+    if (n->when->in_chunk_loop)
+        tt_str_add(out, " in_chunk_loop");
     if (n->scope && n->scope[0])
         print_text(out, "  # ", n->scope);
     tt_str_addc(out, '\n');
@@ -118,9 +119,9 @@ void tt_graph_print(const tt_graph *g, tt_str *out)
     print_states(g, out);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (g->placed && ((int)n->region != region || n->stage != stage)) {
-            region = (int)n->region;
-            stage = n->stage;
+        if (g->placed && ((int)n->when->region != region || n->when->stage != stage)) {
+            region = (int)n->when->region;
+            stage = n->when->stage;
             tt_str_printf(out, "%s", region_names[region]);
             if (g->n_stages > 1)
                 tt_str_printf(out, " stage %d", stage);

@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tokens of one call, a row each. */
+/* The tokens of one call, one per row. */
 typedef struct rows {
     int32_t *ids, *pos, *slot; /* [graph->tokens] */
-    int32_t *pick;             /* [graph->slots] rows whose logits are wanted */
+    int32_t *pick;             /* [graph->slots] the rows whose logits are needed */
     int64_t n, n_pick;
 } rows;
 
 typedef struct generator {
     const tt_generate_opts *o;
     tt_sequence *s;
-    size_t n, next; /* next: the first that has no slot yet */
-    int64_t *slots; /* [graph->slots] sequence in it, -1 = free */
+    size_t n, next; /* next: the first sequence that has had no slot yet */
+    int64_t *slots; /* [graph->slots] the sequence in each slot; -1 = free */
     rows r;
     tt_sampler sampler;
     tt_tensor logits;
@@ -33,7 +33,7 @@ static tt_status batch_fill(void *user, const char *input, int micro, int64_t be
                                                  : r->slot;
     (void)micro;
     if (end > (pick ? r->n_pick : r->n) || !strcmp(input, "labels"))
-        return TT_FAIL(err, TT_EINTERNAL, "generation has no input %s", input);
+        return TT_FAIL(err, TT_EINTERNAL, "the input %s is not known to generation", input);
     memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);
     return TT_OK;
 }
@@ -59,7 +59,7 @@ static bool ends_text(const tt_generate_opts *o, int32_t id)
     return false;
 }
 
-/* The next token of sequence i from its logits. */
+/* Samples the next token of sequence i from its logits. */
 static tt_status advance(generator *g, size_t i, const float *logits, tt_error *err)
 {
     tt_sequence *s = &g->s[i];
@@ -67,8 +67,8 @@ static tt_status advance(generator *g, size_t i, const float *logits, tt_error *
     const int32_t id = tt_sample_token(&g->sampler, logits, s->stream, (uint64_t)at);
     if (id < 0)
         return TT_FAIL(err, TT_ENUMERIC,
-                       "the logits of token %lld are not finite: the weights are, or hold numbers "
-                       "too large",
+                       "the logits of token %lld are not finite: the weights are not finite, "
+                       "or too large",
                        (long long)at);
     g->stats->new_tokens++;
     if (ends_text(g->o, id)) {
@@ -79,7 +79,8 @@ static tt_status advance(generator *g, size_t i, const float *logits, tt_error *
             g->o->on_token(g->o->user, i, id);
         if ((int64_t)s->ids.n >= g->o->max_new)
             s->finish = TT_FINISH_LENGTH;
-        else if (at >= g->o->graph->length) /* the last token needs no position */
+        else if (at >= g->o->graph->length) /* the last token need not be computed on, so it needs
+                                               no position */
             s->finish = TT_FINISH_CONTEXT;
     }
     if (s->finish && g->o->on_end)
@@ -92,7 +93,8 @@ static const float *logits_row(const generator *g, int64_t row)
     return (const float *)g->logits.data + row * g->logits.shape[1];
 }
 
-/* The prompt of a sequence into its slot, in pieces that depend on it alone. */
+/* Computes a prompt's keys and values into its slot and samples its first token. How a prompt is
+ * cut into calls depends on its length only. */
 static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
 {
     const tt_sequence *s = &g->s[i];
@@ -124,8 +126,8 @@ static tt_status admit(generator *g, tt_error *err)
     return TT_OK;
 }
 
-/* One token more for every sequence that has a slot. */
-static tt_status step(generator *g, bool *any, tt_error *err)
+/* Samples one more token for every sequence that has a slot. */
+static tt_status generate_step(generator *g, bool *any, tt_error *err)
 {
     const int64_t t0 = tt_now_ns();
     g->r.n = g->r.n_pick = 0;
@@ -158,14 +160,15 @@ static tt_status run_cached(generator *g, tt_error *err)
     bool any = true;
     while (any && !(g->o->stop && g->o->stop())) {
         TT_TRY(admit(g, err));
-        TT_TRY(step(g, &any, err));
+        TT_TRY(generate_step(g, &any, err));
     }
     return TT_OK;
 }
 
-/* ---- without a cache: one sequence after the other, its whole context for every token ---- */
+/* ---- without a cache: one sequence after the other, the whole context again for every token ----
+ */
 
-/* What lies behind the context is not seen by it. */
+/* Tokens after the current one do not matter: attention is causal. */
 static tt_status recompute(generator *g, size_t i, tt_error *err)
 {
     tt_sequence *s = &g->s[i];
@@ -201,12 +204,12 @@ static tt_status check_prompts(const generator *g, tt_error *err)
     for (size_t i = 0; i < g->n; i++) {
         const tt_sequence *s = &g->s[i];
         if (!s->n_prompt)
-            return TT_FAIL(err, TT_EINVAL, "prompt %zu is empty: there is no token to go on from",
-                           i + 1);
+            return TT_FAIL(err, TT_EINVAL,
+                           "prompt %zu is empty: there is no token to continue from", i + 1);
         if (s->n_prompt > g->o->graph->length)
             return TT_FAIL(err, TT_EINVAL,
-                           "prompt %zu has %lld tokens, the context holds %lld: shorten it", i + 1,
-                           (long long)s->n_prompt, (long long)g->o->graph->length);
+                           "prompt %zu has %lld tokens, but the context holds %lld: shorten it",
+                           i + 1, (long long)s->n_prompt, (long long)g->o->graph->length);
         for (int64_t t = 0; t < s->n_prompt; t++)
             if (s->prompt[t] < 0 || s->prompt[t] >= g->logits.shape[1])
                 return TT_FAIL(err, TT_EINVAL, "prompt %zu: id %d is not in the vocabulary of %lld",

@@ -31,7 +31,7 @@ static int32_t largest(const float *logits, int64_t n)
     return best;
 }
 
-/* Does a come out before b: more likely, ties to the lower id. */
+/* Whether a comes before b: the more likely one does; of equal ones, the one with the lower id. */
 static bool before(const tt_candidate *a, const tt_candidate *b)
 {
     return a->weight > b->weight || (a->weight == b->weight && a->id < b->id);
@@ -50,8 +50,8 @@ static void sift(tt_candidate *h, int64_t n, int64_t i)
     }
 }
 
-/* The k most likely of n, in order, at the END of h: h[n-1] is the first. They are taken from a
- * heap until `enough` of their weight is out. Returns how many. */
+/* Sorts the k most likely of n candidates to the END of h: h[n-1] is the most likely one. Takes
+ * them from a heap and stops when their weights add up to `enough`. Returns how many it took. */
 static int64_t sample_take(tt_candidate *h, int64_t n, int64_t k, double enough, double *mass)
 {
     int64_t left = n;
@@ -84,7 +84,7 @@ int32_t tt_sample_token(tt_sampler *s, const float *logits, uint64_t stream, uin
     }
     if (k < n)
         kept = sample_take(h, n, k, (double)INFINITY, &mass);
-    if (s->o.top_p < 1) { /* of the k: they are a list of their own */
+    if (s->o.top_p < 1) { /* a share of the weight of the k that are left */
         const double enough = s->o.top_p * mass;
         h += n - kept;
         kept = sample_take(h, kept, kept, enough, &mass);
@@ -98,5 +98,5 @@ int32_t tt_sample_token(tt_sampler *s, const float *logits, uint64_t stream, uin
         if (u <= 0)
             return h[i].id;
     }
-    return best; /* rounding of the sums */
+    return best; /* reached only because of rounding in the sums */
 }

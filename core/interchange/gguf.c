@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step folder of ours out as GGUF: the model plugin says names and keys (TT_MODEL_GGUF), tensors
- * come row by row from the checkpoint. */
+/* Writes a step folder as a GGUF file. The model plugin gives the names and keys (TT_MODEL_GGUF);
+ * tensors are read row by row from the checkpoint. */
 
 #define MAX_KEYS_JSON 16384
 #define MAX_FACTORS 4096
 
-typedef struct source {         /* of one GGUF tensor */
-    const tt_hf_tensor *tensor; /* NULL: values */
+typedef struct source {         /* where the values of one GGUF tensor come from */
+    const tt_hf_tensor *tensor; /* NULL: the values are in `values` */
     const float *values;
-    int64_t head_dim; /* rows of each head go from halves to pairs; 0: they stay */
+    int64_t head_dim; /* permute the rows of each head from halves to pairs; 0 = do not */
 } source;
 
 typedef struct writer {
@@ -48,14 +48,16 @@ static tt_status add_tensor(writer *w, const tt_hf_tensor *t, tt_error *err)
     if (t->n_dims > 1 && !row->in_f32)
         out.type = w->type;
     if (out.type == TT_GGUF_Q8_0 && out.shape[t->n_dims - 1] % TT_Q8_0_BLOCK) {
-        tt_log(TT_INFO, "checkpoint", "%s in f16: its rows of %lld are no blocks of %d", name,
+        tt_log(TT_INFO, "checkpoint",
+               "%s is written as f16: its rows of %lld elements are not a multiple of %d", name,
                (long long)out.shape[t->n_dims - 1], TT_Q8_0_BLOCK);
         out.type = TT_GGUF_F16;
     }
     return tt_gguf_add(&w->out, &out, err);
 }
 
-/* Rows [begin, end) of a file tensor, untransposed, from the parameters that lie in it. */
+/* Reads rows [begin, end) of a file tensor that is not transposed from the parameters that it is
+ * made of. */
 static tt_status read_rows(const writer *w, const tt_hf_tensor *t, int64_t begin, int64_t end,
                            int64_t row, float *out, tt_error *err)
 {
@@ -119,7 +121,7 @@ static tt_status add_model_keys(writer *w, tt_error *err)
         else if (v->type == TT_JSON_BOOL)
             tt_gguf_bool(g, key, v->boolean);
         else
-            return TT_FAIL(err, TT_EINVAL, "model %s: GGUF key %s has no sound value",
+            return TT_FAIL(err, TT_EINVAL, "model %s: the value of GGUF key %s is not valid",
                            w->s->model.name, key);
     }
     if (!tt_json_get(keys, "context_length"))
@@ -143,7 +145,7 @@ static tt_status add_factors(writer *w, tt_error *err)
     return tt_gguf_add(&w->out, &t, err);
 }
 
-/* llama.cpp's numbers of file types are its own. */
+/* llama.cpp numbers file types differently from tensor types. */
 static uint32_t file_type(tt_gguf_type type)
 {
     return type == TT_GGUF_F16 ? 1 : type == TT_GGUF_Q8_0 ? 7 : type == TT_GGUF_BF16 ? 32 : 0;
@@ -179,7 +181,7 @@ tt_status tt_setup_write_gguf(const tt_setup *s, const tt_tokenizer_info *tokeni
     writer w = {.s = s, .model = model_gguf(s->model.component), .type = type};
     tt_map *tensors = NULL;
     if (!w.model)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "the GGUF form of model %s is not known",
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s does not define its GGUF form",
                        s->model.name);
     w.out.arena = tt_arena_new();
     tt_status st = gguf_collect(&w, tokenizer, &tensors, err);

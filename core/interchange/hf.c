@@ -4,7 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Weights of a Hugging Face folder into pieces; a step folder of ours out as one. */
+/* Loads the weights of a Hugging Face folder into pieces, and writes a step folder as a Hugging
+ * Face folder. */
 
 #define MAX_CONFIG_JSON 16384
 #define MAX_ASSET_BYTES ((size_t)1 << 30)
@@ -25,7 +26,7 @@ tt_hf_param *tt_setup_hf_params(const tt_setup *s, tt_arena *a, size_t *n)
     return p;
 }
 
-/* What names of the model's files may lack, or NULL. */
+/* Returns the prefix that names in the model's files may lack, or NULL. */
 static const char *prefix_of(const tt_setup *s)
 {
     const tt_model_hf *hf = tt_setup_model_hf(s->model.component);
@@ -43,7 +44,7 @@ tt_status tt_setup_load_hf(const tt_setup *s, const char *folder, const tt_ckpt_
     return st;
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
 static void add_ids(const tt_tokenizer_info *t, tt_str *out)
 {
@@ -62,7 +63,8 @@ static void add_ids(const tt_tokenizer_info *t, tt_str *out)
             tt_str_printf(out, ",\n  \"%s\": null", ids[i].key);
 }
 
-/* The model's text, and what the core knows. */
+/* Writes config.json: the model plugin's text and the keys that the core knows; and
+ * generation_config.json. */
 static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, tt_arena *a,
                                const char *folder, tt_error *err)
 {
@@ -75,7 +77,8 @@ static tt_status write_configs(const tt_setup *su, const tt_tokenizer_info *t, t
     TT_TRY(tt_json_parse(a, "config.json", json, strlen(json), &root, err));
     char *end = strrchr(json, '}');
     if (root->type != TT_JSON_OBJECT || !root->n || !end)
-        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is no object", su->model.name);
+        return TT_FAIL(err, TT_EINVAL, "model %s: its config.json is not an object",
+                       su->model.name);
     while (end > json && strchr(" \t\r\n", end[-1]))
         end--;
     tt_str_addn(&out, json, (size_t)(end - json));
@@ -141,7 +144,7 @@ tt_status tt_setup_write_hf(const tt_setup *s, const tt_tokenizer_info *tokenize
     const tt_hf_param *params = tt_setup_hf_params(s, a, &n);
     tt_status st = TT_OK;
     if (tt_path_exists(folder))
-        st = tt_remove_tree(folder, err); /* of a run that was killed */
+        st = tt_remove_tree(folder, err); /* left by a run that was killed */
     if (st == TT_OK)
         st = tt_mkdirs(folder, err);
     if (st == TT_OK)

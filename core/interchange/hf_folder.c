@@ -20,7 +20,7 @@ const char *tt_hf_job_name(tt_arena *a, const char *folder)
     return tt_path_join(a, folder, "config.json");
 }
 
-/* A JSON file of the folder; NULL where there is none. */
+/* Reads a JSON file of the folder; NULL if the folder does not have it. */
 static tt_status read_json(const char *folder, const char *name, tt_arena *a, const tt_json **out,
                            tt_error *err)
 {
@@ -48,7 +48,7 @@ static bool hf_in_list(const char *list, const char *word)
     return false;
 }
 
-/* The model whose extension reads this model_type. */
+/* Finds the model whose extension reads this model_type. */
 static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const tt_json *type,
                             const char **model, tt_error *err)
 {
@@ -74,7 +74,7 @@ static tt_status find_model(tt_registry *r, tt_arena *a, const char *path, const
     return s;
 }
 
-/* A spec of this model, for the parts a program has besides it. */
+/* Finds a spec with this model, else any spec: a program needs the spec's other parts, too. */
 static tt_status find_spec(tt_registry *r, tt_arena *a, const char *model, const char **spec,
                            tt_error *err)
 {
@@ -100,7 +100,7 @@ tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char 
     TT_TRY(read_json(folder, "config.json", a, &config, err));
     const tt_json *type = tt_json_get(config, "model_type");
     if (!type || type->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it", path);
+        return TT_FAIL(err, TT_EINVAL, "%s: it has no \"model_type\"", path);
     TT_TRY(find_model(r, a, path, type, &model, err));
     TT_TRY(find_spec(r, a, model, &spec, err));
     const char *tokenizer = tt_path_join(a, folder, "tokenizer.json");
@@ -121,9 +121,9 @@ tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char 
     return TT_OK;
 }
 
-/* ---- texts ---- */
+/* ---- how texts begin and end ---- */
 
-/* An id, or a list of ids; null and absent: none. */
+/* Reads an id or a list of ids; null and an absent key give none. */
 static tt_status read_ids(const char *folder, const char *file, const tt_json *v, tt_arena *a,
                           tt_hf_text *out, tt_error *err)
 {
@@ -141,7 +141,7 @@ static tt_status read_ids(const char *folder, const char *file, const tt_json *v
     return TT_OK;
 }
 
-/* Does a post-processor put a special token before a text of its own? */
+/* Whether a post-processor puts a special token before a text. */
 static bool begins_special(const tt_json *p)
 {
     const tt_json *list = tt_json_get(p, "processors"), *single = tt_json_get(p, "single");
@@ -170,7 +170,7 @@ tt_status tt_hf_text_of(const char *folder, tt_arena *a, tt_hf_text *out, tt_err
         out->adds_bos = add->boolean;
         return TT_OK;
     }
-    tt_arena *large = tt_arena_new(); /* a vocabulary, for one word of it */
+    tt_arena *large = tt_arena_new(); /* tokenizer.json is large, and one flag of it is kept */
     const tt_status s = read_json(folder, "tokenizer.json", large, &root, err);
     out->adds_bos = s == TT_OK && begins_special(tt_json_get(root, "post_processor"));
     tt_arena_free(large);

@@ -3,19 +3,20 @@
 #define TT_HF_FOLDER_H
 #include "plugin/registry.h"
 
-/* What a Hugging Face folder says besides its weights, for who opens one without a job. */
+/* Reads from a Hugging Face folder what a program without a job needs besides the weights. */
 
-bool tt_hf_is_folder(const char *folder); /* has a config.json */
-/* The job that opens it: model by config.json's model_type, a spec that has this model, the
- * tokenizer where there is one. Name it tt_hf_job_name, so that relative paths start there. */
+bool tt_hf_is_folder(const char *folder); /* whether it has a config.json */
+/* Returns the text of a job that opens the folder: the model by config.json's model_type, a spec
+ * with that model, and the tokenizer if there is one. Load it under the name tt_hf_job_name(), so
+ * that relative paths start in the folder. */
 tt_status tt_hf_job(tt_registry *r, tt_arena *a, const char *folder, const char **json,
                     tt_error *err);
 const char *tt_hf_job_name(tt_arena *a, const char *folder);
 
-typedef struct tt_hf_text { /* how its texts begin and end */
+typedef struct tt_hf_text { /* how texts begin and end for this model */
     int32_t *stop_ids;      /* eos_token_id of generation_config.json, else config.json */
     size_t n_stop_ids;
-    bool adds_bos; /* its tokenizer puts bos before a text */
+    bool adds_bos; /* the tokenizer puts bos before a text */
 } tt_hf_text;
 tt_status tt_hf_text_of(const char *folder, tt_arena *a, tt_hf_text *out, tt_error *err);
 

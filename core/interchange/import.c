@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights of other programs into a step folder of ours, file by file: what is in memory is one
- * file's worth. */
+/* Converts the weights of other programs into a step folder, one file at a time, so that memory
+ * holds one file of weights. */
 
 typedef struct import {
     const tt_setup *s;
     const char *folder;
     tt_import_from from;
     tt_arena *arena;
-    tt_ckpt_reader *reader; /* of Meta's names */
+    tt_ckpt_reader *reader; /* reads files with Meta's names; NULL for Hugging Face */
     const tt_model_meta *meta;
     const tt_hf_param *params;
     size_t n;
@@ -25,13 +25,14 @@ static tt_status name_of(const import *im, const char *param, const char **name,
     *name = tt_name_there(im->arena, im->meta->names, im->meta->n_names, im->meta->name_size, param,
                           &row);
     if (!*name)
-        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: no name of Meta's for '%s'",
+        return TT_FAIL(err, TT_EUNSUPPORTED, "model %s: Meta's files have no name for '%s'",
                        im->s->model.name, param);
     *pairs = row->pairs;
     return TT_OK;
 }
 
-/* name there → whole shape, for folders whose files each have a part. */
+/* Returns a map from Meta's names to whole shapes, for folders whose files each hold a part of
+ * every tensor. */
 static tt_status shapes_of(const import *im, tt_map **out, tt_error *err)
 {
     tt_map *shapes = tt_map_new(im->arena);
@@ -47,7 +48,7 @@ static tt_status shapes_of(const import *im, tt_map **out, tt_error *err)
     return TT_OK;
 }
 
-/* torch.distributed.checkpoint's own storage is a pickle with pickles in it. */
+/* torch.distributed.checkpoint's own format is a pickle that contains pickles. */
 static tt_status refuse_distcp(const import *im, tt_error *err)
 {
     if (!tt_path_exists(tt_path_join(im->arena, im->folder, ".metadata")))
@@ -64,7 +65,7 @@ static tt_status open_source(import *im, tt_error *err)
     tt_map *shapes = NULL;
     if (im->from == TT_IMPORT_HF)
         return TT_OK;                                       /* tt_hf_load opens it */
-    im->meta = tt_setup_model_meta(im->s->model.component); /* tt_import_job saw that it has */
+    im->meta = tt_setup_model_meta(im->s->model.component); /* not NULL: tt_import_job checked it */
     if (im->from == TT_IMPORT_TITAN) {
         TT_TRY(refuse_distcp(im, err));
         return tt_ckpt_open(im->folder, &im->reader, err);
@@ -73,7 +74,7 @@ static tt_status open_source(import *im, tt_error *err)
     return tt_ckpt_open_split(im->folder, shapes, &im->reader, err);
 }
 
-/* Rows of each head from pairs to halves; `row` bytes each. */
+/* Permutes the rows of each head from pairs to halves; a row has `row` bytes. */
 static void to_halves(uint8_t *to, const uint8_t *from, int64_t rows, int64_t head_dim, size_t row)
 {
     const int64_t half = head_dim / 2;
@@ -114,7 +115,7 @@ static tt_status import_bytes(const tt_hf_param *p, int64_t *out, tt_error *err)
     return TT_OK;
 }
 
-/* Parameters [begin, end) as the file of one rank. */
+/* Writes parameters [begin, end) as the file of one rank. */
 static tt_status write_part(const import *im, const char *out, int rank, size_t begin, size_t end,
                             tt_error *err)
 {
@@ -176,7 +177,7 @@ import im = {.s = s, .folder = folder, .from = from, .arena = tt_arena_new() };
         st = write_parts(&im, out, &state->world, err);
     if (st == TT_OK)
         st = tt_ckpt_commit(out, 0, state, 0, err);
-    if (st != TT_OK) /* what begin made */
+    if (st != TT_OK) /* tt_ckpt_begin made this folder */
         (void)tt_remove_tree(tt_path_join(im.arena, out, "step-0.tmp"), NULL);
     tt_ckpt_close(im.reader);
     tt_arena_free(im.arena);

@@ -3,19 +3,21 @@
 #define TT_TRAIN_IMPORT_H
 #include "interchange/interchange.h"
 
-/* Folders of other programs as step folders of ours. */
+/* Converts the folders of other programs to step folders. */
 
 typedef enum tt_import_from {
     TT_IMPORT_HF,   /* Hugging Face: config.json, model*.safetensors */
     TT_IMPORT_META, /* params.json, consolidated*.safetensors */
-    TT_IMPORT_TITAN /* torchtitan: safetensors under Meta's names, of PyTorch's writer */
+    TT_IMPORT_TITAN /* torchtitan: safetensors with Meta's names, written by PyTorch */
 } tt_import_from;
 
-/* import_job.c: the text of a job with the model's sizes as the folder says them (torchtitan's says
- * none: they come from the command line). spec: NULL = by config.json's model_type, or a job's default. */
+/* import_job.c: returns the text of a job with the model's sizes from the folder. torchtitan's
+ * folders do not hold them; they come from the command line. spec: NULL = chosen by config.json's
+ * model_type, or the default spec. */
 tt_status tt_import_job(tt_registry *r, tt_import_from from, const char *folder, const char *spec,
                         tt_arena *a, tt_str *out, tt_error *err);
-/* import.c: the weights as out/step-0, with `state`, whose world it sets. */
+/* import.c: writes the weights as out/step-0 with the trainer state `state`, and sets state->world.
+ */
 tt_status tt_setup_import(const tt_setup *s, tt_import_from from, const char *folder,
                           tt_trainer_state *state, const char *out, tt_error *err);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a foreign folder says of its model, as a job. */
+/* Makes a job from another program's folder: the model and its sizes. */
 
 #define MAX_BYTES ((size_t)4 << 20)
 
@@ -22,7 +22,7 @@ static tt_status read_object(tt_arena *a, const char *path, const tt_json **out,
     return TT_OK;
 }
 
-/* The TrainSpec of the model that reads this config.json. */
+/* Finds the spec of the model that reads this config.json. */
 static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const char **out,
                            tt_error *err)
 {
@@ -30,14 +30,15 @@ static tt_status find_spec(tt_registry *r, tt_arena *a, const char *path, const 
     TT_TRY(read_object(a, path, &root, err));
     const tt_json *type = tt_json_get(root, "model_type");
     if (!type || type->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: it has no \"model_type\", so it is not the config.json of a model",
                        path);
     TT_TRY(tt_setup_spec_of(r, a, type->string, out, err));
     if (*out)
         return TT_OK;
     return TT_FAIL(
         err, TT_EUNSUPPORTED,
-        "%s:%d:%d: model_type \"%s\" is that of no model here; ttrun plugins list models", path,
+        "%s:%d:%d: no model plugin reads model_type \"%s\"; ttrun plugins lists the models", path,
         type->line, type->column, type->string);
 }
 
@@ -56,7 +57,8 @@ static void add_arg(tt_str *out, const char *key, const char *value)
     tt_str_printf(out, "%s\"%s\": %s", out->n ? ", " : "", key, value);
 }
 
-/* Llama 3.1 and 3.2 say that frequencies are scaled, and mostly not by how much. */
+/* Llama 3.1's and 3.2's params.json say that RoPE frequencies are scaled, but most do not say by
+ * which factor. */
 static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out, tt_error *err)
 {
     const tt_json *on = tt_json_get(root, "use_scaled_rope");
@@ -69,8 +71,8 @@ static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out,
     if (!factor || (factor->type != TT_JSON_INT && factor->type != TT_JSON_REAL) ||
         !isfinite(factor->real))
         return TT_FAIL(err, TT_EINVAL,
-                       "%s:%d:%d: use_scaled_rope: by which factor is not in the file (Llama 3.1: "
-                       "8, 3.2: 32); add \"rope_scaling_factor\" to it",
+                       "%s:%d:%d: use_scaled_rope: the file does not say by which factor (Llama "
+                       "3.1: 8, 3.2: 32); add \"rope_scaling_factor\" to it",
                        path, on->line, on->column);
     snprintf(text, sizeof text,
              "{\"rope_type\": \"llama3\", \"factor\": %.17g, \"low_freq_factor\": 1, "
@@ -80,7 +82,7 @@ static tt_status add_scaling(const char *path, const tt_json *root, tt_str *out,
     return TT_OK;
 }
 
-/* Says of a key that it shapes nothing. */
+/* Whether a key does not affect the model's shape. */
 static bool is_silent(const char *key, const tt_json *v)
 {
     static const char *const silent[] = {"max_batch_size", "max_seq_len", "model_parallel_size",
@@ -91,7 +93,7 @@ static bool is_silent(const char *key, const tt_json *v)
     return v->type == TT_JSON_NULL || (v->type == TT_JSON_BOOL && !v->boolean);
 }
 
-/* What Meta's code means by a key that is absent. */
+/* Adds the values that Meta's code takes for absent keys. */
 static void add_defaults(const tt_component *c, const tt_json *root, tt_str *out)
 {
     static const struct {
@@ -112,8 +114,8 @@ static void add_defaults(const tt_component *c, const tt_json *root, tt_str *out
     }
 }
 
-/* What only the files say: whether there is an output layer, and the rows of the embedding where
- * params.json leaves them open (-1, as Llama 2's). */
+/* Adds what only the weight files tell: whether there is an output layer, and the number of rows of
+ * the embedding if params.json does not give it (-1, as in Llama 2's). */
 static tt_status add_by_tensors(const char *folder, const char *path, const tt_json *root,
                                 tt_arena *a, tt_str *out, tt_error *err)
 {
@@ -129,7 +131,8 @@ static tt_status add_by_tensors(const char *folder, const char *path, const tt_j
         snprintf(text, sizeof text, "%lld", (long long)vocab->integer);
     } else {
         if (rows < 1)
-            return TT_FAIL(err, TT_EINVAL, "%s: no vocab_size, and no tok_embeddings.weight", path);
+            return TT_FAIL(err, TT_EINVAL,
+                           "%s: neither vocab_size nor tok_embeddings.weight is there", path);
         snprintf(text, sizeof text, "%lld", (long long)rows);
     }
     add_arg(out, "vocab_size", text);
@@ -173,7 +176,7 @@ static tt_status model_of_spec(tt_registry *r, const char *spec, const tt_compon
     return tt_registry_find(r, TT_KIND_MODEL, vt->model, out, err);
 }
 
-/* The spec of a folder that names no model: what a job has that names none. */
+/* The spec for a folder that names no model: the default of a job without a spec. */
 static tt_status default_spec(tt_arena *a, const char **out, tt_error *err)
 {
     tt_job *job;
@@ -198,15 +201,15 @@ static tt_status fail_no_names(tt_registry *r, const tt_component *model, tt_are
             tt_str_printf(&known, "%s--spec %s", known.n ? " or " : "", specs[i]->name);
     }
     if (s == TT_OK)
-        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s has no names of Meta's; use %s", model->name,
-                    known.n ? tt_str_get(&known) : "a model that has them");
+        s = TT_FAIL(err, TT_EUNSUPPORTED, "model %s cannot read Meta's tensor names; use %s",
+                    model->name, known.n ? tt_str_get(&known) : "a model that has them");
     tt_str_free(&faults);
     tt_str_free(&known);
     return s;
 }
 
-/* A job's lines are no longer than the model's positions: those config.json says, where they are
- * fewer than the default. */
+/* A sequence of the job is not longer than the model's positions: uses the number in config.json if
+ * it is below the default of seq_len, 2048. */
 static tt_status add_length(tt_arena *a, const char *path, tt_str *out, tt_error *err)
 {
     static const char *const keys[] = {"n_positions", "max_position_embeddings"};

@@ -4,7 +4,7 @@
 
 /* Translates tensor names to those of other programs. */
 
-/* "blk.7.x" for "model.layers.7.x"; the star stands for digits. */
+/* Translates by one row: "model.layers.7.x" to "blk.7.x"; a star in the row stands for digits. */
 static const char *renamed(tt_arena *a, const tt_tensor_name *row, const char *name)
 {
     const char *star = strchr(row->ours, '*'), *to = strchr(row->theirs, '*');

@@ -3,10 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Charts as inline SVG. A curve of more points than columns is drawn by the least and the greatest
- * of each column, so no spike is lost. Colours are the page's (style.c). */
+/* Draws charts as inline SVG. If a curve has more points than the chart has columns, the smallest
+ * and the largest value of each column are drawn, so that no spike is lost. Colours are defined in
+ * style.c. */
 
-#define WIDTH 620 /* on half of the page; the height of letters is the same on all of it */
+#define WIDTH 620 /* of a chart on half of the page; letters have the same height in all charts */
 #define WIDE 1280
 #define HEIGHT 250
 #define LEFT 58
@@ -17,9 +18,9 @@
 
 typedef struct frame {
     const tt_chart *c;
-    double x0, x1, y0, y1; /* the data's range; y in log10 where log is set */
+    double x0, x1, y0, y1; /* range of the data; y is log10 of the value if log is set */
     bool log;
-    int right; /* end of the x axis */
+    int right; /* x of the right end of the x axis */
 } frame;
 
 void tt_html(tt_str *out, const char *text)
@@ -132,7 +133,7 @@ static double py(const frame *f, double y)
     return HEIGHT - BOTTOM - (v - f->y0) / (f->y1 - f->y0) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* 1, 2 or 5 times a power of ten, so that about `want` of them fill the span. */
+/* Returns 1, 2 or 5 times a power of ten, so that about `want` such steps fill the span. */
 static double tick_step(double span, int want)
 {
     const double raw = span / want, unit = pow(10, floor(log10(raw))), m = raw / unit;
@@ -200,8 +201,8 @@ static void draw_to(const frame *f, pen *p, double x, double y)
     p->down = true;
 }
 
-/* Points [i, end) of one column: its first, least, greatest and last would do; least and greatest
- * in their order are seen the same. A column of gaps alone is a gap. */
+/* Draws points [i, end), which fall into one column, by the smallest and the largest of them in
+ * their order: the result looks the same as all points. A column without any value is a gap. */
 static void draw_column(const frame *f, const tt_curve *c, size_t i, size_t end, pen *p,
                         tt_str *data)
 {
@@ -232,7 +233,7 @@ static void print_line(const frame *f, const tt_curve *c, tt_str *o)
         size_t end = i + 1;
         const double stop = f->x0 + (f->x1 - f->x0) * (col + 1) / COLUMNS;
         if (c->n <= COLUMNS) {
-            end = c->n; /* every point */
+            end = c->n; /* draw every point */
             for (; i < end; i++)
                 draw_column(f, c, i, i + 1, &p, &data);
             break;
@@ -268,7 +269,7 @@ static double sum_below(const tt_chart *c, size_t k, size_t i)
     return y;
 }
 
-/* The point of a column that stands for it: where the whole stack is highest. */
+/* Returns the point that represents a column: where the sum of the stack is largest. */
 static size_t highest(const tt_chart *c, size_t i, size_t end)
 {
     size_t best = i;
@@ -304,7 +305,7 @@ static void print_areas(const frame *f, tt_str *o)
     }
 }
 
-/* Names of the stretches of the x axis, with a line between two. */
+/* Prints the names of the bands along the x axis, and a line between two bands. */
 static void print_bands(const frame *f, tt_str *o)
 {
     const tt_chart *c = f->c;

@@ -85,7 +85,7 @@ static void read_ops(const char *path, tt_arena *a, tt_run_report *r)
     free(text);
 }
 
-/* A string of the run's job; NULL: none. */
+/* Returns a string of the run's job; NULL: the job does not have it. */
 static const char *job_string(const tt_run_report *r, const char *section, const char *key)
 {
     const tt_json *v = tt_json_get(tt_json_get(tt_json_get(r->facts, "job"), section), key);
@@ -107,8 +107,8 @@ tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt
     const char *metrics = tt_path_join(a, out->folder, "metrics.jsonl");
     if (!tt_path_exists(facts) && !tt_path_exists(metrics))
         return TT_FAIL(err, TT_ENOTFOUND,
-                       "%s: no run: neither run.json nor metrics.jsonl is there; name the folder "
-                       "the job calls dump_folder",
+                       "%s: this is not the folder of a run: it has neither run.json nor "
+                       "metrics.jsonl; give the job's dump_folder",
                        folder);
     out->facts = read_json(facts, a, out);
     read_metrics(metrics, a, out);

@@ -6,16 +6,16 @@
  * the order in which its schedule runs the sections. Activations are the forward values that a
  * backward reads; everything else in work memory, including the kernels' scratch, is workspace. */
 
-#define MOST_POINTS 4000 /* of a step; beyond, the highest of every few */
+#define MOST_POINTS 4000 /* per step; of a longer step the highest point of every few is kept */
 
 typedef struct life {
-    int first, last; /* on the timeline */
+    int first, last; /* its first and last instruction on the timeline */
     int first_section, last_section;
     bool known;
-    bool taken; /* the last reader's output takes over its bytes */
+    bool taken; /* its last reader writes its output over it */
 } life;
 
-typedef struct timeline { /* of sections that follow each other: F, I, W; or epilogue, update */
+typedef struct timeline { /* of consecutive sections: F, I, W; or epilogue, update */
     const tt_program *p;
     tt_memory_point *points;
     int n;
@@ -40,7 +40,8 @@ static void touch(timeline *l, int operand, int at, int section)
     e->last_section = TT_MAXV(e->last_section, section);
 }
 
-/* An instruction's operands at a time; what crosses a loop lives all through it. */
+/* Records that an instruction uses its operands at a time. What a loop reads or writes as a whole
+ * lives during all of the loop. */
 static void touch_instr(timeline *l, const tt_instr *i, int at, const int loop[2], int section)
 {
     const tt_operand *o = l->p->operands;
@@ -63,7 +64,7 @@ static bool has_operands(const tt_instr *i)
     return i->kind != TT_INSTR_LOOP && (i->n_in || i->n_out);
 }
 
-/* Received values are there when a part begins. */
+/* Values that a section receives are in memory from its beginning. */
 static void walk_section(timeline *l, const tt_section *s, int section)
 {
     const tt_program *p = l->p;
@@ -93,7 +94,8 @@ static void walk_section(timeline *l, const tt_section *s, int section)
     l->begin[section + 1] = l->n;
 }
 
-/* micro: a value of the forward that a later section reads is an activation. */
+/* Adds the bytes of one value. micro: the sections belong to micro-batches, so a value that a later
+ * section reads is an activation. */
 static void add_life(timeline *l, const life *e, double bytes, bool micro)
 {
     const int end = e->taken ? e->last : e->last + 1;
@@ -135,7 +137,8 @@ static timeline make_line(const tt_program *p, tt_arena *a, const tt_section *co
 
 typedef struct line {
     tt_memory_line *m;
-    size_t n, every; /* instructions so far; of `every` the highest is kept */
+    size_t n,
+        every; /* instructions so far; one point per `every` instructions is kept, the highest */
 } line;
 
 static void add_points(line *o, const tt_memory_point *points, int n, double base,
@@ -153,10 +156,10 @@ static void add_points(line *o, const tt_memory_point *points, int n, double bas
     }
 }
 
-/* The calls of the schedule in order; slots of micro-batches in flight are whole. */
+/* Adds the schedule's calls in order. A micro-batch in flight holds its whole slot. */
 static void add_calls(line *o, const tt_program *p, timeline *const *lines)
 {
-    double held = 0; /* activations of micro-batches between their parts */
+    double held = 0; /* activations that micro-batches hold between their sections */
     for (int i = 0; i < p->n_calls; i++) {
         const tt_section *s = &p->sections[p->calls[i].section];
         const timeline *l = lines[p->calls[i].section];
@@ -171,7 +174,7 @@ static void add_calls(line *o, const tt_program *p, timeline *const *lines)
     }
 }
 
-/* A timeline for each stage, found by each of its parts. */
+/* Makes one timeline per stage; each section of the stage refers to it. */
 static timeline **stage_lines(const tt_program *p, tt_arena *a)
 {
     timeline **of = tt_arena_array(a, (size_t)p->n_sections + 1, sizeof *of);
@@ -205,7 +208,7 @@ tt_memory_line *tt_report_memory(const tt_plan *plan, tt_arena *a)
     add_calls(&o, p, lines);
     add_points(&o, once.points, once.begin[1], 0, "epilogue");
     add_points(&o, once.points + once.begin[1], once.n - once.begin[1], 0, "optimizer");
-    /* parameters as stored and as gathered */
+    /* parameters as they are stored, and gathered copies */
     m->params = (double)(kinds[TT_STATE_PARAM] + kinds[TT_STATE_GATHERED]);
     m->optimizer = (double)kinds[TT_STATE_OPTIMIZER];
     m->gradients = (double)kinds[TT_STATE_ACCUMULATOR];

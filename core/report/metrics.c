@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* metrics.jsonl, a million lines of it in a second: one pass that takes the numbers it knows from
- * each line and checks only that the line is an object to its end. A line that is not is counted
- * and left out; a number that is null or NaN is a gap. */
+/* Reads metrics.jsonl, about a million lines per second: one pass takes the known numbers from each
+ * line and otherwise checks only that the line is a complete object. Other lines are counted and
+ * left out. A number that is null or NaN is a gap in the curve. */
 
 static const struct {
     const char *path;
@@ -48,7 +48,7 @@ static bool metrics_take(scan *s, char c)
     return true;
 }
 
-/* A string; what is between its quotes, escapes as they stand. */
+/* Reads a string. Returns what is between its quotes, with escapes as they are. */
 static bool string(scan *s, const char **text, size_t *n)
 {
     if (!metrics_take(s, '"'))
@@ -71,7 +71,8 @@ static bool word(scan *s, const char *w)
     return true;
 }
 
-/* A number, null, or what printers that know no JSON write for one; true and false are none. */
+/* Reads a number, null, or a NaN or infinity as printers write it that do not follow JSON. true and
+ * false are read, but are not numbers. */
 static bool scalar(scan *s, double *v)
 {
     char text[64];
@@ -110,7 +111,7 @@ static void keep(const scan *s, const char *group, size_t n_group, const char *k
 
 static bool object(scan *s, const char *group, size_t n_group, int depth);
 
-/* A list: nothing in it is known. */
+/* Skips a list: no known number is in one. */
 static bool list(scan *s, int depth)
 {
     const char *text;
@@ -132,7 +133,8 @@ static bool list(scan *s, int depth)
     return metrics_take(s, ']');
 }
 
-/* Behind its brace. group: the member of the line this object is, "" the line itself. */
+/* Reads the rest of an object whose brace is read already. group: the name of the line's member
+ * that this object is; "" = it is the line itself. */
 static bool object(scan *s, const char *group, size_t n_group, int depth)
 {
     const char *key, *text;
@@ -166,7 +168,8 @@ static bool object(scan *s, const char *group, size_t n_group, int depth)
     return metrics_take(s, '}');
 }
 
-/* Steps ascend: a line with one that was there already is a later try at it, which counts. */
+/* Returns the row for a step. Steps ascend: if the step is there already, this line is from a later
+ * attempt, which replaces the earlier one and what followed it. */
 static double *next_row(tt_metric_rows *m, const double *row)
 {
     while (m->n && m->rows[m->n - 1][TT_COL_STEP] >= row[TT_COL_STEP])

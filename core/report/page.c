@@ -6,7 +6,7 @@
 
 /* The page: key numbers, curves, and for each run its step, memory, ops, job and files. */
 
-#define MOST_RUNS 8 /* colours */
+#define MOST_RUNS 8 /* the number of colours */
 
 static double json_number(const tt_json *o, const char *key)
 {
@@ -44,7 +44,7 @@ static int page_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median, so that one slow step does not matter. */
+/* Returns the median, so that one slow step does not matter. */
 static double median_of(const tt_metric_rows *m, tt_column c)
 {
     double *v = malloc((m->n + 1) * sizeof *v), median = (double)NAN;
@@ -60,7 +60,7 @@ static double median_of(const tt_metric_rows *m, tt_column c)
     return median;
 }
 
-/* ---- at a glance ---- */
+/* ---- key numbers ---- */
 
 static void tile(tt_str *o, double v, int digits, const char *unit, const char *what)
 {
@@ -88,7 +88,7 @@ static void print_tiles(const tt_run_report *r, tt_str *o)
     tile(o, last_of(m, TT_COL_TOKENS), 4, "", "tokens seen");
     tile(o, median_of(m, TT_COL_TPS), 4, "", "tokens per second, median");
     tile(o, 100 * median_of(m, TT_COL_MFU), 3, " %", "MFU, median");
-    tile(o, most_of(m, TT_COL_MEMORY), 3, " GiB", "memory, most resident");
+    tile(o, most_of(m, TT_COL_MEMORY), 3, " GiB", "largest resident memory");
     tile(o, json_number(r->facts, "parameters"), 4, "", "parameters");
     tt_str_add(o, "</div>\n");
 }
@@ -164,7 +164,7 @@ static void scale(const tt_metric_rows *m, tt_column c, double factor)
 static void print_split(const tt_run_report *r, tt_str *o)
 {
     enum { DATA, COMPUTE, COMM, OPTIMIZER, REST, N };
-    static const char *const names[N] = {"data", "forward and backward", "communication, exposed",
+    static const char *const names[N] = {"data", "forward and backward", "exposed communication",
                                          "optimizer", "the rest"};
     static const int colors[N] = {4, 0, 3, 2, 1};
     const tt_metric_rows *m = &r->train;
@@ -239,8 +239,8 @@ static void print_memory(const tt_run_report *r, tt_str *o)
     tt_str_add(o, "<div class=\"wide\">");
     tt_chart_print(
         &(tt_chart){.title = "Memory over the step",
-                    .note = "What is alive while each instruction runs, on the first pipeline "
-                            "rank, from the plan made before step 1.",
+                    .note = "The bytes in use while each instruction runs, on the first pipeline "
+                            "rank, according to the plan made before step 1.",
                     .unit = "MiB",
                     .curves = c,
                     .n = 6,
@@ -276,8 +276,8 @@ static void print_ops(const tt_run_report *r, tt_str *o)
     const char *limits = json_text(r->ops_head, "limits");
     tt_str_add(o, " ms. Limits measured then, per rank: ");
     tt_html(o, limits ? limits : "not known");
-    tt_str_add(o, ". The roofline of an op is the least time these allow; above 100 % its data "
-                  "came from a cache.</p>");
+    tt_str_add(o, ". The roofline of an op is the shortest time that these limits allow; above "
+                  "100 % its data came from a cache.</p>");
     tt_str_add(o,
                "<div class=\"card\"><table><tr><th>op</th><th class=\"r\">calls per step</th><th "
                "class=\"r\">ms per step</th><th class=\"r\">% of step</th><th></th><th "
@@ -425,7 +425,7 @@ void tt_report_page(const tt_run_report *runs, size_t n, tt_str *o)
     print_curves(runs, n, "Loss", TT_COL_LOSS, NULL, false, true, o);
     print_curves(runs, n, "Gradient norm", TT_COL_NORM, NULL, false, false, o);
     print_curves(runs, n, "Learning rate", TT_COL_LR, NULL, true, false, o);
-    print_curves(runs, n, "Tokens a second", TT_COL_TPS, NULL, true, false, o);
+    print_curves(runs, n, "Tokens per second", TT_COL_TPS, NULL, true, false, o);
     print_curves(runs, n, "MFU", TT_COL_MFU, "%", true, false, o);
     print_curves(runs, n, "Memory, resident", TT_COL_MEMORY, "GiB", true, false, o);
     tt_str_add(o, "</div>\n");

@@ -11,11 +11,11 @@
 
 typedef enum tt_column {
     TT_COL_STEP,
-    TT_COL_LOSS, /* of a validation line: the validation's */
+    TT_COL_LOSS, /* in a record of a validation: the validation's loss */
     TT_COL_NORM,
     TT_COL_LR,
     TT_COL_TOKENS,
-    TT_COL_TPS, /* all ranks */
+    TT_COL_TPS, /* tokens per second of all ranks */
     TT_COL_MFU,
     TT_COL_MEMORY, /* GiB */
     TT_COL_TIME,
@@ -27,7 +27,7 @@ typedef enum tt_column {
 } tt_column;
 
 typedef struct tt_metric_rows {
-    double (*rows)[TT_N_COLS]; /* NaN: not there, or not finite */
+    double (*rows)[TT_N_COLS]; /* NaN: not recorded, or not finite */
     size_t n;
 } tt_metric_rows;
 
@@ -39,8 +39,9 @@ typedef struct tt_memory_point { /* live bytes while one instruction runs */
 typedef struct tt_memory_line {
     tt_memory_point *points;
     size_t n;
-    double params, optimizer, gradients, other; /* there all the time */
-    double planned;                             /* mapped: the peak and what lies between values */
+    double params, optimizer, gradients, other; /* in use all the time */
+    double planned;                             /* bytes that the plan allocates: the peak, and gaps
+                                                   between values */
 } tt_memory_line;
 
 typedef struct tt_op_row {
@@ -63,13 +64,13 @@ typedef struct tt_run_report {
     TT_VEC(const char *) notes; /* what could not be read */
 } tt_run_report;
 
-/* load.c. An error only where there is no run at all. Arena memory. */
+/* load.c: fails only if the folder is not that of a run. Memory: the arena's. */
 tt_status tt_report_load(const char *folder, tt_arena *a, tt_run_report *out, tt_error *err);
 /* metrics.c */
 void tt_report_metrics(const char *text, size_t n, tt_arena *a, tt_run_report *out);
-/* memory.c: the step of one pipeline rank. */
+/* memory.c: a step's memory on one pipeline rank. */
 tt_memory_line *tt_report_memory(const tt_plan *p, tt_arena *a);
-/* page.c: several runs are laid over each other. */
+/* page.c: curves of several runs are drawn in the same charts. */
 void tt_report_page(const tt_run_report *runs, size_t n, tt_str *out);
 
 /* ---- chart.c ---- */
@@ -78,7 +79,7 @@ typedef struct tt_curve {
     const double *x, *y; /* NaN: a gap */
     size_t n, stride;    /* in doubles */
     int color;           /* 0 … 7 */
-    bool points;         /* marks, not a line only */
+    bool points;         /* a mark at each point, too */
 } tt_curve;
 typedef struct tt_chart {
     const char *title, *note, *x_name, *unit; /* note, unit may be NULL */
@@ -88,10 +89,12 @@ typedef struct tt_chart {
     bool wide;
     double level; /* a dashed line at this height; 0 = none */
     const char *level_name;
-    const char *const *bands; /* by x value 0 … n-1, of stacked: names of stretches, or NULL */
+    const char *const *bands; /* [n], for a stacked chart: the name of the band that begins at each
+                                 x, or NULL */
 } tt_chart;
 void tt_chart_print(const tt_chart *c, tt_str *out);
-void tt_html(tt_str *out, const char *text);            /* escaped; bytes that are no UTF-8 too */
+void tt_html(tt_str *out, const char *text);            /* escapes HTML, and bytes that are not
+                                                           UTF-8 */
 void tt_html_number(tt_str *out, double v, int digits); /* "12.3k"; NaN: a dash */
 extern const char *const tt_report_style[2];            /* style.c */
 extern const char tt_report_script[];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/report.h"
 
-/* How the page looks, light and dark, and the one script: values under the pointer. The colours are
- * told apart by most people with a colour deficiency. */
+/* The style of the page, light and dark, and its only script, which shows the values under the
+ * pointer. Most people with a colour vision deficiency can tell the colours apart. */
 
 const char *const tt_report_style[2] = {
     ":root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2128;--soft:#667080;"

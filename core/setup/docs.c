@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup.h"
 
-/* All option tables that a job may use: the core's, and one section per component. */
+/* Collects all option tables that a job may use: the core's, and one section per component. */
 
 static const char *section_of(tt_kind k)
 {

@@ -12,7 +12,7 @@ typedef struct tt_group_match {
     const char *text;
     const char *tag; /* "tag:norm" → "norm" */
     tt_pattern *pattern;
-    const char *fault; /* why matching it failed, and for which name; NULL: it did not fail */
+    const char *fault; /* why the match failed, and on which name; NULL: it did not fail */
 } tt_group_match;
 
 typedef struct group_config {
@@ -66,7 +66,7 @@ int tt_group_of(void *setup, const tt_param_info *p)
     return -1;
 }
 
-/* What fits an error's line. */
+/* Shortens a text so that it fits the line of an error. */
 static const char *shown(const tt_setup *s, const char *text)
 {
     const size_t most = 60;
@@ -126,7 +126,8 @@ static tt_status group_rate(tt_setup *s, const char *key, const void *config, do
     const double *base = tt_optimizer_rate(c, s->optimizer.config);
     if (*own < *base || *own > *base) {
         if (*base <= 0)
-            return tt_job_fail(s->job, key, err, "an lr of its own needs optimizer.lr above 0");
+            return tt_job_fail(s->job, key, err,
+                               "a group can have its own lr only if optimizer.lr is above 0");
         factor *= *own / *base;
     }
     *out = (tt_group){s->groups[0].vt, config, factor};
@@ -176,7 +177,7 @@ tt_status tt_groups_check(const tt_setup *s, tt_error *err)
         char key[64];
         snprintf(key, sizeof key, "optimizer.param_groups[%d].match", i);
         if (s->matches[i].fault)
-            return tt_job_fail(s->job, key, err, "\"%s\" takes too much work on %s",
+            return tt_job_fail(s->job, key, err, "matching \"%s\" takes too much work on %s",
                                shown(s, s->matches[i].text), s->matches[i].fault);
         if (!any)
             return tt_job_fail(s->job, key, err,

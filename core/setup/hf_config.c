@@ -3,16 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* model.flavor "hf": config.json → the model's arguments. Keys that are options of the model (or
- * aliases of them) are taken at their places, so that errors name line and column; rope settings in
- * both spellings; the rest says nothing about the forward pass or is checked to be what it must. */
+/* model.flavor "hf": turns config.json into the arguments of the model. A key that is an option of
+ * the model, or an alias of one, is written at the same line and column, so that errors name its
+ * place in config.json. RoPE settings are read in both spellings. The other keys do not affect the
+ * forward pass, or are checked to have the only supported value. */
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
 typedef struct writer {
     const tt_component *c;
     tt_str *out;
-    int line, column; /* where the next character comes to stand */
+    int line, column; /* where the next character will be written */
     bool any;
 } writer;
 
@@ -32,7 +33,7 @@ static bool config_in_list(const char *list, char separator, const char *word)
 static bool is_option(const tt_component *c, const char *key)
 {
     for (size_t i = 0; i < c->n_options; i++) {
-        tt_option o = {0}; /* the plugin's may be shorter or longer */
+        tt_option o = {0}; /* the plugin's struct may be shorter or longer than ours */
         memcpy(&o, (const char *)c->options + i * c->option_size, TT_MIN(c->option_size, sizeof o));
         if (!strcmp(o.name, key) || config_in_list(o.aliases, '|', key))
             return true;
@@ -62,7 +63,7 @@ static void put_value(writer *w, const tt_json *v)
     tt_str_free(&text);
 }
 
-/* at: where the key stands, or NULL */
+/* at: the place of the key in config.json, or NULL */
 static void put_key(writer *w, const char *key, const tt_json_pos *at)
 {
     if (w->any)
@@ -96,7 +97,8 @@ static bool is_default(const tt_json *rope)
     return type && type->type == TT_JSON_STRING && !strcmp(type->string, "default");
 }
 
-/* rope_scaling of version 4, rope_parameters of 5: an object that may hold the base too. */
+/* Writes RoPE scaling: rope_scaling of transformers 4, or rope_parameters of version 5, an object
+ * that may also hold rope_theta. */
 static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
 {
     static const char original[] = "original_max_position_embeddings";
@@ -122,7 +124,7 @@ static void put_scaling(writer *w, const tt_json *root, const tt_json *v)
         any = true;
     }
     if (type->type == TT_JSON_STRING && !strcmp(type->string, "yarn") && most &&
-        !tt_json_get(v, original)) { /* what the file then means */
+        !tt_json_get(v, original)) { /* an absent key means this in transformers, too */
         config_put(w, ",\"original_max_position_embeddings\":", 36);
         put_value(w, most);
     }
@@ -144,7 +146,8 @@ static bool same_value(const tt_json *a, const tt_json *b)
     return same;
 }
 
-/* v: what config.json says of the key, NULL: nothing. A list holds the values it may have. */
+/* Checks a key that may have only one value, or one of a list. v: its value in config.json; NULL:
+ * it is absent. */
 static tt_status check_fixed(const tt_component *c, const char *path, const char *key,
                              const tt_json *want, const tt_json *v, tt_error *err)
 {
@@ -156,15 +159,16 @@ static tt_status check_fixed(const tt_component *c, const char *path, const char
     tt_str wanted = {0}, have = {0};
     tt_json_write(want, &wanted);
     tt_json_write(v, &have);
-    const tt_status s = TT_FAIL(err, TT_EUNSUPPORTED,
-                                "%s:%d:%d: %s: model %s is built for %s only, this says %.80s",
-                                path, v->line, v->column, key, c->name, wanted.s, have.s);
+    const tt_status s =
+        TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s supports only %s, but this is %.80s",
+                path, v->line, v->column, key, c->name, wanted.s, have.s);
     tt_str_free(&wanted);
     tt_str_free(&have);
     return s;
 }
 
-/* The model is of another kind than the spec's: which spec has it? */
+/* Fails because config.json is of another kind of model than the spec's; names the spec for that
+ * kind, if there is one. */
 static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_model_hf *hf,
                            const char *path, const tt_json *type, tt_error *err)
 {
@@ -172,8 +176,9 @@ static tt_status fail_type(const tt_setup *s, const tt_component *c, const tt_mo
     if (tt_setup_spec_of(s->registry, s->arena, type->string, &spec, NULL) == TT_OK && spec)
         return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: this is a %s model: add --spec %s", path,
                        type->line, type->column, type->string, spec);
-    return TT_FAIL(err, TT_EINVAL, "%s:%d:%d: model_type \"%s\" is not what model %s reads (%s)",
-                   path, type->line, type->column, type->string, c->name, hf->model_types);
+    return TT_FAIL(err, TT_EINVAL,
+                   "%s:%d:%d: model %s does not read model_type \"%s\" (it reads %s)", path,
+                   type->line, type->column, c->name, type->string, hf->model_types);
 }
 
 static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_model_hf *hf,
@@ -181,7 +186,8 @@ static tt_status check_type(const tt_setup *su, const tt_component *c, const tt_
 {
     const tt_json *type = tt_json_get(root, "model_type"), *fixed = NULL;
     if (!type || type->type != TT_JSON_STRING)
-        return TT_FAIL(err, TT_EINVAL, "%s: no \"model_type\" in it: not a model's config.json",
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: it has no \"model_type\", so it is not the config.json of a model",
                        path);
     if (!config_in_list(hf->model_types, ',', type->string))
         return fail_type(su, c, hf, path, type, err);
@@ -215,16 +221,16 @@ static tt_status check_rope(const tt_component *c, const char *path, const tt_js
         const tt_json *part = tt_json_get(v, "partial_rotary_factor");
         if (part && !is_one(part))
             return TT_FAIL(err, TT_EUNSUPPORTED,
-                           "%s:%d:%d: %s.partial_rotary_factor: model %s turns whole heads only",
+                           "%s:%d:%d: %s.partial_rotary_factor: model %s rotates whole heads only",
                            path, part->line, part->column, keys[i], c->name);
         if (!is_default(v) && !is_option(c, "rope_scaling"))
-            return TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s does not scale positions",
-                           path, v->line, v->column, keys[i], c->name);
+            return TT_FAIL(err, TT_EUNSUPPORTED, "%s:%d:%d: %s: model %s has no RoPE scaling", path,
+                           v->line, v->column, keys[i], c->name);
     }
     return TT_OK;
 }
 
-/* Dropout is part of training and not of the model; what a file says of it is said. */
+/* Logs dropout settings, which are not applied: none of these models has dropout. */
 static void note_dropout(const tt_component *c, const char *path, const tt_json *root)
 {
     for (size_t i = 0; i < root->n; i++) {
@@ -237,7 +243,7 @@ static void note_dropout(const tt_component *c, const char *path, const tt_json 
     }
 }
 
-static bool says(const tt_json *root, const char *key)
+static bool config_has(const tt_json *root, const char *key)
 {
     return tt_json_get(root, key) ||
            (!strcmp(key, "rope_theta") && tt_json_get(tt_json_get(root, "rope_parameters"), key));
@@ -269,7 +275,7 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
     if (hf->defaults)
         TT_TRY(tt_json_parse(a, c->name, hf->defaults, strlen(hf->defaults), &defaults, err));
     for (size_t i = 0; defaults && i < defaults->n; i++)
-        if (!says(root, defaults->keys[i])) {
+        if (!config_has(root, defaults->keys[i])) {
             put_key(&w, defaults->keys[i], NULL);
             put_value(&w, defaults->items[i]);
         }
@@ -277,8 +283,9 @@ static tt_status write_args(const tt_component *c, const tt_model_hf *hf, const 
     return TT_OK;
 }
 
-/* A checkpoint's job has every argument in it: then the folder they came from may be gone. */
-static bool says_all(const tt_setup *s, const tt_component *c)
+/* Whether the job sets every argument. A checkpoint's job does, so config.json is not needed, and
+ * its folder may be gone. */
+static bool job_sets_all(const tt_setup *s, const tt_component *c)
 {
     for (size_t i = 0; i < c->n_options; i++)
         if (!tt_job_has(s->job, tt_arena_printf(s->arena, "model.args.%s",
@@ -302,7 +309,7 @@ tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char 
     if (!hf)
         return tt_job_fail(s->job, "model.flavor", err,
                            "model %s does not read Hugging Face's config.json", c->name);
-    if (says_all(s, c)) {
+    if (job_sets_all(s, c)) {
         *args = "{}";
         *path_out = path;
         return TT_OK;
@@ -337,9 +344,9 @@ tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err)
         return TT_OK;
     if (!c->enable)
         return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
-                           "nothing is saved with checkpoint.enable false; set it to true");
+                           "nothing is saved while checkpoint.enable is false; set it to true");
     if (!tt_setup_model_hf(s->model.component))
         return tt_job_fail(s->job, "checkpoint.last_save_in_hf", err,
-                           "Hugging Face's form of model %s is not known", s->model.name);
+                           "model %s cannot be exported in Hugging Face's format", s->model.name);
     return TT_OK;
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Defaults from model.hf_assets_path for what the job does not set: the tokenizer, and the folder
- * of the initial weights. */
+/* Takes from model.hf_assets_path what the job does not set: the tokenizer, and the folder of the
+ * initial weights. */
 
 #define MAX_TOKENIZER_BYTES ((size_t)1 << 30)
 
-/* The folder; NULL: the job does not set it. */
+/* Returns the path of hf_assets_path; NULL: the job does not set it. */
 static const char *assets(const tt_setup *s)
 {
     return s->core.hf_assets_path
@@ -18,7 +18,7 @@ static const char *assets(const tt_setup *s)
                : NULL;
 }
 
-/* Its tokenizer.json; NULL: there is none. */
+/* Returns the path of the folder's tokenizer.json; NULL: there is none. */
 static const char *tokenizer_there(const tt_setup *s)
 {
     const char *folder = assets(s);
@@ -41,7 +41,7 @@ tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
     const char *fallback = there ? "hf" : s->spec->tokenizer;
     tt_str text = {0};
     s->has_tokenizer = fallback || tt_job_has(s->job, "tokenizer");
-    if (!s->has_tokenizer) /* the data are tokens already */
+    if (!s->has_tokenizer) /* the data consists of tokens */
         return TT_OK;
     TT_TRY(tt_job_string(s->job, "tokenizer.name", fallback, &name, err));
     if (there && name && !strcmp(name, "hf")) {
@@ -55,7 +55,7 @@ tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err)
                                  "model.hf_assets_path", base, none, s->arena, &s->tokenizer, err);
 }
 
-/* ---- another tokenizer than the folder's ---- */
+/* ---- a tokenizer other than the folder's ---- */
 
 static bool same_bytes(const char *a, const char *b)
 {
@@ -87,7 +87,7 @@ void tt_setup_note_tokenizer(const tt_setup *s)
         !tt_job_has(s->job, "tokenizer"))
         tt_log(TT_WARN, "data", "%s has no tokenizer.json: the tokenizer is the spec's, \"%s\"",
                assets(s), t->name);
-    if (!there) /* else there is a tokenizer in the run, at least this one */
+    if (!there) /* without it there is nothing to compare with */
         return;
     const char *const *own = tt_part_value(t->component, t->config, "path", TT_OPT_STRING);
     const char *path = own && *own && **own ? *own : NULL;
@@ -95,8 +95,8 @@ void tt_setup_note_tokenizer(const tt_setup *s)
     if (path && (same_file(path, there) || same_file(inside, there)))
         return;
     tt_log(TT_WARN, "data",
-           "the tokenizer is \"%s\"%s%s, and not %s, which is the model's own: a model that is "
-           "exported goes without tokenizer files of the folder",
+           "the tokenizer is \"%s\"%s%s, not the model's own, %s: an exported model will not "
+           "have the tokenizer files of that folder",
            t->name, path ? " of " : "", path ? path : "", there);
 }
 
@@ -173,6 +173,6 @@ tt_status tt_setup_initial_load(tt_setup *s, tt_error *err)
         return tt_job_fail(s->job, "checkpoint.initial_load_in_hf", err,
                            "needs checkpoint.initial_load_path, the folder of the weights, or "
                            "model.hf_assets_path");
-    c->initial_load_path = s->core.hf_assets_path; /* both start at the job's folder */
+    c->initial_load_path = s->core.hf_assets_path; /* both paths are relative to the job's folder */
     return TT_OK;
 }

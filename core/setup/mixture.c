@@ -30,7 +30,8 @@ static void close_mixture(void *self)
     free(m);
 }
 
-/* A loader's error at its own place: "dataloader.path: …" → "dataloader.mixture[1].path: …". */
+/* Raises a loader's error at the loader's entry: "dataloader.path: …" becomes
+ * "dataloader.mixture[1].path: …". */
 static tt_status fail_at(int i, const char *text, tt_status code, tt_error *err)
 {
     static const char start[] = "dataloader.";
@@ -84,8 +85,9 @@ static tt_status open_mixture(const void *config, const tt_dataloader_env *env, 
     for (int i = 0; i < m->n; i++)
         sum += m->sources[i].weight;
     for (int i = 0; i < m->n; i++)
-        tt_log(TT_INFO, "data", "mixture[%d]: %s, %.4g %% of the samples, an epoch of it is %lld",
-               i, m->sources[i].name, 100 * m->sources[i].weight / sum,
+        tt_log(TT_INFO, "data",
+               "mixture[%d]: %s, %.4g %% of the samples, %lld samples per epoch of it", i,
+               m->sources[i].name, 100 * m->sources[i].weight / sum,
                (long long)m->sources[i].order.n_samples);
     *self = m;
     return TT_OK;
@@ -129,7 +131,7 @@ static void mixture_info(void *self, tt_dataloader_info *out)
 
 /* ---- from the job ---- */
 
-/* name and the component's own keys: what the row of the weight leaves alone. */
+/* Returns "name" and the component's own keys, which the table with `weight` ignores. */
 static const char *const *keys_of(tt_arena *a, const tt_component *c)
 {
     const char **keys = tt_arena_array(a, c->n_options + 2, sizeof *keys);
@@ -139,7 +141,7 @@ static const char *const *keys_of(tt_arena *a, const tt_component *c)
     return keys;
 }
 
-typedef struct { /* of the section; what its sources take where they say nothing */
+typedef struct { /* keys of the section, which apply to sources that do not set them */
     bool shuffle;
     int64_t seed;
 } shared;
@@ -161,10 +163,12 @@ static tt_status read_source(tt_setup *s, const char *key, const char *fallback,
     tt_error why = {0};
     row r = {0};
     if (tt_job_has(job, nested))
-        return tt_job_fail(job, nested, err, "a mixture within one; list its sources in the outer");
+        return tt_job_fail(
+            job, nested, err,
+            "a mixture cannot contain another one: list its sources in the outer one");
     TT_TRY(tt_job_string(job, at, fallback, &name, err));
     if (!name)
-        return tt_job_fail(job, key, err, "needs a \"name\": which dataloader");
+        return tt_job_fail(job, key, err, "needs a \"name\", the dataloader of this source");
     if (tt_registry_find(s->registry, TT_KIND_DATALOADER, name, &c, &why) != TT_OK)
         return tt_job_fail(job, tt_job_has(job, at) ? at : key, err, "%s", why.text);
     void *config = tt_arena_alloc(s->arena, TT_MAXV(c->config_size, (size_t)1));
@@ -179,8 +183,9 @@ static tt_status read_source(tt_setup *s, const char *key, const char *fallback,
     return TT_OK;
 }
 
-/* A source's own seed, else one of its place, so that two sources of a size differ; the first has
- * the section's, as a loader alone has. */
+/* A source's order has its own seed if it sets one. Otherwise the seed depends on the source's
+ * place in the list, so that two sources of equal size get different orders. The first source has
+ * the section's seed, like a loader without a mixture. */
 static tt_order order_of(const tt_part *p, int64_t place, uint64_t seed)
 {
     const bool *shuffle = tt_part_value(p->component, p->config, "shuffle", TT_OPT_BOOL);
@@ -196,15 +201,15 @@ static tt_status read_shared(tt_job *job, const char *section, shared *out, tt_e
 {
     static const char *const ignore[] = {"name", "mixture", NULL};
     static const tt_option rows[] = {
-        TT_OPTION(shared, shuffle, TT_OPT_BOOL, "true", 0, 0, "of sources that do not say"),
+        TT_OPTION(shared, shuffle, TT_OPT_BOOL, "true", 0, 0, "shuffle sources that do not set it"),
         TT_OPTION_MORE(shared, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL,
-                       TT_OPT_NULLABLE, NULL, "of the order; null: training.seed"),
+                       TT_OPT_NULLABLE, NULL, "seed of the order; null: training.seed"),
     };
     char path[256];
     snprintf(path, sizeof path, "%s.path", section);
     if (tt_job_has(job, path))
-        return tt_job_fail(job, path, err, "beside a mixture: say it in an entry of %s.mixture",
-                           section);
+        return tt_job_fail(job, path, err,
+                           "not allowed with a mixture: set it in an entry of %s.mixture", section);
     return tt_job_section(job, section, rows, TT_COUNT(rows), sizeof *rows, ignore, out, err);
 }
 
@@ -248,7 +253,7 @@ tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallbac
     g->component = (tt_component){.struct_size = sizeof g->component,
                                   .kind = TT_KIND_DATALOADER,
                                   .name = "mixture",
-                                  .doc = "several loaders, by weight",
+                                  .doc = "draws from several loaders by weight",
                                   .vtable = &g->vt};
     g->mix = tt_mix_new(s->arena, g->weights, g->n);
     *out = (tt_part){&g->component, g, "mixture", NULL};

@@ -2,7 +2,7 @@
 #include "setup/setup.h"
 #include <string.h>
 
-/* The descriptions that components give of themselves, and their errors. */
+/* What components declare about themselves, and how their errors are raised. */
 
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err)
 {

@@ -6,7 +6,7 @@
 
 #define MAX_BYTES 4096
 #define MAX_NESTING 64
-#define MAX_STEPS 1000000 /* of one match, some 10 ms; ordinary patterns take a few hundred */
+#define MAX_STEPS 1000000 /* steps per match, about 10 ms; ordinary patterns take a few hundred */
 #define MAX_HEAP_KIB (16 << 10)
 
 struct tt_pattern {
@@ -15,8 +15,8 @@ struct tt_pattern {
     pcre2_match_context *context;
 };
 
-/* The end of "[…]", where p is at the bracket: "]" is a member where it stands first, and in
- * "[:alpha:]", "[=a=]", "[.x.]". NULL: it has no end. */
+/* Returns the end of a bracket expression that begins at p; NULL: it has no end. "]" is an ordinary
+ * member if it comes first, and in "[:alpha:]", "[=a=]" and "[.x.]". */
 static const char *end_of_brackets(const char *p)
 {
     p += 1 + (p[1] == '^');
@@ -31,8 +31,9 @@ static const char *end_of_brackets(const char *p)
     return *p ? p + 1 : NULL;
 }
 
-/* Where PCRE reads POSIX's extended syntax, or what glibc adds to it, otherwise: a backslash is an
- * ordinary member of brackets, {,n} begins at 0, \< and \> are the ends of a word. */
+/* Rewrites a pattern where PCRE reads POSIX's extended syntax, or glibc's additions to it, in
+ * another way: a backslash in brackets is an ordinary member, {,n} begins at 0, \< and \> are the
+ * start and the end of a word. */
 static void rewrite(const char *text, tt_str *out)
 {
     for (const char *p = text; *p;) {

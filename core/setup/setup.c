@@ -3,7 +3,8 @@
 #include <string.h>
 #include <ttrun/comm.h>
 
-/* setup: job → spec, parts, mesh, batch sizes, graphs. Everything here is equal on all ranks. */
+/* setup: turns a job into its spec, parts, mesh, batch sizes and graphs. The result is equal on all
+ * ranks. */
 
 static tt_status find_spec(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
@@ -30,7 +31,7 @@ static const char *flavor_args(const tt_setup *s, const tt_model_vt *vt, tt_erro
         tt_str_printf(&known, "%s%s", i ? ", " : "", vt->flavors[i].name);
     }
     if (!vt->n_flavors && !strcmp(s->core.flavor, "debugmodel"))
-        return "{}"; /* a model of one size */
+        return "{}"; /* the model has one size only */
     tt_job_fail(s->job, "model.flavor", err, "model %s has no flavor \"%s\" (known: %s)",
                 s->model.name, s->core.flavor, known.n ? tt_str_get(&known) : "none");
     tt_str_free(&known);
@@ -63,8 +64,8 @@ static tt_status make_model(tt_setup *s, tt_error *err)
     return TT_OK;
 }
 
-/* The loader of a section, or its mixture of them. A loader's own shuffle and seed are read by the
- * core. */
+/* Makes a section's loader or mixture. The core reads a loader's options "shuffle" and "seed"
+ * itself. */
 static tt_status make_loader(tt_setup *s, const char *section, const char *fallback, tt_part *out,
                              tt_order *order, tt_error *err)
 {
@@ -81,7 +82,7 @@ static tt_status make_loader(tt_setup *s, const char *section, const char *fallb
     return TT_OK;
 }
 
-/* The inputs a loader declares; of a mixture those of its sources, which must be the same. */
+/* Reads the inputs that a loader declares. The sources of a mixture must declare the same ones. */
 static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, tt_inputs *out,
                            tt_error *err)
 {
@@ -94,8 +95,8 @@ static tt_status inputs_of(tt_setup *s, const tt_part *p, const char *section, t
             return tt_job_fail(s->job, section, err, "dataloader %s: %s", one->name, why.text);
         if (i && !tt_inputs_equal(&t, out))
             return tt_job_fail(s->job, section, err,
-                               "its sources %s and %s declare different inputs; models and losses "
-                               "read the same ones of every sample",
+                               "its sources %s and %s declare different inputs; a model and a loss "
+                               "need the same inputs of every sample",
                                tt_mixture_part(p, 0)->name, one->name);
         *out = t;
     }
@@ -113,7 +114,7 @@ static tt_status make_inputs(tt_setup *s, tt_error *err)
     TT_TRY(inputs_of(s, &s->validation_data, "validation.dataloader", &t, err));
     if (!tt_inputs_equal(&t, &s->inputs))
         return tt_job_fail(s->job, "validation.dataloader", err,
-                           "%s does not declare the inputs that the dataloader %s does",
+                           "%s does not declare the same inputs as the dataloader %s",
                            s->validation_data.name, s->dataloader.name);
     return TT_OK;
 }
@@ -146,7 +147,7 @@ static tt_status make_data(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     return make_inputs(s, err);
 }
 
-/* The comm plugin between machines, where the job leaves it open: the only one there is. */
+/* Finds the comm plugin for "auto" on several machines: the only one there is. */
 static tt_status only_comm(tt_setup *s, const tt_component **out, tt_error *err)
 {
     const tt_component **all;
@@ -160,11 +161,11 @@ static tt_status only_comm(tt_setup *s, const tt_component **out, tt_error *err)
         *out = all[0];
     else if (n == 0)
         st = tt_job_fail(s->job, "comm.backend", err,
-                         "auto: the ranks are on several machines, and there is no comm plugin");
+                         "auto: the ranks are on several machines, but there is no comm plugin");
     else
         st = tt_job_fail(s->job, "comm.backend", err,
                          "auto: the ranks are on several machines, and there are several comm "
-                         "plugins: take one of %s",
+                         "plugins: set it to one of %s",
                          tt_str_get(&names));
     tt_str_free(&names);
     return st;
@@ -179,8 +180,8 @@ bool tt_comm_is_core(const char *backend)
     return false;
 }
 
-/* The comm plugin: the one that comm.backend names, or for "auto" over several machines the only
- * one there is. */
+/* Makes the comm plugin: the one that comm.backend names, or for "auto" on several machines the
+ * only one there is. */
 static tt_status make_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const char *backend = s->core.comm.backend;
@@ -198,10 +199,11 @@ static tt_status make_comm(tt_setup *s, const tt_setup_opts *o, tt_error *err)
                         tt_registry_file(s->registry, c)};
     const tt_comm_vt *vt = c->vtable;
     if (!TT_HAS(vt, tt_comm_vt, set_timeout) || !vt->open || !vt->close || !vt->set_timeout)
-        return tt_job_fail(s->job, "comm.backend", err,
-                           "%s: comm \"%s\" has no open, close and set_timeout: it cannot join a "
-                           "run",
-                           s->comm.file, c->name);
+        return tt_job_fail(
+            s->job, "comm.backend", err,
+            "%s: comm \"%s\" lacks open, close or set_timeout: it cannot be used for a "
+            "run",
+            s->comm.file, c->name);
     return tt_job_section(s->job, "comm.args", c->options, c->n_options, c->option_size, NULL,
                           s->comm.config, err);
 }
@@ -240,7 +242,8 @@ tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_
     TT_TRY(tt_core_config_parse(job, &s->core, err));
     if (!tt_log_show_ranks(s->core.log_ranks))
         return tt_job_fail(job, "log.ranks", err,
-                           "expected \"all\" or ranks, as \"0,3\"; got \"%s\"", s->core.log_ranks);
+                           "expected \"all\" or ranks, like \"0,3\"; got \"%s\"",
+                           s->core.log_ranks);
     TT_TRY(find_spec(s, o, err));
     TT_TRY(make_parts(s, o, err));
     TT_TRY(tt_setup_initial_load(s, err));

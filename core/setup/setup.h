@@ -46,7 +46,7 @@ typedef struct tt_model_shape {
     size_t n_head;
 } tt_model_shape;
 
-typedef struct tt_setup { /* equal on all ranks, read-only once made */
+typedef struct tt_setup { /* equal on all ranks, and not changed after it is made */
     tt_arena *arena;
     tt_registry *registry;
     tt_job *job;
@@ -60,21 +60,21 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    struct tt_map *kernels_asked; /* by op: its kernel, once decided */
-    tt_error kernels_error;       /* the first of deciding */
-    bool backend_alone;           /* without kernels of plugins: to compare with */
-    tt_part comm;                 /* component NULL: none is used */
-    tt_inputs inputs;             /* of the dataloader, beside ids, labels, pos and seg */
-    bool has_inputs;              /* there is a dataloader */
+    struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
+    tt_error kernels_error;       /* the first error while kernels were chosen */
+    bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
+    tt_part comm;       /* component NULL: no comm plugin is used */
+    tt_inputs inputs;   /* the dataloader's, in addition to ids, labels, pos and seg */
+    bool has_inputs;    /* there is a dataloader */
     bool has_tokenizer, has_validation;
-    tt_order data_order, validation_order; /* n_samples: of the loader, once it is open */
-    tt_group *groups;                      /* [0] the default, then param_groups in order */
+    tt_order data_order, validation_order; /* n_samples is set when the loader is open */
+    tt_group *groups;                      /* [0] the default group, then param_groups in order */
     int n_groups;
     struct tt_group_match *matches; /* [n_groups - 1] */
-    int64_t threads;                /* per rank */
-    int ranks_here;                 /* on this machine */
+    int64_t threads;                /* threads per rank */
+    int ranks_here;                 /* number of ranks on this machine */
     bool overlap;                   /* communication runs concurrently with computation */
-    bool pieces;                    /* asynchronous tensor parallelism */
+    bool async_tp;                  /* asynchronous tensor parallelism */
     bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;
@@ -97,72 +97,76 @@ typedef struct tt_setup { /* equal on all ranks, read-only once made */
     tt_decode_opts decode;
 } tt_setup;
 
-/* Is comm.backend one of the core's words, and not a plugin's name? */
+/* Whether comm.backend is one of the core's names, not a plugin's. */
 bool tt_comm_is_core(const char *backend);
-/* Makes dataloader.mixture an ordinary component; its loader is a tt_mixture (data/mixture.h). */
+/* mixture.c makes dataloader.mixture an ordinary component; its loader is a tt_mixture
+ * (data/mixture.h). */
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
-/* A loader's description of itself; -1: unknown. */
+/* What a loader reports about its data; -1: it does not report this number. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 
 typedef struct tt_setup_opts {
     const char *spec; /* --spec, or NULL */
     int nproc;        /* --nproc, 0 = not given */
-    int ranks_here; /* processes of this machine that are ranks; 0: all ranks are threads of this */
-    int rank;       /* of this process: rank 0 alone prints graphs */
-    tt_mode mode;   /* TRAIN also compiles validation where it is on */
-    bool compile;   /* false: parts only (ttrun config) */
-    bool data;      /* a dataloader is needed */
-    const tt_machine *machine; /* to plan for; NULL = this one */
+    int ranks_here;   /* rank processes on this machine; 0: all ranks are threads of this process */
+    int rank;         /* rank of this process; only rank 0 writes graphs */
+    tt_mode mode;     /* TRAIN also compiles the graph of validation, if it is enabled */
+    bool compile;     /* false: make the parts only (ttrun config) */
+    bool data;        /* the dataloader is needed */
+    const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_decode_opts decode;
 } tt_setup_opts;
-/* job loaded by the caller; arena, registry and job must outlive the setup. [setup] */
+/* The caller has loaded the job. arena, registry and job must outlive the setup. [setup] */
 tt_status tt_setup_make(const tt_setup_opts *o, tt_registry *r, tt_job *job, tt_arena *a,
                         tt_setup *out, tt_error *err);
-/* The graphs alone, after a setup without them: generation knows its lengths when it has the
- * tokenizer. */
+/* Makes the graphs after a setup with compile = false. Generation needs this, because it knows its
+ * sizes only after it has opened the tokenizer. */
 tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err);
-/* The model's form at Hugging Face; NULL: it has none. */
+/* How the model is stored in Hugging Face folders; NULL: the plugin does not say. */
 const tt_model_hf *tt_setup_model_hf(const tt_component *c);
 /* hf_defaults.c: the spec whose model reads config.json's model_type; NULL: there is none. */
 tt_status tt_setup_spec_of(tt_registry *r, tt_arena *a, const char *model_type, const char **spec,
                            tt_error *err);
-/* hf_assets_path where there are weights in it, for a run that does not start from them; or NULL.
- */
+/* hf_assets_path if the folder has weights that this run does not load; else NULL. */
 const char *tt_setup_unused_weights(const tt_setup *s);
-/* A Hugging Face folder with weights, and no step folder of ours. */
+/* Whether the folder is a Hugging Face folder with weights, not a step folder of ttrun. */
 bool tt_hf_has_weights(const char *folder);
-const tt_model_meta *tt_setup_model_meta(const tt_component *c); /* NULL: it has no such names */
-/* Every table the job may use, for schema, explain, reference; component NULL parts of the core
- * first. */
+const tt_model_meta *
+tt_setup_model_meta(const tt_component *c); /* NULL: it has no names of Meta's */
+/* Every option table that a job may use, for the schema, --explain and the reference. The core's
+ * tables come first, with component NULL. */
 tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_t *n,
                         tt_error *err);
-/* The memory plan of one pipeline rank. Static questions to the backend only. */
+/* Makes the memory plan of one pipeline rank. It asks the backend only questions that need no
+ * memory or threads. */
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
-/* The same with the program of one rank of the world. */
+/* Makes the plan of one rank of the world, with the program of that rank. */
 tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                              int rank, tt_arena *a, tt_plan **out, tt_error *err);
-/* Those of all pipeline ranks. */
+/* Makes the plans of all pipeline ranks. */
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err);
-/* What the fullest of them needs; the plans are made and checked, but not kept. */
+/* Returns the bytes that the fullest pipeline rank needs. The plans are made and checked, but not
+ * kept. */
 tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_error *err);
-/* The tokenizer, opened. Close by info->vt->close. */
+/* Opens the tokenizer. Close it with info->vt->close. */
 tt_status tt_setup_tokenizer(const tt_setup *s, void **self, tt_tokenizer_info *info,
                              tt_error *err);
 /* groups.c: pattern matching of param_groups: "tag:norm" or a regular expression on names (POSIX
  * extended). */
 int tt_group_of(void *setup, const tt_param_info *p);
 tt_status tt_groups_make(tt_setup *s, tt_error *err);
-tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* an empty match is an error */
-/* The optimizer's learning rate as the config says it. */
+tt_status tt_groups_check(const tt_setup *s, tt_error *err); /* fails if a group matches no
+                                                                parameter */
+/* The learning rate in the optimizer's config. */
 const double *tt_optimizer_rate(const tt_component *c, const void *config);
-/* The option that is the model's number of blocks; NULL: it has none. */
+/* The name of the option with the model's number of blocks; NULL: it has none. */
 const char *tt_model_blocks_option(const tt_component *c);
-/* Raise a part's error: a text that begins with a key of the section ("model.args.n_heads: …", or
- * "dataloader.path: …" of the section validation.dataloader) at that key, any other at the section.
- */
+/* Raises a part's error. If the text begins with a key of the section ("model.args.n_heads: …", or
+ * "dataloader.path: …" for validation.dataloader), the error is at that key, otherwise at the
+ * section. */
 tt_status tt_setup_fail(const tt_job *job, const char *section, const char *text, tt_error *err);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* setup, second half: backend, mesh, batch, graphs. */
+/* setup, second half: makes the backend, the mesh, the batch sizes and the graphs. */
 
-/* "auto": the cpu backend where it loads, else the reference. */
+/* "auto": the cpu backend if it loads, else the reference backend. */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
 {
     const char *name = NULL;
@@ -42,17 +42,19 @@ static int64_t default_threads(const tt_setup_opts *o, int world)
     return most > 0 ? TT_MIN(n, most) : n;
 }
 
-/* A thread that communicates takes the core of one that computes, where there is no other. */
+/* Whether collectives run concurrently with computation. By default they do so on the CPU only if a
+ * core is left for the thread that communicates. */
 static bool overlaps(const tt_setup *s, const tt_machine *machine)
 {
     const tt_backend_vt *vt = s->backend.component->vtable;
     if (s->world < 2 || s->core.comm.overlap != TT_OVERLAP_AUTO)
         return s->world > 1 && s->core.comm.overlap == TT_OVERLAP_ON;
-    return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+    return s->async_tp || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
 }
 
-/* Asynchronous tensor parallelism, where there is anything it can hide. */
-static bool goes_piecewise(const tt_setup *s)
+/* Whether tensor parallelism is asynchronous: the job asks for it, and there are collectives that
+ * it can hide. */
+static bool uses_async_tp(const tt_setup *s)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
     if (!p->enable_async_tensor_parallel)
@@ -60,7 +62,7 @@ static bool goes_piecewise(const tt_setup *s)
     const bool can = p->tensor_parallel_degree > 1 && p->enable_sequence_parallel;
     if (!can)
         tt_log(TT_WARN, "train",
-               "parallelism.enable_async_tensor_parallel: nothing to do, it needs "
+               "parallelism.enable_async_tensor_parallel has no effect: it needs "
                "tensor_parallel_degree above 1 and enable_sequence_parallel");
     else if (s->core.comm.overlap == TT_OVERLAP_OFF)
         tt_log(TT_WARN, "train",
@@ -88,7 +90,7 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     if (global % (round * dp))
         return tt_job_fail(
             s->job, "training.global_batch_size", err,
-            "%lld is no multiple of training.local_batch_size %lld × %lld data-parallel "
+            "%lld is not a multiple of training.local_batch_size %lld × %lld data-parallel "
             "ranks",
             (long long)global, (long long)round, (long long)dp);
     s->local = round / pieces;
@@ -97,7 +99,7 @@ static tt_status batch_sizes(tt_setup *s, tt_error *err)
     int64_t tokens;
     if (!tt_mul_i64(global, t->seq_len, &tokens) || tokens > INT32_MAX)
         return tt_job_fail(s->job, "training.seq_len", err,
-                           "%lld samples of %lld tokens are too many a step", (long long)global,
+                           "%lld samples of %lld tokens are too many for a step", (long long)global,
                            (long long)t->seq_len);
     return TT_OK;
 }
@@ -131,17 +133,17 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
-    s->pieces = goes_piecewise(s);
+    s->async_tp = uses_async_tp(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
-    d.lines =
-        (int32_t)TT_MIN(s->local, INT32_MAX); /* the same ranks, cp in atoms as lines want it */
+    d.lines = (int32_t)TT_MIN(s->local, INT32_MAX); /* the same mesh again, now with the number of
+                                                 sequences, which decides how cp is split into atoms */
     TT_TRY(tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, err));
     return tt_setup_pipeline(s, err);
 }
 
-/* ---- the backend's static answers ---- */
+/* ---- questions to the backend that need no memory or threads ---- */
 
 static bool has_kernel(void *user, const char *op)
 {
@@ -174,7 +176,7 @@ static int in_place(void *user, const char *op)
     return k ? k->in_place : 0;
 }
 
-/* debug.dump_program: DIR/program-rank3.txt, and eval- or decode-rank3.txt. */
+/* debug.dump_program: writes DIR/program-rank3.txt, or eval-rank3.txt, or decode-rank3.txt. */
 static tt_status dump_program(const tt_setup *s, const tt_plan *p, tt_error *err)
 {
     const char *folder = s->core.debug.dump_program, *what = "program";
@@ -200,7 +202,7 @@ static tt_status dump_program(const tt_setup *s, const tt_plan *p, tt_error *err
     return st;
 }
 
-/* like: another rank's plan of the same, NULL = none. */
+/* like: the plan of another rank for the same graph; NULL = none. */
 static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                            int pp_rank, const int32_t *coords, const tt_plan *like, tt_arena *a,
                            tt_plan **out, tt_error *err)
@@ -278,15 +280,16 @@ tt_status tt_setup_plan_bytes(const tt_setup *s, tt_arena *a, double *out, tt_er
 
 /* ---- graphs ---- */
 
-/* Are gathered parameters kept? By default only where a pipeline would gather them again for every
- * micro-batch (torchtitan's default). */
+/* Whether gathered parameters are kept for the step. By default they are only if a pipeline would
+ * gather them again for every micro-batch (torchtitan's default). */
 static bool keeps_parameters(const tt_setup *s)
 {
     const tt_reshard r = s->core.parallelism.fsdp_reshard_after_forward;
     return r == TT_RESHARD_NEVER || (r == TT_RESHARD_DEFAULT && s->n_stages > 1);
 }
 
-/* Only where asked for: gradients of a pipeline and of one rank add in one order. */
+/* Whether gradients are reduced once per step. Only if the job asks for it, because gradients of a
+ * pipeline and of one rank are otherwise added in the same order. */
 static bool sinks_reductions(const tt_setup *s)
 {
     return s->micro_batches > 1 &&
@@ -318,7 +321,7 @@ static tt_precision precision(const tt_training_config *t)
                           .reduce = t->mixed_precision_reduce};
 }
 
-/* Ops of plugins, loaded when a model asks for one the core does not have. */
+/* Finds an op that the core does not have in the plugins. */
 static const tt_op_def *plugin_op(void *user, const char *name)
 {
     const tt_setup *s = user;
@@ -354,13 +357,15 @@ static void fingerprint(tt_setup *s)
     tt_str_free(&t);
 }
 
-#define LOGITS_CHUNK_BYTES (4 << 20) /* of a token chunk: stays in the last-level cache */
+#define LOGITS_CHUNK_BYTES                                                                         \
+    (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
+                                        cache */
 
 static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts o = {
         .mode = mode,
-        .foreign_params = s->graph != NULL, /* of the program compiled before */
+        .foreign_params = s->graph != NULL, /* parameters of the graph that was compiled before */
         .ops = &s->ops,
         .inputs = s->has_inputs ? s->inputs.items : NULL,
         .n_inputs = s->inputs.n,
@@ -388,7 +393,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
-        .pieces = s->pieces,
+        .async_tp = s->async_tp,
         .overlap = s->overlap,
         .at_once = s->overlap && s->micro_batches == 1,
         .overlapping = {.machine = s->machine},
@@ -406,7 +411,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
     return tt_setup_kernels_settle(s, *out, err);
 }
 
-/* Bytes of values and parameters are added up in 64 bits by the planner. */
+/* The planner adds up bytes in 64 bits, so this checks that they fit. */
 static tt_status check_addressable(const tt_setup *s, tt_error *err)
 {
     const double most = 8e18;
@@ -435,12 +440,12 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     tt_setup_check_filters(s);
-    if (s->graph->pieces.whole)
+    if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",
-            "parallelism.enable_async_tensor_parallel: %d gathers and reductions of rows stay in "
-            "one piece, for their products run over token chunks",
-            s->graph->pieces.whole);
+            "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
+            "one piece, because their products run over token chunks",
+            s->graph->async_tp.whole);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

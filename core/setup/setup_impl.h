@@ -3,46 +3,50 @@
 #define TT_SETUP_IMPL_H
 #include "setup/setup.h"
 
-/* Inside of setup. */
-/* mixture.c: the section's list "mixture" as a loader. fallback: where neither says a name. */
+/* Shared by the files of core/setup. */
+/* mixture.c: makes a loader from the section's list "mixture". fallback: the loader's name if
+ * neither the source nor the section has one. */
 tt_status tt_setup_mixture(tt_setup *s, const char *section, const char *fallback, uint64_t seed,
                            tt_part *out, tt_order *order, tt_error *err);
 /* setup_lists.c: hooks, converters, metrics.sinks. */
 tt_status tt_setup_hooks(tt_setup *s, tt_error *err);
 tt_status tt_setup_converters(tt_setup *s, tt_error *err);
 tt_status tt_setup_metrics(tt_setup *s, tt_error *err);
-/* The first converter that has a replacement of x·wᵀ and does not leave out w's full name. */
+/* Asks the converters in order for a replacement of x·wᵀ, except those whose filter leaves out w,
+ * and returns the first one; NULL: none. */
 tt_value *tt_setup_convert_linear(void *setup, tt_builder *b, const char *param, tt_value *x,
                                   tt_value *w);
-void tt_setup_check_filters(const tt_setup *s); /* warns of words that leave nothing out */
+void tt_setup_check_filters(const tt_setup *s); /* warns of filter words that match no parameter */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
-/* setup_kernels.c: the components that backend.kernels names. After tt_setup_backend. */
+/* setup_kernels.c: finds the components that backend.kernels names. Must be called after
+ * tt_setup_backend. */
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
-/* The kernel that runs an op, NULL = none. Only while graphs are compiled: the first call for an op
- * decides and keeps the answer. */
+/* The kernel that runs an op; NULL = none. Only for use while graphs are compiled: the first call
+ * for an op chooses and keeps the kernel. */
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
-/* The same afterwards: it decides nothing, so any thread may call it. */
+/* The kernel of an op after graphs are compiled. It chooses nothing, so any thread may call it. */
 const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op);
-/* Decides for every op of a compiled graph, and reports what went wrong with any. */
+/* Chooses the kernel of every op of a compiled graph. Fails if a choice failed. */
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
-void tt_setup_ops(tt_setup *s);   /* what a model may be described in */
+void tt_setup_ops(tt_setup *s);   /* the ops that a model may use */
 void tt_setup_shape(tt_setup *s); /* shape.c */
-/* The block that a name of the job means, as "layers.3", "model.layers.3.mlp"; -1: none. */
+/* The block that a name in the job means, like "layers.3" or "model.layers.3.mlp"; -1: none. */
 int tt_setup_block(const tt_setup *s, const char *name);
-/* Does the name mean something that comes after the last block? */
+/* Whether the name means something that comes after the last block. */
 bool tt_setup_is_head(const tt_setup *s, const char *name);
-void tt_setup_token_order(tt_setup *s); /* of a compiled setup */
-/* setup_pipeline.c: the schedule of a step's micro-batches, and with it the number of stages. */
+void tt_setup_token_order(tt_setup *s); /* after tt_setup_compile */
+/* setup_pipeline.c: makes the schedule of a step's micro-batches, and sets the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);
 
-/* hf_config.c: the arguments that hf_assets_path/config.json says, and its path. */
+/* hf_config.c: returns the model's arguments from hf_assets_path/config.json, and the path of that
+ * file. */
 tt_status tt_setup_hf_args(const tt_setup *s, const tt_component *c, const char **path,
                            const char **args, tt_error *err);
 tt_status tt_setup_check_hf(const tt_setup *s, tt_error *err);
-/* hf_defaults.c: what model.hf_assets_path says where the job does not. */
+/* hf_defaults.c: takes from model.hf_assets_path what the job does not set. */
 tt_status tt_setup_tokenizer_part(tt_setup *s, tt_error *err);
-void tt_setup_note_tokenizer(const tt_setup *s); /* warns of another tokenizer than the folder's */
+void tt_setup_note_tokenizer(const tt_setup *s); /* warns if the tokenizer is not the folder's */
 tt_status tt_setup_initial_load(tt_setup *s, tt_error *err);
 
 #endif

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <ttrun/op.h>
 
-/* setup: which ops run on kernels that plugins bring for the backend (ttrun/kernels.h has the
- * order). Decided op by op while graphs are compiled; read-only afterwards. */
+/* setup: chooses the ops that run on kernels of plugins (ttrun/kernels.h defines the order). They
+ * are chosen one by one while graphs are compiled, and not changed afterwards. */
 
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err)
 {
@@ -41,7 +41,7 @@ static void use_kernel(tt_setup *s, const tt_plugin_kernel *k)
             k->component, NULL, k->component->name, tt_registry_file(s->registry, k->component)};
 }
 
-/* Instructions of the core, which no plugin may define: to look for them would open every plugin. */
+/* Ops of the core that no plugin may define: a search for them would open every plugin. */
 static bool is_of_the_core(const char *name)
 {
     static const tt_op_def *const ops[] = {&tt_op_param,      &tt_op_input,        &tt_op_state,
@@ -54,7 +54,7 @@ static bool is_of_the_core(const char *name)
     return false;
 }
 
-/* The component of an op that is no core op, as the op table found it; NULL = it is the core's. */
+/* The component of an op that is not the core's; NULL = it is the core's. */
 static const tt_component *op_component(const tt_setup *s, const char *op)
 {
     const tt_component *c = NULL;
@@ -115,12 +115,12 @@ static int nodes_of(const tt_graph *g, const char *name)
     const tt_op_def *op = tt_op_find(g->ops, name);
     int n = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
-        n += !g->nodes.items[i]->virtual_ && g->nodes.items[i]->op == op;
+        n += g->nodes.items[i]->role != TT_NODE_EXPANDED && g->nodes.items[i]->op == op;
     return n;
 }
 
-/* A component the job names, and no op of the graph runs on its kernels: said, for a pointwise op
- * may be inside of a fused one. */
+/* Warns if no op of the graph runs on the kernels of a component that the job names. The reason may
+ * be that a pointwise op is part of a fused one. */
 static void warn_unused(const tt_setup *s, const tt_graph *g)
 {
     for (int i = 0; i < s->n_kernels_named; i++) {
@@ -131,10 +131,11 @@ static void warn_unused(const tt_setup *s, const tt_graph *g)
                                                                 k * vt->kernel_size))
                                  ->op);
         if (n == 0)
-            tt_log(TT_WARN, "train",
-                   "backend.kernels: no op of this program runs on kernels \"%s\"; pointwise ops "
-                   "run inside of \"fused\" (debug.disable_fusion runs them one by one)",
-                   s->kernel_parts[i].name);
+            tt_log(
+                TT_WARN, "train",
+                "backend.kernels: no op of this program runs on the kernels \"%s\"; pointwise ops "
+                "are part of \"fused\" (debug.disable_fusion runs them one by one)",
+                s->kernel_parts[i].name);
     }
 }
 
@@ -152,8 +153,8 @@ tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
     for (size_t i = 0; i < s->kernels.plugins.n; i++) {
         const int n = nodes_of(g, s->kernels.plugins.items[i]->op);
         if (n)
-            tt_log(TT_DEBUG, "train", "op %s: %d node%s on a kernel of a plugin",
-                   s->kernels.plugins.items[i]->op, n, n == 1 ? "" : "s");
+            tt_log(TT_DEBUG, "train", "op %s: %d node%s run%s on a kernel of a plugin",
+                   s->kernels.plugins.items[i]->op, n, n == 1 ? "" : "s", n == 1 ? "s" : "");
     }
     if (!s->backend_alone)
         warn_unused(s, g);

@@ -31,7 +31,8 @@ tt_status tt_setup_hooks(tt_setup *s, tt_error *err)
 
 /* ---- converters ---- */
 
-/* The keys every converter has, but those that the plugin has itself: these are the plugin's. */
+/* Reads the keys that every converter has. If a plugin has an option of the same name, the key is
+ * the plugin's. */
 static tt_status common_keys(tt_setup *s, const char *key, const tt_component *c,
                              tt_converter_config *out, tt_error *err)
 {
@@ -42,7 +43,7 @@ static tt_status common_keys(tt_setup *s, const char *key, const tt_component *c
     for (size_t k = 0; k < out->filter.n; k++)
         if (!*out->filter.items[k])
             return tt_job_fail(s->job, tt_arena_printf(s->arena, "%s.filter", key), err,
-                               "\"\" is a part of every name, so nothing would be converted");
+                               "\"\" matches every name, so nothing would be converted");
     return TT_OK;
 }
 
@@ -76,7 +77,7 @@ tt_value *tt_setup_convert_linear(void *user, tt_builder *b, const char *param, 
 {
     const tt_setup *s = user;
     const tt_param_info *info = w->node ? w->node->param : NULL;
-    const char *name = info ? info->name : param; /* in full: param lacks the scope */
+    const char *name = info ? info->name : param; /* the full name: param lacks the scope */
     for (int i = 0; i < s->n_converters; i++) {
         const tt_converter_vt *vt = s->converters[i].component->vtable;
         if (leaves_out(&s->converter_filters[i], name))
@@ -98,15 +99,15 @@ void tt_setup_check_filters(const tt_setup *s)
                 any = strstr(s->graph->params.items[p]->name, word) != NULL;
             if (!any)
                 tt_log(TT_WARN, "train",
-                       "converters[%d].filter: \"%s\" is in no parameter's name (names are like "
-                       "%s), so it leaves nothing out",
+                       "converters[%d].filter: no parameter's name contains \"%s\" (names are like "
+                       "%s), so it has no effect",
                        i, word, s->graph->params.n ? s->graph->params.items[0]->name : "(none)");
         }
 }
 
 /* ---- metrics ---- */
 
-/* A list with commas as an array of names. */
+/* Splits a comma-separated list into an array of names. */
 static const char **names_of(tt_arena *a, const char *list, size_t *n)
 {
     const char **names = tt_arena_array(a, strlen(list) + 1, sizeof *names);
@@ -120,8 +121,9 @@ static const char **names_of(tt_arena *a, const char *list, size_t *n)
     return names;
 }
 
-/* Two of one kind may write to two places, but not twice to one. */
-static tt_status check_twins(const tt_setup *s, size_t n, tt_error *err)
+/* Two sinks of one kind are allowed, but not with the same settings: both would write to the same
+ * place. */
+static tt_status check_same_sinks(const tt_setup *s, size_t n, tt_error *err)
 {
     for (size_t i = 1; i < n; i++)
         for (size_t k = 0; k < i; k++) {
@@ -143,7 +145,7 @@ tt_status tt_setup_metrics(tt_setup *s, tt_error *err)
     if (listed)
         TT_TRY(count_entries(s, "metrics.sinks", &n, err));
     if (listed)
-        TT_TRY(check_twins(s, n, err));
+        TT_TRY(check_same_sinks(s, n, err));
     for (size_t i = 0; i < n; i++) {
         tt_part p;
         if (!listed && !strcmp(names[i], "tensorboard") && !s->core.metrics.enable_tensorboard)

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* setup: how many stages, where they begin, and the schedule. */
+/* setup: decides how many stages there are and where they begin, and makes the schedule. */
 
 #define KEY(name) "parallelism." name
 
-/* A stage begins at each point; the first stage may be the embedding alone. */
+/* A stage begins at each point. The first stage may consist of the embedding only. */
 static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stages, tt_error *err)
 {
     int *begin = tt_arena_array(s->arena, points->n + 1, sizeof *begin);
@@ -17,7 +17,7 @@ static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stag
         begin[i + 1] = head ? INT_MAX : tt_setup_block(s, points->items[i]);
         if (begin[i + 1] < 0)
             return tt_job_fail(s->job, KEY("pipeline_parallel_split_points"), err,
-                               "\"%s\" names no layer: expected names like layers.2%s%s",
+                               "\"%s\" is not a layer: expected names like layers.2%s%s",
                                points->items[i], s->shape.n_blocks > 2 ? " or " : "",
                                s->shape.n_blocks > 2 ? s->shape.blocks[2] : "");
         if (begin[i + 1] < begin[i] + (i > 0))
@@ -29,8 +29,8 @@ static tt_status split_points(tt_setup *s, const tt_strings *points, int *n_stag
     return TT_OK;
 }
 
-/* One stage's list: its layers in a row, from `next`. What is no layer belongs to an end, which may
- * have no layer. */
+/* Reads one stage's list: consecutive layers, the first of them `next`. Only the first and the last
+ * stage (`end`) may list modules that are not layers, and they may have no layer. */
 static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, int *next,
                              int *begin, tt_error *err)
 {
@@ -45,17 +45,17 @@ static tt_status module_list(const tt_setup *s, const tt_json *list, bool end, i
         const int layer = tt_setup_block(s, name);
         if (layer < 0 && !end)
             return tt_job_fail(s->job, key, err,
-                               "\"%s\" is no layer: embedding and head are on the first and the "
-                               "last stage",
+                               "\"%s\" is not a layer: embedding and head must be on the first and "
+                               "the last stage",
                                name);
         if (layer < 0 || layer == *next - 1)
             continue;
         if (layer != *next)
-            return tt_job_fail(s->job, key, err, "\"%s\": layer %d is next", name, *next);
+            return tt_job_fail(s->job, key, err, "\"%s\": expected layer %d here", name, *next);
         ++*next;
     }
     if (*next == *begin && !(end && list->n))
-        return tt_job_fail(s->job, key, err, "a stage without a layer");
+        return tt_job_fail(s->job, key, err, "a stage has no layer");
     return TT_OK;
 }
 
@@ -73,20 +73,21 @@ static tt_status module_lists(tt_setup *s, const char *text, int *n_stages, tt_e
         TT_TRY(module_list(s, all->items[i], i == 0 || i + 1 == all->n, &next, &begin[i], err));
     const int layers = s->shape.n_blocks;
     if (layers && layers != next)
-        return tt_job_fail(s->job, key, err, "%d of the model's %d layers are listed", next,
+        return tt_job_fail(s->job, key, err, "the lists have %d of the model's %d layers", next,
                            layers);
     *n_stages = (int)all->n;
     s->stage_begin = begin;
     return TT_OK;
 }
 
-/* As torchtitan counts: embedding and head are a layer each. */
+/* Counts as torchtitan does: the embedding and the head are one layer each. */
 static tt_status by_layers(const tt_setup *s, int64_t per_stage, int *n_stages, tt_error *err)
 {
     const int n = s->shape.n_blocks;
     if (!n)
         return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
-                           "model %s has no blocks to cut at", s->model.name);
+                           "model %s has no blocks, so it cannot be cut into stages",
+                           s->model.name);
     const int64_t stages = (n + 2 + per_stage - 1) / per_stage;
     if (stages > TT_MAX_STAGES)
         return tt_job_fail(s->job, KEY("pipeline_parallel_layers_per_stage"), err,
@@ -95,7 +96,8 @@ static tt_status by_layers(const tt_setup *s, int64_t per_stage, int *n_stages, 
     return TT_OK;
 }
 
-/* The stages the job asks for and the key that does; 0 = as many as the schedule has. */
+/* The number of stages that the job asks for, and the key that does; 0 = the schedule's usual
+ * number. */
 static tt_status wanted_stages(tt_setup *s, int *n, const char **key, tt_error *err)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
@@ -133,15 +135,15 @@ static tt_status from_csv(tt_setup *s, int wanted, const char *key, tt_error *er
         return tt_job_fail(s->job, csv, err, "%s", why.text);
     const tt_schedule *c = s->schedule;
     if (c->n_ranks != s->pipeline_ranks)
-        return tt_job_fail(s->job, csv, err, "%s has rows for %d ranks, %s is %d", path, c->n_ranks,
-                           KEY("pipeline_parallel_degree"), s->pipeline_ranks);
+        return tt_job_fail(s->job, csv, err, "%s has rows for %d ranks, but %s is %d", path,
+                           c->n_ranks, KEY("pipeline_parallel_degree"), s->pipeline_ranks);
     if (c->n_micro != s->micro_batches)
         return tt_job_fail(s->job, csv, err,
-                           "%s has %d micro-batches, a step of this job %lld: set "
+                           "%s has %d micro-batches, but a step of this job has %lld: set "
                            "parallelism.pipeline_parallel_microbatches or the batch sizes",
                            path, c->n_micro, (long long)s->micro_batches);
     if (wanted && wanted != c->n_stages)
-        return tt_job_fail(s->job, key, err, "gives %d stages, %s has %d", wanted, path,
+        return tt_job_fail(s->job, key, err, "asks for %d stages, but %s has %d", wanted, path,
                            c->n_stages);
     return TT_OK;
 }
@@ -155,11 +157,12 @@ static tt_status pipeline_by_name(tt_setup *s, int wanted, const char *key, tt_e
         return tt_job_fail(s->job, name, err, "%s", why.text);
     const int p = s->pipeline_ranks, chunks = wanted ? wanted / p : kind->usual_chunks;
     if (wanted % p || (wanted && (chunks < kind->min_chunks || chunks > kind->max_chunks)))
-        return tt_job_fail(s->job, key, err,
-                           "%d stages do not go onto %d pipeline ranks with %s, which has %d%s a "
-                           "rank",
-                           wanted, p, kind->name, kind->min_chunks,
-                           kind->max_chunks > kind->min_chunks ? " or more" : "");
+        return tt_job_fail(
+            s->job, key, err,
+            "%d stages cannot be placed on %d pipeline ranks with %s, which needs %d%s "
+            "per rank",
+            wanted, p, kind->name, kind->min_chunks,
+            kind->max_chunks > kind->min_chunks ? " or more" : "");
     if (tt_schedule_make(kind->name, p, chunks, (int)s->micro_batches, s->arena, &s->schedule,
                          &why) != TT_OK)
         return tt_job_fail(s->job, name, err, "%s", why.text);
@@ -173,9 +176,10 @@ tt_status tt_setup_pipeline(tt_setup *s, tt_error *err)
     s->n_stages = 1;
     if (s->micro_batches > TT_MAX_MICRO)
         return tt_job_fail(s->job, "training.global_batch_size", err,
-                           "%lld micro-batches a step are more than %d",
+                           "%lld micro-batches per step are more than %d",
                            (long long)s->micro_batches, TT_MAX_MICRO);
-    if (s->pipeline_ranks == 1) /* forward and backward of each micro-batch in turn */
+    if (s->pipeline_ranks ==
+        1) /* the forward and the backward of one micro-batch after the other */
         return tt_schedule_make("1F1B", 1, 1, (int)s->micro_batches, s->arena, &s->schedule, err);
     TT_TRY(wanted_stages(s, &wanted, &key, err));
     if (*s->core.parallelism.pipeline_parallel_schedule_csv)

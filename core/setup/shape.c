@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What setup must know of a model before its graph is compiled: its blocks and what comes after
- * them by name, and its key/value heads. All of it is read from the graph that describe() writes. */
+/* Finds out what setup must know about a model before its graph is compiled: the names of its
+ * blocks and of what comes after them, and its key/value heads. All of it is read from the graph
+ * that describe() writes. */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -28,7 +29,7 @@ static int64_t kv_heads(const tt_graph *g)
     return n;
 }
 
-/* The part of a name, in whole words between dots, that the scope has too. */
+/* The length of the common beginning of a name and a scope, in whole words between dots. */
 static size_t common(const char *name, size_t n, const char *scope)
 {
     size_t same = 0;
@@ -42,20 +43,24 @@ static size_t common(const char *name, size_t n, const char *scope)
     return same;
 }
 
-/* The name of a block: what the scopes of its nodes have in common. */
-static const char *block_name(const tt_graph *g, int block, tt_arena *a)
+/* The names of blocks: the common beginning of the scopes of a block's nodes. */
+static const char **block_names(const tt_graph *g, tt_arena *a)
 {
-    const char *name = NULL;
-    size_t n = 0;
+    const size_t blocks = (size_t)g->n_blocks;
+    const char **names = tt_arena_array(a, blocks + 1, sizeof *names);
+    size_t *length = tt_arena_array(a, blocks + 1, sizeof *length);
     for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *node = g->nodes.items[i];
-        if (node->block != block)
+        const tt_node *n = g->nodes.items[i];
+        if (n->block < 0)
             continue;
-        const char *scope = node->scope ? node->scope : "";
-        n = name ? common(name, n, scope) : strlen(scope);
-        name = name ? name : scope;
+        const char *scope = n->scope ? n->scope : "", **name = &names[n->block];
+        size_t *size = &length[n->block];
+        *size = *name ? common(*name, *size, scope) : strlen(scope);
+        *name = *name ? *name : scope;
     }
-    return name ? tt_arena_strn(a, name, n) : "";
+    for (size_t i = 0; i < blocks; i++)
+        names[i] = names[i] ? tt_arena_strn(a, names[i], length[i]) : "";
+    return names;
 }
 
 static int after_blocks(const tt_graph *g)
@@ -97,22 +102,20 @@ void tt_setup_shape(tt_setup *s)
     tt_builder *b = tt_builder_new(s->arena, &o);
     vt->describe(s->model.config, b);
     if (tt_builder_finish(b, NULL) != TT_OK)
-        return; /* compiling it says why */
+        return; /* compiling the graph will report why */
     const tt_graph *g = tt_builder_graph(b);
     tt_model_shape *m = &s->shape;
     m->described = g;
     m->n_blocks = g->n_blocks;
     m->kv_heads = kv_heads(g);
-    m->blocks = tt_arena_array(s->arena, (size_t)g->n_blocks + 1, sizeof *m->blocks);
-    for (int i = 0; i < g->n_blocks; i++)
-        m->blocks[i] = block_name(g, i, s->arena);
+    m->blocks = block_names(g, s->arena);
     find_head(g, m, s->arena);
 }
 
 /* ---- names a job gives ---- */
 
-/* `name` is a run of whole words of `full`, from any of its words on; more: `full` goes on behind
- * it. */
+/* Whether the words of `name` occur in `full`, from the start of a word on. more: `full` must go on
+ * after them. */
 static bool within(const char *full, const char *name, bool more)
 {
     const size_t n = strlen(name);
@@ -153,7 +156,7 @@ bool tt_setup_is_head(const tt_setup *s, const char *name)
     for (size_t i = 0; i < s->shape.n_head; i++)
         if (within(s->shape.head[i], name, true))
             return true;
-    /* under the names that the model has elsewhere; a tied head is no parameter of its own */
+    /* also accept the names of Meta's files; a tied head is not a parameter of its own */
     const tt_model_meta *m = tt_setup_model_meta(s->model.component);
     for (size_t i = 0; m && i < m->n_names; i++) {
         const tt_tensor_name *row = (const void *)((const char *)m->names + i * m->name_size);

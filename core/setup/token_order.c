@@ -9,7 +9,8 @@
  * of the sequence. The graph need not know: positions, segments and labels move with their tokens,
  * masks are made from positions, and everything else is per token (R4). */
 
-/* Whether some op depends on a token's place in the graph: then tokens stay in order. */
+/* Whether the result of some op depends on a token's place in the graph: then tokens keep their
+ * order. */
 static bool order_matters(const tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -18,7 +19,7 @@ static bool order_matters(const tt_graph *g)
             return true;
         const tt_dim *d = n->n_out && (n->op->flags & TT_OP_BY_PLACE) ? n->out[0]->type.dims : NULL;
         if (d && n->out[0]->type.n_dims && d->label && !strcmp(d->label, TT_LABEL_TOKENS))
-            return true; /* its random numbers depend on the place (R20) */
+            return true; /* its random numbers depend on the token's place (R20) */
     }
     return false;
 }
@@ -27,14 +28,15 @@ static const tt_value *queries(const tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if ((n->op->flags & TT_OP_MIXES_TOKENS) && !(n->op->flags & TT_OP_ORDERED) && !n->virtual_)
+        if ((n->op->flags & TT_OP_MIXES_TOKENS) && !(n->op->flags & TT_OP_ORDERED) &&
+            n->role != TT_NODE_EXPANDED)
             return n->in[0];
     }
     return NULL;
 }
 
-/* starts[i]: a rank's queries begin at token i of the first data rank; the other data ranks are cut
- * in the same way. */
+/* Sets starts[i] if a rank's queries begin at token i of the first data rank; the other data ranks
+ * are cut in the same way. Returns whether some sequence is cut. */
 static bool find_pieces(const tt_setup *s, const tt_value *q, int64_t n, bool *starts)
 {
     bool inside = false;
@@ -103,7 +105,8 @@ void tt_setup_token_order(tt_setup *s)
     if (s->core.parallelism.context_parallel_load_balancer != TT_BALANCE_HEADTAIL)
         return;
     if (order_matters(s->graph)) {
-        tt_log(TT_INFO, "train", "tokens stay in their order: the model has an op that needs it");
+        tt_log(TT_INFO, "train",
+               "tokens keep their order, because the model has an op that depends on it");
         return;
     }
     for (int64_t at = 0; at < n; at += line)

@@ -188,7 +188,7 @@ static void log_row(const tt_profile *p, const tt_op_sum *s)
     if (s->bound_s > 0)
         snprintf(roof, sizeof roof, "%.1f", 100 * s->bound_s / seconds);
     char name[32];
-    snprintf(name, sizeof name, "%s%s", s->op, s->beside ? ", beside" : "");
+    snprintf(name, sizeof name, "%s%s", s->op, s->beside ? ", concurrent" : "");
     tt_log(TT_INFO, "profile", "%-22s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", name,
            (double)s->calls / n, 1e3 * seconds / n,
            100e9 * seconds / (double)TT_MAXV(p->step_ns, (int64_t)1), 1e-9 * s->flops / seconds,

@@ -179,8 +179,8 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     const char *broken = n ? NULL : incomplete_step(l, folder);
     if (broken)
         return TT_FAIL(err, TT_EFORMAT,
-                       "%s/%s is damaged and there is no other step (ttrun ckpt verify names the "
-                       "fault); restore it, or start over with --resume never",
+                       "%s/%s is damaged and there is no other step (ttrun ckpt verify says what "
+                       "is wrong); restore it, or start over with --resume never",
                        folder, broken);
     if (want >= 0 && *step < 0)
         return tt_job_fail(l->s->job, "checkpoint.load_step", err, "%s has no step-%lld", folder,
@@ -247,6 +247,7 @@ tt_status tt_loop_resume(tt_loop *l, tt_error *err)
     const char *at = tt_arena_printf(l->rank.arena, "%s/step-%lld", folder, (long long)step);
     tt_trainer_state st;
     TT_TRY(tt_ckpt_read_state(at, l->rank.arena, &st, err));
+    TT_TRY(tt_ckpt_check_counts(at, &st, err));
     TT_TRY(check_same_model(l, at, &st, err));
     TT_TRY(check_whole(l, at, err));
     TT_TRY(tt_rank_load(&l->rank, at, true, l->main, err));

@@ -26,7 +26,7 @@ static const tt_option options[] = {
     TT_OPTION(config, shuffle, TT_OPT_BOOL, "true", 0, 0,
               "draw a new order of the samples each epoch"),
     TT_OPTION_MORE(config, seed, TT_OPT_INT, "null", 0, 9007199254740992.0, NULL, TT_OPT_NULLABLE,
-                   NULL, "of the order; null: training.seed"),
+                   NULL, "seed of the order; null: training.seed"),
     TT_OPTION(config, document_mask, TT_OPT_BOOL, "false", 0, 0,
               "keep attention, positions and labels within a document"),
     TT_CORPUS_OPTION_CACHE(config),

@@ -130,7 +130,7 @@ static void test_str_json_number_reads_back(void **state)
     }
 }
 
-static void test_nearest_suggests_only_what_is_near(void **state)
+static void test_nearest_suggests_only_similar_names(void **state)
 {
     (void)state;
     static const char *const keys[] = {"seq_len", "steps", "max_norm", "local_batch_size", "lr"};
@@ -152,7 +152,7 @@ static void test_nearest_suggests_only_what_is_near(void **state)
     assert_null(tt_nearest(longest, keys, n));
 }
 
-static void test_nearest_prefers_the_nearest(void **state)
+static void test_nearest_prefers_the_most_similar_name(void **state)
 {
     (void)state;
     static const char *const keys[] = {"beta22", "beta2", "beta1"};
@@ -195,8 +195,8 @@ int main(void)
         cmocka_unit_test(test_str_json_escapes),
         cmocka_unit_test(test_str_json_number_is_shortest),
         cmocka_unit_test(test_str_json_number_reads_back),
-        cmocka_unit_test(test_nearest_suggests_only_what_is_near),
-        cmocka_unit_test(test_nearest_prefers_the_nearest),
+        cmocka_unit_test(test_nearest_suggests_only_similar_names),
+        cmocka_unit_test(test_nearest_prefers_the_most_similar_name),
         cmocka_unit_test(test_utf8_valid_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
-/* ckpt_test.h first: it says what libc shows */
+/* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "checkpoint/formats/gguf.h"
 
-/* tests/golden/gguf.json: what the gguf package makes of the same values (gguf_golden.py). */
+/* tests/golden/gguf.json has what the gguf package writes for the same values (gguf_golden.py). */
 
 static const tt_json *golden(fixture *f)
 {
@@ -36,7 +36,7 @@ static void assert_hex(const void *p, size_t n, const char *hex)
             fail_msg("byte %zu is %02x, not %.2s", i, b[i], hex + 2 * i);
 }
 
-static void test_q8_0_is_the_packages_to_the_bit(void **state)
+static void test_q8_0_equals_the_gguf_package_bit_for_bit(void **state)
 {
     fixture *f = *state;
     const tt_json *q = tt_json_get(golden(f), "q8_0"), *bits = tt_json_get(q, "bits");
@@ -71,7 +71,7 @@ static tt_gguf sample(fixture *f)
     return g;
 }
 
-static void test_a_file_is_the_packages_to_the_byte(void **state)
+static void test_file_equals_the_gguf_package_byte_for_byte(void **state)
 {
     fixture *f = *state;
     const tt_json *file = tt_json_get(golden(f), "file"), *list = tt_json_get(file, "tensors");
@@ -95,7 +95,7 @@ static void test_a_file_is_the_packages_to_the_byte(void **state)
     tt_gguf_free(&g);
 }
 
-static void test_what_the_format_has_no_room_for_is_refused(void **state)
+static void test_tensors_that_gguf_cannot_hold_are_refused(void **state)
 {
     fixture *f = *state;
     static const struct {
@@ -111,7 +111,7 @@ static void test_what_the_format_has_no_room_for_is_refused(void **state)
         {{.name = "x", .n_dims = 2, .shape = {3, 0}},                        "dim 1 is 0"            },
         {{.name = "x", .n_dims = 2, .shape = {INT64_MAX / 2, 3}},            "'x': dim 0"            },
         {{.name = "x", .n_dims = 2, .shape = {2, 48}, .type = TT_GGUF_Q8_0},
-         "rows of 48 are no blocks"                                                                  },
+         "rows of 48 elements are not a multiple of 32"                                              },
     };
     tt_gguf g = {.arena = f->a};
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
@@ -140,7 +140,7 @@ static void test_a_value_that_is_not_finite_leaves_no_file(void **state)
 }
 
 /* tokenizer.json as keys; a tokenizer that llama.cpp would split differently is refused. */
-static void test_vocabulary_of_other_kinds_is_refused(void **state)
+static void test_tokenizers_that_are_not_byte_level_bpe_are_refused(void **state)
 {
     fixture *f = *state;
 #define MODEL(more)                                                                                \
@@ -149,31 +149,32 @@ static void test_vocabulary_of_other_kinds_is_refused(void **state)
     static const struct {
         const char *json, *says;
     } bad[] = {
-        {"[",                                                                                             "tokenizer.json:1:"              },
-        {"{}",                                                                                            "no name for this pattern"       },
+        {"[",                                                                                             "tokenizer.json:1:"                  },
+        {"{}",                                                                                            "no name for this pattern"           },
         {"{\"model\": {\"type\": \"WordPiece\"}, " BYTES "}",
-         "only byte-level BPE is written to GGUF, this is WordPiece"                                                                       },
-        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                },
-        {"{" MODEL("") "}",                                                                               "no name for this pattern"       },
+         "GGUF is written for byte-level BPE tokenizers only; this is WordPiece"                                                               },
+        {"{" MODEL(", \"byte_fallback\": true") ", " BYTES "}",                                           "SentencePiece's"                    },
+        {"{" MODEL("") "}",                                                                               "no name for this pattern"           },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"Whitespace\"}}",
-         "no name for this pattern"                                                                                                        },
+         "no name for this pattern"                                                                                                            },
         {"{" MODEL("") ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
-         "no name for this pattern"                                                                                                        },
+         "no name for this pattern"                                                                                                            },
         {"{" MODEL(
              "") ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"x\"}}}",
-         "no name for this pattern"                                                                                                        },
-        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"},
+         "no name for this pattern"                                                                                                            },
+        {"{\"model\": {\"vocab\": []}, " BYTES "}",                                                       "model.vocab: expected an object"    },
         {"{\"model\": {\"vocab\": {\"a\": 2}}, " BYTES "}",
-         "token 'a' has no id below the model's 2"                                                                                         },
-        {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id below"      },
-        {"{\"model\": {\"vocab\": {\"a\": \"0\"}}, " BYTES "}",                                           "token 'a' has no id below"      },
-        {"{\"model\": {\"vocab\": {\"a\": 0}}, " BYTES "}",                                               "model.merges: expected a list"  },
+         "token 'a' has no id from 0 to below the model's 2"                                                                                   },
+        {"{\"model\": {\"vocab\": {\"a\": -1}}, " BYTES "}",                                              "token 'a' has no id from 0 to below"},
+        {"{\"model\": {\"vocab\": {\"a\": \"0\"}}, " BYTES "}",
+         "token 'a' has no id from 0 to below"                                                                                                 },
+        {"{\"model\": {\"vocab\": {\"a\": 0}}, " BYTES "}",                                               "model.merges: expected a list"      },
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]}, " BYTES "}",
-         "tokenizer.json:1:42: model.merges"                                                                                               },
+         "tokenizer.json:1:42: model.merges"                                                                                                   },
         {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": [3]}, " BYTES "}",
-         "expected \"a b\" or two texts"                                                                                                   },
+         "expected \"a b\" or two texts"                                                                                                       },
         {"{" MODEL("") ", \"added_tokens\": [{\"id\": 7, \"content\": \"x\"}], " BYTES "}",
-         "token 'x' has no id below"                                                                                                       },
+         "token 'x' has no id from 0 to below"                                                                                                 },
     };
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
         tt_gguf g = {.arena = f->a};
@@ -188,11 +189,11 @@ static void test_vocabulary_of_other_kinds_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_q8_0_is_the_packages_to_the_bit),
-        TEST(test_a_file_is_the_packages_to_the_byte),
-        TEST(test_what_the_format_has_no_room_for_is_refused),
+        TEST(test_q8_0_equals_the_gguf_package_bit_for_bit),
+        TEST(test_file_equals_the_gguf_package_byte_for_byte),
+        TEST(test_tensors_that_gguf_cannot_hold_are_refused),
         TEST(test_a_value_that_is_not_finite_leaves_no_file),
-        TEST(test_vocabulary_of_other_kinds_is_refused),
+        TEST(test_tokenizers_that_are_not_byte_level_bpe_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ typedef struct sample {
     const char *says; /* NULL = sound */
 } sample;
 
-/* Laid out by hand: clang-format takes the arguments of T for cells. */
+/* Formatted by hand, because clang-format takes the arguments of T for columns. */
 /* clang-format off */
 static const sample malformed[] = {
     {"", 0, "does not begin with '{'"},
@@ -52,7 +52,7 @@ static const sample malformed[] = {
     {"{\"a\":{" T("F32", "[4294967296,4294967296]", "[0,4]") "}}", 4, "overflows"},
     {"{\"a\":{" T("F64", "[2305843009213693952]", "[0,4]") "}}", 4, "overflows"},
     {"{\"a\":{" T("F32", "[9223372036854775808]", "[0,4]") "}}", 4, "shape[0] is not an integer"},
-    {"{\"a\":{" T("F4", "[3]", "[0,2]") "}}", 2, "no whole number of bytes"},
+    {"{\"a\":{" T("F4", "[3]", "[0,2]") "}}", 2, "not a whole number of bytes"},
     {"{\"__metadata__\":[]}", 0, "not an object"},
     {"{\"__metadata__\":{\"a\":1}}", 0, "'a' is not a string"},
     {"{\"__metadata__\":{\"a\":null}}", 0, "'a' is not a string"},
@@ -63,9 +63,9 @@ static const sample malformed[] = {
     "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"" text "\"},\"a\":{" T("U8", "[2]", "[0,2]") "}}"
     {INFO("{}"), 2, "no saved_offsets"},
     {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[]}}"), 2, "1 dims but 0 saved_offsets"},
-    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[-1]}}"), 2, "not a sound offset"},
-    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[1.5]}}"), 2, "not a sound offset"},
-    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[9223372036854775806]}}"), 2, "not a sound offset"},
+    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[-1]}}"), 2, "not a valid offset"},
+    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[1.5]}}"), 2, "not a valid offset"},
+    {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":[9223372036854775806]}}"), 2, "not a valid offset"},
     {INFO("{\\\"a\\\":{\\\"saved_offsets\\\":7}}"), 2, "no saved_offsets"},
 };
 /* clang-format on */

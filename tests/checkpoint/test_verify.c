@@ -8,7 +8,7 @@ static void assert_fault(fixture *f, const char *says)
 {
     tt_str faults = {0};
     assert_int_equal(tt_ckpt_verify(in(f, "step-1"), &faults, &f->err), TT_EFORMAT);
-    assert_has(f->err.text, "faults; load another step");
+    assert_has(f->err.text, "; load another step");
     assert_has(tt_str_get(&faults), says);
     assert_int_equal(faults.s[faults.n - 1], '\n');
     tt_str_free(&faults);
@@ -54,7 +54,7 @@ static void test_verify_finds_files_that_do_not_belong(void **state)
     assert_fault(f, "step-1/x.safetensors: not in trainer.json");
 }
 
-static void test_verify_wants_a_state(void **state)
+static void test_verify_needs_a_trainer_state(void **state)
 {
     fixture *f = *state;
     save(f);
@@ -70,7 +70,7 @@ int main(void)
         TEST(test_verify_finds_one_changed_byte),
         TEST(test_verify_finds_lost_and_cut_files),
         TEST(test_verify_finds_files_that_do_not_belong),
-        TEST(test_verify_wants_a_state),
+        TEST(test_verify_needs_a_trainer_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void test_csv_schedules(void **state)
 #define PP7 "parallelism.pipeline_parallel_degree 7 parallelism.pipeline_parallel_microbatches 4 "
 
 /* Where stages begin does not show. */
-static void test_cuts_do_not_show(void **state)
+static void test_stage_cuts_change_no_bit(void **state)
 {
     static const char *const cuts[] = {
         PP2 "parallelism.pipeline_parallel_split_points [\"layers.1\"]",
@@ -117,30 +117,30 @@ static void test_cuts_do_not_show(void **state)
 static void test_wrong_cuts_are_refused(void **state)
 {
     static const char *const bad[][2] = {
-        {PP2 SCHEDULE "ZigZag",                                                                     "known: 1F1B"    },
-        {PP2 "parallelism.pipeline_parallel_split_points [\"wte\"]",                                "names no layer" },
+        {PP2 SCHEDULE "ZigZag",                                                                     "known: 1F1B"        },
+        {PP2 "parallelism.pipeline_parallel_split_points [\"wte\"]",                                "is not a layer"     },
         {PP3 "parallelism.pipeline_parallel_split_points [\"norm\",\"layers.2\"]",
-         "names no layer"                                                                                            },
+         "is not a layer"                                                                                                },
         {PP3 "parallelism.pipeline_parallel_split_points [\"layers.2\",\"layers.2\"]",
-         "does not come after"                                                                                       },
+         "does not come after"                                                                                           },
         {PP3 "parallelism.pipeline_parallel_split_points [\"layers.0\",\"layers.0\"]",
-         "does not come after"                                                                                       },
+         "does not come after"                                                                                           },
         {PP3 "parallelism.pipeline_parallel_split_points [\"layers.5\",\"layers.6\"]",
-         "one layer or more"                                                                                         },
+         "one layer or more"                                                                                             },
         {PP2 "parallelism.pipeline_parallel_split_points [\"layers.1\",\"layers.2\"]",
-         "3 stages do not go onto 2"                                                                                 },
-        {PP2 "parallelism.pipeline_parallel_layers_per_stage 2",                                    "do not go onto" },
+         "3 stages cannot be placed on 2"                                                                                },
+        {PP2 "parallelism.pipeline_parallel_layers_per_stage 2",                                    "cannot be placed on"},
         {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\",\"layers.2\"],[\"layers.1\"]]",
-         "layer 1 is next"                                                                                           },
+         "expected layer 1 here"                                                                                         },
         {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[\"norm\"]]",
-         "1 of the model's 5 layers"                                                                                 },
-        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[]]",                          "without a layer"},
+         "1 of the model's 5 layers"                                                                                     },
+        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[]]",                          "has no layer"       },
         {PP3 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[],[\"norm\"]]",
-         "without a layer"                                                                                           },
-        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[3]]",                         "expected lists" },
-        {PP2 "parallelism.module_fqns_per_model_part 7",                                            "expected a list"},
-        {PP2 "parallelism.pipeline_parallel_schedule_csv none.csv",                                 "none.csv"       },
-        {PP4 SCHEDULE "Interleaved1F1B",                                                            "8 stages, but"  },
+         "has no layer"                                                                                                  },
+        {PP2 "parallelism.module_fqns_per_model_part [[\"layers.0\"],[3]]",                         "expected lists"     },
+        {PP2 "parallelism.module_fqns_per_model_part 7",                                            "expected a list"    },
+        {PP2 "parallelism.pipeline_parallel_schedule_csv none.csv",                                 "none.csv"           },
+        {PP4 SCHEDULE "Interleaved1F1B",                                                            "8 stages, but"      },
     };
     (void)state;
     for (size_t i = 0; i < TT_COUNT(bad); i++) {
@@ -209,13 +209,13 @@ static void make_wide(job *j)
         if (n->op != &tt_op_transfer)
             continue;
         assert_true(n->out[0]->type.n_dims == 2); /* the fade is computed on each stage */
-        if (n->region == TT_FORWARD)
-            most += ++crossing[n->stage] > most;
+        if (n->when->region == TT_FORWARD)
+            most += ++crossing[n->when->stage] > most;
     }
     assert_int_equal(most, j->setup.n_stages > 1 ? 4 : 0);
 }
 
-static void test_many_values_cross(void **state)
+static void test_many_values_cross_a_stage_boundary(void **state)
 {
     (void)state;
     steps_change = make_wide;
@@ -231,8 +231,8 @@ int main(void)
         cmocka_unit_test(test_tied_embeddings),
         cmocka_unit_test(test_tied_embeddings_with_other_axes),
         cmocka_unit_test(test_csv_schedules),
-        cmocka_unit_test(test_cuts_do_not_show),
-        cmocka_unit_test(test_many_values_cross),
+        cmocka_unit_test(test_stage_cuts_change_no_bit),
+        cmocka_unit_test(test_many_values_cross_a_stage_boundary),
         cmocka_unit_test(test_wrong_cuts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,8 +213,8 @@ static void test_a_suffix_moves_by_one_all_to_all(void **state)
     tt_arena_free(arena);
 }
 
-/* Not in the specification, which has one kind a pair: a max becomes whole before a sum is pending.
- */
+/* The specification has one kind of partial per pair. Here a maximum is completed before a sum
+ * becomes pending. */
 static void test_partials_of_another_kind_are_reduced_first(void **state)
 {
     static const char *const names[] = {"a", "b"};
@@ -233,9 +233,9 @@ static void test_partials_of_another_kind_are_reduced_first(void **state)
     tt_arena_free(arena);
 }
 
-/* A ring's step: parts that only change ranks go over their own atoms, whole, in one step; a turned
- * part that is wanted otherwise goes home first. */
-static void test_turned_parts_are_shifted(void **state)
+/* A step of a ring: parts that only change ranks are sent whole over their own atoms, in one step.
+ * A ring-shifted part that is wanted in another placement is first shifted back. */
+static void test_ring_shifted_parts_are_sent_around_the_ring(void **state)
 {
     static const char *const names[] = {"dp", "cp", "tp"};
     static const int32_t sizes[] = {2, 3, 2};
@@ -251,20 +251,20 @@ static void test_turned_parts_are_shifted(void **state)
     tt_lower_step steps[TT_MAX_STEPS];
     char text[64];
     (void)state;
-    for (unsigned turn = 0; turn < 3; turn++) {
-        p.atom[0][1] = TT_TURNED(1, turn);
-        q.atom[0][1] = TT_TURNED(1, (turn + 1) % 3);
+    for (unsigned shift = 0; shift < 3; shift++) {
+        p.atom[0][1] = TT_SHIFTED(1, shift);
+        q.atom[0][1] = TT_SHIFTED(1, (shift + 1) % 3);
         assert_int_equal(tt_lower(&m, d, 2, &p, &q, steps), 1);
         assert_int_equal(steps[0].kind, TT_STEP_SHIFT);
         assert_int_equal(steps[0].atoms.n, 1);
         assert_int_equal(steps[0].atoms.atom[0], 1);
         assert_true(steps[0].cost == 3.0 * 4);
-        assert_int_equal(tt_lower(&m, d, 2, &p, &whole, steps), turn ? 3 : 2);
-        assert_int_equal(steps[0].kind, turn ? TT_STEP_SHIFT : TT_STEP_ALL_GATHER);
+        assert_int_equal(tt_lower(&m, d, 2, &p, &whole, steps), shift ? 3 : 2);
+        assert_int_equal(steps[0].kind, shift ? TT_STEP_SHIFT : TT_STEP_ALL_GATHER);
     }
     tt_placement_print(&m, &p, 2, text, sizeof text);
     assert_string_equal(text, "{dp,cp+2},{tp}");
-    p.atom[0][1] = TT_TURNED(1, 3);
+    p.atom[0][1] = TT_SHIFTED(1, 3);
     assert_int_not_equal(tt_placement_check(&m, &p, 2, NULL), TT_OK);
     tt_arena_free(arena);
 }
@@ -277,8 +277,8 @@ static tt_placement random_placement(const tt_mesh *m, int nd, const uint32_t u[
         int atom = u[3] & 1 ? i : m->n_atoms - 1 - i, where = (int)((u[0] >> 3 * i) % 6);
         if (where < nd)
             p.atom[where][p.n[where]++] =
-                TT_TURNED((unsigned)atom | ((u[1] >> i & 3) == 3 ? TT_LOOSE : 0u),
-                          u[2] & 2 ? (u[2] >> (8 + i)) % (unsigned)m->atom_size[atom] : 0u);
+                TT_SHIFTED((unsigned)atom | ((u[1] >> i & 3) == 3 ? TT_IGNORE_UNIT : 0u),
+                           u[2] & 2 ? (u[2] >> (8 + i)) % (unsigned)m->atom_size[atom] : 0u);
         else if (where < 5)
             p.partial = (uint16_t)(p.partial | 1u << atom);
     }
@@ -286,8 +286,8 @@ static tt_placement random_placement(const tt_mesh *m, int nd, const uint32_t u[
     return p;
 }
 
-/* Whatever the pair, kinds mixed too: the steps are a chain of valid placements from one to the
- * other. */
+/* For any pair of placements, of mixed kinds too, the steps form a chain of valid placements from
+ * one to the other. */
 static void test_random_pairs_lower_to_a_chain(void **state)
 {
     static const char *const names[] = {"e", "d", "c", "b", "a", "f", "g", "h"};
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_graphs_lower_to_the_specified_collectives),
         cmocka_unit_test(test_equal_placements_need_no_step),
         cmocka_unit_test(test_a_suffix_moves_by_one_all_to_all),
-        cmocka_unit_test(test_turned_parts_are_shifted),
+        cmocka_unit_test(test_ring_shifted_parts_are_sent_around_the_ring),
         cmocka_unit_test(test_random_pairs_lower_to_a_chain),
         cmocka_unit_test(test_partials_of_another_kind_are_reduced_first),
     };

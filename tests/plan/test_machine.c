@@ -127,7 +127,7 @@ static void test_overlap_hides_communication(void **state)
 
 /* In pieces tensor parallelism sends as much, and hides most of it, the forward's too. Each message
  * goes to one rank, a hop; a reduce-scatter over six is a tree three deep. */
-static void test_pieces_hide_communication(void **state)
+static void test_async_tp_hides_communication(void **state)
 {
     const char *tp2 = "parallelism.tensor_parallel_degree 2 comm.overlap on model.args.dim 192";
     char text[300];
@@ -149,7 +149,7 @@ static void test_pieces_hide_communication(void **state)
     m.link_latency = 1;
     const double after = time_of(text, &m).comm - time_of(tp6, &m).comm;
     job_open(&j, text);
-    const int n = j.setup.graph->pieces.gathers + j.setup.graph->pieces.reductions;
+    const int n = j.setup.graph->async_tp.gathers + j.setup.graph->async_tp.reductions;
     job_close(&j);
     assert_true(n >= 40 && fabs(after - before - n * (5 * 1 - 3)) < 1e-6 * n);
 }
@@ -205,7 +205,7 @@ static tt_status load_text(const char *text, const tt_machine **out, tt_error *e
     return s;
 }
 
-static void test_a_machine_of_ones_own(void **state)
+static void test_a_machine_from_a_file(void **state)
 {
     (void)state;
     const tt_machine *m;
@@ -216,7 +216,7 @@ static void test_a_machine_of_ones_own(void **state)
     assert_true(m->flops_bf16 == 4e14 && m->memory_bytes == 48e9 && m->ranks_per_node == 8);
 }
 
-static void test_a_wrong_machine_is_one_clear_line(void **state)
+static void test_a_wrong_machine_is_an_error_of_one_line(void **state)
 {
     (void)state;
     static const struct {
@@ -255,12 +255,12 @@ int main(void)
         cmocka_unit_test(test_ranks_share_the_compute),
         cmocka_unit_test(test_communication_takes_the_bytes_over_the_link),
         cmocka_unit_test(test_overlap_hides_communication),
-        cmocka_unit_test(test_pieces_hide_communication),
+        cmocka_unit_test(test_async_tp_hides_communication),
         cmocka_unit_test(test_a_ring_uses_every_card_of_a_node),
         cmocka_unit_test(test_a_pipeline_has_a_bubble),
         cmocka_unit_test(test_a_known_machine_has_every_number),
-        cmocka_unit_test(test_a_machine_of_ones_own),
-        cmocka_unit_test(test_a_wrong_machine_is_one_clear_line),
+        cmocka_unit_test(test_a_machine_from_a_file),
+        cmocka_unit_test(test_a_wrong_machine_is_an_error_of_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hugging Face folders of the models beside llama3 (test_hf.sh): written after the last step, read back bit for bit on every
-# mesh; a config.json that says what a model cannot do is an error of one line. tests/peers/hf_peer.py compares with transformers.
+# Hugging Face folders of the models other than llama3 (test_hf.sh): written after the last step, read back bit for bit on every
+# mesh; a config.json with settings that a model cannot do gives an error of one line. tests/peers/hf_peer.py compares with transformers.
 . "$(dirname "$0")/lib.sh"
 wide='"dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 270'
 # write_job MODEL ARGS
@@ -55,7 +55,7 @@ round_trip mistral "$wide"', "n_kv_heads": 2, "hidden_dim": 48, "sliding_window"
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
-ok gpt2_positions_are_its_own
+ok gpt2_config_json_has_n_positions
 
 # The hub's gpt2 has no "transformer." before its names, and masks as tensors. As many bytes stand for them.
 cp -r "$dir/gpt2/hf/step-3" "$dir/hub"
@@ -64,15 +64,15 @@ rm -rf "$dir/h" "$dir/n"
 again gpt2 "$dir/h" "$dir/hub"
 again gpt2 "$dir/n" "$dir/gpt2/hf/latest"
 [ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h" && ! grep -q '"transformer' "$dir/hub/model.safetensors"
-ok names_without_their_prefix_are_found
+ok tensor_names_without_the_prefix_are_found
 sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ] && grep -q 'resid_pdrop 0.1 is not applied: model gpt2 has no dropout' "$dir/err"
-ok dropout_is_said_to_be_left_out
+ok dropout_that_is_not_applied_is_logged
 sed 's/"gelu_new"/"gelu_pytorch_tanh"/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ]
-ok one_activation_by_another_name
+ok another_name_of_the_same_activation
 
 # A checkpoint of such a run has all sizes in it.
 cp -r "$dir/mistral/hf/step-3" "$dir/start"
@@ -80,7 +80,7 @@ again mistral "$dir/moved" "$dir/start" --checkpoint.enable true
 rm -rf "$dir/start"
 ttrun generate --checkpoint "$dir/moved" --prompt line --max-tokens 4 --temperature 0 >"$dir/text1" 2>"$dir/err" &&
     ttrun generate --checkpoint "$dir/mistral" --prompt line --max-tokens 4 --temperature 0 >"$dir/text2" 2>>"$dir/err" && cmp -s "$dir/text1" "$dir/text2"
-ok a_checkpoint_needs_the_folder_no_more
+ok a_resumed_run_does_not_need_the_folder
 
 # ---- what a config.json may not say ----
 # refused MODEL NAME WORDS SED
@@ -93,33 +93,33 @@ refused() {
     ok "$1_$2"
 }
 more() { echo "s/\"model_type\"/$1, \"model_type\"/"; }
-refused gpt2 inverse_layer_scale 'scale_attn_by_inverse_layer_idx: model gpt2 is built for false only, this says true' \
+refused gpt2 inverse_layer_scale 'scale_attn_by_inverse_layer_idx: model gpt2 supports only false, but this is true' \
     "$(more '"scale_attn_by_inverse_layer_idx": true')"
-refused gpt2 unscaled_attention 'scale_attn_weights: model gpt2 is built for true only' "$(more '"scale_attn_weights": false')"
+refused gpt2 unscaled_attention 'scale_attn_weights: model gpt2 supports only true' "$(more '"scale_attn_weights": false')"
 refused gpt2 upcast_attention 'reorder_and_upcast_attn: model gpt2' "$(more '"reorder_and_upcast_attn": true')"
 refused gpt2 cross_attention 'add_cross_attention: model gpt2' "$(more '"add_cross_attention": true')"
-refused gpt2 exact_gelu 'activation_function: model gpt2 is built for ["gelu_new","gelu_pytorch_tanh","gelu_fast"] only, this says "gelu"' 's/gelu_new/gelu/'
+refused gpt2 exact_gelu 'activation_function: model gpt2 supports only ["gelu_new","gelu_pytorch_tanh","gelu_fast"], but this is "gelu"' 's/gelu_new/gelu/'
 refused gpt2 heads_that_do_not_divide '5 does not divide dim 32' 's/"n_head": 4/"n_head": 5/'
 refused gpt2 too_few_positions 'only 31 positions' 's/"n_positions": 40/"n_positions": 31/'
 refused gpt2 positions_of_another_table "parameter 'transformer.wpe.weight'" 's/"n_positions": 40/"n_positions": 41/'
 refused gpt2 a_llama 'this is a llama model: add --spec llama3' 's/"model_type": "gpt2"/"model_type": "llama"/'
-refused gpt2 scaled_positions 'rope_scaling: model gpt2 does not scale positions' "$(more '"rope_scaling": {"rope_type": "yarn", "factor": 2}')"
-refused gpt2 tied_said_untied "parameter 'lm_head.weight'" 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
+refused gpt2 scaled_positions 'rope_scaling: model gpt2 has no RoPE scaling' "$(more '"rope_scaling": {"rope_type": "yarn", "factor": 2}')"
+refused gpt2 untied_head_without_a_tensor "parameter 'lm_head.weight'" 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
 refused qwen2 mrope 'use_mrope: model qwen2' "$(more '"use_mrope": true')"
-refused qwen2 window_of_nothing 'there is no window' 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention"]/'
+refused qwen2 sliding_layers_without_a_window 'there is no window' 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention"]/'
 refused qwen2 layer_types_too_few 'layer 1 is neither' "$(more '"layer_types": ["full_attention"]')"
 refused qwen2 layer_types_unknown 'layer 1 is neither' "$(more '"layer_types": ["full_attention", "linear_attention"]')"
 refused qwen2 window_of_zero 'sliding_window: expected 1 to' 's/"sliding_window": 7/"sliding_window": 0/'
-refused qwen2 partial_rotary 'rope_scaling.partial_rotary_factor: model qwen2 turns whole heads only' \
+refused qwen2 partial_rotary 'rope_scaling.partial_rotary_factor: model qwen2 rotates whole heads only' \
     's/"rope_scaling": null/"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}/'
 refused qwen2 dynamic_rope '"dynamic" is not built' 's/"rope_scaling": null/"rope_scaling": {"rope_type": "dynamic", "factor": 2}/'
 refused qwen2 yarn_without_a_factor 'yarn needs a factor' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn"}/'
 refused qwen2 yarn_mscale 'mscale: unknown key' 's/"rope_scaling": null/"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1}/'
-refused qwen3 biases 'attention_bias: model qwen3 is built for false only' 's/"attention_bias": false/"attention_bias": true/'
+refused qwen3 biases 'attention_bias: model qwen3 supports only false' 's/"attention_bias": false/"attention_bias": true/'
 refused qwen3 odd_heads 'head_dim: 13 is odd' 's/"head_dim": 12/"head_dim": 13/'
-refused qwen3 partial_rotary 'partial_rotary_factor: model qwen3 is built for 1 only' "$(more '"partial_rotary_factor": 0.25')"
-refused qwen3 a_mixture 'model_type "qwen3_moe" is not what model qwen3 reads (qwen3)' 's/"model_type": "qwen3"/"model_type": "qwen3_moe"/'
-refused mistral layer_types 'layer_types: model mistral is built for null only' "$(more '"layer_types": ["full_attention", "sliding_attention"]')"
+refused qwen3 partial_rotary 'partial_rotary_factor: model qwen3 supports only 1' "$(more '"partial_rotary_factor": 0.25')"
+refused qwen3 a_mixture 'model qwen3 does not read model_type "qwen3_moe" (it reads qwen3)' 's/"model_type": "qwen3"/"model_type": "qwen3_moe"/'
+refused mistral layer_types 'layer_types: model mistral supports only null' "$(more '"layer_types": ["full_attention", "sliding_attention"]')"
 refused mistral activation 'hidden_act: model mistral' 's/"silu"/"gelu"/'
 refused mistral window_is_text 'sliding_window' 's/"sliding_window": 5/"sliding_window": "5"/'
 refused mistral quantized 'quantization_config: model mistral' "$(more '"quantization_config": {"bits": 4}')"

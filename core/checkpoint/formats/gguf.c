@@ -10,11 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file: "GGUF", version, counts · keys · tensor infos · zeros to 32 · data, each tensor at a
- * multiple of 32. Little-endian, as all machines this builds for. */
+/* A GGUF file is, in this order: "GGUF", the version, the counts of tensors and of keys, the keys,
+ * the tensor infos, zeros up to a multiple of 32, and the data, in which each tensor begins at a
+ * multiple of 32. Numbers are little-endian, as they are on every machine that ttrun is built for.
+ */
 
 #define ALIGNMENT ((int64_t)32)
-#define NAME_BYTES 64 /* of ggml's struct, NUL included */
+#define NAME_BYTES 64 /* the size of ggml's name field, NUL included */
 
 enum { KEY_U32 = 4, KEY_I32 = 5, KEY_F32 = 6, KEY_BOOL = 7, KEY_STRING = 8, KEY_ARRAY = 9 };
 
@@ -102,7 +104,7 @@ static int64_t row_of(const tt_gguf_tensor *t)
     return t->n_dims ? t->shape[t->n_dims - 1] : 1;
 }
 
-/* Bytes of n elements, whole rows of a tensor that was checked. */
+/* The bytes of n elements, which are whole rows of a tensor that tt_gguf_add accepted. */
 static int64_t gguf_bytes(tt_gguf_type type, int64_t n)
 {
     switch (type) {
@@ -144,8 +146,9 @@ tt_status tt_gguf_add(tt_gguf *g, const tt_gguf_tensor *t, tt_error *err)
             return TT_FAIL(err, TT_EINVAL, "GGUF: tensor '%s': dim %d is %lld", t->name, d,
                            (long long)t->shape[d]);
     if (t->type == TT_GGUF_Q8_0 && row_of(t) % TT_Q8_0_BLOCK != 0)
-        return TT_FAIL(err, TT_EINVAL, "GGUF: tensor '%s': rows of %lld are no blocks of %d",
-                       t->name, (long long)row_of(t), TT_Q8_0_BLOCK);
+        return TT_FAIL(err, TT_EINVAL,
+                       "GGUF: tensor '%s': rows of %lld elements are not a multiple of %d", t->name,
+                       (long long)row_of(t), TT_Q8_0_BLOCK);
     tt_gguf_tensor own = *t;
     own.name = tt_arena_str(g->arena, t->name);
     tt_vec_push(g->arena, &g->tensors, own);
@@ -164,7 +167,7 @@ bool tt_q8_0(uint8_t *to, const float *x, size_t n_blocks)
         const float d = most / 127.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
         tt_convert(to, TT_F16, &d, TT_F32, 1);
         for (int i = 0; i < TT_Q8_0_BLOCK; i++) {
-            /* a subnormal d has no inverse: then the block is as good as zero */
+            /* 1 / d is infinite if d is very small: the block is then written as zeros */
             const float q = isfinite(inverse) ? roundf(x[i] * inverse) : 0.0f;
             to[2 + i] = (uint8_t)(int8_t)q;
         }
@@ -181,7 +184,8 @@ static tt_status convert(const tt_gguf_tensor *t, const float *x, int64_t n, uin
         tt_convert(to, dtypes[t->type], x, TT_F32, (size_t)n);
     else if (!tt_q8_0(to, x, (size_t)(n / TT_Q8_0_BLOCK)))
         return TT_FAIL(err, TT_ENUMERIC,
-                       "tensor '%s' has values that are not finite: Q8_0 has none", t->name);
+                       "tensor '%s' has values that are not finite, which Q8_0 cannot hold",
+                       t->name);
     return TT_OK;
 }
 
@@ -200,7 +204,7 @@ static tt_status write_all(int fd, const char *path, const void *p, size_t n, tt
     return TT_OK;
 }
 
-#define CHUNK_BYTES ((int64_t)16 << 20) /* of floats, at a time */
+#define CHUNK_BYTES ((int64_t)16 << 20) /* f32 values are converted this many bytes at a time */
 
 static tt_status write_tensor(int fd, const char *path, const tt_gguf_tensor *t, tt_gguf_fill fill,
                               void *user, float *x, uint8_t *bytes, int64_t cap, tt_error *err)
@@ -229,7 +233,7 @@ static void put_header(const tt_gguf *g, tt_str *s)
         const tt_gguf_tensor *t = &g->tensors.items[i];
         put_text(s, t->name);
         put_u32(s, (uint32_t)t->n_dims);
-        for (int d = t->n_dims - 1; d >= 0; d--) /* innermost first */
+        for (int d = t->n_dims - 1; d >= 0; d--) /* GGUF lists the innermost dim first */
             put_u64(s, (uint64_t)t->shape[d]);
         put_u32(s, t->type);
         put_u64(s, (uint64_t)offset);

@@ -4,10 +4,11 @@
 #include "base/base.h"
 #include <ttrun/tensor.h>
 
-/* Writing GGUF, version 3: what llama.cpp loads. Keys, then tensors, in the order they were added;
- * tensor data is made while it is written, one tensor at a time. Source: ggml docs/gguf.md. */
+/* Writes GGUF version 3, the format that llama.cpp loads. Keys and tensors are written in the order
+ * in which they were added. A tensor's data is computed while it is written, so that memory holds a
+ * part of one tensor at a time. Source: ggml docs/gguf.md. */
 
-/* ggml's numbers */
+/* The values are ggml's. */
 typedef enum tt_gguf_type {
     TT_GGUF_F32 = 0,
     TT_GGUF_F16 = 1,
@@ -18,14 +19,14 @@ typedef enum tt_gguf_type {
 typedef struct tt_gguf_tensor {
     const char *name;
     int n_dims;
-    int64_t shape[TT_MAX_DIMS]; /* as everywhere here, the last dim contiguous */
+    int64_t shape[TT_MAX_DIMS]; /* the last dim is contiguous, as everywhere in ttrun */
     tt_gguf_type type;
-    void *user; /* the caller's */
+    void *user; /* for the caller's tt_gguf_fill */
 } tt_gguf_tensor;
 
-typedef struct tt_gguf { /* zero-filled, arena set */
+typedef struct tt_gguf { /* the caller fills it with zeros and sets arena */
     tt_arena *arena;
-    tt_str keys; /* bytes */
+    tt_str keys; /* the keys as they stand in the file */
     uint64_t n_keys;
     TT_VEC(tt_gguf_tensor) tensors;
 } tt_gguf;
@@ -37,25 +38,26 @@ void tt_gguf_bool(tt_gguf *g, const char *key, bool v);
 void tt_gguf_string(tt_gguf *g, const char *key, const char *v);
 void tt_gguf_strings(tt_gguf *g, const char *key, const char *const *v, size_t n);
 void tt_gguf_i32s(tt_gguf *g, const char *key, const int32_t *v, size_t n);
-/* A name llama.cpp has no room for, a dim below 1, or Q8_0 rows that are no multiple of 32 are
- * errors. */
+/* Fails if the name is longer than ggml's field, if the tensor has no dims or more than 4, if a dim
+ * is below 1, or if the rows of a Q8_0 tensor are not a multiple of 32. */
 tt_status tt_gguf_add(tt_gguf *g, const tt_gguf_tensor *t, tt_error *err);
 
-/* Elements [begin, begin + n) of a tensor, whole rows. */
+/* Writes elements [begin, begin + n) of the tensor, always whole rows, to out. */
 typedef tt_status (*tt_gguf_fill)(void *user, const tt_gguf_tensor *t, int64_t begin, int64_t n,
                                   float *out, tt_error *err);
-/* path appears whole or not at all. */
+/* Writes a temporary file and renames it, so that `path` is never half a file. */
 tt_status tt_gguf_write(const tt_gguf *g, const char *path, tt_gguf_fill fill, void *user,
                         tt_error *err);
 
-/* Blocks of 32: f16 d = max|x|/127, then 32 × i8 x/d to the nearest, halves away from zero; 34
- * bytes. false: an element is not finite. */
+/* Quantizes blocks of 32 elements to 34 bytes each: d = max|x|/127 as f16, then 32 × i8 x/d,
+ * rounded to nearest with halves away from zero. Returns false if an element is not finite. */
 #define TT_Q8_0_BLOCK 32
 #define TT_Q8_0_BYTES 34
 bool tt_q8_0(uint8_t *to, const float *x, size_t n_blocks);
 
-/* The tokenizer of a Hugging Face folder as tokenizer.ggml.*, vocab rows of it; bos, eos, pad -1:
- * none. No tokenizer.json there: "no_vocab". */
+/* Adds the tokenizer of a Hugging Face folder as keys tokenizer.ggml.*, with `vocab` rows. bos, eos
+ * and pad may be -1 = none. If the folder has no tokenizer.json, tokenizer.ggml.model is
+ * "no_vocab". */
 tt_status tt_gguf_vocab(tt_gguf *g, const char *folder, int64_t vocab, int32_t bos, int32_t eos,
                         int32_t pad, tt_error *err);
 

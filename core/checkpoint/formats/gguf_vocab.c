@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A byte-level BPE tokenizer.json as GGUF's keys. llama.cpp has the splitting pattern in its code,
- * by name (tokenizer.ggml.pre); a wrong name would split otherwise without a word, so a pattern
- * that is none of those below is refused. */
+/* Writes a byte-level BPE tokenizer.json as GGUF keys. GGUF does not hold the splitting pattern:
+ * llama.cpp has patterns in its code and picks one by the name in tokenizer.ggml.pre. With a wrong
+ * name it would split texts differently and give no error, so a pattern that is not in the table
+ * below is refused. */
 
 #define MAX_BYTES ((size_t)1 << 30)
 
-/* llama.cpp's kinds of tokens. */
+/* llama.cpp's token types. */
 enum { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -44,7 +45,7 @@ static const char *text_of(const tt_json *v)
 static const char *pre_of(const tt_json *part)
 {
     const char *type = text_of(tt_json_get(part, "type"));
-    if (!strcmp(type, "Sequence")) { /* the last that has a name says which: DeepSeek has three */
+    if (!strcmp(type, "Sequence")) { /* the last known pattern decides; DeepSeek has three */
         const tt_json *list = tt_json_get(part, "pretokenizers");
         const char *found = NULL;
         for (size_t i = 0; list && list->type == TT_JSON_ARRAY && i < list->n; i++)
@@ -74,8 +75,9 @@ static tt_status put_token(vocab *v, const tt_json *id, const char *text, int32_
                            tt_error *err)
 {
     if (!id || id->type != TT_JSON_INT || id->integer < 0 || id->integer >= v->n)
-        return TT_FAIL(err, TT_EFORMAT, "%s: token '%.40s' has no id below the model's %lld",
-                       v->path, text, (long long)v->n);
+        return TT_FAIL(err, TT_EFORMAT,
+                       "%s: token '%.40s' has no id from 0 to below the model's %lld", v->path,
+                       text, (long long)v->n);
     v->tokens[id->integer] = text;
     v->types[id->integer] = type;
     return TT_OK;
@@ -102,7 +104,7 @@ static tt_status read_tokens(vocab *v, const tt_json *root, tt_error *err)
     return TT_OK;
 }
 
-/* "a b", or ["a", "b"]. */
+/* A merge is "a b" or ["a", "b"]. */
 static tt_status read_merges(vocab *v, const tt_json *root, const char ***out, size_t *n,
                              tt_error *err)
 {
@@ -131,7 +133,7 @@ static tt_status check_kind(const char *path, const tt_json *root, const char **
     const char *type = text_of(tt_json_get(model, "type"));
     if ((*type && strcmp(type, "BPE")) || (bytes && bytes->type == TT_JSON_BOOL && bytes->boolean))
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "%s: only byte-level BPE is written to GGUF, this is %s", path,
+                       "%s: GGUF is written for byte-level BPE tokenizers only; this is %s", path,
                        *type && strcmp(type, "BPE") ? type : "SentencePiece's (byte_fallback)");
     *pre = pre_of(tt_json_get(root, "pre_tokenizer"));
     if (!*pre)

@@ -4,9 +4,9 @@
 #include "checkpoint/checkpoint.h"
 #include <ttrun/param.h>
 
-/* Weights in Hugging Face's form: model.safetensors, or shards and their index. Parameters lie in
- * file tensors by their storage maps (rule R14); without one a parameter is the tensor of its name.
- */
+/* Weights in Hugging Face's format: model.safetensors, or shards and their index. A parameter's
+ * storage map says in which file tensors it is stored (rule R14); a parameter without a map is
+ * stored in the file tensor of the same name. */
 
 typedef struct tt_hf_param {
     const char *name;
@@ -16,38 +16,39 @@ typedef struct tt_hf_param {
     size_t n_storage;
 } tt_hf_param;
 
-/* One storage entry made whole: rows [begin, begin+size) of dim 0 lie at file_begin. */
+/* One entry of a storage map with its defaults filled in: rows [begin, begin + size) of the
+ * parameter are the rows of the file tensor that start at file_begin. */
 typedef struct tt_hf_part {
     const tt_hf_param *param;
     int64_t begin, size, file_begin;
-    bool transpose; /* of a matrix */
+    bool transpose; /* the file stores the matrix transposed */
 } tt_hf_part;
 
-typedef struct tt_hf_tensor { /* a file tensor */
+typedef struct tt_hf_tensor { /* a tensor of the files */
     const char *name;
     int n_dims;
     int64_t shape[TT_MAX_DIMS];
     TT_VEC(tt_hf_part) parts;
 } tt_hf_tensor;
 
-/* File tensors of all parameters of the model: name → tt_hf_tensor. */
+/* Returns the file tensors that hold the parameters: a map from name to tt_hf_tensor. */
 tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map **out,
                        tt_error *err);
 
-/* Fill pieces (of parameters, by name) from a Hugging Face folder. F32, BF16, F16, F64 convert.
- * prefix: what its names may lack ("transformer."), or NULL. report: log the tensors there that no
- * parameter has. */
+/* Fills pieces, which are named by parameter, from a Hugging Face folder. F32, BF16, F16 and F64
+ * files are converted. prefix: the folder's names may lack it ("transformer."); NULL = none.
+ * report: log the tensors of the folder that no parameter uses. */
 tt_status tt_hf_load(const char *folder, const tt_hf_param *params, size_t n_params,
                      const char *prefix, const tt_ckpt_piece *pieces, size_t n, bool report,
                      tt_error *err);
 
-#define TT_HF_SHARD_BYTES 5000000000 /* of one file, as Hugging Face's writer has it */
-/* Write the weights of a step-N folder of ours into `folder` (which exists), f32. */
+#define TT_HF_SHARD_BYTES 5000000000 /* the most bytes per file, Hugging Face's default */
+/* Writes the weights of a step-N folder as f32 into `folder`, which exists. */
 tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t n_params,
                      int64_t shard_bytes, const char *folder, tt_error *err);
-/* hf/step-N.tmp → hf/step-N, replacing a former one; hf/latest links it. */
+/* Renames hf/step-N.tmp to hf/step-N, replacing an older one, and makes hf/latest link to it. */
 tt_status tt_hf_publish(const char *hf_folder, int64_t step, tt_error *err);
-/* hf/latest → the newest step-N there is, if it is another; without one it is taken away. */
+/* Makes hf/latest link to the newest step-N. Removes the link if there is no step-N. */
 tt_status tt_hf_link_newest(const char *hf_folder, tt_error *err);
 
 #endif

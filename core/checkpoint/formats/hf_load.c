@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Storage maps, and reading a Hugging Face folder by them. */
+/* Evaluates storage maps, and reads a Hugging Face folder by them. */
 
 static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, const tt_storage *s,
                           tt_error *err)
@@ -18,8 +18,9 @@ static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, co
         part.size = rows;
     if (part.begin < 0 || part.size < 0 || part.begin > rows - part.size || part.file_begin < 0 ||
         p->n_dims > TT_MAX_DIMS || (st->transpose && p->n_dims > 2))
-        return TT_FAIL(err, TT_EINVAL, "parameter '%s': its storage in '%s' is beyond its shape",
-                       p->name, name);
+        return TT_FAIL(err, TT_EINVAL,
+                       "parameter '%s': its storage map for '%s' does not fit its shape", p->name,
+                       name);
     const int along = part.transpose ? 1 : 0;
     tt_hf_tensor *t = tt_map_get(tensors, name);
     if (!t) {
@@ -35,7 +36,7 @@ static tt_status add_part(tt_arena *a, tt_map *tensors, const tt_hf_param *p, co
         fits = t->shape[part.transpose ? 1 - d : d] == p->dims[d];
     if (!fits || (t->parts.n && t->parts.items[0].transpose != part.transpose))
         return TT_FAIL(err, TT_EINVAL,
-                       "parameter '%s': its storage in '%s' does not fit that of '%s'", p->name,
+                       "parameter '%s': its storage map for '%s' contradicts that of '%s'", p->name,
                        name, t->parts.n ? t->parts.items[0].param->name : p->name);
     if (p->n_dims)
         t->shape[along] = TT_MAXV(t->shape[along], part.file_begin + part.size);
@@ -59,9 +60,10 @@ tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map 
         for (size_t k = 0; k < t->parts.n; k++)
             rows += t->parts.items[k].size;
         if (t->n_dims && rows != t->shape[t->parts.items[0].transpose ? 1 : 0])
-            return TT_FAIL(err, TT_EINVAL,
-                           "file tensor '%s': the storage of '%s' and its like does not tile it",
-                           t->name, t->parts.items[0].param->name);
+            return TT_FAIL(
+                err, TT_EINVAL,
+                "file tensor '%s': the storage maps of '%s' and others leave gaps or overlap",
+                t->name, t->parts.items[0].param->name);
     }
     *out = tensors;
     return TT_OK;
@@ -69,8 +71,9 @@ tt_status tt_hf_layout(tt_arena *a, const tt_hf_param *params, size_t n, tt_map 
 
 /* ---- load ---- */
 
-/* dst [rows, cols] = src [cols, rows] turned, elements of 1, 2, 4 or 8 bytes. */
-static void turn(uint8_t *dst, const uint8_t *src, int64_t rows, int64_t cols, size_t size)
+/* dst [rows, cols] = transpose of src [cols, rows]; elements have 1, 2, 4 or 8 bytes. */
+static void hf_load_transpose(uint8_t *dst, const uint8_t *src, int64_t rows, int64_t cols,
+                              size_t size)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
@@ -81,17 +84,17 @@ static void turn(uint8_t *dst, const uint8_t *src, int64_t rows, int64_t cols, s
 typedef struct source {
     tt_ckpt_reader *reader;
     const tt_map *by_param, *tensors;
-    const char *prefix; /* that names there may lack; NULL: none */
+    const char *prefix; /* the folder's names may lack it; NULL = none */
 } source;
 
-/* The name without the prefix; NULL: it has none. */
+/* Returns the name without the prefix, or NULL if the name does not begin with it. */
 static const char *without(const char *prefix, const char *name)
 {
     const size_t n = prefix ? strlen(prefix) : 0;
     return n && strncmp(name, prefix, n) == 0 ? name + n : NULL;
 }
 
-/* What the folder calls a file tensor. */
+/* Returns the folder's name for a file tensor: with or without the prefix. */
 static const char *name_there(const source *from, const char *name)
 {
     const char *rest = without(from->prefix, name);
@@ -99,7 +102,7 @@ static const char *name_there(const source *from, const char *name)
                                                                                        : name;
 }
 
-/* The part of a piece that lies in one file tensor. */
+/* Loads the part of a piece that one file tensor holds. */
 static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_hf_part *part,
                            const tt_ckpt_piece *p, tt_error *err)
 {
@@ -131,11 +134,11 @@ static tt_status load_part(const source *from, const tt_hf_tensor *t, const tt_h
         return tt_ckpt_load(r, &f, 1, err);
     uint8_t *turned = malloc((size_t)((end - first) * row) * size + 1);
     if (!turned)
-        return TT_FAIL(err, TT_ENOMEM, "no memory to turn tensor '%s'", t->name);
+        return TT_FAIL(err, TT_ENOMEM, "no memory to transpose tensor '%s'", t->name);
     f.data = turned;
     tt_status s = tt_ckpt_load(r, &f, 1, err);
     if (s == TT_OK)
-        turn(to, turned, end - first, row, size);
+        hf_load_transpose(to, turned, end - first, row, size);
     free(turned);
     return s;
 }
@@ -144,7 +147,7 @@ static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error
 {
     const tt_hf_param *param = tt_map_get(from->by_param, p->name);
     if (!param)
-        return TT_FAIL(err, TT_EINVAL, "'%s' is no parameter of the model", p->name);
+        return TT_FAIL(err, TT_EINVAL, "the model has no parameter '%s'", p->name);
     for (size_t i = 0; i < TT_MAXV(param->n_storage, (size_t)1); i++) {
         const char *name =
             param->n_storage && param->storage[i].name ? param->storage[i].name : param->name;
@@ -159,7 +162,7 @@ static tt_status load_piece(const source *from, const tt_ckpt_piece *p, tt_error
     return TT_OK;
 }
 
-/* Tensors of old files that say nothing: functions of the config. */
+/* Tensors of old files that are not parameters: they are computed from the config. */
 static bool is_silent(const char *name)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};

@@ -8,14 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writing weights in Hugging Face's form, one file at a time, from a step folder of ours. */
+/* Writes the weights of a step folder in Hugging Face's format, one file at a time. */
 
 typedef struct saver {
     tt_arena *arena;
     tt_ckpt_reader *from;
     const char *folder;
-    const tt_hf_tensor **tensors; /* by name */
-    int *file;                    /* [n] which file, from 0 */
+    const tt_hf_tensor **tensors; /* sorted by name */
+    int *file;                    /* [n] number of the file, from 0 */
     size_t n;
     int n_files;
     int64_t total;
@@ -67,7 +67,7 @@ static const char *file_name(const saver *v, int file)
     return tt_arena_printf(v->arena, "model-%05d-of-%05d.safetensors", file + 1, v->n_files);
 }
 
-/* Rows of a parameter of ours into a file tensor. */
+/* Loads the rows that one parameter contributes to a file tensor. */
 static tt_status read_part(const saver *v, const tt_hf_tensor *t, const tt_hf_part *part,
                            float *data, tt_error *err)
 {
@@ -169,12 +169,12 @@ tt_status tt_hf_save(const char *step_folder, const tt_hf_param *params, size_t 
     return s;
 }
 
-/* hf/latest → step-N, by a rename: it is never absent. */
+/* Makes hf/latest link to step-N by a rename, so that it always exists. */
 static tt_status link_latest(tt_arena *a, const char *hf_folder, const char *name, tt_error *err)
 {
     const char *link = tt_path_join(a, hf_folder, "latest");
     const char *link_tmp = tt_path_join(a, hf_folder, "latest.tmp");
-    (void)unlink(link_tmp); /* of a run that was killed */
+    (void)unlink(link_tmp); /* left by a run that was killed */
     if (symlink(name, link_tmp) != 0)
         return tt_fail_system(err, errno, "make", link_tmp);
     if (rename(link_tmp, link) != 0)

@@ -3,20 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* File: u64 little-endian H | H bytes of JSON | data. The checks are the reference's
- * (safetensors/src/tensor.rs), plus duplicate names; alignment of the data is not asked for, as the
- * reference does not. */
+/* A file is: u64 little-endian H | H bytes of JSON | data. The checks are those of the reference
+ * (safetensors/src/tensor.rs), and duplicate names are refused, too. The data need not be aligned;
+ * the reference does not ask for it either. */
 
 #define MAX_HEADER 100000000u
 
-typedef struct range { /* in the data */
+typedef struct range { /* byte range of a tensor within the data */
     uint64_t begin, end;
     size_t index;
 } range;
 
 typedef struct reading {
     const char *path;
-    tt_arena *arena;   /* what lives as long as the file */
+    tt_arena *arena;   /* for everything that lives as long as the file */
     tt_arena *scratch; /* the header's JSON */
     const uint8_t *data;
     uint64_t data_bytes;
@@ -92,7 +92,7 @@ static tt_status tensor(reading *r, const char *name, const tt_json *v)
     where.begin = (uint64_t)offsets->items[0]->integer;
     where.end = (uint64_t)offsets->items[1]->integer;
     if (!tt_st_bytes(known, t.shape, t.n_dims, &t.bytes))
-        return bad(r, "tensor '%s': its size overflows or is no whole number of bytes", name);
+        return bad(r, "tensor '%s': its size overflows or is not a whole number of bytes", name);
     if (where.end < where.begin || where.end - where.begin != t.bytes)
         return bad(r,
                    "tensor '%s': data_offsets [%llu,%llu] do not hold the %zu bytes of its shape",
@@ -118,7 +118,7 @@ static int by_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* Together the tensors are the data: no hole, no overlap, nothing behind. */
+/* Checks that the tensors cover the data exactly: no gap, no overlap, nothing after the last. */
 static tt_status places(reading *r)
 {
     uint64_t at = 0;
@@ -135,7 +135,7 @@ static tt_status places(reading *r)
         at = r->ranges[i].end;
     }
     if (at != r->data_bytes)
-        return bad(r, "%llu bytes of data where the header tells of %llu",
+        return bad(r, "the file has %llu bytes of data, but the header describes %llu",
                    (unsigned long long)r->data_bytes, (unsigned long long)at);
     return TT_OK;
 }
@@ -152,15 +152,15 @@ static tt_status offsets_of(reading *r, tt_st_tensor *t, const tt_json *v)
         int64_t end;
         if (list->items[d]->type != TT_JSON_INT || list->items[d]->integer < 0 ||
             !tt_add_i64(list->items[d]->integer, t->shape[d], &end))
-            return bad(r, "DCP_SHARDING_INFO: tensor '%s': saved_offsets[%d] is not a sound offset",
+            return bad(r, "DCP_SHARDING_INFO: tensor '%s': saved_offsets[%d] is not a valid offset",
                        t->name, d);
         t->offset[d] = list->items[d]->integer;
     }
     return TT_OK;
 }
 
-/* DCP_SHARDING_INFO: {"<name>": {"saved_offsets": [..]}} for every tensor of the file. Empty or
- * null = none. */
+/* Reads DCP_SHARDING_INFO: {"<name>": {"saved_offsets": [..]}} for every tensor of the file. An
+ * empty text or null means that there is none. */
 static tt_status sharding(reading *r)
 {
     const char *text = NULL;
@@ -184,7 +184,7 @@ static tt_status sharding(reading *r)
     return TT_OK;
 }
 
-/* The format's JSON has no comments, though our parser takes them. */
+/* Our JSON parser accepts comments, but the format does not allow them. */
 static bool has_comment(const char *text, size_t n)
 {
     bool quoted = false;

@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Byte-identical to the reference's writer: metadata first, tensors by dtype (its order, last
- * first) then name, JSON without blanks, the header padded with blanks to 8. With several metadata
- * keys the reference's order is that of a hash map, different each time; here it is the caller's.
- */
+/* The bytes equal those of the reference's writer: metadata first, tensors by dtype (in the reverse
+ * of the reference's order of dtypes), then by name, JSON without blanks, the header padded with
+ * blanks to a multiple of 8. The reference writes several metadata keys in the order of a hash map,
+ * which varies; here they keep the caller's order. */
 
 #define MAX_HEADER 100000000u
-#define BLOCK ((size_t)8 << 20) /* hashed, then written: still in cache */
+#define BLOCK                                                                                      \
+    ((size_t)8 << 20) /* each block is hashed and then written while it is still in cache */
 
 typedef struct item {
     const tt_st_tensor *tensor;
@@ -29,7 +30,8 @@ static int by_dtype_then_name(const void *a, const void *b)
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
-/* A JSON string as serde_json writes it: only what must be escaped is. text is UTF-8. */
+/* Adds a JSON string as serde_json writes it, which escapes only what JSON requires. text is UTF-8.
+ */
 static void add_string(tt_str *s, const char *text)
 {
     static const char short_of[] = {
@@ -71,7 +73,8 @@ static tt_status check(const char *path, const tt_st_tensor *t, tt_map *names, i
                        t->name);
     if (t->n_dims < 0 || t->n_dims > TT_ST_MAX_DIMS ||
         !tt_st_bytes(dtype, t->shape, t->n_dims, &bytes) || bytes != t->bytes)
-        return TT_FAIL(err, TT_EINVAL, "%s: tensor '%s': %zu bytes are not what its shape needs",
+        return TT_FAIL(err, TT_EINVAL,
+                       "%s: tensor '%s': its data has %zu bytes, which is not what its shape needs",
                        path, t->name, t->bytes);
     tt_map_set(names, t->name, (void *)t);
     *out = (item){t, dtype};
@@ -87,7 +90,7 @@ static void add_pair(tt_str *s, const char *key, const char *value)
     add_string(s, value);
 }
 
-/* Written as PyTorch's json.dumps does: {"w": {"saved_offsets": [0, 4]}}. */
+/* Adds it as PyTorch's json.dumps writes it: {"w": {"saved_offsets": [0, 4]}}. */
 static void add_sharding(tt_str *s, const item *items, size_t n)
 {
     tt_str info = {0};
@@ -162,13 +165,13 @@ static tt_status put_file(const output *o, const tt_str *head, const item *items
     TT_TRY(writer_put(o, head->s, head->n));
     for (size_t i = 0; i < n; i++)
         TT_TRY(writer_put(o, items[i].tensor->data, items[i].tensor->bytes));
-    /* EINVAL: no such thing for this kind of file (/dev/stdout) */
+    /* EINVAL: this kind of file (/dev/stdout) cannot be synced */
     if (fsync(o->fd) != 0 && errno != EINVAL)
         return tt_fail_system(o->err, errno, "fsync", o->path);
     return TT_OK;
 }
 
-/* Only what is a file: /dev/null stays. */
+/* Removes regular files only: /dev/null stays. */
 static void remove_half(int fd, const char *path)
 {
     struct stat st;
