@@ -106,7 +106,7 @@ check wrong/stray.so
 verdict check_finds_a_kernel_of_no_op $?
 sed 's/"cpu", &kernel, 1, sizeof(kernel)/"cpu", \&kernel, 1, 24/' relu2.c >wrong/stride.c && plugin wrong/stride.c wrong
 check wrong/stride.so
-[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is no size of a tt_kernel' err
+[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is not a size of tt_kernel' err
 verdict a_malformed_kernel_table_is_refused $?
 "$TTRUN" plugins new kernels relu2 >out 2>err && cmp relu2/relu2.c "$SRC/examples/relu2/relu2.c"
 verdict the_scaffold_is_the_example $?
