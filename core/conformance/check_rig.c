@@ -453,12 +453,11 @@ tt_status tt_rig_run(const tt_rig *rig, tt_rig_fn fn, void *user, tt_error *err)
     return TT_OK;
 }
 
-static void set_scalars(const tt_rig *rig, tt_rank *r, int64_t step, double lr)
+static void set_scalars(const tt_rig *rig, tt_rank *r, double lr)
 {
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / (double)rig->batch.counted);
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_MICRO, 1.0);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, lr);
-    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, (double)step);
 }
 
 /* Passes only the rank's own sequences, as the training loop does. */
@@ -476,7 +475,7 @@ tt_status tt_rig_loss(const tt_rig *rig, tt_rank *r, int64_t step, double *loss_
         batch.more[i] = (int32_t *)rig->batch.more[i] +
                         (rig->s.inputs.items[i].per_sample ? first / TT_RIG_SEQ : first);
     tt_feed feed = {&batch, first, NULL};
-    set_scalars(rig, r, step, 0);
+    set_scalars(rig, r, 0);
     TT_TRY(tt_exec_micro_batches(r->exec, step, tt_feed_fill, &feed, err));
     TT_TRY(tt_exec_epilogue(r->exec, err));
     *loss_sum = tt_exec_metric(r->exec, TT_METRIC_LOSS);
@@ -488,7 +487,7 @@ tt_status tt_rig_step(const tt_rig *rig, tt_rank *r, int64_t step, double lr, do
 {
     TT_TRY(tt_rig_loss(rig, r, step, loss, err));
     *loss /= (double)rig->batch.counted;
-    set_scalars(rig, r, step, lr);
+    set_scalars(rig, r, lr);
     return tt_exec_update(r->exec, err);
 }
 

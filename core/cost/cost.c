@@ -46,7 +46,7 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     const tt_type *at[TT_MAX_INS];
     if (n->step)
         w.sent = n->step->cost * (double)tt_dtype_size(n->out[0]->type.dtype);
-    if (n->virtual_ || !n->op->cost || (n->op->flags & TT_OP_VIEW))
+    if (n->role == TT_NODE_EXPANDED || !n->op->cost || (n->op->flags & TT_OP_VIEW))
         return w;
     for (int i = 0; i < n->n_in; i++) {
         ins[i] = local_type(g, n->in[i], in ? in[i].shape : NULL);
@@ -182,7 +182,7 @@ static double bytes_of(const tt_graph *g, const tt_value *v)
 }
 
 /* Joins and sums: what they copy or add passes through memory. */
-static double pieces_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
+static double async_tp_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
     const bool sum = n->step->kind == TT_STEP_SUM;
     double bytes = sum ? bytes_of(g, n->out[0]) : 0;
@@ -197,7 +197,7 @@ tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine
     if (n->op == &tt_op_transfer)
         return (tt_seconds){0};
     if (n->step && n->step->kind >= TT_STEP_JOIN && !m->ratios)
-        return (tt_seconds){.compute = pieces_seconds(g, n, m)};
+        return (tt_seconds){.compute = async_tp_seconds(g, n, m)};
     if (n->step)
         return (tt_seconds){.comm = collective_seconds(g, n, m)};
     const tt_work w = tt_node_work(g, n);

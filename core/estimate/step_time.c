@@ -65,9 +65,9 @@ static double longest_transfer(const tt_graph *g, const tt_machine *m)
     double longest = 0, of[TT_MAX_STAGES][2] = {{0}};
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->op != &tt_op_transfer || n->region > TT_BACKWARD)
+        if (n->op != &tt_op_transfer || n->when->region > TT_BACKWARD)
             continue;
-        double *t = &of[n->in[0]->node->stage][n->region == TT_BACKWARD];
+        double *t = &of[n->in[0]->node->when->stage][n->when->region == TT_BACKWARD];
         *t += tt_message_seconds(g, (double)tt_plan_value_bytes(g, n->in[0]), m);
         longest = TT_MAXV(longest, *t);
     }

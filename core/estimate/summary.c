@@ -43,20 +43,20 @@ static void mark_gradients(counter *c)
 static const char *cause_of(const counter *c, const tt_node *n)
 {
     if (n->param)
-        return n->recomputed ? "parameters, again for the backward" : "parameters";
-    if (n->region == TT_POST_UPDATE)
+        return n->when->recomputed ? "parameters, again for the backward" : "parameters";
+    if (n->when->region == TT_POST_UPDATE)
         return "buffers";
-    if (n->region == TT_UPDATE)
+    if (n->when->region == TT_UPDATE)
         return "optimizer";
-    if (n->region == TT_EPILOGUE)
+    if (n->when->region == TT_EPILOGUE)
         return !strcmp(n->scope, "norm")      ? "gradient norm"
                : !strcmp(n->scope, "metrics") ? "metrics"
                                               : "gradients, once per step";
     if (n->n_out && c->gradient[n->out[0]->id])
         return "gradients";
-    if (n->recomputed)
+    if (n->when->recomputed)
         return "activations, again for the backward";
-    return n->region == TT_FORWARD ? "activations" : "gradients of activations";
+    return n->when->region == TT_FORWARD ? "activations" : "gradients of activations";
 }
 
 static void traffic_add(counter *c, double times, const char *name, const char *cause, double bytes)
@@ -81,7 +81,8 @@ static void count_instr(counter *c, const tt_program *p, const tt_instr *i, doub
     char name[64], axes[48];
     if (i->kind == TT_INSTR_SEND)
         traffic_add(c, times, "send over pp",
-                    i->node->region == TT_FORWARD ? "activations" : "gradients of activations",
+                    i->node->when->region == TT_FORWARD ? "activations"
+                                                        : "gradients of activations",
                     (double)p->operands[i->in[0]].bytes);
     if (i->kind != TT_INSTR_COLLECTIVE)
         return;
@@ -96,7 +97,7 @@ static void count_program(counter *c, const tt_program *p)
     for (int s = 0; s < p->n_sections; s++)
         for (int k = p->sections[s].begin; k < p->sections[s].end; k++) {
             const tt_instr *i = &p->instrs[k];
-            const bool each = s < p->epilogue && tt_when_holds(i->when, true, false);
+            const bool each = s < p->epilogue && tt_predicate_holds(i->predicate, true, false);
             count_instr(c, p, i, each ? (double)p->n_micro : 1);
         }
 }
@@ -155,8 +156,9 @@ double tt_memory_here(void)
     struct sysinfo i;
     if (sysinfo(&i))
         return (double)INFINITY;
-    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
-                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
+    const double machine = ((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                 limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    return TT_MIN(machine, limit);
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
@@ -166,6 +168,14 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
                  gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
+    const double parameters = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
+    if (!p->update.n) /* nothing is trained: generate, eval */
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the model takes %.1f GiB of memory, %.1f of these for its parameters, and there are "
+            "%.1f here; take %sa smaller model, or a machine with more memory",
+            gib * need, gib * parameters, gib * have,
+            parameters < have ? "fewer or shorter texts at once, " : "");
     return tt_job_fail(
         s->job, tt_job_has(s->job, "training") ? "training" : "", err,
         "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "
@@ -260,9 +270,9 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
     json_time(c, o);
     if (s->token_order)
         tt_str_printf(o, ",\"context_busiest\":%.4f", s->token_order->busiest);
-    if (s->pieces)
+    if (s->async_tp)
         tt_str_printf(o, ",\"async_tp\":{\"gathers\":%d,\"reductions\":%d,\"whole\":%d}",
-                      c->g->pieces.gathers, c->g->pieces.reductions, c->g->pieces.whole);
+                      c->g->async_tp.gathers, c->g->async_tp.reductions, c->g->async_tp.whole);
     tt_str_printf(o, ",\"bubble\":%.4f,\"communication\":[", bubble);
     for (int i = 0; i < c->n; i++) {
         tt_str_add(o, i ? ",{\"collective\":" : "{\"collective\":");
@@ -276,6 +286,15 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
 }
 
 static const double gib = 1.0 / (1 << 30);
+
+/* How many micro-batches the lowest stage of the rank holds at a time. */
+static int slots_of_first_stage(const tt_program *p)
+{
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].stage == p->sections[0].stage && p->slots[i].space == TT_SPACE_SLOT)
+            return p->slots[i].n;
+    return 0;
+}
 
 static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
 {
@@ -309,7 +328,7 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                       "micro-batches), work %.3f\n",
                       i, gib * (double)total(plans[i]),
                       gib * (double)plans[i]->bytes[TT_SPACE_STATE], gib * (double)slots(plans[i]),
-                      plans[i]->stages[0].n_slots[TT_HOLD_SLOT],
+                      slots_of_first_stage(plans[i]->program),
                       gib * (double)plans[i]->bytes[TT_SPACE_WORK]);
     const double have = memory_there(c), need = memory_needed(c, plans, n);
     if (isinf(have))
@@ -344,19 +363,19 @@ static void time_text(const counter *c, tt_str *o)
 }
 
 /* The line about asynchronous tensor parallelism. */
-static void pieces_text(const counter *c, tt_str *o)
+static void async_tp_text(const counter *c, tt_str *o)
 {
     const tt_axis *tp = tt_mesh_axis(&c->s->mesh, "tp");
-    if (!c->s->pieces || !tp)
+    if (!c->s->async_tp || !tp)
         return;
     tt_str_printf(
         o,
         "async tp    %d all-gathers and %d reduce-scatters per micro-batch run in %d pieces "
         "each, concurrently with their products",
-        c->g->pieces.gathers, c->g->pieces.reductions, tt_mesh_degree(&c->s->mesh, &tp->atoms));
-    if (c->g->pieces.whole)
+        c->g->async_tp.gathers, c->g->async_tp.reductions, tt_mesh_degree(&c->s->mesh, &tp->atoms));
+    if (c->g->async_tp.whole)
         tt_str_printf(o, "; %d run in one piece, because their products run over token chunks",
-                      c->g->pieces.whole);
+                      c->g->async_tp.whole);
     tt_str_addc(o, '\n');
 }
 
@@ -366,10 +385,10 @@ static void pipeline_text(const counter *c, double bubble, tt_str *o)
     int blocks[TT_MAX_STAGES] = {0}, last = -1;
     for (size_t i = 0; i < c->g->nodes.n; i++) {
         const tt_node *n = c->g->nodes.items[i];
-        if (n->region != TT_FORWARD || n->block <= last)
+        if (n->when->region != TT_FORWARD || n->block <= last)
             continue;
         last = n->block;
-        blocks[n->stage]++;
+        blocks[n->when->stage]++;
     }
     tt_str_printf(o, "pipeline    %s, %d stages of", s->schedule->name, s->n_stages);
     for (int i = 0; i < s->n_stages; i++)
@@ -395,7 +414,7 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         (long long)s->micro_batches, (long long)s->local);
     memory_text(c, plans, n, o);
     time_text(c, o);
-    pieces_text(c, o);
+    async_tp_text(c, o);
     if (s->n_stages > 1)
         pipeline_text(c, bubble, o);
     if (s->token_order)

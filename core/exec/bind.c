@@ -65,7 +65,7 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
 {
     *b = (tt_bound){.instr = i,
                     .kind = i->kind,
-                    .when = i->when,
+                    .predicate = i->predicate,
                     .adds = i->adds,
                     .communicates = tt_instr_communicates(i),
                     .n_in = i->n_in,

@@ -131,7 +131,7 @@ tt_status tt_exec_bind_collective(tt_exec *x, tt_bound *b, tt_error *err)
     }
     c->reduce = s->src.partial_max ? TT_MAX : TT_SUM;
     if (s->kind >= TT_STEP_JOIN)
-        return tt_exec_bind_pieces(x, b, err);
+        return tt_exec_bind_async_tp(x, b, err);
     box_of(x, b->instr, &s->src, x->p->coords, &src);
     box_of(x, b->instr, &s->dst, x->p->coords, &dst);
     if (s->kind == TT_STEP_SLICE) {
@@ -195,7 +195,7 @@ tt_status tt_exec_run_collective(const tt_exec *x, const tt_bound *b, const tt_t
         return TT_OK;
     case TT_STEP_JOIN:
     case TT_STEP_SUM:
-        tt_exec_run_pieces(x, b, in, out);
+        tt_exec_run_async_tp(x, b, in, out);
         return TT_OK;
     case TT_STEP_ALL_REDUCE:
         memcpy(out->data, in->data, in_bytes);

@@ -54,6 +54,14 @@ static void touch_moments(tt_exec *x)
     }
 }
 
+/* A state by its number; NULL: on other ranks, or none. */
+static void *data_at(const tt_exec *x, int state)
+{
+    return state >= 0 && x->p->states[state].offset >= 0
+               ? x->space[TT_SPACE_STATE] + x->p->states[state].offset
+               : NULL;
+}
+
 static void init_buffers(tt_exec *x);
 
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
@@ -72,6 +80,10 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         tt_exec_free(x);
         return s;
     }
+    x->seed_at = data_at(x, x->p->seed);
+    x->step_at = data_at(x, x->p->step);
+    if (x->seed_at)
+        *x->seed_at = o->seed;
     touch_moments(x);
     init_buffers(x);
     *out = x;

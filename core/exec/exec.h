@@ -45,7 +45,8 @@ double tt_exec_metric(const tt_exec *x, const char *name); /* after the epilogue
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err); /* reductions, norm, metrics */
-tt_status tt_exec_update(tt_exec *x, tt_error *err);   /* the optimizer */
+/* The optimizer and the buffers; nothing if the epilogue's metric "ok" is 0. */
+tt_status tt_exec_update(tt_exec *x, tt_error *err);
 
 /* Where things lie, for checkpoints, weights, generation and tests. */
 typedef struct tt_exec_tensor {

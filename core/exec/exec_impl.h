@@ -38,7 +38,7 @@ typedef struct tt_flight {
 
 typedef struct tt_bound {
     uint8_t kind; /* the instruction's; WAIT and RECORD of other queues than 0 do nothing here */
-    tt_when when, adds;
+    tt_predicate predicate, adds;
     bool communicates;
     int n_in, n_out;
     tt_bound_operand *in, *out;
@@ -79,6 +79,8 @@ struct tt_exec {
     tt_tensor *args; /* scratch for a call's operands */
     tt_group_comm pipeline;
     int64_t step;
+    uint64_t *seed_at; /* the program's states for them; NULL: it has none */
+    double *step_at;
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_trace *trace;             /* NULL: not recording now */
@@ -101,10 +103,10 @@ tt_status tt_exec_run_collective(const tt_exec *x, const tt_bound *b, const tt_t
                                  const tt_tensor *out, tt_comm *comm, tt_error *err);
 void tt_exec_fill_neutral(const tt_tensor *t, tt_reduce op);
 tt_status tt_exec_group(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out, tt_error *err);
-/* pieces.c: joins and sums */
-tt_status tt_exec_bind_pieces(tt_exec *x, tt_bound *b, tt_error *err);
-void tt_exec_run_pieces(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
-                        const tt_tensor *out);
+/* async_tp.c: joins and sums */
+tt_status tt_exec_bind_async_tp(tt_exec *x, tt_bound *b, tt_error *err);
+void tt_exec_run_async_tp(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                          const tt_tensor *out);
 /* flight.c */
 tt_status tt_exec_bind_flight(tt_exec *x, tt_bound *b, tt_error *err); /* where it may fly */
 tt_status tt_exec_take_off(tt_flight *f, const tt_bound *b, const tt_tensor *in,

@@ -7,7 +7,7 @@
 typedef struct run {
     tt_exec *x;
     int micro;
-    int situation;     /* see tt_when */
+    int situation;     /* see tt_predicate */
     int64_t row, rows; /* of the loop over token chunks; rows < 0: not in it */
     tt_fill_fn fill;
     void *user;
@@ -44,8 +44,8 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .scratch = b->scratch,
                               .scratch_bytes = (size_t)b->instr->scratch_bytes,
                               .accumulate = adds,
-                              .seed = r->x->o.seed,
-                              .step = r->x->step};
+                              .seed = r->x->seed_at,
+                              .step = r->x->step_at};
     return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
                           b->kernel->op);
 }
@@ -122,7 +122,7 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
 static tt_status step(const run *r, const tt_bound *b, tt_error *err)
 {
     tt_exec *x = r->x;
-    if (!(b->when >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
+    if (!(b->predicate >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT)
         return b->flight ? tt_exec_land(b->flight, b->instr, err) : TT_OK;
@@ -166,9 +166,17 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
     return TT_OK;
 }
 
+static bool section_runs(const tt_exec *x, const tt_section *s)
+{
+    const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
+    return !ok || *(const float *)(x->space[TT_SPACE_STATE] + ok->offset) != 0;
+}
+
 static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
 {
     const tt_exec *x = r->x;
+    if (!section_runs(x, s))
+        return TT_OK;
     for (int i = s->begin; i < s->end; i++) {
         const tt_bound *b = &x->code[i];
         if (b->kind != TT_INSTR_LOOP) {
@@ -186,6 +194,8 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
 {
     const tt_program *p = x->p;
     x->step = step_number;
+    if (x->step_at)
+        *x->step_at = (double)step_number;
     x->comm_ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];

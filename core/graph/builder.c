@@ -13,6 +13,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->scope = "";
     b->g = tt_arena_alloc(a, sizeof *b->g);
     b->g->arena = a;
+    b->when = tt_when_intern(b->g, (tt_when){.region = TT_FORWARD});
     b->g->ops = o->ops;
     b->g->n_stages = 1;
     b->g->tokens = o->tokens;
@@ -23,6 +24,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->inputs = tt_map_new(a);
     b->param_values = tt_map_new(a);
     b->rules = tt_map_new(a);
+    b->last_fetch = tt_map_new(a);
     return b;
 }
 
@@ -153,8 +155,10 @@ void tt_block_end(tt_builder *b)
 
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope)
 {
-    b->region = region;
-    b->stage = stage;
+    tt_when w = *b->when;
+    w.region = region;
+    w.stage = stage;
+    b->when = tt_when_intern(b->g, w);
     b->block = block;
     b->scope = scope ? scope : "";
 }
@@ -230,15 +234,15 @@ tt_value *tt_input(tt_builder *b, const char *name)
     tt_type t = {.n_dims = 1};
     if (b->failed || !input_type(b, name, &t))
         return tt_placeholder(b);
-    const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->stage);
+    const char *key = tt_arena_printf(b->arena, "%s@%d", name, b->when->stage);
     tt_value *v = tt_map_get(b->inputs, key);
     if (v)
         return v;
     const tt_placement p = input_placement(b);
-    tt_region region = b->region;
-    b->region = TT_FORWARD; /* filled before the forward, read by both */
     tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &p, 1);
-    b->region = region;
+    tt_when w = *n->when;
+    w.region = TT_FORWARD; /* filled before the forward, read by both */
+    n->when = tt_when_intern(b->g, w);
     n->block = -1;
     n->input_name = tt_arena_str(b->arena, name);
     tt_map_set(b->inputs, key, n->out[0]);
@@ -323,6 +327,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
         st[i].name = tt_arena_str(b->arena, o->storage[i].name ? o->storage[i].name : full);
     }
     p->storage = st;
+    p->number = (int)b->g->params.n;
     tt_vec_push(b->arena, &b->g->params, p);
     return p;
 }

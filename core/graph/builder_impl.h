@@ -7,9 +7,10 @@
 
 typedef struct tt_fetch_key {
     tt_param_info *param;
-    int block, stage;
-    tt_region region;
+    int block;
+    const tt_when *when;
     tt_value *value;
+    int before; /* 1 + index of the parameter's fetch before it; 0: none */
 } tt_fetch_key;
 
 typedef struct tt_versions { /* of one meaning: the root and its redistributes */
@@ -33,19 +34,18 @@ struct tt_builder {
     tt_error err;
     bool failed;
     const char *context;
-    /* where */
-    tt_region region;
-    int stage, block;
+    /* of what is built next */
+    const tt_when *when;
+    int block;
     const char *scope;
     TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
     bool in_block, follow, inner;
-    int map;        /* of what is built next */
-    uint64_t twins; /* likewise */
     /* leaves and shared nodes */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
     tt_map *param_values; /* unplaced: name → tt_value   */
     tt_map *rules;        /* rule text + ranks → tt_rule */
     TT_VEC(tt_fetch_key) fetches;
+    tt_map *last_fetch;             /* parameter's name → 1 + index in fetches */
     TT_VEC(tt_versions *) versions; /* by root value id         */
     TT_VEC(tt_value *) transfers;
     TT_VEC(tt_clone) clones;

@@ -27,14 +27,11 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
         v->out = i;
         n->out[i] = v;
     }
-    n->region = b->region;
-    n->stage = b->stage;
+    n->when = b->when;
     n->block = b->block;
     n->scope = b->scope;
     n->follow = b->follow;
-    n->inner = b->inner;
-    n->map = b->map;
-    n->twins = b->twins;
+    n->role = b->inner ? TT_NODE_INNER : TT_NODE_PLAIN;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
     return n;
@@ -60,8 +57,8 @@ static void record_letters(tt_builder *b, tt_node *n, const tt_placing *p)
     n->keep = tt_arena_dup(b->arena, p->keep, sizeof p->keep);
 }
 
-/* The expansion of an op (R5): inner nodes in follow mode, and a virtual node that carries the
- * derivative. */
+/* The expansion of an op (R5): inner nodes in follow mode, and a node that has their derivative;
+ * inside of another expansion they need none. */
 static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                            tt_value **args, const void *attrs, tt_value **outs)
 {
@@ -70,10 +67,10 @@ static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_q
     def->expand(b, q, args, outs);
     b->inner = inner;
     tt_builder_follow(b, follow);
-    if (b->failed)
+    if (b->failed || inner)
         return;
     tt_node *v = tt_node_new(b, def, args, q->n_in, NULL, NULL, 0);
-    v->virtual_ = true;
+    v->role = TT_NODE_EXPANDED;
     v->attrs = attrs;
     v->n_out = def->n_out;
     v->out = tt_arena_dup(b->arena, outs, sizeof *outs * (size_t)def->n_out);
@@ -193,8 +190,10 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
     b->inner = inner;
     if (b->failed)
         return tt_placeholder(b);
+    if (inner)
+        return y;
     tt_node *v = tt_node_new(b, &tt_op_custom, xs, n, NULL, NULL, 0);
-    v->virtual_ = true;
+    v->role = TT_NODE_EXPANDED;
     v->custom_vjp = vjp;
     v->custom_user = user;
     v->n_out = 1;

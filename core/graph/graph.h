@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "graph/builder_opts.h"
 #include "graph/op.h"
+#include "graph/when.h"
 #include "mesh/mesh.h"
 
 /* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
@@ -12,14 +13,6 @@
 
 typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
-
-typedef enum tt_region {
-    TT_FORWARD,    /* per micro-batch and stage */
-    TT_BACKWARD,   /* per micro-batch and stage */
-    TT_EPILOGUE,   /* once a step: sunk reductions, norm */
-    TT_UPDATE,     /* once a step: the optimizer */
-    TT_POST_UPDATE /* once a step, behind it: buffers */
-} tt_region;
 
 typedef enum tt_state_kind {
     TT_STATE_PARAM,
@@ -43,15 +36,17 @@ typedef struct tt_state {
     tt_placement place;
     uint64_t stages; /* bit s: lives on the ranks of stage s */
     bool accumulate_max;
-    const char *suffix;     /* OPTIMIZER: "exp_avg" */
-    tt_init init;           /* BUFFER */
-    const float *values;    /* BUFFER: initial, row-major; NULL = by init */
-    bool transient;         /* BUFFER: in no checkpoint */
-    struct tt_stack *stack; /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const char *suffix;                   /* OPTIMIZER: "exp_avg" */
+    tt_init init;                         /* BUFFER */
+    const float *values;                  /* BUFFER: initial, row-major; NULL = by init */
+    bool transient;                       /* BUFFER: in no checkpoint */
+    struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
 } tt_state;
 
 typedef struct tt_param_info {
     const char *name;
+    int number; /* in tt_graph.params */
     tt_type type;
     tt_init init;
     const char *tags;
@@ -89,6 +84,15 @@ struct tt_value {
     tt_value *within;
 };
 
+/* An op that runs as other ops, and the function of a tt_custom_vjp, are nodes of two kinds: those
+ * that do the work, and one that stands for them all where derivatives are concerned. */
+typedef enum tt_node_role {
+    TT_NODE_PLAIN,   /* it runs, and its op says its derivative */
+    TT_NODE_INNER,   /* it runs as part of an expansion or a custom function, and is not
+                        differentiated itself */
+    TT_NODE_EXPANDED /* it does not run: its outputs are inner nodes'; it has the derivative */
+} tt_node_role;
+
 struct tt_node {
     int id;
     const tt_op_def *op;
@@ -96,18 +100,13 @@ struct tt_node {
     tt_value **in;
     tt_value **out;
     const void *attrs;
-    tt_region region;
-    int stage;
-    int block;         /* -1 = outside blocks */
-    const char *scope; /* "model.layers.3.mlp" */
-    bool follow;       /* placed in follow mode */
-    bool virtual_;     /* stands for an expansion: never run; its outputs are the inner nodes' */
-    bool inner;        /* part of an expansion: never differentiated itself */
-    bool no_wait;      /* fuse: not run later than it stands, it ends the life of large operands */
-    bool recomputed;   /* a clone made by the recompute pass */
-    uint64_t twins;    /* stages that do the same to the same state: not done twice on one rank */
-    bool weight;       /* split: of the backward, not needed for the stage's input cotangent (W) */
-    bool once;         /* hoist: runs with the stage's first forward of a step only */
+    const tt_when *when; /* of the graph's interned ones; never NULL */
+    int block;           /* -1 = outside blocks */
+    const char *scope;   /* "model.layers.3.mlp" */
+    bool follow;         /* placed in follow mode */
+    tt_node_role role;
+    bool not_later; /* fuse: it may not run later than it stands, for it ends the life of large
+                       operands */
     /* placement by letter; rule is NULL for nodes without a rule */
     const tt_rule *rule;
     tt_atom_list *letters;
@@ -119,12 +118,12 @@ struct tt_node {
     /* set by passes */
     tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
     int accumulate_index;      /* member of a stack, -1 = all */
+    bool accumulates; /* order: of several accumulations of a member in a micro-batch not the first:
+                         the first stores, this one adds */
     tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
-    int map;                   /* chunk: 1 = part of the token-chunk loop of its stage's forward */
-    bool again; /* order: a later accumulation of the same member in one micro-batch */
     const tt_lower_step *step; /* lower: a collective */
-    bool piece; /* pieces: of the rows of one member alone. So an atom may cut its rows and, too,
-                   cut or be pending in the rest: of each rank there is its own share */
+    bool own_rows; /* async_tp: of the rows of one member alone. So an atom may cut its rows and,
+                      too, cut or be pending in the rest: of each rank there is its own share */
     bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
                    over (plan) */
     tt_custom_vjp_fn custom_vjp;
@@ -162,6 +161,7 @@ struct tt_graph {
     tt_context context;
     bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
     bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
+    tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
     TT_VEC(tt_param_info *) params;
@@ -172,11 +172,14 @@ struct tt_graph {
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
-    tt_value *loss;     /* per-token loss, f32 [tokens] */
+    tt_value *loss;        /* per-token loss, f32 [tokens] */
+    tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
+    tt_state *ok;       /* f32 scalar: the regions behind the epilogue run only where it is not 0;
+                           NULL: always */
     int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
-    struct {            /* pieces: what of a micro-batch goes piece by piece, and what does not */
+    struct {            /* async_tp: what of a micro-batch goes piece by piece, and what does not */
         int gathers, reductions, whole;
-    } pieces;
+    } async_tp;
     /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
      * the host says how many rows a call has (R8). */
     int64_t slots;
@@ -220,7 +223,7 @@ tt_value *tt_fetch(tt_builder *b,
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage); /* from stage to stage */
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
-void tt_builder_twins(tt_builder *b, uint64_t stages); /* of what is built next */
+void tt_builder_replicated(tt_builder *b, uint64_t stages); /* tt_when.replicated_stages, next */
 tt_value *tt_to_stage(tt_builder *b,
                       tt_value *v); /* v at the current stage: cloned leaf or transfers */
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);

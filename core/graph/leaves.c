@@ -59,7 +59,7 @@ static tt_node *identity_node(tt_builder *b, const tt_op_def *op, tt_value *v,
                               const tt_placement *to)
 {
     tt_node *n = tt_node_new(b, op, &v, 1, &v->type, to, 1);
-    n->inner = false;
+    n->role = TT_NODE_PLAIN;
     return n;
 }
 
@@ -67,8 +67,8 @@ static tt_node *identity_node(tt_builder *b, const tt_op_def *op, tt_value *v,
  * stage. */
 static bool version_usable(const tt_builder *b, const tt_value *w)
 {
-    return w->node->stage == b->stage && w->node->region <= b->region &&
-           (w->node->region == b->region || b->region <= TT_BACKWARD);
+    return w->node->when->stage == b->when->stage && w->node->when->region <= b->when->region &&
+           (w->node->when->region == b->when->region || b->when->region <= TT_BACKWARD);
 }
 
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
@@ -98,9 +98,10 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
 
 tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
 {
-    for (size_t i = 0; i < b->fetches.n; i++) {
-        const tt_fetch_key *k = &b->fetches.items[i];
-        if (k->param == p && k->block == b->block && k->stage == b->stage && k->region == b->region)
+    const int last = (int)(intptr_t)tt_map_get(b->last_fetch, p->name);
+    for (int i = last; i > 0; i = b->fetches.items[i - 1].before) {
+        const tt_fetch_key *k = &b->fetches.items[i - 1];
+        if (k->param == p && k->block == b->block && k->when == b->when)
             return k->value;
     }
     tt_node *leaf = tt_node_new(b, &tt_op_param, NULL, 0, &p->type, &p->stored, 1);
@@ -118,9 +119,10 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     }
     tt_node *n = identity_node(b, &tt_op_fetch, v, &p->compute);
     n->param = p;
-    p->stages |= UINT64_C(1) << b->stage;
-    tt_fetch_key k = {p, b->block, b->stage, b->region, n->out[0]};
+    p->stages |= UINT64_C(1) << b->when->stage;
+    tt_fetch_key k = {p, b->block, b->when, n->out[0], last};
     tt_vec_push(b->arena, &b->fetches, k);
+    tt_map_set(b->last_fetch, p->name, (void *)(intptr_t)b->fetches.n);
     return n->out[0];
 }
 
@@ -128,7 +130,7 @@ tt_value *tt_state_read(tt_builder *b, tt_state *s)
 {
     tt_node *n = tt_node_new(b, &tt_op_state, NULL, 0, &s->type, &s->place, 1);
     n->state = s;
-    s->stages |= UINT64_C(1) << b->stage;
+    s->stages |= UINT64_C(1) << b->when->stage;
     return n->out[0];
 }
 
@@ -137,13 +139,13 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
 {
     for (size_t i = 0; i < b->transfers.n; i++) {
         tt_value *t = b->transfers.items[i];
-        if (t->node->in[0] == v && t->node->stage == to)
+        if (t->node->in[0] == v && t->node->when->stage == to)
             return t;
     }
-    const int stage = b->stage;
-    b->stage = to;
     tt_node *n = identity_node(b, &tt_op_transfer, v, &v->place);
-    b->stage = stage;
+    tt_when w = *n->when;
+    w.stage = to;
+    n->when = tt_when_intern(b->g, w);
     n->block = -1;
     tt_vec_push(b->arena, &b->transfers, n->out[0]);
     return n->out[0];
@@ -151,13 +153,13 @@ static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
 
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage)
 {
-    return b->failed || v->node->stage == to_stage ? v : transfer_once(b, v, to_stage);
+    return b->failed || v->node->when->stage == to_stage ? v : transfer_once(b, v, to_stage);
 }
 
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage)
 {
-    while (v->node->stage != to_stage)
-        v = transfer_once(b, v, v->node->stage + (to_stage > v->node->stage ? 1 : -1));
+    while (v->node->when->stage != to_stage)
+        v = transfer_once(b, v, v->node->when->stage + (to_stage > v->node->when->stage ? 1 : -1));
     return v;
 }
 
@@ -169,7 +171,7 @@ static bool from_inputs(const tt_value *v, int depth)
     const tt_node *n = v->node;
     if (n->op == &tt_op_input || (!n->n_in && !v->type.n_dims && n->op != &tt_op_state))
         return true;
-    if (depth == 0 || !n->n_in || n->virtual_ || n->inner || n->region != TT_FORWARD ||
+    if (depth == 0 || !n->n_in || n->role != TT_NODE_PLAIN || n->when->region != TT_FORWARD ||
         n->op == &tt_op_fetch || n->op == &tt_op_transfer)
         return false;
     for (int i = 0; i < n->n_in; i++)
@@ -183,8 +185,9 @@ static tt_value *clone_here(tt_builder *b, tt_value *v)
 {
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS] = {NULL};
     for (size_t i = 0; i < b->clones.n; i++)
-        if (b->clones.items[i].of == v && b->clones.items[i].value->node->stage == b->stage &&
-            b->clones.items[i].value->node->region == b->region)
+        if (b->clones.items[i].of == v &&
+            b->clones.items[i].value->node->when->stage == b->when->stage &&
+            b->clones.items[i].value->node->when->region == b->when->region)
             return b->clones.items[i].value;
     const tt_node *n = v->node;
     for (int i = 0; i < n->n_in; i++)
@@ -197,7 +200,7 @@ static tt_value *clone_here(tt_builder *b, tt_value *v)
 
 tt_value *tt_to_stage(tt_builder *b, tt_value *v)
 {
-    if (b->failed || v->node->stage == b->stage)
+    if (b->failed || v->node->when->stage == b->when->stage)
         return v;
     tt_value *root = tt_value_root(v);
     if (root->node->op == &tt_op_input)
@@ -211,7 +214,7 @@ tt_value *tt_to_stage(tt_builder *b, tt_value *v)
     }
     if (from_inputs(root, CLONE_DEPTH))
         return clone_here(b, root);
-    return tt_transfer(b, v, b->stage);
+    return tt_transfer(b, v, b->when->stage);
 }
 
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
@@ -221,7 +224,7 @@ void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
     tt_node *n = tt_node_new(b, &tt_op_accumulate, &v, 1, NULL, NULL, 0);
     n->state = s;
     n->accumulate_index = index;
-    s->stages |= UINT64_C(1) << b->stage;
+    s->stages |= UINT64_C(1) << b->when->stage;
 }
 
 void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
@@ -265,9 +268,11 @@ tt_state *tt_stack_grad(const tt_stack *s, int stage)
     return s->grad;
 }
 
-void tt_builder_map(tt_builder *b, int map)
+void tt_builder_chunk_loop(tt_builder *b, bool in)
 {
-    b->map = map;
+    tt_when w = *b->when;
+    w.in_chunk_loop = in;
+    b->when = tt_when_intern(b->g, w);
 }
 
 void tt_builder_inner(tt_builder *b, bool inner)
@@ -275,9 +280,11 @@ void tt_builder_inner(tt_builder *b, bool inner)
     b->inner = inner;
 }
 
-void tt_builder_twins(tt_builder *b, uint64_t stages)
+void tt_builder_replicated(tt_builder *b, uint64_t stages)
 {
-    b->twins = stages;
+    tt_when w = *b->when;
+    w.replicated_stages = stages;
+    b->when = tt_when_intern(b->g, w);
 }
 
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)

@@ -5,8 +5,8 @@
 
 /* What a pass that builds nodes after describe() needs of the builder, besides graph.h. */
 
-/* Marks of the nodes that are built next: tt_node.map and tt_node.inner. */
-void tt_builder_map(tt_builder *b, int map);
+/* Marks of the nodes that are built next: tt_when.in_chunk_loop and TT_NODE_INNER. */
+void tt_builder_chunk_loop(tt_builder *b, bool in);
 void tt_builder_inner(tt_builder *b, bool inner);
 /* A value to go on with after an error; nothing is built once the builder has failed. */
 tt_value *tt_placeholder(tt_builder *b);

@@ -52,7 +52,7 @@ static uint16_t atoms_used(const tt_node *n, int o, bool contracted)
 static const char *check_outputs(const tt_graph *g, const tt_node *n)
 {
     const tt_rule *r = n->rule;
-    const uint16_t used = atoms_used(n, 0, n->piece); /* a piece's rows are no share of it */
+    const uint16_t used = atoms_used(n, 0, n->own_rows); /* a piece's rows are no share of it */
     uint16_t kept = 0;
     for (int i = 0; i < n->n_in; i++)
         kept |= n->keep[i];
@@ -64,7 +64,7 @@ static const char *check_outputs(const tt_graph *g, const tt_node *n)
         if (!same_dims(p, &want))
             return "an output is not stored as its rule says";
         const uint16_t mine = tt_placement_shard_atoms(p, r->n_out_dims[o]),
-                       summed = n->piece ? atoms_used(n, o, true) : (uint16_t)(used & ~mine);
+                       summed = n->own_rows ? atoms_used(n, o, true) : (uint16_t)(used & ~mine);
         if (p->partial != (summed | kept))
             return "an output is partial over other atoms than its rule says";
     }
@@ -93,7 +93,7 @@ static const char *check_pieces(const tt_graph *g, const tt_node *n)
         tt_placement want = s->src;
         const int first = want.n[0] - s->atoms.n;
         if (s->kind == TT_STEP_JOIN)
-            tt_turn_atoms(g->mesh, i, first, want.atom[0], want.n[0]);
+            tt_shift_atoms(g->mesh, i, first, want.atom[0], want.n[0]);
         bad = check_identity(n, i);
         if (!tt_placement_equal(&n->in[i]->place, &want))
             bad = "a piece is not stored where it belongs";
@@ -123,18 +123,20 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
     const tt_node *n = NULL;
     for (size_t i = 0; !bad && i < g->nodes.n; i++) {
         n = g->nodes.items[i];
+        if (!tt_when_is_interned(g, n->when))
+            bad = "its tt_when is not interned in this graph";
         for (int j = 0; !bad && j < n->n_in; j++)
             if (n->in[j]->id < 0 || !defined[n->in[j]->id])
                 bad = "an input is not defined before";
         for (int j = 0; !bad && j < n->n_out; j++) {
-            if (!n->virtual_ && defined[n->out[j]->id])
+            if (n->role != TT_NODE_EXPANDED && defined[n->out[j]->id])
                 bad = "a value is defined twice";
             defined[n->out[j]->id] = true;
-            if (g->placed && !n->piece &&
+            if (g->placed && !n->own_rows &&
                 tt_placement_check(g->mesh, &n->out[j]->place, n->out[j]->type.n_dims, NULL))
                 bad = "an atom is used twice";
         }
-        if (bad || !g->placed || n->virtual_)
+        if (bad || !g->placed || n->role == TT_NODE_EXPANDED)
             continue;
         for (int j = 0; !bad && n->rule && j < n->n_in; j++)
             bad = check_input(g, n, j);

@@ -14,7 +14,7 @@ static int64_t box_cut(int64_t parent, int64_t n, int64_t unit)
 
 static int64_t unit_of(const tt_dim *d, uint16_t atom)
 {
-    return (atom & TT_LOOSE) || d->unit < 1 ? 1 : d->unit;
+    return (atom & TT_IGNORE_UNIT) || d->unit < 1 ? 1 : d->unit;
 }
 
 int64_t tt_chunk(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n)
@@ -32,7 +32,7 @@ void tt_dim_box(const tt_mesh *m, const tt_dim *d, const uint16_t *atoms, int n,
     for (int i = 0; i < n; i++) {
         unsigned atom = TT_ATOM(atoms[i]);
         padded = box_cut(padded, m->atom_size[atom], unit_of(d, atoms[i]));
-        const int64_t part = (coords[atom] + (int64_t)TT_TURN(atoms[i])) % m->atom_size[atom];
+        const int64_t part = (coords[atom] + (int64_t)TT_SHIFT(atoms[i])) % m->atom_size[atom];
         lo = TT_MIN(lo + part * padded, hi);
         hi = TT_MIN(lo + padded,
                     hi); /* clip to the parent, so that padding never covers the neighbour */

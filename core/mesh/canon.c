@@ -234,7 +234,7 @@ tt_status tt_param_placements(const tt_mesh *m, const tt_label_table *t, const t
         pick = largest;
     for (int k = 0; n_dims > 0 && k < fsdp.n; k++)
         p.atom[pick][p.n[pick]++] =
-            (uint16_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_LOOSE : 0u));
+            (uint16_t)(fsdp.atom[k] | (dims[pick].unit > 1 ? TT_IGNORE_UNIT : 0u));
     *storage = p;
     return TT_OK;
 }

@@ -169,25 +169,25 @@ static void add_cuts(lowering *w)
     }
 }
 
-static tt_placement unturned(const tt_placement *p, int n_dims, tt_atom_list *turned)
+static tt_placement unshifted(const tt_placement *p, int n_dims, tt_atom_list *shifted)
 {
     tt_placement out = *p;
     for (int d = 0; d < n_dims; d++)
         for (int i = 0; i < p->n[d]; i++) {
-            out.atom[d][i] = TT_TURNED(p->atom[d][i], 0);
-            if (TT_TURN(p->atom[d][i]) != 0)
-                turned->atom[turned->n++] = p->atom[d][i];
+            out.atom[d][i] = TT_SHIFTED(p->atom[d][i], 0);
+            if (TT_SHIFT(p->atom[d][i]) != 0)
+                shifted->atom[shifted->n++] = p->atom[d][i];
         }
     return out;
 }
 
 /* If the placements differ only in which rank of a ring holds which part, one shift along the atoms
  * that differ is enough. Returns whether that was so. */
-static bool only_turns(lowering *w)
+static bool only_shifts(lowering *w)
 {
     tt_atom_list none = {0}, moved = {0};
-    const tt_placement a = unturned(w->from, w->n_dims, &none),
-                       b = unturned(w->to, w->n_dims, &none);
+    const tt_placement a = unshifted(w->from, w->n_dims, &none),
+                       b = unshifted(w->to, w->n_dims, &none);
     if (!tt_placement_equal(&a, &b))
         return false;
     for (int d = 0; d < w->n_dims; d++)
@@ -209,13 +209,14 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
                   .to = to,
                   .cur = *from,
                   .steps = steps};
-    if (only_turns(&w))
+    if (only_shifts(&w))
         return w.n;
     /* Otherwise undo the shift of `from` first, and apply the shift of `to` last. */
-    tt_atom_list turned = {0}, turns = {0};
-    const tt_placement home = unturned(from, n_dims, &turned), goal = unturned(to, n_dims, &turns);
-    if (turned.n > 0)
-        go(&w, TT_STEP_SHIFT, turned.atom, turned.n, home);
+    tt_atom_list shifted = {0}, shifts = {0};
+    const tt_placement home = unshifted(from, n_dims, &shifted),
+                       goal = unshifted(to, n_dims, &shifts);
+    if (shifted.n > 0)
+        go(&w, TT_STEP_SHIFT, shifted.atom, shifted.n, home);
     w.from = &home;
     w.to = &goal;
     move_suffixes(&w);
@@ -241,8 +242,8 @@ int tt_lower(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placemen
         dst.partial = to->partial;
         go(&w, TT_STEP_MASK, atoms.atom, atoms.n, dst);
     }
-    if (turns.n > 0)
-        go(&w, TT_STEP_SHIFT, turns.atom, turns.n, *to);
+    if (shifts.n > 0)
+        go(&w, TT_STEP_SHIFT, shifts.atom, shifts.n, *to);
     TT_ASSERT(tt_placement_equal(&w.cur, to));
     return w.n;
 }

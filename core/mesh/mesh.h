@@ -9,22 +9,23 @@
  * tests/golden/placement.json. */
 
 #define TT_MAX_ATOMS 16
-/* An entry of a dim's list of atoms: the atom's number and how it cuts the dim. "Turned by n" means
- * shifted: the rank at coordinate c holds part (c + n) mod the atom's size, as a ring does after n
- * steps. */
-#define TT_LOOSE 0x80u /* bit: this cut ignores the dim's unit (FSDP) */
+/* An entry of a dim's list of atoms: the atom's number and how it cuts the dim. Where it is
+ * ring-shifted by n, the rank at coordinate c holds part (c + n) mod the atom's size, as in a ring
+ * after n steps. */
+#define TT_IGNORE_UNIT 0x80u /* bit: this cut ignores the dim's unit (FSDP) */
 #define TT_ATOM(a) ((a)&0x7fu)
-#define TT_TURN(a) ((unsigned)(a) >> 8)
-#define TT_TURNED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
-#define TT_MAX_TURN 255 /* largest shift, so a shifted atom has at most 256 ranks */
-#define TT_MAX_PIECES (TT_MAX_TURN + 1)
+#define TT_SHIFT(a) ((unsigned)(a) >> 8)
+#define TT_SHIFT_BITS 0xff00u /* bits: steps of a ring, TT_SHIFTED */
+#define TT_SHIFTED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
+#define TT_MAX_SHIFT 255 /* largest shift, so a shifted atom has at most 256 ranks */
+#define TT_MAX_PIECES (TT_MAX_SHIFT + 1)
 
 /* How the ranks store a global tensor: for each dim the ordered list of atoms that cut it, major
  * first, and the set of atoms over which it is partial, all of one kind. Over all other atoms it is
  * replicated. Unused bytes are zero, so memcmp compares two placements. */
 typedef struct tt_placement {
     uint8_t n[TT_MAX_DIMS];                   /* atoms on each dim */
-    uint16_t atom[TT_MAX_DIMS][TT_MAX_ATOMS]; /* atom number | TT_LOOSE, with TT_TURNED */
+    uint16_t atom[TT_MAX_DIMS][TT_MAX_ATOMS]; /* atom number | TT_IGNORE_UNIT, with TT_SHIFTED */
     uint16_t partial;                         /* bit a: partial over atom a */
     uint16_t partial_max;                     /* 1: max, 0: sum; 0 if partial is 0 */
 } tt_placement;
@@ -156,16 +157,16 @@ typedef struct tt_rule {
     int n_in, n_out;
     int8_t in[16][TT_MAX_DIMS], out[4][TT_MAX_DIMS]; /* letter of each dim */
     int8_t n_in_dims[16], n_out_dims[4];
-    uint16_t in_turn[16], out_turn[4]; /* t+2: shifted by two steps */
-    uint32_t whole;                    /* bit x: no atom may cut letter x */
+    uint16_t in_shift[16], out_shift[4]; /* t+2: shifted by two steps */
+    uint32_t whole;                      /* bit x: no atom may cut letter x */
     int n_groups;
     struct {
         int8_t x, first, rest; /* x=(first rest) */
     } groups[4];
 } tt_rule;
-/* Sets the shift of each atom of `list` from `first` on, after `turn` steps along the ring that
+/* Sets the shift of each atom of `list` from `first` on, after `steps` steps along the ring that
  * these atoms form, the last one fastest. */
-void tt_turn_atoms(const tt_mesh *m, int turn, int first, uint16_t *list, int n);
+void tt_shift_atoms(const tt_mesh *m, int steps, int first, uint16_t *list, int n);
 /* Parses a rule; `*` stands for all dims of that operand. in_ranks, out_ranks: dims per operand. */
 tt_status tt_rule_parse(const char *text, const int *in_ranks, int n_in, const int *out_ranks,
                         int n_out, tt_rule *out, tt_error *err);
@@ -190,7 +191,7 @@ static inline bool tt_step_is_local(tt_step_kind k)
 }
 typedef struct tt_lower_step {
     tt_step_kind kind;
-    tt_atom_list atoms; /* without their TT_LOOSE bits */
+    tt_atom_list atoms; /* without their TT_IGNORE_UNIT bits */
     tt_placement src, dst;
     double cost; /* elements that a rank sends, counted with padding */
 } tt_lower_step;

@@ -38,12 +38,12 @@ static void placement_put(char *text, size_t size, size_t *at, const char *s)
         text[*at] = '\0';
 }
 
-void tt_turn_atoms(const tt_mesh *m, int turn, int first, uint16_t *list, int n)
+void tt_shift_atoms(const tt_mesh *m, int steps, int first, uint16_t *list, int n)
 {
     for (int i = n - 1; i >= first; i--) {
         const int size = m->atom_size[TT_ATOM(list[i])];
-        list[i] = TT_TURNED(list[i], turn % size);
-        turn /= size;
+        list[i] = TT_SHIFTED(list[i], steps % size);
+        steps /= size;
     }
 }
 
@@ -58,12 +58,12 @@ void tt_placement_print(const tt_mesh *m, const tt_placement *p, int n_dims, cha
             if (k > 0)
                 placement_put(text, size, &at, ",");
             placement_put(text, size, &at, m->atom_name[TT_ATOM(p->atom[d][k])]);
-            if (p->atom[d][k] & TT_LOOSE)
+            if (p->atom[d][k] & TT_IGNORE_UNIT)
                 placement_put(text, size, &at, "~");
-            if (TT_TURN(p->atom[d][k]) != 0) {
-                char turn[16];
-                snprintf(turn, sizeof turn, "+%u", TT_TURN(p->atom[d][k]));
-                placement_put(text, size, &at, turn);
+            if (TT_SHIFT(p->atom[d][k]) != 0) {
+                char shift[16];
+                snprintf(shift, sizeof shift, "+%u", TT_SHIFT(p->atom[d][k]));
+                placement_put(text, size, &at, shift);
             }
         }
         placement_put(text, size, &at, "}");
@@ -97,9 +97,10 @@ tt_status tt_placement_check(const tt_mesh *m, const tt_placement *p, int n_dims
     for (int d = 0; d < n_dims; d++) {
         for (int k = 0; k < p->n[d]; k++) {
             unsigned atom = TT_ATOM(p->atom[d][k]);
-            if (TT_TURN(p->atom[d][k]) >= (unsigned)m->atom_size[atom])
+            if (TT_SHIFT(p->atom[d][k]) >= (unsigned)m->atom_size[atom])
                 return TT_FAIL(err, TT_EINVAL, "placement: atom %s of %d ranks is shifted by %u",
-                               m->atom_name[atom], (int)m->atom_size[atom], TT_TURN(p->atom[d][k]));
+                               m->atom_name[atom], (int)m->atom_size[atom],
+                               TT_SHIFT(p->atom[d][k]));
             if (used >> atom & 1) {
                 tt_placement_print(m, p, n_dims, text, sizeof text);
                 return TT_FAIL(err, TT_EINVAL, "placement %s: atom %s is used twice", text,

@@ -12,7 +12,7 @@
 typedef struct item { /* one word of an operand */
     char name[NAME_SIZE];
     bool star, whole;
-    int turn;
+    int shift;
 } item;
 
 typedef struct group_text {
@@ -89,7 +89,7 @@ static tt_status parse_name(parser *ps, item *out)
 }
 
 /* Parses "+2" after a letter, if it is there. */
-static tt_status parse_turn(parser *ps, item *it)
+static tt_status parse_shift(parser *ps, item *it)
 {
     if (*ps->p != '+')
         return TT_OK;
@@ -97,7 +97,7 @@ static tt_status parse_turn(parser *ps, item *it)
     if (!is_digit(*ps->p))
         return rule_fail(ps, "%s+ must be followed by a number of steps", it->name);
     for (; is_digit(*ps->p); ps->p++)
-        if ((it->turn = it->turn * 10 + *ps->p - '0') > UINT16_MAX)
+        if ((it->shift = it->shift * 10 + *ps->p - '0') > UINT16_MAX)
             return rule_fail(ps, "%s is shifted by more than %d steps", it->name, UINT16_MAX);
     return TT_OK;
 }
@@ -164,7 +164,7 @@ static tt_status parse_items(parser *ps, item *items, int *n_items)
             ps->p += it.whole ? 2 : 1;
         } else {
             TT_TRY(parse_name(ps, &it));
-            TT_TRY(parse_turn(ps, &it));
+            TT_TRY(parse_shift(ps, &it));
             TT_TRY(parse_group(ps, &it));
         }
         items[n++] = it;
@@ -187,19 +187,19 @@ static tt_status add_dim(parser *ps, const char *what, int index, int8_t *letter
 
 /* Parses one operand of `rank` dims into its letters; `*` stands for the dims without a letter. */
 static tt_status parse_operand(parser *ps, const char *what, int index, int rank, int8_t *letters,
-                               int8_t *n_dims, uint16_t *turn)
+                               int8_t *n_dims, uint16_t *shift)
 {
     item items[TT_MAX_DIMS + 1];
     int n_items = 0, n_stars = 0, n = 0;
     TT_TRY(parse_items(ps, items, &n_items));
     for (int i = 0; i < n_items; i++) {
         n_stars += items[i].star;
-        if (items[i].turn && (i > 0 || items[i].star))
+        if (items[i].shift && (i > 0 || items[i].star))
             return rule_fail(ps, "%s: only an operand's first letter may be shifted",
                              items[i].name);
     }
     if (n_items > 0)
-        *turn = (uint16_t)items[0].turn;
+        *shift = (uint16_t)items[0].shift;
     if (n_stars > 1)
         return rule_fail(ps, "%s %d has * twice", what, index);
     if (rank < 0 || rank > TT_MAX_DIMS)
@@ -229,10 +229,10 @@ static tt_status parse_operand(parser *ps, const char *what, int index, int rank
 }
 
 static tt_status parse_side(parser *ps, const char *what, const int *ranks, int n,
-                            int8_t letters[][TT_MAX_DIMS], int8_t *n_dims, uint16_t *turns)
+                            int8_t letters[][TT_MAX_DIMS], int8_t *n_dims, uint16_t *shifts)
 {
     for (int i = 0; i < n; i++) {
-        TT_TRY(parse_operand(ps, what, i, ranks[i], letters[i], &n_dims[i], &turns[i]));
+        TT_TRY(parse_operand(ps, what, i, ranks[i], letters[i], &n_dims[i], &shifts[i]));
         if (i + 1 == n)
             break;
         if (*ps->p != ',')
@@ -289,12 +289,12 @@ tt_status tt_rule_parse(const char *text, const int *in_ranks, int n_in, const i
     if (strstr(text, "->") == NULL)
         return rule_fail(&ps, "-> is missing between inputs and outputs");
     TT_TRY(
-        parse_side(&ps, "input", in_ranks, n_in, ps.rule.in, ps.rule.n_in_dims, ps.rule.in_turn));
+        parse_side(&ps, "input", in_ranks, n_in, ps.rule.in, ps.rule.n_in_dims, ps.rule.in_shift));
     if (strncmp(ps.p, "->", 2) != 0)
         return rule_fail(&ps, "-> is expected at \"%.20s\"", ps.p);
     ps.p += 2;
     TT_TRY(parse_side(&ps, "output", out_ranks, n_out, ps.rule.out, ps.rule.n_out_dims,
-                      ps.rule.out_turn));
+                      ps.rule.out_shift));
     if (*ps.p != '\0')
         return rule_fail(&ps, "nothing is expected at \"%.20s\"", ps.p);
     TT_TRY(resolve_groups(&ps));

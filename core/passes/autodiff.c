@@ -84,14 +84,6 @@ static void mark_needs(differ *d)
     }
 }
 
-static int param_position(const tt_graph *g, const tt_param_info *p)
-{
-    for (size_t i = 0; i < g->params.n; i++)
-        if (g->params.items[i] == p)
-            return (int)i;
-    return -1;
-}
-
 static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
 {
     unsigned char want[TT_MAX_INS];
@@ -163,7 +155,8 @@ static bool added_apart(const differ *d, const tt_param_info *p, const value_lis
         const tt_placement want = accumulator_storage(d, p, c);
         if (!tt_placement_equal(&want, &c->place) ||
             !tt_placement_equal(&c->place, &first->place) || c->type.dtype != first->type.dtype ||
-            (d->g->n_stages > 1 && c->node->map != first->node->map))
+            (d->g->n_stages > 1 &&
+             c->node->when->in_chunk_loop != first->node->when->in_chunk_loop))
             return false;
     }
     return true;
@@ -173,7 +166,7 @@ static void cotangents_of_fetch(differ *d, const tt_node *fetch)
 {
     const tt_value *v = fetch->out[0];
     const value_list *cots = &d->cots[v->id];
-    value_list *all = &d->params[param_position(d->g, fetch->param)];
+    value_list *all = &d->params[fetch->param->number];
     const bool apart = added_apart(d, fetch->param, cots);
     for (size_t i = 0; apart && i < cots->n; i++)
         tt_vec_push(d->g->arena, all, cots->items[i]);
@@ -185,8 +178,8 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
 {
     tt_value *dout[TT_MAX_OUTS] = {0};
     bool any = false;
-    tt_builder_at(d->b, TT_BACKWARD, n->stage, n->block, n->scope);
-    tt_builder_map(d->b, n->map);
+    tt_builder_at(d->b, TT_BACKWARD, n->when->stage, n->block, n->scope);
+    tt_builder_chunk_loop(d->b, n->when->in_chunk_loop);
     if (n->op == &tt_op_fetch && n->out[0]->id < d->n_forward) {
         cotangents_of_fetch(d, n);
         return TT_OK;
@@ -201,7 +194,7 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
     if (!any)
         return TT_OK;
     if (n->op == &tt_op_transfer) {
-        push(d, n->in[0], tt_transfer(d->b, dout[0], n->in[0]->node->stage));
+        push(d, n->in[0], tt_transfer(d->b, dout[0], n->in[0]->node->when->stage));
         return TT_OK;
     }
     if (n->op == &tt_op_redistribute) {
@@ -225,13 +218,13 @@ static void seed(differ *d)
     tt_state *inv = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_INV_TOKENS, &scalar, &whole);
     tt_state *micro = NULL;
     tt_value *v = g->loss;
-    tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
-    tt_builder_map(d->b, v->node->map);
+    tt_builder_at(d->b, TT_BACKWARD, v->node->when->stage, v->node->block, "loss");
+    tt_builder_chunk_loop(d->b, v->node->when->in_chunk_loop);
     push(d, v, tt_broadcast_like(d->b, tt_state_read(d->b, inv), v));
-    tt_builder_map(d->b, 0);
+    tt_builder_chunk_loop(d->b, false);
     for (size_t i = 0; i < g->losses.n; i++) {
         v = g->losses.items[i].value;
-        tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, "loss");
+        tt_builder_at(d->b, TT_BACKWARD, v->node->when->stage, v->node->block, "loss");
         tt_value *w = tt_const(d->b, g->losses.items[i].weight, TT_F32);
         if (v->type.n_dims) {
             w = tt_mul(d->b, w, tt_state_read(d->b, inv));
@@ -277,18 +270,18 @@ static void make_stage_grads(tt_graph *g, tt_stack *s, const tt_type *t, const v
     s->grads = tt_arena_array(g->arena, grads->n, sizeof *s->grads);
     for (size_t i = 0; i < grads->n; i++) {
         const tt_value *v = grads->items[i];
-        if (i && v->node->stage == grads->items[i - 1]->node->stage)
+        if (i && v->node->when->stage == grads->items[i - 1]->node->when->stage)
             continue;
         tt_state *a = s->grad;
         if (i) {
             const tt_placement place = tt_stack_placement(&v->place);
             a = tt_state_new(
                 g, TT_STATE_ACCUMULATOR,
-                tt_arena_printf(g->arena, "stack.%d.grad.stage.%d", s->id, v->node->stage), t,
+                tt_arena_printf(g->arena, "stack.%d.grad.stage.%d", s->id, v->node->when->stage), t,
                 &place);
             a->stack = s;
         }
-        a->stages = UINT64_C(1) << v->node->stage;
+        a->stages = UINT64_C(1) << v->node->when->stage;
         s->grads[s->n_grads++] = a;
     }
 }
@@ -339,7 +332,7 @@ static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
     const tt_attrs_cast a = {.to = to};
     if (v->type.dtype == to || v->type.dtype == TT_F64)
         return v;
-    tt_builder_at(d->b, TT_BACKWARD, v->node->stage, v->node->block, v->node->scope);
+    tt_builder_at(d->b, TT_BACKWARD, v->node->when->stage, v->node->block, v->node->scope);
     const bool was = tt_builder_follow(d->b, true);
     tt_op(d->b, "cast", &v, 1, &a, &v, 1);
     tt_builder_follow(d->b, was);
@@ -371,7 +364,7 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
         tt_vec_push(d->g->arena, out, accumulated(d, cots->items[k]));
     if (!apart || cots->n == 1) {
         const tt_node *at = cots->items[cots->n - 1]->node;
-        tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
+        tt_builder_at(d->b, TT_BACKWARD, at->when->stage, at->block, p->name);
         tt_value *sum = sum_cotangents(d, &p->compute, cots);
         const tt_placement want = accumulator_storage(d, p, sum);
         sum = reduce_replicas(d, p, tt_redistribute(d->b, sum, &want));
@@ -399,7 +392,7 @@ static tt_status accumulate(differ *d, tt_error *err)
         for (int stage = 0; stage < g->n_stages; stage++) {
             value_list here = {0};
             for (size_t k = 0; k < d->params[i].n; k++)
-                if (d->params[i].items[k]->node->stage == stage)
+                if (d->params[i].items[k]->node->when->stage == stage)
                     tt_vec_push(g->arena, &here, d->params[i].items[k]);
             if (!here.n)
                 continue;
@@ -413,8 +406,9 @@ static tt_status accumulate(differ *d, tt_error *err)
         for (size_t k = 0; k < grads[i].n; k++) {
             const tt_param_info *p = g->params.items[i];
             const tt_node *at = grads[i].items[k]->node;
-            tt_builder_at(d->b, TT_BACKWARD, at->stage, at->block, p->name);
-            tt_accumulate(d->b, tt_stack_grad(p->stack, at->stage), p->index, grads[i].items[k]);
+            tt_builder_at(d->b, TT_BACKWARD, at->when->stage, at->block, p->name);
+            tt_accumulate(d->b, tt_stack_grad(p->stack, at->when->stage), p->index,
+                          grads[i].items[k]);
         }
     return tt_builder_finish(d->b, err);
 }
@@ -431,12 +425,12 @@ tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
     seed(&d);
     for (int i = n_nodes - 1; i >= 0; i--) {
         tt_node *n = g->nodes.items[i];
-        if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
-            n->op == &tt_op_state || (n->inner && !n->virtual_))
+        if (n->when->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
+            n->op == &tt_op_state || n->role == TT_NODE_INNER)
             continue;
         TT_TRY(differentiate(&d, n, err));
     }
-    tt_builder_map(b, 0);
+    tt_builder_chunk_loop(b, false);
     TT_TRY(tt_builder_finish(b, err));
     TT_TRY(accumulate(&d, err));
     return tt_graph_verify(g, "autodiff", err);

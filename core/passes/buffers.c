@@ -11,7 +11,7 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
     for (size_t i = 0; i < g->buffer_updates.n; i++) {
         tt_buffer_entry *e = &g->buffer_updates.items[i];
         const tt_value *v = e->stat;
-        tt_builder_at(b, TT_FORWARD, v->node->stage, v->node->block, e->state->name);
+        tt_builder_at(b, TT_FORWARD, v->node->when->stage, v->node->block, e->state->name);
         e->sum = tt_state_new(g, TT_STATE_ACCUMULATOR,
                               tt_arena_printf(g->arena, "%s.accumulated", e->state->name), &v->type,
                               &v->place);
@@ -37,7 +37,7 @@ static void update_buffer(tt_builder *b, const tt_buffer_entry *e, tt_value *mea
                           int stage)
 {
     tt_state *s = e->state;
-    tt_builder_twins(b, stages & ((UINT64_C(1) << stage) - 1));
+    tt_builder_replicated(b, stages & ((UINT64_C(1) << stage) - 1));
     tt_builder_at(b, TT_EPILOGUE, stage, -1, s->name);
     tt_value *stat = tt_transfer_direct(b, mean, stage);
     tt_builder_at(b, TT_POST_UPDATE, stage, -1, s->name);
@@ -48,7 +48,7 @@ static void update_buffer(tt_builder *b, const tt_buffer_entry *e, tt_value *mea
     if (!same)
         tt_builder_fail(b, TT_EINVAL, "the new value of buffer %s has other dims than it", s->name);
     tt_state_assign(b, s, v);
-    tt_builder_twins(b, 0);
+    tt_builder_replicated(b, 0);
 }
 
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err)
@@ -64,7 +64,7 @@ tt_status tt_pass_buffers(tt_builder *b, tt_error *err)
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->buffer_updates.n; i++) {
         const tt_buffer_entry *e = &g->buffer_updates.items[i];
-        const int from = e->stat->node->stage;
+        const int from = e->stat->node->when->stage;
         const uint64_t stages = e->state->stages ? e->state->stages : UINT64_C(1) << from;
         tt_builder_at(b, TT_EPILOGUE, from, -1, e->state->name);
         tt_value *mean = mean_of(b, e, inv_micro);

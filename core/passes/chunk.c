@@ -74,10 +74,17 @@ static bool chunkable(const tt_graph *g, const tt_node *n)
     }
     if (!local_op(n) || (n->op->flags & TT_OP_MIXES_TOKENS))
         return false;
-    for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+    for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
         if (!per_token(g, n->out[j]) && n->n_in)
             return false;
     return true;
+}
+
+static void set_in_loop(tt_graph *g, tt_node *n, bool in)
+{
+    tt_when w = *n->when;
+    w.in_chunk_loop = in;
+    n->when = tt_when_intern(g, w);
 }
 
 tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
@@ -112,7 +119,7 @@ tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
             if (in && pass == 0 && !chunkable(g, n))
                 return TT_OK;
             if (in && pass == 1)
-                n->map = 1;
+                set_in_loop(g, n, true);
         }
     g->chunk_rows = chunk;
     return tt_graph_verify(g, "chunk_mark", err);
@@ -121,7 +128,7 @@ tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
 static void unmark(tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++)
-        g->nodes.items[i]->map = 0;
+        set_in_loop(g, g->nodes.items[i], false);
     g->chunk_rows = 0;
 }
 
@@ -131,7 +138,7 @@ static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (!n->map || n->virtual_)
+        if (!n->when->in_chunk_loop || n->role == TT_NODE_EXPANDED)
             continue;
         bool whole_out = false, token_in = false;
         for (int j = 0; j < n->n_out; j++)
@@ -152,12 +159,12 @@ static void find_interior(tt_graph *g)
     bool *outside = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *outside);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; !n->map && !n->virtual_ && j < n->n_in; j++)
+        for (int j = 0; !n->when->in_chunk_loop && n->role != TT_NODE_EXPANDED && j < n->n_in; j++)
             outside[n->in[j]->id] = true;
     }
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; n->map && !n->virtual_ && j < n->n_out; j++)
+        for (int j = 0; n->when->in_chunk_loop && n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
             n->out[j]->chunked = per_token(g, n->out[j]) && !outside[n->out[j]->id];
     }
 }
@@ -176,15 +183,17 @@ tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
     bool *moved = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *moved);
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
-        if (n->region != TT_BACKWARD)
+        if (n->when->region != TT_BACKWARD)
             continue;
         bool follows =
             n->op == &tt_op_redistribute || n->op == &tt_op_accumulate || tt_node_is_cast(n);
         for (int j = 0; j < n->n_in; j++)
             follows = follows && moved[n->in[j]->id];
-        if (!n->map && !follows)
+        if (!n->when->in_chunk_loop && !follows)
             continue;
-        n->region = TT_FORWARD;
+        tt_when w = *n->when;
+        w.region = TT_FORWARD;
+        n->when = tt_when_intern(g, w);
         for (int j = 0; j < n->n_out; j++)
             moved[n->out[j]->id] = true;
     }

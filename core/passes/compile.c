@@ -4,9 +4,9 @@
 #include <string.h>
 
 /* describe → place → metrics → autodiff → update → share → recompute → store → hoist → lower → order
- * → split → fuse → epilogue → turn → pieces → overlap, and chunk, which marks before autodiff and
+ * → split → fuse → epilogue → rope_fusion → async_tp → overlap, and chunk, which marks before autodiff and
  * moves after it; to decode: describe → place, with incremental forms → lower → order → fuse →
- * epilogue → turn */
+ * epilogue → rope_fusion */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -130,6 +130,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = block_stage;
+    tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));
     TT_TRY(after_place(c, b, err));
@@ -148,11 +149,11 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));
     TT_TRY(tt_pass_epilogue(g, &fo, err));
-    TT_TRY(tt_pass_turn(g, &fo, err));
+    TT_TRY(tt_pass_rope_fusion(g, &fo, err));
     TT_TRY(dump(c, g, "epilogue", err));
-    if (o->pieces && !generates(o)) {
-        TT_TRY(tt_pass_pieces(g, err));
-        TT_TRY(dump(c, g, "pieces", err));
+    if (o->async_tp && !generates(o)) {
+        TT_TRY(tt_pass_async_tp(g, err));
+        TT_TRY(dump(c, g, "async_tp", err));
     }
     if (o->overlap) {
         TT_TRY(tt_pass_overlap(g, &o->overlapping, err));
@@ -212,9 +213,8 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
  * NULL: none. */
 static const char *given(const tt_node *n)
 {
-    static const char gathered[] = "gathered."; /* hoist.c */
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
-        return n->state->name + sizeof gathered - 1;
+        return n->state->gathered->name;
     return n->param ? n->param->name : NULL;
 }
 
@@ -230,7 +230,7 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
         tt_map_set(all, g->params.items[i]->name, tt_arena_alloc(a, sizeof(reads)));
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        for (int j = 0; n->region == TT_FORWARD && j < n->n_in; j++) {
+        for (int j = 0; n->when->region == TT_FORWARD && j < n->n_in; j++) {
             const char *name = given(n->in[j]->node);
             reads *r = name ? tt_map_get(all, name) : NULL;
             if (!r || n->op == &tt_op_assign || (n->param && !strcmp(n->param->name, name)))

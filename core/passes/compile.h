@@ -45,7 +45,7 @@ typedef struct tt_compile_opts {
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
-    bool pieces;          /* asynchronous tensor parallelism */
+    bool async_tp;        /* asynchronous tensor parallelism */
     bool overlap;         /* communication beside computation */
     tt_overlap_opts overlapping;
     bool at_once;        /* gradients over replicas as they come: one micro-batch a step */

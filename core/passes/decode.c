@@ -30,7 +30,7 @@ static bool *find_dependent(const tt_graph *g, tt_arena *a)
         bool any = n->op == &tt_op_input;
         for (int j = 0; j < n->n_in; j++)
             any = any || dependent[n->in[j]->id];
-        for (int j = 0; !n->virtual_ && j < n->n_out; j++)
+        for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
             dependent[n->out[j]->id] = any;
     }
     return dependent;
@@ -46,7 +46,7 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
     for (size_t i = g->nodes.n; i-- > 0;) {
         const tt_node *n = g->nodes.items[i];
         bool any = false, all = (n->op->flags & TT_OP_MIXES_TOKENS) != 0;
-        for (int j = 0; !n->virtual_ && j < n->n_out; j++) {
+        for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++) {
             any = any || wanted[n->out[j]->id];
             all = all || early[n->out[j]->id];
         }
@@ -62,10 +62,13 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
     }
 }
 
-static bool per_token(const tt_value *v)
+/* Its dim is the token dim, lines included: sequences that a model split off are not tokens, whatever
+ * it calls them. */
+static bool per_token(const tt_decode *d, const tt_value *v)
 {
-    return v->type.n_dims > 0 && v->type.dims[0].label &&
-           !strcmp(v->type.dims[0].label, TT_LABEL_TOKENS);
+    const tt_dim *t = v->type.dims;
+    return v->type.n_dims > 0 && t->size == d->described->tokens &&
+           t->lines == d->described->lines && t->label && !strcmp(t->label, TT_LABEL_TOKENS);
 }
 
 static bool incremental_form(const tt_op_def *op)
@@ -100,7 +103,7 @@ static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *de
         return TT_OK;
     }
     for (int j = 0; j < n->n_out; j++)
-        if (dependent[n->out[j]->id] && !per_token(n->out[j]))
+        if (dependent[n->out[j]->id] && !per_token(d, n->out[j]))
             return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") gives no row for each token",
                            n->op->name, n->scope);
     return TT_OK;
@@ -209,7 +212,7 @@ bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_va
     if (!d->late[n->out[0]->id])
         return false;
     for (int i = 0; i < n->n_in; i++)
-        if (!d->late[n->in[i]->id] && per_token(n->in[i]))
+        if (!d->late[n->in[i]->id] && per_token(d, n->in[i]))
             in[i] = picked_rows(d, b, n->in[i], in[i]);
     tt_op(b, n->op->name, in, n->n_in, picked_attrs(d, b, n), out, n->n_out);
     return true;
@@ -220,7 +223,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
     tt_graph *g = tt_builder_graph(b);
     tt_value *v = tt_map_get(g->outputs, "logits");
     const tt_placement whole = {0};
-    tt_builder_at(b, TT_FORWARD, v->node->stage, -1, "logits");
+    tt_builder_at(b, TT_FORWARD, v->node->when->stage, -1, "logits");
     if (d) {
         const tt_value *described = tt_map_get(d->described->outputs, "logits");
         if (!d->late[described->id])
@@ -231,7 +234,7 @@ tt_status tt_pass_decode_logits(tt_decode *d, tt_builder *b, tt_error *err)
     if (v->type.dtype != TT_F32)
         v = tt_cast(b, v, TT_F32);
     tt_state *s = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_LOGITS, &v->type, &whole);
-    s->stages = UINT64_C(1) << v->node->stage;
+    s->stages = UINT64_C(1) << v->node->when->stage;
     tt_state_assign(b, s, v);
     return tt_builder_finish(b, err);
 }

@@ -43,7 +43,7 @@ static const tt_fused *program_of(const tt_node *n)
 
 static const tt_op_def *fused_form(const finder *f, const tt_node *n)
 {
-    if (n->region > TT_BACKWARD || n->accumulate_into || n->assign_to || n->n_in != 2)
+    if (n->when->region > TT_BACKWARD || n->accumulate_into || n->assign_to || n->n_in != 2)
         return NULL;
     const tt_op_def *form = tt_op_epilogue_form(f->g->ops, n->op);
     return form && (!f->o->has_kernel || f->o->has_kernel(f->o->user, form->name)) ? form : NULL;

@@ -36,7 +36,7 @@ static void index_assignments(fuser *f)
     for (size_t i = g->nodes.n; i-- > 0;)
         if (g->nodes.items[i]->op == &tt_op_assign &&
             g->nodes.items[i]->state->kind != TT_STATE_GATHERED) /* read after it is written */
-            *assigned_at(f, g->nodes.items[i]->state, g->nodes.items[i]->stage) = (int)i;
+            *assigned_at(f, g->nodes.items[i]->state, g->nodes.items[i]->when->stage) = (int)i;
 }
 
 static void index_nodes(fuser *f)
@@ -53,9 +53,7 @@ static bool fusible(const tt_graph *g, const tt_node *n)
 bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
 {
     const tt_type *s = &a->out[0]->type, *t = &b->out[0]->type;
-    if (a->region != b->region || a->stage != b->stage || s->n_dims != t->n_dims ||
-        a->map != b->map || a->recomputed != b->recomputed || a->weight != b->weight ||
-        a->twins != b->twins || a->once != b->once)
+    if (a->when != b->when || s->n_dims != t->n_dims)
         return false;
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i].size != t->dims[i].size)
@@ -64,10 +62,10 @@ bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b)
            !memcmp(a->out[0]->place.atom, b->out[0]->place.atom, sizeof a->out[0]->place.atom);
 }
 
-static bool any_no_wait(const fuser *f, const group *p)
+static bool any_not_later(const fuser *f, const group *p)
 {
     for (int k = 0; k < p->n; k++)
-        if (f->g->nodes.items[p->members[k]]->no_wait)
+        if (f->g->nodes.items[p->members[k]]->not_later)
             return true;
     return false;
 }
@@ -88,7 +86,7 @@ static bool can_wait(const fuser *f, const group *p, const group *with, int at)
         const tt_node *m = f->g->nodes.items[p->members[k]];
         for (int j = 0; j < m->n_in; j++)
             if (m->in[j]->node->op == &tt_op_state &&
-                *assigned_at(f, m->in[j]->node->state, m->stage) < at)
+                *assigned_at(f, m->in[j]->node->state, m->when->stage) < at)
                 return false;
         const int v = m->out[0]->id;
         for (int r = 0; r < f->readers.n[v]; r++) {
@@ -158,7 +156,7 @@ static void join(fuser *f, int i)
     for (int j = 0; j < n->n_in; j++) {
         const int d = f->readers.index[n->in[j]->id];
         group *p = f->of[d];
-        if (!p || contains(mine, d) || any_no_wait(f, p) ||
+        if (!p || contains(mine, d) || any_not_later(f, p) ||
             !tt_fuse_same_iteration(f->g->nodes.items[d], n))
             continue;
         if (mine->n + p->n > MAX_INSTR || !can_wait(f, p, mine, i))
@@ -266,7 +264,7 @@ static bool read_later(const tt_graph *g, const tt_state *s, int stage, size_t a
     for (size_t i = after + 1; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
             const tt_node *p = g->nodes.items[i]->in[j]->node;
-            if (p->op == &tt_op_state && p->state == s && p->stage == stage)
+            if (p->op == &tt_op_state && p->state == s && p->when->stage == stage)
                 return true;
         }
     return false;
@@ -276,8 +274,8 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
-    if (f->readers.n[v->id] != 1 || p->region != w->region || p->stage != w->stage ||
-        p->weight != w->weight)
+    /* a product of the loop may add to what is written once, behind the loop */
+    if (f->readers.n[v->id] != 1 || !tt_when_same_part(p->when, w->when))
         return false;
     if (w->op == &tt_op_accumulate) {
         if (v->out != 0 || p->n_out != 1 || p->accumulate_into || w->state->accumulate_max ||
@@ -285,14 +283,14 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
             return false;
         p->accumulate_into = w->state;
         p->accumulate_index = w->accumulate_index;
-        p->again = w->again;
+        p->accumulates = w->accumulates;
         return true;
     }
     const bool gathered = w->state->kind == TT_STATE_GATHERED;
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
     if (!tt_op_is_fusible(g->ops, p->op) && !updates && !(gathered && p->op == &tt_op_collective))
         return false;
-    if (!gathered && read_later(g, w->state, w->stage, (size_t)f->readers.index[v->id]))
+    if (!gathered && read_later(g, w->state, w->when->stage, (size_t)f->readers.index[v->id]))
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);

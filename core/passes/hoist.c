@@ -17,9 +17,16 @@ typedef struct hoister {
 /* What fetches bring is stored as it is: nothing to save. */
 static bool moves(const tt_node *n)
 {
-    return n->op == &tt_op_fetch && n->region == TT_FORWARD &&
+    return n->op == &tt_op_fetch && n->when->region == TT_FORWARD &&
            (n->in[0]->node->op != &tt_op_param ||
             !tt_placement_equal(&n->in[0]->place, &n->out[0]->place));
+}
+
+static void run_per_step(tt_graph *g, tt_node *n)
+{
+    tt_when w = *n->when;
+    w.per_step = true;
+    n->when = tt_when_intern(g, w);
 }
 
 static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, tt_value *in,
@@ -29,8 +36,7 @@ static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, 
     tt_node *n = tt_arena_alloc(g->arena, sizeof *n);
     n->id = g->n_ids++;
     n->op = op;
-    n->region = TT_FORWARD;
-    n->stage = like->stage;
+    n->when = tt_when_intern(g, (tt_when){.region = TT_FORWARD, .stage = like->when->stage});
     n->block = like->block;
     n->scope = like->scope;
     n->accumulate_index = -1;
@@ -56,21 +62,22 @@ static void hoist(hoister *h, tt_node *n)
 {
     tt_graph *g = h->g;
     const tt_value *out = n->out[0];
-    const char *key = tt_arena_printf(g->arena, "%s@%d", n->param->name, n->stage);
+    const char *key = tt_arena_printf(g->arena, "%s@%d", n->param->name, n->when->stage);
     tt_state *s = tt_map_get(h->states, key);
     if (!s) {
         s = tt_state_new(g, TT_STATE_GATHERED,
                          tt_arena_printf(g->arena, "gathered.%s", n->param->name), &out->type,
                          &out->place);
-        s->stages = UINT64_C(1) << n->stage;
+        s->gathered = n->param;
+        s->stages = UINT64_C(1) << n->when->stage;
         tt_map_set(h->states, key, s);
         if (tt_node_is_cast(n->in[0]->node))
-            n->in[0]->node->once = true;
-        n->once = true;
+            run_per_step(g, n->in[0]->node);
+        run_per_step(g, n);
         tt_vec_push(g->arena, &h->list, n);
         tt_node *write = node_like(h, n, &tt_op_assign, n->out[0], NULL);
         write->state = s;
-        write->once = true;
+        run_per_step(g, write);
     }
     tt_node *read = node_like(h, n, &tt_op_state, NULL, out);
     read->state = s;

@@ -9,12 +9,13 @@
 typedef struct lowerer {
     tt_graph *g;
     tt_value **now; /* by value id: what replaces it */
+    int n_values;   /* that the pass found */
     TT_VEC(tt_node *) list;
 } lowerer;
 
 static tt_value *replaced(lowerer *l, tt_value *v)
 {
-    while (v->id < l->g->n_values && l->now[v->id])
+    while (v->id < l->n_values && l->now[v->id])
         v = l->now[v->id];
     return v;
 }
@@ -29,7 +30,7 @@ static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const t
     n->in[0] = v;
     n->out = tt_arena_array(l->g->arena, 2, sizeof *n->out);
     tt_value *w = tt_arena_dup(l->g->arena, from->out[0], sizeof *w);
-    w->id = l->g->n_ids++ + (1 << 28); /* renumbered below */
+    w->id = l->g->n_values++;
     w->place = s->dst;
     w->node = n;
     n->out[0] = w;
@@ -53,7 +54,9 @@ static void lower_node(lowerer *l, tt_node *n)
         part_of_input(root, &n->out[0]->place)) {
         tt_node *in = tt_arena_dup(l->g->arena, root->node, sizeof *in);
         in->id = l->g->n_ids++;
-        in->region = n->region;
+        tt_when w = *in->when;
+        w.region = n->when->region;
+        in->when = tt_when_intern(l->g, w);
         in->out = n->out;
         n->out[0]->node = in;
         tt_vec_push(l->g->arena, &l->list, in);
@@ -69,7 +72,7 @@ static void lower_node(lowerer *l, tt_node *n)
 
 tt_status tt_pass_lower(tt_graph *g, tt_error *err)
 {
-    lowerer l = {.g = g};
+    lowerer l = {.g = g, .n_values = g->n_values};
     l.now = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *l.now);
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *n = g->nodes.items[i];
@@ -84,9 +87,5 @@ tt_status tt_pass_lower(tt_graph *g, tt_error *err)
     g->nodes.items = l.list.items;
     g->nodes.n = l.list.n;
     g->nodes.cap = l.list.cap;
-    for (size_t i = 0; i < g->nodes.n; i++)
-        for (int j = 0; j < g->nodes.items[i]->n_out; j++)
-            if (g->nodes.items[i]->out[j]->id >= 1 << 28)
-                g->nodes.items[i]->out[j]->id = g->n_values++;
     return tt_graph_verify(g, "lower", err);
 }

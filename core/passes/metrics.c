@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
+#include "pipeline/schedule.h"
 #include <string.h>
 
 /* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
@@ -14,6 +15,17 @@ tt_state *tt_graph_state(const tt_graph *g, const char *name)
     return NULL;
 }
 
+void tt_graph_run_numbers(tt_graph *g)
+{
+    const tt_placement whole = {0};
+    const tt_type i64 = {.dtype = TT_I64}, f64 = {.dtype = TT_F64};
+    if (g->step)
+        return;
+    g->seed = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_SEED, &i64, &whole);
+    g->step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
+    g->seed->stages = g->step->stages = UINT64_MAX;
+}
+
 /* Accumulate v over micro-batches where it is, and in the epilogue reduce it and leave it where the
  * host reads it. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)
@@ -21,7 +33,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     if (tt_builder_error(b))
         return;
     tt_graph *g = tt_builder_graph(b);
-    const int at = v->node->stage;
+    const int at = v->node->when->stage;
     tt_builder_at(b, TT_FORWARD, at, -1, "metrics");
     tt_state *a =
         tt_state_new(g, TT_STATE_ACCUMULATOR, tt_arena_printf(g->arena, "%s.accumulated", name),
@@ -30,7 +42,7 @@ static void report(tt_builder *b, const char *name, tt_value *v, bool max)
     tt_accumulate(b, a, -1, v);
     const tt_placement whole = {0};
     tt_state *m = tt_state_new(g, TT_STATE_METRIC, name, &v->type, &whole);
-    tt_value *stages[64];
+    tt_value *stages[TT_MAX_STAGES];
     tt_builder_at(b, TT_EPILOGUE, at, -1, "metrics");
     tt_value *r = tt_redistribute(b, tt_state_read(b, a), &whole);
     if (g->n_stages > 1)
@@ -53,7 +65,7 @@ tt_status tt_pass_metrics(tt_builder *b, tt_error *err)
     if (nll->type.dtype != TT_F32 || nll->type.n_dims != 1 || nll->type.dims[0].size != g->tokens)
         return TT_FAIL(err, TT_EINVAL, "the loss must be f32 [tokens]");
     const int last = g->n_stages - 1;
-    if (nll->node->stage != last)
+    if (nll->node->when->stage != last)
         nll = tt_transfer(b, nll, last);
     tt_builder_at(b, TT_FORWARD, last, -1, "metrics");
     tt_builder_follow(b, true);

@@ -19,7 +19,7 @@ static void mark_live(const tt_graph *g, bool *live_value, bool *keep)
         bool any = is_effect(n);
         for (int j = 0; j < n->n_out; j++)
             any = any || live_value[n->out[j]->id];
-        if (n->virtual_)
+        if (n->role == TT_NODE_EXPANDED)
             any = false;
         keep[i] = any;
         for (int j = 0; any && j < n->n_in; j++)
@@ -32,13 +32,14 @@ typedef struct orderer {
     tt_node **out;
     size_t n_out;
     bool *keep, *done; /* by node index */
+    bool *carries;     /* by node id: a redistribute, or a cast, of an accumulation alone */
     bool loop_done;
     tt_readers readers;
 } orderer;
 
-static bool eager(const tt_node *n)
+static bool eager(const orderer *o, const tt_node *n)
 {
-    return n->op == &tt_op_accumulate || n->accumulate_index == -2;
+    return n->op == &tt_op_accumulate || o->carries[n->id];
 }
 
 static void put(orderer *o, size_t i);
@@ -49,7 +50,7 @@ static void put_eager_readers(orderer *o, const tt_node *n)
         const int v = n->out[j]->id;
         for (int k = 0; k < o->readers.n[v]; k++) {
             const int i = o->readers.of[v][k];
-            if (o->keep[i] && !o->done[i] && eager(o->g->nodes.items[i]))
+            if (o->keep[i] && !o->done[i] && eager(o, o->g->nodes.items[i]))
                 put(o, (size_t)i);
         }
     }
@@ -60,7 +61,7 @@ static void put(orderer *o, size_t i)
     tt_node *n = o->g->nodes.items[i];
     o->done[i] = true;
     o->out[o->n_out++] = n;
-    if (!n->map)
+    if (!n->when->in_chunk_loop)
         put_eager_readers(o, n);
 }
 
@@ -73,7 +74,7 @@ static void put_loop(orderer *o)
         return;
     o->loop_done = true;
     for (size_t i = 0; i < o->g->nodes.n; i++)
-        if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->map)
+        if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->when->in_chunk_loop)
             put(o, i);
     const size_t last = o->n_out;
     for (size_t i = first; i < last; i++)
@@ -83,7 +84,7 @@ static void put_loop(orderer *o)
 static bool reads_loop(const orderer *o, const tt_node *n)
 {
     for (int j = 0; j < n->n_in; j++)
-        if (n->in[j]->node->map && n->in[j]->node->region == n->region)
+        if (n->in[j]->node->when->in_chunk_loop && n->in[j]->node->when->region == n->when->region)
             return o->g->chunk_rows > 0;
     return false;
 }
@@ -92,7 +93,8 @@ static void put_region(orderer *o, tt_region region)
 {
     for (size_t i = 0; i < o->g->nodes.n; i++) {
         const tt_node *e = o->g->nodes.items[i];
-        if (!o->keep[i] || o->done[i] || e->region != region || eager(e) || e->map)
+        if (!o->keep[i] || o->done[i] || e->when->region != region || eager(o, e) ||
+            e->when->in_chunk_loop)
             continue;
         if (reads_loop(o, e))
             put_loop(o);
@@ -104,7 +106,7 @@ static void put_region(orderer *o, tt_region region)
 }
 
 /* Of several accumulations of one member in a micro-batch the first stores, the others add. */
-static void mark_again(tt_graph *g)
+static void mark_adding(tt_graph *g)
 {
     bool **stored = tt_arena_array(g->arena, g->states.n + 1, sizeof *stored); /* by 1 + member */
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -116,15 +118,15 @@ static void mark_again(tt_graph *g)
             *of = tt_arena_array(g->arena, n->state->stack ? (size_t)n->state->stack->n + 1 : 1,
                                  sizeof **of);
         bool *at = *of + n->accumulate_index + 1;
-        n->again = *at;
+        n->accumulates = *at;
         *at = true;
     }
 }
 
-/* A redistribute, or a cast, whose only reader is an accumulate belongs to it. -2 marks it while
- * this pass runs. */
-static void mark_eager_chains(tt_graph *g, const bool *keep)
+/* A redistribute, or a cast, whose only reader is an accumulate belongs to it. */
+static bool *find_carriers(tt_graph *g, const bool *keep)
 {
+    bool *carries = tt_arena_array(g->arena, (size_t)g->n_ids + 1, sizeof *carries);
     int *uses = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *uses);
     for (size_t i = 0; i < g->nodes.n; i++)
         for (int j = 0; keep[i] && j < g->nodes.items[i]->n_in; j++)
@@ -133,11 +135,13 @@ static void mark_eager_chains(tt_graph *g, const bool *keep)
         tt_node *n = g->nodes.items[i];
         if (!keep[i] || n->op != &tt_op_accumulate)
             continue;
-        for (tt_node *p = n->in[0]->node; (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
-                                          p->region == n->region && uses[p->out[0]->id] == 1;
+        for (tt_node *p = n->in[0]->node;
+             (p->op == &tt_op_collective || tt_node_is_cast(p)) &&
+             p->when->region == n->when->region && uses[p->out[0]->id] == 1;
              p = p->in[0]->node)
-            p->accumulate_index = -2;
+            carries[p->id] = true;
     }
+    return carries;
 }
 
 /* State is read as it was before the step: a reader after the assignment would see the new value.
@@ -149,7 +153,7 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; j < n->n_in; j++) {
             const tt_node *p = n->in[j]->node;
-            if (p->op == &tt_op_state && written[p->state->id] >> n->stage & 1)
+            if (p->op == &tt_op_state && written[p->state->id] >> n->when->stage & 1)
                 return TT_FAIL(err, TT_EINVAL,
                                "%s: reads %s after tt_assign() to it: compute with the old value "
                                "before assigning the new",
@@ -157,7 +161,7 @@ static tt_status check_reads(const tt_graph *g, tt_error *err)
         }
         if (n->op == &tt_op_assign && n->state->kind != TT_STATE_METRIC &&
             n->state->kind != TT_STATE_GATHERED)
-            written[n->state->id] |= UINT64_C(1) << n->stage;
+            written[n->state->id] |= UINT64_C(1) << n->when->stage;
     }
     return TT_OK;
 }
@@ -168,18 +172,15 @@ tt_status tt_pass_order(tt_graph *g, tt_error *err)
     bool *live = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *live);
     bool *keep = tt_arena_array(g->arena, n + 1, sizeof *keep);
     mark_live(g, live, keep);
-    mark_eager_chains(g, keep);
-    orderer o = {.g = g, .keep = keep, .readers = tt_find_readers(g)};
+    orderer o = {
+        .g = g, .keep = keep, .carries = find_carriers(g, keep), .readers = tt_find_readers(g)};
     o.out = tt_arena_array(g->arena, n + 1, sizeof *o.out);
     o.done = tt_arena_array(g->arena, n + 1, sizeof *o.done);
     for (int region = TT_FORWARD; region <= TT_POST_UPDATE; region++)
         put_region(&o, (tt_region)region);
-    for (size_t i = 0; i < o.n_out; i++)
-        if (o.out[i]->accumulate_index == -2)
-            o.out[i]->accumulate_index = -1;
     memcpy(g->nodes.items, o.out, o.n_out * sizeof *o.out);
     g->nodes.n = o.n_out;
-    mark_again(g);
+    mark_adding(g);
     TT_TRY(check_reads(g, err));
     return tt_graph_verify(g, "order", err);
 }

@@ -160,7 +160,7 @@ static void reorder(tt_overlap_list *l, tt_arena *a)
         first[l->place[i]] = 1 + i;
     }
     for (int i = 0; i < l->n; i++) {
-        if (l->n_held && l->at[i]->region != l->at[i - 1]->region)
+        if (l->n_held && l->at[i]->when->region != l->at[i - 1]->when->region)
             flush(l);
         for (int e = first[i]; e; e = next[e - 1])
             if (l->early[e - 1] && tt_overlap_movable(l->g, l->at[e - 1]))
@@ -187,10 +187,10 @@ static void keep_regions(tt_overlap_list *l)
     tt_region least = TT_POST_UPDATE;
     for (int i = l->n_out; i-- > 0;) {
         tt_node *n = l->out[i];
-        if (n->region < least)
-            least = n->region;
-        else
-            n->region = least;
+        tt_when w = *n->when;
+        least = TT_MIN(least, w.region);
+        w.region = least;
+        n->when = tt_when_intern(l->g, w);
     }
 }
 
@@ -223,11 +223,11 @@ static void mark_async(tt_overlap_list *l)
 /* Which list a node is in: a stage's forward and backward are one where they follow each other. */
 static int list_of(const tt_graph *g, const tt_node *n)
 {
-    if (n->region > TT_BACKWARD)
-        return 3 * g->n_stages + (n->region >= TT_UPDATE);
+    if (n->when->region > TT_BACKWARD)
+        return 3 * g->n_stages + (n->when->region >= TT_UPDATE);
     if (tt_plan_one_timeline(g))
         return 0;
-    return 3 * n->stage + (int)tt_node_part(n);
+    return 3 * n->when->stage + (int)tt_node_part(n);
 }
 
 tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err)

@@ -14,12 +14,13 @@ double tt_overlap_duration(const tt_graph *g, const tt_node *n, const tt_machine
 
 bool tt_overlap_crosses_link(const tt_node *n)
 {
-    return n->step && !tt_step_is_local(n->step->kind) && !n->map;
+    return n->step && !tt_step_is_local(n->step->kind) && !n->when->in_chunk_loop;
 }
 
 static int64_t bytes_of(const tt_graph *g, const tt_node *n)
 {
-    return TT_MAXV(tt_plan_value_bytes(g, n->in[0]), tt_plan_value_bytes(g, n->out[0]));
+    const int64_t in = tt_plan_value_bytes(g, n->in[0]), out = tt_plan_value_bytes(g, n->out[0]);
+    return TT_MAXV(in, out);
 }
 
 bool tt_overlap_movable(const tt_graph *g, const tt_node *n)
@@ -83,9 +84,9 @@ static void find_runs(tt_overlap_list *l, tt_arena *a)
     l->run_begin = tt_arena_array(a, (size_t)l->n + 2, sizeof *l->run_begin);
     for (int i = 0; i < l->n; i++) {
         const tt_node *n = l->at[i];
-        if (n->block >= 0 && (n->block != block || n->region != region)) {
+        if (n->block >= 0 && (n->block != block || n->when->region != region)) {
             block = n->block;
-            region = n->region;
+            region = n->when->region;
             l->run_begin[++run] = i;
         }
         l->run[i] = run;
@@ -105,7 +106,8 @@ static bool is_early(const tt_overlap_list *l, int i)
         return true;
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_ACCUMULATOR || n->state->kind == TT_STATE_PARAM;
-    if (n->map || tt_overlap_has_effect(n) || n->op == &tt_op_assign || n->n_in != 1)
+    if (n->when->in_chunk_loop || tt_overlap_has_effect(n) || n->op == &tt_op_assign ||
+        n->n_in != 1)
         return false;
     const int p = tt_overlap_producer(l, n->in[0]);
     return p >= 0 && p != i && l->early[p] && (n->step || tt_node_is_cast(n));
@@ -120,8 +122,8 @@ bool tt_overlap_carries(const tt_node *n)
 static bool is_sink(const tt_overlap_list *l, int i)
 {
     const tt_node *n = l->at[i];
-    if (n->map || n->region != TT_BACKWARD || n->op == &tt_op_transfer || n->op == &tt_op_assign ||
-        n->assign_to || l->early[i])
+    if (n->when->in_chunk_loop || n->when->region != TT_BACKWARD || n->op == &tt_op_transfer ||
+        n->op == &tt_op_assign || n->assign_to || l->early[i])
         return false;
     const int begin = l->first_reader[i], end = l->first_reader[i + 1];
     for (int k = begin; k < end; k++)
@@ -139,8 +141,8 @@ static void mark_read_elsewhere(tt_overlap_list *l, bool *elsewhere)
             const int p = tt_overlap_producer(l, n->in[j]);
             if (p < 0)
                 continue;
-            const bool here = n->stage == l->at[p]->stage && n->region == l->at[p]->region &&
-                              n->weight == l->at[p]->weight && n->op != &tt_op_transfer;
+            const bool here =
+                tt_when_same_part(n->when, l->at[p]->when) && n->op != &tt_op_transfer;
             elsewhere[p] = elsewhere[p] || !here;
         }
     }
@@ -179,7 +181,7 @@ void tt_overlap_list_init(tt_overlap_list *l, tt_arena *a)
 /* No place is inside the loop over token chunks. */
 static int out_of_loop(const tt_overlap_list *l, int i)
 {
-    while (i > 0 && i < l->n && l->at[i]->map && l->at[i - 1]->map)
+    while (i > 0 && i < l->n && l->at[i]->when->in_chunk_loop && l->at[i - 1]->when->in_chunk_loop)
         i--;
     return i;
 }
@@ -207,11 +209,13 @@ void tt_overlap_find_places(tt_overlap_list *l)
             reader = TT_MIN(reader, l->place[l->readers[k]]);
         if (reader == l->n) /* of none in this tt_overlap_list */
             continue;
-        l->place[i] = TT_MIN(i, out_of_loop(l, reader));
+        const int outside = out_of_loop(l, reader);
+        l->place[i] = TT_MIN(i, outside);
         if (!tt_overlap_movable(l->g, l->at[i]))
             continue;
         const double until = TT_MIN(next, l->time[reader]), cost = SLACK * l->cost[i];
-        l->place[i] = TT_MIN(i, latest(l, reader, until, cost));
+        const int last = latest(l, reader, until, cost);
+        l->place[i] = TT_MIN(i, last);
         next = TT_MAXV(until - cost, l->time[l->place[i]]);
     }
 }

@@ -137,11 +137,12 @@ tt_fused_instr tt_fuse_instr(const tt_node *n);
 
 /* ---- epilogue: pointwise nodes into the matrix product they read ---- */
 tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
-tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err); /* rope; behind it */
+/* ---- rope_fusion: RoPE into the projection whose result it rotates; after epilogue ---- */
+tt_status tt_pass_rope_fusion(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
-/* ---- pieces: a gather of rows and the products that read it, products and the reduce-scatter of
+/* ---- async_tp: a gather of rows and the products that read it, products and the reduce-scatter of
  * their rows, piece by piece (asynchronous tensor parallelism). Same bits. ---- */
-tt_status tt_pass_pieces(tt_graph *g, tt_error *err);
+tt_status tt_pass_async_tp(tt_graph *g, tt_error *err);
 
 /* ---- overlap: collectives are begun as long before they are needed as they take, by the plan's
  * costs; what nobody waits for (gradients' work and sums) moves behind them. Same bits, more
@@ -156,10 +157,14 @@ tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
 #define TT_SCALAR_INV_MICRO "inv_micro"   /* f32: 1 / micro-batches; only with scalar loss terms */
 #define TT_SCALAR_LR "lr"                 /* f64: the schedule's rate of this step        */
-#define TT_SCALAR_STEP "step"             /* f64: 1 for the first step                    */
-#define TT_METRIC_LOSS "loss_sum"         /* f32: sum of token losses                     */
+#define TT_SCALAR_STEP "step"             /* f64: 1 for the first step (tt_graph.step)    */
+#define TT_SCALAR_SEED "seed"             /* i64: training.seed (tt_graph.seed)           */
+/* The states that any kernel may read (tt_kernel_call): made once, on every stage. */
+void tt_graph_run_numbers(tt_graph *g);
+#define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"
 #define TT_METRIC_NORM "grad_norm"
+#define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name); /* NULL = none */

@@ -40,14 +40,13 @@ static tt_value *mapped(placer *p, tt_value *v)
     return p->map[v->id];
 }
 
-static void emit_virtual(placer *p, const tt_node *n)
+static void emit_expanded(placer *p, const tt_node *n)
 {
     tt_value *in[TT_MAX_INS];
     for (int i = 0; i < n->n_in; i++)
         in[i] = tt_to_stage(p->b, mapped(p, n->in[i]));
     tt_node *v = tt_node_new(p->b, n->op, in, n->n_in, NULL, NULL, 0);
-    v->virtual_ = true;
-    v->inner = n->inner;
+    v->role = TT_NODE_EXPANDED;
     v->custom_vjp = n->custom_vjp;
     tt_graph *g = tt_builder_graph(p->b);
     g->custom_vjp = g->custom_vjp || n->custom_vjp;
@@ -85,11 +84,11 @@ static void emit(placer *p, const tt_node *n)
     if (n->block >= 0)
         p->last_block = n->block;
     tt_builder_at(p->b, TT_FORWARD, stage_of(p, n->block), n->block, n->scope);
-    tt_builder_inner(p->b, n->inner);
-    if (!n->virtual_)
+    tt_builder_inner(p->b, n->role == TT_NODE_INNER);
+    if (n->role != TT_NODE_EXPANDED)
         emit_op(p, n);
     else if (!p->o->replace) /* a derivative; what was replaced is not differentiated */
-        emit_virtual(p, n);
+        emit_expanded(p, n);
     tt_builder_inner(p->b, false);
 }
 
@@ -102,6 +101,7 @@ static tt_status place_params(placer *p, tt_error *err)
         if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &q->compute,
                                 &q->stored, err) != TT_OK)
             return tt_error_context(err, "parameter %s", q->name);
+        q->number = (int)g->params.n;
         tt_vec_push(g->arena, &g->params, q);
     }
     return TT_OK;

@@ -10,7 +10,7 @@
 typedef struct redo {
     tt_graph *g;
     const tt_recompute_opts *o;
-    tt_value **clone; /* by value id: its clone in the backward */
+    tt_value **clone; /* by value id, of those that the pass found: its clone in the backward */
     TT_VEC(tt_node *) list;
 } redo;
 
@@ -23,7 +23,7 @@ static bool sums(const tt_node *n)
 
 static bool wanted(const redo *r, const tt_node *n)
 {
-    if (n->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
+    if (n->when->region != TT_FORWARD || n->op == &tt_op_input || n->op == &tt_op_param ||
         n->op == &tt_op_state || n->op == &tt_op_transfer)
         return false;
     if (n->param) { /* a fetch, or the cast before it */
@@ -41,12 +41,14 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
     tt_node *n = v->node;
     if (r->clone[v->id])
         return r->clone[v->id];
-    if (!wanted(r, n) || n->block != reader->block || n->stage != reader->stage)
+    if (!wanted(r, n) || n->block != reader->block || n->when->stage != reader->when->stage)
         return v;
     tt_node *c = tt_arena_dup(r->g->arena, n, sizeof *n);
     c->id = r->g->n_ids++;
-    c->region = TT_BACKWARD;
-    c->recomputed = true;
+    tt_when when = *n->when;
+    when.region = TT_BACKWARD;
+    when.recomputed = true;
+    c->when = tt_when_intern(r->g, when);
     c->in = tt_arena_dup(r->g->arena, n->in, sizeof *n->in * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++)
         c->in[i] = redo_value(r, n->in[i], reader);
@@ -65,13 +67,14 @@ static tt_value *redo_value(redo *r, tt_value *v, const tt_node *reader)
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err)
 {
     redo r = {.g = g, .o = o};
-    r.clone = tt_arena_array(g->arena, (size_t)g->n_values * 2 + 64, sizeof *r.clone);
+    r.clone = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *r.clone);
     if (o->mode == TT_RECOMPUTE_NONE && !o->fetches)
         return TT_OK;
     const size_t n = g->nodes.n;
     for (size_t i = 0; i < n; i++) {
         tt_node *e = g->nodes.items[i];
-        for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++)
+        for (int j = 0;
+             e->when->region == TT_BACKWARD && e->role != TT_NODE_EXPANDED && j < e->n_in; j++)
             e->in[j] = redo_value(&r, e->in[j], e);
         tt_vec_push(g->arena, &r.list, e);
     }

@@ -14,8 +14,8 @@ typedef struct sharer {
  * (of a cast they are the dtype of its result). */
 static bool can_share(const tt_node *n)
 {
-    if (n->region != TT_UPDATE || n->n_out != 1 || n->out[0]->type.n_dims || n->virtual_ ||
-        n->inner || n->accumulate_into || n->assign_to)
+    if (n->when->region != TT_UPDATE || n->n_out != 1 || n->out[0]->type.n_dims ||
+        n->role != TT_NODE_PLAIN || n->accumulate_into || n->assign_to)
         return false;
     if (n->op == &tt_op_state)
         return n->state->kind == TT_STATE_SCALAR;
@@ -25,8 +25,8 @@ static bool can_share(const tt_node *n)
 
 static bool is_same(const tt_node *a, const tt_node *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->state != b->state || a->stage != b->stage ||
-        a->twins != b->twins || a->out[0]->type.dtype != b->out[0]->type.dtype ||
+    if (a->op != b->op || a->n_in != b->n_in || a->state != b->state || a->when != b->when ||
+        a->out[0]->type.dtype != b->out[0]->type.dtype ||
         !tt_placement_equal(&a->out[0]->place, &b->out[0]->place))
         return false;
     for (int j = 0; j < a->n_in; j++)

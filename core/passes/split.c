@@ -12,7 +12,7 @@ static bool first_block(const tt_graph *g, int *block)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->region == TT_FORWARD && n->stage == 0 && n->block >= 0) {
+        if (n->when->region == TT_FORWARD && n->when->stage == 0 && n->block >= 0) {
             *block = n->block;
             return true;
         }
@@ -27,15 +27,15 @@ static void mark_goals(const tt_graph *g, bool *wanted)
     const bool any = first_block(g, &block);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->region != TT_BACKWARD || n->virtual_)
+        if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED)
             continue;
         if (n->op == &tt_op_transfer) {
             wanted[n->in[0]->id] = true;
             continue;
         }
-        for (int j = 0; any && n->stage == 0 && n->block < 0 && j < n->n_in; j++) {
+        for (int j = 0; any && n->when->stage == 0 && n->block < 0 && j < n->n_in; j++) {
             const tt_node *from = n->in[j]->node; /* out of the first block, backwards */
-            if (from->region != TT_BACKWARD || from->stage != 0 || from->block != block)
+            if (from->when->region != TT_BACKWARD || from->when->stage != 0 || from->block != block)
                 continue;
             wanted[n->in[j]->id] = true;
             if (n->op->linear_inputs == TT_LINEAR_JOINT) /* the sum of what flows there is one */
@@ -52,12 +52,14 @@ tt_status tt_pass_split(tt_graph *g, tt_error *err)
     mark_goals(g, wanted);
     for (size_t i = g->nodes.n; i-- > 0;) {
         tt_node *n = g->nodes.items[i];
-        if (n->region != TT_BACKWARD)
+        if (n->when->region != TT_BACKWARD)
             continue;
         bool input = n->op == &tt_op_transfer; /* a received cotangent */
         for (int j = 0; j < n->n_out; j++)
             input = input || wanted[n->out[j]->id];
-        n->weight = !input || n->op == &tt_op_accumulate;
+        tt_when w = *n->when;
+        w.is_weight_grad = !input || n->op == &tt_op_accumulate;
+        n->when = tt_when_intern(g, w);
         for (int j = 0; input && j < n->n_in; j++)
             wanted[n->in[j]->id] = true;
     }
@@ -65,7 +67,7 @@ tt_status tt_pass_split(tt_graph *g, tt_error *err)
     for (int weight = 0; weight < 2; weight++)
         for (size_t i = 0; i < g->nodes.n; i++) {
             tt_node *n = g->nodes.items[i];
-            const bool late = n->region > TT_BACKWARD || n->weight;
+            const bool late = n->when->region > TT_BACKWARD || n->when->is_weight_grad;
             if (late == (weight == 1))
                 out[n_out++] = n;
         }

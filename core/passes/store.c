@@ -27,14 +27,14 @@ static void mark(store *s)
 {
     for (size_t i = 0; i < s->g->nodes.n; i++) {
         const tt_node *n = s->g->nodes.items[i];
-        bool derived = n->map != 0;
+        bool derived = n->when->in_chunk_loop != 0;
         for (int j = 0; j < n->n_in; j++) {
             const int v = n->in[j]->id;
             derived = derived || s->derived[v];
-            if (n->region != TT_BACKWARD || n->virtual_)
+            if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED)
                 continue;
             s->kept[v] = true;
-            if (n->op->flags & TT_OP_MIXES_TOKENS || n->stage != n->in[j]->node->stage)
+            if (n->op->flags & TT_OP_MIXES_TOKENS || n->when->stage != n->in[j]->node->when->stage)
                 s->exact[v] = true;
         }
         for (int j = 0; j < n->n_out; j++)
@@ -49,17 +49,17 @@ static bool wanted(const store *s, const tt_value *v)
     int64_t row = 1;
     for (int d = 1; d < t->n_dims; d++)
         row *= t->dims[d].size;
-    return n->region == TT_FORWARD && !n->virtual_ && !n->param && n->op != &tt_op_input &&
-           n->op != &tt_op_state && s->kept[v->id] && !s->exact[v->id] && !s->derived[v->id] &&
-           t->dtype == TT_F32 && t->n_dims >= 2 && row >= MIN_ROW && !v->place.partial &&
-           !v->place.partial_max;
+    return n->when->region == TT_FORWARD && n->role != TT_NODE_EXPANDED && !n->param &&
+           n->op != &tt_op_input && n->op != &tt_op_state && s->kept[v->id] && !s->exact[v->id] &&
+           !s->derived[v->id] && t->dtype == TT_F32 && t->n_dims >= 2 && row >= MIN_ROW &&
+           !v->place.partial && !v->place.partial_max;
 }
 
 /* One cast node at the end of the builder's list: the caller moves it to where it belongs. */
 static tt_value *cast(store *s, tt_value *v, tt_region region, const tt_node *at, tt_dtype to)
 {
     const tt_attrs_cast a = {.to = to};
-    tt_builder_at(s->b, region, at->stage, at->block, at->scope);
+    tt_builder_at(s->b, region, at->when->stage, at->block, at->scope);
     const bool was = tt_builder_follow(s->b, true);
     tt_op(s->b, "cast", &v, 1, &a, &v, 1);
     tt_builder_follow(s->b, was);
@@ -86,7 +86,8 @@ static tt_status read_narrow(store *s, tt_node *n, int j, tt_error *err)
 
 static tt_status visit(store *s, tt_node *n, tt_error *err)
 {
-    for (int j = 0; n->region == TT_BACKWARD && !n->virtual_ && j < n->n_in; j++)
+    for (int j = 0; n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED && j < n->n_in;
+         j++)
         if (s->narrow[n->in[j]->id])
             TT_TRY(read_narrow(s, n, j, err));
     put(s, n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
+#include "pipeline/schedule.h"
 #include <string.h>
 
 /* update: reduce what is pending, the global norm and the clip factor (epilogue), then every
@@ -10,7 +11,7 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
-    bool again; /* the same update on another stage: its states are there */
+    bool known; /* the same update on another stage: its states are there */
 } tt_update_impl;
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -20,7 +21,7 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
-    if (i->again && tt_graph_state(g, full))
+    if (i->known && tt_graph_state(g, full))
         return tt_state_read(b, tt_graph_state(g, full));
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
@@ -89,18 +90,18 @@ static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_st
 }
 
 static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, int stage,
-                         tt_value *grad, tt_value *clip, tt_state *lr, tt_state *step)
+                         tt_value *grad, tt_value *clip, tt_state *lr)
 {
     const tt_group *group = &o->groups[s->group + 1];
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
-    tt_update_impl u = {.stack = s, .again = stage != stage_of(s)};
+    tt_update_impl u = {.stack = s, .known = stage != stage_of(s)};
     u.public_.struct_size = sizeof u.public_;
     u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
     u.public_.lr = tt_state_read(b, lr);
     if (group->lr_factor < 1 || group->lr_factor > 1)
         u.public_.lr = tt_scale(b, u.public_.lr, group->lr_factor);
-    u.public_.step = tt_state_read(b, step);
+    u.public_.step = tt_state_read(b, tt_builder_graph(b)->step);
     const char **names =
         tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *names);
     const char **tags = tt_arena_array(tt_builder_graph(b)->arena, (size_t)s->n + 1, sizeof *tags);
@@ -116,7 +117,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
 
 /* The lower stages of a tied parameter's set: on a rank that has one of them, the stage's update is
  * done. */
-static uint64_t twins_of(const tt_stack *s, int stage)
+static uint64_t replicas_below(const tt_stack *s, int stage)
 {
     return s->n_grads ? s->param->stages & ((UINT64_C(1) << stage) - 1) : 0;
 }
@@ -127,19 +128,19 @@ static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const
 {
     tt_value *sum = NULL;
     tt_builder_at(b, TT_EPILOGUE, stage, -1, s->param->name);
-    tt_builder_twins(b, twins_of(s, stage));
+    tt_builder_replicated(b, replicas_below(s, stage));
     for (int i = 0; i < s->n_grads; i++) {
         tt_value *g = tt_transfer_direct(b, parts[i], stage);
         sum = sum ? tt_add(b, sum, g) : g;
     }
-    tt_builder_twins(b, 0);
+    tt_builder_replicated(b, 0);
     return sum;
 }
 
 /* The reduced gradients of a stack, by stage of its set. */
 static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
 {
-    tt_value *parts[64];
+    tt_value *parts[TT_MAX_STAGES];
     const int n = TT_MAXV(s->n_grads, 1);
     for (int i = 0; i < n; i++) {
         tt_state *grad = s->n_grads ? s->grads[i] : s->grad;
@@ -148,9 +149,45 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
         parts[i] = reduced(b, s, grad);
         by_stage[stage] = parts[i];
     }
-    for (int st = 0; s->n_grads && st < 64; st++)
+    for (int st = 0; s->n_grads && st < TT_MAX_STAGES; st++)
         if (by_stage[st])
             by_stage[st] = tied_gradient(b, s, parts, st);
+}
+
+/* What a stage's epilogue writes to a metric; NULL: nothing. */
+static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        if (n->op == &tt_op_assign && n->when->stage == stage && !strcmp(n->state->name, name))
+            return n->in[0];
+    }
+    return NULL;
+}
+
+/* Writes tt_graph.ok: every rank computes it from the loss and the norm, which every rank has
+ * whole, so all of them run the update or none. */
+static void write_ok(tt_builder *b)
+{
+    static const char *const names[] = {TT_METRIC_LOSS, TT_METRIC_NORM};
+    const tt_type f32 = {.dtype = TT_F32};
+    const tt_placement whole = {0};
+    tt_graph *g = tt_builder_graph(b);
+    for (int st = 0; st < g->n_stages; st++) {
+        tt_value *ok = NULL;
+        tt_builder_at(b, TT_EPILOGUE, st, -1, "ok");
+        for (size_t i = 0; i < TT_COUNT(names); i++) {
+            tt_value *x = metric_value(g, names[i], st);
+            tt_value *finite = x ? tt_cast(b, tt_is_finite(b, x), TT_F32) : NULL;
+            ok = ok && finite ? tt_mul(b, ok, finite) : finite ? finite : ok;
+        }
+        if (!ok)
+            continue;
+        if (!g->ok)
+            g->ok = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_OK, &f32, &whole);
+        tt_state_assign(b, g->ok, ok);
+        g->ok->stages |= UINT64_C(1) << st;
+    }
 }
 
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
@@ -159,19 +196,20 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
     const tt_placement whole = {0};
     const tt_type f64 = {.dtype = TT_F64}, f32 = {.dtype = TT_F32};
     tt_value **grads = tt_arena_array(g->arena, g->stacks.n + 1, sizeof *grads);
-    tt_value **all = tt_arena_array(g->arena, 64 * g->stacks.n + 1, sizeof *all); /* by stage */
-    tt_value *stages[64], *clips[64] = {0};
+    tt_value **all =
+        tt_arena_array(g->arena, TT_MAX_STAGES * g->stacks.n + 1, sizeof *all); /* by stage */
+    tt_value *stages[TT_MAX_STAGES], *clips[TT_MAX_STAGES] = {0};
     int n = 0;
     tt_state *lr = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_LR, &f64, &whole);
-    tt_state *step = tt_state_new(g, TT_STATE_SCALAR, TT_SCALAR_STEP, &f64, &whole);
     tt_state *norm = tt_state_new(g, TT_STATE_METRIC, TT_METRIC_NORM, &f32, &whole);
+    tt_graph_run_numbers(g);
     tt_builder_follow(b, true);
     for (size_t i = 0; i < g->stacks.n; i++) {
         tt_stack *s = g->stacks.items[i];
         if (!s->grad)
             continue;
-        gradients(b, s, all + 64 * i);
-        grads[i] = all[64 * i + (size_t)stage_of(s)];
+        gradients(b, s, all + TT_MAX_STAGES * i);
+        grads[i] = all[TT_MAX_STAGES * i + (size_t)stage_of(s)];
     }
     norm_squared(b, grads, stages, &n);
     for (int st = 0; n && st < g->n_stages; st++) {
@@ -185,14 +223,15 @@ tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err)
         x = tt_div(b, tt_const(b, o->max_norm, TT_F32), x);
         clips[st] = tt_minimum(b, x, tt_const(b, 1, TT_F32));
     }
-    for (size_t i = 0; i < 64 * g->stacks.n; i++) {
-        tt_stack *s = g->stacks.items[i / 64];
-        const int stage = (int)(i % 64);
+    write_ok(b);
+    for (size_t i = 0; i < TT_MAX_STAGES * g->stacks.n; i++) {
+        tt_stack *s = g->stacks.items[i / TT_MAX_STAGES];
+        const int stage = (int)(i % TT_MAX_STAGES);
         if (!all[i])
             continue;
-        tt_builder_twins(b, twins_of(s, stage));
-        update_stack(b, o, s, stage, all[i], clips[stage], lr, step);
-        tt_builder_twins(b, 0);
+        tt_builder_replicated(b, replicas_below(s, stage));
+        update_stack(b, o, s, stage, all[i], clips[stage], lr);
+        tt_builder_replicated(b, 0);
     }
     tt_builder_follow(b, false);
     TT_TRY(tt_builder_finish(b, err));

@@ -8,8 +8,8 @@
 typedef struct deaths {
     tt_program *p;
     tt_arena *a;
-    const int *root; /* by value number: the operand that stands for its memory; -1: none */
-    tt_when *seen;   /* by operand: in which situations its last reader is known */
+    const int *root;    /* by value number: the operand that stands for its memory; -1: none */
+    tt_predicate *seen; /* by operand: in which situations its last reader is known */
     const tt_instr **pending; /* by event: the collective that it ends */
     TT_VEC(int) found;
 } deaths;
@@ -21,8 +21,8 @@ static void look(deaths *d, const tt_instr *i)
         const int root = d->p->operands[i->in[j]].root;
         if (d->p->operands[root].space != TT_SPACE_WORK)
             continue;
-        const bool last = !(d->seen[root] & i->when);
-        d->seen[root] |= i->when;
+        const bool last = !(d->seen[root] & i->predicate);
+        d->seen[root] |= i->predicate;
         if (last && j != i->in_place) /* else its bytes live on */
             tt_vec_push(d->a, &d->found, root);
     }

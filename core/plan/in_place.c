@@ -29,9 +29,9 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
         return false; /* a state's, another rank's, or read twice */
     if (a->first >= t || a->last != t || b->first != t || a->held >= t)
         return false; /* read later, sent, or by what runs beside */
-    if (in->node->op == &tt_op_input || a->received || in->node->once)
+    if (in->node->op == &tt_op_input || a->received || in->node->when->per_step)
         return false; /* not made anew each time the list runs */
-    if (e->map && (!in->chunked || !out->chunked))
+    if (e->when->in_chunk_loop && (!in->chunked || !out->chunked))
         return false; /* the next chunk wants it again */
     if (in_slots && (tt_plan_space_of(a) != TT_SPACE_WORK || tt_plan_space_of(b) != TT_SPACE_WORK))
         return false;
@@ -43,15 +43,16 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
 /* Does a kernel of its own write what e makes? */
 static bool writes_anew(const tt_node *e)
 {
-    return e->n_out && !e->virtual_ && !e->async && !e->once && !e->accumulate_into &&
-           !(e->assign_to && e->assign_to[0]) && !(e->op->flags & TT_OP_VIEW);
+    return e->n_out && e->role != TT_NODE_EXPANDED && !e->async && !e->when->per_step &&
+           !e->accumulate_into && !(e->assign_to && e->assign_to[0]) &&
+           !(e->op->flags & TT_OP_VIEW);
 }
 
 void tt_plan_take_over(planner *p, const tt_nodes *l, int at, bool in_slots)
 {
     for (int n = 0; p->o->in_place && n < l->n; n++) {
         const tt_node *e = l->items[n];
-        const int may = writes_anew(e) && tt_plan_here(p->plan, e->stage)
+        const int may = writes_anew(e) && tt_plan_here(p->plan, e->when->stage)
                             ? p->o->in_place(p->o->user, e->op->name)
                             : 0;
         for (int i = 0; may && i < e->n_in; i++) {

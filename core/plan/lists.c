@@ -18,23 +18,24 @@ bool tt_plan_here(const tt_plan *p, int stage)
 
 bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
 {
-    for (int i = 0; n->twins && tt_plan_here(p, n->stage) && i < p->n_stages; i++)
-        if (n->twins >> p->stages[i].stage & 1)
+    for (int i = 0;
+         n->when->replicated_stages && tt_plan_here(p, n->when->stage) && i < p->n_stages; i++)
+        if (n->when->replicated_stages >> p->stages[i].stage & 1)
             return false; /* done for another stage of this rank */
-    if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->stage))
+    if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->when->stage))
         return true; /* the sender's end */
-    return tt_plan_here(p, n->stage);
+    return tt_plan_here(p, n->when->stage);
 }
 
 /* NULL: another rank's. */
 static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
 {
-    tt_stage_plan *s = tt_plan_stage(plan, n->stage);
-    if (n->region <= TT_BACKWARD)
+    tt_stage_plan *s = tt_plan_stage(plan, n->when->stage);
+    if (n->when->region <= TT_BACKWARD)
         return s ? &s->part[tt_node_part(n)] : NULL;
     if (!tt_plan_takes_part(plan, n))
         return NULL;
-    return n->region == TT_EPILOGUE ? &plan->epilogue : &plan->update;
+    return n->when->region == TT_EPILOGUE ? &plan->epilogue : &plan->update;
 }
 
 /* Of each stage by part, of the step regions in graph order: counted, then put. */

@@ -35,8 +35,8 @@ static void touch(planner *p, const tt_value *v, int at, tt_stage_part part)
                        .first = at,
                        .last = at,
                        .value = root,
-                       .received =
-                           root->node->op == &tt_op_transfer && root->node->region <= TT_BACKWARD,
+                       .received = root->node->op == &tt_op_transfer &&
+                                   root->node->when->region <= TT_BACKWARD,
                        .bytes = tt_plan_value_bytes(p->plan->graph, root)};
     }
     l->first = TT_MIN(l->first, at);
@@ -48,7 +48,7 @@ static void touch(planner *p, const tt_value *v, int at, tt_stage_part part)
 static void chunk_tensor(const tt_graph *g, const tt_node *n, const tt_value *v, tt_tensor *out)
 {
     tt_plan_tensor(g, v, NULL, out);
-    if (n->map && tt_plan_per_token(g, v))
+    if (n->when->in_chunk_loop && tt_plan_per_token(g, v))
         out->shape[0] = TT_MIN(out->shape[0], g->chunk_rows);
 }
 
@@ -66,7 +66,7 @@ static size_t scratch_of(planner *p, const tt_node *n)
         return (size_t)(tt_plan_bytes(p->plan->graph, &n->in[0]->type, &n->in[0]->place) +
                         tt_plan_bytes(p->plan->graph, &n->out[0]->type, &n->out[0]->place));
     if (n->op == &tt_op_stage_sum)
-        return 64 * 16;
+        return (size_t)TT_MAX_STAGES * 16; /* a number per stage, and room */
     if (!p->o->scratch)
         return 0;
     for (int i = 0; i < n->n_in; i++)
@@ -96,9 +96,9 @@ static size_t scratch_of(planner *p, const tt_node *n)
 /* Is this operand of a step-region or transfer node another rank's, or sent where it is made? */
 static bool elsewhere(const planner *p, const tt_node *n, const tt_value *v)
 {
-    if (n->op == &tt_op_transfer && n->region <= TT_BACKWARD)
+    if (n->op == &tt_op_transfer && n->when->region <= TT_BACKWARD)
         return true; /* keep_sent */
-    return !tt_plan_here(p->plan, v->node->stage);
+    return !tt_plan_here(p->plan, v->node->when->stage);
 }
 
 static void touch_node(planner *p, const tt_node *e, int begin, int t, const int loop[2],
@@ -107,10 +107,10 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
     const bool ready = e->op == &tt_op_input || e->op == &tt_op_transfer; /* before the list runs */
     for (int j = 0; j < e->n_in; j++)
         if (!elsewhere(p, e, e->in[j]))
-            touch(p, e->in[j], e->map && !e->in[j]->chunked ? loop[1] : t, part);
-    for (int j = 0; tt_plan_here(p->plan, e->stage) && j < e->n_out; j++) {
-        touch(p, e->out[j], ready && e->region <= TT_BACKWARD ? begin : t, part);
-        if (!e->map || e->out[j]->chunked)
+            touch(p, e->in[j], e->when->in_chunk_loop && !e->in[j]->chunked ? loop[1] : t, part);
+    for (int j = 0; tt_plan_here(p->plan, e->when->stage) && j < e->n_out; j++) {
+        touch(p, e->out[j], ready && e->when->region <= TT_BACKWARD ? begin : t, part);
+        if (!e->when->in_chunk_loop || e->out[j]->chunked)
             continue;
         touch(p, e->out[j], loop[0], part);
         touch(p, e->out[j], loop[1], part);
@@ -136,7 +136,7 @@ static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
 {
     int loop[2] = {0}; /* times of the token-chunk loop: what crosses it lives all through it */
     for (int i = 0; i < l->n; i++) {
-        if (!l->items[i]->map)
+        if (!l->items[i]->when->in_chunk_loop)
             continue;
         if (!loop[0])
             loop[0] = at + 1 + i;
@@ -168,8 +168,8 @@ static void keep_sent(planner *p, const tt_stage_plan *s, tt_stage_part part, in
     const tt_graph *g = p->plan->graph;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *t = g->nodes.items[i];
-        if (t->op == &tt_op_transfer && t->region <= TT_BACKWARD && tt_node_part(t) == part &&
-            t->in[0]->node->stage == s->stage)
+        if (t->op == &tt_op_transfer && t->when->region <= TT_BACKWARD && tt_node_part(t) == part &&
+            t->in[0]->node->when->stage == s->stage)
             touch(p, t->in[0], at, part);
     }
 }

@@ -2,17 +2,17 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* Loops over token chunks turn as often as a rank's rows ask for, so ranks with other rows say more
+/* Loops over token chunks run as often as a rank's rows ask for, so ranks with other rows say more
  * or less to others in them. */
 
-static int64_t turns_of(const tt_program *p, const tt_value *v, const int32_t *coords)
+static int64_t iterations_of(const tt_program *p, const tt_value *v, const int32_t *coords)
 {
     int64_t begin, end;
     tt_dim_box(p->mesh, &v->type.dims[0], v->place.atom[0], v->place.n[0], coords, &begin, &end);
     return TT_MAXV((end - begin + p->chunk_rows - 1) / p->chunk_rows, 1);
 }
 
-/* The value whose rows the loop runs over; NULL: nothing in it is said to others, or it turns once.
+/* The value whose rows the loop runs over; NULL: nothing in it is said to others, or it runs once.
  */
 static const tt_value *rows_of(const tt_program *p, const tt_instr *loop)
 {
@@ -22,13 +22,13 @@ static const tt_value *rows_of(const tt_program *p, const tt_instr *loop)
     return says && loop->n_in ? p->operands[loop->in[0]].of : NULL;
 }
 
-int64_t tt_loop_turns(const tt_program *p, const tt_instr *loop, const int32_t *coords)
+int64_t tt_loop_iterations(const tt_program *p, const tt_instr *loop, const int32_t *coords)
 {
     const tt_value *v = rows_of(p, loop);
-    return v ? turns_of(p, v, coords) : 1;
+    return v ? iterations_of(p, v, coords) : 1;
 }
 
-/* The atoms of v's rows by which the number of turns differs. */
+/* The atoms of v's rows by which the number of iterations differs. */
 static uint16_t atoms_of(const tt_program *p, const tt_value *v)
 {
     const tt_mesh *m = p->mesh;
@@ -39,11 +39,11 @@ static uint16_t atoms_of(const tt_program *p, const tt_value *v)
         int32_t c[TT_MAX_ATOMS] = {0};
         for (int k = l.n - 1, left = r; k >= 0; left /= m->atom_size[TT_ATOM(l.atom[k--])])
             c[TT_ATOM(l.atom[k])] = left % m->atom_size[TT_ATOM(l.atom[k])];
-        const int64_t turns = turns_of(p, v, c);
+        const int64_t iterations = iterations_of(p, v, c);
         for (int k = 0; k < l.n; k++) {
             const int32_t was = c[TT_ATOM(l.atom[k])];
             c[TT_ATOM(l.atom[k])] = 0;
-            if (turns_of(p, v, c) != turns)
+            if (iterations_of(p, v, c) != iterations)
                 atoms |= (uint16_t)(1u << TT_ATOM(l.atom[k]));
             c[TT_ATOM(l.atom[k])] = was;
         }

@@ -5,14 +5,20 @@
 /* lower: the plan's lists of nodes become instructions. The only place that knows what a node runs
  * as, where messages stand, and which event orders what. */
 
+/* A node of the step's first micro-batch, or of each. */
+static tt_predicate predicate_of(const tt_node *n)
+{
+    return n->when->per_step ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
+}
+
 static tt_instr *emit(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const tt_instr i = {.kind = (uint8_t)kind,
-                        .when = n && n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS,
+                        .predicate = n ? predicate_of(n) : TT_PRED_ALWAYS,
                         .in_place = -1,
                         .scratch = -1,
                         .id = n ? n->id : -1,
-                        .stage = n ? n->stage : -1,
+                        .stage = n ? n->when->stage : -1,
                         .op = n ? n->op->name : tt_instr_kind_name(kind),
                         .scope = n && n->scope ? n->scope : "",
                         .node = n};
@@ -48,19 +54,19 @@ static void set_out(lowering *l, tt_instr *i, const int *out, int n)
 static bool sums(const lowering *l, const tt_node *n)
 {
     bool in = false, out = false;
-    for (int j = 0; n->map && j < n->n_in; j++)
+    for (int j = 0; n->when->in_chunk_loop && j < n->n_in; j++)
         in = in || tt_plan_per_token(l->g, n->in[j]);
-    for (int j = 0; n->map && j < n->n_out; j++)
+    for (int j = 0; n->when->in_chunk_loop && j < n->n_out; j++)
         out = out || tt_plan_per_token(l->g, n->out[j]);
     return in && !out;
 }
 
-static tt_when adds(const lowering *l, const tt_node *n)
+static tt_predicate adds(const lowering *l, const tt_node *n)
 {
-    tt_when w = TT_WHEN_NEVER;
+    tt_predicate w = TT_PRED_NEVER;
     if (n->accumulate_into || n->op == &tt_op_accumulate)
-        w = n->again ? TT_WHEN_ALWAYS : TT_WHEN_LATER_MICRO;
-    return sums(l, n) ? w | TT_WHEN_LATER_CHUNK : w;
+        w = n->accumulates ? TT_PRED_ALWAYS : TT_PRED_LATER_MICRO;
+    return sums(l, n) ? w | TT_PRED_LATER_CHUNK : w;
 }
 
 /* An instruction with the node's operands and scratch. */
@@ -86,17 +92,17 @@ static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 static void lower_accumulate(lowering *l, const tt_node *n)
 {
     const int acc = tt_lower_state(l, n->state, n->accumulate_index, n->in[0]);
-    const tt_when adds_when = adds(l, n), when = n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS;
+    const tt_predicate adding = adds(l, n), runs = predicate_of(n);
     tt_instr *i;
-    if (when & ~adds_when) {
+    if (runs & ~adding) {
         i = emit_node(l, TT_INSTR_COPY, n);
-        i->when = when & (tt_when)~adds_when;
+        i->predicate = runs & (tt_predicate)~adding;
         set_out(l, i, tt_arena_dup(l->a, &acc, sizeof acc), 1);
     }
-    if (!(when & adds_when))
+    if (!(runs & adding))
         return;
     i = emit_node(l, TT_INSTR_KERNEL, n);
-    i->when = when & adds_when;
+    i->predicate = runs & adding;
     i->kernel = tt_accumulate_kernel(n->state);
     const int both[2] = {acc, i->in[0]};
     set_in(l, i, tt_arena_dup(l->a, both, sizeof both), 2);
@@ -114,7 +120,7 @@ static void lower_assign(lowering *l, const tt_node *n)
 static void lower_transfer(lowering *l, const tt_node *n)
 {
     const tt_plan *p = l->plan;
-    const int from = n->in[0]->node->stage, to = n->stage;
+    const int from = n->in[0]->node->when->stage, to = n->when->stage;
     const bool gives = tt_plan_here(p, from), takes = tt_plan_here(p, to);
     tt_instr *i = emit_node(l,
                             gives && takes ? TT_INSTR_COPY
@@ -155,25 +161,26 @@ static int queue_of(lowering *l, const tt_atom_list *atoms)
     return (int)l->queues.n;
 }
 
-static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int event, tt_when when)
+static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int event,
+                            tt_predicate predicate)
 {
     tt_instr *i = emit(l, kind, NULL);
     i->queue = (uint8_t)queue;
     i->event = event;
-    i->when = when;
+    i->predicate = predicate;
     return i;
 }
 
 /* The queue waits for what was computed so far, unless it has. */
-static void synchronize(lowering *l, int queue, tt_when when)
+static void synchronize(lowering *l, int queue, tt_predicate predicate)
 {
     sync *s = &l->synced[queue];
-    if (s->at == l->computed && !(when & ~s->when))
+    if (s->at == l->computed && !(predicate & ~s->predicate))
         return;
     const int ready = ++l->n_events;
-    emit_event(l, TT_INSTR_RECORD, 0, ready, when);
-    emit_event(l, TT_INSTR_WAIT, queue, ready, when);
-    *s = (sync){l->computed, when};
+    emit_event(l, TT_INSTR_RECORD, 0, ready, predicate);
+    emit_event(l, TT_INSTR_WAIT, queue, ready, predicate);
+    *s = (sync){l->computed, predicate};
 }
 
 /* Begun here, on the queue of its group, behind all that was computed before; the event at its end
@@ -181,7 +188,7 @@ static void synchronize(lowering *l, int queue, tt_when when)
 static void lower_async(lowering *l, const tt_node *n)
 {
     const int q = queue_of(l, &n->step->atoms);
-    synchronize(l, q, n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS);
+    synchronize(l, q, predicate_of(n));
     tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
     l->computed--; /* not by queue 0 */
     i->step = n->step;
@@ -189,7 +196,7 @@ static void lower_async(lowering *l, const tt_node *n)
     i->queue = (uint8_t)q;
     l->queues.items[q - 1].n_collectives++;
     l->over[n->id] = ++l->n_events;
-    emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->when);
+    emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
 }
 
 /* A join whose pieces all lie in it. */
@@ -238,7 +245,7 @@ static void lower_node(lowering *l, const tt_node *n)
     } else if (n->op == &tt_op_assign) {
         lower_assign(l, n);
     } else if (n->op == &tt_op_transfer) {
-        if (n->region > TT_BACKWARD) /* else received before its part, sent behind another */
+        if (n->when->region > TT_BACKWARD) /* else received before its part, sent behind another */
             lower_transfer(l, n);
     } else if (n->op == &tt_op_input) {
         emit_node(l, TT_INSTR_INPUT, n)->input = n->input_name;
@@ -261,7 +268,7 @@ static void lower_node(lowering *l, const tt_node *n)
 /* Does the node become an instruction of its list? */
 static bool runs(const tt_node *n)
 {
-    return tt_plan_runs(n) && !(n->op == &tt_op_transfer && n->region <= TT_BACKWARD);
+    return tt_plan_runs(n) && !(n->op == &tt_op_transfer && n->when->region <= TT_BACKWARD);
 }
 
 static void begin_loop(lowering *l)
@@ -270,7 +277,7 @@ static void begin_loop(lowering *l)
     emit(l, TT_INSTR_LOOP, NULL);
 }
 
-/* The loop turns as often as the first operand that runs over its rows asks for. */
+/* The loop runs as often as the first operand that runs over its rows asks for. */
 static void end_loop(lowering *l)
 {
     tt_instr *loop = &l->instrs.items[l->loop];
@@ -289,14 +296,14 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
 {
     for (; *next < nodes->n_waits && nodes->waits[*next].before == before; ++*next) {
         const tt_node *n = nodes->waits[*next].node;
-        tt_when when = n->once ? TT_WHEN_FIRST_MICRO : TT_WHEN_ALWAYS;
+        tt_predicate predicate = predicate_of(n);
         if (!l->over[n->id])
             continue;
         if (l->loop >= 0)
-            when &= TT_WHEN_FIRST_CHUNK;
-        tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], when);
+            predicate &= TT_PRED_FIRST_CHUNK;
+        tt_instr *i = emit_event(l, TT_INSTR_WAIT, 0, l->over[n->id], predicate);
         i->id = n->id;
-        i->stage = n->stage;
+        i->stage = n->when->stage;
     }
 }
 
@@ -311,12 +318,12 @@ static void lower_list(lowering *l, const tt_nodes *nodes)
     for (int i = 0; i < nodes->n; i++) {
         const tt_node *n = nodes->items[i];
         const bool here = runs(n) && n->op != &tt_op_input;
-        if (here && !n->map && l->loop >= 0)
+        if (here && !n->when->in_chunk_loop && l->loop >= 0)
             end_loop(l);
         lower_waits(l, nodes, i, &next);
         if (!here)
             continue;
-        if (n->map && l->loop < 0)
+        if (n->when->in_chunk_loop && l->loop < 0)
             begin_loop(l);
         lower_node(l, n);
     }
@@ -327,7 +334,8 @@ static void lower_list(lowering *l, const tt_nodes *nodes)
 
 static void begin_section(lowering *l, tt_section_kind kind, int stage, int first_micro)
 {
-    const tt_section s = {kind, stage, first_micro, (int)l->instrs.n, 0};
+    const tt_state *ok = kind == TT_SECTION_UPDATE ? l->g->ok : NULL;
+    const tt_section s = {kind, stage, first_micro, ok ? ok->id : -1, (int)l->instrs.n, 0};
     l->first = l->instrs.n;
     memset(l->synced, 0, sizeof l->synced);
     tt_vec_push(l->a, &l->sections, s);
@@ -339,11 +347,12 @@ static void end_section(lowering *l, const tt_stage_plan *s, tt_section_kind kin
 {
     for (size_t i = 0; s && i < l->transfers.n; i++) {
         const tt_node *t = l->transfers.items[i];
-        const bool from = t->in[0]->node->stage == s->stage, to = t->stage == s->stage;
+        const bool from = t->in[0]->node->when->stage == s->stage, to = t->when->stage == s->stage;
         if (kind <= TT_SECTION_W && from && tt_node_part(t) == (tt_stage_part)kind)
             lower_transfer(l, t);
-        if (kind >= TT_SECTION_RECV_F && to && !tt_plan_here(l->plan, t->in[0]->node->stage) &&
-            (t->region == TT_BACKWARD) == (kind == TT_SECTION_RECV_B))
+        if (kind >= TT_SECTION_RECV_F && to &&
+            !tt_plan_here(l->plan, t->in[0]->node->when->stage) &&
+            (t->when->region == TT_BACKWARD) == (kind == TT_SECTION_RECV_B))
             lower_transfer(l, t);
     }
     l->sections.items[l->sections.n - 1].end = (int)l->instrs.n;
@@ -354,7 +363,8 @@ static void lower_sections(lowering *l)
     const tt_plan *p = l->plan;
     const tt_graph *g = l->g;
     for (size_t i = 0; i < g->nodes.n; i++)
-        if (g->nodes.items[i]->op == &tt_op_transfer && g->nodes.items[i]->region <= TT_BACKWARD)
+        if (g->nodes.items[i]->op == &tt_op_transfer &&
+            g->nodes.items[i]->when->region <= TT_BACKWARD)
             tt_vec_push(l->a, &l->transfers, g->nodes.items[i]);
     for (int s = 0; s < p->n_stages; s++)
         for (int k = TT_SECTION_F; k <= TT_SECTION_RECV_B; k++) {
@@ -388,6 +398,8 @@ static void finish(lowering *l, tt_program *out)
         .n_sections = (int)l->sections.n,
         .epilogue = (int)l->sections.n - 2,
         .update = (int)l->sections.n - 1,
+        .seed = g->seed ? g->seed->id : -1,
+        .step = g->step ? g->step->id : -1,
         .slots = l->slots.items,
         .n_slots = (int)l->slots.n,
         .queues = l->queues.items,
@@ -450,8 +462,11 @@ uint64_t tt_program_hash(const tt_program *p, uint64_t h)
 {
     for (int k = 0; k < p->n; k++) {
         const tt_instr *i = &p->instrs[k];
-        const int all[] = {i->kind, i->queue, i->when, i->adds, i->id, i->event, i->peer, i->stage};
+        const int all[] = {i->kind, i->queue, i->predicate, i->adds,
+                           i->id,   i->event, i->peer,      i->stage};
         h = tt_hash64(all, sizeof all, h);
     }
+    for (int s = 0; s < p->n_sections; s++)
+        h = tt_hash64(&p->sections[s].only_if, sizeof p->sections[s].only_if, h);
     return h;
 }

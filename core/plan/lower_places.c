@@ -48,20 +48,10 @@ static int slot_of(const lowering *l, int stage, tt_space space)
     return -1;
 }
 
-static int param_number(const lowering *l, const tt_param_info *p)
+/* Of a parameter or buffer, in the table of both; -1: none of this name. */
+static int number_of(const lowering *l, const char *name)
 {
-    for (size_t i = 0; i < l->params.n; i++)
-        if (l->params.items[i].info == p)
-            return (int)i;
-    return -1;
-}
-
-static int buffer_number(const lowering *l, const tt_state *s)
-{
-    for (size_t i = 0; i < l->params.n; i++)
-        if (l->params.items[i].buffer && l->params.items[i].name == s->name)
-            return (int)i;
-    return -1;
+    return (int)(intptr_t)tt_map_get(l->numbers, name) - 1;
 }
 
 static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
@@ -71,13 +61,13 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     o->space = (uint8_t)at->space;
     o->offset = at->offset;
     if (root->node->op == &tt_op_param)
-        o->param = param_number(l, root->node->param);
+        o->param = number_of(l, root->node->param->name);
     if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER)
-        o->param = buffer_number(l, root->node->state);
+        o->param = number_of(l, root->node->state->name);
     if (at->space == TT_SPACE_STATE)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
-        o->slot = slot_of(l, root->node->stage, at->space);
+        o->slot = slot_of(l, root->node->when->stage, at->space);
     o->here = at->space != TT_SPACE_NONE && o->offset >= 0 &&
               (!tt_space_holds(at->space) || o->slot >= 0);
     o->offset += tt_plan_skip(l->g, v, l->coords);
@@ -213,15 +203,19 @@ void tt_lower_tables(lowering *l)
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }
+    l->numbers = tt_map_new(l->a);
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
+        tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
         for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)
-        if (g->states.items[i]->kind == TT_STATE_BUFFER)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER) {
             tt_vec_push(l->a, &l->params, buffer_of(l, g->states.items[i]));
+            tt_map_set(l->numbers, g->states.items[i]->name, (void *)(intptr_t)l->params.n);
+        }
 }

@@ -30,7 +30,9 @@
 
 static inline tt_stage_part tt_node_part(const tt_node *n)
 {
-    return n->region == TT_FORWARD ? TT_PART_F : n->weight ? TT_PART_W : TT_PART_I;
+    return n->when->region == TT_FORWARD ? TT_PART_F
+           : n->when->is_weight_grad     ? TT_PART_W
+                                         : TT_PART_I;
 }
 
 typedef struct tt_loc {

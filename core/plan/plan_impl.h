@@ -70,9 +70,9 @@ const char *tt_program_check_slots(const tt_program *p);
 
 /* ---- wires.c: what all ranks of a mesh say to each other in a step ----
  *
- * Ranks of one pipeline coordinate run one list; only the turns of its loops over token chunks
+ * Ranks of one pipeline coordinate run one list; only the iterations of its loops over token chunks
  * depend on more of a rank's coordinates. Along every atom that they do not depend on, all ranks
- * are at the same place of the same list when they take turns, so a collective over such atoms
+ * are at the same place of the same list when each of them is walked in turn, so a collective over such atoms
  * alone is met when one of them meets it, and a message stands for those of all. So the ranks at
  * coordinate 0 of these atoms stand for all, which is proved of every rank's list in the tests. */
 
@@ -92,7 +92,7 @@ tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, 
                         tt_error *err);
 /* loops.c */
 /* How often the rank at these coordinates runs a loop; 1 where nothing in it is said to others. */
-int64_t tt_loop_turns(const tt_program *p, const tt_instr *loop, const int32_t *coords);
+int64_t tt_loop_iterations(const tt_program *p, const tt_instr *loop, const int32_t *coords);
 /* That loops in which something is said depend on. */
 uint16_t tt_loop_atoms(const tt_program *p);
 /* All ranks of the graph's mesh reach the end of a step, whatever carries out its collectives, with

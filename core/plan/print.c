@@ -39,18 +39,18 @@ void tt_operand_print(const tt_program *p, int operand, tt_str *out)
         tt_str_add(out, o->chunk_only ? " chunk" : " rows");
 }
 
-static void print_when(tt_when w, const char *what, tt_str *out)
+static void print_predicate(tt_predicate p, const char *what, tt_str *out)
 {
-    static const char *const names[16] = {[TT_WHEN_FIRST_MICRO] = "first micro-batch",
-                                          [TT_WHEN_LATER_MICRO] = "later micro-batches",
-                                          [TT_WHEN_FIRST_CHUNK] = "first chunk",
-                                          [TT_WHEN_LATER_CHUNK] = "later chunks",
-                                          [TT_WHEN_ALWAYS] = "always",
+    static const char *const names[16] = {[TT_PRED_FIRST_MICRO] = "first micro-batch",
+                                          [TT_PRED_LATER_MICRO] = "later micro-batches",
+                                          [TT_PRED_FIRST_CHUNK] = "first chunk",
+                                          [TT_PRED_LATER_CHUNK] = "later chunks",
+                                          [TT_PRED_ALWAYS] = "always",
                                           [14] = "later micro-batches or chunks"};
-    if (names[w])
-        tt_str_printf(out, ", %s %s", what, names[w]);
+    if (names[p])
+        tt_str_printf(out, ", %s %s", what, names[p]);
     else
-        tt_str_printf(out, ", %s in %d", what, w);
+        tt_str_printf(out, ", %s in %d", what, p);
 }
 
 static void print_operands(const tt_program *p, const tt_instr *i, tt_str *out)
@@ -93,10 +93,10 @@ static void print_instr(const tt_program *p, int at, int depth, tt_str *out)
                       (long long)i->scratch_bytes);
     if (i->in_place >= 0)
         tt_str_printf(out, ", in place of %d", i->in_place);
-    if (i->when != TT_WHEN_ALWAYS)
-        print_when(i->when, "runs", out);
+    if (i->predicate != TT_PRED_ALWAYS)
+        print_predicate(i->predicate, "runs", out);
     if (i->adds)
-        print_when(i->adds, "adds", out);
+        print_predicate(i->adds, "adds", out);
     for (int k = 0; k < i->n_dead; k++)
         tt_str_printf(out, "%s%%%d", k ? " " : ", ends ", p->operands[i->dead[k]].value);
     if (*i->scope)
@@ -148,9 +148,12 @@ void tt_program_print(const tt_program *p, tt_str *out)
             continue;
         tt_str_printf(out, "\nsection %d: ", s);
         if (x->kind <= TT_SECTION_RECV_B)
-            tt_str_printf(out, "stage %d, %s\n", x->stage, kinds[x->kind]);
+            tt_str_printf(out, "stage %d, %s", x->stage, kinds[x->kind]);
         else
-            tt_str_printf(out, "%s\n", tt_section_phase(x->kind));
+            tt_str_add(out, tt_section_phase(x->kind));
+        if (x->only_if >= 0)
+            tt_str_printf(out, ", only if %s is not 0", p->states[x->only_if].name);
+        tt_str_addc(out, '\n');
         for (int i = x->begin; i < x->end; i++) {
             depth -= p->instrs[i].kind == TT_INSTR_END_LOOP;
             print_instr(p, i, depth, out);

@@ -37,19 +37,19 @@ typedef enum tt_stage_part {
     TT_N_PARTS
 } tt_stage_part;
 
-/* ---- when: in which of four situations an instruction runs, a bit each ----
+/* ---- predicate: in which of four situations an instruction runs, a bit each ----
  * Situation 0: first micro-batch of the step, first chunk of a loop (outside loops: always the
  * first). + 1: a later micro-batch. + 2: a later chunk. */
-typedef uint8_t tt_when;
-#define TT_WHEN_NEVER ((tt_when)0)
-#define TT_WHEN_ALWAYS ((tt_when)15)
-#define TT_WHEN_FIRST_MICRO ((tt_when)5)
-#define TT_WHEN_LATER_MICRO ((tt_when)10)
-#define TT_WHEN_FIRST_CHUNK ((tt_when)3)
-#define TT_WHEN_LATER_CHUNK ((tt_when)12)
-static inline bool tt_when_holds(tt_when w, bool later_micro, bool later_chunk)
+typedef uint8_t tt_predicate;
+#define TT_PRED_NEVER ((tt_predicate)0)
+#define TT_PRED_ALWAYS ((tt_predicate)15)
+#define TT_PRED_FIRST_MICRO ((tt_predicate)5)
+#define TT_PRED_LATER_MICRO ((tt_predicate)10)
+#define TT_PRED_FIRST_CHUNK ((tt_predicate)3)
+#define TT_PRED_LATER_CHUNK ((tt_predicate)12)
+static inline bool tt_predicate_holds(tt_predicate p, bool later_micro, bool later_chunk)
 {
-    return w >> (later_micro + 2 * later_chunk) & 1;
+    return p >> (later_micro + 2 * later_chunk) & 1;
 }
 
 typedef enum tt_instr_kind {
@@ -101,13 +101,13 @@ typedef struct tt_operand {
 } tt_operand;
 
 typedef struct tt_instr {
-    uint8_t kind;       /* tt_instr_kind */
-    uint8_t queue;      /* it is issued on */
-    tt_when when;       /* it runs */
-    tt_when adds;       /* it adds to out[0] instead of storing */
-    int8_t in_place;    /* the operand whose bytes out[0] takes over; -1: none */
-    bool take_infinity; /* -inf is a legal result */
-    bool fused;         /* a program of pointwise ops */
+    uint8_t kind;           /* tt_instr_kind */
+    uint8_t queue;          /* it is issued on */
+    tt_predicate predicate; /* it runs */
+    tt_predicate adds;      /* it adds to out[0] instead of storing */
+    int8_t in_place;        /* the operand whose bytes out[0] takes over; -1: none */
+    bool take_infinity;     /* -inf is a legal result */
+    bool fused;             /* a program of pointwise ops */
     int16_t n_in, n_out, n_dead;
     const int *in, *out; /* of tt_program.operands */
     const int *dead;     /* operands in work that nobody reads from here on, for debug.poison */
@@ -155,6 +155,7 @@ typedef struct tt_section {
     tt_section_kind kind;
     int stage;       /* -1: epilogue, update */
     int first_micro; /* the micro-batch that stores where later ones add; -1: none does */
+    int only_if;     /* of tt_program.states: it runs only where this scalar is not 0; -1: always */
     int begin, end;  /* instructions */
 } tt_section;
 const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epilogue", "update" */
@@ -207,14 +208,14 @@ typedef struct tt_program {
     tt_section *sections;
     int n_sections;
     int epilogue, update; /* sections */
+    int seed, step;       /* states: what kernels get for random numbers; -1: none */
     tt_call *calls;       /* of a step's micro-batches, in order */
     int n_calls;
     tt_slot_rule *slots;
     int n_slots;
     tt_program_queue *queues;
     int n_queues;
-    int n_events; /* 1 … n_events */
-    int n_sums;   /* events of STAGE_SUM: 1 … n_sums */
+    int n_events, n_sums; /* numbered from 1; n_sums: of STAGE_SUM */
     tt_program_state *states;
     int n_states;
     tt_program_param *params;

@@ -18,15 +18,15 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
         s[i] = (tt_stage_cost){1, 1, 1}; /* none takes no time at all */
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->region > TT_BACKWARD)
+        if (n->when->region > TT_BACKWARD)
             continue;
         if (n->op == &tt_op_transfer)
             message = TT_MAXV(message, message_cost(g, n->out[0]));
         const tt_stage_part part = tt_node_part(n);
         const tt_seconds t = tt_node_seconds(g, n, &tt_machine_order);
-        *(part == TT_PART_F   ? &s[n->stage].f
-          : part == TT_PART_I ? &s[n->stage].i
-                              : &s[n->stage].w) += t.compute + t.comm;
+        *(part == TT_PART_F   ? &s[n->when->stage].f
+          : part == TT_PART_I ? &s[n->when->stage].i
+                              : &s[n->when->stage].w) += t.compute + t.comm;
     }
     *out = (tt_costs){s, message};
 }
@@ -37,8 +37,8 @@ static int most_values(const tt_graph *g)
     int count[2][TT_MAX_STAGES] = {{0}}, most = 1;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->op == &tt_op_transfer && n->region <= TT_BACKWARD) {
-            const int k = ++count[n->region == TT_BACKWARD][n->in[0]->node->stage];
+        if (n->op == &tt_op_transfer && n->when->region <= TT_BACKWARD) {
+            const int k = ++count[n->when->region == TT_BACKWARD][n->in[0]->node->when->stage];
             most = TT_MAXV(most, k);
         }
     }

@@ -31,7 +31,7 @@ static tt_status check_transfers(const tt_graph *g, tt_error *err)
         if (!same)
             return TT_FAIL(err, TT_EINTERNAL,
                            "stage %d sends %%%d in another shape than stage %d receives it in",
-                           from->node->stage, from->id, n->stage);
+                           from->node->when->stage, from->id, n->when->stage);
     }
     return TT_OK;
 }

@@ -75,11 +75,13 @@ void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
         now[n] = open->items[n];
     for (int i = 0; i < l->n; i++) {
         const tt_node *e = l->items[i];
-        loop = !e->map ? -1 : loop < 0 ? i : loop; /* it runs several times: wait before all */
+        loop = !e->when->in_chunk_loop ? -1
+               : loop < 0              ? i
+                                       : loop; /* it runs several times: wait before all */
         int kept = 0;
         for (int k = 0; k < n; k++) {
             if (tt_plan_waits_for(e, now[k]))
-                add(l, e->map ? loop : i, now[k]);
+                add(l, e->when->in_chunk_loop ? loop : i, now[k]);
             else
                 now[kept++] = now[k];
         }

@@ -16,9 +16,9 @@ typedef struct begun { /* a collective under way */
     int comm, before; /* how many of its group were begun before it */
 } begun;
 
-typedef struct code { /* strips of the ranks of a pipeline coordinate whose loops turn as often */
+typedef struct code { /* strips of the ranks of a pipeline coordinate whose loops run as often */
     const tt_program *p;
-    uint64_t turns;
+    uint64_t iterations;
     tt_strip *of; /* [section][first micro-batch, others] */
 } code;
 
@@ -149,7 +149,7 @@ static void put_instr(writer *x, const tt_instr *i)
 static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
 {
     const tt_program *p = x->now->p;
-    int64_t left = 0; /* turns of the loop */
+    int64_t left = 0; /* iterations of the loop */
     int loop = -1;
     bool later_chunk = false;
     x->strip.n = 0;
@@ -157,12 +157,12 @@ static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
         const tt_instr *i = &p->instrs[k];
         if (i->kind == TT_INSTR_LOOP) {
             loop = k;
-            left = tt_loop_turns(p, i, x->coords);
+            left = tt_loop_iterations(p, i, x->coords);
             later_chunk = false;
         } else if (i->kind == TT_INSTR_END_LOOP) {
             later_chunk = --left > 0;
             k = later_chunk ? loop : k;
-        } else if (tt_when_holds(i->when, later_micro, later_chunk)) {
+        } else if (tt_predicate_holds(i->predicate, later_micro, later_chunk)) {
             put_instr(x, i);
         }
     }
@@ -203,11 +203,11 @@ static tt_status find_code(writer *x, int pp, tt_error *err)
     code c = {.p = &x->outlines[pp]};
     for (int i = 0; i < c.p->n; i++)
         if (c.p->instrs[i].kind == TT_INSTR_LOOP) {
-            const int64_t turns = tt_loop_turns(c.p, &c.p->instrs[i], x->coords);
-            c.turns = tt_hash64(&turns, sizeof turns, c.turns);
+            const int64_t iterations = tt_loop_iterations(c.p, &c.p->instrs[i], x->coords);
+            c.iterations = tt_hash64(&iterations, sizeof iterations, c.iterations);
         }
     for (size_t i = 0; i < x->codes.n; i++)
-        if (x->codes.items[i]->p == c.p && x->codes.items[i]->turns == c.turns) {
+        if (x->codes.items[i]->p == c.p && x->codes.items[i]->iterations == c.iterations) {
             x->now = x->codes.items[i];
             return TT_OK;
         }
@@ -305,8 +305,8 @@ static void describe(const void *user, const tt_wire *w, tt_str *out)
     char axes[128] = "pp";
     if (n->op == &tt_op_transfer) {
         tt_str_printf(out, "%s of stage %d for stage %d",
-                      n->region == TT_BACKWARD ? "gradient" : "value", n->in[0]->node->stage,
-                      n->stage);
+                      n->when->region == TT_BACKWARD ? "gradient" : "value",
+                      n->in[0]->node->when->stage, n->when->stage);
     } else {
         if (i->step)
             tt_mesh_print_axes(g->mesh, &i->step->atoms, axes, sizeof axes);

@@ -63,15 +63,37 @@ bool tt_kind_known(tt_kind k);
 const tt_option *tt_option_at(const tt_component *k, size_t i);
 const tt_component *tt_component_at(const tt_plugin *p, size_t i);
 
+/* ---- copy.c: the private copies that plugins are loaded from ---- */
+
+typedef struct tt_copy {
+    char *path;             /* the file to load, absolute */
+    tt_temporary temporary; /* the folder that it is in, if it is removed afterwards */
+    int fd;                 /* of a copy in memory, until it is loaded; -1: the copy is a file */
+} tt_copy;
+
+/* Copies n bytes of `file` to private_dir (NULL: no such folder), else to memory if in_memory, else
+ * to a new folder under $TMPDIR. Returns false if it can be written to none of them. */
+bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool in_memory,
+                  const char *bytes, size_t n, tt_copy *out);
+/* After it is loaded: removes the copy unless it is in private_dir. Its mapping stays valid, and a
+ * killed process leaves no file behind. */
+void tt_copy_drop(tt_copy *c);
+
+/* Keeps which file the copy at `path` was made of, for tt_plugin_at; NULL: no memory for it. */
+typedef struct tt_copy_name tt_copy_name;
+tt_copy_name *tt_copy_remember(const char *path, const char *file);
+void tt_copy_forget(tt_copy_name *name);
+
 /* ---- load.c ---- */
 
 typedef struct tt_loaded {
     void *handle; /* from libltdl */
     const tt_plugin *plugin;
+    tt_copy_name *name; /* for tt_plugin_at; NULL: it has none */
 } tt_loaded;
 
-/* Loads one file from a private copy and checks it. private_dir NULL: a folder under $TMPDIR, which
- * is removed before this returns. */
+/* Loads one file from a private copy and checks it. private_dir NULL: the copy is in memory, or
+ * where that is not possible in a folder under $TMPDIR, which is removed before this returns. */
 tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *out, tt_error *err);
 void tt_plugin_close(tt_loaded *l);
 /* libltdl counts these calls; each registry makes one pair. */

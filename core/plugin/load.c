@@ -8,8 +8,10 @@
 #include <ltdl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,111 +35,6 @@ void tt_plugin_loader_end(void)
     pthread_mutex_lock(&ltdl_mutex);
     lt_dlexit();
     pthread_mutex_unlock(&ltdl_mutex);
-}
-
-/* ---- the private copy (R19): if `make` overwrote a mapped .so, the run would crash ---- */
-
-typedef struct copy {
-    char *path;      /* the file to load, absolute */
-    char *temporary; /* the folder to remove afterwards, or NULL */
-} copy;
-
-static bool write_bytes(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-/* The copy's name contains the hash of its content, so an existing file with this name and these
- * bytes can be used. */
-static bool holds(const char *path, const char *bytes, size_t n)
-{
-    struct stat st;
-    char *old = NULL;
-    size_t n_old = 0;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n)
-        return false;
-    bool same = tt_read_file(path, n, &old, &n_old, NULL) == TT_OK && n_old == n &&
-                memcmp(old, bytes, n) == 0;
-    free(old);
-    return same;
-}
-
-static bool copy_into(tt_arena *a, const char *dir, const char *file, const char *bytes, size_t n,
-                      char **out)
-{
-    static _Atomic unsigned
-        counter; /* ranks that are threads may copy the same plugin concurrently */
-    char hash[33];
-    char *folder = realpath(dir, NULL); /* libltdl would search for a relative path */
-    if (!folder)
-        return false;
-    const char *slash = strrchr(file, '/');
-    tt_hash128_hex(bytes, n, hash);
-    char *path = tt_arena_printf(a, "%s/%.16s-%s", folder, hash, slash ? slash + 1 : file);
-    free(folder);
-    if (!holds(path, bytes, n)) {
-        char *tmp =
-            tt_arena_printf(a, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-        int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        bool written = fd >= 0 && write_bytes(fd, bytes, n);
-        if (fd >= 0 && (close(fd) != 0 || !written || rename(tmp, path) != 0)) {
-            unlink(tmp);
-            written = false;
-        }
-        if (!written)
-            return false;
-    }
-    *out = path;
-    return true;
-}
-
-static bool copy_to_temporary(tt_arena *a, const char *file, const char *bytes, size_t n, copy *out)
-{
-    const char *base = getenv("TMPDIR");
-    char *dir = tt_arena_printf(a, "%s/ttrun-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir))
-        return false;
-    if (!copy_into(a, dir, file, bytes, n, &out->path)) {
-        rmdir(dir);
-        return false;
-    }
-    out->temporary = dir;
-    return true;
-}
-
-/* Returns false if the copy can be written to neither folder. */
-static bool make_copy(tt_arena *a, const char *file, const char *private_dir, const char *bytes,
-                      size_t n, copy *out)
-{
-    if (private_dir) {
-        tt_error why;
-        if (tt_mkdirs(private_dir, &why) == TT_OK &&
-            copy_into(a, private_dir, file, bytes, n, &out->path))
-            return true;
-        tt_log(TT_WARN, "plugin",
-               "%s: cannot be copied into %s; trying the folder for temporary files", file,
-               private_dir);
-    }
-    return copy_to_temporary(a, file, bytes, n, out);
-}
-
-/* Removes the temporary copy. Its mapping stays valid, and a killed process leaves no file
- * behind. */
-static void drop_temporary(const copy *c)
-{
-    if (!c->temporary)
-        return;
-    unlink(c->path);
-    rmdir(c->temporary);
 }
 
 /* ---- the loader ---- */
@@ -203,7 +100,7 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
         status = own_by_ltdl(path, &owned, err);
     dlclose(handle);
     if (status == TT_OK)
-        *out = (tt_loaded){owned, plugin};
+        *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file)};
     return status;
 }
 
@@ -259,10 +156,12 @@ tt_status tt_plugin_open(const char *path, const char *private_dir, tt_loaded *o
     err = err ? err : &local;
     TT_TRY(read_plugin(path, &bytes, &n, err));
     tt_arena *a = tt_arena_new();
-    copy c = {0};
-    if (make_copy(a, path, private_dir, bytes, n, &c)) {
+    for (int again = 0; again < 2 && status != TT_OK && why; again++) {
+        tt_copy c;
+        if (!tt_copy_make(a, path, again ? NULL : private_dir, !again, bytes, n, &c))
+            continue;
         status = open_copy(c.path, path, out, err);
-        drop_temporary(&c);
+        tt_copy_drop(&c);
         why = status == TT_OK ? NULL : reason_for_in_place(err);
     }
     if (status != TT_OK && why)
@@ -279,18 +178,6 @@ void tt_plugin_close(tt_loaded *l)
     pthread_mutex_lock(&ltdl_mutex);
     lt_dlclose(l->handle);
     pthread_mutex_unlock(&ltdl_mutex);
+    tt_copy_forget(l->name);
     *l = (tt_loaded){0};
-}
-
-/* A private copy is called "0123456789abcdef-name.so". */
-const char *tt_plugin_at(const void *address, const char **function)
-{
-    Dl_info info;
-    if (!dladdr(address, &info) || !info.dli_fname)
-        return NULL;
-    const char *slash = strrchr(info.dli_fname, '/'), *name = slash ? slash + 1 : info.dli_fname;
-    if (strlen(name) < 18 || strspn(name, "0123456789abcdef") != 16 || name[16] != '-')
-        return NULL;
-    *function = info.dli_sname;
-    return name + 17;
 }

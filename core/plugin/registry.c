@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct offer {
@@ -29,7 +30,8 @@ tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error
     tt_arena *a = tt_arena_new();
     tt_registry *r = tt_arena_alloc(a, sizeof *r);
     r->arena = a;
-    r->private_dir = tt_arena_str(a, o->private_dir);
+    const char *copies = getenv("TTRUN_PLUGIN_COPIES");
+    r->private_dir = tt_arena_str(a, copies && *copies ? copies : o->private_dir);
     tt_status status = scan_all(r, o, err);
     if (status != TT_OK) {
         tt_registry_free(r);

@@ -15,8 +15,8 @@ typedef struct tt_registry_opts {
                                 exists of plugins/ and lib/ttrun/plugins/ in the executable's folder
                                 and its parent, and the installed folder */
     size_t n_dirs;
-    const char *private_dir; /* each .so is loaded from a private copy here (R19); NULL: a new
-                                folder under $TMPDIR, removed at once (the mapping stays) */
+    const char *private_dir; /* each .so is loaded from a private copy here (R19), or in the folder
+                                that TTRUN_PLUGIN_COPIES names; NULL: in memory */
 } tt_registry_opts;
 
 /* Lists files and folders at once, but opens a .so only when someone looks up a component of its

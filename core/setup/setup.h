@@ -60,7 +60,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    struct tt_map *kernels_asked; /* ops whose kernel has been chosen */
+    struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
     bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
     tt_part comm;       /* component NULL: no comm plugin is used */
@@ -74,7 +74,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     int64_t threads;                /* threads per rank */
     int ranks_here;                 /* number of ranks on this machine */
     bool overlap;                   /* communication runs concurrently with computation */
-    bool pieces;                    /* asynchronous tensor parallelism */
+    bool async_tp;                  /* asynchronous tensor parallelism */
     bool apart;                /* outputs never reuse an operand's bytes; for comparison in tests */
     const tt_machine *machine; /* the machine to plan for; NULL = this one */
     tt_model_shape shape;

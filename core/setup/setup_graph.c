@@ -49,12 +49,12 @@ static bool overlaps(const tt_setup *s, const tt_machine *machine)
     const tt_backend_vt *vt = s->backend.component->vtable;
     if (s->world < 2 || s->core.comm.overlap != TT_OVERLAP_AUTO)
         return s->world > 1 && s->core.comm.overlap == TT_OVERLAP_ON;
-    return s->pieces || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
+    return s->async_tp || machine || !vt->host_memory || tt_cpu_share(s->ranks_here) > s->threads;
 }
 
 /* Whether tensor parallelism is asynchronous: the job asks for it, and there are collectives that
  * it can hide. */
-static bool goes_piecewise(const tt_setup *s)
+static bool uses_async_tp(const tt_setup *s)
 {
     const tt_parallelism_config *p = &s->core.parallelism;
     if (!p->enable_async_tensor_parallel)
@@ -133,7 +133,7 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     if (!s->threads)
         s->threads = default_threads(o, s->world);
     s->ranks_here = o->ranks_here ? o->ranks_here : s->world;
-    s->pieces = goes_piecewise(s);
+    s->async_tp = uses_async_tp(s);
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
@@ -165,14 +165,14 @@ static bool can_accumulate(void *user, const char *op)
 static size_t scratch(void *user, const tt_kernel_call *c)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, c->op);
+    const tt_kernel *k = tt_setup_kernel_settled(s, c->op);
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 
 static int in_place(void *user, const char *op)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, op);
+    const tt_kernel *k = tt_setup_kernel_settled(s, op);
     return k ? k->in_place : 0;
 }
 
@@ -393,7 +393,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .store_dtype = s->core.activation_checkpoint.store_dtype,
         .hoist = keeps_parameters(s) && s->micro_batches > 1,
         .sink = sinks_reductions(s),
-        .pieces = s->pieces,
+        .async_tp = s->async_tp,
         .overlap = s->overlap,
         .at_once = s->overlap && s->micro_batches == 1,
         .overlapping = {.machine = s->machine},
@@ -440,12 +440,12 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     TT_TRY(check_addressable(s, err));
     fingerprint(s);
     tt_setup_check_filters(s);
-    if (s->graph->pieces.whole)
+    if (s->graph->async_tp.whole)
         tt_log(
             TT_INFO, "train",
             "parallelism.enable_async_tensor_parallel: %d all-gathers and reduce-scatters stay in "
             "one piece, because their products run over token chunks",
-            s->graph->pieces.whole);
+            s->graph->async_tp.whole);
     if (o->mode == TT_MODE_TRAIN)
         TT_TRY(tt_groups_check(s, err));
     const int64_t width = vt->attention_width ? vt->attention_width(s->model.config) : 0;

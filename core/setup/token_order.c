@@ -28,7 +28,8 @@ static const tt_value *queries(const tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if ((n->op->flags & TT_OP_MIXES_TOKENS) && !(n->op->flags & TT_OP_ORDERED) && !n->virtual_)
+        if ((n->op->flags & TT_OP_MIXES_TOKENS) && !(n->op->flags & TT_OP_ORDERED) &&
+            n->role != TT_NODE_EXPANDED)
             return n->in[0];
     }
     return NULL;

@@ -34,17 +34,23 @@ static tt_status count_tokens(tt_loop *l, const tt_batch *micro, tt_status fetch
     return TT_OK;
 }
 
-/* A batch without counted tokens has no loss, so nothing is checked. */
-static tt_status check_finite(const tt_loop *l, int64_t counted, tt_error *err)
+/* The numbers of the step that is done. The program computed whether they are finite, and did not
+ * update the parameters if they are not: so this is the only place where the host looks at them. */
+static tt_status read_metrics(tt_loop *l, int64_t counted, tt_error *err)
 {
-    if ((isfinite(l->loss) || !counted) && isfinite(l->norm))
+    const tt_exec *x = l->rank.exec;
+    const double sum = tt_exec_metric(x, TT_METRIC_LOSS);
+    l->loss = counted ? sum / (double)counted : (double)NAN; /* no counted token: no loss */
+    l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
+    l->norm = tt_exec_metric(x, TT_METRIC_NORM);
+    if (tt_exec_metric(x, TT_METRIC_OK) > 0)
         return TT_OK;
     return TT_FAIL(
         err, TT_ENUMERIC,
         "step %lld: %s is %s; the last checkpoint is good. Lower optimizer.lr, or run with "
         "--debug.detect_nan true to name the first op",
-        (long long)l->step, isfinite(l->loss) ? "grad_norm" : "loss",
-        isnan(isfinite(l->loss) ? l->norm : l->loss) ? "NaN" : "Inf");
+        (long long)l->step, isfinite(sum) ? "grad_norm" : "loss",
+        isnan(isfinite(sum) ? l->norm : sum) ? "NaN" : "Inf");
 }
 
 static double learning_rate(const tt_loop *l)
@@ -68,7 +74,6 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
     tt_exec_set_scalar(x, TT_SCALAR_INV_TOKENS, 1.0 / (double)TT_MAXV(counted, (int64_t)1));
     tt_exec_set_scalar(x, TT_SCALAR_INV_MICRO, 1.0 / (double)l->s->micro_batches);
     tt_exec_set_scalar(x, TT_SCALAR_LR, l->lr);
-    tt_exec_set_scalar(x, TT_SCALAR_STEP, (double)l->step);
     tt_feed feed = {micro, l->rank.data_rank * l->s->local * l->s->core.training.seq_len,
                     l->s->token_order};
     TT_TRY(tt_exec_micro_batches(x, l->step, tt_feed_fill, &feed, err));
@@ -76,11 +81,8 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));
-    l->loss = counted ? tt_exec_metric(x, TT_METRIC_LOSS) / (double)counted : (double)NAN;
-    l->loss_max = counted ? tt_exec_metric(x, TT_METRIC_LOSS_MAX) : (double)NAN;
-    l->norm = tt_exec_metric(x, TT_METRIC_NORM);
-    TT_TRY(check_finite(l, counted, err));
     TT_TRY(tt_exec_update(x, err));
+    TT_TRY(read_metrics(l, counted, err));
     l->t.optimizer += tt_seconds_since(t0);
     l->t.comm += tt_exec_comm_seconds(x);
 

@@ -36,9 +36,20 @@ typedef struct tt_kernel_call {
     void *scratch; /* scratch_bytes bytes, 64-byte aligned, not initialised */
     size_t scratch_bytes;
     int accumulate; /* 1: add to out[0] instead of storing; only with can_accumulate */
-    uint64_t seed;  /* training.seed; seed and step are for tt_random */
-    int64_t step;
+    /* For random numbers: training.seed, and the number of the step, 1 for the first. They lie in the
+     * program's memory, so that a call may be repeated for another step as it is. Host kernels read
+     * them with tt_call_seed() and tt_call_step(). */
+    const uint64_t *seed;
+    const double *step;
 } tt_kernel_call;
+static inline uint64_t tt_call_seed(const tt_kernel_call *c)
+{
+    return c->seed ? *c->seed : 0;
+}
+static inline int64_t tt_call_step(const tt_kernel_call *c)
+{
+    return c->step ? (int64_t)*c->step : 0;
+}
 
 typedef tt_status (*tt_kernel_fn)(void *backend, const tt_kernel_call *c,
                                   tt_error *err); /* [step] */

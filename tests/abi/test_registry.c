@@ -3,9 +3,11 @@
 #include "liars.h"
 #include "plugin/registry.h"
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -322,27 +324,78 @@ static void test_load_survives_overwriting_the_file(void **state)
     tt_registry_free(again);
 }
 
+/* The private folder cannot be made, so the copy is in memory; with no bytes allowed in files there
+ * is none, neither in memory nor on disk, and the plugin is loaded in place. */
 static void test_load_works_without_a_private_folder(void **state)
 {
     (void)state;
     const char *dirs[] = {path_in("ro")};
     write_file(path_in("in_the_way"), "x", 1);
     tt_registry_opts o = {.dirs = dirs, .n_dirs = 1, .private_dir = path_in("in_the_way")};
-    tt_registry *r = NULL;
+    build("ro/ramp.so", "-DNAME='\"ramp\"'");
+    for (int in_place = 0; in_place < 2; in_place++) {
+        tt_registry *r = NULL;
+        const tt_component *c = NULL;
+        tt_error err = {0};
+        struct rlimit old, none;
+        assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
+        assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+        none = (struct rlimit){0, old.rlim_max};
+        if (in_place) {
+            signal(SIGXFSZ, SIG_IGN);
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+        }
+        const tt_status st = tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err);
+        setrlimit(RLIMIT_FSIZE, &old);
+        signal(SIGXFSZ, SIG_DFL);
+        if (st != TT_OK)
+            fail_msg("%s", err.text);
+        assert_string_equal(c->name, "ramp");
+        tt_registry_free(r);
+    }
+}
+
+/* Both copies are in memory, and the second descriptor has the number of the first. */
+static void test_load_in_memory_keeps_plugins_apart(void **state)
+{
+    (void)state;
+    const char *names[] = {"one", "two"};
+    const tt_component *c[2] = {NULL, NULL};
+    tt_registry *r[2] = {NULL, NULL};
+    tt_error err = {0};
+    const char *function = NULL;
+    build("memory/one.so", "-DNAME='\"one\"'");
+    build("memory/two.so", "-DNAME='\"two\"'");
+    for (int i = 0; i < 2; i++) {
+        r[i] = open_dirs("memory", NULL);
+        assert_int_equal(tt_registry_find(r[i], TT_KIND_LR_SCHEDULER, names[i], &c[i], &err),
+                         TT_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(c[i]->name, names[i]);
+        const char *file = tt_plugin_at(c[i], &function);
+        assert_non_null(file);
+        assert_int_equal(strncmp(file, names[i], 3), 0);
+        assert_string_equal(file + 3, ".so");
+    }
+    assert_null(tt_plugin_at(&err, &function));
+    tt_registry_free(r[0]);
+    assert_string_equal(c[1]->name, "two");
+    tt_registry_free(r[1]);
+}
+
+static void test_load_keeps_copies_in_a_folder_on_request(void **state)
+{
+    (void)state;
     const tt_component *c = NULL;
     tt_error err = {0};
-    build("ro/ramp.so", "-DNAME='\"ramp\"'");
-    assert_int_equal(tt_registry_new(&o, &r, &err), TT_OK);
-    char *old = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
-    setenv("TMPDIR", path_in("nowhere"), 1); /* neither can be written: they are loaded in place */
+    build("kept/ramp.so", "-DNAME='\"ramp\"'");
+    setenv("TTRUN_PLUGIN_COPIES", path_in("copies"), 1);
+    tt_registry *r = open_dirs("kept", NULL);
+    unsetenv("TTRUN_PLUGIN_COPIES");
     assert_int_equal(tt_registry_find(r, TT_KIND_LR_SCHEDULER, "ramp", &c, &err), TT_OK);
-    if (old)
-        setenv("TMPDIR", old, 1);
-    else
-        unsetenv("TMPDIR");
-    free(old);
-    assert_string_equal(c->name, "ramp");
     tt_registry_free(r);
+    assert_int_equal(shell("cmp -s %s/kept/ramp.so %s/copies/*-ramp.so", root, root), 0);
 }
 
 static void test_load_finds_libraries_next_to_the_file(void **state)
@@ -401,6 +454,8 @@ int main(void)
         cmocka_unit_test(test_registry_refuses_unreadable_folders),
         cmocka_unit_test(test_load_survives_overwriting_the_file),
         cmocka_unit_test(test_load_works_without_a_private_folder),
+        cmocka_unit_test(test_load_in_memory_keeps_plugins_apart),
+        cmocka_unit_test(test_load_keeps_copies_in_a_folder_on_request),
         cmocka_unit_test(test_load_finds_libraries_next_to_the_file),
         cmocka_unit_test(test_kinds_have_names_and_folders),
     };

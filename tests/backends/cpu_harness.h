@@ -185,8 +185,8 @@ static inline void run_with(int isa, const char *op, tt_tensor *in, int n_in, tt
                             .n_out = n_out,
                             .attrs = attrs,
                             .accumulate = accumulate,
-                            .seed = 7,
-                            .step = 3};
+                            .seed = &(const uint64_t){7},
+                            .step = &(const double){3}};
         for (int i = 0; i < n_out; i++)
             memcpy(out[i].data, before[i], bytes[i]);
         run_once(isa, pool, k, &c);

@@ -42,7 +42,7 @@ static random_mesh make_mesh(fixture *f, uint64_t *s, const model_tensor *t, siz
                 (int)draw(s, (uint64_t)t[i].n_dims + 1); /* the last: replicated over this atom */
             if (d < t[i].n_dims)
                 m.placements[i].atom[d][m.placements[i].n[d]++] =
-                    (uint16_t)(atom | (draw(s, 2) ? TT_LOOSE : 0));
+                    (uint16_t)(atom | (draw(s, 2) ? TT_IGNORE_UNIT : 0));
         }
     }
     return m;

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -153,8 +154,9 @@ static void test_packing_of_a_million_is_fast_enough(void **state)
     int64_t *lengths = malloc((size_t)n * sizeof *lengths), tokens = 0;
     for (int64_t i = 0; i < n; i++)
         tokens += lengths[i] = 1 + next(&seed) % 2048;
-    const int64_t t0 = tt_now_ns(), bins = packed(lengths, n, 4096);
-    assert_true(tt_now_ns() - t0 < 20000000000); /* minutes where it is quadratic */
+    const clock_t before = clock(); /* CPU time: other programs may keep the machine busy */
+    const int64_t bins = packed(lengths, n, 4096);
+    assert_true((clock() - before) / CLOCKS_PER_SEC < 20); /* minutes where it is quadratic */
     assert_true(bins * 4096 - tokens < tokens / 1000);
     free(lengths);
 }

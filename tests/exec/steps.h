@@ -49,7 +49,6 @@ static inline tt_status steps_one(steps *s, tt_rank *r, int step, int rank, tt_e
 {
     tt_exec_set_scalar(r->exec, TT_SCALAR_INV_TOKENS, 1.0 / 300);
     tt_exec_set_scalar(r->exec, TT_SCALAR_LR, 1e-3);
-    tt_exec_set_scalar(r->exec, TT_SCALAR_STEP, step + 1);
     TT_TRY(tt_exec_micro_batches(r->exec, step + 1, steps_fill, s, err));
     TT_TRY(tt_exec_epilogue(r->exec, err));
     if (rank == 0) {

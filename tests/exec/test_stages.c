@@ -209,8 +209,8 @@ static void make_wide(job *j)
         if (n->op != &tt_op_transfer)
             continue;
         assert_true(n->out[0]->type.n_dims == 2); /* the fade is computed on each stage */
-        if (n->region == TT_FORWARD)
-            most += ++crossing[n->stage] > most;
+        if (n->when->region == TT_FORWARD)
+            most += ++crossing[n->when->stage] > most;
     }
     assert_int_equal(most, j->setup.n_stages > 1 ? 4 : 0);
 }

@@ -162,10 +162,10 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
         return tt_pass_order(x->g, err);
     if (!strcmp(pass, "fuse"))
         return tt_pass_fuse(x->g, &fo, err);
-    if (!strcmp(pass, "pieces"))
-        return j->pieces ? tt_pass_pieces(x->g, err) : TT_OK;
+    if (!strcmp(pass, "async_tp"))
+        return j->async_tp ? tt_pass_async_tp(x->g, err) : TT_OK;
     TT_TRY(tt_pass_epilogue(x->g, &fo, err));
-    return tt_pass_turn(x->g, &fo, err);
+    return tt_pass_rope_fusion(x->g, &fo, err);
 }
 
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
@@ -173,7 +173,7 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
 {
     static const char *const passes[] = {
         "describe",  "place", "chunk_mark", "metrics", "autodiff", "chunk_move", "update",
-        "recompute", "lower", "order",      "fuse",    "epilogue", "pieces"};
+        "recompute", "lower", "order",      "fuse",    "epilogue", "async_tp"};
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();

@@ -55,7 +55,7 @@ typedef struct job {
     const tt_optimizer_vt *update; /* instead of a plugin's */
     double max_norm;
     tt_recompute_opts recompute;
-    bool fuse, can_accumulate, metrics, pieces;
+    bool fuse, can_accumulate, metrics, async_tp;
     int64_t chunk_bytes; /* with can_accumulate: the token-chunk loop; 0 = none */
     void (*describe)(tt_builder *b,
                      const void *user); /* another model than the llama, with its loss */

@@ -157,8 +157,8 @@ static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor
                         .out = out,
                         .n_out = n->n_out,
                         .attrs = sim_attrs(s, n),
-                        .seed = 42,
-                        .step = 1};
+                        .seed = &(const uint64_t){42},
+                        .step = &(const double){1}};
     c.scratch_bytes = k->scratch_bytes ? k->scratch_bytes(&c, 1) : 0;
     c.scratch = tt_arena_alloc(s->arena, c.scratch_bytes + 64);
     tt_error err;
@@ -272,8 +272,9 @@ static void run_regions(sim *s, bool micro)
 {
     for (size_t i = 0; i < s->g->nodes.n && !s->failure[0]; i++) {
         const tt_node *n = s->g->nodes.items[i];
-        if ((n->region <= TT_BACKWARD) == micro && !n->virtual_ &&
-            !n->twins) /* the stages of a tied parameter are all here: it is updated once */
+        if ((n->when->region <= TT_BACKWARD) == micro && n->role != TT_NODE_EXPANDED &&
+            !n->when
+                 ->replicated_stages) /* the stages of a tied parameter are all here: it is updated once */
             run_node(s, n);
     }
 }

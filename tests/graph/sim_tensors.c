@@ -75,6 +75,8 @@ static double sim_get(const tt_tensor *t, int64_t i)
         return ((const double *)t->data)[i];
     case TT_I32:
         return ((const int32_t *)t->data)[i];
+    case TT_I64:
+        return (double)((const int64_t *)t->data)[i];
     case TT_BOOL:
         return ((const uint8_t *)t->data)[i];
     default:
@@ -94,6 +96,9 @@ static void sim_set(const tt_tensor *t, int64_t i, double v)
         break;
     case TT_I32:
         ((int32_t *)t->data)[i] = (int32_t)v;
+        break;
+    case TT_I64:
+        ((int64_t *)t->data)[i] = (int64_t)v;
         break;
     case TT_BOOL:
         ((uint8_t *)t->data)[i] = v != 0;
@@ -315,7 +320,7 @@ static void check_value(sim *s, const tt_node *n, const tt_value *v)
     const char *why = NULL;
     if (s->o.unchecked || s->failure[0])
         return;
-    if (n->piece) {
+    if (n->own_rows) {
         check_piece(s, n, v);
         return;
     }

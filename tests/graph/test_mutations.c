@@ -110,7 +110,7 @@ static void check_dropped(const job *j, int *total, int *rewired, int *refused)
             for (int q = 0; q < u->n_in; q++)
                 if (u->in[q] == n->out[0])
                     at = q;
-            if (at < 0 || !u->rule || u->virtual_)
+            if (at < 0 || !u->rule || u->role == TT_NODE_EXPANDED)
                 continue;
             u->in[at] = n->in[0];
             ++*rewired;
@@ -221,7 +221,7 @@ static void test_every_dropped_piece_is_caught(void **state)
                  .metrics = true,
                  .fuse = true,
                  .can_accumulate = true,
-                 .pieces = true};
+                 .async_tp = true};
         j.tokens = 13 * data_ranks(j.mesh);
         j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
         build_or_fail(&j, NULL, &x);
@@ -250,7 +250,7 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
     tt_graph *g = x->g;
     const size_t n = g->nodes.n;
     tt_node **items = tt_arena_array(x->arena, n + 8, sizeof *items);
-    tt_builder_at(x->b, v->node->region, v->node->stage, v->node->block, "mutation");
+    tt_builder_at(x->b, v->node->when->region, v->node->when->stage, v->node->block, "mutation");
     tt_node *a = tt_node_new(x->b, &tt_op_transfer, &v, 1, &v->type, to, 1);
     tt_node *b = tt_node_new(x->b, &tt_op_redistribute, a->out, 1, &v->type, &v->place, 1);
     for (size_t i = 0, k = 0; i < n; i++) {
@@ -272,13 +272,13 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
  * reduced again. */
 static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
-    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1)
+    if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED || n->n_out < 1)
         return false;
     for (size_t i = 0; i < g->nodes.n;
          i++) { /* n is the derivative of a reduced value's reader: same dims, same storage */
         const tt_node *f = g->nodes.items[i];
-        if (f->op != &tt_op_redistribute || f->region != TT_FORWARD || !f->in[0]->place.partial ||
-            f->in[0]->place.partial_max)
+        if (f->op != &tt_op_redistribute || f->when->region != TT_FORWARD ||
+            !f->in[0]->place.partial || f->in[0]->place.partial_max)
             continue;
         const tt_value *v = n->out[0];
         const uint16_t more =
@@ -296,7 +296,8 @@ static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to
 static bool lost_pending(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
     (void)g;
-    if (n->region != TT_BACKWARD || n->virtual_ || n->n_out < 1 || !n->out[0]->place.partial)
+    if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED || n->n_out < 1 ||
+        !n->out[0]->place.partial)
         return false;
     to->partial = 0;
     return true;
@@ -306,7 +307,8 @@ static bool read_later(const tt_graph *g, size_t at)
 {
     const tt_value *v = g->nodes.items[at]->out[0];
     for (size_t i = at + 1; i < g->nodes.n; i++)
-        for (int q = 0; !g->nodes.items[i]->virtual_ && q < g->nodes.items[i]->n_in; q++)
+        for (int q = 0; g->nodes.items[i]->role != TT_NODE_EXPANDED && q < g->nodes.items[i]->n_in;
+             q++)
             if (g->nodes.items[i]->in[q] == v)
                 return true;
     return false;

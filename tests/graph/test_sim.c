@@ -83,11 +83,11 @@ static void check_pass(void *user, const char *pass, built *x)
 {
     results *r = user;
     if (!strcmp(pass, "describe") || (!strcmp(pass, "metrics") && !r->j->metrics) ||
-        (!strcmp(pass, "pieces") && !r->j->pieces))
+        (!strcmp(pass, "async_tp") && !r->j->async_tp))
         return;
-    if (!strcmp(pass, "pieces")) {
-        assert_true(x->g->pieces.gathers >= 4 * r->j->c.L && !x->g->pieces.whole);
-        assert_true(x->g->pieces.reductions >= 4 * r->j->c.L);
+    if (!strcmp(pass, "async_tp")) {
+        assert_true(x->g->async_tp.gathers >= 4 * r->j->c.L && !x->g->async_tp.whole);
+        assert_true(x->g->async_tp.reductions >= 4 * r->j->c.L);
     }
     sim *s = sim_run(x->g, NULL);
     if (s->failure[0])
@@ -248,7 +248,7 @@ static void test_keys_go_round_a_ring(void **state)
 }
 
 /* Gathers and reduce-scatters of rows with their products, piece by piece. */
-static void test_pieces_equal_one_rank(void **state)
+static void test_async_tp_equals_one_rank(void **state)
 {
     static const char *const meshes[] = {
         "tp2",           "tp3",         "fsdp2 tp2", "tp4=2x2",
@@ -268,13 +268,13 @@ static void test_pieces_equal_one_rank(void **state)
                 .fuse = v != 1,
                 .can_accumulate = true,
                 .n_stages = 1 + v / 2,
-                .pieces = true
+                .async_tp = true
             };
             j.tokens = lengths[v] * data_ranks(j.mesh);
             j.c.H = strstr(meshes[m], "tp4") ? 8 : 6;
             check_job(&j, &r);
         }
-    report("pieces", &r);
+    report("async_tp", &r);
 }
 
 static void test_stages_with_transfers_equal_one_rank(void **state)
@@ -405,7 +405,7 @@ int main(void)
         cmocka_unit_test(test_matrix_without_sequence_parallel),
         cmocka_unit_test(test_heads_cut_instead_of_tokens),
         cmocka_unit_test(test_keys_go_round_a_ring),
-        cmocka_unit_test(test_pieces_equal_one_rank),
+        cmocka_unit_test(test_async_tp_equals_one_rank),
         cmocka_unit_test(test_stages_with_transfers_equal_one_rank),
         cmocka_unit_test(test_micro_batches_are_summed),
     };

@@ -76,7 +76,7 @@ static sig c_node_sig(const tt_node *n, int out, sig *memo)
         return sig_of("nll", 0, NULL, 0);
     if (!strcmp(op, "cross_entropy_bwd"))
         return sig_of("dz", 0, NULL, 0);
-    if (n->inner && !is_any(op, "max_last sum_exp pick"))
+    if (n->role == TT_NODE_INNER && !is_any(op, "max_last sum_exp pick"))
         return 0;
     for (int i = 0; i < n->n_in; i++)
         if (strcmp(op, "attention_bwd") || (i != 3 && i != 4))
@@ -212,7 +212,8 @@ static const tt_node *find(const comparison *c, sig s, int *out)
     const tt_node *found = NULL;
     for (size_t i = 0; i < c->x->g->nodes.n; i++) {
         const tt_node *n = c->x->g->nodes.items[i];
-        if (n->virtual_ || is_any(n->op->name, "redistribute fetch param input stop_gradient"))
+        if (n->role == TT_NODE_EXPANDED ||
+            is_any(n->op->name, "redistribute fetch param input stop_gradient"))
             continue;
         for (int o = 0; o < n->n_out; o++) {
             if (c_sig(n->out[o], c->memo) != s || (!strcmp(n->op->name, "cross_entropy") && o))
@@ -313,7 +314,8 @@ static int our_moves(const comparison *c)
     int n = 0;
     for (size_t i = 0; i < c->x->g->nodes.n; i++) {
         const tt_node *e = c->x->g->nodes.items[i];
-        if (e->region > TT_BACKWARD || (e->op != &tt_op_redistribute && e->op != &tt_op_fetch))
+        if (e->when->region > TT_BACKWARD ||
+            (e->op != &tt_op_redistribute && e->op != &tt_op_fetch))
             continue;
         if (for_accumulate(c->x->g, e->out[0]) || !c_sig(e->out[0], c->memo))
             continue;
@@ -416,13 +418,14 @@ static bool in_embedding(const tt_graph *g, size_t at)
     bool before = false, behind = false; /* is there a block's node in this region? */
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->region != g->nodes.items[at]->region || n->block < 0 || n->op == &tt_op_accumulate)
+        if (n->when->region != g->nodes.items[at]->when->region || n->block < 0 ||
+            n->op == &tt_op_accumulate)
             continue;
         if (n->n_out && for_accumulate(g, n->out[0]))
             continue;
         (i < at ? &before : &behind)[0] = true;
     }
-    return g->nodes.items[at]->region == TT_FORWARD ? !before : !behind;
+    return g->nodes.items[at]->when->region == TT_FORWARD ? !before : !behind;
 }
 
 static bool tied(const tt_graph *g)
@@ -440,7 +443,7 @@ static int count_steps(const tt_graph *g, bool backward, int block, bool fetches
     tt_lower_step steps[TT_MAX_STEPS];
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->region != (backward ? TT_BACKWARD : TT_FORWARD) || n->block != block)
+        if (n->when->region != (backward ? TT_BACKWARD : TT_FORWARD) || n->block != block)
             continue;
         if (n->op != (fetches ? &tt_op_fetch : &tt_op_redistribute) || for_accumulate(g, n->out[0]))
             continue;
@@ -534,12 +537,12 @@ static void test_update_stays_where_parameters_are_stored(void **state)
             tt_lower_step steps[TT_MAX_STEPS];
             if (n->op == &tt_op_param)
                 cut = cut || tt_placement_shard_atoms(&n->out[0]->place, n->out[0]->type.n_dims);
-            if (n->region < TT_EPILOGUE || n->op != &tt_op_redistribute)
+            if (n->when->region < TT_EPILOGUE || n->op != &tt_op_redistribute)
                 continue;
             const int k = tt_lower(x.g->mesh, n->out[0]->type.dims, n->out[0]->type.n_dims,
                                    &n->in[0]->place, &n->out[0]->place, steps);
             for (int s = 0; s < k; s++) {
-                if (n->region == TT_UPDATE && steps[s].kind <= TT_STEP_SHIFT)
+                if (n->when->region == TT_UPDATE && steps[s].kind <= TT_STEP_SHIFT)
                     fail_msg("%s: the optimizer communicates: %s", j.mesh->name,
                              tt_step_kind_name(steps[s].kind));
                 reductions += !n->out[0]->type.n_dims && steps[s].kind <= TT_STEP_SHIFT;

@@ -49,11 +49,11 @@ static inline int atom_index(const tt_mesh *m, const char *name, size_t n)
     return -1;
 }
 
-/* "cp~" is atom cp, loose. */
+/* "cp~" is atom cp, ignoring the unit. */
 static inline uint16_t read_atom(const tt_mesh *m, const char *name)
 {
     size_t n = strcspn(name, "~");
-    return (uint16_t)((unsigned)atom_index(m, name, n) | (name[n] == '~' ? TT_LOOSE : 0u));
+    return (uint16_t)((unsigned)atom_index(m, name, n) | (name[n] == '~' ? TT_IGNORE_UNIT : 0u));
 }
 
 static inline tt_atom_list read_atoms(const tt_mesh *m, const json_t *list)

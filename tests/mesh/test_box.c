@@ -83,9 +83,9 @@ static void check_prefixes_enclose(const tt_mesh *m, const tt_dim *d, const uint
             int64_t b, e;
             tt_dim_box(m, d, atoms, k, coords, &b, &e);
             assert_true(b >= begin && e <= end && b <= e);
-            bool units = k > 0 && !(atoms[k - 1] & TT_LOOSE);
+            bool units = k > 0 && !(atoms[k - 1] & TT_IGNORE_UNIT);
             for (int i = 0; i < k; i++)
-                units = units && !(atoms[i] & TT_LOOSE);
+                units = units && !(atoms[i] & TT_IGNORE_UNIT);
             if (units && e > b) /* a cut that respects the unit falls on a multiple of it */
                 assert_true(b % d->unit == 0 && (e % d->unit == 0 || e == d->size));
             begin = b;
@@ -116,10 +116,10 @@ static void test_boxes_tile_and_prefixes_enclose(void **state)
         memset(&p, 0, sizeof p);
         for (int i = 0; i < m.n_atoms; i++) {
             int d = (int)((u[8] >> (4 * i)) % 3);
-            unsigned loose = (u[9] >> i & 1) ? TT_LOOSE : 0;
+            unsigned no_unit = (u[9] >> i & 1) ? TT_IGNORE_UNIT : 0;
             if (d < 2)
-                p.atom[d][p.n[d]++] =
-                    TT_TURNED((unsigned)i | loose, (u[10] >> (4 * i)) % (unsigned)m.atom_size[i]);
+                p.atom[d][p.n[d]++] = TT_SHIFTED((unsigned)i | no_unit,
+                                                 (u[10] >> (4 * i)) % (unsigned)m.atom_size[i]);
         }
         check_tiles(&m, dims, 2, &p);
         for (int d = 0; d < 2; d++)
@@ -155,8 +155,8 @@ static void test_a_dim_is_cut_atom_by_atom(void **state)
     }
     tt_dim heads = TT_DIM_UNIT(80, "heads", 16);
     assert_int_equal(tt_chunk(&m, &heads, atoms, 1), 48);
-    static const uint16_t loose[] = {1 | TT_LOOSE};
-    assert_int_equal(tt_chunk(&m, &heads, loose, 1), 40);
+    static const uint16_t no_unit[] = {1 | TT_IGNORE_UNIT};
+    assert_int_equal(tt_chunk(&m, &heads, no_unit, 1), 40);
     tt_arena_free(a);
 }
 

@@ -251,20 +251,20 @@ static void test_ring_shifted_parts_are_sent_around_the_ring(void **state)
     tt_lower_step steps[TT_MAX_STEPS];
     char text[64];
     (void)state;
-    for (unsigned turn = 0; turn < 3; turn++) {
-        p.atom[0][1] = TT_TURNED(1, turn);
-        q.atom[0][1] = TT_TURNED(1, (turn + 1) % 3);
+    for (unsigned shift = 0; shift < 3; shift++) {
+        p.atom[0][1] = TT_SHIFTED(1, shift);
+        q.atom[0][1] = TT_SHIFTED(1, (shift + 1) % 3);
         assert_int_equal(tt_lower(&m, d, 2, &p, &q, steps), 1);
         assert_int_equal(steps[0].kind, TT_STEP_SHIFT);
         assert_int_equal(steps[0].atoms.n, 1);
         assert_int_equal(steps[0].atoms.atom[0], 1);
         assert_true(steps[0].cost == 3.0 * 4);
-        assert_int_equal(tt_lower(&m, d, 2, &p, &whole, steps), turn ? 3 : 2);
-        assert_int_equal(steps[0].kind, turn ? TT_STEP_SHIFT : TT_STEP_ALL_GATHER);
+        assert_int_equal(tt_lower(&m, d, 2, &p, &whole, steps), shift ? 3 : 2);
+        assert_int_equal(steps[0].kind, shift ? TT_STEP_SHIFT : TT_STEP_ALL_GATHER);
     }
     tt_placement_print(&m, &p, 2, text, sizeof text);
     assert_string_equal(text, "{dp,cp+2},{tp}");
-    p.atom[0][1] = TT_TURNED(1, 3);
+    p.atom[0][1] = TT_SHIFTED(1, 3);
     assert_int_not_equal(tt_placement_check(&m, &p, 2, NULL), TT_OK);
     tt_arena_free(arena);
 }
@@ -277,8 +277,8 @@ static tt_placement random_placement(const tt_mesh *m, int nd, const uint32_t u[
         int atom = u[3] & 1 ? i : m->n_atoms - 1 - i, where = (int)((u[0] >> 3 * i) % 6);
         if (where < nd)
             p.atom[where][p.n[where]++] =
-                TT_TURNED((unsigned)atom | ((u[1] >> i & 3) == 3 ? TT_LOOSE : 0u),
-                          u[2] & 2 ? (u[2] >> (8 + i)) % (unsigned)m->atom_size[atom] : 0u);
+                TT_SHIFTED((unsigned)atom | ((u[1] >> i & 3) == 3 ? TT_IGNORE_UNIT : 0u),
+                           u[2] & 2 ? (u[2] >> (8 + i)) % (unsigned)m->atom_size[atom] : 0u);
         else if (where < 5)
             p.partial = (uint16_t)(p.partial | 1u << atom);
     }

@@ -256,7 +256,7 @@ static void test_ranks_are_row_major_over_the_atoms(void **state)
         assert_int_equal(tt_mesh_rank(&m, c), r);
     }
     tt_atom_list ac = {
-        2, {0, 2 | TT_LOOSE}
+        2, {0, 2 | TT_IGNORE_UNIT}
     };
     assert_int_equal(tt_mesh_degree(&m, &ac), 8);
     assert_int_equal(tt_mesh_degree_mask(&m, 5), 8);
@@ -279,7 +279,7 @@ static void test_groups_follow_the_order_of_the_list(void **state)
                      {
                          2, {0, 2}
     },
-                 ca = {2, {2 | TT_LOOSE, 0}}, none = {.n = 0};
+                 ca = {2, {2 | TT_IGNORE_UNIT, 0}}, none = {.n = 0};
     assert_int_equal(tt_mesh_group(&m, 9, &ac, ranks), 4); /* rank 9 = (1, 1, 1) */
     assert_memory_equal(ranks, want_ac, sizeof want_ac);
     assert_int_equal(tt_mesh_group(&m, 9, &ca, ranks), 4);

@@ -32,13 +32,13 @@ static void assert_text(const tt_mesh *m, const tt_placement *p, int n_dims, con
     assert_string_equal(text, want);
 }
 
-static void test_placements_print_dims_loose_cuts_and_partials(void **state)
+static void test_placements_print_dims_cuts_and_partials(void **state)
 {
     const fixture *f = *state;
     tt_placement p =
                      {
-                         .n = {2,                 1  },
-                           .atom = {{0, 1 | TT_LOOSE}, {2}}
+                         .n = {2,                       1  },
+                           .atom = {{0, 1 | TT_IGNORE_UNIT}, {2}}
     },
                  none = {.partial = 0};
     assert_text(&f->mesh, &p, 2, "{dp_shard,cp~},{tp}");
@@ -69,7 +69,7 @@ static void test_print_stays_within_the_buffer(void **state)
     }
 }
 
-static void test_equality_sees_order_loose_bit_and_partial_kind(void **state)
+static void test_equality_sees_order_unit_bit_and_partial_kind(void **state)
 {
     tt_placement p = {.n = {2}, .atom = {{0, 1}}, .partial = 4}, q = p;
     (void)state;
@@ -78,7 +78,7 @@ static void test_equality_sees_order_loose_bit_and_partial_kind(void **state)
     q.atom[0][1] = 0;
     assert_false(tt_placement_equal(&p, &q));
     q = p;
-    q.atom[0][1] |= TT_LOOSE;
+    q.atom[0][1] |= TT_IGNORE_UNIT;
     assert_false(tt_placement_equal(&p, &q));
     q = p;
     q.partial_max = 1;
@@ -94,13 +94,13 @@ static void test_an_atom_may_be_used_once_only(void **state)
     const fixture *f = *state;
     tt_error err;
     tt_placement good = {
-        .n = {1,   1             },
-          .atom = {{0}, {1 | TT_LOOSE}},
+        .n = {1,   1                   },
+          .atom = {{0}, {1 | TT_IGNORE_UNIT}},
           .partial = 4
     };
     tt_placement dims = {
-        .n = {1,   1             },
-          .atom = {{0}, {0 | TT_LOOSE}}
+        .n = {1,   1                   },
+          .atom = {{0}, {0 | TT_IGNORE_UNIT}}
     };
     tt_placement partial = {
         .n = {1,   1  },
@@ -121,10 +121,10 @@ static void test_an_atom_may_be_used_once_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_placements_print_dims_loose_cuts_and_partials, setup,
+        cmocka_unit_test_setup_teardown(test_placements_print_dims_cuts_and_partials, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_print_stays_within_the_buffer, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_equality_sees_order_loose_bit_and_partial_kind, setup,
+        cmocka_unit_test_setup_teardown(test_equality_sees_order_unit_bit_and_partial_kind, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_an_atom_may_be_used_once_only, setup, teardown),
     };

@@ -99,10 +99,10 @@ static void test_an_operand_may_be_ring_shifted(void **state)
     tt_error err;
     (void)state;
     assert_int_equal(parse("t=(b q), t+12 k -> t k, t+3 k", 2, in, 2, out, &r, &err), TT_OK);
-    assert_int_equal(r.in_turn[0], 0);
-    assert_int_equal(r.in_turn[1], 12);
-    assert_int_equal(r.out_turn[0], 0);
-    assert_int_equal(r.out_turn[1], 3);
+    assert_int_equal(r.in_shift[0], 0);
+    assert_int_equal(r.in_shift[1], 12);
+    assert_int_equal(r.out_shift[0], 0);
+    assert_int_equal(r.out_shift[1], 3);
     assert_int_equal(r.n_letters, 4);
 }
 

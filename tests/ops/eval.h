@@ -87,8 +87,8 @@ static inline void eval_call(const eval *e, const tt_node *n, const tt_tensor *i
                         .out = out,
                         .n_out = n->n_out,
                         .attrs = n->attrs,
-                        .seed = 7,
-                        .step = 3};
+                        .seed = &(const uint64_t){7},
+                        .step = &(const double){3}};
     if (k->scratch_bytes != NULL)
         c.scratch_bytes = k->scratch_bytes(&c, 1);
     c.scratch = aligned_alloc(64, (c.scratch_bytes + 127) / 64 * 64);

@@ -273,8 +273,8 @@ static bool check_row(const row *r, const tt_op_table *table)
                         .n_in = n,
                         .n_out = def->n_out,
                         .attrs = r->attrs,
-                        .seed = 5,
-                        .step = 2};
+                        .seed = &(const uint64_t){5},
+                        .step = &(const double){2}};
     run(0, 0, k[0], &c, out[0]);
     ran = run(1, 0, k[1], &c, out[1]) && run(1, 1, k[1], &c, out[2]);
     for (int o = 0; ran && o < def->n_out; o++) {

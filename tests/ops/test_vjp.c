@@ -127,7 +127,7 @@ static void count_cuts(const tt_graph *g)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         bool any = false, keeps = false;
-        if (!n->rule || n->virtual_)
+        if (!n->rule || n->role == TT_NODE_EXPANDED)
             continue;
         for (int x = 0; x < n->rule->n_letters; x++)
             any = any || n->letters[x].n;

@@ -42,17 +42,17 @@ static void check_loop(const built *x, const char *what)
     int first = -1, last = -1, n = 0, backward = 0;
     for (size_t i = 0; i < x->g->nodes.n; i++) {
         const tt_node *e = x->g->nodes.items[i];
-        for (int k = 0; k < e->n_in && !e->map; k++)
+        for (int k = 0; k < e->n_in && !e->when->in_chunk_loop; k++)
             if (e->in[k]->chunked)
                 fail_msg("%s: node %d outside the loop reads a chunk", what, e->id);
-        if (!e->map)
+        if (!e->when->in_chunk_loop)
             continue;
         if (first < 0)
             first = (int)i;
         last = (int)i;
         n++;
         backward += strstr(e->op->name, "_dx") || strstr(e->op->name, "_dw");
-        assert_int_equal(e->region, TT_FORWARD);
+        assert_int_equal(e->when->region, TT_FORWARD);
         if (e->step)
             assert_true(e->step->kind == TT_STEP_ALL_REDUCE || e->step->kind == TT_STEP_MASK);
     }
@@ -95,10 +95,73 @@ static void test_chunked_step_equals_whole_step(void **state)
             }
 }
 
+/* Weights of tokens that no logits lead to are computed before the loop; the loop multiplies its
+ * losses with them, and its logits are bounded by a tanh. */
+static void describe_weighted(tt_builder *b, const void *user)
+{
+    const tt_dim V = TT_DIM(19, "vocab"), D = TT_DIM(10, "embed"), table[] = {V, D};
+    (void)user;
+    tt_value *w = tt_param(b, "embed", table, 2, NULL);
+    tt_value *x = tt_tanh(b, tt_embedding_w(b, tt_input(b, "ids"), w));
+    tt_value *z = tt_scale(b, tt_tanh(b, tt_linear_w(b, x, w)), 5);
+    tt_value *weights = tt_scale(b, tt_sigmoid(b, tt_cast(b, tt_input(b, "pos"), TT_F32)), 0.5);
+    tt_output(b, "logits", z);
+    tt_output(b, "loss", tt_mul(b, tt_cross_entropy(b, z, tt_input(b, "labels")), weights));
+}
+
+typedef struct counts { /* pointwise instructions, in the loop and outside of it */
+    int in[2], nodes;
+} counts;
+
+static void count(const tt_graph *g, counts *c)
+{
+    *c = (counts){.nodes = (int)g->nodes.n};
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_node *n = g->nodes.items[i];
+        int *at = &c->in[!n->when->in_chunk_loop];
+        if (n->op == &tt_op_fused)
+            *at += ((const tt_fused *)n->attrs)->n_instr;
+        else if (strstr(n->op->name, "_fused"))
+            *at += ((const tt_fused_product *)n->attrs)->program.n_instr;
+        else
+            *at += tt_op_is_fusible(g->ops, n->op);
+    }
+}
+
+static void after_order(void *user, const char *pass, built *x)
+{
+    if (!strcmp(pass, "order"))
+        count(x->g, user);
+}
+
+/* Fusion moves no work into the loop, where it would run for every chunk, and none out of it. */
+static void test_fusion_stays_inside_and_outside_of_the_loop(void **state)
+{
+    tt_error err = {0};
+    counts before, after;
+    built x;
+    job j = chunk_job("1", 0, 1);
+    (void)state;
+    j.chunk_bytes = 1;
+    j.describe = describe_weighted;
+    const char *bad = build_job(&j, NULL, after_order, &before, &x, &err);
+    if (bad)
+        fail_msg("%s: %s", bad, err.text);
+    count(x.g, &after);
+    check_loop(&x, "weighted losses");
+    print_message("%d pointwise instructions in the loop, %d outside, %d nodes become %d\n",
+                  before.in[0], before.in[1], before.nodes, after.nodes);
+    assert_true(before.in[0] > 4 && before.in[1] > 4 && after.nodes + 4 < before.nodes);
+    assert_int_equal(after.in[0], before.in[0]);
+    assert_int_equal(after.in[1], before.in[1]);
+    built_free(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunked_step_equals_whole_step),
+        cmocka_unit_test(test_fusion_stays_inside_and_outside_of_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,10 @@ static void compare_print(void *user, const char *pass, built *x)
     tt_str have = {0};
     tt_error err;
     const job *j = ((void **)user)[1];
-    const bool about_pieces = !strcmp(pass, "pieces");
+    const bool about_async_tp = !strcmp(pass, "async_tp");
     if ((!strcmp(pass, "metrics") && !j->metrics) ||
-        (j->pieces ? !about_pieces && strcmp(pass, "epilogue") : about_pieces)) /* before, after */
+        (j->async_tp ? !about_async_tp && strcmp(pass, "epilogue")
+                     : about_async_tp)) /* before, after */
         return;
     path_of(((void **)user)[0], pass, path, sizeof path);
     tt_graph_print(strcmp(pass, "describe") ? x->g : x->described, &have);
@@ -109,7 +110,7 @@ static void test_printed_graph_of_two_stages(void **state)
     check((char[]){"llama-tp2-two-stages"}, &j);
 }
 
-static void test_printed_graph_of_a_block_in_pieces(void **state)
+static void test_printed_graph_of_asynchronous_tensor_parallelism(void **state)
 {
     (void)state;
     job j = {.c = LLAMA_DEFAULT,
@@ -117,9 +118,9 @@ static void test_printed_graph_of_a_block_in_pieces(void **state)
              .tokens = 13,
              .fuse = true,
              .can_accumulate = true,
-             .pieces = true};
+             .async_tp = true};
     j.c.L = 1;
-    check((char[]){"llama-tp3-pieces"}, &j);
+    check((char[]){"llama-tp3-async_tp"}, &j);
 }
 
 int main(void)
@@ -128,7 +129,7 @@ int main(void)
         cmocka_unit_test(test_printed_graph_of_one_rank),
         cmocka_unit_test(test_printed_graph_of_fsdp_tp_cp),
         cmocka_unit_test(test_printed_graph_of_two_stages),
-        cmocka_unit_test(test_printed_graph_of_a_block_in_pieces),
+        cmocka_unit_test(test_printed_graph_of_asynchronous_tensor_parallelism),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,9 +80,10 @@ static int kept_values(const tt_graph *g, bool fetched)
     bool *seen = calloc((size_t)g->n_values + 1, sizeof *seen);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *e = g->nodes.items[i];
-        for (int j = 0; e->region == TT_BACKWARD && !e->virtual_ && j < e->n_in; j++) {
+        for (int j = 0;
+             e->when->region == TT_BACKWARD && e->role != TT_NODE_EXPANDED && j < e->n_in; j++) {
             const tt_node *from = e->in[j]->node;
-            if (from->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
+            if (from->when->region != TT_FORWARD || from->block < 0 || from->n_in == 0 ||
                 seen[e->in[j]->id] || tt_value_root(e->in[j])->node->op == &tt_op_input)
                 continue;
             seen[e->in[j]->id] = true;
@@ -96,7 +97,7 @@ static int kept_values(const tt_graph *g, bool fetched)
 static void test_recompute_keeps_less(void **state)
 {
     (void)state;
-    int kept[3], fetched[2];
+    int kept[3], fetched[2] = {0};
     for (int mode = 0; mode < 3; mode++) {
         job j = llama_job("fsdp2 tp2 cp2");
         built x;
@@ -136,8 +137,8 @@ static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(v
     for (size_t i = 0; i < x.g->nodes.n; i++) {
         const tt_node *n = x.g->nodes.items[i];
         merges += !strcmp(n->op->name, "attention_merge");
-        again += n->recomputed;
-        for (size_t k = 0; n->recomputed && k < TT_COUNT(kept); k++)
+        again += n->when->recomputed;
+        for (size_t k = 0; n->when->recomputed && k < TT_COUNT(kept); k++)
             assert_string_not_equal(n->op->name, kept[k]);
     }
     assert_int_equal(merges, 2 * 2); /* layers, steps of the ring after the first */
@@ -314,7 +315,7 @@ static int count(const job *j, const char *op)
 
 static void check_random_graphs(void (*describe)(tt_builder *, const void *), uint64_t seeds)
 {
-    int ropes = 0, turned = 0;
+    int ropes = 0, fused = 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         job a = {.mesh = mesh_named(seed % 2 ? "1" : "fsdp2 tp2"),
                  .tokens = 14,
@@ -328,12 +329,12 @@ static void check_random_graphs(void (*describe)(tt_builder *, const void *), ui
         snprintf(what, sizeof what, "seed %d", (int)seed);
         compare_jobs(&a, &b, what);
         ropes += count(&a, "rope");
-        turned += count(&b, "linear_fused_rope");
+        fused += count(&b, "linear_fused_rope");
         assert_int_equal(count(&b, "linear_fused_rope") + count(&b, "rope"), count(&a, "rope"));
     }
     if (ropes) {
-        print_message("%d of %d rotations in a product\n", turned, ropes);
-        assert_true(turned > 0 && turned < ropes);
+        print_message("%d of %d rotations in a product\n", fused, ropes);
+        assert_true(fused > 0 && fused < ropes);
     }
 }
 
@@ -372,7 +373,7 @@ static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
             for (int k = 0; (n->op->flags & TT_OP_POINTWISE) && k < n->n_in; k++)
                 left += !strcmp(n->in[k]->node->op->name, "linear") ||
                         (!strcmp(n->in[k]->node->op->name, "linear_dx") &&
-                         n->in[k]->node->region == n->region);
+                         n->in[k]->node->when->region == n->when->region);
         }
         print_message("%s: %d products with an epilogue, %d read by a pointwise node\n", meshes[m],
                       products, left);

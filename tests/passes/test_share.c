@@ -12,7 +12,8 @@ static int count(const tt_graph *g, const char *op)
 {
     int n = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
-        n += g->nodes.items[i]->region == TT_UPDATE && !strcmp(g->nodes.items[i]->op->name, op);
+        n += g->nodes.items[i]->when->region == TT_UPDATE &&
+             !strcmp(g->nodes.items[i]->op->name, op);
     return n;
 }
 

@@ -10,7 +10,7 @@
 
 static bool is_backward(const tt_node *n)
 {
-    return n->region == TT_BACKWARD && !n->virtual_;
+    return n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED;
 }
 
 /* Values some chain of backward nodes leads from to a cotangent that leaves the stage. */
@@ -40,17 +40,17 @@ static void split_is_the_slice(const tt_graph *g)
         const tt_node *n = g->nodes.items[i];
         if (!is_backward(n))
             continue;
-        late = late || n->weight;
-        assert_int_equal(n->weight, late);              /* all of I stands before all of W */
-        for (int j = 0; !n->weight && j < n->n_in; j++) /* I reads nothing of W */
-            assert_false(is_backward(n->in[j]->node) && n->in[j]->node->weight);
+        late = late || n->when->is_weight_grad;
+        assert_int_equal(n->when->is_weight_grad, late); /* all of I stands before all of W */
+        for (int j = 0; !n->when->is_weight_grad && j < n->n_in; j++) /* I reads nothing of W */
+            assert_false(is_backward(n->in[j]->node) && n->in[j]->node->when->is_weight_grad);
         if (n->accumulate_into || n->op == &tt_op_accumulate)
-            assert_true(n->weight); /* P5 */
-        if (n->stage > 0 && n->op != &tt_op_transfer && n->op != &tt_op_state &&
+            assert_true(n->when->is_weight_grad); /* P5 */
+        if (n->when->stage > 0 && n->op != &tt_op_transfer && n->op != &tt_op_state &&
             n->op != &tt_op_param && n->op != &tt_op_input)
-            assert_int_equal(!n->weight, reaches_border(g, n));
-        n_i += !n->weight;
-        n_w += n->weight;
+            assert_int_equal(!n->when->is_weight_grad, reaches_border(g, n));
+        n_i += !n->when->is_weight_grad;
+        n_w += n->when->is_weight_grad;
     }
     assert_true(n_i > 10 && n_w > 10);
 }
@@ -82,14 +82,14 @@ static void test_first_stage_is_split_too(void **state)
     job_open(&j, PP2 "ZBVZeroBubble");
     for (size_t i = 0; i < j.setup.graph->nodes.n; i++) {
         const tt_node *n = j.setup.graph->nodes.items[i];
-        if (!is_backward(n) || n->stage != 0)
+        if (!is_backward(n) || n->when->stage != 0)
             continue;
         if (!strncmp(n->op->name, "linear_dx", 9)) { /* with an epilogue or without */
-            assert_false(n->weight);
+            assert_false(n->when->is_weight_grad);
             dx++;
         }
         if (!strcmp(n->op->name, "linear_dw") || !strcmp(n->op->name, "embedding_dw")) {
-            assert_true(n->weight);
+            assert_true(n->when->is_weight_grad);
             dw++;
         }
     }
@@ -107,7 +107,7 @@ static void test_schedules_without_i_do_not_split_the_backward(void **state)
         snprintf(text, sizeof text, PP2 "%s", names[k]);
         job_open(&j, text);
         for (size_t i = 0; i < j.setup.graph->nodes.n; i++)
-            assert_false(j.setup.graph->nodes.items[i]->weight);
+            assert_false(j.setup.graph->nodes.items[i]->when->is_weight_grad);
         job_close(&j);
     }
 }
@@ -119,7 +119,8 @@ static int blocks_on(const tt_graph *g, int stage)
     int n = 0, last = -1;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *e = g->nodes.items[i];
-        if (e->region == TT_FORWARD && e->stage == stage && e->block >= 0 && e->block != last) {
+        if (e->when->region == TT_FORWARD && e->when->stage == stage && e->block >= 0 &&
+            e->block != last) {
             n++;
             last = e->block;
         }

@@ -63,12 +63,13 @@ static inline void see(const tt_plan *p, use *u, const tt_value *v, int at, int 
 
 static inline int phase_of(const tt_node *n)
 {
-    return n->region <= TT_BACKWARD ? (int)tt_node_part(n) : TT_N_PARTS + (n->region == TT_UPDATE);
+    return n->when->region <= TT_BACKWARD ? (int)tt_node_part(n)
+                                          : TT_N_PARTS + (n->when->region == TT_UPDATE);
 }
 
 static inline bool in_step_region(const tt_node *n)
 {
-    return n->region > TT_BACKWARD;
+    return n->when->region > TT_BACKWARD;
 }
 
 /* Times run over the graph's list; a stage's nodes of micro-batches only, or (stage < 0) the step
@@ -81,7 +82,7 @@ static inline void collect(const tt_plan *p, int stage, use *u)
     memset(begin, 0xff, sizeof begin);
     for (size_t i = 0; i < g->nodes.n; i++) {
         const int k = phase_of(g->nodes.items[i]);
-        if (g->nodes.items[i]->stage != stage)
+        if (g->nodes.items[i]->when->stage != stage)
             continue;
         if (begin[k] < 0)
             begin[k] = (int)i - 1;
@@ -93,17 +94,17 @@ static inline void collect(const tt_plan *p, int stage, use *u)
             continue;
         const int k = phase_of(n);
         for (int j = 0; j < n->n_in; j++) {
-            const int from = n->in[j]->node->stage;
+            const int from = n->in[j]->node->when->stage;
             if (stage < 0 ? !tt_plan_here(p, from) || !tt_plan_takes_part(p, n) : from != stage)
                 continue;
             if (n->op == &tt_op_transfer && stage >= 0)
                 see(p, u, n->in[j], end[k], k);
-            else if (n->stage == stage || stage < 0)
+            else if (n->when->stage == stage || stage < 0)
                 see(p, u, n->in[j], (int)i, k);
         }
         const bool ready = n->op == &tt_op_input || (n->op == &tt_op_transfer && stage >= 0);
         for (int j = 0; j < n->n_out; j++)
-            if (stage < 0 ? tt_plan_here(p, n->stage) : n->stage == stage)
+            if (stage < 0 ? tt_plan_here(p, n->when->stage) : n->when->stage == stage)
                 see(p, u, n->out[j], ready ? begin[k] : (int)i, k);
     }
 }

@@ -88,7 +88,7 @@ static why reason(const tt_plan *p, const use *u, const tt_nodes *l, int at, int
     for (int j = 0; j < e->n_in; j++)
         if (j != i && tt_plan_alias(e->in[j]) == in)
             return TWICE;
-    if (e->map && (!chunked(in) || !chunked(out)))
+    if (e->when->in_chunk_loop && (!chunked(in) || !chunked(out)))
         return NEXT_CHUNK;
     if (a->phase_mask >> (phase_of(e) + 1) || p->graph->nodes.items[a->last] != e)
         return LATER;
@@ -110,12 +110,13 @@ static void check_list(const tt_plan *p, const use *u, const tt_nodes *l, int *m
         const int taken = p->in_place[e->id];
         if (taken >= 0) {
             met[MAY]++;
-            assert_true(!e->async && !e->virtual_ && !(e->op->flags & TT_OP_VIEW));
+            assert_true(!e->async && e->role != TT_NODE_EXPANDED && !(e->op->flags & TT_OP_VIEW));
             assert_int_equal(p->value[e->out[0]->id].offset,
                              p->value[tt_plan_alias(e->in[taken])->id].offset);
         }
-        for (int i = 0; e->n_out && tt_plan_here(p, e->stage) && i < e->n_in; i++) {
-            const why r = tt_plan_here(p, e->in[i]->node->stage) ? reason(p, u, l, at, i) : NOT_OWN;
+        for (int i = 0; e->n_out && tt_plan_here(p, e->when->stage) && i < e->n_in; i++) {
+            const why r =
+                tt_plan_here(p, e->in[i]->node->when->stage) ? reason(p, u, l, at, i) : NOT_OWN;
             if (r == MAY)
                 continue;
             met[r]++;
@@ -185,7 +186,7 @@ static lone lone_of(planned *x)
     for (size_t i = 0; i < x->p->graph->nodes.n && !l.e; i++) {
         tt_node *e = x->p->graph->nodes.items[i];
         if (e->n_in == 2 && x->p->in_place[e->id] == 0 && tt_plan_alias(e->in[0]) == e->in[0] &&
-            e->in[0]->type.dtype == TT_F32 && !e->map)
+            e->in[0]->type.dtype == TT_F32 && !e->when->in_chunk_loop)
             l.e = e;
     }
     assert_non_null(l.e);
@@ -259,11 +260,14 @@ static void test_each_condition_alone_prevents_reuse(void **state)
         (place) = was;                                                                             \
     } while (0)
     REFUSED(l.e->in[1], l.in);
-    REFUSED(l.in->node->once, true);
-    REFUSED(l.e->once, true);
+    const tt_when once = {.region = l.e->when->region, .per_step = true},
+                  loop = {.region = l.e->when->region, .in_chunk_loop = true};
+    REFUSED(l.in->node->when, tt_when_intern(x.j.setup.graph, once));
+    REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, once));
     REFUSED(l.e->async, true);
-    REFUSED(l.e->virtual_, true);
-    REFUSED(l.e->map, true); /* of whole operands: the next chunk reads them again */
+    REFUSED(l.e->role, TT_NODE_EXPANDED);
+    /* of whole operands: the next chunk reads them again */
+    REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, loop));
     REFUSED(l.out->type.dtype, TT_BF16);
     REFUSED(l.out->type.dims[0].size, l.out->type.dims[0].size - 1);
     REFUSED(l.in->node->op, &tt_op_input);

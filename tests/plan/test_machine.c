@@ -127,7 +127,7 @@ static void test_overlap_hides_communication(void **state)
 
 /* In pieces tensor parallelism sends as much, and hides most of it, the forward's too. Each message
  * goes to one rank, a hop; a reduce-scatter over six is a tree three deep. */
-static void test_pieces_hide_communication(void **state)
+static void test_async_tp_hides_communication(void **state)
 {
     const char *tp2 = "parallelism.tensor_parallel_degree 2 comm.overlap on model.args.dim 192";
     char text[300];
@@ -149,7 +149,7 @@ static void test_pieces_hide_communication(void **state)
     m.link_latency = 1;
     const double after = time_of(text, &m).comm - time_of(tp6, &m).comm;
     job_open(&j, text);
-    const int n = j.setup.graph->pieces.gathers + j.setup.graph->pieces.reductions;
+    const int n = j.setup.graph->async_tp.gathers + j.setup.graph->async_tp.reductions;
     job_close(&j);
     assert_true(n >= 40 && fabs(after - before - n * (5 * 1 - 3)) < 1e-6 * n);
 }
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test(test_ranks_share_the_compute),
         cmocka_unit_test(test_communication_takes_the_bytes_over_the_link),
         cmocka_unit_test(test_overlap_hides_communication),
-        cmocka_unit_test(test_pieces_hide_communication),
+        cmocka_unit_test(test_async_tp_hides_communication),
         cmocka_unit_test(test_a_ring_uses_every_card_of_a_node),
         cmocka_unit_test(test_a_pipeline_has_a_bubble),
         cmocka_unit_test(test_a_known_machine_has_every_number),

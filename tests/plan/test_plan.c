@@ -175,11 +175,11 @@ static void test_split_backward_has_three_classes(void **state)
     }
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->op != &tt_op_transfer || !tt_plan_here(x.p, n->stage))
+        if (n->op != &tt_op_transfer || !tt_plan_here(x.p, n->when->stage))
             continue;
         const tt_space sp = x.p->value[n->out[0]->id].space;
-        assert_true(n->region == TT_BACKWARD ? sp == TT_SPACE_WGRAD
-                                             : sp == TT_SPACE_SLOT || sp == TT_SPACE_KEEP);
+        assert_true(n->when->region == TT_BACKWARD ? sp == TT_SPACE_WGRAD
+                                                   : sp == TT_SPACE_SLOT || sp == TT_SPACE_KEEP);
     }
     job_close(&x.j);
 }
@@ -322,7 +322,7 @@ static int64_t bytes_beside_state(const char *overrides)
     for (size_t i = 0; i < x.p->graph->nodes.n; i++) {
         const tt_node *e = x.p->graph->nodes.items[i];
         for (int j = 0; j < e->n_in; j++) {
-            reads += e->region == TT_BACKWARD && widened(e->in[j]);
+            reads += e->when->region == TT_BACKWARD && widened(e->in[j]);
             assert_false((e->op->flags & TT_OP_MIXES_TOKENS) && widened(e->in[j]));
         }
     }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "passes/passes.h"
 #include "plan/planned.h"
 
 /* Programs: those of a handful of small jobs are tests/golden/programs to the letter, and
@@ -137,7 +138,7 @@ static const char *const meshes[] = {
 };
 
 typedef struct found {
-    int waits, records, events, predicates, queues;
+    int waits, records, events, predicates, queues, conditions;
 } found;
 
 static void refused_program(const tt_program *p, const tt_instr *i, const char *how)
@@ -152,10 +153,10 @@ static void refused_program(const tt_program *p, const tt_instr *i, const char *
 /* An instruction that never runs. */
 static void without(tt_program *p, tt_instr *i, const char *how)
 {
-    const tt_when was = i->when;
-    i->when = TT_WHEN_NEVER;
+    const tt_predicate was = i->predicate;
+    i->predicate = TT_PRED_NEVER;
     refused_program(p, i, how);
-    i->when = was;
+    i->predicate = was;
 }
 
 static void with_another_event(tt_program *p, tt_instr *i)
@@ -185,20 +186,20 @@ static bool stores(const tt_program *p, const tt_instr *i)
 
 static void with_another_predicate(tt_program *p, tt_instr *i, found *n)
 {
-    const tt_when when = i->when, adds = i->adds;
-    if (when != TT_WHEN_ALWAYS) {
-        i->when = TT_WHEN_ALWAYS;
+    const tt_predicate predicate = i->predicate, adds = i->adds;
+    if (predicate != TT_PRED_ALWAYS) {
+        i->predicate = TT_PRED_ALWAYS;
         refused_program(p, i, "always");
-        i->when = TT_WHEN_NEVER;
+        i->predicate = TT_PRED_NEVER;
         refused_program(p, i, "never");
-        i->when = when;
+        i->predicate = predicate;
         n->predicates += 2;
     }
     if (adds) {
-        i->adds = TT_WHEN_NEVER;
+        i->adds = TT_PRED_NEVER;
         refused_program(p, i, "never to add");
-        i->adds = TT_WHEN_ALWAYS;
-        if (adds != TT_WHEN_ALWAYS)
+        i->adds = TT_PRED_ALWAYS;
+        if (adds != TT_PRED_ALWAYS)
             refused_program(p, i, "always to add");
         i->adds = adds;
         n->predicates += 2;
@@ -226,6 +227,46 @@ static void change_each(tt_program *p, found *n)
     }
 }
 
+/* How many operands that the epilogue writes are this state; each is here, or is not. */
+static int set_here(tt_program *p, const tt_program_state *state, bool here)
+{
+    const tt_section *epilogue = &p->sections[p->epilogue];
+    int n = 0;
+    for (int k = epilogue->begin; k < epilogue->end; k++)
+        for (int j = 0; j < p->instrs[k].n_out; j++) {
+            tt_operand *o = &p->operands[p->instrs[k].out[j]];
+            if (o->space != TT_SPACE_STATE || o->offset != state->offset)
+                continue;
+            o->here = here;
+            n++;
+        }
+    return n;
+}
+
+/* The update runs only where "ok" is not 0, which the epilogue writes; every other section always
+ * runs. */
+static void with_another_condition(tt_program *p, found *n)
+{
+    tt_section *update = &p->sections[p->update];
+    const int was = update->only_if;
+    assert_true(was >= 0);
+    assert_string_equal(p->states[was].name, TT_METRIC_OK);
+    for (int s = 0; s < p->n_sections; s++)
+        for (int k = -1; k < p->n_states; k++) {
+            tt_section *x = &p->sections[s];
+            const int own = x->only_if;
+            if (k == own || x->begin == x->end)
+                continue;
+            x->only_if = k;
+            refused_program(p, &p->instrs[x->begin], "another condition");
+            x->only_if = own;
+            n->conditions++;
+        }
+    assert_true(set_here(p, &p->states[was], false) > 0);
+    refused_program(p, &p->instrs[update->begin], "an update whose condition nobody writes");
+    set_here(p, &p->states[was], true);
+}
+
 static void test_a_program_that_lacks_one_thing_is_refused(void **state)
 {
     found n = {0};
@@ -236,12 +277,13 @@ static void test_a_program_that_lacks_one_thing_is_refused(void **state)
             planned x = open_plan(meshes[k], r);
             stages = x.j.setup.pipeline_ranks;
             change_each(x.p->program, &n);
+            with_another_condition(x.p->program, &n);
             assert_int_equal(tt_program_verify(x.p->program, NULL), TT_OK);
             job_close(&x.j);
         }
     }
-    print_message("    %d waits, %d records, %d events, %d predicates, %d queues\n", n.waits,
-                  n.records, n.events, n.predicates, n.queues);
+    print_message("    %d waits, %d records, %d events, %d predicates, %d queues, %d conditions\n",
+                  n.waits, n.records, n.events, n.predicates, n.queues, n.conditions);
     assert_true(n.waits > 100 && n.records > 100 && n.predicates > 100 && n.queues > 50);
 }
 

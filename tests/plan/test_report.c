@@ -266,7 +266,7 @@ static void test_gathered_bytes_are_the_parameters(void **state)
 }
 
 /* Context parallelism: how evenly attention's work is dealt, and what each way to see a line sends.
- * 5 layers, k and v: a ring of 2 turns both once, and again going back, where their gradients
+ * 5 layers, k and v: a ring of 2 shifts both once, and again going back, where their gradients
  * travel too. Two samples over four ranks are two pairs that do not talk to each other. */
 static void test_context_parallel_work_and_traffic(void **state)
 {

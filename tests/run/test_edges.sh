@@ -62,10 +62,12 @@ rc=$?
 ok file_size_limit
 says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
 ok twenty_thousand_rank_threads
-(ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
-rc=$?
-[ $rc -eq 1 ] || [ $rc -eq 2 ]
-ok no_memory_for_metadata
+case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address space than ulimit -v leaves" ;; *)
+    (ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 1 ] || [ $rc -eq 2 ]
+    ok no_memory_for_metadata ;;
+esac
 
 # ---- numbers beyond what can be counted ----
 sed 's/"tokens_seen":[0-9]*/"tokens_seen":9223372036854775807/' "$dir/whole/checkpoint/step-5/trainer.json" >"$dir/trainer.json"

@@ -6,6 +6,7 @@ if ! has_mpirun || ! [ -e "$PLUGINS/comms/mpi.so" ]; then
     echo "ok mpi_is_skipped_where_it_is_not"
     exit 0
 fi
+allow_leaks
 sed 's/"n_layers": 2/"n_layers": 4/' "$dir/job.json" >"$dir/deep.json"
 job=$dir/deep.json
 m=--parallelism.pipeline_parallel_microbatches

@@ -87,7 +87,7 @@ static void test_shape_cuts_gpt2_before_its_head(void **state)
     int most = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.items[i]->block >= 0)
-            most = TT_MAXV(most, g->nodes.items[i]->stage);
+            most = TT_MAXV(most, g->nodes.items[i]->when->stage);
     assert_int_equal(j.setup.n_stages, 2);
     assert_int_equal(most, 0); /* all blocks are on the first */
     job_close(&j);

@@ -22,38 +22,38 @@ static ring ring_of(tt_builder *b, const tt_shape_query *query, const tt_value *
 {
     ring r = {
         .b = b, .m = tt_builder_graph(b)->mesh, .attrs = *(const tt_attrs_attention *)query->attrs};
-    tt_atom_list cuts = {.n = q->place.n[0]}, turning = {0};
+    tt_atom_list cuts = {.n = q->place.n[0]}, moving = {0};
     for (int i = 0; i < cuts.n; i++)
         cuts.atom[i] = q->place.atom[0][i];
     r.first = tt_prefix_dividing(r.m, &cuts, q->type.dims[0].lines);
     for (int i = r.first; i < cuts.n; i++) {
-        turning.atom[turning.n++] = cuts.atom[i];
-        if (r.m->atom_size[TT_ATOM(cuts.atom[i])] > TT_MAX_TURN + 1)
+        moving.atom[moving.n++] = cuts.atom[i];
+        if (r.m->atom_size[TT_ATOM(cuts.atom[i])] > TT_MAX_SHIFT + 1)
             tt_builder_fail(b, TT_EUNSUPPORTED,
                             "a ring over %d ranks, at most %d: take allgather or ulysses for "
                             "context_parallel_rotate_method",
-                            (int)r.m->atom_size[TT_ATOM(cuts.atom[i])], TT_MAX_TURN + 1);
+                            (int)r.m->atom_size[TT_ATOM(cuts.atom[i])], TT_MAX_SHIFT + 1);
     }
-    r.attrs.ring = turning.n ? tt_mesh_degree(r.m, &turning) : 0;
+    r.attrs.ring = moving.n ? tt_mesh_degree(r.m, &moving) : 0;
     return r;
 }
 
 /* v's parts as they lie in that step. A node of its own each time: the backward's must not keep the
  * forward's. */
-static tt_value *turned(const ring *r, tt_value *v, int step)
+static tt_value *shifted(const ring *r, tt_value *v, int step)
 {
     tt_placement p = v->place;
-    tt_turn_atoms(r->m, step, r->first, p.atom[0], p.n[0]);
+    tt_shift_atoms(r->m, step, r->first, p.atom[0], p.n[0]);
     if (tt_placement_equal(&p, &v->place))
         return v;
     return tt_node_new(r->b, &tt_op_redistribute, &v, 1, &v->type, &p, 1)->out[0];
 }
 
 /* An input is there in any placement. */
-static tt_value *input_turned(const ring *r, tt_value *v, int step)
+static tt_value *input_shifted(const ring *r, tt_value *v, int step)
 {
     tt_placement p = v->place;
-    tt_turn_atoms(r->m, step, r->first, p.atom[0], p.n[0]);
+    tt_shift_atoms(r->m, step, r->first, p.atom[0], p.n[0]);
     return tt_redistribute(r->b, v, &p);
 }
 
@@ -64,8 +64,8 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
     for (int i = 0; i == 0 || i < r.attrs.ring; i++, k = k_next, v = v_next) {
         tt_value *y[2];
         if (i + 1 < r.attrs.ring) { /* under way while this step computes */
-            k_next = turned(&r, k, i + 1);
-            v_next = turned(&r, v, i + 1);
+            k_next = shifted(&r, k, i + 1);
+            v_next = shifted(&r, v, i + 1);
         }
         r.attrs.ring_step = i;
         tt_value *ins[8] = {in[0],
@@ -73,8 +73,8 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
                             v,
                             in[3],
                             in[4],
-                            input_turned(&r, in[5], i),
-                            input_turned(&r, in[6], i),
+                            input_shifted(&r, in[5], i),
+                            input_shifted(&r, in[6], i),
                             q->n_in == 8 ? in[7] : NULL};
         tt_op(b, "attention", ins, i == 0 ? q->n_in : 7, &r.attrs, y, 2); /* sinks count once */
         if (i == 0) {
@@ -99,7 +99,7 @@ static tt_value *plus(tt_builder *b, tt_value *sum, tt_value *x)
         return x;
     sum = tt_add(b, sum, x);
     if (!tt_builder_error(b))
-        sum->node->no_wait = true;
+        sum->node->not_later = true;
     return sum;
 }
 
@@ -107,13 +107,13 @@ static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *
 {
     ring r = ring_of(b, q, in[0]);
     const int n = r.attrs.ring ? r.attrs.ring : 1;
-    tt_value *k = turned(&r, in[1], 1 % n), *v = turned(&r, in[2], 1 % n), *k_next, *v_next;
+    tt_value *k = shifted(&r, in[1], 1 % n), *v = shifted(&r, in[2], 1 % n), *k_next, *v_next;
     tt_value *d[3] = {NULL, NULL, NULL};
     for (int at = 1; at <= n; at++, k = k_next, v = v_next) {
         const int i = at % n;
         tt_value *y[3];
-        k_next = at + 1 < n ? turned(&r, k, at + 1) : in[1];
-        v_next = at + 1 < n ? turned(&r, v, at + 1) : in[2];
+        k_next = at + 1 < n ? shifted(&r, k, at + 1) : in[1];
+        v_next = at + 1 < n ? shifted(&r, v, at + 1) : in[2];
         r.attrs.ring_step = i;
         tt_value *ins[10] = {in[0],
                              k,
@@ -123,10 +123,10 @@ static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *
                              in[5],
                              in[6],
                              in[7],
-                             input_turned(&r, in[8], i),
-                             input_turned(&r, in[9], i)};
+                             input_shifted(&r, in[8], i),
+                             input_shifted(&r, in[9], i)};
         for (int j = 1; j < 3 && d[j]; j++)
-            d[j] = turned(&r, d[j], i);
+            d[j] = shifted(&r, d[j], i);
         tt_op(b, "attention_bwd", ins, 10, &r.attrs, y, 3);
         for (int j = 0; j < 3; j++)
             d[j] = plus(b, d[j], y[j]);

@@ -21,7 +21,8 @@ static void draw_pieces(void *arg, int64_t begin, int64_t end, int thread)
             unit *= y->global[d] > 0 ? y->global[d] : y->shape[d];
             rest /= y->shape[d];
         }
-        double v = tt_random_at(w->c->seed, w->c->step, w->at->stream, index, w->at->normal);
+        double v = tt_random_at(tt_call_seed(w->c), tt_call_step(w->c), w->at->stream, index,
+                                w->at->normal);
         cpu_reg r = {.p = (char *)y->data + (size_t)i * tt_dtype_size(y->dtype), .dtype = y->dtype};
         if (y->dtype == TT_F32)
             ((float *)y->data)[i] = (float)v;

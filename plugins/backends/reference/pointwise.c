@@ -186,7 +186,8 @@ tt_status ref_random(void *backend, const tt_kernel_call *c, tt_error *err)
         uint64_t global = 0;
         for (int d = 0; d < o->n_dims; d++)
             global = global * (uint64_t)o->global[d] + (uint64_t)(o->begin[d] + index[d]);
-        ref_store(o, i, tt_random_at(c->seed, c->step, a->stream, global, a->normal));
+        ref_store(o, i,
+                  tt_random_at(tt_call_seed(c), tt_call_step(c), a->stream, global, a->normal));
         ref_step(o, index, 0, NULL, NULL);
     }
     return TT_OK;

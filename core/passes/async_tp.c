@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/pieces_impl.h"
+#include "passes/async_tp_impl.h"
 #include <string.h>
 
-/* pieces: asynchronous tensor parallelism. Under sequence parallelism the products of a layer wait
+/* async_tp: asynchronous tensor parallelism. Under sequence parallelism the products of a layer wait
  * for a gather of their rows, or their result for a reduce-scatter. Here both go piece by piece,
  * one for each rank's rows, so that a piece is under way while the one before is multiplied:
  *
@@ -12,8 +12,8 @@
  *   z = reduce_scatter(linear(a)) p1 = linear(rows of a for the next rank), q1 = shift(p1) there;
  *                                 p2, … meanwhile; p0, its own, last; z = sum(p0, q1, …)
  *
- * As PyTorch's fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces are turned
- * placements (a ring's), so boxes say which rows they are on each rank, however uneven. Rows of a
+ * As PyTorch's fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces have
+ * ring-shifted placements, so boxes say which rows they are on each rank, however uneven. Rows of a
  * product do not depend on each other, and a sum adds in member order: same bits.
  *
  * The products that read one gather go together, and those whose results are summed before one
@@ -80,13 +80,13 @@ static bool same_rows(const tt_value *a, const tt_value *b)
            !memcmp(a->place.atom[0], b->place.atom[0], sizeof a->place.atom[0]);
 }
 
-bool tt_pieces_rows(const tt_node *n, rows *out)
+bool tt_async_tp_rows(const tt_node *n, rows *out)
 {
     tt_rule own;
     const tt_rule *r;
     bool any = false;
-    if (n->n_in < 1 || n->n_out < 1 || n->accumulate_into || n->assign_to || n->once || n->step ||
-        (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_UPDATES | TT_OP_VIEW)))
+    if (n->n_in < 1 || n->n_out < 1 || n->accumulate_into || n->assign_to || n->when->per_step ||
+        n->step || (n->op->flags & (TT_OP_MIXES_TOKENS | TT_OP_UPDATES | TT_OP_VIEW)))
         return false;
     if (!(r = rule_of(n, &own)) || !r->n_out_dims[0])
         return false;
@@ -95,12 +95,12 @@ bool tt_pieces_rows(const tt_node *n, rows *out)
         !(out->product || (n->op->flags & TT_OP_POINTWISE)))
         return false;
     for (int o = 0; o < n->n_out; o++)
-        if (!r->n_out_dims[o] || r->out[o][0] != out->letter || r->out_turn[o] ||
+        if (!r->n_out_dims[o] || r->out[o][0] != out->letter || r->out_shift[o] ||
             has_letter(r->out[o], r->n_out_dims[o], out->letter, 1) ||
             !same_rows(n->out[o], n->out[0]))
             return false;
     for (int i = 0; i < n->n_in; i++) {
-        if (has_letter(r->in[i], r->n_in_dims[i], out->letter, 1) || r->in_turn[i])
+        if (has_letter(r->in[i], r->n_in_dims[i], out->letter, 1) || r->in_shift[i])
             return false;
         out->in[i] = r->n_in_dims[i] && r->in[i][0] == out->letter;
         any = any || (out->in[i] && tt_dtype_is_float(n->in[i]->type.dtype));
@@ -112,8 +112,8 @@ bool tt_pieces_rows(const tt_node *n, rows *out)
 
 static bool together(const tt_node *a, const tt_node *b)
 {
-    return a->region == b->region && a->stage == b->stage && a->weight == b->weight && !a->map &&
-           !b->map;
+    return tt_when_same_part(a->when, b->when) && !a->when->in_chunk_loop &&
+           !b->when->in_chunk_loop;
 }
 
 /* ---- groups ---- */
@@ -126,7 +126,7 @@ static bool cuts_rows(const tt_graph *g, const tt_node *c, const tt_value *whole
     tt_placement p = whole->place;
     if (whole->type.n_dims < 1 || !d->label || strcmp(d->label, TT_LABEL_TOKENS) || g->slots)
         return false;
-    if (c->region > TT_BACKWARD || c->once || c->assign_to || c->accumulate_into)
+    if (c->when->region > TT_BACKWARD || c->when->per_step || c->assign_to || c->accumulate_into)
         return false;
     if (cut->place.n[0] != p.n[0] + c->step->atoms.n)
         return false;
@@ -138,7 +138,7 @@ static bool cuts_rows(const tt_graph *g, const tt_node *c, const tt_value *whole
                                                           whole->place.n[0] * sizeof p.atom[0][0]);
 }
 
-static group group_of(const pieces *p, tt_node *c, const tt_value *cut)
+static group group_of(const async_tp *p, tt_node *c, const tt_value *cut)
 {
     group gr = {.c = c, .n_pieces = tt_mesh_degree(p->g->mesh, &c->step->atoms)};
     gr.cut = cut->place;
@@ -147,7 +147,7 @@ static group group_of(const pieces *p, tt_node *c, const tt_value *cut)
     return gr;
 }
 
-static void add(pieces *p, group *gr, int index)
+static void add(async_tp *p, group *gr, int index)
 {
     gr->products[gr->n++] = index;
     p->taken[index] = true;
@@ -155,7 +155,7 @@ static void add(pieces *p, group *gr, int index)
 
 /* May node i stand before index `at`: is it of parameters alone, and what leads to it? Then it does
  * (really). */
-static bool bring(pieces *p, int i, int at, bool really)
+static bool bring(async_tp *p, int i, int at, bool really)
 {
     tt_node *n = p->g->nodes.items[i];
     const bool gathered = n->state && n->state->kind == TT_STATE_GATHERED;
@@ -174,12 +174,12 @@ static bool bring(pieces *p, int i, int at, bool really)
         if (!bring(p, p->readers.index[n->in[j]->id], at, really))
             return false;
     if (really)
-        tt_pieces_put(p, n, i, at);
+        tt_async_tp_put(p, n, i, at);
     return true;
 }
 
 /* May product i run at `at`, with the group's? */
-static bool joins(pieces *p, const group *gr, int i, int at, bool really)
+static bool joins(async_tp *p, const group *gr, int i, int at, bool really)
 {
     const tt_node *n = p->g->nodes.items[i];
     for (int j = 0; j < n->n_in; j++) {
@@ -192,7 +192,7 @@ static bool joins(pieces *p, const group *gr, int i, int at, bool really)
     return true;
 }
 
-static bool gather(pieces *p, int index)
+static bool gather(async_tp *p, int index)
 {
     tt_node *c = p->g->nodes.items[index];
     const tt_value *whole = c->out[0];
@@ -206,7 +206,7 @@ static bool gather(pieces *p, int index)
         const tt_node *e = p->g->nodes.items[of[k]];
         rows r;
         bool reads = false;
-        if (p->taken[of[k]] || !tt_pieces_rows(e, &r) || !r.product)
+        if (p->taken[of[k]] || !tt_async_tp_rows(e, &r) || !r.product)
             continue;
         for (int j = 0; j < e->n_in; j++)
             reads = reads || (r.in[j] && e->in[j] == whole);
@@ -218,12 +218,12 @@ static bool gather(pieces *p, int index)
         add(p, &gr, of[k]);
     }
     if (gr.n)
-        tt_pieces_emit_gather(p, &gr, index, at);
+        tt_async_tp_emit_gather(p, &gr, index, at);
     return gr.n || !some;
 }
 
 /* Is v read by products of the group alone? */
-bool tt_pieces_read_inside(const pieces *p, const group *gr, const tt_value *v)
+bool tt_async_tp_read_inside(const async_tp *p, const group *gr, const tt_value *v)
 {
     for (int k = 0; k < p->readers.n[v->id]; k++) {
         bool inside = false;
@@ -236,17 +236,17 @@ bool tt_pieces_read_inside(const pieces *p, const group *gr, const tt_value *v)
 }
 
 /* What only the group reads, products and their sums: it runs with it, piece by piece. */
-static bool take_one_more(pieces *p, group *gr)
+static bool take_one_more(async_tp *p, group *gr)
 {
     for (int k = 0; k < gr->n; k++) {
         const tt_node *n = p->g->nodes.items[gr->products[k]];
         rows r, its;
-        (void)tt_pieces_rows(n, &r);
+        (void)tt_async_tp_rows(n, &r);
         for (int j = 0; j < n->n_in; j++) {
             const int i = p->readers.index[n->in[j]->id];
             const tt_node *e = p->g->nodes.items[i];
-            if (!r.in[j] || p->taken[i] || !tt_pieces_rows(e, &its) || !together(e, n) ||
-                e->n_out != 1 || !tt_pieces_read_inside(p, gr, n->in[j]))
+            if (!r.in[j] || p->taken[i] || !tt_async_tp_rows(e, &its) || !together(e, n) ||
+                e->n_out != 1 || !tt_async_tp_read_inside(p, gr, n->in[j]))
                 continue;
             add(p, gr, i);
             return true;
@@ -255,23 +255,23 @@ static bool take_one_more(pieces *p, group *gr)
     return false;
 }
 
-static bool has_product(const pieces *p, const group *gr)
+static bool has_product(const async_tp *p, const group *gr)
 {
     rows r;
     for (int k = 0; k < gr->n; k++)
-        if (tt_pieces_rows(p->g->nodes.items[gr->products[k]], &r) && r.product)
+        if (tt_async_tp_rows(p->g->nodes.items[gr->products[k]], &r) && r.product)
             return true;
     return false;
 }
 
-static bool reduction(pieces *p, int index)
+static bool reduction(async_tp *p, int index)
 {
     tt_node *c = p->g->nodes.items[index];
     const tt_value *whole = c->in[0];
     const int at = p->readers.index[whole->id];
     const tt_node *e = p->g->nodes.items[at];
     rows r;
-    if (!tt_pieces_rows(e, &r))
+    if (!tt_async_tp_rows(e, &r))
         return true;
     group gr = group_of(p, c, c->out[0]);
     if (p->taken[at] || !together(c, e) || p->readers.n[whole->id] != 1 ||
@@ -291,13 +291,13 @@ static bool reduction(pieces *p, int index)
             gr.products[k] = gr.products[k - 1];
             gr.products[k - 1] = swap;
         }
-    tt_pieces_emit_reduction(p, &gr, index, at);
+    tt_async_tp_emit_reduction(p, &gr, index, at);
     return true;
 }
 
 /* ---- the pass ---- */
 
-static void find_fillers(pieces *p)
+static void find_fillers(async_tp *p)
 {
     p->filler = tt_arena_array(p->g->arena, p->g->states.n + 1, sizeof *p->filler);
     memset(p->filler, 0xff, (p->g->states.n + 1) * sizeof *p->filler);
@@ -311,7 +311,7 @@ static void find_fillers(pieces *p)
     }
 }
 
-static void rebuild(pieces *p)
+static void rebuild(async_tp *p)
 {
     tt_graph *g = p->g;
     tt_nodes_vec out = {0};
@@ -326,9 +326,9 @@ static void rebuild(pieces *p)
     g->nodes.cap = out.cap;
 }
 
-tt_status tt_pass_pieces(tt_graph *g, tt_error *err)
+tt_status tt_pass_async_tp(tt_graph *g, tt_error *err)
 {
-    pieces p = {.g = g, .readers = tt_find_readers(g)};
+    async_tp p = {.g = g, .readers = tt_find_readers(g)};
     const size_t n = g->nodes.n + 1;
     p.when = tt_arena_array(g->arena, n, sizeof *p.when);
     p.taken = tt_arena_array(g->arena, n, sizeof *p.taken);
@@ -342,10 +342,10 @@ tt_status tt_pass_pieces(tt_graph *g, tt_error *err)
         if (!c->step)
             continue;
         if (c->step->kind == TT_STEP_ALL_GATHER && cuts_rows(g, c, c->out[0], c->in[0]))
-            g->pieces.whole += !gather(&p, (int)i);
+            g->async_tp.whole += !gather(&p, (int)i);
         if (c->step->kind == TT_STEP_REDUCE_SCATTER && cuts_rows(g, c, c->in[0], c->out[0]))
-            g->pieces.whole += !reduction(&p, (int)i);
+            g->async_tp.whole += !reduction(&p, (int)i);
     }
     rebuild(&p);
-    return tt_graph_verify(g, "pieces", err);
+    return tt_graph_verify(g, "async_tp", err);
 }

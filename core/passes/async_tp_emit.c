@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passes/pieces_impl.h"
+#include "passes/async_tp_impl.h"
 #include <string.h>
 
 /* What a group of products around one collective becomes. */
 
-void tt_pieces_put(pieces *p, tt_node *n, int index, int at)
+void tt_async_tp_put(async_tp *p, tt_node *n, int index, int at)
 {
     tt_vec_push(p->g->arena, &p->before[at], n);
     p->when[index] = 2 * at;
     p->gone[index] = true;
 }
 
-static void put_new(pieces *p, tt_node *n, int at)
+static void put_new(async_tp *p, tt_node *n, int at)
 {
     tt_vec_push(p->g->arena, &p->before[at], n);
 }
 
 /* A value's placement with its rows cut further, to piece i. */
-static tt_placement piece_of(const pieces *p, const group *gr, const tt_placement *whole, int i)
+static tt_placement piece_of(const async_tp *p, const group *gr, const tt_placement *whole, int i)
 {
     tt_placement out = *whole;
     out.n[0] = gr->cut.n[0];
     memcpy(out.atom[0], gr->cut.atom[0], sizeof out.atom[0]);
-    tt_turn_atoms(p->g->mesh, i, gr->first, out.atom[0], out.n[0]);
+    tt_shift_atoms(p->g->mesh, i, gr->first, out.atom[0], out.n[0]);
     return out;
 }
 
-static tt_value *value_like(pieces *p, const tt_value *v, tt_node *n, const tt_placement *place)
+static tt_value *value_like(async_tp *p, const tt_value *v, tt_node *n, const tt_placement *place)
 {
     tt_value *w = tt_arena_dup(p->g->arena, v, sizeof *w);
     w->id = p->g->n_values++;
@@ -37,7 +37,7 @@ static tt_value *value_like(pieces *p, const tt_value *v, tt_node *n, const tt_p
 }
 
 /* A step of its own, where `like` stands, from where the first input is. */
-static tt_node *step_node(pieces *p, const group *gr, const tt_node *like, tt_step_kind kind,
+static tt_node *step_node(async_tp *p, const group *gr, const tt_node *like, tt_step_kind kind,
                           tt_value *const *in, int n_in, const tt_placement *to)
 {
     tt_arena *a = p->g->arena;
@@ -63,7 +63,7 @@ static tt_node *step_node(pieces *p, const group *gr, const tt_node *like, tt_st
     return n;
 }
 
-static tt_value *step_to(pieces *p, const group *gr, const tt_node *like, tt_step_kind kind,
+static tt_value *step_to(async_tp *p, const group *gr, const tt_node *like, tt_step_kind kind,
                          tt_value *v, const tt_placement *to, int at)
 {
     tt_node *n = step_node(p, gr, like, kind, &v, 1, to);
@@ -74,18 +74,18 @@ static tt_value *step_to(pieces *p, const group *gr, const tt_node *like, tt_ste
 }
 
 /* Rows of v that lie there, for piece i. */
-static tt_value *slice(pieces *p, const group *gr, const tt_node *reader, tt_value *v, int i,
+static tt_value *slice(async_tp *p, const group *gr, const tt_node *reader, tt_value *v, int i,
                        int at)
 {
     const tt_placement to = piece_of(p, gr, &v->place, i);
     tt_value *part = step_to(p, gr, reader, TT_STEP_SLICE, v, &to, at);
     part->within = v;
-    part->node->piece = true;
+    part->node->own_rows = true;
     return part;
 }
 
 /* v is what its pieces are; those that are new lie in it. */
-static void join(pieces *p, const group *gr, const tt_node *like, tt_value *v, tt_value **of,
+static void join(async_tp *p, const group *gr, const tt_node *like, tt_value *v, tt_value **of,
                  int at)
 {
     tt_node *n = step_node(p, gr, like, TT_STEP_JOIN, of, gr->n_pieces, &v->place);
@@ -105,7 +105,7 @@ typedef struct made {
 } made;
 
 typedef struct emitter {
-    pieces *p;
+    async_tp *p;
     const group *gr;
     int at;
     made *made;
@@ -127,13 +127,13 @@ static tt_value **pieces_of(emitter *e, const tt_value *v, bool make)
 
 static void multiply(emitter *e, const tt_node *product, int i)
 {
-    pieces *p = e->p;
+    async_tp *p = e->p;
     tt_arena *a = p->g->arena;
     tt_node *n = tt_arena_dup(a, product, sizeof *n);
     rows r;
-    (void)tt_pieces_rows(product, &r);
+    (void)tt_async_tp_rows(product, &r);
     n->id = p->g->n_ids++;
-    n->piece = true;
+    n->own_rows = true;
     n->in = tt_arena_array(a, (size_t)n->n_in + 1, sizeof *n->in);
     n->out = tt_arena_array(a, (size_t)n->n_out + 1, sizeof *n->out);
     for (int j = 0; j < n->n_in; j++) {
@@ -156,7 +156,7 @@ static void multiply(emitter *e, const tt_node *product, int i)
     put_new(p, n, e->at);
 }
 
-static emitter begin(pieces *p, const group *gr, int at)
+static emitter begin(async_tp *p, const group *gr, int at)
 {
     emitter e = {p, gr, at, NULL, 0};
     e.made = tt_arena_array(p->g->arena, (size_t)gr->n * TT_MAX_OUTS + 1, sizeof *e.made);
@@ -174,14 +174,14 @@ static void end(emitter *e)
     for (int k = 0; k < e->gr->n; k++) {
         const tt_node *n = product_at(e, k);
         for (int o = 0; o < n->n_out; o++)
-            if (n->out[o] != e->gr->c->in[0] && !tt_pieces_read_inside(e->p, e->gr, n->out[o]))
+            if (n->out[o] != e->gr->c->in[0] && !tt_async_tp_read_inside(e->p, e->gr, n->out[o]))
                 join(e->p, e->gr, n, n->out[o], pieces_of(e, n->out[o], false), e->at);
         e->p->gone[e->gr->products[k]] = true;
         e->p->when[e->gr->products[k]] = 2 * e->at;
     }
 }
 
-void tt_pieces_emit_gather(pieces *p, const group *gr, int index, int at)
+void tt_async_tp_emit_gather(async_tp *p, const group *gr, int index, int at)
 {
     emitter e = begin(p, gr, at);
     tt_value *whole = gr->c->out[0], **x = pieces_of(&e, whole, true);
@@ -195,14 +195,14 @@ void tt_pieces_emit_gather(pieces *p, const group *gr, int index, int at)
             multiply(&e, product_at(&e, k), i);
     }
     end(&e);
-    if (!tt_pieces_read_inside(p, gr, whole))
+    if (!tt_async_tp_read_inside(p, gr, whole))
         join(p, gr, gr->c, whole, x, at);
     p->gone[index] = true;
     p->when[index] = 2 * at;
-    p->g->pieces.gathers++;
+    p->g->async_tp.gathers++;
 }
 
-void tt_pieces_emit_reduction(pieces *p, const group *gr, int index, int at)
+void tt_async_tp_emit_reduction(async_tp *p, const group *gr, int index, int at)
 {
     emitter e = begin(p, gr, at);
     tt_value *sum = gr->c->out[0];
@@ -215,7 +215,7 @@ void tt_pieces_emit_reduction(pieces *p, const group *gr, int index, int at)
         given[i] = pieces_of(&e, gr->c->in[0], false)[i];
         if (i) {
             given[i] = step_to(p, gr, gr->c, TT_STEP_SHIFT, given[i], &home, at);
-            given[i]->node->piece = true;
+            given[i]->node->own_rows = true;
         }
     }
     end(&e);
@@ -223,5 +223,5 @@ void tt_pieces_emit_reduction(pieces *p, const group *gr, int index, int at)
     n->out[0] = sum;
     sum->node = n;
     p->g->nodes.items[index] = n;
-    p->g->pieces.reductions++;
+    p->g->async_tp.reductions++;
 }

@@ -4,20 +4,20 @@
 
 #define GRAIN 16384 /* elements of a sum for a thread at a time */
 
-/* The two ends of what goes piece by piece (core/passes/pieces.c), on this rank: pieces become a
+/* The two ends of what goes piece by piece (core/passes/async_tp.c), on this rank: pieces become a
  * whole where they lie, and what the members gave to this rank's piece is summed as a
  * reduce-scatter does it, in member order. */
 
 /* Input i of a sum came from the member that is i steps of the ring before this one. */
 static int member_before(const tt_exec *x, const tt_collective *c, const tt_atom_list *atoms, int i)
 {
-    tt_atom_list turned = *atoms;
+    tt_atom_list shifted = *atoms;
     int32_t coords[TT_MAX_ATOMS];
     memcpy(coords, x->p->coords, sizeof coords);
-    tt_turn_atoms(x->p->mesh, i, 0, turned.atom, turned.n);
-    for (int k = 0; k < turned.n; k++) {
-        const int a = TT_ATOM(turned.atom[k]), size = x->p->mesh->atom_size[a];
-        coords[a] = (coords[a] + size - (int)TT_TURN(turned.atom[k])) % size;
+    tt_shift_atoms(x->p->mesh, i, 0, shifted.atom, shifted.n);
+    for (int k = 0; k < shifted.n; k++) {
+        const int a = TT_ATOM(shifted.atom[k]), size = x->p->mesh->atom_size[a];
+        coords[a] = (coords[a] + size - (int)TT_SHIFT(shifted.atom[k])) % size;
     }
     const int rank = tt_mesh_rank(x->p->mesh, coords);
     int m = 0;
@@ -26,7 +26,7 @@ static int member_before(const tt_exec *x, const tt_collective *c, const tt_atom
     return m;
 }
 
-tt_status tt_exec_bind_pieces(tt_exec *x, tt_bound *b, tt_error *err)
+tt_status tt_exec_bind_async_tp(tt_exec *x, tt_bound *b, tt_error *err)
 {
     tt_collective *c = b->collective;
     const tt_atom_list *atoms = &b->instr->step->atoms;
@@ -71,8 +71,8 @@ static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
                             s->out->dtype, TT_SUM, NULL); /* the dtype was asked for before */
 }
 
-void tt_exec_run_pieces(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
-                        const tt_tensor *out)
+void tt_exec_run_async_tp(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                          const tt_tensor *out)
 {
     summing s = {b->collective, in, out};
     if (b->collective->kind == TT_STEP_JOIN)

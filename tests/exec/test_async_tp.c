@@ -43,14 +43,14 @@ static void check_counts(const char *mesh)
     snprintf(text, sizeof text, "%s%s", mesh, PIECES);
     job_open(&j, text);
     const tt_graph *g = j.setup.graph;
-    assert_true(j.setup.pieces);
-    if (g->pieces.gathers < 4 * 5 || g->pieces.reductions < 4 * 5 || g->pieces.whole)
-        fail_msg("%s: %d gathers, %d reductions, %d whole", text, g->pieces.gathers,
-                 g->pieces.reductions, g->pieces.whole);
+    assert_true(j.setup.async_tp);
+    if (g->async_tp.gathers < 4 * 5 || g->async_tp.reductions < 4 * 5 || g->async_tp.whole)
+        fail_msg("%s: %d gathers, %d reductions, %d whole", text, g->async_tp.gathers,
+                 g->async_tp.reductions, g->async_tp.whole);
     job_close(&j);
 }
 
-static void test_pieces_change_no_bit(void **state)
+static void test_async_tp_changes_no_bit(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
@@ -81,7 +81,7 @@ static void test_pieces_change_no_bit(void **state)
 
 static bool is_product(const tt_node *n)
 {
-    return n->piece && !strncmp(n->op->name, "linear", 6);
+    return n->own_rows && !strncmp(n->op->name, "linear", 6);
 }
 
 /* Of a list: each message of a piece is begun before a product of another piece, and waited for
@@ -104,7 +104,7 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
         }
         if (!beside)
             fail_msg("%s: nothing is multiplied beside %%%d", mesh, s->out[0]->id);
-        *gathers += !s->piece;
+        *gathers += !s->own_rows;
         n++;
     }
     return n;
@@ -142,8 +142,8 @@ static void test_each_message_is_concurrent_with_a_product(void **state)
                     shifts += check_list(text, &p->stages[s].part[part], &gathers);
         }
         assert_int_equal(shifts, planned); /* all are begun early */
-        assert_int_equal(gathers, g->pieces.gathers * (of[i].n - 1));
-        assert_int_equal(shifts - gathers, g->pieces.reductions * (of[i].n - 1));
+        assert_int_equal(gathers, g->async_tp.gathers * (of[i].n - 1));
+        assert_int_equal(shifts - gathers, g->async_tp.reductions * (of[i].n - 1));
         job_close(&j);
     }
 }
@@ -157,9 +157,9 @@ static void test_collectives_that_cannot_be_split_stay_whole(void **state)
     for (size_t i = 0; i < TT_COUNT(of); i++) {
         job j;
         job_open(&j, of[i]);
-        assert_false(j.setup.pieces);
+        assert_false(j.setup.async_tp);
         for (size_t k = 0; k < j.setup.graph->nodes.n; k++)
-            assert_false(j.setup.graph->nodes.items[k]->piece);
+            assert_false(j.setup.graph->nodes.items[k]->own_rows);
         job_close(&j);
     }
 }
@@ -173,15 +173,15 @@ static void test_the_loop_over_token_chunks_stays_whole(void **state)
     job_open(&j, TP(2) " model.args.vocab_size 40001 model.args.n_layers 1 "
                        "training.seq_len 301" PIECES);
     assert_true(j.setup.graph->chunk_rows > 0);
-    assert_int_equal(j.setup.graph->pieces.whole, 2);
-    assert_int_equal(j.setup.graph->pieces.gathers, 4);
+    assert_int_equal(j.setup.graph->async_tp.whole, 2);
+    assert_int_equal(j.setup.graph->async_tp.gathers, 4);
     job_close(&j);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_change_no_bit),
+        cmocka_unit_test(test_async_tp_changes_no_bit),
         cmocka_unit_test(test_each_message_is_concurrent_with_a_product),
         cmocka_unit_test(test_collectives_that_cannot_be_split_stay_whole),
         cmocka_unit_test(test_the_loop_over_token_chunks_stays_whole),

@@ -3,12 +3,12 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* turn: rotary positions move into the projection whose result they turn, so that it is turned
- * where it was made. Each value is rounded and turned as before, so no bit changes (R11). */
+/* rope_fusion: RoPE moves into the product that makes q or k: the kernel rotates a tile while it is in
+ * the cache. Each value is rounded and rotated as before, so no bit changes (R11). */
 
-/* What is turned: a product, alone or with a program of one output, that nothing else reads. NULL,
- * or the op that makes it and turns it. */
-static const tt_op_def *turning_form(const tt_graph *g, const tt_fuse_opts *o, const tt_node *p)
+/* The op that computes the product p and rotates it; NULL where there is none. The product stands
+ * alone, or has a program of one output, and nothing but the rotation reads it. */
+static const tt_op_def *rope_form(const tt_graph *g, const tt_fuse_opts *o, const tt_node *p)
 {
     const tt_op_def *alone = tt_op_epilogue_form(g->ops, p->op),
                     *form = tt_op_rope_form(g->ops, alone ? alone : p->op);
@@ -18,7 +18,7 @@ static const tt_op_def *turning_form(const tt_graph *g, const tt_fuse_opts *o, c
     return !o->has_kernel || o->has_kernel(o->user, form->name) ? form : NULL;
 }
 
-static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *form)
+static tt_node *with_rope(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *form)
 {
     static const int16_t product[] = {0};
     tt_node *n = tt_arena_dup(g->arena, p, sizeof *n);
@@ -39,7 +39,7 @@ static tt_node *turned(tt_graph *g, const tt_node *p, const tt_node *rope, const
     return n;
 }
 
-/* The place of the product that node i turns, or -1. */
+/* The place of the product that node i rotates, or -1. */
 static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers *r, int i)
 {
     const tt_node *rope = g->nodes.items[i];
@@ -47,12 +47,11 @@ static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers
         return -1;
     const int at = r->index[rope->in[0]->id];
     const tt_node *p = g->nodes.items[at];
-    return r->n[p->out[0]->id] == 1 && tt_fuse_same_iteration(p, rope) && turning_form(g, o, p)
-               ? at
-               : -1;
+    return r->n[p->out[0]->id] == 1 && tt_fuse_same_iteration(p, rope) && rope_form(g, o, p) ? at
+                                                                                             : -1;
 }
 
-/* Positions that are an input of the batch come before the first product they turn. */
+/* Positions that are an input of the batch come before the first product that they rotate. */
 static tt_readers bring_positions(tt_graph *g, const tt_fuse_opts *o)
 {
     tt_readers r = tt_find_readers(g);
@@ -69,7 +68,7 @@ static tt_readers bring_positions(tt_graph *g, const tt_fuse_opts *o)
     return r;
 }
 
-tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
+tt_status tt_pass_rope_fusion(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
 {
     if (!o->pointwise)
         return TT_OK;
@@ -80,7 +79,7 @@ tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
         const int at = product_of(g, o, &readers, i);
         if (at < 0 || readers.index[items[i]->in[1]->id] > at)
             continue;
-        items[at] = turned(g, items[at], items[i], turning_form(g, o, items[at]));
+        items[at] = with_rope(g, items[at], items[i], rope_form(g, o, items[at]));
         readers.index[items[i]->out[0]->id] = at;
         items[i] = NULL;
     }
@@ -88,5 +87,5 @@ tt_status tt_pass_turn(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
         if (items[i])
             items[n++] = items[i];
     g->nodes.n = n;
-    return tt_graph_verify(g, "turn", err);
+    return tt_graph_verify(g, "rope_fusion", err);
 }

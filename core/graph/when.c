@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/when.h"
+#include "graph/graph.h"
+
+/* The times of a graph's nodes, each kept once: lists by stage. */
+
+typedef struct tt_when_entry {
+    tt_when when;
+    struct tt_when_entry *next;
+} tt_when_entry;
+
+static bool equal(const tt_when *a, const tt_when *b)
+{
+    return a->region == b->region && a->stage == b->stage &&
+           a->is_weight_grad == b->is_weight_grad && a->in_chunk_loop == b->in_chunk_loop &&
+           a->per_step == b->per_step && a->recomputed == b->recomputed &&
+           a->replicated_stages == b->replicated_stages;
+}
+
+/* A stage has about ten objects, and a list holds those of a few stages. */
+static int list_of(const tt_when *w)
+{
+    return w->stage % TT_WHEN_LISTS;
+}
+
+static const tt_when_entry *find(const tt_graph *g, const tt_when *w)
+{
+    const tt_when_entry *e = g->whens.list[list_of(w)];
+    while (e && !equal(&e->when, w))
+        e = e->next;
+    return e;
+}
+
+bool tt_when_is_interned(const tt_graph *g, const tt_when *w)
+{
+    const tt_when_entry *e = w ? find(g, w) : NULL;
+    return e && &e->when == w;
+}
+
+const tt_when *tt_when_intern(tt_graph *g, tt_when w)
+{
+    const tt_when_entry *known = find(g, &w);
+    if (known)
+        return &known->when;
+    tt_when_entry **list = &g->whens.list[list_of(&w)];
+    tt_when_entry *e = tt_arena_alloc(g->arena, sizeof *e);
+    *e = (tt_when_entry){.when = w, .next = *list};
+    *list = e;
+    return &e->when;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/steps.h"
+
+/* Kernels get training.seed and the step's number from states of the program: a call holds the same
+ * pointers in every step, so that it can be repeated as it is (R7). */
+
+static tt_backend_vt watching;
+static const tt_backend_vt *real;
+static tt_kernel kernels[512];
+static const tt_kernel *kernels_real[512];
+static size_t n_kernels;
+static const void *seen_seed, *seen_step;
+static int64_t calls;
+static int64_t expected_step;
+
+static tt_status watch(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    size_t i = 0;
+    while (strcmp(kernels[i].op, c->op))
+        i++;
+    if (!calls++) {
+        seen_seed = c->seed;
+        seen_step = c->step;
+    }
+    if (!c->seed || c->seed != seen_seed || c->step != seen_step)
+        return TT_FAIL(err, TT_EINTERNAL, "%s: other pointers", c->op);
+    if (tt_call_seed(c) != UINT64_C(9007199254740993) || tt_call_step(c) != expected_step)
+        return TT_FAIL(err, TT_EINTERNAL, "%s: seed %llu, step %lld", c->op,
+                       (unsigned long long)tt_call_seed(c), (long long)tt_call_step(c));
+    return kernels_real[i]->run(self, c, err);
+}
+
+static const tt_kernel *watched(void *self, const char *op)
+{
+    const tt_kernel *k = real->kernel(self, op);
+    for (size_t i = 0; k && i < n_kernels; i++)
+        if (!strcmp(kernels[i].op, op))
+            return &kernels[i];
+    if (!k)
+        return NULL;
+    assert_true(n_kernels < TT_COUNT(kernels));
+    kernels[n_kernels] = *k;
+    kernels[n_kernels].run = watch;
+    kernels_real[n_kernels] = k;
+    return &kernels[n_kernels++];
+}
+
+static void test_kernels_read_seed_and_step_from_the_program(void **state)
+{
+    job j;
+    tt_rank r;
+    const tt_dist d = {.world = 1};
+    tt_error err = {0};
+    (void)state;
+    job_open(&j, "training.seed 9007199254740993 training.global_batch_size 8");
+    steps s = {.setup = &j.setup};
+    real = j.setup.kernels.backend;
+    watching = *real;
+    watching.kernel = watched;
+    j.setup.kernels.backend = &watching;
+    assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
+    tt_exec_init_params(r.exec);
+    for (int step = 0; step < 3; step++) {
+        expected_step = step + 1;
+        if (steps_one(&s, &r, step, 0, &err) != TT_OK)
+            fail_msg("%s", err.text);
+    }
+    assert_true(calls > 3 * 100);
+    tt_tensor seed, step;
+    assert_int_equal(tt_exec_state_tensor(r.exec, TT_SCALAR_SEED, &seed, &err), TT_OK);
+    assert_int_equal(tt_exec_state_tensor(r.exec, TT_SCALAR_STEP, &step, &err), TT_OK);
+    assert_true(seed.data == seen_seed && step.data == seen_step);
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels_read_seed_and_step_from_the_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
