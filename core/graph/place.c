@@ -245,8 +245,9 @@ static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim
                 continue;
             fixed[x] = true;
             if (!(r->whole >> x & 1u))
-                take_free(r, in, i, d, has_one_unit(r, in, out, x, dim[x].unit) ? 0 : TT_IGNORE_UNIT,
-                          &taken, ax);
+                take_free(r, in, i, d,
+                          has_one_unit(r, in, out, x, dim[x].unit) ? 0 : TT_IGNORE_UNIT, &taken,
+                          ax);
         }
     apply_groups(m, r, dim, bound, fixed, ax);
 }

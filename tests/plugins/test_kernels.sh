@@ -106,7 +106,7 @@ check wrong/stray.so
 verdict check_finds_a_kernel_of_no_op $?
 sed 's/"cpu", &kernel, 1, sizeof(kernel)/"cpu", \&kernel, 1, 24/' relu2.c >wrong/stride.c && plugin wrong/stride.c wrong
 check wrong/stride.so
-[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is no size of a tt_kernel' err
+[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is not a size of tt_kernel' err
 verdict a_malformed_kernel_table_is_refused $?
 # the core's own instructions, those between ranks too, are looked for in no plugin
 printf '__attribute__((constructor)) static void opened(void) { write(2, "OPENED\\n", 7); }\n' | cat - other.c | sed '1i #include <unistd.h>' >watch.c &&
