@@ -5,7 +5,7 @@ FUZZ_DRIVERS := $(FUZZ_SRC:tests/fuzz/%.c=build/asan/tests/fuzz/%)
 FUZZ_CLANG   := $(FUZZ_SRC:tests/fuzz/%.c=build/fuzz/%)
 FUZZ_CC      ?= clang
 FUZZ_CFLAGS  := -std=c11 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
-    -ffp-contract=off -Iinclude -Icore -DTT_BUILD_VERSION='"$(VERSION)"'
+    -ffp-contract=off -Iinclude -Icore -I$B/gen -DTT_BUILD_VERSION='"$(VERSION)"'
 
 ifeq ($(MODE),asan)
 $(FUZZ_DRIVERS): build/asan/%: build/asan/%.o build/asan/tests/fuzz/driver.o $(CORE_A)
@@ -22,6 +22,7 @@ build/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -MMD -MP -c $< -o $@
+$(patsubst %.c,build/fuzz/%.o,$(filter core/graph/ops/%,$(CORE_SRC))): | $(OPS_DEF)
 build/fuzz/libcore.a: $(CORE_SRC:%.c=build/fuzz/%.o) $(CORE_GEN:%.c=build/fuzz/%.o)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(FUZZ_CLANG): build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libcore.a

@@ -15,6 +15,7 @@ export SRC BUILD TTRUN PLUGINS FUZZ_SECONDS
 # A script that runs make must not talk to this make's job server.
 unset CMOCKA_MESSAGE_OUTPUT TTRUN_PLUGIN_PATH MAKEFLAGS MAKELEVEL MFLAGS
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}" UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$SRC/tests/tsan.supp}"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-test.XXXXXX") || exit 1
 export work limit

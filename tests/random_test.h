@@ -3,14 +3,14 @@
 #define TT_TESTS_RANDOM_TEST_H
 #include "base/base.h"
 
-/* Random numbers for random jobs: the same for the same key. */
+/* Random numbers for random jobs; equal keys give equal numbers. */
 
 typedef struct test_rng {
     tt_rng_key key;
     uint64_t n;
 } test_rng;
 
-/* A random number in [lo, hi]. */
+/* Returns a random integer in [lo, hi]. */
 static inline int64_t random_between(test_rng *d, int64_t lo, int64_t hi)
 {
     return lo + (int64_t)(tt_rng_uniform(d->key, d->n++) * (double)(hi - lo + 1));

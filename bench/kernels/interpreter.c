@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* What the interpreter adds to an op: a model of many tiny ops, run by a backend whose kernels do
- * nothing, so that a step's time is the interpreter's alone. Prints ns an op, median of 201 steps,
+ * nothing, so that a step's time is the interpreter's alone. Prints ns per op, median of 201 steps,
  * with tracing off and on. PLUGINS: the plugins' folder. */
 
 static tt_backend_vt empty;
@@ -113,7 +113,7 @@ static tt_status measure(tt_arena *a, tt_registry **registry, tt_error *err)
     TT_TRY(tt_exec_trace_open(r->exec, err));
     const double off = step_ns(r, false), on = step_ns(r, true);
     const double n = (double)ops_of(r);
-    printf("interpreter: %.0f ops a step, %.0f ns an op; %.0f ns traced\n", n, off / n, on / n);
+    printf("interpreter: %.0f ops per step, %.0f ns per op; %.0f ns traced\n", n, off / n, on / n);
     tt_rank_close(r);
     return TT_OK;
 }

@@ -4,9 +4,11 @@
 # same samples per step, in turns: one rank, FSDP 2, TP 2, one rank, … Median of the rounds.
 #   bench/parallel/run.sh                       after `make`, on an idle machine
 #   TTRUN_VENV=DIR bench/parallel/run.sh        PyTorch's FSDP2 and TP over gloo as well, in turns with ours
+#   OTHER=DIR bench/parallel/run.sh             in turns with another checkout that is built, instead of one another
 #   ROUNDS=5 STEPS=12 SEQ=512 BATCH=4 FLAVOR=debugmodel
 set -u
 cd "$(dirname "$0")/../.." || exit 1
+other=${OTHER:+$(cd "$OTHER" && pwd)} || exit 1
 rounds=${ROUNDS:-5} steps=${STEPS:-12} batch=${BATCH:-4} seq=${SEQ:-512}
 work=$(mktemp -d "${TMPDIR:-/tmp}/ttrun-parallel.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -16,10 +18,12 @@ cat >"$work/job.json" <<JOB
   "training": { "local_batch_size": $batch, "seq_len": $seq, "steps": $steps }, "checkpoint": { "enable": false },
   "metrics": { "log_freq": $((steps - 2)), "enable_tensorboard": false } }
 JOB
-# tokens/s of all ranks over the last logged steps: the first ones warm up.
+# TREE OPTION...: tokens/s of all ranks over the last logged steps: the first ones warm up.
 one() {
+    tree=$1
+    shift
     rm -rf "$work/run"
-    ./ttrun -q --plugin-dir ./plugins "$work/job.json" --resume never "$@" >/dev/null 2>"$work/err" || {
+    "$tree/ttrun" -q --plugin-dir "$tree/plugins" "$work/job.json" --resume never "$@" >/dev/null 2>"$work/err" || {
         cat "$work/err" >&2
         return 1
     }
@@ -33,12 +37,38 @@ peer() {
         return 1
     }
 }
+measure() { # TREE one|fsdp|tp
+    case $2 in
+    one) one "$1" --backend.threads 2 ;;
+    fsdp)
+        one "$1" --backend.threads 1 --nproc 2 --parallelism.data_parallel_shard_degree 2 \
+            --training.local_batch_size $((batch / 2))
+        ;;
+    tp) one "$1" --backend.threads 1 --nproc 2 --parallelism.tensor_parallel_degree 2 ;;
+    esac
+}
+if [ -n "$other" ]; then
+    for i in $(seq "$rounds"); do
+        for k in one fsdp tp; do
+            if [ $((i % 2)) -eq 1 ]; then
+                ours=$(measure . $k) && theirs=$(measure "$other" $k) || exit 1
+            else
+                theirs=$(measure "$other" $k) && ours=$(measure . $k) || exit 1
+            fi
+            echo "$k|$ours|$theirs" >>"$work/turns"
+        done
+    done
+    echo "| ${FLAVOR:-debugmodel}, $batch x $seq tokens per step | tokens/s | of OTHER | ratio: median | least | most | rounds |"
+    echo "|---|---|---|---|---|---|---|"
+    sed "s/^one/1 rank, 2 threads/; s/^fsdp/FSDP 2, 1 thread each/; s/^tp/TP 2, 1 thread each/" "$work/turns" |
+        awk -f bench/ratios.awk
+    exit
+fi
 i=0
 while [ $i -lt "$rounds" ]; do
-    one --backend.threads 2 >>"$work/one" || exit 1
-    one --backend.threads 1 --nproc 2 --parallelism.data_parallel_shard_degree 2 --training.local_batch_size $((batch / 2)) \
-        >>"$work/fsdp" || exit 1
-    one --backend.threads 1 --nproc 2 --parallelism.tensor_parallel_degree 2 >>"$work/tp" || exit 1
+    for k in one fsdp tp; do
+        measure . $k >>"$work/$k" || exit 1
+    done
     for k in one fsdp tp; do
         [ -z "${TTRUN_VENV:-}" ] || peer $k >>"$work/torch-$k" || exit 1
     done
@@ -49,7 +79,7 @@ row() { # FILE NAME BASE
     sort -n "$work/$1" | awk -v b="$3" -v m="$(median "$work/$1")" -v n="$2" \
         'NR == 1 {least = $1} {most = $1} END {printf "| %s | %.0f | %.2f | %.0f | %.0f |\n", n, m, m / b, least, most}'
 }
-echo "| ${FLAVOR:-debugmodel}, $batch x $seq tokens a step | tokens/s | of one rank | least | most |"
+echo "| ${FLAVOR:-debugmodel}, $batch x $seq tokens per step | tokens/s | of one rank | least | most |"
 echo "|---|---|---|---|---|"
 for who in "" torch-; do
     [ -e "$work/${who}one" ] || continue

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 /* startup RUNS MARK COMMAND…: runs the command RUNS times and prints the milliseconds from before
  * fork to the arrival of the first line of its stderr that holds MARK: median, least, most; and the
- * median to its end. The first run warms caches and is not counted. */
+ * median to its end. MARK "": to its end, all four. The first run warms caches and is not counted. */
 
 enum { MAX_RUNS = 1000 };
 
@@ -59,6 +60,8 @@ static int once(const char *mark, char **command, double *to_mark, double *to_en
     if (pid < 0)
         return -1;
     if (pid == 0) {
+        const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(nowhere, 1);
         dup2(fd[1], 2);
         close(fd[0]);
         close(fd[1]);
@@ -71,6 +74,8 @@ static int once(const char *mark, char **command, double *to_mark, double *to_en
     if (waitpid(pid, &status, 0) != pid)
         return -1;
     *to_end = now_ms() - begin;
+    if (!*mark)
+        *to_mark = *to_end;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 && *to_mark > 0 ? 0 : -1;
 }
 

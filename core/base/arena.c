@@ -132,11 +132,14 @@ char *tt_arena_strn(tt_arena *a, const char *s, size_t n)
 
 char *tt_arena_vprintf(tt_arena *a, const char *fmt, va_list ap)
 {
+    char text[256]; /* most texts fit, and are then formatted once */
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, again);
+    const int n = vsnprintf(text, sizeof text, fmt, again);
     va_end(again);
     TT_ASSERT(n >= 0);
+    if ((size_t)n < sizeof text)
+        return tt_arena_strn(a, text, (size_t)n);
     char *s = tt_arena_alloc(a, (size_t)n + 1);
     vsnprintf(s, (size_t)n + 1, fmt, ap);
     return s;

@@ -87,6 +87,11 @@ const char *tt_nearest(const char *word, const char *const *candidates, size_t n
     } while (0)
 void *tt_vec_grow(tt_arena *a, void *items, size_t n, size_t *cap, size_t elem);
 
+/* A number in decimal, without printf: for what prints thousands. Returns where in `text` it
+ * begins. */
+#define TT_I64_TEXT 24
+const char *tt_i64_text(int64_t number, char text[TT_I64_TEXT]);
+
 /* ---- map: string → pointer, insertion-ordered, in an arena; keys are copied */
 typedef struct tt_map tt_map;
 tt_map *tt_map_new(tt_arena *a);
@@ -149,6 +154,18 @@ void tt_log_set_redraw(void (*fn)(void *), void *arg);
 tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err);
 /* Writes and fsyncs a temporary file, renames it to path, and fsyncs the folder. */
 tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err);
+/* Removes the temporary files that killed processes left in a folder, and no live process's. */
+void tt_unfinished_clear(const char *folder);
+/* A folder TMPDIR/ttrun-KIND-XXXXXX for this process alone. False: none can be made. Owner: the
+ * caller, by tt_temporary_remove, which removes what is in it too. clear removes those that killed
+ * processes left. */
+typedef struct tt_temporary {
+    char *path; /* NULL: none */
+    int fd;
+} tt_temporary;
+bool tt_temporary_new(const char *kind, tt_temporary *out);
+void tt_temporary_remove(tt_temporary *t);
+void tt_temporary_clear(const char *kind);
 tt_status tt_mkdirs(const char *path, tt_error *err);
 tt_status tt_remove_tree(const char *path, tt_error *err);
 tt_status tt_fsync_path(const char *path, tt_error *err);           /* a file or a folder */

@@ -68,10 +68,12 @@ int tt_cpu_count(void)
 /* A launcher may bind each rank to some cores, but it is not bound itself: ask for its affinity. */
 int tt_cpu_count_of_ranks(void)
 {
-    return TT_MAXV(tt_cpu_count(), within_quota(cores_of(getppid())));
+    const int own = tt_cpu_count(), of_launcher = within_quota(cores_of(getppid()));
+    return TT_MAXV(own, of_launcher);
 }
 
 int tt_cpu_share(int n_ranks)
 {
-    return TT_MIN(tt_cpu_count(), TT_MAXV(tt_cpu_count_of_ranks() / n_ranks, 1));
+    const int own = tt_cpu_count(), share = tt_cpu_count_of_ranks() / n_ranks;
+    return TT_MIN(own, TT_MAXV(share, 1));
 }

@@ -119,22 +119,22 @@ static tt_status fsync_parent(const char *path, tt_error *err)
 
 tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err)
 {
-    static _Atomic unsigned counter; /* two threads may write the same file; the last rename wins */
     tt_str tmp = {0};
     tt_status status;
-    tt_str_printf(&tmp, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
-    unlink(tmp.s); /* of a process that had this number before */
-    int fd = open(tmp.s, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int fd = tt_unfinished_open(path, &tmp);
     if (fd < 0) {
         status = tt_fail_errno(err, errno, "create", tmp.s);
         tt_str_free(&tmp);
         return status;
     }
+    const int lock = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* until the file has its name */
     status = write_fd(fd, tmp.s, p, n, err);
     if (close(fd) != 0 && status == TT_OK)
         status = tt_fail_errno(err, errno, "close", tmp.s);
     if (status == TT_OK && rename(tmp.s, path) != 0)
         status = tt_fail_errno(err, errno, "replace", path);
+    if (lock >= 0)
+        close(lock);
     if (status == TT_OK)
         status = fsync_parent(path, err);
     else
@@ -175,6 +175,7 @@ static struct {
     size_t n;
     char path[PATH_MAX];
 } mapped[4096];
+static _Atomic(size_t) n_mapped; /* entries that were ever used */
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void remember(tt_mapping m, const char *path)
@@ -186,6 +187,8 @@ static void remember(tt_mapping m, const char *path)
         mapped[i].n = m.n;
         snprintf(mapped[i].path, sizeof mapped[i].path, "%s", path);
         atomic_store(&mapped[i].p, m.p);
+        if (i >= atomic_load(&n_mapped))
+            atomic_store(&n_mapped, i + 1);
         break;
     }
     pthread_mutex_unlock(&mapped_lock);
@@ -194,7 +197,7 @@ static void remember(tt_mapping m, const char *path)
 static void forget(const uint8_t *p)
 {
     pthread_mutex_lock(&mapped_lock);
-    for (size_t i = 0; p && i < TT_COUNT(mapped); i++)
+    for (size_t i = 0; p && i < atomic_load(&n_mapped); i++)
         if (atomic_load(&mapped[i].p) == p)
             atomic_store(&mapped[i].p, NULL);
     pthread_mutex_unlock(&mapped_lock);
@@ -203,7 +206,7 @@ static void forget(const uint8_t *p)
 const char *tt_mapped_path(const void *address)
 {
     const uint8_t *at = address;
-    for (size_t i = 0; i < TT_COUNT(mapped); i++) {
+    for (size_t i = 0; i < atomic_load(&n_mapped); i++) {
         const uint8_t *p = atomic_load(&mapped[i].p);
         if (p && at >= p && (size_t)(at - p) < mapped[i].n)
             return mapped[i].path;

@@ -15,6 +15,9 @@ int tt_log_thread_rank(void);
 /* Raises `errno_value` about `path`: "PATH: cannot VERB: reason". */
 tt_status tt_fail_errno(tt_error *err, int errno_value, const char *verb, const char *path);
 
+/* Makes and locks a temporary file beside path and gives its name; -1 and errno: it cannot. */
+int tt_unfinished_open(const char *path, tt_str *name);
+
 /* Natural logarithm of a normal x > 0, within 1 ulp, in arithmetic that vectorises. libm's last bit
  * may differ between machines, which initial values must not.
  * log(2^e m) = e log 2 + 2 atanh((m-1)/(m+1)), m in [0.70, 1.41]. */

@@ -32,7 +32,8 @@ static double least_limit(const char *root, const char *group, const char *file)
     for (size_t n = strlen(at);;) {
         while (n > 0 && at[n - 1] == '/')
             at[--n] = '\0';
-        least = TT_MIN(least, limit_in(tt_arena_printf(a, "%s%s/%s", root, at, file)));
+        const double limit = limit_in(tt_arena_printf(a, "%s%s/%s", root, at, file));
+        least = TT_MIN(least, limit);
         if (!n)
             break;
         while (n > 0 && at[n - 1] != '/')
@@ -61,9 +62,12 @@ static double limit_of_line(tt_arena *a, const char *line, const char *root)
     if (!path)
         return (double)INFINITY;
     const size_t n = (size_t)(path - controllers - 1);
-    if (n == 0)
-        return TT_MIN(least_limit(root, path + 1, "memory.max"),
-                      least_limit(tt_arena_printf(a, "%s/unified", root), path + 1, "memory.max"));
+    if (n == 0) {
+        const char *mixed = tt_arena_printf(a, "%s/unified", root);
+        const double limit = least_limit(root, path + 1, "memory.max"),
+                     unified = least_limit(mixed, path + 1, "memory.max");
+        return TT_MIN(limit, unified);
+    }
     if (!has_memory(controllers + 1, n))
         return (double)INFINITY;
     return least_limit(tt_arena_printf(a, "%s/memory", root), path + 1, "memory.limit_in_bytes");
@@ -77,8 +81,10 @@ double tt_memory_limit(const char *cgroup_file, const char *root)
     if (tt_read_file(cgroup_file, 1 << 20, &text, &n, NULL) != TT_OK)
         return least;
     tt_arena *a = tt_arena_new();
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-        least = TT_MIN(least, limit_of_line(a, line, root));
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const double limit = limit_of_line(a, line, root);
+        least = TT_MIN(least, limit);
+    }
     tt_arena_free(a);
     free(text);
     return least;

@@ -78,7 +78,7 @@ double tt_normal_quantile(double p)
                                7.86869131145613259100e-4, 1.84631831751005468180e-5,
                                1.42151175831644588870e-7, 2.04426310338993978564e-15};
     if (!(p > 0.0 && p < 1.0))
-        return p == 0.0 ? -INFINITY : p == 1.0 ? INFINITY : NAN;
+        return p == 0.0 ? -HUGE_VAL : p == 1.0 ? HUGE_VAL : (double)NAN;
     double q = p - 0.5;
     if (fabs(q) <= 0.425) {
         double r = 0.180625 - q * q;

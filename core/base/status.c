@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Makes the text one line, as an error is. */
@@ -14,26 +15,61 @@ static void one_line(char *text)
         text[n - 1] = '\0';
 }
 
-/* Truncation may have split a UTF-8 sequence: this removes its first part. */
-static void trim_cut(char *text, size_t size, int wanted)
+/* Moves *at to the beginning of a UTF-8 sequence, forwards or backwards. */
+static size_t at_sequence(const char *text, size_t at, int step)
 {
-    if (wanted >= 0 && (size_t)wanted >= size)
-        text[tt_utf8_valid(text, strlen(text))] = '\0';
+    for (int i = 0; i < 3 && at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80; i++)
+        at = step > 0 ? at + 1 : at - 1;
+    return at;
+}
+
+/* Copies a text of n bytes; of a longer one than fits, its beginning and its end: a long path is in
+ * the middle, and the reason at the end. */
+static void put_text(char *out, size_t size, const char *text, size_t n)
+{
+    static const char gap[] = " … ";
+    const size_t most = size - 1, part = (most - (sizeof gap - 1)) / 2;
+    if (n <= most) {
+        memcpy(out, text, n + 1);
+    } else {
+        const size_t head = at_sequence(text, part, -1), tail = at_sequence(text, n - part, 1);
+        snprintf(out, size, "%.*s%s%s", (int)head, text, gap, text + tail);
+    }
+    one_line(out);
+}
+
+/* Formats into *out: `room`, or memory for the caller to free. The arguments may point into the
+ * error that will get the text. */
+static size_t format(char *room, size_t size, char **out, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    const int n = vsnprintf(room, size, fmt, ap);
+    *out = room;
+    if (n >= 0 && (size_t)n >= size) {
+        char *whole = malloc((size_t)n + 1);
+        if (whole) {
+            vsnprintf(whole, (size_t)n + 1, fmt, again);
+            *out = whole;
+        }
+    }
+    va_end(again);
+    return strlen(*out);
 }
 
 tt_status tt_fail(tt_error *err, tt_status code, const char *fmt, ...)
 {
     if (!err)
         return code;
-    char text[sizeof err->text]; /* the arguments may point into err->text */
+    char room[sizeof err->text], *text;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    const size_t n = format(room, sizeof room, &text, fmt, ap);
     va_end(ap);
-    trim_cut(text, sizeof text, n);
-    one_line(text);
+    put_text(err->text, sizeof err->text, text, n);
+    if (text != room)
+        free(text);
     err->code = code;
-    memcpy(err->text, text, sizeof text);
     return code;
 }
 
@@ -41,17 +77,17 @@ tt_status tt_error_context(tt_error *err, const char *fmt, ...)
 {
     if (!err)
         return TT_EINTERNAL; /* without err the code is not known, but it is still a failure */
-    char text[sizeof err->text];
+    char room[sizeof err->text], both[2 * sizeof err->text + 2], *text;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    const size_t n = format(room, sizeof room, &text, fmt, ap);
     va_end(ap);
-    trim_cut(text, sizeof text, n);
-    size_t used = strlen(text);
-    n = snprintf(text + used, sizeof text - used, ": %s", err->text);
-    trim_cut(text, sizeof text - used, n);
-    one_line(text);
-    memcpy(err->text, text, sizeof text);
+    put_text(both, sizeof err->text, text, n);
+    if (text != room)
+        free(text);
+    const size_t used = strlen(both);
+    const int more = snprintf(both + used, sizeof both - used, ": %s", err->text);
+    put_text(err->text, sizeof err->text, both, used + (size_t)more);
     if (err->code == TT_OK) /* the caller has failed, even if no error was raised */
         err->code = TT_EINTERNAL;
     return err->code;

@@ -56,13 +56,29 @@ void tt_str_printf(tt_str *s, const char *fmt, ...)
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, again);
-    va_end(again);
+    const size_t room = s->cap - s->n;
+    const int n = vsnprintf(room ? s->s + s->n : NULL, room, fmt, ap);
     TT_ASSERT(n >= 0);
-    reserve(s, (size_t)n);
-    vsnprintf(s->s + s->n, (size_t)n + 1, fmt, ap);
+    if ((size_t)n >= room) {
+        reserve(s, (size_t)n);
+        vsnprintf(s->s + s->n, (size_t)n + 1, fmt, again);
+    }
+    va_end(again);
     va_end(ap);
     s->n += (size_t)n;
+}
+
+const char *tt_i64_text(int64_t number, char text[TT_I64_TEXT])
+{
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    char *p = text + TT_I64_TEXT - 1;
+    *p = '\0';
+    do
+        *--p = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (number < 0)
+        *--p = '-';
+    return p;
 }
 
 const char *tt_str_get(const tt_str *s)

@@ -49,8 +49,8 @@ tt_setup_opts tt_cli_training(const tt_cli *cli); /* for a run with these option
 /* Makes job, registry and setup of the subcommand; the caller frees the registry. */
 tt_status tt_cli_setup(const tt_cli *cli, const tt_setup_opts *o, tt_registry **r, tt_setup *out,
                        tt_error *err);
-/* A job that comes through a pipe can be read once: its text is kept for whoever reads it again,
- * under the same name, and for the ranks that are started under cli->job_of_ranks. */
+/* A job that comes through a pipe can be read only once. Its text is kept for everyone who reads
+ * the job again under the same name; ranks that are started read it under cli->job_of_ranks. */
 tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err);
 void tt_cli_print(const tt_str *text); /* to stdout */
 /* Prints the line of an error and clears its text, so that it is printed once. Does nothing if the

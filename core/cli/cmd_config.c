@@ -9,7 +9,7 @@ static tt_status docs(tt_cli *cli, tt_registry **r, tt_section_doc **d, size_t *
     return tt_setup_docs(*r, cli->arena, d, n, err);
 }
 
-/* tt_job_explain() answers an unknown key with a text that says so; here that is an error. */
+/* tt_job_explain() returns a text that says that a key is unknown; here that is an error. */
 static tt_status explain(const char *key, const tt_section_doc *d, size_t n, tt_str *out,
                          tt_error *err)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- a process that ends before its run does ---- */
+/* ---- a process that ends before the run is done ---- */
 
 /* Read by signal handlers: the process that trains, and the session of its rank. */
 static _Atomic long training; /* pid; 0: none */
@@ -18,7 +18,7 @@ static _Atomic(tt_session *) ranks;
 
 /* Whether this process prints the error: with several ranks on this machine only the one that
  * failed first does, and the others exit with the same status. */
-static bool tells(tt_status s, const char *why)
+static bool prints_error(tt_status s, const char *why)
 {
     tt_session *all = atomic_load(&ranks);
     const bool mine = !all || tt_session_claim(all, s, why, true);
@@ -30,7 +30,7 @@ static bool tells(tt_status s, const char *why)
 /* Called in a signal handler. */
 static void second_signal(int sig)
 {
-    const bool mine = tells(TT_ESIGNAL, "a second signal");
+    const bool mine = prints_error(TT_ESIGNAL, "a second signal");
     if (tt_line_is_there())
         tt_line_say((char)sig); /* the launcher ends all ranks and prints the error */
     else if (mine)
@@ -44,18 +44,19 @@ static void on_exit_call(void)
     static const char why[] = "a plugin or a library called exit() before the run was done; start "
                               "again to continue from the last checkpoint";
     tt_error e = {0};
-    if (atomic_load(&training) != (long)getpid()) /* done, or a child that a plugin has forked */
+    if (atomic_load(&training) != (long)getpid()) /* the run is done, or this is a child that a
+                                                     plugin has forked */
         return;
     snprintf(e.text, sizeof e.text, "%s", why);
-    if (tells(TT_EIO, why))
+    if (prints_error(TT_EIO, why))
         tt_cli_report(TT_EIO, &e);
     _exit(tt_cli_exit_status(TT_EIO));
 }
 
-/* In a signal handler. */
-static bool fault_is_told(const char *why)
+/* Called in a signal handler. */
+static bool prints_crash(const char *why)
 {
-    return tells(TT_EIO, why);
+    return prints_error(TT_EIO, why);
 }
 
 static void guard(void)
@@ -65,7 +66,7 @@ static void guard(void)
         atexit(on_exit_call);
     registered = true;
     atomic_store(&training, (long)getpid());
-    tt_crash_asks(fault_is_told);
+    tt_crash_asks(prints_crash);
 }
 
 /* Fails if a stop signal was received while the run was prepared. */
@@ -85,7 +86,7 @@ static tt_run_opts run_opts(const tt_cli *cli)
                          .save = tt_signals_save};
 }
 
-/* All ranks are in this process: there is one, or they are threads. */
+/* Runs all ranks in this process: there is one, or they are threads. */
 static tt_status run_here(tt_cli *cli, tt_error *err)
 {
     tt_registry *r = NULL;
@@ -95,8 +96,8 @@ static tt_status run_here(tt_cli *cli, tt_error *err)
     tt_status st = tt_cli_setup(cli, &so, &r, &s, err);
     if (st == TT_OK && !cli->dry_run && s.world > TT_CLI_MOST_RANKS)
         st = tt_job_fail(s.job, "comm.backend", err,
-                         "the parallelism asks for %d ranks as threads of this process, at most %d "
-                         "are possible; start processes on more machines",
+                         "the parallelism needs %d ranks, but at most %d can be threads of this "
+                         "process; start processes on more machines",
                          s.world, TT_CLI_MOST_RANKS);
     if (st == TT_OK && cli->dry_run) {
         st = tt_cli_plan(cli, &s, err);

@@ -130,8 +130,8 @@ int tt_cli_exit_status(tt_status s)
     }
 }
 
-/* Texts of files, plugins and libraries may hold bytes that a terminal obeys: they are shown as
- * \\x1b. C1 controls are two bytes of UTF-8. */
+/* Error texts may hold bytes from files, plugins and libraries that a terminal would obey: these
+ * are shown as \\x1b. C1 controls are two bytes of UTF-8. */
 static void print_line(const char *prefix, const char *text)
 {
     tt_str o = {0};

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Handlers of faults. What they call is not all safe in a handler by POSIX (backtrace, dladdr,
- * snprintf); the process is lost anyway, and alarm() ends one that hangs. */
+/* Handlers of crashes. POSIX does not allow all functions that they call (backtrace, dladdr,
+ * snprintf) in a handler. But the process is lost anyway, and alarm() ends it if it hangs. */
 
 #define FRAMES 48
 
 static bool (*_Atomic asks)(const char *why);
 
-/* The innermost frame that lies in a plugin. */
+/* Returns the plugin of the innermost frame that is in one. */
 static const char *crashed_plugin(const char **function)
 {
     void *frames[FRAMES];
@@ -56,7 +56,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     (void)context;
     signal(sig, SIG_DFL);
     if (info->si_code <= 0 || atomic_flag_test_and_set(&again)) {
-        raise(sig); /* sent by a process, or a crash in here: deadly once the handler is left */
+        raise(sig); /* a process sent the signal, or this handler crashed: the signal ends the
+                       process when the handler returns */
         return;
     }
     signal(SIGALRM, SIG_DFL);
@@ -72,13 +73,13 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     _exit(1);
 }
 
-void tt_crash_asks(bool (*tells)(const char *why))
+void tt_crash_asks(bool (*prints)(const char *why))
 {
-    atomic_store(&asks, tells);
+    atomic_store(&asks, prints);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* sanitizers have handlers of their own */
+enum { SANITIZED = 1 }; /* sanitizers install their own handlers */
 #else
 enum { SANITIZED = 0 };
 #endif
@@ -86,13 +87,13 @@ enum { SANITIZED = 0 };
 void tt_crash_install(void)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    static char stack[65536]; /* of the main thread, whose own may be what has run out */
+    static char stack[65536]; /* for the handlers of the main thread, whose own stack may be full */
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction a = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     void *frame[1];
     if (SANITIZED)
         return;
-    backtrace(frame, 1); /* loads what it needs now, not in the handler */
+    backtrace(frame, 1); /* loads the library that it needs now, not in the handler */
     sigaltstack(&other, NULL);
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)

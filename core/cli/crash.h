@@ -7,7 +7,8 @@
  * that crashed, or the mapped file that was cut off or cannot be read. A signal that another process
  * sends keeps its effect. */
 void tt_crash_install(void);
-/* tells is called in the handler: does this process print the line? If not, it ends silently. */
-void tt_crash_asks(bool (*tells)(const char *why));
+/* Sets a function that the handler calls: it returns whether this process prints the line. If not,
+ * the process ends silently. */
+void tt_crash_asks(bool (*prints)(const char *why));
 
 #endif

@@ -204,7 +204,8 @@ tt_status tt_cli_load_model(tt_loaded_model *m, const tt_setup_opts *o, tt_error
 {
     const tt_dist one = {.world = 1};
     TT_TRY(tt_setup_compile(&m->setup, o, err));
-    TT_TRY(tt_rank_open(&m->setup, &one, false, &m->rank, err));
+    if (tt_rank_open(&m->setup, &one, false, &m->rank, err) != TT_OK)
+        return tt_error_context(err, "%s", m->path);
     return m->hf ? tt_rank_load_hf(&m->rank, m->path, false, err)
                  : tt_rank_load(&m->rank, m->path, false, true, err);
 }

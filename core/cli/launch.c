@@ -35,6 +35,7 @@ typedef struct launcher {
     bool mpirun;
     double init_timeout_s;
     tt_line line;
+    tt_temporary files; /* what mpirun keeps of this run, which stays when mpirun is killed */
     int64_t started_ns;
     /* how the children ended */
     int status;     /* the first exit status that is not 0 */
@@ -94,8 +95,13 @@ static void block_for_child(bool mpirun, const sigset_t *before)
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
-static void prepare_mpirun(void)
+/* Open MPI keeps files of a session below $TMPDIR/ompi.HOST.UID/pid.PID on its own machine. */
+static void prepare_mpirun(const launcher *l)
 {
+    static const char *const session[] = {"OMPI_MCA_orte_local_tmpdir_base",
+                                          "PRTE_MCA_prte_local_tmpdir_base"};
+    for (size_t i = 0; l->files.path && i < TT_COUNT(session); i++)
+        setenv(session[i], l->files.path, 0);
     if (isatty(2)) { /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
         struct winsize w = {0};
         char columns[16];
@@ -124,7 +130,7 @@ static void become(const tt_cli *cli, const launcher *l, int rank, pid_t parent,
     tt_line_environment(&l->line);
     snprintf(number, sizeof number, "%d", l->world);
     if (rank < 0) {
-        prepare_mpirun();
+        prepare_mpirun(l);
         argv[k++] = (char *)(uintptr_t) "mpirun";
         argv[k++] = (char *)(uintptr_t) "-np";
         argv[k++] = number;
@@ -428,6 +434,9 @@ tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, double init_tim
                     tt_signal_name(tt_signals_stop()));
     if (s == TT_OK) {
         tt_line_open(&l.line);
+        tt_temporary_clear("mpirun");
+        if (mpirun)
+            tt_temporary_new("mpirun", &l.files);
         s = launcher_start(cli, &l, &before, err);
         if (s != TT_OK)
             kill_all(&l);
@@ -435,6 +444,7 @@ tt_status tt_launch_ranks(const tt_cli *cli, int n, bool mpirun, double init_tim
         if (s == TT_OK)
             s = outcome(&l, err);
         tt_line_close(&l.line);
+        tt_temporary_remove(&l.files);
     }
     if (signals >= 0)
         close(signals);

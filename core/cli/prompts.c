@@ -50,7 +50,11 @@ static tt_status read_line(const tt_cli *cli, const char *path, int line, bool j
     if (json) {
         if (tt_json_parse(cli->arena, path, text, n, &v, err) != TT_OK)
             return tt_error_context(err, "line %d", line);
-        TT_TRY(object(path, line, v, &one, err));
+        const tt_status s = object(path, line, v, &one, err);
+        if (s != TT_OK) {
+            tt_ids_free(&one.ids);
+            return s;
+        }
     }
     prompts_add(cli, p, cap, one);
     return TT_OK;

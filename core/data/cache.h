@@ -124,6 +124,10 @@ tt_status tt_store_to_memory(tt_store *s, const tt_error *why, tt_error *err);
 /* Passes the memory to *out, whose spans has room for one, and closes the store. */
 void tt_store_release(tt_store *s, tt_tokens *out);
 void tt_store_close(tt_store *s);
+/* Gives up a build: keeps its files only if a later run can continue from them. */
+void tt_store_abandon(tt_store *s);
+/* Removes from a cache folder what killed processes left and no run continues from. */
+void tt_store_clear(const char *folder);
 tt_status tt_write_at(int fd, const char *path, int64_t at, const void *bytes, size_t n,
                       tt_error *err);
 

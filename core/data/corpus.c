@@ -203,7 +203,10 @@ static tt_status build_in_folder(corpus *c, tt_tokens *out, bool *lost, tt_error
             tt_store_release(&store, out);
             return TT_OK;
         }
-        tt_store_close(&store);
+        if (s == TT_OK)
+            tt_store_close(&store);
+        else
+            tt_store_abandon(&store);
         TT_TRY(s);
     }
     *lost = true;
@@ -283,6 +286,7 @@ static void choose_folder(corpus *c)
     }
     if (path.s && tt_mkdirs(path.s, &why) == TT_OK) {
         c->folder = path.s;
+        tt_store_clear(c->folder);
         return;
     }
     free(path.s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "data/cache.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -94,6 +95,15 @@ void tt_store_close(tt_store *s)
     *s = (tt_store){.fd = -1, .documents_fd = -1};
 }
 
+void tt_store_abandon(tt_store *s)
+{
+    if (s->path && !s->journal) {
+        unlink(s->documents_path);
+        unlink(s->path); /* last: its lock protects both */
+    }
+    tt_store_close(s);
+}
+
 void tt_store_memory(int width, tt_store *out)
 {
     *out = (tt_store){.fd = -1, .documents_fd = -1, .width = width};
@@ -129,17 +139,24 @@ static bool long_enough(int fd, int64_t bytes)
     return fstat(fd, &st) == 0 && st.st_size >= bytes;
 }
 
-/* Finds the newest valid record whose data is in the files. */
+/* Reads one of the two records; false: it is not valid, or its data is not in the files. */
+static bool read_record(int fd, int documents_fd, int i, record *r)
+{
+    const ssize_t n = pread(fd, r, sizeof *r, RECORD_AT + i * RECORD_STRIDE);
+    return n == sizeof *r && memcmp(r->magic, magic, sizeof magic) == 0 && r->hash == hash_of(r) &&
+           r->number > 0 && r->at.n_tokens >= 0 && r->at.n_tokens <= INT64_MAX / 16 &&
+           r->at.n_documents >= 0 && r->at.n_documents <= INT64_MAX / 16 && r->at.part >= 0 &&
+           long_enough(fd, TT_TOKENS_AT + r->at.n_tokens * r->width) &&
+           long_enough(documents_fd, r->at.n_documents * 8);
+}
+
+/* Finds the newest valid record. */
 static void recall(tt_store *s)
 {
+    record r;
     for (int i = 0; i < 2; i++) {
-        record r;
-        const ssize_t n = pread(s->fd, &r, sizeof r, RECORD_AT + i * RECORD_STRIDE);
-        if (n != sizeof r || memcmp(r.magic, magic, sizeof magic) != 0 || r.hash != hash_of(&r) ||
-            r.width != s->width || r.number <= s->journal || r.at.n_tokens < 0 ||
-            r.at.n_tokens > INT64_MAX / 16 || r.at.n_documents > INT64_MAX / 16 ||
-            !long_enough(s->fd, TT_TOKENS_AT + r.at.n_tokens * r.width) ||
-            !long_enough(s->documents_fd, r.at.n_documents * 8))
+        if (!read_record(s->fd, s->documents_fd, i, &r) || r.width != s->width ||
+            r.number <= s->journal)
             continue;
         s->journal = r.number;
         s->at = r.at;
@@ -194,6 +211,45 @@ tt_status tt_store_file(const char *folder, const char *key, int width, const tt
     if (status == TT_OK)
         *published = done;
     return status;
+}
+
+/* KEY.part and KEY.part-docs without a record of progress, or without each other. */
+static void clear_part(const char *folder, const char *key)
+{
+    record r;
+    tt_str path = {0}, docs = {0};
+    tt_str_printf(&path, "%s/%s.part", folder, key);
+    tt_str_printf(&docs, "%s/%s.part-docs", folder, key);
+    const int fd = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && tt_path_is_fd(path.s, fd)) {
+        const int documents = open(docs.s, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (!read_record(fd, documents, 0, &r) && !read_record(fd, documents, 1, &r)) {
+            unlink(docs.s);
+            unlink(path.s);
+        }
+        if (documents >= 0)
+            close(documents);
+    }
+    if (fd >= 0)
+        close(fd);
+    tt_str_free(&path);
+    tt_str_free(&docs);
+}
+
+void tt_store_clear(const char *folder)
+{
+    tt_unfinished_clear(folder);
+    DIR *d = opendir(folder);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char key[33] = "";
+        if (strspn(e->d_name, "0123456789abcdef") != 32)
+            continue;
+        memcpy(key, e->d_name, 32);
+        if (!strcmp(e->d_name + 32, ".part") || !strcmp(e->d_name + 32, ".part-docs"))
+            clear_part(folder, key);
+    }
+    if (d)
+        closedir(d);
 }
 
 static tt_status append(tt_store *s, const tt_text_block *b, tt_error *err)

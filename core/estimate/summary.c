@@ -156,8 +156,9 @@ double tt_memory_here(void)
     struct sysinfo i;
     if (sysinfo(&i))
         return (double)INFINITY;
-    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
-                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
+    const double machine = ((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                 limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    return TT_MIN(machine, limit);
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
@@ -167,6 +168,14 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)
                  gib = 1.0 / (1 << 30);
     if (need <= have)
         return TT_OK;
+    const double parameters = (double)p->state_bytes_by_kind[TT_STATE_PARAM];
+    if (!p->update.n) /* nothing is trained: generate, eval */
+        return TT_FAIL(
+            err, TT_EINVAL,
+            "the model takes %.1f GiB of memory, %.1f of these for its parameters, and there are "
+            "%.1f here; take %sa smaller model, or a machine with more memory",
+            gib * need, gib * parameters, gib * have,
+            parameters < have ? "fewer or shorter texts at once, " : "");
     return tt_job_fail(
         s->job, tt_job_has(s->job, "training") ? "training" : "", err,
         "takes %.1f GiB on %d rank%s, and there are %.1f here; lower local_batch_size or seq_len, "

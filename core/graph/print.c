@@ -8,6 +8,18 @@
 static const char *const region_names[] = {"forward", "backward", "epilogue", "update",
                                            "post_update"};
 
+static void print_text(tt_str *out, const char *before, const char *text)
+{
+    tt_str_add(out, before);
+    tt_str_add(out, text);
+}
+
+static void print_number(tt_str *out, const char *before, int64_t number)
+{
+    char text[TT_I64_TEXT];
+    print_text(out, before, tt_i64_text(number, text));
+}
+
 static void print_value(const tt_graph *g, const tt_value *v, tt_str *out)
 {
     char text[256];
@@ -17,18 +29,18 @@ static void print_value(const tt_graph *g, const tt_value *v, tt_str *out)
         return;
     tt_placement_print(g->mesh, &v->place, v->type.n_dims, text, sizeof text);
     if (text[0])
-        tt_str_printf(out, " @ %s", text);
+        print_text(out, " @ ", text);
 }
 
 static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
 {
     char text[256] = "";
     if (n->param)
-        tt_str_printf(out, " %s", n->param->name);
+        print_text(out, " ", n->param->name);
     if (n->input_name)
-        tt_str_printf(out, " %s", n->input_name);
+        print_text(out, " ", n->input_name);
     if (n->state)
-        tt_str_printf(out, " %s", n->state->name);
+        print_text(out, " ", n->state->name);
     if (n->state && n->accumulate_index >= 0)
         tt_str_printf(out, "[%d]", n->accumulate_index);
     if (n->step) {
@@ -43,24 +55,24 @@ static void print_extra(const tt_graph *g, const tt_node *n, tt_str *out)
     if (text[0])
         tt_str_printf(out, " {%s}", text);
     if (n->accumulate_into) {
-        tt_str_printf(out, " += %s", n->accumulate_into->name);
+        print_text(out, " += ", n->accumulate_into->name);
         if (n->accumulate_index >= 0)
             tt_str_printf(out, "[%d]", n->accumulate_index);
     }
     for (int i = 0; n->assign_to && i < n->n_out; i++)
         if (n->assign_to[i])
-            tt_str_printf(out, " => %s", n->assign_to[i]->name);
+            print_text(out, " => ", n->assign_to[i]->name);
 }
 
 static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
 {
     tt_str_add(out, "  ");
     for (int i = 0; i < n->n_out; i++)
-        tt_str_printf(out, "%s%%%d", i ? ", " : "", n->out[i]->id);
-    tt_str_printf(out, "%s%s", n->n_out ? " = " : "", n->op->name);
+        print_number(out, i ? ", %" : "%", n->out[i]->id);
+    print_text(out, n->n_out ? " = " : "", n->op->name);
     print_extra(g, n, out);
     for (int i = 0; i < n->n_in; i++)
-        tt_str_printf(out, " %%%d", n->in[i]->id);
+        print_number(out, " %", n->in[i]->id);
     for (int i = 0; i < n->n_out; i++) {
         tt_str_add(out, i ? ", " : " : ");
         print_value(g, n->out[i], out);
@@ -75,11 +87,11 @@ static void print_node(const tt_graph *g, const tt_node *n, tt_str *out)
         tt_str_add(out, " async");
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i]->within)
-            tt_str_printf(out, " in %%%d", n->out[i]->within->id);
+            print_number(out, " in %", n->out[i]->within->id);
     if (n->when->in_chunk_loop)
         tt_str_add(out, " in_chunk_loop");
     if (n->scope && n->scope[0])
-        tt_str_printf(out, "  # %s", n->scope);
+        print_text(out, "  # ", n->scope);
     tt_str_addc(out, '\n');
 }
 
@@ -96,7 +108,7 @@ static void print_states(const tt_graph *g, tt_str *out)
                 tt_str_printf(out, " @ %s", text);
         }
         for (int j = 0; s->kind == TT_STATE_PARAM && j < s->stack->n; j++)
-            tt_str_printf(out, "%s%s", j ? ", " : " = ", s->stack->members[j]->name);
+            print_text(out, j ? ", " : " = ", s->stack->members[j]->name);
         tt_str_addc(out, '\n');
     }
 }

@@ -19,7 +19,8 @@ bool tt_overlap_crosses_link(const tt_node *n)
 
 static int64_t bytes_of(const tt_graph *g, const tt_node *n)
 {
-    return TT_MAXV(tt_plan_value_bytes(g, n->in[0]), tt_plan_value_bytes(g, n->out[0]));
+    const int64_t in = tt_plan_value_bytes(g, n->in[0]), out = tt_plan_value_bytes(g, n->out[0]);
+    return TT_MAXV(in, out);
 }
 
 bool tt_overlap_movable(const tt_graph *g, const tt_node *n)
@@ -208,11 +209,13 @@ void tt_overlap_find_places(tt_overlap_list *l)
             reader = TT_MIN(reader, l->place[l->readers[k]]);
         if (reader == l->n) /* of none in this tt_overlap_list */
             continue;
-        l->place[i] = TT_MIN(i, out_of_loop(l, reader));
+        const int outside = out_of_loop(l, reader);
+        l->place[i] = TT_MIN(i, outside);
         if (!tt_overlap_movable(l->g, l->at[i]))
             continue;
         const double until = TT_MIN(next, l->time[reader]), cost = SLACK * l->cost[i];
-        l->place[i] = TT_MIN(i, latest(l, reader, until, cost));
+        const int last = latest(l, reader, until, cost);
+        l->place[i] = TT_MIN(i, last);
         next = TT_MAXV(until - cost, l->time[l->place[i]]);
     }
 }

@@ -15,6 +15,8 @@
 
 /* The private copy of a plugin (R19): if `make` overwrote a mapped .so, the run would crash. */
 
+#define TEMPORARY "plugins" /* kind of the folders for copies that cannot be in memory */
+
 static bool write_bytes(int fd, const char *p, size_t n)
 {
     while (n > 0) {
@@ -110,29 +112,27 @@ static bool copy_to_memory(tt_arena *a, const char *file, const char *bytes, siz
         close(fd);
         return false;
     }
-    *out = (tt_copy){.path = descriptor_path(a, fd), .fd = fd};
+    out->path = descriptor_path(a, fd);
+    out->fd = fd;
     return true;
 }
 
 static bool copy_to_temporary(tt_arena *a, const char *file, const char *bytes, size_t n,
                               tt_copy *out)
 {
-    const char *base = getenv("TMPDIR");
-    char *dir = tt_arena_printf(a, "%s/ttrun-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir))
+    tt_temporary_clear(TEMPORARY);
+    if (!tt_temporary_new(TEMPORARY, &out->temporary))
         return false;
-    if (!copy_into(a, dir, file, bytes, n, &out->path)) {
-        rmdir(dir);
-        return false;
-    }
-    out->temporary = dir;
-    return true;
+    if (copy_into(a, out->temporary.path, file, bytes, n, &out->path))
+        return true;
+    tt_temporary_remove(&out->temporary);
+    return false;
 }
 
 bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool in_memory,
                   const char *bytes, size_t n, tt_copy *out)
 {
-    *out = (tt_copy){.fd = -1};
+    *out = (tt_copy){.fd = -1, .temporary.fd = -1};
     if (private_dir) {
         tt_error why;
         if (tt_mkdirs(private_dir, &why) == TT_OK &&
@@ -147,14 +147,11 @@ bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool i
     return copy_to_temporary(a, file, bytes, n, out);
 }
 
-void tt_copy_drop(const tt_copy *c)
+void tt_copy_drop(tt_copy *c)
 {
     if (c->fd >= 0)
         close(c->fd);
-    if (!c->temporary)
-        return;
-    unlink(c->path);
-    rmdir(c->temporary);
+    tt_temporary_remove(&c->temporary);
 }
 
 /* ---- the names of loaded copies, for the handler of crashes ---- */

@@ -66,9 +66,9 @@ const tt_component *tt_component_at(const tt_plugin *p, size_t i);
 /* ---- copy.c: the private copies that plugins are loaded from ---- */
 
 typedef struct tt_copy {
-    char *path;      /* the file to load, absolute */
-    char *temporary; /* the folder to remove afterwards, or NULL */
-    int fd;          /* of a copy in memory, until it is loaded; -1: the copy is a file */
+    char *path;             /* the file to load, absolute */
+    tt_temporary temporary; /* the folder that it is in, if it is removed afterwards */
+    int fd;                 /* of a copy in memory, until it is loaded; -1: the copy is a file */
 } tt_copy;
 
 /* Copies n bytes of `file` to private_dir (NULL: no such folder), else to memory if in_memory, else
@@ -77,7 +77,7 @@ bool tt_copy_make(tt_arena *a, const char *file, const char *private_dir, bool i
                   const char *bytes, size_t n, tt_copy *out);
 /* After it is loaded: removes the copy unless it is in private_dir. Its mapping stays valid, and a
  * killed process leaves no file behind. */
-void tt_copy_drop(const tt_copy *c);
+void tt_copy_drop(tt_copy *c);
 
 /* Keeps which file the copy at `path` was made of, for tt_plugin_at; NULL: no memory for it. */
 typedef struct tt_copy_name tt_copy_name;

@@ -60,7 +60,7 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    struct tt_map *kernels_asked; /* ops whose kernel has been chosen */
+    struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
     bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
     tt_part comm;       /* component NULL: no comm plugin is used */

@@ -165,14 +165,14 @@ static bool can_accumulate(void *user, const char *op)
 static size_t scratch(void *user, const tt_kernel_call *c)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, c->op);
+    const tt_kernel *k = tt_setup_kernel_settled(s, c->op);
     return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
 }
 
 static int in_place(void *user, const char *op)
 {
     const tt_setup *s = user;
-    const tt_kernel *k = tt_find_kernel(&s->kernels, NULL, op);
+    const tt_kernel *k = tt_setup_kernel_settled(s, op);
     return k ? k->in_place : 0;
 }
 

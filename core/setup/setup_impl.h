@@ -21,9 +21,11 @@ tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err);
 /* setup_kernels.c: finds the components that backend.kernels names. Must be called after
  * tt_setup_backend. */
 tt_status tt_setup_kernels(tt_setup *s, const tt_strings *named, tt_error *err);
-/* The kernel that runs an op; NULL = none. It is chosen at the first call. Only for use while
- * graphs are compiled; later use tt_find_kernel. */
+/* The kernel that runs an op; NULL = none. Only for use while graphs are compiled: the first call
+ * for an op chooses and keeps the kernel. */
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
+/* The kernel of an op after graphs are compiled. It chooses nothing, so any thread may call it. */
+const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op);
 /* Chooses the kernel of every op of a compiled graph. Fails if a choice failed. */
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);

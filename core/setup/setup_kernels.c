@@ -67,15 +67,32 @@ static tt_status choose(tt_setup *s, const char *op, tt_error *err)
     return TT_OK;
 }
 
+static tt_kernel no_kernel; /* in the map of answers: there is none */
+
+static void keep_kernel(tt_setup *s, const char *op, const tt_kernel *k)
+{
+    tt_map_set(s->kernels_asked, op, k ? (void *)(uintptr_t)k : &no_kernel);
+}
+
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
 {
-    if (!s->backend_alone && !tt_map_get(s->kernels_asked, op)) {
-        tt_error why = {0};
-        tt_map_set(s->kernels_asked, op, s);
-        if (choose(s, op, &why) != TT_OK && s->kernels_error.code == TT_OK)
-            s->kernels_error = why;
-    }
-    return tt_find_kernel(&s->kernels, NULL, op);
+    const tt_kernel *k = tt_map_get(s->kernels_asked, op);
+    if (k)
+        return k == &no_kernel ? NULL : k;
+    tt_error why = {0};
+    if (!s->backend_alone && choose(s, op, &why) != TT_OK && s->kernels_error.code == TT_OK)
+        s->kernels_error = why;
+    k = tt_find_kernel(&s->kernels, NULL, op);
+    keep_kernel(s, op, k);
+    return k;
+}
+
+const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op)
+{
+    const tt_kernel *k = tt_map_get(s->kernels_asked, op);
+    if (!k)
+        return tt_find_kernel(&s->kernels, NULL, op);
+    return k == &no_kernel ? NULL : k;
 }
 
 static int nodes_of(const tt_graph *g, const char *name)
@@ -122,9 +139,13 @@ static bool is_of_the_core(const tt_op_def *op)
 
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
 {
-    for (size_t i = 0; i < g->nodes.n; i++)
-        if (!is_of_the_core(g->nodes.items[i]->op))
-            (void)tt_setup_kernel(s, g->nodes.items[i]->op->name);
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const tt_op_def *op = g->nodes.items[i]->op;
+        if (!is_of_the_core(op))
+            (void)tt_setup_kernel(s, op->name);
+        else if (!tt_map_get(s->kernels_asked, op->name))
+            keep_kernel(s, op->name, tt_find_kernel(&s->kernels, NULL, op->name));
+    }
     if (s->kernels_error.code != TT_OK)
         return TT_FAIL(err, s->kernels_error.code, "%s", s->kernels_error.text);
     for (size_t i = 0; i < s->kernels.plugins.n; i++) {

@@ -52,11 +52,17 @@ static tt_status open_aside(tt_loop *l, aside *x, tt_error *err)
     return TT_OK;
 }
 
-static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
+static tt_status move_unsynced(aside *x, const char *from, const char *to, tt_error *err)
 {
     TT_TRY(tt_mkdirs(tt_path_dir(x->a, to), err));
     if (rename(from, to))
         return TT_FAIL(err, TT_EIO, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    return TT_OK;
+}
+
+static tt_status move(aside *x, const char *from, const char *to, tt_error *err)
+{
+    TT_TRY(move_unsynced(x, from, to, err));
     return tt_fsync_path(tt_path_dir(x->a, from), err);
 }
 
@@ -110,7 +116,7 @@ static tt_status move_output(aside *x, const char *name, tt_error *err)
     const char *from = tt_path_join(x->a, x->dump, name);
     if (!holds_something(from))
         return TT_OK;
-    TT_TRY(move(x, from, tt_path_join(x->a, x->to, name), err));
+    TT_TRY(move_unsynced(x, from, tt_path_join(x->a, x->to, name), err));
     aside_note(x, name);
     return TT_OK;
 }
@@ -147,8 +153,9 @@ static tt_status start_over(aside *x, tt_error *err)
     if (!x->what.n)
         return TT_OK;
     if (tt_path_exists(tt_path_join(x->a, x->dump, "run.json")))
-        TT_TRY(move(x, tt_path_join(x->a, x->dump, "run.json"),
-                    tt_path_join(x->a, x->to, "run.json"), err));
+        TT_TRY(move_unsynced(x, tt_path_join(x->a, x->dump, "run.json"),
+                             tt_path_join(x->a, x->to, "run.json"), err));
+    TT_TRY(tt_fsync_path(x->dump, err)); /* one for all outputs: each rename is whole by itself */
     tt_log(TT_INFO, "checkpoint", "%sthe run before this one is now in %s: %s",
            x->l->o->resume ? "" : "--resume never: ", x->to, tt_str_get(&x->what));
     return TT_OK;

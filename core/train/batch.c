@@ -2,15 +2,16 @@
 #include "train/train.h"
 #include <string.h>
 
-/* A micro-batch's planes by the name of the graph's input. */
+/* Fills the graph's inputs from a micro-batch: each array of the batch is found by the input's
+ * name. */
 
-typedef struct plane {
+typedef struct batch_array {
     const void *data;
     bool per_sample;
-    bool spread; /* per sample, asked for per token */
-} plane;
+    bool spread; /* the array has one element per sample, but the graph reads one per token */
+} batch_array;
 
-static bool find_plane(const tt_batch *b, const char *input, plane *out)
+static bool find_array(const tt_batch *b, const char *input, batch_array *out)
 {
     const struct {
         const char *name;
@@ -24,14 +25,14 @@ static bool find_plane(const tt_batch *b, const char *input, plane *out)
     char name[80];
     for (size_t i = 0; i < TT_COUNT(given); i++)
         if (!strcmp(input, given[i].name)) {
-            *out = (plane){given[i].data, false, false};
+            *out = (batch_array){given[i].data, false, false};
             return true;
         }
     const char *at = strchr(input, TT_INPUT_SPREAD[0]);
     snprintf(name, sizeof name, "%.*s", (int)(at ? at - input : (ptrdiff_t)strlen(input)), input);
     const int i = tt_inputs_find(b->inputs, name);
     if (i >= 0)
-        *out = (plane){b->more[i], !at && b->inputs->items[i].per_sample, at != NULL};
+        *out = (batch_array){b->more[i], !at && b->inputs->items[i].per_sample, at != NULL};
     return i >= 0;
 }
 
@@ -40,10 +41,10 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
 {
     const tt_feed *f = feed;
     const tt_batch *b = &f->micro[micro];
-    plane p;
-    if (!find_plane(b, input, &p))
+    batch_array p;
+    if (!find_array(b, input, &p))
         return TT_FAIL(err, TT_EINTERNAL, "the batch has no input %s", input);
-    const int64_t size = p.per_sample ? b->seq_len : 1; /* tokens of an element */
+    const int64_t size = p.per_sample ? b->seq_len : 1; /* tokens per element */
     const int32_t *src = p.data, *from = f->order ? f->order->from : NULL;
     begin -= f->offset / size;
     end -= f->offset / size;
@@ -51,7 +52,7 @@ tt_status tt_feed_fill(void *feed, const char *input, int micro, int64_t begin, 
         return TT_FAIL(err, TT_EINTERNAL, "input %s: %s [%lld, %lld) belong to another rank", input,
                        p.per_sample ? "samples" : "tokens", (long long)begin, (long long)end);
     if (p.spread) {
-        for (int64_t i = begin; i < end; i++) /* a token's place stays within its sample */
+        for (int64_t i = begin; i < end; i++) /* reordering keeps a token within its sample */
             dst[i - begin] = src[i / b->seq_len];
     } else if (p.per_sample || !from) {
         memcpy(dst, src + begin, (size_t)(end - begin) * sizeof *dst);

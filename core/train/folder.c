@@ -100,15 +100,16 @@ static tt_status lock(tt_run_folder *f, const char *ranks, bool saves, int (*sto
     return sign(f->saves_fd, f->saves_path, err);
 }
 
-/* Removes temporary files that a killed run left. */
+/* Removes what a killed run left, in folders of earlier runs too. */
 static tt_status clear(const tt_run_folder *f, tt_arena *a, tt_error *err)
 {
-    static const char start[] = "run.json.tmp.";
+    static const char before[] = "before-";
     const char *hf = tt_path_join(a, f->path, "hf");
+    tt_unfinished_clear(f->path);
     DIR *d = opendir(f->path);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-        if (!strncmp(e->d_name, start, sizeof start - 1))
-            (void)unlink(tt_path_join(a, f->path, e->d_name));
+        if (!strncmp(e->d_name, before, sizeof before - 1))
+            tt_unfinished_clear(tt_path_join(a, f->path, e->d_name));
     if (d)
         closedir(d);
     if (f->saves_fd < 0)

@@ -88,7 +88,7 @@ static tt_status after_step(tt_loop *l, tt_error *err)
 
 /* All ranks see a NaN at the same step, so a save in flight can still be published: its step came
  * before the NaN. */
-static tt_status step(tt_loop *l, tt_error *err)
+static tt_status run_step(tt_loop *l, tt_error *err)
 {
     const tt_status s = tt_loop_step(l, err);
     tt_error ignored = {0};
@@ -117,7 +117,7 @@ static tt_status loop(tt_loop *l, tt_error *err)
         l->step++;
         TT_TRY(tt_loop_hooks_before(l, err));
         tt_loop_profile_begin(l);
-        TT_TRY(step(l, err));
+        TT_TRY(run_step(l, err));
         TT_TRY(tt_loop_profile_end(l, err));
         TT_TRY(tt_loop_log(l, log_due(l), err));
         TT_TRY(after_step(l, err));
@@ -170,8 +170,8 @@ static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *e
     return TT_OK;
 }
 
-/* The user can mend a failure before step 1 (exit status 2), whatever its code: the code is changed
- * to one that says so. */
+/* The user can correct the cause of a failure before step 1 (exit status 2), unless it is a failure
+ * of communication, a time limit, a signal or a fault of ttrun. */
 static tt_status before_first_step(tt_status s)
 {
     return s == TT_OK || s == TT_ECOMM || s == TT_ETIMEOUT || s == TT_ESIGNAL || s == TT_EINTERNAL

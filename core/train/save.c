@@ -179,8 +179,8 @@ static tt_status find_step(tt_loop *l, const char *folder, int64_t *step, tt_err
     const char *broken = n ? NULL : incomplete_step(l, folder);
     if (broken)
         return TT_FAIL(err, TT_EFORMAT,
-                       "%s/%s is damaged and there is no other step (ttrun ckpt verify names the "
-                       "fault); restore it, or start over with --resume never",
+                       "%s/%s is damaged and there is no other step (ttrun ckpt verify says what "
+                       "is wrong); restore it, or start over with --resume never",
                        folder, broken);
     if (want >= 0 && *step < 0)
         return tt_job_fail(l->s->job, "checkpoint.load_step", err, "%s has no step-%lld", folder,

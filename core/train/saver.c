@@ -65,7 +65,8 @@ static tt_status saver_begin(const tt_saver *s, int64_t step, tt_error *err)
 }
 
 /* If the run folder is gone, that is the error to report. When no rank writes any more, the
- * incomplete step is removed: a full disk needs the space. */
+ * incomplete step is removed: a full disk needs the space. Where others may write still,
+ * saver_give_up does so. */
 static phase failed(tt_saver *s, bool all_written)
 {
     tt_error gone = {0}, ignored = {0};
@@ -204,13 +205,32 @@ int32_t tt_saver_poll(tt_saver *s)
     }
 }
 
+/* A rank could not write. When none writes any more, rank 0 removes the incomplete step. The ranks
+ * wait in many short reductions, as in tt_saver_finish. */
+static tt_status saver_give_up(tt_saver *s, tt_error *err)
+{
+    tt_dist *d = &s->o.rank->dist;
+    tt_error ignored = {0};
+    for (int32_t busy = 1; busy;) {
+        busy = tt_saver_poll(s) == 2;
+        if (d->vt)
+            TT_TRY(d->vt->all_reduce(d->all, &busy, 1, TT_I32, TT_MAX, err));
+        if (busy)
+            nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    const tt_status status = tt_agree(d, failure(s, err), err);
+    if (d->rank == 0 && check_folder(s, &ignored) == TT_OK)
+        tt_ckpt_clear(s->o.folder, &ignored);
+    return status;
+}
+
 /* All ranks call this with the same value, so all see the same save end. Only rank 0 commits. */
 tt_status tt_saver_advance(tt_saver *s, int32_t all, tt_error *err)
 {
     if (all == 0 || all == 2)
         return TT_OK;
     if (all == 3)
-        return tt_agree(&s->o.rank->dist, failure(s, err), err);
+        return saver_give_up(s, err);
     if (saver_phase(s) == WRITTEN)
         set(s, s->o.rank->dist.rank == 0 ? COMMITTING : COMMITTED);
     else

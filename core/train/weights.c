@@ -19,7 +19,7 @@ static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p
     }
 }
 
-/* buffers: with those of the model that are no parameters. */
+/* buffers: include the model's buffers, which are not parameters. */
 static tt_status pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
                         tt_ckpt_piece **out, size_t *n_out, tt_error *err)
 {

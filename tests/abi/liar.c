@@ -68,7 +68,7 @@
 #ifndef LIE_EXTENSION
 #define LIE_EXTENSION NULL
 #endif
-/* the second option's row */
+/* the table's row of the second option */
 #ifndef LIE_ROW
 #define LIE_ROW                                                                                    \
     "power", "exponent", TT_OPT_FLOAT, offsetof(config, power), "1.0", 0.0, 8.0, NULL, 0, NULL

@@ -40,22 +40,22 @@ build lr_scheduler hangs 's/return t < warmup/for (volatile int i = 1; i;) ; ret
 hang=$!
 
 fails crashes model describes 'crashed: ' 's|tt_input(b, "ids")|((tt_value *)*(void *volatile *)8)|'
-fails exits model describes 'ended the process' 's|const config \*c = (const config \*)cfg;|const config *c = (const config *)cfg; void exit(int); exit(0);|'
-fails sticky model describes 'no op "nothing"' 's|tt_block_end(b);|tt_op(b, "nothing", \&x, 1, NULL, \&x, 1); tt_block_end(b);|'
-fails vocab model describes 'vocab_size' 's|return ((const config \*)cfg)->vocab;|return -1;|'
-fails derivative op gradients 'slope is' 's/, 2\.0), c->dout/, 3.0), c->dout/'
-fails forgetful op gradients 'slope is' 's/if (c->want\[0\].*/if (0)/'
-fails fickle model 'two ranks' 'loss of step' 's|x = tt_rms_norm(b, x, "norm", 1e-5);|static int n; x = tt_scale(b, tt_rms_norm(b, x, "norm", 1e-5), 1.0 + 0.1 * n++);|'
-fails stopped loss describes 'does not influence the loss' 's|tt_scale(b, logits|tt_scale(b, tt_stop_gradient(b, logits)|'
-fails climbs optimizer trains 'does not learn' 's|tt_assign(b, u->param, tt_sub|tt_assign(b, u->param, tt_add|'
-fails not_a_number optimizer 'two ranks' 'loss of step' 's|tt_assign(b, m, next)|tt_assign(b, m, tt_log_e(b, tt_neg(b, tt_abs(b, next))))|'
-fails negative lr_scheduler describes 'factor of step' 's|sqrt(warmup / t)|-sqrt(warmup / t)|'
-fails moody lr_scheduler describes 'two calls give different factors' 's|const double warmup =|static int n; const double warmup = 1e-9 * n++ +|'
-fails garbles tokenizer describes 'encode() and decode() turn' 's|buf\[0\] = (char)id;|buf[0] = (char)(id ^ (id == 97));|'
-fails too_high tokenizer describes 'gives the id' 's|(unsigned char)text\[i\]|256 + 2 + (unsigned char)text[i]|'
-fails outside dataloader describes 'token 0 of sample 0' 's|(int32_t)((i + t) % l->vocab)|(int32_t)l->vocab|'
-fails drifts dataloader describes 'sample 0 differs after other samples were read' 's|(int32_t)((i + t) % l->vocab)|(int32_t)((i + t + ((loader *)self)->samples++) % l->vocab)|'
-fails refuses hook describes 'exceeds' 's|r->step > c->after|r->step > 0|; s|"100.0"|"1.0"|'
+fails calls_exit model describes 'ended the process' 's|const config \*c = (const config \*)cfg;|const config *c = (const config *)cfg; void exit(int); exit(0);|'
+fails unknown_op model describes 'no op "nothing"' 's|tt_block_end(b);|tt_op(b, "nothing", \&x, 1, NULL, \&x, 1); tt_block_end(b);|'
+fails negative_vocabulary model describes 'vocab_size' 's|return ((const config \*)cfg)->vocab;|return -1;|'
+fails wrong_derivative op gradients 'slope is' 's/, 2\.0), c->dout/, 3.0), c->dout/'
+fails missing_derivative op gradients 'slope is' 's/if (c->want\[0\].*/if (0)/'
+fails differs_by_run model 'two ranks' 'loss of step' 's|x = tt_rms_norm(b, x, "norm", 1e-5);|static int n; x = tt_scale(b, tt_rms_norm(b, x, "norm", 1e-5), 1.0 + 0.1 * n++);|'
+fails stops_the_gradient loss describes 'does not influence the loss' 's|tt_scale(b, logits|tt_scale(b, tt_stop_gradient(b, logits)|'
+fails ascends optimizer trains 'does not learn' 's|tt_assign(b, u->param, tt_sub|tt_assign(b, u->param, tt_add|'
+fails gives_nan optimizer 'two ranks' 'loss of step' 's|tt_assign(b, m, next)|tt_assign(b, m, tt_log_e(b, tt_neg(b, tt_abs(b, next))))|'
+fails negative_factor lr_scheduler describes 'factor of step' 's|sqrt(warmup / t)|-sqrt(warmup / t)|'
+fails factor_differs_between_calls lr_scheduler describes 'two calls give different factors' 's|const double warmup =|static int n; const double warmup = 1e-9 * n++ +|'
+fails decodes_wrongly tokenizer describes 'encode() and decode() turn' 's|buf\[0\] = (char)id;|buf[0] = (char)(id ^ (id == 97));|'
+fails id_too_high tokenizer describes 'gives the id' 's|(unsigned char)text\[i\]|256 + 2 + (unsigned char)text[i]|'
+fails id_outside_the_vocabulary dataloader describes 'token 0 of sample 0' 's|(int32_t)((i + t) % l->vocab)|(int32_t)l->vocab|'
+fails samples_differ_between_reads dataloader describes 'sample 0 differs after other samples were read' 's|(int32_t)((i + t) % l->vocab)|(int32_t)((i + t + ((loader *)self)->samples++) % l->vocab)|'
+fails hook_that_fails hook describes 'exceeds' 's|r->step > c->after|r->step > 0|; s|"100.0"|"1.0"|'
 
 # the derivative of a model may differ by intent: said, not failed
 build model straight 's|x = tt_rms_norm(b, x, "norm", 1e-5);|x = tt_rms_norm(b, x, "norm", 1e-5); x = tt_add(b, tt_scale(b, x, 0.5), tt_stop_gradient(b, tt_scale(b, x, 0.5)));|'
@@ -86,11 +86,11 @@ verdict rate_by_another_name_is_trained_with $?
 # a namesake in the plugin folders does not stand in the way; without them most stages have nothing to work with
 mkdir same && cp "$PLUGINS/models/llama3.so" same/llama3.so
 check same/llama3.so --model.args '{"n_layers": 1, "dim": 64}'
-verdict namesake $?
+verdict plugin_with_a_namesake_in_the_plugin_folders $?
 mkdir nothing
 timeout 100 "$TTRUN" plugins check same/llama3.so --plugin-dir nothing >out 2>err
 [ $? -eq 0 ] && [ "$(grep -c '^skip ' out)" -eq 4 ] && grep -q 'name their folder with --plugin-dir' out
-verdict alone $?
+verdict most_stages_are_skipped_without_other_plugins $?
 
 wait $hang
 cp hang.out out && cp hang.err err && [ "$(cat hang.rc)" -eq 0 ] && grep -q 'took longer than' err

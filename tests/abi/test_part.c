@@ -9,8 +9,7 @@
 
 #include <cmocka.h>
 
-/* A part of a job: named by the job or by the fallback; the component's table parses its
- * options. */
+/* A part is named by the job or by the fallback, and the component's table parses its options. */
 typedef struct fixture {
     tt_arena *arena;
     const char *dir;
@@ -66,7 +65,7 @@ static tt_status part(fixture *f, const char *text, const char *fallback, tt_par
                             ignore, f->arena, out, err);
 }
 
-static void test_part_takes_defaults_and_values(void **state)
+static void test_part_reads_defaults_and_values(void **state)
 {
     tt_part p = {0};
     tt_error err = {0};
@@ -113,7 +112,7 @@ static void test_part_reports_mistakes_where_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_part_takes_defaults_and_values),
+        cmocka_unit_test(test_part_reads_defaults_and_values),
         cmocka_unit_test(test_part_reports_mistakes_where_they_are),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-/* Plugins are built here from liar.c into a folder of this run. SRC is the checkout (the runner
- * sets it). */
+/* The plugins are built from liar.c into a folder of this test run. SRC is the checkout; the runner
+ * sets it. */
 static char *root;
 static tt_arena *arena;
 
@@ -89,7 +89,7 @@ static void expect(const tt_error *err, const char *words)
 
 /* ---- tests ---- */
 
-static void test_load_accepts_truth(void **state)
+static void test_load_accepts_a_correct_plugin(void **state)
 {
     (void)state;
     build("good.so", "");
@@ -177,7 +177,7 @@ static void test_load_refuses_truncation_at_any_length(void **state)
     free(zeros);
 }
 
-static void test_load_refuses_what_is_no_object(void **state)
+static void test_load_refuses_files_that_are_not_shared_objects(void **state)
 {
     (void)state;
     mkdir(path_in("empty"), 0777);
@@ -235,7 +235,7 @@ static void test_find_sees_names_in_other_files(void **state)
     tt_registry_free(r);
 }
 
-static void test_find_refuses_two_of_one_name(void **state)
+static void test_find_refuses_two_components_of_one_name(void **state)
 {
     (void)state;
     const tt_component *c = NULL;
@@ -443,13 +443,13 @@ static void test_kinds_have_names_and_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_accepts_truth),
+        cmocka_unit_test(test_load_accepts_a_correct_plugin),
         cmocka_unit_test(test_load_refuses_every_liar),
         cmocka_unit_test(test_load_refuses_truncation_at_any_length),
-        cmocka_unit_test(test_load_refuses_what_is_no_object),
+        cmocka_unit_test(test_load_refuses_files_that_are_not_shared_objects),
         cmocka_unit_test(test_find_opens_only_what_it_needs),
         cmocka_unit_test(test_find_sees_names_in_other_files),
-        cmocka_unit_test(test_find_refuses_two_of_one_name),
+        cmocka_unit_test(test_find_refuses_two_components_of_one_name),
         cmocka_unit_test(test_all_lists_and_reports_faults),
         cmocka_unit_test(test_registry_refuses_unreadable_folders),
         cmocka_unit_test(test_load_survives_overwriting_the_file),

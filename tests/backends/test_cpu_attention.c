@@ -274,7 +274,7 @@ static void test_attention_sees_keys_of_other_ranks(void **state)
     check(&p);
 }
 
-static void test_attention_of_nothing_is_nothing(void **state)
+static void test_attention_of_no_tokens_computes_nothing(void **state)
 {
     (void)state;
     problem p = plain(10, 2, 1, 16);
@@ -425,8 +425,8 @@ static void test_reference_gradients_match_finite_differences(void **state)
 
 /* ---- by AMX tiles (backend.f32_products bf16x6) ---- */
 
-/* -1: no AMX here; otherwise the index of bf16x6, and the instruction set before it is "amx"
- * without it */
+/* -1: this machine has no AMX; otherwise the index of bf16x6. The instruction set before it is
+ * "amx" without it. */
 static int by_six(void)
 {
     int six = -1;
@@ -584,7 +584,7 @@ static void test_bf16x6_attention_keeps_infinities_and_nan(void **state)
 
 /* fma turns tiles off here too: with or without AMX, multiply-adds give the same bits, and bf16x6
  * gives others. */
-static void test_f32_products_chooses_how_attention_multiplies(void **state)
+static void test_option_f32_products_selects_attentions_matmul(void **state)
 {
     const int six = by_six();
     (void)state;
@@ -613,13 +613,13 @@ int main(void)
         cmocka_unit_test(test_attention_matches_double_for_many_shapes),
         cmocka_unit_test(test_attention_variants_match_double),
         cmocka_unit_test(test_attention_sees_keys_of_other_ranks),
-        cmocka_unit_test(test_attention_of_nothing_is_nothing),
+        cmocka_unit_test(test_attention_of_no_tokens_computes_nothing),
         cmocka_unit_test(test_attention_skips_blocks_that_are_not_seen),
         cmocka_unit_test(test_attention_scratch_grows_with_tokens_alone),
         cmocka_unit_test(test_a_row_of_attention_does_not_depend_on_others),
         cmocka_unit_test(test_bf16x6_attention_is_no_less_exact_than_multiply_adds),
         cmocka_unit_test(test_bf16x6_attention_keeps_infinities_and_nan),
-        cmocka_unit_test(test_f32_products_chooses_how_attention_multiplies),
+        cmocka_unit_test(test_option_f32_products_selects_attentions_matmul),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

@@ -158,7 +158,7 @@ static void test_bf16x6_keeps_infinities_and_nan(void **state)
 
 /* AMX flushes numbers below 2^-126 to zero: products of small numbers lose at most that, times
  * their number. */
-static void test_bf16x6_loses_little_where_numbers_are_tiny(void **state)
+static void test_bf16x6_loses_little_for_tiny_numbers(void **state)
 {
     enum { M = 40, N = 40, K = 100 };
     (void)state;
@@ -203,7 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16x6_is_no_less_exact_than_multiply_adds),
         cmocka_unit_test(test_bf16x6_keeps_infinities_and_nan),
-        cmocka_unit_test(test_bf16x6_loses_little_where_numbers_are_tiny),
+        cmocka_unit_test(test_bf16x6_loses_little_for_tiny_numbers),
         cmocka_unit_test(test_bf16x6_is_refused_without_amx),
     };
     return cmocka_run_group_tests(tests, open_both, harness_close);

@@ -113,7 +113,7 @@ static void test_linear_matches_double_at_odd_sizes(void **state)
         check_linear(sizes[i][0], sizes[i][1], sizes[i][2]);
 }
 
-static void test_linear_of_empty_extents_is_zero_or_nothing(void **state)
+static void test_linear_with_an_empty_dim_is_zero_or_empty(void **state)
 {
     (void)state;
     check_linear(0, 5, 6);
@@ -287,7 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear_gives_a_row_the_same_bits_alone),
         cmocka_unit_test(test_linear_matches_double_at_odd_sizes),
-        cmocka_unit_test(test_linear_of_empty_extents_is_zero_or_nothing),
+        cmocka_unit_test(test_linear_with_an_empty_dim_is_zero_or_empty),
         cmocka_unit_test(test_linear_does_not_depend_on_how_rows_are_cut),
         cmocka_unit_test(test_matmul_matches_double_for_all_transpositions),
         cmocka_unit_test(test_experts_compute_their_own_rows),

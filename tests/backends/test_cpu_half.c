@@ -30,7 +30,8 @@ static double value(const tt_tensor *t, int64_t i)
                               : (double)tt_from_bf16(((const uint16_t *)t->data)[i]);
 }
 
-/* op on (a, b) into f32 and into bf16, stored and added to; long ones into bf16 alone. */
+/* Runs op on (a, b) into f32 and into bf16, stored and accumulated; long products into bf16 only.
+ */
 static void check_op(const char *op, tt_tensor *a, bool ta, tt_tensor *b, bool tb, int64_t m,
                      int64_t n, int64_t k)
 {

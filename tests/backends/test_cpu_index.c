@@ -47,7 +47,7 @@ static void test_embedding_reads_its_box_and_sums_gradients(void **state)
     drop(all, 7);
 }
 
-static void test_top_k_sorts_with_ties_to_the_lower_index(void **state)
+static void test_top_k_puts_the_lower_index_first_on_ties(void **state)
 {
     enum { R = 40, N = 23, K = 5 };
     (void)state;
@@ -239,7 +239,7 @@ static void test_rope_rotates_pairs_and_back(void **state)
             check_rope(cases[i][0], cases[i][1], cases[i][2], interleaved);
 }
 
-static void test_conv1d_stays_in_its_segment(void **state)
+static void test_conv1d_does_not_cross_segments(void **state)
 {
     enum { T = 60, D = 130, K = 4 };
     (void)state;
@@ -281,12 +281,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedding_reads_its_box_and_sums_gradients),
-        cmocka_unit_test(test_top_k_sorts_with_ties_to_the_lower_index),
+        cmocka_unit_test(test_top_k_puts_the_lower_index_first_on_ties),
         cmocka_unit_test(test_expert_sort_is_stable),
         cmocka_unit_test(test_shape_ops_move_elements),
         cmocka_unit_test(test_random_depends_on_the_global_index_only),
         cmocka_unit_test(test_rope_rotates_pairs_and_back),
-        cmocka_unit_test(test_conv1d_stays_in_its_segment),
+        cmocka_unit_test(test_conv1d_does_not_cross_segments),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

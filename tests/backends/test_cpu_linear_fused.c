@@ -194,7 +194,8 @@ static void check_rope(int64_t tokens, int64_t heads, int64_t hd, int64_t rot, i
     drop(all, 8);
 }
 
-/* Heads that are smaller than a tile's columns, several tiles, and neither; a few rows. */
+/* Heads that are smaller than the columns of a tile, as wide as several tiles, and neither; and
+ * products with few rows. */
 static void test_product_program_and_rope_have_the_bits_of_all(void **state)
 {
     static const int64_t shapes[][5] = {
@@ -219,7 +220,7 @@ static void test_product_program_and_rope_have_the_bits_of_all(void **state)
 }
 
 /* The tiles of OpenBLAS end at other columns. */
-static void test_openblas_and_program_too(void **state)
+static void test_openblas_and_program_have_the_bits_of_both(void **state)
 {
     const char *config[3] = {"auto", "openblas", "auto"};
     tt_backend_env env = {sizeof env, 2, 0, 1};
@@ -240,7 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_product_and_program_have_the_bits_of_both),
         cmocka_unit_test(test_product_program_and_rope_have_the_bits_of_all),
-        cmocka_unit_test(test_openblas_and_program_too),
+        cmocka_unit_test(test_openblas_and_program_have_the_bits_of_both),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);
 }

@@ -346,7 +346,7 @@ static void test_fused_equals_its_ops_one_by_one(void **state)
     drop(all, 9);
 }
 
-static void test_empty_tensors_are_fine(void **state)
+static void test_empty_tensors_are_allowed(void **state)
 {
     (void)state;
     tt_tensor a = F32(0, 5), b = F32(5), y = F32(0, 5), in[] = {a, b};
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(test_comparisons_select_and_max_bwd_choose),
         cmocka_unit_test(test_casts_round_to_nearest_even),
         cmocka_unit_test(test_fused_equals_its_ops_one_by_one),
-        cmocka_unit_test(test_empty_tensors_are_fine),
+        cmocka_unit_test(test_empty_tensors_are_allowed),
         cmocka_unit_test(test_integers_and_doubles_work_too),
     };
     return cmocka_run_group_tests(tests, harness_open, harness_close);

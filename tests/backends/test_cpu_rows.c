@@ -281,7 +281,8 @@ static void test_line_sum_and_sum_squares_match_double(void **state)
     drop(all, 4);
 }
 
-/* Wherever it stands: in a vector of several at once, of the rest, or of the last few. */
+/* The place of the element does not matter: in the vectors that are read several at once, in the
+ * single ones after them, or among the last few elements. */
 static void test_a_maximum_sees_every_element_and_every_nan(void **state)
 {
     (void)state;
@@ -303,7 +304,7 @@ static void test_a_maximum_sees_every_element_and_every_nan(void **state)
     }
 }
 
-/* Halves, their ends, and more than one task's share. */
+/* Sizes of a half, at the ends of halves, and of more than one task's share. */
 static void test_sum_squares_of_any_size_counts_each_once(void **state)
 {
     (void)state;

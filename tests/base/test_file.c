@@ -70,7 +70,7 @@ static void test_file_read_refuses(void **state)
     assert_int_equal(n, 77);
 }
 
-static void test_file_reads_what_has_no_size(void **state)
+static void test_file_reads_a_file_of_unknown_size(void **state)
 {
     (void)state;
     char *text = NULL;
@@ -179,7 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file_write_then_read),
         cmocka_unit_test(test_file_read_refuses),
-        cmocka_unit_test(test_file_reads_what_has_no_size),
+        cmocka_unit_test(test_file_reads_a_file_of_unknown_size),
         cmocka_unit_test(test_file_failed_write_leaves_nothing),
         cmocka_unit_test(test_mkdirs_makes_all_levels),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),

@@ -10,7 +10,7 @@
 /* cmocka needs the headers above */
 #include <cmocka.h>
 
-/* stderr goes to memory between begin and end; end returns what came, to be freed. */
+/* Between begin and end stderr goes to memory; end returns the text, which the caller frees. */
 static int saved_stderr, captured;
 
 static void capture_begin(void)

@@ -82,7 +82,7 @@ static void test_memory_limit_that_cannot_be_read_is_none(void **state)
     assert_true(isinf(tt_memory_limit("/no/such/file", "/no/such/folder")));
 }
 
-static void test_memory_most_is_this_process_s(void **state)
+static void test_memory_most_includes_what_this_process_allocates(void **state)
 {
     (void)state;
     const double before = tt_memory_most();
@@ -100,7 +100,7 @@ int main(void)
         cmocka_unit_test(test_memory_limit_is_the_least_of_the_groups),
         cmocka_unit_test(test_memory_limit_of_v1),
         cmocka_unit_test(test_memory_limit_that_cannot_be_read_is_none),
-        cmocka_unit_test(test_memory_most_is_this_process_s),
+        cmocka_unit_test(test_memory_most_includes_what_this_process_allocates),
     };
     return cmocka_run_group_tests(tests, fresh, gone);
 }

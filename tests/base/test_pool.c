@@ -98,7 +98,8 @@ static void step_piece(void *arg, int64_t begin, int64_t end, int thread)
         c->out[i] = c->in[LARGEST - 1 - i] * 3 + 1;
 }
 
-/* Each job reads what others wrote in the last one: join and fork order memory. */
+/* Each job reads what other threads wrote in the previous job: fork and join order memory accesses.
+ */
 static void stress(int n_threads, int jobs, bool pauses)
 {
     static chain a, b;
@@ -185,7 +186,7 @@ static void test_pool_made_and_freed_at_once(void **state)
     }
 }
 
-/* Ends only when both pieces are being run, hence by two threads. */
+/* Ends only if two threads run the two pieces at the same time. */
 static void meet(void *arg, int64_t begin, int64_t end, int thread)
 {
     _Atomic int *n = arg;
@@ -227,7 +228,7 @@ static void test_pool_traces_what_workers_did(void **state)
     tt_pool_free(p);
 }
 
-static void test_pool_refuses_silly_counts(void **state)
+static void test_pool_refuses_invalid_counts(void **state)
 {
     (void)state;
     tt_error err = {0};
@@ -248,7 +249,7 @@ int main(void)
         cmocka_unit_test(test_pool_one_per_rank_thread),
         cmocka_unit_test(test_pool_made_and_freed_at_once),
         cmocka_unit_test(test_pool_traces_what_workers_did),
-        cmocka_unit_test(test_pool_refuses_silly_counts),
+        cmocka_unit_test(test_pool_refuses_invalid_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

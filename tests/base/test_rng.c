@@ -8,9 +8,9 @@
 /* cmocka needs the headers above */
 #include <cmocka.h>
 
-/* Known answers of Random123 (kat_vectors, philox4x32-10); the second is of an independent Python
- * version, as the published one has all four counter words set, which this interface does not
- * offer. */
+/* Known answers of Random123 (kat_vectors, philox4x32-10). The second one comes from an independent
+ * Python version, because the published one sets all four counter words, which this interface
+ * cannot do. */
 static void test_rng_philox_known_answers(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void test_rng_uniform_moments(void **state)
     assert_true(tt_rng_uniform(key, 4) != tt_rng_uniform(key, 5)); /* two of one counter */
 }
 
-/* To 40 digits by mpmath; Wichura promises about 1e-16 relative. */
+/* Computed to 40 digits by mpmath; Wichura's algorithm promises about 1e-16 relative error. */
 static void test_normal_quantile_known_values(void **state)
 {
     (void)state;
@@ -115,8 +115,8 @@ static void test_rng_permute_is_a_bijection(void **state)
     assert_true(tt_rng_permute(key, UINT64_MAX, UINT64_MAX - 1) < UINT64_MAX);
 }
 
-/* chi² of the n! orders over keys: 5 sigma at most. */
-static void test_rng_permute_of_few_gives_every_order(void **state)
+/* chi² over the n! orders that the keys give: at most 5 sigma. */
+static void test_rng_permute_of_few_elements_gives_every_order(void **state)
 {
     (void)state;
     static const int factorial[] = {[5] = 120, [6] = 720};
@@ -158,7 +158,7 @@ static void test_rng_permute_is_even_over_keys(void **state)
             assert_in_range(count[i][j], 2000 - 220, 2000 + 220);
 }
 
-/* Initial values hang on it: any start, any length, with and without vectors. */
+/* Initial values depend on this: any start and length, with and without vector instructions. */
 static void test_rng_batches_have_the_bits_of_single_numbers(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ int main(void)
         cmocka_unit_test(test_normal_quantile_known_values),
         cmocka_unit_test(test_normal_quantile_inverts_cdf),
         cmocka_unit_test(test_rng_permute_is_a_bijection),
-        cmocka_unit_test(test_rng_permute_of_few_gives_every_order),
+        cmocka_unit_test(test_rng_permute_of_few_elements_gives_every_order),
         cmocka_unit_test(test_rng_permute_is_even_over_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,28 @@ static void test_error_too_long_is_cut_at_a_character(void **state)
     assert_memory_equal(err.text, "x: \xc3\xa9", 5);
 }
 
+/* A path may have 4095 bytes; what and why must be read all the same. */
+static void test_error_about_a_long_path_keeps_its_reason(void **state)
+{
+    (void)state;
+    tt_error err = {0};
+    char path[4000];
+    for (size_t length = 900; length < sizeof path; length += 31) {
+        memset(path, 'p', length);
+        memcpy(path, "/start", 6);
+        memcpy(path + length - 4, "/end", 5);
+        TT_FAIL(&err, TT_EIO, "%s: cannot write: No space left on device", path);
+        tt_error_context(&err, "checkpoint of step %d", 5);
+        assert_memory_equal(err.text, "checkpoint of step 5: /start", 28);
+        assert_string_equal(err.text + strlen(err.text) - 44,
+                            "p/end: cannot write: No space left on device");
+        assert_true(length < 960 || strstr(err.text, " … "));
+        tt_error_context(&err, "%s", path); /* the context may be long too */
+        assert_memory_equal(err.text, "/start", 6);
+        assert_non_null(strstr(err.text, ": No space left on device"));
+    }
+}
+
 static void test_context_of_no_error_is_a_failure(void **state)
 {
     (void)state;
@@ -135,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_error_is_one_line),
         cmocka_unit_test(test_error_context_prefixes),
         cmocka_unit_test(test_error_too_long_is_cut_at_a_character),
+        cmocka_unit_test(test_error_about_a_long_path_keeps_its_reason),
         cmocka_unit_test(test_context_of_no_error_is_a_failure),
         cmocka_unit_test(test_plugin_that_fails_is_a_failure),
         cmocka_unit_test(test_status_has_names),

@@ -37,6 +37,39 @@ static void test_str_appends_and_stays_terminated(void **state)
     tt_str_free(&s);
 }
 
+/* Texts of every length around the room that is left, by either way of formatting. */
+static void test_str_printf_of_any_length(void **state)
+{
+    (void)state;
+    char text[1025] = "";
+    tt_arena *a = tt_arena_new();
+    tt_str s = {0};
+    tt_str_printf(&s, "%s", "");
+    assert_string_equal(s.s, "");
+    for (size_t n = 0; n < sizeof text; n++) {
+        memset(text, 'x', n);
+        text[n] = '\0';
+        tt_str_clear(&s);
+        tt_str_printf(&s, "%s", text);
+        assert_string_equal(s.s, text);
+        assert_int_equal(s.n, n);
+        assert_string_equal(tt_arena_printf(a, "%s", text), text);
+    }
+    tt_str_free(&s);
+    tt_arena_free(a);
+}
+
+static void test_i64_text_is_printfs(void **state)
+{
+    (void)state;
+    const int64_t numbers[] = {0, 7, -1, 10, 99, 100, -12345, INT32_MIN, INT64_MAX, INT64_MIN};
+    char text[TT_I64_TEXT], want[TT_I64_TEXT];
+    for (size_t i = 0; i < TT_COUNT(numbers); i++) {
+        snprintf(want, sizeof want, "%lld", (long long)numbers[i]);
+        assert_string_equal(tt_i64_text(numbers[i], text), want);
+    }
+}
+
 static void check_json(const char *text, const char *want)
 {
     tt_str s = {0};
@@ -97,7 +130,7 @@ static void test_str_json_number_reads_back(void **state)
     }
 }
 
-static void test_nearest_suggests_only_what_is_near(void **state)
+static void test_nearest_suggests_only_similar_names(void **state)
 {
     (void)state;
     static const char *const keys[] = {"seq_len", "steps", "max_norm", "local_batch_size", "lr"};
@@ -119,7 +152,7 @@ static void test_nearest_suggests_only_what_is_near(void **state)
     assert_null(tt_nearest(longest, keys, n));
 }
 
-static void test_nearest_prefers_the_nearest(void **state)
+static void test_nearest_prefers_the_most_similar_name(void **state)
 {
     (void)state;
     static const char *const keys[] = {"beta22", "beta2", "beta1"};
@@ -157,11 +190,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_str_zero_initialised_is_valid),
         cmocka_unit_test(test_str_appends_and_stays_terminated),
+        cmocka_unit_test(test_str_printf_of_any_length),
+        cmocka_unit_test(test_i64_text_is_printfs),
         cmocka_unit_test(test_str_json_escapes),
         cmocka_unit_test(test_str_json_number_is_shortest),
         cmocka_unit_test(test_str_json_number_reads_back),
-        cmocka_unit_test(test_nearest_suggests_only_what_is_near),
-        cmocka_unit_test(test_nearest_prefers_the_nearest),
+        cmocka_unit_test(test_nearest_suggests_only_similar_names),
+        cmocka_unit_test(test_nearest_prefers_the_most_similar_name),
         cmocka_unit_test(test_utf8_valid_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the shared objects show to the world.
+# The symbols that the shared objects export.
 cd "$BUILD" || exit 1
 check() { # NAME CONDITION…
     name=$1

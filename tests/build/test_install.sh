@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make install into an empty folder: what is there works from there, and uninstall leaves nothing.
+# make install into an empty folder: the installed files work from there, and uninstall removes all of them.
 cd "$SRC" || exit 1
 mode=${BUILD##*/}
 root=$TMPDIR/root

@@ -36,7 +36,7 @@ completion_has_every_command_and_option() {
         done
     done
 }
-check reference_is_what_the_tables_say reference_is_what_the_tables_say
+check reference_agrees_with_the_option_tables reference_is_what_the_tables_say
 check man_has_every_command_and_option man_has_every_command_and_option
 check man_has_no_other_command man_has_no_other_command
 check completion_has_every_command_and_option completion_has_every_command_and_option

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* last: it wants the headers above */
+/* must be last: it needs the headers above */
 #include <cmocka.h>
 
 /* Shared by the tests of core/checkpoint: a folder and an arena per test, and tensors whose
@@ -78,7 +78,7 @@ static inline uint8_t *st_image(fixture *f, const char *header, size_t n_data, s
     return p;
 }
 
-/* A global tensor; element i holds salt + i. */
+/* A global tensor whose element i has the value salt + i. */
 typedef struct model_tensor {
     const char *name;
     tt_dtype dtype;

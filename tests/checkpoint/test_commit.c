@@ -76,7 +76,7 @@ static void test_replace_works_without_an_exchange_of_names(void **state)
     assert_int_equal(n, 2); /* other, step-5 */
 }
 
-static void test_commit_wants_every_rank(void **state)
+static void test_commit_needs_the_shard_of_every_rank(void **state)
 {
     fixture *f = *state;
     tt_trainer_state s = {.step = 1, .world = 2};
@@ -119,7 +119,7 @@ static void test_commit_refuses_tensors_that_are_not_whole(void **state)
     assert_refused(f, part(f, &w, 0, 20, true), part(f, &longer, 20, 41, true), "another shape");
 }
 
-static void test_commit_finds_what_the_disk_changed(void **state)
+static void test_commit_finds_bytes_that_the_disk_changed(void **state)
 {
     fixture *f = *state;
     tt_trainer_state s = {.step = 1, .world = 1};
@@ -138,7 +138,8 @@ static void test_commit_finds_what_the_disk_changed(void **state)
 
 /* ---- killed at any time ---- */
 
-/* Saves step after step, two kept, every third one twice; step N holds salt N. */
+/* Saves one step after the other, keeps two, and saves every third one twice; the tensors of step N
+ * have salt N. */
 static void save_for_ever(fixture *f, int64_t from)
 {
     for (int64_t step = from;; step++) {
@@ -200,9 +201,9 @@ int main(void)
         TEST(test_commit_publishes_only_shards_and_state),
         TEST(test_commit_replaces_a_step),
         TEST(test_replace_works_without_an_exchange_of_names),
-        TEST(test_commit_wants_every_rank),
+        TEST(test_commit_needs_the_shard_of_every_rank),
         TEST(test_commit_refuses_tensors_that_are_not_whole),
-        TEST(test_commit_finds_what_the_disk_changed),
+        TEST(test_commit_finds_bytes_that_the_disk_changed),
         TEST(test_kill_at_any_time_leaves_whole_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void test_convert_rounds_to_nearest_even(void **state)
     assert_true(isnan(through(TT_F16, (double)NAN)) && isnan(through(TT_BF16, (double)NAN)));
 }
 
-static void test_convert_takes_long_runs(void **state)
+static void test_convert_of_many_elements(void **state)
 {
     (void)state;
     enum { N = 1300 };
@@ -75,7 +75,7 @@ static void test_convert_takes_long_runs(void **state)
         assert_true(to[i] == i * 0.5);
 }
 
-static void test_convert_knows_its_pairs(void **state)
+static void test_convert_supports_float_pairs_and_equal_dtypes(void **state)
 {
     (void)state;
     assert_true(tt_can_convert(TT_F32, TT_F16) && tt_can_convert(TT_I64, TT_I64));
@@ -92,8 +92,8 @@ int main(void)
         cmocka_unit_test(test_convert_is_exact_both_ways_for_every_16_bit_pattern),
         cmocka_unit_test(test_convert_f16_agrees_with_arithmetic),
         cmocka_unit_test(test_convert_rounds_to_nearest_even),
-        cmocka_unit_test(test_convert_takes_long_runs),
-        cmocka_unit_test(test_convert_knows_its_pairs),
+        cmocka_unit_test(test_convert_of_many_elements),
+        cmocka_unit_test(test_convert_supports_float_pairs_and_equal_dtypes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
-/* ckpt_test.h first: it says what libc shows */
+/* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "checkpoint/formats/gguf.h"
 
-/* tests/golden/gguf.json: what the gguf package makes of the same values (gguf_golden.py). */
+/* tests/golden/gguf.json has what the gguf package writes for the same values (gguf_golden.py). */
 
 static const tt_json *golden(fixture *f)
 {
@@ -36,7 +36,7 @@ static void assert_hex(const void *p, size_t n, const char *hex)
             fail_msg("byte %zu is %02x, not %.2s", i, b[i], hex + 2 * i);
 }
 
-static void test_q8_0_is_the_packages_to_the_bit(void **state)
+static void test_q8_0_equals_the_gguf_package_bit_for_bit(void **state)
 {
     fixture *f = *state;
     const tt_json *q = tt_json_get(golden(f), "q8_0"), *bits = tt_json_get(q, "bits");
@@ -71,7 +71,7 @@ static tt_gguf sample(fixture *f)
     return g;
 }
 
-static void test_a_file_is_the_packages_to_the_byte(void **state)
+static void test_file_equals_the_gguf_package_byte_for_byte(void **state)
 {
     fixture *f = *state;
     const tt_json *file = tt_json_get(golden(f), "file"), *list = tt_json_get(file, "tensors");
@@ -95,7 +95,7 @@ static void test_a_file_is_the_packages_to_the_byte(void **state)
     tt_gguf_free(&g);
 }
 
-static void test_what_the_format_has_no_room_for_is_refused(void **state)
+static void test_tensors_that_gguf_cannot_hold_are_refused(void **state)
 {
     fixture *f = *state;
     static const struct {
@@ -140,7 +140,7 @@ static void test_a_value_that_is_not_finite_leaves_no_file(void **state)
 }
 
 /* tokenizer.json as keys; a tokenizer that llama.cpp would split differently is refused. */
-static void test_vocabulary_of_other_kinds_is_refused(void **state)
+static void test_tokenizers_that_are_not_byte_level_bpe_are_refused(void **state)
 {
     fixture *f = *state;
 #define MODEL(more)                                                                                \
@@ -189,11 +189,11 @@ static void test_vocabulary_of_other_kinds_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_q8_0_is_the_packages_to_the_bit),
-        TEST(test_a_file_is_the_packages_to_the_byte),
-        TEST(test_what_the_format_has_no_room_for_is_refused),
+        TEST(test_q8_0_equals_the_gguf_package_bit_for_bit),
+        TEST(test_file_equals_the_gguf_package_byte_for_byte),
+        TEST(test_tensors_that_gguf_cannot_hold_are_refused),
         TEST(test_a_value_that_is_not_finite_leaves_no_file),
-        TEST(test_vocabulary_of_other_kinds_is_refused),
+        TEST(test_tokenizers_that_are_not_byte_level_bpe_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

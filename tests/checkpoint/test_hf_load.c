@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
-/* ckpt_test.h first: it says what libc shows */
+/* ckpt_test.h must be first: it defines what libc's headers declare */
 #include "checkpoint/formats/hf.h"
 
 /* Storage maps (three parameters in one transposed tensor, as in gpt2's c_attn; one parameter in
@@ -95,7 +95,7 @@ static void assert_values(const tt_ckpt_piece *p, size_t param)
         }
 }
 
-static void test_save_lays_parameters_out_as_their_maps_say(void **state)
+static void test_save_stores_parameters_as_their_storage_maps_say(void **state)
 {
     fixture *f = *state;
     tt_st_file file = {0};
@@ -142,7 +142,7 @@ static void test_boxes_of_any_mesh_are_filled(void **state)
     }
 }
 
-static void test_shards_have_an_index_and_come_back(void **state)
+static void test_shards_have_an_index_and_load_again(void **state)
 {
     fixture *f = *state;
     tt_ckpt_piece p[N];
@@ -167,8 +167,8 @@ static void test_only_the_files_of_the_index_are_read(void **state)
     assert_values(&p, 0);
 }
 
-/* A file of the model without its head has names without the prefix; each is found with or without.
- */
+/* Files of a model without its head have names without the prefix; a tensor is found with or
+ * without it. */
 static void test_names_are_found_without_their_prefix(void **state)
 {
     fixture *f = *state;
@@ -218,7 +218,7 @@ static void test_shape_of_a_fused_tensor_is_checked_whole(void **state)
     assert_has(f->err.text, "is [3,12] there, [3,8] in the model");
 }
 
-static void test_maps_that_leave_a_hole_are_refused(void **state)
+static void test_storage_maps_that_leave_a_gap_are_refused(void **state)
 {
     fixture *f = *state;
     tt_map *out = NULL;
@@ -257,14 +257,14 @@ static void test_publish_replaces_and_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_save_lays_parameters_out_as_their_maps_say),
+        TEST(test_save_stores_parameters_as_their_storage_maps_say),
         TEST(test_boxes_of_any_mesh_are_filled),
-        TEST(test_shards_have_an_index_and_come_back),
+        TEST(test_shards_have_an_index_and_load_again),
         TEST(test_only_the_files_of_the_index_are_read),
         TEST(test_names_are_found_without_their_prefix),
         TEST(test_absent_tensor_names_tensor_and_parameter),
         TEST(test_shape_of_a_fused_tensor_is_checked_whole),
-        TEST(test_maps_that_leave_a_hole_are_refused),
+        TEST(test_storage_maps_that_leave_a_gap_are_refused),
         TEST(test_publish_replaces_and_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void test_open_takes_only_the_files_of_the_state(void **state)
     f->folder[strlen(f->folder) - strlen("/c/step-1")] = '\0';
 }
 
-static void test_open_refuses_what_is_no_checkpoint(void **state)
+static void test_open_refuses_a_folder_that_is_not_a_checkpoint(void **state)
 {
     fixture *f = *state;
     tt_ckpt_reader *r = NULL;
@@ -116,7 +116,7 @@ int main(void)
         TEST(test_open_takes_the_files_of_the_index),
         TEST(test_open_refuses_a_bad_index),
         TEST(test_open_takes_only_the_files_of_the_state),
-        TEST(test_open_refuses_what_is_no_checkpoint),
+        TEST(test_open_refuses_a_folder_that_is_not_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

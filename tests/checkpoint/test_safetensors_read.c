@@ -10,7 +10,7 @@ typedef struct sample {
     const char *says; /* NULL = sound */
 } sample;
 
-/* Laid out by hand: clang-format takes the arguments of T for cells. */
+/* Formatted by hand, because clang-format takes the arguments of T for columns. */
 /* clang-format off */
 static const sample malformed[] = {
     {"", 0, "does not begin with '{'"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt_test.h"
 
-/* tests/golden/safetensors_writer.json: what Hugging Face's writer makes of 20 random dicts
+/* tests/golden/safetensors_writer.json has what Hugging Face's writer writes for 20 random dicts
  * (tests/peers/safetensors_peer.py). */
 
 static uint64_t fnv1a(const char *p, size_t n)
@@ -122,7 +122,7 @@ static void test_write_refuses_what_the_format_cannot_hold(void **state)
     assert_false(tt_path_exists(in(f, "x")));
 }
 
-static void test_write_tells_of_a_full_disk_and_leaves_the_device(void **state)
+static void test_write_reports_a_full_disk_and_keeps_the_device_file(void **state)
 {
     fixture *f = *state;
     uint8_t data[8] = {0};
@@ -144,7 +144,7 @@ int main(void)
         TEST(test_write_is_byte_identical_to_the_reference),
         TEST(test_write_adds_offsets_as_pytorch_does),
         TEST(test_write_refuses_what_the_format_cannot_hold),
-        TEST(test_write_tells_of_a_full_disk_and_leaves_the_device),
+        TEST(test_write_reports_a_full_disk_and_keeps_the_device_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

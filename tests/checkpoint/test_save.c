@@ -144,7 +144,7 @@ static int save_without_space(fixture *f, const model_tensor *t)
     return WEXITSTATUS(status);
 }
 
-static void test_save_that_fails_leaves_the_former_one(void **state)
+static void test_failed_save_keeps_the_previous_one(void **state)
 {
     fixture *f = *state;
     const model_tensor large = {"w", TT_F64, 1, {10000}, 3};
@@ -166,7 +166,7 @@ int main(void)
         TEST(test_write_puts_one_box_of_a_tensor_in_a_file),
         TEST(test_write_refuses_a_box_beyond_its_tensor),
         TEST(test_write_without_begin_is_an_error),
-        TEST(test_save_that_fails_leaves_the_former_one),
+        TEST(test_failed_save_keeps_the_previous_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #define HASH "0123456789abcdef0123456789abcdef"
 
-static void test_state_comes_back_as_it_was(void **state)
+static void test_state_reads_back_as_written(void **state)
 {
     fixture *f = *state;
     tt_trainer_state in_state = {.step = 7,
@@ -40,7 +40,7 @@ static void test_state_comes_back_as_it_was(void **state)
     tt_str_free(&text);
 }
 
-static void test_state_takes_a_loss_that_is_no_number(void **state)
+static void test_state_keeps_a_loss_that_is_nan(void **state)
 {
     fixture *f = *state;
     tt_trainer_state s = {.last_loss = (double)NAN}, out;
@@ -53,7 +53,7 @@ static void test_state_takes_a_loss_that_is_no_number(void **state)
     tt_str_free(&text);
 }
 
-static void test_state_refuses_a_job_that_is_no_object(void **state)
+static void test_state_refuses_a_job_that_is_not_an_object(void **state)
 {
     fixture *f = *state;
     tt_manifest m = {0};
@@ -130,7 +130,7 @@ static void test_state_refuses_malformed_files(void **state)
     }
 }
 
-static void test_state_lets_further_keys_be(void **state)
+static void test_state_ignores_unknown_keys(void **state)
 {
     fixture *f = *state;
     static const char text[] = HEAD REST ",\"later\":[1],\"files\":{},\"tensors\":{}}";
@@ -152,11 +152,11 @@ static void test_read_state_names_the_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_state_comes_back_as_it_was),
-        TEST(test_state_takes_a_loss_that_is_no_number),
-        TEST(test_state_refuses_a_job_that_is_no_object),
+        TEST(test_state_reads_back_as_written),
+        TEST(test_state_keeps_a_loss_that_is_nan),
+        TEST(test_state_refuses_a_job_that_is_not_an_object),
         TEST(test_state_refuses_malformed_files),
-        TEST(test_state_lets_further_keys_be),
+        TEST(test_state_ignores_unknown_keys),
         TEST(test_read_state_names_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static void test_verify_finds_files_that_do_not_belong(void **state)
     assert_fault(f, "step-1/x.safetensors: not in trainer.json");
 }
 
-static void test_verify_wants_a_state(void **state)
+static void test_verify_needs_a_trainer_state(void **state)
 {
     fixture *f = *state;
     save(f);
@@ -70,7 +70,7 @@ int main(void)
         TEST(test_verify_finds_one_changed_byte),
         TEST(test_verify_finds_lost_and_cut_files),
         TEST(test_verify_finds_files_that_do_not_belong),
-        TEST(test_verify_wants_a_state),
+        TEST(test_verify_needs_a_trainer_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

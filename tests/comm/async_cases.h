@@ -101,7 +101,7 @@ static void many_under_way(world *w, tt_dist *d)
     free(gathered);
     tt_async_free(a);
 }
-static void test_calls_under_way_end_in_any_order_of_waiting(void **state)
+static void test_calls_in_flight_can_be_waited_for_in_any_order(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
@@ -164,7 +164,7 @@ static void stopped_early(world *w, tt_dist *d)
     }
     tt_async_free(a);
 }
-static void test_abort_ends_what_is_under_way(void **state)
+static void test_abort_ends_calls_in_flight(void **state)
 {
     (void)state;
     world_run(3, 30, stopped_early);
@@ -192,16 +192,16 @@ static void overfull(world *w, tt_dist *d)
     tt_async_wait(a, t, &err);
     tt_async_free(a);
 }
-static void test_more_than_the_queue_holds_is_refused(void **state)
+static void test_more_calls_than_the_queue_holds_are_refused(void **state)
 {
     (void)state;
     world_run(2, 30, overfull);
 }
 
 #define ASYNC_CASES                                                                                \
-    cmocka_unit_test(test_calls_under_way_end_in_any_order_of_waiting),                            \
+    cmocka_unit_test(test_calls_in_flight_can_be_waited_for_in_any_order),                         \
         cmocka_unit_test(test_queues_do_not_wait_for_each_other),                                  \
-        cmocka_unit_test(test_abort_ends_what_is_under_way),                                       \
-        cmocka_unit_test(test_more_than_the_queue_holds_is_refused)
+        cmocka_unit_test(test_abort_ends_calls_in_flight),                                         \
+        cmocka_unit_test(test_more_calls_than_the_queue_holds_are_refused)
 
 #endif

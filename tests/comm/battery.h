@@ -183,12 +183,12 @@ static void test_all_gather_puts_members_in_order(void **state)
     (void)state;
     each_size(all_gathers);
 }
-static void test_reduce_scatter_gives_each_its_piece(void **state)
+static void test_reduce_scatter_gives_each_member_its_piece(void **state)
 {
     (void)state;
     each_size(reduce_scatters);
 }
-static void test_all_reduce_is_the_same_everywhere(void **state)
+static void test_all_reduce_gives_all_members_the_same(void **state)
 {
     (void)state;
     each_size(all_reduces);
@@ -257,7 +257,7 @@ static void f16_refused(world *w, tt_dist *d)
     if (d->vt->barrier(d->all, &err) != TT_OK)
         world_fail(w, "the group is lost after it: %s", err.text);
 }
-static void test_unreducible_dtype_is_an_error_of_all(void **state)
+static void test_dtype_that_cannot_be_reduced_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
     world_run(3, 30, f16_refused);
@@ -521,12 +521,12 @@ static void test_agree_names_the_first_failing_rank(void **state)
 
 #define BATTERY                                                                                    \
     cmocka_unit_test(test_all_gather_puts_members_in_order),                                       \
-        cmocka_unit_test(test_reduce_scatter_gives_each_its_piece),                                \
-        cmocka_unit_test(test_all_reduce_is_the_same_everywhere),                                  \
+        cmocka_unit_test(test_reduce_scatter_gives_each_member_its_piece),                         \
+        cmocka_unit_test(test_all_reduce_gives_all_members_the_same),                              \
         cmocka_unit_test(test_all_to_all_transposes),                                              \
         cmocka_unit_test(test_sums_are_in_member_order),                                           \
         cmocka_unit_test(test_bf16_is_rounded_once),                                               \
-        cmocka_unit_test(test_unreducible_dtype_is_an_error_of_all),                               \
+        cmocka_unit_test(test_dtype_that_cannot_be_reduced_is_an_error_on_all_ranks),              \
         cmocka_unit_test(test_groups_do_not_disturb_each_other),                                   \
         cmocka_unit_test(test_messages_keep_their_order),                                          \
         cmocka_unit_test(test_send_waits_with_two_in_flight),                                      \

@@ -80,7 +80,7 @@ static void test_mpirun_torchrun_srun_and_mpiexec_are_known(void **state)
     is(&l, "mpiexec", 1, 2, 1, 2);
 }
 
-/* Equal on the ranks of a start, different between two. */
+/* The key is equal on the ranks of one start and differs between two starts. */
 static void test_key_differs_between_starts(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void refused(const char *const *v, const char *text)
         fail_msg("\"%s\" is not in: %s", text, err.text);
 }
 
-static void test_variables_that_make_no_sense_are_errors(void **state)
+static void test_contradictory_variables_are_errors(void **state)
 {
     (void)state;
     refused((const char *[]){"RANK", "2", "WORLD_SIZE", "2", NULL}, "RANK=2 and WORLD_SIZE=2");
@@ -146,7 +146,7 @@ int main(void)
         cmocka_unit_test(test_a_world_without_a_rank_is_an_error),
         cmocka_unit_test(test_mpirun_torchrun_srun_and_mpiexec_are_known),
         cmocka_unit_test(test_key_differs_between_starts),
-        cmocka_unit_test(test_variables_that_make_no_sense_are_errors),
+        cmocka_unit_test(test_contradictory_variables_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,8 @@ static int world_run(int n, double timeout_s, rank_fn fn)
     return atomic_load(&me.w->count) > 0 ? atomic_load(&me.w->count) : 1;
 }
 
-/* Not in a world of all ranks but with the test's own function: cmocka's table, walked by hand. */
+/* Runs each of cmocka's tests without cmocka, in a world that has as many ranks as the test needs.
+ */
 static const struct CMUnitTest battery[] = {BATTERY, ASYNC_CASES};
 
 static bool ends_a_world(const char *name)
@@ -101,7 +102,7 @@ static bool there_is_mpi(void)
     return getenv("PLUGINS") && !access(path, R_OK) && !system("command -v mpirun >/dev/null");
 }
 
-/* Fails unless each of n ranks says that all went well. */
+/* Fails unless each of n ranks reports success. */
 static void start(int n, const char *only)
 {
     char self[PATH_MAX], line[2 * PATH_MAX], text[4096];
@@ -127,8 +128,8 @@ static void start(int n, const char *only)
         fail_msg("%d of %d ranks are well: %s", n_ok, n, text);
 }
 
-/* Each test that ends a world has a start of its own below. */
-static void test_every_test_of_the_battery_is_run(void **state)
+/* Each test that ends its world is started separately below. */
+static void test_every_test_of_the_battery_runs(void **state)
 {
     int n = 0;
     (void)state;
@@ -189,7 +190,7 @@ static void test_abort_in_the_middle(void **state)
 static void test_abort_ends_async_calls(void **state)
 {
     (void)state;
-    start(3, "test_abort_ends_what_is_under_way");
+    start(3, "test_abort_ends_calls_in_flight");
 }
 static void test_agree(void **state)
 {
@@ -209,7 +210,7 @@ int main(void)
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_test_of_the_battery_is_run),
+        cmocka_unit_test(test_every_test_of_the_battery_runs),
         cmocka_unit_test(test_battery_on_two_ranks),
         cmocka_unit_test(test_battery_on_three_ranks),
         cmocka_unit_test(test_battery_on_four_ranks),

@@ -33,13 +33,12 @@ TT_EXPORT void *calloc(size_t n, size_t size)
 }
 #endif
 
-/* fn fails with TT_ENOMEM for each of its first n allocations, and succeeds with all of them. */
+/* fn fails with TT_ENOMEM for each of its first n allocations, and succeeds with all of them; in a
+ * sanitizer's build only the second part is tested. */
 typedef tt_status (*making)(void *user, tt_error *err);
 static void each_refused(making fn, void *user, int n)
 {
-    if (!INTERPOSED)
-        skip();
-    for (int i = 1; i <= n; i++) {
+    for (int i = 1; INTERPOSED && i <= n; i++) {
         tt_error err = {0};
         refuse_at = i;
         const tt_status s = fn(user, &err);

@@ -4,7 +4,7 @@
 #include "comm/battery.h"
 #include "comm/processes.h"
 
-/* Processes of one machine: the battery, and what only processes can do: die. */
+/* Processes of one machine: the battery, and what happens when a process dies. */
 
 /* More than a slot and than a block, in uneven pieces, not a multiple of anything. */
 static void large(world *w, tt_dist *d)
@@ -79,7 +79,7 @@ static void test_large_all_to_all_takes_the_rounds_of_the_largest(void **state)
         world_run(n, 30, large_transpose);
 }
 
-/* ---- a rank that ends without a word ---- */
+/* ---- a rank that dies silently ---- */
 
 static void until_lost(world *w, tt_dist *d)
 {
@@ -101,7 +101,8 @@ static void until_lost(world *w, tt_dist *d)
         atomic_fetch_add(&w->count, 1); /* this rank is to tell */
 }
 
-/* Fails unless n - 1 ranks end by themselves, within 5 s, and one of them tells. */
+/* Fails unless n - 1 ranks end by themselves within 5 s, and exactly one of them prints the error.
+ */
 static void one_is_lost(int n, rank_fn fn)
 {
     world *w = processes_shared(sizeof *w);
@@ -144,7 +145,8 @@ static void test_first_rank_of_the_machine_may_be_the_lost_one(void **state)
     one_is_lost(4, first_is_lost);
 }
 
-/* Own failures: the first is told, once, and its status is everyone's. */
+/* If several ranks fail on their own, the first failure is printed once, and all ranks exit with
+ * its status. */
 static void failing(world *w, tt_dist *d)
 {
     tt_error err = {0};
@@ -184,9 +186,9 @@ static void test_session_agrees_on_the_lowest_failing_rank(void **state)
     world_run(4, 30, agreeing_early);
 }
 
-/* ---- meeting ---- */
+/* ---- rendezvous ---- */
 
-static void test_ranks_that_do_not_come_are_named(void **state)
+static void test_ranks_that_do_not_arrive_are_named(void **state)
 {
     (void)state;
     tt_launch l = {.world = 3, .local_world = 3, .launcher = "test"};
@@ -226,7 +228,8 @@ static int through_the_room(void **state)
     return 0;
 }
 
-/* All of it twice: what is much copied from process to process, and all through shared memory. */
+/* Everything runs twice: large transfers directly between processes, then all transfers through
+ * shared memory. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,7 +241,7 @@ int main(void)
         cmocka_unit_test(test_first_rank_of_the_machine_may_be_the_lost_one),
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
-        cmocka_unit_test(test_ranks_that_do_not_come_are_named),
+        cmocka_unit_test(test_ranks_that_do_not_arrive_are_named),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

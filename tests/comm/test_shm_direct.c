@@ -44,7 +44,7 @@ static int setup(void **state)
 
 /* ---- results ---- */
 
-/* Sums of these depend on their order. */
+/* Values whose sum depends on the order of addition. */
 static float value(int rank, int64_t k)
 {
     return (float)(k % 1009) * 0.37f + (rank == 2 ? 1e6f : (float)rank * 0.013f);
@@ -66,7 +66,7 @@ static void *filled(int rank, int64_t n, tt_dtype t)
     return p;
 }
 
-/* What all members' give, added up by the function that says in which order. */
+/* The sum of all members' values, computed by the function that defines the order. */
 static void *expected(int world_size, int64_t n, tt_dtype t, tt_reduce op)
 {
     void *xs[5], *sum = calloc((size_t)n + 1, tt_dtype_size(t));
@@ -145,7 +145,8 @@ static void sum_large(world *w, tt_dist *d, tt_comm *g, int64_t n, int32_t own, 
     free(x);
 }
 
-/* Groups that overlap, two ends of one of them, in different numbers. */
+/* Overlapping groups; two of them consist of the same two ranks and are used different numbers of
+ * times. */
 static void groups(world *w, tt_dist *d)
 {
     static const int even[] = {0, 2, 4}, odd[] = {1, 3};
@@ -296,7 +297,7 @@ static void refused_early(world *w, tt_dist *d)
     if (direct(d))
         world_fail(w, "rank %d copies though rank 1 may not", d->rank);
 }
-static void test_one_that_is_refused_sends_all_through_the_room(void **state)
+static void test_if_one_member_may_not_copy_all_use_shared_buffers(void **state)
 {
     (void)state;
     world_run(3, 30, refused_early);
@@ -316,7 +317,7 @@ static void refused_late(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_refusal_in_a_run_is_every_ranks_error(void **state)
+static void test_refused_copy_during_a_run_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
     if (!allowed)
@@ -324,7 +325,7 @@ static void test_refusal_in_a_run_is_every_ranks_error(void **state)
     world_run(3, 30, refused_late);
 }
 
-/* The middle of rank 1's buffer has a page that others may not write, or not even read. */
+/* Rank 1's buffer has a page in the middle that other processes may not write, or not even read. */
 static int32_t *holed(int protection, int64_t from)
 {
     char *p = mmap(NULL, MUCH * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -355,7 +356,7 @@ static void half_read(world *w, tt_dist *d)
     if (s != TT_ECOMM || !strstr(err.text, "rank 0 cannot read from the memory of rank 1"))
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
 }
-static void test_copy_that_fails_half_way_is_every_ranks_error(void **state)
+static void test_copy_that_fails_half_way_is_an_error_on_all_ranks(void **state)
 {
     (void)state;
     if (!allowed)
@@ -364,9 +365,9 @@ static void test_copy_that_fails_half_way_is_every_ranks_error(void **state)
     world_run(2, 30, half_read);
 }
 
-/* ---- ends in the middle ---- */
+/* ---- failures in the middle of a copy ---- */
 
-/* Nobody may write to this buffer any more. */
+/* From now on nobody may write to this buffer. */
 static void expect_untouched(world *w, const tt_dist *d, unsigned char *x)
 {
     memset(x, 0x5a, MUCH * sizeof(int32_t));
@@ -378,7 +379,7 @@ static void expect_untouched(world *w, const tt_dist *d, unsigned char *x)
         }
 }
 
-/* Collectives until one fails; then nobody may touch this rank's buffers. */
+/* Runs collectives until one fails; after that nobody may touch this rank's buffers. */
 static tt_status until_it_fails(world *w, tt_dist *d, tt_error *err)
 {
     int64_t counts[5];
@@ -459,8 +460,8 @@ static void test_stop_in_the_middle_leaves_no_one_copying(void **state)
         world_run(2 + i % 3, 60, until_stopped);
 }
 
-/* A wait of another thread of rank 0 is too long: its collectives fail as that did, the others' for
- * that it stopped. */
+/* Another thread of rank 0 waits until its time limit: rank 0's collectives fail with that timeout,
+ * those of the other ranks because rank 0 stopped the run. */
 static void *time_out_soon(void *dist)
 {
     usleep((useconds_t)(20000 + getpid() % 32 * 500));
@@ -481,15 +482,15 @@ static void until_one_times_out(world *w, tt_dist *d)
     if (d->rank == 0)
         pthread_join(t, NULL);
 }
-static void test_wait_of_another_thread_is_the_ranks_own_failure(void **state)
+static void test_timeout_of_another_thread_is_the_ranks_own_failure(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++)
         world_run(2 + i % 3, 60, until_one_times_out);
 }
 
-/* One comes when the others' time is just over, a little sooner or later: all get past the first
- * meeting, or who gave up has its buffer for itself. */
+/* One member arrives at about the moment when the time limit of the others passes. Either all pass
+ * the opening barrier, or a member that gave up can be sure that nobody touches its buffer. */
 static void late(world *w, tt_dist *d)
 {
     for (int i = 0; i < 2; i++)
@@ -507,7 +508,8 @@ static void late(world *w, tt_dist *d)
     free(x);
 }
 
-/* The worst moment: it found the run going on, and is at the meeting when the others have left. */
+/* The worst moment: this member has seen that the run goes on, but arrives at the barrier when the
+ * others have left. */
 static void too_late(world *w, tt_dist *d)
 {
     sum_large(w, d, d->all, MUCH, d->rank, d->world - 1);
@@ -532,7 +534,7 @@ static void too_late(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_late_rank_writes_to_nobody_who_gave_up(void **state)
+static void test_late_rank_does_not_write_to_ranks_that_gave_up(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++)
@@ -557,7 +559,7 @@ static void missing(world *w, tt_dist *d)
         world_fail(w, "rank %d: %d %s", d->rank, s, err.text);
     free(x);
 }
-static void test_rank_that_does_not_come_is_named(void **state)
+static void test_rank_that_does_not_arrive_is_named(void **state)
 {
     (void)state;
     world_run(3, 30, missing);
@@ -571,14 +573,14 @@ int main(void)
         cmocka_unit_test(test_queues_copy_concurrently_with_the_program),
         cmocka_unit_test(test_differing_large_calls_are_named_and_do_no_harm),
         cmocka_unit_test(test_all_to_all_with_different_counts_fails_on_the_ranks_that_see_it),
-        cmocka_unit_test(test_one_that_is_refused_sends_all_through_the_room),
-        cmocka_unit_test(test_refusal_in_a_run_is_every_ranks_error),
-        cmocka_unit_test(test_copy_that_fails_half_way_is_every_ranks_error),
+        cmocka_unit_test(test_if_one_member_may_not_copy_all_use_shared_buffers),
+        cmocka_unit_test(test_refused_copy_during_a_run_is_an_error_on_all_ranks),
+        cmocka_unit_test(test_copy_that_fails_half_way_is_an_error_on_all_ranks),
         cmocka_unit_test(test_rank_killed_in_the_middle_is_named_and_nothing_hangs),
         cmocka_unit_test(test_stop_in_the_middle_leaves_no_one_copying),
-        cmocka_unit_test(test_wait_of_another_thread_is_the_ranks_own_failure),
-        cmocka_unit_test(test_late_rank_writes_to_nobody_who_gave_up),
-        cmocka_unit_test(test_rank_that_does_not_come_is_named),
+        cmocka_unit_test(test_timeout_of_another_thread_is_the_ranks_own_failure),
+        cmocka_unit_test(test_late_rank_does_not_write_to_ranks_that_gave_up),
+        cmocka_unit_test(test_rank_that_does_not_arrive_is_named),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

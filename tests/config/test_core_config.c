@@ -2,10 +2,10 @@
 #include "config_test.h"
 #include <stdlib.h>
 
-/* The core's sections: the contract's defaults, conditions between keys, and a table of bad input
+/* The core's sections: the documented defaults, conditions between keys, and a table of bad input
  * generated from every row of every option table. */
 
-static void test_core_defaults_are_the_contracts(void **state)
+static void test_core_defaults_are_the_documented_ones(void **state)
 {
     static const char contract[] =
         "{\"spec\": \"llama3\", \"dump_folder\": \"./outputs\", \"model\": {\"flavor\": "
@@ -120,7 +120,7 @@ static const char *const refused[][2] = {
     BAD("{\"steps\": 1}", "job.json:1:2: steps: unknown key (did you mean training.steps?)"),
 };
 
-static void test_core_refuses_what_cannot_be(void **state)
+static void test_core_refuses_impossible_values(void **state)
 {
     for (size_t i = 0; i < TT_COUNT(refused); i++) {
         tt_core_config c, before;
@@ -386,8 +386,8 @@ static void test_core_choices_are_their_enumerators(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CONFIG_TEST(test_core_defaults_are_the_contracts),
-        CONFIG_TEST(test_core_refuses_what_cannot_be),
+        CONFIG_TEST(test_core_defaults_are_the_documented_ones),
+        CONFIG_TEST(test_core_refuses_impossible_values),
         CONFIG_TEST(test_core_takes_torchtitans_token_budgets),
         CONFIG_TEST(test_core_choices_are_their_enumerators),
         CONFIG_TEST(test_core_backend_section),

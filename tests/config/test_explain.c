@@ -49,8 +49,8 @@ static void test_explain_a_section_lists_its_keys(void **state)
     assert_null(strstr(text, "training."));
 }
 
-/* validation.dataloader has the keys of dataloader, whatever their plugin. */
-static void test_explain_a_section_with_anothers_keys(void **state)
+/* validation.dataloader has the keys of dataloader, of whichever plugin. */
+static void test_explain_a_section_that_shares_keys_with_another(void **state)
 {
     const char *text = explain(state, "validation.dataloader");
     assert_non_null(strstr(text, "validation.dataloader: the data of"));
@@ -115,7 +115,7 @@ int main(void)
         CONFIG_TEST(test_explain_takes_other_spellings),
         CONFIG_TEST(test_explain_a_section_lists_its_keys),
         CONFIG_TEST(test_explain_all_has_every_key),
-        CONFIG_TEST(test_explain_a_section_with_anothers_keys),
+        CONFIG_TEST(test_explain_a_section_that_shares_keys_with_another),
         CONFIG_TEST(test_explain_unknown_suggests),
         CONFIG_TEST(test_reference_is_a_table_of_every_key),
     };

@@ -61,7 +61,7 @@ static void test_job_without_a_file_is_all_defaults(void **state)
     assert_null(c.hf_assets_path);
 }
 
-static void test_job_extends_lays_over_the_base(void **state)
+static void test_job_overrides_the_job_that_it_extends(void **state)
 {
     tt_core_config c;
     tt_mkdirs(tt_path_join(*state, folder, "sub"), NULL);
@@ -94,7 +94,7 @@ static void test_job_errors_name_the_file_they_are_in(void **state)
     assert_string_equal(load_error(state, a, &c), "b.json:1:7: expected a value, found '}'");
 }
 
-static void test_job_extends_a_circle_is_an_error(void **state)
+static void test_job_extends_in_a_cycle_is_an_error(void **state)
 {
     tt_core_config c;
     const char *a = file(state, "a.json", "{\"extends\": \"b.json\"}");
@@ -105,7 +105,7 @@ static void test_job_extends_a_circle_is_an_error(void **state)
     assert_non_null(strstr(load_error(state, a, &c), "self.json:1:13: extends: a circle: "));
 }
 
-static void test_job_extends_a_chain_is_bounded(void **state)
+static void test_job_extends_has_a_limited_depth(void **state)
 {
     tt_core_config c;
     for (int i = 0; i < 18; i++)
@@ -117,7 +117,7 @@ static void test_job_extends_a_chain_is_bounded(void **state)
                            "extends: a chain of more than 16 job files"));
 }
 
-static void test_job_extends_what_is_no_file_is_an_error(void **state)
+static void test_job_that_extends_something_other_than_a_file_is_an_error(void **state)
 {
     static const char *const cases[][2] = {
         {"{\"extends\": \"none.json\"}", "a.json:1:13: extends: there is no file "                        },
@@ -178,7 +178,7 @@ static void test_job_dir_is_the_folder_of_the_file(void **state)
     assert_string_equal(tt_job_dir(job), ".");
 }
 
-static void test_job_finish_refuses_what_nobody_claimed(void **state)
+static void test_job_finish_refuses_keys_that_nobody_claimed(void **state)
 {
     tt_core_config c;
     tt_error err = {0};
@@ -191,7 +191,7 @@ static void test_job_finish_refuses_what_nobody_claimed(void **state)
     assert_string_equal(err.text, "job.json:1:2: \"a\\n\\u001b[31m\": unknown key");
 }
 
-static void test_job_list_string_and_text_claim(void **state)
+static void test_job_list_string_and_text_claim_their_keys(void **state)
 {
     tt_error err = {0};
     tt_job *job = must_load(
@@ -219,7 +219,7 @@ static void test_job_list_string_and_text_claim(void **state)
     assert_int_equal(tt_job_finish(job, &err), TT_OK);
 }
 
-static void test_job_fail_says_where(void **state)
+static void test_job_fail_names_the_place(void **state)
 {
     tt_error err = {0};
     tt_job *job = must_load(*state, "{\"a\": {\n\"b\": 1}}", PAIRS("c.d", "2"));
@@ -254,17 +254,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(test_job_without_a_file_is_all_defaults),
-        FOLDER_TEST(test_job_extends_lays_over_the_base),
+        FOLDER_TEST(test_job_overrides_the_job_that_it_extends),
         FOLDER_TEST(test_job_errors_name_the_file_they_are_in),
-        FOLDER_TEST(test_job_extends_a_circle_is_an_error),
-        FOLDER_TEST(test_job_extends_a_chain_is_bounded),
-        FOLDER_TEST(test_job_extends_what_is_no_file_is_an_error),
+        FOLDER_TEST(test_job_extends_in_a_cycle_is_an_error),
+        FOLDER_TEST(test_job_extends_has_a_limited_depth),
+        FOLDER_TEST(test_job_that_extends_something_other_than_a_file_is_an_error),
         FOLDER_TEST(test_job_that_cannot_be_read_is_an_error),
         FOLDER_TEST(test_job_dir_is_the_folder_of_the_file),
         CONFIG_TEST(test_job_with_very_many_keys_is_refused),
-        CONFIG_TEST(test_job_finish_refuses_what_nobody_claimed),
-        CONFIG_TEST(test_job_list_string_and_text_claim),
-        CONFIG_TEST(test_job_fail_says_where),
+        CONFIG_TEST(test_job_finish_refuses_keys_that_nobody_claimed),
+        CONFIG_TEST(test_job_list_string_and_text_claim_their_keys),
+        CONFIG_TEST(test_job_fail_names_the_place),
         CONFIG_TEST(test_job_sections_have_two_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

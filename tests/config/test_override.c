@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config_test.h"
 
-/* `--section.key VALUE`. */
+/* Overrides on the command line: `--section.key VALUE`. */
 
 static void test_override_takes_json_or_bare_strings(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config_test.h"
 
-/* The JSON schema: its shape, and that it says what the tables say. */
+/* The JSON schema: its shape, and that it agrees with the option tables. */
 
 /* The last argument: further designators. */
 #define ROW(key, type_, default_, ...)                                                             \
@@ -64,7 +64,7 @@ static void equals(const tt_json *schema_, const char *path, const char *text)
     tt_str_free(&out);
 }
 
-static void test_schema_says_what_the_tables_say(void **state)
+static void test_schema_agrees_with_the_tables(void **state)
 {
     const tt_json *s = schema(state);
     equals(s, "$schema", "\"https://json-schema.org/draft/2020-12/schema\"");
@@ -136,7 +136,7 @@ static void test_schema_of_a_broken_table_names_the_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CONFIG_TEST(test_schema_says_what_the_tables_say),
+        CONFIG_TEST(test_schema_agrees_with_the_tables),
         CONFIG_TEST(test_schema_has_every_row),
         CONFIG_TEST(test_schema_of_a_broken_table_names_the_fault),
     };

@@ -165,7 +165,7 @@ static void test_section_refuses_with_the_place(void **state)
     }
 }
 
-static void test_section_that_is_no_object_is_an_error(void **state)
+static void test_section_that_is_not_an_object_is_an_error(void **state)
 {
     config c = {0};
     tt_error err = {0};
@@ -175,7 +175,7 @@ static void test_section_that_is_no_object_is_an_error(void **state)
     assert_string_equal(err.text, "job.json:1:7: s: expected an object, got null");
 }
 
-static void test_section_not_yet_takes_the_default_only(void **state)
+static void test_section_option_not_built_yet_accepts_only_its_default(void **state)
 {
     config c = {0};
     tt_error err = {0};
@@ -186,7 +186,7 @@ static void test_section_not_yet_takes_the_default_only(void **state)
                         "job.json:1:39: t.later: not built yet; only the default -1 works");
 }
 
-static void test_section_ignored_keys_must_be_taken_by_someone(void **state)
+static void test_section_ignored_keys_must_be_claimed_elsewhere(void **state)
 {
     static const char *const ignore[] = {"name", "groups", NULL};
     config c = {0};
@@ -260,7 +260,7 @@ static void test_section_over_a_base(void **state)
     assert_string_equal(err.text, "flavor big:1:2: s.cont: unknown key (did you mean s.count?)");
 }
 
-static void test_overlay_changes_only_what_it_says(void **state)
+static void test_overlay_changes_only_its_own_keys(void **state)
 {
     config c = {.count = 3, .text = "kept"};
     tt_error err = {0};
@@ -284,7 +284,7 @@ static void test_overlay_changes_only_what_it_says(void **state)
         TT_EINVAL);
 }
 
-static void test_overlay_of_the_jobs_own_text_keeps_its_place(void **state)
+static void test_overlay_of_the_jobs_own_text_keeps_line_and_column(void **state)
 {
     config c = {0}, group = {0};
     tt_error err = {0};
@@ -322,7 +322,7 @@ static void test_section_survives_a_broken_table(void **state)
 }
 
 /* A plugin built against an older header has shorter rows. */
-static void test_section_takes_rows_of_another_size(void **state)
+static void test_section_reads_option_rows_of_another_size(void **state)
 {
     enum { SHORT = offsetof(tt_option, flags) };
     char table[2 * SHORT];
@@ -347,17 +347,17 @@ int main(void)
         CONFIG_TEST(test_section_absent_gives_the_defaults),
         CONFIG_TEST(test_section_reads_every_type),
         CONFIG_TEST(test_section_refuses_with_the_place),
-        CONFIG_TEST(test_section_that_is_no_object_is_an_error),
-        CONFIG_TEST(test_section_not_yet_takes_the_default_only),
-        CONFIG_TEST(test_section_ignored_keys_must_be_taken_by_someone),
+        CONFIG_TEST(test_section_that_is_not_an_object_is_an_error),
+        CONFIG_TEST(test_section_option_not_built_yet_accepts_only_its_default),
+        CONFIG_TEST(test_section_ignored_keys_must_be_claimed_elsewhere),
         CONFIG_TEST(test_section_alias_becomes_canonical),
         CONFIG_TEST(test_section_a_later_layer_beats_another_spelling),
         CONFIG_TEST(test_section_of_a_list_element),
         CONFIG_TEST(test_section_over_a_base),
-        CONFIG_TEST(test_overlay_changes_only_what_it_says),
-        CONFIG_TEST(test_overlay_of_the_jobs_own_text_keeps_its_place),
+        CONFIG_TEST(test_overlay_changes_only_its_own_keys),
+        CONFIG_TEST(test_overlay_of_the_jobs_own_text_keeps_line_and_column),
         CONFIG_TEST(test_section_survives_a_broken_table),
-        CONFIG_TEST(test_section_takes_rows_of_another_size),
+        CONFIG_TEST(test_section_reads_option_rows_of_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
 /* Corpora in the test's folder, with a tokenizer, a reader and a disk that count and fail as the
  * test asks. */
 
-/* What both the test and its children see. */
+/* Memory that the test and its child processes share. */
 typedef struct {
     _Atomic int64_t encoded, read; /* calls of the tokenizer and of the reader */
     _Atomic int64_t die_at;  /* the call of the tokenizer that is the process's last; 0 = none */
@@ -35,7 +35,7 @@ static shared_state *shared;
 static const char *fingerprint = "0123456789abcdef0123456789abcdef";
 static char root[64], folder[96];
 
-/* The disk of *.part files, as full as a test wants it. */
+/* A simulated disk for *.part files; the test sets its size. */
 ssize_t pwrite(int fd, const void *p, size_t n, off_t at);
 ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
 {
@@ -87,7 +87,7 @@ static inline tt_status encode(void *self, const char *text, size_t n, tt_ids *o
     return TT_OK;
 }
 
-/* After an e. */
+/* A document may be cut after an e. */
 static inline size_t cut_after_e(void *self, const char *text, size_t n, size_t from)
 {
     (void)self;
@@ -98,7 +98,7 @@ static inline size_t cut_after_e(void *self, const char *text, size_t n, size_t 
 static tt_tokenizer_vt tokenizer = {
     .struct_size = sizeof tokenizer, .info = info, .encode = encode};
 
-/* Documents are lines. */
+/* Each line is a document. */
 static inline tt_status read_lines(void *user, const char *path, tt_documents *to, tt_error *err)
 {
     char *text, *at;
@@ -127,7 +127,8 @@ static inline void path_of(const char *name, char out[256])
     snprintf(out, 256, "%s/%s", root, name);
 }
 
-/* `lines` lines of `width` letters from a small generator; seed 0: what the line's number says. */
+/* Writes `lines` lines of `width` letters from a small generator; with seed 0 the letters depend on
+ * the line's number only. */
 static inline void write_lines(const char *name, int lines, int width, uint32_t seed)
 {
     char path[256];
@@ -149,7 +150,7 @@ static inline void write_lines(const char *name, int lines, int width, uint32_t 
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
 }
 
-/* The files as a corpus with the cache in `folder` ("off": none). */
+/* Opens the files as a corpus with the cache in `folder` ("off": no cache). */
 static inline tt_status open_files(const char *const *names, size_t n, const char *cache,
                                    const char *reader, bool mask, tt_tokens **out, tt_error *err)
 {
@@ -194,7 +195,7 @@ static inline int32_t *all_tokens(const tt_tokens *t)
     return ids;
 }
 
-/* Both the same tokens and documents; closes both. */
+/* Checks that both have the same tokens and documents, and closes both. */
 static inline void check_same(tt_tokens *a, tt_tokens *b)
 {
     assert_int_equal(a->n_tokens, b->n_tokens);
@@ -258,7 +259,8 @@ static inline int fresh(void **state)
     return 0;
 }
 
-/* How many files of the cache end so; the last one's path. */
+/* Returns how many files of the cache have a name that ends with this, and the path of the last
+ * one. */
 static inline int cached(const char *end, char path[512])
 {
     int n = 0;

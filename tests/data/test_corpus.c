@@ -149,8 +149,8 @@ static void test_corpus_empty_documents_are_counted_and_left_out(void **state)
     assert_non_null(strstr(err.text, "none.txt is empty"));
 }
 
-/* One token between documents where bos and eos are one, as the checkpoints with such a tokenizer
- * know it; what was kept of another pair is not taken for it. */
+/* If BOS and EOS are the same id, there is one such token between documents, as checkpoints with
+ * such a tokenizer expect. A cache of another pair of ids is not reused for it. */
 static void test_corpus_has_one_separator_if_bos_is_eos(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void test_corpus_has_one_separator_if_bos_is_eos(void **state)
     tt_tokens_close(t);
 }
 
-/* More than 2^32 tokens before the ones that are written: a hole in the file. */
+/* More than 2^32 tokens come before those that are written: the file has a hole. */
 static void test_corpus_of_more_than_2_to_32_tokens(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@
  * damaged. */
 
 /* The process is killed in the middle, twice; what was stored stays, and the result is the same. */
-static void test_corpus_goes_on_after_a_kill(void **state)
+static void test_corpus_continues_after_a_kill(void **state)
 {
     (void)state;
     enum { LINES = 4000 };
@@ -82,7 +82,7 @@ static void test_corpus_full_disk_keeps_tokens_in_memory(void **state)
     }
 }
 
-static void test_corpus_folder_that_cannot_be_keeps_tokens_in_memory(void **state)
+static void test_corpus_without_a_usable_folder_keeps_tokens_in_memory(void **state)
 {
     (void)state;
     char below[256];
@@ -109,7 +109,7 @@ static void spoil(const char *path, int64_t at, int64_t length)
     close(fd);
 }
 
-static void test_corpus_damaged_cache_is_made_again(void **state)
+static void test_corpus_rebuilds_a_damaged_cache(void **state)
 {
     (void)state;
     char path[512];
@@ -138,8 +138,8 @@ static void test_corpus_damaged_cache_is_made_again(void **state)
     }
 }
 
-/* A record of a build that is torn, or counts what is not there, is not believed. */
-static void test_corpus_damaged_build_begins_anew(void **state)
+/* A build's record is ignored if it is incomplete or counts tokens that do not exist. */
+static void test_corpus_restarts_a_damaged_build(void **state)
 {
     (void)state;
     char part[512];
@@ -182,12 +182,12 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, fresh)
     const struct CMUnitTest tests[] = {
-        T(test_corpus_goes_on_after_a_kill),
+        T(test_corpus_continues_after_a_kill),
         T(test_corpus_two_processes_build_once),
         T(test_corpus_full_disk_keeps_tokens_in_memory),
-        T(test_corpus_folder_that_cannot_be_keeps_tokens_in_memory),
-        T(test_corpus_damaged_cache_is_made_again),
-        T(test_corpus_damaged_build_begins_anew),
+        T(test_corpus_without_a_usable_folder_keeps_tokens_in_memory),
+        T(test_corpus_rebuilds_a_damaged_cache),
+        T(test_corpus_restarts_a_damaged_build),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

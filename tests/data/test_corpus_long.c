@@ -30,7 +30,7 @@ static void test_corpus_splits_long_documents_into_the_same_tokens(void **state)
     }
 }
 
-/* A tokenizer that finds no place in a document gets the rest of it at once. */
+/* If a tokenizer finds no place to cut a document, it gets the rest of it at once. */
 static size_t no_cut(void *self, const char *text, size_t n, size_t from)
 {
     (void)self;
@@ -48,7 +48,7 @@ static void test_corpus_keeps_a_document_whole_that_has_no_cut(void **state)
     assert_int_equal(atomic_load(&shared->longest), LONG);
 }
 
-static void test_corpus_goes_on_in_the_middle_of_a_document(void **state)
+static void test_corpus_continues_in_the_middle_of_a_document(void **state)
 {
     (void)state;
     write_long();
@@ -69,7 +69,7 @@ static void test_corpus_goes_on_in_the_middle_of_a_document(void **state)
     }
 }
 
-static void test_corpus_hears_a_stop_within_a_document(void **state)
+static void test_corpus_stops_within_a_document(void **state)
 {
     (void)state;
     tt_tokens *t = NULL;
@@ -88,8 +88,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_corpus_splits_long_documents_into_the_same_tokens),
         T(test_corpus_keeps_a_document_whole_that_has_no_cut),
-        T(test_corpus_goes_on_in_the_middle_of_a_document),
-        T(test_corpus_hears_a_stop_within_a_document),
+        T(test_corpus_continues_in_the_middle_of_a_document),
+        T(test_corpus_stops_within_a_document),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

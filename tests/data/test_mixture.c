@@ -28,7 +28,8 @@ static int size_of(const double *w)
     return n;
 }
 
-/* After any g each source was drawn its share of g, within 2; and its draws are 0, 1, 2, … . */
+/* After any number g of samples each source was drawn its share of g times, within 2, and its
+ * samples were numbered 0, 1, 2, … */
 static void test_mixture_keeps_proportions_after_any_sample(void **state)
 {
     (void)state;
@@ -52,9 +53,9 @@ static void test_mixture_keeps_proportions_after_any_sample(void **state)
     }
 }
 
-/* Far out, where counting up to g cannot be: the indices of one source still are one apart, and its
- * share has not drifted. */
-static void test_mixture_is_a_function_of_g_far_out(void **state)
+/* For a very large g, up to which nobody can count: the numbers of one source still follow each
+ * other, and its share has not drifted. */
+static void test_mixture_of_a_late_sample_depends_on_its_number_alone(void **state)
 {
     (void)state;
     static const double weights[] = {2, 1, 1e-3};
@@ -114,7 +115,7 @@ static tt_mixture mixture_of(tt_arena *a, tt_mixture_source sources[3])
     return (tt_mixture){tt_mix_new(a, weights, 3), sources, 3, 20};
 }
 
-/* Each source goes through all its samples once an epoch of its own, in an order that is new. */
+/* Each source yields all its samples once per epoch of its own, in a new order each time. */
 static void test_mixture_sources_have_epochs_of_their_own(void **state)
 {
     (void)state;
@@ -165,8 +166,9 @@ static tt_stream *stream_of(tt_mixture *m, int64_t first, int64_t local, int ran
     return s;
 }
 
-/* One rank of 12 samples a step, and 3 of 4 that begin at its second step: the same samples. */
-static void test_mixture_goes_on_on_another_mesh(void **state)
+/* One rank with 12 samples per step, and 3 of 4 ranks that start at its second step, get the same
+ * samples. */
+static void test_mixture_continues_on_another_mesh(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -216,9 +218,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mixture_keeps_proportions_after_any_sample),
-        cmocka_unit_test(test_mixture_is_a_function_of_g_far_out),
+        cmocka_unit_test(test_mixture_of_a_late_sample_depends_on_its_number_alone),
         cmocka_unit_test(test_mixture_sources_have_epochs_of_their_own),
-        cmocka_unit_test(test_mixture_goes_on_on_another_mesh),
+        cmocka_unit_test(test_mixture_continues_on_another_mesh),
         cmocka_unit_test(test_mixture_names_the_source_that_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-static void test_order_without_shuffle_is_the_stream(void **state)
+static void test_order_without_shuffle_is_that_of_the_data(void **state)
 {
     (void)state;
     const tt_order o = {.n_samples = 7, .seed = 3};
@@ -45,7 +45,7 @@ static int agreeing(const tt_order *a, int64_t g, const tt_order *b, int64_t h, 
     return same;
 }
 
-static void test_order_is_drawn_anew_by_epoch_and_seed(void **state)
+static void test_order_differs_by_epoch_and_seed(void **state)
 {
     (void)state;
     const tt_order a = {.n_samples = 500, .seed = 1, .shuffle = true};
@@ -57,7 +57,7 @@ static void test_order_is_drawn_anew_by_epoch_and_seed(void **state)
     assert_true(agreeing(&a, 0, &plain, 0, 500) < 20);
 }
 
-static void test_order_far_away_costs_nothing(void **state)
+static void test_order_of_a_late_sample_costs_no_more(void **state)
 {
     (void)state;
     const tt_order o = {.n_samples = (int64_t)1 << 40, .seed = 9, .shuffle = true};
@@ -70,10 +70,10 @@ static void test_order_far_away_costs_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_without_shuffle_is_the_stream),
+        cmocka_unit_test(test_order_without_shuffle_is_that_of_the_data),
         cmocka_unit_test(test_order_is_a_permutation_of_every_epoch),
-        cmocka_unit_test(test_order_is_drawn_anew_by_epoch_and_seed),
-        cmocka_unit_test(test_order_far_away_costs_nothing),
+        cmocka_unit_test(test_order_differs_by_epoch_and_seed),
+        cmocka_unit_test(test_order_of_a_late_sample_costs_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

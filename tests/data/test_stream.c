@@ -12,7 +12,7 @@
 
 enum { SEQ = 4, SAMPLES = 13, VOCAB = 1000 };
 
-/* Sample i holds the ids 10*i … 10*i+3; what it does besides is up to the test. */
+/* Sample i has the ids 10*i … 10*i+3; the test may make the loader fail or wait. */
 typedef struct {
     int64_t fail_at, bad_at, slow_us;
     _Atomic int64_t reads;
@@ -69,7 +69,7 @@ static tt_stream *open_stream(const tt_stream_opts *o)
     return s;
 }
 
-/* Samples of global step `step`, in the contract's order, as the ids of their first tokens. */
+/* The samples of a global step in the documented order, as the ids of their first tokens. */
 static void check_step(const tt_stream_opts *o, int64_t step, const tt_batch *micro)
 {
     int64_t g =
@@ -88,7 +88,7 @@ static void check_step(const tt_stream_opts *o, int64_t step, const tt_batch *mi
     }
 }
 
-static void test_stream_slices_follow_the_contract(void **state)
+static void test_stream_gives_each_rank_its_documented_samples(void **state)
 {
     (void)state;
     static const int shapes[][3] = {
@@ -117,7 +117,7 @@ static void test_stream_slices_follow_the_contract(void **state)
             }
 }
 
-static void test_stream_goes_on_where_another_world_stopped(void **state)
+static void test_stream_continues_where_another_world_stopped(void **state)
 {
     (void)state;
     fake f = {.fail_at = -1, .bad_at = -1};
@@ -151,7 +151,7 @@ static void test_stream_keeps_segments_of_samples_apart(void **state)
     tt_stream_free(s);
 }
 
-static void test_stream_error_comes_at_its_step_and_stays(void **state)
+static void test_stream_reports_an_error_at_its_step_and_ever_after(void **state)
 {
     (void)state;
     for (int depth = 0; depth < 5; depth++) {
@@ -175,7 +175,7 @@ static void test_stream_error_comes_at_its_step_and_stays(void **state)
     }
 }
 
-static void test_stream_that_reads_once_is_filled_up(void **state)
+static void test_stream_of_one_epoch_fills_up_its_last_batch(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
@@ -210,7 +210,7 @@ static void test_stream_that_reads_once_is_filled_up(void **state)
     }
 }
 
-static void test_stream_loader_that_says_nothing_fails(void **state)
+static void test_stream_fails_if_a_loader_fails_without_a_message(void **state)
 {
     (void)state;
     fake f = {.fail_at = 1, .bad_at = -1, .silent = true};
@@ -313,12 +313,12 @@ static void test_stream_refuses_a_batch_that_does_not_divide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stream_slices_follow_the_contract),
-        cmocka_unit_test(test_stream_goes_on_where_another_world_stopped),
+        cmocka_unit_test(test_stream_gives_each_rank_its_documented_samples),
+        cmocka_unit_test(test_stream_continues_where_another_world_stopped),
         cmocka_unit_test(test_stream_keeps_segments_of_samples_apart),
-        cmocka_unit_test(test_stream_error_comes_at_its_step_and_stays),
-        cmocka_unit_test(test_stream_that_reads_once_is_filled_up),
-        cmocka_unit_test(test_stream_loader_that_says_nothing_fails),
+        cmocka_unit_test(test_stream_reports_an_error_at_its_step_and_ever_after),
+        cmocka_unit_test(test_stream_of_one_epoch_fills_up_its_last_batch),
+        cmocka_unit_test(test_stream_fails_if_a_loader_fails_without_a_message),
         cmocka_unit_test(test_stream_names_a_token_outside_the_vocabulary),
         cmocka_unit_test(test_stream_never_reads_past_its_end),
         cmocka_unit_test(test_stream_stops_while_its_thread_waits_or_reads),

@@ -6,7 +6,7 @@
 
 #define NS 1e9
 
-/* What an action takes: as planned, but for one micro-batch that was preempted. */
+/* The time of an action: as planned, except for one micro-batch that was preempted. */
 static int64_t taken(const tt_costs *c, const tt_item *x)
 {
     const double s = x->kind == TT_ITEM_RUN    ? tt_action_cost(c, &x->action)
@@ -15,7 +15,7 @@ static int64_t taken(const tt_costs *c, const tt_item *x)
     return (int64_t)(NS * s) * (x->kind == TT_ITEM_RUN && x->action.micro == 1 ? 50 : 1);
 }
 
-/* All ranks' traces, as a step's two reductions merge them. */
+/* Merges the traces of all ranks as the two reductions of a step do. */
 static tt_part_times traced(const tt_programs *p, const tt_costs *c)
 {
     tt_part_times all = {0}, own;
@@ -40,9 +40,9 @@ static tt_part_times traced(const tt_programs *p, const tt_costs *c)
     return all;
 }
 
-/* Parts that took as long as planned give the plan's bubble: whole and split backwards, one stage
- * per rank and several, unequal stages. */
-static void test_parts_as_planned_leave_the_planned_bubble(void **state)
+/* Sections that take as long as planned give the planned bubble: whole and split backwards, one
+ * stage per rank and several, unequal stages. */
+static void test_sections_as_fast_as_planned_give_the_planned_bubble(void **state)
 {
     uint64_t x = 5;
     (void)state;
@@ -64,7 +64,7 @@ static void test_parts_as_planned_leave_the_planned_bubble(void **state)
         }
 }
 
-/* A stage that takes longer than planned is waited for. */
+/* If a stage takes longer than planned, the others wait for it. */
 static void test_a_slow_stage_is_waited_for(void **state)
 {
     tt_arena *a = tt_arena_new();
@@ -85,8 +85,9 @@ static void test_a_slow_stage_is_waited_for(void **state)
     tt_arena_free(a);
 }
 
-/* On the clock: what ranks spend in messages, and after their last item, is idle. */
-static void test_idle_on_the_clock(void **state)
+/* Measured by the clock, the time that ranks spend in messages and after their last item is idle.
+ */
+static void test_bubble_measured_by_the_clock(void **state)
 {
     tt_arena *a = tt_arena_new();
     const tt_costs c = {0};
@@ -109,9 +110,9 @@ static void test_idle_on_the_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_as_planned_leave_the_planned_bubble),
+        cmocka_unit_test(test_sections_as_fast_as_planned_give_the_planned_bubble),
         cmocka_unit_test(test_a_slow_stage_is_waited_for),
-        cmocka_unit_test(test_idle_on_the_clock),
+        cmocka_unit_test(test_bubble_measured_by_the_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

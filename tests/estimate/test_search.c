@@ -46,7 +46,7 @@ static tt_search found(const char *job, int world, double gib, int best, bool al
 
 #define BATCH "\"training\": {\"local_batch_size\": 2, \"global_batch_size\": 32, \"seq_len\": 512}"
 
-static void test_equal_to_planning_every_mesh(void **state)
+static void test_search_finds_what_planning_every_mesh_finds(void **state)
 {
     static const struct {
         const char *job;
@@ -87,7 +87,7 @@ static void test_equal_to_planning_every_mesh(void **state)
     assert_true(few >= 3); /* the estimates spare something */
 }
 
-static void test_a_limit_leaves_out_what_is_bigger(void **state)
+static void test_search_leaves_out_meshes_above_the_memory_limit(void **state)
 {
     tt_arena *a = tt_arena_new();
     (void)state;
@@ -112,7 +112,7 @@ static void test_a_limit_leaves_out_what_is_bigger(void **state)
     tt_arena_free(a);
 }
 
-static void test_degrees_of_the_job_stay(void **state)
+static void test_search_keeps_degrees_that_the_job_sets(void **state)
 {
     tt_arena *a = tt_arena_new();
     tt_search s;
@@ -148,9 +148,9 @@ int main(void)
     if (tt_registry_new(&o, &registry, &err) != TT_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_to_planning_every_mesh),
-        cmocka_unit_test(test_a_limit_leaves_out_what_is_bigger),
-        cmocka_unit_test(test_degrees_of_the_job_stay),
+        cmocka_unit_test(test_search_finds_what_planning_every_mesh_finds),
+        cmocka_unit_test(test_search_leaves_out_meshes_above_the_memory_limit),
+        cmocka_unit_test(test_search_keeps_degrees_that_the_job_sets),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tt_registry_free(registry);

@@ -149,7 +149,7 @@ static void test_each_message_is_concurrent_with_a_product(void **state)
 }
 
 /* Where rows are whole already, or are never cut, nothing changes. */
-static void test_nothing_to_cut_is_left_alone(void **state)
+static void test_collectives_that_cannot_be_split_stay_whole(void **state)
 {
     static const char *const of[] = {"parallelism.data_parallel_shard_degree 2" PIECES,
                                      TP(2) " parallelism.enable_sequence_parallel false" PIECES};
@@ -183,7 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_async_tp_changes_no_bit),
         cmocka_unit_test(test_each_message_is_concurrent_with_a_product),
-        cmocka_unit_test(test_nothing_to_cut_is_left_alone),
+        cmocka_unit_test(test_collectives_that_cannot_be_split_stay_whole),
         cmocka_unit_test(test_the_loop_over_token_chunks_stays_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void test_overlap_changes_no_bit(void **state)
 
 /* With poison every async collective runs at its wait, and its destination is NaN until then: an
  * instruction that reads too early reads NaN, and one that overwrites its source corrupts it. */
-static void test_poisoned_overlap_is_the_plan_to_the_byte(void **state)
+static void test_poisoned_overlap_uses_the_bytes_of_the_plan(void **state)
 {
     const char *mesh;
     (void)state;
@@ -124,7 +124,7 @@ static void forget_a_wait(tt_rank *r)
     }
 }
 
-static void test_a_forgotten_wait_changes_the_result(void **state)
+static void test_a_missing_wait_changes_the_result(void **state)
 {
     static const char *const meshes[] = {
         "parallelism.data_parallel_shard_degree 2" ON " debug.poison true",
@@ -215,8 +215,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overlap_changes_no_bit),
-        cmocka_unit_test(test_poisoned_overlap_is_the_plan_to_the_byte),
-        cmocka_unit_test(test_a_forgotten_wait_changes_the_result),
+        cmocka_unit_test(test_poisoned_overlap_uses_the_bytes_of_the_plan),
+        cmocka_unit_test(test_a_missing_wait_changes_the_result),
         cmocka_unit_test(test_the_plan_is_refused_without_a_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void test_csv_schedules(void **state)
 #define PP7 "parallelism.pipeline_parallel_degree 7 parallelism.pipeline_parallel_microbatches 4 "
 
 /* Where stages begin does not show. */
-static void test_cuts_do_not_show(void **state)
+static void test_stage_cuts_change_no_bit(void **state)
 {
     static const char *const cuts[] = {
         PP2 "parallelism.pipeline_parallel_split_points [\"layers.1\"]",
@@ -215,7 +215,7 @@ static void make_wide(job *j)
     assert_int_equal(most, j->setup.n_stages > 1 ? 4 : 0);
 }
 
-static void test_many_values_cross(void **state)
+static void test_many_values_cross_a_stage_boundary(void **state)
 {
     (void)state;
     steps_change = make_wide;
@@ -231,8 +231,8 @@ int main(void)
         cmocka_unit_test(test_tied_embeddings),
         cmocka_unit_test(test_tied_embeddings_with_other_axes),
         cmocka_unit_test(test_csv_schedules),
-        cmocka_unit_test(test_cuts_do_not_show),
-        cmocka_unit_test(test_many_values_cross),
+        cmocka_unit_test(test_stage_cuts_change_no_bit),
+        cmocka_unit_test(test_many_values_cross_a_stage_boundary),
         cmocka_unit_test(test_wrong_cuts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

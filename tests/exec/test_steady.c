@@ -120,7 +120,7 @@ static void check(const char *overrides)
     job_close(&j);
 }
 
-static void test_counter_counts(void **state)
+static void test_the_allocation_counter_counts(void **state)
 {
     (void)state;
     if (!INTERPOSED)
@@ -159,7 +159,7 @@ static void test_steady_state_with_threads_allocates_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counter_counts),
+        cmocka_unit_test(test_the_allocation_counter_counts),
         cmocka_unit_test(test_steady_state_allocates_nothing),
         cmocka_unit_test(test_steady_state_with_threads_allocates_nothing),
     };

@@ -32,7 +32,7 @@ static int64_t calls_of(const tt_exec *x, const tt_machine *limit, const char *o
     return calls;
 }
 
-static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
+static void test_trace_reads_the_clock_twice_per_op_and_never_when_off(void **state)
 {
     (void)state;
     job j;
@@ -91,7 +91,7 @@ static void test_trace_is_two_clocks_an_op_and_none_when_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trace_is_two_clocks_an_op_and_none_when_off),
+        cmocka_unit_test(test_trace_reads_the_clock_twice_per_op_and_never_when_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

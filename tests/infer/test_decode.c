@@ -20,7 +20,7 @@ static const char *const models[][2] = {
               "\"hidden_dim\":70,\"vocab_size\":263}"                               },
 };
 
-/* Attention with all it can have, over no positions: what no model of ours has. */
+/* Attention with all its options, and no positions: a combination that no shipped model has. */
 static void describe_odd(const void *cfg, tt_builder *b)
 {
     const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
@@ -51,7 +51,7 @@ static void describe_odd(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
 }
 
-/* A convolution along tokens: no incremental form. */
+/* A convolution along tokens, an op without an incremental form. */
 static void describe_conv(const void *cfg, tt_builder *b)
 {
     const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), taps[2] = {D, TT_DIM(3, NULL)};
@@ -80,7 +80,7 @@ typedef struct program {
     tt_tensor logits;
 } program;
 
-/* vt: instead of the spec's model. */
+/* vt: the model to use instead of the spec's. */
 static void open_program(program *p, const char *spec, const char *args, const tt_model_vt *vt,
                          const char *overrides, tt_mode mode, const tt_decode_opts *d)
 {
@@ -199,7 +199,7 @@ static void add_token(call *c, int64_t sequence, int64_t pos, int64_t slot, bool
     c->n++;
 }
 
-/* A prompt in pieces; the logits of each piece's last token. */
+/* Computes a prompt in pieces; returns the logits of the last token of each piece. */
 static void prompt(program *p, want *w, int64_t sequence, int64_t slot, int64_t n)
 {
     for (int64_t t = 0; t < n; t += PIECE) {
@@ -212,7 +212,7 @@ static void prompt(program *p, want *w, int64_t sequence, int64_t slot, int64_t 
     }
 }
 
-/* One token more of every sequence that is not at its end, until all are. */
+/* Computes one more token of every sequence that is not finished, until all are. */
 static void steps(program *p, want *w, int64_t *at, const int64_t *slot)
 {
     for (;;) {
@@ -271,7 +271,7 @@ static void compare(const char *spec, const char *args, const tt_model_vt *vt,
     close_program(&p);
 }
 
-/* Products of which a row has the same bits however many there are. */
+/* Products that give a row the same bits for any number of rows. */
 #define OWN "backend.name cpu backend.blas own backend.f32_products fma"
 
 static void test_decoding_has_the_bits_of_the_whole_context(void **state)
@@ -303,8 +303,8 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
     compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
 }
 
-/* Bytes that nothing wrote are NaN: no plan of a decoding program reads them. */
-static void test_decoding_reads_only_what_was_written(void **state)
+/* Bytes that were not written are NaN: a decoding program must not read them. */
+static void test_decoding_reads_only_cached_tokens(void **state)
 {
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
@@ -393,7 +393,7 @@ static void same_text(const texts *a, const texts *b, size_t i)
     assert_memory_equal(a->ids[i], b->ids[i], a->n[i] * sizeof(int32_t));
 }
 
-static void test_a_text_does_not_depend_on_the_others(void **state)
+static void test_a_text_does_not_depend_on_other_texts(void **state)
 {
     texts all, few, single;
     (void)state;
@@ -427,7 +427,7 @@ static void test_an_id_that_ends_a_text_is_not_in_it(void **state)
     assert_memory_equal(all.ids[1], cut.ids[1], first * sizeof(int32_t));
 }
 
-static void test_generation_without_a_cache_goes_through(void **state)
+static void test_generation_without_a_cache_recomputes_the_context(void **state)
 {
     texts a, b;
     (void)state;
@@ -443,12 +443,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoding_has_the_bits_of_the_whole_context),
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
-        cmocka_unit_test(test_decoding_reads_only_what_was_written),
+        cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
         cmocka_unit_test(test_a_table_of_positions_bounds_the_context),
-        cmocka_unit_test(test_a_text_does_not_depend_on_the_others),
+        cmocka_unit_test(test_a_text_does_not_depend_on_other_texts),
         cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),
-        cmocka_unit_test(test_generation_without_a_cache_goes_through),
+        cmocka_unit_test(test_generation_without_a_cache_recomputes_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

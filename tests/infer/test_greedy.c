@@ -36,7 +36,7 @@ static const tt_json *read_golden(tt_arena *a)
     return get(root, "models");
 }
 
-/* What the script's lively() does to the initial values. */
+/* Changes initial values as lively() in the script does. */
 static void make_lively(program *p)
 {
     tt_exec_tensor *t = NULL;
@@ -123,7 +123,7 @@ static void check_model(tt_arena *a, const tt_json *model, const char *overrides
     job_close(&p.j);
 }
 
-static void test_greedy_is_transformers(void **state)
+static void test_greedy_equals_transformers(void **state)
 {
     static const char *const specs[] = {"llama3", "gpt2", "qwen3", "qwen2", "mistral"};
     tt_arena *a = tt_arena_new();
@@ -142,7 +142,7 @@ static void test_greedy_is_transformers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy_is_transformers),
+        cmocka_unit_test(test_greedy_equals_transformers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void test_greedy_takes_the_first_of_the_largest(void **state)
     tt_sampler_release(&s);
 }
 
-static void test_a_draw_is_a_function_of_its_keys(void **state)
+static void test_a_sampled_token_depends_on_its_keys_alone(void **state)
 {
     const tt_sampling o = {.temperature = 1, .top_p = 1, .seed = 1};
     tt_sampling other = o;
@@ -96,7 +96,7 @@ static void test_a_draw_is_a_function_of_its_keys(void **state)
     tt_sampler_release(&b);
 }
 
-static void test_characters_are_printed_whole(void **state)
+static void test_characters_are_printed_only_when_complete(void **state)
 {
     static const struct {
         const char *bytes;
@@ -127,8 +127,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sampling_follows_the_weights),
         cmocka_unit_test(test_greedy_takes_the_first_of_the_largest),
-        cmocka_unit_test(test_a_draw_is_a_function_of_its_keys),
-        cmocka_unit_test(test_characters_are_printed_whole),
+        cmocka_unit_test(test_a_sampled_token_depends_on_its_keys_alone),
+        cmocka_unit_test(test_characters_are_printed_only_when_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void test_default_table_is_that_of_the_specification(void **state)
     golden_close(g);
 }
 
-static void test_policy_replicate_takes_all_or_nothing(void **state)
+static void test_policy_replicate_cuts_by_the_whole_axis_or_not_at_all(void **state)
 {
     static const char *const names[] = {"tpa", "tpb"};
     static const int32_t sizes[] = {2, 2};
@@ -218,7 +218,7 @@ int main(void)
         cmocka_unit_test(test_letters_agree_with_the_specification),
         cmocka_unit_test(test_parameters_agree_with_the_specification),
         cmocka_unit_test(test_default_table_is_that_of_the_specification),
-        cmocka_unit_test(test_policy_replicate_takes_all_or_nothing),
+        cmocka_unit_test(test_policy_replicate_cuts_by_the_whole_axis_or_not_at_all),
         cmocka_unit_test(test_errors_name_label_and_counts),
         cmocka_unit_test(test_label_rules_are_parsed),
         cmocka_unit_test(test_bad_label_rules_say_what_is_wrong),

@@ -213,8 +213,8 @@ static void test_a_suffix_moves_by_one_all_to_all(void **state)
     tt_arena_free(arena);
 }
 
-/* Not in the specification, which has one kind a pair: a max becomes whole before a sum is pending.
- */
+/* The specification has one kind of partial per pair. Here a maximum is completed before a sum
+ * becomes pending. */
 static void test_partials_of_another_kind_are_reduced_first(void **state)
 {
     static const char *const names[] = {"a", "b"};
@@ -233,9 +233,9 @@ static void test_partials_of_another_kind_are_reduced_first(void **state)
     tt_arena_free(arena);
 }
 
-/* A ring's step: parts that only change ranks go over their own atoms, whole, in one step; a shifted
- * part that is wanted otherwise goes home first. */
-static void test_parts_of_a_ring_are_shifted(void **state)
+/* A step of a ring: parts that only change ranks are sent whole over their own atoms, in one step.
+ * A ring-shifted part that is wanted in another placement is first shifted back. */
+static void test_ring_shifted_parts_are_sent_around_the_ring(void **state)
 {
     static const char *const names[] = {"dp", "cp", "tp"};
     static const int32_t sizes[] = {2, 3, 2};
@@ -286,8 +286,8 @@ static tt_placement random_placement(const tt_mesh *m, int nd, const uint32_t u[
     return p;
 }
 
-/* Whatever the pair, kinds mixed too: the steps are a chain of valid placements from one to the
- * other. */
+/* For any pair of placements, of mixed kinds too, the steps form a chain of valid placements from
+ * one to the other. */
 static void test_random_pairs_lower_to_a_chain(void **state)
 {
     static const char *const names[] = {"e", "d", "c", "b", "a", "f", "g", "h"};
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_graphs_lower_to_the_specified_collectives),
         cmocka_unit_test(test_equal_placements_need_no_step),
         cmocka_unit_test(test_a_suffix_moves_by_one_all_to_all),
-        cmocka_unit_test(test_parts_of_a_ring_are_shifted),
+        cmocka_unit_test(test_ring_shifted_parts_are_sent_around_the_ring),
         cmocka_unit_test(test_random_pairs_lower_to_a_chain),
         cmocka_unit_test(test_partials_of_another_kind_are_reduced_first),
     };

@@ -99,7 +99,7 @@ static void test_degrees_make_atoms_and_axes(void **state)
     }
 }
 
-/* What cp has in common with the lines of a micro-batch takes whole ones. */
+/* The common factor of cp and the number of sequences in a micro-batch cuts between sequences. */
 static void test_cp_is_split_by_sequences(void **state)
 {
     static const struct {

@@ -52,7 +52,7 @@ static void test_placements_print_dims_cuts_and_partials(void **state)
     assert_text(&f->mesh, &p, 2, "{},{} Pmax(tp)");
 }
 
-static void test_print_keeps_to_the_size_given(void **state)
+static void test_print_stays_within_the_buffer(void **state)
 {
     const fixture *f = *state;
     tt_placement p = {.n = {2}, .atom = {{0, 1}}, .partial = 4};
@@ -123,7 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_placements_print_dims_cuts_and_partials, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_print_keeps_to_the_size_given, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_print_stays_within_the_buffer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_equality_sees_order_unit_bit_and_partial_kind, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_an_atom_may_be_used_once_only, setup, teardown),

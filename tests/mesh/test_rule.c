@@ -217,7 +217,7 @@ static void test_too_many_letters_are_refused(void **state)
     assert_non_null(strstr(err.text, "more than 24 letters"));
 }
 
-/* A rule comes from a plugin: whatever its text, it parses or is refused. */
+/* A rule comes from a plugin: any text is parsed or refused. */
 static void test_random_texts_never_crash(void **state)
 {
     static const char alphabet[] = "ab0x*!=(),-> _ ";

@@ -47,7 +47,8 @@ typedef struct row {
     A(tt_attrs_attention, .head_dim = 6, .v_head_dim = 4, .scale = 0.4, __VA_ARGS__)
 #define QKV "f:t,h*6 f:s,k*6 f:s,k*4"
 #define WHERE " p:t s:t p:s s:s"
-/* 3 sequences with room for 128 tokens; tokens come in runs: u their places, q their sequences */
+/* 3 sequences with room for 128 tokens. Tokens come in runs: u has their positions, q their
+ * sequences. */
 #define CACHED "f:t,h*6 f:t,k*6 f:t,k*4 u:t q:t f:3,k,4,6,32 f:3,k,128,4"
 #define UNARY(op)                                                                                  \
     {                                                                                              \
@@ -471,7 +472,8 @@ static tt_tensor head_box(tt_arena *a, const tt_tensor *whole, int64_t unit, int
     return x;
 }
 
-/* The boxes' results beside those of the whole: q-shaped ones in place, k-shaped ones added up. */
+/* Compares the results of the boxes with those of the whole: q-shaped ones in place, k-shaped ones
+ * added up. */
 static void check_heads(const tt_tensor *whole, const tt_tensor *boxes, const int64_t *at,
                         int n_boxes, int64_t unit, bool added)
 {
@@ -490,7 +492,7 @@ static void check_heads(const tt_tensor *whole, const tt_tensor *boxes, const in
     }
 }
 
-static void test_attention_serves_heads_of_a_larger_tensor(void **state)
+static void test_attention_reads_heads_of_a_larger_tensor(void **state)
 {
     enum { TOKENS = 21, HD = 6, DV = 4, HEADS = 6, KV = 2, BOXES = 3 };
     static const int64_t at[BOXES + 1] = {0, 1, 4, 6}; /* the middle box crosses the kv heads */
@@ -603,7 +605,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_op_is_compared),
         cmocka_unit_test(test_fused_has_the_bits_of_the_single_ops),
-        cmocka_unit_test(test_attention_serves_heads_of_a_larger_tensor),
+        cmocka_unit_test(test_attention_reads_heads_of_a_larger_tensor),
         cmocka_unit_test(test_cpu_agrees_with_the_reference_in_f32),
         cmocka_unit_test(test_cpu_agrees_with_the_reference_in_bf16),
     };

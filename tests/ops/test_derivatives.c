@@ -24,8 +24,8 @@ static double loss_of(eval *e, tt_value *const *y, tt_value *const *dy, int n_y,
     return loss;
 }
 
-/* Does the leaf reach a loss through a stop_gradient or top_k's choice only? Such a leaf has no
- * cotangent. */
+/* Whether the leaf reaches a loss only through a stop_gradient or through top_k's choice. Such a
+ * leaf has no cotangent. */
 static void check_leaf(eval *e, const char *name, int l, const tt_value *grad, tt_value *const *y,
                        tt_value *const *dy, int n_y, size_t n_nodes)
 {
@@ -92,7 +92,7 @@ static void test_decomposed_derivatives_agree_with_differences(void **state)
             fail_msg("%s: no leaf has a derivative", cases[c].name);
 }
 
-/* A stop_gradient cuts; all else of it is the identity. */
+/* A stop_gradient cuts the cotangent; otherwise it is the identity. */
 static void test_stop_gradient_has_no_derivative(void **state)
 {
     eval e;

@@ -123,8 +123,8 @@ static tt_tensor rows_of(const tt_tensor *t, int64_t begin, int64_t n)
     return p;
 }
 
-/* The same over keys that come in three pieces, in a ring's order for a rank in the middle: outs
- * merged, dq summed. */
+/* The same with keys in three pieces, in the order in which a rank in the middle of a ring gets
+ * them: outs are merged, dq is summed. */
 static void check_pieces(const char *name, const json_t *c, const tt_attrs_attention *a,
                          tt_tensor *in, int n_in, const tt_tensor *dout)
 {
@@ -249,8 +249,7 @@ static tt_tensor layer_input(const json_t *c, size_t i)
                      (int)json_array_size(shape), s);
 }
 
-/* The forward through the kernel, the derivative through what the op's backward kernels are called
- * with. */
+/* The forward runs the op's kernel, the derivative the op's backward kernels. */
 typedef struct layer {
     const char *op,
         *bwd[2]; /* bwd[i]: the kernel of cotangent i; one kernel with all outputs: bwd[0] alone */

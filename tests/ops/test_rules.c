@@ -170,8 +170,8 @@ static void test_rules_hold_on_two_ranks(void **state)
     assert_true(cuts > 300);
 }
 
-/* What a rule promises about bytes: rules of a few ops that placement depends on, as the
- * specification has them. */
+/* What the rules of a few ops promise about bytes. Placement depends on them; the specification has
+ * them. */
 static void test_rules_are_the_specification(void **state)
 {
     static const struct {
@@ -196,7 +196,7 @@ static void test_rules_are_the_specification(void **state)
         assert_string_equal(tt_op_find(&t, want[i].op)->rule, want[i].rule);
 }
 
-/* The declared list of R1: through these a pending sum passes, through others it does not. */
+/* The list of R1: a pending sum may pass through these ops and no others. */
 static void test_linear_inputs_are_the_declared_list(void **state)
 {
     static const struct {
@@ -232,7 +232,7 @@ static void test_linear_inputs_are_the_declared_list(void **state)
             fail_msg("%s", want[i].op);
 }
 
-/* What passes and costs know of ops: these, and no others, have each flag. */
+/* The flags by which passes and the cost model recognize ops: only these ops have each flag. */
 static void test_traits_are_the_declared_lists(void **state)
 {
     static const struct {

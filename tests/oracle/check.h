@@ -12,7 +12,7 @@ static inline uint32_t oracle_crc_of(const oracle_tensor *t)
                            (uInt)((size_t)t->n * sizeof(float)));
 }
 
-/* ±1 of element i; oracle.py's signs(). */
+/* The sign of element i, ±1, as signs() in oracle.py gives it. */
 static inline double oracle_sign_of(int64_t i, int k)
 {
     uint32_t h = (uint32_t)i * 2654435761u + (uint32_t)k * 0x9E3779B9u;
@@ -48,7 +48,8 @@ static inline void oracle_check_samples(const oracle_tensor *t, const tt_json *w
     }
 }
 
-/* Every element, through sums with random signs: errors of `tolerance` each add up as √n. */
+/* Compares every element through sums with random signs: errors of `tolerance` each add up as √n.
+ */
 static inline void oracle_check_sums(const oracle_tensor *t, const tt_json *want, double tolerance)
 {
     const tt_json *sums = oracle_get(want, "sums");
@@ -83,7 +84,7 @@ static inline void oracle_check_steps(const oracle_golden *g, const oracle_run *
     }
 }
 
-/* Each parameter and its gradient, no more. */
+/* Compares each parameter and its gradient, nothing else. */
 static inline void oracle_check_first_step(const oracle_golden *g, const oracle_run *r)
 {
     const tt_json *gradients = oracle_get(g->root, "gradients");

@@ -221,7 +221,7 @@ static inline const oracle_tensor *oracle_find(const oracle_run *r, const char *
 
 /* ---- measures ---- */
 
-/* Bitwise. */
+/* Fails unless the bits are equal. */
 static inline void oracle_assert_same_tensor(const oracle_tensor *a, const oracle_tensor *b)
 {
     assert_int_equal(a->n, b->n);
@@ -250,7 +250,7 @@ static inline double oracle_square_sum(const oracle_tensor *t)
     return sum;
 }
 
-/* What an element of a gradient may differ by, as the issue has it. */
+/* The allowed difference of an element of a gradient. */
 static inline double oracle_tolerance(double rms, double rms_all)
 {
     return 1e-5 * fmax(rms, 1e-3 * rms_all);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle/mesh.h"
 
-/* Placed runs against one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads. Initial
- * values bitwise; the first step's loss and every element of every gradient; losses and norms of
- * ten AdamW steps; and each mesh twice, bitwise. A pipeline with one rank's micro-batches adds as
- * one rank does: to the bit. Sizes divide nothing: 777 ids, hidden width 211, 37 tokens, 3 layers.
- */
+/* Placed runs compared with one rank: the jobs of tests/golden/oracle/ on meshes of rank-threads.
+ * Compared are initial values (bitwise), the first step's loss and every element of every gradient,
+ * losses and norms of ten AdamW steps, and two runs of each mesh (bitwise). A pipeline with the
+ * micro-batches of one rank adds in the same order, so it must give the same bits. The sizes do not
+ * divide evenly: 777 ids, hidden width 211, 37 tokens, 3 layers. */
 
 #define MAX_OVERRIDES 8
 #define GLOBAL "8" /* samples of a step, on every mesh */
@@ -89,7 +89,7 @@ static const mesh_case meshes[] = {
     {"cp 2 x tp 2",                 "untied", {DEGREE("context", "2"), DEGREE("tensor", "2"), LOCAL("2")}},
 };
 
-/* One rank's runs, made when first asked for. */
+/* Runs on one rank, made when they are first needed. */
 typedef struct baseline {
     oracle_golden golden;
     oracle_run *run;
@@ -124,7 +124,7 @@ static const baseline *one_rank(const char *golden, bool adamw)
     return b;
 }
 
-static void test_first_step_is_one_ranks(void **state)
+static void test_first_step_equals_one_rank(void **state)
 {
     const mesh_case *m = *state;
     const bool to_the_bit = strstr(m->name, "to the bit") != NULL;
@@ -140,7 +140,7 @@ static void test_first_step_is_one_ranks(void **state)
     oracle_free(r);
 }
 
-static void test_ten_steps_are_one_ranks_and_repeat(void **state)
+static void test_ten_steps_equal_one_rank_and_repeat(void **state)
 {
     const mesh_case *m = *state;
     const baseline *one = one_rank(m->golden, true);
@@ -169,13 +169,14 @@ int main(int argc, char **argv)
     static char names[2 * TT_COUNT(meshes)][80];
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
         void *m = (void *)(uintptr_t)&meshes[i];
-        snprintf(names[2 * i], sizeof names[0], "test_first_step_is_one_ranks %s", meshes[i].name);
-        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_are_one_ranks_and_repeat %s",
+        snprintf(names[2 * i], sizeof names[0], "test_first_step_equals_one_rank %s",
+                 meshes[i].name);
+        snprintf(names[2 * i + 1], sizeof names[0], "test_ten_steps_equal_one_rank_and_repeat %s",
                  meshes[i].name);
         tests[2 * i] =
-            (struct CMUnitTest){names[2 * i], test_first_step_is_one_ranks, NULL, NULL, m};
+            (struct CMUnitTest){names[2 * i], test_first_step_equals_one_rank, NULL, NULL, m};
         tests[2 * i + 1] = (struct CMUnitTest){
-            names[2 * i + 1], test_ten_steps_are_one_ranks_and_repeat, NULL, NULL, m};
+            names[2 * i + 1], test_ten_steps_equal_one_rank_and_repeat, NULL, NULL, m};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -72,7 +72,7 @@ static oracle_golden golden_of(const model_case *c)
     return g;
 }
 
-static void test_first_step_is_transformers(void **state)
+static void test_first_step_equals_transformers(void **state)
 {
     const model_case *c = *state;
     const oracle_golden g = golden_of(c);
@@ -117,9 +117,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gpt2_refuses_more_tokens_than_positions)};
     static char names[TT_COUNT(cases)][80];
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
-        snprintf(names[i], sizeof names[i], "test_first_step_is_transformers %s", cases[i].name);
-        tests[i + 1] = (struct CMUnitTest){names[i], test_first_step_is_transformers, NULL, NULL,
-                                           (void *)(uintptr_t)&cases[i]};
+        snprintf(names[i], sizeof names[i], "test_first_step_equals_transformers %s",
+                 cases[i].name);
+        tests[i + 1] = (struct CMUnitTest){names[i], test_first_step_equals_transformers, NULL,
+                                           NULL, (void *)(uintptr_t)&cases[i]};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

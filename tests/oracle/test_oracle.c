@@ -18,7 +18,7 @@ static oracle_run *run_case(const oracle_case *c, oracle_golden *g)
     return oracle_run_job(g, o, TT_COUNT(o));
 }
 
-static void test_first_step_is_pytorchs(void **state)
+static void test_first_step_equals_pytorch(void **state)
 {
     oracle_golden g;
     oracle_run *r = run_case(*state, &g);
@@ -27,7 +27,7 @@ static void test_first_step_is_pytorchs(void **state)
     tt_arena_free(g.arena);
 }
 
-static void test_ten_steps_are_pytorchs(void **state)
+static void test_ten_steps_equal_pytorch(void **state)
 {
     oracle_golden g;
     oracle_run *r = run_case(*state, &g);
@@ -38,15 +38,15 @@ static void test_ten_steps_are_pytorchs(void **state)
 
 #define FIRST(golden, backend)                                                                     \
     {                                                                                              \
-        "test_first_step_is_pytorchs " golden " " backend, test_first_step_is_pytorchs, NULL,      \
-            NULL, &(oracle_case)                                                                   \
+        "test_first_step_equals_pytorch " golden " " backend, test_first_step_equals_pytorch,      \
+            NULL, NULL, &(oracle_case)                                                             \
         {                                                                                          \
             golden, backend                                                                        \
         }                                                                                          \
     }
 #define TEN(golden, backend)                                                                       \
     {                                                                                              \
-        "test_ten_steps_are_pytorchs " golden " " backend, test_ten_steps_are_pytorchs, NULL,      \
+        "test_ten_steps_equal_pytorch " golden " " backend, test_ten_steps_equal_pytorch, NULL,    \
             NULL, &(oracle_case)                                                                   \
         {                                                                                          \
             golden, backend                                                                        \

@@ -49,12 +49,12 @@ static void check_pytorch(const char *golden, const char *backend, double loss, 
     tt_arena_free(g.arena);
 }
 
-static void test_first_step_is_pytorchs_in_bf16(void **state)
+static void test_first_step_in_bf16_equals_pytorch(void **state)
 {
     check_pytorch("bf16_gradient", *state, 1e-3, 1e-3);
 }
 
-static void test_ten_steps_are_pytorchs_in_bf16(void **state)
+static void test_ten_steps_in_bf16_equal_pytorch(void **state)
 {
     check_pytorch("bf16_adamw", *state, 5e-3, 1e-2);
 }
@@ -137,7 +137,7 @@ static double farthest(const oracle_run *a, const oracle_run *b)
     return oracle_farthest(a->loss, b->loss, a->n_steps);
 }
 
-static void test_fifty_steps_in_bf16_are_one_ranks(void **state)
+static void test_fifty_steps_in_bf16_equal_one_rank(void **state)
 {
     const mesh_case *m = *state;
     oracle_run *r = fifty_steps(m->o, true);
@@ -176,16 +176,16 @@ static int end(void **state)
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[4 + TT_COUNT(meshes)] = {
-        CASE(test_first_step_is_pytorchs_in_bf16, "reference"),
-        CASE(test_first_step_is_pytorchs_in_bf16, "cpu"),
-        CASE(test_ten_steps_are_pytorchs_in_bf16, "reference"),
-        CASE(test_ten_steps_are_pytorchs_in_bf16, "cpu"),
+        CASE(test_first_step_in_bf16_equals_pytorch, "reference"),
+        CASE(test_first_step_in_bf16_equals_pytorch, "cpu"),
+        CASE(test_ten_steps_in_bf16_equal_pytorch, "reference"),
+        CASE(test_ten_steps_in_bf16_equal_pytorch, "cpu"),
     };
     static char names[TT_COUNT(meshes)][80];
     for (size_t i = 0; i < TT_COUNT(meshes); i++) {
-        snprintf(names[i], sizeof names[0], "test_fifty_steps_in_bf16_are_one_ranks %s",
+        snprintf(names[i], sizeof names[0], "test_fifty_steps_in_bf16_equal_one_rank %s",
                  meshes[i].name);
-        tests[4 + i] = (struct CMUnitTest){names[i], test_fifty_steps_in_bf16_are_one_ranks, NULL,
+        tests[4 + i] = (struct CMUnitTest){names[i], test_fifty_steps_in_bf16_equal_one_rank, NULL,
                                            NULL, (void *)(uintptr_t)&meshes[i]};
     }
     if (argc > 1)

@@ -66,7 +66,7 @@ static int64_t divisor(test_rng *d, int64_t n)
     }
 }
 
-/* The model: sizes that divide as little as they may. */
+/* The model's sizes divide as little as possible. */
 static void random_model(test_rng *d, const char *golden, sizes *s, tt_str *t)
 {
     const int64_t heads = s->tp * random_between(d, 1, 3), head_dim = 2 * random_between(d, 1, 5);
@@ -116,7 +116,7 @@ static oracle_run *run(const oracle_golden *g, const char *common, const char *h
     return oracle_run_job(g, m.o, m.n);
 }
 
-static void test_random_job_is_one_ranks(void **state)
+static void test_random_job_equals_one_rank(void **state)
 {
     static const char *const jobs[] = {"untied_gradient", "untied_gradient", "gpt2_untied",
                                        "qwen3_untied"};
@@ -157,8 +157,8 @@ int main(int argc, char **argv)
                                : SOME,
               n = TT_MIN(end - first, SEEDS);
     for (int i = 0; i < n; i++) {
-        snprintf(names[i], sizeof names[0], "test_random_job_is_one_ranks %d", first + i);
-        tests[i] = (struct CMUnitTest){names[i], test_random_job_is_one_ranks, NULL, NULL,
+        snprintf(names[i], sizeof names[0], "test_random_job_equals_one_rank %d", first + i);
+        tests[i] = (struct CMUnitTest){names[i], test_random_job_equals_one_rank, NULL, NULL,
                                        (void *)(intptr_t)(first + i)};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,8 +63,8 @@ static oracle_run *steps(const tt_override *more, const char *dtype)
     return r;
 }
 
-/* The forward of the first step is exact, its gradients are not. */
-static void test_curve_is_that_of_exact_activations(void **state)
+/* In the first step the forward is exact, but the gradients are not. */
+static void test_loss_curve_is_close_to_that_of_exact_activations(void **state)
 {
     (void)state;
     const double loss = oracle_farthest(stored->loss, exact->loss, STEPS),
@@ -76,7 +76,7 @@ static void test_curve_is_that_of_exact_activations(void **state)
     assert_true(norm <= 1e-2);
 }
 
-static void test_stored_run_is_one_ranks(void **state)
+static void test_run_with_stored_activations_equals_one_rank(void **state)
 {
     const run_case *c = *state;
     oracle_run *r = steps(c->o, "bfloat16");
@@ -108,12 +108,14 @@ static int end(void **state)
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[1 + TT_COUNT(cases)] = {
-        cmocka_unit_test(test_curve_is_that_of_exact_activations)};
+        cmocka_unit_test(test_loss_curve_is_close_to_that_of_exact_activations)};
     static char names[TT_COUNT(cases)][80];
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
-        snprintf(names[i], sizeof names[0], "test_stored_run_is_one_ranks %s", cases[i].name);
-        tests[1 + i] = (struct CMUnitTest){names[i], test_stored_run_is_one_ranks, NULL, NULL,
-                                           (void *)(uintptr_t)&cases[i]};
+        snprintf(names[i], sizeof names[0], "test_run_with_stored_activations_equals_one_rank %s",
+                 cases[i].name);
+        tests[1 + i] =
+            (struct CMUnitTest){names[i], test_run_with_stored_activations_equals_one_rank, NULL,
+                                NULL, (void *)(uintptr_t)&cases[i]};
     }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -91,7 +91,7 @@ static oracle_run *run(int job, const char *mesh, const char *more)
     return oracle_run_job(&golden[job], m.o, m.n);
 }
 
-/* One rank's runs of a job, made when first asked for. */
+/* Runs of a job on one rank, made when they are first needed. */
 static struct baseline {
     const char *job;
     oracle_run *run[2];
@@ -122,7 +122,7 @@ static const row *same_mesh(const row *w)
     return NULL;
 }
 
-static void test_row_is_one_ranks(void **state)
+static void test_row_of_the_table_equals_one_rank(void **state)
 {
     const row *w = *state;
     if (same_mesh(w)) {
@@ -167,8 +167,9 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[TT_COUNT(rows)];
     static char names[TT_COUNT(rows)][80];
     for (size_t i = 0; i < TT_COUNT(rows); i++) {
-        snprintf(names[i], sizeof names[0], "test_row_is_one_ranks %s", rows[i].name);
-        tests[i] = (struct CMUnitTest){names[i], test_row_is_one_ranks, NULL, NULL,
+        snprintf(names[i], sizeof names[0], "test_row_of_the_table_equals_one_rank %s",
+                 rows[i].name);
+        tests[i] = (struct CMUnitTest){names[i], test_row_of_the_table_equals_one_rank, NULL, NULL,
                                        (void *)(uintptr_t)&rows[i]};
     }
     if (argc > 1)

@@ -97,7 +97,7 @@ static int kept_values(const tt_graph *g, bool fetched)
 static void test_recompute_keeps_less(void **state)
 {
     (void)state;
-    int kept[3], fetched[2];
+    int kept[3], fetched[2] = {0};
     for (int mode = 0; mode < 3; mode++) {
         job j = llama_job("fsdp2 tp2 cp2");
         built x;

@@ -111,7 +111,7 @@ static void describe_near(const void *config, tt_builder *b, const tt_update *u)
     tt_assign(b, u->param, tt_sub(b, u->param, tt_mul(b, u->grad, tt_cast(b, sum, TT_F32))));
 }
 
-static void test_what_differs_stays_apart(void **state)
+static void test_differing_update_scalars_are_not_merged(void **state)
 {
     static const tt_optimizer_vt near_vt = {.struct_size = sizeof near_vt,
                                             .describe_update = describe_near};
@@ -132,7 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalars_of_the_update_are_computed_once),
         cmocka_unit_test(test_stages_do_not_share),
-        cmocka_unit_test(test_what_differs_stays_apart),
+        cmocka_unit_test(test_differing_update_scalars_are_not_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

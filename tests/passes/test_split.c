@@ -55,7 +55,7 @@ static void split_is_the_slice(const tt_graph *g)
     assert_true(n_i > 10 && n_w > 10);
 }
 
-static void test_i_is_the_slice_for_the_border(void **state)
+static void test_input_gradient_part_has_only_what_the_stage_sends(void **state)
 {
     static const char *const more[] = {"", " activation_checkpoint.mode full",
                                        " debug.disable_fusion true",
@@ -97,7 +97,7 @@ static void test_first_stage_is_split_too(void **state)
     job_close(&j);
 }
 
-static void test_no_split_without_i(void **state)
+static void test_schedules_without_i_do_not_split_the_backward(void **state)
 {
     static const char *const names[] = {"1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS"};
     (void)state;
@@ -181,9 +181,9 @@ static void test_cuts_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i_is_the_slice_for_the_border),
+        cmocka_unit_test(test_input_gradient_part_has_only_what_the_stage_sends),
         cmocka_unit_test(test_first_stage_is_split_too),
-        cmocka_unit_test(test_no_split_without_i),
+        cmocka_unit_test(test_schedules_without_i_do_not_split_the_backward),
         cmocka_unit_test(test_cuts_by_cost),
         cmocka_unit_test(test_cuts_by_name),
     };

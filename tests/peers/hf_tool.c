@@ -54,7 +54,7 @@ static bool same_text(void *self, const tt_ids *ids, const char *text, size_t n)
     return at == n;
 }
 
-/* One text after the other, whoever is free. */
+/* Each free thread takes the next text. */
 static void *work_through(void *arg)
 {
     job *j = arg;

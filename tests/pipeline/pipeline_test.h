@@ -40,7 +40,7 @@ static inline bool long_run(void)
     return getenv("TTRUN_LONG") != NULL;
 }
 
-/* NULL where the schedule does not exist: DualPipeV of fewer than 2p. */
+/* NULL if the schedule does not exist, like DualPipeV of fewer than 2p micro-batches. */
 static inline tt_schedule *make(tt_arena *a, const char *name, int p, int v, int m)
 {
     tt_schedule *s = NULL;
@@ -83,8 +83,8 @@ static inline int below(uint64_t *x, int n)
     return (int)(next_random(x) % (uint64_t)n);
 }
 
-/* Any order on any map of stages to ranks: at each step one of the actions that are ready. Written
- * as CSV, so that it passes the same door as a user's. */
+/* Makes a random order for a random map of stages to ranks: at each step one of the ready actions.
+ * It is written as CSV, so that it is read like a user's. */
 static inline tt_schedule *random_schedule(uint64_t *x, tt_arena *a)
 {
     const int p = 1 + below(x, 4), n = p + below(x, 6), m = 1 + below(x, 6);

@@ -26,8 +26,8 @@ static bool stuck(const tt_programs *p, int n_buffers)
     return bad;
 }
 
-/* P1 under rendezvous: every send and receive blocks. And the executor's programs under as many
- * buffers as they were made for. */
+/* P1 if every send and receive blocks until both sides have arrived; and the executor's programs
+ * with as many buffers as they were made for. */
 static void never_deadlocks(const tt_schedule *s, const tt_costs *c)
 {
     tt_arena *a = tt_arena_new();
@@ -73,8 +73,8 @@ static void test_random_never_deadlock(void **state)
     }
 }
 
-/* The rule one writes first, a receive right before its reader, waits for ever where nothing is
- * buffered; so the check can fail. */
+/* The obvious rule, a receive right before its reader, deadlocks if nothing is buffered: this shows
+ * that the check can fail. */
 static tt_programs *late(tt_programs *p)
 {
     for (int r = 0; r < p->schedule->n_ranks; r++)
@@ -122,13 +122,13 @@ typedef struct begun { /* what a rank has begun in a group, and waits for later 
     int begun, waited;
 } begun;
 
-/* For the oldest that is not waited for. */
+/* Waits for the oldest collective that was not waited for. */
 static tt_message wait_for(int group, begun *b)
 {
     return (tt_message){TT_MESSAGE_WAIT, group, 0, b->begun - ++b->waited, NULL};
 }
 
-/* A few meetings of an action with its data group and its tensor group; some are begun here and
+/* Some collectives of an action with its data group and its tensor group. Some are begun here and
  * waited for later, in any order of the groups. */
 static tt_message *meetings(uint64_t *z, const int group[2], int offset, int64_t tag, begun b[2],
                             tt_message *w)
@@ -147,10 +147,10 @@ static tt_message *meetings(uint64_t *z, const int group[2], int offset, int64_t
     return w;
 }
 
-/* A mesh of pp pipeline ranks times dp times tp; every action meets its data group and its tensor
- * group some times, the same on all members, as nodes of a graph do. Ranks of one pipeline
- * coordinate run the same program; peers differ in the pipeline coordinate only. Calls that are
- * begun early have communicators of their own. */
+/* A mesh of pp pipeline ranks × dp × tp. Every action takes part in some collectives of its data
+ * group and its tensor group, the same on all members, as nodes of a graph do. Ranks with the same
+ * pipeline coordinate run the same program; peers differ in the pipeline coordinate only.
+ * Collectives that are begun early have their own communicators. */
 static void mesh_messages(const tt_programs *p, int dp, int tp, uint64_t seed, tt_arena *a,
                           tt_messages *out)
 {
@@ -215,7 +215,7 @@ static void test_random_meshes_never_deadlock(void **state)
     }
 }
 
-/* Two members begin in opposite orders, or one not at all. */
+/* Two members begin in opposite orders, or one does not begin at all. */
 static void test_begun_collectives_that_differ_are_found(void **state)
 {
     const int size[] = {2};
@@ -309,7 +309,7 @@ static tt_slots *slots_of(const tt_programs *p, tt_arena *a)
     return s;
 }
 
-/* As many slots as are alive at once somewhere, no two lives of one slot at the same time. */
+/* There are as many slots as values are alive at once, and no slot holds two values at a time. */
 static void slots_are_right(const tt_programs *p, const tt_slots *slots)
 {
     const tt_schedule *s = p->schedule;
@@ -362,7 +362,7 @@ static void test_slots_are_the_most_alive_and_reuse_is_ordered(void **state)
     }
 }
 
-/* A slot too few, a post without an event, a send buffer without a wait: each found. */
+/* One slot less, a post without an event, or a send buffer without a wait is found. */
 static void test_early_reuse_is_found(void **state)
 {
     int early = 0;
@@ -396,8 +396,8 @@ static void test_early_reuse_is_found(void **state)
     assert_true(early > 50);
 }
 
-/* Receives that wait stand as late as the buffers allow: in the steady state right before their
- * reader, so that no rank waits for what it does not need yet. */
+/* A blocking receive is as late as the buffers allow: in the steady state right before its reader,
+ * so that no rank waits for what it does not need yet. */
 static void test_blocking_receives_stand_before_their_reader(void **state)
 {
     tt_arena *a = tt_arena_new();

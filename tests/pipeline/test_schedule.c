@@ -6,8 +6,8 @@
 /* Schedules compared with the executable specification (tests/golden/pipeline.json), and what the
  * checker guarantees and refuses. */
 
-/* Independent of tt_schedule_check: every action once, on its rank, F before B or I before W,
- * micro-batches ascending. */
+/* Checks, independently of tt_schedule_check, that every action occurs once, on its rank, F before
+ * B or I before W, micro-batches ascending. */
 static void complete_and_ordered(const tt_schedule *s)
 {
     int(*next)[TT_N_ACTIONS] = calloc((size_t)s->n_stages, sizeof *next);
@@ -30,7 +30,7 @@ static void complete_and_ordered(const tt_schedule *s)
     free(next);
 }
 
-/* make() has run tt_schedule_check, deadlock and P5 included. */
+/* make() has run tt_schedule_check, which checks for deadlock and P5. */
 static void test_all_are_complete_and_ordered(void **state)
 {
     const int most_p = long_run() ? 16 : 8, most_m = long_run() ? 64 : 20;
@@ -243,8 +243,8 @@ static void test_in_flight_counts(void **state)
 
 /* ---- the checker refuses what is wrong ---- */
 
-/* What the numbers need, checked in another way: with every list valid in itself, some order of
- * all actions respects all needs. */
+/* Checks in another way what a schedule needs: every list is valid in itself, and some order of all
+ * actions satisfies all dependencies. */
 static bool can_finish(const tt_schedule *s)
 {
     const size_t n = (size_t)s->n_stages * (size_t)s->n_micro;
@@ -290,8 +290,7 @@ static bool ascends(const tt_schedule *s)
     return true;
 }
 
-/* Every swap of two actions of a rank is refused, or leaves a schedule that is right all the same.
- */
+/* Every swap of two actions of a rank is refused, or gives another valid schedule. */
 static void test_swaps_are_refused(void **state)
 {
     int refused = 0, harmless = 0;
@@ -506,7 +505,7 @@ static void test_csv_errors_name_row_and_cell(void **state)
     tt_arena_free(a);
 }
 
-/* Bytes at random never crash it: it reads them or says no. */
+/* Random bytes never crash it: it reads or refuses them. */
 static void test_csv_of_noise(void **state)
 {
     static const char some[] = "0123FBIW,, \n\t9x\r";

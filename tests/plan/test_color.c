@@ -69,7 +69,7 @@ static double check(tt_arena *a, set *s)
     return least ? (double)peak / (double)least : 1;
 }
 
-static void test_random_lives_never_overlap(void **state)
+static void test_random_lifetimes_never_overlap(void **state)
 {
     double sum = 0, worst = 0;
     (void)state;
@@ -93,7 +93,7 @@ static void test_random_lives_never_overlap(void **state)
 
 /* Forward values freed in reverse order by a backward, and short temporaries of several sizes: what
  * a step looks like. */
-static void test_nested_lives_are_packed_tightly(void **state)
+static void test_nested_lifetimes_are_packed_tightly(void **state)
 {
     (void)state;
     for (int layers = 1; layers <= 40; layers += 3) {
@@ -112,7 +112,7 @@ static void test_nested_lives_are_packed_tightly(void **state)
     }
 }
 
-static void test_equal_lives_in_any_order_get_equal_places(void **state)
+static void test_equal_lifetimes_in_any_order_get_equal_places(void **state)
 {
     tt_arena *a = tt_arena_new();
     set x = make(a, 50), y = make(a, 50);
@@ -131,7 +131,7 @@ static void test_equal_lives_in_any_order_get_equal_places(void **state)
     tt_arena_free(a);
 }
 
-static void test_no_lives_take_nothing(void **state)
+static void test_no_lifetimes_take_no_bytes(void **state)
 {
     tt_arena *a = tt_arena_new();
     set s = make(a, 3);
@@ -144,10 +144,10 @@ static void test_no_lives_take_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_lives_never_overlap),
-        cmocka_unit_test(test_nested_lives_are_packed_tightly),
-        cmocka_unit_test(test_equal_lives_in_any_order_get_equal_places),
-        cmocka_unit_test(test_no_lives_take_nothing),
+        cmocka_unit_test(test_random_lifetimes_never_overlap),
+        cmocka_unit_test(test_nested_lifetimes_are_packed_tightly),
+        cmocka_unit_test(test_equal_lifetimes_in_any_order_get_equal_places),
+        cmocka_unit_test(test_no_lifetimes_take_no_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -222,7 +222,7 @@ static bool takes(lone *l, const tt_live *a, const tt_live *b, bool in_slots)
     return taken;
 }
 
-static void test_each_condition_refuses_alone(void **state)
+static void test_each_condition_alone_prevents_reuse(void **state)
 {
     (void)state;
     planned x = open_plan("", 0);
@@ -286,7 +286,7 @@ static int n_taken(const tt_plan *p)
 }
 
 /* For a backend that does not declare it, the plan never does it. */
-static void test_what_is_not_declared_is_not_done(void **state)
+static void test_kernels_reuse_operands_only_if_they_declare_it(void **state)
 {
     int64_t apart, in_place;
     (void)state;
@@ -392,8 +392,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_dying_operands_are_reused),
-        cmocka_unit_test(test_each_condition_refuses_alone),
-        cmocka_unit_test(test_what_is_not_declared_is_not_done),
+        cmocka_unit_test(test_each_condition_alone_prevents_reuse),
+        cmocka_unit_test(test_kernels_reuse_operands_only_if_they_declare_it),
         cmocka_unit_test(test_gradient_of_logits_takes_their_bytes),
         cmocka_unit_test(test_broken_take_overs_are_refused),
     };

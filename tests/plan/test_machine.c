@@ -205,7 +205,7 @@ static tt_status load_text(const char *text, const tt_machine **out, tt_error *e
     return s;
 }
 
-static void test_a_machine_of_ones_own(void **state)
+static void test_a_machine_from_a_file(void **state)
 {
     (void)state;
     const tt_machine *m;
@@ -216,7 +216,7 @@ static void test_a_machine_of_ones_own(void **state)
     assert_true(m->flops_bf16 == 4e14 && m->memory_bytes == 48e9 && m->ranks_per_node == 8);
 }
 
-static void test_a_wrong_machine_is_one_clear_line(void **state)
+static void test_a_wrong_machine_is_an_error_of_one_line(void **state)
 {
     (void)state;
     static const struct {
@@ -259,8 +259,8 @@ int main(void)
         cmocka_unit_test(test_a_ring_uses_every_card_of_a_node),
         cmocka_unit_test(test_a_pipeline_has_a_bubble),
         cmocka_unit_test(test_a_known_machine_has_every_number),
-        cmocka_unit_test(test_a_machine_of_ones_own),
-        cmocka_unit_test(test_a_wrong_machine_is_one_clear_line),
+        cmocka_unit_test(test_a_machine_from_a_file),
+        cmocka_unit_test(test_a_wrong_machine_is_an_error_of_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static double bytes(const report *r, const char *collective, const char *cause)
     return -1;
 }
 
-static void test_one_rank_says_nothing(void **state)
+static void test_one_rank_does_not_communicate(void **state)
 {
     (void)state;
     report r = make("");
@@ -209,7 +209,7 @@ static void test_largest_models_plan_in_seconds(void **state)
 #define NEVER "parallelism.fsdp_reshard_after_forward never "
 
 /* Four micro-batches: one gather a parameter and one reduction a stack, a step. */
-static void test_weights_kept_are_gathered_once_a_step(void **state)
+static void test_kept_parameters_are_gathered_once_per_step(void **state)
 {
     (void)state;
     report always = make(FSDP4 "parallelism.fsdp_reshard_after_forward always");
@@ -340,14 +340,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_of_a_ring_is_that_of_its_pieces),
         cmocka_unit_test(test_context_parallel_work_and_traffic),
-        cmocka_unit_test(test_one_rank_says_nothing),
+        cmocka_unit_test(test_one_rank_does_not_communicate),
         cmocka_unit_test(test_fsdp_counts),
         cmocka_unit_test(test_tp_counts),
         cmocka_unit_test(test_pipeline_counts),
         cmocka_unit_test(test_plan_needs_no_data),
         cmocka_unit_test(test_plans_of_all_ranks_are_each_ranks),
         cmocka_unit_test(test_largest_models_plan_in_seconds),
-        cmocka_unit_test(test_weights_kept_are_gathered_once_a_step),
+        cmocka_unit_test(test_kept_parameters_are_gathered_once_per_step),
         cmocka_unit_test(test_a_pipeline_gathers_once_per_step),
         cmocka_unit_test(test_gathered_bytes_are_the_parameters),
     };

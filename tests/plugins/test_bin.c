@@ -310,8 +310,8 @@ static void test_bin_refuses_hostile_files(void **state)
     assert_non_null(strstr(err.text, "dataloader.path: empty"));
 }
 
-/* 0xffffff9c is -100 as an int32, a label that does not count: it must not pass where the first
- * look did not reach. */
+/* 0xffffff9c is -100 as an int32, a label that is not counted. It must be refused, even where the
+ * first check did not look. */
 static void test_bin_refuses_a_high_token_as_it_is_read(void **state)
 {
     (void)state;

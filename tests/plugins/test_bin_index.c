@@ -20,7 +20,7 @@ static void put(const char *name, const unsigned char *bytes, size_t n)
     fclose(f);
 }
 
-/* A golden file's bytes; returns how many. */
+/* Reads a golden file; returns its number of bytes. */
 static size_t golden(const char *name, unsigned char *out, size_t cap)
 {
     FILE *f = fopen("tests/golden/token_files.txt", "r");
@@ -149,9 +149,9 @@ static void test_bin_pbin_of_many_documents(void **state)
     tt_tokens_close(self);
 }
 
-/* Each fault of an index: where, what is written there (n bytes), and what is said. cut: the length
- * it is cut to instead. u16.idx: 5 sequences, lengths from 34, offsets from 54, documents from 94,
- * 126 bytes. */
+/* Each fault of an index: the place, the bytes that are written there, and the words of the error.
+ * cut: the length to which the file is cut instead. u16.idx has 5 sequences, lengths from byte 34,
+ * offsets from 54, documents from 94, 126 bytes. */
 static void test_bin_refuses_hostile_indexes(void **state)
 {
     (void)state;
@@ -290,7 +290,8 @@ static void test_bin_refuses_hostile_pickles(void **state)
     }
 }
 
-/* Every byte of both indexes changed in some way: refused, or starts that go up and lie within. */
+/* Changes every byte of both indexes in some way: the index is refused, or its starts ascend and
+ * lie within the file. */
 static void test_bin_index_of_any_bytes_stays_within(void **state)
 {
     (void)state;

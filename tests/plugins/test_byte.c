@@ -30,7 +30,7 @@ static void test_byte_encodes_every_byte_as_itself(void **state)
     close_byte(self);
 }
 
-static void test_byte_info_is_the_contracts(void **state)
+static void test_byte_info_has_262_ids(void **state)
 {
     (void)state;
     tt_tokenizer_info i = {.struct_size = sizeof i};
@@ -46,7 +46,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_encodes_every_byte_as_itself),
-        cmocka_unit_test(test_byte_info_is_the_contracts),
+        cmocka_unit_test(test_byte_info_has_262_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static tt_graph *graph_of(tt_arena *a, const config *c, int64_t seq_len)
     return g;
 }
 
-/* Of gpt2_describe() itself. 124,439,808 and so on: transformers' num_parameters(). */
+/* Counts of gpt2_describe(); 124,439,808 and so on are transformers' num_parameters(). */
 static void test_gpt2_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -50,7 +50,8 @@ static void test_gpt2_flavors_have_the_published_sizes(void **state)
     tt_arena_free(a);
 }
 
-/* The embedding is multiplied with, being the output layer; positions are only looked up. */
+/* The embedding counts as work because it is also the output layer; positions are only looked up.
+ */
 static void test_gpt2_counts_no_work_for_positions(void **state)
 {
     (void)state;
@@ -65,8 +66,8 @@ static void test_gpt2_counts_no_work_for_positions(void **state)
     tt_arena_free(a);
 }
 
-/* Where a file has each parameter: q, k and v are thirds of c_attn, linear layers lie as [in, out].
- */
+/* Where a file stores each parameter: q, k and v are thirds of c_attn; linear layers are stored as
+ * [in, out]. */
 static void test_gpt2_says_where_files_keep_its_weights(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void test_gpt2_says_where_files_keep_its_weights(void **state)
     tt_arena_free(a);
 }
 
-static void test_gpt2_begins_as_published(void **state)
+static void test_gpt2_initial_values_are_as_published(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -125,7 +126,7 @@ static void test_gpt2_begins_as_published(void **state)
     tt_arena_free(a);
 }
 
-static void test_gpt2_refuses_what_does_not_fit(void **state)
+static void test_gpt2_refuses_sizes_that_do_not_fit(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -148,8 +149,8 @@ int main(void)
         cmocka_unit_test(test_gpt2_flavors_have_the_published_sizes),
         cmocka_unit_test(test_gpt2_counts_no_work_for_positions),
         cmocka_unit_test(test_gpt2_says_where_files_keep_its_weights),
-        cmocka_unit_test(test_gpt2_begins_as_published),
-        cmocka_unit_test(test_gpt2_refuses_what_does_not_fit),
+        cmocka_unit_test(test_gpt2_initial_values_are_as_published),
+        cmocka_unit_test(test_gpt2_refuses_sizes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
 /* Files that are wrong, or that ask for what is not supported: each gives a one-line error. */
 
-static void test_hf_refuses_what_it_cannot_do_by_name(void **state)
+static void test_hf_names_the_part_that_it_cannot_do(void **state)
 {
     (void)state;
     static const struct {
@@ -118,7 +118,7 @@ static void test_hf_malformed_json_is_an_error_with_its_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hf_refuses_what_it_cannot_do_by_name),
+        cmocka_unit_test(test_hf_names_the_part_that_it_cannot_do),
         cmocka_unit_test(test_hf_malformed_json_is_an_error_with_its_place),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);

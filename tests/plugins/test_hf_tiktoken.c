@@ -149,9 +149,68 @@ static void test_tiktoken_refuses_by_line(void **state)
     }
 }
 
+/* The 256 bytes, then for each of the first n_letters bytes its repetitions up to `most`. */
+static hf_bytes repetitions(int n_letters, size_t most)
+{
+    hf_bytes out = {0};
+    uint8_t token[600];
+    int rank = 0;
+    char tail[32];
+    for (int pass = 0; pass < 2; pass++)
+        for (int b = 0; b < (pass ? n_letters : 256); b++)
+            for (size_t n = pass ? 2 : 1; n <= (pass ? most : 1); n++) {
+                memset(token, b, n);
+                put64(&out, token, n);
+                snprintf(tail, sizeof tail, " %d\n", rank++);
+                assert_int_equal(hf_bytes_add(&out, tail, strlen(tail), NULL), TT_OK);
+            }
+    return out;
+}
+
+static void test_tiktoken_has_tokens_of_512_bytes(void **state)
+{
+    (void)state;
+    for (size_t most = 510; most <= 514; most++) {
+        hf_bytes file = repetitions(1, most);
+        hf_tokenizer *t = NULL;
+        tt_error err = {0};
+        const tt_status s = open_ranks((char *)file.s, file.n, "gpt2", NULL, false, &t, &err);
+        assert_int_equal(s == TT_OK, most <= 512);
+        if (s != TT_OK) {
+            assert_non_null(strstr(err.text, "x.tiktoken:768: a token of more than 512 bytes"));
+        } else { /* 1200 equal bytes: the longest token, as often as it fits, and the rest */
+            char text[1200] = {0};
+            tt_ids ids = {0};
+            assert_int_equal(hf_encode(t, text, sizeof text, &ids, &err), TT_OK);
+            size_t bytes = 0;
+            for (size_t i = 0; i < ids.n; i++)
+                bytes += t->vocab.tokens[ids.ids[i]].n;
+            assert_int_equal(bytes, sizeof text);
+            tt_ids_free(&ids);
+            hf_close(t);
+        }
+        free(file.s);
+    }
+}
+
+/* 512 * 511 / 2 ways for each byte: 33 bytes have more than 2^22. */
+static void test_tiktoken_bounds_the_ways_to_split_tokens(void **state)
+{
+    (void)state;
+    hf_bytes file = repetitions(33, 512);
+    hf_tokenizer *t = NULL;
+    tt_error err = {0};
+    assert_int_equal(open_ranks((char *)file.s, file.n, "gpt2", NULL, false, &t, &err), TT_EFORMAT);
+    assert_string_equal(err.text,
+                        "x.tiktoken: more than 4194304 ways to split its tokens into two tokens");
+    free(file.s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiktoken_has_tokens_of_512_bytes),
+        cmocka_unit_test(test_tiktoken_bounds_the_ways_to_split_tokens),
         cmocka_unit_test(test_tiktoken_ids_equal_the_references),
         cmocka_unit_test(test_tiktoken_special_tokens_have_the_ids_given),
         cmocka_unit_test(test_tiktoken_refuses_by_line),

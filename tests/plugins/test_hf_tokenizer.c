@@ -23,7 +23,7 @@ static void test_hf_ids_equal_the_references(void **state)
     }
 }
 
-/* Every scanner cuts where PCRE2 does with its pattern. */
+/* Every scanner cuts a text where PCRE2 cuts it with the scanner's pattern. */
 static void test_hf_scanners_match_as_pcre2_does(void **state)
 {
     (void)state;
@@ -115,8 +115,8 @@ static void test_hf_special_tokens_are_plain_text_unless_allowed(void **state)
     hf_close(allowed);
 }
 
-/* A pattern that explodes ends, with an error, and the list is as it was. */
-static void test_hf_encode_failing_leaves_the_list_alone(void **state)
+/* A pattern that takes too many steps fails, and the list is as it was. */
+static void test_hf_encode_that_fails_does_not_change_the_list(void **state)
 {
     (void)state;
     static const char *const path[] = {"pre_tokenizer", "pretokenizers", "0",
@@ -136,7 +136,7 @@ static void test_hf_encode_failing_leaves_the_list_alone(void **state)
     hf_close(t);
 }
 
-/* Appending keeps what is there. */
+/* Appending keeps the ids that are there. */
 static void test_hf_encode_appends(void **state)
 {
     (void)state;
@@ -164,8 +164,8 @@ static void merge_all(const hf_vocab *v, hf_bpe_room *r, const uint8_t *s, size_
         assert_int_equal(tt_ids_push(out, (int32_t)r->ids[i], NULL), TT_OK);
 }
 
-/* Also where ranks go down: a vocabulary whose ranks are shuffled has merges that make pairs of
- * lower rank all the time. */
+/* Also if ranks decrease: in a vocabulary with shuffled ranks merges often make pairs of lower
+ * rank. */
 static void assert_lists_merge_as_the_heap(hf_vocab *v, hf_bpe_room *r, uint64_t *x)
 {
     static const char *const letters[] = {"etinoas  re", "    ", "ee t", "-=-= "};
@@ -221,7 +221,7 @@ static void test_hf_long_words_are_merged_as_short_ones(void **state)
     hf_close(t);
 }
 
-/* PCRE2, too, with patterns that backtrack over all of it. */
+/* Also for PCRE2, with patterns that backtrack over the whole text. */
 static void test_hf_pcre2_survives_a_long_run(void **state)
 {
     (void)state;
@@ -317,8 +317,9 @@ static void test_hf_info_names_the_special_tokens(void **state)
     json_decref(root);
 }
 
-/* As PreTrainedTokenizerFast.save_pretrained writes it without a maximum, and worse. */
-static void test_hf_numbers_nobody_reads_do_not_matter(void **state)
+/* As PreTrainedTokenizerFast.save_pretrained writes a tokenizer without a maximum length, and
+ * stranger numbers. */
+static void test_hf_ignores_numbers_that_nothing_reads(void **state)
 {
     (void)state;
     hf_tokenizer *t = NULL;
@@ -408,13 +409,13 @@ int main(void)
         cmocka_unit_test(test_hf_scanners_match_as_pcre2_does),
         cmocka_unit_test(test_hf_decode_gives_back_any_bytes),
         cmocka_unit_test(test_hf_special_tokens_are_plain_text_unless_allowed),
-        cmocka_unit_test(test_hf_encode_failing_leaves_the_list_alone),
+        cmocka_unit_test(test_hf_encode_that_fails_does_not_change_the_list),
         cmocka_unit_test(test_hf_encode_appends),
         cmocka_unit_test(test_hf_long_words_are_merged_as_short_ones),
         cmocka_unit_test(test_hf_pcre2_survives_a_long_run),
         cmocka_unit_test(test_hf_threads_encode_equally),
         cmocka_unit_test(test_hf_info_names_the_special_tokens),
-        cmocka_unit_test(test_hf_numbers_nobody_reads_do_not_matter),
+        cmocka_unit_test(test_hf_ignores_numbers_that_nothing_reads),
         cmocka_unit_test(test_hf_opens_a_file_or_its_folder),
     };
     return cmocka_run_group_tests(tests, load_golden, free_golden);

@@ -132,7 +132,7 @@ static void test_train_takes_hostile_texts(void **state)
     free(big);
 }
 
-/* Parts between cuts, encoded one by one, are the whole. */
+/* The parts between cuts, encoded one by one, give the ids of the whole text. */
 static void test_cut_parts_encode_as_the_whole(void **state)
 {
     (void)state;

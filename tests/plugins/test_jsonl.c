@@ -66,7 +66,7 @@ static void write_file(const char *text)
     fclose(f);
 }
 
-static void test_jsonl_lines_have_the_contracts_order(void **state)
+static void test_jsonl_lines_have_the_documented_order(void **state)
 {
     (void)state;
     static const tt_metric m[] = {
@@ -154,7 +154,7 @@ static void test_jsonl_names_a_folder_it_cannot_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_jsonl_lines_have_the_contracts_order),
+        cmocka_unit_test(test_jsonl_lines_have_the_documented_order),
         cmocka_unit_test(test_jsonl_resume_cuts_later_steps_and_a_torn_line),
         cmocka_unit_test(test_jsonl_names_a_folder_it_cannot_write),
     };

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Kernels of plugins: examples/relu2 brings an op and its kernel for the cpu backend. A model trains on the kernel with
-# the losses it has on the op's decomposition; which kernel runs follows the order of <ttrun/kernels.h>.
+# Kernels of plugins: examples/relu2 brings an op and its kernel for the cpu backend. A model trained with the
+# kernel has the losses that it has with the op's decomposition. Which kernel runs follows the order in <ttrun/kernels.h>.
 set -u
 : "${SRC:=$(pwd)}" "${TTRUN:=$SRC/ttrun}" "${BUILD:=$SRC/build/release}" "${PLUGINS:=$BUILD/plugins}"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/kernels.XXXXXX") || exit 1
@@ -35,7 +35,7 @@ sed 's/vt), "cpu"/vt), "cuda"/; s/"loud"/"far"/' loud.c >far.c
 plugin mini.c common && plugin relu2.c with && mkdir without && plugin bare.c bare && mv bare/bare.so without/relu2.so &&
     plugin other.c others && plugin loud.c louds && plugin far.c louds && mkdir twice && cp others/other.so twice/other.so &&
     sed 's/"other"/"another"/' other.c >another.c && plugin another.c twice
-verdict builds $?
+verdict plugin_with_kernels_builds $?
 
 cat >job.json <<JOB
 {"model": {"name": "mini"}, "dataloader": {"path": ["$SRC/include/ttrun/status.h"]}, "checkpoint": {"enable": false},
@@ -63,11 +63,11 @@ verdict another_backend_has_the_decomposition $?
 train half with --training.mixed_precision_param bfloat16 && ! grep -q 'on a kernel' err
 verdict a_dtype_the_kernel_does_not_take_is_decomposed $?
 train tp with --parallelism.tensor_parallel_degree 2 && grep -q 'on a kernel' err && near kernel tp
-verdict tensor_parallel $?
+verdict kernels_with_tensor_parallelism $?
 train fsdp with --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2 && near kernel fsdp
-verdict fsdp $?
+verdict kernels_with_fsdp $?
 train pp with --parallelism.pipeline_parallel_degree 2 && near kernel pp
-verdict pipeline $?
+verdict kernels_with_a_pipeline $?
 
 # the binder's order
 mv without/relu2.so others/relu2.so
@@ -87,15 +87,15 @@ train loud louds --backend.kernels loud
 verdict the_job_puts_a_plugins_kernel_first $?
 train unknown louds --backend.kernels lout
 [ $? -ne 0 ] && grep -q 'backend.kernels.*kernels "lout" is unknown; did you mean "loud"? Known: ' err
-verdict unknown_kernels $?
+verdict unknown_kernels_are_refused $?
 train far louds --backend.kernels far
 [ $? -ne 0 ] && grep -q 'backend.kernels.*: kernels "far" are for backend cuda, not cpu' err
-verdict kernels_of_another_backend $?
+verdict kernels_of_another_backend_are_refused $?
 
 # plugins check compares a kernel with the decomposition
 check() { timeout 100 "$TTRUN" plugins check "$1" --plugin-dir "$PLUGINS" >out 2>err; }
 check with/relu2.so && grep -q 'kernels relu2: relu2: losses after 3 steps: .* without these kernels' out && [ "$(grep -c '^ok ' out)" -eq 5 ]
-verdict check_compares $?
+verdict check_compares_with_the_backend $?
 mkdir wrong && sed 's/x\[i\] \* x\[i\] : 0/x[i] * x[i] * 1.01f : 0/' relu2.c >wrong/wrong.c && plugin wrong/wrong.c wrong
 check wrong/wrong.so
 [ $? -eq 2 ] && grep -q 'kernels relu2: the .* differs between these kernels and the backend without them\|with these kernels' err
@@ -107,7 +107,7 @@ verdict check_finds_a_kernel_of_no_op $?
 sed 's/"cpu", &kernel, 1, sizeof(kernel)/"cpu", \&kernel, 1, 24/' relu2.c >wrong/stride.c && plugin wrong/stride.c wrong
 check wrong/stride.so
 [ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is no size of a tt_kernel' err
-verdict a_table_that_lies $?
+verdict a_malformed_kernel_table_is_refused $?
 "$TTRUN" plugins new kernels relu2 >out 2>err && cmp relu2/relu2.c "$SRC/examples/relu2/relu2.c"
 verdict the_scaffold_is_the_example $?
 exit $failed

@@ -28,20 +28,20 @@ short "$dir/c2"
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/some")" -eq 10 ] && ! grep -q 'layers.0.self_attn\|lm_head' "$dir/some" &&
     [ "$(grep -c 'layers.1.self_attn' "$dir/some")" -eq 4 ] && [ "$(grep -c 'mlp' "$dir/some")" -eq 6 ] &&
     ! grep -q 'converters' "$dir/err"
-ok filter_leaves_out_names_that_hold_a_word
+ok filter_leaves_out_names_that_contain_a_word
 short "$dir/c3" '--converters[0].filter' '["weight"]' '--converters[0].file' "$dir/none"
 losses "$dir/c1/metrics.jsonl" >"$dir/l1"
 losses "$dir/c3/metrics.jsonl" >"$dir/l3"
 losses "$dir/plain.jsonl" >"$dir/l0"
 [ $rc -eq 0 ] && ! [ -e "$dir/none" ] && cmp -s "$dir/l0" "$dir/l3" && ! cmp -s "$dir/l0" "$dir/l1"
-ok filter_by_override_and_what_is_left_out_computes_as_before
+ok filter_by_override_leaves_other_linears_unchanged
 job=$dir/job.json
 short "$dir/c4" --converters "[{\"name\": \"half\", \"file\": \"$dir/cli\", \"filter\": \"lm_head\"}]" --hooks '[]'
 [ $rc -eq 0 ] && [ -s "$dir/cli" ] && ! grep -q lm_head "$dir/cli"
 ok converters_as_a_list_on_the_command_line
 short "$dir/c5" --converters '[{"name": "half", "filter": ["wqq"]}]'
 [ $rc -eq 0 ] && [ "$(grep -c 'converters\[0\].filter: no parameter.s name contains "wqq"' "$dir/err")" -eq 1 ]
-ok a_word_in_no_name_is_a_warning
+ok a_filter_word_that_matches_nothing_is_a_warning
 with '"converters": [{"name": "half", "from_step": 10}]' && short "$dir/c6"
 refused 'with.json:1:[0-9]*: converters\[0\].from_step: not built yet'
 ok from_step_is_not_built_yet
@@ -53,13 +53,13 @@ refused 'converters\[0\].roles: not built yet'
 ok roles_are_not_built_yet
 short "$dir/c6" --converters '[{"name": "half", "filter": [""]}]'
 refused 'converters\[0\].filter: "" matches every name'
-ok an_empty_word_is_refused
+ok an_empty_filter_word_is_refused
 short "$dir/c6" --converters '[{"name": "half", "filtre": ["lm_head"]}]'
 refused 'converters\[0\].filtre: unknown key (did you mean converters\[0\].filter?)'
 ok an_unknown_key_of_a_converter_is_refused
 short "$dir/c7" --converters "[{\"name\": \"own\", \"roles\": \"+mine\", \"file\": \"$dir/own\"}]"
 [ $rc -eq 0 ] && grep -q '^lm_head.weight+mine$' "$dir/own"
-ok a_key_the_plugin_has_itself_is_the_plugins
+ok a_key_that_is_an_option_of_the_plugin_is_the_plugins
 
 # ---- metrics ----
 job=$dir/job.json
@@ -99,17 +99,17 @@ train "$dir/t3" $more $tokens --dataloader.path '["tokens.bin"]' --training.step
 ttrun generate --checkpoint "$dir/t3" --prompt hi $more >"$dir/out" 2>"$dir/err"
 rc=$?
 refused 'tokenizer: this needs a tokenizer'
-ok a_prompt_of_text_asks_for_one
+ok a_text_prompt_needs_a_tokenizer
 echo '{"ids": [257, 258]}' >"$dir/prompts.jsonl"
 ttrun generate --checkpoint "$dir/t3" --prompts "$dir/prompts.jsonl" --max-tokens 3 $more >"$dir/out" 2>"$dir/err"
 [ $? -eq 0 ] && grep -q '^257 258 ' "$dir/out"
-ok a_prompt_of_ids_does_not
+ok a_prompt_of_ids_needs_no_tokenizer
 train "$dir/t2" $more --training.steps 1 --dataloader.name text
 refused 'tokenizer: this needs a tokenizer, and the spec has none: set tokenizer.name'
-ok where_text_is_read_the_tokenizer_is_asked_for
+ok reading_text_needs_a_tokenizer
 train "$dir/t2" $more --training.steps 1 --dataloader.name text --tokenizer.name byte
 [ $rc -eq 0 ]
-ok and_may_be_the_jobs
+ok the_tokenizer_may_be_the_jobs
 
 # ---- the check, the schema ----
 ttrun plugins check "$dir/more/metrics/sink.so" >"$dir/out" 2>"$dir/err"
@@ -118,7 +118,7 @@ refused 'crashed: Segmentation fault'
 ok check_finds_a_sink_that_reads_null
 ttrun plugins check "$dir/more/metrics/sink.so" --metrics.sinks "[{\"name\": \"prom\", \"path\": \"$dir/check.prom\"}]" >"$dir/out" 2>"$dir/err"
 [ -s "$dir/check.prom" ]
-ok check_takes_a_sinks_options
+ok check_accepts_options_of_a_sink
 ttrun config --schema $more >"$dir/schema.json" && ttrun config --explain metrics.sinks $more >"$dir/out" 2>"$dir/err" && ttrun config --explain converters $more >>"$dir/out"
 [ "$(value "$dir/schema.json" properties.metrics.properties.sinks.type)" = array ] && [ "$(value "$dir/schema.json" properties.converters.type)" = array ] &&
     grep -q '^metrics.sinks\[\].path \[prom\]' "$dir/out" && grep -q '^converters\[\].filter' "$dir/out" && grep -q '"prefix"' "$dir/schema.json"

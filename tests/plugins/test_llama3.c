@@ -44,7 +44,8 @@ static void test_llama3_derives_sizes(void **state)
     assert_int_equal(c.head_dim, 20);
 }
 
-/* A flavor as a job gets it: option defaults, its arguments over them, then llama3_finish(). */
+/* Configures a flavor as a job does: option defaults, then the flavor's arguments, then
+ * llama3_finish(). */
 static decoder flavor(tt_arena *a, const char *args_json)
 {
     static const char text[] = "{\"model\": {}}";

@@ -12,7 +12,7 @@ static decoder flavor(tt_arena *a, const char *args_json)
     return c;
 }
 
-/* Of mistral_describe() itself: the published checkpoints' counts. */
+/* Counts of mistral_describe(): those of the published checkpoints. */
 static void test_mistral_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -44,7 +44,7 @@ static void test_mistral_flavors_have_the_published_sizes(void **state)
     tt_arena_free(a);
 }
 
-static void test_mistral_config_json_says_the_window(void **state)
+static void test_mistral_config_json_has_the_window(void **state)
 {
     (void)state;
     static const char *const t[][2] = {
@@ -67,7 +67,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mistral_flavors_have_the_published_sizes),
-        cmocka_unit_test(test_mistral_config_json_says_the_window),
+        cmocka_unit_test(test_mistral_config_json_has_the_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,8 @@
 #include "../../plugins/models/qwen2.c"
 #include "plugins/model_test.h"
 
-/* What the models of decoder.h share and qwen2 has all of: windows by layer, biases, config.json.
- */
+/* What all models of decoder.h share, tested on qwen2, which uses all of it: windows by layer,
+ * biases, config.json. */
 
 static tt_status made(tt_arena *a, const char *args_json, decoder *c, tt_error *err)
 {
@@ -30,7 +30,7 @@ static tt_graph *graph_of(tt_arena *a, const decoder *c)
     return g;
 }
 
-/* Of qwen2_describe() itself: the published checkpoints' counts. */
+/* Counts of qwen2_describe(): those of the published checkpoints. */
 static void test_qwen2_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -62,7 +62,7 @@ static void test_qwen2_flavors_have_the_published_sizes(void **state)
     tt_arena_free(a);
 }
 
-static void test_qwen2_biases_q_k_and_v_alone(void **state)
+static void test_qwen2_has_biases_on_q_k_and_v_only(void **state)
 {
     (void)state;
     static const char *const none[] = {"o_proj.bias", "q_norm.weight"};
@@ -136,7 +136,7 @@ static void test_layer_types_that_do_not_fit_are_refused(void **state)
     tt_arena_free(a);
 }
 
-static void test_config_json_says_all_that_shapes_the_model(void **state)
+static void test_config_json_has_every_setting_that_shapes_the_model(void **state)
 {
     (void)state;
     static const struct {
@@ -187,10 +187,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen2_flavors_have_the_published_sizes),
-        cmocka_unit_test(test_qwen2_biases_q_k_and_v_alone),
+        cmocka_unit_test(test_qwen2_has_biases_on_q_k_and_v_only),
         cmocka_unit_test(test_windows_are_in_the_layers_that_have_one),
         cmocka_unit_test(test_layer_types_that_do_not_fit_are_refused),
-        cmocka_unit_test(test_config_json_says_all_that_shapes_the_model),
+        cmocka_unit_test(test_config_json_has_every_setting_that_shapes_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static tt_graph *graph_of(tt_arena *a, const decoder *c)
     return g;
 }
 
-/* Of qwen3_describe() itself; the released sizes are those of the published checkpoints. */
+/* Counts of qwen3_describe(); the released sizes are those of the published checkpoints. */
 static void test_qwen3_flavors_have_the_published_sizes(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void test_qwen3_flavors_have_the_published_sizes(void **state)
     tt_arena_free(a);
 }
 
-static void test_qwen3_norms_each_head_by_one_weight(void **state)
+static void test_qwen3_normalizes_each_head_with_the_same_weight(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -95,7 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_qwen3_flavors_have_the_published_sizes),
-        cmocka_unit_test(test_qwen3_norms_each_head_by_one_weight),
+        cmocka_unit_test(test_qwen3_normalizes_each_head_with_the_same_weight),
         cmocka_unit_test(test_qwen3_refuses_sizes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-static void test_tensorboard_crc_is_castagnolis(void **state)
+static void test_tensorboard_crc_is_crc32c(void **state)
 {
     (void)state;
     assert_int_equal(crc32c((const uint8_t *)"123456789", 9), 0xE3069283u);
@@ -24,7 +24,7 @@ static uint64_t get_varint(const uint8_t **p)
     }
 }
 
-/* The value of a tag in an Event, and its step; NaN where it is not there. */
+/* The value of a tag in an Event, and its step; NaN if the tag is not there. */
 static double find(const uint8_t *p, size_t n, const char *tag, uint64_t *step)
 {
     const uint8_t *end = p + n, *summary = NULL, *summary_end = NULL;
@@ -147,7 +147,7 @@ static void test_tensorboard_records_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensorboard_crc_is_castagnolis),
+        cmocka_unit_test(test_tensorboard_crc_is_crc32c),
         cmocka_unit_test(test_tensorboard_records_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

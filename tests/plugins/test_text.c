@@ -186,7 +186,7 @@ static void test_text_document_mask_restarts_positions(void **state)
     tt_tokens_close(self);
 }
 
-static void test_text_errors_say_what_and_what_to_do(void **state)
+static void test_text_errors_name_the_fault_and_the_remedy(void **state)
 {
     (void)state;
     static const struct {
@@ -238,7 +238,7 @@ int main(void)
         cmocka_unit_test(test_text_globs_sort_bytewise_and_cross_folders),
         cmocka_unit_test(test_text_documents_have_bos_and_eos_in_path_order),
         cmocka_unit_test(test_text_document_mask_restarts_positions),
-        cmocka_unit_test(test_text_errors_say_what_and_what_to_do),
+        cmocka_unit_test(test_text_errors_name_the_fault_and_the_remedy),
         cmocka_unit_test(test_text_empty_files_of_a_glob_are_left_out),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -47,7 +47,7 @@ static void check_mesh(const char *overrides)
     job_close(&j);
 }
 
-static void test_memory_is_the_plans_on_every_mesh(void **state)
+static void test_memory_agrees_with_the_plan_on_every_mesh(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++)
@@ -56,6 +56,7 @@ static void test_memory_is_the_plans_on_every_mesh(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_is_the_plans_on_every_mesh)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_agrees_with_the_plan_on_every_mesh)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* metrics.jsonl as runs leave it, and as they should not. */
+/* metrics.jsonl as runs write it, and damaged in several ways. */
 
 static tt_run_report read(tt_arena *a, const char *text)
 {
@@ -39,7 +39,7 @@ static void test_metrics_takes_training_and_validation_lines(void **state)
     tt_arena_free(a);
 }
 
-static void test_metrics_leaves_out_what_is_no_line(void **state)
+static void test_metrics_leaves_out_malformed_lines(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -74,7 +74,7 @@ static void test_metrics_leaves_out_what_is_no_line(void **state)
     }
 }
 
-static void test_metrics_of_a_step_tried_again_are_the_last_ones(void **state)
+static void test_metrics_of_a_repeated_step_are_the_last_ones(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -89,8 +89,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics_takes_training_and_validation_lines),
-        cmocka_unit_test(test_metrics_leaves_out_what_is_no_line),
-        cmocka_unit_test(test_metrics_of_a_step_tried_again_are_the_last_ones),
+        cmocka_unit_test(test_metrics_leaves_out_malformed_lines),
+        cmocka_unit_test(test_metrics_of_a_repeated_step_are_the_last_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

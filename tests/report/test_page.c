@@ -64,7 +64,7 @@ static tt_run_report run_of(tt_arena *a, const char *name, const char *metrics)
     return r;
 }
 
-static void test_page_of_a_run_without_anything(void **state)
+static void test_page_of_an_empty_run(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -75,7 +75,7 @@ static void test_page_of_a_run_without_anything(void **state)
     tt_arena_free(a);
 }
 
-static void test_page_escapes_what_a_run_says(void **state)
+static void test_page_escapes_texts_of_the_run(void **state)
 {
     (void)state;
     static const char text[] = "{\"host\":\"<img src=x onerror=alert(1)>\",\"job\":{\"model\":{"
@@ -134,7 +134,7 @@ static void test_page_of_a_million_steps_keeps_every_spike(void **state)
     tt_arena_free(a);
 }
 
-static void test_page_shows_a_gap_where_the_loss_is_no_number(void **state)
+static void test_page_shows_a_gap_where_the_loss_is_nan(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -151,7 +151,7 @@ static void test_page_shows_a_gap_where_the_loss_is_no_number(void **state)
     tt_arena_free(a);
 }
 
-static void test_page_lays_runs_over_each_other(void **state)
+static void test_page_draws_several_runs_in_one_chart(void **state)
 {
     (void)state;
     tt_arena *a = tt_arena_new();
@@ -170,11 +170,11 @@ static void test_page_lays_runs_over_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_page_of_a_run_without_anything),
-        cmocka_unit_test(test_page_escapes_what_a_run_says),
+        cmocka_unit_test(test_page_of_an_empty_run),
+        cmocka_unit_test(test_page_escapes_texts_of_the_run),
         cmocka_unit_test(test_page_of_a_million_steps_keeps_every_spike),
-        cmocka_unit_test(test_page_shows_a_gap_where_the_loss_is_no_number),
-        cmocka_unit_test(test_page_lays_runs_over_each_other),
+        cmocka_unit_test(test_page_shows_a_gap_where_the_loss_is_nan),
+        cmocka_unit_test(test_page_draws_several_runs_in_one_chart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

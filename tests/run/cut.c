@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Preloaded: each .safetensors file is cut off to one page as soon as it has been mapped, as
- * another process might cut it while it is read. */
+/* Loaded by LD_PRELOAD: cuts each .safetensors file off after one page as soon as it was mapped, as
+ * another process might while the file is read. */
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 {
     static void *(*next)(void *, size_t, int, int, int, off_t);

@@ -80,7 +80,7 @@ static void close_hook(void *self)
 
 static const tt_hook_vt watch = {sizeof watch, 0, open_hook, before_step, after_step, close_hook};
 static const tt_hook_vt fail = {sizeof fail, 1, open_hook, before_step, NULL, close_hook};
-/* Fails without a word, by a status that may be none of <ttrun/status.h>. */
+/* Fails without an error text, with a status that may not be one of <ttrun/status.h>. */
 static tt_status silent_open(const void *c, const tt_hook_env *env, void **self, tt_error *err)
 {
     const config *o = c;

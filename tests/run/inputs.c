@@ -108,7 +108,7 @@ static tt_value *describe(const void *config, tt_builder *b)
 }
 static const tt_loss_vt loss_vt = {sizeof(loss_vt), describe};
 
-/* Cross-entropy times the weight alone: cross_entropy's where it is one. */
+/* Cross-entropy times the weight only: equal to cross_entropy if the weight is one. */
 static tt_value *describe_plain(const void *config, tt_builder *b)
 {
     (void)config;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts here share: a tiny model, runs of it, and questions to what they leave. Sourced.
+# Shared by the scripts of this folder, which source it: a tiny model, runs of it, and functions that look into their files.
 # TTRUN: the program; PLUGINS: its plugin folder; SRC: the checkout; BUILD: its build folder.
 set -u
 : "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
@@ -40,7 +40,7 @@ train() {
     ttrun "$job" --dump_folder "$folder" "$@" >"$dir/out" 2>"$dir/err"
     rc=$?
 }
-# ok NAME: by the status of the command before; the streams are shown where it failed
+# ok NAME: passes if the previous command succeeded; otherwise shows the streams
 ok() {
     if [ $? -eq 0 ]; then echo "ok $1"; else
         echo "not ok $1 (status ${rc-})"
@@ -50,7 +50,7 @@ ok() {
 }
 # The value at a path of the LAST object of a file of JSON lines, or of the one object: value FILE KEY [STEP]
 value() { "$json" "$@"; }
-# losses FILE: "step loss" a line
+# losses FILE: prints one line "step loss" per step
 losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 hash_of() { cat "$1"/*.safetensors | cksum; }
 near() { # A B TOLERANCE

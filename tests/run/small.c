@@ -75,7 +75,7 @@ static void describe_update(const void *cfg, tt_builder *b, const tt_update *u)
 }
 static const tt_optimizer_vt optimizer_vt = {sizeof(optimizer_vt), describe_update, NULL};
 
-/* One layer alone, told apart by its full name. */
+/* Converts one layer only, found by its full name. */
 static tt_value *linear(const void *cfg, tt_builder *b, const char *name, tt_value *x, tt_value *w)
 {
     (void)cfg;

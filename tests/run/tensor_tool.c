@@ -5,8 +5,8 @@
 #include <ttrun/option.h>
 
 /* For test_ckpt_convert.sh: tensor_tool FILE
- * A line for each tensor of a safetensors or GGUF file: name, dims as the file has them, hash of
- * the bytes. Reads GGUF by its own lights. */
+ * Prints a line for each tensor of a safetensors or GGUF file: name, dims as they are in the file,
+ * hash of the bytes. Its GGUF reader is independent of ttrun's code. */
 
 typedef struct cursor {
     const uint8_t *p;
@@ -57,7 +57,7 @@ static void print_line(const char *name, const int64_t *dims, int n, const void 
     printf(" %s\n", hash);
 }
 
-/* F32 files only: enough for what is compared. */
+/* Reads F32 files only, which is enough for these comparisons. */
 static int print_gguf(cursor *c, tt_arena *a)
 {
     struct {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bad_input.table through the program: status 1 or 2, one line on stderr with the words, nothing on stdout, within 5 s.
+# Runs every command of bad_input.table: each must end with status 1 or 2 within 5 s, print one line with the given words to
+# stderr, and nothing to stdout.
 . "$(dirname "$0")/lib.sh"
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 table=$(dirname "$0")/bad_input.table

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# backend.blas: which library multiplies, and what happens where it is missing.
+# backend.blas: which library computes matrix products, and what happens if it is not installed.
 . "$(dirname "$0")/lib.sh"
 gemm() { sed -n 's/.*backend cpu (\([^,]*\), gemm \([A-Za-z]*\).*/\1 \2/p' "$dir/err"; }
 lacks() { grep -c 'backend\] backend.blas .*: no OpenBLAS here' "$dir/err"; }
 train "$dir/own" --backend.blas own && [ "$(gemm | cut -d ' ' -f 2)" = own ] && [ "$(lacks)" -eq 0 ]
-ok own_is_own
+ok own_selects_our_gemm
 train "$dir/open" --backend.blas openblas && [ "$(gemm | cut -d ' ' -f 2)" = OpenBLAS ] && [ "$(lacks)" -eq 0 ]
 ok openblas_is_found
 # by auto wherever vectors are shorter than AVX-512's
@@ -17,9 +17,9 @@ mkdir "$dir/empty" && : >"$dir/empty/libopenblas.so.0" && : >"$dir/empty/libopen
 export LD_LIBRARY_PATH="$dir/empty${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 train "$dir/none" --backend.blas openblas && [ "$(gemm | cut -d ' ' -f 2)" = own ] && [ "$(lacks)" -eq 1 ] && grep -q ' W backend\]' "$dir/err" &&
     losses "$dir/own/metrics.jsonl" >"$dir/a" && losses "$dir/none/metrics.jsonl" | cmp -s - "$dir/a"
-ok without_openblas_own_multiplies_and_a_line_says_so
+ok without_openblas_our_gemm_is_used_and_logged
 train "$dir/short" --backend.isa generic --comm.backend local --nproc 2 && [ "$(gemm)" = "generic own" ] && [ "$(lacks)" -eq 1 ]
-ok auto_without_openblas_says_so_once
+ok auto_without_openblas_logs_that_once
 train "$dir/mkl" --backend.blas mkl
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'backend.blas.*auto.*own.*openblas' "$dir/err"
 ok unknown_library_is_an_error

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Files that change while they are read, that say what cannot be, or that ask for more work than a machine has: one line each.
+# Files that change while they are read, that contain impossible values, or that need more than a machine has: each gives an
+# error of one line.
 . "$(dirname "$0")/lib.sh"
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 says() { # STATUS WORDS COMMAND...: one error line with the words
@@ -60,4 +61,15 @@ refused() { # KEY: beyond half of what is read, the most that is read, and beyon
 }
 refused step && refused tokens_seen && refused samples_seen
 ok counts_that_a_run_cannot_add_to
+
+# ---- a model that is too large for this machine ----
+"$TTRUN" ckpt export "$dir/whole/checkpoint/step-5" "$dir/large" --to hf >"$dir/out" 2>"$dir/err"
+sed -e 's/"hidden_size": 32/"hidden_size": 65536/' -e 's/"head_dim": 8/"head_dim": 16384/' -e 's/"intermediate_size": 48/"intermediate_size": 200000/' \
+    -e 's/"num_hidden_layers": 2/"num_hidden_layers": 80/' \
+    "$dir/large/config.json" >"$dir/config.json" && mv "$dir/config.json" "$dir/large/config.json"
+words="^ttrun: $dir/large: the model takes [0-9.]* GiB of memory, [0-9.]* of these for its parameters, and there are [0-9.]* here; take a smaller"
+says 2 "$words" "$TTRUN" generate --checkpoint "$dir/large" --tokenizer.name byte --prompt x
+ok generate_from_a_model_that_is_too_large
+says 2 "$words" "$TTRUN" eval --checkpoint "$dir/large" --tokenizer.name byte --data "$dir/text.txt"
+ok eval_of_a_model_that_is_too_large
 exit $failed

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A pipeline's bubble, as a traced step tells it: planned, replayed with what its parts took, on the clock. How near they are
-# to each other is for an idle machine to say (bench/parallel/bubble.sh); that the replay of planned times is the plan's
-# bubble, tests/estimate/test_bubble.c. Here: schedules of one stage a rank and of two, whole and split backwards.
+# The bubble of a pipeline in a traced step: planned, simulated from measured times, and measured by the clock. How close they
+# are is tested on an idle machine (bench/parallel/bubble.sh); that the simulation of planned times gives the plan's bubble is
+# tested in tests/estimate/test_bubble.c. Here: schedules with one and with two stages per rank, whole and split backwards.
 . "$(dirname "$0")/lib.sh"
 sed -e 's/"args": {[^}]*}/"args": {}/' "$dir/job.json" >"$dir/wide.json"
 job=$dir/wide.json
@@ -20,9 +20,9 @@ bubbles() {
     done
 }
 bubbles 1F1B 3
-ok a_traced_pipeline_tells_its_bubble
+ok profile_of_a_pipeline_has_its_bubble
 bubbles ZBVZeroBubble 4
-ok a_traced_split_backward_tells_its_bubble
+ok profile_of_a_split_backward_has_its_bubble
 grep -q 'profile\] pipeline [A-Za-z0-9]*: bubble [0-9.]* % planned, [0-9.]* % simulated from measured parts, [0-9.]* % measured' "$dir/err"
 ok bubbles_on_the_console
 train "$dir/one" --profile --training.steps 1 --checkpoint.enable false

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun ckpt diff, reshard, import, export. tests/peers/gguf_peer.py holds the files against the gguf package; here the ways in
-# and out must undo each other, and what is not Meta's, not complete or not known is an error of one line.
+# ttrun ckpt diff, reshard, import, export. tests/peers/gguf_peer.py compares the files with the gguf package. Here import and
+# export must undo each other, and files of another format, incomplete or of an unknown model give an error of one line.
 . "$(dirname "$0")/lib.sh"
 tool="$BUILD/tests/run/tensor_tool"
 ckpt() { ttrun ckpt "$@" >"$dir/out" 2>"$dir/err"; rc=$?; }
@@ -20,7 +20,7 @@ step=$dir/a/checkpoint/step-3 hf=$dir/a/hf/latest
 # ---- diff ----
 ckpt diff "$dir/a" "$step"
 [ $rc -eq 0 ] && grep -q '^63 tensors, all equal$' "$dir/out"
-ok diff_of_the_same
+ok diff_of_equal_checkpoints
 train "$dir/b" --training.steps 3 --optimizer.lr 0.02
 ckpt diff "$dir/a" "$dir/b"
 [ $rc -eq 2 ] && grep -q '^model.norm.weight: 32 of 32 elements differ, by 0\.' "$dir/out" && grep -q 'tensors differ' "$dir/err"
@@ -31,27 +31,27 @@ ok diff_with_a_hugging_face_folder
 train "$dir/wide" --training.steps 1 --model.args.hidden_dim 64
 ckpt diff "$dir/a" "$dir/wide"
 [ $rc -eq 2 ] && grep -q '^model.layers.0.mlp.up_proj.weight: \[48,32\] and \[64,32\]$' "$dir/out"
-ok diff_says_shapes
+ok diff_names_different_shapes
 ckpt diff "$dir/a" "$dir/none"
-refused diff_of_nothing 2 'none'
+refused diff_of_a_missing_folder 2 'none'
 
 # ---- reshard ----
 ckpt reshard --files 5 "$dir/a" "$dir/r"
 [ $rc -eq 0 ] && [ "$(find "$dir/r/step-3" -name '*.safetensors' | wc -l)" -eq 5 ] && ttrun ckpt verify "$dir/r/step-3" >"$dir/out"
-ok reshard_writes_that_many_files
+ok reshard_writes_the_requested_number_of_files
 ckpt diff "$dir/r" "$dir/a"
 [ $rc -eq 0 ]
-ok reshard_changes_nothing
+ok reshard_changes_no_tensor
 cp -r "$dir/a" "$dir/c"
 rm -rf "$dir/c/checkpoint" && mkdir "$dir/c/checkpoint" && cp -r "$dir/r/step-3" "$dir/c/checkpoint/"
 train "$dir/a" --training.steps 5
 train "$dir/c" --training.steps 5
 [ $rc -eq 0 ] && [ "$(losses "$dir/a/metrics.jsonl")" = "$(losses "$dir/c/metrics.jsonl")" ]
-ok a_run_goes_on_from_it_to_the_bit
+ok a_run_continues_from_it_bit_for_bit
 ckpt reshard "$step" "$dir/r"
 refused reshard_does_not_overwrite 2 'step-3 exists already'
 ckpt reshard --files 0 "$step" "$dir/r0"
-refused reshard_into_no_file 2 '--files: expected 1'
+refused reshard_into_zero_files 2 '--files: expected 1'
 
 # ---- Hugging Face in and out ----
 ckpt import --from hf "$hf" "$dir/in"
@@ -59,11 +59,11 @@ ckpt import --from hf "$hf" "$dir/in"
 ok import_of_a_hugging_face_folder
 ckpt export --to hf "$dir/in" "$dir/again"
 [ $rc -eq 0 ] && cmp -s "$hf/model.safetensors" "$dir/again/model.safetensors" && [ "$(value "$dir/again/config.json" num_key_value_heads)" = 2 ]
-ok export_undoes_it_byte_for_byte
+ok export_gives_back_the_imported_bytes
 mv "$dir/a/hf" "$dir/a/away"
 ttrun generate --checkpoint "$dir/in" --prompt line --max-tokens 4 --temperature 0 >"$dir/text1" 2>"$dir/err" &&
     ttrun generate --checkpoint "$step" --prompt line --max-tokens 4 --temperature 0 >"$dir/text2" 2>>"$dir/err" && cmp -s "$dir/text1" "$dir/text2"
-ok what_was_imported_needs_its_folder_no_more
+ok an_imported_model_does_not_need_its_folder
 mv "$dir/a/away" "$dir/a/hf"
 ckpt import --from hf "$hf" "$dir/in"
 refused import_does_not_overwrite 2 'in/step-0 exists already'
@@ -100,10 +100,10 @@ scaled='"use_scaled_rope": true, "rope_scaling_factor": 8'
 echo "{$params, \"vocab_size\": -1, $scaled}" >"$meta/params.json"
 ckpt import --from meta "$meta" "$dir/m"
 [ $rc -eq 0 ] && [ "$("$tool" "$meta/consolidated.safetensors" | wc -l)" -eq 21 ]
-ok import_under_metas_names
+ok import_of_metas_names
 ckpt diff "$dir/m" "$dir/in"
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/out")" -eq 4 ] && [ "$(grep -c 'self_attn.[qk]_proj.weight' "$dir/out")" -eq 4 ]
-ok only_queries_and_keys_are_turned
+ok only_rows_of_queries_and_keys_are_permuted
 ckpt export --to gguf "$dir/m" "$dir/m.gguf"
 [ $rc -eq 0 ] && [ -n "$(hash_at "$dir/m.gguf" blk.1.attn_k.weight)" ]
 for pair in attn_q:attention.wq attn_k:attention.wk attn_v:attention.wv attn_output:attention.wo ffn_gate:feed_forward.w1 \
@@ -111,14 +111,14 @@ for pair in attn_q:attention.wq attn_k:attention.wk attn_v:attention.wv attn_out
     [ "$(hash_at "$dir/m.gguf" "blk.1.${pair%%:*}.weight")" = "$(hash_at "$meta/consolidated.safetensors" "layers.1.${pair#*:}.weight")" ] || rc=9
 done
 [ $rc -eq 0 ] && [ "$("$tool" "$dir/m.gguf" | awk '$1 == "blk.0.ffn_up.weight" {print $2}')" = 32,48 ]
-ok gguf_turns_them_back
+ok gguf_export_permutes_them_back
 titan=$dir/titan
 mkdir "$titan" && cp "$meta/consolidated.safetensors" "$titan/model.safetensors"
 ckpt import --from torchtitan "$titan" "$dir/t" \
     --model.args '{"dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 48, "vocab_size": 262}'
 ckpt diff "$dir/t" "$dir/m"
 [ $rc -eq 0 ]
-ok import_of_torchtitans
+ok import_of_torchtitans_format
 
 # ---- GGUF ----
 for type in f32 f16 bf16 q8_0; do
@@ -131,33 +131,33 @@ ok smaller_types_are_smaller
 
 # ---- what is refused ----
 ckpt import --from pickle "$meta" "$dir/x"
-refused from_what 2 '--from: expected hf, meta or torchtitan, got "pickle"'
+refused from_unknown_format 2 '--from: expected hf, meta or torchtitan, got "pickle"'
 ckpt import "$meta" "$dir/x"
 refused from_is_missing 2 '--from is missing'
 ckpt export --to onnx "$dir/a" "$dir/x"
-refused to_what 2 '--to: expected hf or gguf, got "onnx"'
+refused to_unknown_format 2 '--to: expected hf or gguf, got "onnx"'
 ckpt export --to gguf --type q4_k "$dir/a" "$dir/x"
-refused no_such_type 2 '--type: expected f32, f16, bf16 or q8_0'
+refused unknown_type 2 '--type: expected f32, f16, bf16 or q8_0'
 ckpt export --to hf --type f16 "$dir/a" "$dir/x"
-refused hf_in_f32_only 2 'Hugging Face folders are written in f32'
+refused hf_export_is_f32_only 2 'Hugging Face folders are written in f32'
 ckpt export --to gguf "$dir/none" "$dir/x"
-refused export_of_nothing 2 'no such folder'
+refused export_of_a_missing_folder 2 'no such folder'
 ckpt import --from hf "$dir/none" "$dir/x"
-refused import_of_nothing 2 'none'
+refused import_of_a_missing_folder 2 'none'
 ckpt import --from hf "$meta" "$dir/x"
 refused no_config 2 'config.json'
 sed 's/"llama"/"bert"/' "$hf/config.json" >"$meta/config.json"
 ckpt import --from hf "$meta" "$dir/x"
-refused no_such_model 2 'no model plugin reads model_type "bert"'
+refused unknown_model_type 2 'no model plugin reads model_type "bert"'
 rm "$meta/config.json"
 ckpt import --from torchtitan --spec gpt2 "$titan" "$dir/x"
-refused no_names_of_metas 2 'model gpt2 cannot read Meta's tensor names'
+refused model_without_metas_names 2 "model gpt2 cannot read Meta's tensor names"
 mkdir "$dir/pth" && echo '{}' >"$dir/pth/params.json" && echo pickle >"$dir/pth/consolidated.00.pth"
 ckpt import --from meta "$dir/pth" "$dir/x"
-refused pickles_are_not_run 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
+refused metas_pickles_are_refused 2 "Meta's consolidated.*.pth are Python pickles, which ttrun does not run"
 mkdir "$dir/dcp" && echo pickle >"$dir/dcp/.metadata" && echo pickle >"$dir/dcp/__0_0.distcp"
 ckpt import --from torchtitan "$dir/dcp" "$dir/x"
-refused nor_are_those_of_distcp 2 '.metadata and *.distcp are Python pickles'
+refused distcp_pickles_are_refused 2 '.metadata and *.distcp are Python pickles'
 spoil() { # NAME WORDS PARAMS
     echo "$3" >"$meta/params.json"
     ckpt import --from meta "$meta" "$dir/x"
@@ -173,14 +173,14 @@ spoil params_text_for_number 'expected' "$(echo "{$params}" | sed 's/"dim": 32/"
 echo "{$params, \"vocab_size\": 262, $scaled}" >"$meta/params.json"
 cp "$meta/consolidated.safetensors" "$meta/consolidated.01.safetensors"
 ckpt import --from meta "$meta" "$dir/x"
-refused a_part_too_many 2 'is not one of 2 equal parts of the model'
+refused more_parts_than_the_model_has 2 'is not one of 2 equal parts of the model'
 rm "$meta/consolidated.01.safetensors"
 sed -i 's/"layers.1.attention.wk.weight"/"layers.1.attention.wx.weight"/' "$meta/consolidated.safetensors"
 ckpt import --from meta "$meta" "$dir/x"
-refused a_tensor_that_is_absent 2 "no tensor 'layers.1.attention.wk.weight'"
+refused a_missing_tensor 2 "no tensor 'layers.1.attention.wk.weight'"
 head -c 4000 "$titan/model.safetensors" >"$meta/consolidated.safetensors"
 ckpt import --from meta "$meta" "$dir/x"
 refused a_file_cut_short 2 'consolidated.safetensors'
 [ -z "$(find "$dir/x" -name 'step-*' 2>/dev/null)" ]
-ok nothing_is_left_of_what_failed
+ok failed_commands_leave_no_files
 exit $failed

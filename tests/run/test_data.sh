@@ -15,7 +15,7 @@ sleep 2.1 # text younger than that is not believed to be unchanged
 data build --dataloader.cache cache
 [ $rc -eq 0 ] && grep -q '^1 files, 1 documents, [0-9,]* bytes of text, [0-9,]* tokens, [0-9,]* samples of 32$' "$dir/out" &&
     grep -q "^in .*/cache/[0-9a-f]*\.tokens$" "$dir/out" && [ "$(files)" = "key tokens " ]
-ok build_says_how_much_and_where
+ok build_prints_counts_and_the_cache_folder
 bytes=$(wc -c <"$dir/text.txt")
 data build --dataloader.cache cache --json
 [ $rc -eq 0 ] && [ "$(value "$dir/out" text_bytes)" = "$bytes" ] && [ "$(value "$dir/out" tokens)" = $((bytes + 2)) ] &&
@@ -23,18 +23,18 @@ data build --dataloader.cache cache --json
 ok build_json
 data build
 [ $rc -eq 0 ] && grep -q '^in memory: less than 1 MiB of text$' "$dir/out"
-ok build_leaves_little_text_alone
+ok build_does_not_cache_little_text
 data build --dataloader.cache off
 [ $rc -eq 0 ] && grep -q '^in memory: dataloader.cache is "off"$' "$dir/out"
-ok build_off
+ok build_with_cache_off
 i=0
 while [ $i -lt 40 ]; do cat "$dir/text.txt"; i=$((i + 1)); done >"$dir/big.txt"
 XDG_CACHE_HOME=$dir/xdg data build --dataloader.path big.txt
 [ $rc -eq 0 ] && ls "$dir"/xdg/ttrun/*.tokens >/dev/null && [ "$(wc -c <"$dir/big.txt")" -gt 1048576 ]
-ok auto_is_xdg_cache_home
+ok cache_auto_is_xdg_cache_home
 (unset XDG_CACHE_HOME && HOME=$dir/home && export HOME && data build --dataloader.path big.txt && exit $rc) &&
     ls "$dir"/home/.cache/ttrun/*.tokens >/dev/null
-ok auto_is_below_home_else
+ok cache_auto_without_xdg_is_below_home
 
 # the same losses from a cache, from memory and on ranks
 train "$dir/a" --training.steps 3 --dataloader.cache cache
@@ -42,18 +42,18 @@ train "$dir/a" --training.steps 3 --dataloader.cache cache
 ok train_from_the_cache
 train "$dir/b" --training.steps 3 --dataloader.cache off
 [ $rc -eq 0 ] && losses "$dir/b/metrics.jsonl" | cmp - "$dir/a.losses" && [ "$(wc -l <"$dir/a.losses")" -eq 3 ]
-ok train_without_it_is_the_same
+ok train_without_the_cache_is_the_same
 train "$dir/c" --training.steps 2 --dataloader.cache off --nproc 4 --comm.backend local --log.ranks all
 [ $rc -eq 0 ] && [ "$(grep -c 'tokens, .* samples per epoch' "$dir/err")" -eq 1 ]
 ok rank_threads_tokenise_once
 for f in "$cache"/*.tokens; do truncate -s 5000 "$f"; done
 train "$dir/d" --training.steps 3 --dataloader.cache cache
 [ $rc -eq 0 ] && grep -q 'cut off; tokenising again' "$dir/err" && losses "$dir/d/metrics.jsonl" | cmp - "$dir/a.losses"
-ok damaged_cache_is_made_again
+ok damaged_cache_is_rebuilt
 train "$dir/e" --training.steps 3 --dataloader.cache text.txt/below
 [ $rc -eq 0 ] && [ "$(grep -c 'kept in memory, for this run only' "$dir/err")" -eq 1 ] &&
     losses "$dir/e/metrics.jsonl" | cmp - "$dir/a.losses"
-ok folder_that_cannot_be_is_one_line
+ok cache_folder_that_cannot_be_made_is_one_line
 
 # show
 data show --sample 1 --n 2 --json
@@ -74,7 +74,7 @@ data show --dataloader.name bin --dataloader.path raw.bin --dataloader.format ui
 ok show_tokens_without_a_tokenizer
 data show --dataloader.name bin --dataloader.path raw.bin --dataloader.format uint16 --training.seq_len 8 --tokenizer.name byte
 [ $rc -eq 0 ] && grep -q '^  text    "line 0 o"$' "$dir/out"
-ok show_tokens_with_one
+ok show_tokens_with_a_tokenizer
 data show --sample 1000000
 [ $rc -eq 2 ] && grep -q 'an epoch has samples 0 to' "$dir/err" && one_line "$dir/err"
 ok show_beyond_the_end
@@ -83,7 +83,7 @@ data list
 ok unknown_verb
 data build --sample 1
 [ $rc -eq 2 ] && grep -q 'go with ttrun data show' "$dir/err"
-ok build_takes_no_sample
+ok build_refuses_sample
 
 # a file of tokens cut off under a run: an error that names it, and no crash
 cat "$dir/raw.bin" "$dir/raw.bin" "$dir/raw.bin" "$dir/raw.bin" >"$dir/cut.bin"
@@ -94,5 +94,5 @@ wait $pid
 rc=$?
 cp "$dir/f.err" "$dir/err"
 [ $rc -eq 1 ] && grep -q 'cut.bin ends at byte 100' "$dir/err"
-ok tokens_cut_off_under_a_run
+ok tokens_file_that_is_cut_off_during_a_run
 exit $failed

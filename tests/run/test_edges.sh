@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Edges of the system around a run: pipes, limits, odd folders, locales, crashes. One line each, and the right status.
+# Unusual surroundings of a run: pipes, limits, odd folders, locales, crashes. Each gives one line and the right status.
 . "$(dirname "$0")/lib.sh"
 export TTRUN_PLUGIN_PATH="$PLUGINS"
 says() { # STATUS WORDS COMMAND...: one error line with the words
@@ -38,7 +38,7 @@ mkdir "$dir/planted" && echo precious >"$dir/precious" && ln -s "$dir/precious" 
 echo '{"step":1}' >"$dir/planted/metrics.jsonl"
 train "$dir/planted" --training.steps 2
 [ "$rc" -eq 0 ] && [ "$(cat "$dir/precious")" = precious ]
-ok planted_link
+ok symbolic_link_in_place_of_a_temporary_file_is_not_followed
 
 # ---- a job through a pipe ----
 sed "s|\"text.txt\"|\"$dir/text.txt\"|" "$job" >"$dir/absolute.json"
@@ -62,10 +62,12 @@ rc=$?
 ok file_size_limit
 says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
 ok twenty_thousand_rank_threads
-(ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
-rc=$?
-[ $rc -eq 1 ] || [ $rc -eq 2 ]
-ok no_memory_for_metadata
+case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address space than ulimit -v leaves" ;; *)
+    (ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc -eq 1 ] || [ $rc -eq 2 ]
+    ok no_memory_for_metadata ;;
+esac
 
 # ---- numbers beyond what can be counted ----
 sed 's/"tokens_seen":[0-9]*/"tokens_seen":9223372036854775807/' "$dir/whole/checkpoint/step-5/trainer.json" >"$dir/trainer.json"
@@ -83,7 +85,7 @@ mkdir "$dir/circles" && ln -s . "$dir/circles/l1" && ln -s . "$dir/circles/l2" &
 timeout 10 "$TTRUN" plugins list --plugin-dir "$dir/circles" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 0 ]
-ok plugin_folder_with_circles
+ok plugin_folder_with_a_link_to_itself
 says 1 'dataloader.cache: nothing is built' "$TTRUN" data build "$job" -q --dataloader.cache /proc/x
 ok data_build_that_cannot_write
 
@@ -93,7 +95,7 @@ timeout 20 "$TTRUN" plan "$job" --nproc 2 --parallelism.pipeline_parallel_degree
     --parallelism.pipeline_parallel_schedule_csv "$dir/s.csv" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && ! grep -q "$(printf '\033')" "$dir/err"
-ok no_escapes_in_an_error
+ok terminal_escapes_in_an_error_are_shown_as_text
 says 2 'got 1e+39' "$TTRUN" plan "$job" --optimizer.lr 1e39 && grep -q 'expected 0.* to 1e' "$dir/err"
 ok range_names_its_upper_end
 

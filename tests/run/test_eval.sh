@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun eval: the loss of a checkpoint on a data set is the loss training reports for these samples and weights.
+# ttrun eval: the loss of a checkpoint on a data set equals the loss that training reports for these samples and weights.
 . "$(dirname "$0")/lib.sh"
 head -c 300 "$dir/text.txt" >"$dir/small.txt" # 302 tokens, 9 samples of 32
 
@@ -25,17 +25,17 @@ rc=$?
 ok eval_is_the_training_loss_of_the_same_samples
 per=$(awk -v l="$loss" 'BEGIN {print exp(l)}')
 near "$per" "$(value "$dir/out" perplexity)" 0.01
-ok perplexity_is_its_exponential
+ok perplexity_is_exp_of_the_loss
 bits=$(value "$dir/out" bits_per_byte) # 288 labels, one of them the end of the text
 awk -v l="$loss" -v b="$bits" 'BEGIN {want = l / log(2); exit !(b > want * 0.99 && b < want * 1.02)}'
-ok a_byte_token_is_a_byte
+ok bits_per_byte_with_one_byte_per_token
 ttrun eval --checkpoint "$dir/run" --data "$dir/small.txt" --samples 3 -q >"$dir/out" 2>"$dir/err"
 grep -q '^loss [0-9.]* .*(96 tokens, 3 samples)$' "$dir/out"
-ok eval_stops_after_as_many_samples_as_told
+ok eval_reads_as_many_samples_as_requested
 ttrun eval --checkpoint "$dir/run" --data "$dir/none.txt" -q >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -q 'none.txt' "$dir/err"
-ok eval_names_data_that_is_not_there
+ok eval_names_missing_data
 ttrun eval --checkpoint "$dir/nothing" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && grep -q 'no checkpoint in' "$dir/err"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The folder of a run: whose it is, and what becomes of what an earlier run left there.
+# The folder of a run: which run may use it, and what happens to files of an earlier run.
 . "$(dirname "$0")/lib.sh"
 long="--training.steps 1000000 --checkpoint.interval 20 --checkpoint.keep_latest_k 2 --metrics.log_freq 1"
 ends() { # of the run just waited for: one line, about the folder
@@ -30,14 +30,14 @@ rm "$dir/unlocked/.lock"
 wait $pid
 rc=$?
 ends "$dir/unlocked"
-ok run_without_its_lock_ends
+ok run_whose_lock_file_is_removed_ends
 start "$dir/nosave" --training.steps 3000 --checkpoint.enable false
 until_true has_lines "$dir/nosave/metrics.jsonl" 2
 until_true rm -rf "$dir/nosave"
 wait $pid
 rc=$?
 ends "$dir/nosave"
-ok run_without_checkpoints_tells_of_its_folder_at_the_end
+ok run_without_checkpoints_reports_a_lost_folder_at_the_end
 
 # ---- one folder of checkpoints, two dump_folders ----
 start "$dir/first" $long --checkpoint.folder "$dir/shared"
@@ -67,7 +67,7 @@ train "$dir/over" $hf --resume never --training.seed 5 --training.steps 6
 ok resume_never_sets_all_of_a_run_aside
 [ "$(newest "$dir/over/checkpoint")" = 6 ] && [ "$(wc -l <"$dir/over/metrics.jsonl")" -eq 6 ] && [ "$(find "$dir/over/tb" -type f | wc -l)" -eq 1 ] &&
     [ "$(readlink "$dir/over/hf/latest")" = step-6 ] && ! [ -e "$dir/over/hf/step-10" ]
-ok resume_never_leaves_nothing_of_the_run_before
+ok after_resume_never_the_folder_has_only_the_new_run
 train "$dir/over" $hf --resume never --checkpoint.folder "$dir/far"
 train "$dir/over" $hf --resume never --checkpoint.folder "$dir/far" --training.steps 3
 [ "$rc" -eq 0 ] && [ -e "$dir/over/before-3/metrics.jsonl" ] && [ "$(newest "$dir/far.before-3")" = 10 ] && [ "$(newest "$dir/far")" = 3 ] &&
@@ -80,7 +80,7 @@ ok start_at_step_0_keeps_the_metrics_of_the_run_before
 train "$dir/again" --training.steps 4
 train "$dir/again" --training.steps 6
 [ "$rc" -eq 0 ] && ! [ -e "$dir/again/before-3" ] && [ "$(wc -l <"$dir/again/metrics.jsonl")" -eq 6 ]
-ok resumed_run_goes_on_in_its_files
+ok resumed_run_continues_its_files
 
 # ---- hf/step-N of another run is none of this one's ----
 train "$dir/other" --checkpoint.last_save_in_hf true
@@ -109,13 +109,13 @@ train "$dir/back" $back $branch --training.steps 17
 ok load_step_sets_later_steps_aside
 train "$dir/back" $back --training.steps 20 --optimizer.lr 0.003
 [ "$rc" -eq 0 ] && grep -q 'resumed from .*/step-17, next is step 18' "$dir/err" && [ "$(wc -l <"$dir/back/metrics.jsonl")" -eq 20 ]
-ok next_start_goes_on_from_the_branch
+ok next_start_continues_from_the_branch
 train "$dir/crash" --training.steps 6 --checkpoint.interval 3
 train "$dir/crash" --training.steps 8 --checkpoint.interval 1 --checkpoint.load_step 3
 train "$dir/crash" --training.steps 9 --checkpoint.interval 1 --checkpoint.load_step 3 --backend.threads 2
 [ "$rc" -eq 0 ] && grep -q 'this job has already continued from there to step 8' "$dir/err" && grep -q 'next is step 9' "$dir/err" &&
     [ "$(newest "$dir/crash/checkpoint")" = 9 ] && [ "$(newest "$dir/crash/before-1/checkpoint")" = 6 ] && ! [ -e "$dir/crash/before-2" ]
-ok restart_with_load_step_goes_on_from_its_branch
+ok restart_with_load_step_continues_from_its_branch
 train "$dir/crash" --training.steps 5 --checkpoint.interval 1 --checkpoint.load_step 3 --optimizer.lr 0.003
 [ "$rc" -eq 0 ] && grep -q 'next is step 4' "$dir/err" && [ "$(newest "$dir/crash/checkpoint")" = 5 ] && [ "$(newest "$dir/crash/before-2/checkpoint")" = 9 ]
 ok another_job_with_that_load_step_goes_back

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun generate: several prompts, what it prints, native and Hugging Face folders, and what is an error.
+# ttrun generate: several prompts, its output, native and Hugging Face folders, and its errors.
 . "$(dirname "$0")/lib.sh"
 train "$dir/run" --training.steps 100 --checkpoint.last_save_in_hf true
 [ $rc -eq 0 ]
@@ -14,14 +14,14 @@ field() { sed -n "$2"'s/.*"'"$1"'":\("[^"]*"\|[^,}]*\).*/\1/p' "$dir/out"; }
 
 generate --prompt 'line 1' --max-tokens 20
 [ $rc -eq 0 ] && [ "$(head -c 6 "$dir/out")" = 'line 1' ] && [ "$(wc -c <"$dir/out")" -ge 27 ] && ! [ -s "$dir/err" ]
-ok the_prompt_and_what_follows
+ok text_begins_with_the_prompt
 cp "$dir/out" "$dir/first"
 generate --prompt 'line 1' --max-tokens 20 --seed 0
 cmp -s "$dir/out" "$dir/first"
-ok one_seed_one_text
+ok equal_seeds_give_equal_texts
 generate --prompt 'line 1' --max-tokens 20 --seed 1
 ! cmp -s "$dir/out" "$dir/first"
-ok another_seed_another_text
+ok another_seed_gives_another_text
 generate --prompt 'line 1' --max-tokens 20 -v
 grep -q 'keys and values' "$dir/err" && grep -q 'tokens/s' "$dir/err" && cmp -s "$dir/out" "$dir/first"
 ok verbose_names_memory_and_speed
@@ -31,7 +31,7 @@ generate --prompt 'line 1' --prompts "$dir/prompts.txt" --n 2 --max-tokens 12 --
 cp "$dir/out" "$dir/all"
 [ $rc -eq 0 ] && [ "$(wc -l <"$dir/out")" -eq 8 ] && [ "$(field prompt 6)" = 2 ] && [ "$(field sample 6)" = 1 ] &&
     [ "$(field prompt_tokens 1)" = 7 ] && [ "$(field prompt_tokens 5)" = 1 ]
-ok results_stand_in_the_order_of_the_prompts
+ok results_have_the_order_of_the_prompts
 for batch in 1 3; do
     generate --prompt 'line 1' --prompts "$dir/prompts.txt" --n 2 --max-tokens 12 --json --batch $batch --backend.threads $batch
     [ $rc -eq 0 ] && cmp -s "$dir/out" "$dir/all"
@@ -39,22 +39,22 @@ for batch in 1 3; do
 done
 generate --prompts "$dir/prompts.txt" --max-tokens 5
 [ $rc -eq 0 ] && [ "$(grep -c '^---$' "$dir/out")" -eq 2 ] && head -n 1 "$dir/out" | grep -q '^line 7'
-ok several_texts_are_set_apart
+ok several_texts_are_separated
 printf '{"prompt": "line 7"}\n{"ids": [256, 108, 105, 110, 101, 32, 55]}\n' >"$dir/prompts.jsonl"
 generate --prompts "$dir/prompts.jsonl" --max-tokens 9 --temperature 0 --json
 [ $rc -eq 0 ] && [ "$(field text 1)" = "$(field text 2)" ] && [ -n "$(field text 1)" ]
-ok ids_are_the_text_they_stand_for
+ok prompt_of_ids_gives_the_text_of_the_same_prompt
 generate --prompt 'line 12' --max-tokens 8 --temperature 0
 cp "$dir/out" "$dir/greedy"
 generate --prompt 'line 12' --max-tokens 8 --temperature 0 --backend.name reference
 [ $rc -eq 0 ] && cmp -s "$dir/out" "$dir/greedy"
-ok another_backend_than_the_checkpoint_s
+ok backend_other_than_the_checkpoints
 generate --prompt 'line 12' --max-tokens 8 --top-k 1 --temperature 5
 cmp -s "$dir/out" "$dir/greedy"
 ok top_k_of_one_is_greedy
 generate --prompt 'line 12' --max-tokens 8 --top-p 0 --temperature 5
 cmp -s "$dir/out" "$dir/greedy"
-ok top_p_of_nothing_is_greedy
+ok top_p_of_zero_is_greedy
 
 # ---- the same weights as a Hugging Face folder; its tokenizer is given, or the prompts are ids ----
 ttrun generate --checkpoint "$dir/run/hf/latest" --tokenizer.name byte --prompt 'line 12' --max-tokens 8 --temperature 0 \
@@ -80,7 +80,7 @@ rc=$?
 ttrun generate --checkpoint "$dir/run/hf/latest" --tokenizer.name byte --prompts "$dir/ids.jsonl" --max-tokens 9 --temperature 0 --json >"$dir/a" 2>"$dir/err"
 ttrun generate --checkpoint "$dir/run/hf/latest" --prompts "$dir/ids.jsonl" --max-tokens 9 --temperature 0 --json >"$dir/b" 2>"$dir/err"
 [ $rc -eq 0 ] && [ "$(head -c 7 "$dir/own")" = 'line 12' ] && cmp -s "$dir/a" "$dir/b" && ! grep -q '"text":null' "$dir/b"
-ok a_tokenizer_json_is_taken
+ok a_tokenizer_json_is_used
 
 # ---- ends ----
 "$TTRUN" generate --plugin-dir "$PLUGINS" --checkpoint "$dir/run" --prompt 'line 1' --max-tokens 100000 >"$dir/long" 2>"$dir/err" &
@@ -90,7 +90,7 @@ kill -INT $pid
 wait $pid
 rc=$?
 [ $rc -eq 4 ] && [ "$(tail -c 1 "$dir/long" | od -An -c | tr -d ' ')" = '\n' ] && grep -q 'stopped by a signal' "$dir/err"
-ok interrupted_it_ends_with_a_whole_line
+ok an_interrupted_command_ends_with_a_complete_line
 # refused NAME WORDS OPTION...: status 2, one line with the words
 refused() {
     name=$1 words=$2
@@ -104,23 +104,23 @@ printf '{"ids": [1, -1]}\n' >"$dir/negative.jsonl"
 printf '{"ids": [1, 262]}\n' >"$dir/outside.jsonl"
 printf '{"ids": []}\n' >"$dir/none.jsonl"
 : >"$dir/empty.txt"
-refused prompts_no_json 'line 1' --prompts "$dir/bad.jsonl"
+refused prompts_not_json 'line 1' --prompts "$dir/bad.jsonl"
 refused prompts_negative_id 'negative.jsonl:1: ids: element 2' --prompts "$dir/negative.jsonl"
-refused prompts_id_outside 'prompt 1: id 262 is not in the vocabulary of 262' --prompts "$dir/outside.jsonl"
+refused prompts_id_outside_the_vocabulary 'prompt 1: id 262 is not in the vocabulary of 262' --prompts "$dir/outside.jsonl"
 refused prompts_no_ids 'prompt 1 is empty' --prompts "$dir/none.jsonl"
 refused prompts_empty_file 'contains no prompt' --prompts "$dir/empty.txt"
 refused prompts_missing_file 'nothere.txt' --prompts "$dir/nothere.txt"
 refused batch_too_large '--batch: expected a whole number from 1 to 16, got "17"' --batch 17
 refused top_p_outside '--top-p: expected 0 to 1' --top-p 1.5
-refused tokens_none '--max-tokens: expected' --max-tokens 0
+refused max_tokens_zero '--max-tokens: expected' --max-tokens 0
 rm "$dir/run/hf/latest/tokenizer.json"
 ttrun generate --checkpoint "$dir/run/hf/latest" --prompt x >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'has no tokenizer.json: give prompts as ids' "$dir/err"
-ok text_without_a_tokenizer
+ok text_prompt_without_a_tokenizer
 sed -i 's/"llama"/"lama"/' "$dir/run/hf/latest/config.json"
 ttrun generate --checkpoint "$dir/run/hf/latest" --prompts "$dir/ids.jsonl" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'config.json:3:17: no model plugin reads model_type "lama"' "$dir/err"
-ok a_model_nobody_reads
+ok a_model_type_that_no_plugin_reads
 exit $failed

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Weights as a Hugging Face folder: written after the last step, read back bit for bit on every mesh; its config.json gives
-# the sizes; hostile folders are an error of one line. tests/peers/hf_peer.py holds them against transformers.
+# the sizes; hostile folders give an error of one line. tests/peers/hf_peer.py compares them with transformers.
 . "$(dirname "$0")/lib.sh"
 awk 'BEGIN {
     printf "{\"added_tokens\":[{\"id\":257,\"content\":\"<end>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
@@ -58,11 +58,11 @@ again "$dir/tph" "$dir/tp/hf/latest"
 ok saved_by_two_ranks_and_model_only
 train "$dir/tied" $tie true --checkpoint.last_save_in_hf true --training.steps 4 --tokenizer.name hf --tokenizer.path "$dir/tokenizer.json"
 [ $rc -eq 0 ] && ! grep -q lm_head "$dir/tied/hf/latest/model.safetensors" && cmp -s "$dir/tokenizer.json" "$dir/tied/hf/latest/tokenizer.json"
-ok tied_weights_have_no_head_and_the_tokenizer_goes_along
+ok tied_weights_export_no_head_but_the_tokenizer
 native "$dir/tn" "$dir/tied/checkpoint/step-4" $tie true --tokenizer.name hf --tokenizer.path "$dir/tokenizer.json"
 again "$dir/th" "$dir/tied/hf/latest"
 [ $rc -eq 0 ] && same_losses "$dir/tn" "$dir/th"
-ok tied_weights_come_back
+ok tied_weights_load_again
 
 # ---- what hf_assets_path says where the job does not ----
 tied=$dir/tied/hf/step-4
@@ -80,19 +80,19 @@ bare "$dir/d1" --checkpoint.initial_load_in_hf true
     [ "$(value "$dir/d1/run.json" job.tokenizer.name)" = hf ] && [ "$(value "$dir/d1/run.json" job.tokenizer.path)" = "$tied/tokenizer.json" ]
 ok the_folders_tokenizer_and_weights_are_the_default
 cmp -s "$tied/model.safetensors" "$dir/d1/hf/latest/model.safetensors" && cmp -s "$tied/tokenizer.json" "$dir/d1/hf/latest/tokenizer.json"
-ok and_come_out_again
+ok loaded_weights_export_unchanged
 bare "$dir/d2" --tokenizer.name byte --checkpoint.initial_load_path "$tied"
 [ $rc -eq 0 ] && [ "$(grep -c "the tokenizer is \"byte\", not the model.s own, $tied/tokenizer.json" "$dir/err")" -eq 1 ] && [ -f "$dir/d2/hf/latest/config.json" ] &&
     ! [ -e "$dir/d2/hf/latest/tokenizer.json" ]
-ok another_tokenizer_is_a_warning_and_the_folders_is_not_exported
+ok another_tokenizer_is_a_warning_and_the_folders_one_is_not_exported
 grep -q "weights: $tied (Hugging Face's)" "$dir/err"
-ok a_hugging_face_folder_is_known_by_its_look
+ok a_hugging_face_folder_is_recognized
 bare "$dir/d3"
 [ $rc -eq 0 ] && grep -q "weights: random; those of $tied are loaded with checkpoint.initial_load_in_hf true" "$dir/err"
-ok random_weights_beside_others_are_told
+ok random_weights_instead_of_those_there_are_logged
 train "$dir/d4" --training.steps 1 --checkpoint.enable false
 [ $rc -eq 0 ] && grep -q 'weights: random$' "$dir/err"
-ok random_weights_are_told
+ok random_weights_are_logged
 again "$dir/d7" "$dir/a/hf/step-4"
 [ $rc -eq 0 ] && [ "$(grep -c "$dir/a/hf/step-4 has no tokenizer.json: the tokenizer is the spec's, \"byte\"" "$dir/err")" -eq 1 ]
 ok a_folder_without_a_tokenizer_is_a_warning
@@ -100,10 +100,10 @@ mkdir "$dir/copy" && cp "$tied/tokenizer.json" "$dir/copy"
 bare "$dir/d5" --tokenizer.name hf --tokenizer.path "$dir/copy" && ! grep -q 'the tokenizer is' "$dir/err" &&
     sed -i 's/"Hi"/"Ho"/; s/\["H","i"\]/["H","o"]/' "$dir/copy/tokenizer.json" && bare "$dir/d6" --tokenizer.name hf --tokenizer.path "$dir/copy" &&
     grep -q "the tokenizer is \"hf\" of $dir/copy, not the model.s own, $tied/tokenizer.json" "$dir/err" && cmp -s "$dir/copy/tokenizer.json" "$dir/d6/hf/latest/tokenizer.json"
-ok a_copy_of_the_tokenizer_is_the_same_and_another_is_not
+ok a_copy_of_the_tokenizer_gives_no_warning_but_another_one_does
 again "$dir/x" "$dir/a/hf/latest" --model.args.tie_embeddings true
 [ $rc -eq 0 ] && grep -q '1 tensor not of this model ignored: lm_head.weight' "$dir/err"
-ok tensors_of_no_parameter_are_named_in_the_log
+ok unused_tensors_are_logged
 mv "$dir/a/hf" "$dir/hf.before"
 train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
 [ $rc -eq 0 ] && cmp -s "$dir/hf.before/step-4/model.safetensors" "$dir/a/hf/latest/model.safetensors"
@@ -113,7 +113,7 @@ echo rubbish >"$dir/a/hf/step-4.tmp/model-00001-of-00009.safetensors"
 rm -rf "$dir/a/checkpoint"
 train "$dir/a" --checkpoint.last_save_in_hf true --training.steps 4
 [ $rc -eq 0 ] && ! [ -e "$dir/a/hf/step-4.tmp" ] && [ "$(find "$dir/a/hf/latest/" -name '*.safetensors' | wc -l)" -eq 1 ]
-ok what_a_killed_save_left_is_replaced
+ok leftovers_of_a_killed_save_are_replaced
 
 # ---- hostile folders ----
 good=$dir/a/hf/step-4
@@ -130,12 +130,12 @@ refused() {
 index() { rm -f model.safetensors; printf '%s' "$1" >model.safetensors.index.json; }
 edit() { sed -i "$1" config.json; }
 refused folder_without_weights 'no model.safetensors and no model.safetensors.index.json' 'rm model.safetensors'
-refused index_no_json 'model.safetensors.index.json:1:' 'index "{"'
+refused index_not_json 'model.safetensors.index.json:1:' 'index "{"'
 refused index_without_map 'no object "weight_map"' 'index "{}"'
 refused index_map_is_list 'no object "weight_map"' 'index "{\"weight_map\": []}"'
 refused index_parent_folder "is not in the name of a .safetensors file in this folder" \
     'cp model.safetensors ../up.safetensors; index "{\"weight_map\": {\"a\": \"../up.safetensors\"}}"'
-refused index_absolute "is not in the name of a .safetensors file in this folder" \
+refused index_absolute_path "is not in the name of a .safetensors file in this folder" \
     'cp model.safetensors ../up.safetensors; index "{\"weight_map\": {\"a\": \"$dir/up.safetensors\"}}"'
 refused index_number "is not in the name of" 'index "{\"weight_map\": {\"a\": 3}}"'
 refused index_missing_file 'model-2.safetensors' 'index "{\"weight_map\": {\"a\": \"model-2.safetensors\"}}"'
@@ -147,9 +147,9 @@ refused weights_empty 'model.safetensors' ': >model.safetensors'
 refused weights_header_length 'model.safetensors' 'printf "\377\377\377\377\377\377\377\177" | dd of=model.safetensors conv=notrunc 2>"$dir/dd"'
 refused weights_lack_a_tensor "parameter 'lm_head.weight': $dir/bad: no tensor 'lm_head.weight'" 'sed -i "s/\"lm_head.weight\"/\"lm_haed.weight\"/" model.safetensors'
 refused weights_of_another_shape "parameter 'model.layers.0.mlp.gate_proj.weight'" 'edit "s/\"intermediate_size\": 48/\"intermediate_size\": 64/"'
-refused weights_shape_said "is [48,32] there, [64,32] in the model" 'edit "s/\"intermediate_size\": 48/\"intermediate_size\": 64/"'
+refused weights_of_another_shape_names_both_shapes "is [48,32] there, [64,32] in the model" 'edit "s/\"intermediate_size\": 48/\"intermediate_size\": 64/"'
 refused config_missing 'config.json: cannot open: No such file' 'rm config.json'
-refused config_no_json 'config.json:2:1:' 'echo "{" >config.json'
+refused config_not_json 'config.json:2:1:' 'echo "{" >config.json'
 refused config_list 'expected an object' 'echo "[1]" >config.json'
 refused config_without_type 'it has no "model_type"' 'edit "/model_type/d"'
 refused config_other_type 'config.json:3:17: this is a mistral model: add --spec mistral' 'edit "s/\"llama\"/\"mistral\"/"'
@@ -161,13 +161,13 @@ refused config_size_negative 'config.json:4:18: ' 'edit "s/\"hidden_size\": 32/\
 refused config_size_twice 'occurs twice' 'edit "s/\"hidden_size\": 32/\"hidden_size\": 32, \"hidden_size\": 64/"'
 refused config_heads 'does not divide' 'edit "s/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/"'
 refused config_rope_type 'rope_type' 'edit "s/\"rope_type\": \"llama3\"/\"rope_type\": \"longrope\"/"'
-refused config_rope_no_object 'rope_scaling: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_scaling\": 3,/"'
+refused config_rope_not_an_object 'rope_scaling: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_scaling\": 3,/"'
 refused config_rope_by_layer 'rope_parameters: expected an object with "rope_type"' 'edit "s/\"rope_scaling\": {.*},/\"rope_parameters\": {\"full_attention\": {}},/"'
 
 train "$dir/x" --checkpoint.initial_load_in_hf true
 [ $rc -eq 2 ] && grep -qF 'checkpoint.initial_load_in_hf: needs checkpoint.initial_load_path' "$dir/err"
-ok hf_weights_need_a_path
+ok loading_hf_weights_needs_a_path
 train "$dir/x" --checkpoint.last_save_in_hf true --checkpoint.enable false
 [ $rc -eq 2 ] && grep -qF 'checkpoint.last_save_in_hf: nothing is saved' "$dir/err"
-ok hf_save_needs_saving
+ok hf_export_needs_checkpoints_enabled
 exit $failed

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hugging Face folders of the models beside llama3 (test_hf.sh): written after the last step, read back bit for bit on every
-# mesh; a config.json that says what a model cannot do is an error of one line. tests/peers/hf_peer.py compares with transformers.
+# Hugging Face folders of the models other than llama3 (test_hf.sh): written after the last step, read back bit for bit on every
+# mesh; a config.json with settings that a model cannot do gives an error of one line. tests/peers/hf_peer.py compares with transformers.
 . "$(dirname "$0")/lib.sh"
 wide='"dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 270'
 # write_job MODEL ARGS
@@ -55,7 +55,7 @@ round_trip mistral "$wide"', "n_kv_heads": 2, "hidden_dim": 48, "sliding_window"
 round_trip gpt2 "$wide"', "n_positions": 40' \
     "transformer.wpe.weight transformer.h.1.attn.c_attn.weight transformer.h.1.attn.c_attn.bias transformer.ln_f.bias"
 [ "$(value "$dir/gpt2/hf/latest/config.json" n_positions)" = 40 ] && ! grep -q max_position "$dir/gpt2/hf/latest/config.json"
-ok gpt2_positions_are_its_own
+ok gpt2_config_json_has_n_positions
 
 # The hub's gpt2 has no "transformer." before its names, and masks as tensors. As many bytes stand for them.
 cp -r "$dir/gpt2/hf/step-3" "$dir/hub"
@@ -64,15 +64,15 @@ rm -rf "$dir/h" "$dir/n"
 again gpt2 "$dir/h" "$dir/hub"
 again gpt2 "$dir/n" "$dir/gpt2/hf/latest"
 [ $rc -eq 0 ] && same_losses "$dir/n" "$dir/h" && ! grep -q '"transformer' "$dir/hub/model.safetensors"
-ok names_without_their_prefix_are_found
+ok tensor_names_without_the_prefix_are_found
 sed 's/"resid_pdrop": 0.0/"resid_pdrop": 0.1/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ] && grep -q 'resid_pdrop 0.1 is not applied: model gpt2 has no dropout' "$dir/err"
-ok dropout_is_said_to_be_left_out
+ok dropout_that_is_not_applied_is_logged
 sed 's/"gelu_new"/"gelu_pytorch_tanh"/' "$dir/gpt2/hf/latest/config.json" >"$dir/hub/config.json"
 again gpt2 "$dir/h" "$dir/hub" --training.steps 1
 [ $rc -eq 0 ]
-ok one_activation_by_another_name
+ok another_name_of_the_same_activation
 
 # A checkpoint of such a run has all sizes in it.
 cp -r "$dir/mistral/hf/step-3" "$dir/start"
@@ -80,7 +80,7 @@ again mistral "$dir/moved" "$dir/start" --checkpoint.enable true
 rm -rf "$dir/start"
 ttrun generate --checkpoint "$dir/moved" --prompt line --max-tokens 4 --temperature 0 >"$dir/text1" 2>"$dir/err" &&
     ttrun generate --checkpoint "$dir/mistral" --prompt line --max-tokens 4 --temperature 0 >"$dir/text2" 2>>"$dir/err" && cmp -s "$dir/text1" "$dir/text2"
-ok a_checkpoint_needs_the_folder_no_more
+ok a_resumed_run_does_not_need_the_folder
 
 # ---- what a config.json may not say ----
 # refused MODEL NAME WORDS SED
@@ -104,9 +104,9 @@ refused gpt2 too_few_positions 'only 31 positions' 's/"n_positions": 40/"n_posit
 refused gpt2 positions_of_another_table "parameter 'transformer.wpe.weight'" 's/"n_positions": 40/"n_positions": 41/'
 refused gpt2 a_llama 'this is a llama model: add --spec llama3' 's/"model_type": "gpt2"/"model_type": "llama"/'
 refused gpt2 scaled_positions 'rope_scaling: model gpt2 has no RoPE scaling' "$(more '"rope_scaling": {"rope_type": "yarn", "factor": 2}')"
-refused gpt2 tied_said_untied "parameter 'lm_head.weight'" 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
+refused gpt2 untied_head_without_a_tensor "parameter 'lm_head.weight'" 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
 refused qwen2 mrope 'use_mrope: model qwen2' "$(more '"use_mrope": true')"
-refused qwen2 window_of_nothing 'there is no window' 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention"]/'
+refused qwen2 sliding_layers_without_a_window 'there is no window' 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention"]/'
 refused qwen2 layer_types_too_few 'layer 1 is neither' "$(more '"layer_types": ["full_attention"]')"
 refused qwen2 layer_types_unknown 'layer 1 is neither' "$(more '"layer_types": ["full_attention", "linear_attention"]')"
 refused qwen2 window_of_zero 'sliding_window: expected 1 to' 's/"sliding_window": 7/"sliding_window": 0/'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Hooks around steps, and what one rank's failure does to the others.
+# Hooks before and after steps, and what happens to the other ranks if one rank fails.
 . "$(dirname "$0")/lib.sh"
 mkdir -p "$dir/more/hooks"
 cc -std=c11 -Wall -Wextra -Werror -shared -fPIC "-I$SRC/include" "$SRC/tests/run/hook.c" -o "$dir/more/hooks/watch.so" >"$dir/out" 2>&1
@@ -17,7 +17,7 @@ ok hook_is_called_around_every_step
 hook "{\"name\": \"watch\", \"file\": \"$dir/seen2\"}"
 train "$dir/two" $more --training.steps 2 --comm.backend local --nproc 2
 [ "$rc" -eq 0 ] && [ "$(grep -c open "$dir/seen2")" -eq 1 ]
-ok hook_is_rank_0s
+ok hook_is_called_on_rank_0_only
 hook '{"name": "watch", "file": "/no/such/folder/x"}'
 train "$dir/bad" $more
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook watch: cannot write /no/such/folder/x' "$dir/err"
@@ -39,7 +39,7 @@ done
 hook '{"name": "silent", "fail_at": 1}'
 train "$dir/silent" $more
 [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent failed and said nothing (input/output error)' "$dir/err"
-ok step_of_a_hook_that_says_nothing_is_no_success
+ok hook_that_fails_without_a_message_is_a_failure
 for rank in 0 1 3; do
     begin=$(date +%s)
     hook "{\"name\": \"fail\", \"fail_at\": 3, \"rank\": $rank}"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Inputs that a loader declares: f32 and i32 per token, f32 per sample, read by a loss. The same losses on every mesh.
+# Inputs that a loader declares (f32 and i32 per token, f32 per sample) and a loss reads: equal losses on every mesh.
 . "$(dirname "$0")/lib.sh"
 mkdir "$dir/plugins"
 cc -std=c11 -w -O1 -fPIC -shared -fvisibility=hidden "-I$SRC/include" "$SRC/tests/run/inputs.c" "-L$BUILD" -lttrun -lm -o "$dir/plugins/inputs.so" 2>"$dir/err"
-ok builds
+ok plugin_with_inputs_builds
 sed 's|"dataloader": {[^}]*}|"dataloader": { "name": "weighted" }, "loss": { "name": "weighted_loss" }, "comm": { "backend": "local" }|
      s|"checkpoint": {[^}]*}|"checkpoint": { "enable": false }|; s|"steps": 10|"steps": 4|; s|"n_layers": 2|"n_layers": 4|' "$dir/job.json" >"$dir/inputs.json"
 job=$dir/inputs.json
@@ -20,7 +20,7 @@ same() { # A B: to 2e-6 of the loss
 }
 p=--parallelism
 go one
-ok one_rank
+ok inputs_on_one_rank
 while read -r name options; do
     go "$name" $options && same one "$name"
     ok "$name"
@@ -43,26 +43,26 @@ done
 
 # a weight of one is no weight; validation and mixtures carry inputs
 go flat --loss.name weighted_plain --dataloader.flat 1 && go plain --loss.name cross_entropy --dataloader.flat 1 && cmp -s "$dir/flat.loss" "$dir/plain.loss"
-ok weights_of_one
+ok loss_weights_of_one_change_no_bit
 go valid --validation.enable true --validation.freq 2 --validation.dataloader '{"name": "weighted"}' && grep -q '"validation":\|"validation/loss"\|validation' "$dir/valid/metrics.jsonl"
-ok validation
+ok validation_reads_the_inputs
 go mixed --dataloader.mixture '[{"name": "weighted"}, {"name": "weighted", "weight": 2}]'
-ok mixture_of_equal_tables
+ok mixture_of_equal_inputs
 go unequal --dataloader.mixture "[{\"name\": \"weighted\"}, {\"name\": \"text\", \"path\": \"$dir/text.txt\"}]"
 [ "$rc" -eq 2 ] && grep -q 'dataloader: its sources weighted and text declare different inputs' "$dir/err"
-ok mixture_of_other_tables_is_an_error
+ok mixture_of_different_inputs_is_an_error
 go unknown --loss.input loss_weights
 [ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weights": the dataloader gives ids, labels, pos, seg, loss_weight, side, reward' "$dir/err"
-ok unknown_input_names_those_there_are
+ok unknown_input_is_an_error_that_lists_the_inputs
 go text --dataloader.name text --dataloader.path "$dir/text.txt"
 [ "$rc" -eq 2 ] && grep -q 'there is no input "loss_weight": the dataloader gives ids, labels, pos, seg$' "$dir/err"
-ok another_loader_lacks_it
+ok loader_without_the_input_is_an_error
 go held --validation.enable true --validation.dataloader "{\"name\": \"text\", \"path\": \"$dir/text.txt\"}"
 [ "$rc" -eq 2 ] && grep -q 'text does not declare the same inputs as the dataloader weighted' "$dir/err"
 ok validation_without_the_inputs_is_an_error
 ttrun data show "$job" --plugin-dir "$dir/plugins" --json >"$dir/out" 2>"$dir/err" && grep -q '"loss_weight":\[[0-9.,]*\],"side":\[[012,]*\],"reward":\[0.[0-9]*\]' "$dir/out"
-ok data_show
+ok data_show_prints_the_inputs
 ttrun plugins check "$dir/plugins/inputs.so" >"$dir/out" 2>"$dir/err" && grep -q 'also gives loss_weight (f32 per token), side (i32 per token), reward (f32 per sample)' "$dir/out" &&
     grep -q 'loss weighted_plain: .*FSDP 2' "$dir/out"
-ok plugins_check
+ok plugins_check_lists_the_inputs
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Stopping, starting again, saving: what a run does when it is not left alone.
+# Stopping, resuming and saving: signals, second starts, failures while a run goes on.
 . "$(dirname "$0")/lib.sh"
 long="--training.steps 1000000 --metrics.log_freq 1"
 
@@ -30,7 +30,7 @@ grep -q 'resumed from .*/step-4, next is step 5' "$dir/err" && grep -q 'training
 ok resume_says_what_differs
 train "$dir/sync" --checkpoint.async_mode disabled
 hash_of "$dir/sync/checkpoint/step-10" | cmp -s - "$dir/whole.sum"
-ok saving_in_place_writes_the_same
+ok synchronous_saves_write_the_same
 half="--training.dtype bfloat16 --training.mixed_precision_param bfloat16 --parallelism.data_parallel_shard_degree 2
     --training.local_batch_size 2 --comm.backend local"
 train "$dir/half_whole" $half
@@ -54,7 +54,7 @@ ok resume_from_another_mesh_to_rounding
 cp "$dir/whole/metrics.jsonl" "$dir/before.jsonl"
 train "$dir/whole"
 [ "$rc" -eq 0 ] && grep -q 'done already' "$dir/err" && cmp -s "$dir/before.jsonl" "$dir/whole/metrics.jsonl"
-ok done_already_runs_no_step
+ok finished_run_runs_no_step
 train "$dir/whole" --resume never --training.steps 2
 [ "$rc" -eq 0 ] && [ "$(newest "$dir/whole/checkpoint")" = 2 ] && [ -d "$dir/whole/before-1/checkpoint/step-10" ] &&
     [ "$(wc -l <"$dir/whole/metrics.jsonl")" -eq 2 ]
@@ -68,31 +68,31 @@ ok keep_latest_k_keeps_k
 train "$dir/weights" --checkpoint.last_save_model_only true
 grep -aq 'optimizer.state' "$dir/weights/checkpoint/step-5/"*.safetensors &&
     ! grep -aq 'optimizer.state' "$dir/weights/checkpoint/step-10/"*.safetensors
-ok last_save_model_only_saves_weights_alone
+ok last_save_model_only_saves_weights_only
 train "$dir/weights" --training.steps 12
 [ "$rc" -eq 2 ] && grep -q 'optimizer' "$dir/err" && one_line "$dir/err"
-ok weights_alone_are_no_place_to_resume_from
+ok a_step_with_weights_only_is_not_resumed_from
 train "$dir/from" --training.steps 1 --checkpoint.initial_load_path "$dir/weights/checkpoint/step-10"
 first=$(losses "$dir/from/metrics.jsonl" | cut -d ' ' -f 2)
 [ "$rc" -eq 0 ] && near "$first" 2.9 0.5
 ok initial_load_path_takes_weights
 grep -q 'other arguments' "$dir/err" && rc=1
 [ "$rc" -eq 0 ] && ! grep -q 'not of this model' "$dir/err"
-ok initial_load_path_of_this_model_says_no_more
+ok initial_load_path_of_the_same_model_logs_no_difference
 train "$dir/untied" --training.steps 1 --model.args.tie_embeddings false
 train "$dir/tied" --training.steps 1 --model.args.tie_embeddings true --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
 [ "$rc" -eq 0 ] && grep -q 'untied/checkpoint/step-1: 1 tensor not of this model ignored: lm_head.weight$' "$dir/err" &&
     grep -q 'W train\] the weights belong to a model with other arguments: model.args.tie_embeddings: false → true' "$dir/err"
-ok tied_model_from_untied_weights_is_told_of
+ok tied_model_from_untied_weights_is_a_warning
 train "$dir/more" --training.steps 1 --model.args.n_layers 3 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q "no tensor 'model.layers.2.*, and 8 more of the model's are not there" "$dir/err"
 ok weights_that_lack_layers_are_named
 train "$dir/fewer" --training.steps 1 --model.args.n_layers 1 --checkpoint.initial_load_path "$dir/untied/checkpoint/step-1"
 [ "$rc" -eq 0 ] && grep -q '9 tensors not of this model ignored: model.layers.1.*, …' "$dir/err"
-ok layers_that_the_model_has_not_are_named
+ok layers_that_the_model_lacks_are_named
 train "$dir/zero" --training.steps 0
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
-ok no_steps_are_no_error
+ok zero_steps_are_not_an_error
 train "$dir/none" --checkpoint.enable false
 [ "$rc" -eq 0 ] && ! [ -e "$dir/none/checkpoint" ]
 ok checkpoint_disabled_writes_none
@@ -150,7 +150,7 @@ kill -TERM $pid
 wait $pid
 rc=$?
 [ $rc -eq 4 ] && [ -n "$(newest "$dir/both/checkpoint")" ]
-ok one_stop_that_comes_more_than_once_saves
+ok one_stop_that_arrives_twice_saves
 stop_and_go_on HUP
 ok sighup_saves_and_ends_with_4
 (
@@ -171,7 +171,7 @@ until_true has_lines "$dir/usr/metrics.jsonl" 5
 kill -USR1 $pid
 saved() { [ -n "$(newest "$dir/usr/checkpoint")" ]; }
 until_true saved && lines=$(wc -l <"$dir/usr/metrics.jsonl") && until_true has_lines "$dir/usr/metrics.jsonl" $((lines + 20))
-ok sigusr1_saves_and_goes_on
+ok sigusr1_saves_and_continues
 kill -9 $pid
 wait $pid 2>/dev/null
 
@@ -206,7 +206,7 @@ ok "kill_9_ten_times_loses_nothing$bad"
 )
 [ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: checkpoint of step 5: .*step-5.tmp' "$dir/full.err" &&
     ! [ -e "$dir/full/checkpoint/step-5.tmp" ]
-ok writer_that_fails_ends_the_run
+ok failing_metrics_writer_ends_the_run
 (
     trap '' XFSZ
     ulimit -f 100
@@ -215,7 +215,7 @@ ok writer_that_fails_ends_the_run
     cp "$dir/err" "$dir/full2.err"
 )
 [ "$(cat "$dir/full2.rc")" -eq 1 ] && one_line "$dir/full2.err" && grep -q '^ttrun: rank [01]: checkpoint of step 5: .*step-5.tmp' "$dir/full2.err"
-ok writer_that_fails_ends_two_ranks
+ok failing_metrics_writer_ends_two_ranks
 start "$dir/gone" $long --checkpoint.interval 1000000
 until_true has_lines "$dir/gone/metrics.jsonl" 5
 rm -r "$dir/gone/checkpoint" && echo "in the way" >"$dir/gone/checkpoint"
@@ -223,13 +223,13 @@ kill -USR1 $pid
 wait $pid
 rc=$?
 [ $rc -eq 1 ] && one_line "$dir/gone.err" && grep -q '^ttrun: .*gone/checkpoint' "$dir/gone.err"
-ok folder_that_goes_ends_the_run
+ok replaced_checkpoint_folder_ends_the_run
 
 # ---- the second start from above ----
 wait $second
 read -r rc seconds <"$dir/second.rc"
 [ "$rc" -eq 2 ] && [ "$seconds" -ge 4 ] && [ "$seconds" -le 9 ] && grep -q "^ttrun: .*process $live " "$dir/second.err" && one_line "$dir/second.err"
-ok second_start_names_the_first
+ok second_start_names_the_running_process
 kill -9 $live
 wait $live 2>/dev/null
 start "$dir/live" --training.steps 3

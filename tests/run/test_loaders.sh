@@ -94,13 +94,13 @@ refuses() {
     ok "refuses_$name"
 }
 echo '{"text": 1}' >>"$dir/other.jsonl"
-refuses a_line 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path other.jsonl
+refuses a_line_without_text 'other.jsonl:3: "text" is not a string' --dataloader.name jsonl --dataloader.path other.jsonl
 head -c 1500 "$dir/gpt2.bin" >"$dir/cut.bin"
 refuses a_cut_file 'cut.bin: 1500 bytes' --dataloader.name bin --dataloader.path cut.bin
 refuses packing_without_documents 'dataloader.packing: .*gpt2.bin has no list' --dataloader.name bin --dataloader.path gpt2.bin --dataloader.packing best_fit
-refuses a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
+refuses a_bin_file_without_a_format 'set dataloader.format' --dataloader.name bin --dataloader.path raw16.dat
 refuses an_unknown_format 'dataloader.format' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format int8
-refuses a_token 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
+refuses a_token_outside_the_vocabulary 'outside the model' --dataloader.name bin --dataloader.path raw16.dat --dataloader.format uint32
 # documents of one token have no label: a batch of them is an update of zero gradient
 head -c 8000 /dev/zero | tr '\0' 'A' >"$dir/ones.dat" # ids of 16705, each a document
 for mesh in "" "--nproc 2 --comm.backend local --training.local_batch_size 2"; do

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Meshes over real MPI (comm.backend mpi: no group by shared memory): the same bits as rank-threads.
+# Meshes over real MPI (comm.backend mpi: no group uses shared memory): the same bits as rank-threads.
 . "$(dirname "$0")/processes.sh"
 if ! has_mpirun || ! [ -e "$PLUGINS/comms/mpi.so" ]; then
     echo "ok mpi_is_skipped_where_it_is_not"
     exit 0
 fi
+allow_leaks
 sed 's/"n_layers": 2/"n_layers": 4/' "$dir/job.json" >"$dir/deep.json"
 job=$dir/deep.json
 m=--parallelism.pipeline_parallel_microbatches

@@ -18,10 +18,10 @@ train "$run" --training.steps 10 --metrics.enable_tensorboard true --training.gl
 [ "$rc" -eq 0 ] && ! [ -s "$dir/out" ]
 ok training_leaves_stdout_empty
 [ "$(grep -c '^\[r0 +[0-9.]*s I train\] step: *[0-9]*  loss: *[0-9.]*  grad_norm: *[0-9.]*  memory: *[0-9.]*GiB  tps: [0-9,]*  tflops: [0-9.]*  mfu: [0-9.NA/%]*$' "$dir/err")" -eq 10 ]
-ok console_has_a_line_a_step
+ok console_has_one_line_per_step
 [ "$(wc -l <"$run/metrics.jsonl")" -eq 10 ] && [ "$(losses "$run/metrics.jsonl" | wc -l)" -eq 10 ] &&
     [ "$(head -n 1 "$run/metrics.jsonl" | sed 's/,.*//')" = '{"step":1' ]
-ok metrics_has_a_line_a_step
+ok metrics_has_one_line_per_step
 missing=
 for key in step epoch loss loss_max grad_norm lr tokens n_tokens_seen tps tps_global tflops mfu mem_gib time_s time.data \
     time.forward_backward time.optimizer time.comm_exposed time.checkpoint wall; do
@@ -109,9 +109,9 @@ ok plan_counts_the_copy_of_a_save
 # 4 × 2048 tokens by 262144 ids would be 8.6 GB of logits, and as much of their gradient
 says logits 0 "$TTRUN" plan "$dir/job.json" --training.seq_len 2048 --model.args.vocab_size 262144 --json &&
     awk -v w="$(value "$dir/out" bytes_per_rank.work)" 'BEGIN {exit !(w > 0 && w < 4 * 2048 * 262144 * 4 / 10)}'
-ok plan_holds_no_tokens_by_ids
+ok plan_does_not_hold_all_logits
 says big 0 "$TTRUN" plan "$dir/job.json" --model.args.dim 65536 --model.args.n_layers 8 --json && [ "$(value "$dir/out" fits)" = false ]
-ok plan_ends_0_where_the_job_does_not_fit
+ok plan_exits_0_if_the_job_does_not_fit
 says pipe 0 "$TTRUN" plan "$dir/job.json" --world 4 --parallelism.pipeline_parallel_degree 2 --json &&
     awk -v b="$(value "$dir/out" bubble)" 'BEGIN {exit !(b > 0 && b < 1)}'
 ok plan_of_a_pipeline_has_a_bubble
@@ -130,15 +130,15 @@ says search 0 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 -
 ok plan_searches_meshes
 took=$(value "$dir/out" step_time_s)
 says search 0 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --json && near "$(value "$dir/out" best.0.step_time_s)" "$took" 1e-7
-ok plan_of_the_best_mesh_says_the_same
+ok plan_of_the_best_mesh_agrees_with_the_search
 says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 && grep -q -- '--hardware' "$dir/err" &&
     says search 2 "$TTRUN" plan "$dir/job.json" --search --world 4 --hardware h100 --memory much && grep -q -- '--memory' "$dir/err"
-ok plan_search_says_what_it_wants
+ok plan_search_names_missing_options
 # the largest debugmodel of the contract: parameters, FLOP per token at 2048
 echo '{"dataloader": {"path": ["text.txt"]}}' >"$dir/debug.json"
 says debug 0 "$TTRUN" plan "$dir/debug.json" --json && [ "$(value "$dir/out" parameters)" = 6163712 ] &&
     near "$(value "$dir/out" flops_per_token)" 71585280 0.5
-ok debugmodel_is_the_contracts
+ok debugmodel_has_the_documented_size
 
 # ---- config ----
 says config 0 "$TTRUN" config "$dir/job.json" --training.steps 7 && grep -q '"steps": 7, // --training.steps$' "$dir/out" &&
@@ -159,13 +159,13 @@ ok explain_all_keys
 says ls 0 "$TTRUN" ckpt ls "$run" && [ "$(sed 's/ .*//' "$dir/out" | tr '\n' ' ')" = "step-5 step-10 " ]
 ok ckpt_ls_lists_steps
 says verify 0 "$TTRUN" ckpt verify "$run/checkpoint/step-10"
-ok ckpt_verify_finds_it_whole
+ok ckpt_verify_accepts_a_complete_step
 says verify_run 0 "$TTRUN" ckpt verify "$run" && [ "$(grep -c complete "$dir/out")" -eq 2 ]
-ok ckpt_verify_takes_a_run
+ok ckpt_verify_accepts_a_run_folder
 cp -r "$run/checkpoint/step-10" "$dir/bent"
 printf 'x' | dd of="$dir/bent/shard-00001-model-00001-of-00001.safetensors" bs=1 seek=200000 conv=notrunc 2>/dev/null
 says bent 2 "$TTRUN" ckpt verify "$dir/bent" && grep -q "data has changed" "$dir/out" && one_line "$dir/err"
-ok ckpt_verify_finds_one_byte
+ok ckpt_verify_finds_one_changed_byte
 printf 'h\303\251\n' | "$TTRUN" tokenize >"$dir/out" 2>"$dir/err"
 [ "$(cat "$dir/out")" = "104 195 169 10" ]
 ok tokenize_bytes
@@ -192,7 +192,7 @@ fi
 says version 0 "$TTRUN" --version && grep -q '^ttrun [0-9]' "$dir/out"
 ok version
 says none 2 "$TTRUN"
-ok without_words_status_2
+ok no_arguments_give_status_2
 bad=
 for c in "" train plan config plugins tokenize ckpt generate; do
     says help 0 "$TTRUN" $c --help && grep -q '^usage: ttrun' "$dir/out" && ! [ -s "$dir/err" ] || bad="$bad $c"

@@ -34,7 +34,7 @@ for rank in 0 1; do
 done
 wait $pid0 && wait $pid1 && losses "$dir/torch/metrics.jsonl" >"$dir/a" && losses "$dir/t-fsdp2/metrics.jsonl" | cmp -s - "$dir/a" &&
     grep -q 'step: 10 ' "$dir/err0" && ! [ -s "$dir/err1" ] && ! [ -s "$dir/out0" ] && ! [ -s "$dir/out1" ]
-ok torchrun_variables_make_ranks_and_rank_0_speaks
+ok torchrun_variables_make_ranks_and_rank_0_prints
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=1 "$timeout" 60 "$TTRUN" "$job" \
     --plugin-dir "$PLUGINS" --comm.backend shm --dump_folder "$dir/nodes" >"$dir/out" 2>"$dir/err"
 rc=$?
@@ -47,17 +47,17 @@ ok world_size_without_rank_is_status_2
 RANK=1 WORLD_SIZE=1 ttrun "$job" --dump_folder "$dir/nonsense" >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'RANK=1 and WORLD_SIZE=1' "$dir/err"
-ok variables_that_make_no_sense_are_an_error
+ok contradictory_variables_are_an_error
 if has_mpirun; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     "$timeout" 60 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$dir/by-hand" >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 0 ] && losses "$dir/by-hand/metrics.jsonl" | cmp -s - "$dir/a" && [ "$(grep -c 'step: 10 ' "$dir/err")" -eq 1 ]
-    ok mpirun_by_hand_is_joined
+    ok ranks_of_the_users_mpirun_form_one_run
     "$timeout" 60 mpirun -q --oversubscribe -np 3 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --training.stpes 3 >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'training.stpes: unknown key' "$dir/err"
-    ok what_all_ranks_find_wrong_is_said_once
+    ok error_of_all_ranks_is_printed_once
     "$timeout" 60 mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --comm.backend local >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend.*local.*mpirun started 2' "$dir/err"
@@ -87,8 +87,8 @@ rc=$?
 ok mpirun_that_starts_nothing_is_named
 train "$dir/nccl" --nproc 2 --comm.backend nccl
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q 'comm.backend: comm "nccl" is unknown; known: mpi; the core has auto, local and shm' "$dir/err"
-ok a_comm_that_is_not_there
+ok unknown_comm_plugin_is_an_error
 train "$dir/mesh" --nproc 2 --parallelism.tensor_parallel_degree 4
 [ "$rc" -eq 2 ] && one_line "$dir/err" && ! [ -e "$dir/mesh" ]
-ok mesh_that_does_not_fit_is_said_once
+ok error_of_the_mesh_is_printed_once
 exit $failed

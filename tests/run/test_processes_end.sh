@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What the end of one rank, or of their launcher, does to the others. KILLS=50: more of the last test.
+# What happens to the other ranks if one rank or the launcher ends. KILLS=50 repeats the last test more often.
 . "$(dirname "$0")/processes.sh"
 for way in $ways; do
     launch $way "$dir/$way-term" --nproc 2 --checkpoint.interval 1000000
@@ -33,7 +33,7 @@ if has_mpirun; then
     launch mpirun "$dir/mpirun-killed" --nproc 2
     kill -9 "$(pgrep -P $pid)"
     ends_within 3 1 && one_line "$dir/err" && grep -q 'mpirun was ended by SIGKILL' "$dir/err"
-    ok killed_mpirun_takes_its_ranks_along
+    ok ranks_end_when_mpirun_is_killed
 fi
 (
     trap '' XFSZ
@@ -43,7 +43,7 @@ fi
     cp "$dir/err" "$dir/full.err"
 )
 [ "$(cat "$dir/full.rc")" -eq 1 ] && one_line "$dir/full.err" && grep -q '^ttrun: rank [01]: checkpoint of step 5: .*step-5.tmp' "$dir/full.err"
-ok writer_that_fails_is_named_with_its_rank
+ok failing_metrics_writer_is_named_with_its_rank
 launch own "$dir/held" --nproc 2
 held=$pid
 processes own "$dir/held" --nproc 2

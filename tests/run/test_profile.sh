@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Profiles: which steps are traced, that the traces are whole and say what ran, and that tracing changes no number.
+# Profiles: which steps are traced, that the traces are complete and show what ran, and that tracing changes no number.
 . "$(dirname "$0")/lib.sh"
 tool=$BUILD/tests/run/trace_tool
 # kinds FILE: the trace's slices by kind, to $dir/kinds; fails where the trace is not one
@@ -9,7 +9,7 @@ kinds() { "$tool" "$1" >"$dir/kinds" 2>"$dir/out"; }
 field() { sed -n "s/^pid $1 tid $2 $3 $4 \([0-9]*\) \([0-9]*\) \([0-9]*\)$/\\$5/p" "$dir/kinds"; }
 
 train "$dir/off" --backend.threads 2 --training.global_batch_size 8 && ! [ -e "$dir/off/profile" ] && ! grep -q 'I profile' "$dir/err"
-ok nothing_without_profiling
+ok no_profile_without_profiling
 train "$dir/on" --profile --profiling.profile_freq 4 --backend.threads 2 --training.global_batch_size 8
 [ "$rc" -eq 0 ] && [ "$(ls "$dir/on/profile" | tr '\n' ' ')" = "ops.jsonl step-10.json step-4.json step-8.json " ]
 ok every_freq_th_step_and_the_last_are_traced
@@ -30,13 +30,13 @@ products=$((2 * 256 * (2 * (96 * 32 + 48 * 96) + 262 * 32))) counted=$(sum 0 0 f
 ok flops_of_the_forward_are_counted
 [ "$(field 0 0 phase forward 1)" = 2 ] && [ "$(field 0 0 phase backward 1)" = 2 ] && [ "$(field 0 0 phase update 1)" = 1 ] &&
     [ "$(field 0 0 step 'step 8' 1)" = 1 ] && [ "$(field 0 0 phase data 1)" = 1 ]
-ok phases_are_slices
+ok phases_are_slices_of_the_trace
 grep -q '^\[r0 .* profile\] 3 steps traced, .* traces in ' "$dir/err" &&
     grep -q 'profile\] limits measured on rank 0 (.* 2 threads): f32 products [1-9][0-9.]*, other arithmetic [1-9][0-9.]* GFLOP/s, memory [1-9]' "$dir/err" && grep -q 'profile\] op  *calls  *ms/step  *% step  *GFLOP/s  *GB/s  *% roofline$' "$dir/err" &&
     grep -q 'profile\] linear  *[0-9]*\.0 ' "$dir/err" && grep -q 'profile\] all ops ' "$dir/err"
 ok table_on_the_console
 awk -v all="$(sed -n 's/.*profile\] all ops  *[0-9.]*  *[0-9.]*  *\([0-9.]*\) .*/\1/p' "$dir/err")" 'BEGIN {exit !(all > 5 && all <= 100.05)}'
-ok ops_fit_into_the_step
+ok times_of_ops_add_up_to_at_most_the_step
 value "$dir/on/profile/ops.jsonl" op >"$dir/out" && [ "$(wc -l <"$dir/on/profile/ops.jsonl")" -gt 10 ] && head -n 1 "$dir/on/profile/ops.jsonl" | grep -q '^{"steps":3,'
 ok table_for_the_report
 # ops long enough that a second thread takes its part of some
@@ -45,15 +45,15 @@ train "$dir/wide" --profile --backend.threads 2 --training.steps 1 --training.se
 ok workers_are_threads_of_the_trace
 train "$dir/half" --profile --training.mixed_precision_param bfloat16 && grep -q '): f32 products [0-9.]*, bf16 products [1-9][0-9.]*, other' "$dir/err" &&
     head -n 1 "$dir/half/profile/ops.jsonl" | grep -q '"limits":"f32 products [0-9.]*, bf16 products '
-ok limits_of_what_the_job_multiplies
+ok limits_are_measured_for_the_dtypes_of_the_job
 train "$dir/two" --profiling.enable_profiling true --nproc 2 --comm.backend local --training.steps 2 --profiling.save_traces_folder traces &&
     kinds "$dir/two/traces/step-2.json" && [ "$(field 0 0 forward linear 2)" = "$(field 1 0 forward linear 2)" ] && [ "$(field 1 0 communication all_gather 1)" -gt 5 ] &&
     [ "$(field 0 0 communication reduce_scatter 3)" -gt 1000 ]
 ok ranks_are_processes_of_one_trace
 train "$dir/pp" --profile --training.steps 1 --parallelism.pipeline_parallel_degree 2 --comm.backend local &&
     kinds "$dir/pp/profile/step-1.json" && [ "$(field 0 0 communication send 1)" -ge 4 ] && [ "$(field 0 0 communication send 3)" = "$(field 1 0 communication recv 3)" ]
-ok pipelines_send_and_receive
+ok trace_of_a_pipeline_has_sends_and_receives
 train "$dir/full" --profile --training.steps 1 --profiling.save_traces_folder /proc/none
 [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '/proc/none' "$dir/err"
-ok a_folder_that_cannot_be_made_is_an_error
+ok a_trace_folder_that_cannot_be_made_is_an_error
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ttrun report on real runs: profiled, resumed, cut off, bare; and on what is no run.
+# ttrun report on real runs (profiled, resumed, cut off, with few files) and on folders that are not runs.
 . "$(dirname "$0")/lib.sh"
 report() {
     ttrun report "$@" >"$dir/out" 2>"$dir/err"
@@ -29,10 +29,10 @@ grep -q '<code>step-5</code>, <code>step-10</code>, <code>step-15</code>' "$page
 ok report_has_job_and_checkpoints
 mkdir "$dir/bare" && printf '{"step":1,"loss":2}\n{"step":2,"lo' >"$dir/bare/metrics.jsonl"
 report "$dir/bare" && grep -q '1 line of metrics.jsonl could not be read' "$dir/bare/report.html" && grep -q 'no run.json' "$dir/bare/report.html"
-ok report_of_a_run_cut_off
+ok report_of_a_run_that_was_cut_off
 mkdir "$dir/odd" && echo '{"job":{"spec":"nothing","x":1},"world":-3}' >"$dir/odd/run.json"
 report "$dir/odd" && grep -q 'cannot be planned again' "$dir/odd/report.html"
-ok report_of_a_job_that_is_none
+ok report_of_a_job_that_does_not_resolve
 echo '{"job":' >"$dir/odd/run.json"
 report "$dir/odd" && grep -q 'run.json:' "$dir/odd/report.html"
 ok report_of_a_broken_run_json

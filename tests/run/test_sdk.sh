@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The smaller things of the SDK: numbers to log, dropout in training alone, constant arrays, names in updates and converters.
+# Smaller features of the SDK: metrics of a graph, dropout in training only, constant arrays, names in updates and converters.
 . "$(dirname "$0")/lib.sh"
 mkdir "$dir/plugins"
 plugin() { # SOURCE
@@ -40,7 +40,7 @@ sed 's|"mean/up", tt_mean(b, tt_mean(b, h, 0, 0), 0, 0)|"mean/up", tt_mean(b, h,
 ok metric_must_be_a_scalar
 sed 's|"mean/up"|"loss/up"|' "$SRC/tests/run/small.c" >"$dir/bad.c" && plugin "$dir/bad.c" && go taken
 [ "$rc" -eq 2 ] && grep -q 'metric "loss/up": "loss" is a number of the loop' "$dir/err"
-ok metric_of_a_name_that_is_taken
+ok metric_whose_name_is_taken_is_refused
 plugin "$SRC/tests/run/small.c"
 
 # an array of constants: cut over tp as its label says, the same numbers everywhere; validation reads it too
@@ -55,7 +55,7 @@ ok constant_array_on_meshes
 valid() { sed -n 's|.*"validation[^}]*"loss":\([0-9.]*\).*|\1|p;s|.*"validation/loss":\([0-9.]*\).*|\1|p' "$dir/$1/metrics.jsonl" | sort -u; }
 go plain $held --optimizer.lr 0 && go drop $held --optimizer.lr 0 --model.args.drop 0.5 && [ -n "$(valid plain)" ] && [ "$(valid plain)" = "$(valid drop)" ] &&
     ! near "$(number plain 1 loss)" "$(number drop 1 loss)" 1e-4
-ok dropout_in_training_alone
+ok dropout_applies_in_training_only
 go drop_tp --optimizer.lr 0 --model.args.drop 0.5 $p.tensor_parallel_degree 2 && near "$(number drop 1 loss)" "$(number drop_tp 1 loss)" 2e-5 &&
     go drop_fsdp --optimizer.lr 0 --model.args.drop 0.5 --training.local_batch_size 2 $p.data_parallel_shard_degree 2 && near "$(number drop 1 loss)" "$(number drop_fsdp 1 loss)" 2e-5
 ok dropout_is_equal_on_meshes

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# One SIGTERM or its like to any of a job's processes, at any moment: what can be saved is, and the status is 4.
-# EARLY=60 SEED=7: more moments, others.
+# One SIGTERM, SIGINT or SIGHUP to any process of a job at any moment: the run saves if it can and exits with status 4.
+# EARLY=60 tries more moments, SEED=7 others.
 . "$(dirname "$0")/processes.sh"
 all="local one $ways"
 # begin WAY FOLDER OPTION...: in the background as $pid
@@ -73,7 +73,7 @@ if has_mpirun; then
         echo $? >"$dir/piped.rc") | head -n 1 >"$dir/out"
     rc=$(cat "$dir/piped.rc")
     [ "$rc" -eq 0 ] && [ "$(newest "$dir/piped/checkpoint")" = 300 ]
-    ok reader_that_leaves_ends_no_run
+    ok run_continues_if_its_reader_exits
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     folder=$dir/by-hand
     mpirun -q --oversubscribe -np 2 "$TTRUN" "$job" --plugin-dir "$PLUGINS" --dump_folder "$folder" $long --checkpoint.interval 1000000 >"$folder.out" 2>"$folder.err" &
@@ -161,5 +161,5 @@ done
 train "$dir/whole-valid" $validate --training.steps 3
 grep validation "$dir/whole-valid/metrics.jsonl" | sed 's/.*"validation"/"validation"/; s/"wall".*//' >"$dir/a"
 grep validation "$dir/one-valid/metrics.jsonl" | sed 's/.*"validation"/"validation"/; s/"wall".*//' | cmp -s - "$dir/a" && [ -s "$dir/a" ]
-ok validation_made_up_for_is_the_same
+ok interrupted_validation_is_repeated_with_the_same_loss
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Validation counts every sample once, however the work is spread.
+# Validation counts every sample once, on any mesh and with any batch size.
 . "$(dirname "$0")/lib.sh"
 head -c 421 "$dir/text.txt" >"$dir/valid.txt" # with bos and eos 423 tokens: 13 samples of 32
 alone="--optimizer.lr 0 --checkpoint.enable false --training.steps 1 --validation.enable true --validation.freq 1
@@ -15,7 +15,7 @@ validate() { # NAME OPTION...
     [ "$rc" -eq 0 ]
 }
 validate one --training.local_batch_size 13 && [ "$(tokens_of "$dir/one")" = 416 ]
-ok every_sample_counts
+ok every_sample_counts_once
 whole=$(loss_of "$dir/one")
 for batch in 1 2 4 8 16; do
     validate "batch$batch" --training.local_batch_size $batch && [ "$(tokens_of "$dir/batch$batch")" = 416 ] &&
@@ -39,5 +39,5 @@ validate two_pp --validation.steps 2 --nproc 2 --parallelism.pipeline_parallel_d
     [ "$(tokens_of "$dir/two_pp")" = 256 ] && near "$(loss_of "$dir/two_pp")" "$(loss_of "$dir/two")" 2e-6
 ok validation_steps_are_batches_with_a_pipeline
 validate many --validation.steps 100 && [ "$(loss_of "$dir/many")" = "$(loss_of "$dir/batch4")" ]
-ok more_batches_than_there_are_is_every_sample
+ok more_batches_than_the_data_has_use_every_sample
 exit $failed

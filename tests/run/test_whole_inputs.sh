@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A model may read an input in an op that needs it whole, on every mesh: each data rank gives its own lines.
+# A model may read an input with an op that needs the whole of it, on every mesh: each data rank provides its own sequences.
 . "$(dirname "$0")/lib.sh"
 cd "$dir" || exit 1
 mkdir more
@@ -14,9 +14,9 @@ sed -i 's|^    for (int64_t i = 0; i < c->layers|    tt_value *pos = tt_input(b,
     x = tt_add(b, x, tt_scale(b, tt_reshape(b, pairs, one, 2), 0.01));\
 &|' whole/whole.c
 cc -std=c11 -Wall -Wextra -Werror -O1 -fPIC -shared "-I$SRC/include" whole/whole.c "-L$BUILD" -lttrun -o more/whole.so >out 2>&1
-ok model_that_reads_positions_whole_builds
+ok plugin_that_reads_whole_positions_builds
 "$TTRUN" plugins check more/whole.so --plugin-dir "$PLUGINS" >out 2>err && grep -q '^ok    two ranks .*FSDP 2' out
-ok plugins_check_passes_it
+ok plugins_check_accepts_it
 
 cat >whole.json <<'JOB'
 { "extends": "job.json", "model": { "name": "whole", "flavor": "debugmodel", "args": {} }, "training": { "global_batch_size": 4, "steps": 3 } }

@@ -110,7 +110,7 @@ static char *nested(size_t count, char open, char close)
     return text;
 }
 
-static void test_pattern_refuses_what_is_hostile(void **state)
+static void test_pattern_refuses_hostile_patterns(void **state)
 {
     (void)state;
     refused("([", "missing");
@@ -152,7 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pattern_matches_as_posix_does),
-        cmocka_unit_test(test_pattern_refuses_what_is_hostile),
+        cmocka_unit_test(test_pattern_refuses_hostile_patterns),
         cmocka_unit_test(test_pattern_bounds_the_work_of_a_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

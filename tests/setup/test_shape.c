@@ -2,8 +2,8 @@
 #include "exec/job.h"
 #include "setup/setup_impl.h"
 
-/* What setup knows of a model comes from the graph that its describe() writes: each model by its
- * own names, none of them by a name that the core has. */
+/* Setup learns about a model from the graph that its describe() writes. Each model is tested by its
+ * own names; the core has no names of its own. */
 
 static void open_model(job *j, const char *spec, const char *args)
 {
@@ -72,7 +72,7 @@ static void test_shape_of_each_model(void **state)
     }
 }
 
-/* A stage boundary behind the last block of a model whose final norm is no "norm". */
+/* A stage boundary after the last block of a model whose final norm is not called "norm". */
 static void test_shape_cuts_gpt2_before_its_head(void **state)
 {
     job j;

@@ -11,7 +11,7 @@ static void order_of(job *j, const char *overrides)
     job_open(j, text);
 }
 
-/* Chunks i and 2n-1-i, as torchtitan's balancer deals them. */
+/* Rank i has chunks i and 2n-1-i, as with torchtitan's balancer. */
 static void test_equal_chunks_are_dealt_in_pairs(void **state)
 {
     job j;
@@ -28,8 +28,8 @@ static void test_equal_chunks_are_dealt_in_pairs(void **state)
     job_close(&j);
 }
 
-/* Any length, any number of samples: every token once, in its own line, ascending in a piece, and
- * no rank sees more than its share of tokens and two more. */
+/* For any length and number of samples: every token occurs once and stays in its sequence, tokens
+ * ascend within a piece, and no rank sees more than its share of tokens plus two. */
 static void test_any_size_is_dealt_evenly(void **state)
 {
     static const char *const jobs[] = {
@@ -63,7 +63,7 @@ static void test_any_size_is_dealt_evenly(void **state)
     }
 }
 
-static void test_tokens_stay_if_nothing_cuts_a_sequence(void **state)
+static void test_tokens_keep_their_order_if_no_sequence_is_cut(void **state)
 {
     static const char *const jobs[] = {"1 training.local_batch_size 1",
                                        "2 training.local_batch_size 4"};
@@ -85,7 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_chunks_are_dealt_in_pairs),
         cmocka_unit_test(test_any_size_is_dealt_evenly),
-        cmocka_unit_test(test_tokens_stay_if_nothing_cuts_a_sequence),
+        cmocka_unit_test(test_tokens_keep_their_order_if_no_sequence_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

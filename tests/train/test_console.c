@@ -22,7 +22,7 @@ static void check_line(int64_t step, const tt_metric *m, size_t n, int validatio
     tt_str_free(&out);
 }
 
-static void test_console_step_is_the_contracts_line(void **state)
+static void test_console_step_is_the_documented_line(void **state)
 {
     (void)state;
     static const tt_metric m[] = {
@@ -96,7 +96,7 @@ static tt_progress bar_at(int64_t done, bool tty, int width)
                          .width = width};
 }
 
-static void test_progress_shows_part_loss_speed_and_time_left(void **state)
+static void test_progress_shows_share_loss_speed_and_time_left(void **state)
 {
     (void)state;
     char text[256];
@@ -142,7 +142,7 @@ static size_t drawn(tt_progress *p, int in, char *buf, size_t size)
     return (size_t)n;
 }
 
-static void test_progress_redraws_at_most_ten_times_a_second(void **state)
+static void test_progress_redraws_at_most_ten_times_per_second(void **state)
 {
     (void)state;
     int ends[2];
@@ -187,10 +187,10 @@ static void test_progress_is_silent_at_first_without_a_terminal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_console_step_is_the_contracts_line),
+        cmocka_unit_test(test_console_step_is_the_documented_line),
         cmocka_unit_test(test_console_validation_line),
-        cmocka_unit_test(test_progress_shows_part_loss_speed_and_time_left),
-        cmocka_unit_test(test_progress_redraws_at_most_ten_times_a_second),
+        cmocka_unit_test(test_progress_shows_share_loss_speed_and_time_left),
+        cmocka_unit_test(test_progress_redraws_at_most_ten_times_per_second),
         cmocka_unit_test(test_progress_is_silent_at_first_without_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-/* Metrics are written by a thread of their own: in order, none lost, no rank waits for a slow file,
- * and a failure is reported. */
+/* A separate thread writes the metrics: in order, without a loss; no rank waits for a slow file; a
+ * failure is reported. */
 
 typedef struct sink {
     pthread_mutex_t gate; /* log() goes through it */

@@ -47,19 +47,29 @@ double tt_numel(const tt_type *t)
     return (double)tt_type_numel(t);
 }
 
+/* Cut off at the end of `text`; returns the length so far. */
+static size_t append_text(char *text, size_t size, size_t n, const char *more)
+{
+    while (*more && n + 1 < size)
+        text[n++] = *more++;
+    if (size)
+        text[n] = '\0';
+    return n;
+}
+
 void tt_type_print(const tt_type *t, char *text, size_t size)
 {
-    size_t n = 0;
-    int k = snprintf(text, size, "%s[", tt_dtype_name(t->dtype));
-    n += k > 0 ? (size_t)k : 0;
-    for (int i = 0; i < t->n_dims && n < size; i++) {
+    char number[TT_I64_TEXT];
+    size_t n = append_text(text, size, 0, tt_dtype_name(t->dtype));
+    n = append_text(text, size, n, "[");
+    for (int i = 0; i < t->n_dims; i++) {
         const tt_dim *d = &t->dims[i];
-        k = snprintf(text + n, size - n, "%s%lld%s%s", i ? ", " : "", (long long)d->size,
-                     d->label ? " " : "", d->label ? d->label : "");
-        n += k > 0 ? (size_t)k : 0;
+        n = append_text(text, size, n, i ? ", " : "");
+        n = append_text(text, size, n, tt_i64_text(d->size, number));
+        n = append_text(text, size, n, d->label ? " " : "");
+        n = append_text(text, size, n, d->label ? d->label : "");
     }
-    if (n < size)
-        snprintf(text + n, size - n, "]");
+    append_text(text, size, n, "]");
 }
 
 tt_status tt_want_inputs(const tt_shape_query *q, int min, int max, tt_error *err)

@@ -195,7 +195,7 @@ static void decompose_softplus(tt_builder *b, const tt_shape_query *q, tt_value 
 static void decompose_is_finite(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                                 tt_value **outs)
 { /* a NaN is less than nothing */
-    outs[0] = tt_less(b, tt_abs(b, in[0]), tt_const(b, INFINITY, q->in[0]->dtype));
+    outs[0] = tt_less(b, tt_abs(b, in[0]), tt_const(b, (double)INFINITY, q->in[0]->dtype));
 }
 
 /* ---- scale: by a number known when the graph is built ---- */

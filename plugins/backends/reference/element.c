@@ -71,7 +71,7 @@ double ref_load(const tt_tensor *t, int64_t i)
     case TT_N_DTYPES:
         break;
     }
-    return NAN;
+    return (double)NAN;
 }
 
 void ref_store(const tt_tensor *t, int64_t i, double v)

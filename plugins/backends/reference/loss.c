@@ -14,7 +14,7 @@ static int64_t local_label(const tt_tensor *x, const tt_tensor *labels,
 
 static double row_max(const tt_tensor *x, int64_t t)
 {
-    double m = -INFINITY;
+    double m = -(double)INFINITY;
     for (int64_t v = 0; v < x->shape[1]; v++) {
         double z = ref_load(x, t * x->shape[1] + v);
         if (z > m || isnan(z))

@@ -130,7 +130,7 @@ tt_status ref_softmax(void *backend, const tt_kernel_call *c, tt_error *err)
     int64_t n = x->shape[x->n_dims - 1], count = n > 0 ? tt_tensor_numel(x) / n : 0;
     (void)backend, (void)err;
     for (int64_t i = 0; i < count; i++) {
-        double m = -INFINITY, sum = 0.0;
+        double m = -(double)INFINITY, sum = 0.0;
         for (int64_t j = 0; j < n; j++)
             m = fmax(m, ref_load(x, i * n + j));
         for (int64_t j = 0; j < n; j++)

@@ -89,6 +89,7 @@ typedef struct hf_token {
     /* known: in the file; spelt: written in the byte alphabet, so a word may equal it */
     bool known, spelt;
     bool special; /* decodes to no text */
+    bool merged;  /* a merge makes it */
 } hf_token;
 
 typedef struct hf_vocab {

@@ -7,7 +7,8 @@
  * id. There are no merges: two neighbours merge if their bytes together are a token, the one of
  * lowest rank first. That is BPE with one merge for every way to split a token into two tokens. */
 
-#define LONGEST_TOKEN 512 /* longest token in bytes; cl100k's longest has 128 */
+#define LONGEST_TOKEN 512             /* longest token in bytes; cl100k's longest has 128 */
+#define MOST_MERGES ((size_t)1 << 22) /* ways to split tokens into two; o200k has fewer than 2^20 */
 #define MOST_RANKS ((uint64_t)1 << 22)
 
 bool hf_is_tiktoken(const char *text, size_t n)
@@ -64,12 +65,13 @@ static tt_status read_line(const hf_file *f, size_t number, const uint8_t *s, co
     if (!blank || blank + 1 == end)
         return HF_FAIL(f, "%s:%zu: expected a token in base64, a blank and its rank", f->name,
                        number);
-    if ((size_t)(blank - s) > LONGEST_TOKEN * 4 / 3)
-        return HF_FAIL(f, "%s:%zu: a token of more than %d bytes", f->name, number, LONGEST_TOKEN);
-    TT_TRY(hf_bytes_room(bytes, (size_t)(blank - s), f->err));
-    if (blank == s || !base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n))
+    const bool too_long = (size_t)(blank - s) > (LONGEST_TOKEN + 2) / 3 * 4;
+    TT_TRY(hf_bytes_room(bytes, too_long ? 0 : (size_t)(blank - s), f->err));
+    if (!too_long && (blank == s || !base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n)))
         return HF_FAIL(f, "%s:%zu: \"%s\" is no base64", f->name, number,
                        hf_show((const char *)s, (size_t)(blank - s)).text);
+    if (too_long || n > LONGEST_TOKEN)
+        return HF_FAIL(f, "%s:%zu: a token of more than %d bytes", f->name, number, LONGEST_TOKEN);
     *rank = 0;
     for (const uint8_t *p = blank + 1; p < end; p++) {
         if (*p < '0' || *p > '9')
@@ -146,24 +148,116 @@ static tt_status check_tokens(hf_vocab *v, const hf_file *f, hf_digest *d)
     return TT_OK;
 }
 
-/* All ways to split a token into two; set: adds them as merges, otherwise only counts them. */
-static size_t each_merge(hf_vocab *v, bool set)
+/* The tokens by a hash that gives the hash of any part of a text in constant time:
+ * sum of (s[i] + 1) * FACTOR^i. A token of n bytes can be split in n - 1 ways, and hashing each half
+ * anew took seconds for tokens of hundreds of bytes. */
+#define FACTOR 0x9e3779b97f4a7c15u
+
+typedef struct {
+    uint64_t hash;
+    uint32_t id, n; /* n: the token's bytes; 0: the place is empty */
+} whole_token;
+
+typedef struct {
+    whole_token *tokens; /* open addressing */
+    size_t mask;
+    uint64_t power[LONGEST_TOKEN + 1]; /* FACTOR^i */
+} token_index;
+
+static size_t place_of(uint64_t hash)
 {
+    hash *= 0xff51afd7ed558ccdu;
+    return (size_t)(hash ^ hash >> 32);
+}
+
+/* sums[k]: the hash of the token's first k bytes. */
+static void hash_token(const token_index *x, const uint8_t *s, uint32_t n, uint64_t *sums)
+{
+    sums[0] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sums[i + 1] = sums[i] + (s[i] + 1u) * x->power[i];
+}
+
+/* shifted: the hash of s, which has n bytes, times FACTOR^shift. */
+static int64_t find_token(const token_index *x, const hf_vocab *v, const uint8_t *s, uint32_t n,
+                          uint64_t shifted, uint32_t shift)
+{
+    const uint64_t all = shifted * x->power[LONGEST_TOKEN - shift];
+    for (size_t i = place_of(all) & x->mask; x->tokens[i].n; i = (i + 1) & x->mask) {
+        const whole_token *t = &x->tokens[i];
+        if (t->hash == all && t->n == n && !memcmp(v->bytes.s + v->tokens[t->id].at, s, n))
+            return t->id;
+    }
+    return -1;
+}
+
+static tt_status index_tokens(const hf_vocab *v, token_index *x, tt_error *err)
+{
+    uint64_t sums[LONGEST_TOKEN + 1];
+    for (x->mask = 1024; x->mask < 2 * v->n_ids; x->mask *= 2)
+        continue;
+    x->tokens = calloc(x->mask--, sizeof *x->tokens);
+    if (!x->tokens)
+        return TT_FAIL(err, TT_ENOMEM, "out of memory for %zu tokens", v->n_ids);
+    x->power[0] = 1;
+    for (int i = 0; i < LONGEST_TOKEN; i++)
+        x->power[i + 1] = x->power[i] * FACTOR;
+    for (size_t id = 0; id < v->n_ids; id++) {
+        const hf_token *t = &v->tokens[id];
+        if (!t->known)
+            continue;
+        hash_token(x, v->bytes.s + t->at, t->n, sums);
+        const uint64_t hash = sums[t->n] * x->power[LONGEST_TOKEN];
+        size_t i = place_of(hash) & x->mask;
+        while (x->tokens[i].n)
+            i = (i + 1) & x->mask;
+        x->tokens[i] = (whole_token){hash, (uint32_t)id, t->n};
+    }
+    return TT_OK;
+}
+
+/* All ways to split a token into two; set: adds them as merges, otherwise only counts them, up to
+ * one more than MOST_MERGES. */
+static size_t each_merge(hf_vocab *v, const token_index *x, bool set)
+{
+    uint64_t sums[LONGEST_TOKEN + 1];
     size_t n = 0;
     for (size_t id = 0; id < v->n_ids; id++) {
         const hf_token *t = &v->tokens[id];
         const uint8_t *s = v->bytes.s + t->at;
+        hash_token(x, s, t->n, sums);
         for (uint32_t k = 1; k < t->n; k++) {
-            const int32_t left = hf_vocab_word(v, s, k);
-            const int32_t right = left < 0 ? -1 : hf_vocab_word(v, s + k, t->n - k);
+            const int64_t left = find_token(x, v, s, k, sums[k], 0);
+            const int64_t right =
+                left < 0 ? -1 : find_token(x, v, s + k, t->n - k, sums[t->n] - sums[k], k);
             if (right < 0)
                 continue;
-            n++;
+            if (n++ > MOST_MERGES)
+                return n;
             if (set)
                 hf_merges_set(v, (uint32_t)left, (uint32_t)right, (uint32_t)id, (uint32_t)id);
         }
     }
     return n;
+}
+
+static tt_status make_merges(hf_vocab *v, const hf_file *f)
+{
+    token_index x;
+    TT_TRY(index_tokens(v, &x, f->err));
+    const size_t n = each_merge(v, &x, false);
+    tt_status s = TT_OK;
+    if (n > MOST_MERGES)
+        s = HF_FAIL(f, "%s: more than %zu ways to split its tokens into two tokens", f->name,
+                    MOST_MERGES);
+    if (s == TT_OK)
+        s = hf_merges_new(v, n, f->err);
+    if (s == TT_OK)
+        each_merge(v, &x, true);
+    free(x.tokens);
+    if (s == TT_OK)
+        hf_merges_finish(v);
+    return s;
 }
 
 static tt_status add_special(hf_tokenizer *t, const hf_file *f, const char *text, const json_t *id,
@@ -221,9 +315,7 @@ tt_status hf_load_tiktoken(hf_tokenizer *t, const hf_options *o, const char *tex
                        t->path);
     TT_TRY(read_tokens(v, &f, text, n));
     TT_TRY(check_tokens(v, &f, d));
-    TT_TRY(hf_merges_new(v, each_merge(v, false), err));
-    each_merge(v, true);
-    hf_merges_finish(v);
+    TT_TRY(make_merges(v, &f));
     v->ignore_merges = true; /* ignore_merges: a word that is a token becomes that token */
     TT_TRY(hf_set_splits(t, o->pattern, false, HF_RUST, err));
     TT_TRY(hf_unicode_new(false, &t->flags, err));

@@ -104,12 +104,12 @@ void hf_merges_set(hf_vocab *v, uint32_t left, uint32_t right, uint32_t rank, ui
 
 void hf_merges_finish(hf_vocab *v)
 {
-    for (size_t i = 0; i <= v->merges_mask; i++) {
-        const hf_slot *s = &v->merges[i];
-        if (s->rank == UINT32_MAX)
-            continue;
-        const hf_token *t = &v->tokens[s->id];
-        for (uint32_t k = 1; k < t->n; k++) {
+    for (size_t i = 0; i <= v->merges_mask; i++)
+        if (v->merges[i].rank != UINT32_MAX)
+            v->tokens[v->merges[i].id].merged = true;
+    for (size_t id = 0; id < v->n_ids; id++) {
+        const hf_token *t = &v->tokens[id];
+        for (uint32_t k = 1; t->merged && k < t->n; k++) {
             const uint8_t *b = v->bytes.s + t->at + k;
             v->beside[b[-1]][b[0] / 8] |= (uint8_t)(1u << b[0] % 8);
         }
