@@ -288,8 +288,8 @@ static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const
 
 /* How the letters' atoms store an operand. `t+2` shifts the atoms that cut t inside its group's
  * first letter by two steps. */
-static tt_placement place_of(const tt_mesh *m, const tt_rule *r, const int8_t *names, int n,
-                             int shift, const tt_atom_list *ax)
+static tt_placement operand_place(const tt_mesh *m, const tt_rule *r, const int8_t *names, int n,
+                                  int shift, const tt_atom_list *ax)
 {
     tt_placement p = {0};
     for (int d = 0; d < n; d++) {
@@ -304,12 +304,12 @@ static tt_placement place_of(const tt_mesh *m, const tt_rule *r, const int8_t *n
 
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *ax)
 {
-    return place_of(m, r, r->in[i], r->n_in_dims[i], r->in_shift[i], ax);
+    return operand_place(m, r, r->in[i], r->n_in_dims[i], r->in_shift[i], ax);
 }
 
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o, const tt_atom_list *ax)
 {
-    return place_of(m, r, r->out[o], r->n_out_dims[o], r->out_shift[o], ax);
+    return operand_place(m, r, r->out[o], r->n_out_dims[o], r->out_shift[o], ax);
 }
 
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
