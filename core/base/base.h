@@ -142,6 +142,8 @@ void tt_wall_iso(double wall, char out[32]); /* "2026-11-21T08:00:00.123Z" */
 /* The bytes of memory that a process's control groups (v1 or v2, nested or not) allow it; INFINITY
  * if there is no limit. cgroup_file: /proc/self/cgroup; root: /sys/fs/cgroup. */
 double tt_memory_limit(const char *cgroup_file, const char *root);
+/* The bytes of this machine or container, swap included; INFINITY = not known. */
+double tt_memory_here(void);
 /* This process's peak resident bytes since it started to run this program; 0 = not known. */
 double tt_memory_most(void);
 

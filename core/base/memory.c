@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* The memory that this process may use, and its peak use. */
@@ -88,6 +89,15 @@ double tt_memory_limit(const char *cgroup_file, const char *root)
     tt_arena_free(a);
     free(text);
     return least;
+}
+
+double tt_memory_here(void)
+{
+    struct sysinfo i;
+    if (sysinfo(&i))
+        return (double)INFINITY;
+    return TT_MIN(((double)i.totalram + (double)i.totalswap) * i.mem_unit,
+                  tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 /* Called in every logged step, so it allocates nothing. */

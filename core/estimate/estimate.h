@@ -7,8 +7,6 @@
  * prints it. */
 
 /* ---- summary.c: the estimate as text or JSON ---- */
-double
-tt_memory_here(void); /* bytes of this machine or container, swap included; INFINITY = not known */
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* with all ranks on this machine */
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
 /* The summary that `ttrun plan` prints: memory, communication and time of a run, before it runs. */
 
@@ -149,16 +148,6 @@ static double saving_of(const tt_setup *s, double bytes, int n)
             all += (double)(tt_type_numel(&t->type) * (int64_t)tt_dtype_size(t->type.dtype));
     }
     return TT_MIN(bytes * n, all);
-}
-
-double tt_memory_here(void)
-{
-    struct sysinfo i;
-    if (sysinfo(&i))
-        return (double)INFINITY;
-    const double machine = ((double)i.totalram + (double)i.totalswap) * i.mem_unit,
-                 limit = tt_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
-    return TT_MIN(machine, limit);
 }
 
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p, tt_error *err)

@@ -102,6 +102,18 @@ static tt_status parse_shift(parser *ps, item *it)
     return TT_OK;
 }
 
+/* The group that says the same at another operand, NULL = none. */
+static group_text *same_group(parser *ps, const group_text *g)
+{
+    for (int i = 0; i < ps->n_groups; i++) {
+        group_text *h = &ps->groups[i];
+        if (!strcmp(h->x.name, g->x.name) && !strcmp(h->member[0].name, g->member[0].name) &&
+            !strcmp(h->member[1].name, g->member[1].name))
+            return h;
+    }
+    return NULL;
+}
+
 /* Parses "=(first rest)" after a letter, if it is there. */
 static tt_status parse_group(parser *ps, const item *x)
 {
@@ -125,9 +137,15 @@ static tt_status parse_group(parser *ps, const item *x)
     if (n != 2)
         return rule_fail(ps, "%s=(…) needs two letters, the first and the rest", x->name);
     ps->p++;
-    if (ps->n_groups == MAX_GROUPS)
+    group_text *same = same_group(ps, &g);
+    if (!same && ps->n_groups == MAX_GROUPS)
         return rule_fail(ps, "more than %d groups", MAX_GROUPS);
-    ps->groups[ps->n_groups++] = g;
+    if (!same)
+        ps->groups[ps->n_groups++] = g;
+    for (int i = 0; same && i < 2; i++)
+        same->member[i].whole = same->member[i].whole || g.member[i].whole;
+    if (same)
+        same->x.whole = same->x.whole || g.x.whole;
     return TT_OK;
 }
 

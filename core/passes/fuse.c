@@ -259,18 +259,31 @@ static void fuse_pointwise(tt_graph *g)
 
 /* ---- writes into their producer ---- */
 
-static bool read_later(const tt_graph *g, const tt_state *s, int stage, size_t after)
+/* By state and stage: the last node that reads the state; -1: none. */
+typedef struct last_reads {
+    int *at, n_stages;
+} last_reads;
+
+static last_reads find_last_reads(const tt_graph *g)
 {
-    for (size_t i = after + 1; i < g->nodes.n; i++)
+    last_reads l = {.n_stages = 1};
+    for (size_t i = 0; i < g->nodes.n; i++)
+        l.n_stages = TT_MAXV(l.n_stages, g->nodes.items[i]->when->stage + 1);
+    const size_t n = g->states.n * (size_t)l.n_stages;
+    l.at = tt_arena_array(g->arena, n + 1, sizeof *l.at);
+    for (size_t i = 0; i < n; i++)
+        l.at[i] = -1;
+    for (size_t i = 0; i < g->nodes.n; i++)
         for (int j = 0; j < g->nodes.items[i]->n_in; j++) {
             const tt_node *p = g->nodes.items[i]->in[j]->node;
-            if (p->op == &tt_op_state && p->state == s && p->when->stage == stage)
-                return true;
+            if (p->op == &tt_op_state)
+                l.at[p->state->id * l.n_stages + p->when->stage] = (int)i;
         }
-    return false;
+    return l;
 }
 
-static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const tt_fuse_opts *o)
+static bool written_by_producer(tt_graph *g, const fuser *f, const last_reads *reads, tt_node *w,
+                                const tt_fuse_opts *o)
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
@@ -290,7 +303,8 @@ static bool written_by_producer(tt_graph *g, const fuser *f, tt_node *w, const t
     const bool updates = (p->op->flags & TT_OP_UPDATES) && v->out > 0;
     if (!tt_op_is_fusible(g->ops, p->op) && !updates && !(gathered && p->op == &tt_op_collective))
         return false;
-    if (!gathered && read_later(g, w->state, w->when->stage, (size_t)f->readers.index[v->id]))
+    if (!gathered &&
+        reads->at[w->state->id * reads->n_stages + w->when->stage] > f->readers.index[v->id])
         return false;
     if (!p->assign_to)
         p->assign_to = tt_arena_array(g->arena, (size_t)p->n_out, sizeof *p->assign_to);
@@ -302,12 +316,13 @@ static void fuse_writes(tt_graph *g, const tt_fuse_opts *o)
 {
     fuser f = {.g = g};
     index_nodes(&f);
+    const last_reads reads = find_last_reads(g);
     size_t n = 0;
     tt_node **out = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *out);
     for (size_t i = 0; i < g->nodes.n; i++) {
         tt_node *w = g->nodes.items[i];
         const bool write = w->op == &tt_op_accumulate || w->op == &tt_op_assign;
-        if (write && written_by_producer(g, &f, w, o))
+        if (write && written_by_producer(g, &f, &reads, w, o))
             continue;
         out[n++] = w;
     }

@@ -194,15 +194,19 @@ void tt_lower_tables(lowering *l)
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }
+    const tt_state **moments = tt_arena_array(l->a, g->states.n + 1, sizeof *moments);
+    size_t n_moments = 0;
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == TT_STATE_OPTIMIZER)
+            moments[n_moments++] = g->states.items[i];
     l->numbers = tt_map_new(l->a);
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
         tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
-        for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
-            if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
-                g->states.items[j]->stack == p->stack)
-                tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
+        for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < n_moments; j++)
+            if (moments[j]->stack == p->stack)
+                tt_vec_push(l->a, &l->params, param_of(l, p, moments[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)
         if (g->states.items[i]->kind == TT_STATE_BUFFER) {

@@ -436,6 +436,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
 {
     const tt_model_vt *vt = s->model.component->vtable;
     s->decode = o->decode;
+    TT_TRY(tt_setup_check_size(s, tt_memory_here(), err));
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);

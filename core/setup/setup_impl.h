@@ -35,6 +35,8 @@ void tt_setup_shape(tt_setup *s); /* shape.c */
 int tt_setup_block(const tt_setup *s, const char *name);
 /* Whether the name means something that comes after the last block. */
 bool tt_setup_is_head(const tt_setup *s, const char *name);
+/* Refuses a model whose plan alone would take more than half of `have`, the bytes of this machine. */
+tt_status tt_setup_check_size(const tt_setup *s, double have, tt_error *err);
 void tt_setup_token_order(tt_setup *s); /* after tt_setup_compile */
 /* setup_pipeline.c: makes the schedule of a step's micro-batches, and sets the number of stages. */
 tt_status tt_setup_pipeline(tt_setup *s, tt_error *err);

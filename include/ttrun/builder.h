@@ -94,6 +94,10 @@ TT_EXPORT tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, doubl
 TT_EXPORT tt_value *tt_layer_norm_w(tt_builder *b, tt_value *x, tt_value *w, tt_value *bias,
                                     double eps);
 TT_EXPORT tt_value *tt_softmax(tt_builder *b, tt_value *x); /* over the last dim */
+/* log Σ exp(x) over the last dim of x [T,V] → f32 [T], and x - logsumexp(x) → f32 [T,V]. V may be cut
+ * (vocab), and the first keeps no [T,V] but x for the backward: losses of logits are built from it. */
+TT_EXPORT tt_value *tt_logsumexp(tt_builder *b, tt_value *x);
+TT_EXPORT tt_value *tt_log_softmax(tt_builder *b, tt_value *x);
 /* x [..,m,k] · y [..,k,n] → [..,m,n] with the same leading batch dims, or none; trans_x, trans_y:
  * the operand's last two dims are swapped first */
 TT_EXPORT tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y);
@@ -160,6 +164,9 @@ TT_EXPORT tt_value *tt_equal(tt_builder *b, tt_value *x, tt_value *y);      /* �
 TT_EXPORT tt_value *tt_select(tt_builder *b, tt_value *cond, tt_value *x,
                               tt_value *y); /* cond bool ? x : y */
 TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
+TT_EXPORT tt_value *tt_clamp(tt_builder *b, tt_value *x, double low, double high);
+TT_EXPORT tt_value *tt_floor(tt_builder *b, tt_value *x); /* derivative 0, as tt_round's */
+TT_EXPORT tt_value *tt_sign(tt_builder *b, tt_value *x);  /* -1, 0, 1; derivative 0 */
 /* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */

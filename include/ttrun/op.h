@@ -14,7 +14,7 @@
  *   *          every dim of that operand (elementwise).
  *   x=(k g)    x has two factors: k takes the longest prefix of x's atoms whose product divides k's
  *              number of units, g takes the other atoms. Two groups with the same letter agree on
- *              its atoms. At most 4 groups.
+ *              its atoms. At most 4 different groups; one may stand at each operand.
  *   t=(b q)    b counts the token dim's lines, which are its sequences.
  *   t+2 k      t is shifted by two ranks along the ring of q's atoms: the operand's rows are those
  *              of the rank two further in the ring.

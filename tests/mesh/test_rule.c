@@ -92,6 +92,22 @@ static void test_letters_are_numbered_by_first_appearance(void **state)
     assert_int_equal(r.groups[2].rest, 7);
 }
 
+static void test_a_group_may_stand_at_each_operand(void **state)
+{
+    static const int in[] = {2, 2, 2, 1, 1, 1}, out[] = {2};
+    tt_rule r, once;
+    tt_error err;
+    (void)state;
+    assert_int_equal(
+        parse("t=(b q) h, t=(b !q) h, t=(b q) h, t=(b q), t=(b q), t=(b q) -> t=(b q) h", 6, in, 1,
+              out, &r, &err),
+        TT_OK);
+    assert_int_equal(parse("t=(b !q) h, t h, t h, t, t, t -> t h", 6, in, 1, out, &once, &err),
+                     TT_OK);
+    assert_int_equal(r.n_groups, 1);
+    assert_memory_equal(&r, &once, sizeof r);
+}
+
 static void test_an_operand_may_be_ring_shifted(void **state)
 {
     static const int in[] = {1, 2}, out[] = {2, 2};
@@ -246,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules_agree_with_the_specification),
         cmocka_unit_test(test_letters_are_numbered_by_first_appearance),
+        cmocka_unit_test(test_a_group_may_stand_at_each_operand),
         cmocka_unit_test(test_an_operand_may_be_ring_shifted),
         cmocka_unit_test(test_scalars_stars_and_several_outputs),
         cmocka_unit_test(test_bad_rules_say_what_is_wrong),

@@ -90,6 +90,23 @@ CASE(reshape_sequences)
     tt_value *x = F(-1, 1, 2, T, TT_DIM_UNIT(6, "heads", 3));
     ONE(tt_reshape(e->b, x, DIMS(N(T.lines), N(T.size / T.lines), TT_DIM(2, "heads"), N(3)), 4));
 }
+CASE(logsumexp)
+{
+    ONE(tt_logsumexp(e->b, F(-1, 1, 2, tokens_dim(), N(5))));
+}
+CASE(log_softmax)
+{
+    ONE(tt_log_softmax(e->b, F(-1, 1, 2, tokens_dim(), N(5))));
+}
+CASE(clamp)
+{
+    ONE(tt_clamp(e->b, F(-1, 1, 1, N(9)), -0.3, 0.4));
+}
+CASE(floor_and_sign)
+{
+    tt_value *x = F(-1, 1, 1, N(9));
+    ONE(tt_add(e->b, tt_mul(e->b, x, tt_sign(e->b, x)), tt_floor(e->b, x)));
+}
 CASE(linear)
 {
     ONE(tt_linear_w(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(4), N(3))));
@@ -246,13 +263,15 @@ static const struct {
                 ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
                     ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose)
                         ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                            ROW(reshape_sequences) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                                BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
-                                    ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
-                                        ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                            ROW(attention_sinks) ROW(cross_entropy)
-                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
-                                                    ROW(pick) ROW(conv1d) ROW(top_k) ROW(gather)
-                                                        ROW(scatter_add) ROW(experts) ROW(random)};
+                            ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(clamp)
+                                ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
+                                    BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
+                                        ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
+                                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                                ROW(attention_sinks) ROW(cross_entropy)
+                                                    ROW(cross_entropy_lse) ROW(sum_exp)
+                                                        ROW(max_last) ROW(pick) ROW(conv1d)
+                                                            ROW(top_k) ROW(gather) ROW(scatter_add)
+                                                                ROW(experts) ROW(random)};
 
 #endif

@@ -93,9 +93,23 @@ static void test_shape_cuts_gpt2_before_its_head(void **state)
     job_close(&j);
 }
 
+static void test_a_plan_larger_than_memory_is_refused(void **state)
+{
+    job j;
+    tt_error err = {0};
+    (void)state;
+    open_model(&j, "llama3", "");
+    assert_int_equal(tt_setup_check_size(&j.setup, 4e9, &err), TT_OK);
+    assert_int_equal(tt_setup_check_size(&j.setup, 1e6, &err), TT_EINVAL);
+    assert_non_null(strstr(err.text, "model llama3: 3 blocks of "));
+    assert_non_null(strstr(err.text, "; take fewer layers, model.args.n_layers"));
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_plan_larger_than_memory_is_refused),
         cmocka_unit_test(test_shape_of_each_model),
         cmocka_unit_test(test_shape_cuts_gpt2_before_its_head),
     };
