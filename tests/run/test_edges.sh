@@ -114,6 +114,28 @@ case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer tells of crashes i
         --plugin-dir "$dir/broken" --nproc 2 --comm.backend shm
     ok crash_in_a_plugin_of_two_processes ;;
 esac
+case $BUILD in */asan | */tsan | */ubsan) ;; *)
+    mkdir "$dir/ctor"
+    printf '__attribute__((constructor)) static void begin(void) { *(volatile int *)8 = 1; }\n' >"$dir/ctor/ctor.c"
+    cc -std=c11 -w -O0 -fPIC -shared -o "$dir/ctor/ctor.so" "$dir/ctor/ctor.c"
+    says 1 '^ttrun: .*/ctor.so: crashed while it was loaded (SIGSEGV): it is damaged, or a constructor' "$TTRUN" train "$job" --plugin-dir "$dir/ctor" \
+        --dump_folder "$dir/ctor.run" --optimizer.name ctor
+    ok crash_while_a_plugin_is_loaded
+    # Whatever is wrong with a plugin: one line and a status of ours, or no difference.
+    mkdir "$dir/tree" && cp -r "$TTRUN" "$BUILD/libttrun.so.0" "$PLUGINS" "$dir/tree/"
+    seed=1 bad=
+    while [ $seed -le 16 ]; do
+        "$BUILD/tests/run/flip_tool" "$PLUGINS/optimizers/adamw.so" "$dir/tree/plugins/optimizers/adamw.so" $seed
+        (unset TTRUN_PLUGIN_PATH && exec timeout 20 "$dir/tree/ttrun" "$job" -q --training.steps 1 --checkpoint.enable false --dump_folder "$dir/flipped") \
+            >"$dir/out" 2>"$dir/err"
+        rc=$?
+        case $rc in 0 | 124) ;; 1 | 2 | 3) one_line "$dir/err" || bad="$bad $seed" ;; *) bad="$bad $seed($rc)" ;; esac
+        seed=$((seed + 1))
+    done
+    echo "# of 16 damaged plugins these were no single line: ${bad:-none}"
+    [ -z "$bad" ]
+    ok damaged_plugins_end_in_one_line ;;
+esac
 if mkdir "$dir/locales" && localedef -i de_DE -f UTF-8 "$dir/locales/de_DE.UTF-8" >/dev/null 2>&1; then
     hook german 'setlocale(LC_ALL, \"de_DE.UTF-8\");'
     LOCPATH=$dir/locales timeout 60 "$TTRUN" "$dir/german.json" --dump_folder "$dir/german.run" --plugin-dir "$PLUGINS" \
