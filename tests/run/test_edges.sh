@@ -62,6 +62,14 @@ rc=$?
 ok file_size_limit
 says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
 ok twenty_thousand_rank_threads
+case $BUILD in */asan | */tsan) ;; *)
+    cc -std=c11 -shared -fPIC -o "$dir/few.so" "$SRC/tests/run/few.c" -ldl
+    few="env PATH=$dir LD_PRELOAD=$dir/few.so" # without mpirun
+    # shellcheck disable=SC2086 # words
+    says 2 'only 2 of 4 rank-threads could be started: .*ulimit -u' $few FEW=2 "$TTRUN" "$job" -q --dump_folder "$dir/few1" --nproc 4 --comm.backend local &&
+        says 2 'only 1 of 3 processes could be started: .*ulimit -u' $few FEW=1 "$TTRUN" "$job" -q --dump_folder "$dir/few2" --nproc 3 --comm.backend shm
+    ok too_few_processes_are_allowed ;;
+esac
 (ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
 rc=$?
 [ $rc -eq 1 ] || [ $rc -eq 2 ]
