@@ -40,6 +40,12 @@ train "$dir/planted" --training.steps 2
 [ "$rc" -eq 0 ] && [ "$(cat "$dir/precious")" = precious ]
 ok planted_link
 
+# ---- nobody else can lock a run folder ----
+cp -r "$dir/whole" "$dir/locked" && chmod 644 "$dir/locked/.lock"
+train "$dir/locked" --training.steps 6
+[ $rc -eq 0 ] && [ "$(stat -c %a "$dir/locked/.lock" "$dir/locked/checkpoint/.lock.saves" | sort -u)" = 600 ]
+ok locks_are_the_users_own
+
 # ---- a job through a pipe ----
 sed "s|\"text.txt\"|\"$dir/text.txt\"|" "$job" >"$dir/absolute.json"
 cat "$dir/absolute.json" | timeout 60 "$TTRUN" /dev/stdin --dump_folder "$dir/piped" >"$dir/out" 2>"$dir/err"
