@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What a killed process leaves must be told from what a live one uses, also in another container
@@ -16,12 +17,16 @@
 #define MARK ".lock" /* the locked file of a temporary folder */
 
 /* Locks a file that this process has just made. False: another process took it for a leftover, and
- * has removed it. */
+ * has removed it, or holds it for no reason. */
 static bool take(const char *path, int fd)
 {
-    while (flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR)
+    for (int tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
             return true; /* no locks here, so nobody clears either */
+        if (tries == 100)
+            return false;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
     return tt_path_is_fd(path, fd);
 }
 

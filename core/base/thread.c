@@ -71,6 +71,8 @@ const char *tt_signal_name(int sig)
         return "SIGSEGV";
     case SIGABRT:
         return "SIGABRT";
+    case SIGTRAP:
+        return "SIGTRAP";
     case SIGBUS:
         return "SIGBUS";
     case SIGFPE:

@@ -32,38 +32,78 @@ static const char *crashed_plugin(const char **function)
     return NULL;
 }
 
-static void describe_fault(int sig, const siginfo_t *info, char *text, size_t size)
+/* Without what a damaged plugin may have damaged: the tables by which frames and names are found. */
+static void describe_plainly(int sig, const siginfo_t *info, char *text, size_t size)
 {
-    const char *function = NULL, *plugin;
     const char *path = sig == SIGBUS ? tt_mapped_path(info->si_addr) : NULL;
+    const char *loading = tt_plugin_being_loaded();
     if (path)
         snprintf(text, size, "%s: was cut off, or cannot be read any more, while it was in use",
                  path);
-    else if ((plugin = crashed_plugin(&function)) != NULL)
-        snprintf(text, size, "the plugin %s crashed (%s%s%s); `ttrun plugins check` may say why",
-                 plugin, tt_signal_name(sig), function ? " in " : "", function ? function : "");
+    else if (loading)
+        snprintf(text, size,
+                 "%s: crashed while it was loaded (%s): it is damaged, or a constructor of its own "
+                 "crashed; copy or build it again",
+                 loading, tt_signal_name(sig));
     else if (sig == SIGBUS)
         snprintf(text, size, "a file was cut off, or cannot be read any more, while it was in use");
     else
-        snprintf(text, size, "crashed (%s); this is a bug in ttrun, please report it",
+        snprintf(text, size,
+                 "crashed (%s): a bug in ttrun, or a plugin that is damaged or wrong (`ttrun "
+                 "plugins list` names them); please report it",
                  tt_signal_name(sig));
 }
 
+static void describe_fault(int sig, const siginfo_t *info, char *text, size_t size)
+{
+    const char *function = NULL, *plugin;
+    const bool known =
+        tt_plugin_being_loaded() || (sig == SIGBUS && tt_mapped_path(info->si_addr) != NULL);
+    describe_plainly(sig, info, text, size);
+    if (!known && (plugin = crashed_plugin(&function)) != NULL)
+        snprintf(text, size, "the plugin %s crashed (%s%s%s); `ttrun plugins check` may say why",
+                 plugin, tt_signal_name(sig), function ? " in " : "", function ? function : "");
+}
+
+static void signal_with(int sig, void (*fn)(int, siginfo_t *, void *))
+{
+    struct sigaction a = {.sa_sigaction = fn, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    sigemptyset(&a.sa_mask);
+    sigaction(sig, &a, NULL);
+}
+
+/* The first thread that crashes reports it; others wait until the process ends. If the report crashes, too,
+ * it tells what it can without looking at frames. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-    static atomic_flag again = ATOMIC_FLAG_INIT;
+    static atomic_int times, first;
+    static _Atomic pid_t teller;
     char why[PATH_MAX + 200], line[PATH_MAX + 240];
+    const pid_t me = gettid();
+    pid_t nobody = 0;
     (void)context;
-    signal(sig, SIG_DFL);
-    if (info->si_code <= 0 || atomic_flag_test_and_set(&again)) {
-        raise(sig); /* a process sent the signal, or this handler crashed: the signal ends the
-                       process when the handler returns */
+    if (info->si_code <= 0 && atomic_load(&teller) != me) { /* a process sent the signal */
+        signal(sig, SIG_DFL);
+        raise(sig); /* it ends the process when the handler returns */
         return;
     }
+    if (!atomic_compare_exchange_strong(&teller, &nobody, me) && nobody != me)
+        for (;;)
+            pause();
+    const int before = atomic_fetch_add(&times, 1);
+    if (before > 1)
+        _exit(1);
+    if (before)
+        sig = atomic_load(&first);
+    atomic_store(&first, sig);
+    signal_with(SIGABRT, on_fault); /* backtrace() aborts if a plugin's tables of frames are bad */
     signal(SIGALRM, SIG_DFL);
     alarm(10);
-    describe_fault(sig, info, why, sizeof why);
-    bool (*fn)(const char *) = atomic_load(&asks);
+    if (before)
+        describe_plainly(sig, info, why, sizeof why);
+    else
+        describe_fault(sig, info, why, sizeof why);
+    bool (*fn)(const char *) = before ? NULL : atomic_load(&asks);
     if (!fn || fn(why)) {
         const int n = snprintf(line, sizeof line, "ttrun: %s\n", why);
         tt_line_say(TT_LINE_SPOKE);
@@ -86,16 +126,14 @@ enum { SANITIZED = 0 };
 
 void tt_crash_install(void)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     static char stack[65536]; /* for the handlers of the main thread, whose own stack may be full */
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
-    struct sigaction a = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     void *frame[1];
     if (SANITIZED)
         return;
     backtrace(frame, 1); /* loads the library that it needs now, not in the handler */
     sigaltstack(&other, NULL);
-    sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigaction(faults[i], &a, NULL);
+        signal_with(faults[i], on_fault);
 }

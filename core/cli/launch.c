@@ -161,8 +161,10 @@ static tt_status launcher_start(const tt_cli *cli, launcher *l, const sigset_t *
         if (pid == 0)
             become(cli, l, l->mpirun ? -1 : l->n, me, mask);
         if (pid < 0)
-            return TT_FAIL(err, TT_EIO, "only %d of %d processes could be started: %s", l->n,
-                           n_children, strerror(errno));
+            return TT_FAIL(err, TT_EINVAL,
+                           "only %d of %d processes could be started: %s; allow more processes "
+                           "(ulimit -u), or use fewer ranks",
+                           l->n, n_children, strerror(errno));
         l->pids[l->n] = pid;
     }
     return TT_OK;

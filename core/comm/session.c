@@ -307,7 +307,9 @@ tt_status tt_session_open(const tt_session_opts *o, tt_session **out, tt_error *
     if (st == TT_OK && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         st = TT_FAIL(err, TT_ECOMM, "cannot create an eventfd for the session of the ranks");
     if (st == TT_OK && pthread_create(&s->watch, NULL, tt_session_watch, s))
-        st = TT_FAIL(err, TT_ENOMEM, "cannot start the thread that watches the other ranks");
+        st = TT_FAIL(err, TT_EINVAL,
+                     "cannot start the thread that watches the other ranks; allow more processes "
+                     "(ulimit -u)");
     if (st != TT_OK) {
         session_release(s);
         return st;

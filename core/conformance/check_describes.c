@@ -371,14 +371,13 @@ static tt_status call_hook(const tt_part *p, const char *folder, tt_str *note, t
 
 static tt_status in_folder(const tt_part *p, tt_str *note, tt_error *err)
 {
-    const char *tmp = getenv("TMPDIR");
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s/ttrun-check.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(folder))
-        return TT_FAIL(err, TT_EUNSUPPORTED, "no temporary folder %s", folder);
-    const tt_status s = p->component->kind == TT_KIND_METRICS ? feed_sink(p, folder, note, err)
-                                                              : call_hook(p, folder, note, err);
-    tt_remove_tree(folder, NULL);
+    tt_temporary t;
+    tt_temporary_clear("check"); /* a check whose plugin crashed leaves its own */
+    if (!tt_temporary_new("check", &t))
+        return TT_FAIL(err, TT_EUNSUPPORTED, "no temporary folder can be made; set TMPDIR");
+    const tt_status s = p->component->kind == TT_KIND_METRICS ? feed_sink(p, t.path, note, err)
+                                                              : call_hook(p, t.path, note, err);
+    tt_temporary_remove(&t);
     return s;
 }
 

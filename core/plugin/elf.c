@@ -11,8 +11,10 @@ typedef ElfW(Dyn) elf_dynamic;
 
 #if defined(__x86_64__)
 #define HOST_MACHINE EM_X86_64
+#define HOST_RELATIVE R_X86_64_RELATIVE
 #elif defined(__aarch64__)
 #define HOST_MACHINE EM_AARCH64
+#define HOST_RELATIVE R_AARCH64_RELATIVE
 #elif defined(__riscv)
 #define HOST_MACHINE EM_RISCV
 #elif defined(__powerpc64__)
@@ -88,6 +90,7 @@ static tt_status check_segments(const unsigned char *p, size_t n, const elf_head
                                 tt_error *err)
 {
     bool dynamic = false;
+    uint64_t end = 0; /* of the segments before, in memory */
     for (unsigned i = 0; i < h->e_phnum; i++) {
         elf_segment s;
         memcpy(&s, p + h->e_phoff + (size_t)i * sizeof s, sizeof s);
@@ -101,6 +104,11 @@ static tt_status check_segments(const unsigned char *p, size_t n, const elf_head
         } else if (s.p_memsz < s.p_filesz) {
             return TT_FAIL(err, TT_EFORMAT,
                            "damaged: a segment is larger in the file than in memory");
+        } else if (s.p_vaddr < end || s.p_memsz > UINT64_MAX - s.p_vaddr) {
+            return TT_FAIL(err, TT_EFORMAT, /* mapped, it would overwrite what is there */
+                           "damaged: its segments overlap; copy or build it again");
+        } else {
+            end = s.p_vaddr + s.p_memsz;
         }
     }
     if (!dynamic)
@@ -108,6 +116,113 @@ static tt_status check_segments(const unsigned char *p, size_t n, const elf_head
                        "not a shared object: it has no dynamic section; link it with -shared");
     return TT_OK;
 }
+
+#ifdef HOST_RELATIVE
+static elf_segment segment_of(const unsigned char *p, const elf_header *h, unsigned i)
+{
+    elf_segment s;
+    memcpy(&s, p + h->e_phoff + (size_t)i * sizeof s, sizeof s);
+    return s;
+}
+
+/* Whether [address, address + size) is within a loaded segment; *at: its offset in the file, if its
+ * bytes are there. */
+static bool loaded(const unsigned char *p, const elf_header *h, uint64_t address, uint64_t size,
+                   uint64_t *at)
+{
+    for (unsigned i = 0; i < h->e_phnum; i++) {
+        const elf_segment s = segment_of(p, h, i);
+        if (s.p_type != PT_LOAD || address < s.p_vaddr ||
+            !inside(address - s.p_vaddr, size, at ? s.p_filesz : s.p_memsz))
+            continue;
+        if (at)
+            *at = s.p_offset + (address - s.p_vaddr);
+        return true;
+    }
+    return false;
+}
+
+/* What the dynamic section says; 0: nothing. */
+typedef struct {
+    uint64_t relocations, relocation_bytes, n_relative, plt_kind, hash, symbol_size, entry_size;
+} dynamic_info;
+
+static dynamic_info read_dynamic(const unsigned char *p, const elf_header *h)
+{
+    dynamic_info x = {
+        .plt_kind = DT_RELA, .symbol_size = sizeof(ElfW(Sym)), .entry_size = sizeof(ElfW(Rela))};
+    for (unsigned i = 0; i < h->e_phnum; i++) {
+        const elf_segment s = segment_of(p, h, i);
+        elf_dynamic d = {.d_tag = DT_NULL};
+        for (uint64_t k = 0; s.p_type == PT_DYNAMIC && k + sizeof d <= s.p_filesz; k += sizeof d) {
+            memcpy(&d, p + s.p_offset + k, sizeof d);
+            if (d.d_tag == DT_NULL)
+                break;
+            uint64_t *to = d.d_tag == DT_RELA        ? &x.relocations
+                           : d.d_tag == DT_RELASZ    ? &x.relocation_bytes
+                           : d.d_tag == DT_RELACOUNT ? &x.n_relative
+                           : d.d_tag == DT_RELAENT   ? &x.entry_size
+                           : d.d_tag == DT_PLTREL    ? &x.plt_kind
+                           : d.d_tag == DT_SYMENT    ? &x.symbol_size
+                           : d.d_tag == DT_GNU_HASH  ? &x.hash
+                                                     : NULL;
+            if (to)
+                *to = d.d_un.d_val;
+        }
+    }
+    return x;
+}
+
+/* Each relocation's place is loaded, and the first n_relative are of that type. */
+static bool sound_relocations(const unsigned char *p, const elf_header *h, const dynamic_info *x)
+{
+    uint64_t at = 0, n = x->relocation_bytes / sizeof(ElfW(Rela));
+    bool sound = n == 0 || loaded(p, h, x->relocations, x->relocation_bytes, &at);
+    sound = sound && x->n_relative <= n;
+    for (uint64_t i = 0; sound && i < n; i++) {
+        ElfW(Rela) r;
+        memcpy(&r, p + at + i * sizeof r, sizeof r);
+        sound = (i >= x->n_relative || ELF64_R_TYPE(r.r_info) == HOST_RELATIVE) &&
+                (ELF64_R_TYPE(r.r_info) == 0 || loaded(p, h, r.r_offset, 8, NULL));
+    }
+    return sound;
+}
+
+/* Its head: buckets, first symbol, words of the filter (a power of two), shift. */
+static bool sound_hash(const unsigned char *p, const elf_header *h, uint64_t table)
+{
+    uint32_t head[4];
+    uint64_t at = 0;
+    if (!table)
+        return true;
+    if (!loaded(p, h, table, sizeof head, &at))
+        return false;
+    memcpy(head, p + at, sizeof head);
+    const uint64_t bytes = sizeof head + (uint64_t)head[2] * sizeof(void *) + head[0] * UINT64_C(4);
+    return head[2] > 0 && (head[2] & (head[2] - 1)) == 0 && loaded(p, h, table, bytes, &at);
+}
+
+/* The dynamic loader asserts some of these, which ends the process with a status of its own, and
+ * writes to wherever a relocation points. */
+static tt_status check_relocations(const unsigned char *p, const elf_header *h, tt_error *err)
+{
+    const dynamic_info x = read_dynamic(p, h);
+    if (x.plt_kind == DT_RELA && x.entry_size == sizeof(ElfW(Rela)) &&
+        x.symbol_size == sizeof(ElfW(Sym)) && sound_relocations(p, h, &x) &&
+        sound_hash(p, h, x.hash))
+        return TT_OK;
+    return TT_FAIL(err, TT_EFORMAT,
+                   "damaged: its tables for the dynamic loader are wrong; copy or build it again");
+}
+#else
+static tt_status check_relocations(const unsigned char *p, const elf_header *h, tt_error *err)
+{
+    (void)p;
+    (void)h;
+    (void)err;
+    return TT_OK;
+}
+#endif
 
 /* Loading does not need the sections, but they are at the file's end: checking them finds a file
  * whose end is missing or is zeros. */
@@ -136,6 +251,7 @@ tt_status tt_elf_check(const unsigned char *p, size_t n, tt_error *err)
     elf_header h;
     TT_TRY(check_header(p, n, &h, err));
     TT_TRY(check_segments(p, n, &h, err));
+    TT_TRY(check_relocations(p, &h, err));
     return check_sections(p, n, &h, err);
 }
 

@@ -39,6 +39,14 @@ void tt_plugin_loader_end(void)
 
 /* ---- the loader ---- */
 
+/* The file that this thread loads, for the handler of faults; NULL: none. */
+static _Thread_local const char *volatile being_loaded;
+
+const char *tt_plugin_being_loaded(void)
+{
+    return being_loaded;
+}
+
 /* dlerror's text without the name of the private copy. */
 static tt_status loader_error(const char *private_path, tt_error *err)
 {
@@ -88,9 +96,12 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
 {
     const tt_plugin *plugin = NULL;
     void *owned = NULL;
+    being_loaded = file;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle)
+    if (!handle) {
+        being_loaded = NULL;
         return tt_error_context((loader_error(path, err), err), "%s", file);
+    }
     tt_status status = find_entry(handle, &plugin, err);
     if (status != TT_OK)
         tt_error_context(err, "%s", file);
@@ -99,6 +110,7 @@ static tt_status open_copy(const char *path, const char *file, tt_loaded *out, t
     if (status == TT_OK)
         status = own_by_ltdl(path, &owned, err);
     dlclose(handle);
+    being_loaded = NULL;
     if (status == TT_OK)
         *out = (tt_loaded){owned, plugin, tt_copy_remember(path, file)};
     return status;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,9 +25,10 @@ static long holder_of(int fd)
 
 static tt_status open_lock(const char *path, int *out, tt_error *err)
 {
-    *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    *out = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (*out < 0)
         return TT_FAIL(err, TT_EIO, "%s: %s; is dump_folder writable?", path, strerror(errno));
+    (void)fchmod(*out, 0600); /* who may read a file may lock it */
     return TT_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "base/thread.h"
 #include "train/loop.h"
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -280,11 +281,12 @@ static tt_status run_threads(world *w, tt_error *err)
     TT_TRY(tt_threads_new(n, (double)w->s->core.comm.init_timeout_seconds, &w->threads, err));
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     rank_thread *args = calloc((size_t)n, sizeof *args);
-    int started = 0;
+    int started = 0, code = ENOMEM;
     w->data.threads = true;
     for (int i = 0; threads && args && i < n; i++) {
         args[i] = (rank_thread){w, i};
-        if (pthread_create(&threads[i], NULL, rank_main, &args[i]))
+        code = pthread_create(&threads[i], NULL, rank_main, &args[i]);
+        if (code)
             break;
         started++;
     }
@@ -301,7 +303,10 @@ static tt_status run_threads(world *w, tt_error *err)
     free(args);
     tt_threads_free(w->threads);
     if (started < n)
-        return TT_FAIL(err, TT_ENOMEM, "only %d of %d rank-threads could be started", started, n);
+        return TT_FAIL(err, TT_EINVAL,
+                       "only %d of %d rank-threads could be started: %s; allow more processes "
+                       "(ulimit -u), or use fewer ranks",
+                       started, n, strerror(code));
     if (w->status != TT_OK)
         *err = w->err;
     return w->status;

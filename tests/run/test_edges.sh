@@ -40,6 +40,12 @@ train "$dir/planted" --training.steps 2
 [ "$rc" -eq 0 ] && [ "$(cat "$dir/precious")" = precious ]
 ok symbolic_link_in_place_of_a_temporary_file_is_not_followed
 
+# ---- nobody else can lock a run folder ----
+cp -r "$dir/whole" "$dir/locked" && chmod 644 "$dir/locked/.lock"
+train "$dir/locked" --training.steps 6
+[ $rc -eq 0 ] && [ "$(stat -c %a "$dir/locked/.lock" "$dir/locked/checkpoint/.lock.saves" | sort -u)" = 600 ]
+ok locks_are_the_users_own
+
 # ---- a job through a pipe ----
 sed "s|\"text.txt\"|\"$dir/text.txt\"|" "$job" >"$dir/absolute.json"
 cat "$dir/absolute.json" | timeout 60 "$TTRUN" /dev/stdin --dump_folder "$dir/piped" >"$dir/out" 2>"$dir/err"
@@ -62,7 +68,13 @@ rc=$?
 ok file_size_limit
 says 2 'at most 4096' "$TTRUN" "$job" --dump_folder "$dir/many" --comm.backend local --parallelism.data_parallel_shard_degree 20000
 ok twenty_thousand_rank_threads
-case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address space than ulimit -v leaves" ;; *)
+case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer needs more address space than ulimit -v leaves, and few.so before its own library" ;; *)
+    cc -std=c11 -shared -fPIC -o "$dir/few.so" "$SRC/tests/run/few.c" -ldl
+    few="env PATH=$dir LD_PRELOAD=$dir/few.so" # without mpirun
+    # shellcheck disable=SC2086 # words
+    says 2 'only 2 of 4 rank-threads could be started: .*ulimit -u' $few FEW=2 "$TTRUN" "$job" -q --dump_folder "$dir/few1" --nproc 4 --comm.backend local &&
+        says 2 'only 1 of 3 processes could be started: .*ulimit -u' $few FEW=1 "$TTRUN" "$job" -q --dump_folder "$dir/few2" --nproc 3 --comm.backend shm
+    ok too_few_processes_are_allowed
     (ulimit -v 60000; exec timeout 60 "$TTRUN" plan "$job" --model.args.n_layers 400) >"$dir/out" 2>"$dir/err"
     rc=$?
     [ $rc -eq 1 ] || [ $rc -eq 2 ]
@@ -115,6 +127,28 @@ case $BUILD in */asan | */tsan | */ubsan) echo "# a sanitizer tells of crashes i
     says 1 'the plugin broken.so crashed (SIGSEGV' "$TTRUN" "$dir/broken.json" --dump_folder "$dir/crash3" --plugin-dir "$PLUGINS" \
         --plugin-dir "$dir/broken" --nproc 2 --comm.backend shm
     ok crash_in_a_plugin_of_two_processes ;;
+esac
+case $BUILD in */asan | */tsan | */ubsan) ;; *)
+    mkdir "$dir/ctor"
+    printf '__attribute__((constructor)) static void begin(void) { *(volatile int *)8 = 1; }\n' >"$dir/ctor/ctor.c"
+    cc -std=c11 -w -O0 -fPIC -shared -o "$dir/ctor/ctor.so" "$dir/ctor/ctor.c"
+    says 1 '^ttrun: .*/ctor.so: crashed while it was loaded (SIGSEGV): it is damaged, or a constructor' "$TTRUN" train "$job" --plugin-dir "$dir/ctor" \
+        --dump_folder "$dir/ctor.run" --optimizer.name ctor
+    ok crash_while_a_plugin_is_loaded
+    # Whatever is wrong with a plugin: one line and a status of ours, or no difference.
+    mkdir "$dir/tree" && cp -r "$TTRUN" "$BUILD/libttrun.so.0" "$PLUGINS" "$dir/tree/"
+    seed=1 bad=
+    while [ $seed -le 16 ]; do
+        "$BUILD/tests/run/flip_tool" "$PLUGINS/optimizers/adamw.so" "$dir/tree/plugins/optimizers/adamw.so" $seed
+        (unset TTRUN_PLUGIN_PATH && exec timeout 20 "$dir/tree/ttrun" "$job" -q --training.steps 1 --checkpoint.enable false --dump_folder "$dir/flipped") \
+            >"$dir/out" 2>"$dir/err"
+        rc=$?
+        case $rc in 0 | 124) ;; 1 | 2 | 3) one_line "$dir/err" || bad="$bad $seed" ;; *) bad="$bad $seed($rc)" ;; esac
+        seed=$((seed + 1))
+    done
+    echo "# of 16 damaged plugins these were no single line: ${bad:-none}"
+    [ -z "$bad" ]
+    ok damaged_plugins_end_in_one_line ;;
 esac
 if mkdir "$dir/locales" && localedef -i de_DE -f UTF-8 "$dir/locales/de_DE.UTF-8" >/dev/null 2>&1; then
     hook german 'setlocale(LC_ALL, \"de_DE.UTF-8\");'

@@ -27,6 +27,11 @@ mkdir "$TMPDIR/ttrun-plugins-Ab12cd" && touch "$TMPDIR/ttrun-plugins-Ab12cd/.loc
 rc=$?
 [ $rc -eq 0 ] && [ -z "$(ls -A "$TMPDIR")" ]
 ok copies_of_plugins_are_cleared
+mkdir "$TMPDIR/ttrun-check-Ab12cd" && touch "$TMPDIR/ttrun-check-Ab12cd/.lock" "$TMPDIR/ttrun-check-Ab12cd/metrics.jsonl"
+timeout 60 "$TTRUN" plugins check "$PLUGINS/metrics/jsonl.so" >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc -eq 0 ] && [ -z "$(ls -A "$TMPDIR")" ]
+ok folder_of_a_crashed_check_is_cleared
 if has_mpirun; then
     launch mpirun "$dir/killed" --nproc 2
     kill -KILL "$pid"

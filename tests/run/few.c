@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Preloaded: a process gets $FEW threads and child processes, as under a low `ulimit -u`. */
+static _Atomic int made;
+
+static int allowed(void)
+{
+    const char *few = getenv("FEW");
+    return !few || atomic_fetch_add(&made, 1) < atoi(few);
+}
+
+int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+    return allowed() ? next(out, attr, fn, arg) : EAGAIN;
+}
+
+pid_t fork(void)
+{
+    static pid_t (*next)(void);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "fork");
+    if (allowed())
+        return next();
+    errno = EAGAIN;
+    return -1;
+}
