@@ -41,7 +41,7 @@ static void mark_gradients(counter *c)
 
 static const char *cause_of(const counter *c, const tt_node *n)
 {
-    if (n->param)
+    if (n->param && n->op != &tt_op_transfer)
         return n->when->recomputed ? "parameters, again for the backward" : "parameters";
     if (n->when->region == TT_POST_UPDATE)
         return "buffers";
@@ -79,9 +79,7 @@ static void count_instr(counter *c, const tt_program *p, const tt_instr *i, doub
 {
     char name[64], axes[48];
     if (i->kind == TT_INSTR_SEND)
-        traffic_add(c, times, "send over pp",
-                    i->node->when->region == TT_FORWARD ? "activations"
-                                                        : "gradients of activations",
+        traffic_add(c, times, "send over pp", cause_of(c, i->node),
                     (double)p->operands[i->in[0]].bytes);
     if (i->kind != TT_INSTR_COLLECTIVE)
         return;

@@ -98,7 +98,8 @@ tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
 
 const tt_type *tt_value_type(const tt_value *v)
 {
-    return &v->type;
+    static const tt_type none = {.dtype = TT_F32}; /* of NULL, which the next op refuses */
+    return v ? &v->type : &none;
 }
 
 /* ---- scopes and blocks ---- */

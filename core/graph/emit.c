@@ -136,6 +136,22 @@ static bool backend_lacks(const tt_builder *b, const tt_op_def *def, const tt_sh
     return !b->opts.supports(b->opts.has_kernel_user, &c);
 }
 
+static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins, int n_in,
+                      int n_out)
+{
+    if (n_out != def->n_out || n_in > TT_MAX_INS) {
+        tt_builder_fail(b, TT_EINVAL, "op %s has %d outputs, asked for %d", def->name, def->n_out,
+                        n_out);
+        return false;
+    }
+    for (int i = 0; i < n_in; i++)
+        if (!ins[i]) {
+            tt_builder_fail(b, TT_EINVAL, "op %s: operand %d is NULL, not a value", def->name, i);
+            return false;
+        }
+    return true;
+}
+
 void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const void *attrs,
            tt_value **outs, int n_out)
 {
@@ -147,8 +163,7 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         fill_placeholders(b, outs, n_out);
         return;
     }
-    if (n_out != def->n_out || n_in > TT_MAX_INS) {
-        tt_builder_fail(b, TT_EINVAL, "op %s has %d outputs, asked for %d", op, def->n_out, n_out);
+    if (!fits_call(b, def, ins, n_in, n_out)) {
         fill_placeholders(b, outs, n_out);
         return;
     }

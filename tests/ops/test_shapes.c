@@ -105,6 +105,19 @@ ERROR_TEST(exp_wants_a_float, tt_exp(e.b, leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4)
            "exp: the operand must be of a floating dtype")
 ERROR_TEST(select_wants_a_condition, tt_select(e.b, V(1, N(4)), V(1, N(4)), V(1, N(4))),
            "select: the condition must be bool")
+ERROR_TEST(a_null_operand_is_refused, tt_silu(e.b, tt_add(e.b, V(1, N(4)), NULL)),
+           "op add: operand 1 is NULL, not a value")
+ERROR_TEST(a_null_input_of_a_layer_is_refused, tt_linear(e.b, NULL, "q", N(4), NULL),
+           "linear q: x must be [tokens, in], got 0 dims")
+static void test_like_types_are_said_once(void **state)
+{
+    tt_value *same[7], *outs[2], *x = V(2, N(10), N(8));
+    (void)state;
+    for (int i = 0; i < 7; i++)
+        same[i] = x;
+    tt_op(e.b, "attention", same, 7, &(tt_attrs_attention){.head_dim = 4}, outs, 2);
+    check_error("got f32[10, 8] (7 times)");
+}
 ERROR_TEST(matmul_wants_equal_k, tt_matmul(e.b, V(2, N(4), N(3)), V(2, N(4), N(3)), 0, 0),
            "matmul: dim 1 of input 0 and dim 0 of input 1 differ: 3 and 4")
 ERROR_TEST(sum_wants_a_dim_there_is, tt_sum(e.b, V(1, N(4)), 2, 0),
@@ -150,6 +163,9 @@ int main(void)
         T_(add_wants_dims_that_broadcast),
         T_(exp_wants_a_float),
         T_(select_wants_a_condition),
+        T_(a_null_operand_is_refused),
+        T_(a_null_input_of_a_layer_is_refused),
+        T_(like_types_are_said_once),
         T_(matmul_wants_equal_k),
         T_(sum_wants_a_dim_there_is),
         T_(slice_wants_a_range_inside),

@@ -131,6 +131,19 @@ static void test_pipeline_counts(void **state)
 }
 
 /* Planned together ranks share what is the same for all: nothing else changes. */
+/* The accumulators of a table that the first and the last stage share are exchanged once per step. */
+static void test_a_tied_table_is_exchanged_as_gradients(void **state)
+{
+    (void)state;
+    report r = make("parallelism.pipeline_parallel_degree 2 training.global_batch_size 8 "
+                    "model.args.tie_embeddings true");
+    const int64_t micro = r.j.setup.micro_batches;
+    assert_int_equal(calls(&r, "send over pp", "activations"), micro);
+    assert_int_equal(calls(&r, "send over pp", "gradients of activations"), micro);
+    assert_int_equal(calls(&r, "send over pp", "gradients, once per step"), 1);
+    job_close(&r.j);
+}
+
 static void test_plans_of_all_ranks_are_each_ranks(void **state)
 {
     (void)state;
@@ -344,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_fsdp_counts),
         cmocka_unit_test(test_tp_counts),
         cmocka_unit_test(test_pipeline_counts),
+        cmocka_unit_test(test_a_tied_table_is_exchanged_as_gradients),
         cmocka_unit_test(test_plan_needs_no_data),
         cmocka_unit_test(test_plans_of_all_ranks_are_each_ranks),
         cmocka_unit_test(test_largest_models_plan_in_seconds),

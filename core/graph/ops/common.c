@@ -4,25 +4,39 @@
 
 /* What shape rules, costs and derivatives share. */
 
+/* The types of the operands: "T, U and V", and "T (4 times)" where several in a row are alike. */
+static void print_types(const tt_shape_query *q, char *out, size_t size)
+{
+    size_t n = 0;
+    for (int i = 0, next; i < q->n_in && n < size - 1; i = next) {
+        char one[160], other[160], times[32] = "";
+        tt_type_print(q->in[i], one, sizeof one);
+        for (next = i + 1; next < q->n_in; next++) {
+            tt_type_print(q->in[next], other, sizeof other);
+            if (strcmp(one, other))
+                break;
+        }
+        if (next - i > 2)
+            snprintf(times, sizeof times, " (%d times)", next - i);
+        else
+            next = i + 1;
+        const int k = snprintf(out + n, size - n, "%s%s%s",
+                               i == 0            ? ""
+                               : next == q->n_in ? " and "
+                                                 : ", ",
+                               one, times);
+        n += k > 0 ? (size_t)k : 0;
+    }
+}
+
 tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
 {
-    char what[400], types[480];
-    size_t n = 0;
+    char what[400], types[480] = "";
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    types[0] = '\0';
-    for (int i = 0; i < q->n_in && n < sizeof types - 1; i++) {
-        char one[160];
-        tt_type_print(q->in[i], one, sizeof one);
-        int k = snprintf(types + n, sizeof types - n, "%s%s",
-                         i == 0             ? ""
-                         : i + 1 == q->n_in ? " and "
-                                            : ", ",
-                         one);
-        n += k > 0 ? (size_t)k : 0;
-    }
+    print_types(q, types, sizeof types);
     if (q->n_in == 0)
         return TT_FAIL(err, TT_EINVAL, "%s: %s", q->op, what);
     return TT_FAIL(err, TT_EINVAL, "%s: %s, got %s", q->op, what, types);
