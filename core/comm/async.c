@@ -65,7 +65,8 @@ static void async_release(tt_async *a)
 
 bool tt_async_can(const tt_dist *d)
 {
-    return d->vt && TT_HAS(d->vt, tt_comm_vt, beside) && d->vt->beside && d->vt->beside(d->self);
+    return d->vt && TT_HAS(d->vt, tt_comm_vt, concurrent) && d->vt->concurrent &&
+           d->vt->concurrent(d->self);
 }
 
 tt_status tt_async_new(tt_dist *d, const int *ranks, int n, int most, tt_async **out, tt_error *err)

@@ -127,8 +127,8 @@ static void free_mixed(void *self)
 static int processes_concurrent(void *self)
 {
     const mixed *m = self;
-    return TT_HAS(m->remote, tt_comm_vt, beside) && m->remote->beside &&
-           m->remote->beside(m->remote_self);
+    return TT_HAS(m->remote, tt_comm_vt, concurrent) && m->remote->concurrent &&
+           m->remote->concurrent(m->remote_self);
 }
 
 static const tt_comm_vt mixed_vt = {
@@ -144,7 +144,7 @@ static const tt_comm_vt mixed_vt = {
     .barrier = barrier,
     .abort = stop,
     .set_timeout = processes_set_timeout,
-    .beside = processes_concurrent,
+    .concurrent = processes_concurrent,
 };
 
 /* ---- joining ---- */
@@ -181,7 +181,7 @@ static tt_status open_remote(const tt_processes_opts *o, mixed *m, tt_error *err
                              .timeout_s = tt_session_timeout(o->session),
                              .stopped = stopped,
                              .user = o->session,
-                             .beside = o->concurrent};
+                             .concurrent = o->concurrent};
     tt_comm *all;
     TT_TRY(comm_status(m->remote->open(o->remote_config, &env, &m->remote_self, err), err));
     TT_TRY(comm_status(tt_comm_all(m->remote, m->remote_self, l->world, &all, err), err));

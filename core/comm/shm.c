@@ -229,7 +229,7 @@ const tt_comm_vt tt_shm_vt = {
     .abort = stop,
     .close = close_,
     .set_timeout = shm_set_timeout,
-    .beside = shm_concurrent,
+    .concurrent = shm_concurrent,
 };
 
 tt_status tt_shm_new(tt_session *s, int rank, bool buffered_only, tt_shm **out, tt_error *err)

@@ -328,7 +328,7 @@ static const tt_comm_vt vt = {
     .barrier = barrier,
     .abort = abort_,
     .set_timeout = threads_set_timeout,
-    .beside = threads_concurrent,
+    .concurrent = threads_concurrent,
 };
 
 /* ---- life ---- */

@@ -47,7 +47,7 @@ static const tt_machine machines[] = {
      GPU_EFFICIENCY},
 };
 
-/* A core of 50 GFLOP/s beside 12 and 5 GB/s. Attention's FLOPs, with exponentials among them, take
+/* A core of 50 GFLOP/s with 12 and 5 GB/s. Attention's FLOPs, with exponentials among them, take
  * about three times as long as a product's (measured on a CPU with AMX, debugmodel, 256 tokens:
  * replays of traced steps then have the planned bubble within 2 points, bench/parallel/README.md). */
 static const tt_ratios order_ratios = {.flop = 1, .attention_flop = 3, .byte = 4, .byte_sent = 10};

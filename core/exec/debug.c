@@ -22,17 +22,17 @@ static bool is_poison(const uint8_t *p, size_t bytes)
     return true;
 }
 
-/* ---- death: a value's bytes are overwritten right after its last reader ---- */
+/* ---- poison at last use: a value's bytes are overwritten right after its last reader ---- */
 
-void tt_exec_bury(const tt_exec *x, const tt_instr *i)
+void tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i)
 {
-    for (int k = 0; k < i->n_dead; k++) {
-        const tt_operand *o = &x->p->operands[i->dead[k]];
+    for (int k = 0; k < i->n_last_used; k++) {
+        const tt_operand *o = &x->p->operands[i->last_used[k]];
         tt_exec_poison(x->space[o->space] + o->offset, (size_t)o->bytes);
     }
 }
 
-void tt_exec_bury_slots(const tt_exec *x, const tt_call *c)
+void tt_exec_poison_slots(const tt_exec *x, const tt_call *c)
 {
     for (int i = 0; i < x->p->n_slots; i++) {
         const tt_slot_rule *s = &x->p->slots[i];

@@ -76,7 +76,8 @@ double tt_exec_comm_seconds(const tt_exec *x);
  * allocates nothing; a program that is not traced reads no clock but around communication. ---- */
 typedef struct tt_op_sum { /* one class of ops: those of one name */
     const char *op;
-    bool beside; /* run beside the program by a thread of communication: its time is no part of the
+    bool
+        concurrent; /* run concurrently with the program, by a thread of communication: its time is no part of the
                     step's; what was waited for it is the op "wait" */
     int64_t calls, ns;
     double flops, bytes; /* by the ops' cost rules, for this rank's shapes */

@@ -131,9 +131,9 @@ tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *o
 void tt_exec_poison(void *p, size_t bytes);
 /* Behind an instruction: note how high it reached, look at the canaries. */
 tt_status tt_exec_after(tt_exec *x, const tt_bound *b, const tt_tensor *out, tt_error *err);
-/* Poison what dies behind it; behind a call, the slots that end with it. */
-void tt_exec_bury(const tt_exec *x, const tt_instr *i);
-void tt_exec_bury_slots(const tt_exec *x, const tt_call *c);
+/* Poison what an instruction is the last to read; after a call, the slots that end with it. */
+void tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i);
+void tt_exec_poison_slots(const tt_exec *x, const tt_call *c);
 /* Every byte that no instruction was given is as poison left it: behind the spaces and above the
  * high water. */
 tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err);

@@ -7,7 +7,7 @@
  * With poison each is made at its wait, by this thread: who reads too early finds NaN, whatever the
  * timing. Where the communicator has no threads of its own it is made at its instruction. */
 
-/* The queue of a group; a program beside another (validation) uses that one's. */
+/* The queue of a group; a second program (validation) uses that one's. */
 static tt_status open_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err)
 {
     tt_queue *q = &x->queues[queue];
@@ -101,6 +101,6 @@ tt_status tt_exec_land(tt_flight *f, const tt_instr *wait, tt_error *err)
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, &f->out, err));
-    tt_exec_bury(x, wait);
+    tt_exec_poison_last_used(x, wait);
     return TT_OK;
 }

@@ -143,7 +143,7 @@ static tt_status step(const run *r, const tt_bound *b, tt_error *err)
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, out, err));
-    tt_exec_bury(x, b->instr);
+    tt_exec_poison_last_used(x, b->instr);
     return TT_OK;
 }
 
@@ -162,7 +162,7 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
             TT_TRY(step(&r, &x->code[i], err));
     }
     if (x->o.poison)
-        tt_exec_bury(x, x->code[end].instr);
+        tt_exec_poison_last_used(x, x->code[end].instr);
     return TT_OK;
 }
 
@@ -204,7 +204,7 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
             tt_exec_item_begins(x);
         TT_TRY(run_section(&r, &p->sections[c->section], err));
         if (x->o.poison && c->ends)
-            tt_exec_bury_slots(x, c);
+            tt_exec_poison_slots(x, c);
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
             tt_exec_item_ends(x, c->item);
     }

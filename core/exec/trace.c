@@ -171,14 +171,14 @@ size_t tt_exec_trace_sums(const tt_exec *x, const struct tt_machine *limit, tt_o
     for (size_t e = 0; t && e < t->n; e++) {
         const tt_trace_event *v = &t->events[e];
         const char *name = class_of(x, v);
-        const bool beside = v->queue > 0;
+        const bool concurrent = v->queue > 0;
         size_t k = 0;
-        while (k < n && (sums[k].beside != beside || strcmp(sums[k].op, name)))
+        while (k < n && (sums[k].concurrent != concurrent || strcmp(sums[k].op, name)))
             k++;
         if (k == cap)
             continue;
         if (k == n)
-            sums[n++] = (tt_op_sum){.op = name, .beside = beside};
+            sums[n++] = (tt_op_sum){.op = name, .concurrent = concurrent};
         const tt_instr_cost c = cost_of(x, v, limit);
         sums[k].calls++;
         sums[k].ns += v->end_ns - v->begin_ns;
@@ -241,7 +241,7 @@ static void print_event(const tt_exec *x, const tt_trace_event *e, tt_str *args,
                    e->end_ns, tt_str_get(args));
 }
 
-/* A wait, and what ran beside, is of the phase it stands in. */
+/* A wait, and what ran concurrently, is of the phase it stands in. */
 static bool tells_phase(const tt_trace_event *e)
 {
     return !e->queue && !e->wait;

@@ -2,7 +2,7 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* What describe() says beside ops: numbers to log; and what depends on the use of the graph. */
+/* What describe() says besides ops: numbers to log; and what depends on the use of the graph. */
 
 /* Equal, or one is what stands before a slash of the other: a record is an object of objects. */
 static bool clash(const char *a, const char *b)

@@ -58,7 +58,7 @@ static bool in_groups(const tt_rule *r, int letter)
     return false;
 }
 
-/* Is something summed over? Only that is worth running beside a message. */
+/* Is something summed over? Only that is worth running while a message is under way. */
 static bool contracts(const tt_rule *r)
 {
     for (int x = 0; x < r->n_letters; x++) {

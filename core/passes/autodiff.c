@@ -130,7 +130,7 @@ static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
     return cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
 }
 
-/* With one micro-batch a step, where communication runs beside computation, replicas are summed
+/* With one micro-batch a step, where communication runs concurrently with computation, replicas are summed
  * right away: as much is sent, hidden by the backward. Not of what is small: a stack of it is one
  * call in the epilogue. */
 static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_value *v)
@@ -145,7 +145,7 @@ static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_val
 }
 
 /* Can these be added to their parameter's accumulator one by one, so that none waits for the other
- * and none is held beside it? Where something is to be reduced they are summed first and reduced
+ * and none is held with it? Where something is to be reduced they are summed first and reduced
  * once (C11); where a pipeline's forward makes one and its backward the other, too: else the order
  * in which they are added, and so the bits, would depend on the schedule (P5). */
 static bool added_apart(const differ *d, const tt_param_info *p, const value_list *cots)

@@ -17,7 +17,7 @@ typedef enum tt_mode {
 
 typedef struct tt_compile_opts {
     tt_mode mode;
-    bool foreign_params; /* they lie in another program's memory: validation beside training */
+    bool foreign_params; /* they lie in another program's memory: validation in a training run */
     const tt_op_table *ops;
     const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
     int n_inputs;
@@ -46,7 +46,7 @@ typedef struct tt_compile_opts {
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
     bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
     bool async_tp;        /* asynchronous tensor parallelism */
-    bool overlap;         /* communication beside computation */
+    bool overlap;         /* communication concurrent with computation */
     tt_overlap_opts overlapping;
     bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */

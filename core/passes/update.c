@@ -25,7 +25,8 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return tt_state_read(b, tt_graph_state(g, full));
     if (tt_graph_state(g, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_type t = i->stack->param->type; /* f32 beside bf16 parameters: a running mean in bf16 stands
+    tt_type t =
+        i->stack->param->type; /* f32 for bf16 parameters, too: a running mean in bf16 stands
                                           still where its rate is below 2^-9 */
     t.dtype = tt_dtype_accumulate(t.dtype);
     tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);

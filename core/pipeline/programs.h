@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_PROGRAMS_H
 #define TT_PROGRAMS_H
+#include "pipeline/messages.h"
 #include "pipeline/schedule.h"
-#include "pipeline/wires.h"
 
 /* Derives from a schedule each rank's program, messages included, and the slots of its values.
  *
@@ -80,6 +80,6 @@ tt_status tt_slots_check(const tt_programs *p, const tt_slots *slots, bool event
                          tt_error *err);
 
 /* The messages of programs, n_values each. */
-void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires *out);
+void tt_programs_messages(const tt_programs *p, int n_values, tt_arena *a, tt_messages *out);
 
 #endif

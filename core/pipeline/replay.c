@@ -5,19 +5,19 @@
 /* Simulates programs whose receives wait: the abstract run, plus the cost of full buffers and of
  * early receives. */
 
-typedef struct wire_times { /* of a directed pair, by message */
-    TT_VEC(double) sent;    /* when it was sent; without buffers: when the sender arrived */
+typedef struct message_times { /* of a directed pair, by message */
+    TT_VEC(double) sent;       /* when it was sent; without buffers: when the sender arrived */
     TT_VEC(double) received;
-} wire_times;
+} message_times;
 
 typedef struct replay {
     const tt_programs *p;
     const tt_costs *c;
     int n_buffers;
     tt_arena *a;
-    wire_times *pairs; /* [from * n_ranks + to] */
-    int *at;           /* by rank */
-    bool *posted;      /* by rank: its send is waiting for the receiver */
+    message_times *pairs; /* [from * n_ranks + to] */
+    int *at;              /* by rank */
+    bool *posted;         /* by rank: its send is waiting for the receiver */
     double *now;
 } replay;
 
@@ -25,7 +25,7 @@ typedef struct replay {
 static bool item_ends(replay *y, int r, const tt_item *x)
 {
     const int n = y->p->schedule->n_ranks;
-    wire_times *w =
+    message_times *w =
         x->kind == TT_ITEM_SEND ? &y->pairs[r * n + x->peer] : &y->pairs[x->peer * n + r];
     if (x->kind == TT_ITEM_RUN) {
         y->now[r] += tt_action_cost(y->c, &x->action);

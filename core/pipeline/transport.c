@@ -8,7 +8,7 @@
 #define RING (TT_MAX_BUFFERS + 2) /* at most this many messages to one rank are in flight */
 
 typedef struct arrival { /* a rank at an item of its list */
-    const tt_wire *wire;
+    const tt_message *message;
     int64_t micro, at;
     int rank;
 } arrival;
@@ -29,7 +29,7 @@ typedef struct group {
 } group;
 
 typedef struct reader { /* where a rank is in its list */
-    int strip, item;
+    int part, item;
     int64_t at;    /* items that it has finished */
     int posted;    /* 0, or 1 + the number of its collective, or 1: its send is in flight */
     size_t *begun; /* by own group */
@@ -37,7 +37,7 @@ typedef struct reader { /* where a rank is in its list */
 } reader;
 
 typedef struct machine {
-    const tt_wires *w;
+    const tt_messages *w;
     tt_arena *a;
     int n_buffers;
     reader *ranks;
@@ -47,36 +47,36 @@ typedef struct machine {
 } machine;
 
 /* The item that a rank is at; NULL: the rank has ended. */
-static const tt_wire *item_of(machine *m, int r)
+static const tt_message *item_of(machine *m, int r)
 {
     reader *x = &m->ranks[r];
-    while (x->strip < m->w->n_strips[r] && x->item >= m->w->strips[r][x->strip].n) {
-        x->strip++;
+    while (x->part < m->w->n_parts[r] && x->item >= m->w->traces[r][x->part].n) {
+        x->part++;
         x->item = 0;
     }
-    return x->strip < m->w->n_strips[r] ? &m->w->strips[r][x->strip].items[x->item] : NULL;
+    return x->part < m->w->n_parts[r] ? &m->w->traces[r][x->part].items[x->item] : NULL;
 }
 
 static arrival transport_place_of(machine *m, int r)
 {
-    const tt_wire *w = item_of(m, r);
+    const tt_message *w = item_of(m, r);
     const reader *x = &m->ranks[r];
-    return (arrival){w, w ? m->w->strips[r][x->strip].micro : 0, x->at, r};
+    return (arrival){w, w ? m->w->traces[r][x->part].micro : 0, x->at, r};
 }
 
-static int peer_of(const tt_wires *w, int r, int to)
+static int peer_of(const tt_messages *w, int r, int to)
 {
     return w->peer ? w->peer[r * w->n_peers + to] : to;
 }
 
-static int group_of(const tt_wires *w, int r, int to)
+static int group_of(const tt_messages *w, int r, int to)
 {
     return w->group ? w->group[r * w->n_own + to] : to;
 }
 
 static bool same(const arrival *a, const arrival *b)
 {
-    return a->wire->tag == b->wire->tag && a->micro == b->micro;
+    return a->message->tag == b->message->tag && a->micro == b->micro;
 }
 
 static void transport_fail(machine *m, const char *bad, const arrival *one, const arrival *other)
@@ -101,9 +101,9 @@ static lane *lane_of(machine *m, int from, int to)
 
 static bool begins(machine *m, int r, const arrival *c)
 {
-    group *g = &m->groups[group_of(m->w, r, c->wire->to)];
+    group *g = &m->groups[group_of(m->w, r, c->message->to)];
     const int size = m->w->group_size[g - m->groups];
-    size_t *begun = &m->ranks[r].begun[c->wire->to];
+    size_t *begun = &m->ranks[r].begun[c->message->to];
     const size_t k = *begun - g->n_over;
     if (*begun < g->n_over) {
         transport_fail(m, "a group has more members than it should", c, c);
@@ -131,7 +131,7 @@ static bool begins(machine *m, int r, const arrival *c)
     return true;
 }
 
-static bool is_over(const machine *m, int r, const tt_wire *x)
+static bool is_over(const machine *m, int r, const tt_message *x)
 {
     const group *g = &m->groups[group_of(m->w, r, x->to)];
     return m->ranks[r].begun[x->to] - (size_t)x->back <= g->n_over;
@@ -139,7 +139,7 @@ static bool is_over(const machine *m, int r, const tt_wire *x)
 
 static bool meets(machine *m, int r, const arrival *c)
 {
-    group *g = &m->groups[group_of(m->w, r, c->wire->to)];
+    group *g = &m->groups[group_of(m->w, r, c->message->to)];
     reader *x = &m->ranks[r];
     if (!x->posted) {
         if (!g->arrived)
@@ -157,7 +157,7 @@ static bool meets(machine *m, int r, const arrival *c)
 
 static bool sends(machine *m, int r, const arrival *c)
 {
-    lane *l = lane_of(m, r, peer_of(m->w, r, c->wire->to));
+    lane *l = lane_of(m, r, peer_of(m->w, r, c->message->to));
     if (!m->ranks[r].posted)
         l->at[l->sent++ % RING] = *c;
     m->ranks[r].posted = 1;
@@ -166,7 +166,7 @@ static bool sends(machine *m, int r, const arrival *c)
 
 static bool receives(machine *m, int r, const arrival *c)
 {
-    lane *l = lane_of(m, peer_of(m->w, r, c->wire->to), r);
+    lane *l = lane_of(m, peer_of(m->w, r, c->message->to), r);
     if (l->received == l->sent)
         return false;
     const arrival *s = &l->at[l->received++ % RING];
@@ -179,17 +179,17 @@ static bool receives(machine *m, int r, const arrival *c)
 static bool ends(machine *m, int r)
 {
     const arrival c = transport_place_of(m, r);
-    switch (c.wire->kind) {
-    case TT_WIRE_SEND:
+    switch (c.message->kind) {
+    case TT_MESSAGE_SEND:
         return sends(m, r, &c);
-    case TT_WIRE_RECV:
+    case TT_MESSAGE_RECV:
         return receives(m, r, &c);
-    case TT_WIRE_MEET:
+    case TT_MESSAGE_COLLECTIVE:
         return meets(m, r, &c);
-    case TT_WIRE_BEGIN:
+    case TT_MESSAGE_BEGIN:
         return begins(m, r, &c);
-    case TT_WIRE_WAIT:
-        return is_over(m, r, c.wire);
+    case TT_MESSAGE_WAIT:
+        return is_over(m, r, c.message);
     }
     return false;
 }
@@ -204,8 +204,8 @@ static int name_of(const machine *m, int r)
 static int64_t length_of(const machine *m, int r)
 {
     int64_t n = 0;
-    for (int i = 0; i < m->w->n_strips[r]; i++)
-        n += m->w->strips[r][i].n;
+    for (int i = 0; i < m->w->n_parts[r]; i++)
+        n += m->w->traces[r][i].n;
     return n;
 }
 
@@ -214,12 +214,12 @@ static void say(const machine *m, const arrival *c, tt_str *out)
     static const char *const doing[] = {"sends to rank", "receives from rank",
                                         "is in a collective of group", "begins in group",
                                         "waits in group"};
-    const tt_wire *w = c->wire;
+    const tt_message *w = c->message;
     if (!w) {
         tt_str_printf(out, "rank %d has ended", name_of(m, c->rank));
         return;
     }
-    const bool message = w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV;
+    const bool message = w->kind == TT_MESSAGE_SEND || w->kind == TT_MESSAGE_RECV;
     tt_str_printf(out, "rank %d %s %d", name_of(m, c->rank), doing[w->kind],
                   message ? name_of(m, peer_of(m->w, c->rank, w->to))
                           : group_of(m->w, c->rank, w->to));
@@ -232,18 +232,19 @@ static void say(const machine *m, const arrival *c, tt_str *out)
 }
 
 /* Whether another rank waits here for something that this rank has not done. */
-static bool holds_up(machine *m, int waits, const tt_wire *w, int r)
+static bool holds_up(machine *m, int waits, const tt_message *w, int r)
 {
     const reader *x = &m->ranks[r];
-    if (w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV)
+    if (w->kind == TT_MESSAGE_SEND || w->kind == TT_MESSAGE_RECV)
         return r == peer_of(m->w, waits, w->to);
     const int g = group_of(m->w, waits, w->to);
     if (!m->w->group || group_of(m->w, r, w->to) != g)
         return false; /* not a member, or unknown */
-    if (w->kind == TT_WIRE_WAIT)
+    if (w->kind == TT_MESSAGE_WAIT)
         return x->begun[w->to] + (size_t)w->back < m->ranks[waits].begun[w->to];
-    const tt_wire *at = item_of(m, r);
-    return !(at && x->posted && at->kind == TT_WIRE_MEET && group_of(m->w, r, at->to) == g);
+    const tt_message *at = item_of(m, r);
+    return !(at && x->posted && at->kind == TT_MESSAGE_COLLECTIVE &&
+             group_of(m->w, r, at->to) == g);
 }
 
 static tt_status report(const machine *m, const char *bad, const arrival *one, const arrival *other,
@@ -265,7 +266,7 @@ static tt_status deadlock(machine *m, int r, tt_error *err)
     const arrival c = transport_place_of(m, r);
     for (int q = 0; q < m->w->n_ranks; q++) {
         const arrival d = transport_place_of(m, q);
-        if (q != r && holds_up(m, r, c.wire, q))
+        if (q != r && holds_up(m, r, c.message, q))
             return report(m, "deadlock", &c, &d, err);
     }
     return report(m, "deadlock", &c, NULL, err);
@@ -292,7 +293,7 @@ static tt_status verdict(machine *m, tt_error *err)
     return TT_OK;
 }
 
-tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err)
+tt_status tt_messages_run(const tt_messages *w, int n_buffers, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     machine m = {.w = w, .a = a, .n_buffers = TT_MIN(n_buffers, TT_MAX_BUFFERS)};
@@ -321,25 +322,25 @@ tt_status tt_wires_run(const tt_wires *w, int n_buffers, tt_error *err)
     return s;
 }
 
-void tt_programs_wires(const tt_programs *p, int n_values, tt_arena *a, tt_wires *out)
+void tt_programs_messages(const tt_programs *p, int n_values, tt_arena *a, tt_messages *out)
 {
     const int n = p->schedule->n_ranks;
-    *out = (tt_wires){.n_ranks = n,
-                      .strips = tt_arena_array(a, (size_t)n, sizeof *out->strips),
-                      .n_strips = tt_arena_array(a, (size_t)n, sizeof *out->n_strips)};
+    *out = (tt_messages){.n_ranks = n,
+                         .traces = tt_arena_array(a, (size_t)n, sizeof *out->traces),
+                         .n_parts = tt_arena_array(a, (size_t)n, sizeof *out->n_parts)};
     for (int r = 0; r < n; r++) {
-        tt_strip *s = out->strips[r] = tt_arena_alloc(a, sizeof *s);
-        tt_wire *w =
+        tt_trace_part *s = out->traces[r] = tt_arena_alloc(a, sizeof *s);
+        tt_message *w =
             tt_arena_array(a, (size_t)p->n_items[r] * (size_t)TT_MAXV(n_values, 1) + 1, sizeof *w);
-        out->n_strips[r] = 1;
+        out->n_parts[r] = 1;
         s->items = w;
         for (int i = 0; i < p->n_items[r]; i++) {
             const tt_item *x = &p->items[r][i];
             if (x->kind != TT_ITEM_SEND && x->kind != TT_ITEM_RECV)
                 continue;
             for (int v = 0; v < n_values; v++)
-                w[s->n++] = (tt_wire){
-                    .kind = x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV,
+                w[s->n++] = (tt_message){
+                    .kind = x->kind == TT_ITEM_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
                     .to = x->peer,
                     .tag = (int64_t)tt_action_key(p->schedule, &x->action) * n_values + v};
         }

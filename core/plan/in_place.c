@@ -28,7 +28,7 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
     if (!a->known || !b->known || !alone(e, i))
         return false; /* a state's, another rank's, or read twice */
     if (a->first >= t || a->last != t || b->first != t || a->held >= t)
-        return false; /* read later, sent, or by what runs beside */
+        return false; /* read later, sent, or by what runs concurrently */
     if (in->node->op == &tt_op_input || a->received || in->node->when->per_step)
         return false; /* not made anew each time the list runs */
     if (e->when->in_chunk_loop && (!in->chunked || !out->chunked))

@@ -117,7 +117,7 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
     }
 }
 
-/* What runs beside the list holds its operands and scratch up to the item that waits for it. */
+/* What runs concurrently with the list holds its operands and scratch up to the item that waits for it. */
 static void hold(planner *p, const tt_wait *w, int at, tt_stage_part part)
 {
     for (int j = 0; j < w->node->n_in + w->node->n_out; j++) {

@@ -441,7 +441,7 @@ void tt_program_make(const tt_plan *p, const int32_t *coords, tt_arena *a, tt_pr
     tt_lower_tables(&l);
     lower_sections(&l);
     finish(&l, out);
-    tt_program_find_deaths(out, a);
+    tt_program_find_last_uses(out, a);
     out->calls = tt_program_calls(out, p->programs, a, &out->n_calls);
 }
 

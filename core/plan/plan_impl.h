@@ -11,7 +11,7 @@ typedef struct tt_live {
     bool known, placed, received;
     uint8_t parts;   /* bit a part: written or read there */
     int first, last; /* times, inclusive */
-    int held;        /* the last one at which a collective beside the program has it */
+    int held;        /* the last one at which a concurrent collective has it */
     int64_t bytes, offset;
     /* Whose bytes it takes over, that then live to the end of both; NULL: none. own_last: without. */
     struct tt_live *host;
@@ -68,7 +68,7 @@ tt_status tt_plan_programs(planner *p, tt_error *err);
  * wrong. */
 const char *tt_program_check_slots(const tt_program *p);
 
-/* ---- wires.c: what all ranks of a mesh say to each other in a step ----
+/* ---- messages.c: the messages and collectives of all ranks of a mesh in a step ----
  *
  * Ranks of one pipeline coordinate run one list; only the iterations of its loops over token chunks
  * depend on more of a rank's coordinates. Along every atom that they do not depend on, all ranks
@@ -77,19 +77,19 @@ const char *tt_program_check_slots(const tt_program *p);
  * coordinate 0 of these atoms stand for all, which is proved of every rank's list in the tests. */
 
 /* How collectives that are begun early are carried out. */
-typedef enum tt_beside {
-    TT_BESIDE_QUEUES, /* beside the program, on queues of their groups */
-    TT_BESIDE_BEGIN,  /* where they are begun, by a communicator of one thread */
-    TT_BESIDE_WAIT    /* where they are waited for: debug.poison */
-} tt_beside;
-typedef struct tt_wires_opts {
+typedef enum tt_concurrency {
+    TT_CONCURRENT_QUEUES,   /* concurrently, on queues of their groups */
+    TT_CONCURRENT_AT_BEGIN, /* where they are begun, by a communicator of one thread */
+    TT_CONCURRENT_AT_WAIT   /* where they are waited for: debug.poison */
+} tt_concurrency;
+typedef struct tt_messages_opts {
     const tt_programs *programs;
     const tt_program *outlines; /* of all pipeline ranks; NULL: made */
-    tt_beside beside;
+    tt_concurrency concurrency;
     bool all; /* every rank, none stands for others */
-} tt_wires_opts;
-tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, tt_wires *out,
-                        tt_error *err);
+} tt_messages_opts;
+tt_status tt_plan_messages(const tt_graph *g, const tt_messages_opts *o, tt_arena *a,
+                           tt_messages *out, tt_error *err);
 /* loops.c */
 /* How often the rank at these coordinates runs a loop; 1 where nothing in it is said to others. */
 int64_t tt_loop_iterations(const tt_program *p, const tt_instr *loop, const int32_t *coords);

@@ -97,8 +97,8 @@ static void print_instr(const tt_program *p, int at, int depth, tt_str *out)
         print_predicate(i->predicate, "runs", out);
     if (i->adds)
         print_predicate(i->adds, "adds", out);
-    for (int k = 0; k < i->n_dead; k++)
-        tt_str_printf(out, "%s%%%d", k ? " " : ", ends ", p->operands[i->dead[k]].value);
+    for (int k = 0; k < i->n_last_used; k++)
+        tt_str_printf(out, "%s%%%d", k ? " " : ", ends ", p->operands[i->last_used[k]].value);
     if (*i->scope)
         tt_str_printf(out, "  \"%s\"", i->scope);
     tt_str_addc(out, '\n');

@@ -11,8 +11,8 @@
  * step walks it. It holds places (space, offset), never an address.
  *
  * Instructions stand in the order in which they are issued, each on a queue. Queue 0 computes and
- * exchanges messages; there is one further queue for each group whose collectives run beside the
- * computation. A happens before b if both are on one queue and a stands first, or if a RECORD
+ * exchanges messages; there is one further queue for each group whose collectives run
+ * concurrently with that. A happens before b if both are on one queue and a stands first, or if a RECORD
  * behind a and a WAIT before b name the same event. Nothing else orders queues. */
 typedef enum tt_space {
     TT_SPACE_NONE,
@@ -108,13 +108,13 @@ typedef struct tt_instr {
     int8_t in_place;        /* the operand whose bytes out[0] takes over; -1: none */
     bool take_infinity;     /* -inf is a legal result */
     bool fused;             /* a program of pointwise ops */
-    int16_t n_in, n_out, n_dead;
-    const int *in, *out; /* of tt_program.operands */
-    const int *dead;     /* operands in work that nobody reads from here on, for debug.poison */
-    int id;              /* of the node it was lowered from: equal on all ranks */
-    int event;           /* RECORD, WAIT, STAGE_SUM */
-    int peer;            /* SEND, RECV: pipeline rank */
-    int end;             /* LOOP: its END_LOOP */
+    int16_t n_in, n_out, n_last_used;
+    const int *in, *out;  /* of tt_program.operands */
+    const int *last_used; /* operands in work that nobody reads from here on, for debug.poison */
+    int id;               /* of the node it was lowered from: equal on all ranks */
+    int event;            /* RECORD, WAIT, STAGE_SUM */
+    int peer;             /* SEND, RECV: pipeline rank */
+    int end;              /* LOOP: its END_LOOP */
     int stage;
     int64_t scratch; /* offset in work; -1: none */
     int64_t scratch_bytes;
@@ -234,8 +234,8 @@ void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f3
 /* No two values that are alive at once share a byte; every reader finds what was written, every
  * queue waits for what it needs: checked by an abstract run. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);
-/* deaths.c: where values in work are read for the last time. */
-void tt_program_find_deaths(tt_program *p, tt_arena *a);
+/* last_use.c: where values in work are read for the last time. */
+void tt_program_find_last_uses(tt_program *p, tt_arena *a);
 
 struct tt_machine;
 /* ---- what an instruction costs, by the ops' rules, for this rank's shapes ---- */

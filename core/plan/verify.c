@@ -234,7 +234,7 @@ static const char *take_over(checker *c, const tt_instr *i)
     const tt_operand *taken = &c->p->operands[i->in[i->in_place]];
     const extent in = extent_of(c, taken->writer), out = extent_of(c, i->out[0]);
     if (i->queue || in.m != out.m || in.begin != out.begin || in.bytes != out.bytes)
-        return "an output in place lies beside its operand";
+        return "an output in place does not lie on its operand";
     for (int j = 0; j < i->n_in; j++) {
         const extent other = extent_of(c, i->in[j]);
         if (j != i->in_place && overlap(&in, &other))
@@ -272,7 +272,7 @@ static const char *finish(checker *c, const tt_instr *i)
     const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
     const char *bad = NULL;
     if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
-        return "scratch is overwritten by what runs beside it";
+        return "scratch is overwritten by what runs concurrently";
     for (int j = 0; !bad && j < i->n_in; j++)
         bad = read_value(c, i->in[j]);
     for (int j = 0; !bad && j < i->n_out; j++) {

@@ -36,14 +36,14 @@ static tt_status check_transfers(const tt_graph *g, tt_error *err)
     return TT_OK;
 }
 
-static tt_status finish(const tt_graph *g, const tt_wires_opts *o, int n_buffers, tt_error *err)
+static tt_status finish(const tt_graph *g, const tt_messages_opts *o, int n_buffers, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_wires w;
+    tt_messages w;
     tt_error why = {0};
-    tt_status s = tt_plan_wires(g, o, a, &w, &why);
+    tt_status s = tt_plan_messages(g, o, a, &w, &why);
     if (s == TT_OK)
-        s = tt_wires_run(&w, n_buffers, &why);
+        s = tt_messages_run(&w, n_buffers, &why);
     tt_arena_free(a);
     if (s == TT_OK)
         return TT_OK;
@@ -60,11 +60,11 @@ tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
     TT_TRY(check_transfers(g, err));
     TT_TRY(tt_plan_check_sizes(g, err));
     tt_arena *a = tt_arena_new();
-    tt_wires_opts o = {.outlines = outlines ? outlines : tt_program_outlines(g, p->schedule, a)};
-    const int last = runs_beside(g) ? TT_BESIDE_WAIT : TT_BESIDE_QUEUES;
+    tt_messages_opts o = {.outlines = outlines ? outlines : tt_program_outlines(g, p->schedule, a)};
+    const int last = runs_beside(g) ? TT_CONCURRENT_AT_WAIT : TT_CONCURRENT_QUEUES;
     tt_status s = TT_OK;
-    for (int beside = TT_BESIDE_QUEUES; s == TT_OK && beside <= last; beside++) {
-        o.beside = (tt_beside)beside;
+    for (int how = TT_CONCURRENT_QUEUES; s == TT_OK && how <= last; how++) {
+        o.concurrency = (tt_concurrency)how;
         o.programs = p;
         s = finish(g, &o, TT_BUFFERED_SENDS, err);
         o.programs = unbuffered;

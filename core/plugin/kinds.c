@@ -59,7 +59,7 @@ static const slot comm_slots[] = {
     NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
     NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
     NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
-    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, beside),
+    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, concurrent),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),

@@ -170,7 +170,7 @@ static tt_op_sum total_of(const tt_profile *p)
 {
     tt_op_sum t = {.op = "all ops"};
     for (size_t i = 0; i < p->n_sums; i++) {
-        if (p->sums[i].beside)
+        if (p->sums[i].concurrent)
             continue;
         t.calls += p->sums[i].calls;
         t.ns += p->sums[i].ns;
@@ -188,8 +188,8 @@ static void log_row(const tt_profile *p, const tt_op_sum *s)
     if (s->bound_s > 0)
         snprintf(roof, sizeof roof, "%.1f", 100 * s->bound_s / seconds);
     char name[32];
-    snprintf(name, sizeof name, "%s%s", s->op, s->beside ? ", concurrent" : "");
-    tt_log(TT_INFO, "profile", "%-22s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", name,
+    snprintf(name, sizeof name, "%s%s", s->op, s->concurrent ? ", concurrent" : "");
+    tt_log(TT_INFO, "profile", "%-26s %9.1f %10.3f %7.1f %9.1f %8.1f %10s", name,
            (double)s->calls / n, 1e3 * seconds / n,
            100e9 * seconds / (double)TT_MAXV(p->step_ns, (int64_t)1), 1e-9 * s->flops / seconds,
            1e-9 * s->bytes / seconds, roof);
@@ -233,7 +233,7 @@ static void log_table(const tt_loop *l)
            1e-6 * (double)p->step_ns / (double)p->steps, p->folder);
     tt_log(TT_INFO, "profile", "limits measured on rank 0 (%s): %s", p->backend,
            tt_str_get(&p->text));
-    tt_log(TT_INFO, "profile", "%-22s %9s %10s %7s %9s %8s %10s", "op", "calls", "ms/step",
+    tt_log(TT_INFO, "profile", "%-26s %9s %10s %7s %9s %8s %10s", "op", "calls", "ms/step",
            "% step", "GFLOP/s", "GB/s", "% roofline");
     for (size_t i = 0; i < p->n_sums; i++)
         log_row(p, &p->sums[i]);
@@ -260,7 +260,7 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
         const tt_op_sum *s = &p->sums[i];
         tt_str_add(&o, "{\"op\":");
         tt_str_json(&o, s->op);
-        if (s->beside)
+        if (s->concurrent)
             tt_str_add(&o, ",\"beside\":true");
         tt_str_printf(&o, ",\"calls\":%lld,\"s\":%.9f,\"flops\":%.0f,\"bytes\":%.0f,\"bound_s\":",
                       (long long)s->calls, 1e-9 * (double)s->ns, s->flops, s->bytes);

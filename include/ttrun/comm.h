@@ -25,7 +25,7 @@ typedef struct tt_comm_env {
      * being stopped. [any-thread] */
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
-    int beside; /* nonzero: use groups concurrently, each from its own thread, if supported */
+    int concurrent; /* nonzero: use groups concurrently, each from its own thread, if supported */
 } tt_comm_env;
 
 typedef struct tt_comm_vt {
@@ -65,7 +65,7 @@ typedef struct tt_comm_vt {
     void (*set_timeout)(void *self, double timeout_s);
     /* (optional) Nonzero: groups may be used concurrently, each by one thread at a time, and so may
      * a group's send and its recv; NULL = no. */
-    int (*beside)(void *self);
+    int (*concurrent)(void *self);
     /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
      * (optional) */
     const char *launcher;

@@ -81,7 +81,7 @@ static void many_under_way(world *w, tt_dist *d)
         }
         int32_t x = 1;
         if (d->vt->all_reduce(d->all, &x, 1, TT_I32, TT_SUM, &err) || x != d->world)
-            world_fail(w, "a blocking call beside the queue: %s", err.text);
+            world_fail(w, "a blocking call with the queue: %s", err.text);
         gather_call g = {bufs[0], gathered, counts};
         if (tt_async_begin(a, gather_run, &g, &gather, &err) || tt_async_wait(a, gather, &err))
             world_fail(w, "%s", err.text);

@@ -91,7 +91,7 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
     int n = 0;
     for (int k = 0; k < l->n_waits; k++) {
         const tt_node *s = l->waits[k].node;
-        int at = 0, beside = 0;
+        int at = 0, meanwhile = 0;
         if (s->step->kind != TT_STEP_SHIFT)
             continue;
         while (l->items[at] != s)
@@ -100,10 +100,10 @@ static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
             bool reads = false;
             for (int j = 0; j < l->items[i]->n_in; j++)
                 reads = reads || l->items[i]->in[j] == s->out[0];
-            beside += is_product(l->items[i]) && !reads;
+            meanwhile += is_product(l->items[i]) && !reads;
         }
-        if (!beside)
-            fail_msg("%s: nothing is multiplied beside %%%d", mesh, s->out[0]->id);
+        if (!meanwhile)
+            fail_msg("%s: nothing is multiplied during %%%d", mesh, s->out[0]->id);
         *gathers += !s->own_rows;
         n++;
     }

@@ -118,13 +118,13 @@ static void test_early_death_changes_the_result(void **state)
         tt_instr *all = r.plan->program->instrs;
         int left = skip_n;
         for (tt_instr *dies = all + f->begin, *e; dies < all + f->end; dies++) {
-            if (!dies->n_dead || dies->kind == TT_INSTR_END_LOOP)
+            if (!dies->n_last_used || dies->kind == TT_INSTR_END_LOOP)
                 continue;
             for (e = all + f->begin; e < dies; e++)
-                if (e->kind == TT_INSTR_KERNEL && e->out[0] == dies->dead[0] &&
+                if (e->kind == TT_INSTR_KERNEL && e->out[0] == dies->last_used[0] &&
                     strcmp(e->scope, "metrics") && left-- == 0) { /* in neither number */
-                    e->dead = dies->dead;
-                    e->n_dead = 1;
+                    e->last_used = dies->last_used;
+                    e->n_last_used = 1;
                     n++;
                     s.setup = &j.setup;
                     const tt_status st = steps_one(&s, &r, 0, 0, &err);

@@ -91,11 +91,11 @@ static void listen_to(tt_rank *r)
     r->dist.vt = &listening; /* the program's own dist */
 }
 
-static int kind_of(const tt_wire *w)
+static int kind_of(const tt_message *w)
 {
     const tt_instr *n = w->what;
-    if (w->kind == TT_WIRE_SEND || w->kind == TT_WIRE_RECV)
-        return w->kind == TT_WIRE_SEND ? SENDS : RECEIVES;
+    if (w->kind == TT_MESSAGE_SEND || w->kind == TT_MESSAGE_RECV)
+        return w->kind == TT_MESSAGE_SEND ? SENDS : RECEIVES;
     if (!n->step)
         return REDUCES; /* a sum over stages */
     return n->step->kind == TT_STEP_ALL_GATHER       ? GATHERS
@@ -108,20 +108,21 @@ static int compare(const char *overrides)
 {
     job j;
     tt_plan *p;
-    tt_wires w;
+    tt_messages w;
     tt_error err = {0};
     int all = 0;
     job_open(&j, overrides);
     const tt_setup *s = &j.setup;
     if (tt_setup_plan(s, s->graph, s->schedule, 0, j.arena, &p, &err) != TT_OK)
         fail_msg("%s", err.text);
-    const tt_wires_opts o = {.programs = p->programs, .beside = TT_BESIDE_WAIT, .all = true};
-    assert_int_equal(tt_plan_wires(s->graph, &o, j.arena, &w, &err), TT_OK);
+    const tt_messages_opts o = {
+        .programs = p->programs, .concurrency = TT_CONCURRENT_AT_WAIT, .all = true};
+    assert_int_equal(tt_plan_messages(s->graph, &o, j.arena, &w, &err), TT_OK);
     for (int r = 0; r < w.n_ranks; r++) {
         int at = 0;
-        for (int i = 0; i < w.n_strips[r]; i++)
-            for (int k = 0; k < w.strips[r][i].n; k++, at++)
-                if (at >= of_rank[r].n || of_rank[r].kinds[at] != kind_of(&w.strips[r][i].items[k]))
+        for (int i = 0; i < w.n_parts[r]; i++)
+            for (int k = 0; k < w.traces[r][i].n; k++, at++)
+                if (at >= of_rank[r].n || of_rank[r].kinds[at] != kind_of(&w.traces[r][i].items[k]))
                     fail_msg("%s: rank %d says another thing than the plan at %d of %d", overrides,
                              r, at + 1, of_rank[r].n);
         assert_int_equal(at, of_rank[r].n);

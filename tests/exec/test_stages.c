@@ -46,7 +46,7 @@ static void test_tied_embeddings_with_other_axes(void **state)
 }
 
 /* A schedule whose micro-batches do not ascend is right to rounding; one with a map of its own, and
- * B beside I and W, is right to the bit. */
+ * B as well as I and W, is right to the bit. */
 static void test_csv_schedules(void **state)
 {
     static const char back[] = "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";

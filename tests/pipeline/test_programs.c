@@ -7,10 +7,10 @@
 static void finishes(const tt_programs *p, int n_values, int n_buffers, const char *what)
 {
     tt_arena *a = tt_arena_new();
-    tt_wires w;
+    tt_messages w;
     tt_error err = {0};
-    tt_programs_wires(p, n_values, a, &w);
-    if (tt_wires_run(&w, n_buffers, &err) != TT_OK)
+    tt_programs_messages(p, n_values, a, &w);
+    if (tt_messages_run(&w, n_buffers, &err) != TT_OK)
         fail_msg("%s %s (p %d, m %d), %d values, %d buffers: %s", what, p->schedule->name,
                  p->schedule->n_ranks, p->schedule->n_micro, n_values, n_buffers, err.text);
     tt_arena_free(a);
@@ -19,9 +19,9 @@ static void finishes(const tt_programs *p, int n_values, int n_buffers, const ch
 static bool stuck(const tt_programs *p, int n_buffers)
 {
     tt_arena *a = tt_arena_new();
-    tt_wires w;
-    tt_programs_wires(p, 1, a, &w);
-    const bool bad = tt_wires_run(&w, n_buffers, NULL) != TT_OK;
+    tt_messages w;
+    tt_programs_messages(p, 1, a, &w);
+    const bool bad = tt_messages_run(&w, n_buffers, NULL) != TT_OK;
     tt_arena_free(a);
     return bad;
 }
@@ -118,28 +118,28 @@ static void test_obvious_rule_deadlocks(void **state)
 
 /* ---- the ranks of whole meshes: collectives of several groups between the messages ---- */
 
-typedef struct beside { /* what a rank has begun in a group, and waits for later */
+typedef struct begun { /* what a rank has begun in a group, and waits for later */
     int begun, waited;
-} beside;
+} begun;
 
 /* Waits for the oldest collective that was not waited for. */
-static tt_wire wait_for(int group, beside *b)
+static tt_message wait_for(int group, begun *b)
 {
-    return (tt_wire){TT_WIRE_WAIT, group, 0, b->begun - ++b->waited, NULL};
+    return (tt_message){TT_MESSAGE_WAIT, group, 0, b->begun - ++b->waited, NULL};
 }
 
 /* Some collectives of an action with its data group and its tensor group. Some are begun here and
  * waited for later, in any order of the groups. */
-static tt_wire *meetings(uint64_t *z, const int group[2], int offset, int64_t tag, beside b[2],
-                         tt_wire *w)
+static tt_message *meetings(uint64_t *z, const int group[2], int offset, int64_t tag, begun b[2],
+                            tt_message *w)
 {
     for (int k = below(z, 4); k > 0; k--) {
         const int g = below(z, 2), kind = below(z, 3);
-        beside *x = &b[g];
+        begun *x = &b[g];
         if (kind == 0)
-            *w++ = (tt_wire){TT_WIRE_MEET, group[g], tag * 8 + k, 0, NULL};
+            *w++ = (tt_message){TT_MESSAGE_COLLECTIVE, group[g], tag * 8 + k, 0, NULL};
         else
-            *w++ = (tt_wire){TT_WIRE_BEGIN, offset + group[g], tag * 8 + k, 0, NULL};
+            *w++ = (tt_message){TT_MESSAGE_BEGIN, offset + group[g], tag * 8 + k, 0, NULL};
         x->begun += kind > 0;
         if (kind == 2 && b[!g].waited < b[!g].begun)
             *w++ = wait_for(offset + group[!g], &b[!g]);
@@ -151,14 +151,14 @@ static tt_wire *meetings(uint64_t *z, const int group[2], int offset, int64_t ta
  * group and its tensor group, the same on all members, as nodes of a graph do. Ranks with the same
  * pipeline coordinate run the same program; peers differ in the pipeline coordinate only.
  * Collectives that are begun early have their own communicators. */
-static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_arena *a,
-                       tt_wires *out)
+static void mesh_messages(const tt_programs *p, int dp, int tp, uint64_t seed, tt_arena *a,
+                          tt_messages *out)
 {
     const int pp = p->schedule->n_ranks, world = pp * dp * tp;
     int *size = tt_arena_array(a, (size_t)(4 * world + 1), sizeof *size);
-    *out = (tt_wires){.n_ranks = world, .n_groups = 4 * world + 1, .group_size = size};
-    out->strips = tt_arena_array(a, (size_t)world, sizeof *out->strips);
-    out->n_strips = tt_arena_array(a, (size_t)world, sizeof *out->n_strips);
+    *out = (tt_messages){.n_ranks = world, .n_groups = 4 * world + 1, .group_size = size};
+    out->traces = tt_arena_array(a, (size_t)world, sizeof *out->traces);
+    out->n_parts = tt_arena_array(a, (size_t)world, sizeof *out->n_parts);
     for (int g = 0; g < world; g++) {
         size[g] = size[2 * world + g] = tp;
         size[world + g] = size[3 * world + g] = dp;
@@ -166,9 +166,9 @@ static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_a
     for (int r = 0; r < world; r++) {
         const int c = r / (dp * tp), d = r / tp % dp, t = r % tp;
         const int group[2] = {c * dp + d, world + c * tp + t};
-        beside b[2] = {{0}};
-        tt_wire *first = tt_arena_array(a, (size_t)p->n_items[c] * 12 + 1, sizeof *first),
-                *w = first;
+        begun b[2] = {{0}};
+        tt_message *first = tt_arena_array(a, (size_t)p->n_items[c] * 12 + 1, sizeof *first),
+                   *w = first;
         for (int i = 0; i < p->n_items[c]; i++) {
             const tt_item *x = &p->items[c][i];
             const int64_t tag =
@@ -176,8 +176,8 @@ static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_a
             if (x->kind == TT_ITEM_WAIT)
                 continue;
             if (x->kind != TT_ITEM_RUN) {
-                *w++ = (tt_wire){x->kind == TT_ITEM_SEND ? TT_WIRE_SEND : TT_WIRE_RECV,
-                                 (x->peer * dp + d) * tp + t, tag, 0, NULL};
+                *w++ = (tt_message){x->kind == TT_ITEM_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
+                                    (x->peer * dp + d) * tp + t, tag, 0, NULL};
                 continue;
             }
             uint64_t z = seed + (uint64_t)(x->action.stage * 4 + (int)x->action.kind);
@@ -186,9 +186,9 @@ static void mesh_wires(const tt_programs *p, int dp, int tp, uint64_t seed, tt_a
         for (int g = 0; g < 2; g++)
             while (b[g].waited < b[g].begun)
                 *w++ = wait_for(2 * world + group[g], &b[g]);
-        const tt_strip all = {first, (int)(w - first), 0};
-        out->strips[r] = tt_arena_dup(a, &all, sizeof all);
-        out->n_strips[r] = 1;
+        const tt_trace_part all = {first, (int)(w - first), 0};
+        out->traces[r] = tt_arena_dup(a, &all, sizeof all);
+        out->n_parts[r] = 1;
     }
 }
 
@@ -204,11 +204,11 @@ static void test_random_meshes_never_deadlock(void **state)
         const tt_schedule *s = i % 3 ? random_schedule(&x, a) : make(a, k->name, p, k->chunks, m);
         if (s) {
             const tt_costs c = {random_costs(&x, s->n_stages, a), below(&x, 5)};
-            tt_wires w;
+            tt_messages w;
             tt_error err = {0};
-            mesh_wires(programs_of(s, &c, false, buffers, a), 1 + below(&x, 3), 1 + below(&x, 2),
-                       next_random(&x), a, &w);
-            if (tt_wires_run(&w, buffers, &err) != TT_OK)
+            mesh_messages(programs_of(s, &c, false, buffers, a), 1 + below(&x, 3), 1 + below(&x, 2),
+                          next_random(&x), a, &w);
+            if (tt_messages_run(&w, buffers, &err) != TT_OK)
                 fail_msg("seed %d, %s, %d buffers: %s", i, s->name, buffers, err.text);
         }
         tt_arena_free(a);
@@ -219,40 +219,40 @@ static void test_random_meshes_never_deadlock(void **state)
 static void test_begun_collectives_that_differ_are_found(void **state)
 {
     const int size[] = {2};
-    tt_wire a[] = {
-        {TT_WIRE_BEGIN, 0, 7, 0, NULL},
-        {TT_WIRE_BEGIN, 0, 8, 0, NULL},
-        {TT_WIRE_WAIT,  0, 0, 0, NULL}
+    tt_message a[] = {
+        {TT_MESSAGE_BEGIN, 0, 7, 0, NULL},
+        {TT_MESSAGE_BEGIN, 0, 8, 0, NULL},
+        {TT_MESSAGE_WAIT,  0, 0, 0, NULL}
     };
-    tt_wire b[] = {
-        {TT_WIRE_BEGIN, 0, 7, 0, NULL},
-        {TT_WIRE_BEGIN, 0, 8, 0, NULL},
-        {TT_WIRE_WAIT,  0, 0, 1, NULL}
+    tt_message b[] = {
+        {TT_MESSAGE_BEGIN, 0, 7, 0, NULL},
+        {TT_MESSAGE_BEGIN, 0, 8, 0, NULL},
+        {TT_MESSAGE_WAIT,  0, 0, 1, NULL}
     };
-    tt_strip sa = {a, 3, 0}, sb = {b, 3, 0}, *strips[] = {&sa, &sb};
+    tt_trace_part sa = {a, 3, 0}, sb = {b, 3, 0}, *traces[] = {&sa, &sb};
     int n[] = {1, 1};
-    const tt_wires w = {
-        .n_ranks = 2, .n_groups = 1, .group_size = size, .strips = strips, .n_strips = n};
+    const tt_messages w = {
+        .n_ranks = 2, .n_groups = 1, .group_size = size, .traces = traces, .n_parts = n};
     tt_error err = {0};
     (void)state;
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_OK);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_OK);
     b[0].tag = 8;
     b[1].tag = 7;
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "begin different collectives"));
     b[0].tag = 7;
     b[1].tag = 8;
     sb.n = 1;
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "deadlock: rank 0 waits in group 0"));
     sa.n = 2; /* nobody waits for what one has not begun */
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "not all members begin"));
     sb.n = 2;
     sb.micro = 1; /* the same, of another micro-batch */
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_EINVAL);
     sb.micro = 0;
-    assert_int_equal(tt_wires_run(&w, 0, &err), TT_OK);
+    assert_int_equal(tt_messages_run(&w, 0, &err), TT_OK);
 }
 
 /* ---- mutations of programs ---- */
@@ -416,7 +416,7 @@ typedef struct slower { /* than a run in which nobody waits for a receiver */
     int n;
 } slower;
 
-/* The programs of a schedule, ordered by `planned`, run with `real`: beside the abstract run, where
+/* The programs of a schedule, ordered by `planned`, run with `real`: besides the abstract run, where
  * a message is there costs.comm after it was sent, whatever its receiver does. No place for a
  * receive can be better. */
 static void compare(const tt_schedule *s, const tt_costs *planned, const tt_costs *real,

@@ -63,7 +63,7 @@ static bool writes_state(const tt_node *n)
     return n->accumulate_into || (n->assign_to && n->assign_to[0]);
 }
 
-/* Is root an operand of a collective that runs beside e? */
+/* Is root an operand of a collective that runs concurrently with e? */
 static bool under_way(const tt_nodes *l, int at, const tt_value *root)
 {
     for (int w = 0; w < l->n_waits; w++) {
@@ -240,7 +240,7 @@ static void test_each_condition_alone_prevents_reuse(void **state)
     REFUSED(b, known, false);
     REFUSED(a, first, 5);
     REFUSED(a, last, 6);  /* read later, or sent */
-    REFUSED(a, held, 5);  /* a collective reads it beside */
+    REFUSED(a, held, 5);  /* a collective reads it concurrently */
     REFUSED(b, first, 3); /* the loop's, from its begin */
     REFUSED(a, received, true);
     REFUSED(a, bytes, a.bytes + TT_PLAN_ALIGN);
@@ -336,7 +336,7 @@ static bool taken_over(const tt_plan *p, const tt_value *v)
  * later or twice; one moved off its operand: refused. */
 static void test_broken_take_overs_are_refused(void **state)
 {
-    int later = 0, twice = 0, beside = 0;
+    int later = 0, twice = 0, elsewhere = 0;
     (void)state;
     planned x = open_plan("", 0);
     const tt_plan *p = x.p;
@@ -355,9 +355,9 @@ static void test_broken_take_overs_are_refused(void **state)
             const int8_t taken = p->in_place[e->id];
             if (taken >= 0) {
                 out->offset += TT_PLAN_ALIGN;
-                refused_as(p, "beside its operand");
+                refused_as(p, "does not lie on its operand");
                 *out = was;
-                beside++;
+                elsewhere++;
                 tt_value *const other = e->n_in > 1 ? e->in[!taken] : NULL;
                 if (other && taken < 2) {
                     e->in[!taken] = e->in[taken];
@@ -382,7 +382,7 @@ static void test_broken_take_overs_are_refused(void **state)
             }
         }
     }
-    assert_true(beside > 10 && later > 10 && twice > 10);
+    assert_true(elsewhere > 10 && later > 10 && twice > 10);
     assert_int_equal(verify_again(p, NULL), TT_OK);
     free(u);
     job_close(&x.j);

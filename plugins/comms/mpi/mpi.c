@@ -75,11 +75,11 @@ static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt
 static tt_status open_(const void *config, const tt_comm_env *env, void **self, tt_error *err)
 {
     int level = MPI_THREAD_FUNNELED, rank = -1, world = -1, begun = 0;
-    const bool beside = TT_HAS(env, tt_comm_env, beside) && env->beside;
+    const bool concurrent = TT_HAS(env, tt_comm_env, concurrent) && env->concurrent;
     (void)config;
     MPI_Initialized(&begun);
-    if (!begun &&
-        MPI_Init_thread(NULL, NULL, beside ? MPI_THREAD_MULTIPLE : level, &level) != MPI_SUCCESS)
+    if (!begun && MPI_Init_thread(NULL, NULL, concurrent ? MPI_THREAD_MULTIPLE : level, &level) !=
+                      MPI_SUCCESS)
         return TT_FAIL(err, TT_ECOMM, "MPI cannot be started");
     if (begun)
         MPI_Query_thread(&level);
@@ -134,7 +134,7 @@ static void mpi_set_timeout(void *self, double timeout_s)
     ((mpi_end *)self)->timeout_s = timeout_s;
 }
 
-static int mpi_beside(void *self)
+static int mpi_concurrent(void *self)
 {
     return ((const mpi_end *)self)->many;
 }
@@ -154,7 +154,7 @@ static const tt_comm_vt vt = {
     .open = open_,
     .close = close_,
     .set_timeout = mpi_set_timeout,
-    .beside = mpi_beside,
+    .concurrent = mpi_concurrent,
     .launcher = "mpirun",
 };
 

@@ -5,17 +5,17 @@
  * begin: debug.poison overwrites them there. What a later part of the micro-batch reads lives on.
  */
 
-typedef struct deaths {
+typedef struct last_uses {
     tt_program *p;
     tt_arena *a;
     const int *root;    /* by value number: the operand that stands for its memory; -1: none */
     tt_predicate *seen; /* by operand: in which situations its last reader is known */
     const tt_instr **pending; /* by event: the collective that it ends */
     TT_VEC(int) found;
-} deaths;
+} last_uses;
 
 /* What i, which nothing follows that is not looked at yet, is the last to read. */
-static void look(deaths *d, const tt_instr *i)
+static void look(last_uses *d, const tt_instr *i)
 {
     for (int j = 0; j < i->n_in; j++) {
         const int root = d->p->operands[i->in[j]].root;
@@ -28,17 +28,17 @@ static void look(deaths *d, const tt_instr *i)
     }
 }
 
-static void bury(deaths *d, tt_instr *at)
+static void note_last_used(last_uses *d, tt_instr *at)
 {
     if (d->found.n)
-        at->dead = tt_arena_dup(d->a, d->found.items, d->found.n * sizeof *d->found.items);
-    at->n_dead = (int16_t)d->found.n;
+        at->last_used = tt_arena_dup(d->a, d->found.items, d->found.n * sizeof *d->found.items);
+    at->n_last_used = (int16_t)d->found.n;
     d->found.n = 0;
 }
 
 /* A collective on a queue of its own reads up to its wait; what is read in a loop lives to its
  * end. */
-static void look_at_section(deaths *d, const tt_section *s)
+static void look_at_section(last_uses *d, const tt_section *s)
 {
     tt_instr *loop_end = NULL;
     for (int k = s->end - 1; k >= s->begin; k--) {
@@ -50,18 +50,18 @@ static void look_at_section(deaths *d, const tt_section *s)
         else if (!i->queue && i->kind != TT_INSTR_LOOP)
             look(d, i);
         if (i->kind == TT_INSTR_LOOP) {
-            bury(d, loop_end);
+            note_last_used(d, loop_end);
             loop_end = NULL;
         } else if (!loop_end && d->found.n) {
-            bury(d, i);
+            note_last_used(d, i);
         }
     }
 }
 
-void tt_program_find_deaths(tt_program *p, tt_arena *a)
+void tt_program_find_last_uses(tt_program *p, tt_arena *a)
 {
     const tt_instr *last[256] = {NULL}; /* by queue */
-    deaths d = {.p = p, .a = a};
+    last_uses d = {.p = p, .a = a};
     d.seen = tt_arena_array(a, (size_t)p->n_operands + 1, sizeof *d.seen);
     d.pending = tt_arena_array(a, (size_t)p->n_events + 1, sizeof *d.pending);
     for (int i = 0; i < p->n; i++) {

@@ -2,13 +2,13 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* What all ranks of a mesh say to each other in a step, from the programs that they run: the same
+/* The messages and collectives of all ranks of a mesh in a step, from the programs that they run: the same
  * instructions in the same order, by the same communicators. */
 
 typedef struct comm { /* of a group, as all ranks know it */
     uint16_t atoms;
-    bool beside;
-    int begun; /* by the rank that is written, in these strips */
+    bool concurrent;
+    int begun; /* by the rank that is written, in these parts */
 } comm;
 
 typedef struct begun { /* a collective under way */
@@ -16,15 +16,16 @@ typedef struct begun { /* a collective under way */
     int comm, before; /* how many of its group were begun before it */
 } begun;
 
-typedef struct code { /* strips of the ranks of a pipeline coordinate whose loops run as often */
+typedef struct
+    code { /* the parts of traces of the ranks of a pipeline coordinate whose loops run as often */
     const tt_program *p;
     uint64_t iterations;
-    tt_strip *of; /* [section][first micro-batch, others] */
+    tt_trace_part *of; /* [section][first micro-batch, others] */
 } code;
 
 typedef struct writer {
     const tt_graph *g;
-    const tt_wires_opts *o;
+    const tt_messages_opts *o;
     tt_arena *a;
     tt_mesh few;                /* the ranks that stand for all: those of some atoms */
     uint16_t kept;              /* which */
@@ -38,8 +39,8 @@ typedef struct writer {
     begun *under_way;             /* by event */
     int32_t coords[TT_MAX_ATOMS]; /* of the rank that is written, in the mesh */
     code *now;
-    TT_VEC(tt_wire) strip;
-    tt_wires *out;
+    TT_VEC(tt_message) messages;
+    tt_messages *out;
 } writer;
 
 static void choose_ranks(writer *x)
@@ -64,23 +65,23 @@ static void choose_ranks(writer *x)
 
 /* ---- one section ---- */
 
-static int comm_of(writer *x, const tt_atom_list *atoms, bool beside)
+static int comm_of(writer *x, const tt_atom_list *atoms, bool concurrent)
 {
-    const comm c = {.atoms = tt_atom_list_mask(atoms), .beside = beside};
+    const comm c = {.atoms = tt_atom_list_mask(atoms), .concurrent = concurrent};
     for (size_t i = 0; i < x->comms.n; i++)
-        if (x->comms.items[i].atoms == c.atoms && x->comms.items[i].beside == beside)
+        if (x->comms.items[i].atoms == c.atoms && x->comms.items[i].concurrent == concurrent)
             return (int)i;
     tt_vec_push(x->a, &x->comms, c);
     return (int)x->comms.n - 1;
 }
 
 /* A collective among ranks of which one stands for all is met when that one comes. */
-static void put(writer *x, tt_wire_kind kind, int to, int64_t tag, int back, const tt_instr *i)
+static void put(writer *x, tt_message_kind kind, int to, int64_t tag, int back, const tt_instr *i)
 {
-    if (kind >= TT_WIRE_MEET && !(x->comms.items[to].atoms & x->kept))
+    if (kind >= TT_MESSAGE_COLLECTIVE && !(x->comms.items[to].atoms & x->kept))
         return;
-    const tt_wire w = {kind, to, tag, back, i};
-    tt_vec_push(x->a, &x->strip, w);
+    const tt_message w = {kind, to, tag, back, i};
+    tt_vec_push(x->a, &x->messages, w);
 }
 
 /* On every rank a sum over stages is a node of its own: what it adds tells which it is. */
@@ -93,26 +94,26 @@ static void put_stage_sum(writer *x, const tt_instr *i)
         const int value = x->now->p->operands[i->in[j]].value;
         tag = (int64_t)tt_hash64(&value, sizeof value, (uint64_t)tag);
     }
-    put(x, TT_WIRE_MEET, comm_of(x, &tt_mesh_axis(x->g->mesh, "pp")->atoms, false), tag | INT64_MIN,
-        0, i);
+    put(x, TT_MESSAGE_COLLECTIVE, comm_of(x, &tt_mesh_axis(x->g->mesh, "pp")->atoms, false),
+        tag | INT64_MIN, 0, i);
 }
 
 static void put_collective(writer *x, const tt_instr *i)
 {
-    const bool beside = i->queue && x->o->beside == TT_BESIDE_QUEUES;
-    const int c = comm_of(x, &i->step->atoms, beside);
-    if (i->queue && x->o->beside != TT_BESIDE_BEGIN)
+    const bool concurrent = i->queue && x->o->concurrency == TT_CONCURRENT_QUEUES;
+    const int c = comm_of(x, &i->step->atoms, concurrent);
+    if (i->queue && x->o->concurrency != TT_CONCURRENT_AT_BEGIN)
         x->last[i->queue] = (begun){i, c, x->comms.items[c].begun++};
-    if (!i->queue || x->o->beside != TT_BESIDE_WAIT)
-        put(x, beside ? TT_WIRE_BEGIN : TT_WIRE_MEET, c, i->id, 0, i);
+    if (!i->queue || x->o->concurrency != TT_CONCURRENT_AT_WAIT)
+        put(x, concurrent ? TT_MESSAGE_BEGIN : TT_MESSAGE_COLLECTIVE, c, i->id, 0, i);
 }
 
 static void put_wait(writer *x, int event)
 {
     const begun b = x->under_way[event];
-    const bool beside = x->o->beside == TT_BESIDE_QUEUES;
+    const bool concurrent = x->o->concurrency == TT_CONCURRENT_QUEUES;
     if (b.instr)
-        put(x, beside ? TT_WIRE_WAIT : TT_WIRE_MEET, b.comm, b.instr->id,
+        put(x, concurrent ? TT_MESSAGE_WAIT : TT_MESSAGE_COLLECTIVE, b.comm, b.instr->id,
             x->comms.items[b.comm].begun - 1 - b.before, b.instr);
     x->under_way[event] = (begun){0};
 }
@@ -121,10 +122,10 @@ static void put_instr(writer *x, const tt_instr *i)
 {
     switch ((tt_instr_kind)i->kind) {
     case TT_INSTR_SEND:
-        put(x, TT_WIRE_SEND, i->peer, i->id, 0, i);
+        put(x, TT_MESSAGE_SEND, i->peer, i->id, 0, i);
         break;
     case TT_INSTR_RECV:
-        put(x, TT_WIRE_RECV, i->peer, i->id, 0, i);
+        put(x, TT_MESSAGE_RECV, i->peer, i->id, 0, i);
         break;
     case TT_INSTR_STAGE_SUM:
         put_stage_sum(x, i);
@@ -146,13 +147,13 @@ static void put_instr(writer *x, const tt_instr *i)
     }
 }
 
-static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
+static tt_trace_part write_section(writer *x, const tt_section *s, bool later_micro)
 {
     const tt_program *p = x->now->p;
     int64_t left = 0; /* iterations of the loop */
     int loop = -1;
     bool later_chunk = false;
-    x->strip.n = 0;
+    x->messages.n = 0;
     for (int k = s->begin; k < s->end; k++) {
         const tt_instr *i = &p->instrs[k];
         if (i->kind == TT_INSTR_LOOP) {
@@ -166,12 +167,12 @@ static tt_strip write_section(writer *x, const tt_section *s, bool later_micro)
             put_instr(x, i);
         }
     }
-    return (tt_strip){.items =
-                          tt_arena_dup(x->a, x->strip.items, x->strip.n * sizeof *x->strip.items),
-                      .n = (int)x->strip.n};
+    return (tt_trace_part){
+        .items = tt_arena_dup(x->a, x->messages.items, x->messages.n * sizeof *x->messages.items),
+        .n = (int)x->messages.n};
 }
 
-/* ---- the strips of a rank ---- */
+/* ---- the trace of a rank ---- */
 
 static tt_status all_waited(const writer *x, tt_error *err)
 {
@@ -216,23 +217,23 @@ static tt_status find_code(writer *x, int pp, tt_error *err)
     return write_code(x, err);
 }
 
-typedef struct strips {
-    TT_VEC(tt_strip) of;
-} strips;
+typedef struct rank_trace {
+    TT_VEC(tt_trace_part) parts;
+} rank_trace;
 
-static void add_strip(writer *x, strips *to, int section, bool later, int64_t micro)
+static void add_part(writer *x, rank_trace *to, int section, bool later, int64_t micro)
 {
-    tt_strip own = x->now->of[section * 2 + later];
+    tt_trace_part own = x->now->of[section * 2 + later];
     own.micro = micro;
     if (own.n)
-        tt_vec_push(x->a, &to->of, own);
+        tt_vec_push(x->a, &to->parts, own);
 }
 
 static tt_status write_rank(writer *x, int r, tt_error *err)
 {
     const tt_axis *pp = tt_mesh_axis(x->g->mesh, "pp");
     int32_t c[TT_MAX_ATOMS];
-    strips all = {0};
+    rank_trace all = {0};
     tt_mesh_coords(&x->few, r, c);
     memset(x->coords, 0, sizeof x->coords);
     for (int i = 0; i < x->few.n_atoms; i++)
@@ -241,12 +242,12 @@ static tt_status write_rank(writer *x, int r, tt_error *err)
     TT_TRY(find_code(x, at, err));
     for (int i = 0; i < x->n_calls[at]; i++) {
         const tt_call *call = &x->calls[at][i];
-        add_strip(x, &all, call->section, !call->first, call->micro);
+        add_part(x, &all, call->section, !call->first, call->micro);
     }
-    add_strip(x, &all, x->now->p->epilogue, false, 0);
-    add_strip(x, &all, x->now->p->update, false, 0);
-    x->out->strips[r] = all.of.items;
-    x->out->n_strips[r] = (int)all.of.n;
+    add_part(x, &all, x->now->p->epilogue, false, 0);
+    add_part(x, &all, x->now->p->update, false, 0);
+    x->out->traces[r] = all.parts.items;
+    x->out->n_parts[r] = (int)all.parts.n;
     return TT_OK;
 }
 
@@ -297,7 +298,7 @@ static void name_groups(writer *x)
     x->out->name = name;
 }
 
-static void describe(const void *user, const tt_wire *w, tt_str *out)
+static void describe(const void *user, const tt_message *w, tt_str *out)
 {
     const tt_graph *g = user;
     const tt_instr *i = w->what;
@@ -315,8 +316,8 @@ static void describe(const void *user, const tt_wire *w, tt_str *out)
     tt_str_printf(out, " (%%%d in \"%s\")", n->n_out ? n->out[0]->id : n->id, i->scope);
 }
 
-tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, tt_wires *out,
-                        tt_error *err)
+tt_status tt_plan_messages(const tt_graph *g, const tt_messages_opts *o, tt_arena *a,
+                           tt_messages *out, tt_error *err)
 {
     const int n_ranks = o->programs->schedule->n_ranks;
     writer *x = tt_arena_alloc(a, sizeof *x);
@@ -327,9 +328,9 @@ tt_status tt_plan_wires(const tt_graph *g, const tt_wires_opts *o, tt_arena *a, 
     x->n_calls = tt_arena_array(a, (size_t)n_ranks, sizeof *x->n_calls);
     for (int r = 0; r < n_ranks; r++)
         x->calls[r] = tt_program_calls(&x->outlines[r], o->programs, a, &x->n_calls[r]);
-    *out = (tt_wires){.n_ranks = x->few.world, .describe = describe, .user = g};
-    out->strips = tt_arena_array(a, (size_t)x->few.world, sizeof *out->strips);
-    out->n_strips = tt_arena_array(a, (size_t)x->few.world, sizeof *out->n_strips);
+    *out = (tt_messages){.n_ranks = x->few.world, .describe = describe, .user = g};
+    out->traces = tt_arena_array(a, (size_t)x->few.world, sizeof *out->traces);
+    out->n_parts = tt_arena_array(a, (size_t)x->few.world, sizeof *out->n_parts);
     for (int r = 0; r < x->few.world; r++)
         TT_TRY(write_rank(x, r, err));
     name_groups(x);

@@ -35,12 +35,14 @@ static world open_world(const tt_setup *s, const char *what, tt_arena *a)
     return w;
 }
 
-static tt_wires wires_of(const world *w, const tt_programs *p, tt_beside beside, bool all)
+static tt_messages messages_of(const world *w, const tt_programs *p, tt_concurrency concurrency,
+                               bool all)
 {
-    const tt_wires_opts o = {.programs = p, .outlines = w->outlines, .beside = beside, .all = all};
-    tt_wires out;
+    const tt_messages_opts o = {
+        .programs = p, .outlines = w->outlines, .concurrency = concurrency, .all = all};
+    tt_messages out;
     tt_error err = {0};
-    if (tt_plan_wires(w->g, &o, w->a, &out, &err) != TT_OK)
+    if (tt_plan_messages(w->g, &o, w->a, &out, &err) != TT_OK)
         fail_msg("%s", err.text);
     assert_true(out.n_ranks <= w->g->mesh->world);
     return out;
@@ -51,10 +53,10 @@ static void runs_to_its_end(const world *w, const char *what)
 {
     for (int k = 0; k < 12; k++) {
         const bool buffered = k % 2, all = k / 2 % 2;
-        const tt_wires x =
-            wires_of(w, buffered ? w->programs : w->unbuffered, (tt_beside)(k / 4), all);
+        const tt_messages x =
+            messages_of(w, buffered ? w->programs : w->unbuffered, (tt_concurrency)(k / 4), all);
         tt_error err = {0};
-        if (tt_wires_run(&x, buffered ? TT_BUFFERED_SENDS : 0, &err) != TT_OK)
+        if (tt_messages_run(&x, buffered ? TT_BUFFERED_SENDS : 0, &err) != TT_OK)
             fail_msg("%s: %s", what, err.text);
         assert_true(!all || x.n_ranks == w->g->mesh->world);
     }
@@ -62,76 +64,76 @@ static void runs_to_its_end(const world *w, const char *what)
 
 /* ---- ranks that do something else ---- */
 
-static int64_t length_of(const tt_wires *w, int rank)
+static int64_t length_of(const tt_messages *w, int rank)
 {
     int64_t n = 0;
-    for (int i = 0; i < w->n_strips[rank]; i++)
-        n += w->strips[rank][i].n;
+    for (int i = 0; i < w->n_parts[rank]; i++)
+        n += w->traces[rank][i].n;
     return n;
 }
 
-/* A rank's list, an item a strip, that can be changed. */
-static void flatten(tt_wires *w, int rank, tt_arena *a)
+/* A rank's list, an item a part, that can be changed. */
+static void flatten(tt_messages *w, int rank, tt_arena *a)
 {
     const int64_t n = length_of(w, rank);
-    tt_strip *all = tt_arena_array(a, (size_t)n + 1, sizeof *all);
+    tt_trace_part *all = tt_arena_array(a, (size_t)n + 1, sizeof *all);
     int at = 0;
-    for (int i = 0; i < w->n_strips[rank]; i++)
-        for (int k = 0; k < w->strips[rank][i].n; k++)
-            all[at++] = (tt_strip){&w->strips[rank][i].items[k], 1, w->strips[rank][i].micro};
-    w->strips[rank] = all;
-    w->n_strips[rank] = at;
+    for (int i = 0; i < w->n_parts[rank]; i++)
+        for (int k = 0; k < w->traces[rank][i].n; k++)
+            all[at++] = (tt_trace_part){&w->traces[rank][i].items[k], 1, w->traces[rank][i].micro};
+    w->traces[rank] = all;
+    w->n_parts[rank] = at;
 }
 
-static bool is_collective(const tt_wire *w)
+static bool is_collective(const tt_message *w)
 {
-    return w->kind == TT_WIRE_MEET || w->kind == TT_WIRE_BEGIN;
+    return w->kind == TT_MESSAGE_COLLECTIVE || w->kind == TT_MESSAGE_BEGIN;
 }
 
-static bool speaks(const tt_wires *w, int rank, const tt_wire *x)
+static bool speaks(const tt_messages *w, int rank, const tt_message *x)
 {
-    return x->kind != TT_WIRE_WAIT &&
+    return x->kind != TT_MESSAGE_WAIT &&
            (!is_collective(x) || w->group_size[w->group[rank * w->n_own + x->to]] > 1);
 }
 
 /* The next after `at` that is told to the same, and is another; -1 = none. */
-static int next_like(const tt_wires *w, int rank, int at)
+static int next_like(const tt_messages *w, int rank, int at)
 {
-    const tt_strip *s = w->strips[rank];
-    for (int i = at + 1; i < w->n_strips[rank]; i++)
+    const tt_trace_part *s = w->traces[rank];
+    for (int i = at + 1; i < w->n_parts[rank]; i++)
         if (s[i].items->kind == s[at].items->kind && s[i].items->to == s[at].items->to &&
             (s[i].items->tag != s[at].items->tag || s[i].micro != s[at].micro))
             return i;
     return -1;
 }
 
-static void leave_out(tt_wires *w, int rank, int at)
+static void leave_out(tt_messages *w, int rank, int at)
 {
-    memmove(&w->strips[rank][at], &w->strips[rank][at + 1],
-            (size_t)(--w->n_strips[rank] - at) * sizeof **w->strips);
+    memmove(&w->traces[rank][at], &w->traces[rank][at + 1],
+            (size_t)(--w->n_parts[rank] - at) * sizeof **w->traces);
 }
 
-static void swap(tt_wires *w, int rank, int i, int k)
+static void swap(tt_messages *w, int rank, int i, int k)
 {
-    const tt_strip was = w->strips[rank][i];
-    w->strips[rank][i] = w->strips[rank][k];
-    w->strips[rank][k] = was;
+    const tt_trace_part was = w->traces[rank][i];
+    w->traces[rank][i] = w->traces[rank][k];
+    w->traces[rank][k] = was;
 }
 
-static void must_be_found(const tt_wires *w, int n_buffers, const char *how, const char *what)
+static void must_be_found(const tt_messages *w, int n_buffers, const char *how, const char *what)
 {
     tt_error err = {0};
-    if (tt_wires_run(w, n_buffers, &err) == TT_OK)
+    if (tt_messages_run(w, n_buffers, &err) == TT_OK)
         fail_msg("%s: %s is not found", what, how);
     if (!strstr(err.text, "rank ") || !strstr(err.text, " of "))
         fail_msg("%s: %s: \"%s\" names no rank or place", what, how, err.text);
 }
 
 /* Of the kind: the nth item of it, or -1. */
-static int nth_of(const tt_wires *w, int rank, tt_wire_kind kind, int n)
+static int nth_of(const tt_messages *w, int rank, tt_message_kind kind, int n)
 {
-    for (int i = 0; i < w->n_strips[rank]; i++)
-        if (w->strips[rank][i].items->kind == kind && speaks(w, rank, w->strips[rank][i].items) &&
+    for (int i = 0; i < w->n_parts[rank]; i++)
+        if (w->traces[rank][i].items->kind == kind && speaks(w, rank, w->traces[rank][i].items) &&
             n-- == 0)
             return i;
     return -1;
@@ -145,11 +147,11 @@ typedef struct found {
 static void breaks_are_found(const world *w, int rank, int from, int step, const char *what,
                              found *n)
 {
-    for (int kind = TT_WIRE_SEND; kind <= TT_WIRE_BEGIN; kind++)
+    for (int kind = TT_MESSAGE_SEND; kind <= TT_MESSAGE_BEGIN; kind++)
         for (int i = from, at = 0; at >= 0; i += step) {
-            tt_wires x = wires_of(w, w->programs, TT_BESIDE_QUEUES, true);
+            tt_messages x = messages_of(w, w->programs, TT_CONCURRENT_QUEUES, true);
             flatten(&x, rank, w->a);
-            at = nth_of(&x, rank, (tt_wire_kind)kind, i);
+            at = nth_of(&x, rank, (tt_message_kind)kind, i);
             if (at < 0)
                 break;
             const int next = next_like(&x, rank, at);
@@ -193,11 +195,11 @@ static void test_every_mesh_runs_to_its_end(void **state)
         job_open(&j, text);
         const world w = open_world(&j.setup, "a job", j.arena);
         runs_to_its_end(&w, text);
-        const tt_wires x = wires_of(&w, w.programs, TT_BESIDE_QUEUES, true);
+        const tt_messages x = messages_of(&w, w.programs, TT_CONCURRENT_QUEUES, true);
         for (int r = 0; r < x.n_ranks; r++)
-            for (int k = 0; k < x.n_strips[r]; k++)
-                for (int q = 0; q < x.strips[r][k].n; q++)
-                    n_begun += x.strips[r][k].items[q].kind == TT_WIRE_BEGIN;
+            for (int k = 0; k < x.n_parts[r]; k++)
+                for (int q = 0; q < x.traces[r][k].n; q++)
+                    n_begun += x.traces[r][k].items[q].kind == TT_MESSAGE_BEGIN;
         job_close(&j);
     }
     assert_true(n_begun > 1000);
@@ -217,7 +219,7 @@ static void test_reordered_and_missing_calls_are_found(void **state)
             breaks_are_found(&w, r, r % 3, 29, text, &n);
         job_close(&j);
     }
-    for (int k = TT_WIRE_SEND; k <= TT_WIRE_BEGIN; k++) {
+    for (int k = TT_MESSAGE_SEND; k <= TT_MESSAGE_BEGIN; k++) {
         print_message("    %d left out, %d in another order\n", n.lost[k], n.swapped[k]);
         assert_true(n.lost[k] > 10 && n.swapped[k] > 10);
     }
@@ -232,11 +234,11 @@ static void test_error_names_ranks_ops_and_places(void **state)
     (void)state;
     job_open(&j, "parallelism.data_parallel_shard_degree 2 comm.overlap on");
     const world w = open_world(&j.setup, "a job", j.arena);
-    tt_wires x = wires_of(&w, w.programs, TT_BESIDE_BEGIN, true);
+    tt_messages x = messages_of(&w, w.programs, TT_CONCURRENT_AT_BEGIN, true);
     flatten(&x, 1, w.a);
-    const int at = nth_of(&x, 1, TT_WIRE_MEET, 4);
+    const int at = nth_of(&x, 1, TT_MESSAGE_COLLECTIVE, 4);
     swap(&x, 1, at, next_like(&x, 1, at));
-    assert_int_equal(tt_wires_run(&x, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&x, 0, &err), TT_EINVAL);
     print_message("    %s\n", err.text);
     assert_non_null(strstr(err.text, "members of a group are at different collectives: rank 0 "));
     assert_non_null(strstr(err.text, "all_gather over dp_shard (%"));
@@ -245,10 +247,10 @@ static void test_error_names_ranks_ops_and_places(void **state)
     job_close(&j);
     job_open(&j, "parallelism.pipeline_parallel_degree 2");
     const world v = open_world(&j.setup, "a job", j.arena);
-    x = wires_of(&v, v.programs, TT_BESIDE_QUEUES, true);
+    x = messages_of(&v, v.programs, TT_CONCURRENT_QUEUES, true);
     flatten(&x, 1, v.a);
-    leave_out(&x, 1, nth_of(&x, 1, TT_WIRE_SEND, 1));
-    assert_int_equal(tt_wires_run(&x, TT_BUFFERED_SENDS, &err), TT_EINVAL);
+    leave_out(&x, 1, nth_of(&x, 1, TT_MESSAGE_SEND, 1));
+    assert_int_equal(tt_messages_run(&x, TT_BUFFERED_SENDS, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "a message is not the one its receiver waits for: rank 1 "
                                      "sends to rank 0, gradient of stage 1 for stage 0 (%"));
     job_close(&j);
@@ -264,10 +266,10 @@ static void test_too_few_buffers_are_found(void **state)
     job_open(&j, "parallelism.pipeline_parallel_degree 2 parallelism.data_parallel_shard_degree 2 "
                  "training.global_batch_size 16");
     const world w = open_world(&j.setup, "a job", j.arena);
-    const tt_wires x = wires_of(&w, w.programs, TT_BESIDE_QUEUES, false);
+    const tt_messages x = messages_of(&w, w.programs, TT_CONCURRENT_QUEUES, false);
     assert_int_equal(x.n_ranks, 2); /* of each coordinate of the pipeline one */
-    assert_int_equal(tt_wires_run(&x, TT_BUFFERED_SENDS, &err), TT_OK);
-    assert_int_equal(tt_wires_run(&x, 0, &err), TT_EINVAL);
+    assert_int_equal(tt_messages_run(&x, TT_BUFFERED_SENDS, &err), TT_OK);
+    assert_int_equal(tt_messages_run(&x, 0, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "deadlock: rank 0 sends to rank 2, value of stage 0"));
     assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.unbuffered, NULL, &err), TT_OK);
     assert_int_equal(tt_plan_check_ranks(w.g, w.programs, w.programs, NULL, &err), TT_EINTERNAL);
@@ -444,7 +446,7 @@ static void check_seed(int seed, found *n, int *stood_for, int *several)
     open_random(tt_str_get(&text), a, s);
     const world w = open_world(s, tt_str_get(&text), a);
     runs_to_its_end(&w, tt_str_get(&text));
-    const tt_wires few = wires_of(&w, w.programs, TT_BESIDE_QUEUES, false);
+    const tt_messages few = messages_of(&w, w.programs, TT_CONCURRENT_QUEUES, false);
     *stood_for += few.n_ranks < s->world;
     *several += few.n_ranks > s->pipeline_ranks;
     if (s->world > 1 && s->world <= 32)
@@ -470,7 +472,7 @@ static void test_random_worlds_run_to_their_end(void **state)
     print_message("    %d seeds: in %d some ranks stood for others, in %d not all of a pipeline "
                   "coordinate say as much\n",
                   end - first, stood_for, several);
-    for (int k = TT_WIRE_SEND; k <= TT_WIRE_BEGIN; k++)
+    for (int k = TT_MESSAGE_SEND; k <= TT_MESSAGE_BEGIN; k++)
         print_message("    %d left out, %d in another order: found\n", n.lost[k], n.swapped[k]);
     assert_true(only_seed >= 0 || (stood_for > SEEDS / 2 && several > 10));
 }
