@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "train/trace.h"
 #include "train/train.h"
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +81,7 @@ static int64_t ops_of(const tt_rank *r)
     tt_op_sum sums[128];
     const tt_machine none = {0};
     int64_t n = 0;
-    const size_t k = tt_exec_trace_sums(r->exec, &none, sums, 0, TT_COUNT(sums));
+    const size_t k = tt_trace_sums(tt_exec_traced(r->exec), &none, sums, 0, TT_COUNT(sums));
     for (size_t i = 0; i < k; i++)
         n += sums[i].calls;
     return n;

@@ -40,8 +40,7 @@ static tt_status make_dir(const char *path, tt_error *err)
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
             return TT_OK;
-        return TT_FAIL(err, TT_EEXIST, "%s: a file is where a folder is wanted; move it away",
-                       path);
+        return TT_FAIL(err, TT_EEXIST, "%s: a file has the place of a folder; move it away", path);
     }
     return tt_fail_errno(err, e, "create the folder", path);
 }

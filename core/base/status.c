@@ -122,15 +122,15 @@ tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const c
         s = TT_EIO;
         if (!err || !err->text[0])
             return TT_FAIL(err, s,
-                           "%s%s%s failed and said nothing; %d, which it returned, is none "
-                           "of <ttrun/status.h>",
+                           "%s%s%s failed without a message; it returned %d, which is not a "
+                           "status of <ttrun/status.h>",
                            kind, blank, name, number);
     }
     if (!err)
         return s;
     clean(err->text, sizeof err->text);
     if (!err->text[0])
-        return TT_FAIL(err, s, "%s%s%s failed and said nothing (%s)", kind, blank, name,
+        return TT_FAIL(err, s, "%s%s%s failed without a message (%s)", kind, blank, name,
                        tt_status_text(s));
     err->code = s;
     return s;

@@ -7,24 +7,24 @@
 /* A reader knows of every tensor the boxes that lie in files (tt_entry). Filling a piece = copying
  * the intersections of its box with those, after a check that they cover it. */
 
-typedef struct copying {
+typedef struct converting {
     const tt_shard *from;
     const tt_ckpt_piece *to;
-} copying;
+} converting;
 
-static void copy_run(void *user, int64_t from, int64_t to, int64_t n)
+static void convert_run(void *user, int64_t from, int64_t to, int64_t n)
 {
-    const copying *c = user;
+    const converting *c = user;
     const tt_st_tensor *t = c->from->tensor;
     tt_convert((uint8_t *)c->to->data + (size_t)to * tt_dtype_size(c->to->dtype), c->to->dtype,
                (const uint8_t *)t->data + (size_t)from * tt_dtype_size(t->dtype), t->dtype,
                (size_t)n);
 }
 
-static void copy_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
+static void convert_box(const tt_shard *s, const tt_ckpt_piece *p, const tt_box *both)
 {
-    copying c = {s, p};
-    tt_box_walk(both, &s->box, &p->box, p->n_dims, copy_run, &c);
+    converting c = {s, p};
+    tt_box_walk(both, &s->box, &p->box, p->n_dims, convert_run, &c);
 }
 
 /* ---- coverage ---- */
@@ -203,7 +203,7 @@ tt_status tt_ckpt_load(tt_ckpt_reader *r, const tt_ckpt_piece *pieces, size_t n,
         for (size_t k = 0; e && k < e->shards.n; k++) {
             tt_box both;
             if (tt_box_intersect(&e->shards.items[k].box, &pieces[i].box, e->n_dims, &both))
-                copy_box(&e->shards.items[k], &pieces[i], &both);
+                convert_box(&e->shards.items[k], &pieces[i], &both);
         }
     }
     return TT_OK;

@@ -9,6 +9,8 @@
 struct tt_comm { /* a group of one of the two communicators */
     const tt_comm_vt *vt;
     tt_comm *inner;
+    tt_session *session; /* NULL: shared memory, which records its calls itself */
+    uint64_t collectives, sends, receives;
 };
 
 typedef struct mixed {
@@ -23,6 +25,16 @@ typedef struct mixed {
 
 /* ---- each call is passed on to the group's communicator ---- */
 
+/* For the error line in case this rank is lost in a call of the plugin. */
+static void record_call(tt_comm *g, tt_doing d)
+{
+    uint64_t *n = d == TT_DOING_SEND      ? &g->sends
+                  : d == TT_DOING_RECEIVE ? &g->receives
+                                          : &g->collectives;
+    if (g->session)
+        tt_session_doing(g->session, d, ++*n);
+}
+
 /* err is not cleared before the call: it may hold this rank's own failure, which the ranks are
  * agreeing on. */
 static tt_status comm_status(tt_status s, tt_error *err)
@@ -33,40 +45,47 @@ static tt_status comm_status(tt_status s, tt_error *err)
 static tt_status all_gather(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                             tt_dtype dtype, tt_error *err)
 {
+    record_call(g, TT_DOING_ALL_GATHER);
     return comm_status(g->vt->all_gather(g->inner, send, recv, counts, dtype, err), err);
 }
 
 static tt_status reduce_scatter(tt_comm *g, const void *send, void *recv, const int64_t *counts,
                                 tt_dtype dtype, tt_reduce op, tt_error *err)
 {
+    record_call(g, TT_DOING_REDUCE_SCATTER);
     return comm_status(g->vt->reduce_scatter(g->inner, send, recv, counts, dtype, op, err), err);
 }
 
 static tt_status all_reduce(tt_comm *g, void *buf, int64_t count, tt_dtype dtype, tt_reduce op,
                             tt_error *err)
 {
+    record_call(g, TT_DOING_ALL_REDUCE);
     return comm_status(g->vt->all_reduce(g->inner, buf, count, dtype, op, err), err);
 }
 
 static tt_status all_to_all(tt_comm *g, const void *send, const int64_t *send_counts, void *recv,
                             const int64_t *recv_counts, tt_dtype dtype, tt_error *err)
 {
+    record_call(g, TT_DOING_ALL_TO_ALL);
     return comm_status(
         g->vt->all_to_all(g->inner, send, send_counts, recv, recv_counts, dtype, err), err);
 }
 
 static tt_status send(tt_comm *g, int to, const void *buf, int64_t bytes, tt_error *err)
 {
+    record_call(g, TT_DOING_SEND);
     return comm_status(g->vt->send(g->inner, to, buf, bytes, err), err);
 }
 
 static tt_status recv(tt_comm *g, int from, void *buf, int64_t bytes, tt_error *err)
 {
+    record_call(g, TT_DOING_RECEIVE);
     return comm_status(g->vt->recv(g->inner, from, buf, bytes, err), err);
 }
 
 static tt_status barrier(tt_comm *g, tt_error *err)
 {
+    record_call(g, TT_DOING_BARRIER);
     return comm_status(g->vt->barrier(g->inner, err), err);
 }
 
@@ -87,6 +106,7 @@ static tt_status processes_group(void *self, const int *ranks, int n, uint64_t k
     if (!g)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a group");
     g->vt = near ? &tt_shm_vt : m->remote;
+    g->session = near ? NULL : m->session;
     const tt_status s = comm_status(
         g->vt->group(near ? (void *)m->shm : m->remote_self, ranks, n, key, &g->inner, err), err);
     if (s == TT_OK)

@@ -60,7 +60,7 @@ static tt_status take_budget(tt_job *job, const char *key, const char *sibling, 
     tt_config_claim(job, key);
     TT_TRY(tt_config_read(job, &o, key, v, &tokens, err));
     if (other && other->origin->layer == v->origin->layer)
-        return tt_job_fail(job, key, err, "says the same as %s; keep one of them", sibling);
+        return tt_job_fail(job, key, err, "sets the same as %s; keep one of them", sibling);
     if (tokens.integer == -1 || (other && other->origin->layer > v->origin->layer))
         return TT_OK;
     if (tokens.integer < 1 || tokens.integer % seq_len)

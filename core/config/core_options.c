@@ -53,11 +53,10 @@ static const tt_option top_options[] = {
 static const tt_option model_options[] = {
     STRING(model, flavor, "\"debugmodel\"",
            "named size of the model; \"hf\" takes the sizes from hf_assets_path/config.json"),
-    STRING(
-        model, hf_assets_path, "null",
-        "folder with config.json, tokenizer.json and weights in Hugging Face form; where it has a "
-        "tokenizer.json, that is the tokenizer unless the section tokenizer says otherwise",
-        .flags = TT_OPT_NULLABLE),
+    STRING(model, hf_assets_path, "null",
+           "folder with config.json, tokenizer.json and weights in Hugging Face format; its "
+           "tokenizer.json, if there is one, is used unless the section tokenizer names another",
+           .flags = TT_OPT_NULLABLE),
 };
 
 static const tt_option model_names[] = {
@@ -165,7 +164,7 @@ static const tt_option parallelism_options[] = {
         .offset = offsetof(tt_parallelism_config, module_fqns_per_model_part),
         .aliases = "pipeline_parallel_module_fqns_per_model_part"),
     INT(parallelism, pipeline_parallel_microbatches, "-1", -1, 1e6,
-        "micro-batches that local_batch_size is split into; -1 = twice the pipeline degree where "
+        "micro-batches that local_batch_size is split into; -1 = twice the pipeline degree if "
         "it divides, "
         "else the largest divisor",
         .aliases = "num_pp_microbatches"),
@@ -223,8 +222,8 @@ static const tt_option checkpoint_options[] = {
            "write in the background while training continues"),
     INT(checkpoint, keep_latest_k, "10", 0, 1e6, "checkpoints kept; 0 = all"),
     STRING(checkpoint, initial_load_path, "null",
-           "weights to start from where no checkpoint is resumed: a step folder, or one of Hugging "
-           "Face's; null = random ones",
+           "weights to start from if no checkpoint is resumed: a step folder, or a Hugging "
+           "Face folder; null = random ones",
            .flags = TT_OPT_NULLABLE),
     BOOL(checkpoint, initial_load_in_hf, "false",
          "start from a Hugging Face folder; without initial_load_path that is "
@@ -250,7 +249,7 @@ static const tt_option metrics_options[] = {
     INT(metrics, log_freq, "10", 1, 1e12, "steps from one line to the next"),
     BOOL(metrics, enable_tensorboard, "true", "write TensorBoard event files below dump_folder/tb"),
     BOOL(metrics, enable_progress_bar, "true",
-         "draw a bar while training, or write lines of progress where stderr is no terminal"),
+         "draw a bar while training, or write lines of progress if stderr is not a terminal"),
 };
 
 static const tt_option profiling_options[] = {
@@ -275,7 +274,7 @@ static const tt_option comm_options[] = {
     CHOICE(comm, overlap, "\"auto\"", TT_CHOICES(TT_OVERLAPS),
            "run collectives concurrently with computation: each group of ranks has a thread that "
            "starts them early; same results, for at most the memory of one more block's parameters "
-           "and gradients; auto = on devices, and where cores are left over"),
+           "and gradients; auto = on devices, and on CPUs with spare cores"),
 };
 
 static const tt_option backend_options[] = {
@@ -323,7 +322,7 @@ static const tt_section_doc docs[] = {
     DOC("model", model_options, "the model and its size; sizes one by one in model.args"),
     DOC("model", model_names, ""),
     DOC("tokenizer", tokenizer_options, "text to tokens"),
-    DOC("dataloader", dataloader_options, "where samples come from"),
+    DOC("dataloader", dataloader_options, "the source of samples"),
     DOC("loss", loss_options, "the value that training minimises"),
     DOC("optimizer", optimizer_options, "how parameters change"),
     DOC("lr_scheduler", lr_scheduler_options, "the learning rate over the steps"),
@@ -341,7 +340,7 @@ static const tt_section_doc docs[] = {
      "dataloader, and without a name that section's loader", NULL, 0, sizeof(tt_option), "dataloader"},
     DOC("metrics", metrics_options, "what is logged, and how often"),
     DOC("metrics.sinks[]", sinks_names,
-        "where the numbers go; without this list the spec's: jsonl and tensorboard"),
+        "the plugins that write metrics; without this list the spec's: jsonl and tensorboard"),
     DOC("profiling", profiling_options, "traces (torchtitan today: profiler)"),
     DOC("comm", comm_options, "communication between ranks"),
     DOC("backend", backend_options, "the kernels that compute"),

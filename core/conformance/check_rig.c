@@ -409,7 +409,7 @@ static tt_status run_rank(const world *w, int rank, tt_error *err)
         TT_TRY(tt_threads_join(w->threads, rank, &d, err));
     tt_status s = tt_rank_open(&w->rig->s, &d, false, &r, err);
     if (s == TT_OK) {
-        tt_exec_init_params(r.exec);
+        tt_rank_init_params(&r);
         s = w->fn(w->rig, &r, w->user, err);
     }
     if (s != TT_OK && w->threads)
@@ -507,27 +507,13 @@ tt_whole *tt_rig_whole(const tt_rig *rig)
     return w;
 }
 
-typedef struct copying {
-    const float *from;
-    float *to;
-} copying;
-
-static void copy_run(void *user, int64_t from, int64_t to, int64_t n)
+static void copy_own(const tt_tensor *t, float *whole)
 {
-    const copying *c = user;
-    memcpy(c->to + to, c->from + from, (size_t)n * sizeof *c->to);
-}
-
-static void copy_box(const tt_tensor *t, float *whole)
-{
-    copying c = {t->data, whole};
-    tt_box own = {0}, all = {0};
-    for (int d = 0; d < t->n_dims; d++) {
-        own.begin[d] = t->begin[d];
-        own.end[d] = t->begin[d] + t->shape[d];
+    const tt_box own = tt_box_of_tensor(t);
+    tt_box all = {{0}, {0}};
+    for (int d = 0; d < t->n_dims; d++)
         all.end[d] = t->global[d];
-    }
-    tt_box_walk(&own, &own, &all, t->n_dims, copy_run, &c);
+    tt_box_copy(&own, t->data, &own, whole, &all, t->n_dims, sizeof *whole);
 }
 
 tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
@@ -541,7 +527,7 @@ tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suff
         const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
         for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)
             if (out[k].param == t[i].param && t[i].tensor.dtype == TT_F32)
-                copy_box(&t[i].tensor, out[k].data);
+                copy_own(&t[i].tensor, out[k].data);
     }
     return TT_OK;
 }

@@ -97,10 +97,10 @@ static const tt_check_stage stages[] = {
 /* ---- each stage runs in its own process ---- */
 
 /* What the child sends when it ends: one write, of fewer bytes than a pipe holds. */
-typedef struct verdict {
+typedef struct stage_result {
     tt_error err;
     char note[1024];
-} verdict;
+} stage_result;
 
 /* Runs in the child. The other plugins are found as in a run, and FILE is loaded in addition. */
 static tt_status run_stage(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
@@ -138,7 +138,7 @@ static bool read_until(int fd, char *p, size_t size, size_t *n, int64_t deadline
 }
 
 static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_t n,
-                       const verdict *v, tt_error *err)
+                       const stage_result *v, tt_error *err)
 {
     if (!in_time)
         return TT_FAIL(err, TT_ETIMEOUT, "took longer than %d seconds", stage->seconds);
@@ -156,7 +156,7 @@ static tt_status judge(const tt_check_stage *stage, bool in_time, int how, size_
 _Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opts *o,
                                  const char *file, int to)
 {
-    verdict v = {.err = {.code = TT_OK}};
+    stage_result v = {.err = {.code = TT_OK}};
     tt_str note = {0};
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     for (size_t i = 0; i < TT_COUNT(faults); i++)
@@ -171,7 +171,7 @@ _Noreturn static void child_main(const tt_check_stage *stage, const tt_check_opt
 }
 
 static tt_status isolate(const tt_check_stage *stage, const tt_check_opts *o, const char *file,
-                         verdict *said, tt_error *err)
+                         stage_result *said, tt_error *err)
 {
     int ends[2], how = 0;
     size_t n = 0;
@@ -236,7 +236,7 @@ tt_status tt_plugin_check(const tt_check_opts *o, const char *file, tt_str *out,
     }
     for (size_t i = 0; i < TT_COUNT(stages) && first == TT_OK; i++) {
         tt_error e = {.code = TT_OK};
-        verdict v = {.err = {.code = TT_EINTERNAL}};
+        stage_result v = {.err = {.code = TT_EINTERNAL}};
         e.code = isolate(&stages[i], o, file, &v, &e);
         report(o, &stages[i], &e, v.note, out);
         if (e.code != TT_OK && e.code != TT_EUNSUPPORTED)

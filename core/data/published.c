@@ -117,7 +117,7 @@ static tt_status check_head(int fd, const char *path, const char *key, head *h, 
                       tt_mul_i64(h->n_documents, 8, &bytes) &&
                       tt_add_i64(bytes, h->index_at, &end) && end == st.st_size;
     if (!fits)
-        return TT_FAIL(err, TT_EFORMAT, "%s: %lld bytes, and its head tells of %lld; it is cut off",
+        return TT_FAIL(err, TT_EFORMAT, "%s has %lld bytes, but its head says %lld; it is cut off",
                        path, (long long)st.st_size, (long long)end);
     return TT_OK;
 }

@@ -68,10 +68,9 @@ tt_status tt_bubble_of(const tt_programs *p, int n_buffers, const tt_part_times 
 tt_status tt_bubble_measure(const tt_exec *e, const tt_plan *p, const tt_dist *d, tt_bubble *out,
                             tt_error *err)
 {
-    int n;
-    const tt_item_time *t = tt_exec_item_times(e, &n);
+    const tt_trace *t = tt_exec_traced(e);
     tt_part_times s;
-    TT_TRY(tt_part_times_of(t, n, &s, err));
+    TT_TRY(tt_part_times_of(t->items, t->n_items, &s, err));
     if (d->vt) {
         const int64_t longest = TT_MAX_STAGES * TT_N_ACTIONS + 2;
         TT_TRY(d->vt->all_reduce(d->all, &s, longest, TT_I64, TT_MAX, err));

@@ -15,6 +15,13 @@ tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
 void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
                     bool json, tt_str *out);
 
+/* ---- bandwidth.c ---- */
+/* Bytes per second that the pool's threads move when a fourth array changes three others in place,
+ * as an optimizer does: the best mix that a kernel can hope for (reading one array alone keeps fewer
+ * lines in flight and is half as fast). The arrays are 256 MiB together; if a cache holds them, it
+ * is the cache's bandwidth. 0: no memory for it. */
+double tt_stream_bandwidth(tt_pool *pool);
+
 /* ---- machine.c, step_time.c: the time of a step on a described machine ---- */
 tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
                           tt_error *err); /* name: a known machine, or FILE.json */

@@ -124,7 +124,7 @@ static int64_t slots(const tt_plan *p)
 
 static int64_t total(const tt_plan *p)
 {
-    return p->bytes[TT_SPACE_STATE] + slots(p) + p->bytes[TT_SPACE_WORK];
+    return tt_program_bytes(p->program);
 }
 
 /* Bytes of the copy from which an asynchronous save writes (saver.c): this rank's part of

@@ -2,9 +2,9 @@
 #include "exec/exec_impl.h"
 #include <string.h>
 
-/* Binding: each instruction gets addresses, its kernel, and the groups it needs. */
+/* Binding: each instruction gets its addresses, its kernel and the groups that it needs. */
 
-/* A parameter or a buffer of the parent program: found by name. */
+/* A parameter or a buffer of the parent program, by name; NULL: the parent has none here. */
 static void *parent_param(const tt_exec *x, const char *name)
 {
     const tt_program *p = x->o.parent->p;
@@ -54,11 +54,42 @@ static tt_status bind_kernel(tt_exec *x, tt_bound *b, tt_error *err)
     return TT_OK;
 }
 
+static tt_status group_over(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out,
+                            tt_error *err)
+{
+    const uint16_t mask = tt_atom_list_mask(atoms);
+    for (size_t i = 0; i < x->group_atoms.n; i++)
+        if (x->group_atoms.items[i] == mask) {
+            *out = x->groups.items[i];
+            return TT_OK;
+        }
+    TT_TRY(tt_dist_group(x->o.dist, x->p->mesh, atoms, x->arena, out, err));
+    tt_vec_push(x->arena, &x->groups, *out);
+    tt_vec_push(x->arena, &x->group_atoms, mask);
+    return TT_OK;
+}
+
+static tt_status bind_exchange(tt_exec *x, tt_bound *b, tt_error *err)
+{
+    const tt_instr *i = b->instr;
+    tt_exchange_opts o = {.mesh = x->p->mesh,
+                          .coords = x->p->coords,
+                          .step = i->step,
+                          .dims = i->type->dims,
+                          .in = b->n_in ? &b->in[0].tensor : NULL,
+                          .n_in = b->n_in,
+                          .out = &b->out[0].tensor};
+    if (b->n_in && tt_exchange_has_group(i->step->kind))
+        TT_TRY(group_over(x, &i->step->atoms, &o.group, err));
+    b->exchange = tt_arena_alloc(x->arena, sizeof *b->exchange);
+    return tt_exchange_make(&o, x->arena, b->exchange, err);
+}
+
 /* What an event stands for, on the way through the program: the collective before its RECORD. */
 typedef struct events {
-    tt_flight *last[UINT8_MAX + 1]; /* by queue */
-    tt_flight **of;                 /* by event */
-    float *sums;                    /* by STAGE_SUM's event */
+    tt_pending *last[UINT8_MAX + 1]; /* by queue */
+    tt_pending **of;                 /* by event */
+    float *sums;                     /* by STAGE_SUM's event */
 } events;
 
 static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *e, tt_error *err)
@@ -78,18 +109,18 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
         return bind_kernel(x, b, err);
     case TT_INSTR_LOCAL:
     case TT_INSTR_FILL:
-        return tt_exec_bind_collective(x, b, err);
+        return bind_exchange(x, b, err);
     case TT_INSTR_COLLECTIVE:
-        TT_TRY(tt_exec_bind_collective(x, b, err));
+        TT_TRY(bind_exchange(x, b, err));
         if (i->queue)
-            TT_TRY(tt_exec_bind_flight(x, b, err));
-        e->last[i->queue] = b->flight;
+            TT_TRY(tt_exec_bind_pending(x, b, err));
+        e->last[i->queue] = b->pending;
         return TT_OK;
     case TT_INSTR_RECORD:
         e->of[i->event] = i->queue ? e->last[i->queue] : NULL;
         return TT_OK;
-    case TT_INSTR_WAIT: /* queue 0's work is done when it is issued: nobody waits for it */
-        b->flight = i->queue ? NULL : e->of[i->event];
+    case TT_INSTR_WAIT: /* work of queue 0 is done when it is issued: nobody waits for it */
+        b->pending = i->queue ? NULL : e->of[i->event];
         return TT_OK;
     case TT_INSTR_STAGE_SUM:
         b->sum = &e->sums[i->event];
@@ -104,10 +135,10 @@ tt_status tt_exec_bind(tt_exec *x, tt_error *err)
     const tt_program *p = x->p;
     const tt_axis *pp = tt_mesh_axis(p->mesh, "pp");
     events *e = tt_arena_alloc(x->arena, sizeof *e);
-    e->of = tt_arena_array(x->arena, (size_t)p->n_events + 1, sizeof(tt_flight *));
+    e->of = tt_arena_array(x->arena, (size_t)p->n_events + 1, sizeof(tt_pending *));
     e->sums = tt_arena_array(x->arena, (size_t)p->n_sums + 1, sizeof *e->sums);
     if (pp)
-        TT_TRY(tt_exec_group(x, &pp->atoms, &x->pipeline, err));
+        TT_TRY(group_over(x, &pp->atoms, &x->pipeline, err));
     x->queues = tt_arena_array(x->arena, (size_t)p->n_queues + 1, sizeof *x->queues);
     x->code = tt_arena_array(x->arena, (size_t)p->n + 1, sizeof *x->code);
     for (int i = 0; i < p->n; i++)

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Two bytes that are a NaN in every width: f32 0x7fff7fff, bf16 0x7fff, f64. */
+/* debug.poison and debug.detect_nan. */
+
+/* Two bytes that, repeated, are a NaN of every width: bf16 0x7fff, f32 0x7fff7fff, f64. */
 static const uint8_t poison_bytes[2] = {0xff, 0x7f};
 
 void tt_exec_poison(void *p, size_t bytes)
@@ -22,7 +24,7 @@ static bool is_poison(const uint8_t *p, size_t bytes)
     return true;
 }
 
-/* ---- poison at last use: a value's bytes are overwritten right after its last reader ---- */
+/* ---- a value's bytes are overwritten right after the last instruction that reads it ---- */
 
 void tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i)
 {
@@ -43,23 +45,23 @@ void tt_exec_poison_slots(const tt_exec *x, const tt_call *c)
     }
 }
 
-/* ---- what nobody may touch ---- */
+/* ---- bytes that no instruction was given stay as they are ---- */
 
-static void note(tt_exec *x, const void *data, int64_t bytes)
+static void note_high_water(tt_exec *x, const void *data, int64_t bytes)
 {
     const uint8_t *w = x->space[TT_SPACE_WORK], *d = data;
     if (!d || d < w || d >= w + x->mapped[TT_SPACE_WORK])
         return;
-    const int64_t end = (d - w + bytes + 63) / 64 * 64; /* a plan's unit */
+    const int64_t end = (d - w + bytes + 63) / 64 * 64; /* what plans round to */
     x->high_water = TT_MAXV(x->high_water, end);
 }
 
 tt_status tt_exec_after(tt_exec *x, const tt_bound *b, const tt_tensor *out, tt_error *err)
 {
     for (int o = 0; o < b->n_out; o++)
-        note(x, out[o].data, tt_tensor_numel(&out[o]) * (int64_t)tt_dtype_size(out[o].dtype));
+        note_high_water(x, out[o].data, tt_tensor_bytes(&out[o]));
     if (b->scratch) {
-        note(x, b->scratch, b->instr->scratch_bytes);
+        note_high_water(x, b->scratch, b->instr->scratch_bytes);
         tt_exec_poison(b->scratch, (size_t)b->instr->scratch_bytes);
     }
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)

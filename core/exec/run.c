@@ -2,18 +2,19 @@
 #include "exec/exec_impl.h"
 #include <string.h>
 
-/* The interpreter: instructions one after the other. */
+/* The interpreter: runs the instructions of a section one after the other. */
 
-typedef struct run {
+typedef struct run { /* of a section */
     tt_exec *x;
     int micro;
-    int situation;     /* see tt_predicate */
-    int64_t row, rows; /* of the loop over token chunks; rows < 0: not in it */
+    int situation;     /* of instructions, see tt_predicate */
+    int64_t row, rows; /* the chunk of token rows, in a loop; rows < 0: not in one */
     tt_fill_fn fill;
     void *user;
 } run;
 
-static tt_tensor *operands(const run *r, const tt_bound_operand *o, int n, tt_tensor *at)
+/* The operands of an instruction, for this micro-batch and chunk. */
+static tt_tensor *run_operands(const run *r, const tt_bound_operand *o, int n, tt_tensor *at)
 {
     for (int i = 0; i < n; i++) {
         at[i] = o[i].tensor;
@@ -50,15 +51,10 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                           b->kernel->op);
 }
 
-static size_t bytes_of(const tt_tensor *t)
-{
-    return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
-}
-
-/* Each member gives the terms it has and zeros for the others'. Without operands: the number is
- * there already. */
-static tt_status stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in, const tt_tensor *out,
-                           tt_error *err)
+/* Each pipeline rank gives the terms that its stages have, and zeros for the other terms. Without
+ * operands: an earlier instruction of the same event has computed the sum. */
+static tt_status run_stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                               const tt_tensor *out, tt_error *err)
 {
     float *all = b->scratch;
     if (b->n_in) {
@@ -75,8 +71,8 @@ static tt_status stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in, c
     return TT_OK;
 }
 
-static tt_status execute(const run *r, const tt_bound *b, tt_tensor *in, tt_tensor *out, bool adds,
-                         tt_error *err)
+static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_tensor *out, bool adds,
+                          tt_error *err)
 {
     tt_exec *x = r->x;
     const tt_comm_vt *vt = x->o.dist->vt;
@@ -85,18 +81,19 @@ static tt_status execute(const run *r, const tt_bound *b, tt_tensor *in, tt_tens
         return call_kernel(r, b, in, out, adds, err);
     case TT_INSTR_COLLECTIVE:
     case TT_INSTR_LOCAL:
-        return tt_exec_run_collective(x, b, in, out, b->collective->group.comm, err);
+        return tt_exchange_run(b->exchange, vt, b->exchange->group.comm, x->o.pool, in, b->n_in,
+                               out, b->scratch, err);
     case TT_INSTR_SEND:
-        return vt->send(x->pipeline.comm, b->instr->peer, in->data, (int64_t)bytes_of(in), err);
+        return vt->send(x->pipeline.comm, b->instr->peer, in->data, tt_tensor_bytes(in), err);
     case TT_INSTR_RECV:
-        return vt->recv(x->pipeline.comm, b->instr->peer, out->data, (int64_t)bytes_of(out), err);
+        return vt->recv(x->pipeline.comm, b->instr->peer, out->data, tt_tensor_bytes(out), err);
     case TT_INSTR_STAGE_SUM:
-        return stage_sum(x, b, in, out, err);
+        return run_stage_sum(x, b, in, out, err);
     case TT_INSTR_COPY:
-        memmove(out->data, in->data, bytes_of(in));
+        memmove(out->data, in->data, (size_t)tt_tensor_bytes(in));
         return TT_OK;
     case TT_INSTR_FILL:
-        tt_exec_fill_neutral(out, b->collective->reduce);
+        tt_exchange_fill(out, b->exchange->reduce);
         return TT_OK;
     case TT_INSTR_INPUT:
         return r->fill(r->user, b->instr->input, r->micro, out->begin[0],
@@ -115,26 +112,26 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
     if (b->kind == TT_INSTR_SEND || b->kind == TT_INSTR_RECV)
         x->message_ns += t1 - t0;
     if (x->trace)
-        tt_exec_trace_add(x->trace,
-                          &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
+        tt_trace_add(x->trace,
+                     &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
 }
 
-static tt_status step(const run *r, const tt_bound *b, tt_error *err)
+static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
 {
     tt_exec *x = r->x;
     if (!(b->predicate >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT)
-        return b->flight ? tt_exec_land(b->flight, b->instr, err) : TT_OK;
-    tt_tensor *in = operands(r, b->in, b->n_in, x->args);
-    tt_tensor *out = operands(r, b->out, b->n_out, x->args + b->n_in);
-    if (b->flight)
-        return tt_exec_take_off(b->flight, b, in, out, r->micro, err);
+        return b->pending ? tt_exec_end(b->pending, b->instr, err) : TT_OK;
+    tt_tensor *in = run_operands(r, b->in, b->n_in, x->args);
+    tt_tensor *out = run_operands(r, b->out, b->n_out, x->args + b->n_in);
+    if (b->pending)
+        return tt_exec_begin(b->pending, b, in, out, r->micro, err);
     const bool timed = x->trace || b->communicates, adds = b->adds >> r->situation & 1;
     const int64_t t0 = timed ? tt_now_ns() : 0;
     if (x->trace)
-        tt_exec_trace_next(x->trace);
-    if (execute(r, b, in, out, adds, err) != TT_OK)
+        tt_trace_next(x->trace);
+    if (run_kind(r, b, in, out, adds, err) != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
         TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));
@@ -147,8 +144,8 @@ static tt_status step(const run *r, const tt_bound *b, tt_error *err)
     return TT_OK;
 }
 
-/* Instructions between LOOP and END_LOOP once for every chunk of token rows; a rank without tokens
- * runs them once, on none. */
+/* Runs the instructions between LOOP and END_LOOP once per chunk of token rows; on a rank without
+ * tokens once, on no rows. */
 static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_error *err)
 {
     const tt_exec *x = outer->x;
@@ -159,13 +156,14 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
         r.rows = TT_MIN(chunk, total - r.row);
         r.situation = outer->situation + (r.row ? 2 : 0);
         for (int i = first; i < end; i++)
-            TT_TRY(step(&r, &x->code[i], err));
+            TT_TRY(run_instr(&r, &x->code[i], err));
     }
     if (x->o.poison)
         tt_exec_poison_last_used(x, x->code[end].instr);
     return TT_OK;
 }
 
+/* A host backend decides here; a device that captures the section decides by itself. */
 static bool section_runs(const tt_exec *x, const tt_section *s)
 {
     const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
@@ -180,7 +178,7 @@ static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
     for (int i = s->begin; i < s->end; i++) {
         const tt_bound *b = &x->code[i];
         if (b->kind != TT_INSTR_LOOP) {
-            TT_TRY(step(r, b, err));
+            TT_TRY(run_instr(r, b, err));
             continue;
         }
         TT_TRY(run_loop(r, b, i + 1, err));
@@ -201,12 +199,12 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
         const tt_call *c = &p->calls[i];
         const run r = {x, c->micro, !c->first, 0, -1, fill, user};
         if (x->trace && (i == 0 || c[-1].item != c->item))
-            tt_exec_item_begins(x);
+            tt_trace_item_begins(x);
         TT_TRY(run_section(&r, &p->sections[c->section], err));
         if (x->o.poison && c->ends)
             tt_exec_poison_slots(x, c);
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
-            tt_exec_item_ends(x, c->item);
+            tt_trace_item_ends(x, c->item);
     }
     return TT_OK;
 }

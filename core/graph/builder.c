@@ -24,6 +24,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->inputs = tt_map_new(a);
     b->param_values = tt_map_new(a);
     b->rules = tt_map_new(a);
+    b->last_fetch = tt_map_new(a);
     return b;
 }
 
@@ -326,6 +327,7 @@ static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type 
         st[i].name = tt_arena_str(b->arena, o->storage[i].name ? o->storage[i].name : full);
     }
     p->storage = st;
+    p->number = (int)b->g->params.n;
     tt_vec_push(b->arena, &b->g->params, p);
     return p;
 }

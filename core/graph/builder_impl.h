@@ -10,6 +10,7 @@ typedef struct tt_fetch_key {
     int block;
     const tt_when *when;
     tt_value *value;
+    int before; /* 1 + index of the parameter's fetch before it; 0: none */
 } tt_fetch_key;
 
 typedef struct tt_versions { /* of one meaning: the root and its redistributes */
@@ -44,6 +45,7 @@ struct tt_builder {
     tt_map *param_values; /* unplaced: name → tt_value   */
     tt_map *rules;        /* rule text + ranks → tt_rule */
     TT_VEC(tt_fetch_key) fetches;
+    tt_map *last_fetch;             /* parameter's name → 1 + index in fetches */
     TT_VEC(tt_versions *) versions; /* by root value id         */
     TT_VEC(tt_value *) transfers;
     TT_VEC(tt_clone) clones;

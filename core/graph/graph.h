@@ -46,6 +46,7 @@ typedef struct tt_state {
 
 typedef struct tt_param_info {
     const char *name;
+    int number; /* in tt_graph.params */
     tt_type type;
     tt_init init;
     const char *tags;

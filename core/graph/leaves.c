@@ -98,8 +98,9 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
 
 tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
 {
-    for (size_t i = 0; i < b->fetches.n; i++) {
-        const tt_fetch_key *k = &b->fetches.items[i];
+    const int last = (int)(intptr_t)tt_map_get(b->last_fetch, p->name);
+    for (int i = last; i > 0; i = b->fetches.items[i - 1].before) {
+        const tt_fetch_key *k = &b->fetches.items[i - 1];
         if (k->param == p && k->block == b->block && k->when == b->when)
             return k->value;
     }
@@ -119,8 +120,9 @@ tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
     tt_node *n = identity_node(b, &tt_op_fetch, v, &p->compute);
     n->param = p;
     p->stages |= UINT64_C(1) << b->when->stage;
-    tt_fetch_key k = {p, b->block, b->when, n->out[0]};
+    tt_fetch_key k = {p, b->block, b->when, n->out[0], last};
     tt_vec_push(b->arena, &b->fetches, k);
+    tt_map_set(b->last_fetch, p->name, (void *)(intptr_t)b->fetches.n);
     return n->out[0];
 }
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 /* tt_place (R1, R3): letters → atoms → inputs redistributed → natural output placements.
- * Canonical mode walks the labels over the op's iteration space; follow mode keeps what the inputs
- * have. */
+ * Canonical mode walks the labels over the op's iteration space; a letter whose label is not in the
+ * table keeps what the inputs have, as all letters do in follow mode. */
 
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err)
@@ -41,9 +41,19 @@ static int64_t units(const tt_dim *d)
     return d->size / d->unit;
 }
 
-/* Bind every letter to a dim; occurrences must have equal unit counts. */
-static tt_status bind_letters(const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
-                              const tt_rule *r, tt_dim *dim, bool *bound, tt_error *err)
+static bool in_table(const tt_label_table *t, const tt_dim *d)
+{
+    for (int i = 0; d->label && i < t->n; i++)
+        if (!strcmp(t->entries[i].label, d->label))
+            return true;
+    return false;
+}
+
+/* Bind every letter to a dim; occurrences must have equal unit counts. Its label is the first that
+ * the table knows. */
+static tt_status bind_letters(const tt_label_table *labels, const tt_op_def *def,
+                              const tt_shape_query *q, const tt_type *out, const tt_rule *r,
+                              tt_dim *dim, bool *bound, tt_error *err)
 {
     for (int s = 0; s < r->n_in + r->n_out; s++) {
         const bool is_in = s < r->n_in;
@@ -63,6 +73,8 @@ static tt_status bind_letters(const tt_op_def *def, const tt_shape_query *q, con
                 return TT_FAIL(err, TT_EINVAL, "op %s: %s is %lld here and %lld there", def->name,
                                r->name[x], (long long)units(&dim[x]),
                                (long long)units(&t->dims[d]));
+            } else if (!in_table(labels, &dim[x])) {
+                dim[x].label = t->dims[d].label;
             }
         }
     }
@@ -79,14 +91,16 @@ static tt_atom_list prefix_of(const tt_mesh *m, const tt_atom_list *atoms, int64
 }
 
 /* x=(a b): a takes the longest prefix that cuts it exactly, b the rest; the same a in two groups
- * ties them. */
+ * ties them. An x that nothing else places takes a's atoms: dims that are merged. */
 static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
-                         tt_atom_list *ax)
+                         const bool *placed, tt_atom_list *ax)
 {
     bool have[TT_MAX_LETTERS] = {false};
     tt_atom_list first[TT_MAX_LETTERS];
     for (int i = 0; i < r->n_groups; i++) {
         const int x = r->groups[i].x, a = r->groups[i].first, rest = r->groups[i].rest;
+        if (!placed[x] && !(r->whole >> x & 1u) && !ax[x].n)
+            ax[x] = ax[a];
         if (!have[a]) {
             const int64_t count = bound[a] ? units(&dim[a]) : dim[x].lines;
             first[a] = prefix_of(m, &ax[x], count);
@@ -139,17 +153,69 @@ static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_di
     return TT_OK;
 }
 
+/* The atoms of input i's dim d up to the first that an earlier letter took, for an atom cuts one
+ * letter only, or that has a bit of `refused`. */
+static void take_free(const tt_rule *r, tt_value *const *in, int i, int d, unsigned refused,
+                      uint16_t *taken, tt_atom_list *ax)
+{
+    const tt_placement *p = &in[i]->place;
+    tt_atom_list *out = &ax[r->in[i][d]];
+    for (int k = 0; k < p->n[d]; k++) {
+        const uint16_t atom = p->atom[d][k], bit = (uint16_t)(1u << TT_ATOM(atom));
+        if ((*taken & bit) || (atom & refused))
+            return;
+        out->atom[out->n++] = atom;
+        *taken |= bit;
+    }
+}
+
+/* Have all dims with letter x one unit? A cut that ignores the unit is the same for these only. */
+static bool has_one_unit(const tt_rule *r, tt_value *const *in, const tt_type *out, int x,
+                         int64_t unit)
+{
+    bool one = true;
+    for (int s = 0; s < r->n_in + r->n_out; s++) {
+        const int o = s < r->n_in ? s : s - r->n_in;
+        const tt_type *t = s < r->n_in ? &in[o]->type : &out[o];
+        const int8_t *names = s < r->n_in ? r->in[o] : r->out[o];
+        for (int d = 0; d < t->n_dims; d++)
+            one = one && (names[d] != x || t->dims[d].unit == unit);
+    }
+    return one;
+}
+
+/* Letters that the table does not know keep the cut of the first input that has one (R3), but for
+ * atoms that are shifted, an op's own, or ignore the unit, which are for storage. */
+static void keep_unlabelled(const tt_rule *r, const bool *labelled, tt_value *const *in,
+                            tt_atom_list *ax)
+{
+    uint16_t taken = 0;
+    for (int x = 0; x < r->n_letters; x++)
+        if (!(r->whole >> x & 1u))
+            taken |= tt_atom_list_mask(&ax[x]);
+    for (int i = 0; i < r->n_in; i++)
+        for (int d = 0; d < r->n_in_dims[i]; d++) {
+            const int x = r->in[i][d];
+            if (labelled[x] || (r->whole >> x & 1u) || ax[x].n)
+                continue;
+            take_free(r, in, i, d, TT_SHIFT_BITS | TT_IGNORE_UNIT, &taken, ax);
+        }
+}
+
 static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt_dim *dim,
-                                   const bool *bound, tt_placing *p, tt_error *err)
+                                   const bool *bound, tt_value *const *in, tt_placing *p,
+                                   tt_error *err)
 {
     const tt_rule *r = p->rule;
     tt_atom_list *ax = p->letters;
     tt_dim dims[TT_MAX_LETTERS];
     int at[TT_MAX_LETTERS], n = 0;
     tt_atom_list got[TT_MAX_LETTERS];
+    bool labelled[TT_MAX_LETTERS] = {false};
     for (int x = 0; x < r->n_letters; x++) {
         if (!bound[x])
             continue;
+        labelled[x] = in_table(b->g->labels, &dim[x]);
         at[n] = x;
         dims[n++] = dim[x];
     }
@@ -158,28 +224,17 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
         ax[at[i]] = got[i];
     if (b->g->context == TT_CONTEXT_HEADS && (def->flags & TT_OP_MIXES_TOKENS))
         TT_TRY(sequences_to_heads(b, r, dim, bound, ax, err));
+    keep_unlabelled(r, labelled, in, ax);
     p->expand = expands(def, r, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)
         if (r->whole >> x & 1u)
             memset(&ax[x], 0, sizeof ax[x]);
-    apply_groups(b->g->mesh, r, dim, bound, ax);
+    apply_groups(b->g->mesh, r, dim, bound, labelled, ax);
     return TT_OK;
 }
 
-/* The atoms of a dim up to the first that an earlier letter took: an atom cuts one letter only. */
-static void take_free(const tt_placement *p, int d, uint16_t *taken, tt_atom_list *out)
-{
-    for (int i = 0; i < p->n[d]; i++) {
-        const uint16_t bit = (uint16_t)(1u << TT_ATOM(p->atom[d][i]));
-        if (*taken & bit)
-            return;
-        out->atom[out->n++] = p->atom[d][i];
-        *taken |= bit;
-    }
-}
-
 static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
-                           tt_value *const *in, tt_atom_list *ax)
+                           tt_value *const *in, const tt_type *out, tt_atom_list *ax)
 {
     bool fixed[TT_MAX_LETTERS] = {false};
     uint16_t taken = 0;
@@ -190,9 +245,11 @@ static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim
                 continue;
             fixed[x] = true;
             if (!(r->whole >> x & 1u))
-                take_free(&in[i]->place, d, &taken, &ax[x]);
+                take_free(r, in, i, d,
+                          has_one_unit(r, in, out, x, dim[x].unit) ? 0 : TT_IGNORE_UNIT, &taken,
+                          ax);
         }
-    apply_groups(m, r, dim, bound, ax);
+    apply_groups(m, r, dim, bound, fixed, ax);
 }
 
 static uint16_t used_atoms(const tt_rule *r, const tt_atom_list *ax)
@@ -262,11 +319,11 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     bool bound[TT_MAX_LETTERS] = {false};
     TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
-    TT_TRY(bind_letters(def, q, out, r, dim, bound, err));
+    TT_TRY(bind_letters(b->g->labels, def, q, out, r, dim, bound, err));
     p->expand = expands(def, r, p->letters); /* of no letters: in follow mode too */
     if (b->follow)
-        letters_follow(b->g->mesh, r, dim, bound, in, p->letters);
-    else if (letters_canonical(b, def, dim, bound, p, err) != TT_OK)
+        letters_follow(b->g->mesh, r, dim, bound, in, out, p->letters);
+    else if (letters_canonical(b, def, dim, bound, in, p, err) != TT_OK)
         return tt_error_context(err, "op %s", def->name);
     const uint16_t used = used_atoms(r, p->letters);
     const uint16_t kept = keep_partials(def, b->follow, in, q->n_in, used, p->keep);

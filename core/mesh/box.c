@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/mesh.h"
+#include <string.h>
 
 /* The only function that computes boxes. It cuts a dim ATOM BY ATOM, major first, so that a prefix
  * of the atoms gives an enclosing box. Cutting by the product of the atoms' sizes would be wrong:
@@ -82,8 +83,10 @@ int64_t tt_max_local_numel(const tt_mesh *m, const tt_dim *dims, int n_dims, con
     return n;
 }
 
-void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n_dims,
-                 tt_box_run_fn fn, void *user)
+/* Inline, so that a copy of short runs does not pay for calls. */
+static inline __attribute__((always_inline)) void box_walk(const tt_box *both, const tt_box *from,
+                                                           const tt_box *to, int n_dims,
+                                                           tt_box_run_fn fn, void *user)
 {
     int64_t from_stride[TT_MAX_DIMS], to_stride[TT_MAX_DIMS], at[TT_MAX_DIMS] = {0};
     int64_t from_step = 1, to_step = 1, run = 1, runs = 1;
@@ -113,4 +116,39 @@ void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n
         for (int d = outer - 1; d >= 0 && ++at[d] == both->end[d] - both->begin[d]; d--)
             at[d] = 0;
     }
+}
+
+void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n_dims,
+                 tt_box_run_fn fn, void *user)
+{
+    box_walk(both, from, to, n_dims, fn, user);
+}
+
+typedef struct box_copying {
+    const char *from;
+    char *to;
+    size_t size;
+} box_copying;
+
+static void box_copy_run(void *user, int64_t from, int64_t to, int64_t n)
+{
+    const box_copying *c = user;
+    memcpy(c->to + (size_t)to * c->size, c->from + (size_t)from * c->size, (size_t)n * c->size);
+}
+
+void tt_box_copy(const tt_box *both, const void *from, const tt_box *from_box, void *to,
+                 const tt_box *to_box, int n_dims, size_t size)
+{
+    box_copying c = {from, to, size};
+    box_walk(both, from_box, to_box, n_dims, box_copy_run, &c);
+}
+
+tt_box tt_box_of_tensor(const tt_tensor *t)
+{
+    tt_box b = {{0}, {0}};
+    for (int d = 0; d < t->n_dims; d++) {
+        b.begin[d] = t->begin[d];
+        b.end[d] = t->begin[d] + t->shape[d];
+    }
+    return b;
 }

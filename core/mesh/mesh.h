@@ -15,6 +15,7 @@
 #define TT_IGNORE_UNIT 0x80u /* bit: this cut ignores the dim's unit (FSDP) */
 #define TT_ATOM(a) ((a)&0x7fu)
 #define TT_SHIFT(a) ((unsigned)(a) >> 8)
+#define TT_SHIFT_BITS 0xff00u /* bits: steps of a ring, TT_SHIFTED */
 #define TT_SHIFTED(a, n) ((uint16_t)(((a)&0xffu) | (unsigned)(n) << 8))
 #define TT_MAX_SHIFT 255 /* largest shift, so a shifted atom has at most 256 ranks */
 #define TT_MAX_PIECES (TT_MAX_SHIFT + 1)
@@ -110,6 +111,10 @@ int64_t tt_box_numel(const tt_box *b, int n_dims);
 typedef void (*tt_box_run_fn)(void *user, int64_t from, int64_t to, int64_t n);
 void tt_box_walk(const tt_box *both, const tt_box *from, const tt_box *to, int n_dims,
                  tt_box_run_fn fn, void *user);
+/* Copies these elements, of `size` bytes each, from one array to the other. */
+void tt_box_copy(const tt_box *both, const void *from, const tt_box *from_box, void *to,
+                 const tt_box *to_box, int n_dims, size_t size);
+tt_box tt_box_of_tensor(const tt_tensor *t); /* a rank's part, in the global tensor */
 bool tt_box_intersect(const tt_box *a, const tt_box *b, int n_dims,
                       tt_box *out); /* false = empty */
 int64_t tt_max_local_numel(const tt_mesh *m, const tt_dim *dims, int n_dims, const tt_placement *p);

@@ -84,14 +84,6 @@ static void mark_needs(differ *d)
     }
 }
 
-static int param_position(const tt_graph *g, const tt_param_info *p)
-{
-    for (size_t i = 0; i < g->params.n; i++)
-        if (g->params.items[i] == p)
-            return (int)i;
-    return -1;
-}
-
 static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
 {
     unsigned char want[TT_MAX_INS];
@@ -174,7 +166,7 @@ static void cotangents_of_fetch(differ *d, const tt_node *fetch)
 {
     const tt_value *v = fetch->out[0];
     const value_list *cots = &d->cots[v->id];
-    value_list *all = &d->params[param_position(d->g, fetch->param)];
+    value_list *all = &d->params[fetch->param->number];
     const bool apart = added_apart(d, fetch->param, cots);
     for (size_t i = 0; apart && i < cots->n; i++)
         tt_vec_push(d->g->arena, all, cots->items[i]);

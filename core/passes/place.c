@@ -101,6 +101,7 @@ static tt_status place_params(placer *p, tt_error *err)
         if (tt_param_placements(g->mesh, g->labels, q->type.dims, q->type.n_dims, &q->compute,
                                 &q->stored, err) != TT_OK)
             return tt_error_context(err, "parameter %s", q->name);
+        q->number = (int)g->params.n;
         tt_vec_push(g->arena, &g->params, q);
     }
     return TT_OK;

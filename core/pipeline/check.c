@@ -98,7 +98,7 @@ static tt_status check_lists(checker *c, tt_error *err)
                 return TT_FAIL(
                     err, TT_EINVAL,
                     "schedule %s: stage %d, micro-batch %d: an action is missing or too "
-                    "many (has%s%s%s%s; wants F and B, or F, I and W)",
+                    "many (has%s%s%s%s; needs F and B, or F, I and W)",
                     s->name, k, m, seen & f ? " F" : "", seen >> TT_ACTION_B & 1 ? " B" : "",
                     seen >> TT_ACTION_I & 1 ? " I" : "", seen >> TT_ACTION_W & 1 ? " W" : "");
         }

@@ -30,8 +30,8 @@ static void find_places(const tt_programs *p, int rank, tt_arena *a, places *out
     }
 }
 
-static int place_of(const tt_schedule *s, const places *at, tt_item_kind item, tt_action_kind kind,
-                    int stage, int micro)
+static int slots_place_of(const tt_schedule *s, const places *at, tt_item_kind item,
+                          tt_action_kind kind, int stage, int micro)
 {
     if (stage < 0 || stage >= s->n_stages)
         return -1;
@@ -44,8 +44,8 @@ static int place_of(const tt_schedule *s, const places *at, tt_item_kind item, t
 static int since(const tt_schedule *s, const places *at, tt_action_kind kind, int stage, int micro,
                  int own)
 {
-    const int recv = place_of(s, at, TT_ITEM_RECV, kind, stage, micro);
-    const int run = place_of(s, at, TT_ITEM_RUN, kind, stage, micro);
+    const int recv = slots_place_of(s, at, TT_ITEM_RECV, kind, stage, micro);
+    const int run = slots_place_of(s, at, TT_ITEM_RUN, kind, stage, micro);
     return recv >= 0 ? recv : run >= 0 ? run : own;
 }
 
@@ -54,13 +54,13 @@ static void add_sends(const tt_schedule *s, const places *at, int end, int stage
 {
     for (int k = 0; k < 2; k++) {
         const tt_action_kind kind = k ? TT_ACTION_I : TT_ACTION_F;
-        const int send = place_of(s, at, TT_ITEM_SEND, kind, stage, micro);
-        const int wait = place_of(s, at, TT_ITEM_WAIT, kind, stage, micro);
+        const int send = slots_place_of(s, at, TT_ITEM_SEND, kind, stage, micro);
+        const int wait = slots_place_of(s, at, TT_ITEM_WAIT, kind, stage, micro);
         if (send >= 0)
             out->lives[out->n++] = (tt_life){k ? TT_HOLD_OUT_I : TT_HOLD_OUT_F,
                                              stage,
                                              micro,
-                                             place_of(s, at, TT_ITEM_RUN, kind, stage, micro),
+                                             slots_place_of(s, at, TT_ITEM_RUN, kind, stage, micro),
                                              wait >= 0 ? wait : end,
                                              send,
                                              0};
@@ -71,9 +71,9 @@ static void add_lives(const tt_programs *p, const places *at, int end, int stage
                       tt_slots *out)
 {
     const tt_schedule *s = p->schedule;
-    const int f = place_of(s, at, TT_ITEM_RUN, TT_ACTION_F, stage, micro);
-    const int i = place_of(s, at, TT_ITEM_RUN, TT_ACTION_I, stage, micro);
-    const int w = place_of(s, at, TT_ITEM_RUN, TT_ACTION_W, stage, micro);
+    const int f = slots_place_of(s, at, TT_ITEM_RUN, TT_ACTION_F, stage, micro);
+    const int i = slots_place_of(s, at, TT_ITEM_RUN, TT_ACTION_I, stage, micro);
+    const int w = slots_place_of(s, at, TT_ITEM_RUN, TT_ACTION_W, stage, micro);
     const int x = since(s, at, TT_ACTION_F, stage - 1, micro, f);
     const int y = since(s, at, TT_ACTION_I, stage + 1, micro, i);
     const int read = i < 0 ? f : i; /* without backwards, the forward is the reader */

@@ -57,7 +57,7 @@ static const tt_message *item_of(machine *m, int r)
     return x->part < m->w->n_parts[r] ? &m->w->traces[r][x->part].items[x->item] : NULL;
 }
 
-static arrival place_of(machine *m, int r)
+static arrival transport_place_of(machine *m, int r)
 {
     const tt_message *w = item_of(m, r);
     const reader *x = &m->ranks[r];
@@ -178,7 +178,7 @@ static bool receives(machine *m, int r, const arrival *c)
 /* Whether the rank's item ends now. */
 static bool ends(machine *m, int r)
 {
-    const arrival c = place_of(m, r);
+    const arrival c = transport_place_of(m, r);
     switch (c.message->kind) {
     case TT_MESSAGE_SEND:
         return sends(m, r, &c);
@@ -263,9 +263,9 @@ static tt_status report(const machine *m, const char *bad, const arrival *one, c
 
 static tt_status deadlock(machine *m, int r, tt_error *err)
 {
-    const arrival c = place_of(m, r);
+    const arrival c = transport_place_of(m, r);
     for (int q = 0; q < m->w->n_ranks; q++) {
-        const arrival d = place_of(m, q);
+        const arrival d = transport_place_of(m, q);
         if (q != r && holds_up(m, r, c.message, q))
             return report(m, "deadlock", &c, &d, err);
     }

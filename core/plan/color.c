@@ -5,8 +5,13 @@
 
 /* Offsets for lives: in some order, each at the lowest place free for its whole life. Larger first
  * is close to optimal for training's nested lifetimes; where it is not (its peak is above the most
- * bytes alive at once), other orders are tried and the best is kept. O(n²) on n of a few thousand.
- * Source: Pisarchyk & Lee 2020, arXiv:2001.03288. */
+ * bytes alive at once), other orders are tried and the best is kept.
+ * Source: Pisarchyk & Lee 2020, arXiv:2001.03288.
+ *
+ * The bytes that are taken are kept in a segment tree over the times at which lives begin and end: a
+ * life is O(log n) nodes, and each node has the bytes taken all through its times and those taken at
+ * any of them, as ranges in order. Lives that lie one on another are one range, so a model of many
+ * layers, whose lives are nested, has few of them and each life is placed in about O(log² n). */
 
 static int by_id(const tt_live *x, const tt_live *y)
 {
@@ -49,39 +54,173 @@ static int by_length(const void *a, const void *b)
     return by_size(a, b);
 }
 
-/* A life that has its place; side by side, as the search reads all of them for each new one. */
-typedef struct occupied {
+typedef struct range {
     int64_t offset, end;
-    int first, last;
-} occupied;
+} range;
 
-static int64_t place(tt_live **lives, size_t n, occupied *placed)
+/* Bytes that are taken: in order, neither overlapping nor touching. */
+typedef struct ranges {
+    range *r;
+    int n, room;
+} ranges;
+
+#define MOST_SETS 128 /* of a query: at most four nodes on each of 31 levels */
+
+typedef struct taken {
+    tt_arena *a;
+    int *time; /* in order: node leaves + i has the times from time[i] to before time[i + 1] */
+    int n_times, leaves;
+    ranges *all, *any; /* by node, 1 = root: taken at all times of the node, at any of them */
+    const ranges *set[MOST_SETS];
+    int n_sets;
+} taken;
+
+/* The first range that ends behind `at`, or at it. */
+static int first_to(const ranges *s, int64_t at)
+{
+    int lo = 0, hi = s->n;
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        if (s->r[mid].end < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void add_range(tt_arena *a, ranges *s, range r)
+{
+    const int from = first_to(s, r.offset);
+    int to = from;
+    for (; to < s->n && s->r[to].offset <= r.end; to++) {
+        r.offset = TT_MIN(r.offset, s->r[to].offset);
+        r.end = TT_MAXV(r.end, s->r[to].end);
+    }
+    if (from == to && s->n == s->room) {
+        const int room = s->room ? 2 * s->room : 4;
+        range *more = tt_arena_array(a, (size_t)room, sizeof *more);
+        if (s->n)
+            memcpy(more, s->r, (size_t)s->n * sizeof *more);
+        s->r = more;
+        s->room = room;
+    }
+    if (from + 1 != to)
+        memmove(&s->r[from + 1], &s->r[to], (size_t)(s->n - to) * sizeof *s->r);
+    s->r[from] = r;
+    s->n += 1 - (to - from);
+}
+
+/* The life takes [first, last] of the node's leaves [begin, end). */
+static void take(taken *t, int node, int begin, int end, int first, int last, range r)
+{
+    if (last < begin || end <= first)
+        return;
+    add_range(t->a, &t->any[node], r);
+    if (first <= begin && end - 1 <= last) {
+        add_range(t->a, &t->all[node], r);
+        return;
+    }
+    const int mid = begin + (end - begin) / 2;
+    take(t, 2 * node, begin, mid, first, last, r);
+    take(t, 2 * node + 1, mid, end, first, last, r);
+}
+
+static void add_set(taken *t, const ranges *s)
+{
+    if (s->n)
+        t->set[t->n_sets++] = s;
+}
+
+/* The sets whose union is taken at some time of [first, last]. */
+static void find_sets(taken *t, int node, int begin, int end, int first, int last)
+{
+    if (last < begin || end <= first || !t->any[node].n)
+        return;
+    if (first <= begin && end - 1 <= last) {
+        add_set(t, &t->any[node]);
+        return;
+    }
+    const int mid = begin + (end - begin) / 2;
+    add_set(t, &t->all[node]);
+    find_sets(t, 2 * node, begin, mid, first, last);
+    find_sets(t, 2 * node + 1, mid, end, first, last);
+}
+
+/* The lowest place that is free in all sets. */
+static int64_t lowest(const taken *t, int64_t bytes)
+{
+    int64_t at = 0;
+    for (int since = 0, i = 0; since < t->n_sets; i = (i + 1) % t->n_sets) {
+        const ranges *s = t->set[i];
+        const int k = first_to(s, at + 1);
+        if (k < s->n && s->r[k].offset < at + bytes) {
+            at = s->r[k].end;
+            since = 0; /* the next gap of this set may be too small, so it is asked again, too */
+        } else {
+            since++;
+        }
+    }
+    return at;
+}
+
+static int index_of(const taken *t, int time)
+{
+    int lo = 0, hi = t->n_times - 1;
+    while (lo < hi) {
+        const int mid = lo + (hi - lo) / 2;
+        if (t->time[mid] < time)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static int64_t place(tt_live **lives, size_t n, taken *t)
 {
     int64_t peak = 0;
-    size_t n_placed = 0; /* by offset */
+    for (int i = 0; i < 2 * t->leaves; i++)
+        t->all[i].n = t->any[i].n = 0;
     for (size_t i = 0; i < n; i++) {
         tt_live *l = lives[i];
-        const int64_t bytes = l->bytes;
-        const int first = l->first, last = l->last;
-        int64_t at = 0;
-        size_t k;
-        for (k = 0; k < n_placed; k++) {
-            const occupied *o = &placed[k];
-            if (o->last < first || last < o->first)
-                continue;
-            if (o->offset >= at + bytes)
-                break;
-            at = TT_MAXV(at, o->end);
-        }
-        l->offset = at;
-        peak = TT_MAXV(peak, at + bytes);
-        for (k = n_placed; k > 0 && placed[k - 1].offset > at; k--)
+        const int first = index_of(t, l->first), last = index_of(t, l->last);
+        t->n_sets = 0;
+        l->offset = 0;
+        if (l->bytes == 0)
             continue;
-        memmove(&placed[k + 1], &placed[k], (n_placed - k) * sizeof *placed);
-        placed[k] = (occupied){at, at + bytes, first, last};
-        n_placed++;
+        find_sets(t, 1, 0, t->leaves, first, last);
+        l->offset = lowest(t, l->bytes);
+        const range r = {l->offset, l->offset + l->bytes};
+        peak = TT_MAXV(peak, r.end);
+        take(t, 1, 0, t->leaves, first, last, r);
     }
     return peak;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* The tree over the times at which these lives begin or end: two lives meet where they share one. */
+static taken tree_of(tt_arena *a, tt_live *const *lives, size_t n)
+{
+    taken t = {.a = a, .time = tt_arena_array(a, 2 * n + 1, sizeof *t.time), .leaves = 1};
+    for (size_t i = 0; i < n; i++) {
+        t.time[2 * i] = lives[i]->first;
+        t.time[2 * i + 1] = lives[i]->last;
+    }
+    qsort(t.time, 2 * n, sizeof *t.time, by_value);
+    for (size_t i = 0; i < 2 * n; i++)
+        if (!i || t.time[i] != t.time[t.n_times - 1])
+            t.time[t.n_times++] = t.time[i];
+    while (t.leaves < t.n_times)
+        t.leaves *= 2;
+    t.all = tt_arena_array(a, 2 * (size_t)t.leaves, sizeof *t.all);
+    t.any = tt_arena_array(a, 2 * (size_t)t.leaves, sizeof *t.any);
+    return t;
 }
 
 typedef struct change {
@@ -116,14 +255,15 @@ int64_t tt_plan_most_alive(tt_arena *a, tt_live *const *lives, size_t n)
 int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
 {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_length};
-    occupied *placed = tt_arena_array(a, n + 1, sizeof *placed);
     tt_live **kept = tt_arena_array(a, n + 1, sizeof *kept);
     int64_t *offset = tt_arena_array(a, n + 1, sizeof *offset), best = INT64_MAX;
     const int64_t least = tt_plan_most_alive(a, lives, n);
+    tt_arena *scratch = tt_arena_new();
+    taken t = tree_of(scratch, lives, n);
     memcpy(kept, lives, n * sizeof *kept);
     for (size_t k = 0; k < TT_COUNT(orders) && best > least; k++) {
         qsort(lives, n, sizeof *lives, orders[k]);
-        const int64_t peak = place(lives, n, placed);
+        const int64_t peak = place(lives, n, &t);
         if (peak >= best)
             continue;
         best = peak;
@@ -132,5 +272,6 @@ int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
     }
     for (size_t i = 0; i < n; i++)
         kept[i]->offset = offset[i];
+    tt_arena_free(scratch);
     return n ? best : 0;
 }

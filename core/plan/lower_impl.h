@@ -23,6 +23,7 @@ typedef struct lowering {
     TT_VEC(tt_program_queue) queues;
     TT_VEC(tt_program_state) states;
     TT_VEC(tt_program_param) params;
+    tt_map *numbers;                   /* 1 + index in params, by name of a parameter or buffer */
     TT_VEC(const tt_node *) transfers; /* of micro-batches */
     int *operand_of;                   /* by value id; -1: none yet */
     int *over;                         /* by node id: the event at an async collective's end */

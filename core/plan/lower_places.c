@@ -25,11 +25,6 @@ static void tensor_of(const lowering *l, const tt_type *type, const tt_placement
     tt_plan_tensor(l->g, &v, l->coords, out);
 }
 
-static int64_t bytes_of(const tt_tensor *t)
-{
-    return tt_tensor_numel(t) * (int64_t)tt_dtype_size(t->dtype);
-}
-
 static tt_extent extent_of(const tt_graph *g, const tt_value *v)
 {
     const char *label = g->slots && v->type.n_dims > 0 ? v->type.dims[0].label : NULL;
@@ -48,20 +43,10 @@ static int slot_of(const lowering *l, int stage, tt_space space)
     return -1;
 }
 
-static int param_number(const lowering *l, const tt_param_info *p)
+/* Of a parameter or buffer, in the table of both; -1: none of this name. */
+static int number_of(const lowering *l, const char *name)
 {
-    for (size_t i = 0; i < l->params.n; i++)
-        if (l->params.items[i].info == p)
-            return (int)i;
-    return -1;
-}
-
-static int buffer_number(const lowering *l, const tt_state *s)
-{
-    for (size_t i = 0; i < l->params.n; i++)
-        if (l->params.items[i].buffer && l->params.items[i].name == s->name)
-            return (int)i;
-    return -1;
+    return (int)(intptr_t)tt_map_get(l->numbers, name) - 1;
 }
 
 static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
@@ -71,9 +56,9 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     o->space = (uint8_t)at->space;
     o->offset = at->offset;
     if (root->node->op == &tt_op_param)
-        o->param = param_number(l, root->node->param);
+        o->param = number_of(l, root->node->param->name);
     if (root->node->op == &tt_op_state && root->node->state->kind == TT_STATE_BUFFER)
-        o->param = buffer_number(l, root->node->state);
+        o->param = number_of(l, root->node->state->name);
     if (at->space == TT_SPACE_STATE)
         o->offset = state_offset(l, at->state, at->member);
     if (tt_space_holds(at->space))
@@ -81,7 +66,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
     o->here = at->space != TT_SPACE_NONE && o->offset >= 0 &&
               (!tt_space_holds(at->space) || o->slot >= 0);
     o->offset += tt_plan_skip(l->g, v, l->coords);
-    o->bytes = root == v ? tt_plan_value_bytes(l->g, v) : bytes_of(&o->tensor);
+    o->bytes = root == v ? tt_plan_value_bytes(l->g, v) : tt_tensor_bytes(&o->tensor);
 }
 
 static void find_rows(const lowering *l, const tt_value *v, tt_operand *o)
@@ -127,7 +112,7 @@ int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *l
         tensor_of(l, &like->type, &like->place, &o.tensor);
         o.offset = state_offset(l, s, member);
         o.here = o.offset >= 0;
-        o.bytes = bytes_of(&o.tensor);
+        o.bytes = tt_tensor_bytes(&o.tensor);
     }
     tt_vec_push(l->a, &l->operands, o);
     return (int)l->operands.n - 1;
@@ -167,7 +152,6 @@ static bool owns(const lowering *l, const tt_placement *p, int n_dims)
 static tt_program_param param_of(const lowering *l, const tt_param_info *p, const tt_state *s)
 {
     const bool itself = s->kind == TT_STATE_PARAM;
-    const tt_state *grad = p->stack->grad;
     tt_program_param o = {.name = p->name,
                           .suffix = itself ? NULL : s->suffix,
                           .info = p,
@@ -176,9 +160,7 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                           .owner =
                               owns(l, &p->stored, p->type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
-                          .offset = state_offset(l, s, p->index),
-                          .gradient = itself && grad ? state_offset(l, grad, p->index) : -1,
-                          .gradient_dtype = grad ? grad->type.dtype : TT_F32};
+                          .offset = state_offset(l, s, p->index)};
     tensor_of(l, &p->type, &p->stored, &o.tensor);
     o.tensor.dtype = s->type.dtype;
     return o;
@@ -194,8 +176,7 @@ static tt_program_param buffer_of(const lowering *l, const tt_state *s)
                           .owner =
                               owns(l, &s->place, s->type.n_dims) &&
                               (!s->stages || tt_plan_here(l->plan, __builtin_ctzll(s->stages))),
-                          .offset = l->plan->state[s->id],
-                          .gradient = -1};
+                          .offset = l->plan->state[s->id]};
     tensor_of(l, &s->type, &s->place, &o.tensor);
     return o;
 }
@@ -213,15 +194,19 @@ void tt_lower_tables(lowering *l)
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }
+    l->numbers = tt_map_new(l->a);
     for (size_t i = 0; i < g->params.n; i++) {
         const tt_param_info *p = g->params.items[i];
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
+        tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
         for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < g->states.n; j++)
             if (g->states.items[j]->kind == TT_STATE_OPTIMIZER &&
                 g->states.items[j]->stack == p->stack)
                 tt_vec_push(l->a, &l->params, param_of(l, p, g->states.items[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)
-        if (g->states.items[i]->kind == TT_STATE_BUFFER)
+        if (g->states.items[i]->kind == TT_STATE_BUFFER) {
             tt_vec_push(l->a, &l->params, buffer_of(l, g->states.items[i]));
+            tt_map_set(l->numbers, g->states.items[i]->name, (void *)(intptr_t)l->params.n);
+        }
 }

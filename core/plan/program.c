@@ -40,6 +40,14 @@ const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_
     return i < 0 ? NULL : &p->sections[i];
 }
 
+int64_t tt_program_bytes(const tt_program *p)
+{
+    int64_t n = 0;
+    for (int s = 0; s < TT_N_SPACES; s++)
+        n += p->bytes[s];
+    return n;
+}
+
 typedef struct calls {
     const tt_program *p;
     tt_arena *a;

@@ -191,8 +191,6 @@ typedef struct tt_program_param {
     const float *values; /* a buffer's initial values, the whole array; NULL: by init */
     bool owner;          /* this rank's is the first of its replicas */
     int64_t offset;      /* in the state space; -1: on other ranks */
-    int64_t gradient;    /* of its accumulator; -1: none here */
-    tt_dtype gradient_dtype;
     tt_tensor tensor;
 } tt_program_param;
 
@@ -229,6 +227,7 @@ typedef struct tt_program {
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 /* NULL: on another rank. */
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
+int64_t tt_program_bytes(const tt_program *p); /* of all spaces */
 void tt_program_print(const tt_program *p, tt_str *out);
 void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
 /* No two values that are alive at once share a byte; every reader finds what was written, every

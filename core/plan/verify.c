@@ -13,60 +13,70 @@
 #define SCRATCH_OF(event) (-3 - (event))
 #define UNFINISHED(o) (INT32_MIN + (o)) /* what a collective under way writes, until its wait */
 
-typedef struct segment { /* from `begin` to the next one's begin */
-    int64_t begin;
-    int owner; /* operand of its writer, SCRATCH, SCRATCH_OF(), UNKNOWN */
-} segment;
+#define MIXED INT32_MAX
 
-typedef struct memory { /* sorted segments; the last one begins at the end of the space */
-    segment *s;
-    size_t n, cap;
+/* The bytes of a space, halved until those of a piece have one owner, so that a write is as cheap in
+ * a plan of many layers. */
+typedef struct piece {
+    int owner; /* operand of its writer, SCRATCH, SCRATCH_OF(), UNKNOWN; MIXED: see its halves */
+    int half;  /* index of the lower one, the upper one is next; 0: never halved */
+} piece;
+
+typedef struct memory {
+    tt_arena *a;
+    TT_VEC(piece) pieces; /* the first is the whole space */
     int64_t bytes;
 } memory;
 
 static void memory_forget(memory *m)
 {
-    m->s[0] = (segment){0, UNKNOWN};
-    m->s[1] = (segment){m->bytes, UNKNOWN};
-    m->n = 2;
+    m->pieces.items[0].owner = UNKNOWN;
 }
 
-static bool memory_init(memory *m, int64_t bytes, size_t n_values)
+static void memory_init(memory *m, tt_arena *a, int64_t bytes)
 {
-    m->bytes = bytes;
-    m->cap = 2 * n_values + 8; /* each begin and end of a value or scratch cuts at most once */
-    m->s = malloc(m->cap * sizeof *m->s);
-    if (m->s)
-        memory_forget(m);
-    return m->s != NULL;
+    const piece whole = {UNKNOWN, 0};
+    *m = (memory){.a = a, .bytes = bytes};
+    tt_vec_push(a, &m->pieces, whole);
 }
 
-/* Index of the segment that holds byte `at`. */
-static size_t memory_find(const memory *m, int64_t at)
+static int64_t middle(int64_t lo, int64_t hi)
 {
-    size_t lo = 0, hi = m->n - 1;
-    while (hi - lo > 1) {
-        const size_t mid = (lo + hi) / 2;
-        if (m->s[mid].begin <= at)
-            lo = mid;
-        else
-            hi = mid;
+    return lo + (hi - lo) / 2;
+}
+
+/* The halves of piece i, which has no one owner from now on. */
+static int halves_of(memory *m, int i)
+{
+    const piece p = m->pieces.items[i], part = {p.owner, 0};
+    int half = p.half;
+    if (!half) {
+        half = (int)m->pieces.n;
+        tt_vec_push(m->a, &m->pieces, part);
+        tt_vec_push(m->a, &m->pieces, part);
+    } else if (p.owner != MIXED) {
+        m->pieces.items[half].owner = m->pieces.items[half + 1].owner = p.owner;
     }
-    return lo;
+    m->pieces.items[i] = (piece){MIXED, half};
+    return half;
 }
 
-static size_t memory_cut(memory *m, int64_t at)
+/* [begin, end) of piece i, which is [lo, hi). */
+static void write_piece(memory *m, int i, int64_t lo, int64_t hi, int64_t begin, int64_t end,
+                        int owner)
 {
-    if (at == m->bytes)
-        return m->n - 1;
-    const size_t i = memory_find(m, at);
-    if (m->s[i].begin == at)
-        return i;
-    TT_ASSERT(m->n < m->cap);
-    memmove(m->s + i + 2, m->s + i + 1, (m->n - i - 1) * sizeof *m->s);
-    m->s[i + 1] = (segment){at, m->s[i].owner};
-    m->n++;
-    return i + 1;
+    if (end <= lo || hi <= begin || m->pieces.items[i].owner == owner)
+        return;
+    if (begin <= lo && hi <= end) {
+        m->pieces.items[i].owner = owner;
+        return;
+    }
+    const int half = halves_of(m, i);
+    const int64_t mid = middle(lo, hi);
+    write_piece(m, half, lo, mid, begin, end, owner);
+    write_piece(m, half + 1, mid, hi, begin, end, owner);
+    if (m->pieces.items[half].owner == m->pieces.items[half + 1].owner)
+        m->pieces.items[i].owner = m->pieces.items[half].owner;
 }
 
 static bool memory_write(memory *m, int64_t begin, int64_t bytes, int owner)
@@ -75,27 +85,43 @@ static bool memory_write(memory *m, int64_t begin, int64_t bytes, int owner)
         return false;
     if (!bytes)
         return true;
-    const size_t first = memory_cut(m, begin), end = memory_cut(m, begin + bytes);
-    memmove(m->s + first + 1, m->s + end, (m->n - end) * sizeof *m->s);
-    m->n -= end - first - 1;
-    m->s[first].owner = owner;
+    write_piece(m, 0, 0, m->bytes, begin, begin + bytes, owner);
     return true;
+}
+
+static bool piece_holds(const memory *m, int i, int64_t lo, int64_t hi, int64_t begin, int64_t end,
+                        int owner)
+{
+    if (end <= lo || hi <= begin || begin >= end)
+        return true;
+    const piece p = m->pieces.items[i];
+    if (p.owner != MIXED)
+        return p.owner == owner;
+    const int64_t mid = middle(lo, hi);
+    return piece_holds(m, p.half, lo, mid, begin, end, owner) &&
+           piece_holds(m, p.half + 1, mid, hi, begin, end, owner);
 }
 
 static bool memory_holds(const memory *m, int64_t begin, int64_t bytes, int owner)
 {
-    if (begin < 0 || bytes < 0 || begin > m->bytes - bytes)
-        return false;
-    for (size_t i = bytes ? memory_find(m, begin) : m->n;
-         i + 1 < m->n && m->s[i].begin < begin + bytes; i++)
-        if (m->s[i].owner != owner)
-            return false;
-    return true;
+    return begin >= 0 && bytes >= 0 && begin <= m->bytes - bytes &&
+           piece_holds(m, 0, 0, m->bytes, begin, begin + bytes, owner);
 }
 
 static int memory_owner(const memory *m, int64_t begin)
 {
-    return begin >= 0 && begin < m->bytes ? m->s[memory_find(m, begin)].owner : UNKNOWN;
+    int64_t lo = 0, hi = m->bytes;
+    int i = 0;
+    if (begin < 0 || begin >= m->bytes)
+        return UNKNOWN;
+    while (m->pieces.items[i].owner == MIXED) {
+        const int64_t mid = middle(lo, hi);
+        const bool upper = begin >= mid;
+        i = m->pieces.items[i].half + upper;
+        lo = upper ? mid : lo;
+        hi = upper ? hi : mid;
+    }
+    return m->pieces.items[i].owner;
 }
 
 typedef struct flight { /* a collective on a queue of its own */
@@ -376,17 +402,15 @@ static int64_t slot_bytes(const tt_program *p, int stage, tt_space space)
 
 static const char *with_memory(const tt_program *p, int stage, bool later, const tt_instr **where)
 {
-    const size_t n = (size_t)p->n_operands + (size_t)p->n;
     checker c = {.p = p,
                  .stage = stage,
                  .later_micro = later,
                  .flights = malloc(((size_t)p->n + 1) * sizeof *c.flights),
                  .recorded = calloc((size_t)p->n_events + 1, sizeof *c.recorded)};
     const char *bad = c.flights && c.recorded ? NULL : "no memory to check it";
-    for (tt_space sp = TT_SPACE_SLOT; !bad && sp <= TT_SPACE_WORK; sp++)
-        if (!memory_init(&c.space[sp],
-                         sp == TT_SPACE_WORK ? p->bytes[sp] : slot_bytes(p, stage, sp), n))
-            bad = "no memory to check it";
+    tt_arena *a = tt_arena_new();
+    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
+        memory_init(&c.space[sp], a, sp == TT_SPACE_WORK ? p->bytes[sp] : slot_bytes(p, stage, sp));
     if (!bad && stage >= 0)
         bad = run_stage(&c, p->n_slots > 0, where);
     if (!bad && stage < 0)
@@ -397,8 +421,7 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
         bad = "a collective is under way behind its list";
     free(c.flights);
     free(c.recorded);
-    for (tt_space sp = TT_SPACE_SLOT; sp <= TT_SPACE_WORK; sp++)
-        free(c.space[sp].s);
+    tt_arena_free(a);
     return bad;
 }
 
@@ -416,7 +439,7 @@ typedef struct fresh {
 /* -1: not such a state, or none of it is this rank's. */
 static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
 {
-    *bytes = tt_tensor_numel(&o->tensor) * (int64_t)tt_dtype_size(o->tensor.dtype);
+    *bytes = tt_tensor_bytes(&o->tensor);
     if (o->space != TT_SPACE_STATE || !o->here || !*bytes)
         return -1;
     const int owner = memory_owner(&f->m, o->offset);
@@ -523,15 +546,13 @@ static const char *check_fresh(const tt_program *p, const tt_instr **where)
     const char *bad = NULL;
     fresh f = {.p = p};
     bool *done = calloc((size_t)p->n_sections * 2, sizeof *done);
-    if (!done ||
-        !memory_init(&f.m, p->bytes[TT_SPACE_STATE], (size_t)(p->n + p->n_states + p->n_operands)))
+    tt_arena *a = tt_arena_new();
+    memory_init(&f.m, a, p->bytes[TT_SPACE_STATE]);
+    if (!done)
         bad = "no memory to check it";
     for (int i = 0; !bad && i < p->n_states; i++)
         if (p->states[i].fresh && p->states[i].offset >= 0 &&
-            !memory_write(&f.m, p->states[i].offset,
-                          tt_tensor_numel(&p->states[i].tensor) *
-                              (int64_t)tt_dtype_size(p->states[i].tensor.dtype),
-                          OLD))
+            !memory_write(&f.m, p->states[i].offset, tt_tensor_bytes(&p->states[i].tensor), OLD))
             bad = "a state lies outside its space";
     for (int i = 0; !bad && i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
@@ -545,7 +566,7 @@ static const char *check_fresh(const tt_program *p, const tt_instr **where)
     if (!bad)
         bad = store_section(&f, &p->sections[p->update], false, where);
     free(done);
-    free(f.m.s);
+    tt_arena_free(a);
     return bad;
 }
 

@@ -19,7 +19,7 @@ tt_status tt_check_size(const tt_check *c, const char *what, size_t got, size_t 
         return TT_OK;
     return TT_FAIL(
         err, TT_EABI,
-        "%s: says it has %zu bytes, ABI %u.%d has %s%zu: rebuild it against this ttrun's headers",
+        "%s: it claims %zu bytes, but ABI %u.%d has %s%zu: rebuild it against this ttrun's headers",
         what, got, (unsigned)c->plugin->abi_major, minor, minor > ours_minor ? "at least " : "",
         ours);
 }

@@ -27,8 +27,8 @@ typedef ElfW(Dyn) elf_dynamic;
 static tt_status truncated(size_t n, const char *part, tt_error *err)
 {
     return TT_FAIL(err, TT_EFORMAT,
-                   "truncated or damaged: %s lies beyond its %zu bytes; copy or build it again",
-                   part, n);
+                   "truncated or damaged: %s is beyond its %zu bytes; copy or build it again", part,
+                   n);
 }
 
 /* Whether [offset, offset + size) is within the file's n bytes. */

@@ -129,7 +129,7 @@ static tt_status check_flavor(const tt_check *c, const tt_flavor *f, tt_error *e
         return TT_FAIL(err, TT_EABI, "flavor \"%s\": %s", f->name, why.text);
     return v->type == TT_JSON_OBJECT
                ? TT_OK
-               : TT_FAIL(err, TT_EABI, "flavor \"%s\": args_json is no object", f->name);
+               : TT_FAIL(err, TT_EABI, "flavor \"%s\": args_json is not an object", f->name);
 }
 
 static tt_status check_model(const tt_check *c, const tt_component *k, tt_error *err)
@@ -230,11 +230,11 @@ static tt_status check_kernels(const tt_check *c, const tt_component *k, tt_erro
     if (k->n_options)
         return TT_FAIL(err, TT_EABI, "kernels have no options");
     if (v->n_kernels == 0 || v->n_kernels > KERNELS_MAX)
-        return TT_FAIL(err, TT_EABI, "it says it has %zu kernels; 1 to %d are possible",
-                       v->n_kernels, KERNELS_MAX);
+        return TT_FAIL(err, TT_EABI, "it claims %zu kernels; 1 to %d are possible", v->n_kernels,
+                       KERNELS_MAX);
     if (v->kernel_size < TT_V1_0(tt_kernel, supports) || v->kernel_size > TT_STRUCT_MAX ||
         v->kernel_size % sizeof(void *) != 0)
-        return TT_FAIL(err, TT_EABI, "kernel_size %zu is no size of a tt_kernel", v->kernel_size);
+        return TT_FAIL(err, TT_EABI, "kernel_size %zu is not a size of tt_kernel", v->kernel_size);
     TT_TRY(tt_check_array(c, "kernels", v->kernels, v->n_kernels, v->kernel_size, err));
     for (size_t i = 0; i < v->n_kernels; i++)
         if (check_kernel(c, v, i, err) != TT_OK)

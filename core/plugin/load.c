@@ -131,7 +131,7 @@ static tt_status open_in_place(const char *file, const char *why, tt_loaded *out
     free(path);
     if (status == TT_OK)
         tt_log(TT_WARN, "plugin",
-               "%s: %s, so it is loaded where it lies: do not overwrite it during the run", file,
+               "%s: %s, so it is loaded from its place: do not overwrite it during the run", file,
                why);
     return status;
 }

@@ -59,10 +59,10 @@ static tt_status check_component(const tt_check *c, size_t i, tt_error *err)
 static tt_status check_abi(const tt_check *c, const tt_plugin *p, tt_error *err)
 {
     if (!tt_image_readable(&c->image, p, offsetof(tt_plugin, name), TT_CHECK_ALIGN))
-        return TT_FAIL(err, TT_EABI, "its descriptor lies outside the plugin's data");
+        return TT_FAIL(err, TT_EABI, "its descriptor is outside the plugin's data");
     if (p->magic != TT_PLUGIN_MAGIC)
         return TT_FAIL(err, TT_EABI,
-                       "no ttrun plugin: the descriptor's magic is 0x%08x, not 0x%08x", p->magic,
+                       "not a ttrun plugin: the descriptor's magic is 0x%08x, not 0x%08x", p->magic,
                        TT_PLUGIN_MAGIC);
     const bool any_minor = TT_ABI_MAJOR > 0; /* in 0.x each minor version is another ABI */
     if (p->abi_major != TT_ABI_MAJOR || (!any_minor && p->abi_minor != TT_ABI_MINOR))
@@ -80,7 +80,7 @@ static tt_status check_plugin(const tt_check *c, const tt_plugin *p, tt_error *e
                          sizeof *p, err));
     size_t symbol = tt_image_symbol_size(p);
     if (symbol && symbol < p->struct_size)
-        return TT_FAIL(err, TT_EABI, "tt_plugin: says it has %zu bytes, its symbol has %zu",
+        return TT_FAIL(err, TT_EABI, "tt_plugin: it claims %zu bytes, but its symbol has %zu",
                        p->struct_size, symbol);
     TT_TRY(tt_check_array(c, "tt_plugin", p, 1, p->struct_size, err));
     TT_TRY(check_name(c, "the plugin's name", p->name, err));
@@ -89,10 +89,10 @@ static tt_status check_plugin(const tt_check *c, const tt_plugin *p, tt_error *e
     TT_TRY(tt_check_size(c, "tt_component", p->component_size, TT_V1_0(tt_component, extension),
                          sizeof(tt_component), err));
     if (p->component_size % TT_CHECK_ALIGN != 0)
-        return TT_FAIL(err, TT_EABI, "component_size %zu is no multiple of %zu", p->component_size,
-                       TT_CHECK_ALIGN);
+        return TT_FAIL(err, TT_EABI, "component_size %zu is not a multiple of %zu",
+                       p->component_size, TT_CHECK_ALIGN);
     if (p->n_components == 0 || p->n_components > COMPONENTS_MAX)
-        return TT_FAIL(err, TT_EABI, "it says it has %zu components; 1 to %d are possible",
+        return TT_FAIL(err, TT_EABI, "it claims %zu components; 1 to %d are possible",
                        p->n_components, COMPONENTS_MAX);
     TT_TRY(tt_check_array(c, "components", p->components, p->n_components, p->component_size, err));
     for (size_t i = 0; i < p->n_components; i++)

@@ -46,10 +46,10 @@ static tt_status check_strings(const tt_json *v, tt_error *err)
     if (v->type == TT_JSON_STRING)
         return TT_OK;
     if (v->type != TT_JSON_ARRAY)
-        return TT_FAIL(err, TT_EABI, "is no list of strings");
+        return TT_FAIL(err, TT_EABI, "is not a list of strings");
     for (size_t i = 0; i < v->n; i++)
         if (v->items[i]->type != TT_JSON_STRING)
-            return TT_FAIL(err, TT_EABI, "is no list of strings");
+            return TT_FAIL(err, TT_EABI, "is not a list of strings");
     return TT_OK;
 }
 
@@ -66,16 +66,17 @@ static tt_status check_default_value(const tt_option *o, const tt_json *v, tt_er
     case TT_OPT_INT:
     case TT_OPT_FLOAT:
         if (v->type != TT_JSON_INT && (o->type == TT_OPT_INT || v->type != TT_JSON_REAL))
-            return TT_FAIL(err, TT_EABI, o->type == TT_OPT_INT ? "is no integer" : "is no number");
+            return TT_FAIL(err, TT_EABI,
+                           o->type == TT_OPT_INT ? "is not an integer" : "is not a number");
         if (ranged && (v->real < o->min || v->real > o->max))
-            return TT_FAIL(err, TT_EABI, "lies outside its range of %g to %g", o->min, o->max);
+            return TT_FAIL(err, TT_EABI, "is outside its range of %g to %g", o->min, o->max);
         return TT_OK;
     case TT_OPT_STRING:
-        return v->type == TT_JSON_STRING ? TT_OK : TT_FAIL(err, TT_EABI, "is no string");
+        return v->type == TT_JSON_STRING ? TT_OK : TT_FAIL(err, TT_EABI, "is not a string");
     case TT_OPT_ENUM:
     case TT_OPT_CHOICE:
         if (v->type != TT_JSON_STRING || !listed(o->choices, v->string))
-            return TT_FAIL(err, TT_EABI, "is none of %.200s", o->choices);
+            return TT_FAIL(err, TT_EABI, "is not one of %.200s", o->choices);
         return TT_OK;
     case TT_OPT_STRINGS:
         return check_strings(v, err);
@@ -148,12 +149,12 @@ tt_status tt_check_options(const tt_check *c, const tt_component *k, tt_error *e
     if (k->n_options == 0)
         return TT_OK;
     if (k->n_options > OPTIONS_MAX)
-        return TT_FAIL(err, TT_EABI, "it says it has %zu options; at most %d are possible",
-                       k->n_options, OPTIONS_MAX);
+        return TT_FAIL(err, TT_EABI, "it claims %zu options; at most %d are possible", k->n_options,
+                       OPTIONS_MAX);
     TT_TRY(tt_check_size(c, "tt_option", k->option_size, TT_V1_0(tt_option, aliases),
                          sizeof(tt_option), err));
     if (k->option_size % sizeof(void *) != 0)
-        return TT_FAIL(err, TT_EABI, "option_size %zu is no multiple of %zu", k->option_size,
+        return TT_FAIL(err, TT_EABI, "option_size %zu is not a multiple of %zu", k->option_size,
                        sizeof(void *));
     TT_TRY(tt_check_array(c, "options", k->options, k->n_options, k->option_size, err));
     for (size_t i = 0; i < k->n_options; i++) {

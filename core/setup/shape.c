@@ -43,20 +43,24 @@ static size_t common(const char *name, size_t n, const char *scope)
     return same;
 }
 
-/* The name of a block: the common beginning of the scopes of its nodes. */
-static const char *block_name(const tt_graph *g, int block, tt_arena *a)
+/* The names of blocks: the common beginning of the scopes of a block's nodes. */
+static const char **block_names(const tt_graph *g, tt_arena *a)
 {
-    const char *name = NULL;
-    size_t n = 0;
+    const size_t blocks = (size_t)g->n_blocks;
+    const char **names = tt_arena_array(a, blocks + 1, sizeof *names);
+    size_t *length = tt_arena_array(a, blocks + 1, sizeof *length);
     for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *node = g->nodes.items[i];
-        if (node->block != block)
+        const tt_node *n = g->nodes.items[i];
+        if (n->block < 0)
             continue;
-        const char *scope = node->scope ? node->scope : "";
-        n = name ? common(name, n, scope) : strlen(scope);
-        name = name ? name : scope;
+        const char *scope = n->scope ? n->scope : "", **name = &names[n->block];
+        size_t *size = &length[n->block];
+        *size = *name ? common(*name, *size, scope) : strlen(scope);
+        *name = *name ? *name : scope;
     }
-    return name ? tt_arena_strn(a, name, n) : "";
+    for (size_t i = 0; i < blocks; i++)
+        names[i] = names[i] ? tt_arena_strn(a, names[i], length[i]) : "";
+    return names;
 }
 
 static int after_blocks(const tt_graph *g)
@@ -104,9 +108,7 @@ void tt_setup_shape(tt_setup *s)
     m->described = g;
     m->n_blocks = g->n_blocks;
     m->kv_heads = kv_heads(g);
-    m->blocks = tt_arena_array(s->arena, (size_t)g->n_blocks + 1, sizeof *m->blocks);
-    for (int i = 0; i < g->n_blocks; i++)
-        m->blocks[i] = block_name(g, i, s->arena);
+    m->blocks = block_names(g, s->arena);
     find_head(g, m, s->arena);
 }
 

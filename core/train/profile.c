@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "base/pool.h"
 #include "estimate/bubble.h"
+#include "estimate/estimate.h"
 #include "train/loop.h"
+#include "train/trace.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +111,7 @@ static void print_header(const tt_loop *l, tt_str *o)
                   TT_BUILD_VERSION, (long long)l->step, l->s->world);
     print_limits(&p->limit, o);
     tt_str_printf(o, "\",\"dropped\":%lld},\n\"traceEvents\":[\n",
-                  (long long)tt_exec_trace_dropped(l->rank.exec));
+                  (long long)tt_trace_dropped(tt_exec_traced(l->rank.exec)));
 }
 
 static void print_step(const tt_loop *l, int64_t end_ns, tt_str *o)
@@ -122,7 +124,7 @@ static void print_step(const tt_loop *l, int64_t end_ns, tt_str *o)
     snprintf(args, sizeof args, "{\"step\":%lld}", (long long)l->step);
     tt_trace_slice(o, rank, 0, name, "step", p->begin_ns, end_ns, args);
     tt_trace_slice(o, rank, 0, "data", "phase", p->begin_ns, p->begin_ns + data_ns, NULL);
-    tt_exec_trace_events(l->rank.exec, o);
+    tt_trace_print(tt_exec_traced(l->rank.exec), o);
 }
 
 static tt_status append(const char *path, bool first, const tt_str *text, tt_error *err)
@@ -285,7 +287,8 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     TT_TRY(add_bubble(l, err));
     p->steps++;
     p->step_ns += end - p->begin_ns;
-    p->n_sums = tt_exec_trace_sums(l->rank.exec, &p->limit, p->sums, p->n_sums, TT_COUNT(p->sums));
+    p->n_sums = tt_trace_sums(tt_exec_traced(l->rank.exec), &p->limit, p->sums, p->n_sums,
+                              TT_COUNT(p->sums));
     qsort(p->sums, p->n_sums, sizeof *p->sums, slower_first);
     if (l->main)
         TT_TRY(write_table(l, err));

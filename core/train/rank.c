@@ -63,6 +63,7 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
+    tt_rank_init_buffers(r);
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
     TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->arena,

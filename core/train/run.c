@@ -148,14 +148,14 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
            s->world, s->world == 1 ? "" : "s", (long long)s->threads, s->threads == 1 ? "" : "s",
            s->backend.name, text, (long long)s->global_batch, (long long)s->core.training.seq_len,
            (long long)s->micro_batches, s->micro_batches == 1 ? "" : "es",
-           (double)tt_exec_bytes(l->rank.exec) / (1 << 30));
+           (double)tt_program_bytes(l->rank.plan->program) / (1 << 30));
     return tt_run_folder_describe(folder, s, text, err);
 }
 
 static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     TT_TRY(tt_loop_open_data(l, err));
-    tt_exec_init_params(l->rank.exec);
+    tt_rank_init_params(&l->rank);
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_set_aside(l, err));
     TT_TRY(tt_loop_open_saver(l, err));

@@ -41,6 +41,10 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
                        tt_error *err);
 void tt_rank_close(tt_rank *r);
 
+/* ---- initial.c: values of the parameters, of the optimizer's states none: they are zero ---- */
+void tt_rank_init_params(tt_rank *r);
+void tt_rank_init_buffers(tt_rank *r); /* done by tt_rank_open() */
+
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
                          size_t *n, tt_error *err);

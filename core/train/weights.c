@@ -12,11 +12,9 @@ static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p
                          .n_dims = t->tensor.n_dims,
                          .data = t->tensor.data,
                          .owner = t->owner};
-    for (int d = 0; d < t->tensor.n_dims; d++) {
+    p->box = tt_box_of_tensor(&t->tensor);
+    for (int d = 0; d < t->tensor.n_dims; d++)
         p->global[d] = t->tensor.global[d];
-        p->box.begin[d] = t->tensor.begin[d];
-        p->box.end[d] = t->tensor.begin[d] + t->tensor.shape[d];
-    }
 }
 
 /* buffers: include the model's buffers, which are not parameters. */

@@ -94,8 +94,8 @@ TT_EXPORT tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, doubl
 TT_EXPORT tt_value *tt_layer_norm_w(tt_builder *b, tt_value *x, tt_value *w, tt_value *bias,
                                     double eps);
 TT_EXPORT tt_value *tt_softmax(tt_builder *b, tt_value *x); /* over the last dim */
-/* x [..,m,k] · y [..,k,n] → [..,m,n], 2 or 3 dims (3: a leading batch dim); trans_x, trans_y: the
- * operand's last two dims are swapped first */
+/* x [..,m,k] · y [..,k,n] → [..,m,n] with the same leading batch dims, or none; trans_x, trans_y:
+ * the operand's last two dims are swapped first */
 TT_EXPORT tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y);
 
 typedef enum tt_rope_scaling {
@@ -179,7 +179,9 @@ TT_EXPORT tt_value *tt_line_sum(tt_builder *b,
 /* x [T,V], idx i32 [T] → f32 [T]: one element of each row */
 TT_EXPORT tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx);
 
-/* Shapes. perm: output dim i is x's dim perm[i]; [begin,end) are elements of dim. */
+/* Shapes. perm: output dim i is x's dim perm[i]; [begin,end) are elements of dim. A dim that is split
+ * or merged stays distributed by its outermost factor: tokens T as [T.lines, T.size / T.lines] are
+ * sequences and positions, [heads*hd] in units of hd are [heads, hd]. */
 TT_EXPORT tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
 TT_EXPORT tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm); /* n_dims entries */
 TT_EXPORT tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t end);

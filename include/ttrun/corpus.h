@@ -97,7 +97,7 @@ TT_EXPORT tt_status tt_corpus_open(const tt_corpus_opts *o, tt_tokens **out, tt_
 /* The option row whose value is tt_corpus_opts.cache. */
 #define TT_CORPUS_OPTION_CACHE(config_)                                                            \
     TT_OPTION(config_, cache, TT_OPT_STRING, "\"auto\"", 0, 0,                                     \
-              "where tokens of text are kept: a folder; auto: $XDG_CACHE_HOME/ttrun, from 1 MiB "  \
+              "the folder that keeps the tokens of text; auto: $XDG_CACHE_HOME/ttrun, from 1 MiB " \
               "of text on; off: in memory, anew at each start")
 
 /* The option row whose value is `packing` in tt_corpus_opts and tt_tokens_opts. */

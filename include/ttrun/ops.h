@@ -70,7 +70,7 @@ extern "C" {
  * linear_dx_fused    by shape              dy f[T,o], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
  * linear_fused       by shape              x f[T,i], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
  * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
- * matmul             by shape              a f[..,m,k], b f[..,k,n], 2 or 3 dims → [..,m,n] · tt_attrs_matmul
+ * matmul             by shape              a f[..,m,k], b f[..,k,n] → [..,m,n] · tt_attrs_matmul
  * max_last           t v -> t              x f[T,V] → [T]; -inf for an empty box
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]

@@ -112,7 +112,7 @@ static tt_status bin_raw(const bin_file *f, int width, bin_layout *out, tt_error
     if (n % (size_t)width != 0)
         return TT_FAIL(
             err, TT_EINVAL,
-            "dataloader.path: %s: %zu bytes are no whole number of %d-byte tokens; it is "
+            "dataloader.path: %s: %zu bytes are not a whole number of %d-byte tokens; it is "
             "cut off or of another dataloader.format",
             path, n, width);
     *out = (bin_layout){width, 0, (int64_t)(n / (size_t)width), BIN_FLAT};

@@ -96,7 +96,7 @@ static tt_status bin_megatron_documents(const char *idx, int fd, const bin_megat
         const int64_t n = (int32_t)bin_u32(p);
         if (!bin_take(&offsets, p, 8) || (int64_t)bin_u64(p) != bytes)
             return bin_index_damaged(
-                idx, "a sequence that does not begin where the one before ends", i, err);
+                idx, "a sequence that does not begin at the end of the previous one", i, err);
         bytes += n * m->width;
         if (bytes > m->bin_bytes)
             return bin_index_damaged(idx, "a sequence beyond the end of its .bin", i, err);
@@ -174,14 +174,15 @@ static tt_status bin_pbin_documents(const char *path, int fd, const bin_layout *
             if (have != 2 || pair[0] != end || pair[1] % at->width != 0 ||
                 pair[1] > at->n * at->width - end)
                 return bin_index_damaged(
-                    path, "a document that does not begin where the one before ends", number, err);
+                    path, "a document that does not begin at the end of the previous one", number,
+                    err);
             TT_TRY(bin_starts_add(out, base + end / at->width, err));
             end += pair[1];
             have = 0;
             number++;
         } else if (have == 2 || !strchr("KMJ\x8a", op) || !bin_pickled_int(&b, op, &v)) {
-            return bin_index_damaged(path, "a list of documents that is no list of pairs", number,
-                                     err);
+            return bin_index_damaged(path, "a list of documents that is not a list of pairs",
+                                     number, err);
         } else {
             pair[have++] = v;
         }

@@ -109,7 +109,7 @@ static tt_status bin_megatron_head(const bin_file *f, int fd, bin_megatron *out,
         return bin_megatron_fault(f, "ends its documents elsewhere than its sequences",
                                   (int64_t)bin_u64(last), err);
     if (f->n % (size_t)width != 0)
-        return bin_megatron_fault(f, "has tokens of a size that the file is no multiple of", width,
+        return bin_megatron_fault(f, "has tokens whose size does not divide the file's", width,
                                   err);
     /* length and offset of the last sequence: it must end where the .bin does */
     unsigned char tail[12];

@@ -150,7 +150,7 @@ static inline tt_status decoder_finish(void *cfg, tt_error *err)
     if (c->head_dim == INT64_MIN && c->dim % c->n_heads != 0)
         return TT_FAIL(
             err, TT_EINVAL,
-            "model.args.dim: %lld is no multiple of n_heads %lld; change one or set head_dim",
+            "model.args.dim: %lld is not a multiple of n_heads %lld; change one or set head_dim",
             (long long)c->dim, (long long)c->n_heads);
     c->head_dim = decoder_or(c->head_dim, c->dim / c->n_heads);
     if (c->head_dim % 2 != 0)

@@ -85,8 +85,8 @@ static const tt_model_vt vt = DECODER_VT(flavors, mistral_finish, mistral_descri
 
 static const tt_component components[] = {
     TT_COMPONENT_EXT(TT_KIND_MODEL, "mistral",
-                     "Mistral: Llama's block, with a sliding window where asked for", decoder,
-                     options, &vt, mistral_extension),
+                     "Mistral: Llama's block, with an optional sliding window", decoder, options,
+                     &vt, mistral_extension),
 };
 
 TT_PLUGIN("mistral", "1.0", components);

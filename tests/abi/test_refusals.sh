@@ -46,7 +46,7 @@ check major "built for ABI 2.1, this ttrun has 0.1" "$dir/major.so"
 build "$dir/minor.so" -DLIE_MINOR=2
 check minor "built for ABI 0.2, this ttrun has 0.1" "$dir/minor.so"
 build "$dir/size.so" -DLIE_PLUGIN_SIZE=9999
-check size "says it has 9999 bytes" "$dir/size.so"
+check size "it claims 9999 bytes" "$dir/size.so"
 build "$dir/symbol.so" -DWITH_UNDEFINED
 check symbol "undefined symbol: function_no_library_has" "$dir/symbol.so"
 build "$dir/entry.so" -DWITHOUT_ENTRY

@@ -90,9 +90,9 @@ static void test_plugin_that_fails_is_a_failure(void **state)
     memset(&err, 'x', sizeof err); /* of a call before, never ended */
     assert_int_equal(TT_PLUGIN_CALL(TT_EFORMAT, &err, "dataloader", "csv"), TT_EFORMAT);
     assert_int_equal(err.code, TT_EFORMAT);
-    assert_string_equal(err.text, "dataloader csv failed and said nothing (malformed file)");
+    assert_string_equal(err.text, "dataloader csv failed without a message (malformed file)");
     assert_int_equal(TT_PLUGIN_CALL((tt_status)999, &err, "hook", NULL), TT_EIO);
-    assert_non_null(strstr(err.text, "hook failed and said nothing; 999"));
+    assert_non_null(strstr(err.text, "hook failed without a message; it returned 999"));
     /* text, no code, and bytes that would colour a terminal */
     assert_int_equal(TT_PLUGIN_CALL(writes(&err, TT_EIO, "a\033[31m\nb", 9), &err, "hook", "h"),
                      TT_EIO);

@@ -101,7 +101,7 @@ static const char *const refused[][2] = {
         "job.json:1:44: training.num_tokens_per_train_step: expected an integer, got \"x\""),
     BAD("{\"training\": {\"num_tokens_per_microbatch_per_dp_rank\": 4096, \"local_batch_size\": "
         "2}}",
-        "job.json:1:56: training.num_tokens_per_microbatch_per_dp_rank: says the same as "
+        "job.json:1:56: training.num_tokens_per_microbatch_per_dp_rank: sets the same as "
         "training.local_batch_size; keep one of them"),
     BAD("{\"training\": {\"num_tokens_per_train_step\": 1e15, \"seq_len\": 1}}",
         "job.json:1:44: training.num_tokens_per_train_step: 1000000000000000 tokens are too many"),

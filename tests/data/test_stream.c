@@ -221,8 +221,8 @@ static void test_stream_fails_if_a_loader_fails_without_a_message(void **state)
     const tt_batch *micro;
     tt_error err;
     assert_int_equal(tt_stream_next(s, &micro, NULL, &err), TT_EIO);
-    assert_string_equal(err.text, "data: sample 1 of epoch 0: dataloader fake failed and said "
-                                  "nothing (input/output error)");
+    assert_string_equal(err.text, "data: sample 1 of epoch 0: dataloader fake failed without a "
+                                  "message (input/output error)");
     tt_stream_free(s);
 }
 

@@ -117,8 +117,8 @@ static void forget_a_wait(tt_rank *r)
     int at = 0;
     for (int i = 0; i < p->sections[p->epilogue].begin; i++) {
         tt_bound *b = &r->exec->code[i];
-        if (b->kind == TT_INSTR_WAIT && b->flight && at++ == broken_wait) {
-            b->flight = NULL;
+        if (b->kind == TT_INSTR_WAIT && b->pending && at++ == broken_wait) {
+            b->pending = NULL;
             n_broken = 1;
         }
     }

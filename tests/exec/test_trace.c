@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "exec/steps.h"
+#include "train/trace.h"
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ static int64_t calls_of(const tt_exec *x, const tt_machine *limit, const char *o
 {
     tt_op_sum sums[64];
     int64_t calls = 0;
-    const size_t n = tt_exec_trace_sums(x, limit, sums, 0, TT_COUNT(sums));
+    const size_t n = tt_trace_sums(tt_exec_traced(x), limit, sums, 0, TT_COUNT(sums));
     for (size_t i = 0; i < n; i++) {
         if (op && strcmp(sums[i].op, op))
             continue;
@@ -43,7 +44,7 @@ static void test_trace_reads_the_clock_twice_per_op_and_never_when_off(void **st
     job_open(&j, "training.global_batch_size 8");
     steps s = {.setup = &j.setup};
     assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
-    tt_exec_init_params(r.exec);
+    tt_rank_init_params(&r);
     looks = 0;
     assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
     assert_int_equal(looks, 0);
@@ -58,11 +59,10 @@ static void test_trace_reads_the_clock_twice_per_op_and_never_when_off(void **st
     const tt_machine limit = {.flops_f32 = 1e9, .flops_vector = 1e8, .matmul_efficiency = 1};
     const int64_t events = calls_of(r.exec, &limit, NULL, &flops, &bound);
     assert_true(events > 300);
-    int items;
-    (void)tt_exec_item_times(r.exec, &items);
+    const int items = tt_exec_traced(r.exec)->n_items;
     assert_int_equal(items, 2 * 2); /* F and B of two micro-batches: the clock, and the thread's */
     assert_int_equal(looks, 2 * events + 4 * items);
-    assert_int_equal(tt_exec_trace_dropped(r.exec), 0);
+    assert_int_equal(tt_trace_dropped(tt_exec_traced(r.exec)), 0);
 
     /* two micro-batches; in five layers v and gate alone, and the head */
     const double tokens = 2 * 4 * 37;

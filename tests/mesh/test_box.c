@@ -181,6 +181,60 @@ static void test_box_intersect_is_the_common_part(void **state)
     assert_int_equal(tt_box_numel(&out, 0), 1);
 }
 
+/* Fills a row-major array over a box with each element's place in the whole tensor. */
+static void number_elements(const tt_box *b, const int64_t *global, int n, uint16_t *to)
+{
+    const int64_t all = tt_box_numel(b, n);
+    for (int64_t i = 0; i < all; i++) {
+        int64_t rest = i, at = 0, stride = 1;
+        for (int d = n - 1; d >= 0; d--) {
+            const int64_t length = b->end[d] - b->begin[d];
+            at += (b->begin[d] + rest % length) * stride;
+            rest /= length;
+            stride *= global[d];
+        }
+        to[i] = (uint16_t)at;
+    }
+}
+
+static void test_a_copied_box_has_its_elements_and_no_other_is_written(void **state)
+{
+    enum { MOST = 6 * 5 * 7 * 3 };
+    static const int64_t global[] = {6, 5, 7, 3};
+    uint64_t random = 1;
+    int copied = 0;
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        const int n = round % 5;
+        tt_box box[3] = {0}, both = {0};
+        uint16_t from[MOST], to[MOST], was[MOST], want[MOST];
+        for (int k = 0; k < 2; k++)
+            for (int d = 0; d < n; d++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                const int64_t a = (int64_t)(random >> 33) % (global[d] + 1);
+                const int64_t b = (int64_t)(random >> 45) % (global[d] + 1);
+                box[k].begin[d] = random >> 62 ? TT_MIN(a, b) : 0; /* often whole */
+                box[k].end[d] = random >> 62 ? TT_MAXV(a, b) : global[d];
+            }
+        const bool some = tt_box_intersect(&box[0], &box[1], n, &both);
+        number_elements(&box[0], global, n, from);
+        memset(to, 0xff, sizeof to);
+        memcpy(was, to, sizeof to);
+        tt_box_copy(&both, from, &box[0], to, &box[1], n, sizeof *to);
+        number_elements(&box[1], global, n, want);
+        int64_t written = 0;
+        for (int64_t i = 0; i < MOST; i++) {
+            if (to[i] == was[i])
+                continue;
+            assert_int_equal(to[i], want[i]);
+            written++;
+        }
+        assert_int_equal(written, some ? tt_box_numel(&both, n) : 0);
+        copied += written > 0;
+    }
+    assert_true(copied > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_boxes_tile_and_prefixes_enclose),
         cmocka_unit_test(test_a_dim_is_cut_atom_by_atom),
         cmocka_unit_test(test_box_intersect_is_the_common_part),
+        cmocka_unit_test(test_a_copied_box_has_its_elements_and_no_other_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

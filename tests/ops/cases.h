@@ -84,6 +84,12 @@ CASE(reshape_merge)
 {
     ONE(tt_reshape(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), DIMS(N(EVAL_TOKENS * 3), N(2)), 2));
 }
+CASE(reshape_sequences)
+{
+    const tt_dim T = tokens_dim();
+    tt_value *x = F(-1, 1, 2, T, TT_DIM_UNIT(6, "heads", 3));
+    ONE(tt_reshape(e->b, x, DIMS(N(T.lines), N(T.size / T.lines), TT_DIM(2, "heads"), N(3)), 4));
+}
 CASE(linear)
 {
     ONE(tt_linear_w(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(4), N(3))));
@@ -97,6 +103,11 @@ CASE(linear)
     {                                                                                              \
         ONE(tt_matmul(e->b, F(-1, 1, 3, N(2), N(a0), N(a1)), F(-1, 1, 3, N(2), N(b0), N(b1)), ta,  \
                       tb));                                                                        \
+    }                                                                                              \
+    CASE(name##_batches)                                                                           \
+    {                                                                                              \
+        ONE(tt_matmul(e->b, F(-1, 1, 4, N(2), N(3), N(a0), N(a1)),                                 \
+                      F(-1, 1, 4, N(2), N(3), N(b0), N(b1)), ta, tb));                             \
     }
 MATMUL_CASE(matmul, 0, 0, 3, 4, 4, 2)
 MATMUL_CASE(matmul_ta, 1, 0, 4, 3, 4, 2)
@@ -228,18 +239,20 @@ static const struct {
 } cases[] = {
 #define ROW(name) {#name, case_##name},
 #define BOTH(name) ROW(name) ROW(name##_stretched)
-#define BATCH(name) ROW(name) ROW(name##_batch)
-    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
-        relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-        ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
-            ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep)
-                ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat)
-                    ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(linear) BATCH(matmul)
-                        BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding)
-                            ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope)
-                                ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                    ROW(attention_sinks) ROW(cross_entropy) ROW(cross_entropy_lse)
-                                        ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d) ROW(top_k)
-                                            ROW(gather) ROW(scatter_add) ROW(experts) ROW(random)};
+#define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
+    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu)
+        ROW(relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
+            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
+                ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
+                    ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose)
+                        ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
+                            ROW(reshape_sequences) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
+                                BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
+                                    ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
+                                        ROW(rope_yarn) ROW(attention) ROW(attention_window)
+                                            ROW(attention_sinks) ROW(cross_entropy)
+                                                ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last)
+                                                    ROW(pick) ROW(conv1d) ROW(top_k) ROW(gather)
+                                                        ROW(scatter_add) ROW(experts) ROW(random)};
 
 #endif

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds tests/peers/ckpt_tool.c with the parts of the core it needs, into a temporary folder, and runs it."""
-import glob
+"""Builds tests/peers/ckpt_tool.c with the core that `make` has built, into a temporary folder, and runs it."""
 import os
 import subprocess
 import tempfile
@@ -13,9 +12,12 @@ def build():
     if given:
         return given
     out = os.path.join(tempfile.mkdtemp(prefix="ckpt_tool."), "ckpt_tool")
-    sources = [s for d in ("base", "mesh", "config", "checkpoint") for s in glob.glob(f"{ROOT}/core/{d}/*.c")]
+    core = f"{ROOT}/build/release/libttrun_core.a"
+    if not os.path.exists(core):
+        raise SystemExit(f"{core}: no such file; run make first")
+    libs = ("jansson", "ltdl", "zstd", "z", "pcre2-8", "utf8proc", "m", "dl", "pthread")
     subprocess.run(["gcc", "-std=c11", "-O1", "-g", f"-I{ROOT}/include", f"-I{ROOT}/core", "-o", out,
-                    f"{ROOT}/tests/peers/ckpt_tool.c", *sources, "-lm", "-lpthread"], check=True)
+                    f"{ROOT}/tests/peers/ckpt_tool.c", core, *(f"-l{lib}" for lib in libs)], check=True)
     return out
 
 

@@ -112,6 +112,70 @@ static void test_nested_lifetimes_are_packed_tightly(void **state)
     }
 }
 
+/* The lowest place that is free for all of x next to the lifetimes before it, by trying them all. */
+static int64_t lowest_free(const tt_live *x, tt_live *const *before, size_t n)
+{
+    int64_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < n; i++) {
+            const tt_live *y = before[i];
+            if (x->first <= y->last && y->first <= x->last && at < y->offset + y->bytes &&
+                y->offset < at + x->bytes) {
+                at = y->offset + y->bytes;
+                moved = true;
+            }
+        }
+    }
+    return at;
+}
+
+static void test_lifetimes_get_the_lowest_free_place(void **state)
+{
+    int checked = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        tt_arena *a = tt_arena_new();
+        uint64_t r = seed;
+        set s = make(a, 1 + next(&r) % 150);
+        const int times = 1 + (int)(next(&r) % 500);
+        for (size_t i = 0; i < s.n; i++) {
+            s.lives[i].first = (int)(next(&r) % (uint64_t)times);
+            s.lives[i].last = s.lives[i].first + (int)(next(&r) % (uint64_t)times);
+            s.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(next(&r) % 20);
+        }
+        if (tt_plan_color(a, s.order, s.n) == most_alive(&s)) { /* s.order is the order of places */
+            for (size_t i = 0; i < s.n; i++, checked++)
+                assert_int_equal(s.order[i]->offset,
+                                 s.order[i]->bytes ? lowest_free(s.order[i], s.order, i) : 0);
+        }
+        tt_arena_free(a);
+    }
+    assert_true(checked > 500);
+}
+
+/* A model of 20000 layers: near-linear, where a search of all lives takes minutes. */
+static void test_many_layers_are_placed_in_a_moment(void **state)
+{
+    enum { LAYERS = 20000 };
+    tt_arena *a = tt_arena_new();
+    set s = make(a, (size_t)LAYERS * 8);
+    const int end = 16 * LAYERS;
+    const int64_t begin = tt_now_ns();
+    (void)state;
+    for (int l = 0; l < LAYERS; l++)
+        for (int k = 0; k < 8; k++) {
+            tt_live *x = &s.lives[l * 8 + k];
+            x->first = k < 4 ? l * 8 + k : end - l * 8 - 8 + k;
+            x->last = k < 3 ? end - l * 8 - k : x->first + 1 + k % 2;
+            x->bytes = TT_PLAN_ALIGN * (1 + 37 * k % 11);
+        }
+    const int64_t least = tt_plan_most_alive(a, s.order, s.n);
+    assert_true(tt_plan_color(a, s.order, s.n) <= least + least / 8);
+    assert_true(tt_now_ns() - begin < INT64_C(20000000000)); /* 0.6 s on an idle machine */
+    tt_arena_free(a);
+}
+
 static void test_equal_lifetimes_in_any_order_get_equal_places(void **state)
 {
     tt_arena *a = tt_arena_new();
@@ -146,6 +210,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_lifetimes_never_overlap),
         cmocka_unit_test(test_nested_lifetimes_are_packed_tightly),
+        cmocka_unit_test(test_lifetimes_get_the_lowest_free_place),
+        cmocka_unit_test(test_many_layers_are_placed_in_a_moment),
         cmocka_unit_test(test_equal_lifetimes_in_any_order_get_equal_places),
         cmocka_unit_test(test_no_lifetimes_take_no_bytes),
     };

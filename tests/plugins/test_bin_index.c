@@ -160,31 +160,31 @@ static void test_bin_refuses_hostile_indexes(void **state)
         const char *bytes, *text;
         size_t cut;
     } cases[] = {
-        {9,   1, "\x02",                             "version that is not known (2)",                   0  },
-        {16,  1, "\x80",                             "version that is not known",                       0  },
-        {17,  1, "\x03",                             "of a type that no tokens are",                    0  },
-        {17,  1, "\x07",                             "of a type that no tokens are",                    0  },
-        {17,  1, "\xff",                             "of a type that no tokens are",                    0  },
-        {17,  1, "\x04",                             "",                                                0  },
-        {18,  8, "\0\0\0\0\0\0\0\0",                 "counts sequences or documents",                   0  },
-        {18,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "counts sequences or documents",                   0  },
-        {18,  8, "\0\0\0\0\0\0\0\x80",               "counts sequences or documents",                   0  },
-        {18,  1, "\x06",                             "not as long as its counts",                       0  },
-        {26,  8, "\0\0\0\0\0\0\0\x80",               "counts sequences or documents",                   0  },
-        {26,  1, "\x01",                             "counts sequences or documents",                   0  },
-        {26,  1, "\x05",                             "not as long as its counts",                       0  },
-        {34,  4, "\xff\xff\xff\xff",                 "a length below zero, at its entry 0",             0  },
-        {34,  1, "\x04",                             "begin where the one before ends, at its entry 1", 0  },
-        {34,  4, "\xff\xff\xff\x7f",                 "beyond the end of its .bin, at its entry 0",      0  },
-        {50,  1, "\x05",                             "gives another length",                            0  },
-        {54,  1, "\x02",                             "begin where the one before ends, at its entry 0", 0  },
-        {86,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "gives another length",                            0  },
-        {94,  1, "\x01",                             "documents out of order",                          0  },
-        {102, 1, "\x04",                             "documents out of order, at its entry 2",          0  },
-        {102, 8, "\xff\xff\xff\xff\xff\xff\xff\xff", "documents out of order, at its entry 1",          0  },
-        {118, 1, "\x04",                             "ends its documents elsewhere",                    0  },
-        {0,   0, "",                                 "cut off in its head",                             20 },
-        {0,   0, "",                                 "not as long as its counts",                       125},
+        {9,   1, "\x02",                             "version that is not known (2)",                        0  },
+        {16,  1, "\x80",                             "version that is not known",                            0  },
+        {17,  1, "\x03",                             "of a type that no tokens are",                         0  },
+        {17,  1, "\x07",                             "of a type that no tokens are",                         0  },
+        {17,  1, "\xff",                             "of a type that no tokens are",                         0  },
+        {17,  1, "\x04",                             "",                                                     0  },
+        {18,  8, "\0\0\0\0\0\0\0\0",                 "counts sequences or documents",                        0  },
+        {18,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "counts sequences or documents",                        0  },
+        {18,  8, "\0\0\0\0\0\0\0\x80",               "counts sequences or documents",                        0  },
+        {18,  1, "\x06",                             "not as long as its counts",                            0  },
+        {26,  8, "\0\0\0\0\0\0\0\x80",               "counts sequences or documents",                        0  },
+        {26,  1, "\x01",                             "counts sequences or documents",                        0  },
+        {26,  1, "\x05",                             "not as long as its counts",                            0  },
+        {34,  4, "\xff\xff\xff\xff",                 "a length below zero, at its entry 0",                  0  },
+        {34,  1, "\x04",                             "begin at the end of the previous one, at its entry 1", 0  },
+        {34,  4, "\xff\xff\xff\x7f",                 "beyond the end of its .bin, at its entry 0",           0  },
+        {50,  1, "\x05",                             "gives another length",                                 0  },
+        {54,  1, "\x02",                             "begin at the end of the previous one, at its entry 0", 0  },
+        {86,  8, "\xff\xff\xff\xff\xff\xff\xff\xff", "gives another length",                                 0  },
+        {94,  1, "\x01",                             "documents out of order",                               0  },
+        {102, 1, "\x04",                             "documents out of order, at its entry 2",               0  },
+        {102, 8, "\xff\xff\xff\xff\xff\xff\xff\xff", "documents out of order, at its entry 1",               0  },
+        {118, 1, "\x04",                             "ends its documents elsewhere",                         0  },
+        {0,   0, "",                                 "cut off in its head",                                  20 },
+        {0,   0, "",                                 "not as long as its counts",                            125},
     };
     unsigned char bytes[256], tokens[256];
     const size_t n_tokens = golden("u16.bin", tokens, sizeof tokens);
@@ -207,7 +207,7 @@ static void test_bin_refuses_hostile_indexes(void **state)
     void *self = NULL;
     tt_error err = {0};
     assert_int_equal(open_path(&path, 1, false, 2, &self, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "no multiple of (2)"));
+    assert_non_null(strstr(err.text, "does not divide the file's (2)"));
     put("h.bin", tokens, n_tokens - 2);
     assert_int_equal(open_path(&path, 1, false, 2, &self, &err), TT_EINVAL);
     assert_non_null(strstr(err.text, "one of the two is cut off"));
@@ -225,51 +225,51 @@ static void test_bin_refuses_hostile_pickles(void **state)
     } cases[] = {
         {P("\x80\x04]\x94(K\x00K\x02\x86\x94K\x02K\x02\x86\x94"
            "e."),
-         NULL                                                                          },
+         NULL                                                                             },
         {P("\x80\x02](J\x00\x00\x00\x00\x8a\x01\x04\x86q\x01"
            "e."),
-         NULL                                                                          },
+         NULL                                                                             },
         {P("\x80\x04]\x94K\x00M\x04\x00\x86r\x01\x00\x00\x00"
            "a."),
-         NULL                                                                          },
-        {P("\x80\x04"),                                              "cut off"         },
-        {P("\x80\x04]\x94."),                                        "cut off"         },
+         NULL                                                                             },
+        {P("\x80\x04"),                                              "cut off"            },
+        {P("\x80\x04]\x94."),                                        "cut off"            },
         {P("\x80\x04]\x94(K\x00K\x02\x86"
            "e."),
-         "cut off"                                                                     },
+         "cut off"                                                                        },
         {P("\x80\x04]\x94(K\x00K\x04\x86"
            "e"),
-         "cut off"                                                                     },
+         "cut off"                                                                        },
         {P("\x80\x04]\x94(K\x02K\x02\x86"
            "e."),
-         "does not begin where"                                                        },
+         "does not begin at the end"                                                      },
         {P("\x80\x04]\x94(K\x00K\x06\x86"
            "e."),
-         "does not begin where"                                                        },
+         "does not begin at the end"                                                      },
         {P("\x80\x04]\x94(K\x00K\x03\x86K\x03K\x01\x86"
            "e."),
-         "does not begin where"                                                        },
+         "does not begin at the end"                                                      },
         {P("\x80\x04]\x94(K\x04\x86"
            "e."),
-         "does not begin where"                                                        },
+         "does not begin at the end"                                                      },
         {P("\x80\x04]\x94(K\x00K\x02K\x02\x86"
            "e."),
-         "no list of pairs, at its entry 0"                                            },
+         "not a list of pairs, at its entry 0"                                            },
         {P("\x80\x04(K\x00J\xfe\xff\xff\xff\x86"
            "e."),
-         "no list of pairs"                                                            },
+         "not a list of pairs"                                                            },
         {P("\x80\x04(K\x00\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80\x86"
            "e."),
-         "no list of pairs"                                                            },
+         "not a list of pairs"                                                            },
         {P("\x80\x04(K\x00\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x00\x86"
            "e."),
-         "no list of pairs"                                                            },
-        {P("\x80\x04(K\x00\x8a\xff\x00"),                            "no list of pairs"},
-        {P("\x80\x04\x8c\x02os\x8c\x06system\x93(\x8c\x02id\x85R."), "no list of pairs"},
-        {P("\x80\x04]\x95\x01\x00"),                                 "cut off"         },
+         "not a list of pairs"                                                            },
+        {P("\x80\x04(K\x00\x8a\xff\x00"),                            "not a list of pairs"},
+        {P("\x80\x04\x8c\x02os\x8c\x06system\x93(\x8c\x02id\x85R."), "not a list of pairs"},
+        {P("\x80\x04]\x95\x01\x00"),                                 "cut off"            },
         {P("\x80\x04](K\x00K\x04\x86h\x00"
            "e."),
-         "no list of pairs"                                                            },
+         "not a list of pairs"                                                            },
     };
     for (size_t i = 0; i < TT_COUNT(cases); i++) {
         unsigned char bytes[256] = {4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 2, 0};

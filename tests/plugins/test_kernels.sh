@@ -106,8 +106,16 @@ check wrong/stray.so
 verdict check_finds_a_kernel_of_no_op $?
 sed 's/"cpu", &kernel, 1, sizeof(kernel)/"cpu", \&kernel, 1, 24/' relu2.c >wrong/stride.c && plugin wrong/stride.c wrong
 check wrong/stride.so
-[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is no size of a tt_kernel' err
+[ $? -eq 2 ] && grep -q 'kernels "relu2": kernel_size 24 is not a size of tt_kernel' err
 verdict a_malformed_kernel_table_is_refused $?
+# the core's own instructions, those between ranks too, are looked for in no plugin
+printf '__attribute__((constructor)) static void opened(void) { write(2, "OPENED\\n", 7); }\n' | cat - other.c | sed '1i #include <unistd.h>' >watch.c &&
+    plugin watch.c watch/models && echo '{ "model": { "flavor": "debugmodel" } }' >debug.json &&
+    "$TTRUN" --plugin-dir "$PLUGINS" --plugin-dir watch debug.json \
+        --dataloader.path "$SRC/README.md" --training.seq_len 32 --training.local_batch_size 1 --training.steps 1 --dump_folder watched \
+        --checkpoint.enable false --nproc 2 --comm.backend local --parallelism.data_parallel_shard_degree 2 >out 2>err &&
+    ! grep -q OPENED err && "$TTRUN" plugins list --plugin-dir watch 2>&1 | grep -q OPENED
+verdict no_plugin_is_opened_for_the_cores_instructions $?
 "$TTRUN" plugins new kernels relu2 >out 2>err && cmp relu2/relu2.c "$SRC/examples/relu2/relu2.c"
 verdict the_scaffold_is_the_example $?
 exit $failed

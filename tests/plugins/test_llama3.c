@@ -167,7 +167,7 @@ static void test_llama3_refuses_sizes_that_do_not_fit(void **state)
     c = base();
     c.n_heads = 6;
     assert_int_equal(llama3_finish(&c, &err), TT_EINVAL);
-    assert_non_null(strstr(err.text, "model.args.dim: 256 is no multiple of n_heads 6"));
+    assert_non_null(strstr(err.text, "model.args.dim: 256 is not a multiple of n_heads 6"));
     c = base();
     c.dim = 144;
     assert_int_equal(llama3_finish(&c, &err), TT_EINVAL);

@@ -73,6 +73,7 @@ until_true() {
     done
 }
 has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
-one_line() { [ "$(grep -cv '^\[r[0-9]* +' "$1")" -eq 1 ]; } # besides the log
+# besides the log, and the progress that a run of more than some seconds reports
+one_line() { [ "$(grep -cv '^\[r[0-9]* +\|^train *[0-9]*%  ' "$1")" -eq 1 ]; }
 gone() { ! kill -0 "$1"; }
 newest() { "$TTRUN" ckpt ls "$1" 2>/dev/null | tail -n 1 | sed 's/^step-\([0-9]*\) .*/\1/'; }

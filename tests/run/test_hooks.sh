@@ -33,12 +33,12 @@ ok hook_that_fails_ends_the_run
 for status in -3 999 -4 1; do # two of <ttrun/status.h>, two not
     hook "{\"name\": \"silent\", \"rank\": $status}"
     train "$dir/silent$status" $more
-    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent.* failed and said nothing' "$dir/err"
+    [ "$rc" -eq 2 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent.* failed without a message' "$dir/err"
     ok "hook_that_says_nothing_is_no_success_$status"
 done
 hook '{"name": "silent", "fail_at": 1}'
 train "$dir/silent" $more
-[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent failed and said nothing (input/output error)' "$dir/err"
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: .*hook silent failed without a message (input/output error)' "$dir/err"
 ok hook_that_fails_without_a_message_is_a_failure
 for rank in 0 1 3; do
     begin=$(date +%s)

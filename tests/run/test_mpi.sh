@@ -80,7 +80,7 @@ begin=$(date +%s)
 kill -9 "$(pgrep -f "^[^ ]*ttrun .*--dump_folder $dir/lost " | sort -n | tail -n 1)"
 wait $pid
 rc=$?
-[ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 10 ] && one_line "$dir/err" && grep -q '^ttrun: rank [0-3] was lost' "$dir/err" &&
+[ $rc -ne 0 ] && [ $(($(date +%s) - begin)) -le 10 ] && one_line "$dir/err" && grep -q '^ttrun: rank [0-3] was lost at [a-z_]* number [0-9]*: ' "$dir/err" &&
     ! pgrep -f "ttrun .*--dump_folder $dir/lost " >"$dir/out"
 ok machines_killed_rank_ends_all_with_one_line
 unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
@@ -114,6 +114,6 @@ kill -9 "$(pgrep -f "train .*--dump_folder $dir/kill " | sort -n | tail -n 1)"
 wait $pid
 rc=$?
 cp "$dir/kill.err" "$dir/err"
-[ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost' "$dir/err"
+[ $rc -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost at [a-z_]* number [0-9]*: ' "$dir/err"
 ok mpi_killed_rank_ends_all_with_one_line
 exit $failed

@@ -63,7 +63,7 @@ case $backends in
 *mpi)
     launch mpirun "$dir/mpi-kill" --nproc 2 --comm.overlap on --comm.backend mpi --checkpoint.interval 1000000
     kill -9 "$(ranks "$folder" | tail -n 1)"
-    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost' "$dir/err"
+    ends_within 10 1 && one_line "$dir/err" && grep -q '^ttrun: rank [01] was lost at [a-z_]* number [0-9]*: ' "$dir/err"
     ok mpi_killed_rank_ends_all_with_one_line
     ;;
 esac

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* matmul: a [..,m,k] · b [..,k,n] of 2 or 3 dims (a leading batch dim); trans_a, trans_b: that
+/* matmul: a [..,m,k] · b [..,k,n] with the same leading batch dims, or none; trans_a, trans_b: that
  * operand's last two dims are swapped in memory. */
 
 typedef struct shape {
-    int batch;          /* 1: three dims */
+    int batch;          /* number of batch dims */
     int am, ak, bk, bn; /* which dim of the operand is m, k, n */
 } shape;
 
@@ -24,19 +24,21 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 2, 2, err));
     const tt_type *x = q->in[0], *y = q->in[1];
-    if (x->n_dims != y->n_dims || x->n_dims < 2 || x->n_dims > 3)
+    if (x->n_dims != y->n_dims || x->n_dims < 2)
         return tt_infer_fail(q, err,
-                             "both operands must have 2 dims, or 3 with a leading batch dim");
+                             "both operands must have 2 dims, or as many leading batch dims each "
+                             "before them, they have %d and %d dims",
+                             x->n_dims, y->n_dims);
     TT_TRY(tt_want_float(q, 0, "the first operand", err));
     TT_TRY(tt_want_float(q, 1, "the second operand", err));
     shape s = shape_of(q);
-    if (s.batch)
-        TT_TRY(tt_want_equal(q, 0, 0, 1, 0, err));
-    TT_TRY(tt_want_equal(q, 0, s.ak, 1, s.bk, err));
-    tt_dim d[3];
+    tt_dim d[TT_MAX_DIMS];
     int n = 0;
-    if (s.batch)
-        d[n++] = x->dims[0];
+    for (; n < s.batch; n++) {
+        TT_TRY(tt_want_equal(q, 0, n, 1, n, err));
+        d[n] = x->dims[n];
+    }
+    TT_TRY(tt_want_equal(q, 0, s.ak, 1, s.bk, err));
     d[n++] = x->dims[s.am];
     d[n++] = y->dims[s.bn];
     out[0] = tt_type_make(tt_dtype_promote(x->dtype, y->dtype), d, n);
@@ -46,7 +48,9 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 static void rule_for(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_matmul *t = q->attrs;
-    const char *z = q->in[0]->n_dims == 3 ? "z " : "";
+    char z[4 * TT_MAX_DIMS] = "";
+    for (int i = 0; i < q->in[0]->n_dims - 2; i++)
+        snprintf(z + 3 * i, sizeof z - (size_t)(3 * i), "z%d ", i);
     snprintf(rule, size, "%s%s, %s%s -> %sm n", z, t->trans_a ? "k m" : "m k", z,
              t->trans_b ? "n k" : "k n", z);
 }
@@ -85,9 +89,9 @@ static void print(const void *attrs, char *text, size_t size)
 const tt_op_def tt_op_matmul = {
     .struct_size = sizeof(tt_op_def),
     .name = "matmul",
-    .operands = "a f[..,m,k], b f[..,k,n], 2 or 3 dims → [..,m,n]",
+    .operands = "a f[..,m,k], b f[..,k,n] → [..,m,n]",
     .attributes = "tt_attrs_matmul",
-    .doc = "matrix product of two values, either transposed, with a batch dim or none",
+    .doc = "matrix product of two values, either transposed, with leading batch dims or none",
     .attrs_size = sizeof(tt_attrs_matmul),
     .flags = TT_OP_HEAVY,
     .n_out = 1,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* reshape: the same elements in row-major order under other dims. Dims that match one to one keep
- * their cut. Where one dim of unit u stands against several, [n, a, b] with a*b = u and n its
- * units, the major one keeps it: heads split from head_dim. All others must be whole. */
+/* reshape: the same elements in row-major order under other dims. The dims of both sides are matched
+ * in groups with equal products, [T, H*hd] → [B, S, H, hd] in T ↔ B, S and H*hd ↔ H, hd. Only the
+ * first dim of a group's side is ever cut. Two first dims with as many units each have one letter
+ * and keep any cut. Otherwise one of them counts the other in its units, T = B times S, and both
+ * keep the atoms whose product divides B, "t=(b !r)": a part is then as many elements in the same
+ * place on both sides. Everything else is whole, so the atoms behind are gathered. */
 
 static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -25,18 +28,18 @@ static int64_t units(const tt_dim *d)
     return d->unit > 0 ? d->size / d->unit : d->size;
 }
 
-/* One dim of unit u against n > 1 dims: does the first of them hold its units? */
-static bool major_matches(const tt_dim *one, const tt_dim *many, int n)
-{
-    int64_t rest = many[0].unit;
-    for (int i = 1; i < n; i++)
-        rest *= many[i].size;
-    return one->unit == rest && units(one) == units(&many[0]);
-}
-
-typedef struct letters {
-    char of[2][TT_MAX_DIMS]; /* of the input's and output's dims; 0 = its own, whole */
+typedef struct letters { /* of the dims of input and output, as the rule has them */
+    char of[2][TT_MAX_DIMS][24];
 } letters;
+
+/* The elements in one step of t's dim d, where the dims up to `end` belong to its group. */
+static int64_t span_of(const tt_type *t, int d, int end)
+{
+    int64_t n = 1;
+    for (int i = d + 1; i < end; i++)
+        n *= t->dims[i].size;
+    return n;
+}
 
 /* The next dims [i, *ie) and [j, *je) with equal products, size-1 dims at their ends left out. */
 static void next_group(const tt_type *x, const tt_type *y, int i, int j, int *ie, int *je)
@@ -55,11 +58,37 @@ static void next_group(const tt_type *x, const tt_type *y, int i, int j, int *ie
     *je = c;
 }
 
+/* Does a part of `fine`, which begins with a unit of `coarse`, begin with a unit of its own? */
+static bool counts(const tt_dim *coarse, int64_t coarse_span, const tt_dim *fine, int64_t fine_span)
+{
+    const int64_t unit = coarse->unit * coarse_span, own = fine->unit * fine_span;
+    return unit % own == 0 && coarse->size % coarse->unit == 0;
+}
+
+/* Letters for dim i of x and dim j of y, the first of a group that ends before ie and je. */
+static void match_group(const tt_type *x, const tt_type *y, int i, int j, int ie, int je, char name,
+                        letters *l)
+{
+    const tt_dim *dx = &x->dims[i], *dy = &y->dims[j];
+    const int64_t sx = span_of(x, i, ie), sy = span_of(y, j, je);
+    char *tx = l->of[0][i], *ty = l->of[1][j];
+    const size_t size = sizeof l->of[0][0];
+    if (units(dx) == units(dy) && dx->unit * sx == dy->unit * sy) {
+        snprintf(tx, size, "%c", name);
+        snprintf(ty, size, "%c", name);
+    } else if (counts(dy, sy, dx, sx)) {
+        snprintf(tx, size, "%c=(%c0 !%c1)", name, name, name);
+        snprintf(ty, size, "%c0", name);
+    } else if (counts(dx, sx, dy, sy)) {
+        snprintf(tx, size, "%c0", name);
+        snprintf(ty, size, "%c=(%c0 !%c1)", name, name, name);
+    }
+}
+
 static void match(const tt_type *x, const tt_type *y, letters *l)
 {
     int i = 0, j = 0;
-    char next = 'a';
-    for (;;) {
+    for (char name = 'a';; name++) {
         while (i < x->n_dims && x->dims[i].size == 1)
             i++;
         while (j < y->n_dims && y->dims[j].size == 1)
@@ -68,17 +97,7 @@ static void match(const tt_type *x, const tt_type *y, letters *l)
             return;
         int ie = i, je = j;
         next_group(x, y, i, j, &ie, &je);
-        int n = ie - i, m = je - j;
-        bool shared = false;
-        if (n == 1 && m == 1)
-            shared =
-                units(&x->dims[i]) == units(&y->dims[j]) && x->dims[i].lines == y->dims[j].lines;
-        else if (n == 1)
-            shared = major_matches(&x->dims[i], &y->dims[j], m);
-        else if (m == 1)
-            shared = major_matches(&y->dims[j], &x->dims[i], n);
-        if (shared)
-            l->of[0][i] = l->of[1][j] = next++;
+        match_group(x, y, i, j, ie, je, name, l);
         i = ie;
         j = je;
     }
@@ -89,15 +108,15 @@ static void rule_for(const tt_shape_query *q, char *rule, size_t size)
     const tt_attrs_dims *a = q->attrs;
     tt_rule_text t = {.s = rule, .size = size};
     tt_type y = tt_type_make(q->in[0]->dtype, a->dims, a->n_dims);
-    letters l = {{{0}}};
+    letters l = {{{{0}}}};
     match(q->in[0], &y, &l);
     for (int side = 0; side < 2; side++) {
         int n = side == 0 ? q->in[0]->n_dims : y.n_dims;
         if (side == 1)
             tt_rule_add(&t, " ->");
         for (int i = 0; i < n; i++) {
-            if (l.of[side][i])
-                tt_rule_add(&t, " %c", l.of[side][i]);
+            if (l.of[side][i][0])
+                tt_rule_add(&t, " %s", l.of[side][i]);
             else
                 tt_rule_add(&t, " !%c%d", side == 0 ? 'u' : 'v', i);
         }

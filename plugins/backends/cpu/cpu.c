@@ -14,15 +14,16 @@ typedef struct config {
 static const tt_option options[] = {
     TT_OPTION_MORE(config, isa, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|amx|avx512|avx2|generic", 0,
                    NULL, "instruction set; pin it for equal bits on different machines"),
-    TT_OPTION_MORE(config, blas, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|own|openblas",
-                   TT_OPT_NULLABLE, NULL,
-                   "what multiplies f32 matrices: own = our tiles, openblas = OpenBLAS where it is "
-                   "there, else own with a warning; auto or null = own with AVX-512, where it is "
-                   "as fast, else openblas"),
+    TT_OPTION_MORE(
+        config, blas, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|own|openblas", TT_OPT_NULLABLE, NULL,
+        "the library for f32 matrix products: own = our tiles, openblas = OpenBLAS if it is "
+        "installed, else own with a warning; auto or null = own with AVX-512, because it is "
+        "as fast, else openblas"),
     TT_OPTION_MORE(
         config, f32_products, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|fma|bf16x6", 0, NULL,
         "products of f32 matrices and attention's forward: fma = multiply-adds; bf16x6 = six "
-        "products of bf16 in AMX tiles, no less exact and faster; auto = bf16x6 where AMX is and "
+        "products of bf16 in AMX tiles, no less exact and faster; auto = bf16x6 if there is AMX "
+        "and "
         "blas is own, else fma"),
 };
 
@@ -72,7 +73,7 @@ static tt_status choose_tiles(const char *want, const cpu_isa *isa, bool blas,
                        isa->name);
     if (six && blas)
         return TT_FAIL(err, TT_EINVAL,
-                       "backend.f32_products: bf16x6 is of our own tiles, backend.blas asks for "
+                       "backend.f32_products: bf16x6 needs our own tiles, but backend.blas is "
                        "OpenBLAS; leave one of them out");
     *out = six || (strcmp(want, "auto") == 0 && amx && !blas) ? isa->bf16x6 : isa->tiles;
     return TT_OK;

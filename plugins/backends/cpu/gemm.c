@@ -453,16 +453,14 @@ static tt_status linear(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* The product of matrix i of a batch: a [B,m,k] or [m,k], b [B,k,n] or [k,n], either transposed in
- * memory -> y [B,m,n] or [m,n]. */
+/* The product of matrix i of a batch: a [..,m,k], b [..,k,n] with the same leading dims or none,
+ * either transposed in memory -> y [..,m,n]. */
 static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
 {
     const tt_attrs_matmul *at = c->attrs;
     const tt_tensor *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     int64_t m = y->shape[y->n_dims - 2], n = y->shape[y->n_dims - 1];
     int64_t k = at->trans_a ? a->shape[a->n_dims - 2] : a->shape[a->n_dims - 1];
-    int64_t ia = a->n_dims == 3 && a->shape[0] > 1 ? i : 0,
-            ib = b->n_dims == 3 && b->shape[0] > 1 ? i : 0;
     cpu_gemm_call g = {.m = m,
                        .n = n,
                        .k = k,
@@ -472,8 +470,8 @@ static cpu_gemm_call matmul_call(const tt_kernel_call *c, int64_t i)
     g.a = at->trans_a ? flipped(a, m) : plain(a, k);
     g.b = at->trans_b ? flipped(b, k) : plain(b, n);
     if (a->data) {
-        g.a.p += ia * m * k;
-        g.b.p += ib * k * n;
+        g.a.p += i * m * k;
+        g.b.p += i * k * n;
     }
     return g;
 }
@@ -487,7 +485,9 @@ static size_t matmul_scratch(const tt_kernel_call *c, int n_threads)
 static tt_status matmul(void *self, const tt_kernel_call *c, tt_error *err)
 {
     (void)err;
-    int64_t batch = c->out[0].n_dims == 3 ? c->out[0].shape[0] : 1;
+    int64_t batch = 1;
+    for (int d = 0; d < c->out[0].n_dims - 2; d++)
+        batch *= c->out[0].shape[d];
     for (int64_t i = 0; i < batch; i++) {
         cpu_gemm_call g = matmul_call(c, i);
         cpu_gemm(self, c->pool, &g, c->scratch);

@@ -63,7 +63,9 @@ tt_status ref_matmul(void *backend, const tt_kernel_call *c, tt_error *err)
     const tt_attrs_matmul *a = c->attrs;
     const tt_tensor *x = &c->in[0], *y = &c->in[1], *o = &c->out[0];
     int s = x->n_dims - 2;
-    int64_t batches = s ? x->shape[0] : 1;
+    int64_t batches = 1;
+    for (int d = 0; d < s; d++)
+        batches *= x->shape[d];
     int64_t m = o->shape[s], n = o->shape[s + 1], k = x->shape[s + !a->trans_a];
     (void)backend, (void)err;
     for (int64_t z = 0; z < batches; z++) {

@@ -53,7 +53,8 @@ static tt_status mpi_group(void *self, const int *ranks, int n, uint64_t key, tt
             c->me = i;
     tt_status s = mpi_check(e, err);
     if (s == TT_OK && c->me < 0)
-        s = TT_FAIL(err, TT_EINVAL, "rank %d is no member of the group it asks for", e->rank);
+        s = TT_FAIL(err, TT_EINVAL, "rank %d is not a member of the group that it asked for",
+                    e->rank);
     if (s == TT_OK)
         s = allocate(c, ranks, n, err);
     if (s != TT_OK) {

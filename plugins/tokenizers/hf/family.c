@@ -39,8 +39,8 @@ tt_status hf_family_find(const char *name, bool json, const hf_family **out, tt_
         }
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", families[i].name);
     }
-    return TT_FAIL(err, TT_EINVAL, "pattern: \"%.40s\" is none of %s, and no expression", name,
-                   names);
+    return TT_FAIL(err, TT_EINVAL, "pattern: \"%.40s\" is not one of %s, and not an expression",
+                   name, names);
 }
 
 const hf_pattern *hf_pattern_named(const char *name)
@@ -72,7 +72,7 @@ tt_status hf_set_splits(hf_tokenizer *t, const char *pattern, bool json, hf_dial
     } else {
         if (hf_regex_new(pattern, dialect, &split->regex, err) != TT_OK)
             return tt_error_context(err, "pattern");
-        tt_log(TT_WARN, "data", "the pattern is none of the known ones; PCRE2 reads it");
+        tt_log(TT_WARN, "data", "the pattern is not one of the known ones; PCRE2 reads it");
     }
     t->n_splits = 1;
     return TT_OK;

@@ -299,9 +299,11 @@ static bool may_cut(const hf_tokenizer *t)
         if (t->splits[i].regex || t->splits[i].prefix_space)
             return false;
     const bool sought = t->raw.n_nodes > 1 || t->normalized.n_nodes > 1;
-    for (size_t i = 0; sought && i < t->n_added; i++)
-        if (t->added[i].lstrip || memchr(t->added[i].sought.s, '\n', t->added[i].sought.n))
+    for (size_t i = 0; sought && i < t->n_added; i++) {
+        const hf_bytes *text = &t->added[i].sought;
+        if (t->added[i].lstrip || (text->n && memchr(text->s, '\n', text->n)))
             return false;
+    }
     return true;
 }
 

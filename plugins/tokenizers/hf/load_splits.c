@@ -47,10 +47,11 @@ static tt_status add_split(hf_tokenizer *t, const hf_file *f, const char *path, 
         if (hf_regex_new(pattern, literal ? HF_LITERAL : HF_ONIGURUMA, &s.regex, f->err) != TT_OK)
             return tt_error_context(f->err, "%s: %s.pattern", f->name, path);
         if (!literal)
-            tt_log(TT_WARN, "data",
-                   "%s: %s.pattern is none of the known ones; PCRE2 reads it, unverified against "
-                   "Oniguruma",
-                   f->name, path);
+            tt_log(
+                TT_WARN, "data",
+                "%s: %s.pattern is not one of the known ones; PCRE2 reads it, unverified against "
+                "Oniguruma",
+                f->name, path);
     }
     hf_digest_text(d, pattern);
     hf_digest_number(d, literal | keep_matches << 1 | keep_gaps << 2);

@@ -68,14 +68,14 @@ static tt_status read_line(const hf_file *f, size_t number, const uint8_t *s, co
     const bool too_long = (size_t)(blank - s) > (LONGEST_TOKEN + 2) / 3 * 4;
     TT_TRY(hf_bytes_room(bytes, too_long ? 0 : (size_t)(blank - s), f->err));
     if (!too_long && (blank == s || !base64(s, (size_t)(blank - s), bytes->s + bytes->n, &n)))
-        return HF_FAIL(f, "%s:%zu: \"%s\" is no base64", f->name, number,
+        return HF_FAIL(f, "%s:%zu: \"%s\" is not base64", f->name, number,
                        hf_show((const char *)s, (size_t)(blank - s)).text);
     if (too_long || n > LONGEST_TOKEN)
         return HF_FAIL(f, "%s:%zu: a token of more than %d bytes", f->name, number, LONGEST_TOKEN);
     *rank = 0;
     for (const uint8_t *p = blank + 1; p < end; p++) {
         if (*p < '0' || *p > '9')
-            return HF_FAIL(f, "%s:%zu: the rank is no number", f->name, number);
+            return HF_FAIL(f, "%s:%zu: the rank is not a number", f->name, number);
         *rank = *rank * 10 + (uint64_t)(*p - '0');
         if (*rank >= MOST_RANKS)
             return HF_FAIL(f, "%s:%zu: a rank above %llu", f->name, number,

@@ -186,11 +186,12 @@ class Graph:
         iteration space; follow mode (cotangent sums, accumulate, everything in step regions) keeps what the inputs have."""
         o, mesh, follow = OPS[name], self.mesh, follow or self.inherit
         lin, lout, whole, groups = parse_rule(o.rule, [len(v.dims) for v in ins])
-        dim = dict(bind or {})
+        dim, known = dict(bind or {}), {label for label, _, _ in TABLE}
         for v, names in zip(ins, lin):
             assert len(names) == len(v.dims), (name, names, v.dims)
             for x, d in zip(names, v.dims):
                 assert dim.setdefault(x, d).size == d.size, (name, x, dim[x], d)
+                if dim[x].label not in known: dim[x] = dim[x]._replace(label=d.label)      # the first label that the table knows
         joint = o.carry == "all"
         if follow:
             ax = {}
@@ -199,8 +200,16 @@ class Graph:
         else:
             ax = canon(mesh, dim, self.sp)
             for x in whole & set(ax): ax[x] = ()
+            taken = {base(a) for l in ax.values() for a in l}
+            for v, names in zip(ins, lin):                     # labels that the table does not know keep the first input's cut
+                for x, have in zip(names, v.place.dims):
+                    if dim[x].label in known or x in whole or ax[x]: continue
+                    free = itertools.takewhile(lambda a: a[-1] != "~" and a not in taken, have)
+                    ax[x] = tuple(free)
+                    taken.update(ax[x])
             first = {}
             for x, (a, b) in groups.items():                   # x=(a b): a takes the longest prefix that cuts it exactly, b the rest
+                if dim[x].label not in known and x not in whole and not ax[x]: ax[x] = ax.get(a, ())     # dims that are merged
                 count = dim[a].size // dim[a].unit if a in dim else dim[x].outer
                 pre = first.setdefault(a, prefix_dividing(mesh, ax[x], count))
                 ax[a] = pre

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "exec/exec.h"
+#include "estimate/estimate.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-/* What this machine's memory gives, measured. */
+/* The memory bandwidth of this machine, measured. */
 
 #define STREAMS 4
 #define STREAM_FLOATS ((int64_t)16 << 20) /* 64 MiB an array: fewer may lie in a server's cache */

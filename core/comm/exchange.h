@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_EXCHANGE_H
+#define TT_EXCHANGE_H
+#include "base/pool.h"
+#include "comm/dist.h"
+
+/* One step of a redistribute (tt_lower_step) as this rank runs it: pack boxes, call the
+ * communicator, unpack; or, of a local step, move and sum what is here. Boxes are exact, so shards
+ * of unequal sizes need no padding: the counts differ by member. */
+typedef struct tt_exchange {
+    tt_step_kind kind;
+    tt_reduce reduce;
+    tt_group_comm group;
+    int64_t *counts, *recv_counts; /* elements by member, as the call takes them */
+    tt_box *send_box, *recv_box;   /* by member, relative to the local tensors */
+    bool packed, unpacked;         /* the local tensor itself can be sent, received */
+    int *order;                    /* SUM: by member, the number of its input */
+} tt_exchange;
+
+typedef struct tt_exchange_opts {
+    const tt_mesh *mesh;
+    const int32_t *coords; /* of this rank */
+    const tt_lower_step *step;
+    const tt_dim *dims;        /* of the global tensor */
+    tt_group_comm group;       /* over the step's atoms; only if tt_exchange_has_group() */
+    const tt_tensor *in, *out; /* this rank's; in NULL: a FILL has none */
+    int n_in;
+} tt_exchange_opts;
+
+bool tt_exchange_has_group(tt_step_kind k);
+tt_status tt_exchange_make(const tt_exchange_opts *o, tt_arena *a, tt_exchange *out, tt_error *err);
+/* comm: of the group, for the thread that calls. scratch: room for the packed input, and behind it,
+ * from the next multiple of 64 bytes, for the packed output. */
+tt_status tt_exchange_run(const tt_exchange *e, const tt_comm_vt *vt, tt_comm *comm, tt_pool *pool,
+                          const tt_tensor *in, int n_in, const tt_tensor *out, char *scratch,
+                          tt_error *err);
+/* Fills with the neutral element of the reduction: 0, or -inf for the maximum of f32. */
+void tt_exchange_fill(const tt_tensor *t, tt_reduce op);
+
+#endif
