@@ -4,17 +4,17 @@
 
 /* ---- work ---- */
 
-/* Lines of the token dim a rank holds: the atoms in front cut between lines. */
-static int64_t local_lines(const tt_graph *g, const tt_value *v, int d)
+/* Sequences of the token dim that a rank holds: the atoms in front cut between sequences. */
+static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
 {
-    int64_t lines = v->type.dims[d].lines;
+    int64_t n_sequences = v->type.dims[d].lines;
     for (int i = 0; i < v->place.n[d]; i++) {
         const int32_t n = g->mesh->atom_size[TT_ATOM(v->place.atom[d][i])];
-        if (lines % n)
+        if (n_sequences % n)
             break;
-        lines /= n;
+        n_sequences /= n;
     }
-    return lines;
+    return n_sequences;
 }
 
 /* A rank's part of v, as the ops' cost rules see it. shape NULL: the largest. */
@@ -25,7 +25,7 @@ static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *s
         out.dims[d].size =
             shape ? shape[d] : tt_chunk(g->mesh, &v->type.dims[d], v->place.atom[d], v->place.n[d]);
         if (out.dims[d].lines > 1)
-            out.dims[d].lines = local_lines(g, v, d);
+            out.dims[d].lines = local_sequences(g, v, d);
     }
     return out;
 }

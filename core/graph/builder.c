@@ -17,7 +17,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->g->ops = o->ops;
     b->g->n_stages = 1;
     b->g->tokens = o->tokens;
-    b->g->lines = o->lines;
+    b->g->sequences = o->sequences;
     b->g->precision = o->precision;
     b->g->context = o->context;
     b->g->outputs = tt_map_new(a);
@@ -173,7 +173,7 @@ bool tt_builder_follow(tt_builder *b, bool follow)
 
 /* ---- inputs, outputs, losses ---- */
 
-/* What a rank can fill of an input: its data rank's lines (R4). Any part of them is as cheap; more
+/* What a rank can fill of an input: its data rank's sequences (R4). Any part of them is as cheap; more
  * than them, for an op that reads an input whole, is an all-gather. */
 static tt_placement input_placement(const tt_builder *b)
 {
@@ -181,7 +181,7 @@ static tt_placement input_placement(const tt_builder *b)
     const tt_axis *dp = b->g->placed ? tt_mesh_axis(b->g->mesh, "dp") : NULL;
     if (!dp)
         return p;
-    p.n[0] = (uint8_t)tt_prefix_dividing(b->g->mesh, &dp->atoms, b->g->lines);
+    p.n[0] = (uint8_t)tt_prefix_dividing(b->g->mesh, &dp->atoms, b->g->sequences);
     for (int i = 0; i < p.n[0]; i++)
         p.atom[0][i] = dp->atoms.atom[i];
     return p;
@@ -205,7 +205,7 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
     static const char *const given[] = {"ids", "labels", "pos", "seg"};
     const size_t n = strcspn(name, TT_INPUT_SPREAD);
     t->dtype = TT_I32;
-    t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->lines);
+    t->dims[0] = tt_dim_make(b->g->tokens, TT_LABEL_TOKENS, 1, b->g->sequences);
     for (size_t i = 0; i < TT_COUNT(given); i++)
         if (!strcmp(name, given[i]))
             return true;
@@ -215,7 +215,7 @@ static bool input_type(tt_builder *b, const char *name, tt_type *t)
             continue;
         t->dtype = x->dtype;
         if (x->per_sample && !name[n])
-            t->dims[0] = TT_DIM(b->g->lines, NULL);
+            t->dims[0] = TT_DIM(b->g->sequences, NULL);
         return true;
     }
     no_such_input(b, name);

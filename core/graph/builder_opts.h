@@ -14,7 +14,7 @@ typedef struct tt_precision {
     tt_dtype param, compute, reduce;
 } tt_precision;
 
-/* How an op that mixes tokens meets those of its line on other ranks. */
+/* How an op that mixes tokens meets those of its sequence on other ranks. */
 typedef enum tt_context {
     TT_CONTEXT_GATHER, /* keys and values are gathered */
     TT_CONTEXT_RING,   /* keys and values go round a ring of them */
@@ -26,7 +26,7 @@ typedef struct tt_builder_opts {
     tt_builder_use use;
     const tt_input_info *inputs; /* the loader's own, besides the four; NULL = none */
     int n_inputs;
-    int64_t tokens, lines; /* of the token dim: tokens a micro-batch, in `lines` equal lines */
+    int64_t tokens, sequences; /* of the token dim: tokens per micro-batch, in equal sequences */
     tt_precision precision;
     tt_context context;
     /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */

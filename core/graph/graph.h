@@ -156,7 +156,8 @@ struct tt_graph {
     const tt_mesh *mesh;          /* placed */
     const tt_label_table *labels; /* placed */
     int n_stages;
-    int64_t tokens, lines; /* of one micro-batch, global */
+    int64_t tokens,
+        sequences; /* of one micro-batch, global: rows of the batch, one after the other */
     tt_precision precision;
     tt_context context;
     bool sink;    /* gradients are accumulated unreduced, and reduced once a step */

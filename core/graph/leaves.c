@@ -18,7 +18,7 @@ static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     }
 const tt_op_def tt_op_param = SPECIAL("param", "a parameter as stored");
 const tt_op_def tt_op_input =
-    SPECIAL("input", "an input of the step: each data rank has its lines");
+    SPECIAL("input", "an input of the step: each data rank has its sequences");
 const tt_op_def tt_op_state = SPECIAL("state", "read named state");
 const tt_op_def tt_op_fetch = SPECIAL("fetch", "a parameter as computed with");
 const tt_op_def tt_op_redistribute = SPECIAL("redistribute", "the same value, stored otherwise");

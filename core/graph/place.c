@@ -124,11 +124,11 @@ static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *
     return false;
 }
 
-/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside lines cut heads
- * instead, minor to those that do already, so each rank has whole lines of fewer heads. Tokens to
- * heads is one all-to-all. An op without heads keeps its tokens' cut. */
-static tt_status lines_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
-                                const bool *bound, tt_atom_list *ax, tt_error *err)
+/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside sequences cut
+ * heads instead, minor to those that do already, so each rank has whole sequences of fewer heads.
+ * Tokens to heads is one all-to-all. An op without heads keeps its tokens' cut. */
+static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
+                                    const bool *bound, tt_atom_list *ax, tt_error *err)
 {
     const tt_mesh *m = b->g->mesh;
     int t = -1, h = -1;
@@ -140,15 +140,15 @@ static tt_status lines_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *d
             h = x;
     if (t < 0 || h < 0)
         return TT_OK;
-    tt_atom_list lines = prefix_of(m, &ax[t], dim[t].lines), all = ax[h];
-    for (int i = lines.n; i < ax[t].n; i++)
+    tt_atom_list whole = prefix_of(m, &ax[t], dim[t].lines), all = ax[h];
+    for (int i = whole.n; i < ax[t].n; i++)
         all.atom[all.n++] = ax[t].atom[i];
     if (units(&dim[h]) % tt_mesh_degree(m, &all))
         return TT_FAIL(err, TT_EINVAL,
                        "%lld heads do not divide over the %d ranks that tensor and context "
                        "parallelism (ulysses) cut them over; choose degrees that divide them",
                        (long long)units(&dim[h]), tt_mesh_degree(m, &all));
-    ax[t] = lines;
+    ax[t] = whole;
     ax[h] = all;
     return TT_OK;
 }
@@ -223,7 +223,7 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
     for (int i = 0; i < n; i++)
         ax[at[i]] = got[i];
     if (b->g->context == TT_CONTEXT_HEADS && (def->flags & TT_OP_MIXES_TOKENS))
-        TT_TRY(lines_to_heads(b, r, dim, bound, ax, err));
+        TT_TRY(sequences_to_heads(b, r, dim, bound, ax, err));
     keep_unlabelled(r, labelled, in, ax);
     p->expand = expands(def, r, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)

@@ -174,7 +174,7 @@ tt_status tt_canon(const tt_mesh *m, const tt_label_table *t, const tt_dim *dims
     memset(got, 0, sizeof got);
     for (int i = 0; i < n; i++)
         if (dims[i].lines > 1 && dims[i].size % dims[i].lines != 0)
-            return TT_FAIL(err, TT_EINVAL, "%lld %s are not %lld equal lines",
+            return TT_FAIL(err, TT_EINVAL, "%lld %s are not %lld equal sequences",
                            (long long)dims[i].size, dims[i].label != NULL ? dims[i].label : "rows",
                            (long long)dims[i].lines);
     for (int k = 0; k < t->n; k++) {

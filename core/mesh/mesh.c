@@ -165,7 +165,7 @@ tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_a
     }
     split_for(&parts[PART_TP], kv_heads); /* atom 1 cuts the kv heads, atom 2 replicates them */
     if (d->ep == 1)
-        split_for(&parts[PART_CP], d->lines);
+        split_for(&parts[PART_CP], d->sequences);
     if (!split_for_ep(parts, d->ep))
         return TT_FAIL(err, TT_EINVAL,
                        "parallelism: ep %d must be the product of the innermost ranks of dp_shard "

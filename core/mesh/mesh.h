@@ -54,12 +54,12 @@ typedef struct tt_mesh {
 
 typedef struct tt_mesh_degrees {
     int32_t pp, dp_replicate, dp_shard, cp, tp, ep; /* >= 1; dp_shard -1 = all remaining ranks */
-    int32_t lines; /* sequences per data rank and micro-batch; 0 = not known */
+    int32_t sequences; /* per data rank and micro-batch; 0 = not known */
 } tt_mesh_degrees;
 
 /* Makes a mesh from torchtitan's degrees, in the order pp, dp_replicate, dp_shard, cp, tp. tp gets
  * an atom of size gcd(kv_heads, tp) first, which cuts the kv heads (kv_heads 0 = no split). Without
- * ep, cp gets an atom of size gcd(lines, cp) first: it distributes whole sequences, and only the
+ * ep, cp gets an atom of size gcd(sequences, cp) first: it distributes whole sequences, and only the
  * rest of cp cuts them. Writes the resolved dp_shard back. An error names all degrees. */
 tt_status tt_mesh_make(tt_mesh_degrees *d, int32_t world, int64_t kv_heads, tt_arena *a,
                        tt_mesh *out, tt_error *err);

@@ -12,7 +12,7 @@
 static bool per_token(const tt_graph *g, const tt_value *v)
 {
     const tt_dim *d = v->type.dims;
-    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->lines &&
+    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->sequences &&
            (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
 }
 

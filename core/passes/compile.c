@@ -43,8 +43,8 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                                                               : TT_BUILD_GENERATE,
                              .inputs = o->inputs,
                              .n_inputs = o->n_inputs,
-                             .tokens = o->lines * o->seq_len,
-                             .lines = o->lines,
+                             .tokens = o->sequences * o->seq_len,
+                             .sequences = o->sequences,
                              .precision = o->precision,
                              .context = o->context,
                              .has_kernel = o->has_kernel,
@@ -169,7 +169,7 @@ static tt_status compile_logits(const tt_compile_opts *o, int64_t length, tt_are
 {
     tt_compile_opts whole = *o;
     whole.mode = TT_MODE_LOGITS;
-    whole.lines = 1;
+    whole.sequences = 1;
     whole.seq_len = length;
     TT_TRY(tt_compile(&whole, a, out, err));
     (*out)->length = length;
@@ -183,7 +183,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
     compiler c = {&few, a, 0, NULL};
     tt_graph *described = NULL;
     tt_error why = {0};
-    few.lines = o->rows; /* a token is a line of its own: none sees another in its call */
+    few.sequences = o->rows; /* a token is a sequence of its own: none sees another in its call */
     few.seq_len = 1;
     TT_TRY(describe(&c, &described, err));
     const int64_t length = TT_MIN(o->length, tt_decode_positions(described));

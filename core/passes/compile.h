@@ -28,8 +28,8 @@ typedef struct tt_compile_opts {
     const void *loss_config;
     const tt_mesh *mesh;
     const tt_label_table *labels;
-    int64_t lines,
-        seq_len; /* of one micro-batch, all data ranks together; tokens = lines * seq_len */
+    int64_t sequences,
+        seq_len; /* of one micro-batch, all data ranks together; tokens = sequences * seq_len */
     /* DECODE: tokens a call, sequences at once, tokens of one at most */
     int64_t rows, slots, length;
     int n_stages;

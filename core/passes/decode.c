@@ -68,7 +68,7 @@ static bool per_token(const tt_decode *d, const tt_value *v)
 {
     const tt_dim *t = v->type.dims;
     return v->type.n_dims > 0 && t->size == d->described->tokens &&
-           t->lines == d->described->lines && t->label && !strcmp(t->label, TT_LABEL_TOKENS);
+           t->lines == d->described->sequences && t->label && !strcmp(t->label, TT_LABEL_TOKENS);
 }
 
 static bool incremental_form(const tt_op_def *op)

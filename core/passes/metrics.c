@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
- * largest mean over one line's samples. Placed in follow mode: they stay where the logits' tokens
+ * largest mean of one sequence. Placed in follow mode: they stay where the logits' tokens
  * are, and are reduced once, in the epilogue. */
 
 tt_state *tt_graph_state(const tt_graph *g, const char *name)

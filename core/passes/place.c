@@ -57,7 +57,7 @@ static void emit_expanded(placer *p, const tt_node *n)
         v->out[i] = mapped(p, n->out[i]);
 }
 
-/* Attention over lines that are cut goes round a ring, where the job says so. */
+/* Attention over sequences that are cut goes round a ring, where the job says so. */
 static const char *placed_name(const placer *p, const tt_node *n)
 {
     const tt_graph *g = tt_builder_graph(p->b);

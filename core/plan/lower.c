@@ -141,9 +141,9 @@ static void lower_stage_sum(lowering *l, const tt_node *n)
             memcmp(o->node->in, n->in, sizeof *n->in * (size_t)n->n_in))
             continue;
         const int event = o->event;
-        tt_instr *twin = emit_node(l, TT_INSTR_STAGE_SUM, n);
-        set_in(l, twin, NULL, 0);
-        twin->event = event;
+        tt_instr *same = emit_node(l, TT_INSTR_STAGE_SUM, n);
+        set_in(l, same, NULL, 0);
+        same->event = event;
         return;
     }
     emit_node(l, TT_INSTR_STAGE_SUM, n)->event = ++l->n_sums;

@@ -137,7 +137,8 @@ tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     s->overlap = overlaps(s, o->machine);
     s->machine = o->machine;
     TT_TRY(batch_sizes(s, err));
-    d.lines = (int32_t)TT_MIN(s->local, INT32_MAX); /* the same mesh again, now with the number of
+    d.sequences =
+        (int32_t)TT_MIN(s->local, INT32_MAX); /* the same mesh again, now with the number of
                                                  sequences, which decides how cp is split into atoms */
     TT_TRY(tt_mesh_make(&d, s->world, s->shape.kv_heads, s->arena, &s->mesh, err));
     return tt_setup_pipeline(s, err);
@@ -376,7 +377,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .loss_config = s->loss.config,
         .mesh = &s->mesh,
         .labels = &s->labels,
-        .lines = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
+        .sequences = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
         .rows = s->decode.rows,
         .slots = s->decode.slots,

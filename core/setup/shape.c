@@ -96,7 +96,7 @@ void tt_setup_shape(tt_setup *s)
     const tt_builder_opts o = {
         .ops = &s->ops,
         .tokens = s->core.training.seq_len,
-        .lines = 1,
+        .sequences = 1,
         .precision = {TT_F32, TT_F32, TT_F32}
     };
     tt_builder *b = tt_builder_new(s->arena, &o);

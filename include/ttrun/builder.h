@@ -182,7 +182,7 @@ TT_EXPORT tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep);
 TT_EXPORT tt_value *tt_sum_all(tt_builder *b, tt_value *x);     /* → scalar        */
 TT_EXPORT tt_value *tt_sum_squares(tt_builder *b, tt_value *x); /* Σx² → f32 scalar */
 TT_EXPORT tt_value *tt_line_sum(tt_builder *b,
-                                tt_value *x); /* f [tokens] → [samples]: sums by sample */
+                                tt_value *x); /* f [tokens] → [sequences]: one sum per sequence */
 /* x [T,V], idx i32 [T] → f32 [T]: one element of each row */
 TT_EXPORT tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx);
 

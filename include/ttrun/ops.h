@@ -63,7 +63,7 @@ extern "C" {
  *                    !r o, !e o i, !e -> r i
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
- * line_sum           t=(b q) -> b          x f[T] → [lines]
+ * line_sum           t=(b q) -> b          x f[T] → [sequences]
  * linear             t i, o i -> t o       x f[T,i], w f[o,i] → [T,o]
  * linear_dw          t o, t i -> o i       dy f[T,o], x f[T,i] → [o,i]
  * linear_dx          t o, o i -> t i       dy f[T,o], w f[o,i] → [T,i]

@@ -182,7 +182,7 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
     out->labels.sequence_parallel = !j->no_sp;
     tt_builder_opts bo = {.ops = &out->ops,
                           .tokens = j->tokens,
-                          .lines = j->lines ? j->lines : data_ranks(j->mesh),
+                          .sequences = j->lines ? j->lines : data_ranks(j->mesh),
                           .context = j->context,
                           .has_kernel = sim_has_kernel};
     tt_builder *b = tt_builder_new(out->arena, &bo);

@@ -402,7 +402,8 @@ static double uniform(const char *name, int micro, int64_t i)
 
 static double feed_token(const tt_graph *g, const char *name, int micro, int64_t i)
 {
-    const int64_t len = g->tokens / (g->lines > 0 ? g->lines : 1), line = i / len, inner = i % len;
+    const int64_t len = g->tokens / (g->sequences > 0 ? g->sequences : 1), line = i / len,
+                  inner = i % len;
     const int64_t cut = len / 2 - 1 > 1 ? len / 2 - 1 : 1; /* two segments a line */
     if (!strcmp(name, "seg"))
         return (double)(line * 2 + (inner >= cut));

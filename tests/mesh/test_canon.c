@@ -145,7 +145,7 @@ static void test_errors_name_label_and_counts(void **state)
     assert_string_equal(err.text, "6 heads do not divide over the 4 ranks of tp; choose a degree "
                                   "of tp that divides 6");
     assert_int_equal(tt_canon(&m, &t, &tokens, 1, got, &err), TT_EINVAL);
-    assert_string_equal(err.text, "13 tokens are not 2 equal lines");
+    assert_string_equal(err.text, "13 tokens are not 2 equal sequences");
     assert_memory_equal(&before, got, sizeof before); /* untouched on failure */
     tt_arena_free(a);
 }

@@ -8,7 +8,7 @@
  * differences are sharp. */
 
 #define EVAL_TOKENS 10 /* two lines of five tokens; segments 3+2 | 2+3 */
-#define EVAL_LINES 2
+#define EVAL_SEQUENCES 2
 
 typedef struct leaf {
     tt_value *v;
@@ -45,7 +45,7 @@ static inline void eval_init(eval *e, const tt_backend_vt *backend, bool decompo
     e->table.core = tt_core_ops(&e->table.n_core);
     tt_builder_opts o = {.ops = &e->table,
                          .tokens = EVAL_TOKENS,
-                         .lines = EVAL_LINES,
+                         .sequences = EVAL_SEQUENCES,
                          .has_kernel = eval_has_kernel,
                          .has_kernel_user = e};
     e->b = tt_builder_new(e->arena, &o);
@@ -59,7 +59,7 @@ static inline void eval_release(eval *e)
 
 static inline tt_dim tokens_dim(void)
 {
-    return tt_dim_make(EVAL_TOKENS, "tokens", 1, EVAL_LINES);
+    return tt_dim_make(EVAL_TOKENS, "tokens", 1, EVAL_SEQUENCES);
 }
 
 /* A leaf of any dtype with values uniform in [lo, hi]; integers are rounded down. */

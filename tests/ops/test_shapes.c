@@ -54,7 +54,7 @@ static void test_results_inherit_labels_and_units(void **state)
     q = tt_linear_w(e.b, x, V(2, H, D));
     check_type(q, "f32[10 tokens, 12 heads]");
     assert_int_equal(tt_value_type(q)->dims[1].unit, 3);
-    assert_int_equal(tt_value_type(q)->dims[0].lines, EVAL_LINES);
+    assert_int_equal(tt_value_type(q)->dims[0].lines, EVAL_SEQUENCES);
     y = tt_attention(e.b, q, V(2, T, K), V(2, T, TT_DIM_UNIT(10, "kv_heads", 5)), 3,
                      &(tt_attention_opts){.v_head_dim = 5});
     check_type(y, "f32[10 tokens, 20 heads]");

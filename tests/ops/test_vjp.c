@@ -149,7 +149,7 @@ static int check_placed(const eval *e, const char *name, int which, uint64_t see
     tt_label_table table = random_table(&random);
     const tt_builder_opts o = {.ops = &e->table,
                                .tokens = EVAL_TOKENS,
-                               .lines = EVAL_LINES,
+                               .sequences = EVAL_SEQUENCES,
                                .has_kernel = eval_has_kernel,
                                .has_kernel_user = (void *)(uintptr_t)e};
     tt_builder *b = tt_builder_new_placed(a, &o, &mesh, &table);

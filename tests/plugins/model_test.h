@@ -38,7 +38,7 @@ static inline tt_graph *model_graph(tt_arena *a, const tt_model_vt *model, const
                                     int64_t seq_len, tt_error *err)
 {
     const tt_op_table ops = model_ops();
-    const tt_builder_opts o = {.ops = &ops, .tokens = 2 * seq_len, .lines = 2};
+    const tt_builder_opts o = {.ops = &ops, .tokens = 2 * seq_len, .sequences = 2};
     tt_builder *b = tt_builder_new(a, &o);
     model->describe(cfg, b);
     return tt_builder_finish(b, err) == TT_OK ? tt_builder_graph(b) : NULL;

@@ -4,7 +4,7 @@
 
 /* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]] →
  * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
- * (builder.h). Dao et al. 2022, arXiv:2205.14135. Rule: t=(b q): queries may be cut inside lines,
+ * (builder.h). Dao et al. 2022, arXiv:2205.14135. Rule: t=(b q): queries may be cut inside sequences,
  * keys must be whole there, or in a ring be the piece of another rank (attention_ring.c); heads and
  * kv heads are cut together. */
 
@@ -154,8 +154,8 @@ static double pairs(const tt_shape_query *q)
 {
     const tt_attrs_attention *a = q->attrs;
     double t = (double)q->in[0]->dims[0].size, s = (double)q->in[1]->dims[0].size,
-           lines = (double)q->in[1]->dims[0].lines;
-    double keys = (lines > 1.0 ? s / lines : s) * (a->bidirectional ? 1.0 : 0.5);
+           sequences = (double)q->in[1]->dims[0].lines;
+    double keys = (sequences > 1.0 ? s / sequences : s) * (a->bidirectional ? 1.0 : 0.5);
     return t * (a->window > 0 && (double)a->window < keys ? (double)a->window : keys);
 }
 

@@ -2,8 +2,8 @@
 #include "graph/graph.h"
 #include "graph/ops/internal.h"
 
-/* attention_ring: attention whose keys and values stay cut inside lines, as its queries are, and go
- * round the ranks of a line (Liu et al. 2023, arXiv:2310.01889). Always expands (R5), into n steps
+/* attention_ring: attention whose keys and values stay cut inside sequences, as its queries are, and go
+ * round the ranks of a sequence (Liu et al. 2023, arXiv:2310.01889). Always expands (R5), into n steps
  * for n ranks: in step i a rank's queries meet the keys of the rank i further. What a step adds is
  * attention over those keys alone; attention_merge adds it to the steps before, in order 0 to n-1.
  * Going back, dk and dv travel with their keys, and every rank adds its share: steps 1 to n-1, then

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* reduce_sum, reduce_max over one dim; line_sum over the lines of the token dim; sum_squares over
+/* reduce_sum, reduce_max over one dim; line_sum over the sequences of the token dim; sum_squares over
  * everything. Sums run in f32 at least, in a tree fixed by the shape. */
 
 static tt_status infer_reduce(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -72,11 +72,11 @@ static tt_status infer_line_sum(const tt_shape_query *q, tt_type *out, tt_error 
     TT_TRY(tt_want_rank(q, 0, "x", 1, err));
     TT_TRY(tt_want_float(q, 0, "x", err));
     const tt_dim *d = &q->in[0]->dims[0];
-    int64_t lines = d->lines > 1 ? d->lines : 1;
-    if (d->size % lines != 0)
-        return tt_infer_fail(q, err, "%lld tokens are not %lld equal lines", (long long)d->size,
-                             (long long)lines);
-    tt_dim o = TT_DIM(lines, NULL);
+    int64_t n = d->lines > 1 ? d->lines : 1;
+    if (d->size % n != 0)
+        return tt_infer_fail(q, err, "%lld tokens are not %lld equal sequences", (long long)d->size,
+                             (long long)n);
+    tt_dim o = TT_DIM(n, NULL);
     out[0] = tt_type_make(q->in[0]->dtype, &o, 1);
     return TT_OK;
 }
@@ -84,8 +84,8 @@ static tt_status infer_line_sum(const tt_shape_query *q, tt_type *out, tt_error 
 static void vjp_line_sum(tt_builder *b, tt_vjp *c)
 {
     const tt_dim *d = &tt_value_type(c->in[0])->dims[0];
-    int64_t lines = d->lines > 1 ? d->lines : 1;
-    tt_dim dims[2] = {TT_DIM(lines, NULL), TT_DIM(d->size / lines, NULL)};
+    int64_t n = d->lines > 1 ? d->lines : 1;
+    tt_dim dims[2] = {TT_DIM(n, NULL), TT_DIM(d->size / n, NULL)};
     tt_value *spread = tt_broadcast_to(b, tt_unsqueeze_last(b, c->dout[0]), dims, 2);
     c->din[0] = tt_reshape(b, spread, d, 1);
 }
@@ -94,8 +94,8 @@ static void decompose_line_sum(tt_builder *b, const tt_shape_query *q, tt_value 
                                tt_value **outs)
 {
     const tt_dim *d = &q->in[0]->dims[0];
-    int64_t lines = d->lines > 1 ? d->lines : 1;
-    tt_dim dims[2] = {TT_DIM(lines, NULL), TT_DIM(d->size / lines, NULL)};
+    int64_t n = d->lines > 1 ? d->lines : 1;
+    tt_dim dims[2] = {TT_DIM(n, NULL), TT_DIM(d->size / n, NULL)};
     outs[0] = tt_sum(b, tt_reshape(b, in[0], dims, 2), 1, 0);
 }
 
@@ -166,8 +166,8 @@ const tt_op_def tt_op_reduce_max = {.struct_size = sizeof(tt_op_def),
                                     .print_attrs = print_reduce};
 const tt_op_def tt_op_line_sum = {.struct_size = sizeof(tt_op_def),
                                   .name = "line_sum",
-                                  .operands = "x f[T] → [lines]",
-                                  .doc = "sum over each line of the token dim",
+                                  .operands = "x f[T] → [sequences]",
+                                  .doc = "sum over each sequence of the token dim",
                                   .rule = "t=(b q) -> b",
                                   .linear_inputs = 1,
                                   .n_out = 1,
