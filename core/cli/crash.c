@@ -72,8 +72,8 @@ static void signal_with(int sig, void (*fn)(int, siginfo_t *, void *))
     sigaction(sig, &a, NULL);
 }
 
-/* The first thread that crashes reports it; others wait until the process ends. If the report crashes, too,
- * it tells what it can without looking at frames. */
+/* The first thread that crashes reports it; others wait until the process ends. If the report crashes,
+ * too, what is known without looking at frames is reported. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
     static atomic_int times, first;
