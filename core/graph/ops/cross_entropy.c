@@ -262,3 +262,8 @@ tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
     tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);
     return outs[0];
 }
+
+tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx)
+{
+    return tt_emit2(b, "pick", x, idx, NULL);
+}
