@@ -7,7 +7,7 @@
  * functions of <ttrun/builder.h>, as a model does. */
 
 /* Equal, or one is what stands before a slash of the other: a record is an object of objects. */
-static bool clash(const char *a, const char *b)
+static bool metrics_clash(const char *a, const char *b)
 {
     const size_t n = strcspn(a, "/"), m = strcspn(b, "/");
     return !strcmp(a, b) || (n == m && !strncmp(a, b, n) && (!a[n] || !b[m]));
@@ -18,7 +18,7 @@ static void add_metric(tt_builder *b, const char *name, tt_value *v)
     const tt_metric_entry e = {tt_arena_str(b->arena, name),
                                tt_arena_printf(b->arena, "metric.%s", name), v};
     for (size_t i = 0; i < b->g->metrics.n; i++)
-        if (clash(b->g->metrics.items[i].name, name)) {
+        if (metrics_clash(b->g->metrics.items[i].name, name)) {
             tt_builder_fail(b, TT_EINVAL, "metric \"%s\": there is a metric \"%s\" already", name,
                             b->g->metrics.items[i].name);
             return;

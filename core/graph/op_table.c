@@ -7,7 +7,7 @@
 /* The search in a table of ops, and the traits of an op, also of a definition that is older than the
  * trait. */
 
-static int compare(const void *key, const void *element)
+static int compare_op_name(const void *key, const void *element)
 {
     const tt_op_def *const *op = element;
     return strcmp(key, (*op)->name);
@@ -17,7 +17,7 @@ static const tt_op_def *find_core(const tt_op_table *t, const char *name)
 {
     const tt_op_def *const *found = NULL;
     if (t->n_core > 0)
-        found = bsearch(name, t->core, t->n_core, sizeof t->core[0], compare);
+        found = bsearch(name, t->core, t->n_core, sizeof t->core[0], compare_op_name);
     return found != NULL ? *found : NULL;
 }
 
@@ -59,7 +59,7 @@ double tt_op_immediate(const tt_op_def *op, const void *attrs)
 }
 
 /* The op of this name, if there is one with attributes of this size. */
-static const tt_op_def *form(const tt_op_table *t, const char *name, size_t attrs_size)
+static const tt_op_def *op_form(const tt_op_table *t, const char *name, size_t attrs_size)
 {
     const tt_op_def *found = name ? tt_op_find(t, name) : NULL;
     return found && found->attrs_size == attrs_size ? found : NULL;
@@ -68,7 +68,7 @@ static const tt_op_def *form(const tt_op_table *t, const char *name, size_t attr
 const tt_op_def *tt_op_ring_form(const tt_op_table *t, const tt_op_def *op)
 {
     const tt_op_def *ring =
-        form(t, TT_HAS(op, tt_op_def, ring_form) ? op->ring_form : NULL, op->attrs_size);
+        op_form(t, TT_HAS(op, tt_op_def, ring_form) ? op->ring_form : NULL, op->attrs_size);
     return ring && ring->n_out == op->n_out ? ring : NULL;
 }
 
@@ -76,13 +76,14 @@ const tt_op_def *tt_op_epilogue_form(const tt_op_table *t, const tt_op_def *op)
 {
     if (op->attrs_size || op->n_out != 1)
         return NULL;
-    return form(t, TT_HAS(op, tt_op_def, epilogue_form) ? op->epilogue_form : NULL,
-                sizeof(tt_fused_product));
+    return op_form(t, TT_HAS(op, tt_op_def, epilogue_form) ? op->epilogue_form : NULL,
+                   sizeof(tt_fused_product));
 }
 
 const tt_op_def *tt_op_rope_form(const tt_op_table *t, const tt_op_def *op)
 {
     if (op->attrs_size != sizeof(tt_fused_product))
         return NULL;
-    return form(t, TT_HAS(op, tt_op_def, rope_form) ? op->rope_form : NULL, sizeof(tt_fused_rope));
+    return op_form(t, TT_HAS(op, tt_op_def, rope_form) ? op->rope_form : NULL,
+                   sizeof(tt_fused_rope));
 }
