@@ -194,7 +194,7 @@ struct tt_graph {
 #define TT_MAX_LOGGED 64         /* metrics of a graph */
 #define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
 
-/* Ops without kernels, and those with one that passes build themselves. */
+/* The structural ops (node.c), and three ops that passes recognize by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective,
     tt_op_fused, tt_op_broadcast, tt_op_const;

@@ -6,7 +6,7 @@
  * where the nodes that are built next belong. This file needs no other file of core/graph but
  * when.c. */
 
-/* ---- ops that the core alone builds ---- */
+/* ---- structural ops: the core alone builds them, and they have no kernel ---- */
 
 static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -14,23 +14,37 @@ static tt_status no_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_FAIL(err, TT_EINVAL, "op %s is built by the core alone", q->op);
 }
 
-#define SPECIAL(name_, doc_)                                                                       \
-    {                                                                                              \
-        .struct_size = sizeof(tt_op_def), .name = (name_), .doc = (doc_), .rule = "", .n_out = 1,  \
-        .infer = no_infer                                                                          \
-    }
-const tt_op_def tt_op_param = SPECIAL("param", "a parameter as stored");
-const tt_op_def tt_op_input =
-    SPECIAL("input", "an input of the step: each data rank has its sequences");
-const tt_op_def tt_op_state = SPECIAL("state", "read named state");
-const tt_op_def tt_op_fetch = SPECIAL("fetch", "a parameter as computed with");
-const tt_op_def tt_op_redistribute = SPECIAL("redistribute", "the same value, stored otherwise");
-const tt_op_def tt_op_transfer = SPECIAL("transfer", "the same value on another stage");
-const tt_op_def tt_op_accumulate = SPECIAL("accumulate", "add to an accumulator");
-const tt_op_def tt_op_assign = SPECIAL("assign", "write state");
-const tt_op_def tt_op_custom = SPECIAL("custom", "ops with a derivative of their own");
-const tt_op_def tt_op_stage_sum = SPECIAL("stage_sum", "the sum of one scalar a stage");
-const tt_op_def tt_op_collective = SPECIAL("collective", "one step of a lowered redistribute");
+#define STRUCTURAL_OPS(OP)                                                                         \
+    OP(param, "a parameter as stored")                                                             \
+    OP(input, "an input of the step: each data rank has its sequences")                            \
+    OP(state, "read named state")                                                                  \
+    OP(fetch, "a parameter as computed with")                                                      \
+    OP(redistribute, "the same value, stored otherwise")                                           \
+    OP(transfer, "the same value on another stage")                                                \
+    OP(accumulate, "add to an accumulator")                                                        \
+    OP(assign, "write state")                                                                      \
+    OP(custom, "ops with a derivative of their own")                                               \
+    OP(stage_sum, "the sum of one scalar per stage")                                               \
+    OP(collective, "one step of a lowered redistribute")
+
+#define DEFINE(op, doc_)                                                                           \
+    const tt_op_def tt_op_##op = {.struct_size = sizeof(tt_op_def),                                \
+                                  .name = #op,                                                     \
+                                  .doc = (doc_),                                                   \
+                                  .rule = "",                                                      \
+                                  .n_out = 1,                                                      \
+                                  .infer = no_infer};
+STRUCTURAL_OPS(DEFINE)
+
+bool tt_op_is_structural(const char *name)
+{
+#define ADDRESS(op, doc) &tt_op_##op,
+    static const tt_op_def *const ops[] = {STRUCTURAL_OPS(ADDRESS)};
+    for (size_t i = 0; i < TT_COUNT(ops); i++)
+        if (!strcmp(name, ops[i]->name))
+            return true;
+    return false;
+}
 
 bool tt_node_is_cast(const tt_node *n)
 {
