@@ -4,7 +4,7 @@
 
 /* ---- work ---- */
 
-/* Sequences of the token dim that a rank holds: the atoms in front cut between sequences. */
+/* The sequences of the token dim that a rank holds. The first atoms cut between sequences. */
 static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
 {
     int64_t n_sequences = v->type.dims[d].lines;
@@ -17,7 +17,7 @@ static int64_t local_sequences(const tt_graph *g, const tt_value *v, int d)
     return n_sequences;
 }
 
-/* A rank's part of v, as the ops' cost rules see it. shape NULL: the largest. */
+/* The type of a rank's part of v, which an op's cost rule gets. shape NULL: the largest part. */
 static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *shape)
 {
     tt_type out = v->type;
@@ -30,7 +30,7 @@ static tt_type local_type(const tt_graph *g, const tt_value *v, const int64_t *s
     return out;
 }
 
-/* Operands of two dtypes are multiplied as f32. */
+/* A product of operands with two different dtypes is computed in f32. */
 static tt_dtype computes_in(const tt_node *n)
 {
     const tt_dtype first = n->n_in ? n->in[0]->type.dtype : TT_F32;
@@ -105,15 +105,15 @@ double tt_work_seconds(const tt_work *w, const tt_machine *m)
 
 /* ---- communication ---- */
 
-/* What a rank of a group over these atoms sends per second, and how long a message to one other is
- * under way. A ring over nodes leaves a node through the cards of all members it has there. */
+/* Bandwidth per rank in a group over these atoms, and the latency of a message to another rank. A ring
+ * over several nodes leaves a node through the network cards of all members on that node. */
 static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machine *m,
                     double *bandwidth, double *latency)
 {
     int ranks[64];
     const int n = tt_mesh_degree(g->mesh, atoms), seen = TT_MIN(n, (int)TT_COUNT(ranks));
     const int64_t per_node = TT_MAXV(m->ranks_per_node, 1);
-    tt_atom_list few = *atoms; /* the first members tell how they are spread */
+    tt_atom_list few = *atoms; /* the first members show how the group lies on nodes */
     while (few.n > 0 && tt_mesh_degree(g->mesh, &few) > seen)
         memmove(few.atom, few.atom + 1, --few.n * sizeof few.atom[0]);
     const int k = few.n ? tt_mesh_group(g->mesh, 0, &few, ranks) : 1;
@@ -170,7 +170,7 @@ double tt_message_seconds(const tt_graph *g, double bytes, const tt_machine *m)
     return latency + bytes / bandwidth;
 }
 
-/* Bytes of a rank's part, a chunk's rows where only these exist. */
+/* Bytes of a rank's part of v; if only a chunk's rows exist, of these rows. */
 static double bytes_of(const tt_graph *g, const tt_value *v)
 {
     const tt_type t = local_type(g, v, NULL);
@@ -181,7 +181,7 @@ static double bytes_of(const tt_graph *g, const tt_value *v)
     return n;
 }
 
-/* Joins and sums: what they copy or add passes through memory. */
+/* The time of a join or a sum: the bytes that it copies or adds pass through memory. */
 static double async_tp_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
     const bool sum = n->step->kind == TT_STEP_SUM;

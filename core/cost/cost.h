@@ -4,30 +4,31 @@
 #include "graph/graph.h"
 #include <ttrun/backend.h>
 
-/* core/cost: what a node does, in FLOPs and bytes, and how long that takes on a machine. Planner,
- * passes, traces and `ttrun plan` all ask here. A roofline: an op takes the longer of its FLOPs at
- * the reachable peak and its bytes at the reachable bandwidth, plus what it takes to start one. */
+/* core/cost: the work of a node in FLOPs and bytes, and the time that this work takes on a machine.
+ * The planner, passes, traces and `ttrun plan` all use this model, a roofline: the time of an op is
+ * its FLOPs at the reachable peak or its bytes at the reachable bandwidth, whichever is longer, plus
+ * the time to start a kernel. */
 
-/* ---- what a node does ---- */
+/* ---- the work of a node ---- */
 
 typedef struct tt_work {
-    double flops, bytes; /* multiply-adds count two; moved to and from memory at least */
-    double sent;         /* collectives: bytes that each rank sends */
+    double flops, bytes; /* a multiply-add is two FLOPs; bytes: the least that memory moves */
+    double sent;         /* of a collective: the bytes that each rank sends */
     tt_op_class cls;
-    tt_dtype dtype; /* that it computes in */
+    tt_dtype dtype; /* the dtype in which it computes */
 } tt_work;
 
-/* On the rank with the largest boxes; of a graph without placements as if on one rank. Zero for
- * nodes without a kernel: views, leaves, what stands for an expansion. */
+/* The work of a node on the rank with the largest boxes; in a graph without placements, on one rank.
+ * Nodes that run no kernel (views, leaves, TT_NODE_EXPANDED) have no work. */
 tt_work tt_node_work(const tt_graph *g, const tt_node *n);
-/* Of operands of these local shapes. */
+/* The work of a node whose operands have these local shapes. */
 tt_work tt_node_work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
                         const tt_tensor *out);
 
 /* ---- machines ---- */
 
-/* Costs of one FLOP and one byte as small whole numbers, not as speeds: sums of such costs are
- * exact, so whoever adds them up, in whatever order, decides alike. */
+/* Costs of one FLOP and one byte as small whole numbers instead of speeds. Sums of such costs are
+ * exact, so all ranks get the same sum, in whatever order they add. */
 typedef struct tt_ratios {
     double flop, attention_flop, byte, byte_sent;
 } tt_ratios;
@@ -36,36 +37,36 @@ typedef struct tt_machine {
     const char *name;
     int64_t ranks_per_node;                  /* devices with a fast link between them */
     double flops_f32, flops_bf16, flops_f16; /* dense matmul peak of a device, 1/s */
-    double flops_vector; /* of what multiplies no matrices; 0: as fast as what does */
-    double memory_bytes, memory_bandwidth; /* of a device; B/s; 0 = not known: bounds nothing */
-    double link_bandwidth, link_latency;   /* between devices of a node, each way; B/s, s */
-    double net_bandwidth, net_latency;     /* of a device to other nodes, each way */
-    double op_latency;                     /* from one op's end to the next one's begin, s */
-    /* what of the peaks is reached in practice, 0 … 1 */
+    double flops_vector; /* of ops that are no matrix products; 0: as fast as these */
+    double memory_bytes, memory_bandwidth; /* of a device; bytes, B/s; 0: not known, no limit */
+    double link_bandwidth, link_latency;   /* between devices of a node, per direction; B/s, s */
+    double net_bandwidth, net_latency;     /* from a device to other nodes, per direction */
+    double op_latency;                     /* from the end of an op to the start of the next, s */
+    /* the part of each peak that is reached in practice, 0 … 1 */
     double matmul_efficiency, attention_efficiency, memory_efficiency, network_efficiency;
-    const tt_ratios *ratios; /* NULL: speeds; else these, and nothing above */
+    const tt_ratios *ratios; /* if not NULL, only these count, and not the speeds above */
 } tt_machine;
 
-/* By it the programs of all ranks are ordered, stages are cut, and communication is begun early. It
- * is no machine of the user's: all ranks must come to the same order, and a plan for 512 GPUs is
- * made on a laptop. Nothing is measured; only the ratios matter. */
+/* The machine by which the order of a program, the cuts between stages and the early start of
+ * communication are chosen. It does not describe the user's machine: all ranks must choose the same
+ * order, and a plan for 512 GPUs can be made on a laptop. Only its ratios matter. */
 extern const tt_machine tt_machine_order;
-/* NULL: no such machine. */
+/* NULL: there is no machine of this name. */
 const tt_machine *tt_machine_find(const char *name);
-/* "h100, h200, …": for errors. */
+/* "h100, h200, …", for messages. */
 void tt_machine_names(tt_str *out);
-double tt_machine_flops(const tt_machine *m, tt_dtype t); /* peak; 0 = not known */
+double tt_machine_flops(const tt_machine *m, tt_dtype t); /* the peak; 0: not known */
 
-/* ---- how long it takes there ---- */
+/* ---- the time on a machine ---- */
 
-/* Seconds; on a machine of ratios, its units. Communication apart. */
+/* Seconds; on a machine with ratios, multiples of its unit. Without communication. */
 double tt_work_seconds(const tt_work *w, const tt_machine *m);
 typedef struct tt_seconds {
     double compute, comm;
 } tt_seconds;
-/* Of one node on the rank that has the largest boxes: either compute or communication. */
+/* The time of a node on the rank with the largest boxes. Either compute or comm is 0. */
 tt_seconds tt_node_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m);
-/* A message of so many bytes to a rank's pipeline neighbour. */
+/* The time of a message of so many bytes between neighbouring pipeline stages. */
 double tt_message_seconds(const tt_graph *g, double bytes, const tt_machine *m);
 
 #endif

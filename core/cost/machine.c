@@ -2,11 +2,11 @@
 #include "cost/cost.h"
 #include <string.h>
 
-/* The machines that are known by name.
+/* The machines that have a name.
  *
  * Peaks are the vendors' dense numbers (data sheets: NVIDIA H100 SXM, H200 SXM, HGX B200; AMD
- * Instinct MI300X), networks one 400 Gb/s card a device. Efficiencies are what tuned libraries
- * reach: 0.75 of a large bf16 matmul, 0.5 to 0.6 of attention, 0.85 of the memory's bandwidth. */
+ * Instinct MI300X), the network is one 400 Gb/s card per device. Efficiencies are what
+ * tuned libraries reach: 0.75 of a large bf16 matmul, 0.5 to 0.6 of attention, 0.85 of the memory's bandwidth. */
 #define GPU_EFFICIENCY                                                                             \
     .op_latency = 3e-6, .matmul_efficiency = 0.75, .attention_efficiency = 0.55,                   \
     .memory_efficiency = 0.85, .network_efficiency = 0.8, .link_latency = 8e-6,                    \

@@ -2,7 +2,7 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* The builder's bookkeeping: life, errors, scopes, blocks, inputs, parameters, outputs. */
+/* What a builder keeps while describe() runs: scopes and blocks, inputs, parameters, outputs. */
 
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
 {
@@ -46,60 +46,6 @@ tt_graph *tt_builder_graph(tt_builder *b)
 bool tt_builder_placed(const tt_builder *b)
 {
     return b->g->placed;
-}
-
-tt_status tt_builder_finish(tt_builder *b, tt_error *err)
-{
-    if (!b->failed)
-        return TT_OK;
-    if (err)
-        *err = b->err;
-    return b->err.code;
-}
-
-const tt_error *tt_builder_error(const tt_builder *b)
-{
-    return b->failed ? &b->err : NULL;
-}
-
-void tt_builder_context(tt_builder *b, const char *what)
-{
-    b->context = what ? tt_arena_str(b->arena, what) : NULL;
-}
-
-/* A value to go on with after an error: f32 [1]. Nothing is emitted once the builder has failed. */
-tt_value *tt_placeholder(tt_builder *b)
-{
-    tt_value *v = tt_arena_alloc(b->arena, sizeof *v);
-    v->type.dtype = TT_F32;
-    v->type.n_dims = 2;
-    v->type.dims[0] = TT_DIM(1, NULL);
-    v->type.dims[1] = TT_DIM(1, NULL);
-    v->id = -1;
-    return v;
-}
-
-tt_value *tt_builder_fail(tt_builder *b, tt_status code, const char *fmt, ...)
-{
-    if (!b->failed) {
-        va_list ap;
-        va_start(ap, fmt);
-        char *text = tt_arena_vprintf(b->arena, fmt, ap);
-        va_end(ap);
-        b->failed = true;
-        tt_fail(&b->err, code, "%s", text);
-        if (b->scope && b->scope[0])
-            tt_error_context(&b->err, "in %s", b->scope);
-        if (b->context)
-            tt_error_context(&b->err, "%s", b->context);
-    }
-    return tt_placeholder(b);
-}
-
-const tt_type *tt_value_type(const tt_value *v)
-{
-    static const tt_type none = {.dtype = TT_F32}; /* of NULL, which the next op refuses */
-    return v ? &v->type : &none;
 }
 
 /* ---- scopes and blocks ---- */
@@ -152,23 +98,6 @@ void tt_block_end(tt_builder *b)
     b->in_block = false;
     b->block = -1;
     tt_scope_end(b);
-}
-
-void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope)
-{
-    tt_when w = *b->when;
-    w.region = region;
-    w.stage = stage;
-    b->when = tt_when_intern(b->g, w);
-    b->block = block;
-    b->scope = scope ? scope : "";
-}
-
-bool tt_builder_follow(tt_builder *b, bool follow)
-{
-    bool was = b->follow;
-    b->follow = follow;
-    return was;
 }
 
 /* ---- inputs, outputs, losses ---- */
@@ -255,37 +184,6 @@ void tt_output(tt_builder *b, const char *name, tt_value *v)
     if (b->failed)
         return;
     tt_map_set(b->g->outputs, name, v);
-}
-
-tt_value *tt_get_output(tt_builder *b, const char *name)
-{
-    if (b->failed)
-        return tt_placeholder(b);
-    tt_value *v = tt_map_get(b->g->outputs, name);
-    if (v) /* a loss is f32 */
-        return tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
-    tt_str have = {0};
-    for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
-        tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
-    v = tt_builder_fail(b, TT_EINVAL, "the model has no output \"%s\" (it has: %s)", name,
-                        have.n ? tt_str_get(&have) : "none");
-    tt_str_free(&have);
-    return v;
-}
-
-void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
-{
-    if (b->failed)
-        return;
-    v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
-    if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
-        tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
-        return;
-    }
-    tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
-    tt_vec_push(b->arena, &b->g->losses, e);
-    if (!v->type.n_dims)
-        tt_builder_add_metric(b, tt_arena_printf(b->arena, "aux_loss/%s", name), v);
 }
 
 /* ---- parameters ---- */

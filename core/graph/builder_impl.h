@@ -22,11 +22,6 @@ typedef struct tt_clone { /* of a value computed from inputs alone, on another s
     tt_value *value;
 } tt_clone;
 
-typedef struct tt_rule_cache {
-    const char *text;
-    tt_rule *rule;
-} tt_rule_cache;
-
 struct tt_builder {
     tt_arena *arena;
     tt_graph *g;
@@ -51,8 +46,9 @@ struct tt_builder {
     TT_VEC(tt_clone) clones;
 };
 
-/* describe.c: v is an f32 scalar. */
-void tt_builder_add_metric(tt_builder *b, const char *name, tt_value *v);
+/* redistribute.c: a node that is the identity in meaning. It is shared by all who want the value so,
+ * and so has a derivative even where the first of them is inside an expansion or a tt_custom_vjp. */
+tt_node *tt_identity_node(tt_builder *b, const tt_op_def *op, tt_value *v, const tt_placement *to);
 
 /* place.c: place inputs of op (redistributing them into `args`) and compute output placements. */
 typedef struct tt_placing {

@@ -2,21 +2,23 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* What describe() says besides ops: numbers to log; and what depends on the use of the graph. */
+/* What describe() says besides ops: outputs that a loss reads, terms of the loss, numbers to log, and
+ * what depends on the use of the graph. This file is above core/graph/ops: it builds with the public
+ * functions of <ttrun/builder.h>, as a model does. */
 
 /* Equal, or one is what stands before a slash of the other: a record is an object of objects. */
-static bool clash(const char *a, const char *b)
+static bool metrics_clash(const char *a, const char *b)
 {
     const size_t n = strcspn(a, "/"), m = strcspn(b, "/");
     return !strcmp(a, b) || (n == m && !strncmp(a, b, n) && (!a[n] || !b[m]));
 }
 
-void tt_builder_add_metric(tt_builder *b, const char *name, tt_value *v)
+static void add_metric(tt_builder *b, const char *name, tt_value *v)
 {
     const tt_metric_entry e = {tt_arena_str(b->arena, name),
                                tt_arena_printf(b->arena, "metric.%s", name), v};
     for (size_t i = 0; i < b->g->metrics.n; i++)
-        if (clash(b->g->metrics.items[i].name, name)) {
+        if (metrics_clash(b->g->metrics.items[i].name, name)) {
             tt_builder_fail(b, TT_EINVAL, "metric \"%s\": there is a metric \"%s\" already", name,
                             b->g->metrics.items[i].name);
             return;
@@ -53,7 +55,38 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
                         "metric \"%.80s\": a name is 1 to 64 of a-z, 0-9, _, -, . and /", name);
         return;
     }
-    tt_builder_add_metric(b, name, tt_cast(b, v, TT_F32));
+    add_metric(b, name, tt_cast(b, v, TT_F32));
+}
+
+tt_value *tt_get_output(tt_builder *b, const char *name)
+{
+    if (b->failed)
+        return tt_placeholder(b);
+    tt_value *v = tt_map_get(b->g->outputs, name);
+    if (v) /* a loss is f32 */
+        return tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
+    tt_str have = {0};
+    for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)
+        tt_str_printf(&have, "%s%s", i ? ", " : "", tt_map_key(b->g->outputs, i));
+    v = tt_builder_fail(b, TT_EINVAL, "the model has no output \"%s\" (it has: %s)", name,
+                        have.n ? tt_str_get(&have) : "none");
+    tt_str_free(&have);
+    return v;
+}
+
+void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
+{
+    if (b->failed)
+        return;
+    v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
+    if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {
+        tt_builder_fail(b, TT_EINVAL, "loss term \"%s\" must be an f32 scalar or [tokens]", name);
+        return;
+    }
+    tt_loss_entry e = {tt_arena_str(b->arena, name), v, weight};
+    tt_vec_push(b->arena, &b->g->losses, e);
+    if (!v->type.n_dims)
+        add_metric(b, tt_arena_printf(b->arena, "aux_loss/%s", name), v);
 }
 
 tt_builder_use tt_builder_mode(const tt_builder *b)

@@ -2,40 +2,68 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* Emission: every op, described or derived, goes through tt_op. */
+/* tt_op, through which every op goes, described or derived: it checks the call, brings the operands to
+ * the current stage and placement, and appends a node. tt_op and tt_to_stage call each other, so
+ * they share this file: an operand that is cheap to compute is computed again on the stage that
+ * needs it. */
 
-tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,
-                     const tt_type *types, const tt_placement *places, int n_out)
+/* ---- operands of another stage ---- */
+
+#define CLONE_DEPTH 16 /* of what is cheaper computed again than sent */
+
+/* Is v computed from inputs and constants alone, in a few steps? */
+static bool from_inputs(const tt_value *v, int depth)
 {
-    tt_graph *g = b->g;
-    tt_node *n = tt_arena_alloc(b->arena, sizeof *n);
-    n->id = g->n_ids++;
-    n->op = op;
-    n->n_in = n_in;
-    n->n_out = n_out;
-    n->in = tt_arena_array(b->arena, (size_t)n_in + 1, sizeof *n->in);
-    if (n_in)
-        memcpy(n->in, in, (size_t)n_in * sizeof *in);
-    n->out = tt_arena_array(b->arena, (size_t)n_out + 1, sizeof *n->out);
-    for (int i = 0; i < n_out; i++) {
-        tt_value *v = tt_arena_alloc(b->arena, sizeof *v);
-        v->id = g->n_values++;
-        v->type = types[i];
-        if (places)
-            v->place = places[i];
-        v->node = n;
-        v->out = i;
-        n->out[i] = v;
-    }
-    n->when = b->when;
-    n->block = b->block;
-    n->scope = b->scope;
-    n->follow = b->follow;
-    n->role = b->inner ? TT_NODE_INNER : TT_NODE_PLAIN;
-    n->accumulate_index = -1;
-    tt_vec_push(b->arena, &g->nodes, n);
-    return n;
+    const tt_node *n = v->node;
+    if (n->op == &tt_op_input || (!n->n_in && !v->type.n_dims && n->op != &tt_op_state))
+        return true;
+    if (depth == 0 || !n->n_in || n->role != TT_NODE_PLAIN || n->when->region != TT_FORWARD ||
+        n->op == &tt_op_fetch || n->op == &tt_op_transfer)
+        return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (!from_inputs(tt_value_root(n->in[i]), depth - 1))
+            return false;
+    return true;
 }
+
+/* The same op on the same inputs, on this stage: rope tables and masks do not cross (R10). */
+static tt_value *clone_here(tt_builder *b, tt_value *v)
+{
+    tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS] = {NULL};
+    for (size_t i = 0; i < b->clones.n; i++)
+        if (b->clones.items[i].of == v &&
+            b->clones.items[i].value->node->when->stage == b->when->stage &&
+            b->clones.items[i].value->node->when->region == b->when->region)
+            return b->clones.items[i].value;
+    const tt_node *n = v->node;
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = tt_to_stage(b, n->in[i]);
+    tt_op(b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
+    const tt_clone c = {v, out[v->out]};
+    tt_vec_push(b->arena, &b->clones, c);
+    return c.value;
+}
+
+tt_value *tt_to_stage(tt_builder *b, tt_value *v)
+{
+    if (b->failed || v->node->when->stage == b->when->stage)
+        return v;
+    tt_value *root = tt_value_root(v);
+    if (root->node->op == &tt_op_input)
+        return tt_input(b, root->node->input_name);
+    if (root->node->op == &tt_op_state)
+        return tt_state_read(b, root->node->state);
+    if (root->node->n_in == 0 && root->type.n_dims == 0) { /* constants are cloned */
+        tt_value *out = NULL;
+        tt_op(b, root->node->op->name, NULL, 0, root->node->attrs, &out, 1);
+        return out;
+    }
+    if (from_inputs(root, CLONE_DEPTH))
+        return clone_here(b, root);
+    return tt_transfer(b, v, b->when->stage);
+}
+
+/* ---- ops ---- */
 
 static void fill_placeholders(tt_builder *b, tt_value **outs, int n)
 {

@@ -4,73 +4,17 @@
 #include "base/base.h"
 #include "graph/builder_opts.h"
 #include "graph/op.h"
+#include "graph/state.h"
 #include "graph/when.h"
 #include "mesh/mesh.h"
 
-/* core/graph: the graph of one step. SSA values inside regions; what crosses steps is named state
- * (R7). An unplaced graph is what describe() wrote; a placed one stores every value somewhere (R1).
- */
+/* core/graph: the graph of one step. Its values are in SSA form: one node defines each of them. Only
+ * state (graph/state.h) lives from one step to the next (R7). The graph that describe() writes has no
+ * placements; in a placed graph every value has one, which says what part each rank stores (R1).
+ * Nodes, values and all that they point to are in the arena of the graph. */
 
 typedef struct tt_node tt_node;
 typedef struct tt_graph tt_graph;
-
-typedef enum tt_state_kind {
-    TT_STATE_PARAM,
-    TT_STATE_OPTIMIZER,
-    TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
-    TT_STATE_METRIC,      /* read by the host after the step */
-    TT_STATE_SCALAR,      /* written by the host before the step: lr, step, inv_tokens, … */
-    TT_STATE_MEMORY,      /* decoding: what ops keep of earlier tokens */
-    TT_STATE_GATHERED,    /* hoist: a parameter as computed with, written once a step before it is
-                             read */
-    TT_STATE_BUFFER /* of a model, no parameter: read by its forward, written after the update */
-} tt_state_kind;
-
-/* Named state. Parameters of equal (shape, placement, group, stages) form one stack [n, …] (R13):
- * member i is elements [i*numel, (i+1)*numel) of it. */
-typedef struct tt_state {
-    int id;
-    tt_state_kind kind;
-    const char *name; /* "stack.3", "stack.3.exp_avg", "lr" */
-    tt_type type;     /* stacks: dims[0] is the member */
-    tt_placement place;
-    uint64_t stages; /* bit s: lives on the ranks of stage s */
-    bool accumulate_max;
-    const char *suffix;                   /* OPTIMIZER: "exp_avg" */
-    tt_init init;                         /* BUFFER */
-    const float *values;                  /* BUFFER: initial, row-major; NULL = by init */
-    bool transient;                       /* BUFFER: in no checkpoint */
-    struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
-    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
-} tt_state;
-
-typedef struct tt_param_info {
-    const char *name;
-    int number; /* in tt_graph.params */
-    tt_type type;
-    tt_init init;
-    const char *tags;
-    bool frozen;
-    const tt_storage *storage;
-    size_t n_storage;
-    int declared; /* above 1: declared again after it was used, so the uses share it */
-    uint64_t stages;
-    tt_placement compute, stored;
-    int group;              /* of param_groups; -1 = the default */
-    struct tt_stack *stack; /* after tt_graph_make_stacks */
-    int index;              /* in the stack */
-} tt_param_info;
-
-typedef struct tt_stack {
-    int id, n, group;
-    tt_param_info **members;
-    tt_state *param, *grad; /* grad NULL: frozen */
-    /* A tied parameter, used on several stages: an accumulator for each, ascending (P6); grads[0]
-     * is grad. n_grads 0: used on one. */
-    tt_state **grads;
-    int n_grads;
-} tt_stack;
-tt_state *tt_stack_grad(const tt_stack *s, int stage);
 
 struct tt_value {
     int id;
@@ -78,19 +22,19 @@ struct tt_value {
     tt_placement place;
     tt_node *node;
     int out;      /* which output of node */
-    bool chunked; /* lives inside a token-chunk loop only: graph->chunk_rows rows of it exist */
-    /* It lies in that value's memory, at the rows of its own box: a slice of what is there, or a
-     * piece of what a join makes whole. NULL: in memory of its own. */
+    bool chunked; /* it exists in the loop over token chunks only, with graph->chunk_rows rows */
+    /* The value whose memory this one shares, at the rows of its own box: it is a slice of that
+     * value, or one of the pieces that a join puts together. NULL: it has memory of its own. */
     tt_value *within;
 };
 
-/* An op that runs as other ops, and the function of a tt_custom_vjp, are nodes of two kinds: those
- * that do the work, and one that stands for them all where derivatives are concerned. */
+/* An expansion (an op that runs as other ops) and a function of tt_custom_vjp give nodes of two kinds:
+ * INNER nodes, which run, and one EXPANDED node, which autodiff differentiates instead of them. */
 typedef enum tt_node_role {
-    TT_NODE_PLAIN,   /* it runs, and its op says its derivative */
-    TT_NODE_INNER,   /* it runs as part of an expansion or a custom function, and is not
-                        differentiated itself */
-    TT_NODE_EXPANDED /* it does not run: its outputs are inner nodes'; it has the derivative */
+    TT_NODE_PLAIN,   /* it runs, and autodiff uses the vjp of its op */
+    TT_NODE_INNER,   /* it runs as part of an expansion or a custom function; autodiff
+                        skips it */
+    TT_NODE_EXPANDED /* it does not run: inner nodes compute its outputs; it has the derivative */
 } tt_node_role;
 
 struct tt_node {
@@ -100,32 +44,32 @@ struct tt_node {
     tt_value **in;
     tt_value **out;
     const void *attrs;
-    const tt_when *when; /* of the graph's interned ones; never NULL */
-    int block;           /* -1 = outside blocks */
+    const tt_when *when; /* interned in this graph, never NULL */
+    int block;           /* -1: outside the blocks */
     const char *scope;   /* "model.layers.3.mlp" */
-    bool follow;         /* placed in follow mode */
+    bool follow;         /* it was placed in follow mode (R3) */
     tt_node_role role;
-    bool not_later; /* fuse: it may not run later than it stands, for it ends the life of large
-                       operands */
-    /* placement by letter; rule is NULL for nodes without a rule */
+    bool not_later; /* fuse: no pass may move it to a later place, because it is the last reader of
+                       large operands */
+    /* how it is placed: the atoms of each letter of its rule. rule is NULL for nodes without one */
     const tt_rule *rule;
     tt_atom_list *letters;
-    uint16_t *keep; /* pending partial atoms each input may carry */
-    /* special nodes */
+    uint16_t *keep; /* for each input the atoms over which it may be a partial sum */
+    /* of structural ops */
     tt_state *state;        /* state, accumulate, assign */
     tt_param_info *param;   /* param, fetch */
     const char *input_name; /* input */
     /* set by passes */
-    tt_state *accumulate_into; /* fuse: out[0] is added to this state instead of stored */
-    int accumulate_index;      /* member of a stack, -1 = all */
-    bool accumulates; /* order: of several accumulations of a member in a micro-batch not the first:
-                         the first stores, this one adds */
-    tt_state **assign_to;      /* fuse: out[i] is written straight to this state */
-    const tt_lower_step *step; /* lower: a collective */
-    bool own_rows; /* async_tp: of the rows of one member alone. So an atom may cut its rows and,
-                      too, cut or be pending in the rest: of each rank there is its own share */
-    bool async; /* overlap: begun where it stands, waited for before the first that needs it to be
-                   over (plan) */
+    tt_state *accumulate_into; /* fuse: its kernel adds out[0] to this state */
+    int accumulate_index;      /* the member of a stack; -1: all members */
+    bool accumulates; /* order: it adds to what an earlier node of the same micro-batch has stored
+                         in this member; false: it is the first, and stores */
+    tt_state **assign_to;      /* fuse: its kernel writes out[i] to assign_to[i] */
+    const tt_lower_step *step; /* lower: the collective, or the local step */
+    bool own_rows; /* async_tp: it computes the rows of one member of the group alone, so an atom
+                      that cuts its rows may also cut another dim, or be pending */
+    bool async; /* overlap: it starts at its place in the order, and the program waits for it before
+                   the first node that needs its result or its memory (plan) */
     tt_custom_vjp_fn custom_vjp;
     void *custom_user;
 };
@@ -143,8 +87,8 @@ typedef struct tt_metric_entry {
 
 typedef struct tt_buffer_entry {
     tt_state *state;
-    tt_value *stat; /* f32, of a micro-batch */
-    tt_state *sum;  /* its accumulator */
+    tt_value *stat; /* f32, of one micro-batch */
+    tt_state *sum;  /* the sum over micro-batches */
     tt_buffer_fn fn;
     void *user;
 } tt_buffer_entry;
@@ -152,16 +96,17 @@ typedef struct tt_buffer_entry {
 struct tt_graph {
     tt_arena *arena;
     const tt_op_table *ops;
-    bool placed, custom_vjp;      /* custom_vjp: a derivative is written by hand (tt_custom_vjp) */
-    const tt_mesh *mesh;          /* placed */
-    const tt_label_table *labels; /* placed */
+    bool placed, custom_vjp;      /* custom_vjp: the model uses tt_custom_vjp */
+    const tt_mesh *mesh;          /* of a placed graph */
+    const tt_label_table *labels; /* of a placed graph */
     int n_stages;
     int64_t tokens,
-        sequences; /* of one micro-batch, global: rows of the batch, one after the other */
+        sequences; /* of one micro-batch, over all ranks; the sequences follow each other
+                                  in the token dim */
     tt_precision precision;
     tt_context context;
-    bool sink;    /* gradients are accumulated unreduced, and reduced once a step */
-    bool at_once; /* one micro-batch a step: over replicas they are reduced as they come */
+    bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
+    bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
     tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
@@ -169,82 +114,86 @@ struct tt_graph {
     TT_VEC(tt_state *) states;
     TT_VEC(tt_stack *) stacks;
     tt_map *outputs;                 /* name → tt_value */
-    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms */
+    TT_VEC(tt_loss_entry) losses;    /* auxiliary terms of the loss */
     TT_VEC(tt_metric_entry) metrics; /* to log, in addition to the loss */
     TT_VEC(tt_buffer_entry) buffer_updates;
     int n_blocks;
     tt_value *loss;        /* per-token loss, f32 [tokens] */
     tt_state *seed, *step; /* i64 and f64 scalars, for random numbers and optimizers */
-    tt_state *ok;       /* f32 scalar: the regions behind the epilogue run only where it is not 0;
-                           NULL: always */
-    int64_t chunk_rows; /* rows of a token chunk, 0 = no loop */
-    struct {            /* async_tp: what of a micro-batch goes piece by piece, and what does not */
+    tt_state *ok;       /* f32 scalar: if it is 0, the regions after the epilogue do not run; NULL:
+                           they always run */
+    int64_t chunk_rows; /* rows of a token chunk; 0: there is no loop over chunks */
+    struct {            /* async_tp: gathers and reductions of a micro-batch in pieces, and those
+                           that stay whole */
         int gathers, reductions, whole;
     } async_tp;
-    /* Decoding: sequences at once, 0 = none. Dims labelled "tokens" and "picked" are then maxima:
-     * the host says how many rows a call has (R8). */
+    /* Decoding: the most sequences at a time; 0: this graph does not decode. Dims labelled "tokens"
+     * and "picked" are then maxima, and the host gives the number of rows of each call (R8). */
     int64_t slots;
-    int64_t length; /* generation: the most tokens of a sequence */
-    int64_t stored; /* elements a micro-batch keeps in another dtype for its backward, on the
-                       fullest rank, over all stages */
+    int64_t length; /* decoding: the most tokens of a sequence */
+    int64_t stored; /* elements that a micro-batch keeps for its backward in store_dtype, on the
+                       rank with the most, over all stages */
     tt_dtype store_dtype;
 };
 #define TT_LABEL_TOKENS "tokens" /* of the token dim */
-#define TT_INPUT_SPREAD "@"      /* behind an input's name: per sample, as a value per token */
-#define TT_MAX_LOGGED 64         /* metrics of a graph */
-#define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits are asked for */
+#define TT_INPUT_SPREAD "@" /* suffix of an input's name: a value per sample, repeated per token */
+#define TT_MAX_LOGGED 64    /* the most metrics of a graph */
+#define TT_LABEL_PICKED "picked" /* decoding: the tokens whose logits the host wants */
 
-/* Ops without kernels, and those with one that passes build themselves. */
+/* The structural ops (node.c), and three ops that passes recognize by their address. */
 extern const tt_op_def tt_op_param, tt_op_input, tt_op_state, tt_op_fetch, tt_op_redistribute,
     tt_op_transfer, tt_op_accumulate, tt_op_assign, tt_op_custom, tt_op_stage_sum, tt_op_collective,
     tt_op_fused, tt_op_broadcast, tt_op_const;
 
 /* ---- the builder ---- */
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o);
-/* A builder whose ops are placed as they are built. */
+/* A builder that gives each value a placement when its node is built. */
 tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const tt_mesh *m,
                                   const tt_label_table *t);
 tt_graph *tt_builder_graph(tt_builder *b);
-tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the sticky error, if any */
-const tt_error *tt_builder_error(const tt_builder *b);     /* NULL = none so far */
+tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, if there was one */
+const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
 void tt_builder_context(tt_builder *b, const char *what);  /* "plugin mini.so": prefixes errors */
-tt_value *tt_builder_convert_linear(tt_builder *b, const char *param, tt_value *x, tt_value *w);
 
 bool tt_node_is_cast(const tt_node *n);
 
-/* Where what is built next goes. */
+/* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
 bool tt_builder_placed(const tt_builder *b);
 
-/* Identity in meaning (R1): one node per (meaning, placement), from the cheapest version. */
+/* The same value in another placement (R1). A value has at most one node per placement; a new one
+ * starts from the version with the lowest cost. */
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
-tt_value *tt_fetch(tt_builder *b,
-                   tt_param_info *p); /* at the current block: stored → compute placement */
+/* A parameter in its compute placement, for the current block. */
+tt_value *tt_fetch(tt_builder *b, tt_param_info *p);
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
-tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage); /* from stage to stage */
+/* v on another stage: by one transfer per stage boundary, or by one transfer in all. */
+tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);
-void tt_builder_replicated(tt_builder *b, uint64_t stages); /* tt_when.replicated_stages, next */
-tt_value *tt_to_stage(tt_builder *b,
-                      tt_value *v); /* v at the current stage: cloned leaf or transfers */
+/* The nodes that are built next have these tt_when.replicated_stages. */
+void tt_builder_replicated(tt_builder *b, uint64_t stages);
+/* v on the current stage: computed again if that is cheap, otherwise transferred. */
+tt_value *tt_to_stage(tt_builder *b, tt_value *v);
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v);
 void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v);
-tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs,
-                       int n); /* scalars of several stages → their sum, everywhere */
+/* The sum of scalars of several stages; every stage has it. */
+tt_value *tt_stage_sum(tt_builder *b, tt_value *const *xs, int n);
 tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const tt_type *type,
                        const tt_placement *place);
-/* A replicated-input op whose single output is stored as told: broadcast of a scalar. */
+/* A scalar broadcast to the dims and the placement of `like`. */
 tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like);
 
-/* Low level: append a node; outs get types and places. */
+/* Appends a node whose outputs have these types and placements (places NULL: none). */
 tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, int n_in,
                      const tt_type *types, const tt_placement *places, int n_out);
-tt_value *tt_value_root(tt_value *v); /* through redistributes */
+/* The value before all redistributes. */
+tt_value *tt_value_root(tt_value *v);
 
 /* ---- printing, checking ---- */
 void tt_graph_print(const tt_graph *g, tt_str *out);
-/* Every op's inputs and outputs against its rule; SSA order; atoms; regions. Run after every pass.
- */
+/* Is the graph well formed: SSA order, regions, and each op's inputs and outputs placed as its rule
+ * says? It runs after every pass; `after` is the name of the pass, for the message. */
 tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err);
 
 #endif

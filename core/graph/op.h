@@ -18,6 +18,9 @@ typedef struct tt_op_table {
 
 const tt_op_def *const *tt_core_ops(size_t *n);
 const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
+/* Is this the name of a structural op (param, fetch, redistribute, …)? The core alone builds them;
+ * they have no kernel, and are in no table. */
+bool tt_op_is_structural(const char *name);
 /* A pointwise op of the core's: kernels of the op "fused" know it. */
 bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def);
 

@@ -5,8 +5,8 @@
 
 /* tt_graph_verify: what every pass must leave true. */
 
-static tt_status complain(const tt_graph *g, const tt_node *n, const char *after, const char *what,
-                          tt_error *err)
+static tt_status verify_fail(const tt_graph *g, const tt_node *n, const char *after,
+                             const char *what, tt_error *err)
 {
     tt_placement p = n->n_out ? n->out[0]->place : (tt_placement){0};
     char text[256] = "";
@@ -146,5 +146,5 @@ tt_status tt_graph_verify(const tt_graph *g, const char *after, tt_error *err)
             bad = check_move(g, n);
     }
     free(defined);
-    return bad ? complain(g, n, after, bad, err) : TT_OK;
+    return bad ? verify_fail(g, n, after, bad, err) : TT_OK;
 }

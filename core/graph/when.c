@@ -9,7 +9,7 @@ typedef struct tt_when_entry {
     struct tt_when_entry *next;
 } tt_when_entry;
 
-static bool equal(const tt_when *a, const tt_when *b)
+static bool when_equal(const tt_when *a, const tt_when *b)
 {
     return a->region == b->region && a->stage == b->stage &&
            a->is_weight_grad == b->is_weight_grad && a->in_chunk_loop == b->in_chunk_loop &&
@@ -18,31 +18,31 @@ static bool equal(const tt_when *a, const tt_when *b)
 }
 
 /* A stage has about ten objects, and a list holds those of a few stages. */
-static int list_of(const tt_when *w)
+static int when_list(const tt_when *w)
 {
     return w->stage % TT_WHEN_LISTS;
 }
 
-static const tt_when_entry *find(const tt_graph *g, const tt_when *w)
+static const tt_when_entry *when_find(const tt_graph *g, const tt_when *w)
 {
-    const tt_when_entry *e = g->whens.list[list_of(w)];
-    while (e && !equal(&e->when, w))
+    const tt_when_entry *e = g->whens.list[when_list(w)];
+    while (e && !when_equal(&e->when, w))
         e = e->next;
     return e;
 }
 
 bool tt_when_is_interned(const tt_graph *g, const tt_when *w)
 {
-    const tt_when_entry *e = w ? find(g, w) : NULL;
+    const tt_when_entry *e = w ? when_find(g, w) : NULL;
     return e && &e->when == w;
 }
 
 const tt_when *tt_when_intern(tt_graph *g, tt_when w)
 {
-    const tt_when_entry *known = find(g, &w);
+    const tt_when_entry *known = when_find(g, &w);
     if (known)
         return &known->when;
-    tt_when_entry **list = &g->whens.list[list_of(&w)];
+    tt_when_entry **list = &g->whens.list[when_list(&w)];
     tt_when_entry *e = tt_arena_alloc(g->arena, sizeof *e);
     *e = (tt_when_entry){.when = w, .next = *list};
     *list = e;

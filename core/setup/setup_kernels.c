@@ -41,24 +41,11 @@ static void use_kernel(tt_setup *s, const tt_plugin_kernel *k)
             k->component, NULL, k->component->name, tt_registry_file(s->registry, k->component)};
 }
 
-/* Ops of the core that no plugin may define: a search for them would open every plugin. */
-static bool is_of_the_core(const char *name)
-{
-    static const tt_op_def *const ops[] = {&tt_op_param,      &tt_op_input,        &tt_op_state,
-                                           &tt_op_fetch,      &tt_op_redistribute, &tt_op_transfer,
-                                           &tt_op_accumulate, &tt_op_assign,       &tt_op_custom,
-                                           &tt_op_stage_sum,  &tt_op_collective};
-    for (size_t i = 0; i < TT_COUNT(ops); i++)
-        if (!strcmp(name, ops[i]->name))
-            return true;
-    return false;
-}
-
 /* The component of an op that is not the core's; NULL = it is the core's. */
 static const tt_component *op_component(const tt_setup *s, const char *op)
 {
     const tt_component *c = NULL;
-    if (is_of_the_core(op))
+    if (tt_op_is_structural(op)) /* no plugin defines it: a search would open every plugin */
         return NULL;
     for (size_t i = 0; i < s->ops.n_core; i++)
         if (strcmp(s->ops.core[i]->name, op) == 0)
@@ -143,7 +130,7 @@ tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_op_def *op = g->nodes.items[i]->op;
-        if (!is_of_the_core(op->name))
+        if (!tt_op_is_structural(op->name))
             (void)tt_setup_kernel(s, op->name);
         else if (!tt_map_get(s->kernels_asked, op->name))
             keep_kernel(s, op->name, tt_find_kernel(&s->kernels, NULL, op->name));

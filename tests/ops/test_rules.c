@@ -302,6 +302,24 @@ static void test_a_form_is_an_op_of_the_same_attributes(void **state)
     assert_null(tt_op_ring_form(&t, &other));
 }
 
+/* No structural op is in the table of ops with kernels, and a search does not find it. */
+static void test_structural_ops_are_in_no_table(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"param",      "input",  "state",      "fetch",
+                                        "transfer",   "assign", "accumulate", "redistribute",
+                                        "collective", "custom", "stage_sum"};
+    tt_op_table t = {0};
+    t.core = tt_core_ops(&t.n_core);
+    for (size_t i = 0; i < TT_COUNT(names); i++) {
+        assert_true(tt_op_is_structural(names[i]));
+        assert_null(tt_op_find(&t, names[i]));
+    }
+    for (size_t i = 0; i < t.n_core; i++)
+        assert_false(tt_op_is_structural(t.core[i]->name));
+    assert_false(tt_op_is_structural("a plugin's op"));
+}
+
 /* A plugin that was built before there were traits has a shorter definition. */
 static void test_an_older_definition_has_no_traits(void **state)
 {
@@ -403,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_linear_inputs_are_the_declared_list),
         cmocka_unit_test(test_traits_are_the_declared_lists),
         cmocka_unit_test(test_a_form_is_an_op_of_the_same_attributes),
+        cmocka_unit_test(test_structural_ops_are_in_no_table),
         cmocka_unit_test(test_an_older_definition_has_no_traits),
         cmocka_unit_test(test_table_is_sorted_and_complete),
         cmocka_unit_test(test_operands_are_those_of_the_rule),

@@ -85,7 +85,7 @@ tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error
     return TT_OK;
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_attention(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_attention *a = q->attrs;
     const char *sinks = q->n_in == 8 ? ", h" : "";
@@ -143,7 +143,7 @@ void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd)
         c->din[7] = sinks_gradient(b, c);
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_attention(tt_builder *b, tt_vjp *c)
 {
     tt_attention_vjp(b, c, "attention_bwd");
 }
@@ -235,8 +235,8 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .attrs_size = sizeof(tt_attrs_attention),
                                    .n_out = 2,
                                    .infer = tt_attention_infer,
-                                   .rule_for = rule_for,
-                                   .vjp = vjp,
+                                   .rule_for = rule_attention,
+                                   .vjp = vjp_attention,
                                    .cost = tt_attention_cost,
                                    .print_attrs = tt_attention_print,
                                    .n_memory = 2,

@@ -25,7 +25,7 @@ static tt_status want_cache(const tt_shape_query *q, int64_t kv_heads, tt_error 
     return TT_OK;
 }
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_attention_cached(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0, k = 0, v = 0;
@@ -61,7 +61,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_attention_cached(const tt_shape_query *q, char *rule, size_t size)
 {
     snprintf(
         rule, size,
@@ -69,7 +69,7 @@ static void rule_for(const tt_shape_query *q, char *rule, size_t size)
         q->n_in == 8 ? ", h" : "");
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_attention_cached(const tt_shape_query *q, const tt_type *out)
 { /* every token sees at most its whole sequence */
     const tt_attrs_attention *a = q->attrs;
     const double seen = (double)q->in[6]->dims[2].size, tokens = (double)q->in[0]->dims[0].size;
@@ -90,8 +90,8 @@ const tt_op_def tt_op_attention_cached = {
     .flags = TT_OP_MIXES_TOKENS | TT_OP_NO_GRADIENT | TT_OP_UPDATES,
     .attrs_size = sizeof(tt_attrs_attention),
     .n_out = 3,
-    .infer = infer,
-    .rule_for = rule_for,
-    .cost = cost,
+    .infer = infer_attention_cached,
+    .rule_for = rule_attention_cached,
+    .cost = cost_attention_cached,
     .print_attrs = tt_attention_print,
     .cls = TT_CLASS_ATTENTION};

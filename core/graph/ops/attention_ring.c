@@ -135,13 +135,13 @@ static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *
         outs[j] = tt_cast(b, d[j], q->in[j]->dtype);
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_attention_ring(const tt_shape_query *q, char *rule, size_t size)
 {
     snprintf(rule, size, "t=(b q) h=(k g), t k, t k, t, t, t, t%s -> t h, t h",
              q->n_in == 8 ? ", h" : "");
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_attention_ring(tt_builder *b, tt_vjp *c)
 {
     tt_attention_vjp(b, c, "attention_ring_bwd");
 }
@@ -214,8 +214,8 @@ const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
                                         .attrs_size = sizeof(tt_attrs_attention),
                                         .n_out = 2,
                                         .infer = tt_attention_infer,
-                                        .rule_for = rule_for,
-                                        .vjp = vjp,
+                                        .rule_for = rule_attention_ring,
+                                        .vjp = vjp_attention_ring,
                                         .expand_letters = "",
                                         .expand = expand,
                                         .cost = tt_attention_cost,

@@ -2,88 +2,12 @@
 #include "graph/ops/internal.h"
 #include <string.h>
 
-/* What shape rules, costs and derivatives share. */
-
-/* The types of the operands: "T, U and V", and "T (4 times)" where several in a row are alike. */
-static void print_types(const tt_shape_query *q, char *out, size_t size)
-{
-    size_t n = 0;
-    for (int i = 0, next; i < q->n_in && n < size - 1; i = next) {
-        char one[160], other[160], times[32] = "";
-        tt_type_print(q->in[i], one, sizeof one);
-        for (next = i + 1; next < q->n_in; next++) {
-            tt_type_print(q->in[next], other, sizeof other);
-            if (strcmp(one, other))
-                break;
-        }
-        if (next - i > 2)
-            snprintf(times, sizeof times, " (%d times)", next - i);
-        else
-            next = i + 1;
-        const int k = snprintf(out + n, size - n, "%s%s%s",
-                               i == 0            ? ""
-                               : next == q->n_in ? " and "
-                                                 : ", ",
-                               one, times);
-        n += k > 0 ? (size_t)k : 0;
-    }
-}
-
-tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt, ...)
-{
-    char what[400], types[480] = "";
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    print_types(q, types, sizeof types);
-    if (q->n_in == 0)
-        return TT_FAIL(err, TT_EINVAL, "%s: %s", q->op, what);
-    return TT_FAIL(err, TT_EINVAL, "%s: %s, got %s", q->op, what, types);
-}
-
-bool tt_dim_same_size(const tt_dim *a, const tt_dim *b)
-{
-    return a->size == b->size;
-}
-
-int64_t tt_type_numel(const tt_type *t)
-{
-    int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++)
-        if (!tt_mul_i64(n, t->dims[i].size, &n))
-            return INT64_MAX;
-    return n;
-}
+/* What the definitions of ops share: checks of shape rules, texts of sharding rules, costs, and the
+ * emission of a node. */
 
 double tt_numel(const tt_type *t)
 {
     return (double)tt_type_numel(t);
-}
-
-/* Cut off at the end of `text`; returns the length so far. */
-static size_t append_text(char *text, size_t size, size_t n, const char *more)
-{
-    while (*more && n + 1 < size)
-        text[n++] = *more++;
-    if (size)
-        text[n] = '\0';
-    return n;
-}
-
-void tt_type_print(const tt_type *t, char *text, size_t size)
-{
-    char number[TT_I64_TEXT];
-    size_t n = append_text(text, size, 0, tt_dtype_name(t->dtype));
-    n = append_text(text, size, n, "[");
-    for (int i = 0; i < t->n_dims; i++) {
-        const tt_dim *d = &t->dims[i];
-        n = append_text(text, size, n, i ? ", " : "");
-        n = append_text(text, size, n, tt_i64_text(d->size, number));
-        n = append_text(text, size, n, d->label ? " " : "");
-        n = append_text(text, size, n, d->label ? d->label : "");
-    }
-    append_text(text, size, n, "]");
 }
 
 tt_status tt_want_inputs(const tt_shape_query *q, int min, int max, tt_error *err)
@@ -319,45 +243,4 @@ tt_dim tt_last_dim(const tt_value *v)
 {
     const tt_type *t = tt_value_type(v);
     return t->n_dims > 0 ? t->dims[t->n_dims - 1] : TT_DIM(1, NULL);
-}
-
-tt_value *tt_unsqueeze_last(tt_builder *b, tt_value *v)
-{
-    const tt_type *t = tt_value_type(v);
-    tt_dim dims[TT_MAX_DIMS];
-    if (t->n_dims == TT_MAX_DIMS)
-        return tt_builder_fail(b, TT_EINVAL, "a value has at most %d dims", TT_MAX_DIMS);
-    for (int i = 0; i < t->n_dims; i++)
-        dims[i] = t->dims[i];
-    dims[t->n_dims] = TT_DIM(1, NULL);
-    return tt_reshape(b, v, dims, t->n_dims + 1);
-}
-
-tt_value *tt_cast_up(tt_builder *b, tt_value *x)
-{
-    return tt_cast(b, x, tt_dtype_accumulate(tt_value_type(x)->dtype));
-}
-
-tt_value *tt_zero_like_dtype(tt_builder *b, tt_value *x)
-{
-    return tt_const(b, 0.0, tt_value_type(x)->dtype);
-}
-
-tt_value *tt_vjp_fit(tt_builder *b, tt_value *d, tt_value *like)
-{
-    const tt_type *to = tt_value_type(like), *from = tt_value_type(d);
-    int extra = from->n_dims - to->n_dims;
-    bool reduce = extra > 0;
-    for (int i = 0; i < to->n_dims && extra >= 0; i++)
-        reduce |= to->dims[i].size == 1 && from->dims[extra + i].size != 1;
-    if (!reduce)
-        return from->dtype == to->dtype ? d : tt_cast(b, d, to->dtype);
-    d = tt_cast_up(b, d);
-    for (; extra > 0; extra--)
-        d = tt_sum(b, d, 0, 0);
-    for (int i = 0; i < to->n_dims; i++)
-        if (to->dims[i].size == 1 && tt_value_type(d)->n_dims > i &&
-            tt_value_type(d)->dims[i].size != 1)
-            d = tt_sum(b, d, i, 1);
-    return d;
 }

@@ -22,7 +22,7 @@ static tt_status want_common(const tt_shape_query *q, tt_error *err)
     return TT_OK;
 }
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_conv1d(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 4, 4, err));
     TT_TRY(want_common(q, err));
@@ -30,7 +30,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_conv1d_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 5, 5, err));
     TT_TRY(want_common(q, err));
@@ -40,7 +40,7 @@ static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_conv1d(tt_builder *b, tt_vjp *c)
 {
     tt_value *ins[5] = {c->in[0], c->in[1], c->in[2], c->in[3], c->dout[0]},
              *outs[2] = {NULL, NULL};
@@ -50,7 +50,7 @@ static void vjp(tt_builder *b, tt_vjp *c)
             c->din[i] = outs[i];
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_conv1d(const tt_shape_query *q, const tt_type *out)
 {
     return tt_cost_make(q, out, 1, 2.0 * tt_numel(&out[0]) * (double)q->in[1]->dims[1].size);
 }
@@ -67,9 +67,9 @@ const tt_op_def tt_op_conv1d = {.struct_size = sizeof(tt_op_def),
                                 .rule = TOKENS " -> t d",
                                 .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED | TT_OP_HEAVY,
                                 .n_out = 1,
-                                .infer = infer,
-                                .vjp = vjp,
-                                .cost = cost};
+                                .infer = infer_conv1d,
+                                .vjp = vjp_conv1d,
+                                .cost = cost_conv1d};
 const tt_op_def tt_op_conv1d_bwd = {.struct_size = sizeof(tt_op_def),
                                     .name = "conv1d_bwd",
                                     .operands = "x, w, seg, pos, dy f[T,D] → dx, dw f32",
@@ -77,7 +77,7 @@ const tt_op_def tt_op_conv1d_bwd = {.struct_size = sizeof(tt_op_def),
                                     .rule = TOKENS ", t d -> t d, d k",
                                     .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
                                     .n_out = 2,
-                                    .infer = infer_bwd,
+                                    .infer = infer_conv1d_bwd,
                                     .cost = cost_bwd};
 
 tt_value *tt_conv1d(tt_builder *b, tt_value *x, tt_value *w)

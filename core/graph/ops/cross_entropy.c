@@ -25,7 +25,7 @@ static tt_type per_token(const tt_shape_query *q)
     return tt_type_make(tt_dtype_accumulate(q->in[0]->dtype), q->in[0]->dims, 1);
 }
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_cross_entropy(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 2, 2, err));
     TT_TRY(want_logits(q, "the logits", err));
@@ -34,7 +34,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_cross_entropy_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 4, 4, err));
     TT_TRY(want_logits(q, "the logits", err));
@@ -107,7 +107,7 @@ static tt_value *softmax_times(tt_builder *b, tt_value *logits, tt_value *lse, t
     return tt_mul(b, p, tt_unsqueeze_last(b, d));
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_cross_entropy(tt_builder *b, tt_vjp *c)
 {
     tt_value *logits = c->in[0], *d = NULL;
     if (!c->want[0])
@@ -190,8 +190,8 @@ const tt_op_def tt_op_cross_entropy = {
     .doc = "per-token cross-entropy and log of the sum of exponentials",
     .rule = "t !v, t -> t, t",
     .n_out = 2,
-    .infer = infer,
-    .vjp = vjp,
+    .infer = infer_cross_entropy,
+    .vjp = vjp_cross_entropy,
     .decompose = expand,
     .expand_letters = "v",
     .expand = expand,
@@ -203,7 +203,7 @@ const tt_op_def tt_op_cross_entropy_bwd = {.struct_size = sizeof(tt_op_def),
                                            .doc = "(softmax - onehot) times dnll",
                                            .rule = "t v, t, t, t -> t v",
                                            .n_out = 1,
-                                           .infer = infer_bwd,
+                                           .infer = infer_cross_entropy_bwd,
                                            .decompose = decompose_bwd,
                                            .cost = cost_exp};
 const tt_op_def tt_op_max_last = {
@@ -261,4 +261,9 @@ tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels)
     tt_value *ins[2] = {logits, labels}, *outs[2] = {NULL, NULL};
     tt_op(b, "cross_entropy", ins, 2, NULL, outs, 2);
     return outs[0];
+}
+
+tt_value *tt_pick(tt_builder *b, tt_value *x, tt_value *idx)
+{
+    return tt_emit2(b, "pick", x, idx, NULL);
 }

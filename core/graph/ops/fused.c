@@ -5,7 +5,7 @@
 /* fused: a program of pointwise ops in one kernel (R11). Made by the fuse pass alone, after
  * autodiff and lowering; all outputs have the broadcast dims of the inputs. */
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_fused(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_fused *f = q->attrs;
     tt_type t;
@@ -26,18 +26,18 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_fused(const tt_shape_query *q, char *rule, size_t size)
 {
     tt_rule_broadcast(q, ((const tt_fused *)q->attrs)->n_out, rule, size);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_fused(const tt_shape_query *q, const tt_type *out)
 {
     const tt_fused *f = q->attrs;
     return tt_cost_make(q, out, f->n_out, 2.0 * (double)f->n_instr * tt_numel(&out[0]));
 }
 
-static void print(const void *attrs, char *text, size_t size)
+static void print_fused(const void *attrs, char *text, size_t size)
 {
     const tt_fused *f = attrs;
     size_t n = 0;
@@ -56,7 +56,7 @@ const tt_op_def tt_op_fused = {.struct_size = sizeof(tt_op_def),
                                .flags = TT_OP_POINTWISE,
                                .attrs_size = sizeof(tt_fused),
                                .n_out = 1,
-                               .infer = infer,
-                               .rule_for = rule_for,
-                               .cost = cost,
-                               .print_attrs = print};
+                               .infer = infer_fused,
+                               .rule_for = rule_fused,
+                               .cost = cost_fused,
+                               .print_attrs = print_fused};

@@ -98,7 +98,7 @@ static void rule_dx(const tt_shape_query *q, char *rule, size_t size)
     rule_from(q, "a !k, !k b", "", rule, size);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_linear_fused(const tt_shape_query *q, const tt_type *out)
 {
     const tt_fused *f = program_of(q->attrs);
     return tt_cost_make(q, out, f->n_out,
@@ -150,10 +150,11 @@ static tt_cost cost_rope(const tt_shape_query *q, const tt_type *out)
     const tt_shape_query p = without_pos(q);
     const tt_type *in[2] = {out};
     const tt_shape_query r = rope_query(q, in);
-    return tt_cost_make(q, out, 1, cost(&p, out).flops + tt_op_rope.cost(&r, out).flops);
+    return tt_cost_make(q, out, 1,
+                        cost_linear_fused(&p, out).flops + tt_op_rope.cost(&r, out).flops);
 }
 
-static void print(const void *attrs, char *text, size_t size)
+static void print_linear_fused(const void *attrs, char *text, size_t size)
 {
     tt_op_fused.print_attrs(program_of(attrs), text, size);
 }
@@ -163,7 +164,7 @@ static void print_rope(const void *attrs, char *text, size_t size)
     const tt_fused_rope *f = attrs;
     size_t n;
     text[0] = 0;
-    print(&f->product, text, size);
+    print_linear_fused(&f->product, text, size);
     n = strlen(text);
     if (n && n + 1 < size)
         text[n++] = ' ';
@@ -181,8 +182,8 @@ const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
                                       .n_out = 1,
                                       .infer = infer_linear,
                                       .rule_for = rule_linear,
-                                      .cost = cost,
-                                      .print_attrs = print,
+                                      .cost = cost_linear_fused,
+                                      .print_attrs = print_linear_fused,
                                       .cls = TT_CLASS_MATMUL,
                                       .rope_form = "linear_fused_rope"};
 const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
@@ -195,8 +196,8 @@ const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
                                          .n_out = 1,
                                          .infer = infer_dx,
                                          .rule_for = rule_dx,
-                                         .cost = cost,
-                                         .print_attrs = print,
+                                         .cost = cost_linear_fused,
+                                         .print_attrs = print_linear_fused,
                                          .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_linear_fused_rope = {
     .struct_size = sizeof(tt_op_def),

@@ -20,7 +20,7 @@ static shape shape_of(const tt_shape_query *q)
                    .bn = o + !t->trans_b};
 }
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_matmul(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 2, 2, err));
     const tt_type *x = q->in[0], *y = q->in[1];
@@ -45,7 +45,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_matmul(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_matmul *t = q->attrs;
     char z[4 * TT_MAX_DIMS] = "";
@@ -57,7 +57,7 @@ static void rule_for(const tt_shape_query *q, char *rule, size_t size)
 
 /* y = A·B with A = a or aᵀ, B = b or bᵀ: dA = dy·Bᵀ, dB = Aᵀ·dy; transposed again where the operand
  * was. */
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_matmul(tt_builder *b, tt_vjp *c)
 {
     const tt_attrs_matmul *t = c->attrs;
     tt_value *x = c->in[0], *y = c->in[1], *d = c->dout[0];
@@ -73,13 +73,13 @@ static void vjp(tt_builder *b, tt_vjp *c)
     }
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_matmul(const tt_shape_query *q, const tt_type *out)
 {
     shape s = shape_of(q);
     return tt_cost_make(q, out, 1, 2.0 * tt_numel(&out[0]) * (double)q->in[0]->dims[s.ak].size);
 }
 
-static void print(const void *attrs, char *text, size_t size)
+static void print_matmul(const void *attrs, char *text, size_t size)
 {
     const tt_attrs_matmul *t = attrs;
     snprintf(text, size, "%s%s%s", t->trans_a ? "trans_a" : "", t->trans_a && t->trans_b ? " " : "",
@@ -95,11 +95,11 @@ const tt_op_def tt_op_matmul = {
     .attrs_size = sizeof(tt_attrs_matmul),
     .flags = TT_OP_HEAVY,
     .n_out = 1,
-    .infer = infer,
-    .rule_for = rule_for,
-    .vjp = vjp,
-    .cost = cost,
-    .print_attrs = print,
+    .infer = infer_matmul,
+    .rule_for = rule_matmul,
+    .vjp = vjp_matmul,
+    .cost = cost_matmul,
+    .print_attrs = print_matmul,
     .cls = TT_CLASS_MATMUL};
 
 tt_value *tt_matmul(tt_builder *b, tt_value *x, tt_value *y, int trans_x, int trans_y)

@@ -225,7 +225,7 @@ static tt_cost cost_layer_bwd(const tt_shape_query *q, const tt_type *out)
     return tt_cost_make(q, out, 3, 15.0 * tt_numel(&out[0]));
 }
 
-static void print(const void *attrs, char *text, size_t size)
+static void print_norm(const void *attrs, char *text, size_t size)
 {
     snprintf(text, size, "eps=%.9g", ((const tt_attrs_norm *)attrs)->eps);
 }
@@ -243,7 +243,7 @@ static void print(const void *attrs, char *text, size_t size)
                                   .vjp = vjp_,                                                     \
                                   .decompose = decompose_,                                         \
                                   .cost = cost_,                                                   \
-                                  .print_attrs = print}
+                                  .print_attrs = print_norm}
 NORM(rms_norm, "x f[T,D], w f[D] → [T,D]; w [hd]: per head",
      "x over its root mean square, times a weight", 1, infer_rms, rule_rms, vjp_rms, decompose_rms,
      cost_forward);

@@ -6,7 +6,7 @@
 /* The derivatives of pointwise ops that are worth a kernel. First order only: these have no
  * derivative themselves. */
 
-static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_pointwise_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     int n = strcmp(q->op, "max_bwd") == 0 ? 3 : 2; /* (x, y, dy) */
     tt_type t;
@@ -25,7 +25,7 @@ static void rule_broadcast(const tt_shape_query *q, char *rule, size_t size)
     tt_rule_broadcast(q, 1, rule, size);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_pointwise_bwd(const tt_shape_query *q, const tt_type *out)
 {
     return tt_cost_make(q, out, 1, 15.0 * tt_numel(&out[0]));
 }
@@ -96,10 +96,10 @@ static void decompose_max_bwd(tt_builder *b, const tt_shape_query *q, tt_value *
                                   .doc = doc_,                                                     \
                                   .flags = TT_OP_POINTWISE,                                        \
                                   .n_out = 1,                                                      \
-                                  .infer = infer_bwd,                                              \
+                                  .infer = infer_pointwise_bwd,                                    \
                                   .rule_for = rule_broadcast,                                      \
                                   .decompose = decompose_,                                         \
-                                  .cost = cost}
+                                  .cost = cost_pointwise_bwd}
 
 BWD(silu_bwd, "x, dy → dx", "derivative of silu from (x, dy)", decompose_silu_bwd);
 BWD(relu_bwd, "x, dy → dx", "derivative of relu from (x, dy)", decompose_relu_bwd);

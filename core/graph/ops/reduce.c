@@ -218,3 +218,8 @@ tt_value *tt_sum_squares(tt_builder *b, tt_value *x)
 {
     return tt_emit1(b, "sum_squares", x, NULL);
 }
+
+tt_value *tt_line_sum(tt_builder *b, tt_value *x)
+{
+    return tt_emit1(b, "line_sum", x, NULL);
+}

@@ -8,7 +8,7 @@
  * keep the atoms whose product divides B, "t=(b !r)": a part is then as many elements in the same
  * place on both sides. Everything else is whole, so the atoms behind are gathered. */
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_reshape(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_attrs_dims *a = q->attrs;
     TT_TRY(tt_want_inputs(q, 1, 1, err));
@@ -103,7 +103,7 @@ static void match(const tt_type *x, const tt_type *y, letters *l)
     }
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_reshape(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_dims *a = q->attrs;
     tt_rule_text t = {.s = rule, .size = size};
@@ -123,13 +123,13 @@ static void rule_for(const tt_shape_query *q, char *rule, size_t size)
     }
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_reshape(tt_builder *b, tt_vjp *c)
 {
     const tt_type *x = tt_value_type(c->in[0]);
     c->din[0] = tt_reshape(b, c->dout[0], x->dims, x->n_dims);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_reshape(const tt_shape_query *q, const tt_type *out)
 {
     (void)q;
     (void)out;
@@ -145,10 +145,10 @@ const tt_op_def tt_op_reshape = {.struct_size = sizeof(tt_op_def),
                                  .linear_inputs = 1,
                                  .attrs_size = sizeof(tt_attrs_dims),
                                  .n_out = 1,
-                                 .infer = infer,
-                                 .rule_for = rule_for,
-                                 .vjp = vjp,
-                                 .cost = cost};
+                                 .infer = infer_reshape,
+                                 .rule_for = rule_reshape,
+                                 .vjp = vjp_reshape,
+                                 .cost = cost_reshape};
 
 tt_value *tt_reshape(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims)
 {

@@ -6,7 +6,7 @@
  * The angles are computed in f64, cos and sin rounded to f32. Linear in x; its derivative is the
  * rotation by the negative angle. */
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_rope_opts *o = &((const tt_attrs_rope *)q->attrs)->opts;
     TT_TRY(tt_want_inputs(q, 2, 2, err));
@@ -39,7 +39,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_rope(tt_builder *b, tt_vjp *c)
 {
     tt_attrs_rope a = *(const tt_attrs_rope *)c->attrs;
     a.inverse = !a.inverse;
@@ -47,12 +47,12 @@ static void vjp(tt_builder *b, tt_vjp *c)
         c->din[0] = tt_emit2(b, "rope", c->dout[0], c->in[1], &a);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_rope(const tt_shape_query *q, const tt_type *out)
 {
     return tt_cost_make(q, out, 1, 3.0 * tt_numel(&out[0]));
 }
 
-static void print(const void *attrs, char *text, size_t size)
+static void print_rope(const void *attrs, char *text, size_t size)
 {
     static const char *const scaling[] = {"", " linear", " llama3", " yarn"};
     const tt_attrs_rope *a = attrs;
@@ -71,10 +71,10 @@ const tt_op_def tt_op_rope = {.struct_size = sizeof(tt_op_def),
                               .attrs_size = sizeof(tt_attrs_rope),
                               .flags = TT_OP_ROTARY,
                               .n_out = 1,
-                              .infer = infer,
-                              .vjp = vjp,
-                              .cost = cost,
-                              .print_attrs = print};
+                              .infer = infer_rope,
+                              .vjp = vjp_rope,
+                              .cost = cost_rope,
+                              .print_attrs = print_rope};
 
 static double or_default(double v, double otherwise)
 {

@@ -3,7 +3,7 @@
 
 /* softmax over the last dim, which must be whole; math in f32, rounded once. */
 
-static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_softmax(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 1, 1, err));
     TT_TRY(tt_want_min_rank(q, 0, "x", 1, err));
@@ -12,7 +12,7 @@ static tt_status infer(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+static tt_status infer_softmax_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     TT_TRY(tt_want_inputs(q, 2, 2, err));
     TT_TRY(tt_want_min_rank(q, 0, "y", 1, err));
@@ -21,7 +21,7 @@ static tt_status infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
     return TT_OK;
 }
 
-static void rule_for(const tt_shape_query *q, char *rule, size_t size)
+static void rule_softmax(const tt_shape_query *q, char *rule, size_t size)
 {
     tt_rule_text t = {.s = rule, .size = size};
     int n = q->in[0]->n_dims;
@@ -34,7 +34,7 @@ static void rule_for(const tt_shape_query *q, char *rule, size_t size)
     tt_rule_dims(&t, n, n - 1, "n");
 }
 
-static void vjp(tt_builder *b, tt_vjp *c)
+static void vjp_softmax(tt_builder *b, tt_vjp *c)
 {
     c->din[0] = tt_emit2(b, "softmax_bwd", c->out[0], c->dout[0], NULL);
 }
@@ -53,7 +53,7 @@ static void decompose_bwd(tt_builder *b, const tt_shape_query *q, tt_value *cons
     outs[0] = tt_cast(b, tt_mul(b, y, tt_sub(b, dy, dot)), q->in[0]->dtype);
 }
 
-static tt_cost cost(const tt_shape_query *q, const tt_type *out)
+static tt_cost cost_softmax(const tt_shape_query *q, const tt_type *out)
 {
     return tt_cost_make(q, out, 1, 12.0 * tt_numel(&out[0]));
 }
@@ -63,20 +63,20 @@ const tt_op_def tt_op_softmax = {.struct_size = sizeof(tt_op_def),
                                  .operands = "x f[..,n] → [..,n]",
                                  .doc = "e^x over its sum along the last dim",
                                  .n_out = 1,
-                                 .infer = infer,
-                                 .rule_for = rule_for,
-                                 .vjp = vjp,
+                                 .infer = infer_softmax,
+                                 .rule_for = rule_softmax,
+                                 .vjp = vjp_softmax,
                                  .decompose = decompose,
-                                 .cost = cost};
+                                 .cost = cost_softmax};
 const tt_op_def tt_op_softmax_bwd = {.struct_size = sizeof(tt_op_def),
                                      .name = "softmax_bwd",
                                      .operands = "y f[..,n], dy f[..,n] → dx",
                                      .doc = "derivative of softmax from (y, dy)",
                                      .n_out = 1,
-                                     .infer = infer_bwd,
-                                     .rule_for = rule_for,
+                                     .infer = infer_softmax_bwd,
+                                     .rule_for = rule_softmax,
                                      .decompose = decompose_bwd,
-                                     .cost = cost};
+                                     .cost = cost_softmax};
 
 tt_value *tt_softmax(tt_builder *b, tt_value *x)
 {

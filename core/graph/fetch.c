@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/builder_impl.h"
+#include <string.h>
+
+/* What passes build that needs ops: a parameter as it is computed with (fetch, R6), a value that is
+ * written to state (assign, R7), and a scalar that is stored like another value. This file is above
+ * core/graph/ops. */
+
+tt_value *tt_fetch(tt_builder *b, tt_param_info *p)
+{
+    const int last = (int)(intptr_t)tt_map_get(b->last_fetch, p->name);
+    for (int i = last; i > 0; i = b->fetches.items[i - 1].before) {
+        const tt_fetch_key *k = &b->fetches.items[i - 1];
+        if (k->param == p && k->block == b->block && k->when == b->when)
+            return k->value;
+    }
+    tt_node *leaf = tt_node_new(b, &tt_op_param, NULL, 0, &p->type, &p->stored, 1);
+    leaf->param = p;
+    tt_value *v = leaf->out[0];
+    if (p->type.dtype != b->g->precision.compute) { /* on the shard: the gather moves the cast */
+        const bool was = tt_builder_follow(b, true), inner = b->inner;
+        b->inner = false; /* as the fetch */
+        v = tt_cast(b, v, b->g->precision.compute);
+        b->inner = inner;
+        tt_builder_follow(b, was);
+        if (b->failed)
+            return v;
+        v->node->param = p;
+    }
+    tt_node *n = tt_identity_node(b, &tt_op_fetch, v, &p->compute);
+    n->param = p;
+    p->stages |= UINT64_C(1) << b->when->stage;
+    tt_fetch_key k = {p, b->block, b->when, n->out[0], last};
+    tt_vec_push(b->arena, &b->fetches, k);
+    tt_map_set(b->last_fetch, p->name, (void *)(intptr_t)b->fetches.n);
+    return n->out[0];
+}
+
+void tt_state_assign(tt_builder *b, tt_state *s, tt_value *v)
+{
+    if (b->failed)
+        return;
+    v = tt_redistribute(b, tt_cast(b, v, s->type.dtype), &s->place);
+    tt_node *n = tt_node_new(b, &tt_op_assign, &v, 1, NULL, NULL, 0);
+    n->state = s;
+}
+
+tt_value *tt_broadcast_like(tt_builder *b, tt_value *scalar, tt_value *like)
+{
+    if (b->failed)
+        return tt_placeholder(b);
+    tt_attrs_dims a = {.n_dims = like->type.n_dims};
+    memcpy(a.dims, like->type.dims, sizeof a.dims);
+    tt_type t = like->type;
+    t.dtype = scalar->type.dtype;
+    tt_placement place = like->place;
+    place.partial = 0;
+    place.partial_max = 0;
+    scalar = tt_to_stage(b, scalar);
+    tt_node *n = tt_node_new(b, &tt_op_broadcast, &scalar, 1, &t, &place, 1);
+    n->attrs = tt_arena_dup(b->arena, &a, sizeof a);
+    return n->out[0];
+}

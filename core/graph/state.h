@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_GRAPH_STATE_H
+#define TT_GRAPH_STATE_H
+#include "mesh/mesh.h"
+#include <ttrun/builder.h>
+
+/* The state of a graph: parameters, what optimizers keep, accumulators of gradients, scalars, buffers
+ * (R7). Nodes read and write it by its tt_state. */
+
+typedef enum tt_state_kind {
+    TT_STATE_PARAM,
+    TT_STATE_OPTIMIZER,
+    TT_STATE_ACCUMULATOR, /* gradients, summed over micro-batches */
+    TT_STATE_METRIC,      /* the host reads it after the step */
+    TT_STATE_SCALAR,      /* the host writes it before the step: lr, step, inv_tokens, … */
+    TT_STATE_MEMORY,      /* decoding: what ops keep of earlier tokens, such as keys and values */
+    TT_STATE_GATHERED,    /* a parameter in its compute placement: the hoist pass has it written
+                             once per step, before the first read */
+    TT_STATE_BUFFER       /* a model's buffer: its forward reads it, and it may be written after
+                             the update */
+} tt_state_kind;
+
+/* A state has a name and keeps its value from step to step. Parameters with the same shape, placement,
+ * group and stages form one stack [n, …] (R13): member i has the elements [i*numel, (i+1)*numel). */
+typedef struct tt_state {
+    int id;
+    tt_state_kind kind;
+    const char *name; /* "stack.3", "stack.3.exp_avg", "lr" */
+    tt_type type;     /* of a stack: dims[0] counts the members */
+    tt_placement place;
+    uint64_t stages; /* bit s: the ranks of stage s have it */
+    bool accumulate_max;
+    const char *suffix;                   /* OPTIMIZER: "exp_avg" */
+    tt_init init;                         /* BUFFER */
+    const float *values;                  /* BUFFER: initial values, row-major; NULL: use init */
+    bool transient;                       /* BUFFER: no checkpoint has it */
+    struct tt_stack *stack;               /* of PARAM, OPTIMIZER, ACCUMULATOR */
+    const struct tt_param_info *gathered; /* GATHERED: the parameter that it holds */
+} tt_state;
+
+typedef struct tt_param_info {
+    const char *name;
+    int number; /* in tt_graph.params */
+    tt_type type;
+    tt_init init;
+    const char *tags;
+    bool frozen;
+    const tt_storage *storage;
+    size_t n_storage;
+    int declared; /* above 1: the model declared it again after a use, so several uses share it */
+    uint64_t stages;
+    tt_placement compute, stored;
+    int group;              /* index in param_groups; -1 = the default group */
+    struct tt_stack *stack; /* after tt_graph_make_stacks */
+    int index;              /* of the member in the stack */
+} tt_param_info;
+
+typedef struct tt_stack {
+    int id, n, group;
+    tt_param_info **members;
+    tt_state *param, *grad; /* grad is NULL for frozen parameters */
+    /* A tied parameter that several stages use has one accumulator per stage, in ascending order
+     * (P6); grads[0] is grad. n_grads is 0 if one stage uses the parameter. */
+    tt_state **grads;
+    int n_grads;
+} tt_stack;
+/* The gradient's accumulator on this stage. */
+tt_state *tt_stack_grad(const tt_stack *s, int stage);
+
+#endif
