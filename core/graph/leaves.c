@@ -41,6 +41,13 @@ tt_value *tt_value_root(tt_value *v)
     return v;
 }
 
+bool tt_value_per_token(const tt_graph *g, const tt_value *v)
+{
+    const tt_dim *d = v->type.dims;
+    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->sequences &&
+           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
+}
+
 static tt_versions *versions_of(tt_builder *b, tt_value *root)
 {
     while ((int)b->versions.n <= root->id)

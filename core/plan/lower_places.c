@@ -71,7 +71,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
 
 static void find_rows(const lowering *l, const tt_value *v, tt_operand *o)
 {
-    o->rows = l->g->chunk_rows && tt_plan_per_token(l->g, v);
+    o->rows = l->g->chunk_rows && tt_value_per_token(l->g, v);
     o->chunk_only = tt_plan_alias(v)->chunked;
     if (!o->rows || o->chunk_only)
         return;
