@@ -267,6 +267,14 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
     return s;
 }
 
+tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name)
+{
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == kind && !strcmp(g->states.items[i]->name, name))
+            return g->states.items[i];
+    return NULL;
+}
+
 tt_state *tt_stack_grad(const tt_stack *s, int stage)
 {
     for (int i = 0; i < s->n_grads; i++)

@@ -11,6 +11,9 @@ void tt_builder_inner(tt_builder *b, bool inner);
 /* A value to go on with after an error; nothing is built once the builder has failed. */
 tt_value *tt_placeholder(tt_builder *b);
 
+/* The state of this kind and name; NULL: there is none. States of two kinds may have one name: a
+ * model may call a buffer "lr". */
+tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name);
 /* Has v a row per token, so that the chunk loop can compute some of its rows at a time? */
 bool tt_value_per_token(const tt_graph *g, const tt_value *v);
 

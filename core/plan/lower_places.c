@@ -191,6 +191,7 @@ void tt_lower_tables(lowering *l)
                               .moments = s->kind == TT_STATE_OPTIMIZER};
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
+        o.for_host = s->kind == TT_STATE_SCALAR || s->kind == TT_STATE_METRIC;
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }
