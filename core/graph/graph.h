@@ -105,8 +105,6 @@ struct tt_graph {
                                   in the token dim */
     tt_precision precision;
     tt_context context;
-    bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
-    bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
     tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;

@@ -10,6 +10,7 @@ typedef TT_VEC(tt_value *) value_list;
 
 typedef struct differ {
     tt_builder *b;
+    const tt_autodiff_opts *o;
     tt_graph *g;
     value_list *cots;            /* by value id */
     const tt_param_info **needs; /* by value id: a trainable parameter it depends on, or NULL */
@@ -121,7 +122,7 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
 static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
                                         const tt_value *cot)
 {
-    return cotangent_storage(d->g->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
+    return cotangent_storage(d->o->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
 }
 
 /* With one micro-batch a step, where communication runs concurrently with computation, replicas are summed
@@ -131,7 +132,7 @@ static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_val
 {
     const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
     tt_placement want = v->place;
-    if (!d->g->at_once || !r || tt_type_numel(&p->type) < LEAST_ELEMENTS)
+    if (!d->o->at_once || !r || tt_type_numel(&p->type) < LEAST_ELEMENTS)
         return v;
     for (int i = 0; i < r->atoms.n; i++)
         want.partial &= (uint16_t) ~(1u << TT_ATOM(r->atoms.atom[i]));
@@ -337,7 +338,7 @@ static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
  * bf16: "cast", not "cast_down", for a pending partial is to pass. */
 static tt_value *in_reduce_dtype(differ *d, tt_value *v)
 {
-    return cast_in_place(d, v, d->g->sink ? TT_F32 : d->g->precision.reduce);
+    return cast_in_place(d, v, d->o->sink ? TT_F32 : d->g->precision.reduce);
 }
 
 /* Accumulators are f32, whatever was reduced in. */
@@ -407,10 +408,10 @@ static tt_status accumulate(differ *d, tt_error *err)
     return tt_builder_finish(d->b, err);
 }
 
-tt_status tt_pass_autodiff(tt_builder *b, tt_error *err)
+tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(b);
-    differ d = {b, g, NULL, NULL, g->n_values, NULL};
+    differ d = {.b = b, .o = o, .g = g, .n_forward = g->n_values};
     const int n_nodes = (int)g->nodes.n;
     d.cots = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.cots);
     d.needs = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *d.needs);

@@ -94,7 +94,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     if (o->mode == TT_MODE_EVAL)
         return TT_OK;
     TT_TRY(tt_pass_buffer_sums(b, err));
-    TT_TRY(tt_pass_autodiff(b, err));
+    TT_TRY(tt_pass_autodiff(b, &o->autodiff, err));
     TT_TRY(dump(c, g, "autodiff", err));
     TT_TRY(tt_pass_chunk_move(g, &co, err));
     TT_TRY(tt_pass_update(b, &o->update, err));
@@ -121,8 +121,6 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     bo.convert_linear = NULL; /* done in describe */
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
-    g->sink = o->sink;
-    g->at_once = o->at_once;
     tt_place_opts po = {.n_stages = o->n_stages,
                         .replace = c->decode ? tt_pass_decode_replace : NULL,
                         .replace_user = c->decode};

@@ -44,11 +44,11 @@ typedef struct tt_compile_opts {
     void *group_user;
     tt_recompute_opts recompute;
     tt_dtype store_dtype; /* of what the forward keeps for the backward; f32 = as it is */
-    bool hoist, sink;     /* fetch once a step; reduce gradients once a step (R6) */
-    bool async_tp;        /* asynchronous tensor parallelism */
-    bool overlap;         /* communication concurrent with computation */
+    tt_autodiff_opts autodiff;
+    bool hoist;    /* parameters are gathered once per step (R6) */
+    bool async_tp; /* asynchronous tensor parallelism */
+    bool overlap;  /* communication concurrent with computation */
     tt_overlap_opts overlapping;
-    bool at_once;        /* gradients over replicas as they come: one micro-batch a step */
     int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);

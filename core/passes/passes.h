@@ -46,7 +46,11 @@ tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
 
 /* ---- autodiff: derivative on meanings (R1, R6, R16); makes stacks, gradient accumulators ---- */
-tt_status tt_pass_autodiff(tt_builder *b, tt_error *err);
+typedef struct tt_autodiff_opts {
+    bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
+    bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
+} tt_autodiff_opts;
+tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
 
 /* ---- stacks, of a program without gradients; own: its parameters have memory, not another
  * program's ---- */

@@ -151,7 +151,7 @@ static tt_status run_pass(built *x, const job *j, const char *pass, tt_error *er
     if (!strcmp(pass, "metrics"))
         return j->metrics ? tt_pass_metrics(x->b, err) : TT_OK;
     if (!strcmp(pass, "autodiff"))
-        return tt_pass_autodiff(x->b, err);
+        return tt_pass_autodiff(x->b, &(tt_autodiff_opts){0}, err);
     if (!strcmp(pass, "update"))
         return run_update(x, j, err);
     if (!strcmp(pass, "recompute"))
