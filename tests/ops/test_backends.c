@@ -218,7 +218,7 @@ static size_t bytes_of(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-/* attention_bwd needs the out and lse of its own q, k, v. */
+/* attention_bwd needs the out and lse that attention computes from the same q, k, v. */
 static void make_attention_true(const row *r, tt_tensor *in)
 {
     tt_tensor fin[7] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
