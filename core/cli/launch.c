@@ -95,12 +95,22 @@ static void block_for_child(bool mpirun, const sigset_t *before)
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
-/* Open MPI keeps files of a session below $TMPDIR/ompi.HOST.UID/pid.PID on its own machine. */
+/* Whether a batch system may have given mpirun other machines than this one. */
+static bool in_allocation(void)
+{
+    static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"};
+    for (size_t i = 0; i < TT_COUNT(names); i++)
+        if (getenv(names[i]))
+            return true;
+    return false;
+}
+
+/* Open MPI keeps files of a session below $TMPDIR/ompi.HOST.UID/pid.PID. mpirun tells the ranks its
+ * base, and they refuse a local one in addition; on other machines the base would stay. */
 static void prepare_mpirun(const launcher *l)
 {
-    static const char *const session[] = {"OMPI_MCA_orte_local_tmpdir_base",
-                                          "PRTE_MCA_prte_local_tmpdir_base"};
-    for (size_t i = 0; l->files.path && i < TT_COUNT(session); i++)
+    static const char *const session[] = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"};
+    for (size_t i = 0; l->files.path && !in_allocation() && i < TT_COUNT(session); i++)
         setenv(session[i], l->files.path, 0);
     if (isatty(2)) { /* for rank 0's progress bar, whose bytes mpirun passes on unchanged */
         struct winsize w = {0};

@@ -102,11 +102,11 @@ void tt_exec_free(tt_exec *x)
 
 /* ---- scalars, metrics, tensors ---- */
 
-/* The number of a state; -1: the program has none of that name. */
-static int state_named(const tt_exec *x, const char *name)
+/* The number of a scalar or metric; -1: the program has none of that name. */
+static int host_state(const tt_exec *x, const char *name)
 {
     for (int i = 0; i < x->p->n_states; i++)
-        if (!strcmp(x->p->states[i].name, name))
+        if (x->p->states[i].for_host && !strcmp(x->p->states[i].name, name))
             return i;
     return -1;
 }
@@ -121,7 +121,7 @@ void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked)
 
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
-    const int s = state_named(x, name);
+    const int s = host_state(x, name);
     void *p = data_at(x, s);
     if (p && x->p->states[s].tensor.dtype == TT_F64)
         *(double *)p = value;
@@ -131,7 +131,7 @@ void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 
 double tt_exec_metric(const tt_exec *x, const char *name)
 {
-    const int s = state_named(x, name);
+    const int s = host_state(x, name);
     const void *p = data_at(x, s);
     if (!p)
         return (double)NAN;
@@ -175,9 +175,9 @@ size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)
 
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err)
 {
-    const int s = state_named(x, state);
+    const int s = host_state(x, state);
     if (s < 0)
-        return TT_FAIL(err, TT_ENOTFOUND, "no state \"%s\" in this program", state);
+        return TT_FAIL(err, TT_ENOTFOUND, "this program has no scalar or metric \"%s\"", state);
     *out = x->p->states[s].tensor;
     out->data = data_at(x, s);
     return TT_OK;

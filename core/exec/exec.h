@@ -60,6 +60,7 @@ tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, s
 size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 /* tt_program.params[param]; false: it is on other ranks. */
 bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out);
+/* Where a scalar or a metric lies. */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
 
 /* The end of the highest byte of work memory that was used so far; 0 without poison. */

@@ -4,14 +4,6 @@
 
 /* Buffers: state of a model that is not a parameter, and its update once per step. */
 
-static tt_state *buffer_named(const tt_graph *g, const char *name)
-{
-    for (size_t i = 0; i < g->states.n; i++)
-        if (g->states.items[i]->kind == TT_STATE_BUFFER && !strcmp(g->states.items[i]->name, name))
-            return g->states.items[i];
-    return NULL;
-}
-
 static bool same_dims(const tt_type *t, const tt_dim *dims, int n)
 {
     bool same = t->n_dims == n;
@@ -58,7 +50,7 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     }
     if (tt_map_get(b->param_values, full))
         return tt_builder_fail(b, TT_EINVAL, "buffer %s: a parameter has that name", full);
-    tt_state *s = buffer_named(b->g, full);
+    tt_state *s = tt_graph_state(b->g, TT_STATE_BUFFER, full);
     if (s && !same_dims(&s->type, dims, n_dims))
         return tt_builder_fail(b, TT_EINVAL, "buffer %s is declared twice with other dims", full);
     return tt_state_read(b, s ? s : new_buffer(b, full, &t, opts));

@@ -270,6 +270,8 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
         return tt_builder_fail(b, TT_EINVAL, "parameter %s is declared twice with other dims",
                                full);
     }
+    if (tt_graph_state(b->g, TT_STATE_BUFFER, full))
+        return tt_builder_fail(b, TT_EINVAL, "parameter %s: a buffer has that name", full);
     tt_placement p = {0};
     tt_type computed = t; /* the model sees the dtype that it computes in */
     computed.dtype = b->opts.precision.compute;

@@ -93,6 +93,13 @@ tt_value *tt_value_root(tt_value *v)
     return v;
 }
 
+bool tt_value_per_token(const tt_graph *g, const tt_value *v)
+{
+    const tt_dim *d = v->type.dims;
+    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->sequences &&
+           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
+}
+
 const tt_type *tt_value_type(const tt_value *v)
 {
     static const tt_type none = {.dtype = TT_F32}; /* of NULL: the next op refuses it */
@@ -110,6 +117,14 @@ tt_state *tt_state_new(tt_graph *g, tt_state_kind kind, const char *name, const 
     s->place = *place;
     tt_vec_push(g->arena, &g->states, s);
     return s;
+}
+
+tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name)
+{
+    for (size_t i = 0; i < g->states.n; i++)
+        if (g->states.items[i]->kind == kind && !strcmp(g->states.items[i]->name, name))
+            return g->states.items[i];
+    return NULL;
 }
 
 tt_state *tt_stack_grad(const tt_stack *s, int stage)

@@ -3,12 +3,18 @@
 #define TT_GRAPH_REWRITE_H
 #include "graph/graph.h"
 
-/* Functions of the builder for passes that build nodes after describe(), in addition to graph.h. */
+/* Functions that passes and the plan, which work after describe(), need in addition to graph.h. */
 
 /* The nodes that are built next have, or no longer have, tt_when.in_chunk_loop and TT_NODE_INNER. */
 void tt_builder_chunk_loop(tt_builder *b, bool in);
 void tt_builder_inner(tt_builder *b, bool inner);
 /* The value that a function returns after an error. A builder that has failed builds no more nodes. */
 tt_value *tt_placeholder(tt_builder *b);
+
+/* The state of this kind and name; NULL: there is none. States of two kinds may have one name: a
+ * model may call a buffer "lr". */
+tt_state *tt_graph_state(const tt_graph *g, tt_state_kind kind, const char *name);
+/* Has v a row per token, so that the chunk loop can compute some of its rows at a time? */
+bool tt_value_per_token(const tt_graph *g, const tt_value *v);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* tt_graph_verify: what must hold of a graph after every pass. */
 
@@ -16,16 +15,11 @@ static tt_status verify_fail(const tt_graph *g, const tt_node *n, const char *af
                    n->op->name, n->scope ? n->scope : "", text, what);
 }
 
-static bool same_dims(const tt_placement *a, const tt_placement *b)
-{
-    return !memcmp(a->n, b->n, sizeof a->n) && !memcmp(a->atom, b->atom, sizeof a->atom);
-}
-
 static const char *check_input(const tt_graph *g, const tt_node *n, int i)
 {
     const tt_placement *p = &n->in[i]->place,
                        want = tt_place_input(g->mesh, n->rule, i, n->letters);
-    if (!same_dims(p, &want))
+    if (!tt_placement_same_shards(p, &want))
         return "an input is not stored as its rule asks";
     if (p->partial & ~n->keep[i])
         return "a partial input that the op is not linear in";
@@ -62,7 +56,7 @@ static const char *check_outputs(const tt_graph *g, const tt_node *n)
     for (int o = 0; o < n->n_out; o++) {
         const tt_placement *p = &n->out[o]->place,
                            want = tt_place_output(g->mesh, r, o, n->letters);
-        if (!same_dims(p, &want))
+        if (!tt_placement_same_shards(p, &want))
             return "an output is not stored as its rule says";
         const uint16_t mine = tt_placement_shard_atoms(p, r->n_out_dims[o]),
                        summed = n->own_rows ? atoms_used(n, o, true) : (uint16_t)(used & ~mine);

@@ -83,6 +83,8 @@ tt_atom_list tt_mesh_atoms_by_name(const tt_mesh *m, uint16_t atoms);
 
 /* ---- placements ---- */
 bool tt_placement_equal(const tt_placement *a, const tt_placement *b);
+/* Are all dims sharded alike? Pending reductions may differ. */
+bool tt_placement_same_shards(const tt_placement *a, const tt_placement *b);
 uint16_t tt_atoms_mask(const uint16_t *atoms, int n); /* bit a: atom a is one of them */
 uint16_t tt_atom_list_mask(const tt_atom_list *l);
 uint16_t tt_placement_shard_atoms(const tt_placement *p, int n_dims);

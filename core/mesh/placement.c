@@ -2,10 +2,15 @@
 #include "mesh/mesh.h"
 #include <string.h>
 
+bool tt_placement_same_shards(const tt_placement *a, const tt_placement *b)
+{
+    return memcmp(a->n, b->n, sizeof a->n) == 0 && memcmp(a->atom, b->atom, sizeof a->atom) == 0;
+}
+
 bool tt_placement_equal(const tt_placement *a, const tt_placement *b)
 {
-    return memcmp(a->n, b->n, sizeof a->n) == 0 && memcmp(a->atom, b->atom, sizeof a->atom) == 0 &&
-           a->partial == b->partial && a->partial_max == b->partial_max;
+    return tt_placement_same_shards(a, b) && a->partial == b->partial &&
+           a->partial_max == b->partial_max;
 }
 
 uint16_t tt_atom_list_mask(const tt_atom_list *l)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
-#include <string.h>
 
 /* autodiff: reverse mode on meanings (R1, R6, R16). Never sees a collective: a redistribute is the
  * identity, its derivative redistributes the summed cotangent to the storage its input's placement
@@ -30,11 +29,6 @@ static tt_placement cotangent_storage(const tt_placement *a, const tt_placement 
     return p;
 }
 
-static bool same_dims(const tt_placement *a, const tt_placement *b)
-{
-    return !memcmp(a->n, b->n, sizeof a->n) && !memcmp(a->atom, b->atom, sizeof a->atom);
-}
-
 static tt_value *to_storage(differ *d, const tt_placement *a, tt_value *v)
 {
     const tt_placement want = cotangent_storage(a, &v->place, v->type.n_dims);
@@ -48,7 +42,7 @@ static tt_value *sum_cotangents(differ *d, const tt_placement *a, const value_li
     tt_value *sum = NULL;
     for (size_t i = 0; i < parts->n; i++) {
         tt_value *p = parts->items[i];
-        if (!same_dims(&p->place, a))
+        if (!tt_placement_same_shards(&p->place, a))
             p = to_storage(d, a, p);
         sum = sum ? tt_add(d->b, sum, p) : p;
     }

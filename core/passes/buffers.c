@@ -56,7 +56,7 @@ tt_status tt_pass_buffers(tt_builder *b, tt_error *err)
     tt_graph *g = tt_builder_graph(b);
     const tt_placement whole = {0};
     const tt_type scalar = {.dtype = TT_F32};
-    tt_state *inv_micro = tt_graph_state(g, TT_SCALAR_INV_MICRO);
+    tt_state *inv_micro = tt_graph_state(g, TT_STATE_SCALAR, TT_SCALAR_INV_MICRO);
     if (!g->buffer_updates.n)
         return TT_OK;
     if (!inv_micro)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "graph/rewrite.h"
 #include "passes/passes.h"
-#include <string.h>
 
 /* chunk: everything from the head matmul to the per-token loss is per token, and the number of
  * counted tokens is known before the forward (R17). So these nodes and their derivatives run chunk
@@ -8,13 +8,6 @@
  * added up over the chunks. Any loss gets this, not one fused kernel. */
 
 #define MIN_ROWS 256
-
-static bool per_token(const tt_graph *g, const tt_value *v)
-{
-    const tt_dim *d = v->type.dims;
-    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->sequences &&
-           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
-}
 
 static bool local_op(const tt_node *n)
 {
@@ -31,7 +24,7 @@ static tt_node *head_of(const tt_graph *g, tt_value *v)
             return n;
         tt_value *next = NULL;
         for (int i = 0; local_op(n) && i < n->n_in; i++)
-            if (per_token(g, n->in[i]))
+            if (tt_value_per_token(g, n->in[i]))
                 next = next ? NULL : n->in[i];
         v = next;
     }
@@ -75,7 +68,7 @@ static bool chunkable(const tt_graph *g, const tt_node *n)
     if (!local_op(n) || (n->op->flags & TT_OP_MIXES_TOKENS))
         return false;
     for (int j = 0; n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
-        if (!per_token(g, n->out[j]) && n->n_in)
+        if (!tt_value_per_token(g, n->out[j]) && n->n_in)
             return false;
     return true;
 }
@@ -142,9 +135,9 @@ static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
             continue;
         bool whole_out = false, token_in = false;
         for (int j = 0; j < n->n_out; j++)
-            whole_out = whole_out || !per_token(g, n->out[j]);
+            whole_out = whole_out || !tt_value_per_token(g, n->out[j]);
         for (int j = 0; j < n->n_in; j++)
-            token_in = token_in || per_token(g, n->in[j]);
+            token_in = token_in || tt_value_per_token(g, n->in[j]);
         if (!whole_out || !token_in)
             continue;
         if (n->n_out != 1 || !o->can_accumulate || !o->can_accumulate(o->user, n->op->name))
@@ -165,7 +158,7 @@ static void find_interior(tt_graph *g)
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         for (int j = 0; n->when->in_chunk_loop && n->role != TT_NODE_EXPANDED && j < n->n_out; j++)
-            n->out[j]->chunked = per_token(g, n->out[j]) && !outside[n->out[j]->id];
+            n->out[j]->chunked = tt_value_per_token(g, n->out[j]) && !outside[n->out[j]->id];
     }
 }
 

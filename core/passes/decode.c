@@ -62,9 +62,9 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
     }
 }
 
-/* Its dim is the token dim, lines included: sequences that a model split off are not tokens, whatever
- * it calls them. */
-static bool per_token(const tt_decode *d, const tt_value *v)
+/* Has v one row per token? Unlike tt_value_per_token, this refuses a dim without a label. A dim of
+ * sequences that a model split off has other lines, so it is refused whatever its label is. */
+static bool has_token_rows(const tt_decode *d, const tt_value *v)
 {
     const tt_dim *t = v->type.dims;
     return v->type.n_dims > 0 && t->size == d->described->tokens &&
@@ -103,7 +103,7 @@ static tt_status check_node(const tt_decode *d, const tt_node *n, const bool *de
         return TT_OK;
     }
     for (int j = 0; j < n->n_out; j++)
-        if (dependent[n->out[j]->id] && !per_token(d, n->out[j]))
+        if (dependent[n->out[j]->id] && !has_token_rows(d, n->out[j]))
             return TT_FAIL(err, TT_EUNSUPPORTED, "op %s (in \"%s\") gives no row for each token",
                            n->op->name, n->scope);
     return TT_OK;
@@ -212,7 +212,7 @@ bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_va
     if (!d->late[n->out[0]->id])
         return false;
     for (int i = 0; i < n->n_in; i++)
-        if (!d->late[n->in[i]->id] && per_token(d, n->in[i]))
+        if (!d->late[n->in[i]->id] && has_token_rows(d, n->in[i]))
             in[i] = picked_rows(d, b, n->in[i], in[i]);
     tt_op(b, n->op->name, in, n->n_in, picked_attrs(d, b, n), out, n->n_out);
     return true;

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "passes/passes.h"
 #include "pipeline/schedule.h"
-#include <string.h>
 
 /* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
  * largest mean of one sequence. Placed in follow mode: they stay where the logits' tokens
  * are, and are reduced once, in the epilogue. */
-
-tt_state *tt_graph_state(const tt_graph *g, const char *name)
-{
-    for (size_t i = 0; i < g->states.n; i++)
-        if (!strcmp(g->states.items[i]->name, name))
-            return g->states.items[i];
-    return NULL;
-}
 
 void tt_graph_run_numbers(tt_graph *g)
 {

@@ -167,6 +167,4 @@ void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_OK "ok" /* f32: 1 if loss_sum and grad_norm are finite, else 0 (tt_graph.ok) */
 #define TT_METRIC_LOGITS "logits" /* generation: f32 [tokens or picked, vocab] */
 
-tt_state *tt_graph_state(const tt_graph *g, const char *name); /* NULL = none */
-
 #endif

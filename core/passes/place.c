@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/rewrite.h"
 #include "passes/passes.h"
-#include <string.h>
 
 /* place: re-emit what describe() wrote through the placed builder. Parameters become fetches of
  * their block, values that cross stages become transfers; every other redistribute appears by
@@ -36,7 +35,8 @@ static tt_value *mapped(placer *p, tt_value *v)
     if (v->node->op == &tt_op_input)
         return tt_input(p->b, v->node->input_name);
     if (v->node->op == &tt_op_state) /* a buffer */
-        return tt_state_read(p->b, tt_graph_state(tt_builder_graph(p->b), v->node->state->name));
+        return tt_state_read(
+            p->b, tt_graph_state(tt_builder_graph(p->b), TT_STATE_BUFFER, v->node->state->name));
     return p->map[v->id];
 }
 
@@ -154,7 +154,7 @@ tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_bu
     for (size_t i = 0; i < described->buffer_updates.n; i++) {
         tt_buffer_entry e = described->buffer_updates.items[i];
         e.stat = mapped(&p, e.stat);
-        e.state = tt_graph_state(g, e.state->name);
+        e.state = tt_graph_state(g, TT_STATE_BUFFER, e.state->name);
         tt_vec_push(g->arena, &g->buffer_updates, e);
     }
     if (described->loss)

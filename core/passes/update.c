@@ -21,9 +21,9 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     const tt_update_impl *i = (const tt_update_impl *)(const void *)u;
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
-    if (i->known && tt_graph_state(g, full))
-        return tt_state_read(b, tt_graph_state(g, full));
-    if (tt_graph_state(g, full))
+    if (i->known && tt_graph_state(g, TT_STATE_OPTIMIZER, full))
+        return tt_state_read(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
+    if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
     tt_type t =
         i->stack->param->type; /* f32 for bf16 parameters, too: a running mean in bf16 stands
@@ -160,7 +160,8 @@ static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->op == &tt_op_assign && n->when->stage == stage && !strcmp(n->state->name, name))
+        if (n->op == &tt_op_assign && n->when->stage == stage &&
+            n->state->kind == TT_STATE_METRIC && !strcmp(n->state->name, name))
             return n->in[0];
     }
     return NULL;

@@ -48,7 +48,7 @@ static void touch(planner *p, const tt_value *v, int at, tt_stage_part part)
 static void chunk_tensor(const tt_graph *g, const tt_node *n, const tt_value *v, tt_tensor *out)
 {
     tt_plan_tensor(g, v, NULL, out);
-    if (n->when->in_chunk_loop && tt_plan_per_token(g, v))
+    if (n->when->in_chunk_loop && tt_value_per_token(g, v))
         out->shape[0] = TT_MIN(out->shape[0], g->chunk_rows);
 }
 

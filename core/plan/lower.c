@@ -55,9 +55,9 @@ static bool sums(const lowering *l, const tt_node *n)
 {
     bool in = false, out = false;
     for (int j = 0; n->when->in_chunk_loop && j < n->n_in; j++)
-        in = in || tt_plan_per_token(l->g, n->in[j]);
+        in = in || tt_value_per_token(l->g, n->in[j]);
     for (int j = 0; n->when->in_chunk_loop && j < n->n_out; j++)
-        out = out || tt_plan_per_token(l->g, n->out[j]);
+        out = out || tt_value_per_token(l->g, n->out[j]);
     return in && !out;
 }
 

@@ -71,7 +71,7 @@ static void find_place(const lowering *l, const tt_value *v, tt_operand *o)
 
 static void find_rows(const lowering *l, const tt_value *v, tt_operand *o)
 {
-    o->rows = l->g->chunk_rows && tt_plan_per_token(l->g, v);
+    o->rows = l->g->chunk_rows && tt_value_per_token(l->g, v);
     o->chunk_only = tt_plan_alias(v)->chunked;
     if (!o->rows || o->chunk_only)
         return;
@@ -191,6 +191,7 @@ void tt_lower_tables(lowering *l)
                               .moments = s->kind == TT_STATE_OPTIMIZER};
         o.fresh = s->kind == TT_STATE_ACCUMULATOR || s->kind == TT_STATE_METRIC ||
                   s->kind == TT_STATE_GATHERED;
+        o.for_host = s->kind == TT_STATE_SCALAR || s->kind == TT_STATE_METRIC;
         tensor_of(l, &s->type, &s->place, &o.tensor);
         tt_vec_push(l->a, &l->states, o);
     }

@@ -135,9 +135,6 @@ int64_t tt_plan_skip(const tt_graph *g, const tt_value *v, const int32_t *coords
 bool tt_plan_is_view(const tt_node *n);
 /* A slice of what is in memory: its reader reads it there. */
 bool tt_plan_is_slice(const tt_node *n);
-/* Does v's first dim run over the tokens the chunk loop cuts? Such operands of loop nodes have
- * chunk_rows rows at a time. */
-bool tt_plan_per_token(const tt_graph *g, const tt_value *v);
 /* Bytes of v's own memory on the fullest rank; a chunk's rows where only these exist. */
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v);
 /* The kernel that adds to an accumulator where its producer cannot. */

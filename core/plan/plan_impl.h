@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_PLAN_IMPL_H
 #define TT_PLAN_IMPL_H
+#include "graph/rewrite.h"
 #include "plan/plan.h"
 
 /* Inside of the planner. */

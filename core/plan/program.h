@@ -178,6 +178,7 @@ typedef struct tt_program_state {
     bool moments;   /* an optimizer's: zero before the first step, read before it is written */
     bool fresh;     /* each step stores it before it is added to or read: sums, metrics, gathered
                        parameters */
+    bool for_host;  /* a scalar or a metric: the host finds it by its name, which others may have */
     tt_tensor tensor;
 } tt_program_state;
 

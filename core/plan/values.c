@@ -82,13 +82,6 @@ int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p
     return tt_plan_round(n * (int64_t)tt_dtype_size(t->dtype));
 }
 
-bool tt_plan_per_token(const tt_graph *g, const tt_value *v)
-{
-    const tt_dim *d = v->type.dims;
-    return v->type.n_dims >= 1 && d->size == g->tokens && d->lines == g->sequences &&
-           (!d->label || !strcmp(d->label, TT_LABEL_TOKENS)); /* no table of as many rows */
-}
-
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)
 {
     const int64_t whole = tt_plan_bytes(g, &v->type, &v->place);

@@ -157,7 +157,8 @@ static void test_only_dying_operands_are_reused(void **state)
             i < TT_COUNT(job_meshes) ? job_meshes[i] : more[i - TT_COUNT(job_meshes)];
         int stages = 1;
         for (int r = 0; r < stages; r++) {
-            planned x = open_plan(mesh, r);
+            planned x;
+            open_plan(&x, mesh, r);
             stages = x.j.setup.pipeline_ranks;
             plan_again(&x, everywhere, r); /* it verifies what it makes */
             check_plan(x.p, met, mesh);
@@ -225,7 +226,8 @@ static bool takes(lone *l, const tt_live *a, const tt_live *b, bool in_slots)
 static void test_each_condition_alone_prevents_reuse(void **state)
 {
     (void)state;
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     lone l = lone_of(&x);
     tt_live a = l.a, b = l.b;
     assert_true(takes(&l, &a, &b, false) && takes(&l, &a, &b, true));
@@ -290,7 +292,8 @@ static void test_kernels_reuse_operands_only_if_they_declare_it(void **state)
 {
     int64_t apart, in_place;
     (void)state;
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     assert_true(n_taken(x.p) > 10); /* the cpu backend's kernels declare it */
     plan_again(&x, NULL, 0);
     assert_int_equal(n_taken(x.p), 0);
@@ -309,7 +312,8 @@ static void test_gradient_of_logits_takes_their_bytes(void **state)
 {
     int n = 0;
     (void)state;
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     for (size_t i = 0; i < x.p->graph->nodes.n; i++) {
         const tt_node *e = x.p->graph->nodes.items[i];
         if (strcmp(e->op->name, "cross_entropy_bwd"))
@@ -338,7 +342,8 @@ static void test_broken_take_overs_are_refused(void **state)
 {
     int later = 0, twice = 0, elsewhere = 0;
     (void)state;
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     const tt_plan *p = x.p;
     use *u = calloc((size_t)p->graph->n_values, sizeof *u);
     const tt_nodes *lists[] = {&p->stages[0].part[TT_PART_F], &p->stages[0].part[TT_PART_I],

@@ -11,7 +11,8 @@ static void test_no_two_values_alive_share_a_byte(void **state)
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
         int stages = 1;
         for (int r = 0; r < stages; r++) {
-            planned x = open_plan(job_meshes[i], r);
+            planned x;
+            open_plan(&x, job_meshes[i], r);
             stages = x.j.setup.pipeline_ranks;
             no_two_alive_share_a_byte(x.p, job_meshes[i]);
             job_close(&x.j);
@@ -49,7 +50,8 @@ static void test_moved_values_are_refused(void **state)
                                          "parallelism.pipeline_parallel_degree 2"};
     (void)state;
     for (size_t k = 0; k < TT_COUNT(meshes); k++) {
-        planned x = open_plan(meshes[k], 0);
+        planned x;
+        open_plan(&x, meshes[k], 0);
         const tt_graph *g = x.p->graph;
         use *u = calloc((size_t)g->n_values, sizeof *u);
         collect(x.p, 0, u);
@@ -80,7 +82,8 @@ static void test_moved_values_are_refused(void **state)
 
 static void test_values_outside_their_space_are_refused(void **state)
 {
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     const tt_graph *g = x.p->graph;
     int n = 0;
     (void)state;
@@ -102,7 +105,8 @@ static void test_values_outside_their_space_are_refused(void **state)
 
 static void test_scratch_on_operands_is_refused(void **state)
 {
-    planned x = open_plan("backend.threads 2", 0);
+    planned x;
+    open_plan(&x, "backend.threads 2", 0);
     const tt_graph *g = x.p->graph;
     int n = 0;
     (void)state;
@@ -132,7 +136,8 @@ static void test_slots_follow_the_schedule(void **state)
     (void)state;
     for (int gpipe = 0; gpipe < 2; gpipe++)
         for (int r = 0; r < 4; r++) {
-            planned x = open_plan(gpipe ? PP4 "GPipe" : PP4 "1F1B", r);
+            planned x;
+            open_plan(&x, gpipe ? PP4 "GPipe" : PP4 "1F1B", r);
             const tt_stage_plan *s = &x.p->stages[0];
             const int micro = (int)x.j.setup.micro_batches;
             assert_int_equal(micro, 8);
@@ -156,9 +161,11 @@ static void test_slots_follow_the_schedule(void **state)
  * both stages of a rank have slots of their own. */
 static void test_split_backward_has_three_classes(void **state)
 {
-    planned x = open_plan("parallelism.pipeline_parallel_degree 2 training.local_batch_size 8 "
-                          "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
-                          0);
+    planned x;
+    open_plan(&x,
+              "parallelism.pipeline_parallel_degree 2 training.local_batch_size 8 "
+              "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
+              0);
     const tt_graph *g = x.p->graph;
     int64_t end[TT_N_HOLDS] = {0};
     (void)state;
@@ -193,7 +200,8 @@ static void test_slots_reused_early_are_refused(void **state)
     for (size_t k = 0; k < TT_COUNT(names); k++) {
         char text[200];
         snprintf(text, sizeof text, PP4 "%s%s", names[k], k == 2 ? " model.args.n_layers 8" : "");
-        planned x = open_plan(text, 0);
+        planned x;
+        open_plan(&x, text, 0);
         for (int i = 0; i < x.p->n_stages; i++)
             for (int h = 0; h < TT_N_HOLDS; h++) {
                 tt_stage_plan *s = &x.p->stages[i];
@@ -216,9 +224,11 @@ static void test_slots_reused_early_are_refused(void **state)
 /* What a later part reads must be in a slot: work memory serves others between them. */
 static void test_crossing_value_in_work_is_refused(void **state)
 {
-    planned x = open_plan("parallelism.pipeline_parallel_degree 2 "
-                          "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
-                          0);
+    planned x;
+    open_plan(&x,
+              "parallelism.pipeline_parallel_degree 2 "
+              "parallelism.pipeline_parallel_schedule ZBVZeroBubble",
+              0);
     int n[TT_N_SPACES] = {0};
     (void)state;
     for (int v = 0; v < x.p->graph->n_values; v++) {
@@ -236,7 +246,8 @@ static void test_crossing_value_in_work_is_refused(void **state)
 /* A program that loses a message, or has two in another order than the sender, is refused. */
 static void test_lost_messages_are_refused(void **state)
 {
-    planned x = open_plan(PP4 "1F1B", 0);
+    planned x;
+    open_plan(&x, PP4 "1F1B", 0);
     tt_programs *p = (tt_programs *)(uintptr_t)x.p->programs;
     (void)state;
     x.j.setup.graph->mesh = &x.j.setup.mesh; /* where it lies now */
@@ -257,7 +268,8 @@ static void test_lost_messages_are_refused(void **state)
 
 static void test_views_and_writes_share_memory(void **state)
 {
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     const tt_graph *g = x.p->graph;
     int sums = 0, writes = 0, params = 0;
     (void)state;
@@ -293,7 +305,8 @@ static void test_views_and_writes_share_memory(void **state)
  * little. */
 static void test_state_is_what_adamw_needs(void **state)
 {
-    planned x = open_plan("", 0);
+    planned x;
+    open_plan(&x, "", 0);
     const int64_t params = x.j.setup.size.parameters * 4, *by = x.p->state_bytes_by_kind;
     (void)state;
     assert_in_range(by[TT_STATE_PARAM], params, params + 64 * 64);
@@ -302,7 +315,8 @@ static void test_state_is_what_adamw_needs(void **state)
     for (size_t i = 0; i < x.p->graph->states.n; i++)
         assert_true(x.p->state[i] >= 0 && x.p->state[i] % TT_PLAN_ALIGN == 0);
     job_close(&x.j);
-    planned y = open_plan("parallelism.data_parallel_shard_degree 2", 0);
+    planned y;
+    open_plan(&y, "parallelism.data_parallel_shard_degree 2", 0);
     assert_true(y.p->state_bytes_by_kind[TT_STATE_PARAM] < params * 6 / 10);
     job_close(&y.j);
 }
@@ -316,7 +330,8 @@ static bool widened(const tt_value *v)
  * are widened, attention's are not. */
 static int64_t bytes_beside_state(const char *overrides)
 {
-    planned x = open_plan(overrides, 0);
+    planned x;
+    open_plan(&x, overrides, 0);
     int64_t n = 0;
     int reads = 0;
     for (size_t i = 0; i < x.p->graph->nodes.n; i++) {
@@ -355,15 +370,18 @@ static void test_activations_stored_in_bf16_take_less(void **state)
 
 static void test_hash_differs_between_plans(void **state)
 {
-    planned x = open_plan("", 0), y = open_plan("", 0), z = open_plan("training.seq_len 38", 0);
+    planned x, y, z;
+    open_plan(&x, "", 0);
+    open_plan(&y, "", 0);
+    open_plan(&z, "training.seq_len 38", 0);
     (void)state;
     assert_true(x.p->hash == y.p->hash);
     assert_true(x.p->hash != z.p->hash);
     job_close(&x.j);
     job_close(&y.j);
     job_close(&z.j);
-    x = open_plan("parallelism.pipeline_parallel_degree 2", 0);
-    y = open_plan("parallelism.pipeline_parallel_degree 2", 1);
+    open_plan(&x, "parallelism.pipeline_parallel_degree 2", 0);
+    open_plan(&y, "parallelism.pipeline_parallel_degree 2", 1);
     assert_true(x.p->hash == y.p->hash); /* equal on all ranks */
     job_close(&x.j);
     job_close(&y.j);

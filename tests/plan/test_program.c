@@ -102,7 +102,8 @@ static void test_a_dump_is_the_program(void **state)
              "parallelism.data_parallel_shard_degree 2 parallelism.pipeline_parallel_degree 2 "
              "debug.dump_program %s",
              folder);
-    planned x = open_plan(options, 1);
+    planned x;
+    open_plan(&x, options, 1);
     x.j.setup.graph->mesh = &x.j.setup.mesh; /* where it lies now */
     for (int r = 2; r < 4; r++) {
         assert_int_equal(tt_setup_rank_plan(&x.j.setup, x.j.setup.graph, x.j.setup.schedule, r,
@@ -274,7 +275,8 @@ static void test_a_program_that_lacks_one_thing_is_refused(void **state)
     for (size_t k = 0; k < TT_COUNT(meshes); k++) {
         int stages = 1;
         for (int r = 0; r < stages; r++) {
-            planned x = open_plan(meshes[k], r);
+            planned x;
+            open_plan(&x, meshes[k], r);
             stages = x.j.setup.pipeline_ranks;
             change_each(x.p->program, &n);
             with_another_condition(x.p->program, &n);
@@ -292,7 +294,8 @@ static void test_a_value_from_elsewhere_is_refused(void **state)
 {
     int n = 0;
     (void)state;
-    planned x = open_plan("parallelism.pipeline_parallel_degree 2", 1);
+    planned x;
+    open_plan(&x, "parallelism.pipeline_parallel_degree 2", 1);
     tt_program *p = x.p->program;
     for (int k = 0; k < p->n_operands; k++) {
         tt_operand *o = &p->operands[k];
