@@ -2,7 +2,7 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* Buffers: state of a model that is no parameter, and what is to become of it once per step. */
+/* Buffers: state of a model that is not a parameter, and its update once per step. */
 
 static bool same_dims(const tt_type *t, const tt_dim *dims, int n)
 {
@@ -39,8 +39,8 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     int64_t numel = 1;
     if (b->g->placed || n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
         return tt_builder_fail(b, TT_EINVAL,
-                               "buffer %s: of a model's describe(), with at most %d dims", full,
-                               TT_MAX_DIMS - 1);
+                               "buffer %s: only describe() declares buffers, with at most %d dims",
+                               full, TT_MAX_DIMS - 1);
     for (int i = 0; i < n_dims; i++) {
         t.dims[i] = dims[i];
         if (dims[i].size < 1 || dims[i].unit < 1 || dims[i].size % dims[i].unit ||
@@ -62,7 +62,9 @@ void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer
         return;
     const tt_node *n = buffer->node;
     if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {
-        tt_builder_fail(b, TT_EINVAL, "tt_buffer_update: the first value is no buffer");
+        tt_builder_fail(
+            b, TT_EINVAL,
+            "tt_buffer_update: the first value is not a buffer; pass what tt_buffer returned");
         return;
     }
     for (int d = 0; d < stat->type.n_dims; d++)

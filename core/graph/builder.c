@@ -102,8 +102,8 @@ void tt_block_end(tt_builder *b)
 
 /* ---- inputs, outputs, losses ---- */
 
-/* What a rank can fill of an input: its data rank's sequences (R4). Any part of them is as cheap; more
- * than them, for an op that reads an input whole, is an all-gather. */
+/* The placement of an input: a rank has the sequences of its data rank (R4). A part of them costs
+ * nothing; an op that needs more of an input costs an all-gather. */
 static tt_placement input_placement(const tt_builder *b)
 {
     tt_placement p = {0};
@@ -128,7 +128,7 @@ static void no_such_input(tt_builder *b, const char *name)
     tt_str_free(&have);
 }
 
-/* dtype and dim of an input; false: there is none of that name. */
+/* The dtype and dim of an input; false: there is no input of this name. */
 static bool input_type(tt_builder *b, const char *name, tt_type *t)
 {
     static const char *const given[] = {"ids", "labels", "pos", "seg"};
@@ -171,7 +171,7 @@ tt_value *tt_input(tt_builder *b, const char *name)
     const tt_placement p = input_placement(b);
     tt_node *n = tt_node_new(b, &tt_op_input, NULL, 0, &t, &p, 1);
     tt_when w = *n->when;
-    w.region = TT_FORWARD; /* filled before the forward, read by both */
+    w.region = TT_FORWARD; /* the host fills it before the forward; the backward reads it, too */
     n->when = tt_when_intern(b->g, w);
     n->block = -1;
     n->input_name = tt_arena_str(b->arena, name);
@@ -248,8 +248,9 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);
     if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
-        return tt_builder_fail(b, TT_EINVAL, "parameter %s: %d dims, at most %d", full, n_dims,
-                               TT_MAX_DIMS - 1);
+        return tt_builder_fail(b, TT_EINVAL,
+                               "parameter %s: it has %d dims; a parameter has at most %d", full,
+                               n_dims, TT_MAX_DIMS - 1);
     tt_type t = {.dtype = b->opts.precision.param, .n_dims = n_dims};
     int64_t numel = 1;
     for (int i = 0; i < n_dims; i++) {
@@ -272,7 +273,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     if (tt_graph_state(b->g, TT_STATE_BUFFER, full))
         return tt_builder_fail(b, TT_EINVAL, "parameter %s: a buffer has that name", full);
     tt_placement p = {0};
-    tt_type computed = t; /* the model sees what it computes with */
+    tt_type computed = t; /* the model sees the dtype that it computes in */
     computed.dtype = b->opts.precision.compute;
     tt_node *n = tt_node_new(b, &tt_op_param, NULL, 0, &computed, &p, 1);
     n->param = param_info(b, full, &t, opts);

@@ -3,21 +3,21 @@
 #define TT_GRAPH_BUILDER_IMPL_H
 #include "graph/rewrite.h"
 
-/* Inside of the builder. Private to core/graph; passes include graph/rewrite.h. */
+/* The fields of the builder. Only core/graph includes this header; passes include graph/rewrite.h. */
 
 typedef struct tt_fetch_key {
     tt_param_info *param;
     int block;
     const tt_when *when;
     tt_value *value;
-    int before; /* 1 + index of the parameter's fetch before it; 0: none */
+    int before; /* 1 + index of this parameter's previous fetch; 0: it is the first */
 } tt_fetch_key;
 
-typedef struct tt_versions { /* of one meaning: the root and its redistributes */
+typedef struct tt_versions { /* a value (the root) in all placements that it has so far */
     TT_VEC(tt_value *) items;
 } tt_versions;
 
-typedef struct tt_clone { /* of a value computed from inputs alone, on another stage */
+typedef struct tt_clone { /* a value of inputs alone that another stage computes again */
     const tt_value *of;
     tt_value *value;
 } tt_clone;
@@ -29,41 +29,40 @@ struct tt_builder {
     tt_error err;
     bool failed;
     const char *context;
-    /* of what is built next */
+    /* where the nodes that are built next belong */
     const tt_when *when;
     int block;
     const char *scope;
-    TT_VEC(const char *) scopes; /* of describe(): the enclosing scopes' full names */
+    TT_VEC(const char *) scopes; /* full names of the enclosing scopes of describe() */
     bool in_block, follow, inner;
-    /* leaves and shared nodes */
+    /* nodes that are built once and shared */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
-    tt_map *param_values; /* unplaced: name → tt_value   */
+    tt_map *param_values; /* unplaced graph: name → tt_value */
     tt_map *rules;        /* rule text + ranks → tt_rule */
     TT_VEC(tt_fetch_key) fetches;
     tt_map *last_fetch;             /* parameter's name → 1 + index in fetches */
-    TT_VEC(tt_versions *) versions; /* by root value id         */
+    TT_VEC(tt_versions *) versions; /* by the id of the root    */
     TT_VEC(tt_value *) transfers;
     TT_VEC(tt_clone) clones;
 };
 
-/* redistribute.c: a node that is the identity in meaning. It is shared by all who want the value so,
- * and so has a derivative even where the first of them is inside an expansion or a tt_custom_vjp. */
+/* redistribute.c: a node that gives the same value in another placement or stage. All readers share it,
+ * so it has a derivative even if its first reader is inside an expansion or a tt_custom_vjp. */
 tt_node *tt_identity_node(tt_builder *b, const tt_op_def *op, tt_value *v, const tt_placement *to);
 
-/* place.c: place inputs of op (redistributing them into `args`) and compute output placements. */
+/* place.c: redistributes the inputs of an op into `args`, and computes the placements of its outputs. */
 typedef struct tt_placing {
     const tt_rule *rule;
     tt_atom_list letters[TT_MAX_LETTERS];
     uint16_t keep[TT_MAX_INS];
     tt_placement out[TT_MAX_OUTS];
-    bool
-        expand; /* to be expanded: letters that would be whole are cut, the inner ops follow them */
+    bool expand; /* the op must be expanded: a letter is cut that the op itself needs whole */
 } tt_placing;
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
                    tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err);
-/* An operand's placement by the letters of its op, pending atoms aside. */
+/* The placement of an operand from the letters of its op, without pending atoms. */
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *letters);
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,
                              const tt_atom_list *letters);

@@ -6,34 +6,35 @@
 #include <ttrun/backend.h>
 #include <ttrun/dataloader.h>
 
-/* What a builder is made for. */
+/* The options of a builder. */
 
-/* Dtypes (R6): of parameters as stored, of parameters and activations as computed with, of what
- * gradients are reduced in. All zero: f32 throughout. */
+/* Dtypes (R6): `param` stores parameters, `compute` is the dtype of parameters and activations in ops,
+ * `reduce` that of gradients in a reduction. All zero: f32 everywhere. */
 typedef struct tt_precision {
     tt_dtype param, compute, reduce;
 } tt_precision;
 
-/* How an op that mixes tokens meets those of its sequence on other ranks. */
+/* How an op that mixes tokens (attention) reads tokens of its sequence that other ranks have. */
 typedef enum tt_context {
-    TT_CONTEXT_GATHER, /* keys and values are gathered */
-    TT_CONTEXT_RING,   /* keys and values go round a ring of them */
-    TT_CONTEXT_HEADS,  /* Ulysses: its heads are cut instead of its tokens */
+    TT_CONTEXT_GATHER, /* all-gather of keys and values */
+    TT_CONTEXT_RING,   /* ring attention: keys and values go from rank to rank */
+    TT_CONTEXT_HEADS,  /* Ulysses: the op's heads are cut instead of its tokens */
 } tt_context;
 
 typedef struct tt_builder_opts {
     const tt_op_table *ops;
     tt_builder_use use;
-    const tt_input_info *inputs; /* the loader's own, besides the four; NULL = none */
+    const tt_input_info *inputs; /* what the dataloader adds to ids, labels, pos and seg; or NULL */
     int n_inputs;
-    int64_t tokens, sequences; /* of the token dim: tokens per micro-batch, in equal sequences */
+    int64_t tokens, sequences; /* per micro-batch, over all ranks; all sequences are equally long */
     tt_precision precision;
     tt_context context;
-    /* Does the backend have a kernel? NULL = every op has. Ops without decompose. */
+    /* Does the backend have a kernel for this op? An op without one is decomposed. NULL: it has all. */
     bool (*has_kernel)(void *user, const char *op);
-    bool (*supports)(void *user, const tt_kernel_call *c); /* its kernel; NULL = all dtypes */
+    /* Does its kernel take the dtypes of this call? NULL: kernels take all dtypes. */
+    bool (*supports)(void *user, const tt_kernel_call *c);
     void *has_kernel_user;
-    /* Converters: the replacement of a linear, or NULL. */
+    /* Asks the job's converters for the value that replaces a linear; NULL: none replaces it. */
     tt_value *(*convert_linear)(void *user, tt_builder *b, const char *param, tt_value *x,
                                 tt_value *w);
     void *convert_user;

@@ -2,11 +2,12 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* What describe() says besides ops: outputs that a loss reads, terms of the loss, numbers to log, and
- * what depends on the use of the graph. This file is above core/graph/ops: it builds with the public
- * functions of <ttrun/builder.h>, as a model does. */
+/* Functions that describe() calls in addition to ops: outputs that a loss reads, terms of the loss,
+ * metrics, and dropout, which depends on the use of the graph. This file is above core/graph/ops: it
+ * builds with the public functions of <ttrun/builder.h>, as a model does. */
 
-/* Equal, or one is what stands before a slash of the other: a record is an object of objects. */
+/* Can a and b not both be metrics? They are equal, or one ("a") would be both a number and the object
+ * that holds the other ("a/b"). */
 static bool metrics_clash(const char *a, const char *b)
 {
     const size_t n = strcspn(a, "/"), m = strcspn(b, "/");
@@ -42,8 +43,10 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
         "time", "wall",          "aux_loss",   "skipped",  "validation"};
     for (size_t i = 0; i < TT_COUNT(own); i++)
         if (strcspn(name, "/") == strlen(own[i]) && !strncmp(name, own[i], strlen(own[i]))) {
-            tt_builder_fail(b, TT_EINVAL, "metric \"%s\": \"%s\" is a number of the loop's", name,
-                            own[i]);
+            tt_builder_fail(
+                b, TT_EINVAL,
+                "metric \"%s\": the training loop logs \"%s\" itself; choose another name", name,
+                own[i]);
             return;
         }
     if (v->type.n_dims != 0) {
@@ -63,7 +66,7 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
     if (b->failed)
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
-    if (v) /* a loss is f32 */
+    if (v) /* a loss is computed in f32 */
         return tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     tt_str have = {0};
     for (size_t i = 0; i < tt_map_size(b->g->outputs); i++)

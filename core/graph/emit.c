@@ -2,16 +2,16 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* tt_op, through which every op goes, described or derived: it checks the call, brings the operands to
- * the current stage and placement, and appends a node. tt_op and tt_to_stage call each other, so
- * they share this file: an operand that is cheap to compute is computed again on the stage that
- * needs it. */
+/* tt_op builds every op, of describe() and of derivatives: it checks the call, brings the operands to
+ * the current stage and into the placement that the op needs, and appends a node. tt_to_stage is in
+ * this file because it and tt_op call each other: an operand that is cheap is computed again on the
+ * stage that needs it. */
 
 /* ---- operands of another stage ---- */
 
-#define CLONE_DEPTH 16 /* of what is cheaper computed again than sent */
+#define CLONE_DEPTH 16 /* at most so many steps are computed again instead of sent */
 
-/* Is v computed from inputs and constants alone, in a few steps? */
+/* Is v computed from inputs and constants alone, in at most `depth` steps? */
 static bool from_inputs(const tt_value *v, int depth)
 {
     const tt_node *n = v->node;
@@ -26,7 +26,7 @@ static bool from_inputs(const tt_value *v, int depth)
     return true;
 }
 
-/* The same op on the same inputs, on this stage: rope tables and masks do not cross (R10). */
+/* The same op on the same inputs, on this stage: so masks and rotary angles are not sent (R10). */
 static tt_value *clone_here(tt_builder *b, tt_value *v)
 {
     tt_value *in[TT_MAX_INS], *out[TT_MAX_OUTS] = {NULL};
@@ -53,7 +53,7 @@ tt_value *tt_to_stage(tt_builder *b, tt_value *v)
         return tt_input(b, root->node->input_name);
     if (root->node->op == &tt_op_state)
         return tt_state_read(b, root->node->state);
-    if (root->node->n_in == 0 && root->type.n_dims == 0) { /* constants are cloned */
+    if (root->node->n_in == 0 && root->type.n_dims == 0) { /* a constant is built again */
         tt_value *out = NULL;
         tt_op(b, root->node->op->name, NULL, 0, root->node->attrs, &out, 1);
         return out;
@@ -85,8 +85,8 @@ static void record_letters(tt_builder *b, tt_node *n, const tt_placing *p)
     n->keep = tt_arena_dup(b->arena, p->keep, sizeof p->keep);
 }
 
-/* The expansion of an op (R5): inner nodes in follow mode, and a node that has their derivative;
- * inside of another expansion they need none. */
+/* Expands an op (R5): INNER nodes, placed in follow mode, and an EXPANDED node that has the
+ * derivative. Inside another expansion there is no EXPANDED node, because the outer one has it. */
 static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                            tt_value **args, const void *attrs, tt_value **outs)
 {
@@ -138,8 +138,7 @@ static void whole_tensor(const tt_type *t, tt_tensor *out)
         out->shape[d] = out->global[d] = t->dims[d].size;
 }
 
-/* Has the backend no kernel for an op that can do without, or one that does not take these
- * dtypes? */
+/* Must the op be decomposed because the backend has no kernel for it, or none for these dtypes? */
 static bool backend_lacks(const tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                           const tt_type *out)
 {
@@ -168,8 +167,10 @@ static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins,
                       int n_out)
 {
     if (n_out != def->n_out || n_in > TT_MAX_INS) {
-        tt_builder_fail(b, TT_EINVAL, "op %s has %d outputs, asked for %d", def->name, def->n_out,
-                        n_out);
+        tt_builder_fail(b, TT_EINVAL,
+                        "op %s: it has %d outputs and takes at most %d inputs; the call has %d "
+                        "outputs and %d inputs",
+                        def->name, def->n_out, TT_MAX_INS, n_out, n_in);
         return false;
     }
     for (int i = 0; i < n_in; i++)
@@ -240,6 +241,6 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
     v->custom_vjp = vjp;
     v->custom_user = user;
     v->n_out = 1;
-    v->out[0] = y; /* tt_node_new reserves one slot */
+    v->out[0] = y; /* tt_node_new has made room for one */
     return y;
 }

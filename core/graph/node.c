@@ -2,8 +2,8 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* The bottom of core/graph: nodes, named state, the ops that have no kernel, the builder's error, and
- * where the nodes that are built next belong. This file needs no other file of core/graph but
+/* The functions on which the other files of core/graph are built: nodes, state, structural ops, the
+ * builder's error, and where the next nodes belong. This file calls no other file of core/graph than
  * when.c. */
 
 /* ---- structural ops: the core alone builds them, and they have no kernel ---- */
@@ -102,7 +102,7 @@ bool tt_value_per_token(const tt_graph *g, const tt_value *v)
 
 const tt_type *tt_value_type(const tt_value *v)
 {
-    static const tt_type none = {.dtype = TT_F32}; /* of NULL, which the next op refuses */
+    static const tt_type none = {.dtype = TT_F32}; /* of NULL: the next op refuses it */
     return v ? &v->type : &none;
 }
 
@@ -137,7 +137,8 @@ tt_state *tt_stack_grad(const tt_stack *s, int stage)
 
 /* ---- the error of a builder: the first one stays ---- */
 
-/* A value to go on with after an error: f32 [1]. Nothing is emitted once the builder has failed. */
+/* The value that a function returns after an error: f32 [1, 1]. A builder that has failed builds no
+ * more nodes, so no one reads it. */
 tt_value *tt_placeholder(tt_builder *b)
 {
     tt_value *v = tt_arena_alloc(b->arena, sizeof *v);

@@ -4,35 +4,34 @@
 #include "base/base.h"
 #include <ttrun/ops.h>
 
-/* The op table: the core's ops (those core/graph/ops defines, sorted) and those of plugins. */
+/* The op table: the core's ops, which core/graph/ops defines, sorted by name; and the ops of plugins. */
 
 typedef struct tt_op_table {
     const tt_op_def *const *core;
     size_t n_core;
-    const tt_op_def *const *extra; /* from plugins; may be NULL */
+    const tt_op_def *const *extra; /* of plugins; may be NULL */
     size_t n_extra;
-    const tt_op_def *(*lookup)(void *user,
-                               const char *name); /* for names in neither; may be NULL */
+    const tt_op_def *(*lookup)(void *user, const char *name); /* finds other names; may be NULL */
     void *lookup_user;
 } tt_op_table;
 
 const tt_op_def *const *tt_core_ops(size_t *n);
-const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL = unknown */
+const tt_op_def *tt_op_find(const tt_op_table *t, const char *name); /* NULL: there is no such op */
 /* Is this the name of a structural op (param, fetch, redistribute, …)? The core alone builds them;
  * they have no kernel, and are in no table. */
 bool tt_op_is_structural(const char *name);
-/* A pointwise op of the core's: kernels of the op "fused" know it. */
+/* Is it a pointwise op of the core? The kernels of the op "fused" run only these. */
 bool tt_op_is_fusible(const tt_op_table *t, const tt_op_def *def);
 
-/* For people: docs/ops.md, and the table in include/ttrun/ops.h. */
+/* docs/ops.md, and the table in include/ttrun/ops.h. */
 void tt_op_reference_page(tt_str *out);
 void tt_op_reference_header(tt_str *out);
 
-/* Traits, also of definitions that are older than they are. */
+/* Traits of an op. A definition that was built before a trait existed does not have it. */
 tt_op_class tt_op_class_of(const tt_op_def *op);
-int tt_op_lookup_table(const tt_op_def *op); /* the input that is looked up in; -1: no lookup */
+int tt_op_lookup_table(const tt_op_def *op); /* index of the input that is the table, or -1 */
 double tt_op_immediate(const tt_op_def *op, const void *attrs);
-/* The op that stands in for this one; NULL: none. */
+/* The op that replaces this one in a ring, with an epilogue, with rotary positions; NULL: none. */
 const tt_op_def *tt_op_ring_form(const tt_op_table *t, const tt_op_def *op);
 const tt_op_def *tt_op_epilogue_form(const tt_op_table *t, const tt_op_def *op);
 const tt_op_def *tt_op_rope_form(const tt_op_table *t, const tt_op_def *op);
@@ -44,7 +43,7 @@ bool tt_dim_same_size(const tt_dim *a, const tt_dim *b);
 int64_t tt_type_numel(const tt_type *t);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
-/* Asks the job's converters about a linear before it is emitted: the value that takes its place, or
+/* Asks the job's converters about a linear before its node is built: the value that replaces it, or
  * NULL. */
 tt_value *tt_builder_convert_linear(tt_builder *b, const char *param_name, tt_value *x,
                                     tt_value *w);

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* The search in a table of ops, and the traits of an op, also of a definition that is older than the
- * trait. */
+/* Finds ops by name in a table of ops, and reads the traits of an op. A plugin's definition may be older
+ * than a trait, and shorter: then the op does not have the trait. */
 
 static int compare_op_name(const void *key, const void *element)
 {
@@ -58,7 +58,7 @@ double tt_op_immediate(const tt_op_def *op, const void *attrs)
     return TT_HAS(op, tt_op_def, immediate) && op->immediate ? op->immediate(attrs) : 0;
 }
 
-/* The op of this name, if there is one with attributes of this size. */
+/* The op with this name and this size of attributes, or NULL. */
 static const tt_op_def *op_form(const tt_op_table *t, const char *name, size_t attrs_size)
 {
     const tt_op_def *found = name ? tt_op_find(t, name) : NULL;

@@ -2,9 +2,10 @@
 #include "graph/builder_impl.h"
 #include <string.h>
 
-/* tt_place (R1, R3): letters → atoms → inputs redistributed → natural output placements.
- * Canonical mode walks the labels over the op's iteration space; a letter whose label is not in the
- * table keeps what the inputs have, as all letters do in follow mode. */
+/* tt_place (R1, R3) places an op: it gives each letter of the op's rule atoms of the mesh, redistributes
+ * the inputs to match, and reads off the placements of the outputs. In canonical mode the label table
+ * gives the atoms of a letter by the label of its dim; a letter whose label is not in the table keeps
+ * the atoms that the inputs have. In follow mode all letters do. */
 
 tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                      const tt_type *out, const tt_rule **rule, tt_error *err)
@@ -49,8 +50,8 @@ static bool in_table(const tt_label_table *t, const tt_dim *d)
     return false;
 }
 
-/* Bind every letter to a dim; occurrences must have equal unit counts. Its label is the first that
- * the table knows. */
+/* Binds every letter to a dim. All dims with one letter must have the same number of units; the letter's
+ * label is the first of theirs that the table has. */
 static tt_status bind_letters(const tt_label_table *labels, const tt_op_def *def,
                               const tt_shape_query *q, const tt_type *out, const tt_rule *r,
                               tt_dim *dim, bool *bound, tt_error *err)
@@ -62,16 +63,19 @@ static tt_status bind_letters(const tt_label_table *labels, const tt_op_def *def
         const int8_t *names = is_in ? r->in[o] : r->out[o];
         const int n = is_in ? r->n_in_dims[o] : r->n_out_dims[o];
         if (n != t->n_dims)
-            return TT_FAIL(err, TT_EINVAL, "op %s: its rule gives operand %d %d dims, it has %d",
-                           def->name, s, n, t->n_dims);
+            return TT_FAIL(err, TT_EINVAL,
+                           "op %s: its rule has %d dims for operand %d, which has %d", def->name, n,
+                           s, t->n_dims);
         for (int d = 0; d < n; d++) {
             const int x = names[d];
             if (!bound[x]) {
                 dim[x] = t->dims[d];
                 bound[x] = true;
             } else if (units(&dim[x]) != units(&t->dims[d])) {
-                return TT_FAIL(err, TT_EINVAL, "op %s: %s is %lld here and %lld there", def->name,
-                               r->name[x], (long long)units(&dim[x]),
+                return TT_FAIL(err, TT_EINVAL,
+                               "op %s: letter %s of its rule has %lld units in one operand and "
+                               "%lld in another",
+                               def->name, r->name[x], (long long)units(&dim[x]),
                                (long long)units(&t->dims[d]));
             } else if (!in_table(labels, &dim[x])) {
                 dim[x].label = t->dims[d].label;
@@ -90,8 +94,9 @@ static tt_atom_list prefix_of(const tt_mesh *m, const tt_atom_list *atoms, int64
     return p;
 }
 
-/* x=(a b): a takes the longest prefix that cuts it exactly, b the rest; the same a in two groups
- * ties them. An x that nothing else places takes a's atoms: dims that are merged. */
+/* For x=(a b), a gets the longest prefix of x's atoms that cuts a exactly, and b gets the rest; two
+ * groups with the same a get the same prefix. If no label and no input places x, x gets the atoms of a
+ * (dims that are merged). */
 static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
                          const bool *placed, tt_atom_list *ax)
 {
@@ -112,8 +117,8 @@ static void apply_groups(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, 
     }
 }
 
-/* Is a letter of expand_letters cut, or would be, were it not whole? Then the op expands (R5). No
- * letter: it always does. */
+/* Must the op be expanded (R5)? Yes, if one of its expand_letters gets atoms; if it has an empty list,
+ * always. */
 static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *ax)
 {
     if (def->expand && def->expand_letters && !def->expand_letters[0])
@@ -124,9 +129,9 @@ static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *
     return false;
 }
 
-/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside sequences cut
- * heads instead, minor to those that do already, so each rank has whole sequences of fewer heads.
- * Tokens to heads is one all-to-all. An op without heads keeps its tokens' cut. */
+/* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside sequences now cut
+ * heads, after the atoms that already cut heads, so each rank has whole sequences of fewer heads. The
+ * redistribute is one all-to-all. An op without heads keeps the cut of its tokens. */
 static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
                                     const bool *bound, tt_atom_list *ax, tt_error *err)
 {
@@ -153,8 +158,8 @@ static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_di
     return TT_OK;
 }
 
-/* The atoms of input i's dim d up to the first that an earlier letter took, for an atom cuts one
- * letter only, or that has a bit of `refused`. */
+/* Gives a letter the atoms of input i's dim d, up to the first atom that an earlier letter has (an atom
+ * cuts one letter only) or that has a bit of `refused`. */
 static void take_free(const tt_rule *r, tt_value *const *in, int i, int d, unsigned refused,
                       uint16_t *taken, tt_atom_list *ax)
 {
@@ -169,7 +174,8 @@ static void take_free(const tt_rule *r, tt_value *const *in, int i, int d, unsig
     }
 }
 
-/* Have all dims with letter x one unit? A cut that ignores the unit is the same for these only. */
+/* Do all dims with letter x have the same unit? Only then a cut that ignores the unit is the same for
+ * all of them. */
 static bool has_one_unit(const tt_rule *r, tt_value *const *in, const tt_type *out, int x,
                          int64_t unit)
 {
@@ -184,8 +190,8 @@ static bool has_one_unit(const tt_rule *r, tt_value *const *in, const tt_type *o
     return one;
 }
 
-/* Letters that the table does not know keep the cut of the first input that has one (R3), but for
- * atoms that are shifted, an op's own, or ignore the unit, which are for storage. */
+/* A letter whose label is not in the table keeps the cut of the first input that has one (R3). Shifted
+ * atoms belong to one op, and atoms that ignore the unit to storage: these are not kept. */
 static void keep_unlabelled(const tt_rule *r, const bool *labelled, tt_value *const *in,
                             tt_atom_list *ax)
 {
@@ -261,7 +267,8 @@ static uint16_t used_atoms(const tt_rule *r, const tt_atom_list *ax)
     return used;
 }
 
-/* Which pending partials pass through: only sums, only over atoms the op does not shard by (R1). */
+/* For each input the atoms over which it may stay a partial sum: only atoms by which the op does not
+ * shard, and only if the op is linear in that input (R1). */
 static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const *in, int n_in,
                               uint16_t used, uint16_t *keep)
 {
@@ -286,8 +293,8 @@ static uint16_t keep_partials(const tt_op_def *def, bool follow, tt_value *const
     return kept;
 }
 
-/* How the letters' atoms store an operand. `t+2` shifts the atoms that cut t inside its group's
- * first letter by two steps. */
+/* The placement of an operand from the atoms of its letters. `t+2` shifts by two steps the atoms that
+ * cut t inside the first letter of its group. */
 static tt_placement operand_place(const tt_mesh *m, const tt_rule *r, const int8_t *names, int n,
                                   int shift, const tt_atom_list *ax)
 {
@@ -320,7 +327,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
     TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
     TT_TRY(bind_letters(b->g->labels, def, q, out, r, dim, bound, err));
-    p->expand = expands(def, r, p->letters); /* of no letters: in follow mode too */
+    p->expand = expands(def, r, p->letters); /* an empty list expands in follow mode, too */
     if (b->follow)
         letters_follow(b->g->mesh, r, dim, bound, in, out, p->letters);
     else if (letters_canonical(b, def, dim, bound, in, p, err) != TT_OK)

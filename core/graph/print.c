@@ -2,7 +2,7 @@
 #include "graph/graph.h"
 #include <string.h>
 
-/* One line per node:
+/* tt_graph_print writes one line per node:
  *   %12 = linear %10 %11 : f32[2048 tokens, 256 heads/16] @ {dp_shard},{tp}   # model.layers.0 */
 
 static const char *const region_names[] = {"forward", "backward", "epilogue", "update",

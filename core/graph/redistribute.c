@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/builder_impl.h"
 
-/* Nodes that are the identity in meaning: a value stored otherwise (redistribute, R1), and a value on
- * another stage (transfer); and reads and writes of named state (R7). */
+/* Nodes that give the same value elsewhere: in another placement (redistribute, R1) or on another stage
+ * (transfer). Also the nodes that read state and add to it (R7). */
 
 static tt_versions *versions_of(tt_builder *b, tt_value *root)
 {
@@ -23,8 +23,8 @@ tt_node *tt_identity_node(tt_builder *b, const tt_op_def *op, tt_value *v, const
     return n;
 }
 
-/* A version made in an epilogue is not there in a forward: reuse only what ran before on the same
- * stage. */
+/* A version can be read here if its node is on this stage and runs before: one that an epilogue
+ * computes does not exist in a forward. */
 static bool version_usable(const tt_builder *b, const tt_value *w)
 {
     return w->node->when->stage == b->when->stage && w->node->when->region <= b->when->region &&
@@ -56,7 +56,7 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
     return n->out[0];
 }
 
-/* v one stage on: the same transfer for all uses there. */
+/* v on a stage next to its own. All readers on that stage share the transfer. */
 static tt_value *transfer_once(tt_builder *b, tt_value *v, int to)
 {
     for (size_t i = 0; i < b->transfers.n; i++) {

@@ -3,12 +3,12 @@
 #define TT_GRAPH_REWRITE_H
 #include "graph/graph.h"
 
-/* What the passes and the plan, which work after describe(), need of the graph besides graph.h. */
+/* Functions that passes and the plan, which work after describe(), need in addition to graph.h. */
 
-/* Marks of the nodes that are built next: tt_when.in_chunk_loop and TT_NODE_INNER. */
+/* The nodes that are built next have, or no longer have, tt_when.in_chunk_loop and TT_NODE_INNER. */
 void tt_builder_chunk_loop(tt_builder *b, bool in);
 void tt_builder_inner(tt_builder *b, bool inner);
-/* A value to go on with after an error; nothing is built once the builder has failed. */
+/* The value that a function returns after an error. A builder that has failed builds no more nodes. */
 tt_value *tt_placeholder(tt_builder *b);
 
 /* The state of this kind and name; NULL: there is none. States of two kinds may have one name: a

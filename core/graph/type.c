@@ -19,7 +19,7 @@ int64_t tt_type_numel(const tt_type *t)
     return n;
 }
 
-/* Cut off at the end of `text`; returns the length so far. */
+/* Appends as much as `text` has room for, and returns the new length. */
 static size_t append_text(char *text, size_t size, size_t n, const char *more)
 {
     while (*more && n + 1 < size)
@@ -44,7 +44,7 @@ void tt_type_print(const tt_type *t, char *text, size_t size)
     append_text(text, size, n, "]");
 }
 
-/* The types of the operands: "T, U and V", and "T (4 times)" where several in a row are alike. */
+/* The types of the operands: "T, U and V", or "T (4 times)" if more than two in a row are equal. */
 static void print_types(const tt_shape_query *q, char *out, size_t size)
 {
     size_t n = 0;

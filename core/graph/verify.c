@@ -2,7 +2,7 @@
 #include "graph/builder_impl.h"
 #include <stdlib.h>
 
-/* tt_graph_verify: what every pass must leave true. */
+/* tt_graph_verify: what must hold of a graph after every pass. */
 
 static tt_status verify_fail(const tt_graph *g, const tt_node *n, const char *after,
                              const char *what, tt_error *err)
@@ -28,7 +28,7 @@ static const char *check_input(const tt_graph *g, const tt_node *n, int i)
     return NULL;
 }
 
-/* Atoms of the letters that output o lacks, or of all of them. */
+/* The atoms of all letters, or (contracted) of the letters that output o does not have. */
 static uint16_t atoms_used(const tt_node *n, int o, bool contracted)
 {
     const tt_rule *r = n->rule;
@@ -46,7 +46,8 @@ static uint16_t atoms_used(const tt_node *n, int o, bool contracted)
 static const char *check_outputs(const tt_graph *g, const tt_node *n)
 {
     const tt_rule *r = n->rule;
-    const uint16_t used = atoms_used(n, 0, n->own_rows); /* a piece's rows are no share of it */
+    const uint16_t used =
+        atoms_used(n, 0, n->own_rows); /* the rows of a piece are not a partial sum */
     uint16_t kept = 0;
     for (int i = 0; i < n->n_in; i++)
         kept |= n->keep[i];
@@ -76,7 +77,7 @@ static const char *check_identity(const tt_node *n, int i)
     return NULL;
 }
 
-/* The inputs of a join, and of a sum, are all that there are. */
+/* A join and a sum have as many inputs as their group has ranks, each in its place. */
 static const char *check_pieces(const tt_graph *g, const tt_node *n)
 {
     const tt_lower_step *s = n->step;
@@ -95,7 +96,7 @@ static const char *check_pieces(const tt_graph *g, const tt_node *n)
     return bad;
 }
 
-/* One of the nodes that only move what they are given. */
+/* Nodes that move a value and do not change it. */
 static const char *check_move(const tt_graph *g, const tt_node *n)
 {
     if (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer)

@@ -2,7 +2,7 @@
 #include "graph/when.h"
 #include "graph/graph.h"
 
-/* The times of a graph's nodes, each kept once: lists by stage. */
+/* The interned tt_when objects of a graph, in lists by stage. */
 
 typedef struct tt_when_entry {
     tt_when when;
@@ -17,7 +17,7 @@ static bool when_equal(const tt_when *a, const tt_when *b)
            a->replicated_stages == b->replicated_stages;
 }
 
-/* A stage has about ten objects, and a list holds those of a few stages. */
+/* A stage has about ten objects; a list has the objects of every TT_WHEN_LISTS-th stage. */
 static int when_list(const tt_when *w)
 {
     return w->stage % TT_WHEN_LISTS;

@@ -4,8 +4,8 @@
 #include "graph/sim.h"
 #include "passes/passes.h"
 
-/* The model of the executable specification (placement_spec.py, build()), its meshes, and the
- * passes over it one by one. */
+/* The model of the executable specification (placement_spec.py, build()), its meshes, and a function
+ * that runs the passes on it and stops after each. */
 
 typedef struct llama {
     int64_t V, D, H, K, hd, F, L;
@@ -73,8 +73,8 @@ typedef struct built {
 
 typedef void (*after_pass)(void *user, const char *pass, built *x);
 const mesh_case *mesh_named(const char *name);
-/* Runs all passes up to `last` (NULL = all), calling `after` behind each. err may be filled: then
- * the failing pass's name is returned, else NULL. */
+/* Runs all passes up to `last` (NULL = all), and calls `after` after each. Returns NULL, or the name of the
+ * pass that failed with err. */
 const char *build_job(const job *j, const char *last, after_pass after, void *user, built *out,
                       tt_error *err);
 void built_free(built *x);

@@ -87,7 +87,7 @@ static void write_state(sim *s, const tt_node *n, const tt_state *st, int index,
     }
 }
 
-/* Member by member, so that names do not depend on how parameters were stacked. */
+/* One name per member, so that names do not depend on how parameters are stacked. */
 static void init_state(sim *s, const tt_state *st)
 {
     tt_tensor *g = &s->state_global[st->id];
@@ -166,7 +166,7 @@ static void call_kernel(sim *s, const tt_node *n, const tt_tensor *in, tt_tensor
         sim_fail(s, n, "%s", err.text);
 }
 
-/* Segments that also say on which rank, by `atoms`, a row of v lies. */
+/* Segments that differ for rows of v on different ranks of `atoms`, too. */
 static tt_tensor ranked_segments(sim *s, const tt_tensor *seg, const tt_value *v,
                                  const tt_placement *atoms)
 {
@@ -185,7 +185,7 @@ static tt_tensor ranked_segments(sim *s, const tt_tensor *seg, const tt_value *v
     return out;
 }
 
-/* A ring's step means the same on one rank: queries see the keys that lie on their rank in it. */
+/* A step of a ring, computed on one rank: a query sees the keys that its rank has in that step. */
 static void mark_pieces(sim *s, const tt_node *n, tt_tensor *in)
 {
     const bool fwd = !strcmp(n->op->name, "attention");

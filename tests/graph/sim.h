@@ -51,16 +51,16 @@ sim *sim_run(const tt_graph *g, const sim_opts *o);
 void sim_free(sim *s);
 void sim_require(const sim *s); /* fails the test with s->failure */
 
-/* The values of a parameter after the step, assembled from the shards: what NULL = the parameter,
- * "grad" = the gradient, else optimizer state. In doubles, in the arena of s. */
+/* The values of a parameter after the step, assembled from the shards, as doubles in the arena of s.
+ * what NULL: the parameter; "grad": its gradient; otherwise the name of an optimizer state. */
 double *sim_param(const sim *s, const char *name, const char *what, int64_t *n);
 double *sim_state(const sim *s, const char *name, int64_t *n);  /* metrics, by name */
 double *sim_value(const sim *s, const tt_value *v, int64_t *n); /* any value, assembled */
 double *sim_global(const sim *s, const tt_value *v,
                    int64_t *n); /* any value, the global evaluation */
 
-/* The default feed: ids and labels below `sim_vocab`, two segments a line, parameters about 0.5 (1
- * for vectors). */
+/* The default feed: ids and labels below `sim_vocab`, two segments per sequence, parameters about 0.5
+ * (1 for vectors). */
 void sim_feed(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
 extern int64_t sim_vocab; /* 19 */
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <math.h>
 
-/* Included by sim.c: plugins, shards, assembling them, and collectives. */
+/* sim.c includes this file: it loads plugins, makes shards and assembles them, and runs collectives. */
 
 /* ---- plugins ---- */
 
@@ -236,7 +236,8 @@ static void sim_fail(sim *s, const tt_node *n, const char *fmt, ...)
              n ? n->op->name : "", n && n->scope ? n->scope : "", place, what);
 }
 
-/* The global tensor out of shards; `why` set where replicas differ or the shards do not tile. */
+/* Assembles the global tensor from shards. Sets `why` if replicas differ, or if shards overlap or leave
+ * gaps. */
 static tt_tensor assemble(sim *s, const tt_type *type, const tt_placement *p,
                           const tt_tensor *shards, const char **why)
 {
@@ -296,7 +297,7 @@ static double difference(const tt_tensor *a, const tt_tensor *b)
     return worst / scale;
 }
 
-/* Each rank's piece is that part of the whole. Shares of a sum are seen where they are added. */
+/* The piece of each rank must be its part of the whole. Shares of a sum are tested where they are added. */
 static void check_piece(sim *s, const tt_node *n, const tt_value *v)
 {
     for (int r = 0; !v->place.partial && r < s->mesh->world; r++) {

@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* Every deliberate mistake must be found (as test_mutations of the specification): by the sim at
- * the node, by the results of the step, or by tt_graph_verify. */
+/* Each test puts a mistake into a graph. The sim must find it at the node or in the results of the
+ * step, or tt_graph_verify must refuse the graph (as test_mutations of the specification does). */
 
 static bool communicates(const tt_graph *g, const tt_node *n)
 {
@@ -38,7 +38,7 @@ static double gap(const double *a, const double *b, int64_t n)
     return worst;
 }
 
-/* assemble() refuses replicas that differ; a mutated run is read without that. */
+/* assemble() refuses replicas that differ; this reads a mutated run without that check. */
 static bool state_is(const sim *s, const tt_state *st, const sim *ref)
 {
     const char *why = NULL;
@@ -50,7 +50,7 @@ static bool state_is(const sim *s, const tt_state *st, const sim *ref)
     return !why && gap(have, want, n) < 1e-7;
 }
 
-/* Does what the step leaves behind (parameters, gradients, norm, loss) differ from the run without
+/* Do the results of the step (parameters, gradients, norm, loss) differ from those of the run without
  * the mistake? */
 static bool outputs_differ(const sim *s, const sim *ref)
 {
@@ -60,10 +60,10 @@ static bool outputs_differ(const sim *s, const sim *ref)
     return false;
 }
 
-/* Of the runs below; NULL = sim_feed. */
+/* The feed of the runs below; NULL = sim_feed. */
 static void (*feed)(const tt_graph *g, const char *name, const tt_type *t, int micro, double *out);
 
-/* Lines of 13 tokens in another order, so that every rank's queries see keys of every other. */
+/* Sequences of 13 tokens in another order, so that the queries of every rank see keys of all others. */
 static void feed_mixed(const tt_graph *g, const char *name, const tt_type *t, int micro,
                        double *out)
 {
@@ -149,8 +149,8 @@ static void test_every_dropped_redistribute_is_caught(void **state)
     assert_int_equal(refused, rewired);
 }
 
-/* A rotation left out, forward or back, is seen, and so is a step that meets the keys of another.
- */
+/* If a rotation of the forward or the backward is left out, or a step reads the keys of another step,
+ * the results differ. */
 static void test_every_dropped_rotation_is_caught(void **state)
 {
     static const char *const meshes[] = {"cp2", "cp3", "cp2x2", "fsdp2 tp2 cp2"};
@@ -207,8 +207,7 @@ static void test_every_dropped_collective_is_caught(void **state)
     built_free(&x);
 }
 
-/* Of what goes piece by piece, no message, no piece of a whole and no share of a sum may be left
- * out. */
+/* Async TP: if a message, a piece of a join or a share of a sum is left out, the results differ. */
 static void test_every_dropped_piece_is_caught(void **state)
 {
     static const char *const meshes[] = {"tp3", "tp4=2x2", "fsdp2 tp2 cp2"};
@@ -240,11 +239,11 @@ static void test_every_dropped_piece_is_caught(void **state)
     assert_int_equal(caught, total);
 }
 
-/* ---- wrong cotangent storage: bytes taken for another placement without communication ---- */
+/* ---- wrong placement of a cotangent: its bytes are read as if they were stored otherwise ---- */
 
-/* v is taken for `to` as it lies (a transfer moves nothing), then redistributed to where v was, for
- * all later readers: what an autodiff that is wrong about v's storage would build. Verify cannot
- * see it; the sim must. */
+/* All later readers get v's bytes as if they were stored as `to` (a transfer moves nothing),
+ * redistributed to v's placement. An autodiff that is wrong about v's placement would build this.
+ * tt_graph_verify cannot find it; the sim must. */
 static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement *to)
 {
     tt_graph *g = x->g;
@@ -268,8 +267,8 @@ static void insert_relabel(built *x, size_t at, tt_value *v, const tt_placement 
     g->nodes.n = n + 2;
 }
 
-/* "The transpose of psum is psum": where the forward reduced a partial, the replicated cotangent is
- * reduced again. */
+/* "The transpose of psum is psum": where the forward reduced a partial sum, this reduces the replicated
+ * cotangent again. */
 static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
     if (n->when->region != TT_BACKWARD || n->role == TT_NODE_EXPANDED || n->n_out < 1)
@@ -292,7 +291,7 @@ static bool psum_transpose(const tt_graph *g, const tt_node *n, tt_placement *to
     return false;
 }
 
-/* A pending partial forgotten: every rank takes its part for the whole. */
+/* A reduction is forgotten: every rank takes its partial sum for the whole. */
 static bool lost_pending(const tt_graph *g, const tt_node *n, tt_placement *to)
 {
     (void)g;
@@ -391,7 +390,7 @@ static void test_unmasked_partial_is_caught(void **state)
     built_free(&x);
 }
 
-/* ---- data that breaks R4: a segment across two lines ---- */
+/* ---- data that breaks R4: a segment that lies in two sequences ---- */
 
 static void feed_across(const tt_graph *g, const char *name, const tt_type *t, int micro,
                         double *out)

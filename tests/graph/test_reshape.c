@@ -4,9 +4,9 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* Dims that are split and merged keep their cut (R3): models written from ops compute a data rank's
- * own sequences and a tensor rank's own heads, and every node's shards are its global value on every
- * mesh, sizes that do not divide included. */
+/* Dims that are split and merged keep their cut (R3). In models that are written with reshapes a data
+ * rank computes its own sequences and a tensor rank its own heads. On every mesh the shards of every
+ * node are its global value, also for sizes that do not divide. */
 
 static void check_pass(void *user, const char *pass, built *x)
 {
@@ -146,7 +146,7 @@ static void test_attention_of_ops_keeps_its_cut(void **state)
         }
 }
 
-/* Sequences that do not divide over cp, heads that do not divide over tp: gathered, and right. */
+/* If sequences do not divide over cp or heads over tp, they are gathered, and the values are right. */
 static void test_attention_of_ops_where_nothing_divides(void **state)
 {
     (void)state;

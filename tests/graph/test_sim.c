@@ -205,7 +205,7 @@ static void test_matrix_without_sequence_parallel(void **state)
         matrix("tp", v);
 }
 
-/* Lines cut over cp, by every way in which attention sees the rest of them. */
+/* Sequences that cp cuts, with every way in which attention reads the other ranks' tokens. */
 static void contexts(tt_context context, const char *what)
 {
     static const char *const meshes[] = {"cp2",           "cp3",         "fsdp2 cp2",
@@ -247,7 +247,7 @@ static void test_keys_go_round_a_ring(void **state)
     contexts(TT_CONTEXT_RING, "ring");
 }
 
-/* Gathers and reduce-scatters of rows with their products, piece by piece. */
+/* Async TP: gathers and reduce-scatters of rows in pieces, together with their products. */
 static void test_async_tp_equals_one_rank(void **state)
 {
     static const char *const meshes[] = {

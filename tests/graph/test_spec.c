@@ -5,28 +5,29 @@
 #include "graph/sim.c"
 
 /* The C placer against the executable specification, node by node
- * (tests/golden/placement_graphs.json, made by placement_vectors.py). A value's signature hashes
- * the op and its operands' signatures, through redistributes; nodes of equal signature are one
- * meaning and must be stored alike, read alike stored operands and carry alike partials.
+ * (tests/golden/placement_graphs.json, which placement_vectors.py writes). The signature of a value is a
+ * hash of its op and of its operands' signatures; redistributes do not count. Nodes with the same
+ * signature compute the same value: both placers must store it alike, read operands in the same
+ * placements, and leave the same partial sums.
  *
- * Where the two graphs differ by design:
- *   - rms_dx, rms_dw are the outputs of rms_norm_bwd; attention_d{q,k,v} those of attention_bwd
- * (which also reads out, lse).
- *   - bias is add, bias_db is reduce_sum.
- *   - The specification writes the loss in separate ops; ours is cross_entropy, expanded where the
- * vocabulary is cut: max, sum of exponentials and pick match, select is nll. Its derivative is one
- * op, cross_entropy_bwd = sumexp_dx + pick_dx. Ours places the first three in follow mode (inner
- * ops of an expansion), with equal result; the target's logit stays pending through the subtraction
- * and is reduced behind it, one all-reduce as well. total, spread and the scale by 1/N are the
- * seed.
- *   - Both uses of a tied embedding lie outside blocks and share one fetch; the specification
- * fetches twice.
- *   - Gradients are reduced once a micro-batch to their storage (the specification's sunk=False),
- * in the backward.
- *   - The step regions work on stacks; their storage is checked in
- * test_update_stays_where_parameters_are_stored.
- *   - The two graphs of two micro-batches are not built: accumulation is a state here, tested in
- * test_sim.c. */
+ * The two graphs differ on purpose in these points:
+ *   - rms_dx and rms_dw are the outputs of rms_norm_bwd, and attention_d{q,k,v} those of attention_bwd,
+ *     which also reads out and lse.
+ *   - bias is add, and bias_db is reduce_sum.
+ *   - The specification writes the loss in separate ops. Ours is cross_entropy, which expands where the
+ *     vocabulary is cut: max, sum of exponentials and pick correspond, and select is nll. Its derivative
+ *     is one op, cross_entropy_bwd = sumexp_dx + pick_dx. Ours places the first three in follow mode (as
+ *     inner ops of an expansion), with the same result. The logit of the label stays pending through
+ *     the subtraction and is reduced after it, by one all-reduce, too. total, spread and the scale by
+ *     1/N correspond to the seed.
+ *   - Both uses of a tied embedding are outside the blocks and share one fetch. The specification
+ *     fetches twice.
+ *   - Gradients are reduced to their storage once per micro-batch, in the backward (sunk=False in the
+ *     specification).
+ *   - The regions of the step work on stacks. test_update_stays_where_parameters_are_stored checks
+ *     their placements.
+ *   - The specification has two graphs for two micro-batches. Here accumulation is a state, and
+ *     test_sim.c tests it. */
 
 typedef uint64_t sig; /* 0 = a value without a counterpart */
 

@@ -140,7 +140,8 @@ static void test_nodes_share_objects_after_every_pass(void **state)
     }
 }
 
-/* A pass that writes to a shared object, or gives a node one of its own, is refused. */
+/* tt_graph_verify refuses a pass that writes to a shared object or gives a node one that is not
+ * interned. */
 static void test_an_object_of_its_own_is_refused(void **state)
 {
     tt_error err = {0};

@@ -3,11 +3,11 @@
 #define TT_TESTS_OPS_EVAL_H
 #include "tensors.h"
 
-/* A small interpreter of unplaced graphs: leaves with random values, every node run by a backend's
- * kernel on one rank, and reverse mode over the ops' own vjps. Values are f64, so that finite
- * differences are sharp. */
+/* A small interpreter of unplaced graphs. It gives leaves random values, runs every node on one rank
+ * with a backend's kernel, and differentiates with the ops' own vjps. Values are f64, so that finite
+ * differences are precise. */
 
-#define EVAL_TOKENS 10 /* two lines of five tokens; segments 3+2 | 2+3 */
+#define EVAL_TOKENS 10 /* two sequences of five tokens; segments 3+2 | 2+3 */
 #define EVAL_SEQUENCES 2
 
 typedef struct leaf {
@@ -21,7 +21,7 @@ typedef struct eval {
     tt_graph *g;
     const tt_backend_vt *backend;
     tt_op_table table;
-    bool decompose; /* every op that can be is decomposed */
+    bool decompose; /* decompose every op that has a decomposition */
     leaf leaves[24];
     int n_leaves;
     tt_tensor *tensors; /* by value id, after eval_prepare */

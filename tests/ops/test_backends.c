@@ -4,8 +4,8 @@
 #include <ttrun/ops.h>
 
 /* Every kernel of the cpu backend against the reference on random shapes: odd, one, empty,
- * broadcast, boxes inside a larger tensor. Also: accumulate adds, in-place gives the same bits, two
- * threads give the bits of one. */
+ * broadcast, boxes inside a larger tensor. Also: a kernel that accumulates adds, a kernel that
+ * works in place and one with two threads compute the same bits. */
 
 #define TRIALS 24
 
@@ -218,7 +218,7 @@ static size_t bytes_of(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-/* attention_bwd needs the out and lse of its own q, k, v. */
+/* attention_bwd needs the out and lse that attention computes from the same q, k, v. */
 static void make_attention_true(const row *r, tt_tensor *in)
 {
     tt_tensor fin[7] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
@@ -347,7 +347,7 @@ static void test_every_op_is_compared(void **state)
     for (size_t i = 0; i < n; i++) {
         bool found = strstr(ops[i]->name, "fused") != NULL;
         if (ops[i]->expand_letters && !ops[i]->expand_letters[0])
-            continue; /* always runs as other ops */
+            continue; /* it always expands into other ops */
         for (size_t k = 0; k < TT_COUNT(rows); k++)
             found |= strcmp(rows[k].op, ops[i]->name) == 0;
         if (!found)

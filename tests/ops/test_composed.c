@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cases.h"
 
-/* Builder functions that are a few ops: their values beside the C library's. */
+/* Builder functions that build several ops: their values against those of the C library. */
 
 static const tt_backend_vt *backend;
 
@@ -52,11 +52,11 @@ static void test_clamp_wants_a_range(void **state)
     (void)state;
     eval_init(&e, backend, false);
     tt_clamp(e.b, leaf_of(&e, TT_F64, -1, 1, 1, DIMS(N(3))), 1.0, 0.0);
-    assert_non_null(strstr(tt_builder_error(e.b)->text, "clamp: 1 to 0 is no range"));
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "clamp: 1 to 0 is not a range"));
     eval_release(&e);
 }
 
-/* Of logits so large that their exponentials have no number. */
+/* The logits are so large that their exponentials are infinite. */
 static void test_log_softmax_of_large_logits(void **state)
 {
     static const double x_of[2][3] = {

@@ -4,8 +4,8 @@
 #include <ttrun/ops.h>
 
 /* The reference kernels against PyTorch, and rope's frequencies against transformers:
- * tests/golden/ops.json, written by ops_golden.py. PyTorch's values are f64: 1e-11 is the sum of
- * some hundred roundings. */
+ * tests/golden/ops.json, written by ops_golden.py. PyTorch's values are f64; the tolerance 1e-11
+ * is the error of some hundred roundings. */
 
 #define TOLERANCE 1e-11
 

@@ -2,12 +2,12 @@
 #include "cases.h"
 
 /* For every node of every case (forward and backward): its sharding rule parses, binds letters to
- * equal unit counts, and says the truth: with a letter cut in two, two ranks' kernels on their
- * boxes give boxes, or partial sums (maxima), of the whole result. This also holds kernels to
+ * equal unit counts, and is true: if a letter is cut in two, the kernels of two ranks on their boxes
+ * compute boxes, or partial sums (maxima), of the whole result. This also tests that kernels respect
  * begin[] and global[]. */
 
 static const tt_backend_vt *backend;
-static int cuts; /* of the whole run */
+static int cuts; /* cuts that the whole run has tried */
 
 typedef struct cut { /* letters cut together, and the box of rank `half` in a dim of theirs */
     uint32_t letters;
@@ -196,7 +196,7 @@ static void test_rules_are_the_specification(void **state)
         assert_string_equal(tt_op_find(&t, want[i].op)->rule, want[i].rule);
 }
 
-/* The list of R1: a pending sum may pass through these ops and no others. */
+/* The list of R1: only these ops take a pending sum and give one. */
 static void test_linear_inputs_are_the_declared_list(void **state)
 {
     static const struct {

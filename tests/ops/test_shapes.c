@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cases.h"
 
-/* Shape rules: dims, labels and dtypes of results, and one-line errors that name the op and what it
- * got. */
+/* Shape rules: dims, labels and dtypes of results, and errors of one line that name the op and its
+ * operands. */
 
 static eval e;
 

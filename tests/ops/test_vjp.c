@@ -3,12 +3,12 @@
 
 #include "graph/sim.c"
 
-/* For every case of cases.h, forward and backward, by kernels and decomposed: placed = unplaced.
- * The placer places each op, by a random label table or in follow mode, from leaves stored at
- * random (sharded, partial, replicated) over 2, 4 and 6 ranks; after that every value's shards must
- * be the global value. Small dims leave ranks with empty boxes. (That derivatives are differences
- * and that decompositions are kernels is in test_derivatives.c; that a rule is true of its kernel,
- * letter by letter, in test_rules.c.) */
+/* A placed graph computes the values of the unplaced graph, for every case of cases.h, forward and
+ * backward, with kernels and decomposed. Leaves have random placements (sharded, partial, replicated)
+ * over 2, 4 and 6 ranks, and the placer places each op by a random label table or in follow mode. Then
+ * the shards of every value must be the global value. Dims are small, so some ranks have empty boxes.
+ * (test_derivatives.c compares derivatives with differences and decompositions with kernels;
+ * test_rules.c compares each letter of a rule with the kernel.) */
 
 static const tt_backend_vt *backend;
 static const eval *fed;       /* whose leaves the sim reads */
@@ -35,7 +35,7 @@ static uint32_t below(uint64_t *random, uint32_t n)
     return v < n ? v : n - 1;
 }
 
-/* Every atom goes to a dim, to the partial ones, or nowhere. Integers are never partial. */
+/* Every atom cuts a dim, is partial, or is not used. Integers are never partial. */
 static tt_placement random_placement(const tt_mesh *m, const tt_type *t, uint64_t *random)
 {
     tt_placement p = {0};

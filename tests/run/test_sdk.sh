@@ -39,7 +39,7 @@ sed 's|"mean/up", tt_mean(b, tt_mean(b, h, 0, 0), 0, 0)|"mean/up", tt_mean(b, h,
 [ "$rc" -eq 2 ] && grep -q 'metric "mean/up" must be a scalar' "$dir/err"
 ok metric_must_be_a_scalar
 sed 's|"mean/up"|"loss/up"|' "$SRC/tests/run/small.c" >"$dir/bad.c" && plugin "$dir/bad.c" && go taken
-[ "$rc" -eq 2 ] && grep -q 'metric "loss/up": "loss" is a number of the loop' "$dir/err"
+[ "$rc" -eq 2 ] && grep -q 'metric "loss/up": the training loop logs "loss" itself' "$dir/err"
 ok metric_whose_name_is_taken_is_refused
 plugin "$SRC/tests/run/small.c"
 

@@ -4,9 +4,9 @@
 
 /* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]] →
  * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
- * (builder.h). Dao et al. 2022, arXiv:2205.14135. Rule: t=(b q): queries may be cut inside sequences,
- * keys must be whole there, or in a ring be the piece of another rank (attention_ring.c); heads and
- * kv heads are cut together. */
+ * (builder.h). Dao et al. 2022, arXiv:2205.14135. By the rule, t=(b q), queries may be cut inside
+ * sequences. Keys must be whole inside a sequence; in a step of a ring they are the keys of another
+ * rank (attention_ring.c). Heads and kv heads are cut together. */
 
 #define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
 
@@ -28,8 +28,8 @@ tt_status tt_want_heads(const tt_shape_query *q, int i, const char *what, int64_
     return TT_OK;
 }
 
-/* q, k, v at inputs 0 to 2; pos_q, seg_q, pos_k, seg_k from input `at` on. Number of query heads in
- * *n_heads. */
+/* Checks q, k, v (inputs 0 to 2) and pos_q, seg_q, pos_k, seg_k (from input `at` on). *n_heads is the
+ * number of query heads. */
 static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
@@ -64,7 +64,8 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
     if (q->n_in == 8) {
         TT_TRY(tt_want_rank(q, 7, "sinks", 1, err));
         if (q->in[7]->dims[0].size != h)
-            return tt_infer_fail(q, err, "sinks must have %lld elements, one a head", (long long)h);
+            return tt_infer_fail(q, err, "sinks must have %lld elements, one per head",
+                                 (long long)h);
     }
     const tt_type *x = q->in[0];
     tt_dim d[2] = {x->dims[0], TT_DIM_UNIT(h * a->v_head_dim, x->dims[1].label, a->v_head_dim)};
@@ -110,8 +111,8 @@ static void rule_for_bwd(const tt_shape_query *q, char *rule, size_t size)
         snprintf(rule, size, RULE_IN ", t h, t h, t h, t, t, s, s -> t h, s k, s k");
 }
 
-/* Σ_t -exp(sink - lse) (out·dout) of each head: lse holds the sinks, so that is their share of the
- * softmax. */
+/* Per head Σ_t -exp(sink - lse) (out·dout): lse includes the sinks, so exp(sink - lse) is their share of
+ * the softmax. */
 static tt_value *sinks_gradient(tt_builder *b, tt_vjp *c)
 {
     const tt_attrs_attention *a = c->attrs;
@@ -148,8 +149,8 @@ static void vjp_attention(tt_builder *b, tt_vjp *c)
     tt_attention_vjp(b, c, "attention_bwd");
 }
 
-/* Pairs a query may see: half of them when causal, at most the window. An upper bound where
- * segments are shorter. */
+/* The number of pairs (query, key): half of all if causal, and at most the window per query. It is an
+ * upper bound if segments are shorter than a sequence. */
 static double pairs(const tt_shape_query *q)
 {
     const tt_attrs_attention *a = q->attrs;
@@ -168,7 +169,7 @@ tt_cost tt_attention_cost(const tt_shape_query *q, const tt_type *out)
 }
 
 tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out)
-{ /* five products instead of two */
+{ /* five products instead of two of the forward */
     const tt_attrs_attention *a = q->attrs;
     double heads = (double)(q->in[0]->dims[1].size / a->head_dim);
     return tt_cost_make(q, out, 3,
@@ -176,7 +177,7 @@ tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out)
                             (6.0 * (double)a->head_dim + 4.0 * (double)a->v_head_dim + 15.0));
 }
 
-/* Decoding: keys and values of every sequence, as attention_cached has them. */
+/* Decoding: the keys and values of all sequences, in the layout of attention_cached. */
 static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, tt_type *out,
                         tt_error *err)
 {

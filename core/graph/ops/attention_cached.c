@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* attention_cached: attention's incremental form (R18). q [T,H*hd], k [T,K*hd], v [T,K*dv] of new
+/* attention_cached: attention for decoding (R18). q [T,H*hd], k [T,K*hd], v [T,K*dv] of new
  * tokens, pos, slot [T], keys [S,K,B,hd,32], values [S,K,B*32,dv][, sinks [H]] → out [T,H*dv], keys
- * and values with the new ones in them. A token sees its sequence up to itself. Sequences are not
- * cut, heads and kv heads are cut together. */
+ * and values with those of the new tokens added. A token sees its sequence up to itself. Sequences are
+ * not cut; heads and kv heads are cut together. */
 
 static tt_status want_cache(const tt_shape_query *q, int64_t kv_heads, tt_error *err)
 {
@@ -46,7 +46,8 @@ static tt_status infer_attention_cached(const tt_shape_query *q, tt_type *out, t
         TT_TRY(tt_want_equal(q, 0, 0, i, 0, err));
     TT_TRY(want_cache(q, k, err));
     if (a->bidirectional)
-        return tt_infer_fail(q, err, "tokens that see later ones cannot come one by one");
+        return tt_infer_fail(
+            q, err, "bidirectional attention cannot decode: a token would read later ones");
     if (q->n_in == 8) {
         TT_TRY(tt_want_rank(q, 7, "sinks", 1, err));
         if (q->in[7]->dims[0].size != h)
@@ -70,7 +71,7 @@ static void rule_attention_cached(const tt_shape_query *q, char *rule, size_t si
 }
 
 static tt_cost cost_attention_cached(const tt_shape_query *q, const tt_type *out)
-{ /* every token sees at most its whole sequence */
+{ /* an upper bound: every token sees its whole sequence */
     const tt_attrs_attention *a = q->attrs;
     const double seen = (double)q->in[6]->dims[2].size, tokens = (double)q->in[0]->dims[0].size;
     const double kv = (double)q->in[1]->dims[1].size + (double)q->in[2]->dims[1].size;

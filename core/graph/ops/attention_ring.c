@@ -2,14 +2,14 @@
 #include "graph/graph.h"
 #include "graph/ops/internal.h"
 
-/* attention_ring: attention whose keys and values stay cut inside sequences, as its queries are, and go
- * round the ranks of a sequence (Liu et al. 2023, arXiv:2310.01889). Always expands (R5), into n steps
- * for n ranks: in step i a rank's queries meet the keys of the rank i further. What a step adds is
- * attention over those keys alone; attention_merge adds it to the steps before, in order 0 to n-1.
- * Going back, dk and dv travel with their keys, and every rank adds its share: steps 1 to n-1, then
- * 0, where they are home. What a step needs is sent before the step ahead of it computes, so that
- * it may be under way meanwhile. So a rank holds its own piece and two more, whatever n. Shares are
- * added in f32. */
+/* attention_ring: attention whose keys and values are cut inside sequences, like its queries, and go from
+ * rank to rank in a ring (Liu et al. 2023, arXiv:2310.01889). The op always expands (R5), for n ranks
+ * into n steps: in step i a rank computes attention of its queries over the keys of the rank that is i
+ * further. attention_merge adds the result to that of the steps before, in the order 0 to n-1. In the
+ * backward dk and dv move with their keys, and every rank adds its share to them: in steps 1 to n-1,
+ * and last in step 0, where they are back on their own rank. The keys and values of a step are sent
+ * before the previous step computes, so that both happen at the same time. So for every n a rank has
+ * its own keys and values and those of two other ranks. Shares are added in f32. */
 
 typedef struct ring {
     tt_builder *b;
@@ -29,10 +29,11 @@ static ring ring_of(tt_builder *b, const tt_shape_query *query, const tt_value *
     for (int i = r.first; i < cuts.n; i++) {
         moving.atom[moving.n++] = cuts.atom[i];
         if (r.m->atom_size[TT_ATOM(cuts.atom[i])] > TT_MAX_SHIFT + 1)
-            tt_builder_fail(b, TT_EUNSUPPORTED,
-                            "a ring over %d ranks, at most %d: take allgather or ulysses for "
-                            "context_parallel_rotate_method",
-                            (int)r.m->atom_size[TT_ATOM(cuts.atom[i])], TT_MAX_SHIFT + 1);
+            tt_builder_fail(
+                b, TT_EUNSUPPORTED,
+                "a ring over %d ranks, but at most %d are possible: take allgather or ulysses for "
+                "context_parallel_rotate_method",
+                (int)r.m->atom_size[TT_ATOM(cuts.atom[i])], TT_MAX_SHIFT + 1);
     }
     r.attrs.ring = moving.n ? tt_mesh_degree(r.m, &moving) : 0;
     return r;
@@ -49,7 +50,7 @@ static tt_value *shifted(const ring *r, tt_value *v, int step)
     return tt_node_new(r->b, &tt_op_redistribute, &v, 1, &v->type, &p, 1)->out[0];
 }
 
-/* An input is there in any placement. */
+/* The input, which may have any placement. */
 static tt_value *input_shifted(const ring *r, tt_value *v, int step)
 {
     tt_placement p = v->place;
@@ -63,7 +64,7 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
     tt_value *k = in[1], *v = in[2], *k_next = k, *v_next = v, *out = NULL, *lse = NULL;
     for (int i = 0; i == 0 || i < r.attrs.ring; i++, k = k_next, v = v_next) {
         tt_value *y[2];
-        if (i + 1 < r.attrs.ring) { /* under way while this step computes */
+        if (i + 1 < r.attrs.ring) { /* sent while this step computes */
             k_next = shifted(&r, k, i + 1);
             v_next = shifted(&r, v, i + 1);
         }
@@ -160,7 +161,7 @@ static tt_status infer_merge(const tt_shape_query *q, tt_type *out, tt_error *er
     TT_TRY(tt_want_same(q, 1, 3, err));
     const tt_dim *d = q->in[0]->dims;
     if (d[1].size != d[1].unit * q->in[1]->dims[1].size)
-        return tt_infer_fail(q, err, "lse must have one column a head of out");
+        return tt_infer_fail(q, err, "lse must have one column per head of out");
     out[0] = *q->in[0];
     out[1] = *q->in[1];
     return TT_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* Pointwise ops of two and three operands, which broadcast: a missing dim or one of size 1
- * stretches. */
+/* Pointwise ops of two and three operands. The operands broadcast: a dim that is missing or has size 1
+ * is stretched. */
 
 static tt_status infer_arithmetic(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -66,7 +66,7 @@ static tt_cost cost_pow(const tt_shape_query *q, const tt_type *out)
     return tt_cost_make(q, out, 1, 20.0 * tt_numel(&out[0]));
 }
 
-/* Writes the cotangent of input i, summed to its dims, if it is wanted. */
+/* If autodiff wants the cotangent of input i, writes it, summed to the dims of the input. */
 #define PUT(i, value)                                                                              \
     do {                                                                                           \
         if (c->want[i])                                                                            \
@@ -103,7 +103,7 @@ static void vjp_div(tt_builder *b, tt_vjp *c)
     PUT(1, tt_neg(b, tt_div(b, tt_mul(b, c->dout[0], c->out[0]), c->in[1])));
 }
 
-static void vjp_maximum(tt_builder *b, tt_vjp *c) /* a tie belongs to x */
+static void vjp_maximum(tt_builder *b, tt_vjp *c) /* if x == y, x gets the cotangent */
 {
     tt_value *x = c->in[0], *y = c->in[1], *dy = c->dout[0];
     PUT(0, tt_emit3(b, "max_bwd", x, y, dy, NULL));

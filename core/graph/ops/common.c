@@ -2,8 +2,8 @@
 #include "graph/ops/internal.h"
 #include <string.h>
 
-/* What the definitions of ops share: checks of shape rules, texts of sharding rules, costs, and the
- * emission of a node. */
+/* Functions that op definitions share: checks of operands, texts of sharding rules, costs, and short
+ * forms of tt_op. */
 
 double tt_numel(const tt_type *t)
 {
@@ -103,8 +103,8 @@ tt_type tt_type_make(tt_dtype dtype, const tt_dim *dims, int n_dims)
     return t;
 }
 
-/* Folds one operand's dims, aligned at the right, into out. A labelled dim wins over one that is
- * not. */
+/* Broadcasts the dims of t, aligned at the right, into out. Of two equal dims the one with a label
+ * stays. */
 static bool broadcast_dims(tt_type *out, const tt_type *t)
 {
     int shift = t->n_dims - out->n_dims;
@@ -130,7 +130,7 @@ static bool broadcast_dims(tt_type *out, const tt_type *t)
 tt_status tt_broadcast_type(const tt_shape_query *q, bool skip_first, tt_type *out, tt_error *err)
 {
     tt_type t = tt_type_make(TT_F32, NULL, 0);
-    bool has[2] = {false, false}; /* a dtype from scalars, from tensors */
+    bool has[2] = {false, false}; /* is there a scalar, a tensor */
     tt_dtype of[2] = {TT_F32, TT_F32};
     for (int i = 0; i < q->n_in; i++) {
         if (!broadcast_dims(&t, q->in[i]))
@@ -167,8 +167,8 @@ void tt_rule_dims(tt_rule_text *t, int n, int at, const char *letter)
     }
 }
 
-/* A dim of size 1 gets a letter of its own that must be whole; the others share the output's by
- * position. */
+/* A dim of size 1 gets its own letter, which must be whole. Other dims have the letter of the output's
+ * dim at the same position. */
 void tt_rule_broadcast(const tt_shape_query *q, int n_out, char *rule, size_t size)
 {
     tt_rule_text t = {.s = rule, .size = size};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* Builder functions that are a few ops, and no op of their own. */
+/* Builder functions that build several ops and have no op of their own. */
 
 tt_value *tt_logsumexp(tt_builder *b, tt_value *x)
 {
@@ -18,7 +18,8 @@ tt_value *tt_clamp(tt_builder *b, tt_value *x, double low, double high)
 {
     const tt_dtype dtype = tt_value_type(x)->dtype;
     if (!(low <= high))
-        return tt_builder_fail(b, TT_EINVAL, "clamp: %g to %g is no range", low, high);
+        return tt_builder_fail(
+            b, TT_EINVAL, "clamp: %g to %g is not a range; low must not be above high", low, high);
     return tt_minimum(b, tt_maximum(b, x, tt_const(b, low, dtype)), tt_const(b, high, dtype));
 }
 

@@ -3,7 +3,7 @@
 
 /* conv1d: depthwise causal convolution along tokens: x [T,D], w [D,K], seg, pos i32 [T] → y[t] =
  * Σ_j w[:,K-1-j] x[t-j] over the j whose token is in the segment of t, j positions before it.
- * Tokens must be whole within a sequence, in plain order. */
+ * The token dim must not be cut inside sequences, and tokens must be in their plain order. */
 
 #define TOKENS "t=(b !q) d, d !k, t, t"
 

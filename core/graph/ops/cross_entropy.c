@@ -3,9 +3,8 @@
 #include "graph/ops/internal.h"
 
 /* cross_entropy: logits [T,V] at labels [T] → nll, lse f32 [T]; nll is 0 where the label is
- * negative. v must be whole, or the op expands (R5): the maximum, the sum of exponentials and the
- * target's logit are three [T] partials, reduced by the redistributes the builder puts between
- * them. */
+ * negative. If v is cut, the op expands (R5): the maximum, the sum of exponentials and the logit of
+ * the label are then three partial values [T], which redistributes of the builder reduce. */
 
 static tt_status want_logits(const tt_shape_query *q, const char *what, tt_error *err)
 {
@@ -116,7 +115,7 @@ static void vjp_cross_entropy(tt_builder *b, tt_vjp *c)
         tt_value *ins[4] = {logits, c->in[1], c->out[1], c->dout[0]};
         d = tt_emit(b, "cross_entropy_bwd", ins, 4, NULL);
     }
-    if (c->dout[1] != NULL) { /* a z-loss reads lse */
+    if (c->dout[1] != NULL) { /* only if a z-loss reads lse */
         tt_value *z = tt_cast(b, softmax_times(b, logits, c->out[1], c->dout[1]),
                               tt_value_type(logits)->dtype);
         d = d == NULL ? z : tt_add(b, d, z);
@@ -124,7 +123,8 @@ static void vjp_cross_entropy(tt_builder *b, tt_vjp *c)
     c->din[0] = d;
 }
 
-static void vjp_sum_exp(tt_builder *b, tt_vjp *c) /* to x; the maximum's cancels and is not given */
+/* The cotangent of x; that of the maximum cancels out. */
+static void vjp_sum_exp(tt_builder *b, tt_vjp *c)
 {
     tt_value *d = softmax_times(b, c->in[0], c->in[1], c->dout[0]);
     if (c->want[0])
@@ -178,7 +178,7 @@ static tt_cost cost_max(const tt_shape_query *q, const tt_type *out)
 }
 
 static tt_cost cost_pick(const tt_shape_query *q, const tt_type *out)
-{ /* one element a row, not the rows */
+{ /* it reads one element per row */
     (void)q;
     return (tt_cost){.flops = 0.0, .bytes = 12.0 * tt_numel(&out[0])};
 }
@@ -247,8 +247,8 @@ const tt_op_def tt_op_pick_bwd = {.struct_size = sizeof(tt_op_def),
                                   .infer = infer_pick_bwd,
                                   .cost = tt_cost_move};
 
-/* Logits that a loss was given as f32 are read as they lie: the kernel widens them, and rounds
- * their cotangent, as the cast would. */
+/* If v is a cast to f32, the value before the cast: the kernel widens logits itself, and rounds their
+ * cotangent, as the cast would. */
 static tt_value *before_cast_up(tt_value *v)
 {
     tt_node *n = v->node;

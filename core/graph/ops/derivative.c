@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* What derivatives and expansions share. They build with the ops of the other files of this folder. */
+/* Functions that derivatives and expansions share. They build ops that other files of this folder
+ * define. */
 
 tt_value *tt_unsqueeze_last(tt_builder *b, tt_value *v)
 {

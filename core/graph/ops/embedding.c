@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* embedding: rows of w [V,D] by ids [T] → [T,D]. Rows outside this rank's box of V count as zero,
- * so that a cut vocabulary gives a partial sum. */
+/* embedding: rows of w [V,D] by ids [T] → [T,D]. An id outside this rank's box of V gives zeros,
+ * so the result of a cut vocabulary is a partial sum. */
 
 static tt_status infer_embedding(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -51,7 +51,7 @@ static void decompose_dw(tt_builder *b, const tt_shape_query *q, tt_value *const
 }
 
 static tt_cost cost_embedding(const tt_shape_query *q, const tt_type *out)
-{ /* the rows read, not the table */
+{ /* it moves the rows that it reads, not the table */
     tt_cost c = {.flops = 0.0, .bytes = 4.0 * tt_numel(q->in[0])};
     c.bytes += 2.0 * tt_numel(&out[0]) * (double)tt_dtype_size(out[0].dtype);
     return c;

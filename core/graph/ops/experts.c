@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* Mixture of experts without data-dependent shapes (R8): slots sorted by expert, products over the
- * sorted rows. */
+/* Mixture of experts without shapes that depend on data (R8): expert_sort sorts the slots (a token times
+ * one of its k experts) by expert, and grouped_linear multiplies the sorted rows. */
 
 static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -15,7 +15,7 @@ static tt_status infer_sort(const tt_shape_query *q, tt_type *out, tt_error *err
         return tt_infer_fail(q, err, "there must be at least 1 expert, not %lld",
                              (long long)e->size);
     if (!tt_mul_i64(q->in[0]->dims[0].size, q->in[0]->dims[1].size, &slots) || slots > INT32_MAX)
-        return tt_infer_fail(q, err, "more slots than i32 counts");
+        return tt_infer_fail(q, err, "there are more slots (tokens times k) than an i32 can count");
     tt_dim rows = TT_DIM(slots, NULL);
     out[0] = tt_type_make(TT_I32, &rows, 1);
     out[1] = tt_type_make(TT_I32, e, 1);
@@ -27,7 +27,7 @@ static tt_status want_counts(const tt_shape_query *q, int64_t experts, tt_error 
     TT_TRY(tt_want_rank(q, 2, "counts", 1, err));
     TT_TRY(tt_want_i32(q, 2, "counts", err));
     if (q->in[2]->dims[0].size != experts)
-        return tt_infer_fail(q, err, "counts must have %lld elements, one an expert",
+        return tt_infer_fail(q, err, "counts must have %lld elements, one per expert",
                              (long long)experts);
     return TT_OK;
 }

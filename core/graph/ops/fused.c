@@ -2,8 +2,8 @@
 #include "graph/ops/internal.h"
 #include <ttrun/backend.h>
 
-/* fused: a program of pointwise ops in one kernel (R11). Made by the fuse pass alone, after
- * autodiff and lowering; all outputs have the broadcast dims of the inputs. */
+/* fused: a program of pointwise ops in one kernel (R11). Only the fuse pass builds it, after autodiff
+ * and lowering. All outputs have the dims to which the inputs broadcast. */
 
 static tt_status infer_fused(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -47,7 +47,7 @@ static void print_fused(const void *attrs, char *text, size_t size)
     }
 }
 
-/* n_out is the program's */
+/* the program says how many outputs a node has */
 const tt_op_def tt_op_fused = {.struct_size = sizeof(tt_op_def),
                                .name = "fused",
                                .operands = "operands of a pointwise program → its results",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* top_k, gather, scatter_add: what reads or writes by computed indices. The indexed dim must be
- * whole. */
+/* top_k, gather, scatter_add: ops that compute indices or read and write by them. The indexed dim must
+ * be whole. */
 
 static int64_t first_size(const void *attrs)
 {

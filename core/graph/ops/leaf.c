@@ -2,7 +2,8 @@
 #include "graph/ops/internal.h"
 #include <math.h>
 
-/* const and random make values from nothing; cast and stop_gradient hand one on. */
+/* const and random have no operands; cast and stop_gradient return their operand, in another dtype and
+ * with derivative 0. */
 
 static tt_status infer_const(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -19,9 +20,11 @@ static tt_status infer_random(const tt_shape_query *q, tt_type *out, tt_error *e
     const tt_attrs_random *a = q->attrs;
     TT_TRY(tt_want_inputs(q, 0, 0, err));
     if (a->dims.n_dims < 0 || a->dims.n_dims > TT_MAX_DIMS)
-        return tt_infer_fail(q, err, "at most %d dims", TT_MAX_DIMS);
+        return tt_infer_fail(q, err, "a value has at most %d dims, not %d", TT_MAX_DIMS,
+                             a->dims.n_dims);
     if (a->stream == NULL)
-        return tt_infer_fail(q, err, "a stream name is needed");
+        return tt_infer_fail(
+            q, err, "the stream has no name; give it one, so that its numbers are its own");
     out[0] = tt_type_make(TT_F32, a->dims.dims, a->dims.n_dims);
     return TT_OK;
 }
@@ -176,8 +179,8 @@ tt_value *tt_stop_gradient(tt_builder *b, tt_value *x)
     return tt_emit1(b, "stop_gradient", x, NULL);
 }
 
-/* tt_random_at: element `index` of the stream. The key hashes seed, name and step, so that streams
- * are independent. */
+/* Element `index` of the stream. The key is a hash of seed, name and step, so that streams are
+ * independent. */
 double tt_random_at(uint64_t seed, int64_t step, const char *stream, uint64_t index, int normal)
 {
     tt_rng_key key = tt_rng_key_make(seed, stream, (uint64_t)step);

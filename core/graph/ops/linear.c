@@ -2,7 +2,7 @@
 #include "graph/ops/internal.h"
 
 /* linear: x [T,i] · w [o,i]ᵀ → [T,o], and its two derivatives. The sum over i runs in f32 at least.
- *   Rule "t i, o i -> t o": cut i and the result is a partial sum. */
+ *   By the rule "t i, o i -> t o" the result is a partial sum if i is cut. */
 
 static tt_status infer_linear(const tt_shape_query *q, tt_type *out, tt_error *err)
 {

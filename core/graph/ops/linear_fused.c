@@ -4,11 +4,11 @@
 #include <ttrun/backend.h>
 
 /* linear_fused, linear_dx_fused: a product and the pointwise program that reads it, in one kernel
- * (R11): bias, residual, activation, the sum of several products. linear_fused_rope: and then
- * rotary positions. Made by the epilogue pass alone. Not linear in the product, so what is summed
- * over is whole. */
+ * (R11): bias, residual, activation, the sum of several products. linear_fused_rope then applies
+ * rotary positions. Only the epilogue pass builds these ops. The program need not be linear in the
+ * product, so the dim over which the product sums must be whole. */
 
-/* The program as a question of its own: the product in place of the two operands. */
+/* The shape query of the program alone: its first operand is the product. */
 typedef struct program_query {
     tt_type product;
     const tt_type *in[TT_MAX_INS];
@@ -27,7 +27,7 @@ static tt_status ask(const tt_shape_query *q, const tt_op_def *product, program_
     tt_shape_query two = *q;
     TT_TRY(tt_want_inputs(q, f->n_in + 1, f->n_in + 1, err));
     if (f->n_in < 1 || q->n_in > TT_MAX_INS)
-        return tt_infer_fail(q, err, "a program of 1 to %d inputs, not %d", TT_MAX_INS - 1,
+        return tt_infer_fail(q, err, "the program must have 1 to %d inputs, not %d", TT_MAX_INS - 1,
                              f->n_in);
     two.n_in = 2;
     TT_TRY(product->infer(&two, &p->product, err));
@@ -51,9 +51,9 @@ static tt_status infer_from(const tt_shape_query *q, const tt_op_def *product, t
     for (int i = 0; i < f->program.n_out; i++)
         if (out[i].n_dims != 2 || !tt_dim_same_size(&out[i].dims[0], &p.product.dims[0]) ||
             !tt_dim_same_size(&out[i].dims[1], &p.product.dims[1]))
-            return tt_infer_fail(q, err, "the program stretches the product");
+            return tt_infer_fail(q, err, "the program must not stretch the product");
     if (f->into < 0 || f->into >= f->program.n_out || out[f->into].dtype != p.product.dtype)
-        return tt_infer_fail(q, err, "output %d has not the product's dtype", f->into);
+        return tt_infer_fail(q, err, "output %d must have the dtype of the product", f->into);
     return TT_OK;
 }
 
@@ -67,7 +67,7 @@ static tt_status infer_dx(const tt_shape_query *q, tt_type *out, tt_error *err)
     return infer_from(q, &tt_op_linear_dx, out, err);
 }
 
-/* `operands` of the product, then what is broadcast to its dims a b, and the `last` ones. */
+/* The rule: the `operands` of the product, then operands that broadcast to its dims a b, then `last`. */
 static void rule_from(const tt_shape_query *q, const char *operands, const char *last, char *rule,
                       size_t size)
 {
@@ -106,7 +106,7 @@ static tt_cost cost_linear_fused(const tt_shape_query *q, const tt_type *out)
                             ((double)q->in[0]->dims[1].size + (double)f->n_instr));
 }
 
-/* ---- and rope: the same of all inputs but pos, and rope's own of the result ---- */
+/* ---- linear_fused_rope: linear_fused of all inputs but pos, then rope of the result ---- */
 
 static tt_shape_query without_pos(const tt_shape_query *q)
 {
@@ -133,7 +133,7 @@ static tt_status infer_rope(const tt_shape_query *q, tt_type *out, tt_error *err
     tt_type made;
     const tt_type *in[2] = {&made};
     if (f->program.n_out != 1)
-        return tt_infer_fail(q, err, "a program of one output, not %d", f->program.n_out);
+        return tt_infer_fail(q, err, "the program must have one output, not %d", f->program.n_out);
     TT_TRY(infer_linear(&p, &made, err));
     const tt_shape_query r = rope_query(q, in);
     return tt_op_rope.infer(&r, out, err);
@@ -171,7 +171,7 @@ static void print_rope(const void *attrs, char *text, size_t size)
     tt_op_rope.print_attrs(&f->rope, text + n, size - n);
 }
 
-/* n_out is the program's */
+/* the program says how many outputs a node has */
 const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
                                       .name = "linear_fused",
                                       .operands = "x f[T,i], w f[o,i], operands of "

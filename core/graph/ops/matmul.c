@@ -6,7 +6,7 @@
 
 typedef struct shape {
     int batch;          /* number of batch dims */
-    int am, ak, bk, bn; /* which dim of the operand is m, k, n */
+    int am, ak, bk, bn; /* the dims of a and b that are m, k and n */
 } shape;
 
 static shape shape_of(const tt_shape_query *q)

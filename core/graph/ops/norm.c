@@ -3,13 +3,15 @@
 
 /* rms_norm:   y = x / sqrt(mean(x² over D) + eps) * w    Zhang & Sennrich 2019, arXiv:1910.07467
  * layer_norm: y = (x - mean) / sqrt(var + eps) * w + b   Ba et al. 2016, arXiv:1607.06450
- *   x [..,D], w [D], b [D]. rms_norm's w may be [hd] where x's last dim is cut in units of hd: a
- *   norm per head. Math in f32, rounded once. Sharding: any dim but D; per head also the heads. */
+ *   x [..,D], w [D], b [D]. rms_norm's w may be [hd] if the unit of x's last dim is hd: then
+ *   each head has its own norm. The math is in f32 and rounded once. D must be whole, or, with a norm
+ *   per head, may be cut between heads; all other dims may be cut. */
 
 static bool per_head(const tt_shape_query *q)
 {
     const tt_dim *x = &q->in[0]->dims[q->in[0]->n_dims - 1], *w = &q->in[1]->dims[0];
-    return x->size != w->size || x->unit != w->unit; /* one head: a size, but not a unit */
+    return x->size != w->size ||
+           x->unit != w->unit; /* with one head the sizes are equal, but not the units */
 }
 
 static tt_status want_norm(const tt_shape_query *q, int n_in, bool heads_allowed, tt_error *err)

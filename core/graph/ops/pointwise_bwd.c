@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The derivatives of pointwise ops that are worth a kernel. First order only: these have no
- * derivative themselves. */
+/* The derivatives of pointwise ops that have a kernel of their own. They have no derivative
+ * themselves. */
 
 static tt_status infer_pointwise_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {

@@ -38,7 +38,7 @@ static void rule_reduce(const tt_shape_query *q, char *rule, size_t size)
     }
 }
 
-/* y without the dim → with it at size 1, so that it broadcasts against x */
+/* Gives y, which lacks the dim, that dim with size 1, so that y broadcasts against x. */
 static tt_value *with_dim(tt_builder *b, const tt_vjp *c, tt_value *y)
 {
     const tt_attrs_reduce *a = c->attrs;
@@ -56,7 +56,7 @@ static void vjp_sum(tt_builder *b, tt_vjp *c)
     c->din[0] = tt_vjp_fit(b, d, c->in[0]);
 }
 
-static void vjp_max(tt_builder *b, tt_vjp *c) /* shared evenly by what ties */
+static void vjp_max(tt_builder *b, tt_vjp *c) /* equal maxima share the cotangent evenly */
 {
     const tt_attrs_reduce *a = c->attrs;
     tt_value *x = c->in[0], *dy = with_dim(b, c, c->dout[0]);

@@ -2,7 +2,7 @@
 #include "graph/op.h"
 #include <string.h>
 
-/* docs/ops.md and the table in include/ttrun/ops.h, from the definitions of the core's ops. */
+/* Writes docs/ops.md and the table in include/ttrun/ops.h from the definitions of the core's ops. */
 
 #define RULE_COLUMN 22
 
@@ -21,7 +21,7 @@ static void operand_name(const char *operands, int i, char *name, size_t size)
         snprintf(name, size, "%.*s", (int)strcspn(s, " ,["), s);
 }
 
-/* In words: what else a pass or a placement asks of the op. */
+/* The other properties that passes and the placer read from the definition, in words. */
 static void add_properties(const tt_op_def *op, tt_str *out)
 {
     static const struct {

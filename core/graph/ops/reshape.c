@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* reshape: the same elements in row-major order under other dims. The dims of both sides are matched
- * in groups with equal products, [T, H*hd] → [B, S, H, hd] in T ↔ B, S and H*hd ↔ H, hd. Only the
- * first dim of a group's side is ever cut. Two first dims with as many units each have one letter
- * and keep any cut. Otherwise one of them counts the other in its units, T = B times S, and both
- * keep the atoms whose product divides B, "t=(b !r)": a part is then as many elements in the same
- * place on both sides. Everything else is whole, so the atoms behind are gathered. */
+/* reshape: the same elements in row-major order with other dims. The rule matches the dims of input and
+ * output in groups with equal products: [T, H*hd] → [B, S, H, hd] has the groups T ↔ B, S and
+ * H*hd ↔ H, hd. Only the first dim of each side of a group may be cut. If both first dims have the
+ * same number of units, they share a letter and keep any cut. Otherwise one is a multiple of the
+ * other, T = B times S, and both keep the atoms whose product divides B, "t=(b !r)": a rank's part
+ * then has the same elements in input and output. All other dims are whole, so the remaining atoms
+ * are gathered. */
 
 static tt_status infer_reshape(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -28,11 +29,11 @@ static int64_t units(const tt_dim *d)
     return d->unit > 0 ? d->size / d->unit : d->size;
 }
 
-typedef struct letters { /* of the dims of input and output, as the rule has them */
+typedef struct letters { /* the letters of the dims of input and output in the rule */
     char of[2][TT_MAX_DIMS][24];
 } letters;
 
-/* The elements in one step of t's dim d, where the dims up to `end` belong to its group. */
+/* The number of elements per index of t's dim d, in the group that ends before dim `end`. */
 static int64_t span_of(const tt_type *t, int d, int end)
 {
     int64_t n = 1;
@@ -41,7 +42,8 @@ static int64_t span_of(const tt_type *t, int d, int end)
     return n;
 }
 
-/* The next dims [i, *ie) and [j, *je) with equal products, size-1 dims at their ends left out. */
+/* Finds the next group: dims [i, *ie) and [j, *je) with equal products, without size-1 dims at the
+ * ends. */
 static void next_group(const tt_type *x, const tt_type *y, int i, int j, int *ie, int *je)
 {
     int64_t p = i < x->n_dims ? x->dims[i].size : 1, r = j < y->n_dims ? y->dims[j].size : 1;
@@ -133,7 +135,7 @@ static tt_cost cost_reshape(const tt_shape_query *q, const tt_type *out)
 {
     (void)q;
     (void)out;
-    return (tt_cost){0}; /* nothing moves where it is a view */
+    return (tt_cost){0}; /* a view moves nothing */
 }
 
 const tt_op_def tt_op_reshape = {.struct_size = sizeof(tt_op_def),

@@ -5,10 +5,10 @@
 
 /* Inverse frequencies of rotary positions and their scalings, as in transformers'
  * modeling_rope_utils:
- *   linear  Chen et al. 2023, arXiv:2306.15595: all divided by factor
- *   llama3  Meta 2024: long waves divided by factor, short ones kept, smooth in between
- *   yarn    Peng et al. 2023, arXiv:2309.00071: the same by number of rotations over the original
- *           context */
+ *   linear  Chen et al. 2023, arXiv:2306.15595: all frequencies are divided by factor
+ *   llama3  Meta 2024: low frequencies are divided by factor, high ones stay, those between are mixed
+ *   yarn    Peng et al. 2023, arXiv:2309.00071: like llama3, but a frequency is low or high by its
+ *           number of rotations over the original context */
 
 static const double TWO_PI = 6.28318530717958647692;
 
@@ -23,7 +23,7 @@ static double llama3(const tt_rope_opts *o, double inv)
     return (1.0 - s) * inv / o->factor + s * inv;
 }
 
-/* The (fractional) pair that makes `rotations` turns over the original context. */
+/* The index (a fraction) of the pair that rotates `rotations` times over the original context. */
 static double yarn_pair(const tt_rope_opts *o, double rotations)
 {
     return (double)o->rotary_dim * log(o->original_max_position / (rotations * TWO_PI)) /

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* transpose, slice, concat, broadcast: elements move, none changes. All are linear. */
+/* transpose, slice, concat, broadcast move elements and change none. All are linear. */
 
 static tt_status infer_transpose(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -76,7 +76,8 @@ static tt_status infer_slice_bwd(const tt_shape_query *q, tt_type *out, tt_error
     return TT_OK;
 }
 
-/* The sliced dim must be whole on both sides: a cut of the slice is not a cut of the whole. */
+/* The sliced dim must be whole in input and output, because the parts of a slice are not slices of the
+ * parts. */
 static void rule_slice(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_slice *a = q->attrs;

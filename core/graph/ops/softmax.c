@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* softmax over the last dim, which must be whole; math in f32, rounded once. */
+/* softmax over the last dim, which must be whole. The math is in f32 and rounded once. */
 
 static tt_status infer_softmax(const tt_shape_query *q, tt_type *out, tt_error *err)
 {

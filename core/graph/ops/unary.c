@@ -2,8 +2,8 @@
 #include "graph/ops/internal.h"
 #include <math.h>
 
-/* Pointwise ops of one operand: rule "* -> *". The math is f32 (f64 for f64), rounded once to the
- * dtype. */
+/* Pointwise ops of one operand: rule "* -> *". The math is in f32 (f64 for f64) and rounded once
+ * to the dtype. */
 
 static tt_status infer_float(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -184,8 +184,8 @@ static void decompose_gelu_tanh(tt_builder *b, const tt_shape_query *q, tt_value
 
 static void decompose_softplus(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                                tt_value **outs)
-{ /* max(x, 0) + log u - ((u - 1) - e) / u with e = exp(-|x|), u = 1 + e: what u has lost of e
-   * comes back by the quotient */
+{ /* max(x, 0) + log u - ((u - 1) - e) / u with e = exp(-|x|), u = 1 + e: the quotient corrects
+   * the rounding of u */
     tt_value *x = tt_cast_up(b, in[0]), *e = tt_exp(b, tt_neg(b, tt_abs(b, x)));
     tt_value *u = tt_add(b, one(b, x), e), *excess = tt_sub(b, tt_sub(b, u, one(b, x)), e);
     tt_value *log1p = tt_sub(b, tt_log_e(b, u), tt_div(b, excess, u));
@@ -194,11 +194,11 @@ static void decompose_softplus(tt_builder *b, const tt_shape_query *q, tt_value 
 
 static void decompose_is_finite(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                                 tt_value **outs)
-{ /* a NaN is less than nothing */
+{ /* a comparison with NaN is false */
     outs[0] = tt_less(b, tt_abs(b, in[0]), tt_const(b, (double)INFINITY, q->in[0]->dtype));
 }
 
-/* ---- scale: by a number known when the graph is built ---- */
+/* ---- scale: a product with a number that is known when the graph is built ---- */
 
 static void vjp_scale(tt_builder *b, tt_vjp *c)
 {
