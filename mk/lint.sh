@@ -17,7 +17,7 @@ sources core plugins include | xargs -r $awk -f mk/lint.awk >>"$found"
 # ---- statics: a name that more than three files of core and plugins give a static function carries its file's noun ----
 # (put in trace.c is trace_put), so that a backtrace, a profile and grep tell them apart. Folders of core that have yet to
 # be renamed stand in this list; with UNNAMED= they are listed, too.
-: "${UNNAMED=cost graph passes plan}"
+: "${UNNAMED=cost graph}"
 sources core plugins | xargs -r $awk -v unnamed=" $UNNAMED " '
     /^static [^=;"]*\(/ {
         name = $0
