@@ -15,10 +15,8 @@ awk=awk
 sources core plugins include | xargs -r $awk -f mk/lint.awk >>"$found"
 
 # ---- statics: a name that more than three files of core and plugins give a static function carries its file's noun ----
-# (put in trace.c is trace_put), so that a backtrace, a profile and grep tell them apart. Folders of core that have yet to
-# be renamed stand in this list; with UNNAMED= they are listed, too.
-: "${UNNAMED=passes plan}"
-sources core plugins | xargs -r $awk -v unnamed=" $UNNAMED " '
+# (put in trace.c is trace_put), so that a backtrace, a profile and grep tell them apart.
+sources core plugins | xargs -r $awk '
     /^static [^=;"]*\(/ {
         name = $0
         sub(/\(.*/, "", name)
@@ -34,7 +32,7 @@ sources core plugins | xargs -r $awk -v unnamed=" $UNNAMED " '
             n = split(places[name], place, "\n")
             for (i = 1; i < n; i++) {
                 split(place[i], part, "/")
-                if (part[1] == "core" && index(unnamed, " " part[2] " ") == 0)
+                if (part[1] == "core")
                     print place[i] ": " name ": " files[name] " files have a static of this name; give it its file\047s noun"
             }
         }

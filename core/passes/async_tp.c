@@ -2,9 +2,10 @@
 #include "passes/async_tp_impl.h"
 #include <string.h>
 
-/* async_tp: asynchronous tensor parallelism. Under sequence parallelism the products of a layer wait
- * for a gather of their rows, or their result for a reduce-scatter. Here both go piece by piece,
- * one for each rank's rows, so that a piece is under way while the one before is multiplied:
+/* async_tp: asynchronous tensor parallelism. Under sequence parallelism the matrix products of a
+ * layer wait for a gather of their rows, or their result waits for a reduce-scatter. This pass
+ * splits both into pieces, one for each rank's rows, so that one piece is communicated while
+ * another is multiplied:
  *
  *   y = linear(gather(x), w)      x1 = shift(x): the rows of the next rank
  *                                 y0 = linear(x, w): its own meanwhile; x2 = shift(x); …
@@ -12,13 +13,14 @@
  *   z = reduce_scatter(linear(a)) p1 = linear(rows of a for the next rank), q1 = shift(p1) there;
  *                                 p2, … meanwhile; p0, its own, last; z = sum(p0, q1, …)
  *
- * As PyTorch's fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces have
- * ring-shifted placements, so boxes say which rows they are on each rank, however uneven. Rows of a
- * product do not depend on each other, and a sum adds in member order: same bits.
+ * PyTorch has the same in fused_all_gather_matmul and fused_matmul_reduce_scatter. Pieces have
+ * ring-shifted placements, so their boxes say which rows they are on each rank, even if ranks have
+ * different numbers of rows. The rows of a product do not depend on each other, and the sum adds in
+ * the order of the group's members, so no bit changes.
  *
- * The products that read one gather go together, and those whose results are summed before one
- * reduction. What they are in one piece for others (a gradient of weights) is whole in memory: its
- * pieces are written there. */
+ * The products that read one gather form a group, and so do those whose results are summed before
+ * one reduce-scatter. If a node outside the group needs such a value (the gradient of a weight
+ * does), the whole value exists in memory, and its pieces are written there. */
 
 /* ---- what may be cut ---- */
 
@@ -58,7 +60,7 @@ static bool in_groups(const tt_rule *r, int letter)
     return false;
 }
 
-/* Is something summed over? Only that is worth running while a message is under way. */
+/* Does the rule sum over a letter? Only such an op runs long enough to hide a message. */
 static bool contracts(const tt_rule *r)
 {
     for (int x = 0; x < r->n_letters; x++) {
@@ -118,7 +120,7 @@ static bool together(const tt_node *a, const tt_node *b)
 
 /* ---- groups ---- */
 
-/* The rows of `whole` are cut over the last atoms of `cut`'s. */
+/* Is `cut` placed as `whole` is, but with its rows sharded further, over the atoms of c? */
 static bool cuts_rows(const tt_graph *g, const tt_node *c, const tt_value *whole,
                       const tt_value *cut)
 {
@@ -130,7 +132,7 @@ static bool cuts_rows(const tt_graph *g, const tt_node *c, const tt_value *whole
         return false;
     if (cut->place.n[0] != p.n[0] + c->step->atoms.n)
         return false;
-    memcpy(p.atom[0], cut->place.atom[0], sizeof p.atom[0]); /* all else is as it was */
+    memcpy(p.atom[0], cut->place.atom[0], sizeof p.atom[0]); /* everything else must be equal */
     p.n[0] = cut->place.n[0];
     p.partial = cut->place.partial;
     p.partial_max = cut->place.partial_max;
@@ -153,8 +155,8 @@ static void add(async_tp *p, group *gr, int index)
     p->taken[index] = true;
 }
 
-/* May node i stand before index `at`: is it of parameters alone, and what leads to it? Then it does
- * (really). */
+/* Can node i stand before index `at`? It can if it depends on parameters alone, and so do the
+ * nodes that lead to it. With `really`, this function moves them there. */
 static bool bring(async_tp *p, int i, int at, bool really)
 {
     tt_node *n = p->g->nodes.items[i];
@@ -178,7 +180,7 @@ static bool bring(async_tp *p, int i, int at, bool really)
     return true;
 }
 
-/* May product i run at `at`, with the group's? */
+/* Can product i run at `at`, together with the group's products? */
 static bool joins(async_tp *p, const group *gr, int i, int at, bool really)
 {
     const tt_node *n = p->g->nodes.items[i];
@@ -222,7 +224,7 @@ static bool gather(async_tp *p, int index)
     return gr.n || !some;
 }
 
-/* Is v read by products of the group alone? */
+/* Do only products of the group read v? */
 bool tt_async_tp_read_inside(const async_tp *p, const group *gr, const tt_value *v)
 {
     for (int k = 0; k < p->readers.n[v->id]; k++) {
@@ -235,7 +237,8 @@ bool tt_async_tp_read_inside(const async_tp *p, const group *gr, const tt_value 
     return true;
 }
 
-/* What only the group reads, products and their sums: it runs with it, piece by piece. */
+/* Adds a node to the group that only the group reads: a product, or a sum of products. It then
+ * runs piece by piece, too. */
 static bool take_one_more(async_tp *p, group *gr)
 {
     for (int k = 0; k < gr->n; k++) {
@@ -285,7 +288,7 @@ static bool reduction(async_tp *p, int index)
             p->taken[gr.products[k]] = false;
         return true;
     }
-    for (int i = 1; i < gr.n; i++) /* in the order they stand */
+    for (int i = 1; i < gr.n; i++) /* in the order of the list */
         for (int k = i; k > 0 && gr.products[k] < gr.products[k - 1]; k--) {
             const int swap = gr.products[k];
             gr.products[k] = gr.products[k - 1];

@@ -2,7 +2,7 @@
 #include "passes/async_tp_impl.h"
 #include <string.h>
 
-/* What a group of products around one collective becomes. */
+/* async_tp, second half: emits the nodes that replace a group of products around one collective. */
 
 void tt_async_tp_put(async_tp *p, tt_node *n, int index, int at)
 {
@@ -16,7 +16,7 @@ static void put_new(async_tp *p, tt_node *n, int at)
     tt_vec_push(p->g->arena, &p->before[at], n);
 }
 
-/* A value's placement with its rows cut further, to piece i. */
+/* The placement of a value whose rows are sharded further, to piece i. */
 static tt_placement piece_of(const async_tp *p, const group *gr, const tt_placement *whole, int i)
 {
     tt_placement out = *whole;
@@ -36,7 +36,8 @@ static tt_value *value_like(async_tp *p, const tt_value *v, tt_node *n, const tt
     return w;
 }
 
-/* A step of its own, where `like` stands, from where the first input is. */
+/* A single lowered step as a node. It takes the region, stage and scope of `like`; its first
+ * input says from which placement it starts. */
 static tt_node *step_node(async_tp *p, const group *gr, const tt_node *like, tt_step_kind kind,
                           tt_value *const *in, int n_in, const tt_placement *to)
 {
@@ -73,7 +74,7 @@ static tt_value *step_to(async_tp *p, const group *gr, const tt_node *like, tt_s
     return n->out[0];
 }
 
-/* Rows of v that lie there, for piece i. */
+/* The rows of v that belong to piece i. They lie in v's memory. */
 static tt_value *slice(async_tp *p, const group *gr, const tt_node *reader, tt_value *v, int i,
                        int at)
 {
@@ -84,13 +85,13 @@ static tt_value *slice(async_tp *p, const group *gr, const tt_node *reader, tt_v
     return part;
 }
 
-/* v is what its pieces are; those that are new lie in it. */
+/* Makes v of its pieces. Pieces that are new are written to v's memory. */
 static void join(async_tp *p, const group *gr, const tt_node *like, tt_value *v, tt_value **of,
                  int at)
 {
     tt_node *n = step_node(p, gr, like, TT_STEP_JOIN, of, gr->n_pieces, &v->place);
     for (int i = 0; i < gr->n_pieces; i++)
-        if (of[i] != gr->c->in[0]) /* a gather's own rows are where they were made: copied */
+        if (of[i] != gr->c->in[0]) /* its own rows lie elsewhere: they are copied */
             of[i]->within = v;
     n->out[0] = v;
     v->node = n;
@@ -98,7 +99,7 @@ static void join(async_tp *p, const group *gr, const tt_node *like, tt_value *v,
     put_new(p, n, at);
 }
 
-/* Piece i of a product; `now`: by the group's values, their pieces. */
+/* A value of the group, and its pieces. */
 typedef struct made {
     const tt_value *v;
     tt_value **of; /* [n_pieces] */
@@ -168,7 +169,7 @@ static const tt_node *product_at(const emitter *e, int k)
     return e->p->g->nodes.items[e->gr->products[k]];
 }
 
-/* What others read of the products is whole for them. */
+/* Joins the products that nodes outside the group read, so that these nodes find them whole. */
 static void end(emitter *e)
 {
     for (int k = 0; k < e->gr->n; k++) {
@@ -187,7 +188,7 @@ void tt_async_tp_emit_gather(async_tp *p, const group *gr, int index, int at)
     tt_value *whole = gr->c->out[0], **x = pieces_of(&e, whole, true);
     x[0] = gr->c->in[0];
     for (int i = 0; i < gr->n_pieces; i++) {
-        if (i + 1 < gr->n_pieces) { /* under way while this piece is multiplied */
+        if (i + 1 < gr->n_pieces) { /* the message is under way while this piece is multiplied */
             const tt_placement next = piece_of(p, gr, &whole->place, i + 1);
             x[i + 1] = step_to(p, gr, gr->c, TT_STEP_SHIFT, x[0], &next, at);
         }
@@ -209,7 +210,7 @@ void tt_async_tp_emit_reduction(async_tp *p, const group *gr, int index, int at)
     tt_value **given = tt_arena_array(p->g->arena, (size_t)gr->n_pieces, sizeof(tt_value *));
     const tt_placement home = piece_of(p, gr, &gr->c->in[0]->place, 0);
     for (int k = 1; k <= gr->n_pieces; k++) {
-        const int i = k % gr->n_pieces; /* its own rows last: they need no message */
+        const int i = k % gr->n_pieces; /* its own rows come last, since they need no message */
         for (int j = 0; j < gr->n; j++)
             multiply(&e, product_at(&e, j), i);
         given[i] = pieces_of(&e, gr->c->in[0], false)[i];

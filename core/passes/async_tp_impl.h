@@ -3,31 +3,32 @@
 #define TT_ASYNC_TP_IMPL_H
 #include "passes/passes.h"
 
-/* Inside of async_tp: which products go together (async_tp.c), and what they become (async_tp_emit.c). */
+/* Private to async_tp: async_tp.c finds the groups of products, async_tp_emit.c emits their
+ * pieces. */
 
 typedef TT_VEC(tt_node *) tt_nodes_vec;
 
 typedef struct async_tp {
     tt_graph *g;
-    tt_readers readers;   /* of the graph as it was */
-    int *when;            /* by index: 2 i + 1 where it stands, 2 j where it was put before j */
-    bool *taken, *gone;   /* by index: product of a group; no longer where it stands */
-    tt_nodes_vec *before; /* by index: what now stands before it */
-    int *filler;          /* by state: the index that writes it, -1 = none */
+    tt_readers readers; /* of the graph before the pass */
+    int *when;          /* by index: 2 i + 1 at its own position, 2 j where it was moved before j */
+    bool *taken, *gone; /* by index: it is a product of a group; it has moved */
+    tt_nodes_vec *before; /* by index: nodes that now stand before it */
+    int *filler;          /* by state: index of the node that writes it, -1 = none */
 } async_tp;
 
-typedef struct rows {    /* of what may be computed row by row */
-    int letter;          /* of its rule: its rows */
-    bool product;        /* of matrices; else pointwise */
+typedef struct rows {    /* of a node that can be computed row by row */
+    int letter;          /* of its rule: the rows */
+    bool product;        /* a matrix product; else pointwise */
     bool in[TT_MAX_INS]; /* operands that have these rows */
 } rows;
 
 typedef struct group { /* around one gather or reduce-scatter */
     tt_node *c;
-    int *products, n; /* by index, ascending where it matters */
+    int *products, n; /* by index */
     int n_pieces;
-    tt_placement cut; /* of the value that is gathered, or scattered to: piece 0's rows */
-    int first;        /* the atoms of its rows from here on are the ring */
+    tt_placement cut; /* of the collective's sharded value: piece 0's rows */
+    int first;        /* the ring is the atoms of its rows from here on */
 } group;
 
 /* Can n be computed row by row? */
@@ -36,7 +37,7 @@ bool tt_async_tp_read_inside(const async_tp *p, const group *gr, const tt_value 
 
 /* async_tp_emit.c */
 void tt_async_tp_put(async_tp *p, tt_node *n, int index,
-                     int at); /* node `index`, before index at */
+                     int at); /* moves node `index` before index `at` */
 void tt_async_tp_emit_gather(async_tp *p, const group *gr, int index, int at);
 void tt_async_tp_emit_reduction(async_tp *p, const group *gr, int index, int at);
 

@@ -2,9 +2,9 @@
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 
-/* autodiff: reverse mode on meanings (R1, R6, R16). Never sees a collective: a redistribute is the
- * identity, its derivative redistributes the summed cotangent to the storage its input's placement
- * asks for. */
+/* autodiff: reverse mode on the meaning of values (R1, R6, R16). It never sees a collective: a
+ * redistribute is the identity, and its derivative redistributes the summed cotangent to the
+ * placement that belongs to its input's placement. */
 
 typedef TT_VEC(tt_value *) value_list;
 
@@ -20,8 +20,9 @@ typedef struct differ {
 
 #define LEAST_ELEMENTS 4096
 
-/* Cotangent storage (R1): of shard(d) → shard(d); of partial → replicate; of replicate → pending
- * partial where dy is so. */
+/* How the cotangent of a value is stored (R1). Where the value is sharded, the cotangent is
+ * sharded the same way. Where the value is partial, the cotangent is replicated. Where the value
+ * is replicated, the cotangent is partial if dy is. */
 static tt_placement cotangent_storage(const tt_placement *a, const tt_placement *dy, int n_dims)
 {
     tt_placement p = *a;
@@ -36,7 +37,8 @@ static tt_value *to_storage(differ *d, const tt_placement *a, tt_value *v)
     return tt_redistribute(d->b, v, &want);
 }
 
-/* Sum first (follow mode, union of pending partials), then redistribute once. */
+/* Sums first (in follow mode, so that the result is partial wherever a part is), then
+ * redistributes once. */
 static tt_value *sum_cotangents(differ *d, const tt_placement *a, const value_list *parts)
 {
     const bool was = tt_builder_follow(d->b, true);
@@ -117,17 +119,17 @@ static tt_status call_vjp(differ *d, tt_node *n, tt_value **dout, tt_error *err)
     return TT_OK;
 }
 
-/* Where a parameter's cotangent is accumulated. What its storage does not shard stays pending, for
- * the epilogue to reduce once a step (C11). */
+/* The placement of a parameter's accumulator. Over atoms that do not shard the stored parameter
+ * the sum stays partial: the epilogue reduces it once per step (C11). */
 static tt_placement accumulator_storage(const differ *d, const tt_param_info *p,
                                         const tt_value *cot)
 {
     return cotangent_storage(d->o->sink ? &p->compute : &p->stored, &cot->place, cot->type.n_dims);
 }
 
-/* With one micro-batch a step, where communication runs concurrently with computation, replicas are summed
- * right away: as much is sent, hidden by the backward. Not of what is small: a stack of it is one
- * call in the epilogue. */
+/* With one micro-batch per step and communication that runs concurrently with computation,
+ * gradients are summed over replicas at once: as many bytes are sent, and the backward hides
+ * them. Small gradients wait, because one call in the epilogue reduces a whole stack of them. */
 static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_value *v)
 {
     const tt_axis *r = tt_mesh_axis(d->g->mesh, "dp_replicate");
@@ -139,10 +141,10 @@ static tt_value *reduce_replicas(const differ *d, const tt_param_info *p, tt_val
     return tt_redistribute(d->b, v, &want);
 }
 
-/* Can these be added to their parameter's accumulator one by one, so that none waits for the other
- * and none is held with it? Where something is to be reduced they are summed first and reduced
- * once (C11); where a pipeline's forward makes one and its backward the other, too: else the order
- * in which they are added, and so the bits, would depend on the schedule (P5). */
+/* Can these cotangents be added to their parameter's accumulator one by one, so that none has to
+ * stay in memory until the others exist? Not where they are reduced: they are summed first and
+ * reduced once (C11). Not where a pipeline's forward makes one and its backward the other: the
+ * schedule would then decide in which order they are added, and so the bits (P5). */
 static bool added_apart(const differ *d, const tt_param_info *p, const value_list *cots)
 {
     for (size_t k = 0; k < cots->n; k++) {
@@ -258,8 +260,8 @@ static bool same_stack(const stack_key *a, const stack_key *b)
     return tt_placement_equal(&p->stored, &q->stored) && tt_placement_equal(&a->grad, &b->grad);
 }
 
-/* An accumulator for each stage of a tied parameter's set: in one for both, the bits would depend
- * on the schedule (P6). */
+/* Makes one accumulator per stage that uses a tied parameter. If the stages shared one, the bits
+ * would depend on the schedule (P6). */
 static void make_stage_grads(tt_graph *g, tt_stack *s, const tt_type *t, const value_list *grads)
 {
     s->grads = tt_arena_array(g->arena, grads->n, sizeof *s->grads);
@@ -334,21 +336,22 @@ static tt_value *cast_in_place(differ *d, tt_value *v, tt_dtype to)
     return v;
 }
 
-/* A cotangent as it is summed and reduced (R6). Rounded before it is summed if the job reduces in
- * bf16: "cast", not "cast_down", for a pending partial is to pass. */
+/* A cotangent in the dtype in which it is summed and reduced (R6). If the job reduces in bf16,
+ * it is rounded before it is summed. The op is "cast", not "cast_down", because it must let a
+ * partial value pass. */
 static tt_value *in_reduce_dtype(differ *d, tt_value *v)
 {
     return cast_in_place(d, v, d->o->sink ? TT_F32 : d->g->precision.reduce);
 }
 
-/* Accumulators are f32, whatever was reduced in. */
+/* Accumulators are f32 whatever the reduce dtype is. */
 static tt_value *accumulated(differ *d, tt_value *v)
 {
     return cast_in_place(d, v, TT_F32);
 }
 
-/* The cotangents of all fetches of a parameter, reduced. Sunk, nothing is reduced here: update.c
- * does it. */
+/* Sums and reduces the cotangents of all fetches of a parameter. With sinking, nothing is
+ * reduced here: update.c does that once per step. */
 static void reduce_cotangents(differ *d, const tt_param_info *p, const value_list *cots,
                               value_list *out)
 {
@@ -367,8 +370,8 @@ static void reduce_cotangents(differ *d, const tt_param_info *p, const value_lis
     }
 }
 
-/* Reduce every parameter's cotangent over the axes its storage shards (the others stay pending: the
- * accumulator is declared with them, C11) and add it to the accumulator. */
+/* Reduces every parameter's cotangent over the atoms that shard its storage and adds it to the
+ * accumulator, which is partial over the others (C11). */
 static tt_status accumulate(differ *d, tt_error *err)
 {
     tt_graph *g = d->g;

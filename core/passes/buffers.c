@@ -2,8 +2,9 @@
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 
-/* buffers: a statistic of the forward is summed over the step's micro-batches where it is, and once
- * per step, after the update, a buffer takes the value its function gives. */
+/* buffers: while the micro-batches run, the statistic of each buffer is summed where the forward
+ * makes it. Once per step, after the update, the buffer gets the value that its function
+ * returns. */
 
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err)
 {
@@ -26,13 +27,14 @@ static tt_value *mean_of(tt_builder *b, const tt_buffer_entry *e, tt_state *inv_
     bool same = e->state->type.n_dims == e->sum->type.n_dims;
     for (int d = 0; same && d < e->sum->type.n_dims; d++)
         same = e->state->type.dims[d].size == e->sum->type.dims[d].size;
-    if (same) /* what a cut buffer is updated by is cut as it is */
+    if (same) /* the update of a sharded buffer is sharded in the same way */
         to = e->state->place;
     tt_value *sum = tt_redistribute(b, tt_state_read(b, e->sum), &to);
     return tt_mul(b, sum, tt_state_read(b, inv_micro));
 }
 
-/* On one stage of those that read the buffer. A rank that has a lower one of them is done then. */
+/* Updates the buffer on one of the stages that read it. A rank that also has a lower one of
+ * these stages has updated it there. */
 static void update_buffer(tt_builder *b, const tt_buffer_entry *e, tt_value *mean, uint64_t stages,
                           int stage)
 {

@@ -2,10 +2,11 @@
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 
-/* chunk: everything from the head matmul to the per-token loss is per token, and the number of
- * counted tokens is known before the forward (R17). So these nodes and their derivatives run chunk
- * by chunk inside the forward: of logits and their gradient only one chunk exists; the head's dW is
- * added up over the chunks. Any loss gets this, not one fused kernel. */
+/* chunk: every op from the head's matmul to the per-token loss works token by token, and the
+ * number of counted tokens is known before the forward (R17). So these nodes and their
+ * derivatives run chunk by chunk inside the forward. Only one chunk of the logits and of their
+ * gradient exists at a time, and the head's dW is summed over the chunks. This works for any
+ * loss and needs no fused kernel. */
 
 #define MIN_ROWS 256
 
@@ -15,7 +16,8 @@ static bool local_op(const tt_node *n)
            n->op != &tt_op_fetch && n->op != &tt_op_transfer;
 }
 
-/* The matmul the logits come from, through per-token ops of one input with a token dim. */
+/* The matmul that makes the logits. The search goes up through per-token ops that have exactly
+ * one per-token input. */
 static tt_node *head_of(const tt_graph *g, tt_value *v)
 {
     while (v) {
@@ -31,7 +33,8 @@ static tt_node *head_of(const tt_graph *g, tt_value *v)
     return NULL;
 }
 
-/* Nodes between the head and the loss: they depend on the head's output, and the loss on them. */
+/* Finds the nodes between the head and the loss: those that depend on the head's output and that
+ * the loss depends on. */
 static void mark_between(tt_graph *g, const tt_node *head, bool *above, bool *below)
 {
     above[head->out[0]->id] = true;
@@ -103,7 +106,7 @@ tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
     bool *above = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *above);
     bool *below = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *below);
     mark_between(g, head, above, below);
-    for (int pass = 0; pass < 2; pass++) /* check all before marking any */
+    for (int pass = 0; pass < 2; pass++) /* check all nodes before one is marked */
         for (size_t i = 0; i < g->nodes.n; i++) {
             tt_node *n = g->nodes.items[i];
             bool in = false;
@@ -125,8 +128,8 @@ static void unmark(tt_graph *g)
     g->chunk_rows = 0;
 }
 
-/* A derivative in the loop either stays per token or is summed over tokens by a kernel that adds.
- */
+/* Is each derivative in the loop either per token, or summed over tokens by a kernel that can
+ * add? */
 static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -146,7 +149,8 @@ static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
     return true;
 }
 
-/* A value read only by nodes of the loop needs a chunk's rows only. */
+/* Marks values of which only a chunk's rows have to exist: those that only nodes of the loop
+ * read. */
 static void find_interior(tt_graph *g)
 {
     bool *outside = tt_arena_array(g->arena, (size_t)g->n_values + 1, sizeof *outside);
@@ -162,8 +166,8 @@ static void find_interior(tt_graph *g)
     }
 }
 
-/* Derivatives of the loop move into the forward, and with them what only reduces and accumulates
- * their results. */
+/* Moves the derivatives of the loop into the forward, and with them the nodes that only reduce
+ * and accumulate their results. */
 tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
 {
     (void)err;
@@ -191,5 +195,5 @@ tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
             moved[n->out[j]->id] = true;
     }
     find_interior(g);
-    return TT_OK; /* the order pass makes the loop contiguous and verifies */
+    return TT_OK; /* the order pass makes the loop contiguous and verifies the graph */
 }

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* describe → place → metrics → autodiff → update → share → recompute → store → hoist → lower → order
- * → split → fuse → epilogue → rope_fusion → async_tp → overlap, and chunk, which marks before autodiff and
- * moves after it; to decode: describe → place, with incremental forms → lower → order → fuse →
- * epilogue → rope_fusion */
+/* The order of the passes. Training: describe → place → metrics → chunk (mark) → autodiff → chunk
+ * (move) → update → share → recompute → store → hoist → lower → order → split → fuse → epilogue →
+ * rope_fusion → async_tp → overlap. Decoding: describe → place, with incremental forms → lower →
+ * order → fuse → epilogue → rope_fusion. */
 
 typedef struct compiler {
     const tt_compile_opts *o;
@@ -113,12 +113,12 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
     return dump(c, g, "hoist", err);
 }
 
-/* The passes behind describe. */
+/* The passes after describe. */
 static tt_status transform(compiler *c, const tt_graph *described, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts *o = c->o;
     tt_builder_opts bo = builder_opts(o);
-    bo.convert_linear = NULL; /* done in describe */
+    bo.convert_linear = NULL; /* describe() has converted them */
     tt_builder *b = tt_builder_new_placed(c->a, &bo, o->mesh, o->labels);
     tt_graph *g = tt_builder_graph(b);
     tt_place_opts po = {.n_stages = o->n_stages,
@@ -161,7 +161,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     return TT_OK;
 }
 
-/* One line as long as the longest sequence. */
+/* One sequence of the largest length. */
 static tt_status compile_logits(const tt_compile_opts *o, int64_t length, tt_arena *a,
                                 tt_graph **out, tt_error *err)
 {
@@ -181,7 +181,7 @@ static tt_status compile_decode(const tt_compile_opts *o, tt_arena *a, tt_graph 
     compiler c = {&few, a, 0, NULL};
     tt_graph *described = NULL;
     tt_error why = {0};
-    few.sequences = o->rows; /* a token is a sequence of its own: none sees another in its call */
+    few.sequences = o->rows; /* each token is a sequence of its own and attends to no other */
     few.seq_len = 1;
     TT_TRY(describe(&c, &described, err));
     const int64_t length = TT_MIN(o->length, tt_decode_positions(described));
@@ -207,8 +207,8 @@ tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_e
     return transform(&c, described, out, err);
 }
 
-/* The name of the parameter that the node gives: itself, cast, fetched, or gathered once a step;
- * NULL: none. */
+/* The name of the parameter that this node's output is: as stored, cast, fetched, or gathered
+ * once per step. NULL: it is no parameter. */
 static const char *given(const tt_node *n)
 {
     if (n->op == &tt_op_state && n->state->kind == TT_STATE_GATHERED)
@@ -220,7 +220,7 @@ typedef struct reads {
     bool looked_up, multiplied;
 } reads;
 
-/* How each parameter is read: one that is only looked up in is not multiplied with. */
+/* How each parameter is read. One that is only looked up (an embedding) is never multiplied. */
 static tt_map *find_reads(const tt_graph *g, tt_arena *a)
 {
     tt_map *all = tt_map_new(a);
@@ -232,7 +232,7 @@ static tt_map *find_reads(const tt_graph *g, tt_arena *a)
             const char *name = given(n->in[j]->node);
             reads *r = name ? tt_map_get(all, name) : NULL;
             if (!r || n->op == &tt_op_assign || (n->param && !strcmp(n->param->name, name)))
-                continue; /* cast, fetch, its collectives */
+                continue; /* a cast, a fetch or its collectives */
             if (j == tt_op_lookup_table(n->op))
                 r->looked_up = true;
             else

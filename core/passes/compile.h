@@ -3,21 +3,21 @@
 #define TT_COMPILE_H
 #include "passes/passes.h"
 
-/* compile: model and loss plugins → the finished graph of a step. compile.c is the diagram of
- * docs/design/architecture.md as code. */
+/* compile: makes the finished graph of a step from the model and loss plugins. compile.c calls the
+ * passes in the order of docs/design/architecture.md. */
 
 typedef enum tt_mode {
     TT_MODE_TRAIN,
     TT_MODE_EVAL,   /* forward and the loss's metrics: validation */
-    TT_MODE_LOGITS, /* forward only; the logits of one line are the state TT_METRIC_LOGITS:
-                       generation by full recompute */
-    TT_MODE_DECODE  /* the same for a few new tokens of several sequences; LOGITS, with a warning,
-                       where an op of the model has no incremental form */
+    TT_MODE_LOGITS, /* forward only; the state TT_METRIC_LOGITS has the logits of one sequence:
+                       generation without a cache */
+    TT_MODE_DECODE  /* the same for a few new tokens of several sequences. If an op of the model
+                       has no incremental form, a warning says so and the mode is LOGITS */
 } tt_mode;
 
 typedef struct tt_compile_opts {
     tt_mode mode;
-    bool foreign_params; /* they lie in another program's memory: validation in a training run */
+    bool foreign_params; /* they are in another program's memory: validation in a training run */
     const tt_op_table *ops;
     const tt_input_info *inputs; /* the dataloader's own; NULL = there is no loader */
     int n_inputs;
@@ -29,11 +29,11 @@ typedef struct tt_compile_opts {
     const tt_mesh *mesh;
     const tt_label_table *labels;
     int64_t sequences,
-        seq_len; /* of one micro-batch, all data ranks together; tokens = sequences * seq_len */
-    /* DECODE: tokens a call, sequences at once, tokens of one at most */
+        seq_len; /* of one micro-batch on all data ranks; tokens = sequences * seq_len */
+    /* DECODE: tokens per call, concurrent sequences, most tokens of one sequence */
     int64_t rows, slots, length;
     int n_stages;
-    const int *stage_begin; /* by stage: its first block; NULL = cut so that stages cost the same */
+    const int *stage_begin; /* by stage: its first block; NULL = as tt_cut_blocks finds it */
     bool split_backward;    /* the schedule has I and W */
     tt_precision precision;
     tt_context context;
@@ -49,7 +49,7 @@ typedef struct tt_compile_opts {
     bool async_tp; /* asynchronous tensor parallelism */
     bool overlap;  /* communication concurrent with computation */
     tt_overlap_opts overlapping;
-    int64_t chunk_bytes; /* logits larger than this are never held whole; 0 = no chunking */
+    int64_t chunk_bytes; /* larger logits exist in chunks only; 0 = no chunks */
     /* the backend */
     bool (*has_kernel)(void *user, const char *op);
     bool (*supports)(void *user, const tt_kernel_call *c);
@@ -64,15 +64,16 @@ typedef struct tt_compile_opts {
 
 tt_status tt_compile(const tt_compile_opts *o, tt_arena *a, tt_graph **out, tt_error *err);
 
-/* cut.c: which stage each block is on. Contiguous; only a first stage with an embedding and a last
- * with a head may have none. begin: the first block of each stage (any number above the last block:
- * none), NULL = so that the costliest stage costs least, embedding and head included. */
+/* cut.c: assigns each block to a stage. The blocks of a stage are contiguous. Only a first stage
+ * with an embedding and a last stage with a head may have no block. begin: the first block of
+ * each stage (a number above the last block: none); NULL: so that the stage that costs most
+ * costs as little as possible, embedding and head included. */
 tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begin, tt_arena *a,
                         int **block_stage, tt_error *err);
 
-/* Parameters and FLOPs per token (contract "FLOP per token"). */
+/* Parameters and FLOPs per token: 6 per parameter that is multiplied, and those of attention. */
 typedef struct tt_model_size {
-    int64_t parameters, embedding; /* embedding: those only looked up */
+    int64_t parameters, embedding; /* embedding: parameters that are only looked up */
     double flops_per_token;
 } tt_model_size;
 tt_status tt_model_measure(const tt_graph *g, int64_t attention_width, int64_t seq_len,

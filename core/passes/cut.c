@@ -3,15 +3,17 @@
 #include "passes/compile.h"
 #include <math.h>
 
-/* cut: blocks to stages. The costliest stage sets the pace of a pipeline, so its cost is made as
- * small as it can be; among such cuts the one with the least sum of squares. Exact, by dynamic
- * programming over (stage, block). The first stage may be what stands before the first block alone
- * (an embedding), the last what stands behind the last (a head). */
+/* cut: assigns blocks to stages. The stage that costs most limits the speed of a pipeline, so
+ * its cost is made as small as possible; among such cuts, the one with the least sum of squared
+ * costs is taken. Dynamic programming over (stage, block) finds it exactly. The first stage may
+ * consist of the nodes before the first block alone (an embedding), and the last stage of the
+ * nodes after the last block (a head). */
 
-/* What the forward costs by block, as if on one rank. cost[0]: before the first block,
- * cost[n_blocks + 1]: behind the last. Attention's FLOPs weigh as any others: weighed as the order
- * of programs weighs them, 14 of 42 cuts of 7 models differ, at long contexts, and the bubble is no
- * smaller (8B of 32,768 tokens over 2 ranks: 21.1 % instead of 20.6, over 4: 30.3 for 30.7). */
+/* The cost of the forward by block, as on one rank. cost[0] is before the first block,
+ * cost[n_blocks + 1] after the last one. A FLOP of attention counts as much as any other. With
+ * the weights that order programs, 14 of 42 cuts of 7 models differ, at long contexts, and the
+ * bubble is no smaller (8B with 32,768 tokens: 21.1 % instead of 20.6 on 2 ranks, 30.3 instead
+ * of 30.7 on 4). */
 static double *block_costs(const tt_graph *g, tt_arena *a)
 {
     double *cost = tt_arena_array(a, (size_t)g->n_blocks + 2, sizeof *cost);
@@ -31,9 +33,9 @@ static double *block_costs(const tt_graph *g, tt_arena *a)
 typedef struct cutter {
     int n_blocks, n_stages;
     const double *before; /* [b]: cost of the blocks before b */
-    double ends[2];       /* of what belongs to the first and the last stage */
+    double ends[2];       /* of the nodes that belong to the first and to the last stage */
     double *best; /* [stage * (n_blocks + 1) + b]: of stages 0 … stage over blocks 0 … b-1 */
-    int *from;    /* where the last of them begins */
+    int *from;    /* the first block of the last of these stages */
 } cutter;
 
 static double stage_cost(const cutter *c, int stage, int begin, int end)
@@ -47,8 +49,8 @@ static bool may_be_empty(const cutter *c, int stage)
     return (stage == 0 && c->ends[0] > 0) || (stage == c->n_stages - 1 && c->ends[1] > 0);
 }
 
-/* Over all cuts: the least maximum (limit < 0), or the least sum of squares with no stage above
- * limit. */
+/* The best of all cuts: the least maximum (limit < 0), or the least sum of squares where no
+ * stage costs more than limit. */
 static double solve(cutter *c, double limit)
 {
     const int w = c->n_blocks + 1;

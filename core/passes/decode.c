@@ -2,9 +2,9 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* decode: the same graph for tokens that come a few at a time (R18). Works because tokens are one
- * dim, positions are inputs and only flagged ops see across tokens (R4): everything else is right
- * for any set of tokens as it stands. */
+/* decode: turns the described graph into one for a few new tokens per call (R18). This works
+ * because tokens are one dim, positions are inputs, and only ops with a flag combine tokens
+ * (R4): every other op is right for any set of tokens. */
 
 typedef struct picked {
     const tt_value *all;
@@ -14,14 +14,14 @@ typedef struct picked {
 struct tt_decode {
     const tt_graph *described;
     int64_t slots, length;
-    bool *live; /* by node index of id: the logits depend on it */
-    bool *late; /* by value id: no op that mixes tokens depends on it: picked tokens suffice */
+    bool *live; /* by id of a node: the logits depend on it */
+    bool *late; /* by value id: no op that mixes tokens depends on it, so picked tokens suffice */
     int n_memory;
-    tt_value *pick; /* i32 [picked]: rows of the tokens whose logits are asked for */
+    tt_value *pick; /* i32 [picked]: the rows of the tokens whose logits the caller wants */
     TT_VEC(picked) gathered;
 };
 
-/* Values that depend on the tokens of a call. */
+/* Finds the values that depend on the tokens of a call. */
 static bool *find_dependent(const tt_graph *g, tt_arena *a)
 {
     bool *dependent = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *dependent);
@@ -36,7 +36,7 @@ static bool *find_dependent(const tt_graph *g, tt_arena *a)
     return dependent;
 }
 
-/* Backwards: what the logits need; and what of it must be there for every token. */
+/* Goes backwards: finds what the logits need, and which of it is needed for every token. */
 static void find_live(tt_decode *d, const tt_value *logits, const bool *dependent, tt_arena *a)
 {
     const tt_graph *g = d->described;
@@ -50,7 +50,7 @@ static void find_live(tt_decode *d, const tt_value *logits, const bool *dependen
             any = any || wanted[n->out[j]->id];
             all = all || early[n->out[j]->id];
         }
-        for (int j = 0; j < n->n_in; j++) /* lookups by input are as cheap as picking */
+        for (int j = 0; j < n->n_in; j++) /* to look up costs as little as to pick rows */
             all = all || n->in[j]->node->op == &tt_op_input;
         d->live[n->id] = any;
         for (int j = 0; any && j < n->n_in; j++) {
@@ -151,7 +151,7 @@ static tt_value *picked_rows(tt_decode *d, tt_builder *b, const tt_value *descri
     return p.some;
 }
 
-/* Attributes that name the token dim name the picked one. */
+/* The attributes, with the dim of picked tokens in place of the token dim. */
 static const void *picked_attrs(const tt_decode *d, tt_builder *b, const tt_node *n)
 {
     if (!(n->op->flags & TT_OP_NAMES_DIMS))
@@ -177,7 +177,7 @@ static void emit_incremental(tt_decode *d, tt_builder *b, const tt_node *n, tt_v
     query_of(n, types, &q);
     if (TT_PLUGIN_CALL(n->op->memory(&q, d->slots, d->length, memory, &why), &why, "op",
                        n->op->name) != TT_OK) {
-        tt_builder_fail(b, TT_EINTERNAL, "%s", why.text); /* it was asked before */
+        tt_builder_fail(b, TT_EINTERNAL, "%s", why.text); /* check_node had no error */
         return;
     }
     for (int i = 0; i < n->op->n_memory; i++) {

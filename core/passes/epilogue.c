@@ -3,10 +3,11 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* epilogue: the pointwise nodes that read a product of matrices move into it, so that it is read
- * where it was made: bias, residual, activation, the sum of several products. The product is
- * rounded and read as if it stood alone, so no bit changes (R11). It runs where its first reader
- * stood; later readers come forward to it where their other operands are known there. */
+/* epilogue: pointwise nodes that read a matrix product (bias, residual, activation, the sum of
+ * several products) become part of its kernel, which has the product in registers or in the
+ * cache. The product is rounded as if it stood alone, so no bit changes (R11). The fused node
+ * runs where its first reader stood; later readers join it where their other operands are known
+ * by then. */
 
 #define MAX_INSTR 64
 
@@ -14,12 +15,12 @@ typedef struct finder {
     tt_graph *g;
     const tt_fuse_opts *o;
     tt_readers readers;
-    int *moved; /* by place: where what stood there stands now */
+    int *moved; /* by position: the position to which its node has moved */
 } finder;
 
 typedef struct epilogue {
     tt_node *product;
-    int at;                       /* where it is to run */
+    int at;                       /* the position where it will run */
     tt_node *members[TT_MAX_INS]; /* ascending */
     int n_members;
     tt_value *in[TT_MAX_INS + 1]; /* registers: the product, then operands */
@@ -49,14 +50,14 @@ static const tt_op_def *fused_form(const finder *f, const tt_node *n)
     return form && (!f->o->has_kernel || f->o->has_kernel(f->o->user, form->name)) ? form : NULL;
 }
 
-/* A pointwise node that nothing else has changed: alone, or a program. */
+/* Is this a pointwise node, or a fused program of them, that no other pass has changed? */
 static bool is_pointwise(const tt_graph *g, const tt_node *n)
 {
     return tt_op_is_fusible(g->ops, n->op) && n->n_in >= 1 && !n->accumulate_into &&
            !n->assign_to && (program_of(n) || (n->n_out == 1 && n->n_in <= 3));
 }
 
-/* Is a state that n reads written between two places? Its value is that memory. */
+/* Is a state that n reads written between the two positions? The value of a state is its memory. */
 static bool reads_what_changes(const finder *f, const tt_node *n, int a, int b)
 {
     bool state = false;
@@ -84,7 +85,7 @@ static bool known(const epilogue *e, const tt_value *v)
     return false;
 }
 
-/* Takes node m in, if it fits and all it reads is known at e->at. */
+/* Adds node m to the epilogue if it fits and everything it reads is known at e->at. */
 static bool take(const finder *f, epilogue *e, tt_node *m, int place)
 {
     const int n_in = e->n_in;
@@ -106,13 +107,13 @@ static bool take(const finder *f, epilogue *e, tt_node *m, int place)
     return true;
 }
 
-/* Is the product read by anything but the members? */
+/* Do nodes other than the members read the product? */
 static bool read_elsewhere(const finder *f, const epilogue *e)
 {
     return f->readers.n[e->product->out[0]->id] > e->n_members;
 }
 
-/* The output in whose memory the product may be summed, or -1. */
+/* The output in whose memory the product can be summed; -1: there is none. */
 static int home_of(const tt_node *p, tt_value *const *out, int n)
 {
     for (int j = 0; j < n; j++)
@@ -123,7 +124,7 @@ static int home_of(const tt_node *p, tt_value *const *out, int n)
 
 static bool has_room(const finder *f, const epilogue *e)
 {
-    bool home = read_elsewhere(f, e); /* an output itself */
+    bool home = read_elsewhere(f, e); /* then the product is an output itself */
     if (e->n_out + home > TT_MAX_OUTS)
         return false;
     for (int k = 0; k < e->n_members; k++)
@@ -145,8 +146,9 @@ static bool may_join(const finder *f, const tt_node *p, int place)
     return m && is_pointwise(f->g, m) && tt_fuse_same_iteration(p, m);
 }
 
-/* The product goes to its first reader, or the readers come to it; those further on have one
- * output, so that no more lives meanwhile than the product did. */
+/* Tries to move the product to its first reader, or the readers to the product. Readers of the
+ * second kind may have one output, so that no more memory is in use in between than the product
+ * took. */
 static bool find(const finder *f, int i, epilogue *e)
 {
     tt_node *p = f->g->nodes.items[i];
@@ -220,7 +222,7 @@ static tt_node *build(const finder *f, const epilogue *e)
     }
     prog->program = (tt_fused){e->n_in, e->n_instr, n->n_out, instr, outs};
     prog->into =
-        home_of(p, n->out, n->n_out); /* the product itself, if it is one: it is the first */
+        home_of(p, n->out, n->n_out); /* if the product is an output, it is the first one */
     for (int j = 0; j < n->n_out; j++) {
         n->out[j]->node = n;
         n->out[j]->out = j;
@@ -251,7 +253,7 @@ tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
     if (!o->pointwise)
         return TT_OK;
     index_nodes(&f);
-    for (size_t i = g->nodes.n; i-- > 0;) /* the last of several products that are summed */
+    for (size_t i = g->nodes.n; i-- > 0;) /* so that the last of several summed products is first */
         if (g->nodes.items[i] && fused_form(&f, g->nodes.items[i]) && find(&f, (int)i, &e))
             replace(&f, (int)i, &e);
     size_t n = 0;

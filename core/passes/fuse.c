@@ -3,9 +3,10 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* fuse: chains of pointwise ops of one iteration shape become one node that runs where the last of
- * them stood; a fused program rounds every value as the separate ops would (R11). Then
- * accumulations and assignments whose operand has no other reader are written by its producer. */
+/* fuse: a chain of pointwise ops over the same elements becomes one node, which runs where the
+ * last of them stood. A fused program rounds every value as the separate ops would (R11). After
+ * that, an accumulation or assignment whose operand has no other reader is done by the node that
+ * makes the operand. */
 
 #define MAX_INSTR 48
 
@@ -35,7 +36,7 @@ static void index_assignments(fuser *f)
         f->assigned[i] = (int)g->nodes.n;
     for (size_t i = g->nodes.n; i-- > 0;)
         if (g->nodes.items[i]->op == &tt_op_assign &&
-            g->nodes.items[i]->state->kind != TT_STATE_GATHERED) /* read after it is written */
+            g->nodes.items[i]->state->kind != TT_STATE_GATHERED) /* read after the write */
             *assigned_at(f, g->nodes.items[i]->state, g->nodes.items[i]->when->stage) = (int)i;
 }
 
@@ -78,8 +79,9 @@ static bool contains(const group *p, int i)
     return false;
 }
 
-/* May the group wait until node `at`? No reader outside it and outside `with` may stand before, and
- * no assignment to a state it reads: a state's value is that memory. */
+/* Can the group run as late as node `at`? Not if a reader outside the group and outside `with`
+ * stands before `at`, and not if a state that the group reads is assigned before: the value of a
+ * state is its memory. */
 static bool can_wait(const fuser *f, const group *p, const group *with, int at)
 {
     for (int k = 0; k < p->n; k++) {
@@ -178,7 +180,7 @@ tt_fused_instr tt_fuse_instr(const tt_node *n)
                             .imm = tt_op_immediate(n->op, n->attrs)};
 }
 
-/* The group as one node, or NULL where it does not fit. */
+/* The group as one node; NULL if it has too many outputs. */
 static tt_node *build(fuser *f, const group *p)
 {
     tt_arena *a = f->g->arena;
@@ -192,7 +194,7 @@ static tt_node *build(fuser *f, const group *p)
     n->in = tt_arena_array(a, TT_MAX_INS + 1, sizeof *n->in);
     n->out = tt_arena_array(a, TT_MAX_OUTS + 1, sizeof *n->out);
     n->n_in = n->n_out = 0;
-    for (int k = 0; k < p->n; k++) /* external inputs first: registers 0 … n_in-1 */
+    for (int k = 0; k < p->n; k++) /* external inputs come first: registers 0 … n_in-1 */
         for (int j = 0; j < f->g->nodes.items[p->members[k]]->n_in; j++) {
             tt_value *v = f->g->nodes.items[p->members[k]]->in[j];
             bool known = contains(p, f->readers.index[v->id]);
@@ -245,7 +247,7 @@ static void fuse_pointwise(tt_graph *g)
         tt_node *whole = NULL;
         if (p && p->n > 1 && p->members[p->n - 1] == (int)i) {
             whole = build(&f, p);
-            if (!whole) /* too many outputs: leave its members apart, where the last one stands */
+            if (!whole) /* its members stay, where the last stood */
                 for (int k = 0; k + 1 < p->n; k++)
                     out[n++] = g->nodes.items[p->members[k]];
         }
@@ -257,7 +259,7 @@ static void fuse_pointwise(tt_graph *g)
     g->nodes.n = n;
 }
 
-/* ---- writes into their producer ---- */
+/* ---- producers that write to states ---- */
 
 /* By state and stage: the last node that reads the state; -1: none. */
 typedef struct last_reads {
@@ -287,7 +289,7 @@ static bool written_by_producer(tt_graph *g, const fuser *f, const last_reads *r
 {
     tt_value *v = w->in[0];
     tt_node *p = v->node;
-    /* a product of the loop may add to what is written once, behind the loop */
+    /* a product of the loop may add to an accumulator that is stored once, after the loop */
     if (f->readers.n[v->id] != 1 || !tt_when_same_part(p->when, w->when))
         return false;
     if (w->op == &tt_op_accumulate) {

@@ -2,10 +2,10 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* hoist: parameters are fetched once a step instead of once a micro-batch (R6). The cast and the
- * fetch run with a stage's first forward and write a state; every reader of that stage, whichever
- * micro-batch or block it belongs to, reads the state. Sinking, the other half, is autodiff's:
- * gradients are accumulated as they come and reduced in the epilogue. */
+/* hoist: parameters are fetched once per step instead of once per micro-batch (R6). The cast and
+ * the fetch run with the first forward of a stage and write a state; every reader of the stage,
+ * in any micro-batch or block, reads that state. Sinking is the counterpart for gradients and is
+ * done by autodiff: gradients are accumulated unreduced, and the epilogue reduces them once. */
 
 typedef struct hoister {
     tt_graph *g;
@@ -14,7 +14,7 @@ typedef struct hoister {
     TT_VEC(tt_node *) list;
 } hoister;
 
-/* What fetches bring is stored as it is: nothing to save. */
+/* Does the fetch cast or communicate? If it does neither, hoisting saves nothing. */
 static bool moves(const tt_node *n)
 {
     return n->op == &tt_op_fetch && n->when->region == TT_FORWARD &&
@@ -56,8 +56,8 @@ static tt_node *node_like(hoister *h, const tt_node *like, const tt_op_def *op, 
     return n;
 }
 
-/* The fetch itself stays a node, the one that fills the state. A parameter fetched by several
- * blocks of a stage is filled by the first of them. */
+/* The fetch stays a node: it fills the state. If several blocks of a stage fetch the parameter,
+ * the first of them fills it. */
 static void hoist(hoister *h, tt_node *n)
 {
     tt_graph *g = h->g;

@@ -2,14 +2,15 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* lower: every redistribute and fetch (from, to) becomes named single-kind steps (R1); equal
- * placements become nothing, and a redistribute of an input to a part of what a data rank has of it
- * becomes an input stored otherwise: the loader fills any part of that. */
+/* lower: every redistribute and fetch (from, to) becomes a sequence of collectives and local
+ * copies, each of one kind (R1). Equal placements need none. If an input is redistributed to a
+ * part of what its data rank has, the input itself gets that placement: the loader can fill any
+ * part. */
 
 typedef struct lowerer {
     tt_graph *g;
     tt_value **now; /* by value id: what replaces it */
-    int n_values;   /* that the pass found */
+    int n_values;   /* when the pass began */
     TT_VEC(tt_node *) list;
 } lowerer;
 
@@ -38,7 +39,8 @@ static tt_value *emit_step(lowerer *l, const tt_node *from, tt_value *v, const t
     return w;
 }
 
-/* Is this a part of what a data rank has? Then the axes that cut the data come first. */
+/* Is this placement a part of what a data rank has? It is if the tokens are sharded
+ * over the atoms of the batch first. */
 static bool part_of_input(const tt_value *input, const tt_placement *to)
 {
     const tt_placement *data = &input->place;

@@ -2,9 +2,9 @@
 #include "passes/passes.h"
 #include "pipeline/schedule.h"
 
-/* The numbers a step reports about its loss, in graph ops: the sum over counted tokens, and the
- * largest mean of one sequence. Placed in follow mode: they stay where the logits' tokens
- * are, and are reduced once, in the epilogue. */
+/* metrics: the numbers that a step reports about its loss, as graph ops: the sum over counted
+ * tokens, and the largest mean of one sequence. They are placed in follow mode: each rank sums
+ * the tokens that it has, and the epilogue reduces the sums once. */
 
 void tt_graph_run_numbers(tt_graph *g)
 {
@@ -17,8 +17,8 @@ void tt_graph_run_numbers(tt_graph *g)
     g->seed->stages = g->step->stages = UINT64_MAX;
 }
 
-/* Accumulate v over micro-batches where it is, and in the epilogue reduce it and leave it where the
- * host reads it. */
+/* Accumulates v over the micro-batches without reducing it. The epilogue reduces the sum and
+ * writes it to a state that the host reads. */
 static void report(tt_builder *b, const char *name, tt_value *v, bool max)
 {
     if (tt_builder_error(b))

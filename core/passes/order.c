@@ -2,16 +2,17 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* order: nodes nothing reads are dropped; a gradient's reduction and accumulation move to right
- * after what they read, so that it lives no longer than it must; regions and stages become
- * contiguous. */
+/* order: drops nodes that nothing reads. Moves the reduction and the accumulation of a gradient
+ * to directly after the node that makes it, so that it lives no longer than necessary. Makes
+ * regions and stages contiguous. */
 
 static bool is_effect(const tt_node *n)
 {
     return n->op == &tt_op_accumulate || n->op == &tt_op_assign;
 }
 
-/* Backwards over the list: a node is needed if it writes state or a needed node reads it. */
+/* Goes backwards over the list: a node is needed if it writes a state or if a needed node reads
+ * it. */
 static void mark_live(const tt_graph *g, bool *live_value, bool *keep)
 {
     for (size_t i = g->nodes.n; i-- > 0;) {
@@ -32,7 +33,7 @@ typedef struct orderer {
     tt_node **out;
     size_t n_out;
     bool *keep, *done; /* by node index */
-    bool *carries;     /* by node id: a redistribute, or a cast, of an accumulation alone */
+    bool *carries;     /* by node id: a collective or cast that only an accumulation reads */
     bool loop_done;
     tt_readers readers;
 } orderer;
@@ -42,7 +43,7 @@ static bool eager(const orderer *o, const tt_node *n)
     return n->op == &tt_op_accumulate || o->carries[n->id];
 }
 
-static void put(orderer *o, size_t i);
+static void order_node(orderer *o, size_t i);
 
 static void put_eager_readers(orderer *o, const tt_node *n)
 {
@@ -51,12 +52,12 @@ static void put_eager_readers(orderer *o, const tt_node *n)
         for (int k = 0; k < o->readers.n[v]; k++) {
             const int i = o->readers.of[v][k];
             if (o->keep[i] && !o->done[i] && eager(o, o->g->nodes.items[i]))
-                put(o, (size_t)i);
+                order_node(o, (size_t)i);
         }
     }
 }
 
-static void put(orderer *o, size_t i)
+static void order_node(orderer *o, size_t i)
 {
     tt_node *n = o->g->nodes.items[i];
     o->done[i] = true;
@@ -65,8 +66,8 @@ static void put(orderer *o, size_t i)
         put_eager_readers(o, n);
 }
 
-/* The token-chunk loop, contiguous: forward nodes and their derivatives in order, then what waits
- * for its results. */
+/* Puts the token-chunk loop in one piece: forward nodes and their derivatives in order, then the
+ * nodes that need its results. */
 static void put_loop(orderer *o)
 {
     const size_t first = o->n_out;
@@ -75,7 +76,7 @@ static void put_loop(orderer *o)
     o->loop_done = true;
     for (size_t i = 0; i < o->g->nodes.n; i++)
         if (o->keep[i] && !o->done[i] && o->g->nodes.items[i]->when->in_chunk_loop)
-            put(o, i);
+            order_node(o, i);
     const size_t last = o->n_out;
     for (size_t i = first; i < last; i++)
         put_eager_readers(o, o->out[i]);
@@ -99,13 +100,14 @@ static void put_region(orderer *o, tt_region region)
         if (reads_loop(o, e))
             put_loop(o);
         if (!o->done[i])
-            put(o, i);
+            order_node(o, i);
     }
     if (region == TT_FORWARD)
         put_loop(o);
 }
 
-/* Of several accumulations of one member in a micro-batch the first stores, the others add. */
+/* If a micro-batch accumulates to one member several times, the first accumulation stores and
+ * the others add. */
 static void mark_adding(tt_graph *g)
 {
     bool **stored = tt_arena_array(g->arena, g->states.n + 1, sizeof *stored); /* by 1 + member */
@@ -123,7 +125,7 @@ static void mark_adding(tt_graph *g)
     }
 }
 
-/* A redistribute, or a cast, whose only reader is an accumulate belongs to it. */
+/* Finds each collective or cast whose only reader is an accumulation: both are moved together. */
 static bool *find_carriers(tt_graph *g, const bool *keep)
 {
     bool *carries = tt_arena_array(g->arena, (size_t)g->n_ids + 1, sizeof *carries);
@@ -144,8 +146,7 @@ static bool *find_carriers(tt_graph *g, const bool *keep)
     return carries;
 }
 
-/* State is read as it was before the step: a reader after the assignment would see the new value.
- */
+/* A state is read as it was before the step, so no reader may stand after its assignment. */
 static tt_status check_reads(const tt_graph *g, tt_error *err)
 {
     uint64_t *written = tt_arena_array(g->arena, g->states.n + 1, sizeof *written); /* stages */

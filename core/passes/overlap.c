@@ -2,36 +2,36 @@
 #include "passes/overlap_impl.h"
 #include <string.h>
 
-/* overlap: where collectives are begun. A node's place is where it begins; an async one is waited
- * for before the first that needs it to be over (plan/waits.c). Three moves, each within the list a
- * rank runs for a stage:
+/* overlap: decides where collectives begin. The position of a node in its list is where it
+ * begins; an async node is waited for before the first node that needs its result
+ * (plan/waits.c). There are three moves, each inside the list that a rank runs for a stage:
  *
- * Early: what depends on parameters alone (gathers of weights, the casts before them) is begun so
- * long before its reader that it is over by then: as late as hides it, for it holds memory, and at
- * most one block ahead.
+ * Early: nodes that depend on parameters alone (gathers of weights and the casts before them).
+ * They start just early enough to finish before their reader, and at most one block before it,
+ * because their outputs occupy memory from the start.
  *
- * Sinks: what nothing but accumulators reads. The reduction of a gradient is begun behind the
- * gradient; its accumulation follows when it is over.
+ * Sinks: nodes that only accumulators read. The reduction of a gradient begins directly after
+ * the gradient; its accumulation follows when the reduction is over.
  *
- * Cover: where the backward waits for a collective (tensor parallelism), work of sinks that was
- * held back for it (a weight's gradient) runs meanwhile.
+ * Cover: where the backward has to wait for a collective (tensor parallelism), it runs sinks
+ * that were held back for this purpose (the gradient of a weight).
  *
- * The lists of all ranks of a stage are one list, so each group has one issue order. Accumulations
- * into one place keep their order: same bits. Durations are the planner's (P2) or a named
- * machine's, equal on all ranks. */
+ * The ranks of a stage run one list, so each group issues its collectives in one order.
+ * Accumulations to one place keep their order, so no bit changes. Durations come from the
+ * planner's costs (P2) or from a named machine and are equal on all ranks. */
 
 /* ---- the new order ---- */
 
-static void put(tt_overlap_list *l, int i)
+static void overlap_put(tt_overlap_list *l, int i)
 {
     tt_node *n = l->at[i];
     if (l->done[i])
         return;
     l->done[i] = true;
-    for (int j = 0; j < n->n_in; j++) { /* of an early one what leads to it */
+    for (int j = 0; j < n->n_in; j++) { /* an early node takes the nodes that lead to it along */
         const int p = tt_overlap_producer(l, n->in[j]), leaf = l->index[n->in[j]->id];
         if (leaf >= 0 && l->early[leaf])
-            put(l, leaf);
+            overlap_put(l, leaf);
         if (p >= 0 && tt_overlap_crosses_link(l->at[p]))
             l->now = TT_MAXV(l->now, l->over[p]);
     }
@@ -54,7 +54,8 @@ static bool same_target(const tt_node *a, const tt_node *b)
            a->accumulate_index == b->accumulate_index;
 }
 
-/* May the k-th held be put: is what it reads there, and nothing held before it adds to the same? */
+/* Can the k-th held node be put now? What it reads must exist (and be finished, unless it may
+ * wait), and no node held before it may add to the same accumulator. */
 static bool ready(const tt_overlap_list *l, int k, bool to_wait)
 {
     const int i = l->held[k];
@@ -79,10 +80,10 @@ static void put_held(tt_overlap_list *l, int k)
     const int i = l->held[k];
     memmove(l->held + k, l->held + k + 1, (size_t)(l->n_held - k - 1) * sizeof *l->held);
     l->n_held--;
-    put(l, i);
+    overlap_put(l, i);
 }
 
-/* What the collectives of the rest of this block take that the program itself waits for. */
+/* How long the collectives in the rest of this block take for which the program itself waits. */
 static double critical_after(const tt_overlap_list *l, int i)
 {
     double sum = 0;
@@ -92,7 +93,8 @@ static double critical_after(const tt_overlap_list *l, int i)
     return sum;
 }
 
-/* Work is held back only as cover for collectives that come, and only as much as they take. */
+/* Is it useful to hold node k longer? Only as cover for collectives that still come, and only
+ * for as long as they take. */
 static bool worth_holding(const tt_overlap_list *l, int k, int at)
 {
     const int i = l->held[k];
@@ -102,7 +104,7 @@ static bool worth_holding(const tt_overlap_list *l, int k, int at)
     return l->run[i] == l->run[at] && cover < SLACK * critical_after(l, at);
 }
 
-/* Puts of the held what should be held no longer at index `at`. */
+/* Puts the held nodes that need not be held beyond index `at`. */
 static void release(tt_overlap_list *l, int at)
 {
     for (int k = 0; k < l->n_held;) {
@@ -119,7 +121,7 @@ static void release(tt_overlap_list *l, int at)
     }
 }
 
-/* Runs held work while i would wait for what it reads. */
+/* Runs held nodes while i would wait for what it reads. */
 static void cover(tt_overlap_list *l, int i)
 {
     for (int j = 0; j < l->at[i]->n_in; j++) {
@@ -153,9 +155,9 @@ static void flush(tt_overlap_list *l)
 static void reorder(tt_overlap_list *l, tt_arena *a)
 {
     int *next =
-        tt_arena_array(a, (size_t)l->n + 1, sizeof *next); /* early ones by place, chained */
+        tt_arena_array(a, (size_t)l->n + 1, sizeof *next); /* early nodes by position, chained */
     int *first = tt_arena_array(a, (size_t)l->n + 1, sizeof *first);
-    for (int i = l->n; i-- > 0;) { /* first to last within a place */
+    for (int i = l->n; i-- > 0;) { /* so that they are first to last at one position */
         next[i] = first[l->place[i]];
         first[l->place[i]] = 1 + i;
     }
@@ -164,24 +166,24 @@ static void reorder(tt_overlap_list *l, tt_arena *a)
             flush(l);
         for (int e = first[i]; e; e = next[e - 1])
             if (l->early[e - 1] && tt_overlap_movable(l->g, l->at[e - 1]))
-                put(l, e - 1);
+                overlap_put(l, e - 1);
         if (l->done[i] || (l->early[i] && l->first_reader[i] < l->first_reader[i + 1]))
-            continue; /* with its reader */
+            continue; /* it is put with its reader */
         if (l->sink[i]) {
             l->held[l->n_held++] = i;
         } else {
             cover(l, i);
-            put(l, i);
+            overlap_put(l, i);
         }
         release(l, i);
     }
     flush(l);
     for (int i = 0; i < l->n; i++)
-        put(l, i);
+        overlap_put(l, i);
 }
 
-/* A list that is run in one go: begun in the forward, a collective may be waited for in the
- * backward. */
+/* In a list that runs forward and backward in one go, a collective may begin in the forward and
+ * be waited for in the backward. */
 static void keep_regions(tt_overlap_list *l)
 {
     tt_region least = TT_POST_UPDATE;
@@ -194,7 +196,7 @@ static void keep_regions(tt_overlap_list *l)
     }
 }
 
-/* Async is what has work between its place and its wait. */
+/* Marks collectives async if nodes stand between their position and their wait. */
 static void mark_async(tt_overlap_list *l)
 {
     tt_nodes order = {.items = l->out, .n = l->n_out};
@@ -220,7 +222,8 @@ static void mark_async(tt_overlap_list *l)
 
 /* ---- the lists of a graph ---- */
 
-/* Which list a node is in: a stage's forward and backward are one where they follow each other. */
+/* The list that a node is in. A stage's forward and backward are one list if they follow each
+ * other. */
 static int list_of(const tt_graph *g, const tt_node *n)
 {
     if (n->when->region > TT_BACKWARD)

@@ -2,9 +2,10 @@
 #include "passes/overlap_impl.h"
 #include <string.h>
 
-/* What stands in a list, who reads whom, and how early collectives of parameters begin. */
+/* overlap, first half: describes one list (who reads whom, what may move) and finds how early
+ * collectives of parameters begin. */
 
-#define LEAST_BYTES 8192 /* below, a collective costs no more than beginning it early */
+#define LEAST_BYTES 8192 /* a smaller collective costs no more than to begin it early */
 
 double tt_overlap_duration(const tt_graph *g, const tt_node *n, const tt_machine *m)
 {
@@ -28,7 +29,7 @@ bool tt_overlap_movable(const tt_graph *g, const tt_node *n)
     return tt_overlap_crosses_link(n) && bytes_of(g, n) > LEAST_BYTES;
 }
 
-/* ---- what a list is ---- */
+/* ---- the description of a list ---- */
 
 int tt_overlap_producer(const tt_overlap_list *l, const tt_value *v)
 {
@@ -60,7 +61,7 @@ static void find_readers(tt_overlap_list *l, tt_arena *a)
 static void index_values(tt_overlap_list *l, tt_arena *a)
 {
     tt_graph *g = l->g;
-    int *filled = tt_arena_array(a, g->states.n + 1, sizeof *filled); /* 1 + the index that does */
+    int *filled = tt_arena_array(a, g->states.n + 1, sizeof *filled); /* 1 + index of the writer */
     l->index = tt_arena_array(a, (size_t)g->n_values + 1, sizeof *l->index);
     memset(l->index, 0xff, ((size_t)g->n_values + 1) * sizeof *l->index);
     for (int i = 0; i < l->n; i++) {
@@ -75,7 +76,7 @@ static void index_values(tt_overlap_list *l, tt_arena *a)
     }
 }
 
-/* Blocks follow each other; what belongs to none (embedding, head) goes with those before. */
+/* Blocks follow each other. Nodes of no block (embedding, head) count to the run before them. */
 static void find_runs(tt_overlap_list *l, tt_arena *a)
 {
     int run = 0, block = -1;
@@ -98,7 +99,7 @@ bool tt_overlap_has_effect(const tt_node *n)
     return n->op == &tt_op_accumulate || n->accumulate_into != NULL;
 }
 
-/* Of parameters and of states as they are when the list begins. */
+/* Does node i depend only on parameters and accumulators, as they are when the list begins? */
 static bool is_early(const tt_overlap_list *l, int i)
 {
     const tt_node *n = l->at[i];
@@ -118,7 +119,8 @@ bool tt_overlap_carries(const tt_node *n)
     return n->step || tt_node_is_cast(n) || n->op == &tt_op_accumulate;
 }
 
-/* A step of a gradient to its accumulator, or the work that makes it: what nothing else reads. */
+/* Is node i a step from a gradient to its accumulator, or the work that makes the gradient, with
+ * no other reader? */
 static bool is_sink(const tt_overlap_list *l, int i)
 {
     const tt_node *n = l->at[i];
@@ -132,7 +134,7 @@ static bool is_sink(const tt_overlap_list *l, int i)
     return end > begin || tt_overlap_has_effect(n);
 }
 
-/* Others read it too: later parts, the next stage. */
+/* Marks nodes that other lists read, too: later parts, the next stage. */
 static void mark_read_elsewhere(tt_overlap_list *l, bool *elsewhere)
 {
     for (size_t i = 0; i < l->g->nodes.n; i++) {
@@ -178,7 +180,7 @@ void tt_overlap_list_init(tt_overlap_list *l, tt_arena *a)
 
 /* ---- early ---- */
 
-/* No place is inside the loop over token chunks. */
+/* The position itself, or the begin of the loop over token chunks that it is in. */
 static int out_of_loop(const tt_overlap_list *l, int i)
 {
     while (i > 0 && i < l->n && l->at[i]->when->in_chunk_loop && l->at[i - 1]->when->in_chunk_loop)
@@ -186,7 +188,8 @@ static int out_of_loop(const tt_overlap_list *l, int i)
     return i;
 }
 
-/* The last index that leaves `cost` until time `until`, and is at most a block before `reader`. */
+/* The last index that leaves `cost` seconds until time `until` and is at most one block before
+ * `reader`. */
 static int latest(const tt_overlap_list *l, int reader, double until, double cost)
 {
     const int run = l->run[TT_MIN(reader, l->n - 1)];
@@ -199,7 +202,7 @@ static int latest(const tt_overlap_list *l, int reader, double until, double cos
 
 void tt_overlap_find_places(tt_overlap_list *l)
 {
-    double next = l->time[l->n]; /* the link is taken from there on */
+    double next = l->time[l->n]; /* the link is occupied from here on */
     for (int i = l->n; i-- > 0;) {
         int reader = l->n;
         l->place[i] = i;
@@ -207,7 +210,7 @@ void tt_overlap_find_places(tt_overlap_list *l)
             continue;
         for (int k = l->first_reader[i]; k < l->first_reader[i + 1]; k++)
             reader = TT_MIN(reader, l->place[l->readers[k]]);
-        if (reader == l->n) /* of none in this tt_overlap_list */
+        if (reader == l->n) /* no reader in this list */
             continue;
         const int outside = out_of_loop(l, reader);
         l->place[i] = TT_MIN(i, outside);

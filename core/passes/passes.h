@@ -8,24 +8,26 @@
 #include <ttrun/model.h>
 #include <ttrun/optimizer.h>
 
-/* core/passes: each a transformation of the graph with one entry; compile.c is their order. Passes
- * that add ops add them through the placed builder `b`, so everything they build is placed as it is
- * built. Verified after each. */
+/* core/passes: each pass transforms the graph and has one entry; compile.c has their order. A pass
+ * that adds ops adds them through the placed builder `b`, which places each of them. The graph is
+ * verified after each pass. */
 
-/* ---- place: the described graph, re-emitted with every value stored somewhere ---- */
+/* ---- place: emits the described graph again, with a placement for every value ---- */
 typedef struct tt_place_opts {
     const int *block_stage; /* stage of each block, ascending; NULL = all 0 */
     int n_stages;
-    /* Builds outs of a described node by other ops, from `in`; false: as it is. NULL = none. */
+    /* Builds the outputs of a described node from `in` by other ops, or returns false: the node is
+     * emitted as it is. NULL = no node is replaced. */
     bool (*replace)(void *user, tt_builder *b, const tt_node *n, tt_value **in, tt_value **out);
     void *replace_user;
 } tt_place_opts;
 tt_status tt_pass_place(const tt_graph *described, const tt_place_opts *o, tt_builder *b,
                         tt_error *err);
 
-/* ---- decode: what tt_pass_place puts in place of nodes so that tokens can come a few at a time
- * (R18). Ops that mix tokens are replaced by their incremental forms, which keep states; what comes
- * after the last of them is computed for the picked tokens alone (input "pick"). ---- */
+/* ---- decode: the nodes that tt_pass_place uses for a graph that takes a few new tokens per
+ * call (R18). Ops that mix tokens are replaced by their incremental forms, which keep states;
+ * nodes after the last of these ops are computed for the picked tokens alone (input "pick").
+ * ---- */
 #define TT_INPUT_PICK "pick"
 typedef struct tt_decode tt_decode;
 /* Before place. An error of TT_EUNSUPPORTED says which op has no incremental form. */
@@ -33,29 +35,29 @@ tt_status tt_pass_decode_find(const tt_graph *described, int64_t slots, int64_t 
                               tt_decode **out, tt_error *err);
 bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_value **in,
                             tt_value **out);
-/* After place: the logits as the state TT_METRIC_LOGITS. decode NULL: of all tokens. */
+/* After place: writes the logits to the state TT_METRIC_LOGITS. decode NULL: of all tokens. */
 tt_status tt_pass_decode_logits(tt_decode *decode, tt_builder *b, tt_error *err);
-/* Most tokens of a sequence by the tables that describe() looks up by position; INT64_MAX = any. */
+/* The most tokens that a sequence can have, by the tables that describe() looks up by position;
+ * INT64_MAX = any number. */
 int64_t tt_decode_positions(const tt_graph *described);
 
-/* ---- loss: the metrics of a placed forward (loss sum, loss_max), summed over micro-batches ----
- */
+/* ---- metrics: of a placed forward (loss sum, loss_max), summed over micro-batches ---- */
 tt_status tt_pass_metrics(tt_builder *b, tt_error *err);
-/* buffers.c: the statistics that buffers are updated by, in the forward; and the updates. */
+/* buffers.c: sums the statistics of buffers in the forward; updates the buffers. */
 tt_status tt_pass_buffer_sums(tt_builder *b, tt_error *err);
 tt_status tt_pass_buffers(tt_builder *b, tt_error *err);
 
-/* ---- autodiff: derivative on meanings (R1, R6, R16); makes stacks, gradient accumulators ---- */
+/* ---- autodiff: reverse mode (R1, R6, R16); makes stacks and gradient accumulators ---- */
 typedef struct tt_autodiff_opts {
     bool sink;    /* gradients are accumulated as partial sums, and reduced once per step */
     bool at_once; /* a step has one micro-batch, so gradients are reduced in its backward */
 } tt_autodiff_opts;
 tt_status tt_pass_autodiff(tt_builder *b, const tt_autodiff_opts *o, tt_error *err);
 
-/* ---- stacks, of a program without gradients; own: its parameters have memory, not another
- * program's ---- */
+/* ---- stacks of a program without gradients; own: its parameters have memory of their own, not
+ * another program's ---- */
 void tt_pass_stacks(tt_graph *g, bool own);
-/* n parameters of one type and placement as one value: a whole dim in front. */
+/* n parameters of one type and placement as one value: with a replicated dim in front. */
 tt_type tt_stack_type(const tt_type *t, int n);
 tt_placement tt_stack_placement(const tt_placement *p);
 
@@ -72,10 +74,10 @@ typedef struct tt_update_opts {
 } tt_update_opts;
 tt_status tt_pass_update(tt_builder *b, const tt_update_opts *o, tt_error *err);
 
-/* ---- share: scalars that the updates of several stacks compute alike are computed once ---- */
+/* ---- share: scalars that the updates of several stacks need are computed once ---- */
 tt_status tt_pass_share(tt_graph *g, tt_error *err);
 
-/* ---- recompute: forward values read by the backward are cloned there, by mode ---- */
+/* ---- recompute: the backward computes forward values that it reads again, by mode ---- */
 typedef enum tt_recompute_mode {
     TT_RECOMPUTE_NONE,
     TT_RECOMPUTE_SELECTIVE,
@@ -87,22 +89,21 @@ typedef struct tt_recompute_opts {
 } tt_recompute_opts;
 tt_status tt_pass_recompute(tt_graph *g, const tt_recompute_opts *o, tt_error *err);
 
-/* ---- store: large f32 values that the forward keeps for the backward are kept in another dtype
- * ---- */
+/* ---- store: large f32 values are kept for the backward in another dtype ---- */
 typedef struct tt_store_opts {
-    tt_dtype dtype; /* TT_F32 (0): as they are */
-    bool apart;     /* each reader widens for itself: the parts of a split backward */
+    tt_dtype dtype; /* TT_F32 (0): as computed */
+    bool apart;     /* each reader casts back for itself: for the parts of a split backward */
 } tt_store_opts;
 tt_status tt_pass_store(tt_builder *b, const tt_store_opts *o, tt_error *err);
 
-/* ---- hoist: what fetches bring is kept in states, for all micro-batches of a step ---- */
+/* ---- hoist: fetched parameters are kept in states for all micro-batches of a step ---- */
 tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
 
-/* ---- chunk: the per-token suffix, head matmul to loss, runs as a loop over token chunks with its
- * gradient in the forward (R17): tokens × vocab is never held. mark: before autodiff, whose nodes
- * inherit the mark; move: after it. */
+/* ---- chunk: the per-token end of the forward, from the head's matmul to the loss, runs with its
+ * gradient as a loop over token chunks (R17): no array of tokens × vocab exists. mark runs before
+ * autodiff, whose nodes inherit the mark; move runs after it. ---- */
 typedef struct tt_chunk_opts {
-    int64_t bytes; /* logits of a chunk are about this large; 0 = no loop */
+    int64_t bytes; /* about the size of a chunk's logits; 0 = no loop */
     bool (*can_accumulate)(void *user, const char *op);
     void *user;
 } tt_chunk_opts;
@@ -112,21 +113,22 @@ tt_status tt_pass_chunk_move(tt_graph *g, const tt_chunk_opts *o, tt_error *err)
 /* ---- lower: redistribute and fetch → collectives ---- */
 tt_status tt_pass_lower(tt_graph *g, tt_error *err);
 
-/* ---- order: accumulations right after what they add; dead nodes dropped ---- */
+/* ---- order: accumulations directly after the values they add; dead nodes are dropped ---- */
 tt_status tt_pass_order(tt_graph *g, tt_error *err);
 
-/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that place them apart
+/* ---- split: every stage's backward into I, then W (R10, P4), for schedules that separate them
  * ---- */
 tt_status tt_pass_split(tt_graph *g, tt_error *err);
 
-/* ---- who reads what ---- */
-typedef struct tt_readers { /* by value id, as places in the graph's list */
+/* ---- the readers of each value ---- */
+typedef struct tt_readers { /* by value id, as positions in the graph's list */
     int *index;             /* of the node that makes it */
     int **of, *n;           /* of the nodes that read it, ascending, each once */
 } tt_readers;
 tt_readers tt_find_readers(tt_graph *g); /* in the graph's arena */
 
-/* ---- fuse: pointwise chains → one kernel; accumulate and assign into their producer ---- */
+/* ---- fuse: chains of pointwise ops become one kernel; accumulate and assign join their producer
+ * ---- */
 typedef struct tt_fuse_opts {
     bool pointwise;                                     /* false: --debug.disable_fusion */
     bool (*can_accumulate)(void *user, const char *op); /* the backend's kernel adds to out[0] */
@@ -139,31 +141,33 @@ bool tt_fuse_same_iteration(const tt_node *a, const tt_node *b);
 /* A pointwise node as an instruction; its sources are still to be named. */
 tt_fused_instr tt_fuse_instr(const tt_node *n);
 
-/* ---- epilogue: pointwise nodes into the matrix product they read ---- */
+/* ---- epilogue: pointwise nodes join the matrix product that they read ---- */
 tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
-/* ---- rope_fusion: RoPE into the projection whose result it rotates; after epilogue ---- */
+/* ---- rope_fusion: RoPE joins the projection whose result it rotates; after epilogue ---- */
 tt_status tt_pass_rope_fusion(tt_graph *g, const tt_fuse_opts *o, tt_error *err);
 
-/* ---- async_tp: a gather of rows and the products that read it, products and the reduce-scatter of
- * their rows, piece by piece (asynchronous tensor parallelism). Same bits. ---- */
+/* ---- async_tp: asynchronous tensor parallelism. A gather of rows and the products that read it
+ * run piece by piece, and so do products and the reduce-scatter of their rows. No bit changes.
+ * ---- */
 tt_status tt_pass_async_tp(tt_graph *g, tt_error *err);
 
-/* ---- overlap: collectives are begun as long before they are needed as they take, by the plan's
- * costs; what nobody waits for (gradients' work and sums) moves behind them. Same bits, more
- * memory: at most a block's parameters and gradients. ---- */
+/* ---- overlap: a collective begins as long before its reader as it takes, by the plan's costs.
+ * Nodes for which nothing waits (gradients of weights and their sums) run meanwhile. No bit
+ * changes; it takes more memory, at most for the parameters and gradients of a block. ---- */
 typedef struct tt_overlap_opts {
     const tt_machine
-        *machine; /* that its durations are of; NULL: a CPU's, by the planner's costs */
+        *machine; /* on which nodes take their time; NULL: a CPU, by the planner's costs */
 } tt_overlap_opts;
 tt_status tt_pass_overlap(tt_graph *g, const tt_overlap_opts *o, tt_error *err);
 
-/* The names of the host's scalars and metrics. */
+/* The names of the scalars that the host writes and of the metrics that it reads. */
 #define TT_SCALAR_INV_TOKENS "inv_tokens" /* f32: 1 / counted tokens of the global batch */
 #define TT_SCALAR_INV_MICRO "inv_micro"   /* f32: 1 / micro-batches; only with scalar loss terms */
-#define TT_SCALAR_LR "lr"                 /* f64: the schedule's rate of this step        */
+#define TT_SCALAR_LR "lr"                 /* f64: the learning rate of this step          */
 #define TT_SCALAR_STEP "step"             /* f64: 1 for the first step (tt_graph.step)    */
 #define TT_SCALAR_SEED "seed"             /* i64: training.seed (tt_graph.seed)           */
-/* The states that any kernel may read (tt_kernel_call): made once, on every stage. */
+/* Makes the states seed and step, once and on every stage: any kernel may read them
+ * (tt_kernel_call). */
 void tt_graph_run_numbers(tt_graph *g);
 #define TT_METRIC_LOSS "loss_sum" /* f32: sum of token losses                     */
 #define TT_METRIC_LOSS_MAX "loss_max"

@@ -2,9 +2,9 @@
 #include "graph/rewrite.h"
 #include "passes/passes.h"
 
-/* place: re-emit what describe() wrote through the placed builder. Parameters become fetches of
- * their block, values that cross stages become transfers; every other redistribute appears by
- * itself (R3). */
+/* place: emits the nodes that describe() wrote again, through the placed builder. A parameter
+ * becomes a fetch by each block that reads it, and a value that another stage reads becomes a
+ * transfer. The builder adds all other redistributes (R3). */
 
 typedef struct placer {
     const tt_graph *src;
@@ -57,7 +57,7 @@ static void emit_expanded(placer *p, const tt_node *n)
         v->out[i] = mapped(p, n->out[i]);
 }
 
-/* Attention over sequences that are cut goes round a ring, where the job says so. */
+/* Attention over sharded sequences runs as ring attention if the job says so. */
 static const char *placed_name(const placer *p, const tt_node *n)
 {
     const tt_graph *g = tt_builder_graph(p->b);
@@ -87,7 +87,7 @@ static void emit(placer *p, const tt_node *n)
     tt_builder_inner(p->b, n->role == TT_NODE_INNER);
     if (n->role != TT_NODE_EXPANDED)
         emit_op(p, n);
-    else if (!p->o->replace) /* a derivative; what was replaced is not differentiated */
+    else if (!p->o->replace) /* a derivative is kept; a replaced node is never differentiated */
         emit_expanded(p, n);
     tt_builder_inner(p->b, false);
 }
@@ -107,7 +107,8 @@ static tt_status place_params(placer *p, tt_error *err)
     return TT_OK;
 }
 
-/* Buffers lie as parameters are computed with: cut by their labels, a copy on every data rank. */
+/* Buffers have the placement with which parameters are used: sharded by their labels, and
+ * replicated over the data ranks. */
 static tt_status place_buffers(placer *p, tt_error *err)
 {
     tt_graph *g = tt_builder_graph(p->b);

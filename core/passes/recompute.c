@@ -2,20 +2,20 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* recompute: what the backward reads of its own block's forward is computed again there instead of
- * kept. One mark for activation checkpointing and for FSDP's reshard-after-forward (a fetch that is
- * done again). Clones are the same ops on the same values, so results are bitwise those of keeping
- * (R11). Chen et al. 2016, arXiv:1604.06174. */
+/* recompute: what the backward reads of its own block's forward is computed there again instead
+ * of being kept. The same marks serve activation checkpointing and FSDP's reshard-after-forward,
+ * where a fetch is done again. Clones are the same ops on the same values, so their results have
+ * the same bits (R11). Chen et al. 2016, arXiv:1604.06174. */
 
 typedef struct redo {
     tt_graph *g;
     const tt_recompute_opts *o;
-    tt_value **clone; /* by value id, of those that the pass found: its clone in the backward */
+    tt_value **clone; /* by id of a value that existed before the pass: its clone in the backward */
     TT_VEC(tt_node *) list;
 } redo;
 
-/* The sum of what ranks hold is kept rather than its shares, which are larger: nothing is reduced
- * twice. */
+/* Does n sum over ranks? Its result is kept rather than its operand, which is larger, so nothing
+ * is reduced twice. */
 static bool sums(const tt_node *n)
 {
     return n->op == &tt_op_redistribute && n->in[0]->place.partial && !n->out[0]->place.partial;

@@ -3,11 +3,12 @@
 #include <string.h>
 #include <ttrun/backend.h>
 
-/* rope_fusion: RoPE moves into the product that makes q or k: the kernel rotates a tile while it is in
- * the cache. Each value is rounded and rotated as before, so no bit changes (R11). */
+/* rope_fusion: fuses RoPE into the matrix product that makes q or k. The kernel rotates a tile
+ * while it is in the cache. Each value is rounded and rotated as before, so no bit changes
+ * (R11). */
 
-/* The op that computes the product p and rotates it; NULL where there is none. The product stands
- * alone, or has a program of one output, and nothing but the rotation reads it. */
+/* The op that computes the product p and rotates it; NULL: there is none. The product must stand
+ * alone or have an epilogue of one output, and only the rotation may read it. */
 static const tt_op_def *rope_form(const tt_graph *g, const tt_fuse_opts *o, const tt_node *p)
 {
     const tt_op_def *alone = tt_op_epilogue_form(g->ops, p->op),
@@ -39,7 +40,7 @@ static tt_node *with_rope(tt_graph *g, const tt_node *p, const tt_node *rope, co
     return n;
 }
 
-/* The place of the product that node i rotates, or -1. */
+/* The position of the product that node i rotates; -1: there is none. */
 static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers *r, int i)
 {
     const tt_node *rope = g->nodes.items[i];
@@ -51,7 +52,7 @@ static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers
                                                                                              : -1;
 }
 
-/* Positions that are an input of the batch come before the first product that they rotate. */
+/* Moves positions that are an input of the batch before the first product that they rotate. */
 static tt_readers bring_positions(tt_graph *g, const tt_fuse_opts *o)
 {
     tt_readers r = tt_find_readers(g);

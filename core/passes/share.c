@@ -2,16 +2,18 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* share: the update of every stack computes the same scalars of rate and step: AdamW a dozen. The
- * first stack's are read by all; order drops the others. A scalar takes no memory worth a word, and
- * the same operation of the same operands has the same bits (R11). */
+/* share: the update of every stack computes the same scalars from the learning rate and the
+ * step, AdamW about a dozen. All stacks read those of the first stack, and the order pass drops
+ * the others. A scalar takes almost no memory, and the same operation on the same operands gives
+ * the same bits (R11). */
 
 typedef struct sharer {
-    TT_VEC(tt_node *) kept; /* the first of its kind each */
+    TT_VEC(tt_node *) kept; /* the first node of each kind */
 } sharer;
 
-/* A scalar that the host writes before the step, a constant, or a pointwise op without attributes
- * (of a cast they are the dtype of its result). */
+/* Can this node be shared? It can if it is a scalar that the host writes before the step, a
+ * constant, or a pointwise op without attributes. (The attributes of a cast are the dtype of its
+ * result.) */
 static bool can_share(const tt_node *n)
 {
     if (n->when->region != TT_UPDATE || n->n_out != 1 || n->out[0]->type.n_dims ||

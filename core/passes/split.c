@@ -2,11 +2,12 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* split: the backward of a stage is I, what the stage before waits for, and W, the rest (R10). I is
- * the backward slice of what crosses to the stage before; on stage 0, where nothing does, of what
- * its first block gives to what stands before it, for an empty I would keep every value to W
- * (P4); a stage 0 without a block has nothing to keep. Gradients are accumulated by W alone, so
- * that sums ascend where W does (P5). */
+/* split: divides the backward of a stage into I, for which the stage before waits, and W, the
+ * rest (R10). I is the backward slice of the values that are sent to the stage before. Stage 0
+ * sends none: its I is the backward slice of what its first block hands to the nodes before the
+ * block, because with an empty I every value would be kept until W (P4). A stage 0 without
+ * blocks keeps nothing. Only W accumulates gradients, so sums are added in the order in which W
+ * runs (P5). */
 
 static bool first_block(const tt_graph *g, int *block)
 {
@@ -20,7 +21,7 @@ static bool first_block(const tt_graph *g, int *block)
     return false;
 }
 
-/* Values that I is for. */
+/* Marks the values that I has to make. */
 static void mark_goals(const tt_graph *g, bool *wanted)
 {
     int block = -1;
@@ -34,11 +35,11 @@ static void mark_goals(const tt_graph *g, bool *wanted)
             continue;
         }
         for (int j = 0; any && n->when->stage == 0 && n->block < 0 && j < n->n_in; j++) {
-            const tt_node *from = n->in[j]->node; /* out of the first block, backwards */
+            const tt_node *from = n->in[j]->node; /* it leaves the first block backwards */
             if (from->when->region != TT_BACKWARD || from->when->stage != 0 || from->block != block)
                 continue;
             wanted[n->in[j]->id] = true;
-            if (n->op->linear_inputs == TT_LINEAR_JOINT) /* the sum of what flows there is one */
+            if (n->op->linear_inputs == TT_LINEAR_JOINT) /* the sum of such values is one, too */
                 wanted[n->out[0]->id] = true;
         }
     }
@@ -63,7 +64,7 @@ tt_status tt_pass_split(tt_graph *g, tt_error *err)
         for (int j = 0; input && j < n->n_in; j++)
             wanted[n->in[j]->id] = true;
     }
-    /* I, then W: a node of I reads none of W */
+    /* I comes first, then W: no node of I reads one of W */
     for (int weight = 0; weight < 2; weight++)
         for (size_t i = 0; i < g->nodes.n; i++) {
             tt_node *n = g->nodes.items[i];

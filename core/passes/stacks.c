@@ -2,8 +2,9 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* stacks: programs without gradients (validation, generation) have a stack of its own for every
- * parameter; autodiff makes those of training, by gradient placement too (R13). */
+/* stacks: in programs without gradients (validation, generation) every parameter has a stack of
+ * its own. Autodiff makes the stacks of training programs, because these depend on the
+ * gradients' placements, too (R13). */
 
 tt_type tt_stack_type(const tt_type *t, int n)
 {
@@ -37,7 +38,7 @@ void tt_pass_stacks(tt_graph *g, bool own)
         s->param = tt_state_new(g, TT_STATE_PARAM, tt_arena_printf(g->arena, "stack.%d", s->id), &t,
                                 &place);
         s->param->stack = s;
-        s->param->stages = own ? p->stages : 0; /* 0: no memory here, another program has it */
+        s->param->stages = own ? p->stages : 0; /* 0: another program has its memory */
         tt_vec_push(g->arena, &g->stacks, s);
     }
 }

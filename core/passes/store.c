@@ -2,27 +2,27 @@
 #include "passes/passes.h"
 #include <string.h>
 
-/* store: what the forward keeps for the backward is kept in another dtype: cast behind the node
- * that makes it, and back where the backward reads it first. The forward itself computes with the
- * exact values. What is kept so is a function of the described graph alone, never of local sizes:
- * on every mesh the same numbers are rounded. */
+/* store: what the forward keeps for the backward is kept in another dtype: a cast after the node
+ * that makes it, and a cast back where the backward reads it first. The forward itself computes
+ * with the exact values. Which values are kept this way depends on the described graph alone,
+ * never on local sizes, so every mesh rounds the same numbers. */
 
-#define MIN_ROW 32 /* elements: what has fewer a row is small, and sums and maxima are among it */
+#define MIN_ROW 32 /* elements: fewer per row are a small value, such as a sum or maximum */
 
 typedef struct store {
     tt_builder *b;
     tt_graph *g;
     const tt_store_opts *o;
-    bool *derived;      /* by value id: comes out of the token-chunk loop, so a derivative */
-    bool *exact;        /* by value id: some reader of the backward needs it as it was */
+    bool *derived;      /* by value id: the token-chunk loop makes it, so it is a derivative */
+    bool *exact;        /* by value id: a reader in the backward needs it exact */
     bool *kept;         /* by value id: read by the backward */
     tt_value **narrow;  /* by value id: its copy, made in the forward */
     tt_value **widened; /* by value id: the copy as the backward reads it */
     TT_VEC(tt_node *) list;
 } store;
 
-/* What mixes tokens builds probabilities again from q and k and the forward's own log-sum-exp: with
- * rounded ones they would not sum to one. */
+/* An op that mixes tokens computes its probabilities again from q, k and the log-sum-exp of the
+ * forward. With rounded operands they would not sum to one. */
 static void mark(store *s)
 {
     for (size_t i = 0; i < s->g->nodes.n; i++) {
@@ -55,7 +55,7 @@ static bool wanted(const store *s, const tt_value *v)
            !v->place.partial && !v->place.partial_max;
 }
 
-/* One cast node at the end of the builder's list: the caller moves it to where it belongs. */
+/* Makes one cast node at the end of the builder's list; the caller moves it to its position. */
 static tt_value *cast(store *s, tt_value *v, tt_region region, const tt_node *at, tt_dtype to)
 {
     const tt_attrs_cast a = {.to = to};
@@ -66,7 +66,7 @@ static tt_value *cast(store *s, tt_value *v, tt_region region, const tt_node *at
     return v;
 }
 
-static void put(store *s, tt_node *n)
+static void store_append(store *s, tt_node *n)
 {
     tt_vec_push(s->g->arena, &s->list, n);
 }
@@ -77,7 +77,7 @@ static tt_status read_narrow(store *s, tt_node *n, int j, tt_error *err)
     if (!w || s->o->apart) {
         w = cast(s, s->narrow[v->id], TT_BACKWARD, n, v->type.dtype);
         TT_TRY(tt_builder_finish(s->b, err));
-        put(s, w->node);
+        store_append(s, w->node);
         s->widened[v->id] = w;
     }
     n->in[j] = w;
@@ -90,14 +90,14 @@ static tt_status visit(store *s, tt_node *n, tt_error *err)
          j++)
         if (s->narrow[n->in[j]->id])
             TT_TRY(read_narrow(s, n, j, err));
-    put(s, n);
+    store_append(s, n);
     for (int j = 0; j < n->n_out; j++) {
         tt_value *v = n->out[j];
         if (!wanted(s, v))
             continue;
         tt_value *w = cast(s, v, TT_FORWARD, n, s->o->dtype);
         TT_TRY(tt_builder_finish(s->b, err));
-        put(s, w->node);
+        store_append(s, w->node);
         s->narrow[v->id] = w;
         s->g->stored += tt_max_local_numel(s->g->mesh, w->type.dims, w->type.n_dims, &w->place);
     }

@@ -4,14 +4,14 @@
 #include "pipeline/schedule.h"
 #include <string.h>
 
-/* update: reduce what is pending, the global norm and the clip factor (epilogue), then every
- * stack's optimizer (R13). Everything is placed in follow mode: it stays where the parameters are
- * stored. */
+/* update: reduces gradients that are still partial, computes the global norm and the clip factor
+ * (epilogue), then runs every stack's optimizer (R13). All of it is placed in follow mode, so
+ * every node computes where the parameters are stored. */
 
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
-    bool known; /* the same update on another stage: its states are there */
+    bool known; /* another stage runs the same update and has made its states */
 } tt_update_impl;
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
@@ -25,9 +25,9 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
         return tt_state_read(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
-    tt_type t =
-        i->stack->param->type; /* f32 for bf16 parameters, too: a running mean in bf16 stands
-                                          still where its rate is below 2^-9 */
+    /* f32 for bf16 parameters, too: a running mean in bf16 does not move where its rate is below
+     * 2^-9 */
+    tt_type t = i->stack->param->type;
     t.dtype = tt_dtype_accumulate(t.dtype);
     tt_state *s = tt_state_new(g, TT_STATE_OPTIMIZER, full, &t, &i->stack->param->place);
     s->suffix = tt_arena_str(g->arena, name);
@@ -41,7 +41,7 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     if (tt_builder_error(b))
         return;
     const tt_node *n = target->node;
-    if (tt_node_is_cast(n)) /* a bf16 parameter, shown as f32 */
+    if (tt_node_is_cast(n)) /* a bf16 parameter that the optimizer reads as f32 */
         n = n->in[0]->node;
     if (n->op != &tt_op_state) {
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
@@ -55,8 +55,8 @@ static int stage_of(const tt_stack *s)
     return s->param->stages ? __builtin_ctzll(s->param->stages) : 0;
 }
 
-/* A stack's gradient where its parameters are stored; what is still pending is reduced in the
- * reduce dtype, as in the backward (autodiff.c). */
+/* A stack's gradient with the placement of its stored parameters. What is still partial is
+ * reduced in the reduce dtype, as in the backward (autodiff.c). */
 static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
 {
     const tt_dtype to = tt_builder_graph(b)->precision.reduce;
@@ -68,7 +68,8 @@ static tt_value *reduced(tt_builder *b, const tt_stack *s, tt_state *grad)
     return tt_cast(b, tt_redistribute(b, half, &s->param->place), TT_F32);
 }
 
-/* Σ g² of every stage's gradients, whole on every rank of every stage. grads: by stack. */
+/* Σ g² of the gradients of every stage, replicated on every rank of every stage. grads: by
+ * stack. */
 static tt_value *norm_squared(tt_builder *b, tt_value **grads, tt_value **per_stage, int *n_out)
 {
     tt_graph *g = tt_builder_graph(b);
@@ -116,15 +117,15 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
     group->vt->describe_update(group->config, b, &u.public_);
 }
 
-/* The lower stages of a tied parameter's set: on a rank that has one of them, the stage's update is
- * done. */
+/* The lower stages that use the same tied parameter. A rank that has one of them updates the
+ * parameter there, and not again for this stage. */
 static uint64_t replicas_below(const tt_stack *s, int stage)
 {
     return s->n_grads ? s->param->stages & ((UINT64_C(1) << stage) - 1) : 0;
 }
 
-/* A tied parameter's gradient on one stage of its set: all stages' accumulators, reduced where they
- * are, added in stage order, so that every copy is updated with the same bits. */
+/* The gradient of a tied parameter on one of its stages. The accumulators of all its stages are
+ * reduced where they are and added in stage order, so every copy is updated with the same bits. */
 static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const *parts, int stage)
 {
     tt_value *sum = NULL;
@@ -138,7 +139,7 @@ static tt_value *tied_gradient(tt_builder *b, const tt_stack *s, tt_value *const
     return sum;
 }
 
-/* The reduced gradients of a stack, by stage of its set. */
+/* The reduced gradients of a stack, by stage that uses it. */
 static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
 {
     tt_value *parts[TT_MAX_STAGES];
@@ -155,7 +156,7 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
             by_stage[st] = tied_gradient(b, s, parts, st);
 }
 
-/* What a stage's epilogue writes to a metric; NULL: nothing. */
+/* The value that a stage's epilogue writes to a metric; NULL: it writes none. */
 static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -167,8 +168,8 @@ static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
     return NULL;
 }
 
-/* Writes tt_graph.ok: every rank computes it from the loss and the norm, which every rank has
- * whole, so all of them run the update or none. */
+/* Writes tt_graph.ok. Every rank computes it from the loss and the norm, which are replicated,
+ * so either all ranks run the update or none does. */
 static void write_ok(tt_builder *b)
 {
     static const char *const names[] = {TT_METRIC_LOSS, TT_METRIC_NORM};

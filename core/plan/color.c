@@ -3,15 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offsets for lives: in some order, each at the lowest place free for its whole life. Larger first
- * is close to optimal for training's nested lifetimes; where it is not (its peak is above the most
- * bytes alive at once), other orders are tried and the best is kept.
- * Source: Pisarchyk & Lee 2020, arXiv:2001.03288.
+/* Finds offsets for lives (values with a first and a last time): in some order, each gets the
+ * lowest offset that is free for its whole life. To place larger ones first is close to optimal
+ * for the nested lifetimes of training. Where it is not (the peak is above the most bytes alive
+ * at once), other orders are tried and the best one is kept. Source: Pisarchyk & Lee 2020,
+ * arXiv:2001.03288.
  *
- * The bytes that are taken are kept in a segment tree over the times at which lives begin and end: a
- * life is O(log n) nodes, and each node has the bytes taken all through its times and those taken at
- * any of them, as ranges in order. Lives that lie one on another are one range, so a model of many
- * layers, whose lives are nested, has few of them and each life is placed in about O(log² n). */
+ * A segment tree over the times at which lives begin and end stores the occupied bytes. A life
+ * covers O(log n) nodes. Each node has, as sorted ranges, the bytes that are occupied during all
+ * of its times and those that are occupied during any of them. Lives that lie directly one after
+ * the other in memory form one range, so a model of many layers, whose lives are nested, has few
+ * ranges, and each life is placed in about O(log² n). */
 
 static int by_id(const tt_live *x, const tt_live *y)
 {
@@ -58,7 +60,7 @@ typedef struct range {
     int64_t offset, end;
 } range;
 
-/* Bytes that are taken: in order, neither overlapping nor touching. */
+/* Occupied bytes: sorted ranges that neither overlap nor touch. */
 typedef struct ranges {
     range *r;
     int n, room;
@@ -68,14 +70,14 @@ typedef struct ranges {
 
 typedef struct taken {
     tt_arena *a;
-    int *time; /* in order: node leaves + i has the times from time[i] to before time[i + 1] */
+    int *time; /* sorted; node leaves + i has the times from time[i] to before time[i + 1] */
     int n_times, leaves;
-    ranges *all, *any; /* by node, 1 = root: taken at all times of the node, at any of them */
+    ranges *all, *any; /* by node, 1 = root: occupied at all of its times, at any of them */
     const ranges *set[MOST_SETS];
     int n_sets;
 } taken;
 
-/* The first range that ends behind `at`, or at it. */
+/* The first range that ends at or after `at`. */
 static int first_to(const ranges *s, int64_t at)
 {
     int lo = 0, hi = s->n;
@@ -111,7 +113,8 @@ static void add_range(tt_arena *a, ranges *s, range r)
     s->n += 1 - (to - from);
 }
 
-/* The life takes [first, last] of the node's leaves [begin, end). */
+/* Marks the bytes of a life that has the times [first, last] among the node's leaves [begin,
+ * end). */
 static void take(taken *t, int node, int begin, int end, int first, int last, range r)
 {
     if (last < begin || end <= first)
@@ -132,7 +135,7 @@ static void add_set(taken *t, const ranges *s)
         t->set[t->n_sets++] = s;
 }
 
-/* The sets whose union is taken at some time of [first, last]. */
+/* Finds the sets whose union is occupied at some time of [first, last]. */
 static void find_sets(taken *t, int node, int begin, int end, int first, int last)
 {
     if (last < begin || end <= first || !t->any[node].n)
@@ -147,7 +150,7 @@ static void find_sets(taken *t, int node, int begin, int end, int first, int las
     find_sets(t, 2 * node + 1, mid, end, first, last);
 }
 
-/* The lowest place that is free in all sets. */
+/* The lowest offset that is free in all sets. */
 static int64_t lowest(const taken *t, int64_t bytes)
 {
     int64_t at = 0;
@@ -156,7 +159,7 @@ static int64_t lowest(const taken *t, int64_t bytes)
         const int k = first_to(s, at + 1);
         if (k < s->n && s->r[k].offset < at + bytes) {
             at = s->r[k].end;
-            since = 0; /* the next gap of this set may be too small, so it is asked again, too */
+            since = 0; /* the next gap of this set may be too small, so this set is asked again */
         } else {
             since++;
         }
@@ -204,7 +207,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The tree over the times at which these lives begin or end: two lives meet where they share one. */
+/* Makes the tree over the times at which these lives begin or end: two lives overlap in time if
+ * they share one of these times. */
 static taken tree_of(tt_arena *a, tt_live *const *lives, size_t n)
 {
     taken t = {.a = a, .time = tt_arena_array(a, 2 * n + 1, sizeof *t.time), .leaves = 1};

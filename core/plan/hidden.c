@@ -2,14 +2,15 @@
 #include "plan/hidden.h"
 #include "plan/plan.h"
 
-/* The time of a program on a machine, with what runs concurrently with the computation. */
+/* Simulates the time of a program on a machine: collectives on their queues run concurrently
+ * with the computation. */
 
 typedef struct clock {
     const tt_program *p;
     const tt_machine *m;
     double now;
-    double free[UINT8_MAX + 1]; /* by queue: its last collective is over */
-    double *over;               /* by event */
+    double free[UINT8_MAX + 1]; /* by queue: the time at which its last collective is over */
+    double *over;               /* by event: the time at which it happens */
     tt_list_seconds sum;
 } clock;
 

@@ -4,10 +4,10 @@
 #include "cost/cost.h"
 #include "plan/program.h"
 
-/* The time of sections of a program, one after the other, on a machine. Queues run concurrently,
- * the instructions of one queue one by one. Every instruction of the first micro-batch counts, with
- * the largest boxes. of: the time that passes in each section, including its waits. exposed:
- * communication during which nothing is computed. */
+/* Simulates sections of a program, one after the other, on a machine. Queues run concurrently,
+ * the instructions of one queue one by one. Every instruction of the first micro-batch counts,
+ * with the largest boxes. `of` gets the time that passes in each section, including its waits.
+ * exposed is the communication during which nothing is computed. */
 typedef struct tt_list_seconds {
     double total, comm, exposed;
 } tt_list_seconds;

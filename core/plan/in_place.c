@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
 
-/* Outputs that take over an operand's bytes: the kernel allows it, the operand dies with the node,
- * and both are as large. Lifetimes are known before, offsets are found after. */
+/* Finds outputs that take over an operand's bytes: the kernel allows it, nothing reads the
+ * operand after the node, and both have the same size. Lifetimes must be known; offsets are
+ * found afterwards. */
 
 static int64_t numel(const planner *p, const tt_value *v)
 {
@@ -26,13 +27,13 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
     const tt_value *in = tt_plan_alias(e->in[i]), *out = e->out[0];
     const tt_live *a = &p->live[in->id], *b = &p->live[out->id];
     if (!a->known || !b->known || !alone(e, i))
-        return false; /* a state's, another rank's, or read twice */
+        return false; /* it is a state, on another rank, or read twice */
     if (a->first >= t || a->last != t || b->first != t || a->held >= t)
-        return false; /* read later, sent, or by what runs concurrently */
+        return false; /* it is read later, sent, or read concurrently */
     if (in->node->op == &tt_op_input || a->received || in->node->when->per_step)
-        return false; /* not made anew each time the list runs */
+        return false; /* it is not computed anew each time the list runs */
     if (e->when->in_chunk_loop && (!in->chunked || !out->chunked))
-        return false; /* the next chunk wants it again */
+        return false; /* the next chunk reads it again */
     if (in_slots && (tt_plan_space_of(a) != TT_SPACE_WORK || tt_plan_space_of(b) != TT_SPACE_WORK))
         return false;
     return e->in[i]->type.dtype == out->type.dtype && in->type.dtype == out->type.dtype &&
@@ -40,7 +41,7 @@ static bool may_take(const planner *p, const tt_node *e, int i, int t, bool in_s
            numel(p, in) == numel(p, out);
 }
 
-/* Does a kernel of its own write what e makes? */
+/* Does a kernel of its own write the output of e? */
 static bool writes_anew(const tt_node *e)
 {
     return e->n_out && e->role != TT_NODE_EXPANDED && !e->async && !e->when->per_step &&
@@ -87,7 +88,7 @@ int64_t tt_plan_color_in_place(planner *p, tt_live **lives, size_t n)
             hosts[n_hosts++] = lives[i];
     const int64_t least = tt_plan_most_alive(p->a, hosts, n_hosts),
                   peak = tt_plan_color(p->a, hosts, n_hosts);
-    if (peak > least && n_hosts < n) { /* larger blocks may leave larger gaps */
+    if (peak > least && n_hosts < n) { /* values that share bytes may leave larger gaps */
         for (size_t i = 0; i < n; i++) {
             offset[i] = lives[i]->offset;
             last[i] = lives[i]->last;

@@ -2,9 +2,9 @@
 #include "cost/cost.h"
 #include "plan/plan.h"
 
-/* What an instruction computes and moves, by the ops' cost rules, for the rank's own shapes. */
+/* How much an instruction computes and moves, by the ops' cost rules, for this rank's shapes. */
 
-/* The operand as the instruction has it: one chunk's rows in a loop. */
+/* The operand with the shape that the instruction sees: inside a loop, the rows of one chunk. */
 static tt_tensor tensor_of(const tt_program *p, int operand, int64_t rows)
 {
     const tt_operand *o = &p->operands[operand];
@@ -40,11 +40,12 @@ static tt_work kernel_work(const tt_program *p, const tt_instr *i, int64_t rows,
         w.bytes += 2 * TT_MAXV(bytes_of(p, i->in[0], rows), bytes_of(p, i->in[1], rows)) -
                    bytes_of(p, i->out[0], rows);
     else if (adds && i->n_out)
-        w.bytes += bytes_of(p, i->out[0], rows); /* what was there is read */
+        w.bytes += bytes_of(p, i->out[0], rows); /* it reads what out[0] held */
     return w;
 }
 
-/* A step that sends nothing: what it reads and writes. A join copies what does not lie there. */
+/* Bytes that a step without messages reads and writes. A join copies only pieces that lie
+ * elsewhere. */
 static double moved_by(const tt_program *p, const tt_instr *i, int64_t rows)
 {
     const bool join = i->step->kind == TT_STEP_JOIN;
@@ -59,7 +60,7 @@ static tt_work work_of(const tt_program *p, const tt_instr *i, int64_t rows, boo
 {
     const double in = i->n_in ? bytes_of(p, i->in[0], rows) : 0;
     const double out = i->n_out ? bytes_of(p, i->out[0], rows) : 0;
-    if (i->kind == TT_INSTR_COLLECTIVE) /* what this rank sends */
+    if (i->kind == TT_INSTR_COLLECTIVE) /* the bytes that this rank sends */
         return (tt_work){.bytes = tt_node_work(p->graph, i->node).sent};
     if (i->step)
         return (tt_work){.bytes = moved_by(p, i, rows)};

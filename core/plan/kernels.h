@@ -4,14 +4,14 @@
 #include "base/base.h"
 #include <ttrun/backend.h>
 
-/* Which kernel runs an op: the one place that asks the backend for kernels. */
+/* Finds the kernel that runs an op. Nothing else asks the backend for kernels. */
 
 typedef struct tt_kernels {
     const tt_backend_vt *backend;
-    TT_VEC(const tt_kernel *) plugins; /* these go before the backend's; one per op */
+    TT_VEC(const tt_kernel *) plugins; /* used before the backend's; one per op */
 } tt_kernels;
 
-/* NULL = there is none. self NULL: a static question. */
+/* NULL = there is none. self: the backend's instance; NULL: none exists yet. */
 const tt_kernel *tt_find_kernel(const tt_kernels *k, void *self, const char *op);
 
 #endif

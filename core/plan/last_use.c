@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/program.h"
 
-/* Where values in work memory are read for the last time, from the end of the program to its
- * begin: debug.poison overwrites them there. What a later part of the micro-batch reads lives on.
- */
+/* Finds where values in work memory are read for the last time, so that debug.poison can
+ * overwrite them there. Goes from the end of the program to its begin. A value that a later part
+ * of the micro-batch reads stays alive. */
 
 typedef struct last_uses {
     tt_program *p;
     tt_arena *a;
     const int *root;    /* by value number: the operand that stands for its memory; -1: none */
     tt_predicate *seen; /* by operand: in which situations its last reader is known */
-    const tt_instr **pending; /* by event: the collective that it ends */
+    const tt_instr **pending; /* by event: the collective that ends with it */
     TT_VEC(int) found;
 } last_uses;
 
-/* What i, which nothing follows that is not looked at yet, is the last to read. */
+/* Marks the operands of i that no instruction reads later. All later instructions have been
+ * visited. */
 static void look(last_uses *d, const tt_instr *i)
 {
     for (int j = 0; j < i->n_in; j++) {
@@ -23,7 +24,7 @@ static void look(last_uses *d, const tt_instr *i)
             continue;
         const bool last = !(d->seen[root] & i->predicate);
         d->seen[root] |= i->predicate;
-        if (last && j != i->in_place) /* else its bytes live on */
+        if (last && j != i->in_place) /* an operand whose bytes are taken over stays alive */
             tt_vec_push(d->a, &d->found, root);
     }
 }
@@ -36,8 +37,8 @@ static void note_last_used(last_uses *d, tt_instr *at)
     d->found.n = 0;
 }
 
-/* A collective on a queue of its own reads up to its wait; what is read in a loop lives to its
- * end. */
+/* A collective on a queue of its own reads its operands until its wait. An operand that a loop
+ * reads lives until the loop ends. */
 static void look_at_section(last_uses *d, const tt_section *s)
 {
     tt_instr *loop_end = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
 
-/* What a pipeline rank runs: its nodes in lists, and where each waits. */
+/* Finds what a pipeline rank runs: its nodes in lists, and where each list waits. */
 
 tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
 {
@@ -21,13 +21,13 @@ bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
     for (int i = 0;
          n->when->replicated_stages && tt_plan_here(p, n->when->stage) && i < p->n_stages; i++)
         if (n->when->replicated_stages >> p->stages[i].stage & 1)
-            return false; /* done for another stage of this rank */
+            return false; /* another stage of this rank computes it */
     if (n->op == &tt_op_transfer && tt_plan_here(p, n->in[0]->node->when->stage))
-        return true; /* the sender's end */
+        return true; /* this rank sends it */
     return tt_plan_here(p, n->when->stage);
 }
 
-/* NULL: another rank's. */
+/* The list that node n is in; NULL: it is another rank's. */
 static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
 {
     tt_stage_plan *s = tt_plan_stage(plan, n->when->stage);
@@ -38,7 +38,8 @@ static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
     return n->when->region == TT_EPILOGUE ? &plan->epilogue : &plan->update;
 }
 
-/* Of each stage by part, of the step regions in graph order: counted, then put. */
+/* Fills the lists: of each stage by part, of the step regions in graph order. Counts first, then
+ * fills. */
 static void collect(tt_plan *plan, tt_arena *a)
 {
     const tt_graph *g = plan->graph;
@@ -73,7 +74,8 @@ static void find_waits(tt_plan *plan, tt_arena *a)
     tt_plan_find_waits(a, &plan->update, &none, true);
 }
 
-/* The micro-batches that store where others add: of forwards, of what accumulates backwards. */
+/* Finds the micro-batches that store where later ones add: the first of the forwards, and the
+ * first of the parts that accumulate gradients. */
 static void find_first(tt_stage_plan *s, const tt_schedule *sc)
 {
     const int rank = sc->stage_rank[s->stage];

@@ -2,7 +2,7 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* Lifetimes on a timeline, then offsets. */
+/* Finds the lifetimes of values on a timeline, then their offsets. */
 
 static tt_live *live_of(planner *p, const tt_value *v)
 {
@@ -10,8 +10,8 @@ static tt_live *live_of(planner *p, const tt_value *v)
     return &p->live[v->id];
 }
 
-/* Does v need memory of its own? States and parameters have theirs; what is added or assigned in
- * place is theirs. */
+/* Does v need memory of its own? Not if it is a state or parameter, which has its own space, or
+ * if it is accumulated or assigned to one in place. */
 static bool owns_memory(const tt_value *v)
 {
     const tt_node *n = v->node;
@@ -44,7 +44,7 @@ static void touch(planner *p, const tt_value *v, int at, tt_stage_part part)
     l->parts |= (uint8_t)(1u << part);
 }
 
-/* The largest operand a kernel sees: of loop nodes, a chunk. */
+/* The largest operand that the kernel sees: for a node of the chunk loop, one chunk. */
 static void chunk_tensor(const tt_graph *g, const tt_node *n, const tt_value *v, tt_tensor *out)
 {
     tt_plan_tensor(g, v, NULL, out);
@@ -66,14 +66,14 @@ static size_t scratch_of(planner *p, const tt_node *n)
         return (size_t)(tt_plan_bytes(p->plan->graph, &n->in[0]->type, &n->in[0]->place) +
                         tt_plan_bytes(p->plan->graph, &n->out[0]->type, &n->out[0]->place));
     if (n->op == &tt_op_stage_sum)
-        return (size_t)TT_MAX_STAGES * 16; /* a number per stage, and room */
+        return (size_t)TT_MAX_STAGES * 16; /* a number per stage, and room to spare */
     if (!p->o->scratch)
         return 0;
     for (int i = 0; i < n->n_in; i++)
         chunk_tensor(p->plan->graph, n, n->in[i], &in[i]);
     for (int i = 0; i < n->n_out; i++)
         chunk_tensor(p->plan->graph, n, n->out[i], &out[i]);
-    if (n->op == &tt_op_accumulate) { /* runs as acc = acc + x */
+    if (n->op == &tt_op_accumulate) { /* it runs as acc = acc + x */
         in[1] = out[0] = in[0];
         const tt_kernel_call acc = {.struct_size = sizeof acc,
                                     .in = in,
@@ -93,11 +93,12 @@ static size_t scratch_of(planner *p, const tt_node *n)
     return p->o->scratch(p->o->user, &c);
 }
 
-/* Is this operand of a step-region or transfer node another rank's, or sent where it is made? */
+/* Does another rank compute this operand of a step-region or transfer node, or is it sent where
+ * it is made? */
 static bool elsewhere(const planner *p, const tt_node *n, const tt_value *v)
 {
     if (n->op == &tt_op_transfer && n->when->region <= TT_BACKWARD)
-        return true; /* keep_sent */
+        return true; /* keep_sent keeps it alive */
     return !tt_plan_here(p->plan, v->node->when->stage);
 }
 
@@ -117,7 +118,8 @@ static void touch_node(planner *p, const tt_node *e, int begin, int t, const int
     }
 }
 
-/* What runs concurrently with the list holds its operands and scratch up to the item that waits for it. */
+/* A collective that runs concurrently with the list keeps its operands and scratch alive up to
+ * the item that waits for it. */
 static void hold(planner *p, const tt_wait *w, int at, tt_stage_part part)
 {
     for (int j = 0; j < w->node->n_in + w->node->n_out; j++) {
@@ -130,11 +132,11 @@ static void hold(planner *p, const tt_wait *w, int at, tt_stage_part part)
             p->scratches.items[i].last = at + w->before;
 }
 
-/* One list of nodes at times from `at`; returns the time after it. Inputs are filled, and messages
- * received, before the list runs. */
+/* Sets the lifetimes of one list of nodes, whose times begin at `at`; returns the time after it.
+ * Inputs are filled and messages received before the list runs. */
 static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
 {
-    int loop[2] = {0}; /* times of the token-chunk loop: what crosses it lives all through it */
+    int loop[2] = {0}; /* first and last time of the token-chunk loop */
     for (int i = 0; i < l->n; i++) {
         if (!l->items[i]->when->in_chunk_loop)
             continue;
@@ -162,7 +164,8 @@ static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
     return at + l->n + 2;
 }
 
-/* What another stage reads is sent, or handed over, at the end of the list. */
+/* Values that another stage reads stay alive to the end of the list, where they are sent or
+ * handed over. */
 static void keep_sent(planner *p, const tt_stage_plan *s, tt_stage_part part, int at)
 {
     const tt_graph *g = p->plan->graph;
@@ -185,7 +188,8 @@ tt_space tt_plan_space_of(const tt_live *l)
     return (i && w) || l->received ? TT_SPACE_WGRAD : TT_SPACE_WORK;
 }
 
-/* Offsets of what is known and has none; s: the stage whose slots they may go to, NULL = none. */
+/* Finds offsets for values that are known and have none. s: the stage in whose slots they may
+ * lie, NULL = none. */
 static void color(planner *p, tt_stage_plan *s)
 {
     const tt_graph *g = p->plan->graph;
@@ -233,8 +237,8 @@ void tt_plan_stage_lives(planner *p, tt_stage_plan *s)
     }
 }
 
-/* Epilogue and update run when no micro-batch is in flight: a timeline of their own over the same
- * bytes, of all stages of the rank. */
+/* Epilogue and update run when no micro-batch is in flight, so all stages of the rank share a
+ * timeline of their own over the same bytes. */
 void tt_plan_step_lives(planner *p)
 {
     const int t = walk(p, &p->plan->epilogue, 0, TT_PART_F);

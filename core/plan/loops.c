@@ -2,8 +2,8 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* Loops over token chunks run as often as a rank's rows ask for, so ranks with other rows say more
- * or less to others in them. */
+/* How often loops over token chunks run. That depends on the number of a rank's rows, so ranks
+ * with different numbers of rows exchange different numbers of messages in them. */
 
 static int64_t iterations_of(const tt_program *p, const tt_value *v, const int32_t *coords)
 {
@@ -12,8 +12,8 @@ static int64_t iterations_of(const tt_program *p, const tt_value *v, const int32
     return TT_MAXV((end - begin + p->chunk_rows - 1) / p->chunk_rows, 1);
 }
 
-/* The value whose rows the loop runs over; NULL: nothing in it is said to others, or it runs once.
- */
+/* The value over whose rows the loop runs; NULL: no instruction in it communicates, or it runs
+ * once. */
 static const tt_value *rows_of(const tt_program *p, const tt_instr *loop)
 {
     bool says = false;
@@ -28,7 +28,7 @@ int64_t tt_loop_iterations(const tt_program *p, const tt_instr *loop, const int3
     return v ? iterations_of(p, v, coords) : 1;
 }
 
-/* The atoms of v's rows by which the number of iterations differs. */
+/* The atoms over which ranks differ in the number of iterations. */
 static uint16_t atoms_of(const tt_program *p, const tt_value *v)
 {
     const tt_mesh *m = p->mesh;

@@ -2,10 +2,10 @@
 #include "plan/lower_impl.h"
 #include <string.h>
 
-/* lower: the plan's lists of nodes become instructions. The only place that knows what a node runs
- * as, where messages stand, and which event orders what. */
+/* lower: turns the plan's lists of nodes into instructions. Only this file knows which
+ * instruction a node becomes, where messages stand, and which event orders which instructions. */
 
-/* A node of the step's first micro-batch, or of each. */
+/* When a node runs: in the step's first micro-batch only, or in each. */
 static tt_predicate predicate_of(const tt_node *n)
 {
     return n->when->per_step ? TT_PRED_FIRST_MICRO : TT_PRED_ALWAYS;
@@ -50,7 +50,7 @@ static void set_out(lowering *l, tt_instr *i, const int *out, int n)
     l->most_operands = TT_MAXV(l->most_operands, i->n_in + i->n_out);
 }
 
-/* Does out[0] of a loop's node sum over the chunks? */
+/* Is out[0] of a loop's node a sum over the chunks? */
 static bool sums(const lowering *l, const tt_node *n)
 {
     bool in = false, out = false;
@@ -69,7 +69,7 @@ static tt_predicate adds(const lowering *l, const tt_node *n)
     return sums(l, n) ? w | TT_PRED_LATER_CHUNK : w;
 }
 
-/* An instruction with the node's operands and scratch. */
+/* Emits an instruction with the node's operands and scratch. */
 static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 {
     const int *in = operands_of(l, n->in, n->n_in), *out = operands_of(l, n->out, n->n_out);
@@ -88,7 +88,7 @@ static tt_instr *emit_node(lowering *l, tt_instr_kind kind, const tt_node *n)
 
 /* ---- nodes ---- */
 
-/* To add, a kernel; to store, a copy. */
+/* A kernel that adds, and a copy that stores. */
 static void lower_accumulate(lowering *l, const tt_node *n)
 {
     const int acc = tt_lower_state(l, n->state, n->accumulate_index, n->in[0]);
@@ -116,7 +116,7 @@ static void lower_assign(lowering *l, const tt_node *n)
     set_out(l, i, tt_arena_dup(l->a, &state, sizeof state), 1);
 }
 
-/* One end of a transfer, or both where the stages are on this rank. */
+/* Emits one end of a transfer, or a copy where both stages are on this rank. */
 static void lower_transfer(lowering *l, const tt_node *n)
 {
     const tt_plan *p = l->plan;
@@ -132,7 +132,7 @@ static void lower_transfer(lowering *l, const tt_node *n)
     i->peer = p->schedule->stage_rank[gives ? to : from];
 }
 
-/* Each stage wants the same sum; all ranks of the pipeline meet for it once. */
+/* Each stage reads the same sum; the ranks of the pipeline exchange it once. */
 static void lower_stage_sum(lowering *l, const tt_node *n)
 {
     for (size_t k = l->first; k < l->instrs.n; k++) {
@@ -171,7 +171,7 @@ static tt_instr *emit_event(lowering *l, tt_instr_kind kind, int queue, int even
     return i;
 }
 
-/* The queue waits for what was computed so far, unless it has. */
+/* Makes the queue wait for all that queue 0 has computed so far, unless it has waited for that. */
 static void synchronize(lowering *l, int queue, tt_predicate predicate)
 {
     sync *s = &l->synced[queue];
@@ -183,14 +183,14 @@ static void synchronize(lowering *l, int queue, tt_predicate predicate)
     *s = (sync){l->computed, predicate};
 }
 
-/* Begun here, on the queue of its group, behind all that was computed before; the event at its end
- * is what lower_waits waits for. */
+/* Begins the collective here, on the queue of its group, after all that was computed before.
+ * lower_waits waits for the event at its end. */
 static void lower_async(lowering *l, const tt_node *n)
 {
     const int q = queue_of(l, &n->step->atoms);
     synchronize(l, q, predicate_of(n));
     tt_instr *i = emit_node(l, TT_INSTR_COLLECTIVE, n);
-    l->computed--; /* not by queue 0 */
+    l->computed--; /* queue 0 does not run it */
     i->step = n->step;
     i->type = &n->out[0]->type;
     i->queue = (uint8_t)q;
@@ -199,7 +199,7 @@ static void lower_async(lowering *l, const tt_node *n)
     emit_event(l, TT_INSTR_RECORD, q, l->over[n->id], i->predicate);
 }
 
-/* A join whose pieces all lie in it. */
+/* Is the node a join whose pieces all lie in its output? */
 static bool is_joined(const tt_node *n)
 {
     for (int j = 0; j < n->n_in; j++)
@@ -227,7 +227,7 @@ static void lower_step(lowering *l, const tt_node *n)
         kind = TT_INSTR_COLLECTIVE;
     else if (n->step->kind == TT_STEP_JOIN && is_joined(n))
         kind = TT_INSTR_ADOPT;
-    else if (n->step->kind == TT_STEP_MASK) /* one rank keeps the value, the others add nothing */
+    else if (n->step->kind == TT_STEP_MASK) /* one rank keeps the value, the others add zero */
         kind = has_coordinate(l, &n->step->atoms) ? TT_INSTR_FILL : TT_INSTR_COPY;
     tt_instr *i = emit_node(l, kind, n);
     i->step = n->step;
@@ -245,7 +245,7 @@ static void lower_node(lowering *l, const tt_node *n)
     } else if (n->op == &tt_op_assign) {
         lower_assign(l, n);
     } else if (n->op == &tt_op_transfer) {
-        if (n->when->region > TT_BACKWARD) /* else received before its part, sent behind another */
+        if (n->when->region > TT_BACKWARD) /* else it is received before a part */
             lower_transfer(l, n);
     } else if (n->op == &tt_op_input) {
         emit_node(l, TT_INSTR_INPUT, n)->input = n->input_name;
@@ -277,7 +277,7 @@ static void begin_loop(lowering *l)
     emit(l, TT_INSTR_LOOP, NULL);
 }
 
-/* The loop runs as often as the first operand that runs over its rows asks for. */
+/* Ends the loop. It runs as often as the first operand with its rows requires. */
 static void end_loop(lowering *l)
 {
     tt_instr *loop = &l->instrs.items[l->loop];
@@ -307,7 +307,7 @@ static void lower_waits(lowering *l, const tt_nodes *nodes, int before, int *nex
     }
 }
 
-/* Inputs are filled first: the plan counts on it. */
+/* Lowers a list. Inputs are filled first, because the plan's lifetimes assume it. */
 static void lower_list(lowering *l, const tt_nodes *nodes)
 {
     int next = 0;
@@ -341,8 +341,8 @@ static void begin_section(lowering *l, tt_section_kind kind, int stage, int firs
     tt_vec_push(l->a, &l->sections, s);
 }
 
-/* What crosses stages, in node order on both ends: sent, or handed over, when the part that makes
- * it is done; received where the schedule says. */
+/* Ends a section. Values that cross stages are sent, or handed over, when the part that makes
+ * them is done, in node order on both ends. They are received where the schedule says so. */
 static void end_section(lowering *l, const tt_stage_plan *s, tt_section_kind kind)
 {
     for (size_t i = 0; s && i < l->transfers.n; i++) {

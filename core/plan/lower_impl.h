@@ -3,10 +3,10 @@
 #define TT_PLAN_LOWER_IMPL_H
 #include "plan/plan_impl.h"
 
-/* Inside of lower.c and lower_places.c. */
+/* Private to lower.c and lower_places.c. */
 
 typedef struct sync { /* the last time a queue waited for queue 0 in this section */
-    int at;           /* lowering.computed then */
+    int at;           /* lowering.computed at that time */
     tt_predicate predicate;
 } sync;
 
@@ -14,7 +14,7 @@ typedef struct lowering {
     const tt_plan *plan;
     const tt_graph *g;
     int32_t coords[TT_MAX_ATOMS]; /* of the rank */
-    bool bare;                    /* what is said to other ranks alone: no places, no boxes */
+    bool bare;                    /* an outline: communication only, without places and boxes */
     tt_arena *a;
     TT_VEC(tt_instr) instrs;
     TT_VEC(tt_operand) operands;
@@ -26,15 +26,15 @@ typedef struct lowering {
     tt_map *numbers;                   /* 1 + index in params, by name of a parameter or buffer */
     TT_VEC(const tt_node *) transfers; /* of micro-batches */
     int *operand_of;                   /* by value id; -1: none yet */
-    int *over;                         /* by node id: the event at an async collective's end */
+    int *over;                         /* by node id: the event at the end of an async collective */
     size_t first;                      /* instruction of the section */
     int computed;                      /* instructions of queue 0 so far */
     sync synced[UINT8_MAX + 1];        /* by queue */
-    int loop;                          /* the LOOP that is open; -1: none */
+    int loop;                          /* the LOOP without an END_LOOP yet; -1: none */
     int n_events, n_sums, most_operands;
 } lowering;
 
-/* lower_places.c: where values and states lie on the rank. */
+/* lower_places.c: the memory of values and states on the rank. */
 int tt_lower_operand(lowering *l, const tt_value *v);
 /* A state's memory, seen as `like`; member -1: the whole stack. */
 int tt_lower_state(lowering *l, const tt_state *s, int member, const tt_value *like);

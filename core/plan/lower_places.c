@@ -2,10 +2,11 @@
 #include "plan/lower_impl.h"
 #include <string.h>
 
-/* lower, where things lie: the places of values on this rank, slots, and the tables of states and
+/* lower, second half: the memory of values on this rank, slots, and the tables of states and
  * parameters. */
 
-/* Offset in the state space; members are as large as this rank's box, not the largest. */
+/* The offset of a member in the state space. Members are as large as this rank's box, not as the
+ * largest box. */
 static int64_t state_offset(const lowering *l, const tt_state *s, int member)
 {
     const int64_t at = l->plan->state[s->id];
@@ -43,7 +44,8 @@ static int slot_of(const lowering *l, int stage, tt_space space)
     return -1;
 }
 
-/* Of a parameter or buffer, in the table of both; -1: none of this name. */
+/* The number of a parameter or buffer in the table that has both; -1: there is none of this
+ * name. */
 static int number_of(const lowering *l, const char *name)
 {
     return (int)(intptr_t)tt_map_get(l->numbers, name) - 1;
@@ -136,7 +138,8 @@ void tt_lower_slots(lowering *l)
 
 /* ---- tables ---- */
 
-/* The rank whose coordinates over the atoms not in the placement are zero writes it. */
+/* Does this rank write the value to checkpoints? Among its replicas, the rank does whose
+ * coordinates over all atoms that do not shard it are 0. */
 static bool owns(const lowering *l, const tt_placement *p, int n_dims)
 {
     const uint16_t mine = tt_placement_shard_atoms(p, n_dims);
@@ -156,7 +159,7 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                           .suffix = itself ? NULL : s->suffix,
                           .info = p,
                           .init = itself ? &p->init : NULL,
-                          /* the lowest stage of a tied parameter's set counts and saves it */
+                          /* of a tied parameter's stages, the lowest one counts and saves it */
                           .owner =
                               owns(l, &p->stored, p->type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),

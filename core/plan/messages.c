@@ -2,22 +2,21 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* The messages and collectives of all ranks of a mesh in a step, from the programs that they run: the same
- * instructions in the same order, by the same communicators. */
+/* The messages and collectives of all ranks of a mesh in a step, taken from the programs that
+ * the ranks run: the same instructions in the same order, on the same communicators. */
 
-typedef struct comm { /* of a group, as all ranks know it */
+typedef struct comm { /* of a group; its number is the same on all ranks */
     uint16_t atoms;
     bool concurrent;
-    int begun; /* by the rank that is written, in these parts */
+    int begun; /* by the rank whose trace is being written, in the parts so far */
 } comm;
 
-typedef struct begun { /* a collective under way */
+typedef struct begun { /* a collective that has begun and is not over */
     const tt_instr *instr;
-    int comm, before; /* how many of its group were begun before it */
+    int comm, before; /* how many of its group began before it */
 } begun;
 
-typedef struct
-    code { /* the parts of traces of the ranks of a pipeline coordinate whose loops run as often */
+typedef struct code { /* of ranks with one pipeline coordinate whose loops run equally often */
     const tt_program *p;
     uint64_t iterations;
     tt_trace_part *of; /* [section][first micro-batch, others] */
@@ -27,17 +26,17 @@ typedef struct writer {
     const tt_graph *g;
     const tt_messages_opts *o;
     tt_arena *a;
-    tt_mesh few;                /* the ranks that stand for all: those of some atoms */
-    uint16_t kept;              /* which */
-    int atom[TT_MAX_ATOMS];     /* of few in the mesh */
+    tt_mesh few;   /* the ranks that are simulated for all: they differ in these atoms only */
+    uint16_t kept; /* the atoms of few */
+    int atom[TT_MAX_ATOMS];     /* by atom of few: its number in the mesh */
     const tt_program *outlines; /* by pipeline coordinate */
     tt_call **calls;            /* likewise */
     int *n_calls;
     TT_VEC(comm) comms;
     TT_VEC(code *) codes;
-    begun last[UINT8_MAX + 1];    /* by queue: without an event yet */
+    begun last[UINT8_MAX + 1];    /* by queue: the last collective, before it has an event */
     begun *under_way;             /* by event */
-    int32_t coords[TT_MAX_ATOMS]; /* of the rank that is written, in the mesh */
+    int32_t coords[TT_MAX_ATOMS]; /* in the mesh, of the rank whose trace is being written */
     code *now;
     TT_VEC(tt_message) messages;
     tt_messages *out;
@@ -75,8 +74,10 @@ static int comm_of(writer *x, const tt_atom_list *atoms, bool concurrent)
     return (int)x->comms.n - 1;
 }
 
-/* A collective among ranks of which one stands for all is met when that one comes. */
-static void put(writer *x, tt_message_kind kind, int to, int64_t tag, int back, const tt_instr *i)
+/* Writes a message. A collective over ranks of which only one is simulated takes place when this
+ * rank arrives. */
+static void write_message(writer *x, tt_message_kind kind, int to, int64_t tag, int back,
+                          const tt_instr *i)
 {
     if (kind >= TT_MESSAGE_COLLECTIVE && !(x->comms.items[to].atoms & x->kept))
         return;
@@ -84,18 +85,18 @@ static void put(writer *x, tt_message_kind kind, int to, int64_t tag, int back, 
     tt_vec_push(x->a, &x->messages, w);
 }
 
-/* On every rank a sum over stages is a node of its own: what it adds tells which it is. */
+/* On every rank a sum over stages is a node of its own. The value that it adds identifies it. */
 static void put_stage_sum(writer *x, const tt_instr *i)
 {
     int64_t tag = 0;
     if (!i->n_in)
-        return; /* made already */
+        return; /* its message exists already */
     for (int j = 0; j < i->n_in; j++) {
         const int value = x->now->p->operands[i->in[j]].value;
         tag = (int64_t)tt_hash64(&value, sizeof value, (uint64_t)tag);
     }
-    put(x, TT_MESSAGE_COLLECTIVE, comm_of(x, &tt_mesh_axis(x->g->mesh, "pp")->atoms, false),
-        tag | INT64_MIN, 0, i);
+    write_message(x, TT_MESSAGE_COLLECTIVE,
+                  comm_of(x, &tt_mesh_axis(x->g->mesh, "pp")->atoms, false), tag | INT64_MIN, 0, i);
 }
 
 static void put_collective(writer *x, const tt_instr *i)
@@ -105,7 +106,7 @@ static void put_collective(writer *x, const tt_instr *i)
     if (i->queue && x->o->concurrency != TT_CONCURRENT_AT_BEGIN)
         x->last[i->queue] = (begun){i, c, x->comms.items[c].begun++};
     if (!i->queue || x->o->concurrency != TT_CONCURRENT_AT_WAIT)
-        put(x, concurrent ? TT_MESSAGE_BEGIN : TT_MESSAGE_COLLECTIVE, c, i->id, 0, i);
+        write_message(x, concurrent ? TT_MESSAGE_BEGIN : TT_MESSAGE_COLLECTIVE, c, i->id, 0, i);
 }
 
 static void put_wait(writer *x, int event)
@@ -113,8 +114,8 @@ static void put_wait(writer *x, int event)
     const begun b = x->under_way[event];
     const bool concurrent = x->o->concurrency == TT_CONCURRENT_QUEUES;
     if (b.instr)
-        put(x, concurrent ? TT_MESSAGE_WAIT : TT_MESSAGE_COLLECTIVE, b.comm, b.instr->id,
-            x->comms.items[b.comm].begun - 1 - b.before, b.instr);
+        write_message(x, concurrent ? TT_MESSAGE_WAIT : TT_MESSAGE_COLLECTIVE, b.comm, b.instr->id,
+                      x->comms.items[b.comm].begun - 1 - b.before, b.instr);
     x->under_way[event] = (begun){0};
 }
 
@@ -122,10 +123,10 @@ static void put_instr(writer *x, const tt_instr *i)
 {
     switch ((tt_instr_kind)i->kind) {
     case TT_INSTR_SEND:
-        put(x, TT_MESSAGE_SEND, i->peer, i->id, 0, i);
+        write_message(x, TT_MESSAGE_SEND, i->peer, i->id, 0, i);
         break;
     case TT_INSTR_RECV:
-        put(x, TT_MESSAGE_RECV, i->peer, i->id, 0, i);
+        write_message(x, TT_MESSAGE_RECV, i->peer, i->id, 0, i);
         break;
     case TT_INSTR_STAGE_SUM:
         put_stage_sum(x, i);
@@ -184,7 +185,8 @@ static tt_status all_waited(const writer *x, tt_error *err)
     return TT_OK;
 }
 
-/* A stage's sections stand in the order of a micro-batch: what one begins another may wait for. */
+/* Writes the sections of a stage in the order of a micro-batch, because a collective may begin
+ * in one and be waited for in another. */
 static tt_status write_code(writer *x, tt_error *err)
 {
     const tt_program *p = x->now->p;
@@ -198,7 +200,7 @@ static tt_status write_code(writer *x, tt_error *err)
     return TT_OK;
 }
 
-/* Of a rank at x->coords: made when the first of its kind comes. */
+/* Finds the code of the rank at x->coords, or makes it for the first rank of its kind. */
 static tt_status find_code(writer *x, int pp, tt_error *err)
 {
     code c = {.p = &x->outlines[pp]};
@@ -251,9 +253,9 @@ static tt_status write_rank(writer *x, int r, tt_error *err)
     return TT_OK;
 }
 
-/* ---- who is who ---- */
+/* ---- groups and their members ---- */
 
-/* The ranks of few that differ from r only in these atoms of the mesh; returns how many. */
+/* Finds the ranks of few that differ from r only in these atoms of the mesh; returns how many. */
 static int members_of(const writer *x, int r, uint16_t atoms, int *ranks)
 {
     tt_atom_list l = {0};
@@ -263,7 +265,7 @@ static int members_of(const writer *x, int r, uint16_t atoms, int *ranks)
     return tt_mesh_group(&x->few, r, &l, ranks);
 }
 
-/* A group is its communicator and its first member. */
+/* Numbers the groups. A group is identified by its communicator and its first member. */
 static void name_groups(writer *x)
 {
     const int n = x->few.world, n_own = (int)x->comms.n;

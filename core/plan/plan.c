@@ -2,7 +2,7 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* The order in which a plan is made; where states lie. */
+/* Makes a plan step by step, and finds the offsets of states. */
 
 static void place_states(planner *p)
 {

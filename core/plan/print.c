@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
 
-/* A program as text: what debug.dump_program writes and the golden files hold. */
+/* Prints a program as text, for debug.dump_program and the golden files. */
 
 static void print_tensor(const tt_tensor *t, tt_str *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/program.h"
 
-/* What is known of a program without looking into its instructions. */
+/* Answers about a program that need no look at its instructions. */
 
 const char *tt_space_name(tt_space s)
 {
@@ -72,8 +72,8 @@ static bool forward_alone(const tt_program *p, int stage)
     return i && i->begin == i->end && w->begin == w->end;
 }
 
-/* Behind the last part of a backward all slots of the micro-batch are free; behind an I of its own
- * those that W does not read. */
+/* After the last part of a backward, all slots of the micro-batch are free. After an I that has
+ * a W, those are free that W does not read. */
 static void call_item(calls *c, const tt_item *i)
 {
     const tt_action *a = &i->action;
@@ -82,7 +82,7 @@ static void call_item(calls *c, const tt_item *i)
     if (i->kind == TT_ITEM_RECV)
         call(c, i, a->stage + (forward ? 1 : -1), forward ? TT_SECTION_RECV_F : TT_SECTION_RECV_B,
              0);
-    if (i->kind != TT_ITEM_RUN) /* a part sends what it made when it ends */
+    if (i->kind != TT_ITEM_RUN) /* a part sends its results when it ends */
         return;
     if (forward)
         call(c, i, a->stage, TT_SECTION_F, forward_alone(c->p, a->stage) ? all : 0);

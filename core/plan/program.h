@@ -7,13 +7,13 @@
 #include <ttrun/param.h>
 
 /* The program of one rank (R23): what it runs in a step, as one flat value. core/plan lowers the
- * ordered nodes to it once; core/exec runs it, and whoever verifies, estimates, traces or prints a
- * step walks it. It holds places (space, offset), never an address.
+ * ordered nodes to it once; core/exec runs it, and the code that verifies, estimates, traces or prints
+ * a step walks it. It holds places (space, offset), never an address.
  *
  * Instructions stand in the order in which they are issued, each on a queue. Queue 0 computes and
- * exchanges messages; there is one further queue for each group whose collectives run
- * concurrently with that. A happens before b if both are on one queue and a stands first, or if a RECORD
- * behind a and a WAIT before b name the same event. Nothing else orders queues. */
+ * exchanges messages; each group whose collectives run concurrently with that has a further queue.
+ * A happens before b if both are on one queue and a stands first, or if a RECORD after a and a WAIT
+ * before b name the same event. Nothing else orders queues. */
 typedef enum tt_space {
     TT_SPACE_NONE,
     TT_SPACE_STATE, /* parameters, optimizer, accumulators, scalars, metrics */
@@ -29,7 +29,7 @@ static inline bool tt_space_holds(tt_space s)
 }
 const char *tt_space_name(tt_space s);
 
-/* What a stage runs for one micro-batch. */
+/* The parts of a stage's work for one micro-batch. */
 typedef enum tt_stage_part {
     TT_PART_F,
     TT_PART_I, /* the whole backward where the schedule does not split it */
@@ -59,21 +59,21 @@ typedef enum tt_instr_kind {
     TT_INSTR_SEND,       /* in[0] to the pipeline rank `peer` */
     TT_INSTR_RECV,       /* out[0] from it */
     TT_INSTR_STAGE_SUM,  /* out[0] = what all stages give, added in stage order; without operands:
-                            the number that the STAGE_SUM of the same event brought */
+                            the result of the STAGE_SUM of the same event */
     TT_INSTR_COPY,       /* out[0] = in[0] */
     TT_INSTR_FILL,       /* out[0] = the step's neutral element */
     TT_INSTR_INPUT,      /* out[0] = an input of this micro-batch, from the host */
-    TT_INSTR_ADOPT,      /* nothing runs: in[] lie in out[0] already and are it from here */
-    TT_INSTR_RECORD,     /* the event happens when what its queue was given before is done */
-    TT_INSTR_WAIT,       /* its queue goes on when the event has happened. One whose RECORD did not
-                            run since the last wait is over at once */
+    TT_INSTR_ADOPT,      /* nothing runs: in[] already lie in out[0] and form it from here on */
+    TT_INSTR_RECORD,     /* the event happens when all earlier work of its queue is done */
+    TT_INSTR_WAIT,       /* its queue waits until the event has happened, but not if its RECORD
+                            did not run since the last wait */
     TT_INSTR_LOOP,       /* up to END_LOOP once per chunk of in[0]'s rows, at least once */
     TT_INSTR_END_LOOP,
     TT_N_INSTR_KINDS
 } tt_instr_kind;
 const char *tt_instr_kind_name(tt_instr_kind k); /* "kernel" */
 
-/* The number of rows of its first dim that the host says before each call (R8). */
+/* Which number of rows its first dim has; the host sets it before each call (R8). */
 typedef enum tt_extent {
     TT_EXTENT_NONE, /* as planned */
     TT_EXTENT_TOKENS,
@@ -81,7 +81,7 @@ typedef enum tt_extent {
     TT_N_EXTENTS
 } tt_extent;
 
-/* A value as an instruction has it. */
+/* A value as an instruction sees it. */
 typedef struct tt_operand {
     int value;  /* its number, %n in prints; -1: a state, not a value */
     int writer; /* the operand whose bytes these are, itself unless it is a view or a slice */
@@ -94,7 +94,7 @@ typedef struct tt_operand {
     int param;      /* of tt_program.params, buffers too: in the parent's memory where exec has one;
                         -1: none */
     int64_t offset; /* in its space; with a slot, in the slot */
-    int64_t bytes;  /* that the plan keeps for it there, on the fullest rank */
+    int64_t bytes;  /* that the plan reserves for it there, on the fullest rank */
     int64_t row_bytes;         /* from a row to the next; 0: chunk_only */
     tt_tensor tensor;          /* this rank's box; data is NULL */
     const struct tt_value *of; /* for core/plan's own walks; NULL: a state */
@@ -110,7 +110,7 @@ typedef struct tt_instr {
     bool fused;             /* a program of pointwise ops */
     int16_t n_in, n_out, n_last_used;
     const int *in, *out;  /* of tt_program.operands */
-    const int *last_used; /* operands in work that nobody reads from here on, for debug.poison */
+    const int *last_used; /* operands in work that nothing reads after this, for debug.poison */
     int id;               /* of the node it was lowered from: equal on all ranks */
     int event;            /* RECORD, WAIT, STAGE_SUM */
     int peer;             /* SEND, RECV: pipeline rank */
@@ -145,7 +145,7 @@ typedef enum tt_section_kind {
     TT_SECTION_F, /* tt_stage_part */
     TT_SECTION_I,
     TT_SECTION_W,
-    TT_SECTION_RECV_F, /* what other ranks send for a stage's forward, its backward */
+    TT_SECTION_RECV_F, /* receives for a stage's forward, for its backward */
     TT_SECTION_RECV_B,
     TT_SECTION_EPILOGUE,
     TT_SECTION_UPDATE,
@@ -163,7 +163,7 @@ const char *tt_section_phase(tt_section_kind k); /* "forward", "backward", "epil
 typedef struct tt_call { /* a section, run for a micro-batch */
     int section, micro;
     bool first;          /* the stage's first micro-batch of the step, of this direction */
-    uint8_t ends;        /* bit per tt_hold: what this micro-batch has there is not read again */
+    uint8_t ends;        /* bit per tt_hold: its values there are not read again */
     const tt_item *item; /* of the pipeline's program */
 } tt_call;
 
@@ -182,7 +182,7 @@ typedef struct tt_program_state {
     tt_tensor tensor;
 } tt_program_state;
 
-/* A parameter, an optimizer's state of one, or a buffer: what checkpoints hold. */
+/* A parameter, an optimizer's state of one, or a buffer: the content of a checkpoint. */
 typedef struct tt_program_param {
     const char *name, *suffix; /* suffix NULL: the parameter itself; "exp_avg" */
     const struct tt_param_info *info;
@@ -207,7 +207,7 @@ typedef struct tt_program {
     tt_section *sections;
     int n_sections;
     int epilogue, update; /* sections */
-    int seed, step;       /* states: what kernels get for random numbers; -1: none */
+    int seed, step;       /* states that kernels read for random numbers; -1: none */
     tt_call *calls;       /* of a step's micro-batches, in order */
     int n_calls;
     tt_slot_rule *slots;
@@ -224,24 +224,24 @@ typedef struct tt_program {
     int64_t bytes[TT_N_SPACES];
 } tt_program;
 
-/* Which sections the items of a pipeline rank run, in order. */
+/* The sections that the items of a pipeline rank run, in order. */
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 /* NULL: on another rank. */
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
 int64_t tt_program_bytes(const tt_program *p); /* of all spaces */
 void tt_program_print(const tt_program *p, tt_str *out);
 void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
-/* No two values that are alive at once share a byte; every reader finds what was written, every
- * queue waits for what it needs: checked by an abstract run. */
+/* Checks by an abstract run that no two values that are alive at once share a byte, that every
+ * reader finds its value, and that every queue waits for the values it needs. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);
-/* last_use.c: where values in work are read for the last time. */
+/* last_use.c: finds where values in work are read for the last time. */
 void tt_program_find_last_uses(tt_program *p, tt_arena *a);
 
 struct tt_machine;
-/* ---- what an instruction costs, by the ops' rules, for this rank's shapes ---- */
+/* ---- the cost of an instruction, by the ops' rules, for this rank's shapes ---- */
 typedef struct tt_instr_cost {
     double flops, bytes;
-    double seconds; /* least on the machine; communication: 0 */
+    double seconds; /* at least, on the machine; communication: 0 */
 } tt_instr_cost;
 /* rows: of the chunk, < 0: not in a loop; adds: to what out[0] held; m NULL: seconds 0. */
 tt_instr_cost tt_instr_cost_of(const tt_program *p, const tt_instr *i, int64_t rows, bool adds,

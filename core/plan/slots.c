@@ -3,7 +3,8 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* From the schedule and the graph's costs to programs of all ranks, and the slots of this one. */
+/* Makes the programs of all ranks from the schedule and the graph's costs, and finds the slots
+ * of this rank. */
 
 static double message_cost(const tt_graph *g, const tt_value *v)
 {
@@ -15,7 +16,7 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
     tt_stage_cost *s = tt_arena_array(a, (size_t)g->n_stages, sizeof *s);
     double message = 0;
     for (int i = 0; i < g->n_stages; i++)
-        s[i] = (tt_stage_cost){1, 1, 1}; /* none takes no time at all */
+        s[i] = (tt_stage_cost){1, 1, 1}; /* no stage takes zero time */
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         if (n->when->region > TT_BACKWARD)
@@ -31,7 +32,7 @@ void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
     *out = (tt_costs){s, message};
 }
 
-/* Values a message has at most: the buffered sends are shared by them. */
+/* The most values that a message has: they share the buffered sends. */
 static int most_values(const tt_graph *g)
 {
     int count[2][TT_MAX_STAGES] = {{0}}, most = 1;

@@ -2,8 +2,8 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* What is known of a value without a plan: whose memory it lies in, its tensor on a rank, its bytes;
- * and which nodes run. */
+/* Answers about a value that need no plan: the value in whose memory it lies, its tensor on a
+ * rank, its bytes, and whether its node runs. */
 
 bool tt_plan_is_view(const tt_node *n)
 {

@@ -3,20 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Proof of a program's memory by an abstract run: memory is a map from bytes to the value that
- * wrote them last; a reader must find its own value in every byte it covers, and a collective on a
- * queue of its own must find all it has there again when it is waited for. Independent of how the
- * planner chose offsets and events. */
+/* Proves that a program uses memory correctly, by an abstract run. Memory is a map from bytes to
+ * the value that wrote them last. A reader must find its own value in every byte that it reads,
+ * and a collective on a queue of its own must find all its operands unchanged when it is waited
+ * for. The proof does not depend on how the planner chose offsets and events. */
 
-#define SCRATCH (-1) /* of a collective under way: SCRATCH_OF(its event) */
+#define SCRATCH (-1) /* of a collective that is not over: SCRATCH_OF(its event) */
 #define UNKNOWN (-2)
 #define SCRATCH_OF(event) (-3 - (event))
-#define UNFINISHED(o) (INT32_MIN + (o)) /* what a collective under way writes, until its wait */
+#define UNFINISHED(o) (INT32_MIN + (o)) /* the output of a collective until its wait */
 
 #define MIXED INT32_MAX
 
-/* The bytes of a space, halved until those of a piece have one owner, so that a write is as cheap in
- * a plan of many layers. */
+/* The bytes of a space. A piece is halved until each part has one owner, so that a write costs
+ * little in a plan of many layers, too. */
 typedef struct piece {
     int owner; /* operand of its writer, SCRATCH, SCRATCH_OF(), UNKNOWN; MIXED: see its halves */
     int half;  /* index of the lower one, the upper one is next; 0: never halved */
@@ -45,7 +45,7 @@ static int64_t middle(int64_t lo, int64_t hi)
     return lo + (hi - lo) / 2;
 }
 
-/* The halves of piece i, which has no one owner from now on. */
+/* The halves of piece i, which then has no single owner. */
 static int halves_of(memory *m, int i)
 {
     const piece p = m->pieces.items[i], part = {p.owner, 0};
@@ -61,7 +61,7 @@ static int halves_of(memory *m, int i)
     return half;
 }
 
-/* [begin, end) of piece i, which is [lo, hi). */
+/* Writes [begin, end) of piece i, which is [lo, hi). */
 static void write_piece(memory *m, int i, int64_t lo, int64_t hi, int64_t begin, int64_t end,
                         int owner)
 {
@@ -124,25 +124,25 @@ static int memory_owner(const memory *m, int64_t begin)
     return m->pieces.items[i].owner;
 }
 
-typedef struct flight { /* a collective on a queue of its own */
+typedef struct flight { /* a collective on a queue of its own, from its begin to its wait */
     const tt_instr *instr;
-    int event; /* 0: none is recorded behind it yet */
+    int event; /* 0: no event is recorded after it yet */
 } flight;
 
 typedef struct checker {
     const tt_program *p;
-    int stage;                 /* whose slots are looked at; -1: epilogue and update */
-    memory space[TT_N_SPACES]; /* of slots: those of one micro-batch on the stage */
+    int stage;                 /* the stage whose slots are checked; -1: epilogue and update */
+    memory space[TT_N_SPACES]; /* of a slot space: the slots of one micro-batch on the stage */
     flight *flights;
     int n_flights;
-    int *recorded;   /* by event of queue 0: 1 + how many instructions it had run */
+    int *recorded;   /* by event of queue 0: 1 + the number of its instructions before it */
     int ran;         /* instructions of queue 0 so far */
-    int synced[256]; /* by queue: of them, those it has waited for */
+    int synced[256]; /* by queue: for how many of these it has waited */
     bool later_micro, later_chunk;
 } checker;
 
 typedef struct extent { /* of a value's own memory */
-    memory *m;          /* NULL: not of what is checked */
+    memory *m;          /* NULL: it is not checked */
     int64_t begin, bytes;
 } extent;
 
@@ -180,7 +180,7 @@ static const char *read_value(checker *c, int operand)
                                                        : "a value is overwritten before it is read";
 }
 
-/* ---- states, of which only order is proved: who is under way has them to itself ---- */
+/* ---- states: only their order is checked; a collective has them to itself until its wait ---- */
 
 static bool same_state(const checker *c, const int *a, int n_a, const int *b, int n_b)
 {
@@ -208,7 +208,7 @@ static const char *check_states(const checker *c, const tt_instr *i)
 
 /* ---- instructions ---- */
 
-/* A piece of what a join makes whole. */
+/* Is the operand a piece of the value that a join makes? */
 static bool inside(checker *c, const tt_instr *i, int operand)
 {
     const extent e = extent_of(c, operand);
@@ -227,8 +227,9 @@ static const char *read_inputs(checker *c, const tt_instr *i, bool pieces)
     return bad;
 }
 
-/* An output that takes over an operand has its place and size, and no other operand has them. Where
- * the operand is a view, the size is that of the value it shows, which the plan rounds up. */
+/* An output that takes over an operand must have the operand's place and size, and no other
+ * operand may lie there. If the operand is a view, the size is that of the viewed value, which
+ * the plan rounds up. */
 static const char *take_over(checker *c, const tt_instr *i)
 {
     const tt_operand *taken = &c->p->operands[i->in[i->in_place]];
@@ -243,8 +244,9 @@ static const char *take_over(checker *c, const tt_instr *i)
     return read_value(c, i->in[i->in_place]);
 }
 
-/* Outputs are written before inputs are looked at: an output on top of an input is caught too, but
- * for the one that it takes over. A later chunk finds what earlier ones wrote. */
+/* Outputs are written before inputs are checked. So an output that overlaps an input is found,
+ * too, except for the input that it takes over. A later chunk finds the values that earlier ones
+ * wrote. */
 static const char *run_instr(checker *c, const tt_instr *i)
 {
     const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
@@ -266,7 +268,7 @@ static const char *run_instr(checker *c, const tt_instr *i)
     return bad ? bad : read_inputs(c, i, false);
 }
 
-/* The collective is over: it has had its inputs, outputs and scratch to itself all the while. */
+/* Ends the collective: its inputs, outputs and scratch must have been left alone since it began. */
 static const char *finish(checker *c, const tt_instr *i)
 {
     const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
@@ -338,7 +340,7 @@ static const char *step(checker *c, const tt_instr *i)
     return bad;
 }
 
-/* A loop twice: what it reads from outside must still be there. */
+/* Runs a section. A loop runs twice: values that it reads from outside must still be there. */
 static const char *run_section(checker *c, const tt_section *s, const tt_instr **where)
 {
     const char *bad = NULL;
@@ -357,7 +359,7 @@ static const char *run_section(checker *c, const tt_section *s, const tt_instr *
     return bad;
 }
 
-/* What another stage of this rank hands over to this one's part. */
+/* Takes the values that another stage of this rank hands over to this stage's part. */
 static const char *take_handed_over(checker *c, tt_section_kind to)
 {
     const char *bad = NULL;
@@ -373,7 +375,7 @@ static const char *take_handed_over(checker *c, tt_section_kind to)
     return bad;
 }
 
-/* A stage's sections in the order of a micro-batch. */
+/* Runs a stage's sections in the order of a micro-batch. */
 static const char *run_stage(checker *c, bool in_slots, const tt_instr **where)
 {
     static const tt_section_kind order[] = {TT_SECTION_RECV_F, TT_SECTION_F, TT_SECTION_RECV_B,
@@ -386,7 +388,7 @@ static const char *run_stage(checker *c, bool in_slots, const tt_instr **where)
             bad = run_section(c, tt_program_section(c->p, c->stage, order[k]), where);
         if (!bad && c->n_flights && (in_slots || order[k] == TT_SECTION_I))
             bad = "a collective is under way behind its list";
-        if (in_slots && order[k] <= TT_SECTION_W) /* between the parts others use it */
+        if (in_slots && order[k] <= TT_SECTION_W) /* others use it between the parts */
             memory_forget(&c->space[TT_SPACE_WORK]);
     }
     return bad;
@@ -427,16 +429,17 @@ static const char *with_memory(const tt_program *p, int stage, bool later, const
 
 /* ---- states that each step writes anew: predicates ---- */
 
-enum { OLD, STORED }; /* owners: what the step before left; what this one stored */
+enum { OLD, STORED }; /* owners: the value of the previous step, the value that this step stored */
 
 typedef struct fresh {
     const tt_program *p;
-    memory m;     /* the state space; UNKNOWN: of states that live on */
-    bool in_step; /* epilogue, update: stages of one rank may say the same twice */
+    memory m;     /* the state space; UNKNOWN: a state that keeps its value between steps */
+    bool in_step; /* epilogue and update: stages of one rank may repeat a message */
     bool later_micro, later_chunk;
 } fresh;
 
-/* -1: not such a state, or none of it is this rank's. */
+/* The owner number of the operand's state; -1: each step does not write this state anew, or it
+ * is on another rank. */
 static int owner_of(const fresh *f, const tt_operand *o, int64_t *bytes)
 {
     *bytes = tt_tensor_bytes(&o->tensor);
@@ -479,9 +482,10 @@ static const char *store_all(fresh *f, const tt_instr *i)
     return bad;
 }
 
-/* The section depends on the state that the graph names, and the step has written that state before
- * the section begins. A section that depends on none may not write a state that outlives the step:
- * a step whose numbers are not finite must not change parameters, optimizer states and buffers. */
+/* A section must depend on the state that the graph names, and the step must have written this
+ * state before the section begins. A section that depends on none must not write a state that
+ * outlives the step: a step whose numbers are not finite must not change parameters, optimizer
+ * states and buffers. */
 static const char *check_only_if(const fresh *f, const tt_section *s)
 {
     const tt_program *p = f->p;
@@ -526,7 +530,7 @@ static const char *store_section(fresh *f, const tt_section *s, bool later, cons
     return bad;
 }
 
-/* An accumulation is two instructions: of each situation, one of them runs. */
+/* An accumulation is two instructions; in each situation exactly one of them must run. */
 static const char *check_forms(const tt_program *p, const tt_instr **where)
 {
     for (const tt_instr *i = p->instrs; i + 1 < p->instrs + p->n; i++) {
@@ -540,7 +544,7 @@ static const char *check_forms(const tt_program *p, const tt_instr **where)
     return NULL;
 }
 
-/* Over a step, of each section the first micro-batch and one later one. */
+/* Runs a step: of each section, the first micro-batch and one later one. */
 static const char *check_fresh(const tt_program *p, const tt_instr **where)
 {
     const char *bad = NULL;

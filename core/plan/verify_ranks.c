@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All ranks of a mesh against each other, before any of them runs: none waits for ever, and what
- * members of a group bring to a collective fits together. */
+/* Checks all ranks of a mesh against each other before any of them runs: no rank waits for ever,
+ * and the operands that members of a group give to a collective match. */
 
 static bool runs_beside(const tt_graph *g)
 {
@@ -14,7 +14,7 @@ static bool runs_beside(const tt_graph *g)
     return false;
 }
 
-/* A message leaves as what arrives. */
+/* A transfer must change neither the type nor the placement of its value. */
 static tt_status check_transfers(const tt_graph *g, tt_error *err)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {

@@ -3,18 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Do members of a group agree on what each of them gives and gets in a collective? Of each step
- * between two placements, on every rank, by the boxes that core/exec cuts. */
+/* Checks that members of a group agree on the boxes that each of them sends and receives in a
+ * collective. The check covers each step between two placements, on every rank, with the boxes
+ * that core/exec uses. */
 
 typedef struct stepped { /* nodes whose boxes are equal have one key */
     uint64_t key;
     const tt_node *node;
 } stepped;
 
-typedef struct boxes { /* of the ranks that differ in the atoms that the step knows */
+typedef struct boxes { /* of the ranks that differ in the atoms that the step uses */
     const tt_graph *g;
     const tt_node *n;
-    tt_atom_list atoms; /* those of the group first: ranks of a group are apart by n_groups */
+    tt_atom_list atoms; /* the group's atoms come first, so ranks of one group are n_groups apart */
     int n_ranks, n_groups;
     tt_box *src, *dst;
 } boxes;
@@ -42,7 +43,7 @@ static void know(boxes *b, uint16_t *known, const uint16_t *atoms, int n)
     }
 }
 
-/* Of all others boxes are equal. */
+/* Finds the boxes of these ranks; over all other atoms, boxes are equal. */
 static void cut_boxes(boxes *b, tt_arena *a)
 {
     const tt_lower_step *s = b->n->step;
@@ -88,7 +89,7 @@ static bool inside(const tt_box *a, const tt_box *b, int n)
     return !tt_box_numel(a, n) || shared(a, b, n) == tt_box_numel(a, n);
 }
 
-/* The parts are of one whole, which all members have, and are all of it. */
+/* Are the parts disjoint and together the whole, and do all members have the same whole? */
 static bool parts_of(const boxes *b, const tt_box *part, const tt_box *whole, int group)
 {
     const int n = b->n->out[0]->type.n_dims;
@@ -101,7 +102,7 @@ static bool parts_of(const boxes *b, const tt_box *part, const tt_box *whole, in
     return sum == tt_box_numel(&whole[group], n);
 }
 
-/* A member gives all it has to others, and gets all it wants of them. */
+/* Does each member give all that it has, and get all that it needs? */
 static bool exchanged(const boxes *b, int group)
 {
     const int n = b->n->out[0]->type.n_dims;

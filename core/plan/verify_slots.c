@@ -2,14 +2,14 @@
 #include "plan/plan_impl.h"
 #include <string.h>
 
-/* A program's schedule against its slots: whoever writes finds its micro-batch's slot free or its
- * own, whoever reads finds its own micro-batch there. */
+/* Checks a program's schedule against its slots: a writer must find its micro-batch's slot free
+ * or its own, and a reader must find its own micro-batch there. */
 
 enum { WRITES = 1, READS = 2 };
 
 typedef struct holder {
     const tt_program *p;
-    int **held;    /* by slot rule and slot: the micro-batch there, -1 = none */
+    int **held;    /* by slot rule and slot: the micro-batch in it, -1 = none */
     uint8_t *uses; /* by section and slot rule */
     const char *bad;
 } holder;

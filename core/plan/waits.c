@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan_impl.h"
 
-/* Where async collectives are waited for. */
+/* Finds where async collectives are waited for. */
 
 bool tt_plan_one_timeline(const tt_graph *g)
 {
@@ -14,7 +14,7 @@ static const tt_state *state_of(const tt_value *v)
     return n->op == &tt_op_state ? n->state : n->op == &tt_op_param ? n->param->stack->param : NULL;
 }
 
-/* The i-th state n writes; NULL behind the last. */
+/* The i-th state that n writes; NULL after the last one. */
 static const tt_state *written(const tt_node *n, int i)
 {
     if (n->op == &tt_op_accumulate || n->op == &tt_op_assign)
@@ -77,7 +77,7 @@ void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
         const tt_node *e = l->items[i];
         loop = !e->when->in_chunk_loop ? -1
                : loop < 0              ? i
-                                       : loop; /* it runs several times: wait before all */
+                                       : loop; /* it runs several times: wait before the loop */
         int kept = 0;
         for (int k = 0; k < n; k++) {
             if (tt_plan_waits_for(e, now[k]))

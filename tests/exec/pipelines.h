@@ -4,9 +4,9 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* Jobs with a pipeline, and what "train alike" means: losses and, through the optimizer, gradients
- * of every parameter equal to the bit. Without clipping: the norm is summed stage by stage, so it
- * depends on the cut. */
+/* Jobs with a pipeline, and a check that they train alike: losses and, through the optimizer,
+ * the gradients of every parameter are equal to the bit. Clipping is off: the norm is summed
+ * stage by stage, so it depends on where stages begin. */
 
 #define PLAIN "training.max_norm 0 training.local_batch_size 8 "
 #define PP2 "parallelism.pipeline_parallel_degree 2 "
@@ -29,7 +29,7 @@ static inline void same_training(const steps *a, const steps *b, const char *wha
 
 #define FOUR_OF_2 "training.local_batch_size 2 training.global_batch_size "
 
-/* Against the run without a pipeline that has the same micro-batches. */
+/* Compares with the run without a pipeline that has the same micro-batches. */
 static inline void all_train_alike(const char *mesh, const char *plain, const char *more)
 {
     char text[600];

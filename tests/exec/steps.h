@@ -129,7 +129,7 @@ static void *steps_main(void *arg)
 
 static void (*steps_change)(job *j); /* before the ranks open; NULL = nothing */
 
-/* The status of the first rank that failed on its own account. */
+/* The status of the first rank that failed by itself, not because another rank failed. */
 static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, tt_error *err)
 {
     job j;

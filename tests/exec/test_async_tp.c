@@ -3,11 +3,12 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* Asynchronous tensor parallelism: gathers and reduce-scatters of rows are split into pieces that
- * run concurrently with their products, on any mesh, with the bits of the unsplit collective and
- * the memory that was planned. */
+/* Asynchronous tensor parallelism: gathers and reduce-scatters of rows are split into pieces
+ * that run concurrently with their products. On any mesh, the result has the bits of the unsplit
+ * collective and the run needs only the memory that was planned. */
 
-/* Pieces of these tiny jobs have so few rows that AMX tiles are not used for them alone. */
+/* The pieces of these tiny jobs have so few rows that AMX tiles are used for the unsplit
+ * products only. */
 #define FMA " backend.f32_products fma"
 #define PIECES " parallelism.enable_async_tensor_parallel true"
 #define TP(n) "parallelism.tensor_parallel_degree " #n
@@ -35,7 +36,8 @@ static const char *const meshes[] = {
     TP(2) " training.seq_len 1 training.local_batch_size 3",
 };
 
-/* Gathers and reductions of a layer: of attention and mlp, forward and back. */
+/* Gathers and reduce-scatters of a layer: of attention and MLP, in the forward and in the
+ * backward. */
 static void check_counts(const char *mesh)
 {
     job j;
@@ -77,15 +79,15 @@ static void test_async_tp_changes_no_bit(void **state)
     }
 }
 
-/* ---- what is concurrent with what ---- */
+/* ---- which instructions run concurrently ---- */
 
 static bool is_product(const tt_node *n)
 {
     return n->own_rows && !strncmp(n->op->name, "linear", 6);
 }
 
-/* Of a list: each message of a piece is begun before a product of another piece, and waited for
- * behind it. */
+/* In a list, the message of each piece begins before a product of another piece, and its wait
+ * comes after that product. */
 static int check_list(const char *mesh, const tt_nodes *l, int *gathers)
 {
     int n = 0;
@@ -148,7 +150,7 @@ static void test_each_message_is_concurrent_with_a_product(void **state)
     }
 }
 
-/* Where rows are whole already, or are never cut, nothing changes. */
+/* Where rows are replicated already, or are never sharded, nothing changes. */
 static void test_collectives_that_cannot_be_split_stay_whole(void **state)
 {
     static const char *const of[] = {"parallelism.data_parallel_shard_degree 2" PIECES,
@@ -164,8 +166,8 @@ static void test_collectives_that_cannot_be_split_stay_whole(void **state)
     }
 }
 
-/* The head's products run over token chunks, where the logits are large: its gather, and the
- * reduction of its gradient, stay whole, and are counted. */
+/* The head's products run over token chunks if the logits are large: then its gather and the
+ * reduction of its gradient stay unsplit, and the test counts them. */
 static void test_the_loop_over_token_chunks_stays_whole(void **state)
 {
     job j;

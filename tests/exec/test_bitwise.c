@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/steps.h"
 
-/* Bits of whole steps: runs repeat, and neither the number of threads nor fusion changes a bit. */
+/* Bits of whole steps: a repeated run has the same bits, and neither the number of threads nor
+ * fusion changes one. */
 
 static void same(const char *a, const char *b)
 {
@@ -44,7 +45,7 @@ static void keep_apart(job *j)
     j->setup.apart = true;
 }
 
-/* Outputs that reuse their operands' bytes: the same numbers in less memory. */
+/* Outputs that take over their operands' bytes give the same numbers in less memory. */
 static void test_reuse_in_place_changes_no_bit(void **state)
 {
     (void)state;

@@ -2,9 +2,9 @@
 #include "exec/steps.h"
 #include <math.h>
 
-/* A step whose loss or gradient norm is not finite changes no parameter, no optimizer state and no
- * buffer, on any mesh: the program says so by itself, whatever the caller looks at (R7). The step
- * after it, with good numbers, goes on from there. */
+/* A step whose loss or gradient norm is not finite changes no parameter, no optimizer state and
+ * no buffer, on any mesh. The program itself makes sure of this, whatever the caller checks
+ * (R7). The next step, with finite numbers, trains on from there. */
 
 enum { LOSS_IS_NAN, NORM_IS_INF };
 
@@ -34,7 +34,8 @@ typedef struct member {
     numbers bad;
 } member;
 
-/* A good step, then a bad one: weights of infinity make the loss NaN, a factor of 3e38 the norm. */
+/* A good step, then a bad one: weights of infinity make the loss NaN, or a factor of 3e38 makes
+ * the norm infinite. */
 static tt_status member_steps(member *m, tt_rank *r, tt_error *err)
 {
     TT_TRY(steps_one(m->s, r, 0, m->rank, err));

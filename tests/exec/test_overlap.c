@@ -4,8 +4,8 @@
 #include "plan/plan_impl.h"
 #include <math.h>
 
-/* comm.overlap: communication concurrent with computation changes no bit, needs the memory that was
- * planned, and is waited for by everyone who reads its result. */
+/* comm.overlap: communication that runs concurrently with computation changes no bit and needs
+ * only the planned memory, and every reader of its result waits for it. */
 
 #define ON " comm.overlap on"
 #define OFF " comm.overlap off"
@@ -154,7 +154,7 @@ static void test_a_missing_wait_changes_the_result(void **state)
     assert_true(n > 12);
 }
 
-/* The program of a plan that was changed. */
+/* The program of a plan that a test has changed. */
 static bool refused(const tt_plan *p)
 {
     tt_arena *a = tt_arena_new();
@@ -167,8 +167,8 @@ static bool refused(const tt_plan *p)
     return s != TT_OK;
 }
 
-/* Each wait of a plan in turn is dropped, or comes an item too late; each async collective's
- * scratch and result are laid where another value lies meanwhile. */
+/* Each wait of a plan in turn is dropped or comes one item too late; the scratch and the result
+ * of each async collective are moved to a value that is alive at the same time. */
 static void test_the_plan_is_refused_without_a_wait(void **state)
 {
     const char *mesh;

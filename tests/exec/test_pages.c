@@ -6,15 +6,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The memory of a plan: each space asks for huge pages; what an optimizer reads before it writes is
- * there before step 1, and what no op has used yet is not. */
+/* The memory of a plan. Each space asks for huge pages. Memory that an optimizer reads before it
+ * writes is resident before step 1, and memory that no op has used yet is not. */
 
-/* dim 160: each space is larger than the least that asks, and an optimizer state than a page. */
+/* dim 160 makes each space larger than the least size that asks for huge pages, and each
+ * optimizer state larger than a page. */
 static const char overrides[] =
     "model.args.dim 160 model.args.hidden_dim 512 model.args.n_heads 10 "
     "training.seq_len 256 backend.threads 2";
 
-/* The flags of the mapping that holds p, as /proc/self/smaps says: " rd wr … hg". */
+/* The flags of the mapping that holds p, from /proc/self/smaps: " rd wr … hg". */
 static bool mapping_flags(const void *p, char *flags, size_t size)
 {
     char line[1024];
@@ -33,7 +34,7 @@ static bool mapping_flags(const void *p, char *flags, size_t size)
     return flags[0] != '\0';
 }
 
-/* The part of [p, p + bytes) that lies in memory, in whole pages. */
+/* How much of [p, p + bytes) is resident, in whole pages. */
 static double resident(void *p, size_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -96,7 +97,7 @@ static void test_moments_are_mapped_before_step_1(void **state)
             assert_true(((float *)t[i].tensor.data)[k] == 0.0f);
     }
     assert_true(moments > 0);
-    /* pages of work come with the ops that use them, on the threads that do */
+    /* pages of work become resident when ops use them, on the threads that run these ops */
     assert_true(resident(r.exec->space[TT_SPACE_WORK], r.exec->mapped[TT_SPACE_WORK]) < 0.5);
     tt_rank_close(&r);
     job_close(&j);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/pipelines.h"
 
-/* Every schedule gives the same training (P5) on the executor, for any mesh, and the same as
- * without a pipeline; values are in colored slots that are NaN while they are dead. */
+/* Every schedule trains alike on the executor (P5), on any mesh, and as without a pipeline;
+ * values are in slots, whose bytes are NaN while no value is alive in them. */
 
 static void test_all_schedules_give_the_same_training(void **state)
 {
@@ -31,7 +31,7 @@ static void test_all_schedules_with_tensor_parallelism(void **state)
                     FOUR_OF_2 "8 parallelism.tensor_parallel_degree 2", "");
 }
 
-/* Seven layers on three ranks, six stages: nothing divides. */
+/* Seven layers on three ranks with six stages: no number divides another. */
 static void test_all_schedules_on_three_ranks(void **state)
 {
     (void)state;
@@ -39,7 +39,7 @@ static void test_all_schedules_on_three_ranks(void **state)
                     "model.args.n_layers 7");
 }
 
-/* On every rank of every schedule the work memory that is used is the plan, to the byte. */
+/* On every rank of every schedule, the work memory that is used equals the plan to the byte. */
 static void test_high_water_on_every_rank(void **state)
 {
     (void)state;
@@ -55,8 +55,9 @@ static void test_high_water_on_every_rank(void **state)
     }
 }
 
-/* One value crosses between stages each way in every model there is, so two messages of a directed
- * pair do not wait for their receiver: what tests/pipeline/test_programs.c proves is what runs. */
+/* In every model, one value crosses between stages in each direction, so two messages of a
+ * directed pair do not wait for their receiver: the program that runs is the one that
+ * tests/pipeline/test_programs.c proves. */
 static void test_two_messages_do_not_wait_for_their_receiver(void **state)
 {
     static const char *const specs[] = {"llama3", "gpt2", "qwen2", "qwen3", "mistral"};

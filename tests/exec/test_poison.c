@@ -7,7 +7,7 @@
  * measured. A run with it is bitwise equal to a run without, so nothing reads dead bytes; and its
  * high-water mark is the plan's, to the byte. */
 
-/* more: sizes small enough for the slow backend */
+/* more: overrides that make the job small enough for the slow backend */
 static void poisoned_is_normal(const char *backend, const char *more)
 {
     for (size_t i = 0; i < TT_COUNT(job_meshes); i++) {
@@ -54,7 +54,7 @@ static void test_high_water_is_the_plan(void **state)
     assert_int_equal(s.ranks[0].high_water, 0); /* measured only with poison */
 }
 
-/* One rank's executor, to break it. */
+/* One rank's executor, which a test can break. */
 static tt_rank open_rank(job *j, const char *overrides, bool apart)
 {
     tt_rank r;
@@ -100,8 +100,8 @@ static void test_far_write_is_found_at_the_end_of_the_step(void **state)
     job_close(&j);
 }
 
-/* A value that dies where it is made, not behind its last reader, must be seen: by NaN in the loss,
- * or by an error. */
+/* If a value dies where it is made and not after its last reader, the run must show it: by NaN
+ * in the loss or by an error. */
 static void test_early_death_changes_the_result(void **state)
 {
     int n = 0, seen = 0;
@@ -112,7 +112,7 @@ static void test_early_death_changes_the_result(void **state)
         job j;
         steps s = {0};
         tt_error err = {0};
-        /* apart: what takes over an operand's bytes does not let it die */
+        /* except for a value whose bytes an output takes over: these bytes stay alive */
         tt_rank r = open_rank(&j, "debug.poison true debug.disable_fusion true", true);
         const tt_section *f = tt_program_section(r.plan->program, 0, TT_SECTION_F);
         tt_instr *all = r.plan->program->instrs;

@@ -3,9 +3,9 @@
 #include "exec/steps.h"
 #include "plan/plan_impl.h"
 
-/* The calls that ranks make to each other in a step are those of the plan's abstract run: every
- * call of every rank, in order. Collectives that begin early run where they are waited for
- * (debug.poison), so one thread makes them all. */
+/* The calls that ranks make to each other in a step equal those of the plan's abstract run:
+ * every call of every rank, in order. Async collectives run where they are waited for
+ * (debug.poison), so one thread makes all calls. */
 
 enum { SENDS, RECEIVES, GATHERS, SCATTERS, REDUCES, EXCHANGES };
 
@@ -135,7 +135,7 @@ static int compare(const char *overrides)
 static void test_ranks_make_the_calls_of_the_plan(void **state)
 {
     static const char *const extra[] = {
-        /* loops over token chunks that the second rank of cp goes through once less often */
+        /* loops over token chunks that the second rank of cp runs through once less */
         "parallelism.context_parallel_degree 2 parallelism.tensor_parallel_degree 2 "
         "training.seq_len 513 training.local_batch_size 1 model.args.vocab_size 9001",
         "parallelism.pipeline_parallel_degree 2 parallelism.tensor_parallel_degree 2 "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/steps.h"
 
-/* Kernels get training.seed and the step's number from states of the program: a call holds the same
- * pointers in every step, so that it can be repeated as it is (R7). */
+/* Kernels read training.seed and the number of the step from states of the program. A call has
+ * the same pointers in every step, so it can be repeated without a change (R7). */
 
 static tt_backend_vt watching;
 static const tt_backend_vt *real;

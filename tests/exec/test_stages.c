@@ -2,10 +2,11 @@
 #include "exec/pipelines.h"
 #include "setup/setup_impl.h"
 
-/* Where stages begin, what they share, and what the job may specify about them. */
+/* Where stages begin, what they share, and which of this a job may set. */
 
-/* Tied embeddings (P6): to rounding the run without a pipeline, which has one accumulator for both
- * uses; bitwise the same for every schedule and cut, also where both stages are on one rank. */
+/* Tied embeddings (P6): the run equals, to rounding, the run without a pipeline, which has one
+ * accumulator for both uses. It is bitwise the same for every schedule and every division into
+ * stages, also if both stages are on one rank. */
 static void tied_train_alike(const char *mesh, const char *plain, const char *more)
 {
     steps none, one, s;
@@ -45,8 +46,8 @@ static void test_tied_embeddings_with_other_axes(void **state)
                      FOUR_OF_2 "8 parallelism.tensor_parallel_degree 2", "");
 }
 
-/* A schedule whose micro-batches do not ascend is right to rounding; one with a map of its own, and
- * B as well as I and W, is right to the bit. */
+/* A schedule whose micro-batches do not ascend gives the same numbers to rounding. A schedule
+ * with its own map of stages to ranks, and with B as well as I and W, gives them to the bit. */
 static void test_csv_schedules(void **state)
 {
     static const char back[] = "0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n";
@@ -74,7 +75,7 @@ static void test_csv_schedules(void **state)
 
 #define PP7 "parallelism.pipeline_parallel_degree 7 parallelism.pipeline_parallel_microbatches 4 "
 
-/* Where stages begin does not show. */
+/* Where stages begin does not change a bit. */
 static void test_stage_cuts_change_no_bit(void **state)
 {
     static const char *const cuts[] = {
@@ -89,7 +90,7 @@ static void test_stage_cuts_change_no_bit(void **state)
         PP2 "parallelism.module_fqns_per_model_part "
             "[[\"layers.0\"],[\"layers.1\"],[\"layers.2\",\"layers.3\"],[\"layers.4\"]]" SCHEDULE
             "ZBVZeroBubble",
-        /* the embedding, or the head, or both on a stage alone */
+        /* the embedding, or the head, or both on a stage of their own */
         PP2 "parallelism.pipeline_parallel_split_points [\"layers.0\"]",
         PP2 "parallelism.pipeline_parallel_split_points [\"norm\"]",
         PP2 "parallelism.pipeline_parallel_split_points [\"layers.5\"]",
@@ -110,7 +111,7 @@ static void test_stage_cuts_change_no_bit(void **state)
     }
 }
 
-/* ---- what the job may not say ---- */
+/* ---- jobs that are refused ---- */
 
 #define PP4 "parallelism.pipeline_parallel_degree 4 parallelism.pipeline_parallel_microbatches 8 "
 
@@ -156,15 +157,15 @@ static void test_wrong_cuts_are_refused(void **state)
     }
 }
 
-/* ---- many values over a border ---- */
+/* ---- several values between two stages ---- */
 
 static tt_value *mixed(tt_builder *b, tt_value *x, tt_value *by, const char *name)
 {
     return tt_add(b, x, tt_linear(b, tt_silu(b, by), name, TT_DIM(20, "embed"), NULL));
 }
 
-/* Three streams run through all blocks, the first block's output goes to the last as well, and what
- * is computed from the positions alone is wanted everywhere. */
+/* Three streams run through all blocks, the last block also reads the output of the first one,
+ * and every stage reads a value that depends on the positions alone. */
 static void describe_wide(const void *config, tt_builder *b)
 {
     static const int turned[] = {1, 0};

@@ -8,7 +8,7 @@
 #include <ttrun/hook.h>
 #include <unistd.h>
 
-/* From step 3 to step 10 nothing allocates: neither ttrun nor a plugin, in no thread of the
+/* From step 3 to step 10, neither ttrun nor a plugin allocates memory, in any thread of the
  * process, logging included. The test's own malloc and mmap override the C library's for all
  * objects of the process. */
 

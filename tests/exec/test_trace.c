@@ -64,20 +64,21 @@ static void test_trace_reads_the_clock_twice_per_op_and_never_when_off(void **st
     assert_int_equal(looks, 2 * events + 4 * items);
     assert_int_equal(tt_trace_dropped(tt_exec_traced(r.exec)), 0);
 
-    /* two micro-batches; in five layers v and gate alone, and the head */
+    /* two micro-batches; in five layers v and gate are products without an epilogue, and so is
+     * the head */
     const double tokens = 2 * 4 * 37;
     assert_int_equal(calls_of(r.exec, &limit, "linear", &flops, &bound), 2 * (5 * 2 + 1));
     const double alone = 5 * (16 * 48 + 70 * 48) + 263 * 48;
     assert_true(flops == 2 * tokens * alone);
     assert_true(bound > 0.999e-9 * flops && bound < 1.001e-9 * flops);
-    /* what is no product has a limit of its own */
+    /* ops that are not products have a limit of their own */
     assert_int_equal(calls_of(r.exec, &limit, "attention", &flops, &bound), 2 * 5);
     assert_true(flops > 0 && bound > 0.999e-8 * flops && bound < 1.001e-8 * flops);
-    /* o and down with the residual, up with silu and the product: an instruction counts two */
+    /* o and down add the residual, up has silu and the product: two FLOPs per instruction */
     assert_int_equal(calls_of(r.exec, &limit, "linear_fused", &flops, &bound), 2 * 5 * 3);
     const double fused = 5 * (48 * 48 + 2 * 70 * 48 + 48 + 2 * 70 + 48);
     assert_true(flops == 2 * tokens * fused);
-    /* q and k, turned: three a element */
+    /* q and k with RoPE: three per element */
     assert_int_equal(calls_of(r.exec, &limit, "linear_fused_rope", &flops, &bound), 2 * 5 * 2);
     assert_true(flops == 2 * tokens * 5 * (48 + 16) * (48 + 1.5));
 

@@ -74,13 +74,13 @@ echo 'As in [the page](page.md).' | finds a_link_to_nowhere docs/b.md "link to p
 if command -v clang-format >/dev/null 2>&1; then
     echo 'int   x;' | finds loose_format core/graph/b.c clang-format
 fi
-# The fourth file with a static of one name is one too many, and a folder that waits to be renamed is not asked.
+# The fourth file with a static of one name is one too many; those of plugins count, and keep theirs.
 fresh
 for f in core/base/a core/base/b core/mesh/a plugins/losses/a; do
     printf '%s\nstatic void put(int x)\n{\n    (void)x;\n}\n' "$spdx" >"$tree/$f.c"
 done
 if ! lint && grep -qx "core/mesh/a.c:2: put: 4 files have a static of this name; give it its file's noun" "$TMPDIR/out" &&
-    [ "$(grep -c ': put: 4 files' "$TMPDIR/out")" = 3 ] && UNNAMED="base mesh" lint; then
+    [ "$(grep -c ': put: 4 files' "$TMPDIR/out")" = 3 ]; then
     echo "ok lint_counts_the_names_of_statics"
 else
     echo "not ok lint_counts_the_names_of_statics"

@@ -5,8 +5,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* What autodiff refuses, and its messages; frozen and tied parameters, stop_gradient, custom
- * derivatives, loss terms. */
+/* The models that autodiff refuses, and its messages; frozen and tied parameters, stop_gradient,
+ * custom derivatives, loss terms. */
 
 #define D_ TT_DIM(10, "embed")
 #define V_ TT_DIM(19, "vocab")
@@ -132,7 +132,7 @@ static void test_frozen_parameter_has_no_gradient_and_stays(void **state)
     built_free(&x);
 }
 
-/* y = x^3, with 1 for its derivative: straight through */
+/* y = x^3 with the derivative 1: a straight-through estimator. */
 static tt_value *cube(tt_builder *b, tt_value *const *xs, int n, void *user)
 {
     (void)n, (void)user;
@@ -181,8 +181,9 @@ static void check_replaced(void (*describe)(tt_builder *, const void *))
     }
 }
 
-/* The function is one op, and where tensor parallelism cuts the vocabulary this op is expanded:
- * neither the op nor what it expands to is differentiated by its own rule, too. */
+/* The function is one op. Where tensor parallelism shards the vocabulary, this op is expanded:
+ * neither the op nor the nodes of its expansion may be differentiated by their own rules as
+ * well. */
 static tt_value *losses(tt_builder *b, tt_value *const *xs, int n, void *user)
 {
     (void)n, (void)user;
@@ -212,7 +213,7 @@ static void test_custom_derivative_replaces_the_inner_ones(void **state)
     check_replaced(describe_custom_expanded);
 }
 
-/* Of a parameter itself, which is read inside the function first: fake quantisation of a weight. */
+/* The function's first op reads a parameter itself: fake quantisation of a weight. */
 static void describe_custom_param(tt_builder *b, const void *user)
 {
     (void)user;
@@ -242,8 +243,9 @@ static void test_custom_derivative_of_a_parameter_reaches_it(void **state)
     }
 }
 
-/* What a custom function reads first is stored as its ops want it; an op outside that wants it so
- * reads the same copy, whose gradient must not be lost. */
+/* The first value that a custom function reads is stored as the ops inside need it. An op
+ * outside that needs it in the same placement reads the same copy, and the gradient of that copy
+ * must not be lost. */
 static tt_value *project(tt_builder *b, tt_value *const *xs, int n, void *user)
 {
     (void)n, (void)user;
@@ -286,7 +288,7 @@ static void test_value_read_inside_and_outside_a_custom_function_keeps_its_gradi
     }
 }
 
-/* An auxiliary loss by the builder: weight * mean over counted tokens of v, and a scalar. */
+/* An auxiliary loss made by the builder: weight * mean of v over counted tokens, and a scalar. */
 static void describe_terms(tt_builder *b, const void *user)
 {
     const double w = *(const double *)user;
@@ -336,7 +338,7 @@ static void test_loss_terms_add_their_gradients(void **state)
     }
 }
 
-/* Head and embedding are one table; with last set, the last stage looks it up, too. */
+/* Head and embedding are one table. With `last` set, the last stage looks it up, too. */
 static void describe_tied(tt_builder *b, const void *user)
 {
     const bool last = *(const int *)user;
@@ -369,9 +371,10 @@ static int writers(const tt_graph *g, const char *param, bool *stores, bool *add
     return n;
 }
 
-/* Where nothing is reduced each cotangent goes straight to the accumulator and no table beside it
- * exists; where something is, they are summed first and reduced once. Through a pipeline what the
- * forward's chunk loop and the backward make is one sum, else bits would depend on the schedule. */
+/* If nothing is reduced, each cotangent is added to the accumulator directly, and no second
+ * table exists. If something is reduced, cotangents are summed first and reduced once. In a
+ * pipeline, the cotangents of the forward's chunk loop and of the backward are one sum;
+ * otherwise the bits would depend on the schedule. */
 static void test_tied_gradients_are_added_in_place(void **state)
 {
     static const struct {

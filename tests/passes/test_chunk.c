@@ -35,8 +35,8 @@ static job chunk_job(const char *mesh, int tied, int stages)
     return j;
 }
 
-/* Contiguous, in the forward, only all-reduces inside, nothing behind the loop reads a value that
- * lives inside only. */
+/* The loop is contiguous and in the forward, all-reduces are its only collectives, and nothing
+ * after the loop reads a value that lives only inside it. */
 static void check_loop(const built *x, const char *what)
 {
     int first = -1, last = -1, n = 0, backward = 0;
@@ -95,8 +95,8 @@ static void test_chunked_step_equals_whole_step(void **state)
             }
 }
 
-/* Weights of tokens that no logits lead to are computed before the loop; the loop multiplies its
- * losses with them, and its logits are bounded by a tanh. */
+/* Weights of tokens that do not depend on the logits are computed before the loop; the loop
+ * multiplies its losses by them, and its logits are bounded by a tanh. */
 static void describe_weighted(tt_builder *b, const void *user)
 {
     const tt_dim V = TT_DIM(19, "vocab"), D = TT_DIM(10, "embed"), table[] = {V, D};
@@ -134,7 +134,7 @@ static void after_order(void *user, const char *pass, built *x)
         count(x->g, user);
 }
 
-/* Fusion moves no work into the loop, where it would run for every chunk, and none out of it. */
+/* Fusion moves no work into the loop, where it would run for every chunk, and no work out of it. */
 static void test_fusion_stays_inside_and_outside_of_the_loop(void **state)
 {
     tt_error err = {0};

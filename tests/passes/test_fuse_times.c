@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/job.h"
 
-/* Fusion merges only what runs at the same times (R24): of every `when` a graph has as many
- * pointwise instructions with fusion as without, whether nodes of their own or in programs. Of the
- * loop over token chunks test_chunk.c asks the same. */
+/* Fusion merges only nodes that run at the same times (R24): for every `when`, a graph has as
+ * many pointwise instructions with fusion as without it, as nodes of their own or in programs.
+ * test_chunk.c checks the same for the loop over token chunks. */
 
 typedef struct tally {
     tt_when when;

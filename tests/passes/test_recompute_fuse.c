@@ -4,8 +4,8 @@
 #include "graph/llama.c"
 #include "graph/sim.c"
 
-/* R11: recomputed = saved and fused = unfused, in every bit of a step's results, in f32 as the
- * graph has it. */
+/* R11: recomputed values equal saved ones, and fused ops equal unfused ones, in every bit of a
+ * step's results, in f32. */
 
 static const sim_opts narrow = {.narrow = true};
 
@@ -72,8 +72,8 @@ static void test_recomputed_equals_kept_bitwise(void **state)
             }
 }
 
-/* What the backward reads of a block's forward, directly: fully recomputed, only what came into the
- * block. */
+/* The values of a block's forward that the backward reads directly. With full recomputation
+ * these are only the block's inputs. */
 static int kept_values(const tt_graph *g, bool fetched)
 {
     int n = 0;
@@ -122,8 +122,8 @@ static void test_recompute_keeps_less(void **state)
     assert_true(fetched[0] > 10 && fetched[1] == 0);
 }
 
-/* When attention runs in a ring, selective recomputation saves the result of each step of the ring
- * and of each merge, as it saves those of products; only pointwise ops are recomputed. */
+/* When attention runs in a ring, selective recomputation saves the results of each step of the
+ * ring and of each merge, as it does for matrix products; only pointwise ops are recomputed. */
 static void test_selective_recompute_of_a_ring_keeps_attention_and_its_merging(void **state)
 {
     static const char *const kept[] = {"linear", "attention", "attention_merge"};
@@ -238,8 +238,8 @@ static void describe_random(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
-/* Products among pointwise ops: products that several pointwise ops read, that are summed with one
- * another, that both pointwise ops and products read; and any of them with RoPE. */
+/* Matrix products among pointwise ops: products that several pointwise ops read, that are summed
+ * with one another, or that both pointwise ops and products read; and any of these with RoPE. */
 static void describe_products(tt_builder *b, const void *user)
 {
     const uint64_t seed = *(const uint64_t *)user;
@@ -279,8 +279,8 @@ static void describe_products(tt_builder *b, const void *user)
     tt_output(b, "loss", tt_cross_entropy(b, z, tt_input(b, "labels")));
 }
 
-/* The second product takes its second reader with it, ahead of the first product's first reader,
- * though the first product is among what that one reads. */
+/* The second reader of the second product moves before the first reader of the first product,
+ * although it reads the first product, too. */
 static void describe_pulled(tt_builder *b, const void *user)
 {
     const tt_dim D = TT_DIM(10, "embed"), V = TT_DIM(19, "vocab"), table[] = {V, D},
@@ -357,7 +357,7 @@ static void test_epilogue_may_take_a_reader_of_an_earlier_product(void **state)
 }
 
 /* Sums of products, residuals, activations: if the first reader of a product is pointwise, no
- * pointwise pass over the product alone remains. */
+ * pointwise kernel reads the product alone. */
 static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
 {
     (void)state;
@@ -383,8 +383,8 @@ static void test_epilogue_leaves_no_product_to_a_pointwise_node(void **state)
     }
 }
 
-/* An optimizer that assigns as it goes: a chain that read the old state may not move behind the
- * assignment. */
+/* An optimizer assigns a state in the middle of its update: a chain that read the old state may
+ * not move behind the assignment. */
 static void describe_eager(const void *config, tt_builder *b, const tt_update *u)
 {
     (void)config;

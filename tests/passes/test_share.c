@@ -23,7 +23,7 @@ static void require(tt_status s, const tt_error *err)
         fail_msg("%s", err->text);
 }
 
-/* Up to order, with the pass behind update or without it. */
+/* Builds the graph up to the order pass, with the share pass after update or without it. */
 static void build(const job *j, bool with, built *x)
 {
     tt_error err = {0};
@@ -81,7 +81,7 @@ static void test_scalars_of_the_update_are_computed_once(void **state)
     }
 }
 
-/* Each stage computes its own: they are other ranks'. */
+/* Each stage computes its own scalars, because the other stages are on other ranks. */
 static void test_stages_do_not_share(void **state)
 {
     const job j = {.c = LLAMA_DEFAULT,
@@ -100,7 +100,7 @@ static void test_stages_do_not_share(void **state)
     built_free(&y);
 }
 
-/* Numbers that only nearly agree, and operations of the other order, are told apart. */
+/* Numbers that differ by little, and operations with swapped operands, are not shared. */
 static void describe_near(const void *config, tt_builder *b, const tt_update *u)
 {
     (void)config;

@@ -3,8 +3,8 @@
 #include "passes/compile.h"
 #include <math.h>
 
-/* cut: stages have equal costs. split: I is what the previous stage waits for, W the rest, and both
- * together are the backward that is not split. */
+/* cut: stages have equal costs. split: I computes the values for which the previous stage waits,
+ * W computes the rest, and together they are the backward that is not split. */
 
 #define PP2 "parallelism.pipeline_parallel_degree 2 parallelism.pipeline_parallel_schedule "
 
@@ -13,7 +13,7 @@ static bool is_backward(const tt_node *n)
     return n->when->region == TT_BACKWARD && n->role != TT_NODE_EXPANDED;
 }
 
-/* Values some chain of backward nodes leads from to a cotangent that leaves the stage. */
+/* The values from which a chain of backward nodes leads to a cotangent that leaves the stage. */
 static bool reaches_border(const tt_graph *g, const tt_node *n)
 {
     bool *wanted = calloc((size_t)g->n_values + 1, 1);
@@ -73,7 +73,7 @@ static void test_input_gradient_part_has_only_what_the_stage_sends(void **state)
     }
 }
 
-/* P4: the first stage, from which nothing crosses, has an I of its own, and dW in W. */
+/* P4: the first stage sends no cotangent, but it has an I of its own, and dW is in W. */
 static void test_first_stage_is_split_too(void **state)
 {
     job j;
@@ -141,7 +141,8 @@ static void cut_is(const char *overrides, const int *want)
     job_close(&j);
 }
 
-/* Layers of the test job cost little beside a head over many tokens, much beside one over few. */
+/* Compared with a head, layers of the test job cost little if there are many tokens and much if
+ * there are few. */
 static void test_cuts_by_cost(void **state)
 {
     (void)state;

@@ -21,7 +21,7 @@ static inline void open_plan(planned *x, const char *overrides, int pp_rank)
         fail_msg("%s: %s", overrides, err.text);
 }
 
-/* The program of a plan that a test has changed, verified. */
+/* Verifies the program of a plan that a test has changed. */
 static inline tt_status verify_again(const tt_plan *p, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
@@ -40,7 +40,8 @@ static inline void refused_as(const tt_plan *p, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", err.text, words);
 }
 
-/* An independent checker: first and last use of each root on one line of time, then all pairs. */
+/* An independent checker: the first and last use of each root on one timeline, then all pairs of
+ * roots. */
 
 typedef struct use {
     const tt_value *root;
@@ -71,9 +72,9 @@ static inline bool in_step_region(const tt_node *n)
     return n->when->region > TT_BACKWARD;
 }
 
-/* Times run over the graph's list; a stage's nodes of micro-batches only, or (stage < 0) the step
- * regions' of all stages here. What another stage reads is sent when the part's list ends; inputs
- * and messages are there before it begins. */
+/* Times run over the graph's list. It covers a stage's nodes in micro-batches only or, for stage
+ * < 0, the step regions of all stages of this rank. A value that another stage reads is sent at
+ * the end of its part's list; inputs and messages exist before the list begins. */
 static inline void collect(const tt_plan *p, int stage, use *u)
 {
     const tt_graph *g = p->graph;
@@ -113,7 +114,7 @@ static inline int64_t space_bytes(const tt_plan *p, const tt_stage_plan *s, tt_s
     return tt_space_holds(space) ? s->slot_bytes[space - TT_SPACE_SLOT] : p->bytes[space];
 }
 
-/* Is v made on the bytes of `of`, where that is read last? */
+/* Does v take over the bytes of `of`, where `of` is read last? */
 static inline bool takes_over(const tt_plan *p, const tt_value *v, const use *of)
 {
     const tt_node *n = v->node;

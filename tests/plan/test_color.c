@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-/* Properties of tt_plan_color over random lives: no two lives that overlap in time share a byte;
- * the peak is the memory used, and at least the most bytes alive at once; for lives nested as in
- * training it is not far above that. */
+/* Properties of tt_plan_color for random lives: no two lives that overlap in time share a byte.
+ * The peak is the memory used, and it is at least the most bytes alive at once. For lives nested
+ * as in training it is not far above that. */
 
 typedef struct set {
     tt_live *lives, **order;
@@ -91,8 +91,8 @@ static void test_random_lifetimes_never_overlap(void **state)
     assert_true(sum / 400 <= 1.08);
 }
 
-/* Forward values freed in reverse order by a backward, and short temporaries of several sizes: what
- * a step looks like. */
+/* Forward values that a backward frees in reverse order, and short temporaries of several sizes:
+ * the lives of a training step. */
 static void test_nested_lifetimes_are_packed_tightly(void **state)
 {
     (void)state;
@@ -112,7 +112,8 @@ static void test_nested_lifetimes_are_packed_tightly(void **state)
     }
 }
 
-/* The lowest place that is free for all of x next to the lifetimes before it, by trying them all. */
+/* The lowest offset that is free for all of x's life next to the lives placed before; the
+ * function tries all of them. */
 static int64_t lowest_free(const tt_live *x, tt_live *const *before, size_t n)
 {
     int64_t at = 0;
@@ -154,7 +155,8 @@ static void test_lifetimes_get_the_lowest_free_place(void **state)
     assert_true(checked > 500);
 }
 
-/* A model of 20000 layers: near-linear, where a search of all lives takes minutes. */
+/* A model of 20000 layers: the time is near-linear, where a search through all lives takes
+ * minutes. */
 static void test_many_layers_are_placed_in_a_moment(void **state)
 {
     enum { LAYERS = 20000 };

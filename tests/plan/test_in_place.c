@@ -27,7 +27,7 @@ static void plan_again(planned *x, int (*in_place)(void *user, const char *op), 
         fail_msg("%s", err.text);
 }
 
-/* Why an output may not lie on operand i, as seen from the graph alone; the first that holds. */
+/* Why an output must not take over operand i, by the graph alone; the first reason that holds. */
 typedef enum why {
     MAY,
     NOT_OWN, /* a state's memory, or the output is one's */
@@ -101,7 +101,7 @@ static why reason(const tt_plan *p, const use *u, const tt_nodes *l, int at, int
     return under_way(l, at, in) ? BESIDE : MAY;
 }
 
-/* Counts reasons over a list; where there is one, nothing is taken over. */
+/* Counts the reasons over a list; an output with a reason must not take over anything. */
 static void check_list(const tt_plan *p, const use *u, const tt_nodes *l, int *met,
                        const char *what)
 {
@@ -171,7 +171,8 @@ static void test_only_dying_operands_are_reused(void **state)
             fail_msg("reason %d was met %d times only", r, met[r]);
 }
 
-/* ---- each condition alone, on one node whose output takes its operand's bytes otherwise ---- */
+/* ---- each condition alone, on one node whose output otherwise takes over its operand's bytes
+ * ---- */
 
 typedef struct lone {
     planner p;
@@ -204,7 +205,7 @@ static lone lone_of(planned *x)
     return l;
 }
 
-/* Is it taken over at time 5? */
+/* Does the output take over the operand's bytes at time 5? */
 static bool takes(lone *l, const tt_live *a, const tt_live *b, bool in_slots)
 {
     const tt_plan_opts o = {.in_place = everywhere};
@@ -268,7 +269,7 @@ static void test_each_condition_alone_prevents_reuse(void **state)
     REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, once));
     REFUSED(l.e->async, true);
     REFUSED(l.e->role, TT_NODE_EXPANDED);
-    /* of whole operands: the next chunk reads them again */
+    /* for an operand that exists as a whole: the next chunk reads it again */
     REFUSED(l.e->when, tt_when_intern(x.j.setup.graph, loop));
     REFUSED(l.out->type.dtype, TT_BF16);
     REFUSED(l.out->type.dims[0].size, l.out->type.dims[0].size - 1);
@@ -287,7 +288,7 @@ static int n_taken(const tt_plan *p)
     return n;
 }
 
-/* For a backend that does not declare it, the plan never does it. */
+/* For a backend that does not declare it, the plan never reuses an operand's bytes. */
 static void test_kernels_reuse_operands_only_if_they_declare_it(void **state)
 {
     int64_t apart, in_place;
@@ -307,7 +308,7 @@ static void test_kernels_reuse_operands_only_if_they_declare_it(void **state)
     job_close(&x.j);
 }
 
-/* The logits' gradient lies in the logits. */
+/* The gradient of the logits lies in the logits' bytes. */
 static void test_gradient_of_logits_takes_their_bytes(void **state)
 {
     int n = 0;
@@ -336,8 +337,8 @@ static bool taken_over(const tt_plan *p, const tt_value *v)
     return false;
 }
 
-/* A value moved onto an operand, and said to have taken it over: refused where the operand is read
- * later or twice; one moved off its operand: refused. */
+/* A value is moved onto an operand and marked as taking it over: the verifier refuses this if
+ * the operand is read later or twice. It also refuses a value that is moved off its operand. */
 static void test_broken_take_overs_are_refused(void **state)
 {
     int later = 0, twice = 0, elsewhere = 0;

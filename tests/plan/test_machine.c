@@ -3,10 +3,10 @@
 #include "exec/job.h"
 #include <math.h>
 
-/* The estimated time of a step on a machine, compared with sums done by hand, and how it changes
- * with the machine. */
+/* The estimated time of a step on a machine, compared with sums done by hand, and its changes
+ * when the machine changes. */
 
-/* One op takes its FLOPs, nothing else: bytes, starts and links cost nothing. */
+/* A machine on which only FLOPs take time: bytes, starts and links cost nothing. */
 static tt_machine only_flops(void)
 {
     return (tt_machine){.name = "flops",
@@ -60,7 +60,7 @@ static void test_compute_is_the_flops_of_the_graph(void **state)
     tt_machine m = only_flops();
     const double least = (matmul_flops() + attention_flops()) * 1e-9;
     const tt_step_time t = time_of("", &m);
-    /* what else there is (norms, rope, the optimizer) is little */
+    /* the other ops (norms, rope, the optimizer) cost little */
     assert_true(t.step > least && t.step < 1.15 * least);
     assert_true(t.comm == 0 && t.bubble == 0);
     m.matmul_efficiency = m.attention_efficiency = 0.5;
@@ -113,7 +113,7 @@ static void test_overlap_hides_communication(void **state)
         const tt_step_time on = time_of(text, &m);
         assert_true(off.comm > 0 && fabs(off.exposed / off.comm - 1) < 1e-9);
         assert_true(fabs(on.comm / off.comm - 1) < 1e-9);
-        /* what is hidden is gone from the step, and nothing else */
+        /* the step is shorter by exactly the hidden time */
         assert_true(fabs((off.step - on.step) - (off.exposed - on.exposed)) < 1e-9 * off.step);
         if (on.exposed > (i == 0 ? 0.7 : 0.95) * off.exposed)
             fail_msg("%s: %g s exposed of %g", meshes[i], on.exposed, off.exposed);
@@ -125,8 +125,9 @@ static void test_overlap_hides_communication(void **state)
 
 #define IN_PIECES " parallelism.enable_async_tensor_parallel true"
 
-/* In pieces tensor parallelism sends as much, and hides most of it, the forward's too. Each message
- * goes to one rank, a hop; a reduce-scatter over six is a tree three deep. */
+/* Asynchronous tensor parallelism sends as many bytes and hides most of the communication, in
+ * the forward, too. Each message goes to one rank, one hop away; a reduce-scatter over six ranks
+ * is a tree of depth three. */
 static void test_async_tp_hides_communication(void **state)
 {
     const char *tp2 = "parallelism.tensor_parallel_degree 2 comm.overlap on model.args.dim 192";
@@ -154,7 +155,7 @@ static void test_async_tp_hides_communication(void **state)
     assert_true(n >= 40 && fabs(after - before - n * (5 * 1 - 3)) < 1e-6 * n);
 }
 
-/* Two nodes of two: a group of four leaves its node through both members' cards. */
+/* Two nodes of two ranks: a group of four uses the network cards of both members of a node. */
 static void test_a_ring_uses_every_card_of_a_node(void **state)
 {
     (void)state;

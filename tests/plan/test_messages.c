@@ -48,7 +48,7 @@ static tt_messages messages_of(const world *w, const tt_programs *p, tt_concurre
     return out;
 }
 
-/* What the plan looks at, and every rank by itself. */
+/* Runs the check of the plan, and the check of every single rank. */
 static void runs_to_its_end(const world *w, const char *what)
 {
     for (int k = 0; k < 12; k++) {
@@ -62,7 +62,7 @@ static void runs_to_its_end(const world *w, const char *what)
     }
 }
 
-/* ---- ranks that do something else ---- */
+/* ---- ranks that deviate ---- */
 
 static int64_t length_of(const tt_messages *w, int rank)
 {
@@ -72,7 +72,7 @@ static int64_t length_of(const tt_messages *w, int rank)
     return n;
 }
 
-/* A rank's list, an item a part, that can be changed. */
+/* A rank's list, one item per part, that a test can change. */
 static void flatten(tt_messages *w, int rank, tt_arena *a)
 {
     const int64_t n = length_of(w, rank);
@@ -96,7 +96,7 @@ static bool speaks(const tt_messages *w, int rank, const tt_message *x)
            (!is_collective(x) || w->group_size[w->group[rank * w->n_own + x->to]] > 1);
 }
 
-/* The next after `at` that is told to the same, and is another; -1 = none. */
+/* The next message after `at` to the same receiver that differs from it; -1 = none. */
 static int next_like(const tt_messages *w, int rank, int at)
 {
     const tt_trace_part *s = w->traces[rank];
@@ -129,7 +129,7 @@ static void must_be_found(const tt_messages *w, int n_buffers, const char *how, 
         fail_msg("%s: %s: \"%s\" names no rank or place", what, how, err.text);
 }
 
-/* Of the kind: the nth item of it, or -1. */
+/* The n-th item of this kind, or -1. */
 static int nth_of(const tt_messages *w, int rank, tt_message_kind kind, int n)
 {
     for (int i = 0; i < w->n_parts[rank]; i++)
@@ -143,7 +143,7 @@ typedef struct found {
     int lost[4], swapped[4];
 } found;
 
-/* Items of each kind left out, or in another order, on one rank. */
+/* Items of each kind are left out, or reordered, on one rank. */
 static void breaks_are_found(const world *w, int rank, int from, int step, const char *what,
                              found *n)
 {
@@ -225,7 +225,7 @@ static void test_reordered_and_missing_calls_are_found(void **state)
     }
 }
 
-/* ---- what the error says ---- */
+/* ---- the text of the error ---- */
 
 static void test_error_names_ranks_ops_and_places(void **state)
 {
@@ -256,8 +256,8 @@ static void test_error_names_ranks_ops_and_places(void **state)
     job_close(&j);
 }
 
-/* Ranks that run programs made for two buffers wait for ever where there are none: the check of
- * rendezvous can fail. */
+/* Ranks whose programs were made for two buffers wait for ever where there are none: this shows
+ * that the check of rendezvous can fail. */
 static void test_too_few_buffers_are_found(void **state)
 {
     job j;
@@ -278,7 +278,8 @@ static void test_too_few_buffers_are_found(void **state)
 
 /* ---- sizes ---- */
 
-/* A step that ends, or begins, elsewhere than it says, for some of its group. */
+/* A step that ends, or begins, with another placement than it declares, for some ranks of its
+ * group. */
 static void test_sizes_that_differ_are_found(void **state)
 {
     static const char *const meshes[] = {

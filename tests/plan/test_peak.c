@@ -56,7 +56,7 @@ static bound bound_of(const tt_plan *p)
     return b;
 }
 
-/* Bytes of work that live while node i runs, in any order. */
+/* Bytes of work that are alive while node i runs, in any order of the nodes. */
 static int64_t needed_at(const bound *b, int i, bool *counted)
 {
     const tt_graph *g = b->p->graph;
@@ -112,7 +112,7 @@ static void check_peak(const char *spec, const char *model, const char *training
     "\"vocab_size\":8192"
 #define GPT2 "\"dim\":768,\"n_layers\":12,\"n_heads\":12,\"vocab_size\":50257,\"n_positions\":1024"
 
-/* The models of bench/train; nothing runs. */
+/* The models of bench/train; they are planned and not run. */
 static void test_no_order_has_a_much_smaller_peak(void **state)
 {
     (void)state;

@@ -31,8 +31,8 @@ static bool refused(const tt_plan *p)
     return true;
 }
 
-/* Is a value read after something else was written? Moving those must be found; one read at once
- * may move freely. */
+/* Is a value read after another one was written? Moving such values must be found; a value that
+ * is read at once may move freely. */
 static int n_readers(const tt_graph *g, const tt_value *root)
 {
     int n = 0;
@@ -42,8 +42,8 @@ static int n_readers(const tt_graph *g, const tt_value *root)
     return n;
 }
 
-/* Every value in work moved to the place of the next one that lives at the same time: refused,
- * each. */
+/* Every value in work is moved to the offset of the next one that lives at the same time; the
+ * verifier must refuse each. */
 static void test_moved_values_are_refused(void **state)
 {
     static const char *const meshes[] = {"", "parallelism.tensor_parallel_degree 2",
@@ -144,7 +144,8 @@ static void test_slots_follow_the_schedule(void **state)
             assert_int_equal(x.p->n_stages, 1);
             assert_int_equal(s->stage, r);
             assert_true(s->in_slots && !s->part[TT_PART_W].n);
-            /* a message may come before its forward: one slot more at most for each buffered one */
+            /* a message may arrive before its forward: at most one slot more for each buffered
+             * message */
             assert_in_range(s->n_slots[TT_HOLD_SLOT], gpipe ? micro : 4 - r,
                             gpipe ? micro : 4 - r + TT_BUFFERED_SENDS);
             assert_int_equal(s->slot_bytes[TT_HOLD_KEEP], 0); /* no W, nothing for it */
@@ -157,8 +158,8 @@ static void test_slots_follow_the_schedule(void **state)
         }
 }
 
-/* Zero bubble: what I reads and W does not is free after I; the received cotangent is in wgrad;
- * both stages of a rank have slots of their own. */
+/* Zero bubble: values that I reads and W does not are freed after I; the received cotangent is
+ * in wgrad; the two stages of a rank have slots of their own. */
 static void test_split_backward_has_three_classes(void **state)
 {
     planned x;
@@ -191,7 +192,7 @@ static void test_split_backward_has_three_classes(void **state)
     job_close(&x.j);
 }
 
-/* Two micro-batches in one slot, of each class that holds anything. */
+/* Two micro-batches in one slot, for each slot class that holds values. */
 static void test_slots_reused_early_are_refused(void **state)
 {
     static const char *const names[] = {"1F1B", "GPipe", "InterleavedZeroBubble"};
@@ -221,7 +222,8 @@ static void test_slots_reused_early_are_refused(void **state)
     assert_true(n >= 6);
 }
 
-/* What a later part reads must be in a slot: work memory serves others between them. */
+/* A value that a later part reads must be in a slot, because other values use work memory
+ * between the parts. */
 static void test_crossing_value_in_work_is_refused(void **state)
 {
     planned x;
@@ -243,7 +245,8 @@ static void test_crossing_value_in_work_is_refused(void **state)
     job_close(&x.j);
 }
 
-/* A program that loses a message, or has two in another order than the sender, is refused. */
+/* A program that lacks a message, or has two of them in another order than the sender, is
+ * refused. */
 static void test_lost_messages_are_refused(void **state)
 {
     planned x;
@@ -264,7 +267,7 @@ static void test_lost_messages_are_refused(void **state)
     job_close(&x.j);
 }
 
-/* ---- where things lie ---- */
+/* ---- the memory of parameters, gradients and states ---- */
 
 static void test_views_and_writes_share_memory(void **state)
 {
@@ -301,8 +304,8 @@ static void test_views_and_writes_share_memory(void **state)
     job_close(&x.j);
 }
 
-/* Parameters, two moments and a gradient, each once: the state is four times the parameters, and a
- * little. */
+/* Parameters, two moments and a gradient, once each: the state takes four times the parameters'
+ * bytes, and a little more. */
 static void test_state_is_what_adamw_needs(void **state)
 {
     planned x;
@@ -326,8 +329,8 @@ static bool widened(const tt_value *v)
     return tt_node_is_cast(v->node) && v->node->in[0]->type.dtype == TT_BF16;
 }
 
-/* Bytes of a plan but its state. Where activations are stored narrow, many reads of the backward
- * are widened, attention's are not. */
+/* Bytes of a plan without its state. If activations are stored in a narrower dtype, many
+ * operands of the backward are cast back; those of attention are not. */
 static int64_t bytes_beside_state(const char *overrides)
 {
     planned x;
@@ -348,8 +351,8 @@ static int64_t bytes_beside_state(const char *overrides)
     return n;
 }
 
-/* What is not read by attention takes half; attention's operands and what is in the making do not.
- */
+/* Values that attention does not read take half the bytes; attention's operands and values that
+ * are being computed do not */
 static void test_activations_stored_in_bf16_take_less(void **state)
 {
     static const char *const meshes[] = {

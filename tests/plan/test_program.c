@@ -2,8 +2,8 @@
 #include "passes/passes.h"
 #include "plan/planned.h"
 
-/* Programs: those of a handful of small jobs are tests/golden/programs to the letter, and
- * tt_program_verify refuses each that lacks one wait, one event or one predicate, or has another.
+/* The programs of a few small jobs equal tests/golden/programs exactly, and tt_program_verify
+ * refuses each program in which one wait, one event or one predicate is missing or changed.
  * TT_UPDATE_GOLDEN=1 writes the golden files instead: read the diff before committing it. */
 
 typedef struct golden {
@@ -89,7 +89,8 @@ static void test_programs_are_the_golden_ones(void **state)
     }
 }
 
-/* debug.dump_program writes what is printed, of the rank whose program it is. */
+/* debug.dump_program writes the text that tt_program_print gives, for the rank whose program it
+ * is. */
 static void test_a_dump_is_the_program(void **state)
 {
     char folder[512], options[1024], path[1024], *text;
@@ -122,7 +123,7 @@ static void test_a_dump_is_the_program(void **state)
     job_close(&x.j);
 }
 
-/* ---- one thing less, or another ---- */
+/* ---- one item missing or changed ---- */
 
 static const char *const meshes[] = {
     "training.global_batch_size 8",
@@ -169,7 +170,7 @@ static void with_another_event(tt_program *p, tt_instr *i)
     i->event = was;
 }
 
-/* Does it write what each step writes anew? */
+/* Does the instruction write a state that each step writes anew? */
 static bool stores(const tt_program *p, const tt_instr *i)
 {
     for (int j = 0; j < i->n_out; j++)
@@ -228,7 +229,7 @@ static void change_each(tt_program *p, found *n)
     }
 }
 
-/* How many operands that the epilogue writes are this state; each is here, or is not. */
+/* Sets `here` of each output of the epilogue that is this state; returns how many there are. */
 static int set_here(tt_program *p, const tt_program_state *state, bool here)
 {
     const tt_section *epilogue = &p->sections[p->epilogue];
@@ -244,8 +245,8 @@ static int set_here(tt_program *p, const tt_program_state *state, bool here)
     return n;
 }
 
-/* The update runs only where "ok" is not 0, which the epilogue writes; every other section always
- * runs. */
+/* The update runs only where "ok", which the epilogue writes, is not 0; every other section
+ * always runs. */
 static void with_another_condition(tt_program *p, found *n)
 {
     tt_section *update = &p->sections[p->update];
@@ -289,7 +290,7 @@ static void test_a_program_that_lacks_one_thing_is_refused(void **state)
     assert_true(n.waits > 100 && n.records > 100 && n.predicates > 100 && n.queues > 50);
 }
 
-/* Each operand that stands at another place, or is another rank's. */
+/* Moves each operand to another offset, or marks it as another rank's. */
 static void test_a_value_from_elsewhere_is_refused(void **state)
 {
     int n = 0;

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* `ttrun plan`: what it prints, without data, ranks or memory for the model; and that the largest
- * models are planned in seconds. */
+/* `ttrun plan`: its output, without data, ranks or memory for the model; and that plans of the
+ * largest models take seconds. */
 
 typedef struct report {
     job j;
@@ -48,7 +48,7 @@ static const tt_json *get(const tt_json *o, const char *key)
     return v;
 }
 
-/* Calls of a collective for a cause; -1 = not in the list. */
+/* The number of calls of a collective for one reason; -1 = it is not in the list. */
 static int64_t calls(const report *r, const char *collective, const char *cause)
 {
     const tt_json *list = get(r->o, "communication");
@@ -81,8 +81,9 @@ static void test_one_rank_does_not_communicate(void **state)
     job_close(&r.j);
 }
 
-/* FSDP: each parameter is gathered once forward, those of blocks once more backward, and reduced
- * once; a rank sends half of every parameter in each. */
+/* FSDP: each parameter is gathered once in the forward, those of blocks once more in the
+ * backward, and each gradient is reduced once. In each of these a rank sends half of every
+ * parameter. */
 static void test_fsdp_counts(void **state)
 {
     (void)state;
@@ -99,8 +100,8 @@ static void test_fsdp_counts(void **state)
     job_close(&r.j);
 }
 
-/* TP with sequence parallelism (walk-through of docs/design/rules.md): two gathers and two reduce-scatters a
- * block and direction. */
+/* TP with sequence parallelism (the example in docs/design/rules.md): two gathers and two
+ * reduce-scatters per block and direction. */
 static void test_tp_counts(void **state)
 {
     (void)state;
@@ -112,7 +113,7 @@ static void test_tp_counts(void **state)
     job_close(&r.j);
 }
 
-/* One value crosses a stage border, once a micro-batch and direction: 37 tokens × 48 f32 of one
+/* One value crosses a stage border per micro-batch and direction: 37 tokens × 48 f32 of one
  * sample. */
 static void test_pipeline_counts(void **state)
 {
@@ -125,13 +126,15 @@ static void test_pipeline_counts(void **state)
     const double sent = bytes(&r, "send over pp", "activations");
     assert_true(fabs(sent - (double)(micro * 37 * 48 * 4)) <= (double)micro * 64);
     assert_int_equal(get(r.o, "pipeline_ranks")->n, 2);
-    /* (p - 1) / (m + p - 1), and what messages and uneven stages add */
+    /* (p - 1) / (m + p - 1), plus the time of messages and uneven stages */
     assert_true(get(r.o, "bubble")->real > 1.0 / 9 && get(r.o, "bubble")->real < 0.3);
     job_close(&r.j);
 }
 
-/* Planned together ranks share what is the same for all: nothing else changes. */
-/* The accumulators of a table that the first and the last stage share are exchanged once per step. */
+/* If ranks are planned together, they share the parts that are the same for all, and the plans
+ * do not change. */
+/* The accumulators of a table that the first and the last stage share are exchanged once per
+ * step. */
 static void test_a_tied_table_is_exchanged_as_gradients(void **state)
 {
     (void)state;
@@ -173,7 +176,7 @@ static void test_plan_needs_no_data(void **state)
     job_close(&r.j);
 }
 
-/* On 512 ranks; every schedule with TTRUN_LONG=1. */
+/* A plan for 512 ranks; with TTRUN_LONG=1 for every schedule. */
 #define BIG                                                                                        \
     "model.flavor 405B parallelism.data_parallel_shard_degree 8 "                                  \
     "parallelism.tensor_parallel_degree 8 parallelism.pipeline_parallel_degree 8 "                 \
@@ -221,7 +224,7 @@ static void test_largest_models_plan_in_seconds(void **state)
 #define FSDP4 "parallelism.data_parallel_shard_degree 2 training.global_batch_size 32 "
 #define NEVER "parallelism.fsdp_reshard_after_forward never "
 
-/* Four micro-batches: one gather a parameter and one reduction a stack, a step. */
+/* Four micro-batches: one gather per parameter and one reduction per stack in a step. */
 static void test_kept_parameters_are_gathered_once_per_step(void **state)
 {
     (void)state;
@@ -245,7 +248,8 @@ static void test_kept_parameters_are_gathered_once_per_step(void **state)
     job_close(&never.j);
 }
 
-/* A pipeline keeps them by default, but once for all micro-batches in flight: slots hold none. */
+/* A pipeline keeps gathered parameters by default, but once for all micro-batches in flight:
+ * slots hold none of them. */
 static void test_a_pipeline_gathers_once_per_step(void **state)
 {
     (void)state;
@@ -265,7 +269,7 @@ static void test_a_pipeline_gathers_once_per_step(void **state)
     job_close(&always.j);
 }
 
-/* What is gathered takes what its tensors take, in the compute dtype, once. */
+/* Gathered parameters take the bytes of their tensors in the compute dtype, once. */
 static void test_gathered_bytes_are_the_parameters(void **state)
 {
     (void)state;
@@ -278,9 +282,10 @@ static void test_gathered_bytes_are_the_parameters(void **state)
     job_close(&r.j);
 }
 
-/* Context parallelism: how evenly attention's work is dealt, and what each way to see a line sends.
- * 5 layers, k and v: a ring of 2 shifts both once, and again going back, where their gradients
- * travel too. Two samples over four ranks are two pairs that do not talk to each other. */
+/* Context parallelism: how evenly the work of attention is distributed, and how many bytes each
+ * method sends. 5 layers, k and v: a ring of 2 shifts both once, and once more in the backward,
+ * where their gradients are shifted, too. Two samples over four ranks are two pairs of ranks
+ * that exchange nothing with each other. */
 static void test_context_parallel_work_and_traffic(void **state)
 {
     static const struct {
@@ -323,8 +328,9 @@ static void test_context_parallel_work_and_traffic(void **state)
     }
 }
 
-/* With as many tokens a rank, a longer ring takes no more memory: neither pieces of keys nor shares
- * of gradients are kept over its steps. Gathered, keys would grow with the line. */
+/* With as many tokens per rank, a longer ring takes no more memory, because it keeps neither
+ * parts of the keys nor parts of the gradients over its steps. Gathered keys would take more
+ * memory for a longer sequence. */
 static void test_memory_of_a_ring_is_that_of_its_pieces(void **state)
 {
     int64_t work[2][2];
