@@ -124,7 +124,7 @@ tt_status tt_cut_blocks(const tt_graph *described, int n_stages, const int *begi
     if (n_stages > most)
         return TT_FAIL(err, TT_EINVAL,
                        "parallelism.pipeline_parallel_degree: %d stages, but the model has %d "
-                       "blocks: use at most %d, which leaves what stands before and behind them "
+                       "blocks: use at most %d, which leaves the nodes before and after them "
                        "stages of their own",
                        n_stages, n, most);
     *block_stage = tt_arena_array(a, (size_t)n + 1, sizeof **block_stage);

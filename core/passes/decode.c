@@ -201,7 +201,8 @@ bool tt_pass_decode_replace(void *decode, tt_builder *b, const tt_node *n, tt_va
         return true;
     for (int i = 0; i < n->n_in; i++)
         if (!in[i]) {
-            tt_builder_fail(b, TT_EUNSUPPORTED, "op %s reads what op %s has no incremental form of",
+            tt_builder_fail(b, TT_EUNSUPPORTED,
+                            "op %s reads the result of op %s, which has no incremental form",
                             n->op->name, n->in[i]->node->op->name);
             return true;
         }

@@ -44,7 +44,7 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     if (tt_node_is_cast(n)) /* a bf16 parameter that the optimizer reads as f32 */
         n = n->in[0]->node;
     if (n->op != &tt_op_state) {
-        tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is no parameter and no state");
+        tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is neither a parameter nor a state");
         return;
     }
     tt_state_assign(b, n->state, value);

@@ -274,7 +274,7 @@ static const char *finish(checker *c, const tt_instr *i)
     const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
     const char *bad = NULL;
     if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
-        return "scratch is overwritten by what runs concurrently";
+        return "scratch is overwritten by an instruction that runs concurrently";
     for (int j = 0; !bad && j < i->n_in; j++)
         bad = read_value(c, i->in[j]);
     for (int j = 0; !bad && j < i->n_out; j++) {
@@ -299,7 +299,7 @@ static const char *record(checker *c, const tt_instr *i)
         c->flights[k].event = i->event;
         return NULL;
     }
-    return "an event of a queue that was given nothing";
+    return "an event is recorded on a queue that has begun no collective";
 }
 
 static const char *wait(checker *c, const tt_instr *i)
@@ -317,7 +317,7 @@ static const char *wait(checker *c, const tt_instr *i)
         c->flights[k] = c->flights[--c->n_flights];
         return finish(c, f);
     }
-    return "a wait for what was not begun";
+    return "a wait for a collective that was not begun";
 }
 
 static const char *step(checker *c, const tt_instr *i)
@@ -491,7 +491,7 @@ static const char *check_only_if(const fresh *f, const tt_section *s)
     const tt_program *p = f->p;
     const tt_state *ok = s->kind == TT_SECTION_UPDATE ? p->graph->ok : NULL;
     if (s->only_if != (ok ? ok->id : -1))
-        return "a section does not depend on what the graph says";
+        return "a section does not depend on the state that the graph names";
     if (s->only_if >= 0) {
         const tt_program_state *t = &p->states[s->only_if];
         const int64_t bytes = (int64_t)tt_dtype_size(t->tensor.dtype);

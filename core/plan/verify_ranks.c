@@ -6,7 +6,7 @@
 /* Checks all ranks of a mesh against each other before any of them runs: no rank waits for ever,
  * and the operands that members of a group give to a collective match. */
 
-static bool runs_beside(const tt_graph *g)
+static bool has_async(const tt_graph *g)
 {
     for (size_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.items[i]->async)
@@ -61,7 +61,7 @@ tt_status tt_plan_check_ranks(const tt_graph *g, const tt_programs *p,
     TT_TRY(tt_plan_check_sizes(g, err));
     tt_arena *a = tt_arena_new();
     tt_messages_opts o = {.outlines = outlines ? outlines : tt_program_outlines(g, p->schedule, a)};
-    const int last = runs_beside(g) ? TT_CONCURRENT_AT_WAIT : TT_CONCURRENT_QUEUES;
+    const int last = has_async(g) ? TT_CONCURRENT_AT_WAIT : TT_CONCURRENT_QUEUES;
     tt_status s = TT_OK;
     for (int how = TT_CONCURRENT_QUEUES; s == TT_OK && how <= last; how++) {
         o.concurrency = (tt_concurrency)how;

@@ -166,10 +166,10 @@ tt_status tt_plan_check_sizes(const tt_graph *g, tt_error *err)
         for (int k = 0; good && k < b.n_groups; k++)
             good = fits(&b, k);
         if (!good)
-            st = TT_FAIL(err, TT_EINTERNAL,
-                         "%s %%%d in \"%s\": what its members give and get does not fit together",
-                         tt_step_kind_name(b.n->step->kind), b.n->out[0]->id,
-                         b.n->scope ? b.n->scope : "");
+            st = TT_FAIL(
+                err, TT_EINTERNAL,
+                "%s %%%d in \"%s\": the boxes that its members send and receive do not match",
+                tt_step_kind_name(b.n->step->kind), b.n->out[0]->id, b.n->scope ? b.n->scope : "");
     }
     tt_arena_free(a);
     return st;

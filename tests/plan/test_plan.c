@@ -331,7 +331,7 @@ static bool widened(const tt_value *v)
 
 /* Bytes of a plan without its state. If activations are stored in a narrower dtype, many
  * operands of the backward are cast back; those of attention are not. */
-static int64_t bytes_beside_state(const char *overrides)
+static int64_t bytes_without_state(const char *overrides)
 {
     planned x;
     open_plan(&x, overrides, 0);
@@ -365,7 +365,7 @@ static void test_activations_stored_in_bf16_take_less(void **state)
         char narrow[300];
         snprintf(narrow, sizeof narrow, "%s%sactivation_checkpoint.store_dtype bfloat16", meshes[i],
                  *meshes[i] ? " " : "");
-        const int64_t a = bytes_beside_state(meshes[i]), b = bytes_beside_state(narrow);
+        const int64_t a = bytes_without_state(meshes[i]), b = bytes_without_state(narrow);
         if (b > a * 85 / 100)
             fail_msg("\"%s\": %lld bytes of %lld", meshes[i], (long long)b, (long long)a);
     }
