@@ -4,14 +4,6 @@
 
 /* Buffers: state of a model that is not a parameter, and its update once per step. */
 
-static bool same_dims(const tt_type *t, const tt_dim *dims, int n)
-{
-    bool same = t->n_dims == n;
-    for (int i = 0; same && i < n; i++)
-        same = t->dims[i].size == dims[i].size && t->dims[i].unit == dims[i].unit;
-    return same;
-}
-
 static tt_state *new_buffer(tt_builder *b, const char *full, const tt_type *t,
                             const tt_buffer_opts *o)
 {
@@ -51,7 +43,7 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     if (tt_map_get(b->param_values, full))
         return tt_builder_fail(b, TT_EINVAL, "buffer %s: a parameter has that name", full);
     tt_state *s = tt_graph_state(b->g, TT_STATE_BUFFER, full);
-    if (s && !same_dims(&s->type, dims, n_dims))
+    if (s && !tt_type_has_dims(&s->type, dims, n_dims))
         return tt_builder_fail(b, TT_EINVAL, "buffer %s is declared twice with other dims", full);
     return tt_state_read(b, s ? s : new_buffer(b, full, &t, opts));
 }

@@ -188,16 +188,6 @@ void tt_output(tt_builder *b, const char *name, tt_value *v)
 
 /* ---- parameters ---- */
 
-static bool dims_agree(const tt_type *t, const tt_dim *dims, int n)
-{
-    if (t->n_dims != n)
-        return false;
-    for (int i = 0; i < n; i++)
-        if (t->dims[i].size != dims[i].size || t->dims[i].unit != dims[i].unit)
-            return false;
-    return true;
-}
-
 static tt_param_info *param_info(tt_builder *b, const char *full, const tt_type *t,
                                  const tt_param_opts *o)
 {
@@ -263,7 +253,7 @@ tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_di
     }
     tt_value *v = tt_map_get(b->param_values, full);
     if (v) {
-        if (dims_agree(&v->type, dims, n_dims)) {
+        if (tt_type_has_dims(&v->type, dims, n_dims)) {
             v->node->param->declared += is_used(b->g, v);
             return v;
         }

@@ -41,6 +41,8 @@ tt_status tt_infer_fail(const tt_shape_query *q, tt_error *err, const char *fmt,
     TT_PRINTF(3, 4); /* "<op>: …, got [..] and [..]" */
 bool tt_dim_same_size(const tt_dim *a, const tt_dim *b);
 int64_t tt_type_numel(const tt_type *t);
+/* Has t n dims of these sizes and units? Labels are not compared. */
+bool tt_type_has_dims(const tt_type *t, const tt_dim *dims, int n);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
 /* Asks the job's converters about a linear before its node is built: the value that replaces it, or

@@ -19,6 +19,14 @@ int64_t tt_type_numel(const tt_type *t)
     return n;
 }
 
+bool tt_type_has_dims(const tt_type *t, const tt_dim *dims, int n)
+{
+    bool same = t->n_dims == n;
+    for (int i = 0; same && i < n; i++)
+        same = t->dims[i].size == dims[i].size && t->dims[i].unit == dims[i].unit;
+    return same;
+}
+
 /* Appends as much as `text` has room for, and returns the new length. */
 static size_t append_text(char *text, size_t size, size_t n, const char *more)
 {
