@@ -263,7 +263,7 @@ static tt_status write_table(const tt_loop *l, tt_error *err)
         tt_str_add(&o, "{\"op\":");
         tt_str_json(&o, s->op);
         if (s->concurrent)
-            tt_str_add(&o, ",\"beside\":true");
+            tt_str_add(&o, ",\"concurrent\":true");
         tt_str_printf(&o, ",\"calls\":%lld,\"s\":%.9f,\"flops\":%.0f,\"bytes\":%.0f,\"bound_s\":",
                       (long long)s->calls, 1e-9 * (double)s->ns, s->flops, s->bytes);
         tt_str_json_number(&o, s->bound_s);

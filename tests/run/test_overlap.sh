@@ -40,7 +40,7 @@ MESHES
 train "$dir/trace" --nproc 2 --comm.backend local --comm.overlap on --training.steps 2 --metrics.log_freq 1 --profiling.enable true
 [ "$rc" -eq 0 ] && [ "$(grep -c '"comm_exposed":[0-9.e-]*' "$dir/trace/metrics.jsonl")" -eq 2 ] &&
     grep -q '"communication over dp_shard"' "$dir/trace/profile/step-2.json" && grep -q '"name":"wait"' "$dir/trace/profile/step-2.json" &&
-    grep -q '"op":"all_gather","beside":true' "$dir/trace/profile/ops.jsonl" && grep -q '"op":"wait"' "$dir/trace/profile/ops.jsonl" &&
+    grep -q '"op":"all_gather","concurrent":true' "$dir/trace/profile/ops.jsonl" && grep -q '"op":"wait"' "$dir/trace/profile/ops.jsonl" &&
     grep -q 'all_gather, concurrent' "$dir/err"
 ok trace_has_a_row_of_communication_and_the_waits
 train "$dir/auto" --nproc 2 --comm.backend local --comm.overlap sometimes
