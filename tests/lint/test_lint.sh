@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make lint finds what it should: each case puts one offence into a small clean tree.
-tree=$TMPDIR/tree
+tree=${TMPDIR:?run it by make test-lint}/tree
 spdx='/* SPDX-License-Identifier: Apache-2.0 */'
 
 fresh() {
