@@ -3,17 +3,12 @@
 #include "internal.h"
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <ltdl.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define ENTRY "tt_plugin_entry"
 #define FILE_MAX ((size_t)1 << 30) /* bytes of a plugin */

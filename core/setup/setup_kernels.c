@@ -45,8 +45,6 @@ static void use_kernel(tt_setup *s, const tt_plugin_kernel *k)
 static const tt_component *op_component(const tt_setup *s, const char *op)
 {
     const tt_component *c = NULL;
-    if (tt_op_is_structural(op)) /* no plugin defines it: a search would open every plugin */
-        return NULL;
     for (size_t i = 0; i < s->ops.n_core; i++)
         if (strcmp(s->ops.core[i]->name, op) == 0)
             return NULL;
@@ -56,6 +54,8 @@ static const tt_component *op_component(const tt_setup *s, const char *op)
 static tt_status choose(tt_setup *s, const char *op, tt_error *err)
 {
     tt_plugin_kernel k = {0};
+    if (tt_op_is_structural(op)) /* the core's own: a search would open every plugin */
+        return TT_OK;
     for (int i = 0; i < s->n_kernels_named && !k.kernel; i++)
         k = (tt_plugin_kernel){tt_component_kernel(s->kernel_parts[i].component, op),
                                s->kernel_parts[i].component};
@@ -71,11 +71,6 @@ static tt_status choose(tt_setup *s, const char *op, tt_error *err)
 
 static tt_kernel no_kernel; /* in the map of answers: there is none */
 
-static void keep_kernel(tt_setup *s, const char *op, const tt_kernel *k)
-{
-    tt_map_set(s->kernels_asked, op, k ? (void *)(uintptr_t)k : &no_kernel);
-}
-
 const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
 {
     const tt_kernel *k = tt_map_get(s->kernels_asked, op);
@@ -85,7 +80,7 @@ const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
     if (!s->backend_alone && choose(s, op, &why) != TT_OK && s->kernels_error.code == TT_OK)
         s->kernels_error = why;
     k = tt_find_kernel(&s->kernels, NULL, op);
-    keep_kernel(s, op, k);
+    tt_map_set(s->kernels_asked, op, k ? (void *)(uintptr_t)k : &no_kernel);
     return k;
 }
 
@@ -128,13 +123,8 @@ static void warn_unused(const tt_setup *s, const tt_graph *g)
 
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err)
 {
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_op_def *op = g->nodes.items[i]->op;
-        if (!tt_op_is_structural(op->name))
-            (void)tt_setup_kernel(s, op->name);
-        else if (!tt_map_get(s->kernels_asked, op->name))
-            keep_kernel(s, op->name, tt_find_kernel(&s->kernels, NULL, op->name));
-    }
+    for (size_t i = 0; i < g->nodes.n; i++)
+        (void)tt_setup_kernel(s, g->nodes.items[i]->op->name);
     if (s->kernels_error.code != TT_OK)
         return TT_FAIL(err, s->kernels_error.code, "%s", s->kernels_error.text);
     for (size_t i = 0; i < s->kernels.plugins.n; i++) {
