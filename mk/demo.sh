@@ -67,7 +67,7 @@ show 3 '/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 
 say "what is where"
 cat <<TEXT
-  $run/metrics.jsonl    $(wc -l <"$run/metrics.jsonl") lines: loss, gradient norm, learning rate, tokens/s, times, one object a logged step
+  $run/metrics.jsonl    $(wc -l <"$run/metrics.jsonl") lines: loss, gradient norm, learning rate, tokens/s, times, one object per logged step
   $run/tb/              the same for TensorBoard: tensorboard --logdir $run
   $run/run.json         the resolved job, the plugins and their hashes, this machine
   $run/checkpoint/      $(ls "$run/checkpoint" | grep '^step-' | tr '\n' ' ')(safetensors: weights, optimizer; trainer.json)
