@@ -5,11 +5,12 @@ BEGIN {
     allow["base"] = ""
     allow["mesh"] = allow["config"] = allow["pipeline"] = ""
     allow["data"] = allow["plugin"] = "config"
-    allow["graph"] = allow["comm"] = "mesh"
+    allow["graph"] = allow["device"] = "mesh"
+    allow["comm"] = "mesh device"
     allow["cost"] = "graph mesh"
     allow["plan"] = "cost graph mesh pipeline"
     allow["passes"] = "plan " allow["plan"]
-    allow["exec"] = "plan comm mesh pipeline" # a finished program: no graph, no costs
+    allow["exec"] = "plan comm device mesh pipeline" # a finished program: no graph, no costs
     allow["checkpoint"] = "config comm mesh"
     allow["infer"] = "exec passes comm " allow["passes"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]

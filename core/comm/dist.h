@@ -11,9 +11,15 @@ typedef struct tt_dist {
     const tt_comm_vt *vt; /* NULL: one rank, no communication */
     void *self;
     int rank, world;
-    tt_comm *all; /* every rank */
+    int local_rank, local_world; /* among the ranks of this machine */
+    tt_comm *all;                /* every rank */
     void (*free_self)(void *self);
     tt_session *session; /* the rank processes of this machine; NULL: ranks are threads */
+    /* The communicator of tensors (data.h). That above carries what the host counts and agrees on.
+     * On a host backend the two are one. */
+    const tt_comm_vt *data_vt;
+    void *data_self;
+    void (*free_data)(void *self);
 } tt_dist;
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */
@@ -50,6 +56,7 @@ typedef struct tt_group_comm {
     int n, me;  /* number of members, and this rank's position among them */
     int *ranks; /* ascending */
 } tt_group_comm;
+/* Its calls take memory of the backend: host memory, or a device's. */
 tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a,
                         tt_group_comm *out, tt_error *err);
 

@@ -53,13 +53,28 @@ static const slot backend_slots[] = {
     NEED(tt_backend_vt, open),     NEED(tt_backend_vt, close),
     NEED(tt_backend_vt, kernel),   NEED(tt_backend_vt, peak_flops),
     NEED(tt_backend_vt, describe), MAY(tt_backend_vt, peak_vector_flops),
+    MAY(tt_backend_vt, target),
+};
+static const slot device_slots[] = {
+    NEED(tt_device_vt, alloc),         NEED(tt_device_vt, free),
+    NEED(tt_device_vt, alloc_pinned),  NEED(tt_device_vt, free_pinned),
+    NEED(tt_device_vt, memory),        NEED(tt_device_vt, enter),
+    NEED(tt_device_vt, queue_new),     NEED(tt_device_vt, queue_free),
+    NEED(tt_device_vt, event_new),     NEED(tt_device_vt, event_free),
+    NEED(tt_device_vt, record),        NEED(tt_device_vt, wait),
+    NEED(tt_device_vt, sync),          NEED(tt_device_vt, done),
+    NEED(tt_device_vt, seconds),       NEED(tt_device_vt, copy),
+    NEED(tt_device_vt, fill),          MAY(tt_device_vt, capture_begin),
+    MAY(tt_device_vt, capture_end),    MAY(tt_device_vt, launch),
+    MAY(tt_device_vt, graph_free),
 };
 static const slot comm_slots[] = {
     NEED(tt_comm_vt, group),          NEED(tt_comm_vt, group_free), NEED(tt_comm_vt, all_gather),
     NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
     NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
     NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
-    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, concurrent),
+    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, concurrent), MAY(tt_comm_vt, on),
+    MAY(tt_comm_vt, poll),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),
@@ -81,6 +96,7 @@ static const slot kernel_slots[] = {
 };
 
 #define KERNELS_MAX 4096
+#define DEVICE_ALIGNMENT_MAX 65536
 
 /* Slots that were appended after the plugin's minor version are beyond its `size` bytes. */
 static tt_status check_slots(const tt_check *c, const void *vt, size_t size, const slot *slots,
@@ -164,9 +180,41 @@ static tt_status check_optimizer(const tt_check *c, const tt_component *k, tt_er
     return TT_OK;
 }
 
+static tt_status check_device(const tt_check *c, const tt_device_vt *d, tt_error *err)
+{
+    TT_TRY(tt_check_array(c, "device", d, 1, sizeof d->struct_size, err));
+    TT_TRY(tt_check_size(c, "tt_device_vt", d->struct_size, TT_V1_0(tt_device_vt, graph_free),
+                         sizeof *d, err));
+    TT_TRY(tt_check_array(c, "device", d, 1, d->struct_size, err));
+    if (d->alignment < 64 || d->alignment > DEVICE_ALIGNMENT_MAX ||
+        (d->alignment & (d->alignment - 1)))
+        return TT_FAIL(err, TT_EABI, "its device's alignment %zu is not a power of two from 64 to %d",
+                       d->alignment, DEVICE_ALIGNMENT_MAX);
+    const int n = !!d->capture_begin + !!d->capture_end + !!d->launch + !!d->graph_free;
+    if (n != 0 && n != 4)
+        return TT_FAIL(err, TT_EABI,
+                       "its device has %d of capture_begin, capture_end, launch and graph_free; "
+                       "all four or none are needed",
+                       n);
+    return check_slots(c, d, d->struct_size, device_slots, TT_COUNT(device_slots), err);
+}
+
+static tt_status check_backend(const tt_check *c, const tt_component *k, tt_error *err)
+{
+    const tt_backend_vt *v = k->vtable;
+    const tt_device_vt *d = TT_HAS(v, tt_backend_vt, device) ? v->device : NULL;
+    if (!d && !v->host_memory)
+        return TT_FAIL(err, TT_EABI, "host_memory is 0 and it has no device");
+    if (d && v->host_memory)
+        return TT_FAIL(err, TT_EABI, "host_memory is 1, but it has a device");
+    return d ? check_device(c, d, err) : TT_OK;
+}
+
 static tt_status check_comm(const tt_check *c, const tt_component *k, tt_error *err)
 {
     const tt_comm_vt *v = k->vtable;
+    if (TT_HAS(v, tt_comm_vt, poll) && v->device_memory && (!v->on || !v->poll || !v->open))
+        return TT_FAIL(err, TT_EABI, "device_memory needs the functions open, on and poll");
     return TT_HAS(v, tt_comm_vt, launcher) ? tt_check_text(c, "launcher", v->launcher, false, err)
                                            : TT_OK;
 }
@@ -265,7 +313,7 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_METRICS] = KIND("metrics", "metrics", tt_metrics_vt, close, metrics_slots, NULL),
     [TT_KIND_CONVERTER] =
         KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
-    [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, NULL),
+    [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, check_backend),
     [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, check_comm),
     [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
     [TT_KIND_OP] = {"op",         "ops",     TT_V1_0(tt_op_vt,         def),         sizeof(tt_op_vt), NULL, 0, check_op        },

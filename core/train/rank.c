@@ -84,7 +84,12 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
     r->pp = coordinate(s, d->rank, "pp");
     r->data_rank = coordinate(s, d->rank, "dp");
     r->counts = !r->pp && !coordinate(s, d->rank, "cp") && !coordinate(s, d->rank, "tp");
-    const tt_backend_env env = {sizeof env, (int)s->threads, d->rank, d->world};
+    const tt_backend_env env = {.struct_size = sizeof env,
+                                .n_threads = (int)s->threads,
+                                .rank = d->rank,
+                                .world = d->world,
+                                .local_rank = d->local_rank,
+                                .local_world = d->local_world};
     tt_status st = tt_pool_new((int)s->threads, &r->pool, err);
     if (st == TT_OK)
         st = TT_PLUGIN_CALL(vt->open(s->backend.config, &env, &r->backend, err), err, "backend",

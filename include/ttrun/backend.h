@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_BACKEND_H
 #define TTRUN_BACKEND_H
+#include <ttrun/device.h>
 #include <ttrun/op.h>
 #include <ttrun/ops.h>
 #include <ttrun/plugin.h>
 
-/* A backend provides kernels by op name, and memory. The core plans every byte; a kernel never
- * allocates. */
+/* A backend provides kernels by op name, and perhaps a device with memory of its own (device.h).
+ * The core plans every byte; a kernel never allocates. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,6 +42,12 @@ typedef struct tt_kernel_call {
      * them with tt_call_seed() and tt_call_step(). */
     const uint64_t *seed;
     const double *step;
+    /* Of a backend with a device: where to put the work; run returns without waiting for it. What
+     * the call points to, attrs excepted, is valid until run returns only. NULL on the host. */
+    tt_device_queue *queue;
+    /* In scratch_bytes and supports: the backend's object, or what tt_backend_vt.target made for a
+     * chip that is not here; NULL: neither exists. */
+    void *backend;
 } tt_kernel_call;
 static inline uint64_t tt_call_seed(const tt_kernel_call *c)
 {
@@ -75,6 +82,7 @@ typedef struct tt_backend_env {
     size_t struct_size;
     int n_threads; /* of this rank's pool */
     int rank, world;
+    int local_rank, local_world; /* among the ranks of this machine: which device is this rank's */
 } tt_backend_env;
 
 typedef struct tt_backend_vt {
@@ -85,7 +93,7 @@ typedef struct tt_backend_vt {
     /* The kernel of an op, or NULL if there is none; it lives as long as the plugin. self is NULL
      * when a tool asks without opening the backend. [setup] */
     const tt_kernel *(*kernel)(void *self, const char *op);
-    int host_memory; /* 1: kernels use host memory, which the core allocates and reads itself */
+    int host_memory; /* 1: kernels use host memory; 0: `device` is where they run */
     /* Flops per second of matrix products of this dtype; 0 = unknown. [setup] */
     double (*peak_flops)(void *self, tt_dtype dtype);
     /* Writes a text for people, "AVX2, OpenBLAS 0.3.21, 2 threads", cut to size. [setup] */
@@ -93,6 +101,12 @@ typedef struct tt_backend_vt {
     /* (optional) Flops per second of f32 arithmetic other than matrix products; NULL = peak_flops.
      * [setup] */
     double (*peak_vector_flops)(void *self);
+    /* (optional) Memory and queues of its own; NULL with host_memory 1. */
+    const tt_device_vt *device;
+    /* (optional) *out answers `kernel`, scratch_bytes, supports and peak_flops for a chip that is
+     * not here ("h200"), without any device; close frees it. NULL: the answers need no chip.
+     * TT_ENOTFOUND: it does not know this chip. [setup] */
+    tt_status (*target)(const void *config, const char *machine, void **out, tt_error *err);
 } tt_backend_vt;
 
 /* ---- fused pointwise programs: attrs of the op "fused" (R11) ----

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_COMM_H
 #define TTRUN_COMM_H
+#include <ttrun/device.h>
 #include <ttrun/plugin.h>
 #include <ttrun/tensor.h>
 
@@ -26,6 +27,13 @@ typedef struct tt_comm_env {
     tt_status (*stopped)(void *user, tt_error *err);
     void *user;
     int concurrent; /* nonzero: use groups concurrently, each from its own thread, if supported */
+    /* For a comm with device_memory; else NULL. device's functions take `backend`. */
+    const tt_device_vt *device;
+    void *backend;
+    /* An all-gather among all ranks over host memory, for an id that rank 0 makes: rank i's `bytes`
+     * bytes of send become part i of recv. [collective] [setup] */
+    tt_status (*host_all_gather)(void *user, const void *send, void *recv, size_t bytes,
+                                 tt_error *err);
 } tt_comm_env;
 
 typedef struct tt_comm_vt {
@@ -69,6 +77,15 @@ typedef struct tt_comm_vt {
     /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
      * (optional) */
     const char *launcher;
+    /* 1: the buffers of all calls are memory of a device, and `on` and `poll` exist; barrier, send
+     * and recv are collectives like the others. 0: they are host memory. */
+    int device_memory;
+    /* Later calls of this group are put on the queue and return at once; it is called before the
+     * first one. Errors of the work come from poll, or from the device's sync. */
+    tt_status (*on)(tt_comm *g, tt_device_queue *queue, tt_error *err);
+    /* Whether work of the group has failed so far. A thread that watches a run calls it while
+     * another waits. [any-thread] */
+    tt_status (*poll)(tt_comm *g, tt_error *err);
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,

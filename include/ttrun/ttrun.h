@@ -8,6 +8,7 @@
 #include <ttrun/converter.h>
 #include <ttrun/corpus.h>
 #include <ttrun/dataloader.h>
+#include <ttrun/device.h>
 #include <ttrun/hook.h>
 #include <ttrun/kernels.h>
 #include <ttrun/log.h>

@@ -64,7 +64,7 @@ static inline int harness_open(void **state)
     H.vt = H.component->vtable;
     for (size_t i = 0; i < TT_COUNT(isas); i++) {
         const char *config[3] = {isas[i][0], "own", isas[i][1]};
-        tt_backend_env env = {sizeof env, 2, 0, 1};
+        tt_backend_env env = {.struct_size = sizeof env, .n_threads = 2, .world = 1};
         tt_error err;
         if (H.vt->open(config, &env, &H.self[H.n_isa], &err) == TT_OK)
             H.isa[H.n_isa++] = strcmp(isas[i][1], "fma") ? isas[i][1] : isas[i][0];

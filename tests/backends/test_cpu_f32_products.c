@@ -187,7 +187,7 @@ static void test_bf16x6_loses_little_for_tiny_numbers(void **state)
 static void test_bf16x6_is_refused_without_amx(void **state)
 {
     const char *config[3] = {"generic", "own", "bf16x6"};
-    tt_backend_env env = {sizeof env, 1, 0, 1};
+    tt_backend_env env = {.struct_size = sizeof env, .n_threads = 1, .world = 1};
     tt_error err = {0};
     void *self = NULL;
     (void)state;

@@ -269,7 +269,7 @@ static void test_openblas_agrees_with_own_tiles(void **state)
 {
     (void)state;
     const char *config[3] = {"auto", "openblas", "auto"};
-    tt_backend_env env = {sizeof env, 2, 0, 1};
+    tt_backend_env env = {.struct_size = sizeof env, .n_threads = 2, .world = 1};
     tt_error err;
     void *own = H.self[0], *blas = NULL;
     assert_int_equal(H.vt->open(config, &env, &blas, &err), TT_OK);

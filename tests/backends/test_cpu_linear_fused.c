@@ -223,7 +223,7 @@ static void test_product_program_and_rope_have_the_bits_of_all(void **state)
 static void test_openblas_and_program_have_the_bits_of_both(void **state)
 {
     const char *config[3] = {"auto", "openblas", "auto"};
-    tt_backend_env env = {sizeof env, 2, 0, 1};
+    tt_backend_env env = {.struct_size = sizeof env, .n_threads = 2, .world = 1};
     tt_error err;
     void *own = H.self[0], *blas = NULL;
     (void)state;

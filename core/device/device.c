@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "device/device.h"
+#include <string.h>
+#include <sys/mman.h>
+
+/* Each function calls the device's, guarded as every call of a plugin is; on the host it acts itself. */
+
+#define HOST_ALIGNMENT 64
+#define HUGE_PAGE ((size_t)2 << 20)
+
+#define CALL(d, name, ...)                                                                         \
+    TT_PLUGIN_CALL((d)->vt->name((d)->backend, __VA_ARGS__, err), err, "device", #name)
+
+tt_device tt_device_of(const tt_backend_vt *vt, void *backend)
+{
+    return (tt_device){TT_HAS(vt, tt_backend_vt, device) ? vt->device : NULL, backend};
+}
+
+int64_t tt_device_alignment(const tt_backend_vt *vt)
+{
+    const tt_device d = tt_device_of(vt, NULL);
+    return d.vt ? (int64_t)d.vt->alignment : HOST_ALIGNMENT;
+}
+
+/* ---- memory ---- */
+
+static tt_status map_memory(size_t bytes, void **out, tt_error *err)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB", (double)bytes / (1 << 30));
+#ifdef MADV_HUGEPAGE
+    if (bytes >= 2 * HUGE_PAGE)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+    *out = p;
+    return TT_OK;
+}
+
+tt_status tt_device_alloc(const tt_device *d, size_t bytes, void **out, tt_error *err)
+{
+    return d->vt ? CALL(d, alloc, bytes, out) : map_memory(bytes, out, err);
+}
+
+void tt_device_free(const tt_device *d, void *p, size_t bytes)
+{
+    if (p && d->vt)
+        d->vt->free(d->backend, p);
+    else if (p)
+        munmap(p, bytes);
+}
+
+tt_status tt_device_alloc_pinned(const tt_device *d, size_t bytes, void **out, tt_error *err)
+{
+    return d->vt ? CALL(d, alloc_pinned, bytes, out) : map_memory(bytes, out, err);
+}
+
+void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes)
+{
+    if (p && d->vt)
+        d->vt->free_pinned(d->backend, p);
+    else if (p)
+        munmap(p, bytes);
+}
+
+/* ---- queues and events ---- */
+
+tt_status tt_device_enter(const tt_device *d, tt_error *err)
+{
+    return d->vt ? TT_PLUGIN_CALL(d->vt->enter(d->backend, err), err, "device", "enter") : TT_OK;
+}
+
+tt_status tt_device_queue_new(const tt_device *d, bool urgent, tt_device_queue **out, tt_error *err)
+{
+    *out = NULL;
+    return d->vt ? CALL(d, queue_new, urgent, out) : TT_OK;
+}
+
+void tt_device_queue_free(const tt_device *d, tt_device_queue *q)
+{
+    if (q)
+        d->vt->queue_free(d->backend, q);
+}
+
+tt_status tt_device_event_new(const tt_device *d, bool timed, tt_device_event **out, tt_error *err)
+{
+    *out = NULL;
+    return d->vt ? CALL(d, event_new, timed, out) : TT_OK;
+}
+
+void tt_device_event_free(const tt_device *d, tt_device_event *e)
+{
+    if (e)
+        d->vt->event_free(d->backend, e);
+}
+
+tt_status tt_device_record(const tt_device *d, tt_device_event *e, tt_device_queue *q,
+                           tt_error *err)
+{
+    return d->vt ? CALL(d, record, e, q) : TT_OK;
+}
+
+tt_status tt_device_wait(const tt_device *d, tt_device_queue *q, tt_device_event *e, tt_error *err)
+{
+    return d->vt ? CALL(d, wait, q, e) : TT_OK;
+}
+
+tt_status tt_device_sync(const tt_device *d, tt_device_event *e, tt_error *err)
+{
+    return d->vt ? CALL(d, sync, e) : TT_OK;
+}
+
+/* ---- bytes ---- */
+
+tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const void *from,
+                         size_t bytes, tt_error *err)
+{
+    if (!bytes || to == from)
+        return TT_OK;
+    if (d->vt)
+        return CALL(d, copy, q, to, from, bytes);
+    memmove(to, from, bytes);
+    return TT_OK;
+}
+
+static void fill_host(void *to, uint32_t pattern, size_t bytes)
+{
+    char *p = to;
+    size_t i = 0;
+    if (!pattern) {
+        memset(to, 0, bytes);
+        return;
+    }
+    for (; i + sizeof pattern <= bytes; i += sizeof pattern)
+        memcpy(p + i, &pattern, sizeof pattern);
+    memcpy(p + i, &pattern, bytes - i);
+}
+
+tt_status tt_device_fill(const tt_device *d, tt_device_queue *q, void *to, uint32_t pattern,
+                         size_t bytes, tt_error *err)
+{
+    if (!bytes)
+        return TT_OK;
+    if (d->vt)
+        return CALL(d, fill, q, to, pattern, bytes);
+    fill_host(to, pattern, bytes);
+    return TT_OK;
+}
