@@ -5,6 +5,7 @@
 #include "cli/launch.h"
 #include "cli/line.h"
 #include "cli/signals.h"
+#include "device/device.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -71,11 +71,6 @@ void tt_dist_set_timeout(tt_dist *d, double timeout_s)
         d->data_vt->set_timeout(d->data_self, timeout_s);
 }
 
-bool tt_comm_is_of_device(const tt_comm_vt *vt)
-{
-    return TT_HAS(vt, tt_comm_vt, device_memory) && vt->device_memory;
-}
-
 tt_status tt_comm_all(const tt_comm_vt *vt, void *self, int world, tt_comm **out, tt_error *err)
 {
     int *ranks = calloc((size_t)world, sizeof *ranks);

@@ -20,7 +20,6 @@ typedef struct tt_dist {
     const tt_comm_vt *data_vt;
     void *data_self;
 } tt_dist;
-bool tt_comm_is_of_device(const tt_comm_vt *vt); /* its buffers are memory of a device */
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */
 typedef struct tt_threads tt_threads;

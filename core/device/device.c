@@ -23,6 +23,11 @@ int64_t tt_device_alignment(const tt_backend_vt *vt)
     return d.vt ? (int64_t)d.vt->alignment : HOST_ALIGNMENT;
 }
 
+bool tt_comm_is_of_device(const tt_comm_vt *vt)
+{
+    return TT_HAS(vt, tt_comm_vt, device_memory) && vt->device_memory;
+}
+
 /* ---- memory ---- */
 
 static tt_status map_memory(size_t bytes, void **out, tt_error *err)

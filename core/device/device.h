@@ -20,6 +20,7 @@ static inline bool tt_device_is_host(const tt_device *d)
 {
     return !d->vt;
 }
+bool tt_comm_is_of_device(const tt_comm_vt *vt);      /* its buffers are memory of a device */
 int64_t tt_device_alignment(const tt_backend_vt *vt); /* of addresses and of the plan's offsets */
 
 /* Device memory, not initialised; of the host: zeros, of huge pages if the kernel has them. */

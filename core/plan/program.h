@@ -223,8 +223,8 @@ typedef struct tt_program {
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
     int64_t alignment; /* of all offsets */
-    /* The state space begins with the scalars that the host writes before a step, in [0, written_end),
-     * and those that it reads after the epilogue, in [written_end, read_end). */
+    /* Scalars that the host writes before a step lie at [0, written_end) of the state space, those that
+     * it reads after the epilogue at [written_end, read_end). */
     int64_t written_end, read_end;
 } tt_program;
 
@@ -235,14 +235,13 @@ const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_
 int64_t tt_program_bytes(const tt_program *p); /* of all spaces */
 void tt_program_print(const tt_program *p, tt_str *out);
 void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
-/* Checks by an abstract run that no two values that are alive at once share a byte, that every
- * reader finds its value, and that every queue waits for the values it needs. */
+/* Checks by an abstract run that no two live values share a byte, that every reader finds its value,
+ * and that every queue waits for the values it needs. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);
 /* last_use.c: finds where values in work are read for the last time. */
 void tt_program_find_last_uses(tt_program *p, tt_arena *a);
-
 struct tt_machine;
-/* ---- the cost of an instruction, by the ops' rules, for this rank's shapes ---- */
+/* The cost of an instruction, by the ops' rules, for this rank's shapes. */
 typedef struct tt_instr_cost {
     double flops, bytes;
     double seconds; /* at least, on the machine; communication: 0 */

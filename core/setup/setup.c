@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/dist.h"
+#include "device/device.h"
 #include "setup/setup_impl.h"
 #include <string.h>
+#include <ttrun/comm.h>
 
 /* setup: turns a job into its spec, parts, mesh, batch sizes and graphs. The result is equal on all
  * ranks. */

@@ -23,8 +23,9 @@ typedef void (*tt_range_fn)(void *arg, int64_t begin, int64_t end, int thread);
 TT_EXPORT void tt_parallel_for(tt_pool *pool, int64_t n, int64_t grain, tt_range_fn fn, void *arg);
 TT_EXPORT int tt_pool_threads(const tt_pool *pool); /* >= 1, with the caller's. [any-thread] */
 
-/* One call of a kernel. Outputs never alias inputs unless the kernel's in_place allows it. All
- * memory is the core's and valid during the call. */
+/* One call of a kernel. An output may have the address of an input in two cases only: the kernel's
+ * in_place allows it, or both are one state that a pointwise op ("fused", "add", "maximum") updates,
+ * element by element. All memory is the core's and valid during the call. */
 typedef struct tt_kernel_call {
     size_t struct_size;
     const char *op;

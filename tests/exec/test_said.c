@@ -88,7 +88,7 @@ static void listen_to(tt_rank *r)
         return; /* alone */
     mine = &of_rank[r->dist.rank];
     pthread_once(&once, begin_to_listen);
-    r->dist.vt = &listening; /* the program's own dist */
+    r->dist.data_vt = &listening; /* the program's own dist */
 }
 
 static int kind_of(const tt_message *w)

@@ -54,7 +54,14 @@ static void far_call_ranges(far_node *n, const tt_kernel_call *c)
     *g++ = (far_range){.at = (void *)(uintptr_t)c->step, .bytes = c->step ? sizeof *c->step : 0};
 }
 
-/* Outputs lie apart from each other and from the inputs, but for what in_place allows. */
+/* The ops that update states in place (backend.h). */
+static bool far_is_pointwise(const char *op)
+{
+    return !strcmp(op, "fused") || !strcmp(op, "add") || !strcmp(op, "maximum");
+}
+
+/* Outputs lie apart from each other and from the inputs, but for what in_place allows, and for states
+ * that a pointwise op updates. */
 static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, int in_place,
                                    tt_error *err)
 {
@@ -64,8 +71,8 @@ static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, i
             const far_range *out = &g[c->n_in + o];
             if (!far_overlap(out, &g[i]))
                 continue;
-            if (o == 0 && i < c->n_in && i < 31 && in_place >> i & 1 && out->at == g[i].at &&
-                out->bytes == g[i].bytes)
+            if (i < c->n_in && out->at == g[i].at && out->bytes == g[i].bytes &&
+                ((o == 0 && i < 31 && in_place >> i & 1) || far_is_pointwise(c->op)))
                 continue;
             return TT_FAIL(err, TT_EINVAL, "far: %s: output %d lies in the memory of %s %d",
                            n->name, o, i < c->n_in ? "input" : "output",
