@@ -131,14 +131,15 @@ static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *
 
 /* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside sequences now cut
  * heads, after the atoms that already cut heads, so each rank has whole sequences of fewer heads. The
- * redistribute is one all-to-all. An op without heads keeps the cut of its tokens. */
+ * redistribute is one all-to-all. An op without heads keeps the cut of its tokens, or gathers those of a
+ * sequence if its rule wants them whole. The first group of the rule is that of the output's tokens. */
 static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
                                     const bool *bound, tt_atom_list *ax, tt_error *err)
 {
     const tt_mesh *m = b->g->mesh;
     int t = -1, h = -1;
     for (int i = 0; t < 0 && i < r->n_groups; i++)
-        if (dim[r->groups[i].x].lines > 0 && !(r->whole >> r->groups[i].rest & 1u))
+        if (dim[r->groups[i].x].lines > 0)
             t = r->groups[i].x;
     for (int x = 0; h < 0 && x < r->n_letters; x++)
         if (bound[x] && dim[x].label && !strcmp(dim[x].label, "heads"))

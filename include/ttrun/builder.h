@@ -246,4 +246,5 @@ TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_
 #endif
 
 #include <ttrun/ops.h>
+#include <ttrun/recurrence.h>
 #endif

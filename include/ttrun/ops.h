@@ -16,6 +16,11 @@
  * every other output has the dtype of its op's first operand. Float operands may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
+ * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
+ * dim and its trailing dims may have size 1. da has a row for each token.
+ * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, the row of
+ * position p at p mod (K-1), or the last h. A token at position 0 reads nothing of the state; a token
+ * with a negative slot is in no sequence and its result is 0.
  * cross_entropy_bwd, pick: a global index i selects column i - begin[1] of the operand, if it is in
  * the operand's box.
  * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
@@ -48,8 +53,11 @@ extern "C" {
  *                    t=(b !q) d, d !k, t, t -> t d
  * conv1d_bwd         (below)               x, w, seg, pos, dy f[T,D] → dx, dw f32
  *                    t=(b !q) d, d !k, t, t, t d -> t d, d k
+ * conv1d_cached      (below)               x f[T,D], w f[D,K], slot i[T], pos i[T], state f32 [S,max(K-1,1),D] → [T,D], state
+ *                    !t d, d !k, !t, !t, !s !r d -> t d, s r d
  * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]; nll 0 where label < 0
  * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits
+ * cumsum             by shape              x → as x · tt_attrs_cumsum
  * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
@@ -82,6 +90,9 @@ extern "C" {
  * rms_norm_bwd       by shape              x, w, dy → dx [T,D], dw [D] · tt_attrs_norm
  * rope               t h, t -> t h         x f[T,H*hd], pos i[T] → [T,H*hd] · tt_attrs_rope
  * scale              * -> *                x → as x · tt_attrs_scale
+ * scan               by shape              x f[T,..], a f[T,..], seg i[T], pos i[T] → h [T,..]; a's dims of size 1 stretch
+ * scan_bwd           by shape              h, a, dh f[T,..], seg, pos → dx, da [T,..]
+ * scan_cached        by shape              x, a f[T,..], slot i[T], pos i[T], state f32 [S,..] → h [T,..], state
  * scatter_add        by shape              x f[n,..], idx i[n] → [N,..] · tt_attrs_dims (N)
  * slice              by shape              x → [begin,end) of one dim · tt_attrs_slice
  * slice_bwd          by shape              dy → dims, full size in `full` · tt_attrs_slice
@@ -149,6 +160,9 @@ typedef struct tt_attrs_attention {
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
 } tt_attrs_reduce;
+typedef struct tt_attrs_cumsum {
+    int32_t dim, reverse, exclusive;
+} tt_attrs_cumsum;
 typedef struct tt_attrs_perm {
     int32_t perm[TT_MAX_DIMS];
 } tt_attrs_perm;

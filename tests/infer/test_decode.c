@@ -51,16 +51,57 @@ static void describe_odd(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
 }
 
-/* A convolution along tokens, an op without an incremental form. */
-static void describe_conv(const void *cfg, tt_builder *b)
+static tt_value *param_of(tt_builder *b, const char *name, const tt_dim *dims, int n)
 {
-    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), taps[2] = {D, TT_DIM(3, NULL)};
+    const tt_param_opts po = {
+        .init = {TT_INIT_NORMAL, 0.5, 0, 0}
+    };
+    return tt_param(b, name, dims, n, &po);
+}
+
+/* Convolutions of several numbers of taps and recurrences: a decay per state, per head and token, and
+ * per head alone. */
+static void describe_recurrent(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
+                 one = TT_DIM(1, NULL);
+    const int64_t n_taps[3] = {4, 1, 2};
     (void)cfg;
     tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
-    const tt_param_opts po = {
-        .init = {TT_INIT_NORMAL, 1.0, 0, 0}
-    };
-    x = tt_add(b, x, tt_conv1d(b, x, tt_param(b, "taps", taps, 2, &po)));
+    const tt_dim T = tt_value_type(x)->dims[0],
+                 states[4] = {T, H, TT_DIM(6, NULL), TT_DIM(5, NULL)},
+                 rows[4] = {T, H, TT_DIM(6, NULL), one}, columns[4] = {T, H, one, TT_DIM(5, NULL)},
+                 heads[4] = {T, H, one, one}, fixed[4] = {one, H, one, one}, joined[2] = {T, D};
+    for (int i = 0; i < 3; i++) {
+        tt_block(b, "layers.%d", i);
+        const tt_dim taps[2] = {D, TT_DIM(n_taps[i], NULL)};
+        x = tt_add(b, x, tt_silu(b, tt_conv1d(b, x, param_of(b, "taps", taps, 2))));
+        tt_value *v = tt_reshape(b, tt_linear(b, x, "v", D, NULL), rows, 4);
+        tt_value *k = tt_linear(b, x, "k", TT_DIM(20, "heads"), NULL), *a;
+        v = tt_mul(b, v, tt_reshape(b, k, columns, 4)); /* [T,H,6,5] */
+        if (i == 0)
+            a = tt_reshape(b, tt_linear(b, x, "a", TT_DIM(120, "heads"), NULL), states, 4);
+        else if (i == 1)
+            a = tt_reshape(b, tt_linear(b, x, "a", H, NULL), heads, 4);
+        else
+            a = param_of(b, "a", fixed, 4);
+        v = tt_sum(b, tt_scan(b, tt_sigmoid(b, a), v), 3, 0);
+        x = tt_add(b, x, tt_reshape(b, v, joined, 2));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+/* A sum along sequences, which a reshape split off: it has no incremental form. */
+static void describe_sums(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed");
+    (void)cfg;
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    const tt_dim T = tt_value_type(x)->dims[0], joined[2] = {T, D},
+                 apart[3] = {TT_DIM(T.lines, NULL), TT_DIM(T.size / T.lines, NULL), D};
+    tt_value *sums = tt_cumsum(b, tt_reshape(b, x, apart, 3), 1, NULL);
+    x = tt_add(b, x, tt_reshape(b, sums, joined, 2));
     tt_output(b, "logits", tt_linear(b, x, "head", V, NULL));
 }
 
@@ -70,8 +111,10 @@ static int64_t vocab(const void *cfg)
     return 263;
 }
 static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
-                         conv_vt = {sizeof conv_vt, NULL,  0,    NULL,
-                                    describe_conv,  vocab, NULL, NULL};
+                         recurrent_vt = {sizeof recurrent_vt, NULL,  0,    NULL,
+                                         describe_recurrent,  vocab, NULL, NULL},
+                         sums_vt = {sizeof sums_vt, NULL,  0,    NULL,
+                                    describe_sums,  vocab, NULL, NULL};
 
 typedef struct program {
     job j;
@@ -254,7 +297,7 @@ static void compare(const char *spec, const char *args, const tt_model_vt *vt,
     const tt_decode_opts d = {PIECE, SLOTS, LENGTH};
     const int64_t slot[SLOTS] = {2, 0, 1};
     int64_t at[SLOTS] = {1, 300, 17};
-    want w = {.tolerance = tolerance, .name = vt ? "odd" : spec};
+    want w = {.tolerance = tolerance, .name = vt == &odd_vt ? "odd" : vt ? "recurrent" : spec};
     program p;
     whole_logits(&w, spec, args, vt, overrides);
     open_program(&p, spec, args, vt, overrides, TT_MODE_DECODE, &d);
@@ -287,6 +330,7 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 0);
         compare("llama3", models[0][1], &odd_vt, overrides[o], 0);
+        compare("llama3", models[0][1], &recurrent_vt, overrides[o], 0);
     }
 }
 
@@ -301,6 +345,8 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 1e-5);
     compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
+    compare("llama3", models[0][1], &recurrent_vt, "backend.name reference backend.threads 1",
+            1e-5);
 }
 
 /* Bytes that were not written are NaN: a decoding program must not read them. */
@@ -308,6 +354,7 @@ static void test_decoding_reads_only_cached_tokens(void **state)
 {
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
+    compare("llama3", models[0][1], &recurrent_vt, OWN " debug.poison true backend.threads 1", 0);
 }
 
 static void test_an_op_without_incremental_form_recomputes(void **state)
@@ -315,7 +362,7 @@ static void test_an_op_without_incremental_form_recomputes(void **state)
     const tt_decode_opts d = {PIECE, SLOTS, 20};
     program p;
     (void)state;
-    open_program(&p, "llama3", models[0][1], &conv_vt, "backend.name reference", TT_MODE_DECODE,
+    open_program(&p, "llama3", models[0][1], &sums_vt, "backend.name reference", TT_MODE_DECODE,
                  &d);
     assert_int_equal(p.j.setup.graph->slots, 0);
     assert_int_equal(p.j.setup.graph->length, 20);
@@ -431,8 +478,8 @@ static void test_generation_without_a_cache_recomputes_the_context(void **state)
 {
     texts a, b;
     (void)state;
-    generate(&a, 3, &conv_vt, TEXTS, -1);
-    generate(&b, 1, &conv_vt, 3, -1);
+    generate(&a, 3, &sums_vt, TEXTS, -1);
+    generate(&b, 1, &sums_vt, 3, -1);
     same_text(&a, &b, 3);
     assert_int_equal(a.n[0], 30);
     assert_int_equal(a.finish[2], TT_FINISH_CONTEXT);

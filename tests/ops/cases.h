@@ -222,6 +222,40 @@ CASE(conv1d)
 {
     ONE(tt_conv1d(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(3), N(3))));
 }
+CASE(scan)
+{
+    ONE(tt_scan(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)),
+                F(-1, 1, 3, tokens_dim(), N(3), N(2))));
+}
+CASE(scan_rows) /* a decay for each row of states */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 3, tokens_dim(), N(2), N(1)),
+                F(-1, 1, 3, tokens_dim(), N(2), N(4))));
+}
+CASE(scan_heads) /* one decay a head for all tokens, as in RetNet */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 4, N(1), N(2), N(1), N(1)),
+                F(-1, 1, 4, tokens_dim(), N(2), N(3), N(2))));
+}
+CASE(scan_columns) /* a stretched dim before a dim that is not */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 4, tokens_dim(), N(1), N(2), N(1)),
+                F(-1, 1, 4, tokens_dim(), N(2), N(2), N(3))));
+}
+CASE(cumsum)
+{
+    ONE(tt_cumsum(e->b, F(-1, 1, 3, tokens_dim(), N(4), N(2)), 1, NULL));
+}
+CASE(cumsum_reverse)
+{
+    const tt_cumsum_opts o = {.reverse = 1};
+    ONE(tt_cumsum(e->b, F(-1, 1, 2, tokens_dim(), N(4)), -1, &o));
+}
+CASE(cumsum_exclusive)
+{
+    const tt_cumsum_opts o = {.exclusive = 1};
+    ONE(tt_cumsum(e->b, F(-1, 1, 2, N(4), N(3)), 0, &o));
+}
 CASE(top_k)
 {
     tt_value *index;
@@ -257,21 +291,21 @@ static const struct {
 #define ROW(name) {#name, case_##name},
 #define BOTH(name) ROW(name) ROW(name##_stretched)
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
-    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu)
-        ROW(relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
-                ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
-                    ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose)
-                        ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                            ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(clamp)
-                                ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                                    BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
-                                        ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
-                                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                                ROW(attention_sinks) ROW(cross_entropy)
-                                                    ROW(cross_entropy_lse) ROW(sum_exp)
-                                                        ROW(max_last) ROW(pick) ROW(conv1d)
-                                                            ROW(top_k) ROW(gather) ROW(scatter_add)
-                                                                ROW(experts) ROW(random)};
+    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
+        relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
+        ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
+            ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep)
+                ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat)
+                    ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences)
+                        ROW(logsumexp) ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear)
+                            BATCH(matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)
+                                ROW(embedding) ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm)
+                                    ROW(rope) ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(
+                                        attention_window) ROW(attention_sinks) ROW(cross_entropy)
+                                        ROW(cross_entropy_lse) ROW(sum_exp) ROW(max_last) ROW(pick)
+                                            ROW(conv1d) ROW(scan) ROW(scan_rows) ROW(scan_heads)
+                                                ROW(scan_columns) ROW(cumsum) ROW(cumsum_reverse)
+                                                    ROW(cumsum_exclusive) ROW(top_k) ROW(gather)
+                                                        ROW(scatter_add) ROW(experts) ROW(random)};
 
 #endif

@@ -10,7 +10,7 @@
 #define TRIALS 24
 
 /* Operands, separated by blanks: KIND:dim,dim…; a dim is a letter, a letter*n (units of n) or 1.
- * Kinds: f float, b bool, n positive float, p positions, s segments, m row maxima (large), iX
+ * Kinds: f float, b bool, n positive float, z float in [-1, 1], p positions, s segments, m row maxima (large), iX
  * integers in [-1, X] (X a letter), c counts of experts. */
 typedef struct row {
     const char *op, *ins;
@@ -88,6 +88,7 @@ static void draw_sizes(int trial)
         s.size[(int)"toiseadv"[draw(8)]] = 0;
     s.size['k'] = 1 + draw(3);
     s.size['h'] = s.size['k'] * (1 + draw(3));
+    s.size['r'] = s.size['k'] > 1 ? s.size['k'] - 1 : 1; /* what conv1d keeps of a sequence */
     s.size['e'] = 1 + draw(4);
     s.size['b'] = 1 + draw(3);
     s.size['a'] = 1 + draw(3);
@@ -119,6 +120,9 @@ static void fill(const tt_tensor *t, const char *kind)
         switch (kind[0]) {
         case 'f':
             put(t, i, 4.0 * u - 2.0);
+            break;
+        case 'z':
+            put(t, i, 2.0 * u - 1.0);
             break;
         case 'n':
             put(t, i, 0.3 + 2.0 * u);
@@ -156,7 +160,7 @@ static void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_tensor 
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnm", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    type->dtype = strchr("fnmz", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
     if (kind[0] == 'm')
         type->dtype = TT_F32;
     int shifted = -1;

@@ -29,6 +29,8 @@
 
 #include "attention_cached_impl.h"
 
+#include "scan_impl.h"
+
 #include "rope_impl.h"
 
 const cpu_isa cpu_isa_generic = {

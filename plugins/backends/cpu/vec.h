@@ -129,12 +129,18 @@ INLINE vf vturn(vf v, int n)
         at[i] = (i + n) % VW;
     return __builtin_shuffle(v, at);
 }
-INLINE float vsum(vf v) /* halves added pairwise */
+/* Halves added pairwise, by the same tree on every level: lane i and lane i + VW/2, and so on. */
+INLINE float vsum(vf v)
 {
-#pragma GCC unroll 4
-    for (int n = VW / 2; n; n /= 2)
-        v += vturn(v, n);
-    return v[0];
+#if CPU_LEVEL == 5
+    return _mm512_reduce_add_ps((__m512)v);
+#elif CPU_LEVEL == 2
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return s[0] + s[1];
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
 }
 INLINE float vmax_all(vf v)
 {
