@@ -60,25 +60,28 @@ static tt_cost cost_bwd(const tt_shape_query *q, const tt_type *out)
     return tt_cost_make(q, out, 2, 4.0 * tt_numel(&out[0]) * (double)q->in[1]->dims[1].size);
 }
 
-const tt_op_def tt_op_conv1d = {.struct_size = sizeof(tt_op_def),
-                                .name = "conv1d",
-                                .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]",
-                                .doc = "depthwise causal convolution along tokens within segments",
-                                .rule = TOKENS " -> t d",
-                                .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED | TT_OP_HEAVY,
-                                .n_out = 1,
-                                .infer = infer_conv1d,
-                                .vjp = vjp_conv1d,
-                                .cost = cost_conv1d};
-const tt_op_def tt_op_conv1d_bwd = {.struct_size = sizeof(tt_op_def),
-                                    .name = "conv1d_bwd",
-                                    .operands = "x, w, seg, pos, dy f[T,D] → dx, dw f32",
-                                    .doc = "dx, dw of conv1d",
-                                    .rule = TOKENS ", t d -> t d, d k",
-                                    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
-                                    .n_out = 2,
-                                    .infer = infer_conv1d_bwd,
-                                    .cost = cost_bwd};
+const tt_op_def tt_op_conv1d = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "conv1d",
+    .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]",
+    .doc = "depthwise causal convolution along tokens: y[t] = Σ_j w[:,K-1-j] x[t-j] for each of "
+           "the D columns; tap j counts if token t-j is in t's segment, j positions before t",
+    .rule = TOKENS " -> t d",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED | TT_OP_HEAVY,
+    .n_out = 1,
+    .infer = infer_conv1d,
+    .vjp = vjp_conv1d,
+    .cost = cost_conv1d};
+const tt_op_def tt_op_conv1d_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "conv1d_bwd",
+    .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T], dy f[T,D] → dx [T,D], dw f32 [D,K]",
+    .doc = "derivative of conv1d to x and w",
+    .rule = TOKENS ", t d -> t d, d k",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
+    .n_out = 2,
+    .infer = infer_conv1d_bwd,
+    .cost = cost_bwd};
 
 tt_value *tt_conv1d(tt_builder *b, tt_value *x, tt_value *w)
 {
