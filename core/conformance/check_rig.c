@@ -516,18 +516,15 @@ static void copy_own(const tt_tensor *t, float *whole)
     tt_box_copy(&own, t->data, &own, whole, &all, t->n_dims, sizeof *whole);
 }
 
-tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
-                        tt_error *err)
+void tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out)
 {
     const tt_graph *g = rig->s.graph;
     tt_exec_tensor *t = NULL;
-    size_t n = 0;
-    TT_TRY(tt_exec_tensors(rank->exec, rank->arena, &t, &n, err));
+    const size_t n = tt_exec_tensors(rank->exec, rank->arena, &t);
     for (size_t i = 0; i < n; i++) {
         const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
         for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)
             if (out[k].param == t[i].param && t[i].tensor.dtype == TT_F32)
                 copy_own(&t[i].tensor, out[k].data);
     }
-    return TT_OK;
 }

@@ -58,8 +58,7 @@ typedef struct tt_whole {
 tt_whole *tt_rig_whole(const tt_rig *rig);
 /* Copies this rank's boxes of the parameters (suffix NULL) or of an optimizer state into `out`. Of
  * several ranks that hold the same box, only the first copies it. */
-tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
-                        tt_error *err);
+void tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out);
 
 /* Component i of the plugin's array, whose elements may be larger than ours. */
 static inline const tt_component *tt_rig_component(const tt_plugin *p, size_t i)

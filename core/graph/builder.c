@@ -43,11 +43,6 @@ tt_graph *tt_builder_graph(tt_builder *b)
     return b->g;
 }
 
-bool tt_builder_placed(const tt_builder *b)
-{
-    return b->g->placed;
-}
-
 /* ---- scopes and blocks ---- */
 
 static const char *scope_name(tt_builder *b, const char *fmt, va_list ap)

@@ -60,8 +60,6 @@ typedef struct tt_placing {
 } tt_placing;
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
                    tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
-tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
-                     const tt_type *out, const tt_rule **rule, tt_error *err);
 /* The placement of an operand from the letters of its op, without pending atoms. */
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *letters);
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,

@@ -158,7 +158,6 @@ bool tt_node_is_cast(const tt_node *n);
 /* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
-bool tt_builder_placed(const tt_builder *b);
 
 /* The same value in another placement (R1). A value has at most one node per placement; a new one
  * starts from the version with the lowest cost. */

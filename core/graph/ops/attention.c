@@ -224,42 +224,44 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
         snprintf(text + n, size - (size_t)n, " step=%d/%d", (int)a->ring_step, (int)a->ring);
 }
 
-const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
-                                   .name = "attention",
-                                   .operands = "q, k, v, pos_q i[T], seg_q i[T], "
-                                               "pos_k i[S], seg_k i[S][, sinks f[H]] "
-                                               "→ out [T,H*dv], lse f[T,H]",
-                                   .attributes = "tt_attrs_attention",
-                                   .doc = "scaled dot-product attention, causal within segments",
-                                   .flags =
-                                       TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
-                                   .attrs_size = sizeof(tt_attrs_attention),
-                                   .n_out = 2,
-                                   .infer = tt_attention_infer,
-                                   .rule_for = rule_attention,
-                                   .vjp = vjp_attention,
-                                   .cost = tt_attention_cost,
-                                   .print_attrs = tt_attention_print,
-                                   .n_memory = 2,
-                                   .memory = memory,
-                                   .incremental = incremental,
-                                   .cls = TT_CLASS_ATTENTION,
-                                   .ring_form = "attention_ring"};
-const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
-                                       .name = "attention_bwd",
-                                       .operands = "q, k, v, out, lse, dout, "
-                                                   "pos_q, seg_q, pos_k, seg_k "
-                                                   "→ dq, dk, dv",
-                                       .attributes = "tt_attrs_attention",
-                                       .doc = "dq, dk, dv of attention",
-                                       .flags = TT_OP_MIXES_TOKENS,
-                                       .attrs_size = sizeof(tt_attrs_attention),
-                                       .n_out = 3,
-                                       .infer = tt_attention_infer_bwd,
-                                       .rule_for = rule_for_bwd,
-                                       .cost = tt_attention_cost_bwd,
-                                       .print_attrs = tt_attention_print,
-                                       .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention",
+    .operands = "q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k "
+                "i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H]",
+    .attributes = "tt_attrs_attention",
+    .doc = "softmax(scale q kᵀ) v for each head; a query sees the keys of its segment that are not "
+           "after it, by the attributes also those after it or those of a window only; lse is the "
+           "log of the sum of exponentials; a query that sees no key has out 0 and, without sinks, "
+           "lse -inf",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
+    .attrs_size = sizeof(tt_attrs_attention),
+    .n_out = 2,
+    .infer = tt_attention_infer,
+    .rule_for = rule_attention,
+    .vjp = vjp_attention,
+    .cost = tt_attention_cost,
+    .print_attrs = tt_attention_print,
+    .n_memory = 2,
+    .memory = memory,
+    .incremental = incremental,
+    .cls = TT_CLASS_ATTENTION,
+    .ring_form = "attention_ring"};
+const tt_op_def tt_op_attention_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention_bwd",
+    .operands =
+        "q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k (as in attention) → dq, dk, dv",
+    .attributes = "tt_attrs_attention",
+    .doc = "derivative of attention's out to q, k and v",
+    .flags = TT_OP_MIXES_TOKENS,
+    .attrs_size = sizeof(tt_attrs_attention),
+    .n_out = 3,
+    .infer = tt_attention_infer_bwd,
+    .rule_for = rule_for_bwd,
+    .cost = tt_attention_cost_bwd,
+    .print_attrs = tt_attention_print,
+    .cls = TT_CLASS_ATTENTION};
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)

@@ -87,7 +87,8 @@ const tt_op_def tt_op_attention_cached = {
     .operands = "q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], "
                 "keys, values",
     .attributes = "tt_attrs_attention",
-    .doc = "attention of new tokens over the cached keys and values of their sequence",
+    .doc = "writes the keys and values of new tokens into the cache; each token then sees the "
+           "cached tokens of its sequence up to itself; a token with a negative slot has out 0",
     .flags = TT_OP_MIXES_TOKENS | TT_OP_NO_GRADIENT | TT_OP_UPDATES,
     .attrs_size = sizeof(tt_attrs_attention),
     .n_out = 3,

@@ -110,28 +110,31 @@ static void conv1d_incremental(tt_builder *b, const tt_shape_query *q, tt_value 
     updated[0] = y[1];
 }
 
-const tt_op_def tt_op_conv1d = {.struct_size = sizeof(tt_op_def),
-                                .name = "conv1d",
-                                .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]",
-                                .doc = "depthwise causal convolution along tokens within segments",
-                                .rule = TOKENS " -> t d",
-                                .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED | TT_OP_HEAVY,
-                                .n_out = 1,
-                                .infer = infer_conv1d,
-                                .vjp = vjp_conv1d,
-                                .cost = cost_conv1d,
-                                .n_memory = 1,
-                                .memory = conv1d_memory,
-                                .incremental = conv1d_incremental};
-const tt_op_def tt_op_conv1d_bwd = {.struct_size = sizeof(tt_op_def),
-                                    .name = "conv1d_bwd",
-                                    .operands = "x, w, seg, pos, dy f[T,D] → dx, dw f32",
-                                    .doc = "dx, dw of conv1d",
-                                    .rule = TOKENS ", t d -> t d, d k",
-                                    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
-                                    .n_out = 2,
-                                    .infer = infer_conv1d_bwd,
-                                    .cost = cost_bwd};
+const tt_op_def tt_op_conv1d = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "conv1d",
+    .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]",
+    .doc = "depthwise causal convolution along tokens: y[t] = Σ_j w[:,K-1-j] x[t-j] for each of "
+           "the D columns; tap j counts if token t-j is in t's segment, j positions before t",
+    .rule = TOKENS " -> t d",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED | TT_OP_HEAVY,
+    .n_out = 1,
+    .infer = infer_conv1d,
+    .vjp = vjp_conv1d,
+    .cost = cost_conv1d,
+    .n_memory = 1,
+    .memory = conv1d_memory,
+    .incremental = conv1d_incremental};
+const tt_op_def tt_op_conv1d_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "conv1d_bwd",
+    .operands = "x f[T,D], w f[D,K], seg i[T], pos i[T], dy f[T,D] → dx [T,D], dw f32 [D,K]",
+    .doc = "derivative of conv1d to x and w",
+    .rule = TOKENS ", t d -> t d, d k",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_ORDERED,
+    .n_out = 2,
+    .infer = infer_conv1d_bwd,
+    .cost = cost_bwd};
 const tt_op_def tt_op_conv1d_cached = {
     .struct_size = sizeof(tt_op_def),
     .name = "conv1d_cached",

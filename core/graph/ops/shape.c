@@ -220,16 +220,21 @@ static void vjp_broadcast(tt_builder *b, tt_vjp *c)
                                   .vjp = vjp_,                                                     \
                                   .cost = tt_cost_move,                                            \
                                   .print_attrs = print_}
-SHAPE_OP(transpose, "x → dims in the order of perm", "dims permuted", 1, 0, tt_attrs_perm,
-         infer_transpose, rule_transpose, vjp_transpose, NULL);
-SHAPE_OP(slice, "x → [begin,end) of one dim", "[begin, end) of one dim", 1, 0, tt_attrs_slice,
-         infer_slice, rule_slice, vjp_slice, print_slice);
-SHAPE_OP(slice_bwd, "dy → dims, full size in `full`", "zeros with dy at [begin, end) of one dim", 1,
-         0, tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
-SHAPE_OP(concat, "x, y, … → one dim joined", "values put together along one dim", TT_LINEAR_JOINT,
-         0, tt_attrs_concat, infer_concat, rule_concat, vjp_concat, print_concat);
-SHAPE_OP(broadcast, "x → dims", "stretched to dims, aligned at the right", 1, TT_OP_NAMES_DIMS,
-         tt_attrs_dims, infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
+SHAPE_OP(transpose, "x → dims in the order of perm",
+         "x with its dims in another order: dim i of the result is x's dim perm[i]", 1, 0,
+         tt_attrs_perm, infer_transpose, rule_transpose, vjp_transpose, NULL);
+SHAPE_OP(slice, "x → as x, with end - begin elements in dim",
+         "the elements from begin to before end along one dim", 1, 0, tt_attrs_slice, infer_slice,
+         rule_slice, vjp_slice, print_slice);
+SHAPE_OP(slice_bwd, "dy → as dy, with the size of `full` in dim",
+         "derivative of slice to x: dy from begin to before end along one dim, 0 elsewhere", 1, 0,
+         tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
+SHAPE_OP(concat, "x, y, … → as x, with the sum of the sizes in dim",
+         "the values one after the other along one dim", TT_LINEAR_JOINT, 0, tt_attrs_concat,
+         infer_concat, rule_concat, vjp_concat, print_concat);
+SHAPE_OP(broadcast, "x → dims",
+         "x repeated along dims that it lacks or where it has size 1, aligned at the right", 1,
+         TT_OP_NAMES_DIMS, tt_attrs_dims, infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
 
 tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm)
 {

@@ -228,7 +228,7 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .name = "scale",
                                .operands = "x → as x",
                                .attributes = "tt_attrs_scale",
-                               .doc = "x times a constant",
+                               .doc = "x times the factor of the attributes",
                                .rule = "* -> *",
                                .flags = TT_OP_POINTWISE,
                                .linear_inputs = 1,
@@ -265,7 +265,7 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
     FUNCTION(function_, #id)
 
 UNARY(neg, tt_neg, "-x", 1, 0, infer_signed, vjp_neg, decompose_neg, cost_cheap)
-UNARY(exp, tt_exp, "e to the x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
+UNARY(exp, tt_exp, "e to the power of x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
 UNARY(log, tt_log_e, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost_transcendental)
 UNARY(sqrt, tt_sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap)
 UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap)
@@ -276,11 +276,12 @@ UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompos
       cost_transcendental)
 UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,
       cost_transcendental)
-UNARY(silu, tt_silu, "x sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu,
+UNARY(silu, tt_silu, "x times sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu,
       cost_transcendental)
 UNARY(relu, tt_relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, cost_cheap)
-UNARY(gelu, tt_gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental)
-UNARY(gelu_tanh, tt_gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh,
+UNARY(gelu, tt_gelu, "x times the normal CDF of x", 0, 0, infer_float, vjp_gelu, NULL,
+      cost_transcendental)
+UNARY(gelu_tanh, tt_gelu_tanh, "gelu approximated by tanh", 0, 0, infer_float, vjp_gelu_tanh,
       decompose_gelu_tanh, cost_transcendental)
 UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, decompose_softplus,
       cost_transcendental)
