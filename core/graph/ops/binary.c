@@ -131,6 +131,13 @@ static void vjp_pow(tt_builder *b, tt_vjp *c)
     }
 }
 
+static void vjp_mod(tt_builder *b, tt_vjp *c) /* x - y floor(x / y), the floor taken as constant */
+{
+    tt_value *x = c->in[0], *y = c->in[1], *dy = c->dout[0];
+    PUT(0, dy);
+    PUT(1, tt_neg(b, tt_mul(b, dy, tt_floor_div(b, x, y))));
+}
+
 static void vjp_select(tt_builder *b, tt_vjp *c)
 {
     tt_value *zero = tt_zero_like_dtype(b, c->dout[0]);
@@ -186,6 +193,10 @@ BINARY(maximum, "x, y → as both", "the larger", 0, 0, infer_arithmetic, vjp_ma
 BINARY(minimum, "x, y → as both", "the smaller", 0, 0, infer_arithmetic, vjp_minimum,
        decompose_minimum, cost_cheap);
 BINARY(pow, "x, y → as both", "x to the y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
+BINARY(floor_div, "x, y → as both", "floor of x / y", 0, TT_OP_NO_GRADIENT, infer_arithmetic, NULL,
+       NULL, cost_cheap);
+BINARY(mod, "x, y → as both", "x - y floor(x / y): the remainder with y's sign", 0, 0,
+       infer_arithmetic, vjp_mod, NULL, cost_cheap);
 BINARY(less, "x, y → bool", "x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
 BINARY(less_equal, "x, y → bool", "x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
@@ -201,6 +212,8 @@ BINARY(select, "cond bool, x, y → as x and y", "cond ? x : y", 0, 0, infer_sel
 PUBLIC(tt_add, "add")
 PUBLIC(tt_sub, "sub")
 PUBLIC(tt_div, "div")
+PUBLIC(tt_floor_div, "floor_div")
+PUBLIC(tt_mod, "mod")
 PUBLIC(tt_maximum, "maximum")
 PUBLIC(tt_minimum, "minimum")
 PUBLIC(tt_pow, "pow")
