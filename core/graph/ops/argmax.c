@@ -57,15 +57,24 @@ static void by_maxima(tt_builder *b, const tt_shape_query *q, tt_value *const *i
     const tt_attrs_arg *a = q->attrs;
     const tt_dim *d = dim_of(q);
     const int n = q->in[0]->n_dims, dim = a->dim < 0 ? a->dim + n : a->dim;
+    if (d->size > LONGEST_CUT) { /* no cut dim: rule_arg makes it whole */
+        outs[0] = tt_builder_fail(b, TT_EUNSUPPORTED,
+                                  "argmax: the backend has no kernel for it, and without one a dim "
+                                  "has at most %lld elements, not %lld",
+                                  (long long)LONGEST_CUT, (long long)d->size);
+        return;
+    }
+    tt_dim row[TT_MAX_DIMS]; /* size 1 but for dim: it broadcasts and is not stored in full */
+    for (int i = 0; i < n; i++)
+        row[i] = i == dim ? *d : TT_DIM(1, NULL);
     tt_value *x = tt_cast_up(b, tt_stop_gradient(b, in[0])), *number = tt_equal(b, x, x);
     tt_value *zero = tt_zero_like_dtype(b, x), *none = tt_const(b, -(double)d->size, TT_F32);
     tt_value *from = tt_select(b, number, a->smallest ? tt_neg(b, x) : x, zero);
     tt_value *most = tt_max(b, from, dim, 1);
-    tt_value *nan =
-        tt_cast(b, tt_equal(b, tt_cast(b, number, TT_F32), tt_const(b, 0.0, TT_F32)), TT_F32);
+    tt_value *nan = tt_select(b, number, tt_const(b, 0.0, TT_F32), tt_const(b, 1.0, TT_F32));
     tt_value *any = tt_less(b, tt_const(b, 0.0, TT_F32), tt_max(b, nan, dim, 1));
     /* the lowest place is the largest of the negative ones */
-    tt_value *place = tt_neg(b, tt_iota(b, q->in[0]->dims, n, dim, TT_F32));
+    tt_value *place = tt_neg(b, tt_iota(b, row, n, dim, TT_F32));
     tt_value *holds = tt_select(b, tt_equal(b, from, most), place, none);
     tt_value *odd = tt_select(b, number, none, place);
     tt_value *first = tt_max(b, tt_select(b, any, odd, holds), dim, a->keep);
@@ -94,6 +103,7 @@ const tt_op_def tt_op_argmax = {.struct_size = sizeof(tt_op_def),
                                 .n_out = 1,
                                 .infer = infer_arg,
                                 .rule_for = rule_arg,
+                                .decompose = by_maxima,
                                 .expand_letters = "r",
                                 .expand = by_maxima,
                                 .cost = cost_arg,
