@@ -192,13 +192,14 @@ static bool has_one_unit(const tt_rule *r, tt_value *const *in, const tt_type *o
 }
 
 /* A letter whose label is not in the table keeps the cut of the first input that has one (R3). Shifted
- * atoms belong to one op, and atoms that ignore the unit to storage: these are not kept. */
+ * atoms belong to one op, and atoms that ignore the unit to storage: these are not kept. In an op that
+ * expands the letters that are otherwise whole have their atoms, too. */
 static void keep_unlabelled(const tt_rule *r, const bool *labelled, tt_value *const *in,
-                            tt_atom_list *ax)
+                            bool expand, tt_atom_list *ax)
 {
     uint16_t taken = 0;
     for (int x = 0; x < r->n_letters; x++)
-        if (!(r->whole >> x & 1u))
+        if (expand || !(r->whole >> x & 1u))
             taken |= tt_atom_list_mask(&ax[x]);
     for (int i = 0; i < r->n_in; i++)
         for (int d = 0; d < r->n_in_dims[i]; d++) {
@@ -231,8 +232,8 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
         ax[at[i]] = got[i];
     if (b->g->context == TT_CONTEXT_HEADS && (def->flags & TT_OP_MIXES_TOKENS))
         TT_TRY(sequences_to_heads(b, r, dim, bound, ax, err));
-    keep_unlabelled(r, labelled, in, ax);
     p->expand = expands(def, r, ax);
+    keep_unlabelled(r, labelled, in, p->expand, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)
         if (r->whole >> x & 1u)
             memset(&ax[x], 0, sizeof ax[x]);

@@ -14,8 +14,9 @@
  * Operands of pointwise ops broadcast: dims are aligned at the right, and a dim that is missing or
  * has size 1 is repeated.
  * dtypes: pointwise ops promote (a scalar operand does not widen a tensor); comparisons and
- * is_finite give bool; weight gradients (…_dw, dw, db), max_last, sum_exp, pick, nll and lse are f32;
- * every other output has the dtype of its op's first operand. Float operands may differ in dtype.
+ * is_finite give bool; argmax, iota and top_k's indices are i32; weight gradients (…_dw, dw, db),
+ * max_last, sum_exp, pick, nll and lse are f32; every other output has the dtype of its op's
+ * first operand. Float operands may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
  * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
@@ -38,6 +39,7 @@ extern "C" {
 
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
+ * argmax             by shape              x f[..] → i32, one dim removed, or kept with size 1 · tt_attrs_arg
  * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
  * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k (as in attention) → dq, dk, dv · tt_attrs_attention
  * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], keys, values · tt_attrs_attention
@@ -71,6 +73,7 @@ extern "C" {
  *                    !r o, !r i, !e -> e o i
  * grouped_linear_dx  (below)               dy f[R,o], w f[E,o,i], counts i[E] → [R,i]
  *                    !r o, !e o i, !e -> r i
+ * iota               -> n                  → i[n] · tt_attrs_dims (n)
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
  * line_sum           t=(b q) -> b          x f[T] → [sequences]
@@ -90,6 +93,7 @@ extern "C" {
  * reshape            by shape              x → dims · tt_attrs_dims
  * rms_norm           by shape              x f[T,D], w f[D] → [T,D]; w f[hd]: each head by itself · tt_attrs_norm
  * rms_norm_bwd       by shape              x, w, dy → dx [T,D], dw [D] · tt_attrs_norm
+ * roll               by shape              x → as x · tt_attrs_roll
  * rope               t h, t -> t h         x f[T,H*hd], pos i[T] → [T,H*hd] · tt_attrs_rope
  * scale              * -> *                x → as x · tt_attrs_scale
  * scan               by shape              x f[T,..], a f[T,..], seg i[T], pos i[T] → h [T,..]; a's dims of size 1 stretch
@@ -106,13 +110,16 @@ extern "C" {
  * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
- * pointwise: abs(x) add(x, y) div(x, y) equal(x, y) exp(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
- *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
- *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x)
- *    rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
- *    silu_bwd(x, dy) softplus(x) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
+ * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y) gelu(x)
+ *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y)
+ *    log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y)
+ *    relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y)
+ *    sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) sub(x, y)
+ *    tanh(x) tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
+TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);       /* cosine of radians */
+TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);       /* error function */
 TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the power of x */
 TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* x times the normal CDF of x */
 TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* gelu approximated by tanh */
@@ -124,6 +131,7 @@ TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer
 TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
 TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
 TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x times sigmoid(x) */
+TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);       /* sine of radians */
 TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);  /* log(1 + e^x) */
 TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
 TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
@@ -165,6 +173,14 @@ typedef struct tt_attrs_reduce {
 typedef struct tt_attrs_cumsum {
     int32_t dim, reverse, exclusive;
 } tt_attrs_cumsum;
+typedef struct tt_attrs_arg {
+    int32_t dim, keep;
+    int32_t smallest; /* 1: the index of the smallest element */
+} tt_attrs_arg;
+typedef struct tt_attrs_roll {
+    int32_t dim;
+    int64_t shift; /* from 0 to below dim's size */
+} tt_attrs_roll;
 typedef struct tt_attrs_perm {
     int32_t perm[TT_MAX_DIMS];
 } tt_attrs_perm;

@@ -381,9 +381,15 @@ static const tt_fused_instr program[] = {
     {"const",     {0, 0, 0},   0, TT_F32,  0.25},
     {"mul",       {14, 15, 0}, 2, TT_F32,  0   },
     {"silu_bwd",  {0, 16, 0},  2, TT_F32,  0   },
+    {"sin",       {17, 0, 0},  1, TT_F32,  0   },
+    {"cos",       {1, 0, 0},   1, TT_F32,  0   },
+    {"mod",       {17, 19, 0}, 2, TT_F32,  0   },
+    {"floor_div", {18, 20, 0}, 2, TT_F32,  0   },
+    {"erf",       {20, 0, 0},  1, TT_F32,  0   },
+    {"add",       {21, 22, 0}, 2, TT_F32,  0   },
 };
 /* clang-format on */
-static const int16_t program_out[] = {17, 9};
+static const int16_t program_out[] = {23, 9};
 
 static void fused_trial(int which)
 {

@@ -131,6 +131,13 @@ static void vjp_pow(tt_builder *b, tt_vjp *c)
     }
 }
 
+static void vjp_mod(tt_builder *b, tt_vjp *c) /* x - y floor(x / y), the floor taken as constant */
+{
+    tt_value *x = c->in[0], *y = c->in[1], *dy = c->dout[0];
+    PUT(0, dy);
+    PUT(1, tt_neg(b, tt_mul(b, dy, tt_floor_div(b, x, y))));
+}
+
 static void vjp_select(tt_builder *b, tt_vjp *c)
 {
     tt_value *zero = tt_zero_like_dtype(b, c->dout[0]);
@@ -188,6 +195,10 @@ BINARY(minimum, "x, y → as both", "the smaller of x and y; NaN if one is NaN",
 BINARY(pow, "x, y → as both", "x to the power of y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
 BINARY(less, "x, y → bool", "whether x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
+BINARY(floor_div, "x, y → as both", "floor of x / y", 0, TT_OP_NO_GRADIENT, infer_arithmetic, NULL,
+       NULL, cost_cheap);
+BINARY(mod, "x, y → as both", "x - y floor(x / y): the remainder with y's sign", 0, 0,
+       infer_arithmetic, vjp_mod, NULL, cost_cheap);
 BINARY(less_equal, "x, y → bool", "whether x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
 BINARY(equal, "x, y → bool", "whether x == y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
@@ -203,6 +214,8 @@ BINARY(select, "cond bool, x, y → as x and y", "x where cond is true, else y",
 PUBLIC(tt_add, "add")
 PUBLIC(tt_sub, "sub")
 PUBLIC(tt_div, "div")
+PUBLIC(tt_floor_div, "floor_div")
+PUBLIC(tt_mod, "mod")
 PUBLIC(tt_maximum, "maximum")
 PUBLIC(tt_minimum, "minimum")
 PUBLIC(tt_pow, "pow")

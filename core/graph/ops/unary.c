@@ -110,6 +110,23 @@ static void vjp_gelu_tanh(tt_builder *b, tt_vjp *c)
     c->din[0] = tt_emit2(b, "gelu_tanh_bwd", c->in[0], c->dout[0], NULL);
 }
 
+static void vjp_erf(tt_builder *b, tt_vjp *c) /* dy 2/√π e^(-x²); x² is not rounded to a half */
+{
+    tt_value *x = tt_cast_up(b, c->in[0]), *bell = tt_exp(b, tt_neg(b, tt_mul(b, x, x)));
+    tt_value *dx = tt_scale(b, tt_mul(b, c->dout[0], bell), 2.0 / sqrt(3.14159265358979323846));
+    c->din[0] = tt_vjp_fit(b, dx, c->in[0]);
+}
+
+static void vjp_sin(tt_builder *b, tt_vjp *c)
+{
+    c->din[0] = tt_mul(b, c->dout[0], tt_emit1(b, "cos", c->in[0], NULL));
+}
+
+static void vjp_cos(tt_builder *b, tt_vjp *c)
+{
+    c->din[0] = tt_neg(b, tt_mul(b, c->dout[0], tt_emit1(b, "sin", c->in[0], NULL)));
+}
+
 /* ---- decompositions, in f32 when the operand is a half ---- */
 
 static tt_value *one(tt_builder *b, tt_value *x)
@@ -285,6 +302,9 @@ UNARY(gelu_tanh, tt_gelu_tanh, "gelu approximated by tanh", 0, 0, infer_float, v
       decompose_gelu_tanh, cost_transcendental)
 UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, decompose_softplus,
       cost_transcendental)
+UNARY(erf, tt_erf, "error function", 0, 0, infer_float, vjp_erf, NULL, cost_transcendental)
+UNARY(sin, tt_sin, "sine of radians", 0, 0, infer_float, vjp_sin, NULL, cost_transcendental)
+UNARY(cos, tt_cos, "cosine of radians", 0, 0, infer_float, vjp_cos, NULL, cost_transcendental)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",

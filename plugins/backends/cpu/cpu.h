@@ -32,6 +32,9 @@ enum cpu_op {
     N_CPU_OPS
 };
 int cpu_op_find(const char *name); /* -1 = none */
+/* The floor of x / y and the remainder with y's sign, of any doubles. */
+double cpu_floor_div(double x, double y);
+double cpu_mod(double x, double y);
 
 typedef struct cpu_isa {
     const char *name;

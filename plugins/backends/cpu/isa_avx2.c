@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* clock_gettime */
 #define CPU_LEVEL 2
 #include "vec.h"
+#include "vec_double.h"
 #include "vec_math.h"
 
 #include "pointwise_impl.h"

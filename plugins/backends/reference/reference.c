@@ -17,6 +17,7 @@
     }
 
 static const tt_kernel kernels[] = {
+    KERNEL("argmax", ref_argmax),
     KERNEL_SCRATCH("attention", ref_attention, ref_attention_scratch),
     KERNEL_SCRATCH("attention_bwd", ref_attention_bwd, ref_attention_scratch),
     KERNEL_SCRATCH("attention_cached", ref_attention_cached, ref_attention_scratch),
@@ -38,6 +39,7 @@ static const tt_kernel kernels[] = {
     KERNEL("grouped_linear", ref_grouped_linear),
     KERNEL("grouped_linear_dw", ref_grouped_linear_dw),
     KERNEL("grouped_linear_dx", ref_grouped_linear_dx),
+    KERNEL("iota", ref_iota),
     KERNEL("layer_norm", ref_layer_norm),
     KERNEL("layer_norm_bwd", ref_layer_norm_bwd),
     KERNEL("line_sum", ref_line_sum),
@@ -57,6 +59,7 @@ static const tt_kernel kernels[] = {
     KERNEL("reshape", ref_copy),
     KERNEL("rms_norm", ref_rms_norm),
     KERNEL("rms_norm_bwd", ref_rms_norm_bwd),
+    KERNEL("roll", ref_roll),
     KERNEL_SCRATCH("rope", ref_rope, ref_rope_scratch),
     KERNEL("scan", ref_scan),
     KERNEL_SCRATCH("scan_bwd", ref_scan_bwd, ref_scan_bwd_scratch),
