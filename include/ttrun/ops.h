@@ -22,6 +22,9 @@
  * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
  * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no
  * sequence and its out is 0. The part of a block after its last token is not read.
+ * attention with bias f32 [H,N], in all its forms: bias[h,i] is added to the score of query t and key s
+ * of head h, after scale and softcap, with i = clamp(pos[t] - pos[s] + zero, 0, N - 1), where zero is 0,
+ * and N / 2 if bidirectional. The operand is there if attributes say so, and is the last one.
  * These nodes have no kernels, for core/exec runs them: param, input, state, fetch, redistribute,
  * transfer, accumulate, assign. */
 
@@ -31,14 +34,16 @@ extern "C" {
 
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
- * attention          by shape              q, k, v, pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
- * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq, dk, dv · tt_attrs_attention
- * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention          by shape              q, k, v, pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias] → dq, dk, dv · tt_attrs_attention
+ * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
  * attention_merge    (below)               out, lse of two sets of keys, each → out, lse of both
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
- * attention_ring_bwd (below)               as attention_bwd → dq, dk, dv · tt_attrs_attention
- *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k
+ * attention_ring_bias_bwd(below)               as attention_bias_bwd → dq, dk, dv, dbias · tt_attrs_attention
+ *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t, h !n -> t h, t k, t k, h n
+ * attention_ring_bwd by shape              as attention_bwd → dq, dk, dv · tt_attrs_attention
  * broadcast          by shape              x → dims · tt_attrs_dims
  * cast               * -> *                x → x in another dtype · tt_attrs_cast
  * cast_down          * -> *                x → x in another dtype; the same kernel as cast · tt_attrs_cast
@@ -144,6 +149,7 @@ typedef struct tt_attrs_attention {
      * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
      * further. */
     int32_t ring, ring_step;
+    int32_t bias; /* 1: the last operand is bias, see above */
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {

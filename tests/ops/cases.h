@@ -190,6 +190,28 @@ CASE(attention_sinks)
     return attention_case(
         e, y, (tt_attention_opts){.v_head_dim = 2, .bidirectional = 1, .scale = 0.7}, true);
 }
+/* n: more distances than a sequence has; fewer; one more than twice the longest */
+CASE(attention_bias)
+{
+    return attention_case(e, y, (tt_attention_opts){.bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(9))},
+                          false);
+}
+CASE(attention_bias_window)
+{
+    return attention_case(e, y,
+                          (tt_attention_opts){.window = 4,
+                                              .softcap = 1.5,
+                                              .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(3))},
+                          false);
+}
+CASE(attention_bias_sinks)
+{
+    return attention_case(e, y,
+                          (tt_attention_opts){.v_head_dim = 2,
+                                              .bidirectional = 1,
+                                              .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(5))},
+                          true);
+}
 CASE(cross_entropy)
 {
     ONE(tt_cross_entropy(e->b, F(-2, 2, 2, tokens_dim(), N(7)), tt_input(e->b, "labels")));
@@ -257,18 +279,19 @@ static const struct {
 #define ROW(name) {#name, case_##name},
 #define BOTH(name) ROW(name) ROW(name##_stretched)
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
-    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu)
-        ROW(relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
-                ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
-                    ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose)
-                        ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                            ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(clamp)
-                                ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                                    BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
-                                        ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
-                                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                                ROW(attention_sinks) ROW(cross_entropy)
+    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
+        relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
+        ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
+            ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first) ROW(sum_keep)
+                ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(slice) ROW(concat)
+                    ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge) ROW(reshape_sequences)
+                        ROW(logsumexp) ROW(log_softmax) ROW(clamp) ROW(floor_and_sign) ROW(linear)
+                            BATCH(matmul) BATCH(matmul_ta) BATCH(matmul_tb) BATCH(matmul_tab)
+                                ROW(embedding) ROW(rms_norm) ROW(rms_norm_heads) ROW(layer_norm)
+                                    ROW(rope) ROW(rope_part) ROW(rope_yarn) ROW(attention)
+                                        ROW(attention_window) ROW(attention_sinks)
+                                            ROW(attention_bias) ROW(attention_bias_window)
+                                                ROW(attention_bias_sinks) ROW(cross_entropy)
                                                     ROW(cross_entropy_lse) ROW(sum_exp)
                                                         ROW(max_last) ROW(pick) ROW(conv1d)
                                                             ROW(top_k) ROW(gather) ROW(scatter_add)
