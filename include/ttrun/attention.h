@@ -11,9 +11,15 @@ extern "C" {
 
 /* Scaled dot-product attention, causal within a segment: query t sees key s iff seg[s] = seg[t],
  * pos[s] <= pos[t] and, with a window w, pos[t] - pos[s] < w.
- *   q [T, H*head_dim]    k [T, K*head_dim]    v [T, K*v_head_dim]    K divides H
+ *   q [T, H*head_dim]    k [S, K*head_dim]    v [S, K*v_head_dim]    K divides H; S = T but with pos_k
  *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg".
- *   Dao et al. 2022, arXiv:2205.14135. */
+ *   Dao et al. 2022, arXiv:2205.14135.
+ * Cross attention: keys and values of other tokens, with pos_k and seg_k of their own and, as a rule,
+ * bidirectional. The keys' tokens are of as many sequences as the queries' (tt_dim.lines), and keys that a
+ * query sees are of its sequence.
+ * Prefix-LM: query t also sees the keys of its segment with pos[s] < prefix, where prefix is the same for
+ * all tokens of a segment. Not with bias, window, bidirectional or pos_k.
+ * Neither decodes with a memory: generation computes the whole context for every token. */
 typedef struct tt_attention_opts {
     int64_t v_head_dim; /* 0 = head_dim                                                          */
     int64_t window;     /* 0 = none                                                              */
@@ -22,6 +28,8 @@ typedef struct tt_attention_opts {
     tt_value *sinks; /* [H] learned logits that only enter the softmax's sum; NULL = none      */
     int bidirectional; /* 1: no causal mask                                                     */
     tt_value *bias;    /* [H, n], added to scores by distance, see below; NULL = none           */
+    tt_value *pos_k, *seg_k; /* i32 [S] of the keys; NULL = the inputs "pos" and "seg"          */
+    tt_value *prefix; /* i32, [T] or a scalar: prefix-LM, see below; NULL = none                */
 } tt_attention_opts;
 TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
                                  int64_t head_dim, const tt_attention_opts *opts);

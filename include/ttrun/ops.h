@@ -41,8 +41,7 @@ extern "C" {
  * attention_merge    (below)               out, lse of two sets of keys, each → out, lse of both
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
- * attention_ring_bias_bwd(below)               as attention_bias_bwd → dq, dk, dv, dbias · tt_attrs_attention
- *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t, h !n -> t h, t k, t k, h n
+ * attention_ring_bias_bwdby shape              as attention_bias_bwd → dq, dk, dv, dbias · tt_attrs_attention
  * attention_ring_bwd by shape              as attention_bwd → dq, dk, dv · tt_attrs_attention
  * broadcast          by shape              x → dims · tt_attrs_dims
  * cast               * -> *                x → x in another dtype · tt_attrs_cast
@@ -149,7 +148,8 @@ typedef struct tt_attrs_attention {
      * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
      * further. */
     int32_t ring, ring_step;
-    int32_t bias; /* 1: the last operand is bias, see above */
+    int32_t bias;     /* 1: the last operand is bias, see above */
+    int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes attention.json beside itself: attention with a bias by distance, values and gradients by PyTorch's
-   scaled_dot_product_attention with attn_mask (f64, CPU), and the tables of ALiBi and T5.
+   scaled_dot_product_attention with attn_mask (f64, CPU); prefix-LM and cross attention; the tables of ALiBi and T5.
    python3 tests/golden/attention_golden.py      (torch)"""
 import json, math, os
 import torch
@@ -81,6 +81,26 @@ def attention(name, H, K, hd, dv, bias, window=0, softcap=0.0, scale=0.0, bidire
                 lse=flat(s[0].logsumexp(-1).T), grads=[flat(t.grad) for t in (q, k, v, bias)])
 
 
+def masked(name, keys, sees, **more):  # 10 queries at the positions of tests/ops/eval.h, 4 heads of 3, 2 kv heads
+    r = lambda *s: torch.rand(*s, dtype=torch.float64) * 4 - 2
+    q, k, v = r(10, 12), r(keys, 6), r(keys, 6)
+    heads = lambda x, times: x.view(len(x), -1, 3).repeat_interleave(times, 1).transpose(0, 1)[None]
+    out = F.scaled_dot_product_attention(heads(q, 1), heads(k, 2), heads(v, 2), attn_mask=sees[None, None])
+    return dict(name=name, keys=keys, q=flat(q), k=flat(k), v=flat(v), out=flat(out[0].transpose(0, 1)), **more)
+
+
+def prefix_and_cross():
+    pos, seg = torch.tensor([0, 1, 2, 0, 1, 0, 1, 0, 1, 2]), torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3])
+    prefix = torch.tensor([2, 0, 2, 9])[seg]
+    one = seg[:, None] == seg[None]
+    sees = one & ((pos[None] <= pos[:, None]) | (pos[None] < prefix[:, None]))
+    pos_k, seg_k = torch.tensor([0, 1, 0, 0, 1, 2]), torch.tensor([0, 0, 1, 2, 2, 3])
+    return [masked("prefix", 10, sees, prefix=prefix.tolist()),
+            masked("cross", 6, seg[:, None] == seg_k[None], pos_k=pos_k.tolist(), seg_k=seg_k.tolist(), bidirectional=1),
+            masked("cross, causal", 6, (seg[:, None] == seg_k[None]) & (pos_k[None] <= pos[:, None]), pos_k=pos_k.tolist(),
+                   seg_k=seg_k.tolist(), bidirectional=0)]
+
+
 def main():
     learned = lambda n, bidirectional, buckets, far, heads: torch.randn(buckets, heads, dtype=torch.float64)[
         t5_table(n, bidirectional, buckets, far)].T
@@ -99,7 +119,7 @@ def main():
     buckets = [dict(distances=n, bidirectional=b, buckets=k, max_distance=far, values=t5_table(n, b, k, far).tolist())
                for n, b, k, far in [(300, 0, 32, 128), (599, 1, 32, 128), (50, 0, 8, 20), (40, 1, 10, 7), (9, 0, 2, 2)]]
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attention.json"), "w") as f:
-        f.write('{"bias": [\n' + ",\n".join(map(json.dumps, cases)) + '],\n"alibi": [\n' + ",\n".join(map(json.dumps, tables))
+        f.write('{"masked": [\n' + ",\n".join(map(json.dumps, prefix_and_cross())) + '],\n"bias": [\n' + ",\n".join(map(json.dumps, cases)) + '],\n"alibi": [\n' + ",\n".join(map(json.dumps, tables))
                 + '],\n"t5": [\n' + ",\n".join(map(json.dumps, buckets)) + "]}\n")
 
 

@@ -273,6 +273,78 @@ static void test_attention_with_a_bias_is_that_of_pytorch(void **state)
     json_array_foreach(json_object_get(golden_bias, "bias"), i, c) check_attention(c);
 }
 
+static void put_json(eval *e, const tt_value *v, const json_t *values)
+{
+    tt_tensor *t = &e->tensors[v->id];
+    assert_int_equal((int64_t)json_array_size(values), tt_tensor_numel(t));
+    for (int64_t i = 0; i < tt_tensor_numel(t); i++)
+        put(t, i, json_number_value(json_array_get(values, (size_t)i)));
+}
+
+/* Prefix-LM, and keys of other tokens, as a model writes them. */
+static void test_prefix_and_cross_attention_are_those_of_pytorch(void **state)
+{
+    size_t i;
+    const json_t *c;
+    (void)state;
+    assert_int_equal(json_array_size(json_object_get(golden_bias, "masked")), 3);
+    json_array_foreach(json_object_get(golden_bias, "masked"), i, c)
+    {
+        const json_t *prefix = json_object_get(c, "prefix"), *pos_k = json_object_get(c, "pos_k");
+        const tt_dim S = tt_dim_make((int64_t)number(c, "keys", 0), "tokens", 1, EVAL_SEQUENCES),
+                     K = TT_DIM_UNIT(6, "kv_heads", 3),
+                     q_dims[2] = {tokens_dim(), TT_DIM_UNIT(12, "heads", 3)}, k_dims[2] = {S, K};
+        tt_attention_opts o = {.bidirectional = (int)number(c, "bidirectional", 0)};
+        eval e;
+        eval_init(&e, backend, false);
+        tt_value *q = leaf_of(&e, TT_F64, 0, 1, 2, q_dims),
+                 *k = leaf_of(&e, TT_F64, 0, 1, 2, k_dims),
+                 *v = leaf_of(&e, TT_F64, 0, 1, 2, k_dims);
+        if (prefix)
+            o.prefix = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+        if (pos_k) {
+            o.pos_k = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+            o.seg_k = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+        }
+        const tt_value *y = tt_attention(e.b, q, k, v, 3, &o);
+        if (tt_builder_error(e.b))
+            fail_msg("%s", tt_builder_error(e.b)->text);
+        eval_prepare(&e);
+        put_json(&e, q, json_object_get(c, "q"));
+        put_json(&e, k, json_object_get(c, "k"));
+        put_json(&e, v, json_object_get(c, "v"));
+        if (prefix)
+            put_json(&e, o.prefix, prefix);
+        if (pos_k) {
+            put_json(&e, o.pos_k, pos_k);
+            put_json(&e, o.seg_k, json_object_get(c, "seg_k"));
+        }
+        eval_run(&e, e.g->nodes.n);
+        check(json_string_value(json_object_get(c, "name")), "out", &e.tensors[y->id],
+              json_object_get(c, "out"));
+        eval_release(&e);
+    }
+}
+
+static void test_a_prefix_is_alone(void **state)
+{
+    eval e;
+    (void)state;
+    eval_init(&e, backend, false);
+    const tt_dim dims[2] = {tokens_dim(), TT_DIM_UNIT(6, "heads", 3)};
+    tt_value *x = leaf_of(&e, TT_F64, 0, 1, 2, dims), *p = leaf_of(&e, TT_I32, 0, 1, 1, dims);
+    tt_attention(e.b, x, x, x, 3, &(tt_attention_opts){.prefix = p, .window = 2});
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "attention: prefix with bias, window"));
+    eval_release(&e);
+    eval_init(&e, backend, false);
+    const tt_dim other[2] = {tt_dim_make(6, "tokens", 1, EVAL_SEQUENCES), dims[1]};
+    x = leaf_of(&e, TT_F64, 0, 1, 2, dims);
+    p = leaf_of(&e, TT_F64, 0, 1, 2, other);
+    tt_attention(e.b, x, p, p, 3, NULL);
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "give pos_k and seg_k of k's tokens"));
+    eval_release(&e);
+}
+
 /* The only constant that a builder function made. */
 static void check_constant(eval *e, const json_t *c)
 {
@@ -477,6 +549,8 @@ int main(void)
         cmocka_unit_test(test_rope_frequencies_are_those_of_transformers),
         cmocka_unit_test(test_attention_is_that_of_pytorch),
         cmocka_unit_test(test_attention_with_a_bias_is_that_of_pytorch),
+        cmocka_unit_test(test_prefix_and_cross_attention_are_those_of_pytorch),
+        cmocka_unit_test(test_a_prefix_is_alone),
         cmocka_unit_test(test_the_tables_of_alibi_and_t5),
         cmocka_unit_test(test_tables_want_sizes),
         cmocka_unit_test(test_layers_are_those_of_pytorch),

@@ -44,6 +44,15 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
         return tt_infer_fail(q, err, "%lld kv heads must divide %lld heads", (long long)k,
                              (long long)h);
     TT_TRY(tt_want_equal(q, 1, 0, 2, 0, err));
+    if (q->in[at + 2]->n_dims == 1 && q->in[at + 3]->n_dims == 1 &&
+        (q->in[at + 2]->dims[0].size != q->in[1]->dims[0].size ||
+         q->in[at + 3]->dims[0].size != q->in[1]->dims[0].size))
+        return tt_infer_fail(q, err,
+                             "k has %lld tokens, the keys' positions and segments are of %lld and "
+                             "%lld; give pos_k and seg_k of k's tokens",
+                             (long long)q->in[1]->dims[0].size,
+                             (long long)q->in[at + 2]->dims[0].size,
+                             (long long)q->in[at + 3]->dims[0].size);
     for (int i = 0; i < 4; i++) {
         TT_TRY(tt_want_rank(q, at + i, "pos and seg", 1, err));
         TT_TRY(tt_want_i32(q, at + i, "pos and seg", err));
@@ -127,7 +136,7 @@ const char *tt_attention_rule_sinks_and_bias(const tt_shape_query *q, int at)
     return a->bias ? sinks ? ", h, h !n" : ", h !n" : sinks ? ", h" : "";
 }
 
-static void rule_attention(const tt_shape_query *q, char *rule, size_t size)
+void tt_attention_rule(const tt_shape_query *q, char *rule, size_t size)
 {
     const tt_attrs_attention *a = q->attrs;
     const char *more = tt_attention_rule_sinks_and_bias(q, 7);
@@ -139,7 +148,7 @@ static void rule_attention(const tt_shape_query *q, char *rule, size_t size)
         snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", more);
 }
 
-static void rule_of_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size)
+void tt_attention_rule_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size)
 {
     const tt_attrs_attention *a = q->attrs;
     const char *bias = tt_attention_rule_sinks_and_bias(q, 10);
@@ -156,12 +165,12 @@ static void rule_of_bwd(const tt_shape_query *q, const char *dbias, char *rule, 
 
 static void rule_for_bwd(const tt_shape_query *q, char *rule, size_t size)
 {
-    rule_of_bwd(q, "", rule, size);
+    tt_attention_rule_bwd(q, "", rule, size);
 }
 
 static void rule_for_bias_bwd(const tt_shape_query *q, char *rule, size_t size)
 {
-    rule_of_bwd(q, ", h n", rule, size);
+    tt_attention_rule_bwd(q, ", h n", rule, size);
 }
 
 /* Per head Σ_t -exp(sink - lse) (out·dout): lse includes the sinks, so exp(sink - lse) is their share of
@@ -246,6 +255,8 @@ static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, 
                   n = q->in[1]->dims[1].size / a->head_dim;
     if (a->bidirectional)
         return TT_FAIL(err, TT_EUNSUPPORTED, "tokens see later ones");
+    if (a->own_keys)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "keys have positions of their own");
     const tt_dim S = TT_DIM(slots, "slots"), K = TT_DIM(n, q->in[1]->dims[1].label);
     const tt_dim keys[5] = {S, K, TT_DIM(blocks, NULL), TT_DIM(a->head_dim, NULL),
                             TT_DIM(TT_CACHE_BLOCK, NULL)};
@@ -298,7 +309,7 @@ const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
                                    .attrs_size = sizeof(tt_attrs_attention),
                                    .n_out = 2,
                                    .infer = tt_attention_infer,
-                                   .rule_for = rule_attention,
+                                   .rule_for = tt_attention_rule,
                                    .vjp = vjp_attention,
                                    .cost = tt_attention_cost,
                                    .print_attrs = tt_attention_print,
@@ -337,6 +348,20 @@ const tt_op_def tt_op_attention_bias_bwd = {.struct_size = sizeof(tt_op_def),
                                             .print_attrs = tt_attention_print,
                                             .cls = TT_CLASS_ATTENTION};
 
+/* Positions of keys for a prefix-LM: those of the prefix count as first, so every query of the segment is
+ * at or after them. */
+static tt_value *prefix_positions(tt_builder *b, const tt_attention_opts *o, tt_value *pos)
+{
+    if (o->bias || o->window || o->bidirectional || o->pos_k)
+        return tt_builder_fail(
+            b, TT_EUNSUPPORTED,
+            "attention: prefix with bias, window, bidirectional or pos_k; distances "
+            "to keys of a prefix are not known, take one of these alone");
+    if (tt_value_type(o->prefix)->dtype != TT_I32)
+        return tt_builder_fail(b, TT_EINVAL, "attention: prefix must be i32");
+    return tt_select(b, tt_less(b, pos, o->prefix), tt_const(b, 0.0, TT_I32), pos);
+}
+
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)
 {
@@ -352,8 +377,10 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
                                      : head_dim > 0 ? 1.0 / sqrt((double)head_dim)
                                                     : 1.0,
                             .bidirectional = !!o.bidirectional,
-                            .bias = o.bias != NULL};
-    tt_value *ins[9] = {q, k, v, pos, seg, pos, seg};
+                            .bias = o.bias != NULL,
+                            .own_keys = o.pos_k || o.seg_k || o.prefix};
+    tt_value *pos_k = o.prefix ? prefix_positions(b, &o, pos) : o.pos_k ? o.pos_k : pos;
+    tt_value *ins[9] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
     int n = 7;
     if (o.sinks != NULL)
         ins[n++] = o.sinks;

@@ -58,8 +58,20 @@ static tt_value *input_shifted(const ring *r, tt_value *v, int step)
     return tt_redistribute(r->b, v, &p);
 }
 
+/* Keys of another number of tokens are not cut as the queries are, so they do not go round: they are
+ * gathered, as without a ring. */
+static bool keys_stay(const tt_shape_query *q)
+{
+    const tt_dim *t = &q->in[0]->dims[0], *s = &q->in[1]->dims[0];
+    return t->size != s->size || t->lines != s->lines;
+}
+
 static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
 {
+    if (keys_stay(q)) {
+        tt_op(b, "attention", in, q->n_in, q->attrs, outs, 2);
+        return;
+    }
     ring r = ring_of(b, q, in[0]);
     tt_value *k = in[1], *v = in[2], *k_next = k, *v_next = v, *out = NULL, *lse = NULL;
     const bool biased = r.attrs.bias != 0, sinks = q->n_in - biased == 8;
@@ -108,8 +120,12 @@ static tt_value *plus(tt_builder *b, tt_value *sum, tt_value *x)
 static void expand_some_bwd(tt_builder *b, const tt_shape_query *q, int n_out, tt_value *const *in,
                             tt_value **outs)
 {
-    ring r = ring_of(b, q, in[0]);
     const char *op = n_out == 4 ? "attention_bias_bwd" : "attention_bwd";
+    if (keys_stay(q)) {
+        tt_op(b, op, in, q->n_in, q->attrs, outs, n_out);
+        return;
+    }
+    ring r = ring_of(b, q, in[0]);
     const int n = r.attrs.ring ? r.attrs.ring : 1;
     tt_value *k = shifted(&r, in[1], 1 % n), *v = shifted(&r, in[2], 1 % n), *k_next, *v_next;
     tt_value *d[4] = {NULL, NULL, NULL, NULL};
@@ -153,14 +169,33 @@ static void expand_bias_bwd(tt_builder *b, const tt_shape_query *q, tt_value *co
 
 static void rule_attention_ring(const tt_shape_query *q, char *rule, size_t size)
 {
+    if (keys_stay(q)) {
+        tt_attention_rule(q, rule, size);
+        return;
+    }
     snprintf(rule, size, "t=(b q) h=(k g), t k, t k, t, t, t, t%s -> t h, t h",
              tt_attention_rule_sinks_and_bias(q, 7));
 }
 
+static void rule_some_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size)
+{
+    if (keys_stay(q)) {
+        tt_attention_rule_bwd(q, dbias, rule, size);
+        return;
+    }
+    snprintf(rule, size,
+             "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t%s -> t h, t k, t k%s",
+             tt_attention_rule_sinks_and_bias(q, 10), dbias);
+}
+
 static void rule_ring_bwd(const tt_shape_query *q, char *rule, size_t size)
 {
-    snprintf(rule, size, "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t%s -> t h, t k, t k",
-             tt_attention_rule_sinks_and_bias(q, 10));
+    rule_some_bwd(q, "", rule, size);
+}
+
+static void rule_ring_bias_bwd(const tt_shape_query *q, char *rule, size_t size)
+{
+    rule_some_bwd(q, ", h n", rule, size);
 }
 
 static void vjp_attention_ring(tt_builder *b, tt_vjp *c)
@@ -258,19 +293,19 @@ const tt_op_def tt_op_attention_ring_bwd = {.struct_size = sizeof(tt_op_def),
                                             .cost = tt_attention_cost_bwd,
                                             .print_attrs = tt_attention_print,
                                             .cls = TT_CLASS_ATTENTION};
-const tt_op_def tt_op_attention_ring_bias_bwd = {
-    .struct_size = sizeof(tt_op_def),
-    .name = "attention_ring_bias_bwd",
-    .operands = "as attention_bias_bwd → dq, dk, dv, dbias",
-    .attributes = "tt_attrs_attention",
-    .doc = "dq, dk, dv and dbias of attention_ring",
-    .rule = "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t, h !n -> t h, t k, t k, h n",
-    .flags = TT_OP_MIXES_TOKENS,
-    .attrs_size = sizeof(tt_attrs_attention),
-    .n_out = 4,
-    .infer = tt_attention_infer_bias_bwd,
-    .expand_letters = "",
-    .expand = expand_bias_bwd,
-    .cost = tt_attention_cost_bwd,
-    .print_attrs = tt_attention_print,
-    .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention_ring_bias_bwd = {.struct_size = sizeof(tt_op_def),
+                                                 .name = "attention_ring_bias_bwd",
+                                                 .operands =
+                                                     "as attention_bias_bwd → dq, dk, dv, dbias",
+                                                 .attributes = "tt_attrs_attention",
+                                                 .doc = "dq, dk, dv and dbias of attention_ring",
+                                                 .rule_for = rule_ring_bias_bwd,
+                                                 .flags = TT_OP_MIXES_TOKENS,
+                                                 .attrs_size = sizeof(tt_attrs_attention),
+                                                 .n_out = 4,
+                                                 .infer = tt_attention_infer_bias_bwd,
+                                                 .expand_letters = "",
+                                                 .expand = expand_bias_bwd,
+                                                 .cost = tt_attention_cost_bwd,
+                                                 .print_attrs = tt_attention_print,
+                                                 .cls = TT_CLASS_ATTENTION};
