@@ -31,14 +31,21 @@ for which in alibi t5 prefix pooled; do
     mesh tp 2 8 ${p}tensor_parallel_degree 2
     grep -q '= attention .*@ {},{tp}' $which.tp.graph/01-place.txt
     ok ${which}_is_cut_by_heads
-    mesh cp 2 8 ${p}context_parallel_degree 2
+    # a batch of one sample, so that context parallelism cuts inside sequences
+    mesh cp 2 1 ${p}context_parallel_degree 2
     # shellcheck disable=SC2086 # two words
-    mesh cp_ring 2 8 ${p}context_parallel_degree 2 $ring
+    mesh cp_ring 2 1 ${p}context_parallel_degree 2 $ring
     # shellcheck disable=SC2086
-    mesh cp_ring_of_4 4 8 ${p}context_parallel_degree 4 $ring ${p}context_parallel_load_balancer none
-    mesh ulysses 2 8 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ulysses
+    mesh cp_ring_of_4 4 1 ${p}context_parallel_degree 4 $ring ${p}context_parallel_load_balancer none
+    mesh ulysses 2 1 ${p}context_parallel_degree 2 ${p}context_parallel_rotate_method ulysses
     # shellcheck disable=SC2086
-    mesh tp_cp 4 8 ${p}context_parallel_degree 2 ${p}tensor_parallel_degree 2 $ring
+    mesh tp_cp 4 1 ${p}context_parallel_degree 2 ${p}tensor_parallel_degree 2 $ring
+    if [ $which = pooled ]; then # keys of another number of tokens are gathered
+        ! grep -q '= attention_merge ' pooled.cp_ring.graph/01-place.txt
+    else
+        [ "$(grep -c '= attention_merge .*layers.0' $which.cp_ring_of_4.graph/01-place.txt)" -eq 3 ]
+    fi
+    ok ${which}_goes_round_a_ring_or_is_gathered
     mesh pp 2 8 ${p}pipeline_parallel_degree 2
     [ $which = pooled ] && continue # needs an even number of tokens
     ttrun generate --checkpoint $which --plugin-dir more --prompt "line 3" --max-tokens 20 --temperature 0 >text 2>err
