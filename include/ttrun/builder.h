@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_BUILDER_H
 #define TTRUN_BUILDER_H
+#include <ttrun/attention.h>
 #include <ttrun/param.h>
 
 /* The graph builder: models, losses, optimizers and derivatives are written with these functions.
@@ -125,22 +126,6 @@ typedef struct tt_rope_opts {
 } tt_rope_opts;
 /* x [T, heads*head_dim], pos i32 [T] → as x */
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
-
-/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg[s] = seg[t],
- * pos[s] <= pos[t] and, with a window w, pos[t] - pos[s] < w.
- *   q [T, H*head_dim]    k [T, K*head_dim]    v [T, K*v_head_dim]    K divides H
- *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg".
- *   Dao et al. 2022, arXiv:2205.14135. */
-typedef struct tt_attention_opts {
-    int64_t v_head_dim; /* 0 = head_dim                                                          */
-    int64_t window;     /* 0 = none                                                              */
-    double softcap;  /* s ← cap·tanh(s/cap) before the mask; 0 = none                          */
-    double scale;    /* 0 = 1/sqrt(head_dim)                                                   */
-    tt_value *sinks; /* [H] learned logits that only enter the softmax's sum; NULL = none      */
-    int bidirectional; /* 1: no causal mask                                                     */
-} tt_attention_opts;
-TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
-                                 int64_t head_dim, const tt_attention_opts *opts);
 
 /* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
  * negative (ignored). */

@@ -30,6 +30,9 @@
  * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
  * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no
  * sequence and its out is 0. The part of a block after its last token is not read.
+ * attention with bias f32 [H,N], in all its forms: bias[h,i] is added to the score of query t and key s
+ * of head h, after scale and softcap, with i = clamp(pos[t] - pos[s] + zero, 0, N - 1), where zero is 0,
+ * and N / 2 if bidirectional. The operand is there if attributes say so, and is the last one.
  * These nodes have no kernels, because core/exec runs them: param, input, state, fetch, redistribute,
  * transfer, accumulate, assign. */
 
@@ -40,14 +43,15 @@ extern "C" {
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
  * argmax             by shape              x f[..] → i32, one dim removed, or kept with size 1 · tt_attrs_arg
- * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
- * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k (as in attention) → dq, dk, dv · tt_attrs_attention
- * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) → dq, dk, dv · tt_attrs_attention
+ * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
  * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
- * attention_ring_bwd (below)               as attention_bwd → dq, dk, dv · tt_attrs_attention
- *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k
+ * attention_ring_bias_bwdby shape              as attention_bias_bwd → dq, dk, dv, dbias · tt_attrs_attention
+ * attention_ring_bwd by shape              as attention_bwd → dq, dk, dv · tt_attrs_attention
  * broadcast          by shape              x → dims · tt_attrs_dims
  * cast               * -> *                x → x in the dtype of the attributes · tt_attrs_cast
  * cast_down          * -> *                x → x in the dtype of the attributes; the same kernel as cast · tt_attrs_cast
@@ -165,6 +169,8 @@ typedef struct tt_attrs_attention {
      * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
      * further. */
     int32_t ring, ring_step;
+    int32_t bias;     /* 1: the last operand is bias, see above */
+    int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {

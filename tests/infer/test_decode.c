@@ -20,24 +20,26 @@ static const char *const models[][2] = {
               "\"hidden_dim\":70,\"vocab_size\":263}"                               },
 };
 
-/* Attention with all its options, and no positions: a combination that no shipped model has. */
-static void describe_odd(const void *cfg, tt_builder *b)
+/* Attention with all its options, and no positions but a bias: a combination that no shipped model has.
+ * The bias is ALiBi's in the first block, and a learned one of 20 distances in the second. */
+static void describe_blocks(tt_builder *b, bool biased)
 {
     const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
                  Q = TT_DIM_UNIT(24, "heads", 6), K = TT_DIM_UNIT(12, "kv_heads", 6),
-                 W = TT_DIM_UNIT(20, "kv_heads", 10);
-    (void)cfg;
+                 W = TT_DIM_UNIT(20, "kv_heads", 10), learned[2] = {H, TT_DIM(20, NULL)};
     tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
     for (int i = 0; i < 2; i++) {
         tt_block(b, "layers.%d", i);
         const tt_param_opts po = {
             .init = {TT_INIT_NORMAL, 1.0, 0, 0}
         };
-        const tt_attention_opts o = {.v_head_dim = 10,
-                                     .window = i ? 33 : 5,
-                                     .softcap = i ? 2.0 : 0.0,
-                                     .scale = 0.7,
-                                     .sinks = tt_param(b, "sinks", &H, 1, &po)};
+        tt_attention_opts o = {.v_head_dim = 10,
+                               .window = i ? 33 : 5,
+                               .softcap = i ? 2.0 : 0.0,
+                               .scale = 0.7,
+                               .sinks = tt_param(b, "sinks", &H, 1, &po)};
+        if (biased)
+            o.bias = i ? tt_param(b, "bias", learned, 2, &po) : tt_alibi(b, H, LENGTH, 0);
         tt_value *y = tt_attention(b, tt_linear(b, x, "q", Q, NULL), tt_linear(b, x, "k", K, NULL),
                                    tt_linear(b, x, "v", W, NULL), 6, &o);
         /* the heads apart and together again: a reshape that names the token dim */
@@ -49,6 +51,18 @@ static void describe_odd(const void *cfg, tt_builder *b)
         tt_block_end(b);
     }
     tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+static void describe_odd(const void *cfg, tt_builder *b)
+{
+    (void)cfg;
+    describe_blocks(b, false);
+}
+
+static void describe_biased(const void *cfg, tt_builder *b)
+{
+    (void)cfg;
+    describe_blocks(b, true);
 }
 
 static tt_value *param_of(tt_builder *b, const char *name, const tt_dim *dims, int n)
@@ -111,6 +125,8 @@ static int64_t vocab(const void *cfg)
     return 263;
 }
 static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
+                         biased_vt = {sizeof biased_vt, NULL,  0,    NULL,
+                                      describe_biased,  vocab, NULL, NULL},
                          recurrent_vt = {sizeof recurrent_vt, NULL,  0,    NULL,
                                          describe_recurrent,  vocab, NULL, NULL},
                          sums_vt = {sizeof sums_vt, NULL,  0,    NULL,
@@ -330,6 +346,7 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 0);
         compare("llama3", models[0][1], &odd_vt, overrides[o], 0);
+        compare("llama3", models[0][1], &biased_vt, overrides[o], 0);
         compare("llama3", models[0][1], &recurrent_vt, overrides[o], 0);
     }
 }
@@ -345,6 +362,7 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 1e-5);
     compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
+    compare("llama3", models[0][1], &biased_vt, "backend.name reference backend.threads 1", 1e-5);
     compare("llama3", models[0][1], &recurrent_vt, "backend.name reference backend.threads 1",
             1e-5);
 }

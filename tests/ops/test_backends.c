@@ -10,7 +10,7 @@
 #define TRIALS 24
 
 /* Operands, separated by blanks: KIND:dim,dim…; a dim is a letter, a letter*n (units of n) or 1.
- * Kinds: f float, b bool, n positive float, z float in [-1, 1], p positions, s segments, m row maxima (large), iX
+ * Kinds: f float, g float that is f32 whatever the others are, b bool, n positive float, z float in [-1, 1], p positions, s segments, m row maxima (large), iX
  * integers in [-1, X] (X a letter), c counts of experts. */
 typedef struct row {
     const char *op, *ins;
@@ -119,6 +119,7 @@ static void fill(const tt_tensor *t, const char *kind)
         double u = eval_uniform(&s.random);
         switch (kind[0]) {
         case 'f':
+        case 'g':
             put(t, i, 4.0 * u - 2.0);
             break;
         case 'z':
@@ -161,7 +162,7 @@ static void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_tensor 
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
     type->dtype = strchr("fnmz", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
-    if (kind[0] == 'm')
+    if (kind[0] == 'm' || kind[0] == 'g')
         type->dtype = TT_F32;
     int shifted = -1;
     while (**p != ' ' && **p != '\0') {
@@ -222,16 +223,24 @@ static size_t bytes_of(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-/* attention_bwd needs the out and lse that attention computes from the same q, k, v. */
+static bool is_attention_bwd(const row *r)
+{
+    return strcmp(r->op, "attention_bwd") == 0 || strcmp(r->op, "attention_bias_bwd") == 0;
+}
+
+/* attention_bwd needs the out and lse that attention computes from the same q, k, v and bias. */
 static void make_attention_true(const row *r, tt_tensor *in)
 {
-    tt_tensor fin[7] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
-    if (strcmp(r->op, "attention_bwd") != 0)
+    if (!is_attention_bwd(r))
         return;
+    const bool bias = ((const tt_attrs_attention *)r->attrs)->bias != 0;
+    tt_tensor fin[8] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
+    if (bias)
+        fin[7] = in[10];
     tt_kernel_call c = {.struct_size = sizeof c,
                         .op = "attention",
                         .in = fin,
-                        .n_in = 7,
+                        .n_in = bias ? 8 : 7,
                         .n_out = 2,
                         .attrs = r->attrs};
     run(0, 0, s.vt[0]->kernel(NULL, "attention"), &c, &in[3]);
@@ -255,7 +264,7 @@ static bool check_row(const row *r, const tt_op_table *table)
     for (const char *p = r->ins; *p != '\0'; n++) {
         parse_operand(&p, a, &types[n], &in[n]);
         type_p[n] = &types[n];
-        if (strcmp(r->op, "attention_bwd") == 0 && n == 4) {
+        if (is_attention_bwd(r) && n == 4) {
             types[n].dtype = TT_F32; /* lse */
             in[n] = tensor_of(a, &types[n]);
         }

@@ -19,6 +19,7 @@
 static const tt_kernel kernels[] = {
     KERNEL("argmax", ref_argmax),
     KERNEL_SCRATCH("attention", ref_attention, ref_attention_scratch),
+    KERNEL_SCRATCH("attention_bias_bwd", ref_attention_bwd, ref_attention_scratch),
     KERNEL_SCRATCH("attention_bwd", ref_attention_bwd, ref_attention_scratch),
     KERNEL_SCRATCH("attention_cached", ref_attention_cached, ref_attention_scratch),
     KERNEL("attention_merge", ref_attention_merge),

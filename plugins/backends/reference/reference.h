@@ -49,5 +49,7 @@ size_t ref_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_linear_fused_rope_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_scan_bwd_scratch(const tt_kernel_call *c, int n_threads);
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads);
+/* the element of a row of attention's bias that belongs to a distance pos[query] - pos[key] */
+int64_t ref_bias_at(const tt_attrs_attention *a, const tt_tensor *bias, int64_t distance);
 
 #endif
