@@ -475,6 +475,57 @@ static void test_outputs_that_are_one_value_are_told_apart(void **state)
     built_free(&x);
 }
 
+/* The derivatives of inner ops keep cuts as the ops do, whatever the order of their operands. */
+static tt_value *doubled(tt_builder *b, tt_value *const *xs, int n, void *user)
+{
+    (void)n, (void)user;
+    return tt_scale(b, xs[0], 2);
+}
+
+static void constant_first(tt_builder *b, tt_value *const *xs, int n, tt_value *y, tt_value *dy,
+                           tt_value **dxs, void *user)
+{
+    const tt_type *t = tt_value_type(y);
+    (void)xs, (void)n, (void)user;
+    dxs[0] = tt_mul(b, tt_broadcast_to(b, tt_const(b, 2, TT_F32), t->dims, t->n_dims), dy);
+}
+
+DECOMPOSE(doubled_by_hand)
+{
+    (void)q;
+    outs[0] = tt_custom_vjp(b, in, 1, doubled, constant_first, NULL);
+}
+
+static void check_backward(void *user, const char *pass, built *x)
+{
+    tt_lower_step steps[TT_MAX_STEPS];
+    check_pass(user, pass, x);
+    for (size_t i = 0; i < x->g->nodes.n && !strcmp(pass, "autodiff"); i++) {
+        const tt_node *n = x->g->nodes.items[i];
+        const tt_value *v = n->n_out ? n->out[0] : NULL;
+        if (n->op != &tt_op_redistribute || v->type.n_dims != 2 || v->type.dims[1].size != 12 ||
+            v->type.dims[0].size != x->g->tokens)
+            continue;
+        const int k = tt_lower(&x->mesh, v->type.dims, 2, &n->in[0]->place, &v->place, steps);
+        for (int at = 0; at < k; at++)
+            if (steps[at].kind != TT_STEP_SLICE)
+                fail_msg("%s: node %d communicates a cotangent", (const char *)user, n->id);
+    }
+}
+
+static void test_derivatives_of_inner_ops_keep_the_cut(void **state)
+{
+    static const tt_op_def def = {LOCAL_OP(infer_same, "* -> *", 0, doubled_by_hand)};
+    static const tt_op_def *const defs[] = {&def};
+    static const single m = {&def};
+    static const char *const meshes[] = {"tp2", "fsdp2 tp2", "tp4=2x2"};
+    (void)state;
+    for (size_t i = 0; i < TT_COUNT(meshes); i++) {
+        const job j = single_job(defs, &m, meshes[i]);
+        run_job(&j, meshes[i], check_backward);
+    }
+}
+
 static void test_an_op_without_gradient_has_none(void **state)
 {
     static const tt_op_def def = {LOCAL_OP(infer_same, "* -> *", TT_OP_NO_GRADIENT, halved)};
@@ -685,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_a_contracted_letter_gives_a_partial_result),
         cmocka_unit_test(test_a_derivative_of_its_own_replaces_that_of_the_ops),
         cmocka_unit_test(test_outputs_that_are_one_value_are_told_apart),
+        cmocka_unit_test(test_derivatives_of_inner_ops_keep_the_cut),
         cmocka_unit_test(test_an_op_without_gradient_has_none),
         cmocka_unit_test(test_a_partial_operand_passes_through_if_the_op_is_linear),
         cmocka_unit_test(test_broken_promises_are_told),
