@@ -119,6 +119,65 @@ static void describe_sums(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, x, "head", V, NULL));
 }
 
+/* An op without a kernel, placed before it is decomposed: with attention's incremental form, or with
+ * none, or with a decomposition that mixes tokens though the op does not say so. */
+static tt_op_def attend, attend_whole, attend_silent;
+static const tt_op_def *const local_ops[] = {&attend, &attend_whole, &attend_silent};
+
+static void decompose_attend(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                             tt_value **outs)
+{
+    tt_op(b, "attention", in, q->n_in, q->attrs, outs, 2);
+}
+
+static void make_local_ops(void)
+{
+    tt_op_table core = {0};
+    core.core = tt_core_ops(&core.n_core);
+    attend = *tt_op_find(&core, "attention");
+    attend.flags |= TT_OP_LOCAL;
+    attend.decompose = decompose_attend;
+    attend.ring_form = NULL;
+    attend.vjp = NULL;
+    attend_whole = attend_silent = attend;
+    attend.name = "attend";
+    attend_whole.name = "attend_whole";
+    attend_whole.incremental = NULL;
+    attend_silent.name = "attend_silent";
+    attend_silent.flags &= ~TT_OP_MIXES_TOKENS;
+    attend_silent.incremental = NULL;
+}
+
+static void describe_attend(const void *cfg, tt_builder *b)
+{
+    const tt_op_def *const *def = cfg;
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), Q = TT_DIM_UNIT(24, "heads", 6);
+    const tt_attrs_attention a = {.head_dim = 6, .v_head_dim = 6, .scale = 0.5};
+    tt_value *pos = tt_input(b, "pos"), *seg = tt_input(b, "seg"), *y[2];
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    for (int i = 0; i < 2; i++) {
+        tt_block(b, "layers.%d", i);
+        tt_value *in[7] = {tt_linear(b, x, "q", Q, NULL),
+                           tt_linear(b, x, "k", Q, NULL),
+                           tt_linear(b, x, "v", Q, NULL),
+                           pos,
+                           seg,
+                           pos,
+                           seg};
+        tt_op(b, *def ? (*def)->name : "attention", in, 7, &a, y, 2);
+        x = tt_add(b, x, tt_linear(b, y[0], "o", D, NULL));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+static const tt_op_def *called; /* by the models below; NULL: attention itself */
+static void describe_called(const void *cfg, tt_builder *b)
+{
+    (void)cfg;
+    describe_attend(&called, b);
+}
+
 static int64_t vocab(const void *cfg)
 {
     (void)cfg;
@@ -130,7 +189,9 @@ static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, v
                          recurrent_vt = {sizeof recurrent_vt, NULL,  0,    NULL,
                                          describe_recurrent,  vocab, NULL, NULL},
                          sums_vt = {sizeof sums_vt, NULL,  0,    NULL,
-                                    describe_sums,  vocab, NULL, NULL};
+                                    describe_sums,  vocab, NULL, NULL},
+                         called_vt = {sizeof called_vt, NULL,  0,    NULL,
+                                      describe_called,  vocab, NULL, NULL};
 
 typedef struct program {
     job j;
@@ -166,6 +227,8 @@ static void open_program(program *p, const char *spec, const char *args, const t
         p->model.vtable = vt;
         s->model.component = &p->model;
     }
+    s->ops.extra = local_ops;
+    s->ops.n_extra = TT_COUNT(local_ops);
     if (tt_setup_compile(s, &whole, &err) != TT_OK ||
         tt_rank_open(s, &one, false, &p->rank, &err) != TT_OK ||
         tt_exec_state_tensor(p->rank.exec, TT_METRIC_LOGITS, &p->logits, &err) != TT_OK)
@@ -388,6 +451,43 @@ static void test_an_op_without_incremental_form_recomputes(void **state)
     close_program(&p);
 }
 
+/* It decodes by its incremental form, with the bits of attention. */
+static void test_a_local_op_decodes_by_its_incremental_form(void **state)
+{
+    (void)state;
+    make_local_ops();
+    called = &attend;
+    compare("llama3", models[0][1], &called_vt, OWN " backend.threads 1", 0);
+    called = &attend_silent; /* decomposed when described, so that attention is seen in it */
+    compare("llama3", models[0][1], &called_vt, OWN " backend.threads 1", 0);
+}
+
+static void test_a_local_op_without_one_recomputes(void **state)
+{
+    const tt_op_def *const ops[] = {NULL, &attend, &attend_whole, &attend_silent};
+    const tt_decode_opts d = {PIECE, SLOTS, 20};
+    want w[TT_COUNT(ops)];
+    (void)state;
+    make_local_ops();
+    for (size_t i = 0; i < TT_COUNT(ops); i++) {
+        called = ops[i];
+        memset(&w[i], 0, sizeof w[i]);
+        whole_logits(&w[i], "llama3", models[0][1], &called_vt, OWN " backend.threads 1");
+        assert_memory_equal(w[i].logits, w[0].logits,
+                            (size_t)(SLOTS * LENGTH * w[i].vocab) * sizeof(float));
+    }
+    for (size_t i = 0; i < TT_COUNT(ops); i++) {
+        program p;
+        called = ops[i];
+        open_program(&p, "llama3", models[0][1], &called_vt, "backend.name cpu", TT_MODE_DECODE,
+                     &d);
+        /* decomposed into attention, the silent one is decoded by attention's form */
+        assert_int_equal(p.j.setup.graph->slots, ops[i] == &attend_whole ? 0 : SLOTS);
+        close_program(&p);
+        free(w[i].logits);
+    }
+}
+
 static void test_a_table_of_positions_bounds_the_context(void **state)
 {
     const tt_decode_opts d = {PIECE, SLOTS, 4096};
@@ -510,6 +610,8 @@ int main(void)
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
         cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
+        cmocka_unit_test(test_a_local_op_decodes_by_its_incremental_form),
+        cmocka_unit_test(test_a_local_op_without_one_recomputes),
         cmocka_unit_test(test_a_table_of_positions_bounds_the_context),
         cmocka_unit_test(test_a_text_does_not_depend_on_other_texts),
         cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),
