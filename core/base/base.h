@@ -159,6 +159,9 @@ void tt_log_set_redraw(void (*fn)(void *), void *arg);
 /* ---- files */
 /* *text is NUL-terminated and the caller frees it; max_bytes 0 = no limit */
 tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *n, tt_error *err);
+/* Writes all n bytes to fd, however often a write is interrupted or takes only a part. False: a
+ * write failed, and errno says why. */
+bool tt_write_all(int fd, const void *p, size_t n);
 /* Writes and fsyncs a temporary file, renames it to path, and fsyncs the folder. */
 tt_status tt_write_file_atomic(const char *path, const void *p, size_t n, tt_error *err);
 /* Removes the temporary files that killed processes left in a folder, and no live process's. */

@@ -95,17 +95,26 @@ tt_status tt_read_file(const char *path, size_t max_bytes, char **text, size_t *
     return status;
 }
 
-static tt_status write_fd(int fd, const char *path, const char *p, size_t n, tt_error *err)
+bool tt_write_all(int fd, const void *p, size_t n)
 {
-    while (n > 0) {
-        ssize_t k = write(fd, p, TT_MIN(n, (size_t)1 << 30));
+    for (const char *at = p; n > 0;) {
+        const ssize_t k = write(fd, at, n);
         if (k < 0 && errno == EINTR)
             continue;
-        if (k < 0)
-            return tt_fail_errno(err, errno, "write", path);
-        p += k;
+        if (k == 0)
+            errno = EIO; /* a descriptor that takes nothing and says no error */
+        if (k <= 0)
+            return false;
+        at += k;
         n -= (size_t)k;
     }
+    return true;
+}
+
+static tt_status write_fd(int fd, const char *path, const void *p, size_t n, tt_error *err)
+{
+    if (!tt_write_all(fd, p, n))
+        return tt_fail_errno(err, errno, "write", path);
     return fsync(fd) == 0 ? TT_OK : tt_fail_errno(err, errno, "fsync", path);
 }
 

@@ -104,17 +104,9 @@ static double seconds_since_start(void)
     return (double)(now - zero) * 1e-9; /* a failed exchange left the origin in zero */
 }
 
-static void write_all(const char *p, size_t n)
+static void log_put(const char *p, size_t n)
 {
-    while (n > 0) {
-        ssize_t k = write(STDERR_FILENO, p, n);
-        if (k < 0 && errno != EINTR)
-            return; /* there is no other place to report it */
-        if (k > 0) {
-            p += k;
-            n -= (size_t)k;
-        }
-    }
+    (void)tt_write_all(STDERR_FILENO, p, n); /* there is no other place to report a failure */
 }
 
 /* Formats one line with its newline into buf; returns its length. */
@@ -154,7 +146,7 @@ void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
     size_t n = format_line(line, sizeof line, level, area, fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&state.lock);
-    write_all(line, n);
+    log_put(line, n);
     if (atomic_load(&state.held) && state.redraw)
         state.redraw(state.redraw_arg);
     pthread_mutex_unlock(&state.lock);

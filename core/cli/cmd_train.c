@@ -42,12 +42,15 @@ static void second_signal(int sig)
  * must not end with success. */
 static void on_exit_call(void)
 {
+    static atomic_flag entered = ATOMIC_FLAG_INIT;
     static const char why[] = "a plugin or a library called exit() before the run was done; start "
                               "again to continue from the last checkpoint";
     tt_error e = {0};
     if (atomic_load(&training) != (long)getpid()) /* the run is done, or this is a child that a
                                                      plugin has forked */
         return;
+    while (atomic_flag_test_and_set(&entered)) /* another rank's thread called exit, too */
+        pause();
     snprintf(e.text, sizeof e.text, "%s", why);
     if (prints_error(TT_EIO, why))
         tt_cli_report(TT_EIO, &e);
@@ -60,10 +63,14 @@ static bool prints_crash(const char *why)
     return prints_error(TT_EIO, why);
 }
 
+/* A thread that calls exit() takes one handler off the list, and ends the process when none is left:
+ * so there is one for each thread that may call it at the same time. */
+#define EXIT_CALLS 256
+
 static void guard(void)
 {
     static bool registered;
-    if (!registered)
+    for (int i = 0; !registered && i < EXIT_CALLS; i++)
         atexit(on_exit_call);
     registered = true;
     atomic_store(&training, (long)getpid());

@@ -63,18 +63,12 @@ tt_status tt_cli_hold_job(tt_cli *cli, tt_error *err)
     const size_t most = (size_t)64 << 20;
     const int fd = descriptor_of(cli->job);
     char *text = NULL;
-    size_t n = 0, at = 0;
+    size_t n = 0;
     if (fd < 0)
         return TT_OK;
     TT_TRY(tt_read_file(cli->job, most, &text, &n, err));
     const int kept = memfd_create("job", MFD_CLOEXEC);
-    while (kept >= 0 && at < n) {
-        const ssize_t k = write(kept, text + at, n - at);
-        if (k < 0 && errno != EINTR)
-            break;
-        at += k > 0 ? (size_t)k : 0;
-    }
-    const bool held = kept >= 0 && at == n && dup2(kept, fd) == fd;
+    const bool held = kept >= 0 && tt_write_all(kept, text, n) && dup2(kept, fd) == fd;
     if (!held)
         tt_fail(err, TT_EIO, "%s: cannot be kept in memory: %s", cli->job, strerror(errno));
     cli->job_of_ranks = tt_arena_printf(cli->arena, "/proc/%ld/fd/%d", (long)getpid(), kept);

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "comm/session_impl.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,11 +68,43 @@ static tt_status keep_waiting(waiting *w, tt_error *err)
     return tt_now_ns() < w->until_ns ? TT_OK : TT_ETIMEOUT;
 }
 
-static bool same_user(int fd)
+static bool same_user(int fd, struct ucred *other)
 {
-    struct ucred c;
-    socklen_t n = sizeof c;
-    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) && c.uid == geteuid();
+    socklen_t n = sizeof *other;
+    *other = (struct ucred){.uid = (uid_t)-1};
+    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, other, &n) && other->uid == geteuid();
+}
+
+enum { NOT_NOW = -1, FAILED = -2 };
+
+/* Connects to the name of this start and returns the socket. NOT_NOW: nobody listens there, or the
+ * listener takes no more connections for now. FAILED: another user's process listens there; err says
+ * so. It does not wait, because that process might never accept. */
+static int connect_name(const tt_launch *l, tt_error *err)
+{
+    struct sockaddr_un a;
+    struct ucred other;
+    const socklen_t n = address(l, &a);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        tt_fail(err, TT_ECOMM, "socket: %s", strerror(errno));
+        return FAILED;
+    }
+    if (connect(fd, (struct sockaddr *)&a, n)) {
+        close(fd);
+        return NOT_NOW;
+    }
+    if (same_user(fd, &other)) {
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+        return fd;
+    }
+    close(fd);
+    tt_fail(err, TT_ECOMM,
+            "process %ld of user %ld holds the name by which the ranks of this start would find "
+            "each other; start again%s",
+            (long)other.pid, (long)other.uid,
+            strcmp(l->launcher, "torchrun") ? "" : " with another MASTER_PORT");
+    return FAILED;
 }
 
 static hello my_hello(const tt_launch *l)
@@ -208,8 +241,9 @@ static void missing(const tt_session *s, char *text, size_t size)
 static tt_status admit(tt_session *s, int fd, waiting *w, tt_error *err)
 {
     hello h;
+    struct ucred other;
     const hello mine = my_hello(&s->launch);
-    const tt_status read = same_user(fd) ? read_all(fd, &h, sizeof h, w, err) : TT_ECOMM;
+    const tt_status read = same_user(fd, &other) ? read_all(fd, &h, sizeof h, w, err) : TT_ECOMM;
     if (read != TT_OK) {
         close(fd);
         return read == TT_ESIGNAL ? read : TT_OK;
@@ -245,6 +279,11 @@ static tt_status bind_name(int fd, const tt_launch *l, waiting *w, tt_error *err
                            "the ranks cannot find each other: %s; does another run have the "
                            "same %s variables?",
                            strerror(errno), l->launcher);
+        const int held = connect_name(l, err);
+        if (held == FAILED)
+            return TT_ECOMM;
+        if (held >= 0)
+            close(held);
         nanosleep(&(struct timespec){0, 20000000}, NULL); /* an earlier run is just ending */
     }
     return listen(fd, 4096) ? TT_FAIL(err, TT_ECOMM, "listen: %s", strerror(errno)) : TT_OK;
@@ -297,17 +336,14 @@ static tt_status accept_others(tt_session *s, waiting *w, tt_error *err)
 
 static tt_status connect_first(tt_session *s, waiting *w, tt_error *err)
 {
-    struct sockaddr_un a;
-    const socklen_t n = address(&s->launch, &a);
     for (;;) {
-        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            return TT_FAIL(err, TT_ECOMM, "socket: %s", strerror(errno));
-        if (!connect(fd, (struct sockaddr *)&a, n)) {
+        const int fd = connect_name(&s->launch, err);
+        if (fd == FAILED)
+            return TT_ECOMM;
+        if (fd >= 0) {
             s->socks[0] = fd;
             return TT_OK;
         }
-        close(fd);
         const tt_status st = keep_waiting(w, err);
         if (st == TT_ETIMEOUT)
             return TT_FAIL(err, st,
@@ -344,7 +380,7 @@ static tt_status connect_and_join(tt_session *s, waiting *w, tt_error *err)
     char go;
     TT_TRY(connect_first(s, w, err));
     tt_status st = TT_ECOMM;
-    if (same_user(s->socks[0]) && send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h)
+    if (send(s->socks[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h)
         st = receive_memory(s, s->socks[0], w, err);
     if (st != TT_OK)
         return first_rank_gone(s, w, st, "rejected this rank", err);

@@ -27,7 +27,7 @@ tt_status tt_threads_aborted(tt_threads *t, tt_error *err)
     return s;
 }
 
-void tt_threads_abort(tt_threads *t, const char *why)
+static void threads_abort(tt_threads *t, const char *why)
 {
     pthread_mutex_lock(&t->lock);
     if (!atomic_load(&t->aborted))
@@ -183,7 +183,7 @@ static tt_status open_barrier(tt_comm *c, const tt_call *call, tt_error *err)
     case TT_BARRIER_TIMEOUT: {
         tt_error e = {0};
         const tt_status s = timed_out(c, call->op, &e);
-        tt_threads_abort(c->t, e.text);
+        threads_abort(c->t, e.text);
         if (err)
             *err = e;
         return s;
@@ -301,7 +301,7 @@ static tt_status barrier(tt_comm *c, tt_error *err)
 
 static void abort_(void *self, const char *why)
 {
-    tt_threads_abort(((rank_end *)self)->t, why);
+    threads_abort(((rank_end *)self)->t, why);
 }
 
 static void threads_set_timeout(void *self, double timeout_s)

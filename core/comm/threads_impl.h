@@ -71,7 +71,6 @@ struct tt_comm {
     uint64_t sequence; /* number of the collective it is in, counted per group */
 };
 
-void tt_threads_abort(tt_threads *t, const char *why);
 tt_status tt_threads_aborted(tt_threads *t,
                              tt_error *err); /* the error of a rank woken by an abort */
 

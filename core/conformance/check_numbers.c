@@ -155,10 +155,9 @@ static tt_status compare_all(const tt_rig *rig, tt_rank *r, void *user, tt_error
 {
     gradients *out = user;
     tt_exec_tensor *t = NULL;
-    size_t n = 0;
     double loss;
     tt_whole *g = tt_rig_whole(rig);
-    TT_TRY(tt_exec_tensors(r->exec, r->arena, &t, &n, err));
+    const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
     for (size_t i = 0; i < n; i++)
         if (!t[i].suffix && !t[i].param->frozen) {
             void *data;

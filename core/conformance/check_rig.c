@@ -525,8 +525,7 @@ tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suff
 {
     const tt_graph *g = rig->s.graph;
     tt_exec_tensor *t = NULL;
-    size_t n = 0;
-    TT_TRY(tt_exec_tensors(rank->exec, rank->arena, &t, &n, err));
+    const size_t n = tt_exec_tensors(rank->exec, rank->arena, &t);
     for (size_t i = 0; i < n; i++) {
         const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
         for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)

@@ -129,12 +129,9 @@ static size_t saved_tensors(const tt_exec *x, tt_arena *a, bool buffers, tt_exec
     return n;
 }
 
-tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
-                          tt_error *err)
+size_t tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)
 {
-    (void)err;
-    *n = saved_tensors(x, a, false, out);
-    return TT_OK;
+    return saved_tensors(x, a, false, out);
 }
 
 size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out)

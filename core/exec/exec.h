@@ -57,9 +57,8 @@ typedef struct tt_exec_tensor {
     tt_tensor tensor;                  /* this rank's box */
     bool owner;                        /* this rank is the first of its replicas */
 } tt_exec_tensor;
-/* Parameters and optimizer states. */
-tt_status tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out, size_t *n,
-                          tt_error *err);
+/* Parameters and optimizer states. Returns how many. */
+size_t tt_exec_tensors(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 /* Buffers that checkpoints hold. Returns how many. */
 size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 /* tt_program.params[param]; false: it is on other ranks. */

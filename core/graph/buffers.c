@@ -20,19 +20,15 @@ static tt_state *new_buffer(tt_builder *b, const char *full, const tt_type *t,
     return s;
 }
 
-tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
-                    const tt_buffer_opts *opts)
+/* The value of a buffer, which is declared unless it exists. */
+static tt_value *read_buffer(tt_builder *b, const char *full, const tt_dim *dims, int n_dims,
+                             const tt_buffer_opts *opts)
 {
-    if (b->failed)
-        return tt_placeholder(b);
-    const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
-                                   : tt_arena_str(b->arena, name);
     tt_type t = {.dtype = TT_F32, .n_dims = n_dims};
     int64_t numel = 1;
-    if (b->g->placed || n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
-        return tt_builder_fail(b, TT_EINVAL,
-                               "buffer %s: only describe() declares buffers, with at most %d dims",
-                               full, TT_MAX_DIMS - 1);
+    if (n_dims < 0 || n_dims > TT_MAX_DIMS - 1)
+        return tt_builder_fail(b, TT_EINVAL, "buffer %s: %d dims; a buffer has at most %d", full,
+                               n_dims, TT_MAX_DIMS - 1);
     for (int i = 0; i < n_dims; i++) {
         t.dims[i] = dims[i];
         if (dims[i].size < 1 || dims[i].unit < 1 || dims[i].size % dims[i].unit ||
@@ -48,9 +44,21 @@ tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_d
     return tt_state_read(b, s ? s : new_buffer(b, full, &t, opts));
 }
 
+tt_value *tt_buffer(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
+                    const tt_buffer_opts *opts)
+{
+    if (tt_local_refuses(b, "tt_buffer"))
+        return tt_placeholder(b);
+    const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
+                                   : tt_arena_str(b->arena, name);
+    if (b->g->placed)
+        return tt_builder_fail(b, TT_EINVAL, "buffer %s: only describe() declares buffers", full);
+    return read_buffer(b, full, dims, n_dims, opts);
+}
+
 void tt_buffer_update(tt_builder *b, tt_value *buffer, tt_value *stat, tt_buffer_fn fn, void *user)
 {
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_buffer_update"))
         return;
     const tt_node *n = buffer->node;
     if (n->op != &tt_op_state || n->state->kind != TT_STATE_BUFFER) {
@@ -82,12 +90,19 @@ tt_value *tt_const_array(tt_builder *b, const float *values, const tt_dim *dims,
     int64_t n = 1;
     if (b->failed)
         return tt_placeholder(b);
-    tt_value *v =
-        tt_buffer(b, tt_arena_printf(b->arena, "constant.%zu", b->g->states.n), dims, n_dims, &o);
+    size_t number = b->g->states.n;
+    const char *of = b->local ? b->local->def->name : "", *full;
+    do /* the placed graph has constants of describe() and of local decompositions */
+        full = tt_arena_printf(b->arena, "%s%s%s%sconstant.%zu", b->scope, b->scope[0] ? "." : "",
+                               of, of[0] ? "." : "", number++);
+    while (b->local && tt_graph_state(b->g, TT_STATE_BUFFER, full));
+    if (b->g->placed && !b->local)
+        return tt_builder_fail(b, TT_EINVAL, "%s: only describe() makes constant arrays", full);
+    tt_value *v = read_buffer(b, full, dims, n_dims, &o);
     if (b->failed)
         return v;
     for (int i = 0; i < n_dims; i++)
-        n *= dims[i].size; /* tt_buffer has checked it */
+        n *= dims[i].size; /* read_buffer has checked it */
     v->node->state->values = tt_arena_dup(b->arena, values, (size_t)n * sizeof *values);
     return v;
 }

@@ -46,11 +46,6 @@ tt_graph *tt_builder_graph(tt_builder *b)
     return b->g;
 }
 
-bool tt_builder_placed(const tt_builder *b)
-{
-    return b->g->placed;
-}
-
 /* ---- scopes and blocks ---- */
 
 static const char *scope_name(tt_builder *b, const char *fmt, va_list ap)
@@ -79,6 +74,8 @@ void tt_scope_end(tt_builder *b)
 
 void tt_block(tt_builder *b, const char *fmt, ...)
 {
+    if (tt_local_refuses(b, "tt_block"))
+        return;
     if (b->in_block) {
         tt_builder_fail(b, TT_EINVAL, "tt_block inside a block: blocks do not nest");
         return;
@@ -184,7 +181,7 @@ tt_value *tt_input(tt_builder *b, const char *name)
 
 void tt_output(tt_builder *b, const char *name, tt_value *v)
 {
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_output"))
         return;
     tt_map_set(b->g->outputs, name, v);
 }
@@ -236,7 +233,7 @@ static bool is_used(const tt_graph *g, const tt_value *v)
 tt_value *tt_param(tt_builder *b, const char *name, const tt_dim *dims, int n_dims,
                    const tt_param_opts *opts)
 {
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_param"))
         return tt_placeholder(b);
     const char *full = b->scope[0] ? tt_arena_printf(b->arena, "%s.%s", b->scope, name)
                                    : tt_arena_str(b->arena, name);

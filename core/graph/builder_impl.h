@@ -22,6 +22,16 @@ typedef struct tt_clone { /* a value of inputs alone that another stage computes
     tt_value *value;
 } tt_clone;
 
+typedef struct tt_placing tt_placing;
+
+typedef struct tt_local { /* an op with TT_OP_LOCAL while its decomposition is written */
+    const tt_op_def *def;
+    const tt_shape_query *q;
+    const tt_placing *placing;
+    const char *placed_op; /* the op of the decomposition that is placed now, for messages */
+    struct tt_local *outer;
+} tt_local;
+
 struct tt_builder {
     tt_arena *arena;
     tt_graph *g;
@@ -34,7 +44,8 @@ struct tt_builder {
     int block;
     const char *scope;
     TT_VEC(const char *) scopes; /* full names of the enclosing scopes of describe() */
-    bool in_block, follow, inner;
+    bool in_block, follow, finest, inner;
+    tt_local *local; /* NULL: no local decomposition is written */
     /* nodes that are built once and shared */
     tt_map *inputs;       /* "name@stage@region" → tt_value */
     tt_map *param_values; /* unplaced graph: name → tt_value */
@@ -51,20 +62,36 @@ struct tt_builder {
 tt_node *tt_identity_node(tt_builder *b, const tt_op_def *op, tt_value *v, const tt_placement *to);
 
 /* place.c: redistributes the inputs of an op into `args`, and computes the placements of its outputs. */
-typedef struct tt_placing {
+struct tt_placing {
     const tt_rule *rule;
     tt_atom_list letters[TT_MAX_LETTERS];
     uint16_t keep[TT_MAX_INS];
     tt_placement out[TT_MAX_OUTS];
     bool expand; /* the op must be expanded: a letter is cut that the op itself needs whole */
-} tt_placing;
+};
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
                    tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
-tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
-                     const tt_type *out, const tt_rule **rule, tt_error *err);
 /* The placement of an operand from the letters of its op, without pending atoms. */
 tt_placement tt_place_input(const tt_mesh *m, const tt_rule *r, int i, const tt_atom_list *letters);
 tt_placement tt_place_output(const tt_mesh *m, const tt_rule *r, int o,
                              const tt_atom_list *letters);
+
+/* local.c: writes the decomposition of an op with TT_OP_LOCAL on its placed operands. */
+void tt_emit_local(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                   const tt_type *types, tt_value **args, const tt_placing *p, const void *attrs,
+                   tt_value **outs);
+/* May v be redistributed so here? In a local decomposition only without communication; otherwise the
+ * builder fails. */
+bool tt_local_allows(tt_builder *b, const tt_value *v, const tt_placement *to);
+/* In a local decomposition: a whole value of scalars and constants alone, computed again in this
+ * placement, so that no rank computes the whole. NULL: v is no such value. */
+tt_value *tt_local_source(tt_builder *b, tt_value *v, const tt_placement *to);
+/* For functions that only describe() may call: fails in a local decomposition. Returns whether the
+ * builder has failed. */
+bool tt_local_refuses(tt_builder *b, const char *what);
+
+/* node.c: the EXPANDED node, which has the derivative of outputs that inner nodes compute. */
+void tt_expanded_node(tt_builder *b, const tt_op_def *def, tt_value *const *in, int n_in,
+                      const void *attrs, tt_value *const *outs);
 
 #endif

@@ -35,7 +35,7 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_log_metric"))
         return;
     static const char *const own[] = {
         "step", "epoch",         "loss",       "loss_max", "grad_norm", "lr",     "tokens",
@@ -63,7 +63,7 @@ void tt_log_metric(tt_builder *b, const char *name, tt_value *v)
 
 tt_value *tt_get_output(tt_builder *b, const char *name)
 {
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_get_output"))
         return tt_placeholder(b);
     tt_value *v = tt_map_get(b->g->outputs, name);
     if (v) /* a loss is computed in f32 */
@@ -79,7 +79,7 @@ tt_value *tt_get_output(tt_builder *b, const char *name)
 
 void tt_loss_term(tt_builder *b, const char *name, tt_value *v, double weight)
 {
-    if (b->failed)
+    if (tt_local_refuses(b, "tt_loss_term"))
         return;
     v = tt_cast(b, v, tt_dtype_accumulate(v->type.dtype));
     if (v->type.dtype != TT_F32 || v->type.n_dims > 1) {

@@ -95,17 +95,13 @@ static void emit_expansion(tt_builder *b, const tt_op_def *def, const tt_shape_q
     def->expand(b, q, args, outs);
     b->inner = inner;
     tt_builder_follow(b, follow);
-    if (b->failed || inner)
-        return;
-    tt_node *v = tt_node_new(b, def, args, q->n_in, NULL, NULL, 0);
-    v->role = TT_NODE_EXPANDED;
-    v->attrs = attrs;
-    v->n_out = def->n_out;
-    v->out = tt_arena_dup(b->arena, outs, sizeof *outs * (size_t)def->n_out);
+    if (!b->failed && !inner)
+        tt_expanded_node(b, def, args, q->n_in, attrs, outs);
 }
 
+/* `local`: the op has no kernel, and runs as its local decomposition. */
 static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
-                        const tt_type *types, tt_value *const *in, const void *attrs,
+                        const tt_type *types, tt_value *const *in, const void *attrs, bool local,
                         tt_value **outs)
 {
     tt_error e = {0};
@@ -114,12 +110,18 @@ static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_quer
     tt_value *here[TT_MAX_INS], *args[TT_MAX_INS];
     for (int i = 0; i < q->n_in; i++)
         here[i] = tt_to_stage(b, in[i]);
-    if (b->failed || tt_place(b, def, q, types, here, args, &p, &e) != TT_OK) {
+    if (b->local)
+        b->local->placed_op = def->name;
+    if (b->failed || tt_place(b, def, q, types, here, args, &p, &e) != TT_OK || b->failed) {
         op_fail(b, &e, outs, def->n_out);
         return;
     }
     if (p.expand) {
         emit_expansion(b, def, q, args, attrs, outs);
+        return;
+    }
+    if (local) {
+        tt_emit_local(b, def, q, types, args, &p, attrs, outs);
         return;
     }
     tt_node *n = tt_node_new(b, def, args, q->n_in, types, p.out, def->n_out);
@@ -161,6 +163,15 @@ static bool backend_lacks(const tt_builder *b, const tt_op_def *def, const tt_sh
                               .n_out = def->n_out,
                               .attrs = q->attrs};
     return !b->opts.supports(b->opts.has_kernel_user, &c);
+}
+
+/* Does an op without a kernel stay a node of the described graph, to be decomposed when its rule has
+ * placed it? A graph that generates text (R18) has such nodes only for ops that mix tokens: each may
+ * have an incremental form, and what the others do with tokens is read from their decompositions. */
+static bool waits_for_placement(const tt_builder *b, const tt_op_def *def)
+{
+    return (def->flags & TT_OP_LOCAL) &&
+           (b->opts.use != TT_BUILD_GENERATE || (def->flags & TT_OP_MIXES_TOKENS));
 }
 
 static bool fits_call(tt_builder *b, const tt_op_def *def, tt_value *const *ins, int n_in,
@@ -207,12 +218,13 @@ void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_in, const 
         op_fail(b, &e, outs, n_out);
         return;
     }
-    if (backend_lacks(b, def, &q, types)) {
+    const bool lacks = backend_lacks(b, def, &q, types);
+    if (lacks && !waits_for_placement(b, def)) {
         def->decompose(b, &q, ins, outs);
         return;
     }
     if (b->g->placed) {
-        emit_placed(b, def, &q, types, ins, kept, outs);
+        emit_placed(b, def, &q, types, ins, kept, lacks, outs);
         return;
     }
     tt_node *n = tt_node_new(b, def, ins, n_in, types, NULL, n_out);
@@ -236,6 +248,7 @@ tt_value *tt_custom_vjp(tt_builder *b, tt_value *const *xs, int n, tt_custom_fn 
         return tt_placeholder(b);
     if (inner)
         return y;
+    b->g->custom_vjp = b->g->custom_vjp || b->g->placed;
     tt_node *v = tt_node_new(b, &tt_op_custom, xs, n, NULL, NULL, 0);
     v->role = TT_NODE_EXPANDED;
     v->custom_vjp = vjp;

@@ -47,7 +47,7 @@ struct tt_node {
     const tt_when *when; /* interned in this graph, never NULL */
     int block;           /* -1: outside the blocks */
     const char *scope;   /* "model.layers.3.mlp" */
-    bool follow;         /* it was placed in follow mode (R3) */
+    bool follow, finest; /* it was placed in these modes (R3) */
     tt_node_role role;
     bool not_later; /* fuse: no pass may move it to a later place, because it is the last reader of
                        large operands */
@@ -106,6 +106,7 @@ struct tt_graph {
     tt_precision precision;
     tt_context context;
     int64_t alignment; /* of memory that the plan gives out: a power of two, at least 64 */
+    bool ordered;      /* an op with TT_OP_ORDERED was decomposed after its placement */
     tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
@@ -159,7 +160,9 @@ bool tt_node_is_cast(const tt_node *n);
 /* Where the nodes that are built next belong. */
 void tt_builder_at(tt_builder *b, tt_region region, int stage, int block, const char *scope);
 bool tt_builder_follow(tt_builder *b, bool follow); /* returns the previous mode */
-bool tt_builder_placed(const tt_builder *b);
+/* A form of follow mode: each letter has the atoms of the operand that is cut most finely, so that
+ * whole operands (constants) are sliced, not the others gathered. Returns the previous mode. */
+bool tt_builder_finest(tt_builder *b, bool finest);
 
 /* The same value in another placement (R1). A value has at most one node per placement; a new one
  * starts from the version with the lowest cost. */

@@ -80,10 +80,21 @@ tt_node *tt_node_new(tt_builder *b, const tt_op_def *op, tt_value *const *in, in
     n->block = b->block;
     n->scope = b->scope;
     n->follow = b->follow;
+    n->finest = b->finest;
     n->role = b->inner ? TT_NODE_INNER : TT_NODE_PLAIN;
     n->accumulate_index = -1;
     tt_vec_push(b->arena, &g->nodes, n);
     return n;
+}
+
+void tt_expanded_node(tt_builder *b, const tt_op_def *def, tt_value *const *in, int n_in,
+                      const void *attrs, tt_value *const *outs)
+{
+    tt_node *v = tt_node_new(b, def, in, n_in, NULL, NULL, 0);
+    v->role = TT_NODE_EXPANDED;
+    v->attrs = attrs;
+    v->n_out = def->n_out;
+    v->out = tt_arena_dup(b->arena, outs, sizeof *outs * (size_t)def->n_out);
 }
 
 tt_value *tt_value_root(tt_value *v)
@@ -202,6 +213,13 @@ bool tt_builder_follow(tt_builder *b, bool follow)
 {
     bool was = b->follow;
     b->follow = follow;
+    return was;
+}
+
+bool tt_builder_finest(tt_builder *b, bool finest)
+{
+    bool was = b->finest;
+    b->finest = finest;
     return was;
 }
 

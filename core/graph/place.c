@@ -7,8 +7,8 @@
  * gives the atoms of a letter by the label of its dim; a letter whose label is not in the table keeps
  * the atoms that the inputs have. In follow mode all letters do. */
 
-tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
-                     const tt_type *out, const tt_rule **rule, tt_error *err)
+static tt_status op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                         const tt_type *out, const tt_rule **rule, tt_error *err)
 {
     char text[512], key[640];
     if (def->rule)
@@ -131,15 +131,20 @@ static bool expands(const tt_op_def *def, const tt_rule *r, const tt_atom_list *
 
 /* Ulysses (Jacobs et al. 2023, arXiv:2309.14509): the atoms that cut tokens inside sequences now cut
  * heads, after the atoms that already cut heads, so each rank has whole sequences of fewer heads. The
- * redistribute is one all-to-all. An op without heads keeps the cut of its tokens. */
+ * redistribute is one all-to-all. An op without heads keeps the cut of its tokens, or gathers those of a
+ * sequence if its rule wants them whole, "t=(b !q) h"; so does such an op whose heads do not divide. The
+ * first group of the rule is that of the output's tokens. */
 static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_dim *dim,
                                     const bool *bound, tt_atom_list *ax, tt_error *err)
 {
     const tt_mesh *m = b->g->mesh;
     int t = -1, h = -1;
-    for (int i = 0; t < 0 && i < r->n_groups; i++)
-        if (dim[r->groups[i].x].lines > 0 && !(r->whole >> r->groups[i].rest & 1u))
+    bool gathers = false;
+    for (int i = 0; t < 0 && i < r->n_groups; i++) {
+        gathers = (r->whole >> r->groups[i].rest & 1u) != 0;
+        if (dim[r->groups[i].x].lines > 0)
             t = r->groups[i].x;
+    }
     for (int x = 0; h < 0 && x < r->n_letters; x++)
         if (bound[x] && dim[x].label && !strcmp(dim[x].label, "heads"))
             h = x;
@@ -148,7 +153,10 @@ static tt_status sequences_to_heads(tt_builder *b, const tt_rule *r, const tt_di
     tt_atom_list whole = prefix_of(m, &ax[t], dim[t].lines), all = ax[h];
     for (int i = whole.n; i < ax[t].n; i++)
         all.atom[all.n++] = ax[t].atom[i];
-    if (units(&dim[h]) % tt_mesh_degree(m, &all))
+    const bool divides = units(&dim[h]) % tt_mesh_degree(m, &all) == 0;
+    if (!divides && gathers)
+        return TT_OK;
+    if (!divides)
         return TT_FAIL(err, TT_EINVAL,
                        "%lld heads do not divide over the %d ranks that tensor and context "
                        "parallelism (ulysses) cut them over; choose degrees that divide them",
@@ -191,13 +199,14 @@ static bool has_one_unit(const tt_rule *r, tt_value *const *in, const tt_type *o
 }
 
 /* A letter whose label is not in the table keeps the cut of the first input that has one (R3). Shifted
- * atoms belong to one op, and atoms that ignore the unit to storage: these are not kept. */
+ * atoms belong to one op, and atoms that ignore the unit to storage: these are not kept. In an op that
+ * expands the letters that are otherwise whole have their atoms, too. */
 static void keep_unlabelled(const tt_rule *r, const bool *labelled, tt_value *const *in,
-                            tt_atom_list *ax)
+                            bool expand, tt_atom_list *ax)
 {
     uint16_t taken = 0;
     for (int x = 0; x < r->n_letters; x++)
-        if (!(r->whole >> x & 1u))
+        if (expand || !(r->whole >> x & 1u))
             taken |= tt_atom_list_mask(&ax[x]);
     for (int i = 0; i < r->n_in; i++)
         for (int d = 0; d < r->n_in_dims[i]; d++) {
@@ -230,8 +239,8 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
         ax[at[i]] = got[i];
     if (b->g->context == TT_CONTEXT_HEADS && (def->flags & TT_OP_MIXES_TOKENS))
         TT_TRY(sequences_to_heads(b, r, dim, bound, ax, err));
-    keep_unlabelled(r, labelled, in, ax);
     p->expand = expands(def, r, ax);
+    keep_unlabelled(r, labelled, in, p->expand, ax);
     for (int x = 0; !p->expand && x < r->n_letters; x++)
         if (r->whole >> x & 1u)
             memset(&ax[x], 0, sizeof ax[x]);
@@ -239,8 +248,21 @@ static tt_status letters_canonical(tt_builder *b, const tt_op_def *def, const tt
     return TT_OK;
 }
 
+/* The dim of letter x that is cut by the most atoms, of all inputs: the first if several are. */
+static void finest_dim(const tt_rule *r, tt_value *const *in, int x, int *input, int *dim)
+{
+    int most = -1;
+    for (int i = 0; i < r->n_in; i++)
+        for (int d = 0; d < r->n_in_dims[i]; d++)
+            if (r->in[i][d] == x && in[i]->place.n[d] > most) {
+                most = in[i]->place.n[d];
+                *input = i;
+                *dim = d;
+            }
+}
+
 static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim, const bool *bound,
-                           tt_value *const *in, const tt_type *out, tt_atom_list *ax)
+                           tt_value *const *in, const tt_type *out, bool finest, tt_atom_list *ax)
 {
     bool fixed[TT_MAX_LETTERS] = {false};
     uint16_t taken = 0;
@@ -250,8 +272,11 @@ static void letters_follow(const tt_mesh *m, const tt_rule *r, const tt_dim *dim
             if (fixed[x])
                 continue;
             fixed[x] = true;
+            int from = i, at = d;
+            if (finest)
+                finest_dim(r, in, x, &from, &at);
             if (!(r->whole >> x & 1u))
-                take_free(r, in, i, d,
+                take_free(r, in, from, at,
                           has_one_unit(r, in, out, x, dim[x].unit) ? 0 : TT_IGNORE_UNIT, &taken,
                           ax);
         }
@@ -324,12 +349,12 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
 {
     tt_dim dim[TT_MAX_LETTERS];
     bool bound[TT_MAX_LETTERS] = {false};
-    TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
+    TT_TRY(op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
     TT_TRY(bind_letters(b->g->labels, def, q, out, r, dim, bound, err));
     p->expand = expands(def, r, p->letters); /* an empty list expands in follow mode, too */
     if (b->follow)
-        letters_follow(b->g->mesh, r, dim, bound, in, out, p->letters);
+        letters_follow(b->g->mesh, r, dim, bound, in, out, b->finest, p->letters);
     else if (letters_canonical(b, def, dim, bound, in, p, err) != TT_OK)
         return tt_error_context(err, "op %s", def->name);
     const uint16_t used = used_atoms(r, p->letters);

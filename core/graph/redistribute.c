@@ -33,7 +33,7 @@ static bool version_usable(const tt_builder *b, const tt_value *w)
 
 tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
 {
-    if (b->failed || tt_placement_equal(&v->place, to))
+    if (b->failed || tt_placement_equal(&v->place, to) || !tt_local_allows(b, v, to))
         return v;
     tt_value *root = tt_value_root(v), *best = NULL;
     tt_versions *vs = versions_of(b, root);
@@ -51,9 +51,11 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to)
     }
     if (!best)
         best = v;
-    tt_node *n = tt_identity_node(b, &tt_op_redistribute, best, to);
-    tt_vec_push(b->arena, &vs->items, n->out[0]);
-    return n->out[0];
+    tt_value *made = tt_local_source(b, root, to);
+    if (!made)
+        made = tt_identity_node(b, &tt_op_redistribute, best, to)->out[0];
+    tt_vec_push(b->arena, &vs->items, made);
+    return made;
 }
 
 /* v on a stage next to its own. All readers on that stage share the transfer. */

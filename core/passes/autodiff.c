@@ -202,8 +202,10 @@ static tt_status differentiate(differ *d, tt_node *n, tt_error *err)
         if (dout[i])
             dout[i] = to_storage(d, &n->out[i]->place, dout[i]);
     tt_builder_follow(d->b, n->follow);
+    tt_builder_finest(d->b, n->finest);
     tt_status s = call_vjp(d, n, dout, err);
     tt_builder_follow(d->b, false);
+    tt_builder_finest(d->b, false);
     return s;
 }
 

@@ -156,32 +156,40 @@ static void gradients(tt_builder *b, const tt_stack *s, tt_value **by_stage)
             by_stage[st] = tied_gradient(b, s, parts, st);
 }
 
-/* The value that a stage's epilogue writes to a metric; NULL: it writes none. */
-static tt_value *metric_value(const tt_graph *g, const char *name, int stage)
+/* The values that tt_graph.ok is computed from, by stage; NULL: the stage writes no such metric. */
+typedef struct checked {
+    tt_value *loss[TT_MAX_STAGES], *norm[TT_MAX_STAGES];
+} checked;
+
+static checked checked_metrics(const tt_graph *g)
 {
+    checked c = {0};
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
-        if (n->op == &tt_op_assign && n->when->stage == stage &&
-            n->state->kind == TT_STATE_METRIC && !strcmp(n->state->name, name))
-            return n->in[0];
+        if (n->op != &tt_op_assign || n->state->kind != TT_STATE_METRIC || n->when->stage < 0)
+            continue;
+        if (!strcmp(n->state->name, TT_METRIC_LOSS))
+            c.loss[n->when->stage] = n->in[0];
+        else if (!strcmp(n->state->name, TT_METRIC_NORM))
+            c.norm[n->when->stage] = n->in[0];
     }
-    return NULL;
+    return c;
 }
 
 /* Writes tt_graph.ok. Every rank computes it from the loss and the norm, which are replicated,
  * so either all ranks run the update or none does. */
 static void write_ok(tt_builder *b)
 {
-    static const char *const names[] = {TT_METRIC_LOSS, TT_METRIC_NORM};
     const tt_type f32 = {.dtype = TT_F32};
     const tt_placement whole = {0};
     tt_graph *g = tt_builder_graph(b);
+    const checked metrics = checked_metrics(g);
     for (int st = 0; st < g->n_stages; st++) {
+        tt_value *const both[] = {metrics.loss[st], metrics.norm[st]};
         tt_value *ok = NULL;
         tt_builder_at(b, TT_EPILOGUE, st, -1, "ok");
-        for (size_t i = 0; i < TT_COUNT(names); i++) {
-            tt_value *x = metric_value(g, names[i], st);
-            tt_value *finite = x ? tt_cast(b, tt_is_finite(b, x), TT_F32) : NULL;
+        for (size_t i = 0; i < TT_COUNT(both); i++) {
+            tt_value *finite = both[i] ? tt_cast(b, tt_is_finite(b, both[i]), TT_F32) : NULL;
             ok = ok && finite ? tt_mul(b, ok, finite) : finite ? finite : ok;
         }
         if (!ok)

@@ -76,8 +76,10 @@ tt_status tt_schedule_find(const char *name, const tt_schedule_kind **out, tt_er
     return TT_OK;
 }
 
-tt_schedule *tt_schedule_new(tt_arena *a, const char *name, int n_ranks, int n_chunks, int n_micro,
-                             bool turns)
+/* Makes a schedule with empty lists that have room for every action. turns: stages are mapped as a
+ * V; else stage s is on rank s mod p. */
+static tt_schedule *schedule_new(tt_arena *a, const char *name, int n_ranks, int n_chunks,
+                                 int n_micro, bool turns)
 {
     tt_schedule *s = tt_arena_alloc(a, sizeof *s);
     s->name = tt_arena_str(a, name);
@@ -128,7 +130,7 @@ tt_status tt_schedule_make(const char *name, int n_ranks, int n_chunks, int n_mi
     if (n_chunks == 0)
         n_chunks = k->kind.usual_chunks;
     TT_TRY(check_sizes(k, n_ranks, n_chunks, n_micro, err));
-    tt_schedule *s = tt_schedule_new(a, k->kind.name, n_ranks, n_chunks, n_micro, k->kind.turns);
+    tt_schedule *s = schedule_new(a, k->kind.name, n_ranks, n_chunks, n_micro, k->kind.turns);
     k->generate(s, a);
     TT_TRY(tt_schedule_check(s, true, err));
     s->ascends = true;
@@ -138,7 +140,7 @@ tt_status tt_schedule_make(const char *name, int n_ranks, int n_chunks, int n_mi
 
 tt_schedule *tt_schedule_forward(const tt_schedule *s, int n_micro, tt_arena *a)
 {
-    tt_schedule *f = tt_schedule_new(a, s->name, s->n_ranks, s->n_stages, n_micro, false);
+    tt_schedule *f = schedule_new(a, s->name, s->n_ranks, s->n_stages, n_micro, false);
     f->n_stages = s->n_stages;
     f->ascends = true;
     for (int i = 0; i < s->n_stages; i++)

@@ -5,10 +5,6 @@
 
 /* Shared by the files of core/pipeline. */
 
-/* Makes a schedule with empty lists that have room for every action. turns: stages are mapped as a
- * V; else stage s is on rank s mod p. */
-tt_schedule *tt_schedule_new(tt_arena *a, const char *name, int n_ranks, int n_chunks, int n_micro,
-                             bool turns);
 void tt_schedule_push(tt_schedule *s, int rank, tt_action_kind kind, int stage, int micro);
 
 /* The actions that an action waits for: at most two, on its own stage or a neighbouring one. */

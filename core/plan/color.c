@@ -66,6 +66,14 @@ typedef struct ranges {
     int n, room;
 } ranges;
 
+/* How far a query has come in a set of ranges: its first range that ends behind the offset that the
+ * query has reached. */
+typedef struct cursor {
+    const ranges *s;
+    int k;
+    int64_t next; /* s->r[k].offset; INT64_MAX: behind the last range */
+} cursor;
+
 #define MOST_SETS 128 /* of a query: at most four nodes on each of 31 levels */
 
 typedef struct taken {
@@ -73,14 +81,14 @@ typedef struct taken {
     int *time; /* sorted; node leaves + i has the times from time[i] to before time[i + 1] */
     int n_times, leaves;
     ranges *all, *any; /* by node, 1 = root: occupied at all of its times, at any of them */
-    const ranges *set[MOST_SETS];
+    cursor set[MOST_SETS];
     int n_sets;
 } taken;
 
-/* The first range that ends at or after `at`. */
-static int first_to(const ranges *s, int64_t at)
+/* The first range from number lo on that ends at or after `at`. */
+static int first_to(const ranges *s, int lo, int64_t at)
 {
-    int lo = 0, hi = s->n;
+    int hi = s->n;
     while (lo < hi) {
         const int mid = lo + (hi - lo) / 2;
         if (s->r[mid].end < at)
@@ -93,7 +101,7 @@ static int first_to(const ranges *s, int64_t at)
 
 static void add_range(tt_arena *a, ranges *s, range r)
 {
-    const int from = first_to(s, r.offset);
+    const int from = first_to(s, 0, r.offset);
     int to = from;
     for (; to < s->n && s->r[to].offset <= r.end; to++) {
         r.offset = TT_MIN(r.offset, s->r[to].offset);
@@ -132,7 +140,7 @@ static void take(taken *t, int node, int begin, int end, int first, int last, ra
 static void add_set(taken *t, const ranges *s)
 {
     if (s->n)
-        t->set[t->n_sets++] = s;
+        t->set[t->n_sets++] = (cursor){s, 0, s->r[0].offset};
 }
 
 /* Finds the sets whose union is occupied at some time of [first, last]. */
@@ -150,19 +158,26 @@ static void find_sets(taken *t, int node, int begin, int end, int first, int las
     find_sets(t, 2 * node + 1, mid, end, first, last);
 }
 
+/* The lowest offset at or above `at` where one set has `bytes` free bytes. */
+static int64_t skip(cursor *c, int64_t at, int64_t bytes)
+{
+    const ranges *s = c->s;
+    c->k = first_to(s, c->k, at + 1);
+    for (; c->k < s->n && s->r[c->k].offset < at + bytes; c->k++)
+        at = s->r[c->k].end;
+    c->next = c->k < s->n ? s->r[c->k].offset : INT64_MAX;
+    return at;
+}
+
 /* The lowest offset that is free in all sets. */
-static int64_t lowest(const taken *t, int64_t bytes)
+static int64_t lowest(taken *t, int64_t bytes)
 {
     int64_t at = 0;
-    for (int since = 0, i = 0; since < t->n_sets; i = (i + 1) % t->n_sets) {
-        const ranges *s = t->set[i];
-        const int k = first_to(s, at + 1);
-        if (k < s->n && s->r[k].offset < at + bytes) {
-            at = s->r[k].end;
-            since = 0; /* the next gap of this set may be too small, so this set is asked again */
-        } else {
-            since++;
-        }
+    for (int since = 0, i = 0; since < t->n_sets; i = i + 1 < t->n_sets ? i + 1 : 0) {
+        const int64_t was = at;
+        if (t->set[i].next < at + bytes)
+            at = skip(&t->set[i], at, bytes);
+        since = at > was ? 1 : since + 1; /* the sets in a row that are free there */
     }
     return at;
 }
@@ -180,12 +195,13 @@ static int index_of(const taken *t, int time)
     return lo;
 }
 
-static int64_t place(tt_live **lives, size_t n, taken *t)
+/* Places all lives and returns the peak, or gives up once the peak is `most` or above. */
+static int64_t place(tt_live **lives, size_t n, taken *t, int64_t most)
 {
     int64_t peak = 0;
     for (int i = 0; i < 2 * t->leaves; i++)
         t->all[i].n = t->any[i].n = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && peak < most; i++) {
         tt_live *l = lives[i];
         const int first = index_of(t, l->first), last = index_of(t, l->last);
         t->n_sets = 0;
@@ -267,7 +283,7 @@ int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n)
     memcpy(kept, lives, n * sizeof *kept);
     for (size_t k = 0; k < TT_COUNT(orders) && best > least; k++) {
         qsort(lives, n, sizeof *lives, orders[k]);
-        const int64_t peak = place(lives, n, &t);
+        const int64_t peak = place(lives, n, &t, best);
         if (peak >= best)
             continue;
         best = peak;

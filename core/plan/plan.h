@@ -124,8 +124,6 @@ typedef struct tt_under_way {
     int n;
 } tt_under_way;
 void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last);
-/* Must this collective be over before e begins? */
-bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way);
 /* Does a stage's backward follow its forward directly, micro-batch by micro-batch? Then a
  * collective may begin in the forward and be waited for in the backward. */
 bool tt_plan_one_timeline(const tt_graph *g);

@@ -15,7 +15,8 @@ static void print_tensor(const tt_tensor *t, tt_str *out)
     tt_str_addc(out, ']');
 }
 
-void tt_operand_print(const tt_program *p, int operand, tt_str *out)
+/* "%12 f32[4,8] work+64" */
+static void print_operand(const tt_program *p, int operand, tt_str *out)
 {
     const tt_operand *o = &p->operands[operand];
     if (o->value >= 0)
@@ -57,13 +58,13 @@ static void print_operands(const tt_program *p, const tt_instr *i, tt_str *out)
 {
     for (int j = 0; j < i->n_out; j++) {
         tt_str_add(out, j ? "; " : " ");
-        tt_operand_print(p, i->out[j], out);
+        print_operand(p, i->out[j], out);
     }
     if (i->n_out && i->n_in)
         tt_str_add(out, " <-");
     for (int j = 0; j < i->n_in; j++) {
         tt_str_add(out, j ? "; " : " ");
-        tt_operand_print(p, i->in[j], out);
+        print_operand(p, i->in[j], out);
     }
 }
 

@@ -234,7 +234,6 @@ tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_aren
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
 int64_t tt_program_bytes(const tt_program *p); /* of all spaces */
 void tt_program_print(const tt_program *p, tt_str *out);
-void tt_operand_print(const tt_program *p, int operand, tt_str *out); /* "%12 f32[4,8] work+64" */
 /* Checks by an abstract run that no two live values share a byte, that every reader finds its value,
  * and that every queue waits for the values it needs. */
 tt_status tt_program_verify(const tt_program *p, tt_error *err);

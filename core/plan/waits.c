@@ -44,7 +44,8 @@ static bool writes_state(const tt_node *n, const tt_state *s)
     return false;
 }
 
-bool tt_plan_waits_for(const tt_node *e, const tt_node *under_way)
+/* Must this collective be over before e begins? */
+static bool waits_for(const tt_node *e, const tt_node *under_way)
 {
     const tt_state *s;
     if (!tt_plan_runs(e))
@@ -80,7 +81,7 @@ void tt_plan_find_waits(tt_arena *a, tt_nodes *l, tt_under_way *open, bool last)
                                        : loop; /* it runs several times: wait before the loop */
         int kept = 0;
         for (int k = 0; k < n; k++) {
-            if (tt_plan_waits_for(e, now[k]))
+            if (waits_for(e, now[k]))
                 add(l, e->when->in_chunk_loop ? loop : i, now[k]);
             else
                 now[kept++] = now[k];

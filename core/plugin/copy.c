@@ -17,20 +17,6 @@
 
 #define TEMPORARY "plugins" /* kind of the folders for copies that cannot be in memory */
 
-static bool write_bytes(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 /* The copy's name contains the hash of its content, so an existing file with this name and these
  * bytes can be used. */
 static bool holds(const char *path, const char *bytes, size_t n)
@@ -63,7 +49,7 @@ static bool copy_into(tt_arena *a, const char *dir, const char *file, const char
         char *tmp =
             tt_arena_printf(a, "%s.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
         int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        bool written = fd >= 0 && write_bytes(fd, bytes, n);
+        bool written = fd >= 0 && tt_write_all(fd, bytes, n);
         if (fd >= 0 && (close(fd) != 0 || !written || rename(tmp, path) != 0)) {
             unlink(tmp);
             written = false;
@@ -108,7 +94,7 @@ static bool copy_to_memory(tt_arena *a, const char *file, const char *bytes, siz
     const int fd = memory_file(tt_arena_printf(a, "ttrun-%.200s", slash ? slash + 1 : file));
     if (fd < 0)
         return false;
-    if (!write_bytes(fd, bytes, n)) {
+    if (!tt_write_all(fd, bytes, n)) {
         close(fd);
         return false;
     }

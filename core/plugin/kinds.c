@@ -242,6 +242,8 @@ static tt_status check_op(const tt_check *c, const tt_component *k, tt_error *er
                        TT_STRUCT_MAX);
     if (!d->rule && !d->rule_for)
         return TT_FAIL(err, TT_EABI, "it has neither a rule nor rule_for");
+    if ((d->flags & TT_OP_LOCAL) && !d->decompose)
+        return TT_FAIL(err, TT_EABI, "it has the flag TT_OP_LOCAL, but decompose is NULL");
     if (TT_HAS(d, tt_op_def, rope_form)) {
         TT_TRY(tt_check_text(c, "ring_form", d->ring_form, false, err));
         TT_TRY(tt_check_text(c, "epilogue_form", d->epilogue_form, false, err));

@@ -13,6 +13,8 @@
  * order. */
 static bool order_matters(const tt_graph *g)
 {
+    if (g->ordered)
+        return true;
     for (size_t i = 0; i < g->nodes.n; i++) {
         const tt_node *n = g->nodes.items[i];
         if (n->op->flags & TT_OP_ORDERED)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "train/console.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,15 +75,7 @@ void tt_console_validation(const tt_metrics_record *r, tt_str *out)
 
 static void bar_put(int fd, const char *p, size_t n)
 {
-    while (n > 0) {
-        const ssize_t k = write(fd, p, n);
-        if (k < 0 && errno != EINTR)
-            return; /* an error is ignored: the bar is only an aid */
-        if (k > 0) {
-            p += k;
-            n -= (size_t)k;
-        }
-    }
+    (void)tt_write_all(fd, p, n); /* an error is ignored: the bar is only an aid */
 }
 
 /* "1:02" or "3:04:05" */

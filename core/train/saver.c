@@ -294,11 +294,10 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     keep_state(s);
-    tt_status st = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0], &s->n[0], err);
-    if (st == TT_OK)
-        st = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1], &s->n[1], err);
-    if (st == TT_OK && (o->background || !tt_device_is_host(&o->rank->device)))
-        st = make_buffer(s, err);
+    s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
+    s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
+    const bool copies = o->background || !tt_device_is_host(&o->rank->device);
+    tt_status st = copies ? make_buffer(s, err) : TT_OK;
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
         if (!s->has_thread)

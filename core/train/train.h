@@ -47,8 +47,8 @@ tt_status tt_rank_init_params(tt_rank *r, tt_error *err);
 tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err); /* done by tt_rank_open() */
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
-tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
-                         size_t *n, tt_error *err);
+/* Returns how many. */
+size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out);
 /* report: log the tensors of the folder that belong to no parameter of the model. */
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err);

@@ -17,13 +17,13 @@ static void to_piece(const tt_exec_tensor *t, const char *name, tt_ckpt_piece *p
         p->global[d] = t->tensor.global[d];
 }
 
-/* buffers: include the model's buffers, which are not parameters. */
-static tt_status pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
-                        tt_ckpt_piece **out, size_t *n_out, tt_error *err)
+/* buffers: include the model's buffers, which are not parameters. Returns how many. */
+static size_t pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buffers,
+                     tt_ckpt_piece **out)
 {
     tt_exec_tensor *t, *more = NULL;
-    size_t n, k = 0;
-    TT_TRY(tt_exec_tensors(r->exec, a, &t, &n, err));
+    size_t k = 0;
+    const size_t n = tt_exec_tensors(r->exec, a, &t);
     const size_t n_more = buffers ? tt_exec_buffers(r->exec, a, &more) : 0;
     tt_ckpt_piece *p = tt_arena_array(a, n + n_more + 1, sizeof *p);
     for (size_t i = 0; i < n; i++) {
@@ -37,14 +37,12 @@ static tt_status pieces(const tt_rank *r, tt_arena *a, bool optimizer, bool buff
     for (size_t i = 0; i < n_more; i++)
         to_piece(&more[i], more[i].name, &p[k++]);
     *out = p;
-    *n_out = k;
-    return TT_OK;
+    return k;
 }
 
-tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,
-                         size_t *n, tt_error *err)
+size_t tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out)
 {
-    return pieces(r, a, optimizer, true, out, n, err);
+    return pieces(r, a, optimizer, true, out);
 }
 
 static bool is_of_optimizer(const char *name)
@@ -136,10 +134,8 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     tt_arena *a = tt_arena_new();
     tt_ckpt_reader *reader = NULL;
     tt_ckpt_piece *p;
-    size_t n;
+    const size_t n = tt_rank_pieces(r, a, optimizer, &p);
     tt_status s = tt_ckpt_open(step_folder, &reader, err);
-    if (s == TT_OK)
-        s = tt_rank_pieces(r, a, optimizer, &p, &n, err);
     if (s == TT_OK)
         s = fill_all(r, p, n, false, load_pieces, reader, err);
     if (s == TT_OK && report)
@@ -165,11 +161,10 @@ static tt_status load_hf_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
-    tt_ckpt_piece *p = NULL;
-    size_t n = 0;
-    tt_status s = pieces(r, a, false, false, &p, &n, err);
-    if (s == TT_OK)
-        s = fill_all(r, p, n, true, load_hf_pieces, &(hf_folder){r->s, folder, report}, err);
+    tt_ckpt_piece *p;
+    const size_t n = pieces(r, a, false, false, &p);
+    const tt_status s =
+        fill_all(r, p, n, true, load_hf_pieces, &(hf_folder){r->s, folder, report}, err);
     tt_arena_free(a);
     return s;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TTRUN_BUILDER_H
 #define TTRUN_BUILDER_H
+#include <ttrun/attention.h>
 #include <ttrun/param.h>
 
 /* The graph builder: models, losses, optimizers and derivatives are written with these functions.
@@ -126,22 +127,6 @@ typedef struct tt_rope_opts {
 /* x [T, heads*head_dim], pos i32 [T] → as x */
 TT_EXPORT tt_value *tt_rope(tt_builder *b, tt_value *x, tt_value *pos, const tt_rope_opts *opts);
 
-/* Scaled dot-product attention, causal within a segment: query t sees key s iff seg[s] = seg[t],
- * pos[s] <= pos[t] and, with a window w, pos[t] - pos[s] < w.
- *   q [T, H*head_dim]    k [T, K*head_dim]    v [T, K*v_head_dim]    K divides H
- *   Returns [T, H*v_head_dim]. Reads the inputs "pos" and "seg".
- *   Dao et al. 2022, arXiv:2205.14135. */
-typedef struct tt_attention_opts {
-    int64_t v_head_dim; /* 0 = head_dim                                                          */
-    int64_t window;     /* 0 = none                                                              */
-    double softcap;  /* s ← cap·tanh(s/cap) before the mask; 0 = none                          */
-    double scale;    /* 0 = 1/sqrt(head_dim)                                                   */
-    tt_value *sinks; /* [H] learned logits that only enter the softmax's sum; NULL = none      */
-    int bidirectional; /* 1: no causal mask                                                     */
-} tt_attention_opts;
-TT_EXPORT tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v,
-                                 int64_t head_dim, const tt_attention_opts *opts);
-
 /* Per-token cross-entropy of logits [T,V] at labels i32 [T] → f32 [T]; 0 where the label is
  * negative (ignored). */
 TT_EXPORT tt_value *tt_cross_entropy(tt_builder *b, tt_value *logits, tt_value *labels);
@@ -167,7 +152,11 @@ TT_EXPORT tt_value *tt_scale(tt_builder *b, tt_value *x, double factor);
 TT_EXPORT tt_value *tt_clamp(tt_builder *b, tt_value *x, double low, double high);
 TT_EXPORT tt_value *tt_floor(tt_builder *b, tt_value *x); /* derivative 0, as tt_round's */
 TT_EXPORT tt_value *tt_sign(tt_builder *b, tt_value *x);  /* -1, 0, 1; derivative 0 */
-/* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand. */
+/* ops.h, which this header includes, declares tt_exp, tt_silu and all others of one operand; arrays.h
+ * floor division, indices, sorting, gathering, padding and repeating. */
+/* To another dtype. A float becomes the nearest float, halves to even, and infinite where it is too
+ * large; an integer by truncation towards 0, the nearest integer of the dtype where that is too large
+ * or too small, and 0 for NaN; a bool is x != 0, so true for NaN. */
 TT_EXPORT tt_value *tt_cast(tt_builder *b, tt_value *x, tt_dtype to);
 TT_EXPORT tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype); /* a scalar */
 /* An array of constants, f32, row-major, copied: masks, slopes, sinusoids. In a model's describe(). */
@@ -194,14 +183,6 @@ TT_EXPORT tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm); /
 TT_EXPORT tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t end);
 TT_EXPORT tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim);
 TT_EXPORT tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims);
-/* Rows: y[i,…] = x[idx[i],…], idx i32 [n] → [n,…]; an index outside x gives zeros. */
-TT_EXPORT tt_value *tt_gather(tt_builder *b, tt_value *x, tt_value *idx);
-/* y [rows,…] starts as zeros, then y[idx[i],…] += x[i,…] in ascending i. */
-TT_EXPORT tt_value *tt_scatter_add(tt_builder *b, tt_value *x, tt_value *idx, tt_dim rows);
-/* The largest k elements of the last dim, descending; of equal ones the lower index comes first.
- *   *values [..,k], dtype of x    *indices i32 [..,k] */
-TT_EXPORT void tt_top_k(tt_builder *b, tt_value *x, int64_t k, tt_value **values,
-                        tt_value **indices);
 
 /* Mixture of experts without data-dependent shapes (R8).
  *   assign   i32 [T,k]: the expert of each slot, of E experts
@@ -245,5 +226,7 @@ TT_EXPORT void tt_op(tt_builder *b, const char *op, tt_value *const *ins, int n_
 }
 #endif
 
+#include <ttrun/arrays.h>
 #include <ttrun/ops.h>
+#include <ttrun/recurrence.h>
 #endif

@@ -20,7 +20,26 @@
  *              of the rank two further in the ring.
  * A letter that only an output has takes its size from that output's type. One letter may stand for
  * dims of different size if their unit counts (size / unit) are equal: "h" is both
- * [heads*head_dim] in units of head_dim and [heads]. */
+ * [heads*head_dim] in units of head_dim and [heads].
+ *
+ * How an op without a kernel on a backend runs:
+ *   decompose      It is written out as other ops while the model describes itself. Each of these is
+ *                  placed by its own rule, and the rule of the op is not used. Right for what is
+ *                  local in any case: pointwise ops, norms.
+ *   TT_OP_LOCAL    The rule places the op and its operands first, as for a kernel; then decompose is
+ *                  written on these operands, and each of its ops keeps the cut of its own operands.
+ *                  Right for an op whose rule knows more than the rules of the parts: one that mixes
+ *                  tokens of a sequence, or works on each head alone. decompose still names GLOBAL
+ *                  shapes. The rule is a promise that decompose needs no communication: what would
+ *                  need some is an error that names the letter. Constants, random numbers and
+ *                  broadcast scalars that decompose makes are cut as what they are combined with. An
+ *                  input of the step (seg, pos) should be an operand, which the rule then places: read
+ *                  inside, a data rank has its own samples alone. Parameters, buffers, outputs, loss
+ *                  terms and metrics are describe()'s.
+ *   expand         It is written out as local ops AND redistributes, and needs a vjp. For an algorithm
+ *                  of communication, such as a softmax over a cut dim.
+ * The derivative is the vjp, or else that of the ops that decompose writes; without TT_OP_LOCAL an op
+ * that is decomposed has the latter in any case. */
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +78,8 @@ extern "C" {
 /* Its attributes are tt_attrs_dims with all dims of the output: a pass that changes the number of
  * rows must change the attributes, too. */
 #define TT_OP_NAMES_DIMS 16384u
+/* Where the backend has no kernel, the rule places the op before `decompose` writes it out (above). */
+#define TT_OP_LOCAL 32768u
 
 /* What limits an op's speed. */
 typedef enum tt_op_class {
@@ -118,7 +139,7 @@ typedef struct tt_op_def {
      * must pass through the op. */
     void (*vjp)(tt_builder *b, tt_vjp *c);
     /* (optional) Writes outs as other ops, for a backend without a kernel. NULL: every backend must
-     * have a kernel. */
+     * have a kernel. With TT_OP_LOCAL each of outs has the shape and dtype that infer says. */
     void (*decompose)(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs);
     /* (optional) Writes outs as local ops and redistributes, for a placement that cuts one of
      * expand_letters ("" = for every placement), or leaves them NULL (R5). The builder places the

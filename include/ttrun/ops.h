@@ -4,25 +4,36 @@
 #include <ttrun/op.h>
 
 /* The core's ops: the operands and attributes that a backend's kernel of that name receives in
- * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each computes, its gradient and its
+ * tt_kernel_call.{in,out,attrs}. docs/ops.md also says what each op computes, its gradient and its
  * properties.
- *   T tokens, D width, V vocabulary, H query heads, K kv heads, hd head_dim, E experts
- *   f  f32 (bf16 where a cast put it)    i  i32    [sinks]  an operand that may be missing
- *   "by shape": the op writes its rule from its operands' shapes. An op without attributes gets
- *   attrs NULL.
- * Operands of pointwise ops broadcast: a missing or size-1 dim stretches.
+ *   T tokens, S keys, D width, V vocabulary, H query heads, K kv heads (of conv1d taps),
+ *   hd head_dim, dv v_head_dim, E experts, R rows
+ *   f  f32 (bf16 after a cast to it)    i  i32    [, sinks]  an operand that may be missing
+ *   "as x": the shape and dtype of x; "by shape": the op writes its rule from its operands' shapes.
+ *   A kernel of an op without attributes gets attrs NULL.
+ * Operands of pointwise ops broadcast: dims are aligned at the right, and a dim that is missing or
+ * has size 1 is repeated.
  * dtypes: pointwise ops promote (a scalar operand does not widen a tensor); comparisons and
- * is_finite give bool; weight gradients (…_dw, dw, db), max_last, sum_exp, pick, nll and lse are f32;
- * every other output has the dtype of its op's first operand. Float operands may differ in dtype.
+ * is_finite give bool; argmax, iota and top_k's indices are i32; weight gradients (…_dw, dw, db),
+ * max_last, sum_exp, pick, nll and lse are f32; every other output has the dtype of its op's
+ * first operand. Float operands may differ in dtype.
  * Order of sums: embedding_dw and scatter_add add rows in ascending order.
  * conv1d: tap j counts if seg[t-j] == seg[t] and pos[t-j] == pos[t]-j.
+ * scan: h[t] = a[t] h[t-1] + x[t] if seg[t-1] == seg[t] and pos[t-1] == pos[t]-1, else x[t]. a's token
+ * dim and its trailing dims may have size 1. da has a row for each token.
+ * conv1d_cached, scan_cached: the state keeps of sequence slot[t] the last K - 1 rows of x, the row of
+ * position p at p mod (K-1), or the last h. A token at position 0 reads nothing of the state; a token
+ * with a negative slot is in no sequence and its result is 0.
  * cross_entropy_bwd, pick: a global index i selects column i - begin[1] of the operand, if it is in
  * the operand's box.
  * attention_cached: for S sequences of at most P tokens, B = ceil(P / TT_CACHE_BLOCK), keys are
  * [S,K,B,hd,TT_CACHE_BLOCK], positions last, values [S,K,B*TT_CACHE_BLOCK,dv]. Token t has position
  * pos[t] in sequence slot[t] and sees that sequence up to itself; with a negative slot it is in no
  * sequence and its out is 0. The part of a block after its last token is not read.
- * These nodes have no kernels, for core/exec runs them: param, input, state, fetch, redistribute,
+ * attention with bias f32 [H,N], in all its forms: bias[h,i] is added to the score of query t and key s
+ * of head h, after scale and softcap, with i = clamp(pos[t] - pos[s] + zero, 0, N - 1), where zero is 0,
+ * and N / 2 if bidirectional. The operand is there if attributes say so, and is the last one.
+ * These nodes have no kernels, because core/exec runs them: param, input, state, fetch, redistribute,
  * transfer, accumulate, assign. */
 
 #ifdef __cplusplus
@@ -31,78 +42,91 @@ extern "C" {
 
 /* Made by `make docs` from the definitions in core/graph/ops; do not edit. */
 /* name               rule                  operands → results · attributes
- * attention          by shape              q, k, v, pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
- * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k → dq, dk, dv · tt_attrs_attention
- * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], keys, values · tt_attrs_attention
- * attention_merge    (below)               out, lse of two sets of keys, each → out, lse of both
+ * argmax             by shape              x f[..] → i32, one dim removed, or kept with size 1 · tt_attrs_arg
+ * attention          by shape              q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], pos_k i[S], seg_k i[S][, sinks f[H]][, bias f[H,N]] → out [T,H*dv], lse f[T,H] · tt_attrs_attention
+ * attention_bias_bwd by shape              as attention_bwd, bias f[H,N] → dq, dk, dv, dbias f[H,N] · tt_attrs_attention
+ * attention_bwd      by shape              q, k, v, out, lse, dout, pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) → dq, dk, dv · tt_attrs_attention
+ * attention_cached   by shape              q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]][, bias f[H,N]] → out [T,H*dv], keys, values · tt_attrs_attention
+ * attention_merge    (below)               out, lse of each of two sets of keys → out, lse of their union
  *                    t h, t h, t h, t h -> t h, t h
  * attention_ring     by shape              as attention → out, lse · tt_attrs_attention
- * attention_ring_bwd (below)               as attention_bwd → dq, dk, dv · tt_attrs_attention
- *                    t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k
+ * attention_ring_bias_bwdby shape              as attention_bias_bwd → dq, dk, dv, dbias · tt_attrs_attention
+ * attention_ring_bwd by shape              as attention_bwd → dq, dk, dv · tt_attrs_attention
  * broadcast          by shape              x → dims · tt_attrs_dims
- * cast               * -> *                x → x in another dtype · tt_attrs_cast
- * cast_down          * -> *                x → x in another dtype; the same kernel as cast · tt_attrs_cast
- * concat             by shape              x, y, … → one dim joined · tt_attrs_concat
+ * cast               * -> *                x → x in the dtype of the attributes · tt_attrs_cast
+ * cast_down          * -> *                x → x in the dtype of the attributes; the same kernel as cast · tt_attrs_cast
+ * concat             by shape              x, y, … → as x, with the sum of the sizes in dim · tt_attrs_concat
  * const              ->                    → scalar · tt_attrs_const
  * conv1d             (below)               x f[T,D], w f[D,K], seg i[T], pos i[T] → [T,D]
  *                    t=(b !q) d, d !k, t, t -> t d
- * conv1d_bwd         (below)               x, w, seg, pos, dy f[T,D] → dx, dw f32
+ * conv1d_bwd         (below)               x f[T,D], w f[D,K], seg i[T], pos i[T], dy f[T,D] → dx [T,D], dw f32 [D,K]
  *                    t=(b !q) d, d !k, t, t, t d -> t d, d k
- * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]; nll 0 where label < 0
- * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits
- * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0
+ * conv1d_cached      (below)               x f[T,D], w f[D,K], slot i[T], pos i[T], state f32 [S,max(K-1,1),D] → [T,D], state
+ *                    !t d, d !k, !t, !t, !s !r d -> t d, s r d
+ * cross_entropy      t !v, t -> t, t       logits f[T,V], labels i[T] → nll f[T], lse f[T]
+ * cross_entropy_bwd  t v, t, t, t -> t v   logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]
+ * cumsum             by shape              x → as x · tt_attrs_cumsum
+ * embedding          t, v d -> t d         ids i[T], w f[V,D] → [T,D]
  * embedding_dw       t, t d -> v d         ids i[T], dy f[T,D] → [V,D] · tt_attrs_dims (V)
  * expert_sort        !t !k -> !n, !e       assign i[T,k] → order i[T*k], counts i[E] · tt_attrs_dims (E)
- * fused              by shape              operands of a pointwise program → its results · tt_fused (backend.h)
- * gather             by shape              x f[N,..], idx i[n] → [n,..]; idx outside: 0
- * grouped_linear     (below)               x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0
+ * fused              by shape              operands of the program → results of the program · tt_fused (backend.h)
+ * gather             by shape              x f[N,..], idx i[n] → [n,..]
+ * grouped_linear     (below)               x f[R,i], w f[E,o,i], counts i[E] → [R,o]
  *                    !r i, !e o i, !e -> r o
  * grouped_linear_dw  (below)               dy f[R,o], x f[R,i], counts i[E] → [E,o,i]
  *                    !r o, !r i, !e -> e o i
  * grouped_linear_dx  (below)               dy f[R,o], w f[E,o,i], counts i[E] → [R,i]
  *                    !r o, !e o i, !e -> r i
+ * iota               -> n                  → i[n] · tt_attrs_dims (n)
  * layer_norm         by shape              x f[T,D], w f[D], b f[D] → [T,D] · tt_attrs_norm
  * layer_norm_bwd     by shape              x, w, dy → dx [T,D], dw [D], db [D] · tt_attrs_norm
  * line_sum           t=(b q) -> b          x f[T] → [sequences]
  * linear             t i, o i -> t o       x f[T,i], w f[o,i] → [T,o]
  * linear_dw          t o, t i -> o i       dy f[T,o], x f[T,i] → [o,i]
  * linear_dx          t o, o i -> t i       dy f[T,o], w f[o,i] → [T,i]
- * linear_dx_fused    by shape              dy f[T,o], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
- * linear_fused       by shape              x f[T,i], w f[o,i], operands of the program → its results · tt_fused_product (backend.h)
+ * linear_dx_fused    by shape              dy f[T,o], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
+ * linear_fused       by shape              x f[T,i], w f[o,i], other operands of the program → results of the program · tt_fused_product (backend.h)
  * linear_fused_rope  by shape              x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o] · tt_fused_rope (backend.h)
  * matmul             by shape              a f[..,m,k], b f[..,k,n] → [..,m,n] · tt_attrs_matmul
- * max_last           t v -> t              x f[T,V] → [T]; -inf for an empty box
+ * max_last           t v -> t              x f[T,V] → [T]
  * pick               t v, t -> t           x f[T,V], idx i[T] → [T]
  * pick_bwd           t v, t, t -> t v      x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]
- * random             by shape              → dims · tt_attrs_random
- * reduce_max         by shape              x → one dim removed, or kept with size 1 · tt_attrs_reduce
- * reduce_sum         by shape              x → one dim removed, or kept with size 1 · tt_attrs_reduce
+ * random             by shape              → dims, f32 · tt_attrs_random
+ * reduce_max         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
+ * reduce_sum         by shape              x → as x, without that dim or with size 1 there · tt_attrs_reduce
  * reshape            by shape              x → dims · tt_attrs_dims
- * rms_norm           by shape              x f[T,D], w f[D] → [T,D]; w [hd]: per head · tt_attrs_norm
+ * rms_norm           by shape              x f[T,D], w f[D] → [T,D]; w f[hd]: each head by itself · tt_attrs_norm
  * rms_norm_bwd       by shape              x, w, dy → dx [T,D], dw [D] · tt_attrs_norm
+ * roll               by shape              x → as x · tt_attrs_roll
  * rope               t h, t -> t h         x f[T,H*hd], pos i[T] → [T,H*hd] · tt_attrs_rope
  * scale              * -> *                x → as x · tt_attrs_scale
+ * scan               by shape              x f[T,..], a f[T,..], seg i[T], pos i[T] → h [T,..]; a's dims of size 1 stretch
+ * scan_bwd           by shape              h, a, dh f[T,..], seg, pos → dx, da [T,..]
+ * scan_cached        by shape              x, a f[T,..], slot i[T], pos i[T], state f32 [S,..] → h [T,..], state
  * scatter_add        by shape              x f[n,..], idx i[n] → [N,..] · tt_attrs_dims (N)
- * slice              by shape              x → [begin,end) of one dim · tt_attrs_slice
- * slice_bwd          by shape              dy → dims, full size in `full` · tt_attrs_slice
+ * slice              by shape              x → as x, with end - begin elements in dim · tt_attrs_slice
+ * slice_bwd          by shape              dy → as dy, with the size of `full` in dim · tt_attrs_slice
  * softmax            by shape              x f[..,n] → [..,n]
  * softmax_bwd        by shape              y f[..,n], dy f[..,n] → dx
- * stop_gradient      * -> *                x → x
+ * stop_gradient      * -> *                x → as x
  * sum_exp            t v, t -> t           x f[T,V], m f[T] → [T]
  * sum_squares        * ->                  x f[..] → f32 scalar
  * top_k              by shape              x f[..,n] → values [..,k], indices i[..,k] · tt_attrs_dims (k)
  * top_k_bwd          by shape              idx i[..,k], dy f[..,k] → [..,n] · tt_attrs_dims (n)
  * transpose          by shape              x → dims in the order of perm · tt_attrs_perm
- * pointwise: abs(x) add(x, y) div(x, y) equal(x, y) exp(x) gelu(x) gelu_bwd(x, dy) gelu_tanh(x)
- *    gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y) log(x) max_bwd(x, y, dy)
- *    maximum(x, y) minimum(x, y) mul(x, y) neg(x) pow(x, y) relu(x) relu_bwd(x, dy) round(x)
- *    rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y) sigmoid(x) sigmoid_bwd(y, dy) silu(x)
- *    silu_bwd(x, dy) softplus(x) sqrt(x) sub(x, y) tanh(x) tanh_bwd(y, dy) */
+ * pointwise: abs(x) add(x, y) cos(x) div(x, y) equal(x, y) erf(x) exp(x) floor_div(x, y) gelu(x)
+ *    gelu_bwd(x, dy) gelu_tanh(x) gelu_tanh_bwd(x, dy) is_finite(x) less(x, y) less_equal(x, y)
+ *    log(x) max_bwd(x, y, dy) maximum(x, y) minimum(x, y) mod(x, y) mul(x, y) neg(x) pow(x, y)
+ *    relu(x) relu_bwd(x, dy) round(x) rsqrt(x) scale_by(x, s scalar) select(cond bool, x, y)
+ *    sigmoid(x) sigmoid_bwd(y, dy) silu(x) silu_bwd(x, dy) sin(x) softplus(x) sqrt(x) sub(x, y)
+ *    tanh(x) tanh_bwd(y, dy) */
 
 TT_EXPORT tt_value *tt_abs(tt_builder *b, tt_value *x);       /* |x| */
-TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the x */
-TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* x Φ(x), exact */
-TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* GELU by tanh (gelu_new) */
+TT_EXPORT tt_value *tt_cos(tt_builder *b, tt_value *x);       /* cosine of radians */
+TT_EXPORT tt_value *tt_erf(tt_builder *b, tt_value *x);       /* error function */
+TT_EXPORT tt_value *tt_exp(tt_builder *b, tt_value *x);       /* e to the power of x */
+TT_EXPORT tt_value *tt_gelu(tt_builder *b, tt_value *x);      /* x times the normal CDF of x */
+TT_EXPORT tt_value *tt_gelu_tanh(tt_builder *b, tt_value *x); /* gelu approximated by tanh */
 TT_EXPORT tt_value *tt_is_finite(tt_builder *b, tt_value *x); /* neither infinite nor NaN */
 TT_EXPORT tt_value *tt_log_e(tt_builder *b, tt_value *x);     /* natural logarithm */
 TT_EXPORT tt_value *tt_neg(tt_builder *b, tt_value *x);       /* -x */
@@ -110,7 +134,8 @@ TT_EXPORT tt_value *tt_relu(tt_builder *b, tt_value *x);      /* max(x, 0) */
 TT_EXPORT tt_value *tt_round(tt_builder *b, tt_value *x);     /* nearest integer, halves to even */
 TT_EXPORT tt_value *tt_rsqrt(tt_builder *b, tt_value *x);     /* 1 / square root */
 TT_EXPORT tt_value *tt_sigmoid(tt_builder *b, tt_value *x);   /* 1 / (1 + e^-x) */
-TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x sigmoid(x) */
+TT_EXPORT tt_value *tt_silu(tt_builder *b, tt_value *x);      /* x times sigmoid(x) */
+TT_EXPORT tt_value *tt_sin(tt_builder *b, tt_value *x);       /* sine of radians */
 TT_EXPORT tt_value *tt_softplus(tt_builder *b, tt_value *x);  /* log(1 + e^x) */
 TT_EXPORT tt_value *tt_sqrt(tt_builder *b, tt_value *x);      /* square root */
 TT_EXPORT tt_value *tt_tanh(tt_builder *b, tt_value *x);      /* hyperbolic tangent */
@@ -144,11 +169,24 @@ typedef struct tt_attrs_attention {
      * sequence, 0 = no ring. Each has its piece of the queries and the keys of the rank ring_step
      * further. */
     int32_t ring, ring_step;
+    int32_t bias;     /* 1: the last operand is bias, see above */
+    int32_t own_keys; /* for the graph alone: pos_k and seg_k are not the queries' (no decoding) */
 } tt_attrs_attention;
 #define TT_CACHE_BLOCK 32 /* positions per block of attention_cached's keys */
 typedef struct tt_attrs_reduce {
     int32_t dim, keep;
 } tt_attrs_reduce;
+typedef struct tt_attrs_cumsum {
+    int32_t dim, reverse, exclusive;
+} tt_attrs_cumsum;
+typedef struct tt_attrs_arg {
+    int32_t dim, keep;
+    int32_t smallest; /* 1: the index of the smallest element */
+} tt_attrs_arg;
+typedef struct tt_attrs_roll {
+    int32_t dim;
+    int64_t shift; /* from 0 to below dim's size */
+} tt_attrs_roll;
 typedef struct tt_attrs_perm {
     int32_t perm[TT_MAX_DIMS];
 } tt_attrs_perm;

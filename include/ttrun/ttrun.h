@@ -2,6 +2,7 @@
 #ifndef TTRUN_TTRUN_H
 #define TTRUN_TTRUN_H
 /* Includes every public header: all that a plugin may use. */
+#include <ttrun/attention.h>
 #include <ttrun/backend.h>
 #include <ttrun/builder.h>
 #include <ttrun/comm.h>

@@ -1,195 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include "cpu_harness.h"
+#include "attention_twin.h"
 #include <float.h>
-#include <stdbool.h>
 
 /* attention and attention_bwd of the cpu backend against plain loops in double; the gradients of
  * those loops against finite differences of themselves. */
-
-typedef struct problem {
-    int64_t tq, tk, heads, kv, hd, dv, window;
-    double softcap, scale;
-    int bidirectional, sinks, lines,
-        first_head; /* lines: segments; first_head: begin of the query heads in the whole */
-    int64_t all_heads;
-} problem;
-
-#define ATTRS(p)                                                                                   \
-    {                                                                                              \
-        .head_dim = (p)->hd, .v_head_dim = (p)->dv, .window = (p)->window,                         \
-        .softcap = (p)->softcap, .scale = (p)->scale, .bidirectional = (p)->bidirectional          \
-    }
-
-typedef struct data {
-    tt_tensor q, k, v, pos_q, seg_q, pos_k, seg_k, sinks, out, lse, dout, dq, dk, dv;
-} data;
-
-static double *doubles(const tt_tensor *t)
-{
-    int64_t n = tt_tensor_numel(t);
-    double *d = malloc((size_t)(n + 1) * sizeof *d);
-    for (int64_t i = 0; i < n; i++)
-        d[i] = (double)fp(t)[i];
-    return d;
-}
-
-static data make(const problem *p)
-{
-    data d;
-    d.q = filled(F32(p->tq, p->heads * p->hd));
-    d.k = filled(F32(p->tk, p->kv * p->hd));
-    d.v = filled(F32(p->tk, p->kv * p->dv));
-    d.pos_q = I32(p->tq);
-    d.seg_q = I32(p->tq);
-    d.pos_k = I32(p->tk);
-    d.seg_k = I32(p->tk);
-    d.sinks = filled(F32(p->heads));
-    d.out = F32(p->tq, p->heads * p->dv);
-    d.lse = F32(p->tq, p->heads);
-    d.dout = filled(F32(p->tq, p->heads * p->dv));
-    d.dq = F32(p->tq, p->heads * p->hd);
-    d.dk = F32(p->tk, p->kv * p->hd);
-    d.dv = F32(p->tk, p->kv * p->dv);
-    d.q.begin[1] = p->first_head * p->hd;
-    if (p->all_heads)
-        d.q.global[1] = p->all_heads * p->hd;
-    int64_t line = p->tk > 0 ? (p->tk + p->lines - 1) / p->lines : 1,
-            skip = p->tk - p->tq; /* queries are the last tokens */
-    for (int64_t i = 0; i < p->tk; i++) {
-        ip(&d.pos_k)[i] = (int32_t)(i % line);
-        ip(&d.seg_k)[i] = (int32_t)(i / line);
-    }
-    for (int64_t i = 0; i < p->tq; i++) {
-        int64_t at = skip > 0 ? i + skip : i;
-        ip(&d.pos_q)[i] = (int32_t)(at % line);
-        ip(&d.seg_q)[i] = (int32_t)(at / line);
-    }
-    if (p->lines > 2 && p->tq > 3)
-        ip(&d.seg_q)[3] = 77; /* sees nothing */
-    return d;
-}
-
-static void release(data *d)
-{
-    tt_tensor all[] = {d->q,     d->k,   d->v,   d->pos_q, d->seg_q, d->pos_k, d->seg_k,
-                       d->sinks, d->out, d->lse, d->dout,  d->dq,    d->dk,    d->dv};
-    drop(all, (int)TT_COUNT(all));
-}
-
-static int visible(const problem *p, const data *d, int64_t t, int64_t s)
-{
-    int32_t pq = ip(&d->pos_q)[t], pk = ip(&d->pos_k)[s];
-    return ip(&d->seg_q)[t] == ip(&d->seg_k)[s] && (p->bidirectional || pk <= pq) &&
-           (!p->window || pq - pk < p->window);
-}
-
-static int64_t kv_of(const problem *p, int64_t h)
-{
-    int64_t all = p->all_heads ? p->all_heads : p->heads;
-    return (p->first_head + h) / (all / p->kv);
-}
-
-/* Weights of query t of head h over all keys, the sink's share, and lse. raw: the derivative factor
- * of capped scores. */
-static double weights(const problem *p, const data *d, const double *q, const double *k,
-                      const double *sinks, int64_t h, int64_t t, double *w, double *factor)
-{
-    double top = -INFINITY, sum = 0;
-    int64_t g = kv_of(p, h);
-    int any = 0;
-    for (int64_t s = 0; s < p->tk; s++) {
-        double x = 0;
-        for (int64_t e = 0; e < p->hd; e++)
-            x += q[(t * p->heads + h) * p->hd + e] * k[(s * p->kv + g) * p->hd + e];
-        x *= p->scale;
-        factor[s] = 1;
-        if (p->softcap > 0) {
-            double th = tanh(x / p->softcap);
-            x = th * p->softcap;
-            factor[s] = 1 - th * th;
-        }
-        w[s] = visible(p, d, t, s) ? x : (double)-INFINITY;
-        any |= visible(p, d, t, s);
-        top = w[s] > top ? w[s] : top;
-    }
-    if (!any) {
-        memset(w, 0, (size_t)p->tk * sizeof *w);
-        return p->sinks ? sinks[h] : (double)-INFINITY;
-    }
-    if (p->sinks && sinks[h] > top)
-        top = sinks[h];
-    for (int64_t s = 0; s < p->tk; s++)
-        sum += w[s] = exp(w[s] - top);
-    if (p->sinks)
-        sum += exp(sinks[h] - top);
-    for (int64_t s = 0; s < p->tk; s++)
-        w[s] /= sum;
-    return top + log(sum);
-}
-
-static double forward(const problem *p, const data *d, const double *q, const double *k,
-                      const double *v, const double *sinks, double *out, double *lse)
-{
-    double *w = malloc((size_t)(p->tk + 1) * sizeof *w),
-           *f = malloc((size_t)(p->tk + 1) * sizeof *f), loss = 0;
-    for (int64_t t = 0; t < p->tq; t++)
-        for (int64_t h = 0; h < p->heads; h++) {
-            lse[t * p->heads + h] = weights(p, d, q, k, sinks, h, t, w, f);
-            for (int64_t e = 0; e < p->dv; e++) {
-                double x = 0;
-                for (int64_t s = 0; s < p->tk; s++)
-                    x += w[s] * v[(s * p->kv + kv_of(p, h)) * p->dv + e];
-                out[(t * p->heads + h) * p->dv + e] = x;
-                loss += x * (double)fp(&d->dout)[(t * p->heads + h) * p->dv + e];
-            }
-        }
-    free(w);
-    free(f);
-    return loss;
-}
-
-static void backward(const problem *p, const data *d, const double *q, const double *k,
-                     const double *v, const double *sinks, double *dq, double *dk, double *dv,
-                     double *ds)
-{
-    double *w = malloc((size_t)(p->tk + 1) * sizeof *w),
-           *f = malloc((size_t)(p->tk + 1) * sizeof *f);
-    for (int64_t h = 0; h < p->heads; h++) {
-        int64_t g = kv_of(p, h);
-        ds[h] = 0;
-        for (int64_t t = 0; t < p->tq; t++) {
-            double lse = weights(p, d, q, k, sinks, h, t, w, f), delta = 0;
-            const float *dout = fp(&d->dout) + (t * p->heads + h) * p->dv;
-            for (int pass = 0; pass < 2; pass++)
-                for (int64_t s = 0; s < p->tk; s++) {
-                    double dw = 0;
-                    for (int64_t e = 0; e < p->dv; e++)
-                        dw += (double)dout[e] * v[(s * p->kv + g) * p->dv + e];
-                    if (!pass) {
-                        delta += w[s] * dw;
-                        continue;
-                    }
-                    double x = w[s] * (dw - delta) * f[s] * p->scale;
-                    for (int64_t e = 0; e < p->dv; e++)
-                        dv[(s * p->kv + g) * p->dv + e] += w[s] * (double)dout[e];
-                    for (int64_t e = 0; e < p->hd; e++) {
-                        dq[(t * p->heads + h) * p->hd + e] += x * k[(s * p->kv + g) * p->hd + e];
-                        dk[(s * p->kv + g) * p->hd + e] += x * q[(t * p->heads + h) * p->hd + e];
-                    }
-                }
-            if (p->sinks && !isinf(lse))
-                ds[h] -= exp(sinks[h] - lse) * delta;
-        }
-    }
-    free(w);
-    free(f);
-}
-
-static double *zeros(int64_t n)
-{
-    return calloc((size_t)n + 1, sizeof(double));
-}
 
 static void check(const problem *p)
 {
@@ -199,24 +14,32 @@ static void check(const problem *p)
     double *out = zeros(p->tq * p->heads * p->dv), *lse = zeros(p->tq * p->heads),
            *dq = zeros(p->tq * p->heads * p->hd);
     double *dk = zeros(p->tk * p->kv * p->hd), *dv = zeros(p->tk * p->kv * p->dv),
-           *ds = zeros(p->heads);
+           *ds = zeros(p->heads), *dbias = zeros(p->heads * p->distances);
+    const int biased = p->distances > 0;
     forward(p, &d, q, k, v, s, out, lse);
-    backward(p, &d, q, k, v, s, dq, dk, dv, ds);
+    backward(p, &d, q, k, v, s, dq, dk, dv, ds, dbias);
     EACH_ISA
     {
-        tt_tensor in[] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.sinks},
+        tt_tensor in[] = {d.q, d.k, d.v, d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.sinks, d.bias},
                   o[] = {d.out, d.lse};
-        run(isa, "attention", in, p->sinks ? 8 : 7, o, 2, &at);
+        if (!p->sinks)
+            in[7] = d.bias;
+        run(isa, "attention", in, 7 + (p->sinks ? 1 : 0) + biased, o, 2, &at);
         assert_near("out", isa, fp(&d.out), out, p->tq * p->heads * p->dv, 2e-6);
         assert_near("lse", isa, fp(&d.lse), lse, p->tq * p->heads, 2e-6);
-        tt_tensor bi[] = {d.q, d.k, d.v, d.out, d.lse, d.dout, d.pos_q, d.seg_q, d.pos_k, d.seg_k};
-        tt_tensor bo[] = {d.dq, d.dk, d.dv};
-        run(isa, "attention_bwd", bi, 10, bo, 3, &at);
+        tt_tensor bi[] = {d.q,     d.k,     d.v,     d.out,   d.lse, d.dout,
+                          d.pos_q, d.seg_q, d.pos_k, d.seg_k, d.bias};
+        tt_tensor bo[] = {d.dq, d.dk, d.dv, d.dbias};
+        if (biased) {
+            run(isa, "attention_bias_bwd", bi, 11, bo, 4, &at);
+            assert_near("dbias", isa, fp(&d.dbias), dbias, p->heads * p->distances, 2e-5);
+        }
+        run(isa, "attention_bwd", bi, 10 + biased, bo, 3, &at);
         assert_near("dq", isa, fp(&d.dq), dq, p->tq * p->heads * p->hd, 1e-5);
         assert_near("dk", isa, fp(&d.dk), dk, p->tk * p->kv * p->hd, 2e-5);
         assert_near("dv", isa, fp(&d.dv), dv, p->tk * p->kv * p->dv, 2e-5);
     }
-    double *all[] = {q, k, v, s, out, lse, dq, dk, dv, ds};
+    double *all[] = {q, k, v, s, out, lse, dq, dk, dv, ds, dbias};
     for (size_t i = 0; i < TT_COUNT(all); i++)
         free(all[i]);
     release(&d);
@@ -224,7 +47,8 @@ static void check(const problem *p)
 
 static problem plain(int64_t tokens, int64_t heads, int64_t kv, int64_t hd)
 {
-    return (problem){tokens, tokens, heads, kv, hd, hd, 0, 0, 1 / sqrt((double)hd), 0, 0, 1, 0, 0};
+    return (problem){tokens, tokens, heads, kv, hd, hd, 0, 0, 1 / sqrt((double)hd),
+                     0,      0,      1,     0,  0,  0};
 }
 
 static void test_attention_matches_double_for_many_shapes(void **state)
@@ -257,6 +81,44 @@ static void test_attention_variants_match_double(void **state)
         p.scale = 1.5;
         check(&p);
     }
+}
+
+/* A bias with as many distances as there are, fewer, and one; queries of several documents, where a
+ * vector of queries is at positions that do not follow each other; other ranks' keys. */
+static void test_attention_with_a_bias_matches_double(void **state)
+{
+    static const int64_t distances[] = {1, 20, 150, 299};
+    (void)state;
+    for (int v = 0; v < 64; v++) {
+        problem p = plain(150, 4, 2, 16);
+        p.window = v & 1 ? 37 : 0;
+        p.softcap = v & 2 ? 0.7 : 0;
+        p.sinks = v >> 2 & 1;
+        p.bidirectional = v >> 3 & 1;
+        p.lines = v & 3 ? 5 : 1;
+        p.scale = 1.5;
+        p.distances = distances[v >> 4];
+        check(&p);
+    }
+    problem p = plain(700, 4, 2, 24); /* several parts of keys per kv head */
+    p.distances = 700;
+    check(&p);
+    p = plain(300, 3, 1, 16);
+    p.tq = 77;
+    p.distances = 9;
+    check(&p);
+    p = plain(100, 2, 2, 16);
+    p.first_head = 2;
+    p.all_heads = 4;
+    p.distances = 64;
+    check(&p);
+    p = plain(10, 2, 1, 16);
+    p.distances = 3;
+    p.tk = 0;
+    check(&p);
+    p.tk = 10;
+    p.tq = 0;
+    check(&p);
 }
 
 static void test_attention_sees_keys_of_other_ranks(void **state)
@@ -403,7 +265,7 @@ static void test_reference_gradients_match_finite_differences(void **state)
     double *g[4], *out = zeros(9 * 12), *lse = zeros(9 * 4);
     for (int i = 0; i < 4; i++)
         g[i] = zeros(n[i]);
-    backward(&p, &d, x[0], x[1], x[2], x[3], g[0], g[1], g[2], g[3]);
+    backward(&p, &d, x[0], x[1], x[2], x[3], g[0], g[1], g[2], g[3], NULL);
     for (int i = 0; i < 4; i++)
         for (int64_t j = 0; j < n[i]; j++) {
             double at = x[i][j], e = 1e-5;
@@ -612,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_reference_gradients_match_finite_differences),
         cmocka_unit_test(test_attention_matches_double_for_many_shapes),
         cmocka_unit_test(test_attention_variants_match_double),
+        cmocka_unit_test(test_attention_with_a_bias_matches_double),
         cmocka_unit_test(test_attention_sees_keys_of_other_ranks),
         cmocka_unit_test(test_attention_of_no_tokens_computes_nothing),
         cmocka_unit_test(test_attention_skips_blocks_that_are_not_seen),

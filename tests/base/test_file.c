@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/base.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <ttrun/option.h>
 #include <unistd.h>
 /* cmocka needs the headers above */
@@ -98,6 +103,88 @@ static void test_file_failed_write_leaves_nothing(void **state)
     assert_int_equal(tt_write_file_atomic(in_folder("no/such/x"), "x", 1, &err), TT_ENOTFOUND);
 }
 
+/* Reads a pipe to its end, by pieces of an odd size, and hashes the bytes. */
+static void *drain(void *arg)
+{
+    unsigned char piece[997];
+    ssize_t k;
+    uint64_t h = 0;
+    const int *fd = arg;
+    while ((k = read(*fd, piece, sizeof piece)) > 0)
+        for (ssize_t i = 0; i < k; i++)
+            h = h * 1099511628211u + piece[i];
+    return (void *)(uintptr_t)h;
+}
+
+static volatile sig_atomic_t n_alarms;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    n_alarms = n_alarms + 1;
+}
+
+/* A timer interrupts the writes (SA_RESTART is off): those to a full pipe end with EINTR, or after
+ * a part of the bytes. */
+static void test_write_all_survives_signals_and_short_writes(void **state)
+{
+    const struct sigaction act = {.sa_handler = on_alarm};
+    const struct itimerval every =
+                               {
+                                   {0, 200},
+                                   {0, 200}
+    },
+                           never = {{0, 0}, {0, 0}};
+    const size_t n = (size_t)1 << 20;
+    unsigned char *bytes = malloc(n);
+    struct sigaction before;
+    sigset_t alarms, mask;
+    pthread_t reader;
+    void *hash = NULL;
+    uint64_t want = 0;
+    int fd[2];
+    (void)state;
+    assert_non_null(bytes);
+    assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarms, &mask); /* only the writer gets the signals */
+    assert_int_equal(pthread_create(&reader, NULL, drain, &fd[0]), 0);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    sigaction(SIGALRM, &act, &before);
+    setitimer(ITIMER_REAL, &every, NULL);
+    bool written = true;
+    for (int round = 0; round < 1000 && (round < 4 || n_alarms < 20); round++) {
+        for (size_t i = 0; i < n; i++) {
+            bytes[i] = (unsigned char)(i * 31 + i / 256 + (size_t)round);
+            want = want * 1099511628211u + bytes[i];
+        }
+        written = written && tt_write_all(fd[1], bytes, n);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    close(fd[1]);
+    pthread_join(reader, &hash);
+    close(fd[0]);
+    free(bytes);
+    assert_true(written);
+    assert_true(n_alarms >= 20);
+    assert_true((uint64_t)(uintptr_t)hash == want);
+}
+
+static void test_write_all_says_why_it_fails(void **state)
+{
+    (void)state;
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    assert_true(tt_write_all(full, NULL, 0));
+    assert_false(tt_write_all(full, "x", 1));
+    assert_int_equal(errno, ENOSPC);
+    close(full);
+    assert_false(tt_write_all(full, "x", 1));
+    assert_int_equal(errno, EBADF);
+}
+
 static void test_mkdirs_makes_all_levels(void **state)
 {
     (void)state;
@@ -181,6 +268,8 @@ int main(void)
         cmocka_unit_test(test_file_read_refuses),
         cmocka_unit_test(test_file_reads_a_file_of_unknown_size),
         cmocka_unit_test(test_file_failed_write_leaves_nothing),
+        cmocka_unit_test(test_write_all_survives_signals_and_short_writes),
+        cmocka_unit_test(test_write_all_says_why_it_fails),
         cmocka_unit_test(test_mkdirs_makes_all_levels),
         cmocka_unit_test(test_remove_tree_does_not_follow_links),
         cmocka_unit_test(test_map_file_shows_the_bytes),

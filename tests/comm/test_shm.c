@@ -3,6 +3,10 @@
 #include "comm/async_cases.h"
 #include "comm/battery.h"
 #include "comm/processes.h"
+#include <grp.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* Processes of one machine: the battery, and what happens when a process dies. */
 
@@ -204,6 +208,70 @@ static void test_ranks_that_do_not_arrive_are_named(void **state)
     assert_non_null(strstr(err.text, "first rank of this machine did not arrive"));
 }
 
+enum { NOBODY = 65534 };
+
+/* A process of another user that has bound the rendezvous name of `l` first. full: it accepts no
+ * connection and takes no more of them. It ends when *end is closed. */
+static pid_t squat(const tt_launch *l, bool full, int *end)
+{
+    int ready[2], stay[2];
+    char byte = 0;
+    const unsigned uid = (unsigned)geteuid();
+    assert_int_equal(pipe(ready) || pipe(stay), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        const int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "ttrun-%u-%s", uid, l->key);
+        const socklen_t size = (socklen_t)offsetof(struct sockaddr_un, sun_path) + 1 + (unsigned)n;
+        close(stay[1]);
+        bool good = !setgroups(0, NULL) && !setgid(NOBODY) && !setuid(NOBODY);
+        const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        good = good && !bind(fd, (struct sockaddr *)&a, size) && !listen(fd, full ? 0 : 8);
+        while (
+            good && full &&
+            !connect(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), (struct sockaddr *)&a, size))
+            ;
+        if (good && write(ready[1], "!", 1) == 1)
+            (void)!read(stay[0], &byte, 1);
+        _exit(!good);
+    }
+    close(ready[1]);
+    close(stay[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    *end = stay[1];
+    return pid;
+}
+
+/* Both ranks of a start whose name another user holds end by one line at once; if the
+ * listener cannot be asked, they end after their time limit. */
+static void test_another_users_name_is_refused(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* only root can start a process of another user */
+    for (int full = 0; full < 2; full++) {
+        tt_launch l = {.world = 2, .local_world = 2, .launcher = "test"};
+        const tt_session_opts o = {.launch = &l, .timeout_s = full ? 0.3 : 15};
+        tt_session *s;
+        int end, status;
+        snprintf(l.key, sizeof l.key, "squat-%ld-%d", (long)getpid(), full);
+        const pid_t pid = squat(&l, full, &end);
+        for (int rank = 0; rank < 2; rank++) {
+            tt_error err = {0};
+            l.rank = l.local_rank = rank;
+            const tt_status st = tt_session_open(&o, &s, &err);
+            assert_int_equal(st, full && rank ? TT_ETIMEOUT : TT_ECOMM);
+            if (!full && !strstr(err.text, "of user 65534 holds the name"))
+                fail_msg("%s", err.text);
+        }
+        close(end);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
 static int stop_now(void)
 {
     return 15;
@@ -242,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_own_failure_is_reported_once),
         cmocka_unit_test(test_session_agrees_on_the_lowest_failing_rank),
         cmocka_unit_test(test_ranks_that_do_not_arrive_are_named),
+        cmocka_unit_test(test_another_users_name_is_refused),
         cmocka_unit_test(test_signal_ends_the_wait_for_ranks),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

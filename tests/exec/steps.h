@@ -61,10 +61,8 @@ static inline tt_status steps_one(steps *s, tt_rank *r, int step, int rank, tt_e
 static inline uint64_t steps_bits(const tt_rank *r)
 {
     tt_exec_tensor *t;
-    size_t n;
     uint64_t h = 0;
-    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK)
-        return 0;
+    const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
     for (size_t i = 0; i < n; i++)
         h = tt_hash64(t[i].tensor.data,
                       (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype),
@@ -75,10 +73,8 @@ static inline uint64_t steps_bits(const tt_rank *r)
 static inline uint64_t steps_owned(const tt_rank *r)
 {
     tt_exec_tensor *t;
-    size_t n;
     uint64_t sum = 0;
-    if (tt_exec_tensors(r->exec, r->arena, &t, &n, NULL) != TT_OK)
-        return 0;
+    const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
     for (size_t i = 0; i < n; i++) {
         const char *suffix = t[i].suffix ? t[i].suffix : "";
         uint64_t h = tt_hash64(t[i].name, strlen(t[i].name), 1);

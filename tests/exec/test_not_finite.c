@@ -40,9 +40,8 @@ static tt_status member_steps(member *m, tt_rank *r, tt_error *err)
 {
     TT_TRY(steps_one(m->s, r, 0, m->rank, err));
     tt_exec_tensor *t;
-    size_t n;
     float was = 0, *at = NULL;
-    TT_TRY(tt_exec_tensors(r->exec, r->arena, &t, &n, err));
+    const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
     for (size_t i = 0; i < n && m->how == LOSS_IS_NAN; i++)
         if (!t[i].suffix && strstr(t[i].name, "norm") && tt_tensor_numel(&t[i].tensor))
             at = t[i].tensor.data;

@@ -177,6 +177,8 @@ const char *build_job(const job *j, const char *last, after_pass after, void *us
     memset(out, 0, sizeof *out);
     out->arena = tt_arena_new();
     out->ops = sim_ops();
+    out->ops.extra = j->ops;
+    out->ops.n_extra = j->n_ops;
     make_mesh(out, j->mesh);
     tt_label_table_default(&out->labels);
     out->labels.sequence_parallel = !j->no_sp;

@@ -60,6 +60,8 @@ typedef struct job {
     void (*describe)(tt_builder *b,
                      const void *user); /* another model than the llama, with its loss */
     const void *user;
+    const tt_op_def *const *ops; /* in addition to the core's */
+    size_t n_ops;
 } job;
 
 typedef struct built {

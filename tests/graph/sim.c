@@ -101,6 +101,8 @@ static void init_state(sim *s, const tt_state *st)
                     &p->type, &value);
         add_into(&to, &value, false, false);
     }
+    for (int64_t i = 0; st->values && i < tt_tensor_numel(g); i++)
+        sim_set(g, i, (double)st->values[i]);
     if (st->kind == TT_STATE_SCALAR)
         feed_tensor(s, st->name, &st->type, g);
     for (int64_t i = 0; st->kind == TT_STATE_ACCUMULATOR && i < tt_tensor_numel(g); i++)

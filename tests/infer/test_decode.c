@@ -20,24 +20,26 @@ static const char *const models[][2] = {
               "\"hidden_dim\":70,\"vocab_size\":263}"                               },
 };
 
-/* Attention with all its options, and no positions: a combination that no shipped model has. */
-static void describe_odd(const void *cfg, tt_builder *b)
+/* Attention with all its options, and no positions but a bias: a combination that no shipped model has.
+ * The bias is ALiBi's in the first block, and a learned one of 20 distances in the second. */
+static void describe_blocks(tt_builder *b, bool biased)
 {
     const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
                  Q = TT_DIM_UNIT(24, "heads", 6), K = TT_DIM_UNIT(12, "kv_heads", 6),
-                 W = TT_DIM_UNIT(20, "kv_heads", 10);
-    (void)cfg;
+                 W = TT_DIM_UNIT(20, "kv_heads", 10), learned[2] = {H, TT_DIM(20, NULL)};
     tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
     for (int i = 0; i < 2; i++) {
         tt_block(b, "layers.%d", i);
         const tt_param_opts po = {
             .init = {TT_INIT_NORMAL, 1.0, 0, 0}
         };
-        const tt_attention_opts o = {.v_head_dim = 10,
-                                     .window = i ? 33 : 5,
-                                     .softcap = i ? 2.0 : 0.0,
-                                     .scale = 0.7,
-                                     .sinks = tt_param(b, "sinks", &H, 1, &po)};
+        tt_attention_opts o = {.v_head_dim = 10,
+                               .window = i ? 33 : 5,
+                               .softcap = i ? 2.0 : 0.0,
+                               .scale = 0.7,
+                               .sinks = tt_param(b, "sinks", &H, 1, &po)};
+        if (biased)
+            o.bias = i ? tt_param(b, "bias", learned, 2, &po) : tt_alibi(b, H, LENGTH, 0);
         tt_value *y = tt_attention(b, tt_linear(b, x, "q", Q, NULL), tt_linear(b, x, "k", K, NULL),
                                    tt_linear(b, x, "v", W, NULL), 6, &o);
         /* the heads apart and together again: a reshape that names the token dim */
@@ -51,17 +53,129 @@ static void describe_odd(const void *cfg, tt_builder *b)
     tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
 }
 
-/* A convolution along tokens, an op without an incremental form. */
-static void describe_conv(const void *cfg, tt_builder *b)
+static void describe_odd(const void *cfg, tt_builder *b)
 {
-    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), taps[2] = {D, TT_DIM(3, NULL)};
+    (void)cfg;
+    describe_blocks(b, false);
+}
+
+static void describe_biased(const void *cfg, tt_builder *b)
+{
+    (void)cfg;
+    describe_blocks(b, true);
+}
+
+static tt_value *param_of(tt_builder *b, const char *name, const tt_dim *dims, int n)
+{
+    const tt_param_opts po = {
+        .init = {TT_INIT_NORMAL, 0.5, 0, 0}
+    };
+    return tt_param(b, name, dims, n, &po);
+}
+
+/* Convolutions of several numbers of taps and recurrences: a decay per state, per head and token, and
+ * per head alone. */
+static void describe_recurrent(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), H = TT_DIM(4, "heads"),
+                 one = TT_DIM(1, NULL);
+    const int64_t n_taps[3] = {4, 1, 2};
     (void)cfg;
     tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
-    const tt_param_opts po = {
-        .init = {TT_INIT_NORMAL, 1.0, 0, 0}
-    };
-    x = tt_add(b, x, tt_conv1d(b, x, tt_param(b, "taps", taps, 2, &po)));
+    const tt_dim T = tt_value_type(x)->dims[0],
+                 states[4] = {T, H, TT_DIM(6, NULL), TT_DIM(5, NULL)},
+                 rows[4] = {T, H, TT_DIM(6, NULL), one}, columns[4] = {T, H, one, TT_DIM(5, NULL)},
+                 heads[4] = {T, H, one, one}, fixed[4] = {one, H, one, one}, joined[2] = {T, D};
+    for (int i = 0; i < 3; i++) {
+        tt_block(b, "layers.%d", i);
+        const tt_dim taps[2] = {D, TT_DIM(n_taps[i], NULL)};
+        x = tt_add(b, x, tt_silu(b, tt_conv1d(b, x, param_of(b, "taps", taps, 2))));
+        tt_value *v = tt_reshape(b, tt_linear(b, x, "v", D, NULL), rows, 4);
+        tt_value *k = tt_linear(b, x, "k", TT_DIM(20, "heads"), NULL), *a;
+        v = tt_mul(b, v, tt_reshape(b, k, columns, 4)); /* [T,H,6,5] */
+        if (i == 0)
+            a = tt_reshape(b, tt_linear(b, x, "a", TT_DIM(120, "heads"), NULL), states, 4);
+        else if (i == 1)
+            a = tt_reshape(b, tt_linear(b, x, "a", H, NULL), heads, 4);
+        else
+            a = param_of(b, "a", fixed, 4);
+        v = tt_sum(b, tt_scan(b, tt_sigmoid(b, a), v), 3, 0);
+        x = tt_add(b, x, tt_reshape(b, v, joined, 2));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+/* A sum along sequences, which a reshape split off: it has no incremental form. */
+static void describe_sums(const void *cfg, tt_builder *b)
+{
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed");
+    (void)cfg;
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    const tt_dim T = tt_value_type(x)->dims[0], joined[2] = {T, D},
+                 apart[3] = {TT_DIM(T.lines, NULL), TT_DIM(T.size / T.lines, NULL), D};
+    tt_value *sums = tt_cumsum(b, tt_reshape(b, x, apart, 3), 1, NULL);
+    x = tt_add(b, x, tt_reshape(b, sums, joined, 2));
     tt_output(b, "logits", tt_linear(b, x, "head", V, NULL));
+}
+
+/* An op without a kernel, placed before it is decomposed: with attention's incremental form, or with
+ * none, or with a decomposition that mixes tokens though the op does not say so. */
+static tt_op_def attend, attend_whole, attend_silent;
+static const tt_op_def *const local_ops[] = {&attend, &attend_whole, &attend_silent};
+
+static void decompose_attend(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                             tt_value **outs)
+{
+    tt_op(b, "attention", in, q->n_in, q->attrs, outs, 2);
+}
+
+static void make_local_ops(void)
+{
+    tt_op_table core = {0};
+    core.core = tt_core_ops(&core.n_core);
+    attend = *tt_op_find(&core, "attention");
+    attend.flags |= TT_OP_LOCAL;
+    attend.decompose = decompose_attend;
+    attend.ring_form = NULL;
+    attend.vjp = NULL;
+    attend_whole = attend_silent = attend;
+    attend.name = "attend";
+    attend_whole.name = "attend_whole";
+    attend_whole.incremental = NULL;
+    attend_silent.name = "attend_silent";
+    attend_silent.flags &= ~TT_OP_MIXES_TOKENS;
+    attend_silent.incremental = NULL;
+}
+
+static void describe_attend(const void *cfg, tt_builder *b)
+{
+    const tt_op_def *const *def = cfg;
+    const tt_dim V = TT_DIM(263, "vocab"), D = TT_DIM(24, "embed"), Q = TT_DIM_UNIT(24, "heads", 6);
+    const tt_attrs_attention a = {.head_dim = 6, .v_head_dim = 6, .scale = 0.5};
+    tt_value *pos = tt_input(b, "pos"), *seg = tt_input(b, "seg"), *y[2];
+    tt_value *x = tt_embedding(b, tt_input(b, "ids"), "embed", V, D, NULL);
+    for (int i = 0; i < 2; i++) {
+        tt_block(b, "layers.%d", i);
+        tt_value *in[7] = {tt_linear(b, x, "q", Q, NULL),
+                           tt_linear(b, x, "k", Q, NULL),
+                           tt_linear(b, x, "v", Q, NULL),
+                           pos,
+                           seg,
+                           pos,
+                           seg};
+        tt_op(b, *def ? (*def)->name : "attention", in, 7, &a, y, 2);
+        x = tt_add(b, x, tt_linear(b, y[0], "o", D, NULL));
+        tt_block_end(b);
+    }
+    tt_output(b, "logits", tt_linear(b, tt_rms_norm(b, x, "norm", 1e-5), "head", V, NULL));
+}
+
+static const tt_op_def *called; /* by the models below; NULL: attention itself */
+static void describe_called(const void *cfg, tt_builder *b)
+{
+    (void)cfg;
+    describe_attend(&called, b);
 }
 
 static int64_t vocab(const void *cfg)
@@ -70,8 +184,14 @@ static int64_t vocab(const void *cfg)
     return 263;
 }
 static const tt_model_vt odd_vt = {sizeof odd_vt, NULL, 0, NULL, describe_odd, vocab, NULL, NULL},
-                         conv_vt = {sizeof conv_vt, NULL,  0,    NULL,
-                                    describe_conv,  vocab, NULL, NULL};
+                         biased_vt = {sizeof biased_vt, NULL,  0,    NULL,
+                                      describe_biased,  vocab, NULL, NULL},
+                         recurrent_vt = {sizeof recurrent_vt, NULL,  0,    NULL,
+                                         describe_recurrent,  vocab, NULL, NULL},
+                         sums_vt = {sizeof sums_vt, NULL,  0,    NULL,
+                                    describe_sums,  vocab, NULL, NULL},
+                         called_vt = {sizeof called_vt, NULL,  0,    NULL,
+                                      describe_called,  vocab, NULL, NULL};
 
 typedef struct program {
     job j;
@@ -107,6 +227,8 @@ static void open_program(program *p, const char *spec, const char *args, const t
         p->model.vtable = vt;
         s->model.component = &p->model;
     }
+    s->ops.extra = local_ops;
+    s->ops.n_extra = TT_COUNT(local_ops);
     if (tt_setup_compile(s, &whole, &err) != TT_OK ||
         tt_rank_open(s, &one, false, &p->rank, &err) != TT_OK ||
         tt_exec_state_tensor(p->rank.exec, TT_METRIC_LOGITS, &p->logits, &err) != TT_OK)
@@ -254,7 +376,7 @@ static void compare(const char *spec, const char *args, const tt_model_vt *vt,
     const tt_decode_opts d = {PIECE, SLOTS, LENGTH};
     const int64_t slot[SLOTS] = {2, 0, 1};
     int64_t at[SLOTS] = {1, 300, 17};
-    want w = {.tolerance = tolerance, .name = vt ? "odd" : spec};
+    want w = {.tolerance = tolerance, .name = vt == &odd_vt ? "odd" : vt ? "recurrent" : spec};
     program p;
     whole_logits(&w, spec, args, vt, overrides);
     open_program(&p, spec, args, vt, overrides, TT_MODE_DECODE, &d);
@@ -287,6 +409,8 @@ static void test_decoding_has_the_bits_of_the_whole_context(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 0);
         compare("llama3", models[0][1], &odd_vt, overrides[o], 0);
+        compare("llama3", models[0][1], &biased_vt, overrides[o], 0);
+        compare("llama3", models[0][1], &recurrent_vt, overrides[o], 0);
     }
 }
 
@@ -301,6 +425,9 @@ static void test_decoding_agrees_where_sums_depend_on_rows(void **state)
         for (size_t m = 0; m < TT_COUNT(models); m++)
             compare(models[m][0], models[m][1], NULL, overrides[o], 1e-5);
     compare("llama3", models[0][1], &odd_vt, "backend.name reference backend.threads 1", 1e-5);
+    compare("llama3", models[0][1], &biased_vt, "backend.name reference backend.threads 1", 1e-5);
+    compare("llama3", models[0][1], &recurrent_vt, "backend.name reference backend.threads 1",
+            1e-5);
 }
 
 /* Bytes that were not written are NaN: a decoding program must not read them. */
@@ -308,6 +435,7 @@ static void test_decoding_reads_only_cached_tokens(void **state)
 {
     (void)state;
     compare(models[0][0], models[0][1], NULL, OWN " debug.poison true backend.threads 1", 0);
+    compare("llama3", models[0][1], &recurrent_vt, OWN " debug.poison true backend.threads 1", 0);
 }
 
 static void test_an_op_without_incremental_form_recomputes(void **state)
@@ -315,12 +443,49 @@ static void test_an_op_without_incremental_form_recomputes(void **state)
     const tt_decode_opts d = {PIECE, SLOTS, 20};
     program p;
     (void)state;
-    open_program(&p, "llama3", models[0][1], &conv_vt, "backend.name reference", TT_MODE_DECODE,
+    open_program(&p, "llama3", models[0][1], &sums_vt, "backend.name reference", TT_MODE_DECODE,
                  &d);
     assert_int_equal(p.j.setup.graph->slots, 0);
     assert_int_equal(p.j.setup.graph->length, 20);
     assert_int_equal(p.logits.shape[0], 20);
     close_program(&p);
+}
+
+/* It decodes by its incremental form, with the bits of attention. */
+static void test_a_local_op_decodes_by_its_incremental_form(void **state)
+{
+    (void)state;
+    make_local_ops();
+    called = &attend;
+    compare("llama3", models[0][1], &called_vt, OWN " backend.threads 1", 0);
+    called = &attend_silent; /* decomposed when described, so that attention is seen in it */
+    compare("llama3", models[0][1], &called_vt, OWN " backend.threads 1", 0);
+}
+
+static void test_a_local_op_without_one_recomputes(void **state)
+{
+    const tt_op_def *const ops[] = {NULL, &attend, &attend_whole, &attend_silent};
+    const tt_decode_opts d = {PIECE, SLOTS, 20};
+    want w[TT_COUNT(ops)];
+    (void)state;
+    make_local_ops();
+    for (size_t i = 0; i < TT_COUNT(ops); i++) {
+        called = ops[i];
+        memset(&w[i], 0, sizeof w[i]);
+        whole_logits(&w[i], "llama3", models[0][1], &called_vt, OWN " backend.threads 1");
+        assert_memory_equal(w[i].logits, w[0].logits,
+                            (size_t)(SLOTS * LENGTH * w[i].vocab) * sizeof(float));
+    }
+    for (size_t i = 0; i < TT_COUNT(ops); i++) {
+        program p;
+        called = ops[i];
+        open_program(&p, "llama3", models[0][1], &called_vt, "backend.name cpu", TT_MODE_DECODE,
+                     &d);
+        /* decomposed into attention, the silent one is decoded by attention's form */
+        assert_int_equal(p.j.setup.graph->slots, ops[i] == &attend_whole ? 0 : SLOTS);
+        close_program(&p);
+        free(w[i].logits);
+    }
 }
 
 static void test_a_table_of_positions_bounds_the_context(void **state)
@@ -431,8 +596,8 @@ static void test_generation_without_a_cache_recomputes_the_context(void **state)
 {
     texts a, b;
     (void)state;
-    generate(&a, 3, &conv_vt, TEXTS, -1);
-    generate(&b, 1, &conv_vt, 3, -1);
+    generate(&a, 3, &sums_vt, TEXTS, -1);
+    generate(&b, 1, &sums_vt, 3, -1);
     same_text(&a, &b, 3);
     assert_int_equal(a.n[0], 30);
     assert_int_equal(a.finish[2], TT_FINISH_CONTEXT);
@@ -445,6 +610,8 @@ int main(void)
         cmocka_unit_test(test_decoding_agrees_where_sums_depend_on_rows),
         cmocka_unit_test(test_decoding_reads_only_cached_tokens),
         cmocka_unit_test(test_an_op_without_incremental_form_recomputes),
+        cmocka_unit_test(test_a_local_op_decodes_by_its_incremental_form),
+        cmocka_unit_test(test_a_local_op_without_one_recomputes),
         cmocka_unit_test(test_a_table_of_positions_bounds_the_context),
         cmocka_unit_test(test_a_text_does_not_depend_on_other_texts),
         cmocka_unit_test(test_an_id_that_ends_a_text_is_not_in_it),

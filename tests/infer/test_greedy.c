@@ -40,10 +40,7 @@ static const tt_json *read_golden(tt_arena *a)
 static void make_lively(program *p)
 {
     tt_exec_tensor *t = NULL;
-    size_t n = 0;
-    tt_error err = {0};
-    if (tt_exec_tensors(p->rank.exec, p->j.arena, &t, &n, &err) != TT_OK)
-        fail_msg("%s", err.text);
+    const size_t n = tt_exec_tensors(p->rank.exec, p->j.arena, &t);
     for (size_t i = 0; i < n; i++) {
         float *x = t[i].tensor.data;
         const bool embedding = strstr(t[i].name, ".wte.") || strstr(t[i].name, "embed");

@@ -107,6 +107,59 @@ CASE(floor_and_sign)
     tt_value *x = F(-1, 1, 1, N(9));
     ONE(tt_add(e->b, tt_mul(e->b, x, tt_sign(e->b, x)), tt_floor(e->b, x)));
 }
+CASE(floor_div)
+{
+    tt_value *x = F(-2, 2, 2, tokens_dim(), N(3)), *z = F(0.2, 0.7, 1, N(3));
+    ONE(tt_mul(e->b, x, tt_floor_div(e->b, x, z)));
+}
+CASE(iota)
+{
+    tt_value *x = F(-1, 1, 3, tokens_dim(), N(3), N(2));
+    tt_value *n = tt_iota(e->b, tt_value_type(x)->dims, 3, 1, TT_F64);
+    tt_value *at = tt_iota(e->b, DIMS(tokens_dim(), N(1), N(1)), 3, 0, TT_F64);
+    ONE(tt_mul(e->b, x, tt_add(e->b, n, at)));
+}
+CASE(one_hot)
+{
+    tt_value *idx = leaf_of(e, TT_I32, -1, 6, 1, DIMS(tokens_dim()));
+    tt_value *hot = tt_one_hot(e->b, idx, TT_DIM(5, "vocab"), TT_F64);
+    ONE(tt_mul(e->b, F(-1, 1, 2, tokens_dim(), TT_DIM(5, "vocab")), hot));
+}
+/* The elements that argmax finds, by one_hot. */
+CASE(argmax)
+{
+    tt_value *x = F(-1, 1, 2, tokens_dim(), TT_DIM(7, "vocab"));
+    tt_value *at = tt_argmax(e->b, x, -1, 0);
+    ONE(tt_mul(e->b, x, tt_one_hot(e->b, at, TT_DIM(7, "vocab"), TT_F64)));
+}
+CASE(argmin_keep)
+{
+    tt_value *x = F(-1, 1, 3, tokens_dim(), TT_DIM(5, "ffn"), N(2));
+    ONE(tt_mul(e->b, x, tt_cast(e->b, tt_argmin(e->b, x, 1, 1), TT_F64)));
+}
+CASE(pad)
+{
+    ONE(tt_pad(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), 1, 2, 1, 0.5));
+}
+CASE(roll)
+{
+    ONE(tt_roll(e->b, F(-1, 1, 3, tokens_dim(), N(5), N(2)), 1, -2));
+}
+CASE(repeat)
+{
+    ONE(tt_repeat(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)), 1, 2));
+}
+CASE(repeat_interleave)
+{
+    ONE(tt_repeat_interleave(e->b, F(-1, 1, 3, tokens_dim(), TT_DIM(2, "kv_heads"), N(3)), -2, 3));
+}
+CASE(sort)
+{
+    tt_value *index, *x = F(-1, 1, 2, tokens_dim(), N(6));
+    tt_sort(e->b, x, 0, &y[0], &index);
+    tt_sort(e->b, tt_scale(e->b, x, 0.5), 1, &y[1], &index);
+    return 2;
+}
 CASE(linear)
 {
     ONE(tt_linear_w(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(4), N(3))));
@@ -190,6 +243,56 @@ CASE(attention_sinks)
     return attention_case(
         e, y, (tt_attention_opts){.v_head_dim = 2, .bidirectional = 1, .scale = 0.7}, true);
 }
+/* n: more distances than a sequence has; fewer; one more than twice the longest */
+CASE(attention_bias)
+{
+    return attention_case(e, y, (tt_attention_opts){.bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(9))},
+                          false);
+}
+CASE(attention_bias_window)
+{
+    return attention_case(e, y,
+                          (tt_attention_opts){.window = 4,
+                                              .softcap = 1.5,
+                                              .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(3))},
+                          false);
+}
+CASE(attention_bias_sinks)
+{
+    return attention_case(e, y,
+                          (tt_attention_opts){.v_head_dim = 2,
+                                              .bidirectional = 1,
+                                              .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(5))},
+                          true);
+}
+CASE(attention_prefix)
+{
+    return attention_case(
+        e, y, (tt_attention_opts){.prefix = leaf_of(e, TT_I32, 0, 4, 1, DIMS(tokens_dim()))},
+        false);
+}
+/* The first three tokens of each sequence. */
+static tt_value *first_three(eval *e, const char *input)
+{
+    const tt_dim B = TT_DIM(EVAL_SEQUENCES, "sequences"),
+                 apart[2] = {B, TT_DIM(EVAL_TOKENS / EVAL_SEQUENCES, NULL)},
+                 S = tt_dim_make(3 * EVAL_SEQUENCES, "tokens", 1, EVAL_SEQUENCES);
+    tt_value *x = tt_reshape(e->b, tt_input(e->b, input), apart, 2);
+    return tt_reshape(e->b, tt_slice(e->b, x, 1, 0, 3), &S, 1);
+}
+/* keys of a token set of their own, 3 per sequence */
+CASE(attention_cross)
+{
+    const tt_dim S = tt_dim_make(3 * EVAL_SEQUENCES, "tokens", 1, EVAL_SEQUENCES);
+    tt_value *q = F(-2, 2, 2, tokens_dim(), TT_DIM_UNIT(12, "heads", 3)),
+             *k = F(-2, 2, 2, S, TT_DIM_UNIT(6, "kv_heads", 3)),
+             *v = F(-2, 2, 2, S, TT_DIM_UNIT(6, "kv_heads", 3));
+    const tt_attention_opts o = {.bidirectional = 1,
+                                 .pos_k = first_three(e, "pos"),
+                                 .seg_k = first_three(e, "seg"),
+                                 .bias = F(-1, 1, 2, TT_DIM(4, "heads"), N(5))};
+    ONE(tt_attention(e->b, q, k, v, 3, &o));
+}
 CASE(cross_entropy)
 {
     ONE(tt_cross_entropy(e->b, F(-2, 2, 2, tokens_dim(), N(7)), tt_input(e->b, "labels")));
@@ -221,6 +324,40 @@ CASE(pick)
 CASE(conv1d)
 {
     ONE(tt_conv1d(e->b, F(-1, 1, 2, tokens_dim(), N(3)), F(-1, 1, 2, N(3), N(3))));
+}
+CASE(scan)
+{
+    ONE(tt_scan(e->b, F(-1, 1, 3, tokens_dim(), N(3), N(2)),
+                F(-1, 1, 3, tokens_dim(), N(3), N(2))));
+}
+CASE(scan_rows) /* a decay for each row of states */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 3, tokens_dim(), N(2), N(1)),
+                F(-1, 1, 3, tokens_dim(), N(2), N(4))));
+}
+CASE(scan_heads) /* one decay a head for all tokens, as in RetNet */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 4, N(1), N(2), N(1), N(1)),
+                F(-1, 1, 4, tokens_dim(), N(2), N(3), N(2))));
+}
+CASE(scan_columns) /* a stretched dim before a dim that is not */
+{
+    ONE(tt_scan(e->b, F(-1, 1, 4, tokens_dim(), N(1), N(2), N(1)),
+                F(-1, 1, 4, tokens_dim(), N(2), N(2), N(3))));
+}
+CASE(cumsum)
+{
+    ONE(tt_cumsum(e->b, F(-1, 1, 3, tokens_dim(), N(4), N(2)), 1, NULL));
+}
+CASE(cumsum_reverse)
+{
+    const tt_cumsum_opts o = {.reverse = 1};
+    ONE(tt_cumsum(e->b, F(-1, 1, 2, tokens_dim(), N(4)), -1, &o));
+}
+CASE(cumsum_exclusive)
+{
+    const tt_cumsum_opts o = {.exclusive = 1};
+    ONE(tt_cumsum(e->b, F(-1, 1, 2, N(4), N(3)), 0, &o));
 }
 CASE(top_k)
 {
@@ -257,21 +394,26 @@ static const struct {
 #define ROW(name) {#name, case_##name},
 #define BOTH(name) ROW(name) ROW(name##_stretched)
 #define BATCH(name) ROW(name) ROW(name##_batch) ROW(name##_batches)
-    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu)
-        ROW(relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(sum_all) ROW(sum_squares) ROW(softmax)
-            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(pow)
-                ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
-                    ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose)
-                        ROW(slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
-                            ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(clamp)
-                                ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
-                                    BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(rms_norm)
-                                        ROW(rms_norm_heads) ROW(layer_norm) ROW(rope) ROW(rope_part)
-                                            ROW(rope_yarn) ROW(attention) ROW(attention_window)
-                                                ROW(attention_sinks) ROW(cross_entropy)
-                                                    ROW(cross_entropy_lse) ROW(sum_exp)
-                                                        ROW(max_last) ROW(pick) ROW(conv1d)
-                                                            ROW(top_k) ROW(gather) ROW(scatter_add)
-                                                                ROW(experts) ROW(random)};
+    ROW(neg) ROW(exp) ROW(log) ROW(sqrt) ROW(rsqrt) ROW(abs) ROW(tanh) ROW(sigmoid) ROW(silu) ROW(
+        relu) ROW(gelu) ROW(gelu_tanh) ROW(softplus) ROW(erf) ROW(sin) ROW(cos) ROW(floor_div)
+        BOTH(mod) ROW(iota) ROW(one_hot) ROW(argmax) ROW(argmin_keep) ROW(pad) ROW(roll) ROW(
+            repeat) ROW(repeat_interleave) ROW(sort) ROW(sum_all) ROW(sum_squares) ROW(softmax)
+            ROW(stop) BOTH(add) BOTH(sub) BOTH(mul) BOTH(div) BOTH(maximum) BOTH(minimum) BOTH(
+                pow) ROW(scale) ROW(scale_by) ROW(select) ROW(compare) ROW(cast) ROW(sum_first)
+                ROW(sum_keep) ROW(mean) ROW(max) ROW(max_keep) ROW(line_sum) ROW(transpose) ROW(
+                    slice) ROW(concat) ROW(broadcast) ROW(reshape_heads) ROW(reshape_merge)
+                    ROW(reshape_sequences) ROW(logsumexp) ROW(log_softmax) ROW(
+                        clamp) ROW(floor_and_sign) ROW(linear) BATCH(matmul) BATCH(matmul_ta)
+                        BATCH(matmul_tb) BATCH(matmul_tab) ROW(embedding) ROW(
+                            rms_norm) ROW(rms_norm_heads) ROW(layer_norm) ROW(rope)
+                            ROW(rope_part) ROW(rope_yarn) ROW(attention) ROW(attention_window) ROW(
+                                attention_sinks) ROW(attention_bias) ROW(attention_bias_window)
+                                ROW(attention_bias_sinks) ROW(attention_prefix) ROW(attention_cross)
+                                    ROW(cross_entropy) ROW(cross_entropy_lse)
+                                        ROW(sum_exp) ROW(max_last) ROW(pick) ROW(conv1d) ROW(scan)
+                                            ROW(scan_rows) ROW(scan_heads) ROW(scan_columns)
+                                                ROW(cumsum) ROW(cumsum_reverse)
+                                                    ROW(cumsum_exclusive) ROW(top_k) ROW(gather)
+                                                        ROW(scatter_add) ROW(experts) ROW(random)};
 
 #endif

@@ -10,7 +10,7 @@
 #define TRIALS 24
 
 /* Operands, separated by blanks: KIND:dim,dim…; a dim is a letter, a letter*n (units of n) or 1.
- * Kinds: f float, b bool, n positive float, p positions, s segments, m row maxima (large), iX
+ * Kinds: f float, g float that is f32 whatever the others are, b bool, n positive float, z float in [-1, 1], p positions, s segments, m row maxima (large), iX
  * integers in [-1, X] (X a letter), c counts of experts. */
 typedef struct row {
     const char *op, *ins;
@@ -88,6 +88,7 @@ static void draw_sizes(int trial)
         s.size[(int)"toiseadv"[draw(8)]] = 0;
     s.size['k'] = 1 + draw(3);
     s.size['h'] = s.size['k'] * (1 + draw(3));
+    s.size['r'] = s.size['k'] > 1 ? s.size['k'] - 1 : 1; /* what conv1d keeps of a sequence */
     s.size['e'] = 1 + draw(4);
     s.size['b'] = 1 + draw(3);
     s.size['a'] = 1 + draw(3);
@@ -118,7 +119,11 @@ static void fill(const tt_tensor *t, const char *kind)
         double u = eval_uniform(&s.random);
         switch (kind[0]) {
         case 'f':
+        case 'g':
             put(t, i, 4.0 * u - 2.0);
+            break;
+        case 'z':
+            put(t, i, 2.0 * u - 1.0);
             break;
         case 'n':
             put(t, i, 0.3 + 2.0 * u);
@@ -156,8 +161,8 @@ static void parse_operand(const char **p, tt_arena *a, tt_type *type, tt_tensor 
 {
     const char *kind = *p;
     *p = strchr(*p, ':') + 1;
-    type->dtype = strchr("fnm", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
-    if (kind[0] == 'm')
+    type->dtype = strchr("fnmz", kind[0]) != NULL ? s.dtype : kind[0] == 'b' ? TT_BOOL : TT_I32;
+    if (kind[0] == 'm' || kind[0] == 'g')
         type->dtype = TT_F32;
     int shifted = -1;
     while (**p != ' ' && **p != '\0') {
@@ -218,16 +223,24 @@ static size_t bytes_of(const tt_tensor *t)
     return (size_t)tt_tensor_numel(t) * tt_dtype_size(t->dtype);
 }
 
-/* attention_bwd needs the out and lse that attention computes from the same q, k, v. */
+static bool is_attention_bwd(const row *r)
+{
+    return strcmp(r->op, "attention_bwd") == 0 || strcmp(r->op, "attention_bias_bwd") == 0;
+}
+
+/* attention_bwd needs the out and lse that attention computes from the same q, k, v and bias. */
 static void make_attention_true(const row *r, tt_tensor *in)
 {
-    tt_tensor fin[7] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
-    if (strcmp(r->op, "attention_bwd") != 0)
+    if (!is_attention_bwd(r))
         return;
+    const bool bias = ((const tt_attrs_attention *)r->attrs)->bias != 0;
+    tt_tensor fin[8] = {in[0], in[1], in[2], in[6], in[7], in[8], in[9]};
+    if (bias)
+        fin[7] = in[10];
     tt_kernel_call c = {.struct_size = sizeof c,
                         .op = "attention",
                         .in = fin,
-                        .n_in = 7,
+                        .n_in = bias ? 8 : 7,
                         .n_out = 2,
                         .attrs = r->attrs};
     run(0, 0, s.vt[0]->kernel(NULL, "attention"), &c, &in[3]);
@@ -251,7 +264,7 @@ static bool check_row(const row *r, const tt_op_table *table)
     for (const char *p = r->ins; *p != '\0'; n++) {
         parse_operand(&p, a, &types[n], &in[n]);
         type_p[n] = &types[n];
-        if (strcmp(r->op, "attention_bwd") == 0 && n == 4) {
+        if (is_attention_bwd(r) && n == 4) {
             types[n].dtype = TT_F32; /* lse */
             in[n] = tensor_of(a, &types[n]);
         }
@@ -377,9 +390,15 @@ static const tt_fused_instr program[] = {
     {"const",     {0, 0, 0},   0, TT_F32,  0.25},
     {"mul",       {14, 15, 0}, 2, TT_F32,  0   },
     {"silu_bwd",  {0, 16, 0},  2, TT_F32,  0   },
+    {"sin",       {17, 0, 0},  1, TT_F32,  0   },
+    {"cos",       {1, 0, 0},   1, TT_F32,  0   },
+    {"mod",       {17, 19, 0}, 2, TT_F32,  0   },
+    {"floor_div", {18, 20, 0}, 2, TT_F32,  0   },
+    {"erf",       {20, 0, 0},  1, TT_F32,  0   },
+    {"add",       {21, 22, 0}, 2, TT_F32,  0   },
 };
 /* clang-format on */
-static const int16_t program_out[] = {17, 9};
+static const int16_t program_out[] = {23, 9};
 
 static void fused_trial(int which)
 {

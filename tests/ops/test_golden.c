@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "eval.h"
+#include "graph/graph.h"
 #include <jansson.h>
 #include <ttrun/ops.h>
 
 /* The reference kernels against PyTorch, and rope's frequencies against transformers:
- * tests/golden/ops.json, written by ops_golden.py. PyTorch's values are f64; the tolerance 1e-11
+ * tests/golden/ops.json, written by ops_golden.py; attention with a bias: attention.json, written by
+ * attention_golden.py. PyTorch's values are f64; the tolerance 1e-11
  * is the error of some hundred roundings. */
 
 #define TOLERANCE 1e-11
 
-static json_t *golden;
+static json_t *golden, *golden_bias;
 static const tt_backend_vt *backend;
 
 static double number(const json_t *o, const char *key, double otherwise)
@@ -132,7 +134,10 @@ static void check_pieces(const char *name, const json_t *c, const tt_attrs_atten
     const json_t *grads = json_object_get(c, "grads");
     const int64_t t = in[0].shape[0], h = in[0].shape[1] / a->head_dim;
     const int64_t wide[2] = {t, h * a->v_head_dim}, narrow[2] = {t, h};
-    tt_tensor sum[2], part[2], both[2], d[3], dq = new_tensor(TT_F64, 2, in[0].shape);
+    const int biased = a->bias ? 1 : 0;
+    tt_tensor sum[2], part[2], both[2], d[4], dq = new_tensor(TT_F64, 2, in[0].shape), dbias = dq;
+    if (biased)
+        dbias = new_tensor(TT_F64, 2, in[n_in - 1].shape);
     assert_int_equal(t, 7);
     for (int k = 0; k < 2; k++) {
         sum[k] = new_tensor(TT_F64, 2, k ? narrow : wide);
@@ -140,10 +145,13 @@ static void check_pieces(const char *name, const json_t *c, const tt_attrs_atten
         both[k] = new_tensor(TT_F64, 2, k ? narrow : wide);
     }
     for (int i = 0; i < 3; i++) {
-        tt_tensor x[8] = {
+        tt_tensor x[9] = {
             in[0], rows_of(&in[1], begin[i], n[i]), rows_of(&in[2], begin[i], n[i]), in[3],
-            in[4], rows_of(&in[5], begin[i], n[i]), rows_of(&in[6], begin[i], n[i]), in[7]};
-        call("attention", x, i ? 7 : n_in, i ? part : sum, 2, a);
+            in[4], rows_of(&in[5], begin[i], n[i]), rows_of(&in[6], begin[i], n[i]), in[7],
+            in[8]};
+        if (i) /* the sinks count once */
+            x[7] = in[n_in - 1];
+        call("attention", x, i ? 7 + biased : n_in, i ? part : sum, 2, a);
         tt_tensor m[4] = {sum[0], sum[1], part[0], part[1]};
         if (!i)
             continue;
@@ -156,11 +164,12 @@ static void check_pieces(const char *name, const json_t *c, const tt_attrs_atten
     }
     check(name, "out of pieces", &sum[0], json_object_get(c, "out"));
     check(name, "lse of pieces", &sum[1], json_object_get(c, "lse"));
-    for (int k = 0; k < 3; k++)
-        d[k] = new_tensor(TT_F64, 2, in[k].shape);
+    for (int k = 0; k < 3 + biased; k++)
+        d[k] = new_tensor(TT_F64, 2, in[k < 3 ? k : n_in - 1].shape);
     for (int i = 0; i < 3; i++) {
-        tt_tensor y[3] = {dq, rows_of(&d[1], begin[i], n[i]), rows_of(&d[2], begin[i], n[i])};
-        tt_tensor x[10] = {in[0],
+        tt_tensor y[4] = {dq, rows_of(&d[1], begin[i], n[i]), rows_of(&d[2], begin[i], n[i]),
+                          dbias};
+        tt_tensor x[11] = {in[0],
                            rows_of(&in[1], begin[i], n[i]),
                            rows_of(&in[2], begin[i], n[i]),
                            sum[0],
@@ -169,19 +178,26 @@ static void check_pieces(const char *name, const json_t *c, const tt_attrs_atten
                            in[3],
                            in[4],
                            rows_of(&in[5], begin[i], n[i]),
-                           rows_of(&in[6], begin[i], n[i])};
-        call("attention_bwd", x, 10, y, 3, a);
+                           rows_of(&in[6], begin[i], n[i]),
+                           in[n_in - 1]};
+        call(biased ? "attention_bias_bwd" : "attention_bwd", x, 10 + biased, y, 3 + biased, a);
         for (int64_t e = 0; e < tt_tensor_numel(&dq); e++)
-            ((double *)d[0].data)[e] = (i ? ((double *)d[0].data)[e] : 0) + ((double *)dq.data)[e];
+            put(&d[0], e, get(&d[0], e) + get(&dq, e));
+        for (int64_t e = 0; biased && e < tt_tensor_numel(&dbias); e++)
+            put(&d[3], e, get(&d[3], e) + get(&dbias, e));
     }
-    for (int k = 0; k < 3; k++)
-        check(name, (const char *[]){"dq of pieces", "dk of pieces", "dv of pieces"}[k], &d[k],
-              json_array_get(grads, (size_t)k));
+    for (int k = 0; k < 3 + biased; k++)
+        check(
+            name,
+            (const char *[]){"dq of pieces", "dk of pieces", "dv of pieces", "dbias of pieces"}[k],
+            &d[k], json_array_get(grads, (size_t)k));
     release(sum, 2);
     release(part, 2);
     release(both, 2);
-    release(d, 3);
+    release(d, 3 + biased);
     release(&dq, 1);
+    if (biased)
+        release(&dbias, 1);
 }
 
 static void check_attention(const json_t *c)
@@ -191,16 +207,18 @@ static void check_attention(const json_t *c)
             k = (int64_t)number(c, "kv_heads", 0);
     int64_t hd = (int64_t)number(c, "head_dim", 0), dv = (int64_t)number(c, "v_head_dim", 0);
     double scale = number(c, "scale", 0);
-    const json_t *sinks = json_object_get(c, "sinks"), *grads = json_object_get(c, "grads");
+    const json_t *sinks = json_object_get(c, "sinks"), *grads = json_object_get(c, "grads"),
+                 *bias = json_object_get(c, "bias");
     tt_attrs_attention a = {.head_dim = hd,
                             .v_head_dim = dv,
                             .window = (int64_t)number(c, "window", 0),
                             .softcap = number(c, "softcap", 0),
                             .scale = scale != 0.0 ? scale : 1.0 / sqrt((double)hd),
-                            .bidirectional = (int32_t)number(c, "bidirectional", 0)};
+                            .bidirectional = (int32_t)number(c, "bidirectional", 0),
+                            .bias = bias != NULL};
     tt_tensor pos = from_json(json_object_get(c, "pos"), TT_I32, 1, &t),
               seg = from_json(json_object_get(c, "seg"), TT_I32, 1, &t);
-    tt_tensor in[8] = {from_json(json_object_get(c, "q"), TT_F64, 2, (int64_t[]){t, h * hd}),
+    tt_tensor in[9] = {from_json(json_object_get(c, "q"), TT_F64, 2, (int64_t[]){t, h * hd}),
                        from_json(json_object_get(c, "k"), TT_F64, 2, (int64_t[]){t, k * hd}),
                        from_json(json_object_get(c, "v"), TT_F64, 2, (int64_t[]){t, k * dv}),
                        pos,
@@ -209,25 +227,32 @@ static void check_attention(const json_t *c)
                        seg};
     tt_tensor out[2] = {new_tensor(TT_F64, 2, (int64_t[]){t, h * dv}),
                         new_tensor(TT_F64, 2, (int64_t[]){t, h})};
-    bool has_sinks = json_is_array(sinks);
-    if (has_sinks)
-        in[7] = from_json(sinks, TT_F64, 1, &h);
-    call("attention", in, has_sinks ? 8 : 7, out, 2, &a);
+    const int biased = a.bias ? 1 : 0;
+    int n_in = 7;
+    if (json_is_array(sinks))
+        in[n_in++] = from_json(sinks, TT_F64, 1, &h);
+    if (biased)
+        in[n_in++] = from_json(bias, TT_F64, 2, (int64_t[]){h, (int64_t)number(c, "distances", 0)});
+    call("attention", in, n_in, out, 2, &a);
     check(name, "out", &out[0], json_object_get(c, "out"));
     check(name, "lse", &out[1], json_object_get(c, "lse"));
     tt_tensor dout = from_json(json_object_get(c, "dout"), TT_F64, 2, (int64_t[]){t, h * dv});
-    tt_tensor bin[10] = {in[0], in[1], in[2], out[0], out[1], dout, pos, seg, pos, seg};
-    tt_tensor d[3] = {new_tensor(TT_F64, 2, in[0].shape), new_tensor(TT_F64, 2, in[1].shape),
-                      new_tensor(TT_F64, 2, in[2].shape)};
-    call("attention_bwd", bin, 10, d, 3, &a);
-    for (int i = 0; i < 3; i++)
-        check(name, (const char *[]){"dq", "dk", "dv"}[i], &d[i], json_array_get(grads, (size_t)i));
-    check_pieces(name, c, &a, in, has_sinks ? 8 : 7, &dout);
-    release(d, 3);
+    tt_tensor bin[11] = {in[0], in[1], in[2], out[0], out[1],      dout,
+                         pos,   seg,   pos,   seg,    in[n_in - 1]};
+    tt_tensor d[4];
+    for (int i = 0; i < 3 + biased; i++)
+        d[i] = new_tensor(TT_F64, 2, in[i < 3 ? i : n_in - 1].shape);
+    call("attention_bwd", bin, 10 + biased, d, 3, &a);
+    if (biased)
+        call("attention_bias_bwd", bin, 11, d, 4, &a);
+    for (int i = 0; i < 3 + biased; i++)
+        check(name, (const char *[]){"dq", "dk", "dv", "dbias"}[i], &d[i],
+              json_array_get(grads, (size_t)i));
+    check_pieces(name, c, &a, in, n_in, &dout);
+    release(d, 3 + biased);
     release(out, 2);
     release(in, 5);
-    if (has_sinks)
-        free(in[7].data);
+    release(in + 7, n_in - 7);
     free(dout.data);
 }
 
@@ -237,6 +262,150 @@ static void test_attention_is_that_of_pytorch(void **state)
     const json_t *c;
     (void)state;
     json_array_foreach(json_object_get(golden, "attention"), i, c) check_attention(c);
+}
+
+static void test_attention_with_a_bias_is_that_of_pytorch(void **state)
+{
+    size_t i;
+    const json_t *c;
+    (void)state;
+    assert_int_equal(json_array_size(json_object_get(golden_bias, "bias")), 10);
+    json_array_foreach(json_object_get(golden_bias, "bias"), i, c) check_attention(c);
+}
+
+static void put_json(eval *e, const tt_value *v, const json_t *values)
+{
+    tt_tensor *t = &e->tensors[v->id];
+    assert_int_equal((int64_t)json_array_size(values), tt_tensor_numel(t));
+    for (int64_t i = 0; i < tt_tensor_numel(t); i++)
+        put(t, i, json_number_value(json_array_get(values, (size_t)i)));
+}
+
+/* Prefix-LM, and keys of other tokens, as a model writes them. */
+static void test_prefix_and_cross_attention_are_those_of_pytorch(void **state)
+{
+    size_t i;
+    const json_t *c;
+    (void)state;
+    assert_int_equal(json_array_size(json_object_get(golden_bias, "masked")), 3);
+    json_array_foreach(json_object_get(golden_bias, "masked"), i, c)
+    {
+        const json_t *prefix = json_object_get(c, "prefix"), *pos_k = json_object_get(c, "pos_k");
+        const tt_dim S = tt_dim_make((int64_t)number(c, "keys", 0), "tokens", 1, EVAL_SEQUENCES),
+                     K = TT_DIM_UNIT(6, "kv_heads", 3),
+                     q_dims[2] = {tokens_dim(), TT_DIM_UNIT(12, "heads", 3)}, k_dims[2] = {S, K};
+        tt_attention_opts o = {.bidirectional = (int)number(c, "bidirectional", 0)};
+        eval e;
+        eval_init(&e, backend, false);
+        tt_value *q = leaf_of(&e, TT_F64, 0, 1, 2, q_dims),
+                 *k = leaf_of(&e, TT_F64, 0, 1, 2, k_dims),
+                 *v = leaf_of(&e, TT_F64, 0, 1, 2, k_dims);
+        if (prefix)
+            o.prefix = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+        if (pos_k) {
+            o.pos_k = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+            o.seg_k = leaf_of(&e, TT_I32, 0, 1, 1, &S);
+        }
+        const tt_value *y = tt_attention(e.b, q, k, v, 3, &o);
+        if (tt_builder_error(e.b))
+            fail_msg("%s", tt_builder_error(e.b)->text);
+        eval_prepare(&e);
+        put_json(&e, q, json_object_get(c, "q"));
+        put_json(&e, k, json_object_get(c, "k"));
+        put_json(&e, v, json_object_get(c, "v"));
+        if (prefix)
+            put_json(&e, o.prefix, prefix);
+        if (pos_k) {
+            put_json(&e, o.pos_k, pos_k);
+            put_json(&e, o.seg_k, json_object_get(c, "seg_k"));
+        }
+        eval_run(&e, e.g->nodes.n);
+        check(json_string_value(json_object_get(c, "name")), "out", &e.tensors[y->id],
+              json_object_get(c, "out"));
+        eval_release(&e);
+    }
+}
+
+static void test_a_prefix_is_alone(void **state)
+{
+    eval e;
+    (void)state;
+    eval_init(&e, backend, false);
+    const tt_dim dims[2] = {tokens_dim(), TT_DIM_UNIT(6, "heads", 3)};
+    tt_value *x = leaf_of(&e, TT_F64, 0, 1, 2, dims), *p = leaf_of(&e, TT_I32, 0, 1, 1, dims);
+    tt_attention(e.b, x, x, x, 3, &(tt_attention_opts){.prefix = p, .window = 2});
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "attention: prefix with bias, window"));
+    eval_release(&e);
+    eval_init(&e, backend, false);
+    const tt_dim other[2] = {tt_dim_make(6, "tokens", 1, EVAL_SEQUENCES), dims[1]};
+    x = leaf_of(&e, TT_F64, 0, 1, 2, dims);
+    p = leaf_of(&e, TT_F64, 0, 1, 2, other);
+    tt_attention(e.b, x, p, p, 3, NULL);
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "give pos_k and seg_k of k's tokens"));
+    eval_release(&e);
+}
+
+/* The only constant that a builder function made. */
+static void check_constant(eval *e, const json_t *c)
+{
+    const json_t *want = json_object_get(c, "values");
+    if (tt_builder_error(e->b))
+        fail_msg("%s", tt_builder_error(e->b)->text);
+    assert_int_equal(e->g->states.n, 1);
+    const float *have = ((const tt_state *)e->g->states.items[0])->values;
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const float w = (float)json_number_value(json_array_get(want, i));
+        if (!(fabsf(have[i] - w) <= 1e-6f * fabsf(w)))
+            fail_msg("element %zu is %.9g, not %.9g", i, (double)have[i], (double)w);
+    }
+    eval_release(e);
+}
+
+static void test_the_tables_of_alibi_and_t5(void **state)
+{
+    size_t i;
+    const json_t *c;
+    eval e;
+    (void)state;
+    json_array_foreach(json_object_get(golden_bias, "alibi"), i, c)
+    {
+        eval_init(&e, backend, false);
+        const tt_value *v =
+            tt_alibi(e.b, TT_DIM((int64_t)number(c, "heads", 0), "heads"),
+                     (int64_t)number(c, "distances", 0), (int)number(c, "bidirectional", 0));
+        assert_int_equal(tt_value_type(v)->dims[0].size * tt_value_type(v)->dims[1].size,
+                         json_array_size(json_object_get(c, "values")));
+        check_constant(&e, c);
+    }
+    assert_int_equal(i, 7);
+    json_array_foreach(json_object_get(golden_bias, "t5"), i, c)
+    {
+        const int64_t n = (int64_t)number(c, "distances", 0);
+        const tt_t5_bias_opts o = {.buckets = (int64_t)number(c, "buckets", 0),
+                                   .max_distance = (int64_t)number(c, "max_distance", 0),
+                                   .bidirectional = (int)number(c, "bidirectional", 0)};
+        eval_init(&e, backend, false);
+        const tt_type *t = tt_value_type(tt_t5_bias(e.b, "bias", TT_DIM(3, "heads"), n, &o));
+        assert_true(t->n_dims == 2 && t->dims[0].size == 3 && t->dims[1].size == n);
+        check_constant(&e, c);
+    }
+    assert_int_equal(i, 5);
+}
+
+static void test_tables_want_sizes(void **state)
+{
+    eval e;
+    (void)state;
+    eval_init(&e, backend, false);
+    tt_alibi(e.b, TT_DIM(3, "heads"), 0, 0);
+    assert_non_null(strstr(tt_builder_error(e.b)->text, "alibi: 3 heads and 0 distances"));
+    eval_release(&e);
+    eval_init(&e, backend, false);
+    tt_t5_bias(e.b, "bias", TT_DIM(3, "heads"), 9,
+               &(tt_t5_bias_opts){.buckets = 8, .max_distance = 4});
+    assert_non_null(
+        strstr(tt_builder_error(e.b)->text, "t5_bias bias: 8 buckets up to distance 4"));
+    eval_release(&e);
 }
 
 static tt_tensor layer_input(const json_t *c, size_t i)
@@ -345,16 +514,23 @@ static void test_layers_are_those_of_pytorch(void **state)
     }
 }
 
-static int load(void **state)
+static json_t *load_golden(const char *name)
 {
     char path[1024];
     const char *src = getenv("SRC");
     json_error_t err;
-    (void)state;
-    snprintf(path, sizeof path, "%s/tests/golden/ops.json", src != NULL ? src : ".");
-    golden = json_load_file(path, 0, &err);
-    if (golden == NULL)
+    snprintf(path, sizeof path, "%s/tests/golden/%s", src != NULL ? src : ".", name);
+    json_t *read = json_load_file(path, 0, &err);
+    if (read == NULL)
         fail_msg("%s: %s", path, err.text);
+    return read;
+}
+
+static int load(void **state)
+{
+    (void)state;
+    golden = load_golden("ops.json");
+    golden_bias = load_golden("attention.json");
     backend = backend_load("reference");
     return 0;
 }
@@ -363,6 +539,7 @@ static int unload(void **state)
 {
     (void)state;
     json_decref(golden);
+    json_decref(golden_bias);
     return 0;
 }
 
@@ -371,6 +548,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rope_frequencies_are_those_of_transformers),
         cmocka_unit_test(test_attention_is_that_of_pytorch),
+        cmocka_unit_test(test_attention_with_a_bias_is_that_of_pytorch),
+        cmocka_unit_test(test_prefix_and_cross_attention_are_those_of_pytorch),
+        cmocka_unit_test(test_a_prefix_is_alone),
+        cmocka_unit_test(test_the_tables_of_alibi_and_t5),
+        cmocka_unit_test(test_tables_want_sizes),
         cmocka_unit_test(test_layers_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, load, unload);

@@ -151,6 +151,25 @@ ERROR_TEST(linear_wants_two_dims, tt_linear(e.b, V(1, N(4)), "up", N(3), NULL),
 ERROR_TEST(concat_wants_equal_other_dims,
            tt_concat(e.b, (tt_value *[]){V(2, N(4), N(3)), V(2, N(5), N(3))}, 2, 1),
            "concat: dim 0 of input 0 and dim 0 of input 1 differ")
+ERROR_TEST(scan_wants_a_decay_of_its_dims,
+           tt_scan(e.b, V(3, tokens_dim(), N(3), N(5)), V(3, tokens_dim(), N(3), N(4))),
+           "scan: the decay must have x's dims, or size 1 in the token dim or in trailing dims")
+ERROR_TEST(scan_wants_a_decay_of_its_rank,
+           tt_scan(e.b, V(2, tokens_dim(), N(3)), V(3, tokens_dim(), N(3), N(4))),
+           "scan: the decay must have x's dims")
+ERROR_TEST(scan_wants_a_row_for_each_token, tt_scan(e.b, V(2, N(7), N(3)), V(2, N(7), N(3))),
+           "scan: dim 0 of input 0 and dim 0 of input 2 differ: 7 and 10")
+ERROR_TEST(scan_wants_two_dims, tt_scan(e.b, V(1, tokens_dim()), V(1, tokens_dim())),
+           "scan: x must have at least 2 dims")
+ERROR_TEST(scan_refuses_null, tt_scan(e.b, NULL, V(2, tokens_dim(), N(3))),
+           "op scan: operand 1 is NULL, not a value")
+ERROR_TEST(cumsum_refuses_the_token_dim, tt_cumsum(e.b, V(2, tokens_dim(), N(3)), 0, NULL),
+           "cumsum: dim 0 holds the tokens of all sequences: split the sequences off with "
+           "tt_reshape, or use tt_scan")
+ERROR_TEST(cumsum_wants_a_dim_there_is, tt_cumsum(e.b, V(1, N(4)), -2, NULL),
+           "cumsum: there is no dim -2 among 1")
+ERROR_TEST(cumsum_wants_a_float, tt_cumsum(e.b, leaf_of(&e, TT_I32, 0, 9, 1, DIMS(N(4))), 0, NULL),
+           "cumsum: the operand must be of a floating dtype; cast it")
 
 #define T_(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
 
@@ -178,6 +197,14 @@ int main(void)
         T_(cross_entropy_wants_labels_per_token),
         T_(linear_wants_two_dims),
         T_(concat_wants_equal_other_dims),
+        T_(scan_wants_a_decay_of_its_dims),
+        T_(scan_wants_a_decay_of_its_rank),
+        T_(scan_wants_a_row_for_each_token),
+        T_(scan_wants_two_dims),
+        T_(scan_refuses_null),
+        T_(cumsum_refuses_the_token_dim),
+        T_(cumsum_wants_a_dim_there_is),
+        T_(cumsum_wants_a_float),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

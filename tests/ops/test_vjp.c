@@ -115,7 +115,9 @@ static void replay(const eval *e, tt_builder *b, uint64_t *random)
         }
         for (int k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]->id];
-        tt_builder_follow(b, below(random, 2) == 0);
+        const uint32_t mode = below(random, 3);
+        tt_builder_follow(b, mode > 0);
+        tt_builder_finest(b, mode > 1);
         tt_op(b, n->op->name, in, n->n_in, n->attrs, out, n->n_out);
         for (int k = 0; k < n->n_out; k++)
             map[n->out[k]->id] = out[k];

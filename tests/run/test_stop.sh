@@ -117,10 +117,15 @@ torch() { # RANK OPTION...
     RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=stop$$ exec "$TTRUN" "$job" \
         --plugin-dir "$PLUGINS" --dump_folder "$dir/torch" "$@" >"$dir/torch$rank.out" 2>"$dir/torch$rank.err"
 }
+# Does the process listen for the other ranks? The flag is __SO_ACCEPTCON; field 7 is the inode that /proc/PID/fd names.
+listens() {
+    ls -l "/proc/$1/fd" | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' >"$dir/sockets"
+    awk 'NR == FNR {own[$1] = 1; next} $4 == "00010000" && $8 ~ /^@ttrun-/ && $7 in own {found = 1} END {exit !found}' "$dir/sockets" /proc/net/unix
+}
+is_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
 torch 0 &
 first=$!
-until_true handles $first && sleep 0.5
-kill -STOP $first
+until_true listens $first && kill -STOP $first && until_true is_stopped $first
 torch 1 --comm.init_timeout_seconds 1 &
 wait $!
 rc=$?

@@ -189,19 +189,9 @@ static tt_status convert(const tt_gguf_tensor *t, const float *x, int64_t n, uin
     return TT_OK;
 }
 
-static tt_status write_all(int fd, const char *path, const void *p, size_t n, tt_error *err)
+static tt_status gguf_write(int fd, const char *path, const void *p, size_t n, tt_error *err)
 {
-    const char *at = p;
-    while (n > 0) {
-        const ssize_t k = write(fd, at, TT_MIN(n, (size_t)1 << 30));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return tt_fail_system(err, k < 0 ? errno : EIO, "write", path);
-        at += k;
-        n -= (size_t)k;
-    }
-    return TT_OK;
+    return tt_write_all(fd, p, n) ? TT_OK : tt_fail_system(err, errno, "write", path);
 }
 
 #define CHUNK_BYTES ((int64_t)16 << 20) /* f32 values are converted this many bytes at a time */
@@ -215,10 +205,10 @@ static tt_status write_tensor(int fd, const char *path, const tt_gguf_tensor *t,
         const int64_t n = TT_MIN(step, all - begin);
         TT_TRY(fill(user, t, begin, n, x, err));
         TT_TRY(convert(t, x, n, bytes, err));
-        TT_TRY(write_all(fd, path, bytes, (size_t)gguf_bytes(t->type, n), err));
+        TT_TRY(gguf_write(fd, path, bytes, (size_t)gguf_bytes(t->type, n), err));
     }
     const int64_t size = gguf_bytes(t->type, all);
-    return write_all(fd, path, zeros, (size_t)(padded(size) - size), err);
+    return gguf_write(fd, path, zeros, (size_t)(padded(size) - size), err);
 }
 
 static void put_header(const tt_gguf *g, tt_str *s)
@@ -261,7 +251,7 @@ tt_status tt_gguf_write(const tt_gguf *g, const char *path, tt_gguf_fill fill, v
         s = TT_FAIL(err, TT_ENOMEM, "no memory for a row of %lld elements", (long long)cap);
     put_header(g, &header);
     if (s == TT_OK)
-        s = write_all(fd, tmp, header.s, header.n, err);
+        s = gguf_write(fd, tmp, header.s, header.n, err);
     for (size_t i = 0; i < g->tensors.n && s == TT_OK; i++)
         s = write_tensor(fd, tmp, &g->tensors.items[i], fill, user, x, bytes, cap, err);
     if (s == TT_OK && fsync(fd) != 0)

@@ -139,19 +139,13 @@ static tt_status writer_put(const output *o, const void *data, size_t n)
 {
     const uint8_t *p = data;
     while (n > 0) {
-        size_t block = TT_MIN(n, BLOCK);
+        const size_t block = TT_MIN(n, BLOCK);
         if (o->hasher)
             tt_hasher_update(o->hasher, p, block);
+        if (!tt_write_all(o->fd, p, block))
+            return tt_fail_system(o->err, errno, "write", o->path);
+        p += block;
         n -= block;
-        while (block > 0) {
-            ssize_t k = write(o->fd, p, block);
-            if (k < 0 && errno == EINTR)
-                continue;
-            if (k < 0)
-                return tt_fail_system(o->err, errno, "write", o->path);
-            p += k;
-            block -= (size_t)k;
-        }
     }
     return TT_OK;
 }

@@ -2,11 +2,12 @@
 #include "graph/ops/internal.h"
 #include <math.h>
 
-/* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]] →
+/* attention: q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q, seg_q [T], pos_k, seg_k [S][, sinks [H]][, bias [H,N]] →
  * out [T,H*dv], lse f32 [T,H]. A query sees the keys of its segment that are not after it
  * (builder.h). Dao et al. 2022, arXiv:2205.14135. By the rule, t=(b q), queries may be cut inside
  * sequences. Keys must be whole inside a sequence; in a step of a ring they are the keys of another
- * rank (attention_ring.c). Heads and kv heads are cut together. */
+ * rank (attention_ring.c). Heads and kv heads are cut together. bias [h,i] is added to the scores of
+ * head h at distance i (ops.h); it is the last operand, and attributes tell whether it is there. */
 
 #define RULE_IN "t=(b q) h=(k g), s=(b !p) k, s k"
 
@@ -43,6 +44,15 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
         return tt_infer_fail(q, err, "%lld kv heads must divide %lld heads", (long long)k,
                              (long long)h);
     TT_TRY(tt_want_equal(q, 1, 0, 2, 0, err));
+    if (q->in[at + 2]->n_dims == 1 && q->in[at + 3]->n_dims == 1 &&
+        (q->in[at + 2]->dims[0].size != q->in[1]->dims[0].size ||
+         q->in[at + 3]->dims[0].size != q->in[1]->dims[0].size))
+        return tt_infer_fail(q, err,
+                             "k has %lld tokens, the keys' positions and segments are of %lld and "
+                             "%lld; give pos_k and seg_k of k's tokens",
+                             (long long)q->in[1]->dims[0].size,
+                             (long long)q->in[at + 2]->dims[0].size,
+                             (long long)q->in[at + 3]->dims[0].size);
     for (int i = 0; i < 4; i++) {
         TT_TRY(tt_want_rank(q, at + i, "pos and seg", 1, err));
         TT_TRY(tt_want_i32(q, at + i, "pos and seg", err));
@@ -55,18 +65,42 @@ static tt_status want_common(const tt_shape_query *q, int at, int64_t *n_heads, 
     return TT_OK;
 }
 
+tt_status tt_want_sinks_and_bias(const tt_shape_query *q, int at, bool may_sink, int64_t n_heads,
+                                 tt_error *err)
+{
+    const tt_attrs_attention *a = q->attrs;
+    const int biased = a->bias ? 1 : 0;
+    TT_TRY(tt_want_inputs(q, at + biased, at + biased + (may_sink ? 1 : 0), err));
+    if (q->n_in - biased > at) {
+        TT_TRY(tt_want_rank(q, at, "sinks", 1, err));
+        if (q->in[at]->dims[0].size != n_heads)
+            return tt_infer_fail(q, err, "sinks must have %lld elements, one per head",
+                                 (long long)n_heads);
+    }
+    if (!biased)
+        return TT_OK;
+    const int last = q->n_in - 1;
+    const tt_dtype dtype = tt_dtype_accumulate(q->in[0]->dtype);
+    TT_TRY(tt_want_rank(q, last, "bias", 2, err));
+    const tt_dim *d = q->in[last]->dims;
+    if (d[0].size != n_heads || d[1].size < 1 || d[1].size > INT32_MAX)
+        return tt_infer_fail(q, err,
+                             "bias must be [%lld heads, distances] with at least one distance, not "
+                             "[%lld, %lld]",
+                             (long long)n_heads, (long long)d[0].size, (long long)d[1].size);
+    if (q->in[last]->dtype != dtype)
+        return tt_infer_fail(q, err, "bias must be %s, not %s", tt_dtype_name(dtype),
+                             tt_dtype_name(q->in[last]->dtype));
+    return TT_OK;
+}
+
 tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0;
-    TT_TRY(tt_want_inputs(q, 7, 8, err));
+    TT_TRY(tt_want_inputs(q, 7, 9, err));
     TT_TRY(want_common(q, 3, &h, err));
-    if (q->n_in == 8) {
-        TT_TRY(tt_want_rank(q, 7, "sinks", 1, err));
-        if (q->in[7]->dims[0].size != h)
-            return tt_infer_fail(q, err, "sinks must have %lld elements, one per head",
-                                 (long long)h);
-    }
+    TT_TRY(tt_want_sinks_and_bias(q, 7, true, h, err));
     const tt_type *x = q->in[0];
     tt_dim d[2] = {x->dims[0], TT_DIM_UNIT(h * a->v_head_dim, x->dims[1].label, a->v_head_dim)};
     out[0] = tt_type_make(x->dtype, d, 2);
@@ -78,37 +112,65 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
 tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
     int64_t h = 0;
-    TT_TRY(tt_want_inputs(q, 10, 10, err));
+    TT_TRY(tt_want_inputs(q, 10, 11, err));
     TT_TRY(want_common(q, 6, &h, err));
     TT_TRY(tt_want_same(q, 3, 5, err));
+    TT_TRY(tt_want_sinks_and_bias(q, 10, false, h, err));
     for (int i = 0; i < 3; i++)
         out[i] = *q->in[i];
     return TT_OK;
 }
 
-static void rule_attention(const tt_shape_query *q, char *rule, size_t size)
+tt_status tt_attention_infer_bias_bwd(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    TT_TRY(tt_want_inputs(q, 11, 11, err));
+    TT_TRY(tt_attention_infer_bwd(q, out, err));
+    out[3] = *q->in[10];
+    return TT_OK;
+}
+
+const char *tt_attention_rule_sinks_and_bias(const tt_shape_query *q, int at)
 {
     const tt_attrs_attention *a = q->attrs;
-    const char *sinks = q->n_in == 8 ? ", h" : "";
+    const bool sinks = q->n_in - (a->bias ? 1 : 0) > at;
+    return a->bias ? sinks ? ", h, h !n" : ", h !n" : sinks ? ", h" : "";
+}
+
+void tt_attention_rule(const tt_shape_query *q, char *rule, size_t size)
+{
+    const tt_attrs_attention *a = q->attrs;
+    const char *more = tt_attention_rule_sinks_and_bias(q, 7);
     const int i = (int)a->ring_step;
     if (a->ring)
         snprintf(rule, size, "t=(b q) h=(k g), t+%d k, t+%d k, t, t, t+%d, t+%d%s -> t h, t h", i,
-                 i, i, i, sinks);
+                 i, i, i, more);
     else
-        snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", sinks);
+        snprintf(rule, size, RULE_IN ", t, t, s, s%s -> t h, t h", more);
+}
+
+void tt_attention_rule_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size)
+{
+    const tt_attrs_attention *a = q->attrs;
+    const char *bias = tt_attention_rule_sinks_and_bias(q, 10);
+    const int i = (int)a->ring_step;
+    if (a->ring)
+        snprintf(rule, size,
+                 "t=(b q) h=(k g), t+%d k, t+%d k, t h, t h, t h, t, t, t+%d, t+%d%s -> t h, "
+                 "t+%d k, t+%d k%s",
+                 i, i, i, i, bias, i, i, dbias);
+    else
+        snprintf(rule, size, RULE_IN ", t h, t h, t h, t, t, s, s%s -> t h, s k, s k%s", bias,
+                 dbias);
 }
 
 static void rule_for_bwd(const tt_shape_query *q, char *rule, size_t size)
 {
-    const tt_attrs_attention *a = q->attrs;
-    const int i = (int)a->ring_step;
-    if (a->ring)
-        snprintf(rule, size,
-                 "t=(b q) h=(k g), t+%d k, t+%d k, t h, t h, t h, t, t, t+%d, t+%d -> t h, t+%d k, "
-                 "t+%d k",
-                 i, i, i, i, i, i);
-    else
-        snprintf(rule, size, RULE_IN ", t h, t h, t h, t, t, s, s -> t h, s k, s k");
+    tt_attention_rule_bwd(q, "", rule, size);
+}
+
+static void rule_for_bias_bwd(const tt_shape_query *q, char *rule, size_t size)
+{
+    tt_attention_rule_bwd(q, ", h n", rule, size);
 }
 
 /* Per head Σ_t -exp(sink - lse) (out·dout): lse includes the sinks, so exp(sink - lse) is their share of
@@ -124,29 +186,36 @@ static tt_value *sinks_gradient(tt_builder *b, tt_vjp *c)
     return tt_neg(b, tt_sum(b, tt_mul(b, share, dot), 0, 0));
 }
 
-void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd)
+void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bias_bwd)
 {
-    tt_value *outs[3] = {NULL, NULL, NULL};
+    const tt_attrs_attention *a = c->attrs;
+    const int last = c->n_in - 1, biased = a->bias ? 1 : 0;
+    const bool want_bias = biased && c->want[last];
+    tt_value *outs[4] = {NULL, NULL, NULL, NULL};
     if (c->dout[1] != NULL) {
         tt_builder_fail(
             b, TT_EUNSUPPORTED,
             "attention: its lse output has no derivative; put tt_stop_gradient around it");
         return;
     }
-    tt_value *ins[10] = {c->in[0],   c->in[1], c->in[2], c->out[0], c->out[1],
-                         c->dout[0], c->in[3], c->in[4], c->in[5],  c->in[6]};
-    if (c->want[0] || c->want[1] || c->want[2])
-        tt_op(b, bwd, ins, 10, c->attrs, outs, 3);
+    tt_value *ins[11] = {c->in[0], c->in[1], c->in[2], c->out[0], c->out[1],  c->dout[0],
+                         c->in[3], c->in[4], c->in[5], c->in[6],  c->in[last]};
+    if (want_bias)
+        tt_op(b, bias_bwd, ins, 11, c->attrs, outs, 4);
+    else if (c->want[0] || c->want[1] || c->want[2])
+        tt_op(b, bwd, ins, 10 + biased, c->attrs, outs, 3);
     for (int i = 0; i < 3; i++)
         if (c->want[i])
             c->din[i] = outs[i];
-    if (c->n_in == 8 && c->want[7])
+    if (want_bias)
+        c->din[last] = outs[3];
+    if (c->n_in - biased == 8 && c->want[7])
         c->din[7] = sinks_gradient(b, c);
 }
 
 static void vjp_attention(tt_builder *b, tt_vjp *c)
 {
-    tt_attention_vjp(b, c, "attention_bwd");
+    tt_attention_vjp(b, c, "attention_bwd", "attention_bias_bwd");
 }
 
 /* The number of pairs (query, key): half of all if causal, and at most the window per query. It is an
@@ -186,6 +255,8 @@ static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, 
                   n = q->in[1]->dims[1].size / a->head_dim;
     if (a->bidirectional)
         return TT_FAIL(err, TT_EUNSUPPORTED, "tokens see later ones");
+    if (a->own_keys)
+        return TT_FAIL(err, TT_EUNSUPPORTED, "keys have positions of their own");
     const tt_dim S = TT_DIM(slots, "slots"), K = TT_DIM(n, q->in[1]->dims[1].label);
     const tt_dim keys[5] = {S, K, TT_DIM(blocks, NULL), TT_DIM(a->head_dim, NULL),
                             TT_DIM(TT_CACHE_BLOCK, NULL)};
@@ -199,9 +270,9 @@ static tt_status memory(const tt_shape_query *q, int64_t slots, int64_t length, 
 static void incremental(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
                         tt_value *const *memory, tt_value **outs, tt_value **updated)
 {
-    tt_value *ins[8] = {in[0], in[1], in[2], in[3], in[4], memory[0], memory[1], NULL}, *y[3];
-    if (q->n_in == 8)
-        ins[7] = in[7];
+    tt_value *ins[9] = {in[0], in[1], in[2], in[3], in[4], memory[0], memory[1]}, *y[3];
+    for (int i = 7; i < q->n_in; i++) /* sinks, bias */
+        ins[i] = in[i];
     tt_op(b, "attention_cached", ins, q->n_in, q->attrs, y, 3);
     outs[0] = y[0];
     updated[0] = y[1];
@@ -220,38 +291,44 @@ void tt_attention_print(const void *attrs, char *text, size_t size)
         n += snprintf(text + n, size - (size_t)n, " softcap=%g", a->softcap);
     if (a->bidirectional && n > 0 && (size_t)n < size)
         n += snprintf(text + n, size - (size_t)n, " bidirectional");
+    if (a->bias && n > 0 && (size_t)n < size)
+        n += snprintf(text + n, size - (size_t)n, " bias");
     if (a->ring && n > 0 && (size_t)n < size)
         snprintf(text + n, size - (size_t)n, " step=%d/%d", (int)a->ring_step, (int)a->ring);
 }
 
-const tt_op_def tt_op_attention = {.struct_size = sizeof(tt_op_def),
-                                   .name = "attention",
-                                   .operands = "q, k, v, pos_q i[T], seg_q i[T], "
-                                               "pos_k i[S], seg_k i[S][, sinks f[H]] "
-                                               "→ out [T,H*dv], lse f[T,H]",
-                                   .attributes = "tt_attrs_attention",
-                                   .doc = "scaled dot-product attention, causal within segments",
-                                   .flags =
-                                       TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
-                                   .attrs_size = sizeof(tt_attrs_attention),
-                                   .n_out = 2,
-                                   .infer = tt_attention_infer,
-                                   .rule_for = rule_attention,
-                                   .vjp = vjp_attention,
-                                   .cost = tt_attention_cost,
-                                   .print_attrs = tt_attention_print,
-                                   .n_memory = 2,
-                                   .memory = memory,
-                                   .incremental = incremental,
-                                   .cls = TT_CLASS_ATTENTION,
-                                   .ring_form = "attention_ring"};
+const tt_op_def tt_op_attention = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention",
+    .operands = "q [T,H*hd], k [S,K*hd], v [S,K*dv], pos_q i[T], seg_q i[T], "
+                "pos_k i[S], seg_k i[S][, sinks f[H]]"
+                "[, bias f[H,N]] → out [T,H*dv], lse f[T,H]",
+    .attributes = "tt_attrs_attention",
+    .doc = "softmax(scale q kᵀ) v for each head; a query sees the keys of its segment that are not "
+           "after it, by the attributes also those after it or those of a window only; lse is the "
+           "log of the sum of exponentials; a query that sees no key has out 0 and, without sinks, "
+           "lse -inf",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_HEAVY | TT_OP_MAY_BE_INFINITE,
+    .attrs_size = sizeof(tt_attrs_attention),
+    .n_out = 2,
+    .infer = tt_attention_infer,
+    .rule_for = tt_attention_rule,
+    .vjp = vjp_attention,
+    .cost = tt_attention_cost,
+    .print_attrs = tt_attention_print,
+    .n_memory = 2,
+    .memory = memory,
+    .incremental = incremental,
+    .cls = TT_CLASS_ATTENTION,
+    .ring_form = "attention_ring"};
 const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .name = "attention_bwd",
-                                       .operands = "q, k, v, out, lse, dout, "
-                                                   "pos_q, seg_q, pos_k, seg_k "
-                                                   "→ dq, dk, dv",
+                                       .operands =
+                                           "q, k, v, out, lse, dout, "
+                                           "pos_q, seg_q, pos_k, seg_k[, bias] (as in attention) "
+                                           "→ dq, dk, dv",
                                        .attributes = "tt_attrs_attention",
-                                       .doc = "dq, dk, dv of attention",
+                                       .doc = "derivative of attention's out to q, k and v",
                                        .flags = TT_OP_MIXES_TOKENS,
                                        .attrs_size = sizeof(tt_attrs_attention),
                                        .n_out = 3,
@@ -260,6 +337,35 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .cost = tt_attention_cost_bwd,
                                        .print_attrs = tt_attention_print,
                                        .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention_bias_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention_bias_bwd",
+    .operands = "as attention_bwd, bias f[H,N] "
+                "→ dq, dk, dv, dbias f[H,N]",
+    .attributes = "tt_attrs_attention",
+    .doc = "derivative of attention's out to q, k, v and the bias",
+    .flags = TT_OP_MIXES_TOKENS,
+    .attrs_size = sizeof(tt_attrs_attention),
+    .n_out = 4,
+    .infer = tt_attention_infer_bias_bwd,
+    .rule_for = rule_for_bias_bwd,
+    .cost = tt_attention_cost_bwd,
+    .print_attrs = tt_attention_print,
+    .cls = TT_CLASS_ATTENTION};
+
+/* Positions of keys for a prefix-LM: those of the prefix count as first, so every query of the segment is
+ * at or after them. */
+static tt_value *prefix_positions(tt_builder *b, const tt_attention_opts *o, tt_value *pos)
+{
+    if (o->bias || o->window || o->bidirectional || o->pos_k)
+        return tt_builder_fail(
+            b, TT_EUNSUPPORTED,
+            "attention: prefix with bias, window, bidirectional or pos_k; distances "
+            "to keys of a prefix are not known, take one of these alone");
+    if (tt_value_type(o->prefix)->dtype != TT_I32)
+        return tt_builder_fail(b, TT_EINVAL, "attention: prefix must be i32");
+    return tt_select(b, tt_less(b, pos, o->prefix), tt_const(b, 0.0, TT_I32), pos);
+}
 
 tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int64_t head_dim,
                        const tt_attention_opts *opts)
@@ -275,8 +381,16 @@ tt_value *tt_attention(tt_builder *b, tt_value *q, tt_value *k, tt_value *v, int
                             .scale = o.scale != 0.0 ? o.scale
                                      : head_dim > 0 ? 1.0 / sqrt((double)head_dim)
                                                     : 1.0,
-                            .bidirectional = !!o.bidirectional};
-    tt_value *ins[8] = {q, k, v, pos, seg, pos, seg, o.sinks};
-    tt_op(b, "attention", ins, o.sinks != NULL ? 8 : 7, &a, outs, 2);
+                            .bidirectional = !!o.bidirectional,
+                            .bias = o.bias != NULL,
+                            .own_keys = o.pos_k || o.seg_k || o.prefix};
+    tt_value *pos_k = o.prefix ? prefix_positions(b, &o, pos) : o.pos_k ? o.pos_k : pos;
+    tt_value *ins[9] = {q, k, v, pos, seg, pos_k, o.seg_k ? o.seg_k : seg};
+    int n = 7;
+    if (o.sinks != NULL)
+        ins[n++] = o.sinks;
+    if (o.bias != NULL)
+        ins[n++] = tt_cast(b, o.bias, tt_dtype_accumulate(tt_value_type(q)->dtype));
+    tt_op(b, "attention", ins, n, &a, outs, 2);
     return outs[0];
 }

@@ -2,7 +2,7 @@
 #include "graph/ops/internal.h"
 
 /* attention_cached: attention for decoding (R18). q [T,H*hd], k [T,K*hd], v [T,K*dv] of new
- * tokens, pos, slot [T], keys [S,K,B,hd,32], values [S,K,B*32,dv][, sinks [H]] → out [T,H*dv], keys
+ * tokens, pos, slot [T], keys [S,K,B,hd,32], values [S,K,B*32,dv][, sinks [H]][, bias [H,N]] → out [T,H*dv], keys
  * and values with those of the new tokens added. A token sees its sequence up to itself. Sequences are
  * not cut; heads and kv heads are cut together. */
 
@@ -29,7 +29,7 @@ static tt_status infer_attention_cached(const tt_shape_query *q, tt_type *out, t
 {
     const tt_attrs_attention *a = q->attrs;
     int64_t h = 0, k = 0, v = 0;
-    TT_TRY(tt_want_inputs(q, 7, 8, err));
+    TT_TRY(tt_want_inputs(q, 7, 9, err));
     TT_TRY(tt_want_heads(q, 0, "q", a->head_dim, &h, err));
     TT_TRY(tt_want_heads(q, 1, "k", a->head_dim, &k, err));
     TT_TRY(tt_want_heads(q, 2, "v", a->v_head_dim, &v, err));
@@ -48,11 +48,7 @@ static tt_status infer_attention_cached(const tt_shape_query *q, tt_type *out, t
     if (a->bidirectional)
         return tt_infer_fail(
             q, err, "bidirectional attention cannot decode: a token would read later ones");
-    if (q->n_in == 8) {
-        TT_TRY(tt_want_rank(q, 7, "sinks", 1, err));
-        if (q->in[7]->dims[0].size != h)
-            return tt_infer_fail(q, err, "sinks must have %lld elements, one a head", (long long)h);
-    }
+    TT_TRY(tt_want_sinks_and_bias(q, 7, true, h, err));
     const tt_type *x = q->in[0];
     const tt_dim d[2] = {x->dims[0],
                          TT_DIM_UNIT(h * a->v_head_dim, x->dims[1].label, a->v_head_dim)};
@@ -67,7 +63,7 @@ static void rule_attention_cached(const tt_shape_query *q, char *rule, size_t si
     snprintf(
         rule, size,
         "!t h=(k g), !t k, !t k, !t, !t, !s k !p !d !x, !s k !q !e%s -> t h, s k p d x, s k q e",
-        q->n_in == 8 ? ", h" : "");
+        tt_attention_rule_sinks_and_bias(q, 7));
 }
 
 static tt_cost cost_attention_cached(const tt_shape_query *q, const tt_type *out)
@@ -84,10 +80,11 @@ static tt_cost cost_attention_cached(const tt_shape_query *q, const tt_type *out
 const tt_op_def tt_op_attention_cached = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_cached",
-    .operands = "q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]] → out [T,H*dv], "
-                "keys, values",
+    .operands = "q, k, v [T,..], pos i[T], slot i[T], keys, values[, sinks f[H]]"
+                "[, bias f[H,N]] → out [T,H*dv], keys, values",
     .attributes = "tt_attrs_attention",
-    .doc = "attention of new tokens over the cached keys and values of their sequence",
+    .doc = "writes the keys and values of new tokens into the cache; each token then sees the "
+           "cached tokens of its sequence up to itself; a token with a negative slot has out 0",
     .flags = TT_OP_MIXES_TOKENS | TT_OP_NO_GRADIENT | TT_OP_UPDATES,
     .attrs_size = sizeof(tt_attrs_attention),
     .n_out = 3,

@@ -58,10 +58,23 @@ static tt_value *input_shifted(const ring *r, tt_value *v, int step)
     return tt_redistribute(r->b, v, &p);
 }
 
+/* Keys of another number of tokens are not cut as the queries are, so they do not go round: they are
+ * gathered, as without a ring. */
+static bool keys_stay(const tt_shape_query *q)
+{
+    const tt_dim *t = &q->in[0]->dims[0], *s = &q->in[1]->dims[0];
+    return t->size != s->size || t->lines != s->lines;
+}
+
 static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
 {
+    if (keys_stay(q)) {
+        tt_op(b, "attention", in, q->n_in, q->attrs, outs, 2);
+        return;
+    }
     ring r = ring_of(b, q, in[0]);
     tt_value *k = in[1], *v = in[2], *k_next = k, *v_next = v, *out = NULL, *lse = NULL;
+    const bool biased = r.attrs.bias != 0, sinks = q->n_in - biased == 8;
     for (int i = 0; i == 0 || i < r.attrs.ring; i++, k = k_next, v = v_next) {
         tt_value *y[2];
         if (i + 1 < r.attrs.ring) { /* sent while this step computes */
@@ -69,15 +82,14 @@ static void expand(tt_builder *b, const tt_shape_query *q, tt_value *const *in, 
             v_next = shifted(&r, v, i + 1);
         }
         r.attrs.ring_step = i;
-        tt_value *ins[8] = {in[0],
-                            k,
-                            v,
-                            in[3],
-                            in[4],
-                            input_shifted(&r, in[5], i),
-                            input_shifted(&r, in[6], i),
-                            q->n_in == 8 ? in[7] : NULL};
-        tt_op(b, "attention", ins, i == 0 ? q->n_in : 7, &r.attrs, y, 2); /* sinks count once */
+        tt_value *ins[9] = {
+            in[0], k, v, in[3], in[4], input_shifted(&r, in[5], i), input_shifted(&r, in[6], i)};
+        int n = 7;
+        if (sinks && i == 0) /* they count once */
+            ins[n++] = in[7];
+        if (biased)
+            ins[n++] = in[q->n_in - 1];
+        tt_op(b, "attention", ins, n, &r.attrs, y, 2);
         if (i == 0) {
             out = y[0];
             lse = y[1];
@@ -104,19 +116,26 @@ static tt_value *plus(tt_builder *b, tt_value *sum, tt_value *x)
     return sum;
 }
 
-static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
+/* n_out: 3, or 4 with dbias, to which every step adds its share; its keys do not move */
+static void expand_some_bwd(tt_builder *b, const tt_shape_query *q, int n_out, tt_value *const *in,
+                            tt_value **outs)
 {
+    const char *op = n_out == 4 ? "attention_bias_bwd" : "attention_bwd";
+    if (keys_stay(q)) {
+        tt_op(b, op, in, q->n_in, q->attrs, outs, n_out);
+        return;
+    }
     ring r = ring_of(b, q, in[0]);
     const int n = r.attrs.ring ? r.attrs.ring : 1;
     tt_value *k = shifted(&r, in[1], 1 % n), *v = shifted(&r, in[2], 1 % n), *k_next, *v_next;
-    tt_value *d[3] = {NULL, NULL, NULL};
+    tt_value *d[4] = {NULL, NULL, NULL, NULL};
     for (int at = 1; at <= n; at++, k = k_next, v = v_next) {
         const int i = at % n;
-        tt_value *y[3];
+        tt_value *y[4];
         k_next = at + 1 < n ? shifted(&r, k, at + 1) : in[1];
         v_next = at + 1 < n ? shifted(&r, v, at + 1) : in[2];
         r.attrs.ring_step = i;
-        tt_value *ins[10] = {in[0],
+        tt_value *ins[11] = {in[0],
                              k,
                              v,
                              in[3],
@@ -125,26 +144,63 @@ static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *
                              in[6],
                              in[7],
                              input_shifted(&r, in[8], i),
-                             input_shifted(&r, in[9], i)};
+                             input_shifted(&r, in[9], i),
+                             q->n_in == 11 ? in[10] : NULL};
         for (int j = 1; j < 3 && d[j]; j++)
             d[j] = shifted(&r, d[j], i);
-        tt_op(b, "attention_bwd", ins, 10, &r.attrs, y, 3);
-        for (int j = 0; j < 3; j++)
+        tt_op(b, op, ins, q->n_in, &r.attrs, y, n_out);
+        for (int j = 0; j < n_out; j++)
             d[j] = plus(b, d[j], y[j]);
     }
-    for (int j = 0; j < 3; j++)
-        outs[j] = tt_cast(b, d[j], q->in[j]->dtype);
+    for (int j = 0; j < n_out; j++)
+        outs[j] = tt_cast(b, d[j], q->in[j < 3 ? j : 10]->dtype);
+}
+
+static void expand_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *in, tt_value **outs)
+{
+    expand_some_bwd(b, q, 3, in, outs);
+}
+
+static void expand_bias_bwd(tt_builder *b, const tt_shape_query *q, tt_value *const *in,
+                            tt_value **outs)
+{
+    expand_some_bwd(b, q, 4, in, outs);
 }
 
 static void rule_attention_ring(const tt_shape_query *q, char *rule, size_t size)
 {
+    if (keys_stay(q)) {
+        tt_attention_rule(q, rule, size);
+        return;
+    }
     snprintf(rule, size, "t=(b q) h=(k g), t k, t k, t, t, t, t%s -> t h, t h",
-             q->n_in == 8 ? ", h" : "");
+             tt_attention_rule_sinks_and_bias(q, 7));
+}
+
+static void rule_some_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size)
+{
+    if (keys_stay(q)) {
+        tt_attention_rule_bwd(q, dbias, rule, size);
+        return;
+    }
+    snprintf(rule, size,
+             "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t%s -> t h, t k, t k%s",
+             tt_attention_rule_sinks_and_bias(q, 10), dbias);
+}
+
+static void rule_ring_bwd(const tt_shape_query *q, char *rule, size_t size)
+{
+    rule_some_bwd(q, "", rule, size);
+}
+
+static void rule_ring_bias_bwd(const tt_shape_query *q, char *rule, size_t size)
+{
+    rule_some_bwd(q, ", h n", rule, size);
 }
 
 static void vjp_attention_ring(tt_builder *b, tt_vjp *c)
 {
-    tt_attention_vjp(b, c, "attention_ring_bwd");
+    tt_attention_vjp(b, c, "attention_ring_bwd", "attention_ring_bias_bwd");
 }
 
 /* ---- attention_merge: out_a, lse_a, out_b, lse_b of two sets of keys → out, lse of both ---- */
@@ -194,47 +250,66 @@ static tt_cost cost_merge(const tt_shape_query *q, const tt_type *out)
     return tt_cost_make(q, out, 2, 3.0 * tt_numel(q->in[0]) + 30.0 * tt_numel(q->in[1]));
 }
 
-const tt_op_def tt_op_attention_merge = {.struct_size = sizeof(tt_op_def),
-                                         .name = "attention_merge",
-                                         .operands = "out, lse of two sets of keys, each "
-                                                     "→ out, lse of both",
-                                         .doc = "attention over two sets of keys from that of each",
-                                         .rule = "t h, t h, t h, t h -> t h, t h",
-                                         .flags = TT_OP_HEAVY,
-                                         .n_out = 2,
-                                         .infer = infer_merge,
-                                         .decompose = decompose_merge,
-                                         .cost = cost_merge,
-                                         .cls = TT_CLASS_ATTENTION};
-const tt_op_def tt_op_attention_ring = {.struct_size = sizeof(tt_op_def),
-                                        .name = "attention_ring",
-                                        .operands = "as attention → out, lse",
-                                        .attributes = "tt_attrs_attention",
-                                        .doc = "attention, keys and values going round a ring",
-                                        .flags = TT_OP_MIXES_TOKENS | TT_OP_HEAVY,
-                                        .attrs_size = sizeof(tt_attrs_attention),
-                                        .n_out = 2,
-                                        .infer = tt_attention_infer,
-                                        .rule_for = rule_attention_ring,
-                                        .vjp = vjp_attention_ring,
-                                        .expand_letters = "",
-                                        .expand = expand,
-                                        .cost = tt_attention_cost,
-                                        .print_attrs = tt_attention_print,
-                                        .cls = TT_CLASS_ATTENTION};
-const tt_op_def tt_op_attention_ring_bwd = {
+const tt_op_def tt_op_attention_merge = {
     .struct_size = sizeof(tt_op_def),
-    .name = "attention_ring_bwd",
-    .operands = "as attention_bwd → dq, dk, dv",
+    .name = "attention_merge",
+    .operands = "out, lse of each of two sets of keys "
+                "→ out, lse of their union",
+    .doc = "attention over the union of two sets of keys, from the results for each set",
+    .rule = "t h, t h, t h, t h -> t h, t h",
+    .flags = TT_OP_HEAVY,
+    .n_out = 2,
+    .infer = infer_merge,
+    .decompose = decompose_merge,
+    .cost = cost_merge,
+    .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention_ring = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention_ring",
+    .operands = "as attention → out, lse",
     .attributes = "tt_attrs_attention",
-    .doc = "dq, dk, dv of attention_ring",
-    .rule = "t=(b q) h=(k g), t k, t k, t h, t h, t h, t, t, t, t -> t h, t k, t k",
+    .doc = "attention in a ring of ranks: keys and values pass from rank to rank, until each query "
+           "has seen all that it may see",
+    .flags = TT_OP_MIXES_TOKENS | TT_OP_HEAVY,
+    .attrs_size = sizeof(tt_attrs_attention),
+    .n_out = 2,
+    .infer = tt_attention_infer,
+    .rule_for = rule_attention_ring,
+    .vjp = vjp_attention_ring,
+    .expand_letters = "",
+    .expand = expand,
+    .cost = tt_attention_cost,
+    .print_attrs = tt_attention_print,
+    .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention_ring_bwd = {.struct_size = sizeof(tt_op_def),
+                                            .name = "attention_ring_bwd",
+                                            .operands = "as attention_bwd → dq, dk, dv",
+                                            .attributes = "tt_attrs_attention",
+                                            .doc =
+                                                "derivative of attention_ring's out to q, k and v",
+                                            .rule_for = rule_ring_bwd,
+                                            .flags = TT_OP_MIXES_TOKENS,
+                                            .attrs_size = sizeof(tt_attrs_attention),
+                                            .n_out = 3,
+                                            .infer = tt_attention_infer_bwd,
+                                            .expand_letters = "",
+                                            .expand = expand_bwd,
+                                            .cost = tt_attention_cost_bwd,
+                                            .print_attrs = tt_attention_print,
+                                            .cls = TT_CLASS_ATTENTION};
+const tt_op_def tt_op_attention_ring_bias_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "attention_ring_bias_bwd",
+    .operands = "as attention_bias_bwd → dq, dk, dv, dbias",
+    .attributes = "tt_attrs_attention",
+    .doc = "derivative of attention_ring's out to q, k, v and the bias",
+    .rule_for = rule_ring_bias_bwd,
     .flags = TT_OP_MIXES_TOKENS,
     .attrs_size = sizeof(tt_attrs_attention),
-    .n_out = 3,
-    .infer = tt_attention_infer_bwd,
+    .n_out = 4,
+    .infer = tt_attention_infer_bias_bwd,
     .expand_letters = "",
-    .expand = expand_bwd,
+    .expand = expand_bias_bwd,
     .cost = tt_attention_cost_bwd,
     .print_attrs = tt_attention_print,
     .cls = TT_CLASS_ATTENTION};

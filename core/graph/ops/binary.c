@@ -131,6 +131,13 @@ static void vjp_pow(tt_builder *b, tt_vjp *c)
     }
 }
 
+static void vjp_mod(tt_builder *b, tt_vjp *c) /* x - y floor(x / y), the floor taken as constant */
+{
+    tt_value *x = c->in[0], *y = c->in[1], *dy = c->dout[0];
+    PUT(0, dy);
+    PUT(1, tt_neg(b, tt_mul(b, dy, tt_floor_div(b, x, y))));
+}
+
 static void vjp_select(tt_builder *b, tt_vjp *c)
 {
     tt_value *zero = tt_zero_like_dtype(b, c->dout[0]);
@@ -177,21 +184,27 @@ BINARY(add, "x, y → as both", "x + y", TT_LINEAR_JOINT, 0, infer_arithmetic, v
        cost_cheap);
 BINARY(sub, "x, y → as both", "x - y", TT_LINEAR_JOINT, 0, infer_arithmetic, vjp_sub, decompose_sub,
        cost_cheap);
-BINARY(mul, "x, y → as both", "x y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
-BINARY(scale_by, "x, s scalar → as x", "x times a scalar value", 1, 0, infer_scale_by, vjp_scale_by,
+BINARY(mul, "x, y → as both", "x times y", 0, 0, infer_arithmetic, vjp_mul, NULL, cost_cheap);
+BINARY(scale_by, "x, s scalar → as x", "x times the scalar s", 1, 0, infer_scale_by, vjp_scale_by,
        decompose_scale_by, cost_cheap);
 BINARY(div, "x, y → as both", "x / y", 0, 0, infer_float, vjp_div, NULL, cost_cheap);
-BINARY(maximum, "x, y → as both", "the larger", 0, 0, infer_arithmetic, vjp_maximum, NULL,
+BINARY(maximum, "x, y → as both", "the larger of x and y; NaN if one is NaN", 0, 0,
+       infer_arithmetic, vjp_maximum, NULL, cost_cheap);
+BINARY(minimum, "x, y → as both", "the smaller of x and y; NaN if one is NaN", 0, 0,
+       infer_arithmetic, vjp_minimum, decompose_minimum, cost_cheap);
+BINARY(pow, "x, y → as both", "x to the power of y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
+BINARY(less, "x, y → bool", "whether x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
-BINARY(minimum, "x, y → as both", "the smaller", 0, 0, infer_arithmetic, vjp_minimum,
-       decompose_minimum, cost_cheap);
-BINARY(pow, "x, y → as both", "x to the y", 0, 0, infer_float, vjp_pow, NULL, cost_pow);
-BINARY(less, "x, y → bool", "x < y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
-BINARY(less_equal, "x, y → bool", "x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
+BINARY(floor_div, "x, y → as both", "floor of x / y", 0, TT_OP_NO_GRADIENT, infer_arithmetic, NULL,
+       NULL, cost_cheap);
+BINARY(mod, "x, y → as both", "x - y floor(x / y): the remainder with y's sign", 0, 0,
+       infer_arithmetic, vjp_mod, NULL, cost_cheap);
+BINARY(less_equal, "x, y → bool", "whether x <= y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
-BINARY(equal, "x, y → bool", "x == y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL, cost_cheap);
-BINARY(select, "cond bool, x, y → as x and y", "cond ? x : y", 0, 0, infer_select, vjp_select, NULL,
+BINARY(equal, "x, y → bool", "whether x == y", 0, TT_OP_NO_GRADIENT, infer_compare, NULL, NULL,
        cost_cheap);
+BINARY(select, "cond bool, x, y → as x and y", "x where cond is true, else y", 0, 0, infer_select,
+       vjp_select, NULL, cost_cheap);
 
 #define PUBLIC(function, op)                                                                       \
     tt_value *function(tt_builder *b, tt_value *x, tt_value *y)                                    \
@@ -201,6 +214,8 @@ BINARY(select, "cond bool, x, y → as x and y", "cond ? x : y", 0, 0, infer_sel
 PUBLIC(tt_add, "add")
 PUBLIC(tt_sub, "sub")
 PUBLIC(tt_div, "div")
+PUBLIC(tt_floor_div, "floor_div")
+PUBLIC(tt_mod, "mod")
 PUBLIC(tt_maximum, "maximum")
 PUBLIC(tt_minimum, "minimum")
 PUBLIC(tt_pow, "pow")

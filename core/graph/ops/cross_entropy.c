@@ -186,8 +186,9 @@ static tt_cost cost_pick(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_cross_entropy = {
     .struct_size = sizeof(tt_op_def),
     .name = "cross_entropy",
-    .operands = "logits f[T,V], labels i[T] → nll f[T], lse f[T]; nll 0 where label < 0",
-    .doc = "per-token cross-entropy and log of the sum of exponentials",
+    .operands = "logits f[T,V], labels i[T] → nll f[T], lse f[T]",
+    .doc = "lse: the log of the sum of e^logits of each token; nll: lse minus the logit of the "
+           "token's label, 0 where the label is negative (ignored)",
     .rule = "t !v, t -> t, t",
     .n_out = 2,
     .infer = infer_cross_entropy,
@@ -196,21 +197,23 @@ const tt_op_def tt_op_cross_entropy = {
     .expand_letters = "v",
     .expand = expand,
     .cost = cost_two};
-const tt_op_def tt_op_cross_entropy_bwd = {.struct_size = sizeof(tt_op_def),
-                                           .name = "cross_entropy_bwd",
-                                           .operands = "logits f[T,V], labels i[T], "
-                                                       "lse f[T], dnll f[T] → dlogits",
-                                           .doc = "(softmax - onehot) times dnll",
-                                           .rule = "t v, t, t, t -> t v",
-                                           .n_out = 1,
-                                           .infer = infer_cross_entropy_bwd,
-                                           .decompose = decompose_bwd,
-                                           .cost = cost_exp};
+const tt_op_def tt_op_cross_entropy_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "cross_entropy_bwd",
+    .operands = "logits f[T,V], labels i[T], lse f[T], dnll f[T] → dlogits [T,V]",
+    .doc = "derivative of cross_entropy's nll to the logits: (softmax(logits) - onehot(label)) "
+           "times dnll, 0 where the label is negative",
+    .rule = "t v, t, t, t -> t v",
+    .n_out = 1,
+    .infer = infer_cross_entropy_bwd,
+    .decompose = decompose_bwd,
+    .cost = cost_exp};
 const tt_op_def tt_op_max_last = {
     .struct_size = sizeof(tt_op_def),
     .name = "max_last",
-    .operands = "x f[T,V] → [T]; -inf for an empty box",
-    .doc = "maximum over the last dim, f32; no derivative: put stop_gradient before it",
+    .operands = "x f[T,V] → [T]",
+    .doc = "maximum over the last dim, in f32; -inf where a rank's box has no column; it has no "
+           "derivative, so put stop_gradient before it",
     .rule = "t v -> t",
     .flags = TT_OP_NO_GRADIENT | TT_OP_MAY_BE_INFINITE,
     .reduce_max = 1,
@@ -221,31 +224,32 @@ const tt_op_def tt_op_max_last = {
 const tt_op_def tt_op_sum_exp = {.struct_size = sizeof(tt_op_def),
                                  .name = "sum_exp",
                                  .operands = "x f[T,V], m f[T] → [T]",
-                                 .doc = "sum of e^(x - m) over the last dim, f32",
+                                 .doc = "sum of e^(x - m) over the last dim, in f32",
                                  .rule = "t v, t -> t",
                                  .n_out = 1,
                                  .infer = infer_sum_exp,
                                  .vjp = vjp_sum_exp,
                                  .decompose = decompose_sum_exp,
                                  .cost = cost_exp};
-const tt_op_def tt_op_pick = {
+const tt_op_def tt_op_pick = {.struct_size = sizeof(tt_op_def),
+                              .name = "pick",
+                              .operands = "x f[T,V], idx i[T] → [T]",
+                              .doc = "element idx[t] of row t for each t, in f32; 0 where the "
+                                     "element is outside this rank's box",
+                              .rule = "t v, t -> t",
+                              .n_out = 1,
+                              .infer = infer_pick,
+                              .vjp = vjp_pick,
+                              .cost = cost_pick};
+const tt_op_def tt_op_pick_bwd = {
     .struct_size = sizeof(tt_op_def),
-    .name = "pick",
-    .operands = "x f[T,V], idx i[T] → [T]",
-    .doc = "one element of each row by index, f32; 0 outside this rank's box",
-    .rule = "t v, t -> t",
+    .name = "pick_bwd",
+    .operands = "x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]",
+    .doc = "derivative of pick to x: dy[t] in column idx[t] of row t, 0 elsewhere",
+    .rule = "t v, t, t -> t v",
     .n_out = 1,
-    .infer = infer_pick,
-    .vjp = vjp_pick,
-    .cost = cost_pick};
-const tt_op_def tt_op_pick_bwd = {.struct_size = sizeof(tt_op_def),
-                                  .name = "pick_bwd",
-                                  .operands = "x f[T,V] (its type only), idx i[T], dy f[T] → [T,V]",
-                                  .doc = "derivative of pick: dy at the index, else 0",
-                                  .rule = "t v, t, t -> t v",
-                                  .n_out = 1,
-                                  .infer = infer_pick_bwd,
-                                  .cost = tt_cost_move};
+    .infer = infer_pick_bwd,
+    .cost = tt_cost_move};
 
 /* If v is a cast to f32, the value before the cast: the kernel widens logits itself, and rounds their
  * cotangent, as the cast would. */

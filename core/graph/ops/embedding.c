@@ -67,25 +67,26 @@ static void print_rows(const void *attrs, char *text, size_t size)
     snprintf(text, size, "rows=%lld", (long long)((const tt_attrs_dims *)attrs)->dims[0].size);
 }
 
-const tt_op_def tt_op_embedding = {.struct_size = sizeof(tt_op_def),
-                                   .name = "embedding",
-                                   .operands =
-                                       "ids i[T], w f[V,D] → [T,D]; rows outside w's box give 0",
-                                   .doc = "rows of a table by ids",
-                                   .rule = "t, v d -> t d",
-                                   .n_out = 1,
-                                   .infer = infer_embedding,
-                                   .vjp = vjp_embedding,
-                                   .decompose = decompose_embedding,
-                                   .cost = cost_embedding,
-                                   .cls = TT_CLASS_LOOKUP,
-                                   .table = 1};
+const tt_op_def tt_op_embedding = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "embedding",
+    .operands = "ids i[T], w f[V,D] → [T,D]",
+    .doc = "row ids[t] of w for each token t; zeros where the row is outside this rank's box of w",
+    .rule = "t, v d -> t d",
+    .n_out = 1,
+    .infer = infer_embedding,
+    .vjp = vjp_embedding,
+    .decompose = decompose_embedding,
+    .cost = cost_embedding,
+    .cls = TT_CLASS_LOOKUP,
+    .table = 1};
 const tt_op_def tt_op_embedding_dw = {
     .struct_size = sizeof(tt_op_def),
     .name = "embedding_dw",
     .operands = "ids i[T], dy f[T,D] → [V,D]",
     .attributes = "tt_attrs_dims (V)",
-    .doc = "embedding's derivative to the table: rows added in ascending token order",
+    .doc =
+        "derivative of embedding to w: row t of dy is added to row ids[t] of zeros, in ascending t",
     .rule = "t, t d -> v d",
     .flags = TT_OP_ADDS_ROWS,
     .linear_inputs = 2,

@@ -105,7 +105,9 @@ const tt_op_def tt_op_expert_sort = {
     .name = "expert_sort",
     .operands = "assign i[T,k] → order i[T*k], counts i[E]",
     .attributes = "tt_attrs_dims (E)",
-    .doc = "slots [T*k] in the order of their experts, stable; rows of each expert",
+    .doc =
+        "order: the slots (slot t*k+j is token t's choice j) sorted by their experts, equal ones "
+        "in ascending order, those of no expert last; counts: the number of slots of each expert",
     .rule = "!t !k -> !n, !e",
     .flags = TT_OP_NO_GRADIENT,
     .attrs_size = sizeof(tt_attrs_dims),
@@ -116,8 +118,10 @@ const tt_op_def tt_op_expert_sort = {
 const tt_op_def tt_op_grouped_linear = {
     .struct_size = sizeof(tt_op_def),
     .name = "grouped_linear",
-    .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]; rows beyond the counts: 0",
-    .doc = "rows grouped by expert times their expert's weight transposed",
+    .operands = "x f[R,i], w f[E,o,i], counts i[E] → [R,o]",
+    .doc = "each row of x times the transpose of its expert's weight: the first counts[0] rows are "
+           "expert 0's, the next counts[1] rows expert 1's, …; rows after those of the last expert "
+           "are 0",
     .rule = "!r i, !e o i, !e -> r o",
     .flags = TT_OP_HEAVY,
     .n_out = 1,
@@ -125,26 +129,30 @@ const tt_op_def tt_op_grouped_linear = {
     .vjp = vjp_grouped,
     .cost = cost_grouped,
     .cls = TT_CLASS_MATMUL};
-const tt_op_def tt_op_grouped_linear_dx = {.struct_size = sizeof(tt_op_def),
-                                           .name = "grouped_linear_dx",
-                                           .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
-                                           .doc = "grouped_linear's derivative to the rows",
-                                           .rule = "!r o, !e o i, !e -> r i",
-                                           .linear_inputs = 1,
-                                           .n_out = 1,
-                                           .infer = infer_dx,
-                                           .cost = cost_grouped,
-                                           .cls = TT_CLASS_MATMUL};
-const tt_op_def tt_op_grouped_linear_dw = {.struct_size = sizeof(tt_op_def),
-                                           .name = "grouped_linear_dw",
-                                           .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
-                                           .doc = "grouped_linear's derivative to the weights",
-                                           .rule = "!r o, !r i, !e -> e o i",
-                                           .linear_inputs = 1,
-                                           .n_out = 1,
-                                           .infer = infer_dw,
-                                           .cost = cost_dw,
-                                           .cls = TT_CLASS_MATMUL};
+const tt_op_def tt_op_grouped_linear_dx = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "grouped_linear_dx",
+    .operands = "dy f[R,o], w f[E,o,i], counts i[E] → [R,i]",
+    .doc = "derivative of grouped_linear to x: each row of dy times its expert's weight; rows "
+           "after those of the last expert are 0",
+    .rule = "!r o, !e o i, !e -> r i",
+    .linear_inputs = 1,
+    .n_out = 1,
+    .infer = infer_dx,
+    .cost = cost_grouped,
+    .cls = TT_CLASS_MATMUL};
+const tt_op_def tt_op_grouped_linear_dw = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "grouped_linear_dw",
+    .operands = "dy f[R,o], x f[R,i], counts i[E] → [E,o,i]",
+    .doc = "derivative of grouped_linear to w: for each expert the transpose of its rows of dy "
+           "times its rows of x; 0 for an expert without rows",
+    .rule = "!r o, !r i, !e -> e o i",
+    .linear_inputs = 1,
+    .n_out = 1,
+    .infer = infer_dw,
+    .cost = cost_dw,
+    .cls = TT_CLASS_MATMUL};
 
 void tt_expert_sort(tt_builder *b, tt_value *assign, int64_t n_experts, tt_value **order,
                     tt_value **counts)

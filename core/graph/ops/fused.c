@@ -50,9 +50,9 @@ static void print_fused(const void *attrs, char *text, size_t size)
 /* the program says how many outputs a node has */
 const tt_op_def tt_op_fused = {.struct_size = sizeof(tt_op_def),
                                .name = "fused",
-                               .operands = "operands of a pointwise program → its results",
+                               .operands = "operands of the program → results of the program",
                                .attributes = "tt_fused (backend.h)",
-                               .doc = "a chain of pointwise ops in one kernel",
+                               .doc = "a pointwise program: several pointwise ops in one kernel",
                                .flags = TT_OP_POINTWISE,
                                .attrs_size = sizeof(tt_fused),
                                .n_out = 1,

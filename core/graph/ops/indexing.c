@@ -17,7 +17,7 @@ static tt_status infer_top_k(const tt_shape_query *q, tt_type *out, tt_error *er
     TT_TRY(tt_want_float(q, 0, "x", err));
     const tt_type *x = q->in[0];
     int last = x->n_dims - 1;
-    if (k < 1 || k > x->dims[last].size)
+    if (k > x->dims[last].size || (k < 1 && x->dims[last].size > 0))
         return tt_infer_fail(q, err, "k %lld must be from 1 to the last dim's %lld", (long long)k,
                              (long long)x->dims[last].size);
     out[0] = *x;
@@ -119,8 +119,9 @@ static void vjp_scatter(tt_builder *b, tt_vjp *c)
 }
 
 static tt_cost cost_top_k(const tt_shape_query *q, const tt_type *out)
-{
-    return tt_cost_make(q, out, 2, 2.0 * tt_numel(q->in[0]));
+{ /* the row is read once, or sorted */
+    const double steps = first_size(q->attrs) > 32 ? 20.0 : 2.0;
+    return tt_cost_make(q, out, 2, steps * tt_numel(q->in[0]));
 }
 
 static tt_cost cost_gather(const tt_shape_query *q, const tt_type *out)
@@ -154,7 +155,8 @@ const tt_op_def tt_op_top_k = {
     .name = "top_k",
     .operands = "x f[..,n] → values [..,k], indices i[..,k]",
     .attributes = "tt_attrs_dims (k)",
-    .doc = "the k largest of the last dim, descending, ties to the lower index",
+    .doc = "the k largest elements along the last dim in descending order, and their indices; of "
+           "equal elements the one with the lower index comes first",
     .attrs_size = sizeof(tt_attrs_dims),
     .n_out = 2,
     .infer = infer_top_k,
@@ -162,41 +164,45 @@ const tt_op_def tt_op_top_k = {
     .vjp = vjp_top_k,
     .cost = cost_top_k,
     .print_attrs = print_k};
-const tt_op_def tt_op_top_k_bwd = {.struct_size = sizeof(tt_op_def),
-                                   .name = "top_k_bwd",
-                                   .operands = "idx i[..,k], dy f[..,k] → [..,n]",
-                                   .attributes = "tt_attrs_dims (n)",
-                                   .doc = "dy at the indices top_k chose, else 0",
-                                   .attrs_size = sizeof(tt_attrs_dims),
-                                   .n_out = 1,
-                                   .infer = infer_top_k_bwd,
-                                   .rule_for = rule_top_k_bwd,
-                                   .cost = tt_cost_move,
-                                   .print_attrs = print_n};
+const tt_op_def tt_op_top_k_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "top_k_bwd",
+    .operands = "idx i[..,k], dy f[..,k] → [..,n]",
+    .attributes = "tt_attrs_dims (n)",
+    .doc = "derivative of top_k's values to x: dy at the indices that top_k chose, 0 elsewhere",
+    .attrs_size = sizeof(tt_attrs_dims),
+    .n_out = 1,
+    .infer = infer_top_k_bwd,
+    .rule_for = rule_top_k_bwd,
+    .cost = tt_cost_move,
+    .print_attrs = print_n};
 const tt_op_def tt_op_gather = {.struct_size = sizeof(tt_op_def),
                                 .name = "gather",
-                                .operands = "x f[N,..], idx i[n] → [n,..]; idx outside: 0",
-                                .doc = "rows of x by index; an index outside gives zeros",
+                                .operands = "x f[N,..], idx i[n] → [n,..]",
+                                .doc =
+                                    "row idx[i] of x for each i; zeros where idx[i] is outside x",
                                 .n_out = 1,
                                 .infer = infer_gather,
                                 .rule_for = rule_gather,
                                 .vjp = vjp_gather,
                                 .cost = cost_gather,
                                 .cls = TT_CLASS_LOOKUP};
-const tt_op_def tt_op_scatter_add = {.struct_size = sizeof(tt_op_def),
-                                     .name = "scatter_add",
-                                     .operands = "x f[n,..], idx i[n] → [N,..]",
-                                     .attributes = "tt_attrs_dims (N)",
-                                     .doc = "rows of x added to zeros by index, in ascending order",
-                                     .flags = TT_OP_ADDS_ROWS,
-                                     .linear_inputs = 1,
-                                     .attrs_size = sizeof(tt_attrs_dims),
-                                     .n_out = 1,
-                                     .infer = infer_scatter,
-                                     .rule_for = rule_scatter,
-                                     .vjp = vjp_scatter,
-                                     .cost = cost_scatter,
-                                     .print_attrs = print_rows};
+const tt_op_def tt_op_scatter_add = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "scatter_add",
+    .operands = "x f[n,..], idx i[n] → [N,..]",
+    .attributes = "tt_attrs_dims (N)",
+    .doc = "zeros, to whose row idx[i] row i of x is added, in ascending i; a row whose idx[i] is "
+           "outside 0 to N-1 is left out",
+    .flags = TT_OP_ADDS_ROWS,
+    .linear_inputs = 1,
+    .attrs_size = sizeof(tt_attrs_dims),
+    .n_out = 1,
+    .infer = infer_scatter,
+    .rule_for = rule_scatter,
+    .vjp = vjp_scatter,
+    .cost = cost_scatter,
+    .print_attrs = print_rows};
 
 tt_value *tt_gather(tt_builder *b, tt_value *x, tt_value *idx)
 {

@@ -31,8 +31,17 @@ tt_status tt_attention_infer(const tt_shape_query *q, tt_type *out, tt_error *er
 tt_status tt_attention_infer_bwd(const tt_shape_query *q, tt_type *out, tt_error *err);
 tt_cost tt_attention_cost(const tt_shape_query *q, const tt_type *out);
 tt_cost tt_attention_cost_bwd(const tt_shape_query *q, const tt_type *out);
-/* bwd: the op that computes dq, dk, dv */
-void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd);
+tt_status tt_attention_infer_bias_bwd(const tt_shape_query *q, tt_type *out, tt_error *err);
+/* The optional operands from `at` on: sinks [n_heads] (only if may_sink), then bias [n_heads, n] if
+ * attributes say so. The second function gives their part of a sharding rule. */
+tt_status tt_want_sinks_and_bias(const tt_shape_query *q, int at, bool may_sink, int64_t n_heads,
+                                 tt_error *err);
+const char *tt_attention_rule_sinks_and_bias(const tt_shape_query *q, int at);
+void tt_attention_rule(const tt_shape_query *q, char *rule, size_t size);
+/* dbias: "", or ", h n" for the result dbias */
+void tt_attention_rule_bwd(const tt_shape_query *q, const char *dbias, char *rule, size_t size);
+/* bwd: the op that computes dq, dk, dv; bias_bwd: the one that computes dbias too */
+void tt_attention_vjp(tt_builder *b, tt_vjp *c, const char *bwd, const char *bias_bwd);
 void tt_attention_print(const void *attrs, char *text, size_t size);
 
 /* The dtype of an op with operands of dtypes a and b: the wider float (f64, f32, then bf16 or f16); a

@@ -2,7 +2,7 @@
 #include "graph/ops/internal.h"
 #include <math.h>
 
-/* const and random have no operands; cast and stop_gradient return their operand, in another dtype and
+/* const, iota and random have no operands; cast and stop_gradient return their operand, in another dtype and
  * with derivative 0. */
 
 static tt_status infer_const(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -12,6 +12,16 @@ static tt_status infer_const(const tt_shape_query *q, tt_type *out, tt_error *er
     if ((unsigned)a->dtype >= TT_N_DTYPES)
         return tt_infer_fail(q, err, "unknown dtype %d", (int)a->dtype);
     out[0] = tt_type_make(a->dtype, NULL, 0);
+    return TT_OK;
+}
+
+static tt_status infer_iota(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_dims *a = q->attrs;
+    TT_TRY(tt_want_inputs(q, 0, 0, err));
+    if (a->n_dims != 1 || a->dims[0].size < 0 || a->dims[0].size > INT32_MAX)
+        return tt_infer_fail(q, err, "takes one dim of at most %d elements", INT32_MAX);
+    out[0] = tt_type_make(TT_I32, a->dims, 1);
     return TT_OK;
 }
 
@@ -71,6 +81,11 @@ static void print_const(const void *attrs, char *text, size_t size)
     snprintf(text, size, "%.9g", ((const tt_attrs_const *)attrs)->value);
 }
 
+static void print_iota(const void *attrs, char *text, size_t size)
+{
+    snprintf(text, size, "n=%lld", (long long)((const tt_attrs_dims *)attrs)->dims[0].size);
+}
+
 static void print_random(const void *attrs, char *text, size_t size)
 {
     const tt_attrs_random *a = attrs;
@@ -86,7 +101,7 @@ const tt_op_def tt_op_const = {.struct_size = sizeof(tt_op_def),
                                .name = "const",
                                .operands = "→ scalar",
                                .attributes = "tt_attrs_const",
-                               .doc = "a scalar known when the graph is built",
+                               .doc = "a scalar with the value and the dtype of the attributes",
                                .rule = "->",
                                .flags = TT_OP_NO_GRADIENT,
                                .attrs_size = sizeof(tt_attrs_const),
@@ -94,24 +109,37 @@ const tt_op_def tt_op_const = {.struct_size = sizeof(tt_op_def),
                                .infer = infer_const,
                                .cost = tt_cost_move,
                                .print_attrs = print_const};
-const tt_op_def tt_op_random = {.struct_size = sizeof(tt_op_def),
-                                .name = "random",
-                                .operands = "→ dims",
-                                .attributes = "tt_attrs_random",
-                                .doc =
-                                    "random numbers keyed by seed, step, stream and global index",
-                                .flags = TT_OP_NO_GRADIENT | TT_OP_BY_PLACE,
-                                .attrs_size = sizeof(tt_attrs_random),
-                                .n_out = 1,
-                                .infer = infer_random,
-                                .rule_for = rule_random,
-                                .cost = cost_random,
-                                .print_attrs = print_random};
+const tt_op_def tt_op_iota = {.struct_size = sizeof(tt_op_def),
+                              .name = "iota",
+                              .operands = "→ i[n]",
+                              .attributes = "tt_attrs_dims (n)",
+                              .doc = "0, 1, … n - 1, by global index",
+                              .rule = "-> n",
+                              .flags = TT_OP_NO_GRADIENT | TT_OP_BY_PLACE,
+                              .attrs_size = sizeof(tt_attrs_dims),
+                              .n_out = 1,
+                              .infer = infer_iota,
+                              .cost = tt_cost_move,
+                              .print_attrs = print_iota};
+const tt_op_def tt_op_random = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "random",
+    .operands = "→ dims, f32",
+    .attributes = "tt_attrs_random",
+    .doc = "random numbers, uniform in [0,1) or standard normal; each depends on the seed, the "
+           "step, the stream and its index in the global tensor only",
+    .flags = TT_OP_NO_GRADIENT | TT_OP_BY_PLACE,
+    .attrs_size = sizeof(tt_attrs_random),
+    .n_out = 1,
+    .infer = infer_random,
+    .rule_for = rule_random,
+    .cost = cost_random,
+    .print_attrs = print_random};
 const tt_op_def tt_op_cast = {.struct_size = sizeof(tt_op_def),
                               .name = "cast",
-                              .operands = "x → x in another dtype",
+                              .operands = "x → x in the dtype of the attributes",
                               .attributes = "tt_attrs_cast",
-                              .doc = "to the same or a wider floating dtype",
+                              .doc = "x in the same or a wider floating dtype",
                               .rule = "* -> *",
                               .flags = TT_OP_POINTWISE | TT_OP_CAST,
                               .linear_inputs = 1,
@@ -124,9 +152,10 @@ const tt_op_def tt_op_cast = {.struct_size = sizeof(tt_op_def),
 const tt_op_def tt_op_cast_down = {
     .struct_size = sizeof(tt_op_def),
     .name = "cast_down",
-    .operands = "x → x in another dtype; the same kernel as cast",
+    .operands = "x → x in the dtype of the attributes; the same kernel as cast",
     .attributes = "tt_attrs_cast",
-    .doc = "to a narrower floating dtype, or from or to integers: not linear (R1)",
+    .doc = "x in a narrower floating dtype, or from or to an integer dtype; it rounds, so it is "
+           "not linear (R1)",
     .rule = "* -> *",
     .flags = TT_OP_POINTWISE | TT_OP_CAST,
     .attrs_size = sizeof(tt_attrs_cast),
@@ -137,8 +166,8 @@ const tt_op_def tt_op_cast_down = {
     .print_attrs = print_cast};
 const tt_op_def tt_op_stop_gradient = {.struct_size = sizeof(tt_op_def),
                                        .name = "stop_gradient",
-                                       .operands = "x → x",
-                                       .doc = "x, with derivative 0",
+                                       .operands = "x → as x",
+                                       .doc = "x itself; its derivative is 0",
                                        .rule = "* -> *",
                                        .flags =
                                            TT_OP_NO_GRADIENT | TT_OP_VIEW | TT_OP_STOPS_GRADIENT,
@@ -151,6 +180,21 @@ tt_value *tt_const(tt_builder *b, double value, tt_dtype dtype)
 {
     tt_attrs_const a = {.value = value, .dtype = dtype};
     return tt_emit(b, "const", NULL, 0, &a);
+}
+
+/* The op has one dim, so that it depends on the order of tokens only if it counts them, and pointwise
+ * ops that read it alone broadcast it without storing it. */
+tt_value *tt_iota(tt_builder *b, const tt_dim *dims, int n_dims, int dim, tt_dtype dtype)
+{
+    const int at = dim < 0 ? dim + n_dims : dim;
+    if (n_dims < 1 || n_dims > TT_MAX_DIMS || at < 0 || at >= n_dims)
+        return tt_builder_fail(b, TT_EINVAL, "iota: there is no dim %d among %d", dim, n_dims);
+    tt_attrs_dims a = {.n_dims = 1, .dims = {dims[at]}};
+    tt_dim column[TT_MAX_DIMS];
+    for (int i = at; i < n_dims; i++)
+        column[i - at] = i == at ? dims[at] : TT_DIM(1, NULL);
+    tt_value *n = tt_cast(b, tt_emit(b, "iota", NULL, 0, &a), dtype);
+    return tt_broadcast_to(b, tt_reshape(b, n, column, n_dims - at), dims, n_dims);
 }
 
 tt_value *tt_random(tt_builder *b, const tt_dim *dims, int n_dims, const char *stream, int normal)

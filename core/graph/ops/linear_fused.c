@@ -172,39 +172,40 @@ static void print_rope(const void *attrs, char *text, size_t size)
 }
 
 /* the program says how many outputs a node has */
-const tt_op_def tt_op_linear_fused = {.struct_size = sizeof(tt_op_def),
-                                      .name = "linear_fused",
-                                      .operands = "x f[T,i], w f[o,i], operands of "
-                                                  "the program → its results",
-                                      .attributes = "tt_fused_product (backend.h)",
-                                      .doc = "a linear and the pointwise chain that reads it",
-                                      .attrs_size = sizeof(tt_fused_product),
-                                      .n_out = 1,
-                                      .infer = infer_linear,
-                                      .rule_for = rule_linear,
-                                      .cost = cost_linear_fused,
-                                      .print_attrs = print_linear_fused,
-                                      .cls = TT_CLASS_MATMUL,
-                                      .rope_form = "linear_fused_rope"};
-const tt_op_def tt_op_linear_dx_fused = {.struct_size = sizeof(tt_op_def),
-                                         .name = "linear_dx_fused",
-                                         .operands = "dy f[T,o], w f[o,i], operands of "
-                                                     "the program → its results",
-                                         .attributes = "tt_fused_product (backend.h)",
-                                         .doc = "a linear_dx and the pointwise chain that reads it",
-                                         .attrs_size = sizeof(tt_fused_product),
-                                         .n_out = 1,
-                                         .infer = infer_dx,
-                                         .rule_for = rule_dx,
-                                         .cost = cost_linear_fused,
-                                         .print_attrs = print_linear_fused,
-                                         .cls = TT_CLASS_MATMUL};
+const tt_op_def tt_op_linear_fused = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "linear_fused",
+    .operands = "x f[T,i], w f[o,i], other operands of the program → results of the program",
+    .attributes = "tt_fused_product (backend.h)",
+    .doc = "linear and the pointwise program that reads its result, in one kernel",
+    .attrs_size = sizeof(tt_fused_product),
+    .n_out = 1,
+    .infer = infer_linear,
+    .rule_for = rule_linear,
+    .cost = cost_linear_fused,
+    .print_attrs = print_linear_fused,
+    .cls = TT_CLASS_MATMUL,
+    .rope_form = "linear_fused_rope"};
+const tt_op_def tt_op_linear_dx_fused = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "linear_dx_fused",
+    .operands = "dy f[T,o], w f[o,i], other operands of the program → results of the program",
+    .attributes = "tt_fused_product (backend.h)",
+    .doc = "linear_dx and the pointwise program that reads its result, in one kernel",
+    .attrs_size = sizeof(tt_fused_product),
+    .n_out = 1,
+    .infer = infer_dx,
+    .rule_for = rule_dx,
+    .cost = cost_linear_fused,
+    .print_attrs = print_linear_fused,
+    .cls = TT_CLASS_MATMUL};
 const tt_op_def tt_op_linear_fused_rope = {
     .struct_size = sizeof(tt_op_def),
     .name = "linear_fused_rope",
     .operands = "x f[T,i], w f[o,i], other operands of the program, pos i[T] → [T,o]",
     .attributes = "tt_fused_rope (backend.h)",
-    .doc = "a linear, the pointwise chain that reads it, and rotary positions",
+    .doc = "linear, the pointwise program that reads its result, and rope of what that gives, in "
+           "one kernel",
     .attrs_size = sizeof(tt_fused_rope),
     .n_out = 1,
     .infer = infer_rope,

@@ -91,7 +91,8 @@ const tt_op_def tt_op_matmul = {
     .name = "matmul",
     .operands = "a f[..,m,k], b f[..,k,n] → [..,m,n]",
     .attributes = "tt_attrs_matmul",
-    .doc = "matrix product of two values, either transposed, with leading batch dims or none",
+    .doc = "matrix product over the last two dims; trans_a, trans_b: those of the operand are "
+           "swapped first; leading batch dims are the same in both or missing in both",
     .attrs_size = sizeof(tt_attrs_matmul),
     .flags = TT_OP_HEAVY,
     .n_out = 1,

@@ -246,16 +246,17 @@ static void print_norm(const void *attrs, char *text, size_t size)
                                   .decompose = decompose_,                                         \
                                   .cost = cost_,                                                   \
                                   .print_attrs = print_norm}
-NORM(rms_norm, "x f[T,D], w f[D] → [T,D]; w [hd]: per head",
-     "x over its root mean square, times a weight", 1, infer_rms, rule_rms, vjp_rms, decompose_rms,
-     cost_forward);
-NORM(rms_norm_bwd, "x, w, dy → dx [T,D], dw [D]", "dx, dw of rms_norm", 2, infer_rms_bwd,
-     rule_rms_bwd, NULL, decompose_rms_bwd, cost_rms_bwd);
+NORM(rms_norm, "x f[T,D], w f[D] → [T,D]; w f[hd]: each head by itself",
+     "x / sqrt(mean(x²) + eps) times w, the mean over the last dim", 1, infer_rms, rule_rms,
+     vjp_rms, decompose_rms, cost_forward);
+NORM(rms_norm_bwd, "x, w, dy → dx [T,D], dw [D]", "derivative of rms_norm to x and w", 2,
+     infer_rms_bwd, rule_rms_bwd, NULL, decompose_rms_bwd, cost_rms_bwd);
 NORM(layer_norm, "x f[T,D], w f[D], b f[D] → [T,D]",
-     "x centred over its deviation, times a weight, plus a bias", 1, infer_layer, rule_layer,
-     vjp_layer, decompose_layer, cost_forward);
-NORM(layer_norm_bwd, "x, w, dy → dx [T,D], dw [D], db [D]", "dx, dw, db of layer_norm", 3,
-     infer_layer_bwd, rule_layer_bwd, NULL, decompose_layer_bwd, cost_layer_bwd);
+     "(x - mean(x)) / sqrt(variance(x) + eps) times w plus b, over the last dim", 1, infer_layer,
+     rule_layer, vjp_layer, decompose_layer, cost_forward);
+NORM(layer_norm_bwd, "x, w, dy → dx [T,D], dw [D], db [D]",
+     "derivative of layer_norm to x, w and b", 3, infer_layer_bwd, rule_layer_bwd, NULL,
+     decompose_layer_bwd, cost_layer_bwd);
 
 tt_value *tt_rms_norm_w(tt_builder *b, tt_value *x, tt_value *w, double eps)
 {

@@ -101,10 +101,13 @@ static void decompose_max_bwd(tt_builder *b, const tt_shape_query *q, tt_value *
                                   .decompose = decompose_,                                         \
                                   .cost = cost_pointwise_bwd}
 
-BWD(silu_bwd, "x, dy → dx", "derivative of silu from (x, dy)", decompose_silu_bwd);
-BWD(relu_bwd, "x, dy → dx", "derivative of relu from (x, dy)", decompose_relu_bwd);
-BWD(gelu_bwd, "x, dy → dx", "derivative of gelu from (x, dy)", NULL);
-BWD(gelu_tanh_bwd, "x, dy → dx", "derivative of gelu_tanh from (x, dy)", decompose_gelu_tanh_bwd);
-BWD(tanh_bwd, "y, dy → dx", "derivative of tanh from (y, dy)", decompose_tanh_bwd);
-BWD(sigmoid_bwd, "y, dy → dx", "derivative of sigmoid from (y, dy)", decompose_sigmoid_bwd);
-BWD(max_bwd, "x, y, dy → dx", "dy where x >= y, else 0, from (x, y, dy)", decompose_max_bwd);
+BWD(silu_bwd, "x, dy → dx", "derivative of silu to x", decompose_silu_bwd);
+BWD(relu_bwd, "x, dy → dx", "derivative of relu to x", decompose_relu_bwd);
+BWD(gelu_bwd, "x, dy → dx", "derivative of gelu to x", NULL);
+BWD(gelu_tanh_bwd, "x, dy → dx", "derivative of gelu_tanh to x", decompose_gelu_tanh_bwd);
+BWD(tanh_bwd, "y, dy → dx", "derivative of tanh to x, from its result y: dy (1 - y²)",
+    decompose_tanh_bwd);
+BWD(sigmoid_bwd, "y, dy → dx", "derivative of sigmoid to x, from its result y: dy y (1 - y)",
+    decompose_sigmoid_bwd);
+BWD(max_bwd, "x, y, dy → dx", "derivative of maximum(x, y) to x: dy where x >= y, else 0",
+    decompose_max_bwd);

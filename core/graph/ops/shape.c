@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph/ops/internal.h"
 
-/* transpose, slice, concat, broadcast move elements and change none. All are linear. */
+/* transpose, slice, concat, roll, broadcast move elements and change none. All are linear. */
 
 static tt_status infer_transpose(const tt_shape_query *q, tt_type *out, tt_error *err)
 {
@@ -165,6 +165,44 @@ static void print_concat(const void *attrs, char *text, size_t size)
     snprintf(text, size, "dim=%d", (int)((const tt_attrs_concat *)attrs)->dim);
 }
 
+/* ---- roll ---- */
+
+static tt_status infer_roll(const tt_shape_query *q, tt_type *out, tt_error *err)
+{
+    const tt_attrs_roll *a = q->attrs;
+    int dim = 0;
+    TT_TRY(tt_want_inputs(q, 1, 1, err));
+    TT_TRY(tt_want_dim(q, 0, a->dim, &dim, err));
+    const int64_t n = q->in[0]->dims[dim].size;
+    if (a->shift < 0 || (a->shift >= n && a->shift != 0))
+        return tt_infer_fail(q, err, "the shift %lld is not in [0, %lld)", (long long)a->shift,
+                             (long long)n);
+    out[0] = *q->in[0];
+    return TT_OK;
+}
+
+static void rule_roll(const tt_shape_query *q, char *rule, size_t size)
+{
+    const tt_attrs_roll *a = q->attrs;
+    tt_rule_text t = {.s = rule, .size = size};
+    int n = q->in[0]->n_dims, dim = a->dim < 0 ? a->dim + n : a->dim;
+    tt_rule_dims(&t, n, dim, "!r");
+    tt_rule_add(&t, " ->");
+    tt_rule_dims(&t, n, dim, "r");
+}
+
+static void vjp_roll(tt_builder *b, tt_vjp *c)
+{
+    const tt_attrs_roll *a = c->attrs;
+    c->din[0] = tt_roll(b, c->dout[0], a->dim, -a->shift);
+}
+
+static void print_roll(const void *attrs, char *text, size_t size)
+{
+    const tt_attrs_roll *a = attrs;
+    snprintf(text, size, "dim=%d shift=%lld", (int)a->dim, (long long)a->shift);
+}
+
 /* ---- broadcast ---- */
 
 static tt_status infer_broadcast(const tt_shape_query *q, tt_type *out, tt_error *err)
@@ -220,16 +258,23 @@ static void vjp_broadcast(tt_builder *b, tt_vjp *c)
                                   .vjp = vjp_,                                                     \
                                   .cost = tt_cost_move,                                            \
                                   .print_attrs = print_}
-SHAPE_OP(transpose, "x → dims in the order of perm", "dims permuted", 1, 0, tt_attrs_perm,
-         infer_transpose, rule_transpose, vjp_transpose, NULL);
-SHAPE_OP(slice, "x → [begin,end) of one dim", "[begin, end) of one dim", 1, 0, tt_attrs_slice,
-         infer_slice, rule_slice, vjp_slice, print_slice);
-SHAPE_OP(slice_bwd, "dy → dims, full size in `full`", "zeros with dy at [begin, end) of one dim", 1,
-         0, tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
-SHAPE_OP(concat, "x, y, … → one dim joined", "values put together along one dim", TT_LINEAR_JOINT,
-         0, tt_attrs_concat, infer_concat, rule_concat, vjp_concat, print_concat);
-SHAPE_OP(broadcast, "x → dims", "stretched to dims, aligned at the right", 1, TT_OP_NAMES_DIMS,
-         tt_attrs_dims, infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
+SHAPE_OP(transpose, "x → dims in the order of perm",
+         "x with its dims in another order: dim i of the result is x's dim perm[i]", 1, 0,
+         tt_attrs_perm, infer_transpose, rule_transpose, vjp_transpose, NULL);
+SHAPE_OP(slice, "x → as x, with end - begin elements in dim",
+         "the elements from begin to before end along one dim", 1, 0, tt_attrs_slice, infer_slice,
+         rule_slice, vjp_slice, print_slice);
+SHAPE_OP(slice_bwd, "dy → as dy, with the size of `full` in dim",
+         "derivative of slice to x: dy from begin to before end along one dim, 0 elsewhere", 1, 0,
+         tt_attrs_slice, infer_slice_bwd, rule_slice, NULL, print_slice);
+SHAPE_OP(concat, "x, y, … → as x, with the sum of the sizes in dim",
+         "the values one after the other along one dim", TT_LINEAR_JOINT, 0, tt_attrs_concat,
+         infer_concat, rule_concat, vjp_concat, print_concat);
+SHAPE_OP(roll, "x → as x", "turned along one dim: y[(i + shift) mod n] = x[i]", 1, 0, tt_attrs_roll,
+         infer_roll, rule_roll, vjp_roll, print_roll);
+SHAPE_OP(broadcast, "x → dims",
+         "x repeated along dims that it lacks or where it has size 1, aligned at the right", 1,
+         TT_OP_NAMES_DIMS, tt_attrs_dims, infer_broadcast, rule_broadcast, vjp_broadcast, NULL);
 
 tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm)
 {
@@ -252,6 +297,17 @@ tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim)
         return tt_builder_fail(b, TT_EINVAL, "concat: takes 1 to %d values, got %d", TT_MAX_INS, n);
     tt_attrs_concat a = {.dim = dim < 0 ? dim + tt_value_type(xs[0])->n_dims : dim};
     return n == 1 ? xs[0] : tt_emit(b, "concat", xs, n, &a);
+}
+
+tt_value *tt_roll(tt_builder *b, tt_value *x, int dim, int64_t shift)
+{
+    const tt_type *t = tt_value_type(x);
+    tt_attrs_roll a = {.dim = dim < 0 ? dim + t->n_dims : dim};
+    if (a.dim < 0 || a.dim >= t->n_dims)
+        return tt_builder_fail(b, TT_EINVAL, "roll: there is no dim %d among %d", dim, t->n_dims);
+    const int64_t n = t->dims[a.dim].size;
+    a.shift = n > 0 ? (shift % n + n) % n : 0;
+    return a.shift == 0 ? x : tt_emit1(b, "roll", x, &a);
 }
 
 tt_value *tt_broadcast_to(tt_builder *b, tt_value *x, const tt_dim *dims, int n_dims)

@@ -61,22 +61,23 @@ static tt_cost cost_softmax(const tt_shape_query *q, const tt_type *out)
 const tt_op_def tt_op_softmax = {.struct_size = sizeof(tt_op_def),
                                  .name = "softmax",
                                  .operands = "x f[..,n] → [..,n]",
-                                 .doc = "e^x over its sum along the last dim",
+                                 .doc = "e^x divided by the sum of e^x along the last dim",
                                  .n_out = 1,
                                  .infer = infer_softmax,
                                  .rule_for = rule_softmax,
                                  .vjp = vjp_softmax,
                                  .decompose = decompose,
                                  .cost = cost_softmax};
-const tt_op_def tt_op_softmax_bwd = {.struct_size = sizeof(tt_op_def),
-                                     .name = "softmax_bwd",
-                                     .operands = "y f[..,n], dy f[..,n] → dx",
-                                     .doc = "derivative of softmax from (y, dy)",
-                                     .n_out = 1,
-                                     .infer = infer_softmax_bwd,
-                                     .rule_for = rule_softmax,
-                                     .decompose = decompose_bwd,
-                                     .cost = cost_softmax};
+const tt_op_def tt_op_softmax_bwd = {
+    .struct_size = sizeof(tt_op_def),
+    .name = "softmax_bwd",
+    .operands = "y f[..,n], dy f[..,n] → dx",
+    .doc = "derivative of softmax to x, from its result y: y (dy - Σ y dy)",
+    .n_out = 1,
+    .infer = infer_softmax_bwd,
+    .rule_for = rule_softmax,
+    .decompose = decompose_bwd,
+    .cost = cost_softmax};
 
 tt_value *tt_softmax(tt_builder *b, tt_value *x)
 {

@@ -110,6 +110,23 @@ static void vjp_gelu_tanh(tt_builder *b, tt_vjp *c)
     c->din[0] = tt_emit2(b, "gelu_tanh_bwd", c->in[0], c->dout[0], NULL);
 }
 
+static void vjp_erf(tt_builder *b, tt_vjp *c) /* dy 2/√π e^(-x²); x² is not rounded to a half */
+{
+    tt_value *x = tt_cast_up(b, c->in[0]), *bell = tt_exp(b, tt_neg(b, tt_mul(b, x, x)));
+    tt_value *dx = tt_scale(b, tt_mul(b, c->dout[0], bell), 2.0 / sqrt(3.14159265358979323846));
+    c->din[0] = tt_vjp_fit(b, dx, c->in[0]);
+}
+
+static void vjp_sin(tt_builder *b, tt_vjp *c)
+{
+    c->din[0] = tt_mul(b, c->dout[0], tt_emit1(b, "cos", c->in[0], NULL));
+}
+
+static void vjp_cos(tt_builder *b, tt_vjp *c)
+{
+    c->din[0] = tt_neg(b, tt_mul(b, c->dout[0], tt_emit1(b, "sin", c->in[0], NULL)));
+}
+
 /* ---- decompositions, in f32 when the operand is a half ---- */
 
 static tt_value *one(tt_builder *b, tt_value *x)
@@ -228,7 +245,7 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
                                .name = "scale",
                                .operands = "x → as x",
                                .attributes = "tt_attrs_scale",
-                               .doc = "x times a constant",
+                               .doc = "x times the factor of the attributes",
                                .rule = "* -> *",
                                .flags = TT_OP_POINTWISE,
                                .linear_inputs = 1,
@@ -265,7 +282,7 @@ const tt_op_def tt_op_scale = {.struct_size = sizeof(tt_op_def),
     FUNCTION(function_, #id)
 
 UNARY(neg, tt_neg, "-x", 1, 0, infer_signed, vjp_neg, decompose_neg, cost_cheap)
-UNARY(exp, tt_exp, "e to the x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
+UNARY(exp, tt_exp, "e to the power of x", 0, 0, infer_float, vjp_exp, NULL, cost_transcendental)
 UNARY(log, tt_log_e, "natural logarithm", 0, 0, infer_float, vjp_log, NULL, cost_transcendental)
 UNARY(sqrt, tt_sqrt, "square root", 0, 0, infer_float, vjp_sqrt, NULL, cost_cheap)
 UNARY(rsqrt, tt_rsqrt, "1 / square root", 0, 0, infer_float, vjp_rsqrt, decompose_rsqrt, cost_cheap)
@@ -276,14 +293,18 @@ UNARY(tanh, tt_tanh, "hyperbolic tangent", 0, 0, infer_float, vjp_tanh, decompos
       cost_transcendental)
 UNARY(sigmoid, tt_sigmoid, "1 / (1 + e^-x)", 0, 0, infer_float, vjp_sigmoid, decompose_sigmoid,
       cost_transcendental)
-UNARY(silu, tt_silu, "x sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu,
+UNARY(silu, tt_silu, "x times sigmoid(x)", 0, 0, infer_float, vjp_silu, decompose_silu,
       cost_transcendental)
 UNARY(relu, tt_relu, "max(x, 0)", 0, 0, infer_float, vjp_relu, decompose_relu, cost_cheap)
-UNARY(gelu, tt_gelu, "x Φ(x), exact", 0, 0, infer_float, vjp_gelu, NULL, cost_transcendental)
-UNARY(gelu_tanh, tt_gelu_tanh, "GELU by tanh (gelu_new)", 0, 0, infer_float, vjp_gelu_tanh,
+UNARY(gelu, tt_gelu, "x times the normal CDF of x", 0, 0, infer_float, vjp_gelu, NULL,
+      cost_transcendental)
+UNARY(gelu_tanh, tt_gelu_tanh, "gelu approximated by tanh", 0, 0, infer_float, vjp_gelu_tanh,
       decompose_gelu_tanh, cost_transcendental)
 UNARY(softplus, tt_softplus, "log(1 + e^x)", 0, 0, infer_float, vjp_softplus, decompose_softplus,
       cost_transcendental)
+UNARY(erf, tt_erf, "error function", 0, 0, infer_float, vjp_erf, NULL, cost_transcendental)
+UNARY(sin, tt_sin, "sine of radians", 0, 0, infer_float, vjp_sin, NULL, cost_transcendental)
+UNARY(cos, tt_cos, "cosine of radians", 0, 0, infer_float, vjp_cos, NULL, cost_transcendental)
 const tt_op_def tt_op_is_finite = {.struct_size = sizeof(tt_op_def),
                                    .name = "is_finite",
                                    .operands = "x → bool",

@@ -5,7 +5,7 @@
 /* attention: the kernel works on a group of kv heads at a time. It copies their rows of keys and
  * values next to each other (or packs them for AMX tiles); then each (query head, FWD_QUERIES
  * queries) is one task. q [Tq,h*hd], k [Tk,kv*hd], v [Tk,kv*dv], positions and segments of queries
- * [Tq] and keys [Tk], and optional sinks [h] -> out [Tq,h*dv], lse [Tq,h]. Naive twin:
+ * [Tq] and keys [Tk], and optional sinks [h] and bias [h,n] -> out [Tq,h*dv], lse [Tq,h]. Naive twin:
  * ref_attention in backends/reference/attention.c. */
 #define FWD_QUERIES 96
 #define TASKS_A_THREAD 16 /* per group of kv heads, at least */
@@ -33,6 +33,11 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
     a->scale = (float)at->scale;
     a->softcap = (float)at->softcap;
     a->causal = !at->bidirectional;
+    if (at->bias) {
+        s.bias = &c->in[c->n_in - 1];
+        a->n_bias = (int32_t)s.bias->shape[1];
+        a->bias_zero = a->causal ? 0 : a->n_bias / 2;
+    }
     s.heads = q->shape[1] / a->hd;
     s.kv_heads = k->shape[1] / a->hd;
     int64_t all = q->global[1] / a->hd, all_kv = k->global[1] / a->hd;
@@ -46,6 +51,20 @@ void cpu_attn_shape_of(const cpu_isa *isa, const tt_kernel_call *c, const tt_ten
     s.k = k;
     s.v = v;
     *out = s;
+}
+
+cpu_attn cpu_attn_of_head(const cpu_attn_shape *s, int64_t head)
+{
+    cpu_attn a = s->a;
+    if (s->bias)
+        a.bias = cpu_f32(s->bias) + head * a.n_bias;
+    return a;
+}
+
+const float *cpu_attn_sinks(const tt_kernel_call *c)
+{
+    const int biased = ((const tt_attrs_attention *)c->attrs)->bias ? 1 : 0;
+    return c->n_in - biased > 7 ? cpu_f32(&c->in[7]) : NULL;
 }
 
 size_t cpu_attn_keys_bytes(const cpu_attn_shape *s)
@@ -165,15 +184,15 @@ static void copy_keys(void *arg, int64_t begin, int64_t end, int thread)
 static void query_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const forward *w = arg;
-    const cpu_attn *a = &w->s.a;
-    const int64_t heads = w->s.heads, key_blocks = a->tk_pad / CPU_KEYS;
+    const int64_t heads = w->s.heads, key_blocks = w->s.a.tk_pad / CPU_KEYS;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         /* Late blocks first: with a causal mask they see the most keys. */
         const int64_t h = w->first + i / w->blocks,
                       t = (w->blocks - 1 - i % w->blocks) * FWD_QUERIES,
                       g = (cpu_attn_kv_head(&w->s, h) - w->first_kv) * key_blocks,
-                      stop = cpu_min(a->tq, t + FWD_QUERIES);
+                      stop = cpu_min(w->s.a.tq, t + FWD_QUERIES);
+        const cpu_attn of_head = cpu_attn_of_head(&w->s, h), *a = &of_head;
         const char *k = w->k + g * keys_size(w), *v = w->v + g * values_size(w);
         const float *q = cpu_f32(w->q) + h * a->hd, *sink = w->sinks ? w->sinks + h : NULL;
         float *out = (float *)w->out->data + h * a->dv, *lse = (float *)w->lse->data + h;
@@ -222,10 +241,7 @@ static void run_turn(forward *w, tt_pool *pool, int64_t kv, int64_t heads)
 static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const cpu_backend *backend = self;
-    forward w = {.q = &c->in[0],
-                 .out = &c->out[0],
-                 .lse = &c->out[1],
-                 .sinks = c->n_in > 7 ? cpu_f32(&c->in[7]) : NULL};
+    forward w = {.q = &c->in[0], .out = &c->out[0], .lse = &c->out[1], .sinks = cpu_attn_sinks(c)};
     cpu_attn_shape_of(backend->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     TT_TRY(cpu_attn_check(&w.s, err));
     cpu_attn *a = &w.s.a;

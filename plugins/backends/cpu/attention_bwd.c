@@ -7,7 +7,8 @@
  * computes dk and dv of its keys, and dq of the queries that see them, one query head after
  * another. It works on its own contiguous copies; those of the queries form a ring. If parts share
  * queries, each part adds into an array of its own, and the arrays are summed at the end, in order.
- * The parts depend on shape, positions and segments only. q [Tq,h*hd], k [Tk,kv*hd], v [Tk,kv*dv],
+ * The parts depend on shape, positions and segments only. The derivative of a bias is likewise
+ * added up per part, in f64. q [Tq,h*hd], k [Tk,kv*hd], v [Tk,kv*dv],
  * out [Tq,h*dv], lse [Tq,h], dout [Tq,h*dv] -> dq, dk, dv, shaped as q, k, v. Naive twin:
  * ref_attention_bwd in backends/reference/attention.c. */
 /* The number of tasks aimed at. Kv heads times parts does not exceed the larger of it and the
@@ -18,7 +19,9 @@
 typedef struct backward {
     cpu_attn_shape s;
     const tt_tensor *q, *out, *lse, *dout;
-    tt_tensor *dq, *dk, *dv;
+    tt_tensor *dq, *dk, *dv, *dbias;
+    bool with_dbias;        /* is dbias an output? */
+    double *sums;           /* of dbias: [n_parts][heads][n_bias] */
     int32_t *extremes;      /* [tq_pad / lanes][4] */
     int32_t *pos_q, *seg_q; /* [tq_pad] */
     /* [blocks of keys]: the range of blocks of queries that may see the block; and the block of
@@ -81,6 +84,7 @@ static void take_scratch(backward *w, char **p, int n_threads)
     /* Enough for any smaller number of heads too, although fewer heads are cut into more parts. */
     int64_t most = kv > 0 ? (h + kv - 1) / kv * cpu_max(kv, cpu_min(TASKS, kv * w->n_k)) : h;
     w->shared = cpu_take(p, most * w->tq_pad * a->hd_pad);
+    w->sums = (double *)(void *)cpu_take(p, w->with_dbias ? most * a->n_bias * 2 : 0);
     char *const begin = *p;
     (void)take_local(w, p);
     w->local = (float *)(void *)begin;
@@ -90,7 +94,7 @@ static void take_scratch(backward *w, char **p, int n_threads)
 
 static size_t backward_scratch(const tt_kernel_call *c, int n_threads)
 {
-    backward w = {0};
+    backward w = {.with_dbias = c->n_out == 4};
     cpu_attn_shape_of(NULL, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     char *const base = (char *)(uintptr_t)64, *p = base; /* only measured, not used */
     take_scratch(&w, &p, n_threads);
@@ -265,6 +269,16 @@ static void give_keys(const backward *w, const cpu_attn_bwd *b, int64_t g, int64
                         w->s.kv_heads * a->dv, a->dv);
 }
 
+static void use_bias(const backward *w, cpu_attn_bwd *b, int64_t h, int64_t part)
+{
+    const int64_t n = w->s.a.n_bias;
+    b->a = cpu_attn_of_head(&w->s, h);
+    if (!w->with_dbias)
+        return;
+    b->dbias = w->sums + (part * w->s.heads + h) * n;
+    memset(b->dbias, 0, (size_t)n * sizeof(double));
+}
+
 static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
 {
     const int64_t k0 = w->part[part][0], k1 = w->part[part][1], q0 = w->part[part][2];
@@ -286,6 +300,8 @@ static void key_task(const backward *w, const task *x, int64_t g, int64_t part)
                       .work = x->work};
     /* without query heads: dk and dv become zero */
     for (int64_t h = h0; h < cpu_max(h1, h0 + 1); h++) {
+        if (h < h1)
+            use_bias(w, &b, h, part);
         int64_t have = q0, given = q0;
         for (int64_t j = k0; j < k1; j++) {
             const int64_t *seen = w->seen_by[j], at = h1 - h0 > 1 ? (j - k0) * CPU_KEYS : 0,
@@ -347,25 +363,47 @@ static void sum_queries(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+static void sum_bias(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const backward *w = arg;
+    const int64_t n = w->s.heads * w->s.a.n_bias;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        double sum = 0.0;
+        for (int64_t part = 0; part < w->n_parts; part++)
+            sum += w->sums[part * n + i];
+        ((float *)w->dbias->data)[i] = (float)sum;
+    }
+}
+
+/* attention_bwd, and with a fourth output attention_bias_bwd */
 static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    backward w = {.q = &c->in[0], .out = &c->in[3], .lse = &c->in[4], .dout = &c->in[5]};
+    backward w = {.q = &c->in[0],
+                  .out = &c->in[3],
+                  .lse = &c->in[4],
+                  .dout = &c->in[5],
+                  .with_dbias = c->n_out == 4};
     cpu_attn_shape_of(((const cpu_backend *)self)->isa, c, &c->in[0], &c->in[1], &c->in[2], &w.s);
     TT_TRY(cpu_attn_check(&w.s, err));
     char *p = c->scratch;
     w.dq = &c->out[0];
     w.dk = &c->out[1];
     w.dv = &c->out[2];
+    w.dbias = w.with_dbias ? &c->out[3] : NULL;
     cpu_attn_keys(&w.s, cpu_i32(&c->in[8]), cpu_i32(&c->in[9]), &p);
     take_scratch(&w, &p, tt_pool_threads(c->pool));
     read_queries(&w, cpu_i32(&c->in[6]), cpu_i32(&c->in[7]));
     cut_parts(&w);
     tt_parallel_for(c->pool, w.s.kv_heads * w.n_parts, 1, key_tasks, &w);
     tt_parallel_for(c->pool, w.n_q, 1, sum_queries, &w);
+    if (w.with_dbias)
+        tt_parallel_for(c->pool, w.s.heads * w.s.a.n_bias, 1024, sum_bias, &w);
     return TT_OK;
 }
 
 const cpu_kernel cpu_kernels_attention_bwd[] = {
     CPU_KERNEL("attention_bwd", attention_bwd, backward_scratch, 0, 0),
+    CPU_KERNEL("attention_bias_bwd", attention_bwd, backward_scratch, 0, 0),
     CPU_KERNEL_END,
 };

@@ -4,9 +4,9 @@
  * the forward, each vector lane is a query. */
 
 /* For one vector of queries and a span of keys: p turns from scores into weights, d from d(weights)
- * into d(scores before scale). */
-INLINE void bwd_finish(const cpu_attn *a, float *p, float *d, int64_t key, vi pos, vi seg,
-                       bool whole, vf lse, vf delta)
+ * into d(scores before scale). biased: there is a bias; dbias: NULL, or its derivative, added to. */
+INLINE void bwd_finish(const cpu_attn *a, const bool biased, double *dbias, float *p, float *d,
+                       int64_t key, vi pos, vi seg, bool whole, vf lse, vf delta)
 {
     const vf inverse = vset(a->softcap > 0.0f ? 1.0f / a->softcap : 0.0f),
              cap = vset(a->softcap * LOG2E);
@@ -18,11 +18,18 @@ INLINE void bwd_finish(const cpu_attn *a, float *p, float *d, int64_t key, vi po
             s = th * cap;
             slope = 1.0f - th * th;
         }
+        if (biased)
+            s += attn_bias(a, pos, key + j);
         vf w = vexp2(s - lse);
         if (!whole)
             w = (vf)((vi)w & attn_mask(a, pos, seg, key + j));
         vstore(p, w);
         w *= vload(d) - delta;
+        if (biased && dbias) {
+            const vi at = attn_bias_at(a, pos, key + j);
+            for (int r = 0; r < VW; r++)
+                dbias[at[r]] += (double)w[r];
+        }
         vstore(d, a->softcap > 0.0f ? w * slope : w);
     }
 }
@@ -56,10 +63,16 @@ INLINE void bwd_span(const cpu_attn_bwd *b, const attn_span *s, int64_t j, int64
     attn_dots(nv, a->dv, b->v + j * a->dv_pad, a->dv_pad, b->dout_col + t * a->dv + at, d);
     q += at;
     t += at;
-    for (int v = 0; v < nv; v++)
-        bwd_finish(a, p + v * VW, d + v * VW, key, *(const vi_any *)(a->pos_q + q + v * VW),
-                   *(const vi_any *)(a->seg_q + q + v * VW), s->whole, vload(b->lse + t + v * VW),
-                   vload(b->delta + t + v * VW));
+    for (int v = 0; v < nv; v++) {
+        const vi pos = *(const vi_any *)(a->pos_q + q + v * VW),
+                 seg = *(const vi_any *)(a->seg_q + q + v * VW);
+        const vf lse = vload(b->lse + t + v * VW), delta = vload(b->delta + t + v * VW);
+        if (a->bias)
+            bwd_finish(a, true, b->dbias, p + v * VW, d + v * VW, key, pos, seg, s->whole, lse,
+                       delta);
+        else
+            bwd_finish(a, false, NULL, p + v * VW, d + v * VW, key, pos, seg, s->whole, lse, delta);
+    }
     bwd_gather(nv, p, b->dout + t * a->dv_pad, a->dv_pad, b->dv + j * a->dv_pad);
     bwd_gather(nv, d, b->q + t * a->hd_pad, a->hd_pad, b->dk + j * a->hd_pad);
 }

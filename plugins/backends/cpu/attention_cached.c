@@ -18,6 +18,8 @@ typedef struct cached {
     const tt_kernel_call *c;
     const cpu_isa *isa;
     cpu_attn a;
+    const tt_tensor *bias;                                /* as in cpu_attn_shape */
+    const float *sinks;                                   /* [heads]; NULL: none */
     int64_t heads, kv_heads, head_begin, kv_begin, group; /* as in cpu_attn_shape */
     sequence *seq;
     int64_t n_seq, n_tasks;
@@ -87,10 +89,12 @@ static void attend(void *arg, int64_t begin, int64_t end, int thread)
                              .group = h1 - h0,
                              .pos = cpu_i32(&w->c->in[3]) + s->first,
                              .q = cpu_f32(&w->c->in[0]) + s->first * w->a.ldq + h0 * hd,
-                             .sinks = w->c->n_in > 7 ? cpu_f32(&w->c->in[7]) + h0 : NULL,
+                             .sinks = w->sinks ? w->sinks + h0 : NULL,
                              .out = (float *)w->c->out[0].data + s->first * w->a.ldo + h0 * dv,
                              .keys = cpu_f32(&w->c->out[1]) + at * blocks * hd * CPU_PANEL,
                              .values = cpu_f32(&w->c->out[2]) + at * blocks * CPU_PANEL * dv};
+        if (w->bias)
+            c.a.bias = cpu_f32(w->bias) + h0 * c.a.n_bias;
         w->isa->attn_cached(&c, row, cpu_min(row + CACHED_ROWS, s->n * c.group));
     }
 }
@@ -138,6 +142,8 @@ static tt_status attention_cached(void *self, const tt_kernel_call *c, tt_error 
     cached w = {.c = c,
                 .isa = s.isa,
                 .a = s.a,
+                .bias = s.bias,
+                .sinks = cpu_attn_sinks(c),
                 .heads = s.heads,
                 .kv_heads = s.kv_heads,
                 .head_begin = s.head_begin,

@@ -28,14 +28,19 @@ INLINE void cached_accumulate(const int R, int64_t k, const float *a, const floa
 
 /* The scores of one row, in base 2, capped and masked, in place: as fwd_finish does it, but with
  * keys in the lanes. */
-INLINE void cached_finish(const cpu_attn *a, float *s, int64_t j0, int64_t j1, int64_t key0,
-                          int32_t pos, bool whole)
+INLINE void cached_finish(const cpu_attn *a, const float *bias, float *s, int64_t j0, int64_t j1,
+                          int64_t key0, int32_t pos, bool whole)
 {
     if (a->softcap > 0.0f) {
         vf inverse = vset(1.0f / a->softcap), cap = vset(a->softcap * LOG2E);
         for (int64_t j = j0; j < j1; j += VW)
             vstore(s + j, vtanh(vload(s + j) * inverse) * cap);
     }
+    if (bias)
+        for (int64_t j = j0; j < j1; j++) {
+            const int64_t at = (int64_t)pos - a->pos_k[key0 + j] + a->bias_zero;
+            s[j] += bias[cpu_max(0, cpu_min(at, a->n_bias - 1))] * LOG2E;
+        }
     if (whole)
         return;
     const vi window = vseti((int32_t)(a->window < INT32_MAX ? a->window : INT32_MAX));
@@ -104,7 +109,8 @@ INLINE void cached_rows(const int R, const cpu_attn_cached *c, int64_t t, int ro
                       CPU_PANEL, s + j, FWD_KEYS, false);
         const bool whole = k0 + j1 - 1 <= low && (!a->window || high - (k0 + j0) < a->window);
         for (int r = 0; r < rows; r++) {
-            cached_finish(a, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], whole);
+            const float *bias = a->bias ? a->bias + (t + r) % c->group * a->n_bias : NULL;
+            cached_finish(a, bias, s + r * FWD_KEYS, j0, j1, k0, c->pos[(t + r) / c->group], whole);
             cached_softmax(s + r * FWD_KEYS, j0, j1, &top[r], &sum[r], o + r * width, width);
         }
         /* values past the last token were never written, so not even zero times them is safe */

@@ -14,7 +14,7 @@ typedef struct fwd_block {
     int32_t pos[ATTN_QUERIES], seg[ATTN_QUERIES], extremes[ATTN_VECS * 4], all[4];
 } fwd_block;
 
-/* Caps and masks one vector's scores of a span, in base 2, in place. Returns the maxima. */
+/* Caps, biases and masks one vector's scores of a span, in base 2, in place. Returns the maxima. */
 INLINE vf fwd_finish(const cpu_attn *a, float *s, int64_t key, vi pos, vi seg, bool whole)
 {
     vf high[4];
@@ -23,6 +23,9 @@ INLINE vf fwd_finish(const cpu_attn *a, float *s, int64_t key, vi pos, vi seg, b
         for (int64_t j = 0; j < CPU_SPAN; j++)
             vstore(s + j * ATTN_QUERIES, vtanh(vload(s + j * ATTN_QUERIES) * inverse) * cap);
     }
+    if (a->bias)
+        for (int64_t j = 0; j < CPU_SPAN; j++)
+            vstore(s + j * ATTN_QUERIES, vload(s + j * ATTN_QUERIES) + attn_bias(a, pos, key + j));
     if (!whole)
         for (int64_t j = 0; j < CPU_SPAN; j++)
             vstore(s + j * ATTN_QUERIES, vselect(attn_mask(a, pos, seg, key + j),

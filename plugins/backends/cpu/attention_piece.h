@@ -14,6 +14,10 @@ typedef struct cpu_attn {
     int64_t window;
     float scale, softcap;
     bool causal;
+    /* [n_bias], of the head; NULL: none. The element at distance pos_q - pos_k is at that index plus
+     * bias_zero, at least 0 and at most n_bias - 1. */
+    const float *bias;
+    int32_t n_bias, bias_zero;
     const int32_t *pos_q, *seg_q;
     const int32_t *pos_k, *seg_k; /* [tk_pad]; padding has seg INT32_MIN */
     const int32_t *spans;         /* [tk_pad / CPU_SPAN][4]: min pos, max pos, min seg, max seg */
@@ -45,11 +49,13 @@ typedef struct cpu_attn_bwd {
     float *dq;      /* [ring][hd_pad][Q], added to */
     float *dk, *dv; /* [CPU_KEYS, hd_pad], [CPU_KEYS, dv_pad], added to */
     float *work;    /* [2][CPU_KEYS][Q] */
+    double *dbias;  /* [n_bias], added to; NULL: not wanted */
 } cpu_attn_bwd;
 /* attention_cached: new tokens of one sequence, and the query heads of one kv head. Row r is token
  * r / group and head r % group. */
 typedef struct cpu_attn_cached {
-    cpu_attn a;             /* uses ldq, ldo; pos_k counts up from 0; one segment */
+    /* uses ldq, ldo; pos_k counts up from 0; one segment; bias is of the first head */
+    cpu_attn a;
     int64_t group;          /* query heads per kv head */
     const int32_t *pos;     /* per token, ascending */
     const float *q, *sinks; /* of the first head; sinks NULL: none */

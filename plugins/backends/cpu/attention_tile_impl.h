@@ -164,6 +164,29 @@ INLINE bool attn_whole(const cpu_attn *a, const int32_t *q, const int32_t *k)
     return k[2] == k[3] && q[2] == q[3] && k[2] == q[2] && (!a->causal || k[1] <= q[0]) &&
            (!a->window || (int64_t)q[1] - k[0] < a->window);
 }
+/* Where the bias of a vector of queries and key j lies in the head's bias. */
+INLINE vi attn_bias_at(const cpu_attn *a, vi pos, int64_t j)
+{
+    const vi last = vseti(a->n_bias - 1);
+    vi at = pos - vseti(a->pos_k[j]) + vseti(a->bias_zero);
+    at &= at > vseti(0);
+    const vi within = at < last;
+    return (at & within) | (last & ~within);
+}
+/* The bias of a vector of queries and key j, in base 2. Queries at consecutive positions have theirs
+ * next to each other. */
+INLINE vf attn_bias(const cpu_attn *a, vi pos, int64_t j)
+{
+    static const int32_t steps[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vi at = attn_bias_at(a, pos, j);
+    vf x;
+    if (!vany(at != vseti(at[0]) + *(const vi_any *)steps))
+        x = vload(a->bias + at[0]);
+    else
+        for (int r = 0; r < VW; r++)
+            x[r] = a->bias[at[r]];
+    return x * vset(LOG2E);
+}
 /* Which lanes of a vector of queries, at positions pos and in segments seg, see key j? */
 INLINE vi attn_mask(const cpu_attn *a, vi pos, vi seg, int64_t j)
 {

@@ -4,7 +4,7 @@
 
 /* conv1d: y[t] = Σ_j w[:, K-1-j] · x[t-j] over the taps that count. Tasks are ranges of channels. T
  * tokens, D channels, K taps. Naive twins: ref_conv1d and ref_conv1d_bwd in
- * backends/reference/attention.c. */
+ * backends/reference/attention.c, ref_conv1d_cached in scan.c. */
 #define CHANNELS 64
 
 typedef struct conv {
@@ -90,8 +90,44 @@ static tt_status conv1d_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* Decoding: seg holds the slot of each token's sequence; dx the state [S,rows,D]. */
+static void cached_conv(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const conv *w = arg;
+    const int64_t rows = cpu_max(w->taps - 1, 1);
+    (void)thread;
+    for (int64_t t = 0; t < w->tokens; t++) {
+        const float *x = w->x + t * w->width;
+        float *y = w->y + t * w->width;
+        memset(y + begin, 0, (size_t)(end - begin) * sizeof(float));
+        if (w->seg[t] < 0)
+            continue;
+        float *state = w->dx + w->seg[t] * rows * w->width;
+        for (int64_t j = 0; j < w->taps && j <= w->pos[t]; j++) {
+            const float *from = j ? state + (w->pos[t] - j) % rows * w->width : x;
+            for (int64_t d = begin; d < end; d++)
+                y[d] += w->w[d * w->taps + w->taps - 1 - j] * from[d];
+        }
+        memcpy(state + w->pos[t] % rows * w->width + begin, x + begin,
+               (size_t)(end - begin) * sizeof(float));
+    }
+}
+
+/* x [T,D], w [D,K], slot [T], pos [T], state [S,max(K-1,1),D] -> y [T,D], state */
+static tt_status conv1d_cached(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    conv w = conv_of(c);
+    (void)self;
+    TT_TRY(cpu_begin_cached(c, err));
+    w.y = c->out[0].data;
+    w.dx = c->out[1].data;
+    tt_parallel_for(c->pool, w.width, CHANNELS, cached_conv, &w);
+    return TT_OK;
+}
+
 const cpu_kernel cpu_kernels_conv[] = {
     CPU_KERNEL("conv1d", conv1d, NULL, 0, 0),
     CPU_KERNEL("conv1d_bwd", conv1d_bwd, NULL, 0, 0),
+    CPU_KERNEL("conv1d_cached", conv1d_cached, NULL, 0, 0),
     CPU_KERNEL_END,
 };

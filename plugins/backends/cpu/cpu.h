@@ -20,6 +20,7 @@
  * in backends/reference under the same op names. */
 
 #define CPU_MAX_HEAD_DIM 512
+#define CPU_LANES 32 /* independent sums of a task of cumsum */
 
 /* Pointwise operations: OP_ADD … of pointwise.def. */
 enum cpu_op {
@@ -31,6 +32,9 @@ enum cpu_op {
     N_CPU_OPS
 };
 int cpu_op_find(const char *name); /* -1 = none */
+/* The floor of x / y and the remainder with y's sign, of any doubles. */
+double cpu_floor_div(double x, double y);
+double cpu_mod(double x, double y);
 
 typedef struct cpu_isa {
     const char *name;
@@ -86,6 +90,12 @@ typedef struct cpu_isa {
                          float *dst);
     void (*attn_give)(const float *const *x, int64_t n_x, float factor, int64_t rows, int64_t n,
                       float *y, int64_t ldy);
+    /* one token of scan; cumsum of CPU_LANES columns (scan_impl.h) */
+    void (*scan)(int64_t rows, int64_t m, const float *a, const float *prev, const float *x,
+                 float *h);
+    void (*scan_bwd)(int64_t rows, int64_t m, const float *a, const float *next, const float *prev,
+                     const float *dh, float *dx, float *da);
+    void (*columns)(int64_t n, int64_t step, const float *x, float *y, bool exclusive);
     /* rows [begin, end) */
     void (*attn_cached)(const cpu_attn_cached *c, int64_t begin, int64_t end);
 } cpu_isa;
@@ -121,7 +131,10 @@ extern const cpu_kernel cpu_kernels_pointwise[], cpu_kernels_gemm[], cpu_kernels
     cpu_kernels_softmax[], cpu_kernels_rope[], cpu_kernels_attention[],
     cpu_kernels_attention_merge[], cpu_kernels_attention_bwd[], cpu_kernels_attention_cached[],
     cpu_kernels_index[], cpu_kernels_shape[], cpu_kernels_reduce[], cpu_kernels_random[],
-    cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[];
+    cpu_kernels_experts[], cpu_kernels_conv[], cpu_kernels_linear_fused[], cpu_kernels_scan[];
+/* For an op (x, w, slot, pos, state) -> (y, state): refuses tokens whose sequence has no room, and
+ * copies the state if the result has other memory. */
+tt_status cpu_begin_cached(const tt_kernel_call *c, tt_error *err);
 
 /* ---- small helpers ---- */
 static inline int64_t cpu_min(int64_t a, int64_t b)

@@ -8,6 +8,8 @@
  * V rows of the table, D elements per row, k picks. Naive twins: backends/reference/indexing.c. */
 #define RANGES 16
 #define COLUMNS 64
+#define MOST_INSERTED                                                                              \
+    32 /* top_k: for larger k sorting the row is faster than inserting each element */
 
 typedef struct rows {
     const int32_t *index;
@@ -158,6 +160,7 @@ typedef struct top {
     int32_t *indices;
     const int32_t *picked;
     int64_t n, k;
+    struct keyed *rows; /* 2 n of each thread, if rows are sorted */
 } top;
 
 /* Does value a sort before value b, which has a lower index? The larger value sorts first, equal
@@ -190,6 +193,63 @@ static void top_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+typedef struct keyed {
+    uint32_t key;
+    int32_t index;
+} keyed;
+
+/* Keys ascend in the order of `before`: the bits of -x, of a positive float with the sign bit set and of a
+ * negative float inverted, order floats as unsigned numbers. -0 is 0, all NaNs are one. */
+static uint32_t key_of(float x)
+{
+    uint32_t bits;
+    x = x == 0.0f ? 0.0f : -x;
+    if (x != x)
+        return UINT32_MAX;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+}
+
+/* Sorts by one byte of the keys after the other, lowest first. Each pass keeps the order of equal bytes,
+ * so equal keys stay in the order of their indices. */
+static void sort_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const top *w = arg;
+    for (int64_t r = begin; r < end; r++) {
+        keyed *from = w->rows + 2 * w->n * thread, *to = from + w->n;
+        int32_t count[4][256] = {{0}};
+        for (int64_t i = 0; i < w->n; i++) {
+            from[i] = (keyed){key_of(w->x[r * w->n + i]), (int32_t)i};
+            for (int b = 0; b < 4; b++)
+                count[b][from[i].key >> 8 * b & 255]++;
+        }
+        for (int b = 0; b < 4; b++) {
+            int32_t at = 0;
+            for (int v = 0; v < 256; v++) {
+                const int32_t n = count[b][v];
+                count[b][v] = at;
+                at += n;
+            }
+            for (int64_t i = 0; i < w->n; i++)
+                to[count[b][from[i].key >> 8 * b & 255]++] = from[i];
+            keyed *other = from;
+            from = to;
+            to = other;
+        }
+        for (int64_t i = 0; i < w->k; i++) {
+            w->values[r * w->k + i] = w->x[r * w->n + from[i].index];
+            w->indices[r * w->k + i] = from[i].index;
+        }
+    }
+}
+
+static size_t top_k_scratch(const tt_kernel_call *c, int n_threads)
+{
+    if (cpu_width(&c->out[0]) <= MOST_INSERTED)
+        return 0;
+    return (size_t)n_threads * 2 * (size_t)cpu_width(&c->in[0]) * sizeof(keyed);
+}
+
 /* x [R,n] -> values [R,k], indices [R,k] */
 static tt_status top_k(void *self, const tt_kernel_call *c, tt_error *err)
 {
@@ -198,9 +258,10 @@ static tt_status top_k(void *self, const tt_kernel_call *c, tt_error *err)
     (void)err;
     w.n = cpu_width(&c->in[0]);
     w.k = cpu_width(&c->out[0]);
+    w.rows = c->scratch;
     if (w.k > 0)
-        tt_parallel_for(c->pool, cpu_rows(&c->in[0]), cpu_max(1, 4096 / cpu_max(1, w.n)), top_rows,
-                        &w);
+        tt_parallel_for(c->pool, cpu_rows(&c->in[0]), cpu_max(1, 4096 / cpu_max(1, w.n)),
+                        w.k > MOST_INSERTED ? sort_rows : top_rows, &w);
     return TT_OK;
 }
 
@@ -235,7 +296,7 @@ const cpu_kernel cpu_kernels_index[] = {
     CPU_KERNEL("embedding_dw", embedding_dw, embedding_dw_scratch, 1, 0),
     CPU_KERNEL("gather", gather, NULL, 0, 0),
     CPU_KERNEL("scatter_add", scatter_add, scatter_add_scratch, 1, 0),
-    CPU_KERNEL("top_k", top_k, NULL, 0, 0),
+    CPU_KERNEL("top_k", top_k, top_k_scratch, 0, 0),
     CPU_KERNEL("top_k_bwd", top_k_bwd, NULL, 0, 0),
     CPU_KERNEL_END,
 };

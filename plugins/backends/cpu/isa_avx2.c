@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* clock_gettime */
 #define CPU_LEVEL 2
 #include "vec.h"
+#include "vec_double.h"
 #include "vec_math.h"
 
 #include "pointwise_impl.h"
@@ -29,6 +30,8 @@
 #include "attention_bwd_impl.h"
 
 #include "attention_cached_impl.h"
+
+#include "scan_impl.h"
 
 #include "rope_impl.h"
 

@@ -171,6 +171,21 @@ static double gelu_tanh_slope(double x)
     return s + x * s * (1 - s) * 1.59576912160573071176 * (1 + 0.134145 * x * x);
 }
 
+/* As PyTorch computes them (c10/util/generic_math.h): the quotient is that of x without its
+ * remainder. */
+double cpu_mod(double x, double y)
+{
+    const double r = fmod(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+double cpu_floor_div(double x, double y)
+{
+    const double r = fmod(x, y), q = (x - r) / y - (r != 0 && (r < 0) != (y < 0) ? 1 : 0);
+    if (y == 0)
+        return x / y;
+    return q != 0 ? nearbyint(q) : copysign(0.0, x / y);
+}
+
 static double unary_double(int op, double x, double imm)
 {
     switch (op) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fused.h"
 
-/* random: an element's value depends on its index in the GLOBAL tensor, not on the part this rank
- * holds. y of any shape. Naive twin: ref_random in backends/reference/pointwise.c. */
+/* random, iota: an element's value depends on its index in the GLOBAL tensor, not on the part this
+ * rank holds. y of any shape. Naive twins: backends/reference/pointwise.c. */
 typedef struct draw {
     const tt_kernel_call *c;
     const tt_attrs_random *at;
@@ -40,7 +40,25 @@ static tt_status run_random(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+static void count_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const tt_tensor *y = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        ((int32_t *)y->data)[i] = (int32_t)(y->begin[0] + i);
+}
+
+/* y i32 [n] */
+static tt_status iota(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    (void)self;
+    (void)err;
+    tt_parallel_for(c->pool, c->out[0].shape[0], 65536, count_pieces, &c->out[0]);
+    return TT_OK;
+}
+
 const cpu_kernel cpu_kernels_random[] = {
+    CPU_KERNEL_ANY("iota", iota, NULL, 0),
     CPU_KERNEL_ANY("random", run_random, NULL, 0),
     CPU_KERNEL_END,
 };

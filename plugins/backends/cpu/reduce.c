@@ -85,6 +85,56 @@ static tt_status reduce_max(void *self, const tt_kernel_call *c, tt_error *err)
     return run_reduce(self, c, true);
 }
 
+/* argmax of the columns [j, j + m) of one outer index: the best so far of each in best[m]. A NaN is beyond
+ * every number, and the first one stays. */
+typedef struct arg_reduce {
+    reduce w;
+    float sign; /* -1: of the smallest */
+} arg_reduce;
+
+static void arg_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const arg_reduce *a = arg;
+    const reduce *w = &a->w;
+    const int64_t blocks = (w->inner + COLUMNS - 1) / COLUMNS;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t o = i / blocks, j = i % blocks * COLUMNS, m = cpu_min(COLUMNS, w->inner - j);
+        const float *x = w->x + o * w->n * w->inner + j;
+        int32_t *y = (int32_t *)(void *)w->y + o * w->inner + j;
+        float best[COLUMNS];
+        for (int64_t k = 0; k < m; k++) {
+            best[k] = a->sign * x[k];
+            y[k] = 0;
+        }
+        for (int64_t r = 1; r < w->n; r++)
+            for (int64_t k = 0; k < m; k++) {
+                const float v = a->sign * x[r * w->inner + k];
+                if (v <= best[k] || best[k] != best[k])
+                    continue;
+                best[k] = v;
+                y[k] = (int32_t)r;
+            }
+    }
+}
+
+/* x [outer,n,inner] -> y i32 [outer,inner] */
+static tt_status argmax(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_arg *at = c->attrs;
+    const tt_attrs_reduce dim = {.dim = at->dim};
+    tt_kernel_call of = *c;
+    (void)self;
+    (void)err;
+    of.attrs = &dim;
+    arg_reduce a = {.w = reduce_of(&of), .sign = at->smallest ? -1.0f : 1.0f};
+    const int64_t blocks = (a.w.inner + COLUMNS - 1) / COLUMNS,
+                  columns = cpu_min(a.w.inner, COLUMNS);
+    tt_parallel_for(c->pool, a.w.outer * blocks, cpu_row_grain(a.w.outer * blocks, a.w.n * columns),
+                    arg_pieces, &a);
+    return TT_OK;
+}
+
 /* A sequence ("line") is found by its global index, because a mesh axis that cuts within sequences
  * (context parallelism) leaves this rank parts of some and nothing of others. */
 typedef struct lines {
@@ -144,6 +194,7 @@ static tt_status sum_squares(void *self, const tt_kernel_call *c, tt_error *err)
 const cpu_kernel cpu_kernels_reduce[] = {
     CPU_KERNEL("reduce_sum", reduce_sum, NULL, 1, 0),
     CPU_KERNEL("reduce_max", reduce_max, NULL, 0, 0),
+    CPU_KERNEL("argmax", argmax, NULL, 0, 0),
     CPU_KERNEL("line_sum", line_sum, NULL, 0, 0),
     CPU_KERNEL("sum_squares", sum_squares, squares_scratch, 0, 0),
     CPU_KERNEL_END,

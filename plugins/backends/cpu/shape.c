@@ -2,7 +2,7 @@
 #include "fused.h"
 #include <string.h>
 
-/* Kernels that only move elements: reshape, transpose, slice, concat, broadcast. Shapes are those
+/* Kernels that only move elements: reshape, transpose, slice, concat, roll, broadcast. Shapes are those
  * of the ops (docs/ops.md). Naive twins: backends/reference/shape.c. */
 
 /* A copy with strides: the output's element at indices i is read from Σ i[d] * stride[d] of the
@@ -252,13 +252,44 @@ static tt_status slice_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* The first `head` bytes of each row of dim come last in x. */
+typedef struct turn {
+    const char *src;
+    char *dst;
+    size_t row, head;
+} turn;
+
+static void turn_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const turn *w = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const char *src = w->src + (size_t)i * w->row;
+        char *dst = w->dst + (size_t)i * w->row;
+        memcpy(dst, src + (w->row - w->head), w->head);
+        memcpy(dst + w->head, src, w->row - w->head);
+    }
+}
+
+static tt_status roll(void *self, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_roll *a = c->attrs;
+    turn w = {.src = c->in[0].data, .dst = c->out[0].data};
+    int64_t outer;
+    (void)self;
+    (void)err;
+    split(&c->in[0], a->dim, &outer, &w.row);
+    if (w.row == 0)
+        return TT_OK;
+    w.head = w.row / (size_t)c->in[0].shape[a->dim] * (size_t)a->shift;
+    tt_parallel_for(c->pool, outer, cpu_max(1, 65536 / (int64_t)w.row), turn_rows, &w);
+    return TT_OK;
+}
+
 #define MOVE(op_, run_, in_place_) CPU_KERNEL_ANY(op_, run_, NULL, in_place_)
 const cpu_kernel cpu_kernels_shape[] = {
-    MOVE("broadcast", broadcast, 0),
-    MOVE("reshape", reshape, 1),
-    MOVE("transpose", transpose, 0),
-    MOVE("slice", slice, 0),
-    MOVE("slice_bwd", slice_bwd, 0),
-    MOVE("concat", concat, 0),
-    CPU_KERNEL_END,
+    MOVE("broadcast", broadcast, 0), MOVE("reshape", reshape, 1),
+    MOVE("transpose", transpose, 0), MOVE("slice", slice, 0),
+    MOVE("slice_bwd", slice_bwd, 0), MOVE("concat", concat, 0),
+    MOVE("roll", roll, 0),           CPU_KERNEL_END,
 };

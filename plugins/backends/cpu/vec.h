@@ -129,12 +129,18 @@ INLINE vf vturn(vf v, int n)
         at[i] = (i + n) % VW;
     return __builtin_shuffle(v, at);
 }
-INLINE float vsum(vf v) /* halves added pairwise */
+/* Halves added pairwise, by the same tree on every level: lane i and lane i + VW/2, and so on. */
+INLINE float vsum(vf v)
 {
-#pragma GCC unroll 4
-    for (int n = VW / 2; n; n /= 2)
-        v += vturn(v, n);
-    return v[0];
+#if CPU_LEVEL == 5
+    return _mm512_reduce_add_ps((__m512)v);
+#elif CPU_LEVEL == 2
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return s[0] + s[1];
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
 }
 INLINE float vmax_all(vf v)
 {
@@ -195,6 +201,34 @@ INLINE vd vhigh(vf x)
     float t[VW];
     vstore(t, x);
     return __builtin_convertvector(*(const vh_any *)(t + VW / 2), vd);
+#endif
+}
+/* The floats of two halves, each rounded once. */
+INLINE vf vjoin(vd low, vd high)
+{
+#if CPU_LEVEL == 5
+    return (vf)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)low)),
+                                  _mm512_cvtpd_ps((__m512d)high), 1);
+#elif CPU_LEVEL == 2
+    return (vf)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)high), _mm256_cvtpd_ps((__m256d)low));
+#else
+    float t[VW];
+    *(vh_any *)t = __builtin_convertvector(low, vh);
+    *(vh_any *)(t + VW / 2) = __builtin_convertvector(high, vh);
+    return vload(t);
+#endif
+}
+INLINE bool vall(vi mask) /* lanes all ones or all zeros */
+{
+#if CPU_LEVEL == 5
+    return _mm512_movepi32_mask((__m512i)mask) == 0xffff;
+#elif CPU_LEVEL == 2
+    return _mm256_movemask_ps((__m256)mask) == 0xff;
+#else
+    int32_t all = -1;
+    for (int i = 0; i < VW; i++)
+        all &= mask[i];
+    return all != 0;
 #endif
 }
 /* s + x * x for floats: the square is exact in a double, so the result has the same bits whether or

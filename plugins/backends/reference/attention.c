@@ -43,6 +43,7 @@ tt_status ref_rope(void *backend, const tt_kernel_call *c, tt_error *err) /* x [
 typedef struct heads {
     const tt_attrs_attention *a;
     const tt_tensor *q, *k, *v, *pos_q, *seg_q, *pos_k, *seg_k;
+    const tt_tensor *bias;  /* [h, n]; NULL: none */
     int64_t n_q, n_k;       /* tokens */
     int64_t h, kv;          /* heads on this rank */
     int64_t h0, kv0, group; /* global index of the first head; query heads per kv head */
@@ -59,6 +60,7 @@ static heads heads_of(const tt_kernel_call *c, int at)
                .pos_k = &c->in[at + 2],
                .seg_k = &c->in[at + 3]};
     int64_t hd = s.a->head_dim;
+    s.bias = s.a->bias ? &c->in[c->n_in - 1] : NULL;
     s.n_q = s.q->shape[0];
     s.n_k = s.k->shape[0];
     s.h = s.q->shape[1] / hd;
@@ -84,6 +86,18 @@ static bool sees(const heads *s, int64_t t, int64_t i)
     return s->a->window == 0 || back < s->a->window;
 }
 
+int64_t ref_bias_at(const tt_attrs_attention *a, const tt_tensor *bias, int64_t distance)
+{
+    const int64_t n = bias->shape[1], i = distance + (a->bidirectional ? n / 2 : 0);
+    return i < 0 ? 0 : i < n ? i : n - 1;
+}
+
+/* the element of bias that the score of query t and key i gets, in a row of bias */
+static int64_t bias_at(const heads *s, int64_t t, int64_t i)
+{
+    return ref_bias_at(s->a, s->bias, ref_index(s->pos_q, t) - ref_index(s->pos_k, i));
+}
+
 /* The score of query t and key i; *slope is its derivative with respect to scale * q·k. */
 static double score(const heads *s, int64_t t, int64_t h, int64_t i, double *slope)
 {
@@ -98,20 +112,29 @@ static double score(const heads *s, int64_t t, int64_t h, int64_t i, double *slo
         *slope = 1.0 - r * r;
         dot = s->a->softcap * r;
     }
+    if (s->bias)
+        dot += ref_load(s->bias, h * s->bias->shape[1] + bias_at(s, t, i));
     return dot;
 }
 
 size_t ref_attention_scratch(const tt_kernel_call *c, int n_threads)
 {
     const tt_attrs_attention *a = c->attrs;
+    const int64_t dims = a->head_dim + a->v_head_dim,
+                  bias = a->bias ? c->in[c->n_in - 1].shape[1] : 0;
     (void)n_threads;
-    return (size_t)(a->head_dim + a->v_head_dim) * sizeof(double);
+    return (size_t)(dims > bias ? dims : bias) * sizeof(double);
+}
+
+static bool has_sinks(const tt_kernel_call *c)
+{
+    return c->n_in - (((const tt_attrs_attention *)c->attrs)->bias ? 1 : 0) == 8;
 }
 
 static void one_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, double *acc)
 {
     int64_t dv = s->a->v_head_dim;
-    double m = c->n_in == 8 ? ref_load(&c->in[7], h) : (double)-INFINITY, sum = 0.0, slope;
+    double m = has_sinks(c) ? ref_load(&c->in[7], h) : (double)-INFINITY, sum = 0.0, slope;
     double sink = m;
     for (int64_t i = 0; i < s->n_k; i++)
         if (sees(s, t, i))
@@ -126,7 +149,7 @@ static void one_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_
         for (int64_t d = 0; d < dv; d++)
             acc[d] += p * ref_load(s->v, (i * s->kv + kv_head(s, h)) * dv + d);
     }
-    if (c->n_in == 8)
+    if (has_sinks(c))
         sum += exp(sink - m);
     for (int64_t d = 0; d < dv; d++)
         ref_store(&c->out[0], (t * s->h + h) * dv + d, sum > 0.0 ? acc[d] / sum : 0.0);
@@ -143,9 +166,10 @@ tt_status ref_attention(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
-/* the probability p of (t, h, i), and the derivative of the loss with respect to scale * q·k */
+/* the probability p of (t, h, i), and the derivatives of the loss with respect to q·k and to the
+ * score */
 static double share(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, int64_t i,
-                    double *ds)
+                    double *ds, double *dscore)
 {
     const tt_tensor *out = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
     int64_t dv = s->a->v_head_dim, at = (t * s->h + h) * dv;
@@ -156,19 +180,20 @@ static double share(const heads *s, const tt_kernel_call *c, int64_t t, int64_t 
         delta += ref_load(dout, at + d) * ref_load(out, at + d);
     }
     *ds = p * (dp - delta) * slope * s->a->scale;
+    *dscore = p * (dp - delta);
     return p;
 }
 
 static void bwd_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_t h, double *acc)
 {
     int64_t hd = s->a->head_dim;
-    double ds;
+    double ds, dscore;
     for (int64_t d = 0; d < hd; d++)
         acc[d] = 0.0;
     for (int64_t i = 0; i < s->n_k; i++) {
         if (!sees(s, t, i))
             continue;
-        share(s, c, t, h, i, &ds);
+        share(s, c, t, h, i, &ds, &dscore);
         for (int64_t d = 0; d < hd; d++)
             acc[d] += ds * ref_load(s->k, (i * s->kv + kv_head(s, h)) * hd + d);
     }
@@ -179,14 +204,14 @@ static void bwd_query(const heads *s, const tt_kernel_call *c, int64_t t, int64_
 static void bwd_key(const heads *s, const tt_kernel_call *c, int64_t i, int64_t kv, double *dk)
 {
     int64_t hd = s->a->head_dim, dv = s->a->v_head_dim;
-    double ds, *dvalue = dk + hd;
+    double ds, dscore, *dvalue = dk + hd;
     for (int64_t d = 0; d < hd + dv; d++)
         dk[d] = 0.0;
     for (int64_t t = 0; t < s->n_q; t++)
         for (int64_t h = 0; h < s->h; h++) {
             if (kv_head(s, h) != kv || !sees(s, t, i))
                 continue;
-            double p = share(s, c, t, h, i, &ds);
+            double p = share(s, c, t, h, i, &ds, &dscore);
             for (int64_t d = 0; d < hd; d++)
                 dk[d] += ds * ref_load(s->q, (t * s->h + h) * hd + d);
             for (int64_t d = 0; d < dv; d++)
@@ -198,6 +223,23 @@ static void bwd_key(const heads *s, const tt_kernel_call *c, int64_t i, int64_t 
         ref_store(&c->out[2], (i * s->kv + kv) * dv + d, dvalue[d]);
 }
 
+static void bwd_bias(const heads *s, const tt_kernel_call *c, int64_t h, double *acc)
+{
+    const int64_t n = s->bias->shape[1];
+    double ds, dscore;
+    for (int64_t i = 0; i < n; i++)
+        acc[i] = 0.0;
+    for (int64_t t = 0; t < s->n_q; t++)
+        for (int64_t i = 0; i < s->n_k; i++)
+            if (sees(s, t, i)) {
+                share(s, c, t, h, i, &ds, &dscore);
+                acc[bias_at(s, t, i)] += dscore;
+            }
+    for (int64_t i = 0; i < n; i++)
+        ref_store(&c->out[3], h * n + i, acc[i]);
+}
+
+/* attention_bwd, and with a fourth output, dbias, attention_bias_bwd */
 tt_status ref_attention_bwd(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     heads s = heads_of(c, 6);
@@ -208,6 +250,8 @@ tt_status ref_attention_bwd(void *backend, const tt_kernel_call *c, tt_error *er
     for (int64_t i = 0; i < s.n_k; i++)
         for (int64_t kv = 0; kv < s.kv; kv++)
             bwd_key(&s, c, i, kv, c->scratch);
+    for (int64_t h = 0; c->n_out == 4 && h < s.h; h++)
+        bwd_bias(&s, c, h, c->scratch);
     return TT_OK;
 }
 

@@ -4,11 +4,12 @@
 #include <string.h>
 
 /* attention_cached: q [T,h*hd], k [T,kv*hd], v [T,kv*dv], pos, slot [T], keys [S,kv,B,hd,32],
- * values [S,kv,B*32,dv][, sinks [h]] → out [T,h*dv], keys, values. */
+ * values [S,kv,B*32,dv][, sinks [h]][, bias [h,n]] → out [T,h*dv], keys, values. */
 
 typedef struct cache {
     const tt_attrs_attention *a;
-    const tt_tensor *q, *keys, *values; /* length of the sequence, new tokens included */
+    const tt_tensor *q, *keys, *values;
+    const tt_tensor *pos, *sinks, *bias; /* sinks, bias: NULL: none */
     /* heads on this rank, the global index of the first ones, query heads per kv head */
     int64_t h, kv, h0, kv0, group;
 } cache;
@@ -47,7 +48,12 @@ static double score(const cache *s, int64_t t, int64_t h, int64_t slot, int64_t 
         dot +=
             ref_load(s->q, (t * s->h + h) * hd + d) * ref_load(s->keys, key_at(s, slot, kv, i, d));
     dot *= s->a->scale;
-    return s->a->softcap > 0.0 ? s->a->softcap * tanh(dot / s->a->softcap) : dot;
+    if (s->a->softcap > 0.0)
+        dot = s->a->softcap * tanh(dot / s->a->softcap);
+    if (s->bias)
+        dot += ref_load(s->bias, h * s->bias->shape[1] +
+                                     ref_bias_at(s->a, s->bias, ref_index(s->pos, t) - i));
+    return dot;
 }
 
 static void one_query(const cache *s, const tt_kernel_call *c, int64_t t, int64_t h)
@@ -55,7 +61,7 @@ static void one_query(const cache *s, const tt_kernel_call *c, int64_t t, int64_
     const int64_t dv = s->a->v_head_dim, pos = ref_index(&c->in[3], t),
                   slot = ref_index(&c->in[4], t), kv = (s->h0 + h) / s->group - s->kv0;
     const int64_t first = s->a->window > 0 && pos >= s->a->window ? pos - s->a->window + 1 : 0;
-    const double sink = c->n_in == 8 ? ref_load(&c->in[7], h) : (double)-INFINITY;
+    const double sink = s->sinks ? ref_load(s->sinks, h) : (double)-INFINITY;
     double *acc = c->scratch, top = sink, sum = 0.0;
     memset(acc, 0, (size_t)dv * sizeof *acc);
     for (int64_t i = first; slot >= 0 && i <= pos; i++)
@@ -66,7 +72,7 @@ static void one_query(const cache *s, const tt_kernel_call *c, int64_t t, int64_
         for (int64_t d = 0; d < dv; d++)
             acc[d] += p * ref_load(s->values, value_at(s, slot, kv, i, d));
     }
-    if (c->n_in == 8 && slot >= 0)
+    if (s->sinks && slot >= 0)
         sum += exp(sink - top);
     for (int64_t d = 0; d < dv; d++)
         ref_store(&c->out[0], (t * s->h + h) * dv + d, sum > 0.0 ? acc[d] / sum : 0.0);
@@ -76,6 +82,9 @@ tt_status ref_attention_cached(void *backend, const tt_kernel_call *c, tt_error 
 {
     cache s = {.a = c->attrs, .q = &c->in[0], .keys = &c->out[1], .values = &c->out[2]};
     (void)backend;
+    s.pos = &c->in[3];
+    s.bias = s.a->bias ? &c->in[c->n_in - 1] : NULL;
+    s.sinks = c->n_in - (s.bias ? 1 : 0) == 8 ? &c->in[7] : NULL;
     s.h = s.q->shape[1] / s.a->head_dim;
     s.kv = c->in[1].shape[1] / s.a->head_dim;
     s.h0 = s.q->begin[1] / s.a->head_dim;

@@ -90,17 +90,19 @@ void ref_store(const tt_tensor *t, int64_t i, double v)
         ((double *)t->data)[i] = v;
         break;
     case TT_I32:
-        ((int32_t *)t->data)[i] = v >= 2147483647.0    ? INT32_MAX
+        ((int32_t *)t->data)[i] = v != v               ? 0
+                                  : v >= 2147483647.0  ? INT32_MAX
                                   : v <= -2147483648.0 ? INT32_MIN
                                                        : (int32_t)v;
         break;
     case TT_I64:
-        ((int64_t *)t->data)[i] = v >= 9.2233720368547748e18    ? INT64_MAX
+        ((int64_t *)t->data)[i] = v != v                        ? 0
+                                  : v >= 9.2233720368547748e18  ? INT64_MAX
                                   : v <= -9.2233720368547758e18 ? INT64_MIN
                                                                 : (int64_t)v;
         break;
     case TT_U8:
-        ((uint8_t *)t->data)[i] = v >= 255.0 ? 255 : v <= 0.0 ? 0 : (uint8_t)v;
+        ((uint8_t *)t->data)[i] = v >= 255.0 ? 255 : v > 0.0 ? (uint8_t)v : 0;
         break;
     case TT_BOOL:
         ((uint8_t *)t->data)[i] = v != 0.0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reference.h"
+#include <math.h>
 #include <string.h>
 
 /* Rows by index, read or added to, and the k largest elements of a row. */
@@ -70,6 +71,15 @@ tt_status ref_scatter_add(void *backend, const tt_kernel_call *c, tt_error *err)
     return TT_OK;
 }
 
+/* Does element a of a row, at index i, come before element b at index j? The larger first, then the
+ * lower index; NaNs after all others. */
+static bool comes_before(double a, int64_t i, double b, int64_t j)
+{
+    if (a == b || (isnan(a) && isnan(b)))
+        return i < j;
+    return isnan(b) || a > b;
+}
+
 tt_status ref_top_k(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *x = &c->in[0];
@@ -78,15 +88,15 @@ tt_status ref_top_k(void *backend, const tt_kernel_call *c, tt_error *err)
     int32_t *index = c->out[1].data;
     (void)backend, (void)err;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < k; i++) {
+        for (int64_t i = 0, last = -1; i < k; i++) {
             int64_t best = -1;
-            for (int64_t j = 0; j < n; j++) {
-                bool taken = false;
-                for (int64_t l = 0; l < i; l++)
-                    taken |= index[r * k + l] == j;
-                if (!taken && (best < 0 || ref_load(x, r * n + j) > ref_load(x, r * n + best)))
+            for (int64_t j = 0; j < n; j++) { /* the first of those that come after the last */
+                const double v = ref_load(x, r * n + j);
+                if ((last < 0 || comes_before(ref_load(x, r * n + last), last, v, j)) &&
+                    (best < 0 || comes_before(v, j, ref_load(x, r * n + best), best)))
                     best = j;
             }
+            last = best;
             index[r * k + i] = (int32_t)best;
             ref_store(&c->out[0], r * k + i, ref_load(x, r * n + best));
         }

@@ -37,6 +37,24 @@ static double gelu_tanh_slope(double x)
            0.5 * x * (1.0 - t * t) * ROOT_2_OVER_PI * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
+/* PyTorch's formulas (c10/util/generic_math.h): the quotient is that of x without its remainder. */
+static double mod(double x, double y)
+{
+    const double r = fmod(x, y);
+    return r != 0.0 && (r < 0.0) != (y < 0.0) ? r + y : r;
+}
+
+static double floor_div(double x, double y)
+{
+    const double r = fmod(x, y);
+    if (y == 0.0)
+        return x / y;
+    double q = (x - r) / y;
+    if (r != 0.0 && (r < 0.0) != (y < 0.0))
+        q -= 1.0;
+    return q != 0.0 ? nearbyint(q) : copysign(0.0, x / y);
+}
+
 /* clang-format off */
 /* Every pointwise op of this backend: its name, the function, and its kernel where that is not the
  * function element by element. */
@@ -46,6 +64,8 @@ static double gelu_tanh_slope(double x)
     ROW(mul, a * b)                                                                                \
     ROW(scale_by, a * b)                                                                           \
     ROW(div, a / b)                                                                                \
+    ROW(floor_div, floor_div(a, b))                                                                \
+    ROW(mod, mod(a, b))                                                                            \
     ROW(maximum, a > b || isnan(a) ? a : b) /* a NaN wins */                                       \
     ROW(minimum, a < b || isnan(a) ? a : b)                                                        \
     ROW(pow, pow(a, b))                                                                            \
@@ -68,6 +88,9 @@ static double gelu_tanh_slope(double x)
     ROW(gelu_tanh, 0.5 * a * (1.0 + gelu_tanh_inner(a)))                                           \
     ROW(softplus, (a > 0.0 ? a : 0.0) + log1p(exp(-fabs(a))))                                      \
     ROW(is_finite, isfinite(a) ? 1.0 : 0.0)                                                        \
+    ROW(erf, erf(a))                                                                               \
+    ROW(sin, sin(a))                                                                               \
+    ROW(cos, cos(a))                                                                               \
     ROW(silu_bwd, b * sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a))))                                 \
     ROW(gelu_bwd, b * (0.5 * (1.0 + erf(a * INV_SQRT_2)) + a * INV_SQRT_2PI * exp(-0.5 * a * a)))  \
     ROW(gelu_tanh_bwd, b * gelu_tanh_slope(a))                                                     \
@@ -173,6 +196,15 @@ tt_status ref_const(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     (void)backend, (void)err;
     ref_store(&c->out[0], 0, ((const tt_attrs_const *)c->attrs)->value);
+    return TT_OK;
+}
+
+tt_status ref_iota(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_tensor *o = &c->out[0];
+    (void)backend, (void)err;
+    for (int64_t i = 0; i < o->shape[0]; i++)
+        ref_store(o, i, (double)(o->begin[0] + i));
     return TT_OK;
 }
 

@@ -36,6 +36,30 @@ tt_status ref_reduce_max(void *backend, const tt_kernel_call *c, tt_error *err)
     return reduce(c, true);
 }
 
+/* A NaN is beyond every number, and the first one stays. */
+tt_status ref_argmax(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_arg *a = c->attrs;
+    int64_t outer, n, inner;
+    (void)backend, (void)err;
+    ref_split(&c->in[0], ref_dim(&c->in[0], a->dim), &outer, &n, &inner);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < inner; i++) {
+            int64_t at = 0;
+            double best = 0.0;
+            for (int64_t j = 0; j < n; j++) {
+                const double x = ref_load(&c->in[0], (o * n + j) * inner + i);
+                const bool beyond = a->smallest ? x < best : x > best;
+                if (j == 0 || (!isnan(best) && (beyond || isnan(x)))) {
+                    best = x;
+                    at = j;
+                }
+            }
+            ref_store(&c->out[0], o * inner + i, (double)at);
+        }
+    return TT_OK;
+}
+
 tt_status ref_line_sum(void *backend, const tt_kernel_call *c, tt_error *err)
 {
     const tt_tensor *x = &c->in[0], *o = &c->out[0];
@@ -145,5 +169,18 @@ tt_status ref_concat(void *backend, const tt_kernel_call *c, tt_error *err)
             move(&c->out[0], (o * n + at) * inner, &c->in[k], o * m * inner, m * inner);
         at += m;
     }
+    return TT_OK;
+}
+
+tt_status ref_roll(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    const tt_attrs_roll *a = c->attrs;
+    int64_t outer, n, inner;
+    (void)backend, (void)err;
+    ref_split(&c->in[0], ref_dim(&c->in[0], a->dim), &outer, &n, &inner);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t j = 0; j < n; j++)
+            move(&c->out[0], (o * n + (j + a->shift) % n) * inner, &c->in[0], (o * n + j) * inner,
+                 inner);
     return TT_OK;
 }
