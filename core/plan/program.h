@@ -5,7 +5,6 @@
 #include "pipeline/programs.h"
 #include <ttrun/backend.h>
 #include <ttrun/param.h>
-
 /* The program of one rank (R23): what it runs in a step, as one flat value. core/plan lowers the
  * ordered nodes to it once; core/exec runs it, and the code that verifies, estimates, traces or prints
  * a step walks it. It holds places (space, offset), never an address.
@@ -223,12 +222,11 @@ typedef struct tt_program {
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
     int64_t alignment; /* of all offsets */
-    /* Scalars that the host writes before a step lie at [0, written_end) of the state space, those that
-     * it reads after the epilogue at [written_end, read_end). */
-    int64_t written_end, read_end;
+    int64_t written_end, read_end; /* state space: scalars that the host writes before a step lie
+                                      before the first, those that it reads after it before the second */
 } tt_program;
 
-/* The sections that the items of a pipeline rank run, in order. */
+/* What the items of a pipeline rank run, in order. */
 tt_call *tt_program_calls(const tt_program *p, const tt_programs *items, tt_arena *a, int *n);
 /* NULL: on another rank. */
 const tt_section *tt_program_section(const tt_program *p, int stage, tt_section_kind kind);
