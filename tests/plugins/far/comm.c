@@ -158,8 +158,7 @@ static tt_status far_call(tt_comm *h, const far_collective *call, const int64_t 
         else
             far_node_drop(n);
     }
-    far_unlock();
-    return s;
+    return far_end(h->comm->rank, s);
 }
 
 static tt_status far_all_gather(tt_comm *h, const void *send, void *recv, const int64_t *counts,

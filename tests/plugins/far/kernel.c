@@ -18,6 +18,7 @@ typedef struct far_call_copy {
     const far_kernel_row *row;
     tt_kernel_call call; /* with addresses of the device */
     tt_tensor *in, *out;
+    void *attrs; /* of the three ops of device.h, whose attrs end with the call */
 } far_call_copy;
 
 far_call_copy *far_call_ref(far_call_copy *c)
@@ -32,6 +33,7 @@ void far_call_drop(far_call_copy *c)
         return;
     free(c->in);
     free(c->out);
+    free(c->attrs);
     free(c);
 }
 
@@ -103,6 +105,12 @@ static far_node *far_call_node(far_rank *r, const far_kernel_row *row, const tt_
     *copy = (far_call_copy){.refs = 1, .row = row, .call = *c};
     copy->in = far_tensors(c->in, c->n_in);
     copy->out = far_tensors(c->out, c->n_out);
+    const size_t attrs_bytes = far_extra_attrs(row->kernel.op);
+    if (attrs_bytes) {
+        copy->attrs = far_calloc(1, attrs_bytes);
+        memcpy(copy->attrs, c->attrs, attrs_bytes);
+        copy->call.attrs = copy->attrs;
+    }
     copy->call.op = row->kernel.op;
     copy->call.in = copy->in;
     copy->call.out = copy->out;
@@ -142,8 +150,7 @@ static tt_status far_kernel_run(void *backend, const tt_kernel_call *c, tt_error
         else
             far_node_drop(n);
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 /* The ranges of a copy_box begin where the box begins, not where the tensor does. */
