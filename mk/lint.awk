@@ -14,7 +14,7 @@ BEGIN {
     allow["checkpoint"] = "config comm mesh"
     allow["infer"] = "exec passes comm " allow["passes"]
     allow["report"] = "config checkpoint comm plan " allow["plan"]
-    allow["setup"] = "config data plugin passes " allow["passes"]
+    allow["setup"] = "config data plugin device passes " allow["passes"]
     allow["interchange"] = "setup checkpoint comm " allow["setup"]
     allow["estimate"] = "setup exec comm " allow["setup"]
     allow["train"] = "estimate interchange checkpoint infer " allow["estimate"]

@@ -139,6 +139,8 @@ static tt_status find_remote(const tt_setup *s, const tt_launch *l, tt_processes
                            "shm: only %d of %d ranks are on this machine; use auto or a comm "
                            "plugin (mpi)",
                            l->local_world, l->world);
+    if (s->comm.component && tt_comm_is_of_device(s->comm.component->vtable))
+        return TT_OK; /* the host's own is as with "auto" */
     o->all_remote = !tt_comm_is_core(backend);
     o->remote = s->comm.component ? s->comm.component->vtable : NULL;
     o->remote_config = s->comm.config;

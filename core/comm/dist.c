@@ -21,7 +21,7 @@ tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms,
             g.me = i;
     const uint64_t key = tt_hash64(ranks, (size_t)n * sizeof *ranks, 0);
     if (n > 1)
-        TT_TRY(d->vt->group(d->self, ranks, n, key, &g.comm, err));
+        TT_TRY(d->data_vt->group(d->data_self, ranks, n, key, &g.comm, err));
     *out = g;
     return TT_OK;
 }
@@ -52,6 +52,8 @@ void tt_dist_abort(tt_dist *d, const char *why)
 {
     if (d->vt)
         d->vt->abort(d->self, why);
+    if (d->data_vt && d->data_vt != d->vt)
+        d->data_vt->abort(d->data_self, why);
 }
 
 void tt_dist_fail(tt_dist *d, tt_status s, const char *why)
@@ -65,6 +67,13 @@ void tt_dist_set_timeout(tt_dist *d, double timeout_s)
 {
     if (d->vt && d->vt->set_timeout)
         d->vt->set_timeout(d->self, timeout_s);
+    if (d->data_vt && d->data_vt != d->vt && d->data_vt->set_timeout)
+        d->data_vt->set_timeout(d->data_self, timeout_s);
+}
+
+bool tt_comm_is_of_device(const tt_comm_vt *vt)
+{
+    return TT_HAS(vt, tt_comm_vt, device_memory) && vt->device_memory;
 }
 
 tt_status tt_comm_all(const tt_comm_vt *vt, void *self, int world, tt_comm **out, tt_error *err)

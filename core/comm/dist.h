@@ -15,12 +15,12 @@ typedef struct tt_dist {
     tt_comm *all;                /* every rank */
     void (*free_self)(void *self);
     tt_session *session; /* the rank processes of this machine; NULL: ranks are threads */
-    /* The communicator of tensors (data.h). That above carries what the host counts and agrees on.
+    /* The communicator of tensors (data_comm.h). That above carries what the host counts and agrees on.
      * On a host backend the two are one. */
     const tt_comm_vt *data_vt;
     void *data_self;
-    void (*free_data)(void *self);
 } tt_dist;
+bool tt_comm_is_of_device(const tt_comm_vt *vt); /* its buffers are memory of a device */
 
 /* ---- rank-threads of one process (comm.backend "local") ---- */
 typedef struct tt_threads tt_threads;
@@ -56,7 +56,7 @@ typedef struct tt_group_comm {
     int n, me;  /* number of members, and this rank's position among them */
     int *ranks; /* ascending */
 } tt_group_comm;
-/* Its calls take memory of the backend: host memory, or a device's. */
+/* Of the communicator of tensors. */
 tt_status tt_dist_group(tt_dist *d, const tt_mesh *m, const tt_atom_list *atoms, tt_arena *a,
                         tt_group_comm *out, tt_error *err);
 

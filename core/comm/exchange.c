@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/exchange.h"
-#include <math.h>
 #include <string.h>
-
-#define GRAIN 16384 /* elements of a sum that a thread takes at a time */
 
 bool tt_exchange_has_group(tt_step_kind k)
 {
@@ -103,36 +100,28 @@ static tt_status make_sum(const tt_exchange_opts *o, tt_arena *a, tt_exchange *e
     return tt_reduce_members(NULL, NULL, 0, 0, o->out->dtype, TT_SUM, err);
 }
 
-typedef struct exchange_sum {
-    const tt_exchange *e;
-    const tt_tensor *in, *out;
-} exchange_sum;
-
 /* In member order, as a reduce-scatter does it. */
-static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
+static tt_status sum_pieces(const tt_exchange *e, const tt_exchange_call *c, tt_error *err)
 {
-    const exchange_sum *s = arg;
-    const size_t at = (size_t)begin * tt_dtype_size(s->out->dtype);
     const void *parts[TT_MAX_PIECES];
-    (void)thread;
-    for (int m = 0; m < s->e->group.n; m++)
-        parts[m] = (const char *)s->in[s->e->order[m]].data + at;
-    (void)tt_reduce_members((char *)s->out->data + at, parts, s->e->group.n, end - begin,
-                            s->out->dtype, TT_SUM, NULL); /* make_sum() checked the dtype */
+    for (int m = 0; m < e->group.n; m++)
+        parts[m] = c->in[e->order[m]].data;
+    return tt_move_reduce(c->mover, c->out->data, parts, e->group.n, tt_tensor_numel(c->out),
+                          c->out->dtype, TT_SUM, err);
 }
 
 /* Pieces that lie in their place already stay there. */
-static void join_pieces(const tt_tensor *in, int n_in, const tt_tensor *out)
+static tt_status join_pieces(const tt_exchange_call *c, tt_error *err)
 {
-    for (int j = 0; j < n_in; j++) {
+    const tt_tensor *in = c->in, *out = c->out;
+    for (int j = 0; j < c->n_in; j++) {
         if (!in[j].shape[0])
             continue;
-        const size_t bytes = (size_t)tt_tensor_numel(&in[j]) * tt_dtype_size(out->dtype),
-                     row = bytes / (size_t)in[j].shape[0];
+        const size_t bytes = (size_t)tt_tensor_bytes(&in[j]), row = bytes / (size_t)in[j].shape[0];
         char *to = (char *)out->data + (size_t)(in[j].begin[0] - out->begin[0]) * row;
-        if (to != in[j].data)
-            memcpy(to, in[j].data, bytes);
+        TT_TRY(tt_move_copy(c->mover, to, in[j].data, bytes, err));
     }
+    return TT_OK;
 }
 
 /* ---- the step ---- */
@@ -162,84 +151,69 @@ tt_status tt_exchange_make(const tt_exchange_opts *o, tt_arena *a, tt_exchange *
     return TT_OK;
 }
 
-void tt_exchange_fill(const tt_tensor *t, tt_reduce op)
+/* A box of a local tensor to an array of its own, or back; *packed moves to the end of that array. */
+static tt_status copy_packed(const tt_mover *m, const tt_tensor *t, const tt_box *b, char **packed,
+                             bool pack, tt_error *err)
 {
-    const int64_t n = tt_tensor_numel(t);
-    if (op == TT_SUM || t->dtype != TT_F32) {
-        memset(t->data, 0, (size_t)n * tt_dtype_size(t->dtype));
-        return;
-    }
-    float *p = t->data;
-    for (int64_t i = 0; i < n; i++)
-        p[i] = -INFINITY;
-}
-
-/* A box of a local tensor to an array of its own, or back; returns the end of that array. */
-static char *copy_packed(const tt_tensor *t, const tt_box *b, char *packed, bool pack)
-{
-    const size_t size = tt_dtype_size(t->dtype);
     tt_box whole = {{0}, {0}};
+    char *p = *packed;
     memcpy(whole.end, t->shape, sizeof *whole.end * (size_t)t->n_dims);
-    if (pack)
-        tt_box_copy(b, t->data, &whole, packed, b, t->n_dims, size);
-    else
-        tt_box_copy(b, packed, b, t->data, &whole, t->n_dims, size);
-    return packed + (size_t)tt_box_numel(b, t->n_dims) * size;
+    *packed += (size_t)tt_box_numel(b, t->n_dims) * tt_dtype_size(t->dtype);
+    return pack ? tt_move_box(m, b, t->data, &whole, p, b, t->n_dims, t->dtype, err)
+                : tt_move_box(m, b, p, b, t->data, &whole, t->n_dims, t->dtype, err);
 }
 
-static void *pack_boxes(const tt_exchange *e, const tt_tensor *in, char *buf)
+/* *from: what the call sends. */
+static tt_status pack_boxes(const tt_exchange *e, const tt_exchange_call *c, void **from,
+                            tt_error *err)
 {
-    char *p = buf;
-    if (e->packed)
-        return in->data;
-    for (int m = 0; m < e->group.n; m++)
-        p = copy_packed(in, &e->send_box[m], p, true);
-    return buf;
+    char *p = c->scratch;
+    *from = e->packed ? c->in->data : c->scratch;
+    for (int m = 0; !e->packed && m < e->group.n; m++)
+        TT_TRY(copy_packed(c->mover, c->in, &e->send_box[m], &p, true, err));
+    return TT_OK;
 }
 
-static void unpack_boxes(const tt_exchange *e, const tt_tensor *out, char *buf)
+static tt_status unpack_boxes(const tt_exchange *e, const tt_exchange_call *c, char *packed,
+                              tt_error *err)
 {
     for (int m = 0; !e->unpacked && m < e->group.n; m++)
-        buf = copy_packed(out, &e->recv_box[m], buf, false);
+        TT_TRY(copy_packed(c->mover, c->out, &e->recv_box[m], &packed, false, err));
+    return TT_OK;
 }
 
-tt_status tt_exchange_run(const tt_exchange *e, const tt_comm_vt *vt, tt_comm *comm, tt_pool *pool,
-                          const tt_tensor *in, int n_in, const tt_tensor *out, char *scratch,
-                          tt_error *err)
+tt_status tt_exchange_run(const tt_exchange *e, const tt_exchange_call *c, tt_error *err)
 {
-    const size_t in_bytes = (size_t)tt_tensor_bytes(in);
-    char *packed_out = scratch ? scratch + (in_bytes + 63) / 64 * 64 : NULL;
-    void *to = e->unpacked ? out->data : packed_out;
-    exchange_sum sum = {e, in, out};
-    tt_status st = TT_OK;
+    const tt_tensor *in = c->in, *out = c->out;
+    const size_t in_bytes = (size_t)tt_tensor_bytes(in), a = (size_t)c->alignment;
+    char *packed_out = c->scratch ? c->scratch + (in_bytes + a - 1) / a * a : NULL, *slice;
+    void *to = e->unpacked ? out->data : packed_out, *from = in->data;
     switch (e->kind) {
     case TT_STEP_MASK: /* the program copies or fills */
         return TT_OK;
     case TT_STEP_SLICE:
-        copy_packed(in, e->send_box, out->data, true);
-        return TT_OK;
+        slice = out->data;
+        return copy_packed(c->mover, in, e->send_box, &slice, true, err);
     case TT_STEP_JOIN:
-        join_pieces(in, n_in, out);
-        return TT_OK;
+        return join_pieces(c, err);
     case TT_STEP_SUM:
-        tt_parallel_for(pool, tt_tensor_numel(out), GRAIN, sum_range, &sum);
-        return TT_OK;
+        return sum_pieces(e, c, err);
     case TT_STEP_ALL_REDUCE:
-        memcpy(out->data, in->data, in_bytes);
-        return vt->all_reduce(comm, out->data, tt_tensor_numel(out), out->dtype, e->reduce, err);
+        TT_TRY(tt_move_copy(c->mover, out->data, in->data, in_bytes, err));
+        return c->vt->all_reduce(c->comm, out->data, tt_tensor_numel(out), out->dtype, e->reduce,
+                                 err);
     case TT_STEP_REDUCE_SCATTER:
-        return vt->reduce_scatter(comm, pack_boxes(e, in, scratch), out->data, e->counts, in->dtype,
-                                  e->reduce, err);
+        TT_TRY(pack_boxes(e, c, &from, err));
+        return c->vt->reduce_scatter(c->comm, from, out->data, e->counts, in->dtype, e->reduce,
+                                     err);
     case TT_STEP_ALL_GATHER:
-        st = vt->all_gather(comm, in->data, to, e->counts, in->dtype, err);
+        TT_TRY(c->vt->all_gather(c->comm, in->data, to, e->counts, in->dtype, err));
         break;
     case TT_STEP_ALL_TO_ALL:
     case TT_STEP_SHIFT: /* to one rank only */
-        st = vt->all_to_all(comm, pack_boxes(e, in, scratch), e->counts, to, e->recv_counts,
-                            in->dtype, err);
+        TT_TRY(pack_boxes(e, c, &from, err));
+        TT_TRY(c->vt->all_to_all(c->comm, from, e->counts, to, e->recv_counts, in->dtype, err));
         break;
     }
-    if (st == TT_OK)
-        unpack_boxes(e, out, packed_out);
-    return st;
+    return unpack_boxes(e, c, packed_out, err);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TT_EXCHANGE_H
 #define TT_EXCHANGE_H
-#include "base/pool.h"
 #include "comm/dist.h"
+#include "device/device.h"
 
 /* One step of a redistribute (tt_lower_step) as this rank runs it: pack boxes, call the
  * communicator, unpack; or, of a local step, move and sum what is here. Boxes are exact, so shards
@@ -29,12 +29,18 @@ typedef struct tt_exchange_opts {
 
 bool tt_exchange_has_group(tt_step_kind k);
 tt_status tt_exchange_make(const tt_exchange_opts *o, tt_arena *a, tt_exchange *out, tt_error *err);
-/* comm: of the group, for the thread that calls. scratch: room for the packed input, and behind it,
- * from the next multiple of 64 bytes, for the packed output. */
-tt_status tt_exchange_run(const tt_exchange *e, const tt_comm_vt *vt, tt_comm *comm, tt_pool *pool,
-                          const tt_tensor *in, int n_in, const tt_tensor *out, char *scratch,
-                          tt_error *err);
-/* Fills with the neutral element of the reduction: 0, or -inf for the maximum of f32. */
-void tt_exchange_fill(const tt_tensor *t, tt_reduce op);
+typedef struct tt_exchange_call {
+    const tt_comm_vt *vt;
+    tt_comm *comm;         /* of the group, for the thread or the queue that calls */
+    const tt_mover *mover; /* for copies and sums, on that queue */
+    const tt_tensor *in;
+    int n_in;
+    const tt_tensor *out;
+    /* Room for the packed input, and behind it, from the next multiple of `alignment`, for the packed
+     * output. */
+    char *scratch;
+    int64_t alignment;
+} tt_exchange_call;
+tt_status tt_exchange_run(const tt_exchange *e, const tt_exchange_call *c, tt_error *err);
 
 #endif

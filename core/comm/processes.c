@@ -256,9 +256,14 @@ static tt_status join_shm(const tt_processes_opts *o, tt_dist *d, tt_error *err)
 tt_status tt_processes_join(const tt_processes_opts *o, tt_dist *out, tt_error *err)
 {
     const int n = o->launch->world;
-    tt_dist d = {.rank = o->launch->rank, .world = n, .session = o->session};
-    const tt_status s = o->remote ? join_mixed(o, &d, err) : join_shm(o, &d, err);
-    if (s == TT_OK)
-        *out = d;
-    return s;
+    tt_dist d = {.rank = o->launch->rank,
+                 .world = n,
+                 .local_rank = o->launch->local_rank,
+                 .local_world = o->launch->local_world,
+                 .session = o->session};
+    TT_TRY(o->remote ? join_mixed(o, &d, err) : join_shm(o, &d, err));
+    d.data_vt = d.vt;
+    d.data_self = d.self;
+    *out = d;
+    return TT_OK;
 }

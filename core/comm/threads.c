@@ -370,7 +370,15 @@ tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err)
         return TT_FAIL(err, TT_ENOMEM, "no memory for a rank");
     e->t = t;
     e->rank = rank;
-    tt_dist d = {.vt = &vt, .self = e, .rank = rank, .world = t->world, .free_self = free};
+    tt_dist d = {.vt = &vt,
+                 .self = e,
+                 .rank = rank,
+                 .world = t->world,
+                 .local_rank = rank,
+                 .local_world = t->world,
+                 .free_self = free,
+                 .data_vt = &vt,
+                 .data_self = e};
     const tt_status s = tt_comm_all(&vt, e, t->world, &d.all, err);
     if (s == TT_OK)
         *out = d;

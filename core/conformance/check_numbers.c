@@ -58,7 +58,8 @@ static double norm(const float *x, int64_t n)
 typedef struct slope {
     const tt_rig *rig;
     tt_rank *rank;
-    float *data, *start; /* the parameter's elements, and a copy of their values at the start */
+    float *data;          /* where the parameter's elements are: memory of the backend */
+    float *start, *moved; /* their values at the start, and moved along the direction */
     int8_t *sign;
     int64_t n, evaluations;
 } slope;
@@ -66,12 +67,13 @@ typedef struct slope {
 /* Computes the loss with h·r added to the parameter. */
 static tt_status loss_at(slope *s, double h, double *loss, tt_error *err)
 {
+    const size_t bytes = (size_t)s->n * sizeof *s->data;
     for (int64_t i = 0; i < s->n; i++)
-        s->data[i] = (float)((double)s->start[i] + h * s->sign[i]);
-    const tt_status status = tt_rig_loss(s->rig, s->rank, 1, loss, err);
-    memcpy(s->data, s->start, (size_t)s->n * sizeof *s->data);
+        s->moved[i] = (float)((double)s->start[i] + h * s->sign[i]);
     s->evaluations++;
-    return status;
+    TT_TRY(tt_exec_write(s->rank->exec, s->data, s->moved, bytes, err));
+    TT_TRY(tt_rig_loss(s->rig, s->rank, 1, loss, err));
+    return tt_exec_write(s->rank->exec, s->data, s->start, bytes, err);
 }
 
 static tt_status central(slope *s, double h, double *out, tt_error *err)
@@ -131,9 +133,8 @@ static tt_status numbers_compare(slope *s, const tt_whole *g, double loss, bool 
 
 /* Initial values are often so small that rounding hides the slopes. Matrices are scaled up until
  * their outputs are about as large as their inputs; a matrix of zeros gets random values. */
-static void enliven(const tt_exec_tensor *t)
+static void enliven(const tt_exec_tensor *t, float *p)
 {
-    float *p = t->tensor.data;
     const int64_t n = tt_tensor_numel(&t->tensor);
     if (t->tensor.n_dims < 2 || n == 0)
         return;
@@ -159,8 +160,12 @@ static tt_status compare_all(const tt_rig *rig, tt_rank *r, void *user, tt_error
     tt_whole *g = tt_rig_whole(rig);
     TT_TRY(tt_exec_tensors(r->exec, r->arena, &t, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (!t[i].suffix && !t[i].param->frozen)
-            enliven(&t[i]);
+        if (!t[i].suffix && !t[i].param->frozen) {
+            void *data;
+            TT_TRY(tt_exec_map(r->exec, &t[i].tensor, true, &data, err));
+            enliven(&t[i], data);
+            TT_TRY(tt_exec_unmap(r->exec, &t[i].tensor, data, true, err));
+        }
     TT_TRY(gradient(rig, r, &loss, g, err));
     TT_TRY(check_finite(out->part, loss, 1, err));
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +175,9 @@ static tt_status compare_all(const tt_rig *rig, tt_rank *r, void *user, tt_error
         while (w->param != t[i].param)
             w++;
         slope s = {.rig = rig, .rank = r, .data = t[i].tensor.data, .n = w->n};
-        s.start = tt_arena_dup(r->arena, s.data, (size_t)s.n * sizeof *s.data + 1);
+        s.start = tt_arena_array(r->arena, (size_t)s.n + 1, sizeof *s.start);
+        s.moved = tt_arena_array(r->arena, (size_t)s.n + 1, sizeof *s.moved);
+        TT_TRY(tt_exec_read(r->exec, s.start, s.data, (size_t)s.n * sizeof *s.data, err));
         s.sign = tt_arena_alloc(r->arena, (size_t)s.n + 1);
         bool seen = false;
         TT_TRY(numbers_compare(&s, w, loss, &seen, err));

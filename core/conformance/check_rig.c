@@ -409,8 +409,9 @@ static tt_status run_rank(const world *w, int rank, tt_error *err)
         TT_TRY(tt_threads_join(w->threads, rank, &d, err));
     tt_status s = tt_rank_open(&w->rig->s, &d, false, &r, err);
     if (s == TT_OK) {
-        tt_rank_init_params(&r);
-        s = w->fn(w->rig, &r, w->user, err);
+        s = tt_rank_init_params(&r, err);
+        if (s == TT_OK)
+            s = w->fn(w->rig, &r, w->user, err);
     }
     if (s != TT_OK && w->threads)
         tt_dist_abort(&d, "another rank failed");
@@ -507,13 +508,16 @@ tt_whole *tt_rig_whole(const tt_rig *rig)
     return w;
 }
 
-static void copy_own(const tt_tensor *t, float *whole)
+static tt_status copy_own(tt_exec *x, const tt_tensor *t, float *whole, tt_error *err)
 {
     const tt_box own = tt_box_of_tensor(t);
     tt_box all = {{0}, {0}};
+    void *data;
     for (int d = 0; d < t->n_dims; d++)
         all.end[d] = t->global[d];
-    tt_box_copy(&own, t->data, &own, whole, &all, t->n_dims, sizeof *whole);
+    TT_TRY(tt_exec_map(x, t, true, &data, err));
+    tt_box_copy(&own, data, &own, whole, &all, t->n_dims, sizeof *whole);
+    return tt_exec_unmap(x, t, data, false, err);
 }
 
 tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suffix, tt_whole *out,
@@ -527,7 +531,7 @@ tt_status tt_rig_gather(const tt_rig *rig, const tt_rank *rank, const char *suff
         const bool same = suffix ? t[i].suffix && strcmp(suffix, t[i].suffix) == 0 : !t[i].suffix;
         for (size_t k = 0; k < g->params.n && same && t[i].owner; k++)
             if (out[k].param == t[i].param && t[i].tensor.dtype == TT_F32)
-                copy_own(&t[i].tensor, out[k].data);
+                TT_TRY(copy_own(rank->exec, &t[i].tensor, out[k].data, err));
     }
     return TT_OK;
 }

@@ -27,8 +27,8 @@ int64_t tt_device_alignment(const tt_backend_vt *vt)
 
 static tt_status map_memory(size_t bytes, void **out, tt_error *err)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED)
         return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB", (double)bytes / (1 << 30));
 #ifdef MADV_HUGEPAGE

@@ -47,7 +47,7 @@ static tt_bound_operand *bind_operands(const tt_exec *x, const int *o, int n)
 
 static tt_status bind_kernel(tt_exec *x, tt_bound *b, tt_error *err)
 {
-    b->kernel = tt_find_kernel(x->o.kernels, x->o.backend_self, b->instr->kernel);
+    b->kernel = tt_find_kernel(x->o.kernels, x->o.device.backend, b->instr->kernel);
     if (!b->kernel)
         return TT_FAIL(err, TT_EUNSUPPORTED, "the backend has no kernel for op %s (in \"%s\")",
                        b->instr->kernel, b->instr->scope);
@@ -66,7 +66,9 @@ static tt_status group_over(tt_exec *x, const tt_atom_list *atoms, tt_group_comm
     TT_TRY(tt_dist_group(x->o.dist, x->p->mesh, atoms, x->arena, out, err));
     tt_vec_push(x->arena, &x->groups, *out);
     tt_vec_push(x->arena, &x->group_atoms, mask);
-    return TT_OK;
+    return out->comm && !tt_device_is_host(&x->o.device)
+               ? x->o.dist->data_vt->on(out->comm, tt_exec_mover(x)->queue, err)
+               : TT_OK;
 }
 
 static tt_status bind_exchange(tt_exec *x, tt_bound *b, tt_error *err)
@@ -89,7 +91,6 @@ static tt_status bind_exchange(tt_exec *x, tt_bound *b, tt_error *err)
 typedef struct events {
     tt_pending *last[UINT8_MAX + 1]; /* by queue */
     tt_pending **of;                 /* by event */
-    float *sums;                     /* by STAGE_SUM's event */
 } events;
 
 static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *e, tt_error *err)
@@ -112,6 +113,10 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
         return bind_exchange(x, b, err);
     case TT_INSTR_COLLECTIVE:
         TT_TRY(bind_exchange(x, b, err));
+        if (i->queue && x->streams) {
+            b->queue = i->queue;
+            return tt_exec_group_queue(x, i->queue, &b->exchange->group, err);
+        }
         if (i->queue)
             TT_TRY(tt_exec_bind_pending(x, b, err));
         e->last[i->queue] = b->pending;
@@ -122,8 +127,10 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
     case TT_INSTR_WAIT: /* work of queue 0 is done when it is issued: nobody waits for it */
         b->pending = i->queue ? NULL : e->of[i->event];
         return TT_OK;
+    case TT_INSTR_INPUT:
+        return tt_device_is_host(&x->o.device) ? TT_OK : tt_exec_bind_input(x, b, err);
     case TT_INSTR_STAGE_SUM:
-        b->sum = &e->sums[i->event];
+        b->sum = &x->sums[i->event];
         return TT_OK;
     default:
         return TT_OK;
@@ -136,10 +143,8 @@ tt_status tt_exec_bind(tt_exec *x, tt_error *err)
     const tt_axis *pp = tt_mesh_axis(p->mesh, "pp");
     events *e = tt_arena_alloc(x->arena, sizeof *e);
     e->of = tt_arena_array(x->arena, (size_t)p->n_events + 1, sizeof(tt_pending *));
-    e->sums = tt_arena_array(x->arena, (size_t)p->n_sums + 1, sizeof *e->sums);
     if (pp)
         TT_TRY(group_over(x, &pp->atoms, &x->pipeline, err));
-    x->queues = tt_arena_array(x->arena, (size_t)p->n_queues + 1, sizeof *x->queues);
     x->code = tt_arena_array(x->arena, (size_t)p->n + 1, sizeof *x->code);
     for (int i = 0; i < p->n; i++)
         TT_TRY(bind_instr(x, &p->instrs[i], &x->code[i], e, err));

@@ -1,63 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "exec/exec_impl.h"
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/* The memory of a program, and where its tensors lie in it. */
+/* A program on one rank, and where its tensors lie. */
 
-/* One mapping per space, of huge pages if the kernel has them, with room for canaries behind it. */
-static tt_status map_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *err)
-{
-    const size_t n = (size_t)bytes + TT_CANARY_BYTES;
-    void *p =
-        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return TT_FAIL(err, TT_ENOMEM, "cannot map %.2f GiB for the plan",
-                       (double)bytes / (1 << 30));
-#ifdef MADV_HUGEPAGE
-    if (n >= (size_t)4 << 20)
-        (void)madvise(p, n, MADV_HUGEPAGE);
-#endif
-    x->space[space] = p;
-    x->mapped[space] = n;
-    if (x->o.poison)
-        tt_exec_poison(p, n);
-    if (x->o.poison && space == TT_SPACE_STATE)
-        memset(p, 0, (size_t)bytes);
-    return TT_OK;
-}
-
-#define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
-#define TOUCH_STEP 4096                /* a page, if there are no huge ones */
-
-static void touch_range(void *arg, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for (int64_t i = begin; i < end; i += TOUCH_STEP)
-        ((volatile char *)arg)[i] = 0;
-}
-
-/* An optimizer reads its states before it writes them, so the kernel would map each page twice: for
- * the read and, stopping every core, for the write. Writing them first avoids that; they are zeros
- * before and after. */
-static void touch_moments(tt_exec *x)
-{
-    for (int i = 0; i < x->p->n_states; i++) {
-        const tt_program_state *s = &x->p->states[i];
-        if (s->moments && s->offset >= 0)
-            tt_parallel_for(x->o.pool, tt_tensor_bytes(&s->tensor), TOUCH_PIECE, touch_range,
-                            x->space[TT_SPACE_STATE] + s->offset);
-    }
-}
-
-/* A state's memory; NULL: it is on other ranks, or the number is -1. */
-static void *data_at(const tt_exec *x, int state)
+/* A state in the backend's memory; NULL: it is on other ranks, or the number is -1. */
+static void *state_at(const tt_exec *x, int state)
 {
     return state >= 0 && x->p->states[state].offset >= 0
                ? x->space[TT_SPACE_STATE] + x->p->states[state].offset
                : NULL;
+}
+
+/* Where the host sees a scalar or a metric; NULL: it is on other ranks, or the number is -1. */
+static void *host_data(const tt_exec *x, int state)
+{
+    if (state < 0 || x->p->states[state].offset < 0)
+        return NULL;
+    TT_ASSERT(x->p->states[state].offset < x->p->read_end);
+    return x->mirror + x->p->states[state].offset;
 }
 
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
@@ -67,20 +29,23 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     x->o = *o;
     x->p = o->program;
     x->arena = a;
-    tt_status s = TT_OK;
-    for (int sp = TT_SPACE_STATE; s == TT_OK && sp < TT_N_SPACES; sp++)
-        s = map_space(x, (tt_space)sp, x->p->bytes[sp], err);
+    tt_status s = tt_exec_open_queues(x, err);
+    if (s == TT_OK)
+        s = tt_exec_memory_open(x, err);
     if (s == TT_OK)
         s = tt_exec_bind(x, err);
+    if (s == TT_OK)
+        s = tt_exec_open_inputs(x, err);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;
     }
-    x->seed_at = data_at(x, x->p->seed);
-    x->step_at = data_at(x, x->p->step);
-    if (x->seed_at)
-        *x->seed_at = o->seed;
-    touch_moments(x);
+    uint64_t *seed = host_data(x, x->p->seed);
+    if (seed)
+        *seed = o->seed;
+    x->seed_at = state_at(x, x->p->seed);
+    x->step_at = state_at(x, x->p->step);
+    x->scalars_changed = true;
     *out = x;
     return TT_OK;
 }
@@ -89,14 +54,16 @@ void tt_exec_free(tt_exec *x)
 {
     if (!x)
         return;
-    tt_exec_free_queues(x);
+    tt_error ignored = {0};
+    if (x->idle)
+        (void)tt_exec_sync(x, &ignored); /* nothing may be running in memory that is freed */
     for (size_t i = 0; i < x->groups.n; i++)
         if (x->groups.items[i].comm)
-            x->o.dist->vt->group_free(x->groups.items[i].comm);
+            x->o.dist->data_vt->group_free(x->groups.items[i].comm);
+    tt_exec_free_inputs(x);
+    tt_exec_free_queues(x);
+    tt_exec_memory_close(x);
     tt_trace_free(x->recording);
-    for (int sp = 0; sp < TT_N_SPACES; sp++)
-        if (x->space[sp])
-            munmap(x->space[sp], x->mapped[sp]);
     tt_arena_free(x->arena);
 }
 
@@ -119,10 +86,12 @@ void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked)
     x->rows[TT_EXTENT_PICKED] = picked;
 }
 
+/* The copies of the last step have ended, because the host waited for that step's metrics. */
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
     const int s = host_state(x, name);
-    void *p = data_at(x, s);
+    void *p = host_data(x, s);
+    x->scalars_changed = true;
     if (p && x->p->states[s].tensor.dtype == TT_F64)
         *(double *)p = value;
     else if (p)
@@ -132,7 +101,7 @@ void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 double tt_exec_metric(const tt_exec *x, const char *name)
 {
     const int s = host_state(x, name);
-    const void *p = data_at(x, s);
+    const void *p = s >= 0 && x->p->states[s].offset < x->p->read_end ? host_data(x, s) : NULL;
     if (!p)
         return (double)NAN;
     return x->p->states[s].tensor.dtype == TT_F64 ? *(const double *)p : (double)*(const float *)p;
@@ -179,8 +148,17 @@ tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *o
     if (s < 0)
         return TT_FAIL(err, TT_ENOTFOUND, "this program has no scalar or metric \"%s\"", state);
     *out = x->p->states[s].tensor;
-    out->data = data_at(x, s);
+    out->data = state_at(x, s);
     return TT_OK;
+}
+
+void tt_exec_set_step(tt_exec *x, int64_t step)
+{
+    double *at = host_data(x, x->p->step);
+    x->step = step;
+    x->scalars_changed = true;
+    if (at)
+        *at = (double)step;
 }
 
 int64_t tt_exec_high_water(const tt_exec *x)

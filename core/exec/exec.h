@@ -3,6 +3,7 @@
 #define TT_EXEC_H
 #include "base/pool.h"
 #include "comm/dist.h"
+#include "device/device.h"
 #include "plan/kernels.h"
 #include "plan/program.h"
 
@@ -20,7 +21,7 @@ typedef struct tt_exec_opts {
     const tt_program *program;
     tt_dist *dist;
     const tt_kernels *kernels;
-    void *backend_self;
+    tt_device device; /* the backend's memory, and its object */
     tt_pool *pool;
     uint64_t seed;
     tt_exec *parent; /* parameters and buffers are those of this program (validation, decode);
@@ -35,17 +36,20 @@ void tt_exec_free(tt_exec *x);
 
 /* For a program that decodes: how many tokens the next calls have, and how many picked ones. */
 void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked);
-void tt_exec_set_scalar(tt_exec *x, const char *name, double value);
-double tt_exec_metric(const tt_exec *x, const char *name); /* after the epilogue */
+void tt_exec_set_scalar(tt_exec *x, const char *name, double value); /* for the next section */
+double tt_exec_metric(const tt_exec *x, const char *name); /* as the last epilogue left it */
 
 /* Every action of this rank's schedule; kernels get the number of the step. [collective] */
 tt_status tt_exec_micro_batches(tt_exec *x, int64_t step, tt_fill_fn fill, void *user,
                                 tt_error *err);
-tt_status tt_exec_epilogue(tt_exec *x, tt_error *err); /* reductions, norm, metrics */
+/* Reductions, norm, metrics; then the host waits for the metrics, once per step. */
+tt_status tt_exec_epilogue(tt_exec *x, tt_error *err);
 /* The optimizer and the buffers; nothing if the epilogue's metric "ok" is 0. */
 tt_status tt_exec_update(tt_exec *x, tt_error *err);
 
-/* ---- where tensors lie, for checkpoints, weights, generation and tests ---- */
+/* ---- where tensors lie, for checkpoints, weights, generation and tests. Their data is memory of the
+ * backend: the host reads and writes it with tt_exec_read, tt_exec_write and
+ * tt_exec_map. ---- */
 typedef struct tt_exec_tensor {
     const char *name;   /* of the parameter or buffer */
     const char *suffix; /* NULL: the parameter itself; "exp_avg": an optimizer's state */
@@ -62,6 +66,16 @@ size_t tt_exec_buffers(const tt_exec *x, tt_arena *a, tt_exec_tensor **out);
 bool tt_exec_param(const tt_exec *x, int param, tt_tensor *out);
 /* Where a scalar or a metric lies. */
 tt_status tt_exec_state_tensor(const tt_exec *x, const char *state, tt_tensor *out, tt_error *err);
+
+/* Copies between host memory and the backend's, after all work so far, and waits. */
+tt_status tt_exec_read(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err);
+tt_status tt_exec_write(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err);
+/* A tensor's elements on the host: in place, or a copy, which has the tensor's values if `read`.
+ * tt_exec_unmap writes a copy back if `changed`, and frees it. */
+tt_status tt_exec_map(tt_exec *x, const tt_tensor *t, bool read, void **host, tt_error *err);
+tt_status tt_exec_unmap(tt_exec *x, const tt_tensor *t, void *host, bool changed, tt_error *err);
+/* Waits until all work so far is done. */
+tt_status tt_exec_sync(tt_exec *x, tt_error *err);
 
 /* The end of the highest byte of work memory that was used so far; 0 without poison. */
 int64_t tt_exec_high_water(const tt_exec *x);

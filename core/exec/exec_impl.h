@@ -2,6 +2,7 @@
 #ifndef TT_EXEC_IMPL_H
 #define TT_EXEC_IMPL_H
 #include "comm/async.h"
+#include "comm/data_comm.h"
 #include "comm/exchange.h"
 #include "exec/exec.h"
 
@@ -22,7 +23,7 @@ typedef struct tt_pending {
     tt_tensor in, out;
     int micro;
     bool begun;
-    int queue; /* of x->queues; < 0: the call is made at the wait (poison) */
+    int queue; /* of x->queues; -1: the call is made at the wait (poison) */
     tt_ticket ticket;
     int64_t begin_ns, end_ns; /* of the call, in the queue's thread; only while tracing */
 } tt_pending;
@@ -37,15 +38,31 @@ typedef struct tt_bound {
     void *scratch;
     const tt_instr *instr;
     tt_exchange *exchange; /* COLLECTIVE, LOCAL, FILL */
+    int queue;             /* of x->queues that it is put on; 0: of the rank itself */
+    size_t input;          /* INPUT of a device: where its first micro-batch is in x->inputs */
     tt_pending *pending;   /* COLLECTIVE: begun here and waited for elsewhere; WAIT: for this one */
     float *sum;            /* STAGE_SUM */
 } tt_bound;
 
-typedef struct tt_queue { /* of the collectives of one group */
+/* Where a program's work is put. Element 0 is the rank's own queue; on the host that is this thread.
+ * The others are those of groups: on the host each is a thread. */
+typedef struct tt_queue {
     uint16_t atoms;
-    tt_async *async; /* the parent's if it has one for this group; NULL: none was needed */
-    bool own;
+    tt_async *async;  /* host: the parent's if it has one for this group; NULL: none was needed */
+    tt_comm *comm;    /* device: the group's handle for this queue */
+    tt_mover mover;   /* device queue; of the host's it is used on any thread */
+    bool own, opened; /* own: not the parent's */
 } tt_queue;
+
+/* The inputs of a step on their way to a device. The host writes those of all micro-batches to pinned
+ * memory, a queue of their own copies them up beside other work, and each INPUT takes its part. */
+typedef struct tt_input_stage {
+    tt_device_queue *queue;
+    tt_device_event *copied; /* they are in device memory */
+    tt_device_event *read;   /* the program has taken those of the last step */
+    char *pinned, *device;
+    size_t bytes;
+} tt_input_stage;
 
 struct tt_exec {
     tt_exec_opts o;
@@ -57,8 +74,19 @@ struct tt_exec {
     tt_tensor *args; /* room for the operands of one call */
     tt_group_comm pipeline;
     int64_t step;
-    uint64_t *seed_at; /* the program's states for them; NULL: it has none */
-    double *step_at;
+    const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
+    const double *step_at;
+    /* The first read_end bytes of the state space as the host sees them; on the host they are one. */
+    uint8_t *mirror;
+    bool scalars_changed;
+    tt_device_event *mirror_done; /* its last copies */
+    tt_device_event **events;     /* device: by the program's number */
+    tt_input_stage inputs;
+    tt_stage stage; /* for tt_exec_read and tt_exec_write; opened when first used */
+    tt_device_event *idle;
+    float *sums;     /* by STAGE_SUM's event, in the backend's memory */
+    int64_t *bad_at; /* device, debug: what "find_bad" finds */
+    size_t sums_bytes;
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
     tt_trace *trace;             /* NULL: not recording now */
@@ -66,20 +94,53 @@ struct tt_exec {
     int64_t high_water; /* with poison: end of the highest byte of work memory that was given out */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
-    tt_queue *queues; /* as the program's */
+    tt_queue *queues; /* [1 + the program's] */
+    bool streams;     /* collectives of groups have device queues */
 };
 
 #define TT_CANARY_BYTES 4096
 
+static inline const tt_mover *tt_exec_mover(const tt_exec *x)
+{
+    return &x->queues[0].mover;
+}
+
+/* exec.c */
+void tt_exec_set_step(tt_exec *x, int64_t step);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
+/* memory.c */
+tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
+void tt_exec_memory_close(tt_exec *x);
+/* Copies scalars that the host has changed to the program, and metrics to the host. */
+tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err);
+tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err);
+/* queues.c */
+tt_status tt_exec_open_queues(tt_exec *x, tt_error *err);
+void tt_exec_free_queues(tt_exec *x);
+/* The queue of a group, opened when an instruction needs it first. */
+tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err);
+/* inputs.c: on a device. */
+static inline size_t tt_exec_input_stride(const tt_exec *x, const tt_bound *b)
+{
+    const size_t a = (size_t)x->p->alignment;
+    return ((size_t)tt_tensor_bytes(&b->out[0].tensor) + a - 1) / a * a;
+}
+tt_status tt_exec_bind_input(tt_exec *x, tt_bound *b, tt_error *err);
+tt_status tt_exec_open_inputs(tt_exec *x, tt_error *err);
+void tt_exec_free_inputs(tt_exec *x);
+/* Fills and copies the inputs of all micro-batches of a step. */
+tt_status tt_exec_send_inputs(tt_exec *x, tt_fill_fn fill, void *user, tt_error *err);
+/* The program has taken all inputs of this step. */
+tt_status tt_exec_inputs_read(tt_exec *x, tt_error *err);
+tt_status tt_exec_take_input(tt_exec *x, const tt_bound *b, const tt_tensor *out, int micro,
+                             tt_error *err);
 /* pending.c */
 tt_status tt_exec_bind_pending(tt_exec *x, tt_bound *b, tt_error *err);
 tt_status tt_exec_begin(tt_pending *c, const tt_bound *b, const tt_tensor *in, const tt_tensor *out,
                         int micro, tt_error *err);
 /* Waits until the collective has ended; nothing if it was not begun. wait: the instruction. */
 tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err);
-void tt_exec_free_queues(tt_exec *x);
 tt_status tt_exec_name_step(const tt_exec *x, const tt_instr *i, tt_error *err);
 /* record.c */
 void tt_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
@@ -90,14 +151,14 @@ void tt_trace_item_ends(const tt_exec *x, const tt_item *i);
 /* debug.c */
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
                                int micro, tt_error *err);
-void tt_exec_poison(void *p, size_t bytes);
+tt_status tt_exec_poison(const tt_exec *x, void *p, size_t bytes, tt_error *err);
 /* After an instruction: notes the highest byte that it was given and looks at the canaries. */
 tt_status tt_exec_after(tt_exec *x, const tt_bound *b, const tt_tensor *out, tt_error *err);
 /* Poisons what the instruction, or the slots that the call, was the last to read. */
-void tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i);
-void tt_exec_poison_slots(const tt_exec *x, const tt_call *c);
+tt_status tt_exec_poison_last_used(const tt_exec *x, const tt_instr *i, tt_error *err);
+tt_status tt_exec_poison_slots(const tt_exec *x, const tt_call *c, tt_error *err);
 /* Every byte that no instruction was given is still poison: behind the spaces and above the high
  * water. */
-tt_status tt_exec_check_untouched(const tt_exec *x, tt_error *err);
+tt_status tt_exec_check_untouched(tt_exec *x, tt_error *err);
 
 #endif

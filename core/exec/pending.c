@@ -1,55 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
 
-/* Collectives on queues of their own: the thread of the group's queue begins them at their
+/* Collectives on queues of their own, on the host: the thread of the group's queue begins them at their
  * instruction, and the program waits for them at the WAIT. Only that wait counts as communication.
  *
  * With poison this thread makes each call at its wait, so that an instruction that reads the result
  * too early finds NaN, whatever the timing. If the communicator has no threads of its own, the call
  * is made at its instruction. */
 
-/* Opens the queue of a group. A program that runs beside its parent (validation) uses the parent's
- * queue. */
-static tt_status open_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err)
-{
-    tt_queue *q = &x->queues[queue];
-    const tt_exec *p = x->o.parent;
-    if (q->async)
-        return TT_OK;
-    q->atoms = tt_atom_list_mask(&x->p->queues[queue].atoms);
-    for (int i = 0; p && i < p->p->n_queues; i++)
-        if (p->queues[i].async && p->queues[i].atoms == q->atoms)
-            q->async = p->queues[i].async;
-    q->own = !q->async;
-    return q->own ? tt_async_new(x->o.dist, g->ranks, g->n, x->p->queues[queue].n_collectives + 1,
-                                 &q->async, err)
-                  : TT_OK;
-}
-
 tt_status tt_exec_bind_pending(tt_exec *x, tt_bound *b, tt_error *err)
 {
-    const int queue = b->instr->queue - 1;
-    if (!x->o.poison && !tt_async_can(x->o.dist))
+    const int queue = b->instr->queue;
+    const bool can = tt_device_is_host(&x->o.device) && tt_async_can(x->o.dist);
+    if (!x->o.poison && !can)
         return TT_OK;
     if (!x->o.poison)
-        TT_TRY(open_queue(x, queue, &b->exchange->group, err));
+        TT_TRY(tt_exec_group_queue(x, queue, &b->exchange->group, err));
     b->pending = tt_arena_alloc(x->arena, sizeof *b->pending);
     *b->pending = (tt_pending){.x = x, .queue = x->o.poison ? -1 : queue};
     return TT_OK;
 }
 
-void tt_exec_free_queues(tt_exec *x)
-{
-    for (int i = 0; x->queues && i < x->p->n_queues; i++)
-        if (x->queues[i].own)
-            tt_async_free(x->queues[i].async);
-}
-
 static tt_status make_call(const tt_pending *c, tt_comm *comm, tt_error *err)
 {
     const tt_exec *x = c->x;
-    return tt_exchange_run(c->bound->exchange, x->o.dist->vt, comm, x->o.pool, &c->in, 1, &c->out,
-                           c->bound->scratch, err);
+    const tt_exchange_call call = {.vt = x->o.dist->data_vt,
+                                   .comm = comm,
+                                   .mover = tt_exec_mover(x),
+                                   .in = &c->in,
+                                   .n_in = 1,
+                                   .out = &c->out,
+                                   .scratch = c->bound->scratch,
+                                   .alignment = x->p->alignment};
+    return tt_exchange_run(c->bound->exchange, &call, err);
 }
 
 static tt_status call_in_queue(void *arg, const tt_comm_vt *vt, tt_comm *comm, tt_error *err)
@@ -75,8 +58,7 @@ tt_status tt_exec_begin(tt_pending *c, const tt_bound *b, const tt_tensor *in, c
     c->begun = true;
     if (c->queue >= 0)
         return tt_async_begin(x->queues[c->queue].async, call_in_queue, c, &c->ticket, err);
-    tt_exec_poison(out->data, (size_t)tt_tensor_bytes(out));
-    return TT_OK;
+    return tt_exec_poison(x, out->data, (size_t)tt_tensor_bytes(out), err);
 }
 
 tt_status tt_exec_name_step(const tt_exec *x, const tt_instr *i, tt_error *err)
@@ -100,7 +82,7 @@ tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err)
         return tt_exec_name_step(x, b->instr, err);
     if (x->trace && c->queue >= 0)
         tt_trace_add(x->trace, &(tt_trace_event){b->instr, c->begin_ns, c->end_ns, -1, c->micro,
-                                                 c->queue + 1, false, false});
+                                                 c->queue, false, false});
     if (x->trace)
         tt_trace_add(x->trace, &(tt_trace_event){b->instr, t0, t1, -1, c->micro, 0, true, false});
     if (x->o.detect_nan)
@@ -108,6 +90,5 @@ tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err)
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, &c->out, err));
-    tt_exec_poison_last_used(x, wait);
-    return TT_OK;
+    return tt_exec_poison_last_used(x, wait, err);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
-#include <string.h>
 
 /* The interpreter: runs the instructions of a section one after the other. */
 
@@ -46,9 +45,26 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
                               .scratch_bytes = (size_t)b->instr->scratch_bytes,
                               .accumulate = adds,
                               .seed = r->x->seed_at,
-                              .step = r->x->step_at};
-    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.backend_self, &c, err), err, "kernel",
+                              .step = r->x->step_at,
+                              .queue = tt_exec_mover(r->x)->queue,
+                              .backend = r->x->o.device.backend};
+    return TT_PLUGIN_CALL(b->kernel->run(r->x->o.device.backend, &c, err), err, "kernel",
                           b->kernel->op);
+}
+
+/* sum = xs[0] + xs[1] + … + xs[n - 1], in this order. */
+static tt_status add_up(const tt_mover *m, float *sum, const float *xs, int n, tt_error *err)
+{
+    const void *parts[TT_MAX_PIECES];
+    for (int i = 0; i < n;) {
+        int k = 0;
+        if (i)
+            parts[k++] = sum;
+        while (k < TT_MAX_PIECES && i < n)
+            parts[k++] = xs + i++;
+        TT_TRY(tt_move_reduce(m, sum, parts, k, 1, TT_F32, TT_SUM, err));
+    }
+    return TT_OK;
 }
 
 /* Each pipeline rank gives the terms that its stages have, and zeros for the other terms. Without
@@ -56,33 +72,46 @@ static tt_status call_kernel(const run *r, const tt_bound *b, const tt_tensor *i
 static tt_status run_stage_sum(tt_exec *x, const tt_bound *b, const tt_tensor *in,
                                const tt_tensor *out, tt_error *err)
 {
+    const tt_mover *m = tt_exec_mover(x);
     float *all = b->scratch;
     if (b->n_in) {
-        *b->sum = 0;
-        memset(all, 0, (size_t)b->n_in * sizeof *all);
+        TT_TRY(tt_device_fill(&m->device, m->queue, all, 0, (size_t)b->n_in * sizeof *all, err));
         for (int j = 0; j < b->n_in; j++)
             if (in[j].data)
-                all[j] = *(const float *)in[j].data;
-        TT_TRY(x->o.dist->vt->all_reduce(x->pipeline.comm, all, b->n_in, TT_F32, TT_SUM, err));
-        for (int j = 0; j < b->n_in; j++)
-            *b->sum += all[j];
+                TT_TRY(tt_move_copy(m, all + j, in[j].data, sizeof *all, err));
+        TT_TRY(x->o.dist->data_vt->all_reduce(x->pipeline.comm, all, b->n_in, TT_F32, TT_SUM, err));
+        TT_TRY(add_up(m, b->sum, all, b->n_in, err));
     }
-    *(float *)out[0].data = *b->sum;
-    return TT_OK;
+    return tt_move_copy(m, out[0].data, b->sum, sizeof *b->sum, err);
+}
+
+static tt_status run_exchange(const tt_exec *x, const tt_bound *b, const tt_tensor *in,
+                              const tt_tensor *out, tt_error *err)
+{
+    const tt_queue *q = &x->queues[b->queue];
+    const tt_exchange_call c = {.vt = x->o.dist->data_vt,
+                                .comm = b->queue ? q->comm : b->exchange->group.comm,
+                                .mover = &q->mover,
+                                .in = in,
+                                .n_in = b->n_in,
+                                .out = out,
+                                .scratch = b->scratch,
+                                .alignment = x->p->alignment};
+    return tt_exchange_run(b->exchange, &c, err);
 }
 
 static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_tensor *out, bool adds,
                           tt_error *err)
 {
     tt_exec *x = r->x;
-    const tt_comm_vt *vt = x->o.dist->vt;
+    const tt_comm_vt *vt = x->o.dist->data_vt;
+    const tt_mover *m = tt_exec_mover(x);
     switch ((tt_instr_kind)b->kind) {
     case TT_INSTR_KERNEL:
         return call_kernel(r, b, in, out, adds, err);
     case TT_INSTR_COLLECTIVE:
     case TT_INSTR_LOCAL:
-        return tt_exchange_run(b->exchange, vt, b->exchange->group.comm, x->o.pool, in, b->n_in,
-                               out, b->scratch, err);
+        return run_exchange(x, b, in, out, err);
     case TT_INSTR_SEND:
         return vt->send(x->pipeline.comm, b->instr->peer, in->data, tt_tensor_bytes(in), err);
     case TT_INSTR_RECV:
@@ -90,12 +119,12 @@ static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_ten
     case TT_INSTR_STAGE_SUM:
         return run_stage_sum(x, b, in, out, err);
     case TT_INSTR_COPY:
-        memmove(out->data, in->data, (size_t)tt_tensor_bytes(in));
-        return TT_OK;
+        return tt_move_copy(m, out->data, in->data, (size_t)tt_tensor_bytes(in), err);
     case TT_INSTR_FILL:
-        tt_exchange_fill(out, b->exchange->reduce);
-        return TT_OK;
+        return tt_move_fill(m, out, b->exchange->reduce, err);
     case TT_INSTR_INPUT:
+        if (!tt_device_is_host(&m->device))
+            return tt_exec_take_input(x, b, out, r->micro, err);
         return r->fill(r->user, b->instr->input, r->micro, out->begin[0],
                        out->begin[0] + out->shape[0], out->data, err);
     default:
@@ -116,13 +145,28 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
                      &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
 }
 
+/* On the host only a wait of queue 0 for the call of a thread does something. */
+static tt_status run_event(const tt_exec *x, const tt_bound *b, tt_error *err)
+{
+    const tt_device *d = &x->o.device;
+    const tt_queue *q = &x->queues[b->instr->queue];
+    if (!x->streams)
+        return b->kind == TT_INSTR_WAIT && b->pending ? tt_exec_end(b->pending, b->instr, err)
+                                                      : TT_OK;
+    if (!q->opened)
+        return TT_OK;
+    tt_device_event *e = x->events[b->instr->event];
+    return b->kind == TT_INSTR_RECORD ? tt_device_record(d, e, q->mover.queue, err)
+                                      : tt_device_wait(d, q->mover.queue, e, err);
+}
+
 static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
 {
     tt_exec *x = r->x;
-    if (!(b->predicate >> r->situation & 1) || b->kind == TT_INSTR_RECORD)
+    if (!(b->predicate >> r->situation & 1))
         return TT_OK;
-    if (b->kind == TT_INSTR_WAIT)
-        return b->pending ? tt_exec_end(b->pending, b->instr, err) : TT_OK;
+    if (b->kind == TT_INSTR_WAIT || b->kind == TT_INSTR_RECORD)
+        return run_event(x, b, err);
     tt_tensor *in = run_operands(r, b->in, b->n_in, x->args);
     tt_tensor *out = run_operands(r, b->out, b->n_out, x->args + b->n_in);
     if (b->pending)
@@ -140,8 +184,7 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, out, err));
-    tt_exec_poison_last_used(x, b->instr);
-    return TT_OK;
+    return tt_exec_poison_last_used(x, b->instr, err);
 }
 
 /* Runs the instructions between LOOP and END_LOOP once per chunk of token rows; on a rank without
@@ -158,16 +201,14 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
         for (int i = first; i < end; i++)
             TT_TRY(run_instr(&r, &x->code[i], err));
     }
-    if (x->o.poison)
-        tt_exec_poison_last_used(x, x->code[end].instr);
-    return TT_OK;
+    return x->o.poison ? tt_exec_poison_last_used(x, x->code[end].instr, err) : TT_OK;
 }
 
-/* A host backend decides here; a device that captures the section decides by itself. */
+/* The host has waited for the metrics, of which the condition is one (tt_exec_pull_metrics). */
 static bool section_runs(const tt_exec *x, const tt_section *s)
 {
     const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
-    return !ok || *(const float *)(x->space[TT_SPACE_STATE] + ok->offset) != 0;
+    return !ok || *(const float *)(const void *)(x->mirror + ok->offset) != 0;
 }
 
 static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
@@ -191,9 +232,9 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
                                 tt_error *err)
 {
     const tt_program *p = x->p;
-    x->step = step_number;
-    if (x->step_at)
-        *x->step_at = (double)step_number;
+    tt_exec_set_step(x, step_number);
+    TT_TRY(tt_exec_push_scalars(x, err));
+    TT_TRY(tt_exec_send_inputs(x, fill, user, err));
     x->comm_ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
@@ -202,22 +243,24 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
             tt_trace_item_begins(x);
         TT_TRY(run_section(&r, &p->sections[c->section], err));
         if (x->o.poison && c->ends)
-            tt_exec_poison_slots(x, c);
+            TT_TRY(tt_exec_poison_slots(x, c, err));
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
             tt_trace_item_ends(x, c->item);
     }
-    return TT_OK;
+    return tt_exec_inputs_read(x, err);
 }
 
 static tt_status run_once(tt_exec *x, int section, tt_error *err)
 {
     const run r = {x, 0, 0, 0, -1, NULL, NULL};
+    TT_TRY(tt_exec_push_scalars(x, err));
     return run_section(&r, &x->p->sections[section], err);
 }
 
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
     TT_TRY(run_once(x, x->p->epilogue, err));
+    TT_TRY(tt_exec_pull_metrics(x, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
 }
 

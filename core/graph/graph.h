@@ -105,6 +105,7 @@ struct tt_graph {
                                   in the token dim */
     tt_precision precision;
     tt_context context;
+    int64_t alignment; /* of memory that the plan gives out: a power of two, at least 64 */
     tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;

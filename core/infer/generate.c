@@ -59,12 +59,26 @@ static bool ends_text(const tt_generate_opts *o, int32_t id)
     return false;
 }
 
-/* Samples the next token of sequence i from its logits. */
-static tt_status advance(generator *g, size_t i, const float *logits, tt_error *err)
+/* A token from a row of logits; -1: they are not finite. */
+static tt_status sample_row(generator *g, int64_t row, uint64_t stream, int64_t at, int32_t *id,
+                            tt_error *err)
+{
+    const int64_t n = g->logits.shape[1];
+    tt_tensor t = {.data = (float *)g->logits.data + row * n, .dtype = TT_F32, .n_dims = 1};
+    void *logits;
+    t.shape[0] = t.global[0] = n;
+    TT_TRY(tt_exec_map(g->o->exec, &t, true, &logits, err));
+    *id = tt_sample_token(&g->sampler, logits, stream, (uint64_t)at);
+    return tt_exec_unmap(g->o->exec, &t, logits, false, err);
+}
+
+/* Samples the next token of sequence i from a row of the logits. */
+static tt_status advance(generator *g, size_t i, int64_t row, tt_error *err)
 {
     tt_sequence *s = &g->s[i];
     const int64_t at = s->n_prompt + (int64_t)s->ids.n;
-    const int32_t id = tt_sample_token(&g->sampler, logits, s->stream, (uint64_t)at);
+    int32_t id;
+    TT_TRY(sample_row(g, row, s->stream, at, &id, err));
     if (id < 0)
         return TT_FAIL(err, TT_ENUMERIC,
                        "the logits of token %lld are not finite: the weights are not finite, "
@@ -88,11 +102,6 @@ static tt_status advance(generator *g, size_t i, const float *logits, tt_error *
     return TT_OK;
 }
 
-static const float *logits_row(const generator *g, int64_t row)
-{
-    return (const float *)g->logits.data + row * g->logits.shape[1];
-}
-
 /* Computes a prompt's keys and values into its slot and samples its first token. How a prompt is
  * cut into calls depends on its length only. */
 static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
@@ -109,7 +118,7 @@ static tt_status prefill(generator *g, size_t i, int64_t slot, tt_error *err)
     }
     g->stats->prompt_tokens += s->n_prompt;
     g->slots[slot] = (int64_t)i;
-    TT_TRY(advance(g, i, logits_row(g, 0), err));
+    TT_TRY(advance(g, i, 0, err));
     if (s->finish)
         g->slots[slot] = -1;
     return TT_OK;
@@ -147,7 +156,7 @@ static tt_status generate_step(generator *g, bool *any, tt_error *err)
         if (g->slots[slot] < 0)
             continue;
         const size_t i = (size_t)g->slots[slot];
-        TT_TRY(advance(g, i, logits_row(g, row++), err));
+        TT_TRY(advance(g, i, row++, err));
         if (g->s[i].finish)
             g->slots[slot] = -1;
     }
@@ -185,7 +194,7 @@ static tt_status recompute(generator *g, size_t i, tt_error *err)
         if (s->ids.n)
             r->ids[at - 1] = s->ids.ids[s->ids.n - 1];
         TT_TRY(tt_exec_micro_batches(g->o->exec, ++g->stats->calls, batch_fill, r, err));
-        TT_TRY(advance(g, i, logits_row(g, at - 1), err));
+        TT_TRY(advance(g, i, at - 1, err));
     }
     return TT_OK;
 }

@@ -47,6 +47,7 @@ static tt_builder_opts builder_opts(const tt_compile_opts *o)
                              .sequences = o->sequences,
                              .precision = o->precision,
                              .context = o->context,
+                             .alignment = o->alignment,
                              .has_kernel = o->has_kernel,
                              .supports = o->supports,
                              .has_kernel_user = o->backend_user,

@@ -156,7 +156,7 @@ static int walk(planner *p, const tt_nodes *l, int at, tt_stage_part part)
                            .first = t,
                            .last = t,
                            .scratch_of = e,
-                           .bytes = tt_plan_round((int64_t)s)};
+                           .bytes = tt_plan_round(p->plan->graph, (int64_t)s)};
         tt_vec_push(p->a, &p->scratches, scratch);
     }
     for (int i = 0; i < l->n_waits; i++)

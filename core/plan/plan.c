@@ -4,25 +4,40 @@
 
 /* Makes a plan step by step, and finds the offsets of states. */
 
+/* What the host writes and what it reads each step come first, so that one copy each is enough. */
+typedef enum state_order { WRITTEN_BY_HOST, READ_BY_HOST, OTHER_STATE, N_STATE_ORDERS } state_order;
+
+static state_order order_of(const tt_state *s)
+{
+    if (s->kind == TT_STATE_SCALAR)
+        return WRITTEN_BY_HOST;
+    return s->kind == TT_STATE_METRIC && !s->type.n_dims ? READ_BY_HOST : OTHER_STATE;
+}
+
 static void place_states(planner *p)
 {
     const tt_graph *g = p->plan->graph;
     uint64_t mine = 0;
-    int64_t at = 0;
+    int64_t at = 0,
+            *end[] = {&p->plan->written_end, &p->plan->read_end, &p->plan->bytes[TT_SPACE_STATE]};
     for (int s = 0; s < p->plan->n_stages; s++)
         mine |= UINT64_C(1) << p->plan->stages[s].stage;
     p->plan->state = tt_arena_array(p->a, g->states.n + 1, sizeof *p->plan->state);
-    for (size_t i = 0; i < g->states.n; i++) {
-        const tt_state *s = g->states.items[i];
-        const bool here = (s->stages & mine) || (!s->stages && s->kind == TT_STATE_SCALAR);
-        p->plan->state[i] = here ? at : -1;
-        if (!here)
-            continue;
-        const int64_t bytes = tt_plan_bytes(g, &s->type, &s->place);
-        p->plan->state_bytes_by_kind[s->kind] += bytes;
-        at += bytes;
+    for (int o = 0; o < N_STATE_ORDERS; o++) {
+        for (size_t i = 0; i < g->states.n; i++) {
+            const tt_state *s = g->states.items[i];
+            const bool here = (s->stages & mine) || (!s->stages && s->kind == TT_STATE_SCALAR);
+            if (order_of(s) != (state_order)o)
+                continue;
+            p->plan->state[i] = here ? at : -1;
+            if (!here)
+                continue;
+            const int64_t bytes = tt_plan_bytes(g, &s->type, &s->place);
+            p->plan->state_bytes_by_kind[s->kind] += bytes;
+            at += bytes;
+        }
+        *end[o] = at;
     }
-    p->plan->bytes[TT_SPACE_STATE] = at;
 }
 
 static void finish_locations(planner *p)

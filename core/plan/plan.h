@@ -82,8 +82,9 @@ typedef struct tt_plan {
     int64_t *state;        /* by state id: offset in the state space, -1 = not on this rank */
     tt_stage_plan *stages; /* of this rank, ascending */
     int n_stages;
-    tt_nodes epilogue, update;  /* of all its stages, in graph order */
-    int64_t bytes[TT_N_SPACES]; /* peak of each space on the fullest rank */
+    tt_nodes epilogue, update;     /* of all its stages, in graph order */
+    int64_t bytes[TT_N_SPACES];    /* peak of each space on the fullest rank */
+    int64_t written_end, read_end; /* as in tt_program */
     int64_t state_bytes_by_kind[8];
     double flops;        /* of one micro-batch, forward and backward, on one rank */
     uint64_t hash;       /* equal on all ranks, compared before step 1 */

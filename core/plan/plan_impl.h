@@ -6,8 +6,6 @@
 
 /* Private to core/plan. */
 
-#define TT_PLAN_ALIGN 64
-
 typedef struct tt_live {
     bool known, placed, received;
     uint8_t parts;   /* bit a part: written or read there */
@@ -40,9 +38,9 @@ int64_t tt_plan_color(tt_arena *a, tt_live **lives, size_t n);
 /* The most bytes alive at once: no placement has a lower peak. */
 int64_t tt_plan_most_alive(tt_arena *a, tt_live *const *lives, size_t n);
 int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p);
-static inline int64_t tt_plan_round(int64_t bytes)
+static inline int64_t tt_plan_round(const tt_graph *g, int64_t bytes)
 {
-    return (bytes + TT_PLAN_ALIGN - 1) / TT_PLAN_ALIGN * TT_PLAN_ALIGN;
+    return (bytes + g->alignment - 1) / g->alignment * g->alignment;
 }
 bool tt_plan_here(const tt_plan *p, int stage);
 /* Does this rank send or receive a value of this step-region node? */

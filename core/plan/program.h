@@ -222,6 +222,10 @@ typedef struct tt_program {
     int64_t chunk_rows, most_chunks; /* of loops */
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
+    int64_t alignment; /* of all offsets */
+    /* The state space begins with the scalars that the host writes before a step, in [0, written_end),
+     * and those that it reads after the epilogue, in [written_end, read_end). */
+    int64_t written_end, read_end;
 } tt_program;
 
 /* The sections that the items of a pipeline rank run, in order. */

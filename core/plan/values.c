@@ -79,7 +79,7 @@ void tt_plan_tensor(const tt_graph *g, const tt_value *v, const int32_t *coords,
 int64_t tt_plan_bytes(const tt_graph *g, const tt_type *t, const tt_placement *p)
 {
     const int64_t n = tt_max_local_numel(g->mesh, t->dims, t->n_dims, p);
-    return tt_plan_round(n * (int64_t)tt_dtype_size(t->dtype));
+    return tt_plan_round(g, n * (int64_t)tt_dtype_size(t->dtype));
 }
 
 int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)
@@ -92,7 +92,7 @@ int64_t tt_plan_value_bytes(const tt_graph *g, const tt_value *v)
         return whole;
     const int64_t n =
         tt_max_local_numel(g->mesh, v->type.dims, v->type.n_dims, &v->place) / rows * g->chunk_rows;
-    return tt_plan_round(n * (int64_t)tt_dtype_size(v->type.dtype));
+    return tt_plan_round(g, n * (int64_t)tt_dtype_size(v->type.dtype));
 }
 
 bool tt_plan_communicates(const tt_node *n)

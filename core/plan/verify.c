@@ -249,7 +249,7 @@ static const char *take_over(checker *c, const tt_instr *i)
  * wrote. */
 static const char *run_instr(checker *c, const tt_instr *i)
 {
-    const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
+    const int64_t at = i->scratch, bytes = tt_plan_round(c->p->graph, i->scratch_bytes);
     const int scratch = i->queue ? SCRATCH_OF(i->id) : SCRATCH;
     const char *bad = check_states(c, i);
     for (int j = 0; !bad && c->later_chunk && j < i->n_out; j++)
@@ -271,7 +271,7 @@ static const char *run_instr(checker *c, const tt_instr *i)
 /* Ends the collective: its inputs, outputs and scratch must have been left alone since it began. */
 static const char *finish(checker *c, const tt_instr *i)
 {
-    const int64_t at = i->scratch, bytes = tt_plan_round(i->scratch_bytes);
+    const int64_t at = i->scratch, bytes = tt_plan_round(c->p->graph, i->scratch_bytes);
     const char *bad = NULL;
     if (at >= 0 && !memory_holds(&c->space[TT_SPACE_WORK], at, bytes, SCRATCH_OF(i->id)))
         return "scratch is overwritten by an instruction that runs concurrently";

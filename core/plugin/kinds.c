@@ -56,25 +56,27 @@ static const slot backend_slots[] = {
     MAY(tt_backend_vt, target),
 };
 static const slot device_slots[] = {
-    NEED(tt_device_vt, alloc),         NEED(tt_device_vt, free),
-    NEED(tt_device_vt, alloc_pinned),  NEED(tt_device_vt, free_pinned),
-    NEED(tt_device_vt, memory),        NEED(tt_device_vt, enter),
-    NEED(tt_device_vt, queue_new),     NEED(tt_device_vt, queue_free),
-    NEED(tt_device_vt, event_new),     NEED(tt_device_vt, event_free),
-    NEED(tt_device_vt, record),        NEED(tt_device_vt, wait),
-    NEED(tt_device_vt, sync),          NEED(tt_device_vt, done),
-    NEED(tt_device_vt, seconds),       NEED(tt_device_vt, copy),
-    NEED(tt_device_vt, fill),          MAY(tt_device_vt, capture_begin),
-    MAY(tt_device_vt, capture_end),    MAY(tt_device_vt, launch),
+    NEED(tt_device_vt, alloc),        NEED(tt_device_vt, free),
+    NEED(tt_device_vt, alloc_pinned), NEED(tt_device_vt, free_pinned),
+    NEED(tt_device_vt, memory),       NEED(tt_device_vt, enter),
+    NEED(tt_device_vt, queue_new),    NEED(tt_device_vt, queue_free),
+    NEED(tt_device_vt, event_new),    NEED(tt_device_vt, event_free),
+    NEED(tt_device_vt, record),       NEED(tt_device_vt, wait),
+    NEED(tt_device_vt, sync),         NEED(tt_device_vt, done),
+    NEED(tt_device_vt, seconds),      NEED(tt_device_vt, copy),
+    NEED(tt_device_vt, fill),         MAY(tt_device_vt, capture_begin),
+    MAY(tt_device_vt, capture_end),   MAY(tt_device_vt, launch),
     MAY(tt_device_vt, graph_free),
 };
 static const slot comm_slots[] = {
-    NEED(tt_comm_vt, group),          NEED(tt_comm_vt, group_free), NEED(tt_comm_vt, all_gather),
-    NEED(tt_comm_vt, reduce_scatter), NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
-    NEED(tt_comm_vt, send),           NEED(tt_comm_vt, recv),       NEED(tt_comm_vt, barrier),
-    NEED(tt_comm_vt, abort),          MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
-    MAY(tt_comm_vt, set_timeout),     MAY(tt_comm_vt, concurrent), MAY(tt_comm_vt, on),
-    MAY(tt_comm_vt, poll),
+    NEED(tt_comm_vt, group),      NEED(tt_comm_vt, group_free),
+    NEED(tt_comm_vt, all_gather), NEED(tt_comm_vt, reduce_scatter),
+    NEED(tt_comm_vt, all_reduce), NEED(tt_comm_vt, all_to_all),
+    NEED(tt_comm_vt, send),       NEED(tt_comm_vt, recv),
+    NEED(tt_comm_vt, barrier),    NEED(tt_comm_vt, abort),
+    MAY(tt_comm_vt, open),        MAY(tt_comm_vt, close),
+    MAY(tt_comm_vt, set_timeout), MAY(tt_comm_vt, concurrent),
+    MAY(tt_comm_vt, on),          MAY(tt_comm_vt, poll),
 };
 static const slot hook_slots[] = {
     NEED(tt_hook_vt, open),
@@ -188,7 +190,8 @@ static tt_status check_device(const tt_check *c, const tt_device_vt *d, tt_error
     TT_TRY(tt_check_array(c, "device", d, 1, d->struct_size, err));
     if (d->alignment < 64 || d->alignment > DEVICE_ALIGNMENT_MAX ||
         (d->alignment & (d->alignment - 1)))
-        return TT_FAIL(err, TT_EABI, "its device's alignment %zu is not a power of two from 64 to %d",
+        return TT_FAIL(err, TT_EABI,
+                       "its device's alignment %zu is not a power of two from 64 to %d",
                        d->alignment, DEVICE_ALIGNMENT_MAX);
     const int n = !!d->capture_begin + !!d->capture_end + !!d->launch + !!d->graph_free;
     if (n != 0 && n != 4)
@@ -313,7 +316,8 @@ static const kind_info kinds[TT_KIND_END] = {
     [TT_KIND_METRICS] = KIND("metrics", "metrics", tt_metrics_vt, close, metrics_slots, NULL),
     [TT_KIND_CONVERTER] =
         KIND("converter", "converters", tt_converter_vt, linear, converter_slots, NULL),
-    [TT_KIND_BACKEND] = KIND("backend", "backends", tt_backend_vt, describe, backend_slots, check_backend),
+    [TT_KIND_BACKEND] =
+        KIND("backend", "backends", tt_backend_vt, describe, backend_slots, check_backend),
     [TT_KIND_COMM] = KIND("comm", "comms", tt_comm_vt, abort, comm_slots, check_comm),
     [TT_KIND_HOOK] = KIND("hook", "hooks", tt_hook_vt, close, hook_slots, NULL),
     [TT_KIND_OP] = {"op",         "ops",     TT_V1_0(tt_op_vt,         def),         sizeof(tt_op_vt), NULL, 0, check_op        },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/dist.h"
 #include "setup/setup_impl.h"
 #include <string.h>
-#include <ttrun/comm.h>
 
 /* setup: turns a job into its spec, parts, mesh, batch sizes and graphs. The result is equal on all
  * ranks. */
@@ -154,15 +154,19 @@ static tt_status only_comm(tt_setup *s, const tt_component **out, tt_error *err)
     size_t n;
     tt_str names = {0};
     TT_TRY(tt_registry_all(s->registry, TT_KIND_COMM, s->arena, &all, &n, NULL, err));
-    for (size_t i = 0; i < n; i++)
-        tt_str_printf(&names, "%s%s", i ? ", " : "", all[i]->name);
+    size_t n_host = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (tt_comm_is_of_device(all[i]->vtable))
+            continue;
+        tt_str_printf(&names, "%s%s", n_host ? ", " : "", all[i]->name);
+        *out = all[i];
+        n_host++;
+    }
     tt_status st = TT_OK;
-    if (n == 1)
-        *out = all[0];
-    else if (n == 0)
+    if (n_host == 0)
         st = tt_job_fail(s->job, "comm.backend", err,
                          "auto: the ranks are on several machines, but there is no comm plugin");
-    else
+    else if (n_host > 1)
         st = tt_job_fail(s->job, "comm.backend", err,
                          "auto: the ranks are on several machines, and there are several comm "
                          "plugins: set it to one of %s",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/pool.h"
+#include "device/device.h"
 #include "setup/setup_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -387,6 +388,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .split_backward = s->schedule->splits,
         .precision = precision(&s->core.training),
         .context = context(s),
+        .alignment = tt_device_alignment(s->backend.component->vtable),
         .update = {s->groups,                   s->n_groups, s->core.training.max_norm},
         .group_of = tt_group_of,
         .group_user = s,

@@ -92,26 +92,30 @@ static void copy_values(const tt_tensor *t, const float *values)
     tt_box_copy(&own, values, &whole, t->data, &own, t->n_dims, sizeof *values);
 }
 
-static void init_values(const tt_rank *r, bool buffers)
+static tt_status init_values(const tt_rank *r, bool buffers, tt_error *err)
 {
     const tt_program *p = r->plan->program;
     for (int i = 0; i < p->n_params; i++) {
-        tt_tensor t;
+        tt_tensor t, host;
         if (!p->params[i].init || p->params[i].buffer != buffers || !tt_exec_param(r->exec, i, &t))
             continue;
+        host = t;
+        TT_TRY(tt_exec_map(r->exec, &t, false, &host.data, err));
         if (p->params[i].values)
-            copy_values(&t, p->params[i].values);
+            copy_values(&host, p->params[i].values);
         else
-            init_tensor(r, &p->params[i], &t);
+            init_tensor(r, &p->params[i], &host);
+        TT_TRY(tt_exec_unmap(r->exec, &t, host.data, true, err));
     }
+    return TT_OK;
 }
 
-void tt_rank_init_params(tt_rank *r)
+tt_status tt_rank_init_params(tt_rank *r, tt_error *err)
 {
-    init_values(r, false);
+    return init_values(r, false, err);
 }
 
-void tt_rank_init_buffers(tt_rank *r)
+tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err)
 {
-    init_values(r, true);
+    return init_values(r, true, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/async.h"
+#include "comm/data_comm.h"
 #include "estimate/estimate.h"
 #include "train/train.h"
 #include <string.h>
@@ -22,7 +23,7 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
     return (tt_exec_opts){.program = p->program,
                           .dist = &r->dist,
                           .kernels = &r->s->kernels,
-                          .backend_self = r->backend,
+                          .device = r->device,
                           .pool = r->pool,
                           .seed = (uint64_t)r->s->core.training.seed,
                           .parent = parent,
@@ -48,7 +49,7 @@ static tt_status compare_plans(tt_rank *r, tt_error *err)
  * communicator they use. */
 static void note_overlap(const tt_rank *r)
 {
-    if (r->s->overlap && r->dist.vt && !tt_async_can(&r->dist))
+    if (r->s->overlap && r->dist.vt && tt_device_is_host(&r->device) && !tt_async_can(&r->dist))
         tt_log(TT_WARN, "train",
                "comm.overlap: this MPI serves only one thread (no MPI_THREAD_MULTIPLE), so "
                "collectives do not overlap with computing");
@@ -63,13 +64,32 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
-    tt_rank_init_buffers(r);
+    TT_TRY(tt_rank_init_buffers(r, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
     TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->arena,
                               &r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
+}
+
+/* The communicator of tensors: of a device, that of the comm plugin that the job names, if it takes the
+ * device's memory. */
+static tt_status open_data(tt_rank *r, tt_error *err)
+{
+    const tt_setup *s = r->s;
+    const tt_part *c = &s->comm;
+    const bool fits = c->component && tt_comm_is_of_device(c->component->vtable);
+    if (fits && tt_device_is_host(&r->device))
+        return tt_job_fail(s->job, "comm.backend", err,
+                           "%s: it needs memory of a device, and the backend %s uses host memory",
+                           c->name, s->backend.name);
+    const tt_data_opts o = {.device = r->device,
+                            .comm = fits ? c->component->vtable : NULL,
+                            .config = c->config,
+                            .timeout_s = (double)s->core.comm.init_timeout_seconds,
+                            .concurrent = s->overlap};
+    return tt_dist_open_data(&r->dist, &o, err);
 }
 
 tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_rank *out,
@@ -94,6 +114,12 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
     if (st == TT_OK)
         st = TT_PLUGIN_CALL(vt->open(s->backend.config, &env, &r->backend, err), err, "backend",
                             s->backend.name);
+    if (st == TT_OK) {
+        r->device = tt_device_of(vt, r->backend);
+        st = tt_device_enter(&r->device, err);
+    }
+    if (st == TT_OK)
+        st = open_data(r, err);
     if (st == TT_OK)
         st = open_programs(r, with_eval, err);
     if (st != TT_OK)
@@ -108,6 +134,7 @@ void tt_rank_close(tt_rank *r)
     const tt_backend_vt *vt = r->s->backend.component->vtable;
     tt_exec_free(r->eval);
     tt_exec_free(r->exec);
+    tt_dist_close_data(&r->dist, true);
     if (r->backend)
         vt->close(r->backend);
     tt_pool_free(r->pool);

@@ -156,7 +156,7 @@ static tt_status announce(const tt_loop *l, const tt_run_folder *folder, tt_erro
 static tt_status loop_start(tt_loop *l, const tt_run_folder *folder, tt_error *err)
 {
     TT_TRY(tt_loop_open_data(l, err));
-    tt_rank_init_params(&l->rank);
+    TT_TRY(tt_rank_init_params(&l->rank, err));
     TT_TRY(tt_agree(&l->rank.dist, tt_loop_resume(l, err), err));
     TT_TRY(tt_loop_set_aside(l, err));
     TT_TRY(tt_loop_open_saver(l, err));
@@ -229,13 +229,13 @@ static tt_status run_rank(world *w, int rank, tt_error *err)
     if (s == TT_OK) {
         s = before_first_step(tt_agree(&l->rank.dist, loop_start(l, w->folder, err), err));
         if (s == TT_OK)
-            tt_dist_set_timeout(&d, (double)w->s->core.comm.train_timeout_seconds);
+            tt_dist_set_timeout(&l->rank.dist, (double)w->s->core.comm.train_timeout_seconds);
         if (s == TT_OK)
             s = while_running(loop(l, err));
         if (l->has_progress)
             tt_progress_finish(&l->progress);
         if (s != TT_OK && s != TT_ESIGNAL)
-            rank_fail(&d, s, err);
+            rank_fail(&l->rank.dist, s, err);
         tt_loop_close_profile(l);
         tt_saver_free(l->saver);
         tt_loop_close_sinks(l);

@@ -156,17 +156,17 @@ static tt_status failure(tt_saver *s, tt_error *err)
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
 }
 
-static void stage(tt_saver *s, const tt_ckpt_piece *p, size_t n)
+static tt_status stage(tt_saver *s, const tt_ckpt_piece *p, size_t n, tt_error *err)
 {
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         const size_t bytes = piece_bytes(&p[i]);
         s->staged[i] = p[i];
         s->staged[i].data = s->buffer + at;
-        if (bytes)
-            memcpy(s->buffer + at, p[i].data, bytes);
+        TT_TRY(tt_exec_read(s->o.rank->exec, s->buffer + at, p[i].data, bytes, err));
         at += bytes;
     }
+    return TT_OK;
 }
 
 tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err)
@@ -182,8 +182,8 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.validation_due = st->validation_due;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
-    if (s->o.background) {
-        stage(s, s->now, s->n_now);
+    if (s->staged) {
+        TT_TRY(stage(s, s->now, s->n_now, err));
         s->now = s->staged;
     }
     set(s, WRITING);
@@ -267,11 +267,10 @@ static tt_status make_buffer(tt_saver *s, tt_error *err)
     void *p = mmap(NULL, TT_MAXV(s->bytes, (size_t)1), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return TT_FAIL(err, TT_ENOMEM,
-                       "no memory for the %zu bytes that an asynchronous save copies; set "
-                       "checkpoint.async_mode "
-                       "to \"disabled\"",
-                       s->bytes);
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the %zu bytes that a save copies%s", s->bytes,
+                       tt_device_is_host(&s->o.rank->device)
+                           ? "; set checkpoint.async_mode to \"disabled\""
+                           : "");
     s->buffer = p;
     return TT_OK;
 }
@@ -298,7 +297,7 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     tt_status st = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0], &s->n[0], err);
     if (st == TT_OK)
         st = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1], &s->n[1], err);
-    if (st == TT_OK && o->background)
+    if (st == TT_OK && (o->background || !tt_device_is_host(&o->rank->device)))
         st = make_buffer(s, err);
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;

@@ -32,6 +32,7 @@ typedef struct tt_rank {
     tt_dist dist;
     tt_pool *pool;
     void *backend;
+    tt_device device; /* the backend's memory */
     tt_plan *plan, *eval_plan;
     tt_exec *exec, *eval;
     int pp, data_rank;
@@ -42,8 +43,8 @@ tt_status tt_rank_open(const tt_setup *s, const tt_dist *d, bool with_eval, tt_r
 void tt_rank_close(tt_rank *r);
 
 /* ---- initial.c: values of the parameters, of the optimizer's states none: they are zero ---- */
-void tt_rank_init_params(tt_rank *r);
-void tt_rank_init_buffers(tt_rank *r); /* done by tt_rank_open() */
+tt_status tt_rank_init_params(tt_rank *r, tt_error *err);
+tt_status tt_rank_init_buffers(tt_rank *r, tt_error *err); /* done by tt_rank_open() */
 
 /* ---- weights.c: parameters and optimizer as checkpoint pieces ---- */
 tt_status tt_rank_pieces(const tt_rank *r, tt_arena *a, bool optimizer, tt_ckpt_piece **out,

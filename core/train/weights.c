@@ -64,6 +64,72 @@ static void report_others(const tt_rank *r, const tt_ckpt_reader *reader, tt_are
     tt_ckpt_log_others(reader, used, is_of_optimizer);
 }
 
+/* ---- pieces on the host ----
+ * On a device the data of a piece is an address there. To be filled, pieces get host memory instead, as
+ * many at a time as fit in LOAD_BYTES, and at least one. */
+#define LOAD_BYTES ((size_t)1 << 30)
+
+typedef tt_status (*fill_pieces)(void *user, tt_ckpt_piece *p, size_t n, tt_error *err);
+
+static tt_tensor flat_tensor(const tt_ckpt_piece *p)
+{
+    tt_tensor t = {.data = p->data, .dtype = p->dtype, .n_dims = 1};
+    t.shape[0] = t.global[0] = tt_box_numel(&p->box, p->n_dims);
+    return t;
+}
+
+/* Gives the first pieces host memory; returns how many. */
+static size_t map_pieces(const tt_rank *r, tt_ckpt_piece *p, size_t n, size_t most, tt_status *st,
+                         tt_error *err)
+{
+    size_t bytes = 0, i = 0;
+    for (; *st == TT_OK && i < n && (!i || bytes < most); i++) {
+        const tt_tensor t = flat_tensor(&p[i]);
+        void *host = NULL;
+        bytes += (size_t)tt_tensor_bytes(&t);
+        *st = tt_exec_map(r->exec, &t, false, &host, err);
+        p[i].data = host;
+    }
+    return i;
+}
+
+static tt_status fill_on_host(const tt_rank *r, tt_ckpt_piece *p, size_t n, size_t most,
+                              fill_pieces fill, void *user, tt_error *err)
+{
+    tt_arena *a = tt_arena_new();
+    tt_status s = TT_OK;
+    for (size_t at = 0, k; s == TT_OK && at < n; at += k) {
+        tt_ckpt_piece *host = tt_arena_dup(a, p + at, (n - at) * sizeof *p);
+        k = map_pieces(r, host, n - at, most, &s, err);
+        if (s == TT_OK)
+            s = fill(user, host, k, err);
+        for (size_t i = 0; i < k; i++) {
+            const tt_tensor t = flat_tensor(&p[at + i]);
+            tt_error e = {0};
+            const tt_status u = tt_exec_unmap(r->exec, &t, host[i].data, s == TT_OK, &e);
+            if (s == TT_OK && u != TT_OK) {
+                *err = e;
+                s = u;
+            }
+        }
+    }
+    tt_arena_free(a);
+    return s;
+}
+
+static tt_status fill_all(const tt_rank *r, tt_ckpt_piece *p, size_t n, bool at_once,
+                          fill_pieces fill, void *user, tt_error *err)
+{
+    if (tt_device_is_host(&r->device))
+        return fill(user, p, n, err);
+    return fill_on_host(r, p, n, at_once ? SIZE_MAX : LOAD_BYTES, fill, user, err);
+}
+
+static tt_status load_pieces(void *reader, tt_ckpt_piece *p, size_t n, tt_error *err)
+{
+    return tt_ckpt_load(reader, p, n, err);
+}
+
 tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool report,
                        tt_error *err)
 {
@@ -75,13 +141,25 @@ tt_status tt_rank_load(tt_rank *r, const char *step_folder, bool optimizer, bool
     if (s == TT_OK)
         s = tt_rank_pieces(r, a, optimizer, &p, &n, err);
     if (s == TT_OK)
-        s = tt_ckpt_load(reader, p, n, err);
+        s = fill_all(r, p, n, false, load_pieces, reader, err);
     if (s == TT_OK && report)
         report_others(r, reader, a);
     if (reader)
         tt_ckpt_close(reader);
     tt_arena_free(a);
     return s;
+}
+
+typedef struct hf_folder {
+    const tt_setup *s;
+    const char *path;
+    bool report;
+} hf_folder;
+
+static tt_status load_hf_pieces(void *user, tt_ckpt_piece *p, size_t n, tt_error *err)
+{
+    const hf_folder *f = user;
+    return tt_setup_load_hf(f->s, f->path, p, n, f->report, err);
 }
 
 tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error *err)
@@ -91,7 +169,7 @@ tt_status tt_rank_load_hf(tt_rank *r, const char *folder, bool report, tt_error 
     size_t n = 0;
     tt_status s = pieces(r, a, false, false, &p, &n, err);
     if (s == TT_OK)
-        s = tt_setup_load_hf(r->s, folder, p, n, report, err);
+        s = fill_all(r, p, n, true, load_hf_pieces, &(hf_folder){r->s, folder, report}, err);
     tt_arena_free(a);
     return s;
 }

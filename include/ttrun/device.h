@@ -106,7 +106,7 @@ typedef struct tt_attrs_reduce_members {
  * what attrs asks for, or -1. For debug.detect_nan and debug.poison. */
 #define TT_OP_FIND_BAD "find_bad"
 typedef enum tt_find_bad {
-    TT_FIND_NOT_FINITE = 0,         /* floats */
+    TT_FIND_NOT_FINITE = 0, /* floats */
     TT_FIND_NOT_FINITE_NOR_MINUS_INF = 1,
     TT_FIND_NOT_PATTERN = 2 /* u8: bytes that differ from those of pattern, over and over */
 } tt_find_bad;

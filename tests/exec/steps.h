@@ -100,7 +100,7 @@ static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
         TT_TRY(tt_threads_join(s->threads, rank, &d, err));
     tt_status st = tt_rank_open(s->setup, &d, false, &r, err);
     if (st == TT_OK) {
-        tt_rank_init_params(&r);
+        st = tt_rank_init_params(&r, err);
         if (steps_break)
             steps_break(&r);
         for (int i = 0; st == TT_OK && i < s->n_steps; i++)

@@ -70,8 +70,9 @@ static void *member_main(void *arg)
     if (m->status == TT_OK)
         m->status = tt_rank_open(m->s->setup, &d, false, &r, &m->err);
     if (m->status == TT_OK) {
-        tt_rank_init_params(&r);
-        m->status = member_steps(m, &r, &m->err);
+        m->status = tt_rank_init_params(&r, &m->err);
+        if (m->status == TT_OK)
+            m->status = member_steps(m, &r, &m->err);
         if (m->status != TT_OK)
             tt_dist_abort(&d, m->err.text);
         tt_rank_close(&r);
@@ -143,7 +144,7 @@ static void test_ok_is_1_in_a_good_step(void **state)
     job_open(&j, "");
     steps s = {.setup = &j.setup};
     assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
-    tt_rank_init_params(&r);
+    assert_int_equal(tt_rank_init_params(&r, &err), TT_OK);
     assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
     assert_true(tt_exec_metric(r.exec, TT_METRIC_OK) > 0.999 &&
                 tt_exec_metric(r.exec, TT_METRIC_OK) < 1.001);

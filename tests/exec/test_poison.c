@@ -64,7 +64,7 @@ static tt_rank open_rank(job *j, const char *overrides, bool apart)
     j->setup.apart = apart;
     if (tt_rank_open(&j->setup, &d, false, &r, &err) != TT_OK)
         fail_msg("%s", err.text);
-    tt_rank_init_params(&r);
+    assert_int_equal(tt_rank_init_params(&r, &err), TT_OK);
     return r;
 }
 

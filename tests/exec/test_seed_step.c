@@ -59,7 +59,7 @@ static void test_kernels_read_seed_and_step_from_the_program(void **state)
     watching.kernel = watched;
     j.setup.kernels.backend = &watching;
     assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
-    tt_rank_init_params(&r);
+    assert_int_equal(tt_rank_init_params(&r, &err), TT_OK);
     for (int step = 0; step < 3; step++) {
         expected_step = step + 1;
         if (steps_one(&s, &r, step, 0, &err) != TT_OK)

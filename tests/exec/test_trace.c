@@ -44,7 +44,7 @@ static void test_trace_reads_the_clock_twice_per_op_and_never_when_off(void **st
     job_open(&j, "training.global_batch_size 8");
     steps s = {.setup = &j.setup};
     assert_int_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
-    tt_rank_init_params(&r);
+    assert_int_equal(tt_rank_init_params(&r, &err), TT_OK);
     looks = 0;
     assert_int_equal(steps_one(&s, &r, 0, 0, &err), TT_OK);
     assert_int_equal(looks, 0);

@@ -111,7 +111,7 @@ static void open_program(program *p, const char *spec, const char *args, const t
         tt_rank_open(s, &one, false, &p->rank, &err) != TT_OK ||
         tt_exec_state_tensor(p->rank.exec, TT_METRIC_LOGITS, &p->logits, &err) != TT_OK)
         fail_msg("%s %s: %s", spec, overrides, err.text);
-    tt_rank_init_params(&p->rank);
+    assert_int_equal(tt_rank_init_params(&p->rank, &err), TT_OK);
 }
 
 static void close_program(program *p)

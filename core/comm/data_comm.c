@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/data_comm.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Opens the communicator of tensors beside that of the host. */
+
+static tt_status no_reason_to_stop(void *user, tt_error *err)
+{
+    const tt_dist *d = user;
+    return d->session ? tt_session_stopped(d->session, err) : TT_OK;
+}
+
+/* tt_comm_env.host_all_gather */
+static tt_status gather_on_host(void *user, const void *send, void *recv, size_t bytes,
+                                tt_error *err)
+{
+    tt_dist *d = user;
+    int64_t *counts = calloc((size_t)d->world, sizeof *counts);
+    if (!counts)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for an all-gather of %d ranks", d->world);
+    for (int i = 0; i < d->world; i++)
+        counts[i] = (int64_t)bytes;
+    const tt_status s = d->vt->all_gather(d->all, send, recv, counts, TT_U8, err);
+    free(counts);
+    return s;
+}
+
+static tt_status open_device_comm(tt_dist *d, const tt_data_opts *o, tt_error *err)
+{
+    const tt_comm_env env = {.struct_size = sizeof env,
+                             .rank = d->rank,
+                             .world = d->world,
+                             .timeout_s = o->timeout_s,
+                             .stopped = no_reason_to_stop,
+                             .user = d,
+                             .concurrent = o->concurrent,
+                             .device = o->device.vt,
+                             .backend = o->device.backend,
+                             .host_all_gather = gather_on_host};
+    TT_TRY(TT_PLUGIN_CALL(o->comm->open(o->config, &env, &d->data_self, err), err, "comm", "open"));
+    d->data_vt = o->comm;
+    return TT_OK;
+}
+
+tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
+{
+    if (!d->vt || tt_device_is_host(&o->device))
+        return TT_OK;
+    if (o->comm)
+        return open_device_comm(d, o, err);
+    TT_TRY(tt_staged_new(&o->device, d, &d->data_self, err));
+    d->data_vt = &tt_staged_vt;
+    return TT_OK;
+}
+
+void tt_dist_close_data(tt_dist *d, bool ok)
+{
+    if (d->data_vt != d->vt)
+        d->data_vt->close(d->data_self, ok);
+    d->data_vt = d->vt;
+    d->data_self = d->self;
+}
+
+bool tt_dist_has_queues(const tt_dist *d)
+{
+    const tt_comm_vt *v = d->data_vt;
+    return v && v != d->vt && v != &tt_staged_vt && (!v->concurrent || v->concurrent(d->data_self));
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_DATA_COMM_H
+#define TT_DATA_COMM_H
+#include "comm/dist.h"
+#include "device/device.h"
+
+/* The communicator of tensors. Its buffers are memory of the rank's backend:
+ *   a host backend         the communicator of the host itself
+ *   a device, with a comm  a plugin's with device_memory (NCCL): calls are put on queues
+ *   a device, without one  the host's, between copies through pinned memory; these calls wait */
+
+typedef struct tt_data_opts {
+    tt_device device;
+    const tt_comm_vt *comm; /* with device_memory; NULL: none */
+    const void *config;
+    double timeout_s;
+    bool concurrent; /* collectives run concurrently with the program */
+} tt_data_opts;
+/* For a device; of a host backend, and after tt_dist_close_data, it is the host's. d stays in its place
+ * while it is open. [collective] [setup] */
+tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err);
+void tt_dist_close_data(tt_dist *d, bool ok);
+/* Its groups put their calls on queues, and may be used concurrently with each other. */
+bool tt_dist_has_queues(const tt_dist *d);
+
+/* staged.c: the host's communicator between copies. */
+tt_status tt_staged_new(const tt_device *device, const tt_dist *d, void **out, tt_error *err);
+extern const tt_comm_vt tt_staged_vt;
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exec/exec_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The memory of a program, and how the host reads and writes what is in it. */
+
+#define STAGE_BYTES ((size_t)4 << 20) /* of pinned memory per piece on its way */
+
+#define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
+#define TOUCH_STEP 4096                /* a page, if there are no huge ones */
+
+/* With room for canaries behind it. */
+static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *err)
+{
+    const size_t n = (size_t)bytes + TT_CANARY_BYTES;
+    const tt_mover *m = tt_exec_mover(x);
+    void *p = NULL;
+    if (tt_device_alloc(&x->o.device, n, &p, err) != TT_OK)
+        return tt_error_context(err, "%.2f GiB of %s memory", (double)bytes / (1 << 30),
+                                tt_space_name(space));
+    x->space[space] = p;
+    x->mapped[space] = n;
+    if (x->o.poison)
+        TT_TRY(tt_exec_poison(x, p, n, err));
+    /* states begin as zeros; host memory does anyway */
+    if (space == TT_SPACE_STATE && (x->o.poison || !tt_device_is_host(&x->o.device)))
+        TT_TRY(tt_device_fill(&m->device, m->queue, p, 0, (size_t)bytes, err));
+    return TT_OK;
+}
+
+static void touch_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i += TOUCH_STEP)
+        ((volatile char *)arg)[i] = 0;
+}
+
+/* An optimizer reads its states before it writes them, so the kernel would map each page twice: for
+ * the read and, stopping every core, for the write. Writing them first avoids that; they are zeros
+ * before and after. */
+static void touch_moments(tt_exec *x)
+{
+    for (int i = 0; i < x->p->n_states; i++) {
+        const tt_program_state *s = &x->p->states[i];
+        if (s->moments && s->offset >= 0)
+            tt_parallel_for(x->o.pool, tt_tensor_bytes(&s->tensor), TOUCH_PIECE, touch_range,
+                            x->space[TT_SPACE_STATE] + s->offset);
+    }
+}
+
+/* ---- scalars and metrics ---- */
+
+static tt_status open_mirror(tt_exec *x, tt_error *err)
+{
+    const size_t bytes = (size_t)x->p->read_end;
+    void *p = x->space[TT_SPACE_STATE];
+    if (!tt_device_is_host(&x->o.device)) {
+        TT_TRY(tt_device_alloc_pinned(&x->o.device, TT_MAXV(bytes, (size_t)1), &p, err));
+        memset(p, 0, bytes);
+        TT_TRY(tt_device_event_new(&x->o.device, false, &x->mirror_done, err));
+    }
+    x->mirror = p;
+    return TT_OK;
+}
+
+tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err)
+{
+    const tt_mover *m = tt_exec_mover(x);
+    if (!x->scalars_changed)
+        return TT_OK;
+    x->scalars_changed = false;
+    if (tt_device_is_host(&m->device))
+        return TT_OK;
+    TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], x->mirror, (size_t)x->p->written_end, err));
+    return tt_device_record(&m->device, x->mirror_done, m->queue, err);
+}
+
+tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err)
+{
+    const tt_mover *m = tt_exec_mover(x);
+    const int64_t from = x->p->written_end;
+    if (tt_device_is_host(&m->device))
+        return TT_OK;
+    TT_TRY(tt_move_copy(m, x->mirror + from, x->space[TT_SPACE_STATE] + from,
+                        (size_t)(x->p->read_end - from), err));
+    TT_TRY(tt_device_record(&m->device, x->mirror_done, m->queue, err));
+    return tt_device_sync(&m->device, x->mirror_done, err);
+}
+
+/* ---- life ---- */
+
+tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
+{
+    void *p = NULL;
+    for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
+        TT_TRY(open_space(x, (tt_space)sp, x->p->bytes[sp], err));
+    TT_TRY(open_mirror(x, err));
+    TT_TRY(tt_device_event_new(&x->o.device, false, &x->idle, err));
+    x->sums_bytes = ((size_t)x->p->n_sums + 4) * sizeof(int64_t);
+    TT_TRY(tt_device_alloc(&x->o.device, x->sums_bytes, &p, err));
+    x->bad_at = p;
+    x->sums = (float *)(x->bad_at + 1);
+    if (tt_device_is_host(&x->o.device))
+        touch_moments(x);
+    return TT_OK;
+}
+
+void tt_exec_memory_close(tt_exec *x)
+{
+    const tt_device *d = &x->o.device;
+    if (!tt_device_is_host(d))
+        tt_device_free_pinned(d, x->mirror, (size_t)x->p->read_end);
+    tt_device_event_free(d, x->mirror_done);
+    tt_device_event_free(d, x->idle);
+    tt_device_free(d, x->bad_at, x->sums_bytes);
+    if (x->stage.bytes)
+        tt_stage_close(&x->stage);
+    for (int sp = 0; sp < TT_N_SPACES; sp++)
+        tt_device_free(d, x->space[sp], x->mapped[sp]);
+}
+
+/* ---- tensors ---- */
+
+static tt_status exec_stage(tt_exec *x, tt_error *err)
+{
+    return x->stage.bytes ? TT_OK : tt_stage_open(&x->stage, &x->o.device, STAGE_BYTES, err);
+}
+
+tt_status tt_exec_read(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err)
+{
+    TT_TRY(exec_stage(x, err));
+    return tt_stage_read(&x->stage, tt_exec_mover(x)->queue, to, from, bytes, err);
+}
+
+tt_status tt_exec_write(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err)
+{
+    TT_TRY(exec_stage(x, err));
+    return tt_stage_write(&x->stage, tt_exec_mover(x)->queue, to, from, bytes, err);
+}
+
+tt_status tt_exec_map(tt_exec *x, const tt_tensor *t, bool read, void **host, tt_error *err)
+{
+    const size_t bytes = (size_t)tt_tensor_bytes(t);
+    const bool in_place = tt_device_is_host(&x->o.device);
+    *host = in_place ? t->data : NULL;
+    if (in_place || !bytes)
+        return TT_OK;
+    *host = malloc(bytes);
+    if (!*host)
+        return TT_FAIL(err, TT_ENOMEM, "no host memory for a copy of %zu bytes", bytes);
+    const tt_status s = read ? tt_exec_read(x, *host, t->data, bytes, err) : TT_OK;
+    if (s != TT_OK) {
+        free(*host);
+        *host = NULL;
+    }
+    return s;
+}
+
+tt_status tt_exec_unmap(tt_exec *x, const tt_tensor *t, void *host, bool changed, tt_error *err)
+{
+    if (tt_device_is_host(&x->o.device))
+        return TT_OK;
+    const size_t bytes = (size_t)tt_tensor_bytes(t);
+    const tt_status s = changed && host ? tt_exec_write(x, t->data, host, bytes, err) : TT_OK;
+    free(host);
+    return s;
+}
+
+tt_status tt_exec_sync(tt_exec *x, tt_error *err)
+{
+    const tt_mover *m = tt_exec_mover(x);
+    TT_TRY(tt_device_record(&m->device, x->idle, m->queue, err));
+    return tt_device_sync(&m->device, x->idle, err);
+}
