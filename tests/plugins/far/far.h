@@ -217,6 +217,7 @@ tt_status far_extra_check(const tt_kernel_call *c, tt_error *err);
 void far_box_span(const tt_kernel_call *c, far_range *in, far_range *out);
 /* of the reference backend */
 const tt_kernel *ref_kernel(const char *op);
+const tt_kernel *ref_pointwise_kernel(const char *op);
 
 /* ---- graph.c ---- */
 tt_status far_capture_begin(void *self, tt_device_queue *q, tt_error *err);

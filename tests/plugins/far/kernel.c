@@ -56,18 +56,22 @@ static void far_call_ranges(far_node *n, const tt_kernel_call *c)
     *g++ = (far_range){.at = (void *)(uintptr_t)c->step, .bytes = c->step ? sizeof *c->step : 0};
 }
 
-/* Outputs lie apart from each other and from the inputs, but for what in_place allows. */
+/* Outputs lie apart from each other and from the inputs, but for what in_place allows, and for states
+ * that an op reads and writes: a pointwise op element by element, attention its cache. */
 static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, int in_place,
                                    tt_error *err)
 {
+    const bool pointwise = !strcmp(n->name, "fused") || ref_pointwise_kernel(n->name),
+               updates = !strcmp(n->name, "attention_cached");
     const far_range *g = n->ranges;
     for (int o = 0; o < c->n_out; o++)
         for (int i = 0; i < c->n_in + o; i++) {
             const far_range *out = &g[c->n_in + o];
             if (!far_overlap(out, &g[i]))
                 continue;
-            if (o == 0 && i < c->n_in && i < 31 && in_place >> i & 1 && out->at == g[i].at &&
-                out->bytes == g[i].bytes)
+            const bool may =
+                pointwise || (updates && o > 0) || (o == 0 && i < 31 && in_place >> i & 1);
+            if (may && i < c->n_in && out->at == g[i].at && out->bytes == g[i].bytes)
                 continue;
             return TT_FAIL(err, TT_EINVAL, "far: %s: output %d lies in the memory of %s %d",
                            n->name, o, i < c->n_in ? "input" : "output",
