@@ -371,6 +371,7 @@ const tt_comm_vt far_comm_vt = {.struct_size = sizeof(tt_comm_vt),
                                 .close = far_comm_close,
                                 .set_timeout = far_set_timeout,
                                 .concurrent = far_concurrent,
+                                .launcher = "threads",
                                 .device_memory = 1,
                                 .on = far_on,
                                 .poll = far_poll};
