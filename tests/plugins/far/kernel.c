@@ -80,13 +80,15 @@ static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, i
     return TT_OK;
 }
 
-static tt_status far_check_alignment(const far_node *n, const tt_kernel_call *c, tt_error *err)
+static tt_status far_check_alignment(const far_node *n, const tt_kernel_call *c, bool extra,
+                                     tt_error *err)
 {
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tt_tensor *t = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        if (n->ranges[i].bytes && (uintptr_t)t->data % 16)
-            return TT_FAIL(err, TT_EINVAL, "far: %s: operand %d at %p is not aligned to 16 bytes",
-                           n->name, i, t->data);
+        const size_t align = extra ? tt_dtype_size(t->dtype) : 16;
+        if (n->ranges[i].bytes && (uintptr_t)t->data % align)
+            return TT_FAIL(err, TT_EINVAL, "far: %s: operand %d at %p is not aligned to %zu bytes",
+                           n->name, i, t->data, align);
     }
     if (c->scratch && (uintptr_t)c->scratch % 64)
         return TT_FAIL(err, TT_EINVAL, "far: %s: its scratch at %p is not aligned to 64 bytes",
@@ -146,7 +148,7 @@ static tt_status far_kernel_run(void *backend, const tt_kernel_call *c, tt_error
             far_box_span(c, &n->ranges[0], &n->ranges[1]);
         s = far_resolve(n, err);
         if (s == TT_OK)
-            s = far_check_alignment(n, c, err);
+            s = far_check_alignment(n, c, extra, err);
         if (s == TT_OK && !extra)
             s = far_check_aliases(n, c, row->kernel.in_place, err);
         if (s == TT_OK)
