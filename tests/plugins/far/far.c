@@ -66,6 +66,13 @@ tt_status far_begin(far_rank *r, const char *what, tt_error *err)
     return TT_OK;
 }
 
+tt_status far_end(far_rank *r, tt_status s)
+{
+    r->refused |= s != TT_OK;
+    far_unlock();
+    return s;
+}
+
 void far_begin_or_die(far_rank *r, const char *what)
 {
     tt_error e;
