@@ -22,7 +22,7 @@
 #define FAR_QUEUES 64 /* of one rank */
 
 typedef struct far_config {
-    int64_t seed, memory_mib;
+    int64_t seed, memory_mib, alignment;
     bool races;
 } far_config;
 
