@@ -85,7 +85,8 @@ static tt_status far_check_alignment(const far_node *n, const tt_kernel_call *c,
 {
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tt_tensor *t = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        const size_t align = extra ? tt_dtype_size(t->dtype) : (size_t)n->rank->config.alignment;
+        const size_t own = tt_dtype_size(t->dtype), wanted = (size_t)n->rank->config.alignment,
+                     align = extra || own > wanted ? own : wanted;
         if (n->ranges[i].bytes && (uintptr_t)t->data % align)
             return TT_FAIL(err, TT_EINVAL, "far: %s: operand %d at %p is not aligned to %zu bytes",
                            n->name, i, t->data, align);
