@@ -81,7 +81,7 @@ struct tt_exec {
     uint8_t *scalars, *pinned;
     bool scalars_changed;
     tt_device_event *crossed;
-    tt_device_event **events;     /* device: by the program's number */
+    tt_device_event **events; /* device: by the program's number */
     tt_input_stage inputs;
     tt_stage stage; /* for tt_exec_read and tt_exec_write; opened when first used */
     tt_device_event *idle;
