@@ -62,4 +62,84 @@ case $BUILD in */asan | */tsan) ;; *)
     ok the_update_waits_for_the_copies_of_a_save_on_far
     ;;
 esac
+
+# Tensors of 9 MiB, which cross in several pieces.
+big="--model.args.dim 256 --model.args.vocab_size 9000 --model.args.n_layers 1 --training.local_batch_size 1 --checkpoint.interval 1"
+job=$llama
+train "$dir/big" $ref $big --training.steps 2 --checkpoint.async_mode disabled
+[ $rc -eq 0 ] && train "$dir/big-far" $far $big --training.steps 1 && [ "$rc" -eq 0 ] && train "$dir/big-far" $far $big --training.steps 2 &&
+    [ "$rc" -eq 0 ] && same_steps "$dir/big" "$dir/big-far" 1 2 && same_numbers "$dir/big" "$dir/big-far"
+ok far_saves_and_resumes_large_tensors
+rm -rf "$dir/big" "$dir/big-far"
+
+# ---- resume: with the bits of a run that did not stop, on either backend from what the other saved ----
+six="--training.steps 6 --checkpoint.interval 3 --checkpoint.keep_latest_k 0 --lr_scheduler.warmup_steps 2"
+train "$dir/six" $ref $six
+[ $rc -eq 0 ]
+ok six_steps_without_a_stop
+half() { # NAME BACKEND-OPTION…: steps 1 to 3, saved at 3
+    name=$1
+    shift
+    train "$dir/$name" "$@" $six --training.steps 3
+    [ "$rc" -eq 0 ] && same_steps "$dir/six" "$dir/$name" 3
+}
+rest() { # NAME OPTION…: steps 4 to 6
+    name=$1
+    shift
+    train "$dir/$name" "$@" $six
+    [ "$rc" -eq 0 ] && grep -q 'resumed from .*step-3' "$dir/err" && same_numbers "$dir/six" "$dir/$name" && same_steps "$dir/six" "$dir/$name" 3 6
+}
+half far_far $far && rest far_far $far --backend.seed 2
+ok far_resumes_what_far_saved
+half far_ref $far --backend.seed 3 && rest far_ref $ref
+ok the_reference_resumes_what_far_saved
+half ref_far $ref && rest ref_far $far
+ok far_resumes_what_the_reference_saved
+
+# ---- the same on two ranks that each hold a half; with far's communicator and with the host's between copies ----
+one=$dir/six
+fsdp="--nproc 2 --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2"
+train "$dir/two" $ref $fsdp --comm.backend local $six
+[ $rc -eq 0 ] && mv "$one" "$dir/one" && mv "$dir/two" "$dir/six"
+ok two_ranks_without_a_stop
+for comm in local far; do
+    half "two_$comm" $far $fsdp --comm.backend $comm && rest "two_$comm" $far $fsdp --comm.backend $comm
+    ok "two_ranks_of_far_resume_their_save_$comm"
+done
+half two_ref $far $fsdp --comm.backend far && rest two_ref $ref $fsdp --comm.backend local
+ok two_ranks_of_the_reference_resume_what_two_of_far_saved
+# one rank's save on two ranks of far: with the reference's bits
+for backend in ref far; do
+    cp -r "$dir/one" "$dir/from_one_$backend" && rm -r "$dir/from_one_$backend/checkpoint/step-6"
+done
+train "$dir/from_one_ref" $ref $fsdp --comm.backend local $six
+[ $rc -eq 0 ] && train "$dir/from_one_far" $far $fsdp --comm.backend far $six && [ $rc -eq 0 ] &&
+    same_numbers "$dir/from_one_ref" "$dir/from_one_far" && same_steps "$dir/from_one_ref" "$dir/from_one_far" 3 6
+ok two_ranks_of_far_resume_the_save_of_one
+
+# ---- a stop between: saved on far, and continued ----
+start "$dir/stop" $far --training.steps 100000 --checkpoint.interval 100000
+until_true has_lines "$dir/stop/metrics.jsonl" 3 && kill -TERM $pid
+wait $pid
+rc=$?
+at=$(newest "$dir/stop/checkpoint")
+[ $rc -eq 4 ] && [ "$at" -ge 3 ] && train "$dir/stop" $far --training.steps $((at + 1)) && [ "$(value "$dir/stop/metrics.jsonl" step)" = $((at + 1)) ]
+ok a_stop_saves_on_far
+
+# ---- Hugging Face: exported by a run on far, and loaded from there ----
+hf="--training.steps 2 --checkpoint.last_save_in_hf true --training.mixed_precision_param bfloat16"
+train "$dir/hf_ref" $ref $hf
+[ $rc -eq 0 ] && train "$dir/hf_far" $far $hf && [ "$rc" -eq 0 ] && [ "$(hash_of "$dir/hf_ref/hf/latest")" = "$(hash_of "$dir/hf_far/hf/latest")" ]
+ok far_exports_the_files_of_the_reference
+load="--training.steps 2 --checkpoint.enable false --checkpoint.initial_load_path $dir/hf_far/hf/latest"
+train "$dir/load_ref" $ref $load
+[ $rc -eq 0 ] && train "$dir/load_far" $far $load && [ "$rc" -eq 0 ] && grep -q "Hugging Face's" "$dir/err" && same_numbers "$dir/load_ref" "$dir/load_far"
+ok far_loads_weights_from_a_hugging_face_folder
+train "$dir/load_two" $ref $fsdp --comm.backend local $load
+[ $rc -eq 0 ] && train "$dir/load_two_far" $far $fsdp --comm.backend far $load && [ "$rc" -eq 0 ] && same_numbers "$dir/load_two" "$dir/load_two_far"
+ok two_ranks_of_far_load_weights_from_a_hugging_face_folder
+step="--training.steps 2 --checkpoint.enable false --checkpoint.initial_load_path $dir/one/checkpoint/step-3"
+train "$dir/step_ref" $ref $step
+[ $rc -eq 0 ] && train "$dir/step_far" $far $step && [ "$rc" -eq 0 ] && same_numbers "$dir/step_ref" "$dir/step_far"
+ok far_loads_weights_from_a_checkpoint
 exit $failed
