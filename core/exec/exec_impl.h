@@ -100,6 +100,7 @@ struct tt_exec {
 };
 
 #define TT_CANARY_BYTES 4096
+#define TT_EXEC_STAGE_BYTES ((size_t)4 << 20) /* of pinned memory per piece on its way */
 
 static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 {

@@ -5,8 +5,6 @@
 
 /* The memory of a program, and how the host reads and writes what is in it. */
 
-#define STAGE_BYTES ((size_t)4 << 20) /* of pinned memory per piece on its way */
-
 #define TOUCH_PIECE ((int64_t)2 << 20) /* a huge page */
 #define TOUCH_STEP 4096                /* a page, if there are no huge ones */
 
@@ -125,7 +123,8 @@ void tt_exec_memory_close(tt_exec *x)
 
 static tt_status exec_stage(tt_exec *x, tt_error *err)
 {
-    return x->stage.bytes ? TT_OK : tt_stage_open(&x->stage, &x->o.device, STAGE_BYTES, err);
+    return x->stage.bytes ? TT_OK
+                          : tt_stage_open(&x->stage, &x->o.device, TT_EXEC_STAGE_BYTES, err);
 }
 
 tt_status tt_exec_read(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err)
