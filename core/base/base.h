@@ -153,7 +153,6 @@ void tt_log_setup(tt_log_level level, int rank, int world, bool color);
 void tt_log_set_thread_rank(int rank); /* of the calling thread; -1 = the process's rank */
 /* ranks: "0", "0,3" or "all"; returns false and changes nothing for another text */
 bool tt_log_show_ranks(const char *ranks);
-bool tt_log_enabled(tt_log_level level);
 void tt_log_hold(bool hold); /* true: a progress bar is shown; erase and redraw it around lines */
 void tt_log_set_redraw(void (*fn)(void *), void *arg);
 

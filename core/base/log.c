@@ -77,7 +77,7 @@ static bool shown(int rank)
     return rank < MAX_SHOWN && atomic_load(&state.shown[rank / 64]) >> rank % 64 & 1;
 }
 
-bool tt_log_enabled(tt_log_level level)
+static bool log_enabled(tt_log_level level)
 {
     return (int)level <= atomic_load(&state.level) && (level <= TT_WARN || shown(my_rank()));
 }
@@ -137,7 +137,7 @@ static size_t format_line(char *buf, size_t size, tt_log_level level, const char
 
 void tt_log(tt_log_level level, const char *area, const char *fmt, ...)
 {
-    if (!tt_log_enabled(level))
+    if (!log_enabled(level))
         return;
     int saved = errno;
     char line[4096];

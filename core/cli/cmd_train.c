@@ -49,6 +49,7 @@ static void on_exit_call(void)
     if (atomic_load(&training) != (long)getpid()) /* the run is done, or this is a child that a
                                                      plugin has forked */
         return;
+    atexit(on_exit_call);                      /* in place of the one that this thread took */
     while (atomic_flag_test_and_set(&entered)) /* another rank's thread called exit, too */
         pause();
     snprintf(e.text, sizeof e.text, "%s", why);
@@ -63,9 +64,10 @@ static bool prints_crash(const char *why)
     return prints_error(TT_EIO, why);
 }
 
-/* A thread that calls exit() takes one handler off the list, and ends the process when none is left:
- * so there is one for each thread that may call it at the same time. */
-#define EXIT_CALLS 256
+/* A thread that calls exit() takes one handler off the list before it calls it, and ends the process if
+ * none is left. The handler puts one back, so there need only be as many as threads are between these
+ * two at the same moment, however many threads call exit(). */
+#define EXIT_CALLS 32
 
 static void guard(void)
 {

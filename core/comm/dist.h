@@ -24,7 +24,6 @@ typedef struct tt_dist {
 /* ---- rank-threads of one process (comm.backend "local") ---- */
 typedef struct tt_threads tt_threads;
 tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error *err);
-void tt_threads_set_timeout(tt_threads *t, double timeout_s); /* for waits that begin after this */
 void tt_threads_free(tt_threads *t);
 /* One rank's communicator. [setup, called by that rank's thread] */
 tt_status tt_threads_join(tt_threads *t, int rank, tt_dist *out, tt_error *err);

@@ -16,8 +16,11 @@
 #define BLOCK 4096
 #define LANES 32
 
-/* out[i] = a[i] op b[i]; out may be a or b. */
-#define DEFINE_PAIR(name, type)                                                                    \
+/* out[i] = a[i] op b[i]; out may be a or b. A maximum with a NaN is NaN, whichever member has it.
+ * is_nan: a macro of one element. */
+#define IS_NAN(x) ((x) != (x))
+#define NEVER_NAN(x) 0
+#define DEFINE_PAIR(name, type, is_nan)                                                            \
     TT_CLONES static void name(type *out, const type *a, const type *b, int64_t n, tt_reduce op)   \
     {                                                                                              \
         int64_t i = 0;                                                                             \
@@ -28,14 +31,19 @@
         }                                                                                          \
         for (; op == TT_SUM && i < n; i++)                                                         \
             out[i] = a[i] + b[i];                                                                  \
+        for (; i + LANES <= n; i += LANES) {                                                       \
+            EACH_ALONE                                                                             \
+            for (int k = 0; k < LANES; k++)                                                        \
+                out[i + k] = a[i + k] > b[i + k] || is_nan(a[i + k]) ? a[i + k] : b[i + k];        \
+        }                                                                                          \
         for (; i < n; i++)                                                                         \
-            out[i] = a[i] > b[i] ? a[i] : b[i];                                                    \
+            out[i] = a[i] > b[i] || is_nan(a[i]) ? a[i] : b[i];                                    \
     }
 
-DEFINE_PAIR(pair_f32, float)
-DEFINE_PAIR(pair_f64, double)
-DEFINE_PAIR(pair_i32, int32_t)
-DEFINE_PAIR(pair_i64, int64_t)
+DEFINE_PAIR(pair_f32, float, IS_NAN)
+DEFINE_PAIR(pair_f64, double, IS_NAN)
+DEFINE_PAIR(pair_i32, int32_t, NEVER_NAN)
+DEFINE_PAIR(pair_i64, int64_t, NEVER_NAN)
 
 static void reduce_bf16(uint16_t *out, const void *const *xs, int n_members, int64_t at, int64_t n,
                         tt_reduce op)

@@ -306,7 +306,7 @@ static void abort_(void *self, const char *why)
 
 static void threads_set_timeout(void *self, double timeout_s)
 {
-    tt_threads_set_timeout(((rank_end *)self)->t, timeout_s);
+    ((rank_end *)self)->t->timeout_s = timeout_s;
 }
 
 static int threads_concurrent(void *self)
@@ -343,11 +343,6 @@ tt_status tt_threads_new(int world, double timeout_s, tt_threads **out, tt_error
     pthread_mutex_init(&t->lock, NULL);
     *out = t;
     return TT_OK;
-}
-
-void tt_threads_set_timeout(tt_threads *t, double timeout_s)
-{
-    t->timeout_s = timeout_s;
 }
 
 void tt_threads_free(tt_threads *t)

@@ -319,17 +319,39 @@ static tt_status add_inputs(tt_rig *rig, const tt_check_job *job, tt_error *err)
 
 /* ---- making the test job ---- */
 
+static bool sets_model(const tt_override *o)
+{
+    return !strcmp(o->key, "model") || !strncmp(o->key, "model.", 6);
+}
+
+/* The job with the overrides of the command line. In a file that has a model, those of model.… are for
+ * that model: the job of another component of the file has the small model, without them. */
+static tt_status load_job(tt_rig *rig, const tt_rig_opts *o, tt_job **out, tt_error *err)
+{
+    const tt_check_opts *given = o->job->opts;
+    const tt_plugin *file = o->job->plugin;
+    tt_override *mine = tt_arena_array(rig->arena, given->n_overrides + 1, sizeof *mine);
+    tt_str text = {0};
+    bool other = false;
+    size_t n = 0;
+    for (size_t i = 0; i < file->n_components && o->part->kind != TT_KIND_MODEL; i++)
+        other = other || tt_rig_component(file, i)->kind == TT_KIND_MODEL;
+    for (size_t i = 0; i < given->n_overrides; i++)
+        if (!other || !sets_model(&given->overrides[i]))
+            mine[n++] = given->overrides[i];
+    job_text(o, &text);
+    const tt_status s =
+        tt_job_load_text(rig->arena, "check", tt_str_get(&text), text.n, mine, n, out, err);
+    tt_str_free(&text);
+    return s;
+}
+
 static tt_status make(tt_rig *rig, const tt_rig_opts *o, tt_error *err)
 {
     const tt_check_job *job = o->job;
     const tt_setup_opts so = {.mode = TT_MODE_TRAIN};
-    tt_str text = {0};
     tt_job *j = NULL;
-    job_text(o, &text);
-    tt_status s = tt_job_load_text(rig->arena, "check", tt_str_get(&text), text.n,
-                                   job->opts->overrides, job->opts->n_overrides, &j, err);
-    tt_str_free(&text);
-    TT_TRY(s);
+    TT_TRY(load_job(rig, o, &j, err));
     TT_TRY(tt_setup_make(&so, job->registry, j, rig->arena, &rig->s, err));
     TT_TRY(add_inputs(rig, job, err));
     if (o->part->kind == TT_KIND_OP)

@@ -69,6 +69,9 @@ struct tt_placing {
     tt_placement out[TT_MAX_OUTS];
     bool expand; /* the op must be expanded: a letter is cut that the op itself needs whole */
 };
+/* The parsed rule of an op for operands and results of these types. */
+tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                     const tt_type *out, const tt_rule **rule, tt_error *err);
 tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q, const tt_type *out,
                    tt_value *const *in, tt_value **args, tt_placing *p, tt_error *err);
 /* The placement of an operand from the letters of its op, without pending atoms. */
@@ -89,6 +92,9 @@ tt_value *tt_local_source(tt_builder *b, tt_value *v, const tt_placement *to);
 /* For functions that only describe() may call: fails in a local decomposition. Returns whether the
  * builder has failed. */
 bool tt_local_refuses(tt_builder *b, const char *what);
+
+/* token_order.c: the graph needs tokens in their order, because of this op. */
+void tt_need_order(tt_builder *b, const tt_op_def *def, const char *scope);
 
 /* node.c: the EXPANDED node, which has the derivative of outputs that inner nodes compute. */
 void tt_expanded_node(tt_builder *b, const tt_op_def *def, tt_value *const *in, int n_in,

@@ -106,7 +106,8 @@ struct tt_graph {
     tt_precision precision;
     tt_context context;
     int64_t alignment; /* of memory that the plan gives out: a power of two, at least 64 */
-    bool ordered;      /* an op with TT_OP_ORDERED was decomposed after its placement */
+    /* The first op that needs tokens in their order, as 'op roll (in "layers.0")'; NULL: there is none. */
+    const char *ordered;
     tt_when_table whens;
     TT_VEC(tt_node *) nodes;
     int n_values, n_ids;
@@ -153,7 +154,9 @@ tt_builder *tt_builder_new_placed(tt_arena *a, const tt_builder_opts *o, const t
 tt_graph *tt_builder_graph(tt_builder *b);
 tt_status tt_builder_finish(tt_builder *b, tt_error *err); /* the first error, if there was one */
 const tt_error *tt_builder_error(const tt_builder *b);     /* NULL: no error so far */
-void tt_builder_context(tt_builder *b, const char *what);  /* "plugin mini.so": prefixes errors */
+/* token_order.c: finds out whether the described graph needs tokens in their order (graph->ordered). */
+void tt_graph_find_order(tt_builder *b);
+void tt_builder_context(tt_builder *b, const char *what); /* "plugin mini.so": prefixes errors */
 
 bool tt_node_is_cast(const tt_node *n);
 

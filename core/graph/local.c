@@ -268,7 +268,6 @@ void tt_emit_local(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
                finest = tt_builder_finest(b, true);
     const int first_node = b->g->n_ids;
     tt_value *given[TT_MAX_OUTS] = {NULL};
-    b->g->ordered = b->g->ordered || (def->flags & TT_OP_ORDERED);
     b->local = &here;
     b->inner = inner || def->vjp || (def->flags & TT_OP_NO_GRADIENT);
     def->decompose(b, q, args, given);

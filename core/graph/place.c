@@ -7,8 +7,8 @@
  * gives the atoms of a letter by the label of its dim; a letter whose label is not in the table keeps
  * the atoms that the inputs have. In follow mode all letters do. */
 
-static tt_status op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
-                         const tt_type *out, const tt_rule **rule, tt_error *err)
+tt_status tt_op_rule(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
+                     const tt_type *out, const tt_rule **rule, tt_error *err)
 {
     char text[512], key[640];
     if (def->rule)
@@ -349,7 +349,7 @@ tt_status tt_place(tt_builder *b, const tt_op_def *def, const tt_shape_query *q,
 {
     tt_dim dim[TT_MAX_LETTERS];
     bool bound[TT_MAX_LETTERS] = {false};
-    TT_TRY(op_rule(b, def, q, out, &p->rule, err));
+    TT_TRY(tt_op_rule(b, def, q, out, &p->rule, err));
     const tt_rule *r = p->rule;
     TT_TRY(bind_letters(b->g->labels, def, q, out, r, dim, bound, err));
     p->expand = expands(def, r, p->letters); /* an empty list expands in follow mode, too */

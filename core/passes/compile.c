@@ -74,6 +74,8 @@ static tt_status describe(compiler *c, tt_graph **out, tt_error *err)
     for (size_t i = 0; i < g->params.n; i++)
         if (o->group_of)
             g->params.items[i]->group = o->group_of(o->group_user, g->params.items[i]);
+    if (!generates(o))
+        tt_graph_find_order(b);
     TT_TRY(tt_graph_verify(g, "describe", err));
     TT_TRY(dump(c, g, "describe", err));
     *out = g;
@@ -129,6 +131,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
     if (o->n_stages > 1)
         TT_TRY(tt_cut_blocks(described, o->n_stages, o->stage_begin, c->a, &block_stage, err));
     po.block_stage = block_stage;
+    g->ordered = described->ordered;
     tt_graph_run_numbers(g);
     TT_TRY(tt_pass_place(described, &po, b, err));
     TT_TRY(dump(c, g, "place", err));

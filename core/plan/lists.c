@@ -3,7 +3,8 @@
 
 /* Finds what a pipeline rank runs: its nodes in lists, and where each list waits. */
 
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
+/* NULL: the stage is on another rank. */
+static tt_stage_plan *plan_stage(const tt_plan *p, int stage)
 {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].stage == stage)
@@ -13,7 +14,7 @@ tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage)
 
 bool tt_plan_here(const tt_plan *p, int stage)
 {
-    return tt_plan_stage(p, stage) != NULL;
+    return plan_stage(p, stage) != NULL;
 }
 
 bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
@@ -30,7 +31,7 @@ bool tt_plan_takes_part(const tt_plan *p, const tt_node *n)
 /* The list that node n is in; NULL: it is another rank's. */
 static tt_nodes *list_of(tt_plan *plan, const tt_node *n)
 {
-    tt_stage_plan *s = tt_plan_stage(plan, n->when->stage);
+    tt_stage_plan *s = plan_stage(plan, n->when->stage);
     if (n->when->region <= TT_BACKWARD)
         return s ? &s->part[tt_node_part(n)] : NULL;
     if (!tt_plan_takes_part(plan, n))

@@ -71,7 +71,7 @@ typedef struct tt_plan {
     const tt_graph *graph;
     const tt_schedule *schedule;
     const tt_programs *programs; /* of each pipeline rank, messages included */
-    tt_costs costs;              /* that ordered the programs; see tt_plan_costs */
+    tt_costs costs;              /* that ordered the programs (slots.c) */
     int buffered_messages;       /* of a directed pair; at most TT_BUFFERED_SENDS */
     double bubble;               /* idle share of the ranks' time in the micro-batches of a step */
     int pp_rank;
@@ -108,11 +108,6 @@ typedef struct tt_plan_opts {
 
 tt_status tt_plan_make(const tt_graph *g, const tt_plan_opts *o, tt_arena *a, tt_plan **out,
                        tt_error *err);
-/* The time of F, I and W of each stage, and of a message. The order of all ranks' programs
- * follows from it, so it must depend on the graph alone: it is estimated on tt_machine_order
- * (P2). */
-void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out);
-tt_stage_plan *tt_plan_stage(const tt_plan *p, int stage); /* NULL: on another rank */
 /* The programs of every pipeline rank without places and boxes: the computation and
  * communication of all ranks. Needs no plan. */
 tt_program *tt_program_outlines(const tt_graph *g, const tt_schedule *schedule, tt_arena *a);

@@ -11,7 +11,10 @@ static double message_cost(const tt_graph *g, const tt_value *v)
     return tt_message_seconds(g, (double)tt_plan_bytes(g, &v->type, &v->place), &tt_machine_order);
 }
 
-void tt_plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
+/* The time of F, I and W of each stage, and of a message. The order of all ranks' programs
+ * follows from it, so it must depend on the graph alone: it is estimated on tt_machine_order
+ * (P2). */
+static void plan_costs(const tt_graph *g, tt_arena *a, tt_costs *out)
 {
     tt_stage_cost *s = tt_arena_array(a, (size_t)g->n_stages, sizeof *s);
     double message = 0;
@@ -64,7 +67,7 @@ static tt_status make_programs(planner *p, tt_arena *scratch, tt_error *err)
     tt_plan *plan = p->plan;
     const tt_graph *g = plan->graph;
     tt_run run;
-    tt_plan_costs(g, p->a, &plan->costs);
+    plan_costs(g, p->a, &plan->costs);
     TT_TRY(tt_schedule_run(plan->schedule, &plan->costs, scratch, &run, err));
     const tt_issue issue = {.n_buffers = TT_BUFFERED_SENDS / most_values(g)}, unbuffered = {0};
     plan->programs = tt_programs_make(plan->schedule, &run, &issue, p->a);

@@ -143,6 +143,5 @@ struct tt_registry {
 /* Once per file; its fault is kept. */
 tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f);
 const tt_plugin_file *tt_registry_file_of(const tt_registry *r, const tt_component *c);
-const char *tt_registry_searched(const tt_registry *r);
 
 #endif

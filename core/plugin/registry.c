@@ -51,7 +51,7 @@ void tt_registry_free(tt_registry *r)
     tt_plugin_loader_end();
 }
 
-const char *tt_registry_searched(const tt_registry *r)
+static const char *registry_searched(const tt_registry *r)
 {
     return *r->searched ? r->searched : "no folder (name one with --plugin-dir)";
 }
@@ -121,7 +121,7 @@ static const char *known_names(tt_registry *r, tt_kind kind, const char *name)
     }
     const char *near = tt_nearest(name, names.items, names.n);
     const char *text =
-        names.n == 0 ? tt_arena_printf(r->arena, "there is none in %s", tt_registry_searched(r))
+        names.n == 0 ? tt_arena_printf(r->arena, "there is none in %s", registry_searched(r))
         : near       ? tt_arena_printf(r->arena, "did you mean \"%s\"? Known: %s", near, list.s)
                      : tt_arena_printf(r->arena, "known: %s", list.s);
     tt_str_free(&list);

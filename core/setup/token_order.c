@@ -1,30 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/setup_impl.h"
-#include <string.h>
 
 /* Head-tail balance of context parallelism. A later token sees more keys, so ranks have unequal
  * work if a sequence is cut into consecutive parts. Here every part takes half its tokens from the
  * head of what is left of the sequence and half from the tail: with 2n equal chunks rank i has
  * chunks i and 2n-1-i. Other sizes work too, because the mean position in such a part is the middle
  * of the sequence. The graph need not know: positions, segments and labels move with their tokens,
- * masks are made from positions, and everything else is per token (R4). */
-
-/* Whether the result of some op depends on a token's place in the graph: then tokens keep their
- * order. */
-static bool order_matters(const tt_graph *g)
-{
-    if (g->ordered)
-        return true;
-    for (size_t i = 0; i < g->nodes.n; i++) {
-        const tt_node *n = g->nodes.items[i];
-        if (n->op->flags & TT_OP_ORDERED)
-            return true;
-        const tt_dim *d = n->n_out && (n->op->flags & TT_OP_BY_PLACE) ? n->out[0]->type.dims : NULL;
-        if (d && n->out[0]->type.n_dims && d->label && !strcmp(d->label, TT_LABEL_TOKENS))
-            return true; /* its random numbers depend on the token's place (R20) */
-    }
-    return false;
-}
+ * masks are made from positions, and everything else is per token (R4). Where that does not hold
+ * (core/graph/token_order.c), tokens keep their order. */
 
 static const tt_value *queries(const tt_graph *g)
 {
@@ -106,9 +89,11 @@ void tt_setup_token_order(tt_setup *s)
     o->busiest = o->busiest_plain = busiest(starts, NULL, n, line);
     if (s->core.parallelism.context_parallel_load_balancer != TT_BALANCE_HEADTAIL)
         return;
-    if (order_matters(s->graph)) {
-        tt_log(TT_INFO, "train",
-               "tokens keep their order, because the model has an op that depends on it");
+    const char *why = s->graph->ordered;
+    if (!why && s->eval_graph)
+        why = s->eval_graph->ordered;
+    if (why) {
+        tt_log(TT_INFO, "train", "tokens keep their order, because %s depends on it", why);
         return;
     }
     for (int64_t at = 0; at < n; at += line)

@@ -49,6 +49,8 @@ extern "C" {
 #define TT_MAX_INS 16
 #define TT_MAX_MEMORY 4
 
+/* An op that mixes tokens and does not need their order reads positions from an operand, such as pos:
+ * context parallelism permutes the tokens of a sequence. */
 #define TT_OP_MIXES_TOKENS 1u /* an output token depends on others: attention, conv1d (R4)      */
 #define TT_OP_ORDERED 2u      /* needs tokens in their plain order on every rank                */
 #define TT_OP_POINTWISE 4u    /* an output element depends on one element of each input         */

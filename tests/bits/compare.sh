@@ -64,6 +64,12 @@ compare() {
     fi
 }
 
+# A name that jobs.txt lacks would compare nothing.
+for name; do
+    awk -v name="$name" '!/^#/ && $1 == name {found = 1} END {exit !found}' tests/bits/jobs.txt && continue
+    echo "compare.sh: tests/bits/jobs.txt has no job \"$name\"; it has: $(awk '!/^(#|$)/ {printf "%s%s", n++ ? ", " : "", $1}' tests/bits/jobs.txt)" >&2
+    exit 2
+done
 set -f # words hold braces and stars, none is a pattern
 while read -r name words; do
     case $name in '' | '#'*) continue ;; esac

@@ -122,6 +122,22 @@ ERROR_TEST(matmul_wants_equal_k, tt_matmul(e.b, V(2, N(4), N(3)), V(2, N(4), N(3
            "matmul: dim 1 of input 0 and dim 0 of input 1 differ: 3 and 4")
 ERROR_TEST(sum_wants_a_dim_there_is, tt_sum(e.b, V(1, N(4)), 2, 0),
            "reduce_sum: there is no dim 2 among 1")
+/* of two dims the last is -1, and -3 and -4 are none */
+#define X V(2, N(4), N(3))
+ERROR_TEST(sum_has_no_dim_minus_3, tt_sum(e.b, X, -3, 0), "reduce_sum: there is no dim -3 among 2")
+ERROR_TEST(sum_has_no_dim_minus_4, tt_sum(e.b, X, -4, 1), "reduce_sum: there is no dim -4 among 2")
+ERROR_TEST(mean_has_no_dim_minus_3, tt_mean(e.b, X, -3, 0),
+           "reduce_sum: there is no dim -3 among 2")
+ERROR_TEST(max_has_no_dim_minus_4, tt_max(e.b, X, -4, 0), "reduce_max: there is no dim -4 among 2")
+ERROR_TEST(slice_has_no_dim_minus_3, tt_slice(e.b, X, -3, 0, 1),
+           "slice: there is no dim -3 among 2")
+ERROR_TEST(concat_has_no_dim_minus_4, tt_concat(e.b, (tt_value *[]){X, X}, 2, -4),
+           "concat: there is no dim -4 among 2")
+ERROR_TEST(concat_of_one_has_no_dim_2, tt_concat(e.b, (tt_value *[]){X}, 1, 2),
+           "concat: there is no dim 2 among 2")
+ERROR_TEST(cumsum_has_no_dim_minus_3, tt_cumsum(e.b, X, -3, NULL),
+           "cumsum: there is no dim -3 among 2")
+ERROR_TEST(roll_has_no_dim_minus_4, tt_roll(e.b, X, -4, 1), "roll: there is no dim -4 among 2")
 ERROR_TEST(slice_wants_a_range_inside, tt_slice(e.b, V(1, N(4)), 0, 2, 5),
            "slice: [2, 5) is not inside dim 0 of 4")
 ERROR_TEST(reshape_wants_as_many_elements, tt_reshape(e.b, V(1, N(4)), DIMS(N(5)), 1),
@@ -187,6 +203,15 @@ int main(void)
         T_(like_types_are_said_once),
         T_(matmul_wants_equal_k),
         T_(sum_wants_a_dim_there_is),
+        T_(sum_has_no_dim_minus_3),
+        T_(sum_has_no_dim_minus_4),
+        T_(mean_has_no_dim_minus_3),
+        T_(max_has_no_dim_minus_4),
+        T_(slice_has_no_dim_minus_3),
+        T_(concat_has_no_dim_minus_4),
+        T_(concat_of_one_has_no_dim_2),
+        T_(cumsum_has_no_dim_minus_3),
+        T_(roll_has_no_dim_minus_4),
         T_(slice_wants_a_range_inside),
         T_(reshape_wants_as_many_elements),
         T_(attention_wants_heads_as_units),

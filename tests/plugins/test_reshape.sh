@@ -18,6 +18,12 @@ for folder in more op; do
     "$TTRUN" plugins check $folder/retnet.so --plugin-dir "$PLUGINS" >out 2>err && grep -q '^ok    gradients' out && grep -q '^ok    two ranks .*FSDP 2' out
     ok "plugins_check_passes_$folder"
 done
+# options of the file's model are no options of the small model that the check of the op runs
+"$TTRUN" plugins check more/retnet.so --plugin-dir "$PLUGINS" --model.args.one_op true >out 2>err && grep -q '^ok    gradients' out
+ok plugins_check_takes_options_of_a_model_beside_an_op
+"$TTRUN" plugins check more/retnet.so --plugin-dir "$PLUGINS" --model.args.two_ops true >out 2>err
+[ $? -eq 2 ] && grep -q 'two_ops: unknown key' err
+ok plugins_check_refuses_options_that_the_model_lacks
 sed -i 's/"flavor": "debugmodel",/"name": "retnet", "flavor": "debugmodel" },/; /"args"/d; s/"local_batch_size": 4/"global_batch_size": 8/; s/"steps": 10/"steps": 3/' job.json
 
 train one --plugin-dir more --training.local_batch_size 8

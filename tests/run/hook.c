@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/hook.h>
+#include <unistd.h>
 
 /* hook.so: "watch" writes its calls to a file; "fail" ends the run at a step of one rank, or of
  * all, by an error or by exit(). test_hooks.sh builds it against the public headers alone. */
 
 typedef struct {
     const char *file;
-    int64_t fail_at, rank, code;
+    int64_t fail_at, rank, code, threads;
 } config;
 
 typedef struct {
@@ -25,6 +28,8 @@ static const tt_option options[] = {
     TT_OPTION(config, rank, TT_OPT_INT, "0", -1000, 1e6,
               "rank that fails, or silent's status; -1: all"),
     TT_OPTION(config, code, TT_OPT_INT, "-1", -1, 255, "status to exit with; -1: no exit()"),
+    TT_OPTION(config, threads, TT_OPT_INT, "0", 0, 10000,
+              "threads of its own that call exit() together"),
 };
 
 static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, tt_error *err)
@@ -43,6 +48,25 @@ static tt_status open_hook(const void *c, const tt_hook_env *env, void **self, t
     return TT_OK;
 }
 
+static pthread_barrier_t together;
+
+static void *exit_together(void *code)
+{
+    pthread_barrier_wait(&together);
+    exit((int)*(const int64_t *)code);
+}
+
+static void exit_with_threads(const config *c)
+{
+    pthread_t t;
+    pthread_barrier_init(&together, NULL, (unsigned)c->threads);
+    for (int64_t i = 0; i < c->threads; i++)
+        if (pthread_create(&t, NULL, exit_together, (void *)&c->code))
+            _exit(99);
+    for (;;)
+        pause();
+}
+
 static tt_status before_step(void *self, int64_t step, tt_error *err)
 {
     const state *s = self;
@@ -52,6 +76,8 @@ static tt_status before_step(void *self, int64_t step, tt_error *err)
         return TT_OK;
     if (s->c->code < 0)
         return TT_FAIL(err, TT_EIO, "enough at step %lld", (long long)step);
+    if (s->c->threads)
+        exit_with_threads(s->c);
     exit((int)s->c->code);
 }
 

@@ -60,4 +60,8 @@ hook '{"name": "fail", "fail_at": 3, "rank": 1, "code": 0}'
 train "$dir/exit" $more --resume never --nproc 2
 [ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err"
 ok exit_of_one_rank_is_a_failure_of_all
+hook '{"name": "fail", "fail_at": 3, "code": 7, "threads": 600}'
+train "$dir/exit" $more --resume never
+[ "$rc" -eq 1 ] && one_line "$dir/err" && grep -q '^ttrun: a plugin or a library called exit() before the run was done; ' "$dir/err"
+ok exit_of_600_threads_at_once_is_a_failure
 exit $failed

@@ -67,6 +67,11 @@ tt_status tt_want_same(const tt_shape_query *q, int i, int j, tt_error *err)
     return TT_OK;
 }
 
+int tt_dim_index(int dim, int n)
+{
+    return dim < 0 && dim >= -n ? dim + n : dim;
+}
+
 tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_error *err)
 {
     int n = q->in[i]->n_dims, d = dim < 0 ? dim + n : dim;

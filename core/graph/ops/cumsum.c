@@ -71,7 +71,7 @@ const tt_op_def tt_op_cumsum = {.struct_size = sizeof(tt_op_def),
 tt_value *tt_cumsum(tt_builder *b, tt_value *x, int dim, const tt_cumsum_opts *opts)
 {
     const int n = tt_value_type(x)->n_dims;
-    const tt_attrs_cumsum a = {.dim = dim < 0 && dim >= -n ? dim + n : dim,
+    const tt_attrs_cumsum a = {.dim = tt_dim_index(dim, n),
                                .reverse = opts && opts->reverse,
                                .exclusive = opts && opts->exclusive};
     return tt_emit1(b, "cumsum", x, &a);

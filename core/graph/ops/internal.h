@@ -23,6 +23,8 @@ tt_status tt_want_equal(const tt_shape_query *q, int i, int di, int j, int dj, t
 tt_status tt_want_same(const tt_shape_query *q, int i, int j, tt_error *err);
 /* Turns a dim index in [-n, n) into one in [0, n). */
 tt_status tt_want_dim(const tt_shape_query *q, int i, int dim, int *out, tt_error *err);
+/* The same for attributes; an index outside [-n, n) stays as it is, and tt_want_dim refuses it. */
+int tt_dim_index(int dim, int n);
 
 /* Input i is [tokens, heads * head_dim] in units of head_dim; *n is the number of heads. */
 tt_status tt_want_heads(const tt_shape_query *q, int i, const char *what, int64_t head_dim,

@@ -189,21 +189,21 @@ const tt_op_def tt_op_sum_squares = {.struct_size = sizeof(tt_op_def),
 
 tt_value *tt_sum(tt_builder *b, tt_value *x, int dim, int keep)
 {
-    tt_attrs_reduce a = {.dim = dim < 0 ? dim + tt_value_type(x)->n_dims : dim, .keep = !!keep};
+    tt_attrs_reduce a = {.dim = tt_dim_index(dim, tt_value_type(x)->n_dims), .keep = !!keep};
     return tt_emit1(b, "reduce_sum", x, &a);
 }
 
 tt_value *tt_mean(tt_builder *b, tt_value *x, int dim, int keep)
 {
     const tt_type *t = tt_value_type(x);
-    int d = dim < 0 ? dim + t->n_dims : dim;
+    int d = tt_dim_index(dim, t->n_dims);
     int64_t n = d >= 0 && d < t->n_dims ? t->dims[d].size : 1;
     return tt_scale(b, tt_sum(b, x, dim, keep), 1.0 / (double)TT_MAXV(n, 1));
 }
 
 tt_value *tt_max(tt_builder *b, tt_value *x, int dim, int keep)
 {
-    tt_attrs_reduce a = {.dim = dim < 0 ? dim + tt_value_type(x)->n_dims : dim, .keep = !!keep};
+    tt_attrs_reduce a = {.dim = tt_dim_index(dim, tt_value_type(x)->n_dims), .keep = !!keep};
     return tt_emit1(b, "reduce_max", x, &a);
 }
 

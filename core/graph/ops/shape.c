@@ -287,7 +287,7 @@ tt_value *tt_transpose(tt_builder *b, tt_value *x, const int *perm)
 tt_value *tt_slice(tt_builder *b, tt_value *x, int dim, int64_t begin, int64_t end)
 {
     tt_attrs_slice a = {
-        .dim = dim < 0 ? dim + tt_value_type(x)->n_dims : dim, .begin = begin, .end = end};
+        .dim = tt_dim_index(dim, tt_value_type(x)->n_dims), .begin = begin, .end = end};
     return tt_emit1(b, "slice", x, &a);
 }
 
@@ -295,8 +295,10 @@ tt_value *tt_concat(tt_builder *b, tt_value *const *xs, int n, int dim)
 {
     if (n < 1 || n > TT_MAX_INS)
         return tt_builder_fail(b, TT_EINVAL, "concat: takes 1 to %d values, got %d", TT_MAX_INS, n);
-    tt_attrs_concat a = {.dim = dim < 0 ? dim + tt_value_type(xs[0])->n_dims : dim};
-    return n == 1 ? xs[0] : tt_emit(b, "concat", xs, n, &a);
+    tt_attrs_concat a = {.dim = tt_dim_index(dim, tt_value_type(xs[0])->n_dims)};
+    if (n == 1 && a.dim >= 0 && a.dim < tt_value_type(xs[0])->n_dims)
+        return xs[0];
+    return tt_emit(b, "concat", xs, n, &a);
 }
 
 tt_value *tt_roll(tt_builder *b, tt_value *x, int dim, int64_t shift)
