@@ -63,8 +63,9 @@ case $BUILD in */asan | */tsan) ;; *)
     ;;
 esac
 
-# Tensors of 9 MiB, which cross in several pieces.
-big="--model.args.dim 256 --model.args.vocab_size 9000 --model.args.n_layers 1 --training.local_batch_size 1 --checkpoint.interval 1"
+# A tensor of 9 MiB, which crosses in several pieces.
+big="--model.args.dim 256 --model.args.vocab_size 9000 --model.args.n_layers 1 --model.args.tie_embeddings true --training.local_batch_size 1 --training.seq_len 8
+    --checkpoint.interval 1"
 job=$llama
 train "$dir/big" $ref $big --training.steps 2 --checkpoint.async_mode disabled
 [ $rc -eq 0 ] && train "$dir/big-far" $far $big --training.steps 1 && [ "$rc" -eq 0 ] && train "$dir/big-far" $far $big --training.steps 2 &&
