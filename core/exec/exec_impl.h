@@ -109,6 +109,8 @@ static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 void tt_exec_set_step(tt_exec *x, int64_t step);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
+/* supports.c */
+tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err);
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);
