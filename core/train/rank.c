@@ -59,7 +59,8 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
     note_overlap(r);
-    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->arena, &r->plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->arena,
+                              &r->plan, err));
     TT_TRY(tt_memory_check(s, r->plan, err));
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
@@ -67,8 +68,8 @@ static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
     TT_TRY(tt_rank_init_buffers(r, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
-    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->arena,
-                              &r->eval_plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->backend,
+                              r->arena, &r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
 }
