@@ -39,6 +39,7 @@ bool tt_add_i64(int64_t a, int64_t b, int64_t *out);
 tt_status tt_plugin_status(tt_status s, tt_error *err, const char *kind, const char *name);
 void tt_error_clear(tt_error *err); /* NULL is fine */
 
+#define TT_ALIGNMENT 64 /* of tensors in host memory: a cache line */
 static inline int64_t tt_tensor_bytes(const tt_tensor *t)
 {
     return tt_tensor_numel(t) * (int64_t)tt_dtype_size(t->dtype);

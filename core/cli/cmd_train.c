@@ -270,6 +270,8 @@ static tt_status wants_processes(tt_cli *cli, int *n, bool *mpirun, double *init
         launcher = tt_arena_str(cli->arena, vt->launcher);
     tt_registry_free(r);
     TT_TRY(st);
+    if (launcher && !strcmp(launcher, "threads"))
+        return TT_OK;
     *init_timeout_s = (double)s.core.comm.init_timeout_seconds;
     *mpirun = tt_launch_has_mpirun();
     if (!*mpirun && automatic)

@@ -6,7 +6,6 @@
 
 /* Each function calls the device's, guarded as every call of a plugin is; on the host it acts itself. */
 
-#define HOST_ALIGNMENT 64
 #define HUGE_PAGE ((size_t)2 << 20)
 
 #define CALL(d, name, ...)                                                                         \
@@ -20,7 +19,7 @@ tt_device tt_device_of(const tt_backend_vt *vt, void *backend)
 int64_t tt_device_alignment(const tt_backend_vt *vt)
 {
     const tt_device d = tt_device_of(vt, NULL);
-    return d.vt ? (int64_t)d.vt->alignment : HOST_ALIGNMENT;
+    return d.vt ? (int64_t)d.vt->alignment : TT_ALIGNMENT;
 }
 
 bool tt_comm_is_of_device(const tt_comm_vt *vt)

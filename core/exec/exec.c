@@ -19,7 +19,7 @@ static void *host_data(const tt_exec *x, int state)
     if (state < 0 || x->p->states[state].offset < 0)
         return NULL;
     TT_ASSERT(x->p->states[state].offset < x->p->read_end);
-    return x->mirror + x->p->states[state].offset;
+    return x->scalars + x->p->states[state].offset;
 }
 
 tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
@@ -86,7 +86,6 @@ void tt_exec_set_rows(tt_exec *x, int64_t tokens, int64_t picked)
     x->rows[TT_EXTENT_PICKED] = picked;
 }
 
-/* The copies of the last step have ended, because the host waited for that step's metrics. */
 void tt_exec_set_scalar(tt_exec *x, const char *name, double value)
 {
     const int s = host_state(x, name);

@@ -76,11 +76,12 @@ struct tt_exec {
     int64_t step;
     const uint64_t *seed_at; /* in the backend's memory; NULL: the program does not use it */
     const double *step_at;
-    /* The first read_end bytes of the state space as the host sees them; on the host they are one. */
-    uint8_t *mirror;
+    /* The first read_end bytes of the state space, as the host sees them: on the host the very bytes. On a
+     * device they go through pinned memory, whose last copy `crossed` ends. */
+    uint8_t *scalars, *pinned;
     bool scalars_changed;
-    tt_device_event *mirror_done; /* its last copies */
-    tt_device_event **events;     /* device: by the program's number */
+    tt_device_event *crossed;
+    tt_device_event **events; /* device: by the program's number */
     tt_input_stage inputs;
     tt_stage stage; /* for tt_exec_read and tt_exec_write; opened when first used */
     tt_device_event *idle;

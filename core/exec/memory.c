@@ -51,41 +51,43 @@ static void touch_moments(tt_exec *x)
 
 /* ---- scalars and metrics ---- */
 
-static tt_status open_mirror(tt_exec *x, tt_error *err)
+static tt_status open_scalars(tt_exec *x, tt_error *err)
 {
     const size_t bytes = (size_t)x->p->read_end;
-    void *p = x->space[TT_SPACE_STATE];
-    if (!tt_device_is_host(&x->o.device)) {
-        TT_TRY(tt_device_alloc_pinned(&x->o.device, TT_MAXV(bytes, (size_t)1), &p, err));
-        memset(p, 0, bytes);
-        TT_TRY(tt_device_event_new(&x->o.device, false, &x->mirror_done, err));
-    }
-    x->mirror = p;
-    return TT_OK;
+    void *p = NULL;
+    x->scalars = x->space[TT_SPACE_STATE];
+    if (tt_device_is_host(&x->o.device) || !bytes)
+        return TT_OK;
+    x->scalars = tt_arena_alloc(x->arena, bytes);
+    TT_TRY(tt_device_alloc_pinned(&x->o.device, bytes, &p, err));
+    x->pinned = p;
+    return tt_device_event_new(&x->o.device, false, &x->crossed, err);
 }
 
 tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err)
 {
     const tt_mover *m = tt_exec_mover(x);
-    if (!x->scalars_changed)
+    const size_t bytes = (size_t)x->p->written_end;
+    if (!x->scalars_changed || !x->pinned)
         return TT_OK;
     x->scalars_changed = false;
-    if (tt_device_is_host(&m->device))
-        return TT_OK;
-    TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], x->mirror, (size_t)x->p->written_end, err));
-    return tt_device_record(&m->device, x->mirror_done, m->queue, err);
+    TT_TRY(tt_device_sync(&m->device, x->crossed, err)); /* it has long happened */
+    memcpy(x->pinned, x->scalars, bytes);
+    TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], x->pinned, bytes, err));
+    return tt_device_record(&m->device, x->crossed, m->queue, err);
 }
 
 tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err)
 {
     const tt_mover *m = tt_exec_mover(x);
-    const int64_t from = x->p->written_end;
-    if (tt_device_is_host(&m->device))
+    const size_t from = (size_t)x->p->written_end, bytes = (size_t)x->p->read_end - from;
+    if (!x->pinned)
         return TT_OK;
-    TT_TRY(tt_move_copy(m, x->mirror + from, x->space[TT_SPACE_STATE] + from,
-                        (size_t)(x->p->read_end - from), err));
-    TT_TRY(tt_device_record(&m->device, x->mirror_done, m->queue, err));
-    return tt_device_sync(&m->device, x->mirror_done, err);
+    TT_TRY(tt_move_copy(m, x->pinned + from, x->space[TT_SPACE_STATE] + from, bytes, err));
+    TT_TRY(tt_device_record(&m->device, x->crossed, m->queue, err));
+    TT_TRY(tt_device_sync(&m->device, x->crossed, err));
+    memcpy(x->scalars + from, x->pinned + from, bytes);
+    return TT_OK;
 }
 
 /* ---- life ---- */
@@ -95,7 +97,7 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
     void *p = NULL;
     for (int sp = TT_SPACE_STATE; sp < TT_N_SPACES; sp++)
         TT_TRY(open_space(x, (tt_space)sp, x->p->bytes[sp], err));
-    TT_TRY(open_mirror(x, err));
+    TT_TRY(open_scalars(x, err));
     TT_TRY(tt_device_event_new(&x->o.device, false, &x->idle, err));
     x->sums_bytes = ((size_t)x->p->n_sums + 4) * sizeof(int64_t);
     TT_TRY(tt_device_alloc(&x->o.device, x->sums_bytes, &p, err));
@@ -109,9 +111,8 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
 void tt_exec_memory_close(tt_exec *x)
 {
     const tt_device *d = &x->o.device;
-    if (!tt_device_is_host(d))
-        tt_device_free_pinned(d, x->mirror, (size_t)x->p->read_end);
-    tt_device_event_free(d, x->mirror_done);
+    tt_device_free_pinned(d, x->pinned, (size_t)x->p->read_end);
+    tt_device_event_free(d, x->crossed);
     tt_device_event_free(d, x->idle);
     tt_device_free(d, x->bad_at, x->sums_bytes);
     if (x->stage.bytes)

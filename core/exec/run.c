@@ -208,7 +208,7 @@ static tt_status run_loop(const run *outer, const tt_bound *loop, int first, tt_
 static bool section_runs(const tt_exec *x, const tt_section *s)
 {
     const tt_program_state *ok = s->only_if < 0 ? NULL : &x->p->states[s->only_if];
-    return !ok || *(const float *)(const void *)(x->mirror + ok->offset) != 0;
+    return !ok || *(const float *)(const void *)(x->scalars + ok->offset) != 0;
 }
 
 static tt_status run_section(const run *r, const tt_section *s, tt_error *err)

@@ -4,8 +4,6 @@
 
 /* What a builder keeps while describe() runs: scopes and blocks, inputs, parameters, outputs. */
 
-#define DEFAULT_ALIGNMENT 64
-
 tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
 {
     tt_builder *b = tt_arena_alloc(a, sizeof *b);
@@ -22,7 +20,7 @@ tt_builder *tt_builder_new(tt_arena *a, const tt_builder_opts *o)
     b->g->sequences = o->sequences;
     b->g->precision = o->precision;
     b->g->context = o->context;
-    b->g->alignment = o->alignment ? o->alignment : DEFAULT_ALIGNMENT;
+    b->g->alignment = o->alignment ? o->alignment : TT_ALIGNMENT;
     b->g->outputs = tt_map_new(a);
     b->inputs = tt_map_new(a);
     b->param_values = tt_map_new(a);

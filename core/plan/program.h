@@ -221,7 +221,7 @@ typedef struct tt_program {
     int64_t chunk_rows, most_chunks; /* of loops */
     int64_t most_rows[TT_N_EXTENTS];
     int64_t bytes[TT_N_SPACES];
-    int64_t alignment; /* of all offsets */
+    int64_t alignment;             /* of all offsets */
     int64_t written_end, read_end; /* state space: scalars that the host writes before a step lie
                                       before the first, those that it reads after it before the second */
 } tt_program;

@@ -74,8 +74,8 @@ typedef struct tt_comm_vt {
     /* (optional) Nonzero: groups may be used concurrently, each by one thread at a time, and so may
      * a group's send and its recv; NULL = no. */
     int (*concurrent)(void *self);
-    /* The program --nproc has to start ranks with, "mpirun"; NULL = ttrun may start them itself.
-     * (optional) */
+    /* The program --nproc has to start ranks with, "mpirun"; "threads": ranks are threads of one
+     * process; NULL = ttrun may start them itself. (optional) */
     const char *launcher;
     /* 1: the buffers of all calls are memory of a device, and `on` and `poll` exist; barrier, send
      * and recv are collectives like the others. 0: they are host memory. */

@@ -34,6 +34,8 @@ typedef struct tt_device_vt {
     size_t alignment;
     /* Memory of the device, not initialised. bytes > 0. TT_ENOMEM says how much is free. [setup] */
     tt_status (*alloc)(void *backend, size_t bytes, void **out, tt_error *err);
+    /* The host has awaited all work that uses the memory, or gives up after an error; so also for
+     * free_pinned. */
     void (*free)(void *backend, void *p);
     /* Host memory that the device can copy from and to while the host goes on. [setup] */
     tt_status (*alloc_pinned)(void *backend, size_t bytes, void **out, tt_error *err);
@@ -82,6 +84,8 @@ typedef struct tt_device_vt {
 } tt_device_vt;
 
 /* ---- three ops that every backend with a device has, for the core; they are in no graph ----
+ * Unlike those of other ops, their attrs are valid until run returns only, and their operands are
+ * aligned to one element only.
  * "copy_box" copies a box of in[0] to a box of out[0], both of one dtype. All numbers are elements;
  * element (i0, i1, …) of the box, with i < size, lies at from + Σ i·from_stride in in[0] and at
  * to + Σ i·to_stride in out[0]. The last stride of both is 1. n_dims 0: one element. */

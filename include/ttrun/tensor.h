@@ -65,7 +65,8 @@ static inline tt_dim tt_dim_make(int64_t size, const char *label, int64_t unit, 
 
 /* tt_tensor: an operand of a kernel. Row-major and contiguous; it holds exactly this rank's box of
  * the global tensor, without padding.
- *   data    aligned to 16 bytes at least, to 64 in planned memory; the core owns it
+ *   data    aligned to 64 bytes, or to what the backend asks; parts of a tensor (chunks of rows, pieces
+ *           of asynchronous TP) to one element only. The core owns it
  *   shape   local sizes; any may be 0
  *   begin   global index of element 0 in each dim
  *   global  sizes of the whole tensor */

@@ -55,7 +55,7 @@ static double check(tt_arena *a, set *s)
     int64_t end = 0;
     for (size_t i = 0; i < s->n; i++) {
         const tt_live *x = &s->lives[i];
-        assert_true(x->offset >= 0 && x->offset % TT_PLAN_ALIGN == 0);
+        assert_true(x->offset >= 0 && x->offset % TT_ALIGNMENT == 0);
         end = TT_MAXV(end, x->offset + x->bytes);
         for (size_t j = i + 1; j < s->n; j++) {
             const tt_live *y = &s->lives[j];
@@ -80,7 +80,7 @@ static void test_random_lifetimes_never_overlap(void **state)
         for (size_t i = 0; i < s.n; i++) {
             s.lives[i].first = (int)(next(&r) % 60);
             s.lives[i].last = s.lives[i].first + (int)(next(&r) % (seed % 3 ? 8 : 60));
-            s.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(next(&r) % (seed % 5 ? 50 : 3));
+            s.lives[i].bytes = TT_ALIGNMENT * (int64_t)(next(&r) % (seed % 5 ? 50 : 3));
         }
         const double ratio = check(a, &s);
         sum += ratio;
@@ -105,7 +105,7 @@ static void test_nested_lifetimes_are_packed_tightly(void **state)
                 tt_live *x = &s.lives[l * 12 + k];
                 x->first = k < 6 ? l * 6 + k : end - (l + 1) * 6 + k - 6;
                 x->last = k < 4 ? end - l * 6 - k : x->first + 1 + k % 2;
-                x->bytes = TT_PLAN_ALIGN * (1 + 37 * k % 11);
+                x->bytes = TT_ALIGNMENT * (1 + 37 * k % 11);
             }
         assert_true(check(a, &s) <= 1.12);
         tt_arena_free(a);
@@ -143,7 +143,7 @@ static void test_lifetimes_get_the_lowest_free_place(void **state)
         for (size_t i = 0; i < s.n; i++) {
             s.lives[i].first = (int)(next(&r) % (uint64_t)times);
             s.lives[i].last = s.lives[i].first + (int)(next(&r) % (uint64_t)times);
-            s.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(next(&r) % 20);
+            s.lives[i].bytes = TT_ALIGNMENT * (int64_t)(next(&r) % 20);
         }
         if (tt_plan_color(a, s.order, s.n) == most_alive(&s)) { /* s.order is the order of places */
             for (size_t i = 0; i < s.n; i++, checked++)
@@ -170,7 +170,7 @@ static void test_many_layers_are_placed_in_a_moment(void **state)
             tt_live *x = &s.lives[l * 8 + k];
             x->first = k < 4 ? l * 8 + k : end - l * 8 - 8 + k;
             x->last = k < 3 ? end - l * 8 - k : x->first + 1 + k % 2;
-            x->bytes = TT_PLAN_ALIGN * (1 + 37 * k % 11);
+            x->bytes = TT_ALIGNMENT * (1 + 37 * k % 11);
         }
     const int64_t least = tt_plan_most_alive(a, s.order, s.n);
     assert_true(tt_plan_color(a, s.order, s.n) <= least + least / 8);
@@ -187,7 +187,7 @@ static void test_equal_lifetimes_in_any_order_get_equal_places(void **state)
     for (size_t i = 0; i < 50; i++) {
         x.lives[i].first = (int)(next(&r) % 20);
         x.lives[i].last = x.lives[i].first + (int)(next(&r) % 9);
-        x.lives[i].bytes = TT_PLAN_ALIGN * (int64_t)(1 + next(&r) % 4);
+        x.lives[i].bytes = TT_ALIGNMENT * (int64_t)(1 + next(&r) % 4);
         y.lives[i] = x.lives[i];
         y.order[49 - i] = &y.lives[i];
     }

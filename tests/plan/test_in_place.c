@@ -246,7 +246,7 @@ static void test_each_condition_alone_prevents_reuse(void **state)
     REFUSED(a, held, 5);  /* a collective reads it concurrently */
     REFUSED(b, first, 3); /* the loop's, from its begin */
     REFUSED(a, received, true);
-    REFUSED(a, bytes, a.bytes + 64);
+    REFUSED(a, bytes, a.bytes + TT_ALIGNMENT);
     a.held = 4; /* it is over */
     assert_true(takes(&l, &a, &b, false));
     a = l.a;
@@ -360,7 +360,7 @@ static void test_broken_take_overs_are_refused(void **state)
             const tt_loc was = *out;
             const int8_t taken = p->in_place[e->id];
             if (taken >= 0) {
-                out->offset += 64;
+                out->offset += TT_ALIGNMENT;
                 refused_as(p, "does not lie on its operand");
                 *out = was;
                 elsewhere++;

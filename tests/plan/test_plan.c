@@ -98,7 +98,7 @@ static void test_values_outside_their_space_are_refused(void **state)
         x.p->value[v].offset = was;
     }
     assert_true(n > 100);
-    x.p->bytes[TT_SPACE_WORK] -= TT_PLAN_ALIGN; /* a space too small by one unit */
+    x.p->bytes[TT_SPACE_WORK] -= TT_ALIGNMENT; /* a space too small by one unit */
     assert_true(refused(x.p));
     job_close(&x.j);
 }
@@ -316,7 +316,7 @@ static void test_state_is_what_adamw_needs(void **state)
     assert_int_equal(by[TT_STATE_OPTIMIZER], 2 * by[TT_STATE_PARAM]);
     assert_in_range(by[TT_STATE_ACCUMULATOR], by[TT_STATE_PARAM], by[TT_STATE_PARAM] + 1024);
     for (size_t i = 0; i < x.p->graph->states.n; i++)
-        assert_true(x.p->state[i] >= 0 && x.p->state[i] % TT_PLAN_ALIGN == 0);
+        assert_true(x.p->state[i] >= 0 && x.p->state[i] % TT_ALIGNMENT == 0);
     job_close(&x.j);
     planned y;
     open_plan(&y, "parallelism.data_parallel_shard_degree 2", 0);

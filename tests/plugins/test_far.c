@@ -316,6 +316,22 @@ static void test_late_error_is_reported_by_sync(void **state)
     dev_close(&D);
 }
 
+/* Two inputs of 8 do not fit into an output of 8, which ends where its memory ends. */
+static void test_kernel_that_writes_outside_is_found(void **state)
+{
+    (void)state;
+    host_open(1);
+    const tt_tensor in[2] = {dev_tensor(X, TT_F32, 8), dev_tensor(X + 16, TT_F32, 8)};
+    const tt_attrs_concat a = {.dim = 0};
+    tt_tensor out = dev_tensor(X + N - 8, TT_F32, 8);
+    OK(dev_copy(&D, 0, X, P, 32, E));
+    OK(dev_call(&D, 0, "concat", in, 2, &out, &a, E));
+    FAILS(dev_sync(&D, 0, E), TT_EINTERNAL, "wrote outside the allocation");
+    dvt->free(D.self, X);
+    dvt->free_pinned(D.self, P);
+    dev_close(&D);
+}
+
 static void test_the_target_answers_without_a_device(void **state)
 {
     (void)state;
@@ -519,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_counted),
         cmocka_unit_test(test_a_wait_refers_to_the_record_before_it),
         cmocka_unit_test(test_late_error_is_reported_by_sync),
+        cmocka_unit_test(test_kernel_that_writes_outside_is_found),
         cmocka_unit_test(test_the_target_answers_without_a_device),
         cmocka_unit_test(test_fill_repeats_its_pattern),
         cmocka_unit_test(test_copy_box_copies_a_box),

@@ -158,8 +158,7 @@ static tt_status far_call(tt_comm *h, const far_collective *call, const int64_t 
         else
             far_node_drop(n);
     }
-    far_unlock();
-    return s;
+    return far_end(h->comm->rank, s);
 }
 
 static tt_status far_all_gather(tt_comm *h, const void *send, void *recv, const int64_t *counts,
@@ -372,6 +371,7 @@ const tt_comm_vt far_comm_vt = {.struct_size = sizeof(tt_comm_vt),
                                 .close = far_comm_close,
                                 .set_timeout = far_set_timeout,
                                 .concurrent = far_concurrent,
+                                .launcher = "threads",
                                 .device_memory = 1,
                                 .on = far_on,
                                 .poll = far_poll};

@@ -64,8 +64,7 @@ tt_status far_record(void *self, tt_device_event *e, tt_device_queue *q, tt_erro
             s = far_attach(q, n, err);
         }
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 static tt_status far_wait_locked(far_rank *r, tt_device_queue *q, tt_device_event *e, tt_error *err)
@@ -90,10 +89,10 @@ static tt_status far_wait_locked(far_rank *r, tt_device_queue *q, tt_device_even
 
 tt_status far_wait(void *self, tt_device_queue *q, tt_device_event *e, tt_error *err)
 {
-    TT_TRY(far_begin(self, "wait", err));
-    const tt_status s = far_wait_locked(self, q, e, err);
-    far_unlock();
-    return s;
+    far_rank *r = self;
+    TT_TRY(far_begin(r, "wait", err));
+    const tt_status s = far_wait_locked(r, q, e, err);
+    return far_end(r, s);
 }
 
 static tt_status far_rank_status(const far_rank *r, tt_error *err)
@@ -120,8 +119,7 @@ tt_status far_sync(void *self, tt_device_event *e, tt_error *err)
     }
     if (s == TT_OK)
         s = far_rank_status(r, err);
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 int far_done(void *self, tt_device_event *e)
@@ -155,12 +153,12 @@ static tt_status far_check_time(const far_rank *r, const tt_device_event *e, tt_
 tt_status far_seconds(void *self, tt_device_event *from, tt_device_event *to, double *out,
                       tt_error *err)
 {
-    TT_TRY(far_begin(self, "seconds", err));
-    tt_status s = far_check_time(self, from, err);
+    far_rank *r = self;
+    TT_TRY(far_begin(r, "seconds", err));
+    tt_status s = far_check_time(r, from, err);
     if (s == TT_OK)
-        s = far_check_time(self, to, err);
+        s = far_check_time(r, to, err);
     if (s == TT_OK)
         *out = ((double)to->node->time_ns - (double)from->node->time_ns) * 1e-9;
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }

@@ -179,18 +179,34 @@ static tt_status far_check_find(const tt_kernel_call *c, tt_error *err)
 
 /* ---- the table ---- */
 
-static const tt_kernel far_extra[] = {
-    {.struct_size = sizeof(tt_kernel), .op = TT_OP_COPY_BOX,       .run = far_copy_box      },
-    {.struct_size = sizeof(tt_kernel), .op = TT_OP_REDUCE_MEMBERS, .run = far_reduce_members},
-    {.struct_size = sizeof(tt_kernel), .op = TT_OP_FIND_BAD,       .run = far_find_bad      },
+static const struct {
+    tt_kernel kernel;
+    size_t attrs;
+} far_extra[] = {
+#define ROW(op_, run_, attrs_)                                                                     \
+    {                                                                                              \
+        {.struct_size = sizeof(tt_kernel), .op = op_, .run = run_}, sizeof(attrs_)                 \
+    }
+    ROW(TT_OP_COPY_BOX, far_copy_box, tt_attrs_copy_box),
+    ROW(TT_OP_REDUCE_MEMBERS, far_reduce_members, tt_attrs_reduce_members),
+    ROW(TT_OP_FIND_BAD, far_find_bad, tt_attrs_find_bad),
+#undef ROW
 };
 
 const tt_kernel *far_extra_kernel(const char *op)
 {
     for (size_t i = 0; i < TT_COUNT(far_extra); i++)
-        if (!strcmp(far_extra[i].op, op))
-            return &far_extra[i];
+        if (!strcmp(far_extra[i].kernel.op, op))
+            return &far_extra[i].kernel;
     return NULL;
+}
+
+size_t far_extra_attrs(const char *op)
+{
+    for (size_t i = 0; i < TT_COUNT(far_extra); i++)
+        if (!strcmp(far_extra[i].kernel.op, op))
+            return far_extra[i].attrs;
+    return 0;
 }
 
 tt_status far_extra_check(const tt_kernel_call *c, tt_error *err)

@@ -14,6 +14,8 @@ static _Thread_local const far_rank *entered;
 static const tt_option far_options[] = {
     TT_OPTION(far_config, seed, TT_OPT_INT, "1", 0, 1e9, "draws the order in which work runs"),
     TT_OPTION(far_config, memory_mib, TT_OPT_INT, "16384", 1, 1e9, "MiB that the device has"),
+    TT_OPTION(far_config, alignment, TT_OPT_INT, "1", 1, 256,
+              "bytes to which operands of kernels must be aligned"),
     TT_OPTION(far_config, races, TT_OPT_BOOL, "true", 0, 0,
               "refuse work that touches what unordered work touches"),
 };
@@ -64,6 +66,13 @@ tt_status far_begin(far_rank *r, const char *what, tt_error *err)
                        what, r->rank);
     far_lock();
     return TT_OK;
+}
+
+tt_status far_end(far_rank *r, tt_status s)
+{
+    r->refused |= s != TT_OK;
+    far_unlock();
+    return s;
 }
 
 void far_begin_or_die(far_rank *r, const char *what)

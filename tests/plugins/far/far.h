@@ -22,7 +22,7 @@
 #define FAR_QUEUES 64 /* of one rank */
 
 typedef struct far_config {
-    int64_t seed, memory_mib;
+    int64_t seed, memory_mib, alignment;
     bool races;
 } far_config;
 
@@ -131,6 +131,7 @@ struct far_rank {
     tt_device_queue *favourite; /* whose work runs first, with some seeds */
     int n_graphs;
     bool failed;
+    bool refused;   /* a call failed at once: the host may be giving up */
     tt_error error; /* of the first work that failed */
     far_comm *comm;
     far_rank *next; /* of all ranks of the process */
@@ -151,7 +152,9 @@ void far_lock(void);
 void far_unlock(void);
 /* Locks; an error, without the lock, if this thread did not enter the device. */
 tt_status far_begin(far_rank *r, const char *what, tt_error *err);
-/* The same for functions that cannot fail, and every other misuse of theirs: ends the process. */
+/* Unlocks; notes whether the call failed. */
+tt_status far_end(far_rank *r, tt_status s);
+/* far_begin for functions that cannot fail, and every other misuse of theirs: ends the process. */
 void far_begin_or_die(far_rank *r, const char *what);
 _Noreturn void far_misuse(const char *fmt, ...) TT_PRINTF(1, 2);
 uint64_t far_random(far_rank *r, uint64_t n); /* in [0, n) */
@@ -208,11 +211,13 @@ struct far_call_copy *far_call_ref(struct far_call_copy *c);
 void far_call_drop(struct far_call_copy *c);
 /* extra.c: the three ops of device.h, on host addresses; NULL if op is none of them. */
 const tt_kernel *far_extra_kernel(const char *op);
+size_t far_extra_attrs(const char *op); /* bytes of its attrs */
 tt_status far_extra_check(const tt_kernel_call *c, tt_error *err);
 /* The bytes of in[0] and of out[0] that the box touches at most. */
 void far_box_span(const tt_kernel_call *c, far_range *in, far_range *out);
 /* of the reference backend */
 const tt_kernel *ref_kernel(const char *op);
+const tt_kernel *ref_pointwise_kernel(const char *op);
 
 /* ---- graph.c ---- */
 tt_status far_capture_begin(void *self, tt_device_queue *q, tt_error *err);

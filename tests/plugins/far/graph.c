@@ -61,8 +61,7 @@ tt_status far_capture_begin(void *self, tt_device_queue *q, tt_error *err)
         g->rank = r;
         s = far_graph_join(g, q, err);
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 /* All work of queues that joined must be before the end of the first queue, through waits. */
@@ -111,8 +110,7 @@ tt_status far_capture_end(void *self, tt_device_queue *q, tt_device_graph **out,
             far_graph_drop(g);
         }
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 static tt_status far_launch_items(tt_device_graph *g, tt_device_queue *q, far_node **copies,
@@ -147,8 +145,7 @@ tt_status far_launch(void *self, tt_device_graph *g, tt_device_queue *q, tt_erro
             far_node_drop(copies[i]);
         free(copies);
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 void far_graph_free(void *self, tt_device_graph *g)

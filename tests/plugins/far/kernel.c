@@ -18,6 +18,7 @@ typedef struct far_call_copy {
     const far_kernel_row *row;
     tt_kernel_call call; /* with addresses of the device */
     tt_tensor *in, *out;
+    void *attrs; /* of the three ops of device.h, whose attrs end with the call */
 } far_call_copy;
 
 far_call_copy *far_call_ref(far_call_copy *c)
@@ -32,6 +33,7 @@ void far_call_drop(far_call_copy *c)
         return;
     free(c->in);
     free(c->out);
+    free(c->attrs);
     free(c);
 }
 
@@ -54,25 +56,22 @@ static void far_call_ranges(far_node *n, const tt_kernel_call *c)
     *g++ = (far_range){.at = (void *)(uintptr_t)c->step, .bytes = c->step ? sizeof *c->step : 0};
 }
 
-/* The ops that update states in place (backend.h). */
-static bool far_is_pointwise(const char *op)
-{
-    return !strcmp(op, "fused") || !strcmp(op, "add") || !strcmp(op, "maximum");
-}
-
 /* Outputs lie apart from each other and from the inputs, but for what in_place allows, and for states
- * that a pointwise op updates. */
+ * that an op reads and writes: a pointwise op element by element, attention its cache. */
 static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, int in_place,
                                    tt_error *err)
 {
+    const bool pointwise = !strcmp(n->name, "fused") || ref_pointwise_kernel(n->name),
+               updates = !strcmp(n->name, "attention_cached");
     const far_range *g = n->ranges;
     for (int o = 0; o < c->n_out; o++)
         for (int i = 0; i < c->n_in + o; i++) {
             const far_range *out = &g[c->n_in + o];
             if (!far_overlap(out, &g[i]))
                 continue;
-            if (i < c->n_in && out->at == g[i].at && out->bytes == g[i].bytes &&
-                ((o == 0 && i < 31 && in_place >> i & 1) || far_is_pointwise(c->op)))
+            const bool may =
+                pointwise || (updates && o > 0) || (o == 0 && i < 31 && in_place >> i & 1);
+            if (may && i < c->n_in && out->at == g[i].at && out->bytes == g[i].bytes)
                 continue;
             return TT_FAIL(err, TT_EINVAL, "far: %s: output %d lies in the memory of %s %d",
                            n->name, o, i < c->n_in ? "input" : "output",
@@ -81,13 +80,16 @@ static tt_status far_check_aliases(const far_node *n, const tt_kernel_call *c, i
     return TT_OK;
 }
 
-static tt_status far_check_alignment(const far_node *n, const tt_kernel_call *c, tt_error *err)
+static tt_status far_check_alignment(const far_node *n, const tt_kernel_call *c, bool extra,
+                                     tt_error *err)
 {
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const tt_tensor *t = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        if (n->ranges[i].bytes && (uintptr_t)t->data % 16)
-            return TT_FAIL(err, TT_EINVAL, "far: %s: operand %d at %p is not aligned to 16 bytes",
-                           n->name, i, t->data);
+        const size_t own = tt_dtype_size(t->dtype), wanted = (size_t)n->rank->config.alignment,
+                     align = extra || own > wanted ? own : wanted;
+        if (n->ranges[i].bytes && (uintptr_t)t->data % align)
+            return TT_FAIL(err, TT_EINVAL, "far: %s: operand %d at %p is not aligned to %zu bytes",
+                           n->name, i, t->data, align);
     }
     if (c->scratch && (uintptr_t)c->scratch % 64)
         return TT_FAIL(err, TT_EINVAL, "far: %s: its scratch at %p is not aligned to 64 bytes",
@@ -110,6 +112,12 @@ static far_node *far_call_node(far_rank *r, const far_kernel_row *row, const tt_
     *copy = (far_call_copy){.refs = 1, .row = row, .call = *c};
     copy->in = far_tensors(c->in, c->n_in);
     copy->out = far_tensors(c->out, c->n_out);
+    const size_t attrs_bytes = far_extra_attrs(row->kernel.op);
+    if (attrs_bytes) {
+        copy->attrs = far_calloc(1, attrs_bytes);
+        memcpy(copy->attrs, c->attrs, attrs_bytes);
+        copy->call.attrs = copy->attrs;
+    }
     copy->call.op = row->kernel.op;
     copy->call.in = copy->in;
     copy->call.out = copy->out;
@@ -141,7 +149,7 @@ static tt_status far_kernel_run(void *backend, const tt_kernel_call *c, tt_error
             far_box_span(c, &n->ranges[0], &n->ranges[1]);
         s = far_resolve(n, err);
         if (s == TT_OK)
-            s = far_check_alignment(n, c, err);
+            s = far_check_alignment(n, c, extra, err);
         if (s == TT_OK && !extra)
             s = far_check_aliases(n, c, row->kernel.in_place, err);
         if (s == TT_OK)
@@ -149,8 +157,7 @@ static tt_status far_kernel_run(void *backend, const tt_kernel_call *c, tt_error
         else
             far_node_drop(n);
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 /* The ranges of a copy_box begin where the box begins, not where the tensor does. */

@@ -183,23 +183,22 @@ tt_status far_alloc(void *self, size_t bytes, void **out, tt_error *err)
                     bytes, (unsigned long long)(total - r->used), (unsigned long long)total);
     else
         s = far_memory_new(r, bytes, false, out, err);
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 tt_status far_alloc_pinned(void *self, size_t bytes, void **out, tt_error *err)
 {
-    TT_TRY(far_begin(self, "alloc_pinned", err));
-    const tt_status s = far_memory_new(self, bytes, true, out, err);
-    far_unlock();
-    return s;
+    far_rank *r = self;
+    TT_TRY(far_begin(r, "alloc_pinned", err));
+    const tt_status s = far_memory_new(r, bytes, true, out, err);
+    return far_end(r, s);
 }
 
 /* Work that the host did not await and that touches the allocation; NULL: none. After a failure the
- * host need not await anything. */
+ * host gives up and need not await anything. */
 static const far_node *far_user_of(const far_rank *r, const far_memory *m)
 {
-    for (int q = 0; q < FAR_QUEUES && !r->failed; q++)
+    for (int q = 0; q < FAR_QUEUES && !r->failed && !r->refused; q++)
         for (const far_node *n = r->queues[q] ? r->queues[q]->head : NULL; n; n = n->next)
             for (int i = 0; i < n->n_ranges; i++)
                 if (n->ranges[i].bytes && (char *)n->ranges[i].at >= m->visible &&
@@ -221,7 +220,7 @@ static void far_release(far_rank *r, void *p, bool pinned, const char *what)
     if (user)
         far_misuse("%s of %p while \"%s\" on queue %d of rank %d uses it: sync first", what, p,
                    user->name, user->queue->id, r->rank);
-    if (!pinned && !far_guard_whole(m))
+    if (!pinned && !r->failed && !far_guard_whole(m))
         far_misuse("something wrote outside the allocation of %zu bytes at %p", m->bytes, p);
     far_memory_end(m);
     far_unlock();

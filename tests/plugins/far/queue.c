@@ -198,8 +198,7 @@ tt_status far_copy(void *self, tt_device_queue *q, void *to, const void *from, s
             s = far_put_checked(q, n, err);
         }
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 tt_status far_fill(void *self, tt_device_queue *q, void *to, uint32_t pattern, size_t bytes,
@@ -217,8 +216,7 @@ tt_status far_fill(void *self, tt_device_queue *q, void *to, uint32_t pattern, s
         n->pattern = pattern;
         s = far_put_checked(q, n, err);
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 /* ---- queues ---- */
@@ -238,8 +236,7 @@ tt_status far_queue_new(void *self, int urgent, tt_device_queue **out, tt_error 
         *q = (tt_device_queue){.rank = r, .id = id, .urgent = urgent, .seq = r->host_clock[id]};
         *out = r->queues[id] = q;
     }
-    far_unlock();
-    return s;
+    return far_end(r, s);
 }
 
 void far_queue_free(void *self, tt_device_queue *q)
