@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device/device.h"
 #include "estimate/device_memory.h"
+#include "device/device.h"
 
 /* The memory of a rank whose backend has a device: the device's, and pinned memory of the host. */
 

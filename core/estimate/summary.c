@@ -21,7 +21,7 @@ typedef struct counter {
     const tt_machine *machine; /* NULL: this machine */
     tt_step_time time;         /* on that machine */
     const tt_graph *g;
-    bool *gradient; /* by value id: the value ends up in a gradient's accumulator */
+    bool *gradient;           /* by value id: the value ends up in a gradient's accumulator */
     const tt_device_use *use; /* by pipeline rank; NULL: the backend uses host memory */
     traffic t[96];
     int n;
@@ -247,8 +247,8 @@ static void json_bytes(const tt_setup *s, const tt_plan *p, const tt_device_use 
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
                   (long long)(use ? use->device : total(p) + copy));
     if (use)
-        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld",
-                      (long long)use->device, (long long)use->pinned, (long long)use->inputs);
+        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld", (long long)use->device,
+                      (long long)use->pinned, (long long)use->inputs);
     tt_str_addc(o, '}');
 }
 
@@ -314,11 +314,12 @@ static int slots_of_first_stage(const tt_program *p)
 
 static void pinned_text(const tt_device_use *u, tt_str *o)
 {
-    tt_str_printf(o,
-                  ", inputs %.3f\npinned      %.3f GiB of host memory per rank: inputs %.3f, staging "
-                  "%.3f, scalars %.3f",
-                  gib * (double)u->inputs, gib * (double)u->pinned, gib * (double)u->inputs,
-                  gib * (double)u->staging, gib * (double)u->scalars);
+    tt_str_printf(
+        o,
+        ", inputs %.3f\npinned      %.3f GiB of host memory per rank: inputs %.3f, staging "
+        "%.3f, scalars %.3f",
+        gib * (double)u->inputs, gib * (double)u->pinned, gib * (double)u->inputs,
+        gib * (double)u->staging, gib * (double)u->scalars);
     if (u->saving)
         tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)u->saving);
 }
@@ -332,8 +333,8 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   "memory      %.3f GiB%s on the fullest rank: state %.3f (parameters %.3f, "
                   "optimizer %.3f, gradients %.3f, gathered %.3f), "
                   "slots %.3f, work %.3f",
-                  gib * (double)(use ? use->device : total(p) + copy),
-                  use ? " of the device" : "", gib * (double)p->bytes[TT_SPACE_STATE],
+                  gib * (double)(use ? use->device : total(p) + copy), use ? " of the device" : "",
+                  gib * (double)p->bytes[TT_SPACE_STATE],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
@@ -473,8 +474,8 @@ static tt_status find_use(counter *c, tt_plan *const *plans, int n, tt_arena *a,
     return TT_OK;
 }
 
-tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n,
-                         const tt_machine *machine, bool json, tt_str *out, tt_error *err)
+tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                         bool json, tt_str *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     counter *c = tt_arena_alloc(a, sizeof *c);

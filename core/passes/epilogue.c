@@ -23,7 +23,7 @@ typedef struct epilogue {
     int at;                       /* the position where it will run */
     tt_node *members[TT_MAX_INS]; /* ascending */
     int n_members;
-    int n_known[TT_MAX_INS]; /* by member: registers of in[] before it was taken */
+    int n_known[TT_MAX_INS];      /* by member: registers of in[] before it was taken */
     tt_value *in[TT_MAX_INS + 1]; /* registers: the product, then operands */
     int n_in, n_instr, n_out;
 } epilogue;
@@ -277,7 +277,8 @@ tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
     if (!o->pointwise)
         return TT_OK;
     index_nodes(&f);
-    for (size_t i = g->nodes.n; i-- > 0;) { /* so that the last of several summed products is first */
+    for (size_t i = g->nodes.n;
+         i-- > 0;) { /* so that the last of several summed products is first */
         tt_node *p = g->nodes.items[i], *n = NULL;
         if (p && fused_form(&f, p) && find(&f, (int)i, &e))
             n = build_supported(&f, &e);

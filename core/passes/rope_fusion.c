@@ -20,7 +20,8 @@ static const tt_op_def *rope_form(const tt_graph *g, const tt_fuse_opts *o, cons
 }
 
 /* The product p with the rotation, not yet in the graph. */
-static tt_node *with_rope(tt_arena *arena, const tt_node *p, const tt_node *rope, const tt_op_def *form)
+static tt_node *with_rope(tt_arena *arena, const tt_node *p, const tt_node *rope,
+                          const tt_op_def *form)
 {
     static const int16_t product[] = {0};
     tt_node *n = tt_arena_dup(arena, p, sizeof *n);
@@ -51,8 +52,9 @@ static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers
     if (r->n[p->out[0]->id] != 1 || !tt_fuse_same_iteration(p, rope))
         return -1;
     const tt_op_def *form = rope_form(g, o, p);
-    return form && tt_pass_supports(o->supports, o->user, with_rope(g->arena, p, rope, form), false) ? at
-                                                                                              : -1;
+    return form && tt_pass_supports(o->supports, o->user, with_rope(g->arena, p, rope, form), false)
+               ? at
+               : -1;
 }
 
 /* Moves positions that are an input of the batch before the first product that they rotate. */

@@ -60,7 +60,8 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
-    void *target; /* what tt_backend_vt.target made: it answers before the backend is opened; NULL: the
+    void *
+        target; /* what tt_backend_vt.target made: it answers before the backend is opened; NULL: the
                      backend needs none */
     struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */

@@ -175,9 +175,8 @@ typedef struct answers {
 
 static const tt_kernel *kernel_of(const answers *a, const char *op)
 {
-    return a->backend && tt_setup_has_target(a->s)
-               ? tt_find_kernel(&a->s->kernels, a->backend, op)
-               : tt_setup_kernel_settled(a->s, op);
+    return a->backend && tt_setup_has_target(a->s) ? tt_find_kernel(&a->s->kernels, a->backend, op)
+                                                   : tt_setup_kernel_settled(a->s, op);
 }
 
 static size_t scratch(void *user, const tt_kernel_call *c)
@@ -251,8 +250,8 @@ tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_sche
     const tt_axis *pp = tt_mesh_axis(&s->mesh, "pp");
     int32_t coords[TT_MAX_ATOMS];
     tt_mesh_coords(&s->mesh, rank, coords);
-    TT_TRY(make_plan(s, g, schedule, pp ? coords[TT_ATOM(pp->atoms.atom[0])] : 0, coords,
-                     backend, NULL, a, out, err));
+    TT_TRY(make_plan(s, g, schedule, pp ? coords[TT_ATOM(pp->atoms.atom[0])] : 0, coords, backend,
+                     NULL, a, out, err));
     return dump_program(s, *out, err);
 }
 

@@ -9,7 +9,9 @@
 
 static void open_far(job *j, const char *overrides)
 {
-    tt_override all[20] = {{"backend.name", "far"}};
+    tt_override all[20] = {
+        {"backend.name", "far"}
+    };
     size_t n = 1;
     tt_error err = {0};
     memset(j, 0, sizeof *j);
@@ -101,8 +103,8 @@ static void test_the_copy_of_a_save_is_pinned(void **state)
     const planned with = plan_of(&j);
     tt_plan *p;
     tt_error err = {0};
-    assert_int_equal(
-        tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err), TT_OK);
+    assert_int_equal(tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err),
+                     TT_OK);
     assert_true(with.device == without.device);
     assert_true(with.pinned - without.pinned == p->state_bytes_by_kind[TT_STATE_PARAM] +
                                                     p->state_bytes_by_kind[TT_STATE_OPTIMIZER]);

@@ -59,7 +59,10 @@ static void watch_close(void *self)
 /* Makes the parts; compile is still to be called. */
 static void open_far(job *j, const char *backend, const char *overrides, tt_setup_opts *o)
 {
-    tt_override all[20] = {{"backend.name", backend}, {"dataloader.path", "[\"/nowhere.txt\"]"}};
+    tt_override all[20] = {
+        {"backend.name",    backend             },
+        {"dataloader.path", "[\"/nowhere.txt\"]"}
+    };
     size_t n = 2;
     tt_error err = {0};
     memset(j, 0, sizeof *j);
