@@ -45,7 +45,7 @@ static planned plan_of(job *j)
     tt_str text = {0};
     tt_error err = {0};
     const tt_setup *s = &j->setup;
-    tt_json *o;
+    const tt_json *o;
     if (tt_setup_plan_all(s, j->arena, &plans, &err) != TT_OK ||
         tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text, &err) != TT_OK)
         fail_msg("%s", err.text);
