@@ -56,7 +56,7 @@ tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
 
 void tt_dist_close_data(tt_dist *d, bool ok)
 {
-    if (d->data_vt != d->vt)
+    if (d->data_self != d->self)
         d->data_vt->close(d->data_self, ok);
     d->data_vt = d->vt;
     d->data_self = d->self;

@@ -52,7 +52,7 @@ void tt_dist_abort(tt_dist *d, const char *why)
 {
     if (d->vt)
         d->vt->abort(d->self, why);
-    if (d->data_vt && d->data_vt != d->vt)
+    if (d->data_self != d->self)
         d->data_vt->abort(d->data_self, why);
 }
 
@@ -67,7 +67,7 @@ void tt_dist_set_timeout(tt_dist *d, double timeout_s)
 {
     if (d->vt && d->vt->set_timeout)
         d->vt->set_timeout(d->self, timeout_s);
-    if (d->data_vt && d->data_vt != d->vt && d->data_vt->set_timeout)
+    if (d->data_self != d->self && d->data_vt->set_timeout)
         d->data_vt->set_timeout(d->data_self, timeout_s);
 }
 

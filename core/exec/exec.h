@@ -73,6 +73,16 @@ tt_status tt_exec_write(tt_exec *x, void *to, const void *from, size_t bytes, tt
  * tt_exec_unmap writes a copy back if `changed`, and frees it. */
 tt_status tt_exec_map(tt_exec *x, const tt_tensor *t, bool read, void **host, tt_error *err);
 tt_status tt_exec_unmap(tt_exec *x, const tt_tensor *t, void *host, bool changed, tt_error *err);
+/* Copies to host memory beside the program, for saves. On a device a reader has a queue of its own. */
+typedef struct tt_exec_reader tt_exec_reader;
+tt_status tt_exec_reader_new(tt_exec *x, tt_exec_reader **out, tt_error *err); /* [setup] */
+void tt_exec_reader_free(tt_exec_reader *r); /* before its program; NULL is allowed */
+/* The next copies see what all work so far leaves. On the program's thread, while no copy runs. */
+tt_status tt_exec_reader_begin(tt_exec_reader *r, tt_error *err);
+/* Waits until the copy is done. On any thread, one copy at a time. Meanwhile the program may run what
+ * does not write `from`: of a parameter, an optimizer's state or a buffer all but the update. */
+tt_status tt_exec_reader_copy(tt_exec_reader *r, void *to, const void *from, size_t bytes,
+                              tt_error *err);
 /* Waits until all work so far is done. */
 tt_status tt_exec_sync(tt_exec *x, tt_error *err);
 

@@ -97,7 +97,8 @@ int tt_loop_stop_signal(const tt_loop *l); /* the stop signal that this rank has
 /* save.c */
 tt_status tt_loop_open_saver(tt_loop *l, tt_error *err);
 tt_status tt_loop_save(tt_loop *l, bool model_only,
-                       tt_error *err); /* returns once the pieces are staged */
+                       tt_error *err); /* with async_mode "disabled" returns when it is published */
+void tt_loop_wait_staged(tt_loop *l);  /* before the states that a save copies are written */
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all,
                                 tt_error *err); /* all: the maximum of the ranks' tt_saver_poll() */
 tt_status tt_loop_finish_save(tt_loop *l, tt_error *err);

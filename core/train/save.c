@@ -48,6 +48,14 @@ tt_status tt_loop_save(tt_loop *l, bool model_only, tt_error *err)
     return TT_OK;
 }
 
+void tt_loop_wait_staged(tt_loop *l)
+{
+    const int64_t t0 = tt_now_ns();
+    if (l->saver)
+        tt_saver_wait_staged(l->saver);
+    l->t.checkpoint += tt_seconds_since(t0);
+}
+
 tt_status tt_loop_save_progress(tt_loop *l, int32_t all, tt_error *err)
 {
     return l->saver ? tt_saver_advance(l->saver, all, err) : TT_OK;

@@ -8,9 +8,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* The phase of the save in flight. The saver's thread works during WRITING and COMMITTING. */
+/* The phase of the save in flight. The saver's thread works during STAGING, WRITING and COMMITTING. */
 typedef enum phase {
     IDLE,
+    STAGING, /* its pieces are being copied: nothing may write them */
     WRITING,
     WRITTEN, /* this rank has written; other ranks have not */
     COMMITTING,
@@ -27,7 +28,8 @@ struct tt_saver {
     size_t n[2];
     char *buffer;
     size_t bytes;
-    /* the save in flight; the thread's while WRITING or COMMITTING, else the caller's */
+    tt_exec_reader *reader; /* NULL: nothing is staged */
+    /* the save in flight; the thread's while it works, else the caller's */
     tt_trainer_state state;
     const tt_ckpt_piece *now;
     size_t n_now;
@@ -56,6 +58,11 @@ static size_t piece_bytes(const tt_ckpt_piece *p)
 static tt_status check_folder(const tt_saver *s, tt_error *err)
 {
     return s->o.held ? tt_run_folder_check(s->o.held, err) : TT_OK;
+}
+
+static bool works(phase p)
+{
+    return p == STAGING || p == WRITING || p == COMMITTING;
 }
 
 static tt_status saver_begin(const tt_saver *s, int64_t step, tt_error *err)
@@ -88,10 +95,27 @@ static phase commit(tt_saver *s)
     return COMMITTED;
 }
 
+static tt_status stage(tt_saver *s, tt_error *err)
+{
+    const tt_ckpt_piece *p = s->now;
+    size_t at = 0;
+    for (size_t i = 0; i < s->n_now; i++) {
+        const size_t bytes = piece_bytes(&p[i]);
+        s->staged[i] = p[i];
+        s->staged[i].data = s->buffer + at;
+        TT_TRY(tt_exec_reader_copy(s->reader, s->buffer + at, p[i].data, bytes, err));
+        at += bytes;
+    }
+    s->now = s->staged;
+    return TT_OK;
+}
+
 static phase work(tt_saver *s, phase p)
 {
     if (p == COMMITTING)
         return commit(s);
+    if (p == STAGING)
+        return stage(s, &s->err) == TT_OK ? WRITING : failed(s, alone(s));
     if (tt_ckpt_write(s->o.folder, s->state.step, s->o.rank->dist.rank, s->now, s->n_now,
                       &s->err) != TT_OK)
         return failed(s, alone(s));
@@ -106,7 +130,7 @@ static void *thread_main(void *arg)
         tt_log_set_thread_rank(s->o.rank->dist.rank);
     pthread_mutex_lock(&s->lock);
     while (s->phase != QUIT) {
-        if (s->phase != WRITING && s->phase != COMMITTING) {
+        if (!works(s->phase)) {
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
@@ -141,7 +165,7 @@ static void set(tt_saver *s, phase p)
 static void wait_idle(tt_saver *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->phase == WRITING || s->phase == COMMITTING)
+    while (works(s->phase))
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
 }
@@ -154,19 +178,6 @@ static tt_status failure(tt_saver *s, tt_error *err)
         return TT_OK;
     *err = s->err;
     return tt_error_context(err, "checkpoint of step %lld", (long long)s->state.step);
-}
-
-static tt_status stage(tt_saver *s, const tt_ckpt_piece *p, size_t n, tt_error *err)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        const size_t bytes = piece_bytes(&p[i]);
-        s->staged[i] = p[i];
-        s->staged[i].data = s->buffer + at;
-        TT_TRY(tt_exec_read(s->o.rank->exec, s->buffer + at, p[i].data, bytes, err));
-        at += bytes;
-    }
-    return TT_OK;
 }
 
 tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err)
@@ -182,12 +193,18 @@ tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_onl
     s->state.validation_due = st->validation_due;
     s->now = s->pieces[model_only];
     s->n_now = s->n[model_only];
-    if (s->staged) {
-        TT_TRY(stage(s, s->now, s->n_now, err));
-        s->now = s->staged;
-    }
-    set(s, WRITING);
+    if (s->reader)
+        TT_TRY(tt_exec_reader_begin(s->reader, err));
+    set(s, s->reader ? STAGING : WRITING);
     return TT_OK;
+}
+
+void tt_saver_wait_staged(tt_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->phase == STAGING)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
 }
 
 int32_t tt_saver_poll(tt_saver *s)
@@ -195,6 +212,7 @@ int32_t tt_saver_poll(tt_saver *s)
     switch (saver_phase(s)) {
     case IDLE:
         return 0;
+    case STAGING:
     case WRITING:
     case COMMITTING:
         return 2;
@@ -259,7 +277,7 @@ tt_status tt_saver_finish(tt_saver *s, tt_error *err)
 
 /* ---- life ---- */
 
-static tt_status make_buffer(tt_saver *s, tt_error *err)
+static tt_status open_staging(tt_saver *s, tt_error *err)
 {
     for (size_t i = 0; i < s->n[0]; i++)
         s->bytes += piece_bytes(&s->pieces[0][i]);
@@ -272,7 +290,7 @@ static tt_status make_buffer(tt_saver *s, tt_error *err)
                            ? "; set checkpoint.async_mode to \"disabled\""
                            : "");
     s->buffer = p;
-    return TT_OK;
+    return tt_exec_reader_new(s->o.rank->exec, &s->reader, err);
 }
 
 static void keep_state(tt_saver *s)
@@ -297,7 +315,7 @@ tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err)
     s->n[0] = tt_rank_pieces(o->rank, s->arena, true, &s->pieces[0]);
     s->n[1] = tt_rank_pieces(o->rank, s->arena, false, &s->pieces[1]);
     const bool copies = o->background || !tt_device_is_host(&o->rank->device);
-    tt_status st = copies ? make_buffer(s, err) : TT_OK;
+    tt_status st = copies ? open_staging(s, err) : TT_OK;
     if (st == TT_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, thread_main, s) == 0;
         if (!s->has_thread)
@@ -321,6 +339,7 @@ void tt_saver_free(tt_saver *s)
     }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
+    tt_exec_reader_free(s->reader);
     if (s->buffer)
         munmap(s->buffer, TT_MAXV(s->bytes, (size_t)1));
     tt_arena_free(s->arena);

@@ -4,11 +4,12 @@
 #include "train/train.h"
 
 /* Asynchronous saving, one saver per rank. A save has four phases: begin (rank 0 makes the folder)
- * · stage (each rank copies its pieces) · write (the saver's thread) · commit (rank 0's thread,
- * once every rank has written). Training waits only for the copy. At most one save is in flight;
- * the next one waits for it. The ranks agree through the reduction that the loop makes after every
- * step, so the saver threads need no communicator. With async_mode "disabled" nothing is staged and
- * the caller waits until the step is published. */
+ * · stage (each rank's saver thread copies its pieces) · write (the same thread) · commit (rank 0's
+ * thread, once every rank has written). Training goes on meanwhile. Only the update writes what a
+ * checkpoint holds, so only the next update waits, until this rank's pieces are staged. At most one
+ * save is in flight; the next one waits for it. The ranks agree through the reduction that the loop
+ * makes after every step, so the saver threads need no communicator. With async_mode "disabled" the
+ * caller waits until the step is published; then nothing is staged but the memory of a device. */
 
 typedef struct tt_saver tt_saver;
 
@@ -21,13 +22,16 @@ typedef struct tt_saver_opts {
     bool background; /* asynchronous; else the caller waits with tt_saver_finish() */
 } tt_saver_opts;
 
-/* Maps the staging buffer and starts the thread. */
+/* Maps the staging buffer, which nothing touches before the first save, and starts the thread. */
 tt_status tt_saver_new(const tt_saver_opts *o, tt_saver **out, tt_error *err);
 /* Waits for the thread's current work and ends it. A save that lacks other ranks' parts stays
  * unpublished. NULL is allowed. */
 void tt_saver_free(tt_saver *s);
 /* Starts a save of step st->step; first waits for a save in flight. [collective] */
 tt_status tt_saver_start(tt_saver *s, const tt_trainer_state *st, bool model_only, tt_error *err);
+/* Waits until the save in flight has copied this rank's pieces. Before they are written: by the
+ * update. */
+void tt_saver_wait_staged(tt_saver *s);
 /* This rank's value for the max-reduction after a step: 0 nothing in flight, 1 its part is written,
  * 2 still writing, 3 failed. */
 int32_t tt_saver_poll(tt_saver *s);

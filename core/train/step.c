@@ -81,6 +81,10 @@ tt_status tt_loop_step(tt_loop *l, tt_error *err)
 
     t0 = tt_now_ns();
     TT_TRY(tt_exec_epilogue(x, err));
+    l->t.optimizer += tt_seconds_since(t0);
+    tt_loop_wait_staged(l);
+
+    t0 = tt_now_ns();
     TT_TRY(tt_exec_update(x, err));
     TT_TRY(read_metrics(l, counted, err));
     l->t.optimizer += tt_seconds_since(t0);

@@ -62,14 +62,17 @@ static far_group *far_group_new(far_world *w, const int *ranks, int n, uint64_t 
 {
     const size_t m = (size_t)n;
     far_group *g = far_calloc(1, sizeof *g);
-    *g = (far_group){.world = w, .key = key, .n = n, .next = w->groups};
+    *g = (far_group){.world = w, .key = key, .n = n};
     g->ranks = far_calloc(m, sizeof *g->ranks);
     memcpy(g->ranks, ranks, m * sizeof *ranks);
     g->joined = far_calloc(m, sizeof *g->joined);
     g->calls = far_calloc(m, sizeof(far_node *));
     g->n_calls = far_calloc(m, sizeof *g->n_calls);
     g->boxes = far_calloc(m * m, sizeof *g->boxes);
-    return w->groups = g;
+    far_group **last = &w->groups; /* a member joins the oldest of equal groups first */
+    while (*last)
+        last = &(*last)->next;
+    return *last = g;
 }
 
 static tt_status far_group_join(void *self, const int *ranks, int n, uint64_t key, tt_comm **out,
