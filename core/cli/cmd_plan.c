@@ -27,7 +27,12 @@ tt_status tt_cli_plan(tt_cli *cli, const tt_setup *s, tt_error *err)
     tt_plan **plans;
     TT_TRY(tt_setup_plan_all(s, cli->arena, &plans, err));
     tt_str o = {0};
-    tt_plan_report(s, plans, s->pipeline_ranks, s->machine, cli->json, &o);
+    const tt_status st =
+        tt_plan_report(s, plans, s->pipeline_ranks, s->machine, cli->json, &o, err);
+    if (st != TT_OK) {
+        tt_str_free(&o);
+        return st;
+    }
     tt_cli_print(&o);
     tt_str_free(&o);
     const char *svg = tt_cli_option(cli, "svg");

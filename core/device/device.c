@@ -69,6 +69,12 @@ void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes)
         munmap(p, bytes);
 }
 
+tt_status tt_device_memory(const tt_device *d, uint64_t *left, uint64_t *all, tt_error *err)
+{
+    TT_ASSERT(d->vt);
+    return CALL(d, memory, left, all);
+}
+
 /* ---- queues and events ---- */
 
 tt_status tt_device_enter(const tt_device *d, tt_error *err)

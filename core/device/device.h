@@ -30,6 +30,9 @@ void tt_device_free(const tt_device *d, void *p, size_t bytes);
 tt_status tt_device_alloc_pinned(const tt_device *d, size_t bytes, void **out, tt_error *err);
 void tt_device_free_pinned(const tt_device *d, void *p, size_t bytes);
 
+/* Bytes that tt_device_alloc could still give, and all of them. Only of a device. */
+tt_status tt_device_memory(const tt_device *d, uint64_t *left, uint64_t *all, tt_error *err);
+
 tt_status tt_device_enter(const tt_device *d, tt_error *err); /* by each thread that uses it */
 tt_status tt_device_queue_new(const tt_device *d, bool urgent, tt_device_queue **out,
                               tt_error *err);

@@ -10,8 +10,8 @@
 tt_status tt_memory_check(const tt_setup *s, const tt_plan *p,
                           tt_error *err); /* with all ranks on this machine */
 /* machine NULL: no times are estimated, and all ranks share this machine's memory. */
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                    bool json, tt_str *out);
+tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                         bool json, tt_str *out, tt_error *err);
 
 /* ---- bandwidth.c ---- */
 /* Bytes per second that the pool's threads move when a fourth array changes three others in place,

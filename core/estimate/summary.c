@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
+#include "estimate/device_memory.h"
 #include "estimate/estimate.h"
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ typedef struct counter {
     const tt_machine *machine; /* NULL: this machine */
     tt_step_time time;         /* on that machine */
     const tt_graph *g;
-    bool *gradient; /* by value id: the value ends up in a gradient's accumulator */
+    bool *gradient;           /* by value id: the value ends up in a gradient's accumulator */
+    const tt_device_use *use; /* by pipeline rank; NULL: the backend uses host memory */
     traffic t[96];
     int n;
 } counter;
@@ -125,14 +127,20 @@ static int64_t total(const tt_plan *p)
 }
 
 /* Bytes of the copy from which an asynchronous save writes (saver.c): this rank's part of
- * parameters and optimizer. 0 for a named machine: its memory is a device's, and the copy is in
- * host memory. */
-static int64_t saving(const tt_setup *s, const tt_plan *p)
+ * parameters and optimizer. */
+static int64_t copy_of(const tt_setup *s, const tt_plan *p)
 {
     const tt_checkpoint_config *c = &s->core.checkpoint;
-    if (s->machine || !p->update.n || !c->enable || c->async_mode == TT_ASYNC_DISABLED)
+    if (!p->update.n || !c->enable || c->async_mode == TT_ASYNC_DISABLED)
         return 0;
     return p->state_bytes_by_kind[TT_STATE_PARAM] + p->state_bytes_by_kind[TT_STATE_OPTIMIZER];
+}
+
+/* Of the copy, what lies in the memory that is counted: 0 for a named machine, whose memory is a
+ * device's, while the copy is in host memory. */
+static int64_t saving(const tt_setup *s, const tt_plan *p)
+{
+    return s->machine ? 0 : copy_of(s, p);
 }
 
 /* The copies of n ranks that would each copy `bytes`. Only one of several replicas saves, so all
@@ -196,12 +204,19 @@ static double all_ranks(const tt_setup *s, tt_plan *const *plans, int n)
 static double memory_there(const counter *c)
 {
     const tt_machine *m = c->machine;
+    if (!m && c->use) /* no device was opened */
+        return (double)INFINITY;
     return !m ? tt_memory_here() : m->memory_bytes > 0 ? m->memory_bytes : (double)INFINITY;
 }
 
 static double memory_needed(const counter *c, tt_plan *const *plans, int n)
 {
-    return c->machine ? (double)total(fullest(plans, n)) : all_ranks(c->s, plans, n);
+    double most = 0;
+    for (int i = 0; c->use && i < n; i++)
+        most = TT_MAXV(most, (double)c->use[i].device);
+    return c->use       ? most
+           : c->machine ? (double)total(fullest(plans, n))
+                        : all_ranks(c->s, plans, n);
 }
 
 static void json_time(const counter *c, tt_str *o)
@@ -223,13 +238,27 @@ static void json_time(const counter *c, tt_str *o)
         tt_str_add(o, "null");
 }
 
-static void json_bytes(const tt_setup *s, const tt_plan *p, tt_str *o)
+/* use: NULL on the host. */
+static void json_bytes(const tt_setup *s, const tt_plan *p, const tt_device_use *use, tt_str *o)
 {
-    const int64_t copy = saving(s, p);
-    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld}",
+    const int64_t copy = use ? use->saving : saving(s, p);
+    tt_str_printf(o, "{\"state\":%lld,\"slot\":%lld,\"work\":%lld,\"saving\":%lld,\"peak\":%lld",
                   (long long)p->bytes[TT_SPACE_STATE], (long long)slots(p),
                   (long long)p->bytes[TT_SPACE_WORK], (long long)copy,
-                  (long long)(total(p) + copy));
+                  (long long)(use ? use->device : total(p) + copy));
+    if (use)
+        tt_str_printf(o, ",\"device\":%lld,\"pinned\":%lld,\"inputs\":%lld", (long long)use->device,
+                      (long long)use->pinned, (long long)use->inputs);
+    tt_str_addc(o, '}');
+}
+
+/* The use of a plan of the list. */
+static const tt_device_use *use_of(const counter *c, tt_plan *const *plans, const tt_plan *p)
+{
+    int i = 0;
+    while (plans[i] != p)
+        i++;
+    return c->use ? &c->use[i] : NULL;
 }
 
 static void as_json(const counter *c, tt_plan *const *plans, int n, double bubble, tt_str *o)
@@ -243,12 +272,12 @@ static void as_json(const counter *c, tt_plan *const *plans, int n, double bubbl
                       (int)s->mesh.atom_size[i]);
     tt_str_printf(o, "},\"micro_batches\":%lld,\"global_batch_size\":%lld,\"bytes_per_rank\":",
                   (long long)s->micro_batches, (long long)s->global_batch);
-    json_bytes(s, fullest(plans, n), o);
+    json_bytes(s, fullest(plans, n), use_of(c, plans, fullest(plans, n)), o);
     tt_str_add(o, ",\"pipeline_ranks\":[");
     for (int i = 0; i < n; i++) {
         if (i)
             tt_str_addc(o, ',');
-        json_bytes(s, plans[i], o);
+        json_bytes(s, plans[i], use_of(c, plans, plans[i]), o);
     }
     tt_str_add(o, "],\"memory_here\":");
     tt_str_json_number(o, tt_memory_here());
@@ -283,15 +312,29 @@ static int slots_of_first_stage(const tt_program *p)
     return 0;
 }
 
+static void pinned_text(const tt_device_use *u, tt_str *o)
+{
+    tt_str_printf(
+        o,
+        ", inputs %.3f\npinned      %.3f GiB of host memory per rank: inputs %.3f, staging "
+        "%.3f, scalars %.3f",
+        gib * (double)u->inputs, gib * (double)u->pinned, gib * (double)u->inputs,
+        gib * (double)u->staging, gib * (double)u->scalars);
+    if (u->saving)
+        tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)u->saving);
+}
+
 static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *o)
 {
     const tt_plan *p = fullest(plans, n);
-    const int64_t copy = saving(c->s, p);
+    const tt_device_use *use = use_of(c, plans, p);
+    const int64_t copy = use ? 0 : saving(c->s, p);
     tt_str_printf(o,
-                  "memory      %.3f GiB on the fullest rank: state %.3f (parameters %.3f, "
+                  "memory      %.3f GiB%s on the fullest rank: state %.3f (parameters %.3f, "
                   "optimizer %.3f, gradients %.3f, gathered %.3f), "
                   "slots %.3f, work %.3f",
-                  gib * (double)(total(p) + copy), gib * (double)p->bytes[TT_SPACE_STATE],
+                  gib * (double)(use ? use->device : total(p) + copy), use ? " of the device" : "",
+                  gib * (double)p->bytes[TT_SPACE_STATE],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_PARAM],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_OPTIMIZER],
                   gib * (double)p->state_bytes_by_kind[TT_STATE_ACCUMULATOR],
@@ -299,6 +342,8 @@ static void memory_text(const counter *c, tt_plan *const *plans, int n, tt_str *
                   gib * (double)p->bytes[TT_SPACE_WORK]);
     if (copy)
         tt_str_printf(o, ", the copy that a save writes from %.3f", gib * (double)copy);
+    if (use)
+        pinned_text(use, o);
     tt_str_addc(o, '\n');
     if (c->g->stored)
         tt_str_printf(
@@ -418,12 +463,28 @@ static void as_text(const counter *c, tt_plan *const *plans, int n, double bubbl
         tt_str_add(o, "network     none\n");
 }
 
-void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
-                    bool json, tt_str *out)
+static tt_status find_use(counter *c, tt_plan *const *plans, int n, tt_arena *a, tt_error *err)
+{
+    tt_device_use *use = tt_arena_array(a, (size_t)n, sizeof *use);
+    if (!tt_memory_is_apart(c->s))
+        return TT_OK;
+    for (int i = 0; i < n; i++)
+        TT_TRY(tt_device_use_of(c->s, plans[i], copy_of(c->s, plans[i]), &use[i], err));
+    c->use = use;
+    return TT_OK;
+}
+
+tt_status tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_machine *machine,
+                         bool json, tt_str *out, tt_error *err)
 {
     tt_arena *a = tt_arena_new();
     counter *c = tt_arena_alloc(a, sizeof *c);
     c->s = s;
+    const tt_status st = find_use(c, plans, n, a, err);
+    if (st != TT_OK) {
+        tt_arena_free(a);
+        return st;
+    }
     c->g = plans[0]->graph;
     c->gradient = tt_arena_array(a, (size_t)c->g->n_values + 1, sizeof *c->gradient);
     count_traffic(c, plans, n);
@@ -438,4 +499,5 @@ void tt_plan_report(const tt_setup *s, tt_plan *const *plans, int n, const tt_ma
     else
         as_text(c, plans, n, bubble, out);
     tt_arena_free(a);
+    return TT_OK;
 }

@@ -51,7 +51,7 @@ static tt_status bind_kernel(tt_exec *x, tt_bound *b, tt_error *err)
     if (!b->kernel)
         return TT_FAIL(err, TT_EUNSUPPORTED, "the backend has no kernel for op %s (in \"%s\")",
                        b->instr->kernel, b->instr->scope);
-    return TT_OK;
+    return tt_exec_ask_kernel(x, b, err);
 }
 
 static tt_status group_over(tt_exec *x, const tt_atom_list *atoms, tt_group_comm *out,

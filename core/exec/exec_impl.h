@@ -5,6 +5,7 @@
 #include "comm/data_comm.h"
 #include "comm/exchange.h"
 #include "exec/exec.h"
+#include "plan/memory.h"
 
 /* Inside core/exec: a program's instructions with this process's addresses, kernels and groups. */
 
@@ -99,9 +100,6 @@ struct tt_exec {
     bool streams;     /* collectives of groups have device queues */
 };
 
-#define TT_CANARY_BYTES 4096
-#define TT_EXEC_STAGE_BYTES ((size_t)4 << 20) /* of pinned memory per piece on its way */
-
 static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 {
     return &x->queues[0].mover;
@@ -111,6 +109,8 @@ static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 void tt_exec_set_step(tt_exec *x, int64_t step);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
+/* supports.c */
+tt_status tt_exec_ask_kernel(const tt_exec *x, const tt_bound *b, tt_error *err);
 /* memory.c */
 tt_status tt_exec_memory_open(tt_exec *x, tt_error *err);
 void tt_exec_memory_close(tt_exec *x);
@@ -123,11 +123,6 @@ void tt_exec_free_queues(tt_exec *x);
 /* The queue of a group, opened when an instruction needs it first. */
 tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err);
 /* inputs.c: on a device. */
-static inline size_t tt_exec_input_stride(const tt_exec *x, const tt_bound *b)
-{
-    const size_t a = (size_t)x->p->alignment;
-    return ((size_t)tt_tensor_bytes(&b->out[0].tensor) + a - 1) / a * a;
-}
 tt_status tt_exec_bind_input(tt_exec *x, tt_bound *b, tt_error *err);
 tt_status tt_exec_open_inputs(tt_exec *x, tt_error *err);
 void tt_exec_free_inputs(tt_exec *x);

@@ -3,14 +3,19 @@
 
 /* How inputs come to a device. On the host an INPUT writes to its value itself. */
 
+static size_t input_at(const tt_exec *x, const tt_bound *b, int micro)
+{
+    return b->input + (size_t)micro * (size_t)tt_program_input_stride(x->p, b->instr);
+}
+
 tt_status tt_exec_bind_input(tt_exec *x, tt_bound *b, tt_error *err)
 {
-    size_t all;
-    b->input = x->inputs.bytes;
-    if (__builtin_mul_overflow(tt_exec_input_stride(x, b), (size_t)x->p->n_micro, &all) ||
-        __builtin_add_overflow(all, x->inputs.bytes, &x->inputs.bytes))
+    const int64_t all = tt_program_input_bytes(x->p);
+    if (all < 0)
         return TT_FAIL(err, TT_ENOMEM, "the inputs of %d micro-batches are too large",
                        x->p->n_micro);
+    b->input = (size_t)tt_program_input_at(x->p, b->instr);
+    x->inputs.bytes = (size_t)all;
     return TT_OK;
 }
 
@@ -46,7 +51,7 @@ static tt_status send_input(tt_exec *x, const tt_bound *b, int micro, tt_fill_fn
                             tt_error *err)
 {
     const tt_bound_operand *o = &b->out[0];
-    const size_t at = b->input + (size_t)micro * tt_exec_input_stride(x, b);
+    const size_t at = input_at(x, b, micro);
     tt_tensor t = o->tensor;
     if (o->extent)
         t.shape[0] = x->rows[o->extent];
@@ -77,7 +82,7 @@ tt_status tt_exec_send_inputs(tt_exec *x, tt_fill_fn fill, void *user, tt_error 
 tt_status tt_exec_take_input(tt_exec *x, const tt_bound *b, const tt_tensor *out, int micro,
                              tt_error *err)
 {
-    const char *from = x->inputs.device + b->input + (size_t)micro * tt_exec_input_stride(x, b);
+    const char *from = x->inputs.device + input_at(x, b, micro);
     return tt_move_copy(tt_exec_mover(x), out->data, from, (size_t)tt_tensor_bytes(out), err);
 }
 

@@ -11,7 +11,7 @@
 /* With room for canaries behind it. */
 static tt_status open_space(tt_exec *x, tt_space space, int64_t bytes, tt_error *err)
 {
-    const size_t n = (size_t)bytes + TT_CANARY_BYTES;
+    const size_t n = (size_t)tt_program_space_bytes(x->p, space);
     const tt_mover *m = tt_exec_mover(x);
     void *p = NULL;
     if (tt_device_alloc(&x->o.device, n, &p, err) != TT_OK)
@@ -97,7 +97,7 @@ tt_status tt_exec_memory_open(tt_exec *x, tt_error *err)
         TT_TRY(open_space(x, (tt_space)sp, x->p->bytes[sp], err));
     TT_TRY(open_scalars(x, err));
     TT_TRY(tt_device_event_new(&x->o.device, false, &x->idle, err));
-    x->sums_bytes = ((size_t)x->p->n_sums + 4) * sizeof(int64_t);
+    x->sums_bytes = (size_t)tt_program_sums_bytes(x->p);
     TT_TRY(tt_device_alloc(&x->o.device, x->sums_bytes, &p, err));
     x->bad_at = p;
     x->sums = (float *)(x->bad_at + 1);
@@ -124,7 +124,7 @@ void tt_exec_memory_close(tt_exec *x)
 static tt_status exec_stage(tt_exec *x, tt_error *err)
 {
     return x->stage.bytes ? TT_OK
-                          : tt_stage_open(&x->stage, &x->o.device, TT_EXEC_STAGE_BYTES, err);
+                          : tt_stage_open(&x->stage, &x->o.device, (size_t)TT_STAGE_BYTES, err);
 }
 
 tt_status tt_exec_read(tt_exec *x, void *to, const void *from, size_t bytes, tt_error *err)

@@ -16,7 +16,7 @@ static tt_status open_reader(tt_exec_reader *r, tt_error *err)
     const tt_device *d = &r->x->o.device;
     TT_TRY(tt_device_queue_new(d, false, &r->queue, err));
     TT_TRY(tt_device_event_new(d, false, &r->begun, err));
-    return tt_stage_open(&r->stage, d, TT_EXEC_STAGE_BYTES, err);
+    return tt_stage_open(&r->stage, d, (size_t)TT_STAGE_BYTES, err);
 }
 
 tt_status tt_exec_reader_new(tt_exec *x, tt_exec_reader **out, tt_error *err)

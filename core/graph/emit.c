@@ -131,7 +131,7 @@ static void emit_placed(tt_builder *b, const tt_op_def *def, const tt_shape_quer
         outs[i] = n->out[i];
 }
 
-static void whole_tensor(const tt_type *t, tt_tensor *out)
+void tt_whole_tensor(const tt_type *t, tt_tensor *out)
 {
     memset(out, 0, sizeof *out);
     out->dtype = t->dtype;
@@ -152,9 +152,9 @@ static bool backend_lacks(const tt_builder *b, const tt_op_def *def, const tt_sh
     if (!b->opts.supports)
         return false;
     for (int i = 0; i < q->n_in; i++)
-        whole_tensor(q->in[i], &in[i]);
+        tt_whole_tensor(q->in[i], &in[i]);
     for (int i = 0; i < def->n_out; i++)
-        whole_tensor(&out[i], &outs[i]);
+        tt_whole_tensor(&out[i], &outs[i]);
     const tt_kernel_call c = {.struct_size = sizeof c,
                               .op = def->name,
                               .in = in,

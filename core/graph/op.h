@@ -43,6 +43,8 @@ bool tt_dim_same_size(const tt_dim *a, const tt_dim *b);
 int64_t tt_type_numel(const tt_type *t);
 /* Has t n dims of these sizes and units? Labels are not compared. */
 bool tt_type_has_dims(const tt_type *t, const tt_dim *dims, int n);
+/* A tensor of this type without memory, all of it: the operand of a question to the backend. */
+void tt_whole_tensor(const tt_type *t, tt_tensor *out);
 void tt_type_print(const tt_type *t, char *text, size_t size); /* "f32[2048 tokens, 256 embed]" */
 
 /* Asks the job's converters about a linear before its node is built: the value that replaces it, or

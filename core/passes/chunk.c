@@ -143,7 +143,8 @@ static bool loop_is_sound(const tt_graph *g, const tt_chunk_opts *o)
             token_in = token_in || tt_value_per_token(g, n->in[j]);
         if (!whole_out || !token_in)
             continue;
-        if (n->n_out != 1 || !o->can_accumulate || !o->can_accumulate(o->user, n->op->name))
+        if (n->n_out != 1 || !o->can_accumulate || !o->can_accumulate(o->user, n->op->name) ||
+            !tt_pass_supports(o->supports, o->user, n, true))
             return false;
     }
     return true;

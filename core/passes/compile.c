@@ -90,7 +90,7 @@ static tt_status after_place(compiler *c, tt_builder *b, tt_error *err)
         tt_pass_stacks(g, !o->foreign_params);
     if (generates(o))
         return tt_pass_decode_logits(c->decode, b, err);
-    const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->backend_user};
+    const tt_chunk_opts co = {o->chunk_bytes, o->can_accumulate, o->supports, o->backend_user};
     TT_TRY(tt_pass_chunk_mark(g, &co, err));
     TT_TRY(tt_pass_metrics(b, err));
     TT_TRY(dump(c, g, "metrics", err));
@@ -147,6 +147,7 @@ static tt_status transform(compiler *c, const tt_graph *described, tt_graph **ou
             !o->no_fusion && (!o->has_kernel || o->has_kernel(o->backend_user, tt_op_fused.name)),
         .can_accumulate = o->can_accumulate,
         .has_kernel = o->has_kernel,
+        .supports = o->supports,
         .user = o->backend_user};
     TT_TRY(tt_pass_fuse(g, &fo, err));
     TT_TRY(dump(c, g, "fuse", err));

@@ -23,6 +23,7 @@ typedef struct epilogue {
     int at;                       /* the position where it will run */
     tt_node *members[TT_MAX_INS]; /* ascending */
     int n_members;
+    int n_known[TT_MAX_INS];      /* by member: registers of in[] before it was taken */
     tt_value *in[TT_MAX_INS + 1]; /* registers: the product, then operands */
     int n_in, n_instr, n_out;
 } epilogue;
@@ -103,6 +104,7 @@ static bool take(const finder *f, epilogue *e, tt_node *m, int place)
     }
     e->n_instr += program_length(m);
     e->n_out += m->n_out;
+    e->n_known[e->n_members] = n_in;
     e->members[e->n_members++] = m;
     return true;
 }
@@ -190,6 +192,7 @@ static void add_member(const epilogue *e, tt_node *m, tt_fused_instr *instr, int
     }
 }
 
+/* The product with its epilogue, not yet in the graph. */
 static tt_node *build(const finder *f, const epilogue *e)
 {
     tt_arena *a = f->g->arena;
@@ -223,17 +226,38 @@ static tt_node *build(const finder *f, const epilogue *e)
     prog->program = (tt_fused){e->n_in, e->n_instr, n->n_out, instr, outs};
     prog->into =
         home_of(p, n->out, n->n_out); /* if the product is an output, it is the first one */
+    return n;
+}
+
+/* Leaves out the member that was taken last, with the operands that only it reads. */
+static void drop_last(epilogue *e)
+{
+    const tt_node *m = e->members[--e->n_members];
+    e->n_instr -= program_length(m);
+    e->n_out -= m->n_out;
+    e->n_in = e->n_known[e->n_members];
+}
+
+/* The product with the longest epilogue that the backend takes; NULL: it takes none. */
+static tt_node *build_supported(const finder *f, epilogue *e)
+{
+    for (; e->n_members; drop_last(e)) {
+        if (!has_room(f, e))
+            continue;
+        tt_node *n = build(f, e);
+        if (tt_pass_supports(f->o->supports, f->o->user, n, false))
+            return n;
+    }
+    return NULL;
+}
+
+static void replace(finder *f, int i, const epilogue *e, tt_node *n)
+{
+    tt_node **items = f->g->nodes.items;
     for (int j = 0; j < n->n_out; j++) {
         n->out[j]->node = n;
         n->out[j]->out = j;
     }
-    return n;
-}
-
-static void replace(finder *f, int i, const epilogue *e)
-{
-    tt_node **items = f->g->nodes.items;
-    tt_node *n = build(f, e);
     for (int k = 0; k < e->n_members; k++) {
         const int place = f->readers.index[e->members[k]->out[0]->id];
         items[place] = NULL;
@@ -253,9 +277,14 @@ tt_status tt_pass_epilogue(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
     if (!o->pointwise)
         return TT_OK;
     index_nodes(&f);
-    for (size_t i = g->nodes.n; i-- > 0;) /* so that the last of several summed products is first */
-        if (g->nodes.items[i] && fused_form(&f, g->nodes.items[i]) && find(&f, (int)i, &e))
-            replace(&f, (int)i, &e);
+    for (size_t i = g->nodes.n;
+         i-- > 0;) { /* so that the last of several summed products is first */
+        tt_node *p = g->nodes.items[i], *n = NULL;
+        if (p && fused_form(&f, p) && find(&f, (int)i, &e))
+            n = build_supported(&f, &e);
+        if (n)
+            replace(&f, (int)i, &e, n);
+    }
     size_t n = 0;
     for (size_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.items[i])

@@ -17,6 +17,7 @@ typedef struct group {
 
 typedef struct fuser {
     tt_graph *g;
+    const tt_fuse_opts *o;
     group **of; /* by node index */
     tt_readers readers;
     int *assigned; /* by state id and stage: first node that assigns it, or the number of nodes */
@@ -180,7 +181,7 @@ tt_fused_instr tt_fuse_instr(const tt_node *n)
                             .imm = tt_op_immediate(n->op, n->attrs)};
 }
 
-/* The group as one node; NULL if it has too many outputs. */
+/* The group as one node; NULL: it has too many outputs, or the backend does not take the program. */
 static tt_node *build(fuser *f, const group *p)
 {
     tt_arena *a = f->g->arena;
@@ -225,6 +226,8 @@ static tt_node *build(fuser *f, const group *p)
     n->op = &tt_op_fused;
     n->attrs = prog;
     n->rule = NULL;
+    if (!tt_pass_supports(f->o->supports, f->o->user, n, false))
+        return NULL;
     for (int j = 0; j < n->n_out; j++) {
         n->out[j]->node = n;
         n->out[j]->out = j;
@@ -232,9 +235,9 @@ static tt_node *build(fuser *f, const group *p)
     return n;
 }
 
-static void fuse_pointwise(tt_graph *g)
+static void fuse_pointwise(tt_graph *g, const tt_fuse_opts *o)
 {
-    fuser f = {.g = g};
+    fuser f = {.g = g, .o = o};
     index_nodes(&f);
     f.of = tt_arena_array(g->arena, g->nodes.n + 1, sizeof *f.of);
     for (size_t i = 0; i < g->nodes.n; i++)
@@ -294,7 +297,8 @@ static bool written_by_producer(tt_graph *g, const fuser *f, const last_reads *r
         return false;
     if (w->op == &tt_op_accumulate) {
         if (v->out != 0 || p->n_out != 1 || p->accumulate_into || w->state->accumulate_max ||
-            !o->can_accumulate || !o->can_accumulate(o->user, p->op->name))
+            !o->can_accumulate || !o->can_accumulate(o->user, p->op->name) ||
+            !tt_pass_supports(o->supports, o->user, p, true))
             return false;
         p->accumulate_into = w->state;
         p->accumulate_index = w->accumulate_index;
@@ -335,7 +339,7 @@ static void fuse_writes(tt_graph *g, const tt_fuse_opts *o)
 tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
 {
     if (o->pointwise)
-        fuse_pointwise(g);
+        fuse_pointwise(g, o);
     fuse_writes(g, o);
     return tt_graph_verify(g, "fuse", err);
 }

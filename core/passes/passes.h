@@ -105,6 +105,7 @@ tt_status tt_pass_hoist(tt_graph *g, tt_error *err);
 typedef struct tt_chunk_opts {
     int64_t bytes; /* about the size of a chunk's logits; 0 = no loop */
     bool (*can_accumulate)(void *user, const char *op);
+    bool (*supports)(void *user, const tt_kernel_call *c); /* as in tt_fuse_opts */
     void *user;
 } tt_chunk_opts;
 tt_status tt_pass_chunk_mark(tt_graph *g, const tt_chunk_opts *o, tt_error *err);
@@ -127,12 +128,19 @@ typedef struct tt_readers { /* by value id, as positions in the graph's list */
 } tt_readers;
 tt_readers tt_find_readers(tt_graph *g); /* in the graph's arena */
 
+/* ---- supports.c: asks the backend about a node that a pass has made and not yet put into the
+ * graph, or about adding to its first output (tt_kernel.supports); supports NULL: it takes all ---- */
+bool tt_pass_supports(bool (*supports)(void *user, const tt_kernel_call *c), void *user,
+                      const tt_node *n, bool accumulates);
+
 /* ---- fuse: chains of pointwise ops become one kernel; accumulate and assign join their producer
  * ---- */
 typedef struct tt_fuse_opts {
     bool pointwise;                                     /* false: --debug.disable_fusion */
     bool (*can_accumulate)(void *user, const char *op); /* the backend's kernel adds to out[0] */
     bool (*has_kernel)(void *user, const char *op);     /* NULL = every op has one */
+    /* The backend's kernel takes these attrs and dtypes; NULL = it takes all. */
+    bool (*supports)(void *user, const tt_kernel_call *c);
     void *user;
 } tt_fuse_opts;
 tt_status tt_pass_fuse(tt_graph *g, const tt_fuse_opts *o, tt_error *err);

@@ -19,11 +19,13 @@ static const tt_op_def *rope_form(const tt_graph *g, const tt_fuse_opts *o, cons
     return !o->has_kernel || o->has_kernel(o->user, form->name) ? form : NULL;
 }
 
-static tt_node *with_rope(tt_graph *g, const tt_node *p, const tt_node *rope, const tt_op_def *form)
+/* The product p with the rotation, not yet in the graph. */
+static tt_node *with_rope(tt_arena *arena, const tt_node *p, const tt_node *rope,
+                          const tt_op_def *form)
 {
     static const int16_t product[] = {0};
-    tt_node *n = tt_arena_dup(g->arena, p, sizeof *n);
-    tt_fused_rope *a = tt_arena_alloc(g->arena, sizeof *a);
+    tt_node *n = tt_arena_dup(arena, p, sizeof *n);
+    tt_fused_rope *a = tt_arena_alloc(arena, sizeof *a);
     if (p->attrs)
         a->product = *(const tt_fused_product *)p->attrs;
     else
@@ -32,11 +34,10 @@ static tt_node *with_rope(tt_graph *g, const tt_node *p, const tt_node *rope, co
     n->op = form;
     n->attrs = a;
     n->rule = NULL;
-    n->in = tt_arena_array(g->arena, (size_t)p->n_in + 1, sizeof *n->in);
+    n->in = tt_arena_array(arena, (size_t)p->n_in + 1, sizeof *n->in);
     memcpy(n->in, p->in, (size_t)p->n_in * sizeof *n->in);
     n->in[n->n_in++] = rope->in[1];
     n->out = rope->out;
-    n->out[0]->node = n;
     return n;
 }
 
@@ -48,8 +49,12 @@ static int product_of(const tt_graph *g, const tt_fuse_opts *o, const tt_readers
         return -1;
     const int at = r->index[rope->in[0]->id];
     const tt_node *p = g->nodes.items[at];
-    return r->n[p->out[0]->id] == 1 && tt_fuse_same_iteration(p, rope) && rope_form(g, o, p) ? at
-                                                                                             : -1;
+    if (r->n[p->out[0]->id] != 1 || !tt_fuse_same_iteration(p, rope))
+        return -1;
+    const tt_op_def *form = rope_form(g, o, p);
+    return form && tt_pass_supports(o->supports, o->user, with_rope(g->arena, p, rope, form), false)
+               ? at
+               : -1;
 }
 
 /* Moves positions that are an input of the batch before the first product that they rotate. */
@@ -80,7 +85,8 @@ tt_status tt_pass_rope_fusion(tt_graph *g, const tt_fuse_opts *o, tt_error *err)
         const int at = product_of(g, o, &readers, i);
         if (at < 0 || readers.index[items[i]->in[1]->id] > at)
             continue;
-        items[at] = with_rope(g, items[at], items[i], rope_form(g, o, items[at]));
+        items[at] = with_rope(g->arena, items[at], items[i], rope_form(g, o, items[at]));
+        items[at]->out[0]->node = items[at];
         readers.index[items[i]->out[0]->id] = at;
         items[i] = NULL;
     }

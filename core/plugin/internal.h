@@ -139,6 +139,7 @@ struct tt_registry {
     const char *private_dir;
     tt_plugin_files files;
     const char *searched; /* the folders, for messages */
+    struct tt_held *held; /* by tt_registry_hold, the last first */
 };
 /* Once per file; its fault is kept. */
 tt_file_state tt_registry_open(tt_registry *r, tt_plugin_file *f);

@@ -41,10 +41,41 @@ tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error
     return TT_OK;
 }
 
+typedef struct tt_held {
+    tt_registry *r; /* NULL: fn was called */
+    void (*fn)(void *);
+    void *arg;
+    struct tt_held *next;
+} tt_held;
+
+static void held_end(void *arg)
+{
+    tt_held *h = arg;
+    if (!h->r)
+        return;
+    for (tt_held **at = &h->r->held; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    h->r = NULL;
+    h->fn(h->arg);
+}
+
+void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg)
+{
+    tt_held *h = tt_arena_alloc(a, sizeof *h);
+    *h = (tt_held){r, fn, arg, r->held};
+    r->held = h;
+    tt_arena_cleanup(a, held_end, h);
+}
+
 void tt_registry_free(tt_registry *r)
 {
     if (!r)
         return;
+    while (r->held)
+        held_end(r->held);
     for (size_t i = 0; i < r->files.n; i++)
         tt_plugin_close(&r->files.items[i]->loaded);
     tt_arena_free(r->arena);

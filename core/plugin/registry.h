@@ -24,6 +24,9 @@ typedef struct tt_registry_opts {
  * when it is needed or listed: one line with the file and the reason. */
 tt_status tt_registry_new(const tt_registry_opts *o, tt_registry **out, tt_error *err);
 void tt_registry_free(tt_registry *r);
+/* Calls fn(arg), which is a plugin's or needs one, when the arena is freed, or before the plugins are
+ * closed if that is earlier. */
+void tt_registry_hold(tt_registry *r, tt_arena *a, void (*fn)(void *), void *arg);
 
 /* Looks a component up.
  *   Errors: an unknown name (with the known ones of that kind and the nearest), a faulty file, two

@@ -60,6 +60,9 @@ typedef struct tt_setup { /* equal on all ranks, and not changed after it is mad
     tt_part kernel_parts[TT_MAX_KERNEL_PARTS];
     int n_kernel_parts, n_kernels_named;
     tt_kernels kernels;
+    void *
+        target; /* what tt_backend_vt.target made: it answers before the backend is opened; NULL: the
+                     backend needs none */
     struct tt_map *kernels_asked; /* by op: its kernel, once it is chosen */
     tt_error kernels_error;       /* the first error while kernels were chosen */
     bool backend_alone; /* do not use kernels of plugins; for comparison (plugins check) */
@@ -143,9 +146,10 @@ tt_status tt_setup_docs(tt_registry *r, tt_arena *a, tt_section_doc **out, size_
  * memory or threads. */
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err);
-/* Makes the plan of one rank of the world, with the program of that rank. */
+/* Makes the plan of one rank of the world, with the program of that rank. backend: the rank's own
+ * object, which is asked if the backend's answers need a chip; NULL: it is not open. */
 tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
-                             int rank, tt_arena *a, tt_plan **out, tt_error *err);
+                             int rank, void *backend, tt_arena *a, tt_plan **out, tt_error *err);
 /* Makes the plans of all pipeline ranks. */
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err);
 /* Returns the bytes that the fullest pipeline rank needs. The plans are made and checked, but not

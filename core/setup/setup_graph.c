@@ -154,8 +154,11 @@ static bool has_kernel(void *user, const char *op)
 
 static bool supports(void *user, const tt_kernel_call *c)
 {
-    const tt_kernel *k = tt_setup_kernel(user, c->op);
-    return k && (!k->supports || k->supports(c));
+    tt_setup *s = user;
+    const tt_kernel *k = tt_setup_kernel(s, c->op);
+    tt_kernel_call asked = *c;
+    asked.backend = s->target;
+    return k && (!k->supports || k->supports(&asked));
 }
 
 static bool can_accumulate(void *user, const char *op)
@@ -164,17 +167,30 @@ static bool can_accumulate(void *user, const char *op)
     return k && k->can_accumulate;
 }
 
+/* Whom a plan asks: a rank's backend once it is open, else the setup's target. */
+typedef struct answers {
+    const tt_setup *s;
+    void *backend;
+} answers;
+
+static const tt_kernel *kernel_of(const answers *a, const char *op)
+{
+    return a->backend && tt_setup_has_target(a->s) ? tt_find_kernel(&a->s->kernels, a->backend, op)
+                                                   : tt_setup_kernel_settled(a->s, op);
+}
+
 static size_t scratch(void *user, const tt_kernel_call *c)
 {
-    const tt_setup *s = user;
-    const tt_kernel *k = tt_setup_kernel_settled(s, c->op);
-    return k && k->scratch_bytes ? k->scratch_bytes(c, (int)s->threads) : 0;
+    const answers *a = user;
+    const tt_kernel *k = kernel_of(a, c->op);
+    tt_kernel_call asked = *c;
+    asked.backend = a->backend ? a->backend : a->s->target;
+    return k && k->scratch_bytes ? k->scratch_bytes(&asked, (int)a->s->threads) : 0;
 }
 
 static int in_place(void *user, const char *op)
 {
-    const tt_setup *s = user;
-    const tt_kernel *k = tt_setup_kernel_settled(s, op);
+    const tt_kernel *k = kernel_of(user, op);
     return k ? k->in_place : 0;
 }
 
@@ -204,15 +220,17 @@ static tt_status dump_program(const tt_setup *s, const tt_plan *p, tt_error *err
     return st;
 }
 
-/* like: the plan of another rank for the same graph; NULL = none. */
+/* like: the plan of another rank for the same graph; NULL = none. backend: as in
+ * tt_setup_rank_plan. */
 static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
-                           int pp_rank, const int32_t *coords, const tt_plan *like, tt_arena *a,
-                           tt_plan **out, tt_error *err)
+                           int pp_rank, const int32_t *coords, void *backend, const tt_plan *like,
+                           tt_arena *a, tt_plan **out, tt_error *err)
 {
+    answers asked = {s, backend};
     const tt_plan_opts o = {.schedule = schedule,
                             .scratch = scratch,
                             .in_place = s->apart ? NULL : in_place,
-                            .user = (void *)(uintptr_t)s,
+                            .user = &asked,
                             .pp_rank = pp_rank,
                             .coords = coords,
                             .like = like};
@@ -222,25 +240,25 @@ static tt_status make_plan(const tt_setup *s, const tt_graph *g, const tt_schedu
 tt_status tt_setup_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
                         int pp_rank, tt_arena *a, tt_plan **out, tt_error *err)
 {
-    TT_TRY(make_plan(s, g, schedule, pp_rank, NULL, NULL, a, out, err));
+    TT_TRY(make_plan(s, g, schedule, pp_rank, NULL, NULL, NULL, a, out, err));
     return dump_program(s, *out, err);
 }
 
 tt_status tt_setup_rank_plan(const tt_setup *s, const tt_graph *g, const tt_schedule *schedule,
-                             int rank, tt_arena *a, tt_plan **out, tt_error *err)
+                             int rank, void *backend, tt_arena *a, tt_plan **out, tt_error *err)
 {
     const tt_axis *pp = tt_mesh_axis(&s->mesh, "pp");
     int32_t coords[TT_MAX_ATOMS];
     tt_mesh_coords(&s->mesh, rank, coords);
-    TT_TRY(make_plan(s, g, schedule, pp ? coords[TT_ATOM(pp->atoms.atom[0])] : 0, coords, NULL, a,
-                     out, err));
+    TT_TRY(make_plan(s, g, schedule, pp ? coords[TT_ATOM(pp->atoms.atom[0])] : 0, coords, backend,
+                     NULL, a, out, err));
     return dump_program(s, *out, err);
 }
 
 static tt_status plan_like(const tt_setup *s, int pp_rank, const tt_plan *like, tt_arena *a,
                            tt_plan **out, tt_error *err)
 {
-    return make_plan(s, s->graph, s->schedule, pp_rank, NULL, like, a, out, err);
+    return make_plan(s, s->graph, s->schedule, pp_rank, NULL, NULL, like, a, out, err);
 }
 
 tt_status tt_setup_plan_all(const tt_setup *s, tt_arena *a, tt_plan ***out, tt_error *err)
@@ -439,6 +457,7 @@ tt_status tt_setup_compile(tt_setup *s, const tt_setup_opts *o, tt_error *err)
     const tt_model_vt *vt = s->model.component->vtable;
     s->decode = o->decode;
     TT_TRY(tt_setup_check_size(s, tt_memory_here(), err));
+    TT_TRY(tt_setup_target(s, err));
     TT_TRY(compile(s, o->mode, o->rank ? NULL : s->core.debug.dump_graph, &s->graph, err));
     TT_TRY(check_addressable(s, err));
     fingerprint(s);

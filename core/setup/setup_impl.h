@@ -28,6 +28,11 @@ const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op);
 const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op);
 /* Chooses the kernel of every op of a compiled graph. Fails if a choice failed. */
 tt_status tt_setup_kernels_settle(tt_setup *s, const tt_graph *g, tt_error *err);
+/* setup_target.c: makes tt_setup.target for the machine that is planned for, or for this one. It is
+ * closed with the setup's arena. */
+tt_status tt_setup_target(tt_setup *s, tt_error *err);
+/* Whether the backend's answers depend on the chip. */
+bool tt_setup_has_target(const tt_setup *s);
 tt_status tt_setup_mesh(tt_setup *s, const tt_setup_opts *o, tt_error *err);
 void tt_setup_ops(tt_setup *s);   /* the ops that a model may use */
 void tt_setup_shape(tt_setup *s); /* shape.c */

@@ -62,7 +62,7 @@ static tt_status choose(tt_setup *s, const char *op, tt_error *err)
     const tt_component *own = k.kernel ? NULL : op_component(s, op);
     if (own)
         TT_TRY(tt_registry_kernel(s->registry, s->backend.name, op, own, &k, err));
-    if (!k.kernel && !s->kernels.backend->kernel(NULL, op))
+    if (!k.kernel && !s->kernels.backend->kernel(s->target, op))
         TT_TRY(tt_registry_kernel(s->registry, s->backend.name, op, NULL, &k, err));
     if (k.kernel)
         use_kernel(s, &k);
@@ -79,7 +79,7 @@ const tt_kernel *tt_setup_kernel(tt_setup *s, const char *op)
     tt_error why = {0};
     if (!s->backend_alone && choose(s, op, &why) != TT_OK && s->kernels_error.code == TT_OK)
         s->kernels_error = why;
-    k = tt_find_kernel(&s->kernels, NULL, op);
+    k = tt_find_kernel(&s->kernels, s->target, op);
     tt_map_set(s->kernels_asked, op, k ? (void *)(uintptr_t)k : &no_kernel);
     return k;
 }
@@ -88,7 +88,7 @@ const tt_kernel *tt_setup_kernel_settled(const tt_setup *s, const char *op)
 {
     const tt_kernel *k = tt_map_get(s->kernels_asked, op);
     if (!k)
-        return tt_find_kernel(&s->kernels, NULL, op);
+        return tt_find_kernel(&s->kernels, s->target, op);
     return k == &no_kernel ? NULL : k;
 }
 

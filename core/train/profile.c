@@ -55,16 +55,26 @@ static void measure_limits(tt_loop *l, tt_machine *out)
         out->flops_vector = vt->peak_vector_flops(self);
 }
 
-/* "f32 products 1029.3, other arithmetic 429.7 GFLOP/s, memory 58.5 GB/s (…)" */
+/* "f32 products 1029.3, other arithmetic 429.7 GFLOP/s, memory 58.5 GB/s (…)"; of a device, whose
+ * bandwidth the host does not measure, "…, memory bandwidth not known". */
 static void print_limits(const tt_machine *m, tt_str *o)
 {
     static const tt_dtype products[] = {TT_F32, TT_BF16, TT_F16};
-    for (size_t i = 0; i < TT_COUNT(products); i++)
-        if (tt_machine_flops(m, products[i]) > 0)
-            tt_str_printf(o, "%s products %.1f, ", tt_dtype_name(products[i]),
-                          1e-9 * tt_machine_flops(m, products[i]));
-    tt_str_printf(o, "other arithmetic %.1f GFLOP/s, memory %.1f GB/s (four reads, three writes)",
-                  1e-9 * m->flops_vector, 1e-9 * m->memory_bandwidth);
+    const char *comma = "";
+    for (size_t i = 0; i < TT_COUNT(products); i++) {
+        if (tt_machine_flops(m, products[i]) <= 0)
+            continue;
+        tt_str_printf(o, "%s%s products %.1f", comma, tt_dtype_name(products[i]),
+                      1e-9 * tt_machine_flops(m, products[i]));
+        comma = ", ";
+    }
+    if (m->flops_vector > 0)
+        tt_str_printf(o, "%sother arithmetic %.1f", comma, 1e-9 * m->flops_vector);
+    tt_str_add(o, m->flops_vector > 0 || *comma ? " GFLOP/s, " : "arithmetic not known, ");
+    if (m->memory_bandwidth > 0)
+        tt_str_printf(o, "memory %.1f GB/s (four reads, three writes)", 1e-9 * m->memory_bandwidth);
+    else
+        tt_str_add(o, "memory bandwidth not known");
 }
 
 /* ---- when ---- */
@@ -287,7 +297,9 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     TT_TRY(add_bubble(l, err));
     p->steps++;
     p->step_ns += end - p->begin_ns;
-    p->n_sums = tt_trace_sums(tt_exec_traced(l->rank.exec), &p->limit, p->sums, p->n_sums,
+    /* without the bandwidth an op's least time is not known */
+    p->n_sums = tt_trace_sums(tt_exec_traced(l->rank.exec),
+                              p->limit.memory_bandwidth > 0 ? &p->limit : NULL, p->sums, p->n_sums,
                               TT_COUNT(p->sums));
     qsort(p->sums, p->n_sums, sizeof *p->sums, slower_first);
     if (l->main)

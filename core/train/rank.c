@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/async.h"
 #include "comm/data_comm.h"
+#include "estimate/device_memory.h"
 #include "estimate/estimate.h"
 #include "train/train.h"
 #include <string.h>
@@ -55,20 +56,30 @@ static void note_overlap(const tt_rank *r)
                "collectives do not overlap with computing");
 }
 
+/* A device's memory is checked before each program, a host's once: its ranks share it. */
+static tt_status check_memory(const tt_rank *r, const tt_plan *p, tt_error *err)
+{
+    if (!tt_device_is_host(&r->device))
+        return tt_device_memory_check(r->s, p, &r->device, err);
+    return p == r->plan ? tt_memory_check(r->s, p, err) : TT_OK;
+}
+
 static tt_status open_programs(tt_rank *r, bool with_eval, tt_error *err)
 {
     const tt_setup *s = r->s;
     note_overlap(r);
-    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->arena, &r->plan, err));
-    TT_TRY(tt_memory_check(s, r->plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->graph, s->schedule, r->dist.rank, r->backend, r->arena,
+                              &r->plan, err));
+    TT_TRY(check_memory(r, r->plan, err));
     TT_TRY(compare_plans(r, err));
     tt_exec_opts o = exec_opts(r, r->plan, NULL);
     TT_TRY(tt_exec_new(&o, &r->exec, err));
     TT_TRY(tt_rank_init_buffers(r, err));
     if (!with_eval || !s->eval_graph || s->eval_graph == s->graph)
         return TT_OK;
-    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->arena,
-                              &r->eval_plan, err));
+    TT_TRY(tt_setup_rank_plan(s, s->eval_graph, s->eval_schedule, r->dist.rank, r->backend,
+                              r->arena, &r->eval_plan, err));
+    TT_TRY(check_memory(r, r->eval_plan, err));
     o = exec_opts(r, r->eval_plan, r->exec);
     return tt_exec_new(&o, &r->eval, err);
 }

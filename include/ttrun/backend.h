@@ -46,8 +46,8 @@ typedef struct tt_kernel_call {
     /* Of a backend with a device: where to put the work; run returns without waiting for it. What
      * the call points to, attrs excepted, is valid until run returns only. NULL on the host. */
     tt_device_queue *queue;
-    /* In scratch_bytes and supports: the backend's object, or what tt_backend_vt.target made for a
-     * chip that is not here; NULL: neither exists. */
+    /* In scratch_bytes and supports: the backend's object, or what tt_backend_vt.target made before
+     * `open`; NULL: neither exists. */
     void *backend;
 } tt_kernel_call;
 static inline uint64_t tt_call_seed(const tt_kernel_call *c)
@@ -73,9 +73,11 @@ typedef struct tt_kernel {
     /* Bit i: out[0] may be the memory of in[i] if both have the same dtype and number of elements
      * and no other operand uses that memory. The plan uses this where in[i] has no later reader. */
     int in_place;
-    /* (optional) Nonzero if run can do the dtypes of c; its shapes are the whole tensors', its data
-     * pointers NULL. If it cannot, the op runs as its decomposition; an op without one must be
-     * supported. NULL = every dtype combination that the op infers. [setup] */
+    /* (optional) Nonzero if run can do c: its dtypes, its attrs (of a fused op: the program), and
+     * with c->accumulate to add to out[0]. Data pointers are NULL; shapes are the whole tensors', and
+     * before step 1 once more this rank's. What it refuses is not fused, not added in place, or runs
+     * as its decomposition; an op without one must be supported. NULL = all that the op infers.
+     * [setup] */
     int (*supports)(const tt_kernel_call *c);
 } tt_kernel;
 
@@ -105,8 +107,9 @@ typedef struct tt_backend_vt {
     /* (optional) Memory and queues of its own; NULL with host_memory 1. */
     const tt_device_vt *device;
     /* (optional) *out answers `kernel`, scratch_bytes, supports and peak_flops for a chip that is
-     * not here ("h200"), without any device; close frees it. NULL: the answers need no chip.
-     * TT_ENOTFOUND: it does not know this chip. [setup] */
+     * not here ("h200"), without any device; close frees it. machine NULL: the chip that is here,
+     * before `open`. NULL: the answers need no chip. TT_ENOTFOUND: it does not know this chip.
+     * [setup] */
     tt_status (*target)(const void *config, const char *machine, void **out, tt_error *err);
 } tt_backend_vt;
 

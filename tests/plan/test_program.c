@@ -108,7 +108,7 @@ static void test_a_dump_is_the_program(void **state)
     x.j.setup.graph->mesh = &x.j.setup.mesh; /* where it lies now */
     for (int r = 2; r < 4; r++) {
         assert_int_equal(tt_setup_rank_plan(&x.j.setup, x.j.setup.graph, x.j.setup.schedule, r,
-                                            x.j.arena, &x.p, &err),
+                                            NULL, x.j.arena, &x.p, &err),
                          TT_OK);
         assert_int_equal(x.p->pp_rank, 1);
         snprintf(path, sizeof path, "%s/program-rank%d.txt", folder, r);

@@ -23,12 +23,13 @@ static report make_of(const char *base, const char *overrides)
     const tt_setup *s = &r.j.setup;
     if (tt_setup_plan_all(s, r.j.arena, &r.plans, &err) != TT_OK)
         fail_msg("%s: %s", overrides, err.text);
-    tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, true, &text);
+    assert_int_equal(tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, true, &text, &err), TT_OK);
     const char *copy = tt_arena_strn(r.j.arena, tt_str_get(&text), text.n);
     if (tt_json_parse(r.j.arena, "plan", copy, text.n, &r.o, &err) != TT_OK)
         fail_msg("%s", err.text);
     tt_str_clear(&text);
-    tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, false, &text);
+    assert_int_equal(tt_plan_report(s, r.plans, s->pipeline_ranks, NULL, false, &text, &err),
+                     TT_OK);
     assert_non_null(strstr(tt_str_get(&text), "memory "));
     assert_non_null(strstr(tt_str_get(&text), "network "));
     tt_str_free(&text);

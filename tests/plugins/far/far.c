@@ -150,7 +150,7 @@ static void far_describe(void *self, char *text, size_t size)
 
 static tt_status far_target(const void *config, const char *machine, void **out, tt_error *err)
 {
-    if (strcmp(machine, "far") != 0)
+    if (machine && strcmp(machine, "far") != 0)
         return TT_FAIL(err, TT_ENOTFOUND, "far knows the machine \"far\" only, not \"%s\"",
                        machine);
     far_rank *r = calloc(1, sizeof *r);

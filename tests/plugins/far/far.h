@@ -124,7 +124,7 @@ struct far_rank {
     bool is_target; /* made by target: no device */
     far_config config;
     uint64_t random;
-    uint64_t used; /* bytes of the device */
+    uint64_t used, pinned; /* bytes of the device, of pinned memory */
     tt_device_queue *queues[FAR_QUEUES];
     uint64_t host_clock[FAR_QUEUES]; /* what the host has awaited */
     tt_device_event *events;

@@ -134,8 +134,7 @@ static tt_status far_memory_new(far_rank *r, size_t bytes, bool pinned, void **o
     memmove(&far.memory[i + 1], &far.memory[i], (size_t)(far.n_memory - i) * sizeof *far.memory);
     far.memory[i] = m;
     far.n_memory++;
-    if (!pinned)
-        r->used += bytes;
+    *(pinned ? &r->pinned : &r->used) += bytes;
     *out = m->at;
     return TT_OK;
 }
@@ -144,8 +143,7 @@ static tt_status far_memory_new(far_rank *r, size_t bytes, bool pinned, void **o
 static void far_memory_end(far_memory *m)
 {
     const int i = far_memory_after(m->visible);
-    if (!m->pinned)
-        m->owner->used -= m->bytes;
+    *(m->pinned ? &m->owner->pinned : &m->owner->used) -= m->bytes;
     memmove(&far.memory[i], &far.memory[i + 1],
             (size_t)(far.n_memory - i - 1) * sizeof *far.memory);
     far.n_memory--;

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_DEVICE_MEMORY_H
+#define TT_DEVICE_MEMORY_H
+#include "device/device.h"
+#include "plan/memory.h"
+#include "setup/setup.h"
+
+/* core/estimate: the memory of a rank whose backend has a device. */
+
+bool tt_memory_is_apart(const tt_setup *s); /* the backend has a device */
+
+typedef struct tt_device_use { /* bytes per rank; all programs of a run */
+    int64_t device;
+    int64_t pinned; /* of the host: the sum of what follows */
+    int64_t inputs, scalars, staging, saving;
+} tt_device_use;
+/* saving: of the copy from which an asynchronous save writes. */
+tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,
+                           tt_error *err);
+/* An error if the device has less memory free than the program takes. */
+tt_status tt_device_memory_check(const tt_setup *s, const tt_plan *p, const tt_device *d,
+                                 tt_error *err);
+
+#endif

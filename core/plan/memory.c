@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/memory.h"
+
+/* How much memory a program takes where it runs. */
+
+int64_t tt_program_space_bytes(const tt_program *p, tt_space space)
+{
+    return p->bytes[space] + TT_CANARY_BYTES;
+}
+
+int64_t tt_program_sums_bytes(const tt_program *p)
+{
+    return ((int64_t)p->n_sums + 4) * (int64_t)sizeof(int64_t);
+}
+
+int64_t tt_program_input_stride(const tt_program *p, const tt_instr *input)
+{
+    const int64_t n = tt_tensor_bytes(&p->operands[input->out[0]].tensor);
+    return (n + p->alignment - 1) / p->alignment * p->alignment;
+}
+
+/* The bytes of the inputs before an instruction; NULL: of all. */
+static int64_t inputs_before(const tt_program *p, const tt_instr *end)
+{
+    int64_t sum = 0, all;
+    for (int k = 0; k < p->n && &p->instrs[k] != end; k++) {
+        const tt_instr *i = &p->instrs[k];
+        if (i->kind != TT_INSTR_INPUT)
+            continue;
+        if (__builtin_mul_overflow(tt_program_input_stride(p, i), (int64_t)p->n_micro, &all) ||
+            __builtin_add_overflow(sum, all, &sum))
+            return -1;
+    }
+    return sum;
+}
+
+int64_t tt_program_input_at(const tt_program *p, const tt_instr *input)
+{
+    return inputs_before(p, input);
+}
+
+int64_t tt_program_input_bytes(const tt_program *p)
+{
+    return inputs_before(p, NULL);
+}
+
+tt_program_memory tt_program_memory_of(const tt_program *p)
+{
+    tt_program_memory m = {.inputs = TT_MAXV(tt_program_input_bytes(p), (int64_t)0),
+                           .scalars = p->read_end,
+                           .staging = 2 * TT_STAGE_BYTES};
+    m.device = m.inputs + tt_program_sums_bytes(p);
+    for (int s = TT_SPACE_STATE; s < TT_N_SPACES; s++)
+        m.device += tt_program_space_bytes(p, (tt_space)s);
+    return m;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_PLAN_MEMORY_H
+#define TT_PLAN_MEMORY_H
+#include "plan/program.h"
+
+/* How much memory a program takes where it runs. core/exec allocates by these functions, and `ttrun
+ * plan` adds them up. */
+
+#define TT_CANARY_BYTES 4096 /* behind each space */
+#define TT_STAGE_BYTES                                                                             \
+    ((int64_t)4 << 20) /* pinned, per piece on its way between host and device; there are two */
+
+int64_t tt_program_space_bytes(const tt_program *p, tt_space space); /* with canaries */
+/* Of the sums of stages, and of a number that says where a bad value was found. */
+int64_t tt_program_sums_bytes(const tt_program *p);
+/* The inputs of all micro-batches of a step, which a device has at once; an INPUT finds those of
+ * micro-batch m at input_at + m × input_stride. -1: more than can be addressed. */
+int64_t tt_program_input_bytes(const tt_program *p);
+int64_t tt_program_input_at(const tt_program *p, const tt_instr *input);
+int64_t tt_program_input_stride(const tt_program *p, const tt_instr *input);
+
+typedef struct tt_program_memory { /* of a program that runs on a device */
+    int64_t device;                /* in the device's memory */
+    int64_t inputs;                /* of that; and as much pinned host memory */
+    int64_t scalars;               /* pinned: scalars and metrics on their way */
+    int64_t staging;               /* pinned: of tt_exec_read and tt_exec_write */
+} tt_program_memory;
+tt_program_memory tt_program_memory_of(const tt_program *p);
+
+#endif

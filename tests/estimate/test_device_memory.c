@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "estimate/device_memory.h"
+#include "estimate/estimate.h"
+#include "exec/steps.h"
+#include "plugins/far/far.h"
+
+/* `ttrun plan` counts a device's memory and pinned memory to the byte: what it says is what a run has
+ * allocated on the test backend "far". */
+
+static void open_far(job *j, const char *overrides)
+{
+    tt_override all[20] = {
+        {"backend.name", "far"}
+    };
+    size_t n = 1;
+    tt_error err = {0};
+    memset(j, 0, sizeof *j);
+    tt_log_setup(TT_ERROR, 0, 1, false);
+    j->arena = tt_arena_new();
+    all[n++] =
+        (tt_override){"dataloader.path", tt_arena_printf(j->arena, "[\"%s\"]", job_data(j->arena))};
+    char *words = tt_arena_str(j->arena, overrides), *save = NULL;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
+    const char *dirs[] = {getenv("PLUGINS"),
+                          tt_arena_printf(j->arena, "%s/tests/plugins/far", getenv("BUILD"))};
+    const tt_registry_opts ro = {dirs, 2, NULL};
+    const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true};
+    tt_job *parsed;
+    if (tt_job_load_text(j->arena, "test", job_text, strlen(job_text), all, n, &parsed, &err) !=
+            TT_OK ||
+        tt_registry_new(&ro, &j->registry, &err) != TT_OK ||
+        tt_setup_make(&o, j->registry, parsed, j->arena, &j->setup, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
+}
+
+typedef struct planned {
+    int64_t device, pinned, peak, inputs;
+    bool fits_unknown;
+} planned;
+
+static planned plan_of(job *j)
+{
+    tt_plan **plans;
+    tt_str text = {0};
+    tt_error err = {0};
+    const tt_setup *s = &j->setup;
+    const tt_json *o;
+    if (tt_setup_plan_all(s, j->arena, &plans, &err) != TT_OK ||
+        tt_plan_report(s, plans, s->pipeline_ranks, NULL, true, &text, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    const char *copy = tt_arena_strn(j->arena, tt_str_get(&text), text.n);
+    if (tt_json_parse(j->arena, "plan", copy, text.n, &o, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    tt_str_free(&text);
+    const tt_json *b = tt_json_get(o, "bytes_per_rank");
+    return (planned){tt_json_get(b, "device")->integer, tt_json_get(b, "pinned")->integer,
+                     tt_json_get(b, "peak")->integer, tt_json_get(b, "inputs")->integer,
+                     tt_json_get(o, "fits")->type == TT_JSON_NULL};
+}
+
+static void compare(const char *overrides, bool with_eval)
+{
+    const tt_dist d = {.world = 1};
+    tt_error err = {0};
+    uint64_t left = 0, all = 0;
+    tt_rank r;
+    job j;
+    open_far(&j, overrides);
+    const planned p = plan_of(&j);
+    steps s = {.setup = &j.setup};
+    if (tt_rank_open(&j.setup, &d, with_eval, &r, &err) != TT_OK ||
+        tt_rank_init_params(&r, &err) != TT_OK || steps_one(&s, &r, 0, 0, &err) != TT_OK)
+        fail_msg("%s: %s", overrides, err.text);
+    assert_int_equal(tt_device_memory(&r.device, &left, &all, &err), TT_OK);
+    const far_rank *f = r.backend;
+    if (p.device != (int64_t)(all - left) || p.pinned != (int64_t)f->pinned)
+        fail_msg("%s: planned %lld and %lld pinned, allocated %lld and %lld", overrides,
+                 (long long)p.device, (long long)p.pinned, (long long)(all - left),
+                 (long long)f->pinned);
+    assert_true(p.peak == p.device && p.inputs > 0 && p.fits_unknown);
+    tt_rank_close(&r);
+    job_close(&j);
+}
+
+static void test_plan_is_what_a_run_allocates(void **state)
+{
+    (void)state;
+    compare("", false);
+    compare("training.global_batch_size 12 activation_checkpoint.mode full", false);
+    compare("training.mixed_precision_param bfloat16 training.seq_len 19", false);
+    compare("validation.enable true validation.dataloader {\"path\":[\"/nowhere.txt\"]}", true);
+}
+
+static void test_the_copy_of_a_save_is_pinned(void **state)
+{
+    job j;
+    (void)state;
+    open_far(&j, "");
+    const planned without = plan_of(&j);
+    job_close(&j);
+    open_far(&j, "checkpoint.enable true checkpoint.async_mode async");
+    const planned with = plan_of(&j);
+    tt_plan *p;
+    tt_error err = {0};
+    assert_int_equal(tt_setup_plan(&j.setup, j.setup.graph, j.setup.schedule, 0, j.arena, &p, &err),
+                     TT_OK);
+    assert_true(with.device == without.device);
+    assert_true(with.pinned - without.pinned == p->state_bytes_by_kind[TT_STATE_PARAM] +
+                                                    p->state_bytes_by_kind[TT_STATE_OPTIMIZER]);
+    job_close(&j);
+}
+
+static void test_a_device_that_is_too_small(void **state)
+{
+    const tt_dist d = {.world = 1};
+    tt_error err = {0};
+    tt_rank r;
+    job j;
+    (void)state;
+    open_far(&j, "backend.memory_mib 3");
+    assert_true(plan_of(&j).device > 3 << 20);
+    assert_int_not_equal(tt_rank_open(&j.setup, &d, false, &r, &err), TT_OK);
+    if (!strstr(err.text, "of the device's memory") || !strstr(err.text, "training"))
+        fail_msg("%s", err.text);
+    job_close(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_is_what_a_run_allocates),
+        cmocka_unit_test(test_the_copy_of_a_save_is_pinned),
+        cmocka_unit_test(test_a_device_that_is_too_small),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
