@@ -122,6 +122,13 @@ tt_status tt_device_sync(const tt_device *d, tt_device_event *e, tt_error *err)
     return d->vt ? CALL(d, sync, e) : TT_OK;
 }
 
+tt_status tt_device_seconds(const tt_device *d, tt_device_event *from, tt_device_event *to,
+                            double *out, tt_error *err)
+{
+    *out = 0;
+    return d->vt ? CALL(d, seconds, from, to, out) : TT_OK;
+}
+
 /* ---- bytes ---- */
 
 tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const void *from,

@@ -43,6 +43,9 @@ tt_status tt_device_record(const tt_device *d, tt_device_event *e, tt_device_que
                            tt_error *err);
 tt_status tt_device_wait(const tt_device *d, tt_device_queue *q, tt_device_event *e, tt_error *err);
 tt_status tt_device_sync(const tt_device *d, tt_device_event *e, tt_error *err);
+/* Between two timed events that the host has waited for; on the host 0. */
+tt_status tt_device_seconds(const tt_device *d, tt_device_event *from, tt_device_event *to,
+                            double *out, tt_error *err);
 tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const void *from,
                          size_t bytes, tt_error *err);
 tt_status tt_device_fill(const tt_device *d, tt_device_queue *q, void *to, uint32_t pattern,

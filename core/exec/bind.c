@@ -89,8 +89,8 @@ static tt_status bind_exchange(tt_exec *x, tt_bound *b, tt_error *err)
 
 /* What an event stands for, on the way through the program: the collective before its RECORD. */
 typedef struct events {
-    tt_pending *last[UINT8_MAX + 1]; /* by queue */
-    tt_pending **of;                 /* by event */
+    const tt_bound *last[UINT8_MAX + 1]; /* by queue */
+    const tt_bound **of;                 /* by event */
 } events;
 
 static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *e, tt_error *err)
@@ -113,19 +113,18 @@ static tt_status bind_instr(tt_exec *x, const tt_instr *i, tt_bound *b, events *
         return bind_exchange(x, b, err);
     case TT_INSTR_COLLECTIVE:
         TT_TRY(bind_exchange(x, b, err));
+        e->last[i->queue] = b;
         if (i->queue && x->streams) {
             b->queue = i->queue;
             return tt_exec_group_queue(x, i->queue, &b->exchange->group, err);
         }
-        if (i->queue)
-            TT_TRY(tt_exec_bind_pending(x, b, err));
-        e->last[i->queue] = b->pending;
-        return TT_OK;
+        return i->queue ? tt_exec_bind_pending(x, b, err) : TT_OK;
     case TT_INSTR_RECORD:
         e->of[i->event] = i->queue ? e->last[i->queue] : NULL;
         return TT_OK;
     case TT_INSTR_WAIT: /* work of queue 0 is done when it is issued: nobody waits for it */
-        b->pending = i->queue ? NULL : e->of[i->event];
+        b->over = i->queue ? NULL : e->of[i->event];
+        b->pending = b->over ? b->over->pending : NULL;
         return TT_OK;
     case TT_INSTR_INPUT:
         return tt_device_is_host(&x->o.device) ? TT_OK : tt_exec_bind_input(x, b, err);
@@ -142,7 +141,7 @@ tt_status tt_exec_bind(tt_exec *x, tt_error *err)
     const tt_program *p = x->p;
     const tt_axis *pp = tt_mesh_axis(p->mesh, "pp");
     events *e = tt_arena_alloc(x->arena, sizeof *e);
-    e->of = tt_arena_array(x->arena, (size_t)p->n_events + 1, sizeof(tt_pending *));
+    e->of = tt_arena_array(x->arena, (size_t)p->n_events + 1, sizeof(tt_bound *));
     if (pp)
         TT_TRY(group_over(x, &pp->atoms, &x->pipeline, err));
     x->code = tt_arena_array(x->arena, (size_t)p->n + 1, sizeof *x->code);

@@ -36,6 +36,8 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         s = tt_exec_bind(x, err);
     if (s == TT_OK)
         s = tt_exec_open_inputs(x, err);
+    if (s == TT_OK)
+        s = tt_exec_times_open(x, err);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;
@@ -61,6 +63,7 @@ void tt_exec_free(tt_exec *x)
         if (x->groups.items[i].comm)
             x->o.dist->data_vt->group_free(x->groups.items[i].comm);
     tt_exec_free_inputs(x);
+    tt_exec_times_free(x);
     tt_exec_free_queues(x);
     tt_exec_memory_close(x);
     tt_trace_free(x->recording);

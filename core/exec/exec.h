@@ -89,11 +89,14 @@ tt_status tt_exec_sync(tt_exec *x, tt_error *err);
 /* The end of the highest byte of work memory that was used so far; 0 without poison. */
 int64_t tt_exec_high_water(const tt_exec *x);
 /* How long the program stood still for communication since the last call of micro_batches: in
- * messages, in collectives that were not begun early, and in waits for those that were. */
+ * messages, in collectives that were not begun early, and in waits for those that were. On a device,
+ * where the host does not see that, by events on its queue: of the last update, the micro-batches and
+ * the epilogue; 0 if a step has too many of them. */
 double tt_exec_comm_seconds(const tt_exec *x);
 
 /* ---- record.c: what ran when. Buffers are made once, and recording allocates nothing. A program
- * that is not traced reads no clock except around communication. ---- */
+ * that is not traced reads no clock except around communication. On a device times are those of its
+ * queues. ---- */
 typedef struct tt_trace_event { /* an instruction ran once */
     const tt_instr *instr;
     int64_t begin_ns, end_ns;
@@ -107,7 +110,7 @@ typedef struct tt_item_time { /* of the schedule */
     const tt_item *item;
     int64_t begin_ns, end_ns;
     int64_t message_ns; /* of that, in sends and receives */
-    int64_t cpu_ns;     /* of the rank's own thread */
+    int64_t cpu_ns;     /* of the rank's own thread, or of the device */
 } tt_item_time;
 typedef struct tt_trace {
     const tt_program *program;
@@ -123,6 +126,8 @@ typedef struct tt_trace {
 tt_status tt_exec_trace_open(tt_exec *x, tt_error *err); /* [setup] */
 /* on: forgets what was recorded and records from here. Between steps. */
 void tt_exec_trace(tt_exec *x, bool on);
+/* Before the record is read. On a device this waits for the step and sets all times. */
+tt_status tt_exec_trace_times(tt_exec *x, tt_error *err);
 const tt_trace *tt_exec_traced(const tt_exec *x); /* NULL: tracing was not opened */
 
 #endif

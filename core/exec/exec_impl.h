@@ -41,8 +41,9 @@ typedef struct tt_bound {
     tt_exchange *exchange; /* COLLECTIVE, LOCAL, FILL */
     int queue;             /* of x->queues that it is put on; 0: of the rank itself */
     size_t input;          /* INPUT of a device: where its first micro-batch is in x->inputs */
-    tt_pending *pending;   /* COLLECTIVE: begun here and waited for elsewhere; WAIT: for this one */
-    float *sum;            /* STAGE_SUM */
+    const struct tt_bound *over; /* WAIT of a device's queue 0: the collective that it waits for */
+    tt_pending *pending; /* COLLECTIVE: begun here and waited for elsewhere; WAIT: for this one */
+    float *sum;          /* STAGE_SUM */
 } tt_bound;
 
 /* Where a program's work is put. Element 0 is the rank's own queue; on the host that is this thread.
@@ -64,6 +65,17 @@ typedef struct tt_input_stage {
     char *pinned, *device;
     size_t bytes;
 } tt_input_stage;
+
+/* Timed events of a device, in pairs (times.c). */
+typedef struct tt_times {
+    tt_device_event **comm;   /* around what queue 0 waits for other ranks in */
+    size_t n_comm, most_comm; /* pairs that were recorded since they were read; room */
+    tt_device_event *base;    /* at the begin of a traced step */
+    int64_t base_ns;
+    tt_device_event **events, **items; /* of the trace */
+    size_t n_events, n_items;
+    size_t *first_of_item; /* event of the trace */
+} tt_times;
 
 struct tt_exec {
     tt_exec_opts o;
@@ -91,8 +103,9 @@ struct tt_exec {
     size_t sums_bytes;
     int64_t rows[TT_N_EXTENTS];
     int64_t comm_ns, message_ns; /* message_ns: of that, between pipeline neighbours */
-    tt_trace *trace;             /* NULL: not recording now */
-    tt_trace *recording;         /* its buffers, once made */
+    tt_times times;
+    tt_trace *trace;     /* NULL: not recording now */
+    tt_trace *recording; /* its buffers, once made */
     int64_t high_water; /* with poison: end of the highest byte of work memory that was given out */
     TT_VEC(tt_group_comm) groups;
     TT_VEC(uint16_t) group_atoms;
@@ -139,12 +152,23 @@ tt_status tt_exec_begin(tt_pending *c, const tt_bound *b, const tt_tensor *in, c
 /* Waits until the collective has ended; nothing if it was not begun. wait: the instruction. */
 tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err);
 tt_status tt_exec_name_step(const tt_exec *x, const tt_instr *i, tt_error *err);
+/* times.c */
+tt_status tt_exec_times_open(tt_exec *x, tt_error *err);
+tt_status tt_exec_times_trace_open(tt_exec *x, size_t events, size_t items, tt_error *err);
+void tt_exec_times_free(tt_exec *x);
+tt_status tt_exec_times_begin(tt_exec *x, tt_error *err); /* of a step */
+/* On a device, before and after each instruction; e: what the trace notes, without times. */
+tt_status tt_exec_mark_begin(tt_exec *x, const tt_bound *b, tt_error *err);
+tt_status tt_exec_mark_end(tt_exec *x, const tt_bound *b, const tt_trace_event *e, tt_error *err);
+tt_status tt_exec_mark_item(tt_exec *x, bool end, tt_error *err);
+/* The host has waited for the epilogue. */
+tt_status tt_exec_times_read_comm(tt_exec *x, tt_error *err);
 /* record.c */
 void tt_trace_next(tt_trace *t); /* workers' slices from here belong to the next event */
 void tt_trace_add(tt_trace *t, const tt_trace_event *e);
 void tt_trace_free(tt_trace *t);
-void tt_trace_item_begins(const tt_exec *x);
-void tt_trace_item_ends(const tt_exec *x, const tt_item *i);
+tt_status tt_trace_item_begins(tt_exec *x, tt_error *err);
+tt_status tt_trace_item_ends(tt_exec *x, const tt_item *i, tt_error *err);
 /* debug.c */
 tt_status tt_exec_check_finite(tt_exec *x, const tt_instr *i, const tt_tensor *out, int n,
                                int micro, tt_error *err);

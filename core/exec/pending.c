@@ -72,18 +72,24 @@ tt_status tt_exec_end(tt_pending *c, const tt_instr *wait, tt_error *err)
     if (!c->begun)
         return TT_OK;
     const tt_bound *b = c->bound;
+    const bool host = tt_device_is_host(&x->o.device);
+    const tt_trace_event waited = {.instr = b->instr, .rows = -1, .micro = c->micro, .wait = true};
+    if (!host) /* with poison: the call itself */
+        TT_TRY(tt_exec_mark_begin(x, b, err));
     const int64_t t0 = tt_now_ns();
     const tt_status s = c->queue >= 0 ? tt_async_wait(x->queues[c->queue].async, c->ticket, err)
                                       : make_call(c, b->exchange->group.comm, err);
     const int64_t t1 = tt_now_ns();
     c->begun = false;
-    x->comm_ns += t1 - t0;
+    x->comm_ns += host ? t1 - t0 : 0;
     if (s != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
+    if (!host)
+        TT_TRY(tt_exec_mark_end(x, b, &waited, err));
     if (x->trace && c->queue >= 0)
         tt_trace_add(x->trace, &(tt_trace_event){b->instr, c->begin_ns, c->end_ns, -1, c->micro,
                                                  c->queue, false, false});
-    if (x->trace)
+    if (x->trace && host)
         tt_trace_add(x->trace, &(tt_trace_event){b->instr, t0, t1, -1, c->micro, 0, true, false});
     if (x->o.detect_nan)
         TT_TRY(tt_exec_check_finite(x, b->instr, &c->out, 1, c->micro, err));

@@ -68,7 +68,7 @@ tt_status tt_exec_trace_open(tt_exec *x, tt_error *err)
             threads);
     }
     x->recording = t;
-    return TT_OK;
+    return tt_exec_times_trace_open(x, events, (size_t)x->p->n_calls, err);
 }
 
 void tt_trace_free(tt_trace *t)
@@ -125,15 +125,16 @@ static int64_t thread_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-void tt_trace_item_begins(const tt_exec *x)
+tt_status tt_trace_item_begins(tt_exec *x, tt_error *err)
 {
     tt_item_time *i = &x->trace->items[x->trace->n_items];
     i->message_ns = -x->message_ns;
     i->begin_ns = tt_now_ns();
     i->cpu_ns = -thread_ns();
+    return tt_exec_mark_item(x, false, err);
 }
 
-void tt_trace_item_ends(const tt_exec *x, const tt_item *item)
+tt_status tt_trace_item_ends(tt_exec *x, const tt_item *item, tt_error *err)
 {
     tt_trace *t = x->trace;
     tt_item_time *i = &t->items[t->n_items];
@@ -141,5 +142,7 @@ void tt_trace_item_ends(const tt_exec *x, const tt_item *item)
     i->item = item;
     i->end_ns = tt_now_ns();
     i->message_ns += x->message_ns;
+    TT_TRY(tt_exec_mark_item(x, true, err));
     t->n_items += t->n_items < t->most_items;
+    return TT_OK;
 }

@@ -146,8 +146,9 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
 }
 
 /* On the host only a wait of queue 0 for the call of a thread does something. */
-static tt_status run_event(const tt_exec *x, const tt_bound *b, tt_error *err)
+static tt_status run_event(const run *r, const tt_bound *b, tt_error *err)
 {
+    tt_exec *x = r->x;
     const tt_device *d = &x->o.device;
     const tt_queue *q = &x->queues[b->instr->queue];
     if (!x->streams)
@@ -156,8 +157,16 @@ static tt_status run_event(const tt_exec *x, const tt_bound *b, tt_error *err)
     if (!q->opened)
         return TT_OK;
     tt_device_event *e = x->events[b->instr->event];
-    return b->kind == TT_INSTR_RECORD ? tt_device_record(d, e, q->mover.queue, err)
-                                      : tt_device_wait(d, q->mover.queue, e, err);
+    if (b->kind == TT_INSTR_RECORD)
+        return tt_device_record(d, e, q->mover.queue, err);
+    if (!b->over)
+        return tt_device_wait(d, q->mover.queue, e, err);
+    TT_TRY(tt_exec_mark_begin(x, b, err));
+    TT_TRY(tt_device_wait(d, q->mover.queue, e, err));
+    return tt_exec_mark_end(
+        x, b,
+        &(tt_trace_event){.instr = b->over->instr, .rows = -1, .micro = r->micro, .wait = true},
+        err);
 }
 
 static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
@@ -166,21 +175,28 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
     if (!(b->predicate >> r->situation & 1))
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT || b->kind == TT_INSTR_RECORD)
-        return run_event(x, b, err);
+        return run_event(r, b, err);
     tt_tensor *in = run_operands(r, b->in, b->n_in, x->args);
     tt_tensor *out = run_operands(r, b->out, b->n_out, x->args + b->n_in);
     if (b->pending)
         return tt_exec_begin(b->pending, b, in, out, r->micro, err);
-    const bool timed = x->trace || b->communicates, adds = b->adds >> r->situation & 1;
-    const int64_t t0 = timed ? tt_now_ns() : 0;
+    const bool host = tt_device_is_host(&x->o.device), adds = b->adds >> r->situation & 1,
+               timed = b->kind != TT_INSTR_ADOPT && (x->trace || b->communicates);
+    const int64_t t0 = timed && host ? tt_now_ns() : 0;
+    if (timed && !host)
+        TT_TRY(tt_exec_mark_begin(x, b, err));
     if (x->trace)
         tt_trace_next(x->trace);
     if (run_kind(r, b, in, out, adds, err) != TT_OK)
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
         TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));
-    if (timed && b->kind != TT_INSTR_ADOPT)
+    if (timed && host)
         note_time(r, b, t0, adds);
+    else if (timed)
+        TT_TRY(tt_exec_mark_end(
+            x, b, &(tt_trace_event){b->instr, 0, 0, r->rows, r->micro, b->queue, false, adds},
+            err));
     if (!x->o.poison)
         return TT_OK;
     TT_TRY(tt_exec_after(x, b, out, err));
@@ -232,20 +248,23 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
                                 tt_error *err)
 {
     const tt_program *p = x->p;
+    /* the mirror is free again, even if nothing waited for the calls before this one */
+    TT_TRY(tt_device_sync(&x->o.device, x->mirror_done, err));
     tt_exec_set_step(x, step_number);
     TT_TRY(tt_exec_push_scalars(x, err));
+    TT_TRY(tt_exec_times_begin(x, err));
     TT_TRY(tt_exec_send_inputs(x, fill, user, err));
     x->comm_ns = 0;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
         const run r = {x, c->micro, !c->first, 0, -1, fill, user};
         if (x->trace && (i == 0 || c[-1].item != c->item))
-            tt_trace_item_begins(x);
+            TT_TRY(tt_trace_item_begins(x, err));
         TT_TRY(run_section(&r, &p->sections[c->section], err));
         if (x->o.poison && c->ends)
             TT_TRY(tt_exec_poison_slots(x, c, err));
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
-            tt_trace_item_ends(x, c->item);
+            TT_TRY(tt_trace_item_ends(x, c->item, err));
     }
     return tt_exec_inputs_read(x, err);
 }
@@ -261,6 +280,7 @@ tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
     TT_TRY(run_once(x, x->p->epilogue, err));
     TT_TRY(tt_exec_pull_metrics(x, err));
+    TT_TRY(tt_exec_times_read_comm(x, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
 }
 

@@ -293,6 +293,7 @@ tt_status tt_loop_profile_end(tt_loop *l, tt_error *err)
     const int64_t end = tt_now_ns();
     p->recording = false;
     tt_exec_trace(l->rank.exec, false);
+    TT_TRY(tt_exec_trace_times(l->rank.exec, err));
     TT_TRY(write_trace(l, end, err));
     TT_TRY(add_bubble(l, err));
     p->steps++;

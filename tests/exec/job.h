@@ -22,6 +22,8 @@ static const char job_text[] =
     "\"metrics\":{\"log_freq\":1,\"enable_tensorboard\":false},\"checkpoint\":{\"enable\":false},"
     "\"backend\":{\"threads\":1}}";
 
+static const char *job_more_plugins; /* a folder of further plugins; NULL: none */
+
 typedef struct job {
     tt_arena *arena;
     tt_registry *registry;
@@ -68,7 +70,8 @@ static inline tt_status job_try(job *j, const char *text, const char *overrides,
         all[n++] = (tt_override){w, strtok_r(NULL, " ", &save)};
     tt_job *parsed;
     TT_TRY(tt_job_load_text(j->arena, "test", text, strlen(text), all, n, &parsed, err));
-    const tt_registry_opts ro = {&dir, 1, NULL};
+    const char *const dirs[] = {dir, job_more_plugins};
+    const tt_registry_opts ro = {dirs, job_more_plugins ? 2 : 1, NULL};
     TT_TRY(tt_registry_new(&ro, &j->registry, err));
     return tt_setup_make(o, j->registry, parsed, j->arena, &j->setup, err);
 }

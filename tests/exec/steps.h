@@ -9,6 +9,7 @@
  * mesh, with the results that tests of the executor compare. */
 
 static void (*steps_break)(tt_rank *r); /* once a rank is open; NULL = nothing */
+static void (*steps_after)(tt_rank *r); /* its steps; NULL = nothing */
 
 typedef struct steps_rank {
     int64_t high_water, planned; /* of work memory */
@@ -23,6 +24,7 @@ typedef struct steps {
     tt_threads *threads; /* NULL: one rank */
     int n_steps;
     double loss[16], norm[16];
+    uint64_t metrics[16]; /* by rank: of all metrics after each step */
     steps_rank ranks[16];
     uint64_t param_bits; /* of all, whatever the pipeline */
     tt_status status[16];
@@ -55,7 +57,25 @@ static inline tt_status steps_one(steps *s, tt_rank *r, int step, int rank, tt_e
         s->loss[step] = tt_exec_metric(r->exec, TT_METRIC_LOSS);
         s->norm[step] = tt_exec_metric(r->exec, TT_METRIC_NORM);
     }
+    const tt_program *p = r->plan->program;
+    for (int i = 0; i < p->n_states; i++)
+        if (p->states[i].for_host) {
+            const double v = tt_exec_metric(r->exec, p->states[i].name);
+            s->metrics[rank] = tt_hash64(&v, sizeof v, s->metrics[rank]);
+        }
     return tt_exec_update(r->exec, err);
+}
+
+/* The hash of a tensor's bytes, wherever the backend has them. */
+static inline uint64_t steps_hash(const tt_rank *r, const tt_tensor *t, uint64_t seed)
+{
+    void *p = NULL;
+    tt_error err = {0};
+    if (tt_exec_map(r->exec, t, true, &p, &err) != TT_OK)
+        fail_msg("%s", err.text);
+    const uint64_t h = tt_hash64(p, (size_t)tt_tensor_bytes(t), seed);
+    assert_int_equal(tt_exec_unmap(r->exec, t, p, false, &err), TT_OK);
+    return h;
 }
 
 static inline uint64_t steps_bits(const tt_rank *r)
@@ -64,9 +84,7 @@ static inline uint64_t steps_bits(const tt_rank *r)
     uint64_t h = 0;
     const size_t n = tt_exec_tensors(r->exec, r->arena, &t);
     for (size_t i = 0; i < n; i++)
-        h = tt_hash64(t[i].tensor.data,
-                      (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype),
-                      h + i);
+        h = steps_hash(r, &t[i].tensor, h + i);
     return h;
 }
 
@@ -81,9 +99,7 @@ static inline uint64_t steps_owned(const tt_rank *r)
         h = tt_hash64(suffix, strlen(suffix), h);
         h = tt_hash64(t[i].tensor.begin, sizeof t[i].tensor.begin, h);
         if (t[i].owner)
-            sum += tt_hash64(
-                t[i].tensor.data,
-                (size_t)tt_tensor_numel(&t[i].tensor) * tt_dtype_size(t[i].tensor.dtype), h);
+            sum += steps_hash(r, &t[i].tensor, h);
     }
     return sum;
 }
@@ -101,10 +117,15 @@ static inline tt_status steps_rank_run(steps *s, int rank, tt_error *err)
             steps_break(&r);
         for (int i = 0; st == TT_OK && i < s->n_steps; i++)
             st = steps_one(s, &r, i, rank, err);
-        s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK],
-                                      steps_bits(&r), steps_owned(&r), 0};
+        if (st == TT_OK && steps_after)
+            steps_after(&r);
+        if (st == TT_OK)
+            st = tt_exec_sync(r.exec, err);
         if (st != TT_OK)
-            tt_dist_abort(&d, err->text);
+            tt_dist_abort(&r.dist, err->text);
+        else
+            s->ranks[rank] = (steps_rank){tt_exec_high_water(r.exec), r.plan->bytes[TT_SPACE_WORK],
+                                          steps_bits(&r), steps_owned(&r), 0};
         tt_rank_close(&r);
     }
     tt_dist_leave(&d);
@@ -126,18 +147,14 @@ static void *steps_main(void *arg)
 static void (*steps_change)(job *j); /* before the ranks open; NULL = nothing */
 
 /* The status of the first rank that failed by itself, not because another rank failed. */
-static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, tt_error *err)
+static inline tt_status steps_of_job(const job *j, int n_steps, steps *s, tt_error *err)
 {
-    job j;
     pthread_t threads[16];
     steps_arg args[16];
-    job_open(&j, overrides);
-    if (steps_change)
-        steps_change(&j);
     memset(s, 0, sizeof *s);
-    s->setup = &j.setup;
+    s->setup = &j->setup;
     s->n_steps = n_steps;
-    const int n = j.setup.world;
+    const int n = j->setup.world;
     if (n > 1 && tt_threads_new(n, 60, &s->threads, err) != TT_OK)
         fail_msg("%s", err->text);
     for (int i = 0; i < n; i++) {
@@ -159,6 +176,16 @@ static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, 
     for (int i = 0; i < n; i++)
         s->param_bits += s->ranks[i].owned;
     tt_threads_free(s->threads);
+    return st;
+}
+
+static inline tt_status steps_try(const char *overrides, int n_steps, steps *s, tt_error *err)
+{
+    job j;
+    job_open(&j, overrides);
+    if (steps_change)
+        steps_change(&j);
+    const tt_status st = steps_of_job(&j, n_steps, s, err);
     job_close(&j);
     return st;
 }
