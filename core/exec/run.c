@@ -248,8 +248,6 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
                                 tt_error *err)
 {
     const tt_program *p = x->p;
-    /* the mirror is free again, even if nothing waited for the calls before this one */
-    TT_TRY(tt_device_sync(&x->o.device, x->mirror_done, err));
     tt_exec_set_step(x, step_number);
     TT_TRY(tt_exec_push_scalars(x, err));
     TT_TRY(tt_exec_times_begin(x, err));
