@@ -6,7 +6,8 @@
 mkdir -p "$dir/far/backends"
 cp "$BUILD/tests/plugins/far/far.so" "$dir/far/backends/"
 far="--plugin-dir $dir/far --backend.name far"
-: "${SEEDS:=1 2}" # make test-long: 20 of them
+[ -z "${TT_TEST_LONG-}" ] || : "${SEEDS:=$(seq -s " " 20)}"
+: "${SEEDS:=1 2}"
 
 numbers() { # metrics.jsonl without what differs from run to run
     sed 's/"\(tps\|tps_global\|tflops\|mfu\|mem_gib\|time_s\|wall\)":[^,}]*,\{0,1\}//g; s/"time":{[^}]*},\{0,1\}//' "$1/metrics.jsonl" >"$1.txt" && [ -s "$1.txt" ]
