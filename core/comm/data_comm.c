@@ -38,8 +38,10 @@ static tt_status open_device_comm(tt_dist *d, const tt_data_opts *o, tt_error *e
                              .device = o->device.vt,
                              .backend = o->device.backend,
                              .host_all_gather = gather_on_host};
-    TT_TRY(TT_PLUGIN_CALL(o->comm->open(o->config, &env, &d->data_self, err), err, "comm", "open"));
+    void *self = NULL;
+    TT_TRY(TT_PLUGIN_CALL(o->comm->open(o->config, &env, &self, err), err, "comm", "open"));
     d->data_vt = o->comm;
+    d->data_self = self;
     return TT_OK;
 }
 

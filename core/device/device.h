@@ -58,6 +58,9 @@ typedef struct tt_mover {
     tt_pool *pool;
     const tt_kernel *copy_box, *reduce_members; /* of a device; NULL on the host */
 } tt_mover;
+/* A kernel with one output, outside of programs. */
+tt_status tt_move_kernel(const tt_mover *m, const tt_kernel *k, const tt_tensor *in, int n_in,
+                         tt_tensor *out, const void *attrs, tt_error *err);
 tt_status tt_move_copy(const tt_mover *m, void *to, const void *from, size_t bytes, tt_error *err);
 /* The part `box` of `from`, a contiguous tensor that holds `from_box`, to the same part of `to`. */
 tt_status tt_move_box(const tt_mover *m, const tt_box *box, const void *from,
@@ -78,7 +81,7 @@ typedef struct tt_stage { /* pinned memory for two pieces in flight, and an even
 } tt_stage;
 /* Of a host backend it holds nothing. [setup] */
 tt_status tt_stage_open(tt_stage *s, const tt_device *d, size_t piece_bytes, tt_error *err);
-void tt_stage_close(tt_stage *s);
+void tt_stage_close(tt_stage *s); /* zeros, never opened, are fine */
 tt_status tt_stage_read(tt_stage *s, tt_device_queue *q, void *host, const void *from, size_t bytes,
                         tt_error *err);
 tt_status tt_stage_write(tt_stage *s, tt_device_queue *q, void *to, const void *host, size_t bytes,

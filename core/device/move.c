@@ -34,8 +34,8 @@ static tt_tensor flat(void *data, tt_dtype dtype, int64_t n)
     return t;
 }
 
-static tt_status move_kernel(const tt_mover *m, const tt_kernel *k, const tt_tensor *in, int n_in,
-                             tt_tensor *out, const void *attrs, tt_error *err)
+tt_status tt_move_kernel(const tt_mover *m, const tt_kernel *k, const tt_tensor *in, int n_in,
+                         tt_tensor *out, const void *attrs, tt_error *err)
 {
     const tt_kernel_call c = {.struct_size = sizeof c,
                               .op = k->op,
@@ -67,7 +67,7 @@ tt_status tt_move_box(const tt_mover *m, const tt_box *box, const void *from,
     a.to = strides_in(to_box, box, n_dims, a.to_stride);
     const tt_tensor in = flat((void *)from, dtype, tt_box_numel(from_box, n_dims));
     tt_tensor out = flat(to, dtype, tt_box_numel(to_box, n_dims));
-    return move_kernel(m, m->copy_box, &in, 1, &out, &a, err);
+    return tt_move_kernel(m, m->copy_box, &in, 1, &out, &a, err);
 }
 
 /* ---- sums ---- */
@@ -108,7 +108,7 @@ tt_status tt_move_reduce(const tt_mover *m, void *out, const void *const *xs, in
         in[i] = flat((void *)xs[i], dtype, n);
     tt_tensor sum = flat(out, dtype, n);
     const tt_attrs_reduce_members a = {.op = op};
-    return move_kernel(m, m->reduce_members, in, n_members, &sum, &a, err);
+    return tt_move_kernel(m, m->reduce_members, in, n_members, &sum, &a, err);
 }
 
 tt_status tt_move_fill(const tt_mover *m, const tt_tensor *t, tt_reduce op, tt_error *err)

@@ -29,17 +29,7 @@ static tt_status find_on_device(tt_exec *x, const tt_tensor *t, const tt_attrs_f
     if (!k)
         return TT_FAIL(err, TT_EUNSUPPORTED, "the backend has a device, but no kernel %s",
                        TT_OP_FIND_BAD);
-    const tt_kernel_call c = {.struct_size = sizeof c,
-                              .op = k->op,
-                              .in = &in,
-                              .n_in = 1,
-                              .out = &out,
-                              .n_out = 1,
-                              .attrs = a,
-                              .pool = m->pool,
-                              .queue = m->queue,
-                              .backend = m->device.backend};
-    TT_TRY(TT_PLUGIN_CALL(k->run(m->device.backend, &c, err), err, "kernel", k->op));
+    TT_TRY(tt_move_kernel(m, k, &in, 1, &out, a, err));
     return tt_exec_read(x, found, x->bad_at, sizeof *found, err);
 }
 

@@ -73,7 +73,8 @@ tt_status tt_exec_write(tt_exec *x, void *to, const void *from, size_t bytes, tt
  * tt_exec_unmap writes a copy back if `changed`, and frees it. */
 tt_status tt_exec_map(tt_exec *x, const tt_tensor *t, bool read, void **host, tt_error *err);
 tt_status tt_exec_unmap(tt_exec *x, const tt_tensor *t, void *host, bool changed, tt_error *err);
-/* Copies to host memory beside the program, for saves. On a device a reader has a queue of its own. */
+/* Copies states to host memory while the program runs, for saves. On a device a reader has its own
+ * queue. */
 typedef struct tt_exec_reader tt_exec_reader;
 tt_status tt_exec_reader_new(tt_exec *x, tt_exec_reader **out, tt_error *err); /* [setup] */
 void tt_exec_reader_free(tt_exec_reader *r); /* before its program; NULL is allowed */

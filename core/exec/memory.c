@@ -113,8 +113,7 @@ void tt_exec_memory_close(tt_exec *x)
     tt_device_event_free(d, x->crossed);
     tt_device_event_free(d, x->idle);
     tt_device_free(d, x->bad_at, x->sums_bytes);
-    if (x->stage.bytes)
-        tt_stage_close(&x->stage);
+    tt_stage_close(&x->stage);
     for (int sp = 0; sp < TT_N_SPACES; sp++)
         tt_device_free(d, x->space[sp], x->mapped[sp]);
 }

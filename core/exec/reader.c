@@ -40,8 +40,7 @@ void tt_exec_reader_free(tt_exec_reader *r)
         return;
     tt_device_queue_free(&r->x->o.device, r->queue); /* its copies are done then */
     tt_device_event_free(&r->x->o.device, r->begun);
-    if (r->stage.bytes)
-        tt_stage_close(&r->stage);
+    tt_stage_close(&r->stage);
     free(r);
 }
 

@@ -39,10 +39,10 @@ static tt_status new_marks(tt_exec *x, size_t n, tt_device_event ***out, tt_erro
 tt_status tt_exec_times_open(tt_exec *x, tt_error *err)
 {
     const tt_program *p = x->p;
-    size_t n =
-        comm_of_section(x, &p->sections[p->epilogue]) + comm_of_section(x, &p->sections[p->update]);
     if (tt_device_is_host(&x->o.device))
         return TT_OK;
+    size_t n =
+        comm_of_section(x, &p->sections[p->epilogue]) + comm_of_section(x, &p->sections[p->update]);
     for (int i = 0; i < p->n_calls && n <= MOST_COMM; i++)
         n += comm_of_section(x, &p->sections[p->calls[i].section]);
     x->times.most_comm = n <= MOST_COMM ? n : 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* retnet: retention written from ops, with causal decay per head and a mask of documents. T tokens,
- * B sequences of S tokens, H heads of hd. Sun et al. 2023, arXiv:2307.08621. With one_op the model
- * calls an op "retention", which has no kernel and the same ops as its local decomposition. */
+ * B sequences of S tokens, H heads of hd. Sun et al. 2023, arXiv:2307.08621. With the option
+ * one_op the model calls the op "retention" instead. That op has no kernel; its local decomposition
+ * consists of the same ops. */
 #include <math.h>
 #include <stdlib.h>
 #include <ttrun/model.h>

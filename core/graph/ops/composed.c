@@ -77,8 +77,9 @@ tt_value *tt_pad(tt_builder *b, tt_value *x, int dim, int64_t before, int64_t af
     return tt_concat(b, parts, n, at);
 }
 
-/* A dim of 1 put at `at`, stretched to n, and merged with the dim beside it: before it all elements come
- * in turn, after it each element comes n times. */
+/* Adds a dim of size n beside dim `at` by a broadcast, and merges the two dims. With the new dim in front
+ * the whole sequence of elements is repeated n times: a b a b. With the new dim behind (`each`) every
+ * element is repeated n times: a a b b. */
 static tt_value *repeat(tt_builder *b, const char *what, tt_value *x, int dim, int64_t n, bool each)
 {
     tt_type t = *tt_value_type(x), split = t, merged = t;
