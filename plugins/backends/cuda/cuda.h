@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TT_BACKEND_CUDA_H
+#define TT_BACKEND_CUDA_H
+#include <stdbool.h>
+#include <ttrun/backend.h>
+#include <ttrun/ops.h>
+
+/* The backend "cuda": NVIDIA GPUs of compute capability 8.0 and newer. The host side is C and links no
+ * library of NVIDIA: the driver, cuBLASLt, cuDNN and NVRTC are opened at run time (lib.h). Kernels are
+ * written in the language of kernels/dialect.h.
+ *
+ *   cuda.c       the component, its options, its table of kernels
+ *   chip.c       what is known of a chip: of the one here, or by name
+ *   lib.c        finds and opens libraries; driver.c the driver's functions
+ *   device.c     memory, queues, events, copies, capture: tt_device_vt
+ *   module.c     kernels/ as machine code: a fatbin, or NVRTC and a cache
+ *   launch.c     one launch
+ *   the others   one file per family of ops: what a call asks, as launches */
+
+typedef struct cuda_chip {
+    char name[64];
+    int sm; /* compute capability × 10: 90 */
+    int n_sms;
+    int64_t memory_bytes, l2_bytes;
+    int shared_bytes; /* that a block may have at most */
+    double bf16_flops, f32_flops, tf32_flops; /* peaks, per second; 0: not known */
+    double bandwidth;                         /* bytes per second; 0: not known */
+} cuda_chip;
+
+typedef struct cuda_config {
+    const char *libraries;    /* a folder to search first, or NULL */
+    const char *cache;        /* folder of compiled kernels, or NULL: the user's cache folder */
+    int64_t device;           /* -1: by local rank */
+    const char *kernels;      /* auto | embedded | nvrtc */
+    const char *gemm;         /* auto | cublaslt | own */
+    const char *attention;    /* auto | cudnn | own */
+    const char *f32_products; /* f32 | tf32 */
+} cuda_config;
+
+/* One per rank; or what answers for a chip without a device. */
+typedef struct cuda_backend {
+    cuda_config config;
+    cuda_chip chip;
+    bool is_target; /* there is no device: only scratch_bytes, supports and peaks */
+    int rank, world, n_threads;
+    int device;       /* ordinal */
+    void *context;    /* CUcontext, the device's primary one */
+    struct cuda_blas *blas; /* gemm.c; NULL: own products */
+    struct cuda_dnn *dnn;   /* attention_dnn.c; NULL: own attention */
+    struct cuda_fused *fused; /* fused.c: programs that are compiled */
+} cuda_backend;
+
+/* ---- launch.c ---- */
+/* A kernel of kernels/<file>.cu, found at its first launch. Static objects of the launchers. */
+typedef struct cuda_kernel {
+    const char *file, *name;
+    void *handle;        /* CUkernel */
+    uint64_t wide;       /* devices on which more than 48 KiB of shared memory was asked for */
+} cuda_kernel;
+#define CUDA_KERNEL(file_, name_)                                                                  \
+    {                                                                                              \
+        .file = file_, .name = name_                                                               \
+    }
+typedef struct cuda_grid {
+    int64_t x, y, z;      /* blocks; a launch with 0 of them does nothing; x < 2^31, y and z < 2^16 */
+    int threads, shared;  /* per block; bytes of shared memory */
+} cuda_grid;
+/* params: the address of each argument, copied before it returns. [any-thread] */
+tt_status cuda_launch(cuda_backend *b, tt_device_queue *q, cuda_kernel *k, cuda_grid g,
+                      void *const *params, tt_error *err);
+/* CUDA_LAUNCH(backend, call, &kernel, grid, err, &argument, …) */
+#define CUDA_LAUNCH(b, c, k, grid, err, ...)                                                       \
+    cuda_launch(b, (c)->queue, k, grid, (void *const[]){__VA_ARGS__}, err)
+/* Puts n zeros on the queue, at any address; and a copy within the device. n may be 0. */
+tt_status cuda_zero(cuda_backend *b, tt_device_queue *q, void *p, size_t n, tt_error *err);
+tt_status cuda_copy(cuda_backend *b, tt_device_queue *q, void *to, const void *from, size_t n,
+                    tt_error *err);
+
+/* Blocks of `threads` threads for n elements, `each` of them per thread, at most `most`: for loops
+ * `for (i = first; i < n; i += gridDim.x * blockDim.x)`. */
+static inline int64_t cuda_blocks(int64_t n, int64_t per_block, int64_t most)
+{
+    const int64_t blocks = n / per_block + (n % per_block != 0);
+    return blocks < most ? blocks : most;
+}
+/* The largest power of two up to `most` that divides the address, for the choice of wide accesses. */
+static inline size_t cuda_alignment_of(const void *p, size_t most)
+{
+    while (most > 1 && (uintptr_t)p % most)
+        most /= 2;
+    return most;
+}
+
+/* Of the arrays [2] of kernels for f32 and bf16: 0, 1; -1 for other dtypes, which supports refuses. */
+static inline int cuda_float_index(tt_dtype t)
+{
+    return t == TT_F32 ? 0 : t == TT_BF16 ? 1 : -1;
+}
+
+/* ---- the families: rows of kernels, the last without op ---- */
+extern const tt_kernel cuda_kernels_extra[];     /* extra.c: copy_box, reduce_members, find_bad */
+extern const tt_kernel cuda_kernels_pointwise[]; /* pointwise.c: all pointwise ops, cast */
+extern const tt_kernel cuda_kernels_fused[];     /* fused.c: "fused" */
+extern const tt_kernel cuda_kernels_shape[];     /* shape.c: reshape, transpose, slice, concat, … */
+extern const tt_kernel cuda_kernels_random[];    /* random.c: random, const, iota */
+extern const tt_kernel cuda_kernels_norm[];      /* norm.c */
+extern const tt_kernel cuda_kernels_softmax[];   /* softmax.c: softmax, and the loss over a vocabulary */
+extern const tt_kernel cuda_kernels_reduce[];    /* reduce.c: reduce_*, line_sum, sum_squares, argmax */
+extern const tt_kernel cuda_kernels_rope[];      /* rope.c */
+extern const tt_kernel cuda_kernels_index[];     /* index.c: embedding, gather, scatter_add, top_k, … */
+extern const tt_kernel cuda_kernels_scan[];      /* scan.c: cumsum, scan, conv1d, and with state */
+extern const tt_kernel cuda_kernels_attention[]; /* attention.c */
+extern const tt_kernel cuda_kernels_gemm[];      /* gemm.c: linear*, matmul */
+extern const tt_kernel cuda_kernels_experts[];   /* experts.c: expert_sort, grouped_linear* */
+
+#endif
