@@ -35,6 +35,7 @@ typedef struct cuda_config {
     const char *gemm;         /* auto | cublaslt | own */
     const char *attention;    /* auto | cudnn | own */
     const char *f32_products; /* f32 | tf32 */
+    bool deterministic;       /* bits repeat from run to run */
 } cuda_config;
 
 /* One per rank; or what answers for a chip without a device. */
