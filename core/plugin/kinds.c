@@ -42,6 +42,7 @@ static const slot tokenizer_slots[] = {
 static const slot dataloader_slots[] = {
     NEED(tt_dataloader_vt, open), NEED(tt_dataloader_vt, close), NEED(tt_dataloader_vt, n_samples),
     NEED(tt_dataloader_vt, read), MAY(tt_dataloader_vt, info),   MAY(tt_dataloader_vt, inputs),
+    MAY(tt_dataloader_vt, one_segment),
 };
 static const slot loss_slots[] = {NEED(tt_loss_vt, describe)};
 static const slot optimizer_slots[] = {NEED(tt_optimizer_vt, describe_update)};

@@ -107,6 +107,8 @@ bool tt_comm_is_core(const char *backend);
 bool tt_part_is_mixture(const tt_part *p);
 const tt_part *tt_mixture_part(const tt_part *mixture, int i);
 int tt_mixture_size(const tt_part *mixture);
+/* The loader promises samples of one segment (tt_dataloader_vt.one_segment). */
+bool tt_setup_one_segment(const tt_part *data);
 /* What a loader reports about its data; -1: it does not report this number. */
 tt_dataloader_info tt_loader_info(const tt_dataloader_vt *vt, void *self);
 

@@ -381,6 +381,17 @@ static void fingerprint(tt_setup *s)
     (4 << 20) /* bytes of logits per token chunk: they stay in the last-level
                                         cache */
 
+/* Tokens per segment, if every sample is one and no rank has a part of a sample; else 0. */
+static int64_t line_of(const tt_setup *s, tt_mode mode)
+{
+    const tt_part *data = mode == TT_MODE_EVAL && s->validation_data.component ? &s->validation_data
+                                                                               : &s->dataloader;
+    const bool known = mode == TT_MODE_TRAIN || mode == TT_MODE_EVAL;
+    return known && tt_setup_one_segment(data) && s->core.parallelism.context_parallel_degree == 1
+               ? s->core.training.seq_len
+               : 0;
+}
+
 static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph **out, tt_error *err)
 {
     const tt_compile_opts o = {
@@ -398,6 +409,7 @@ static tt_status compile(tt_setup *s, tt_mode mode, const char *dump, tt_graph *
         .labels = &s->labels,
         .sequences = mode == TT_MODE_LOGITS ? 1 : s->local * s->data_world,
         .seq_len = s->core.training.seq_len,
+        .line = line_of(s, mode),
         .rows = s->decode.rows,
         .slots = s->decode.slots,
         .length = s->decode.length,
