@@ -102,7 +102,7 @@ extern const tt_kernel cuda_kernels_extra[];     /* extra.c: copy_box, reduce_me
 extern const tt_kernel cuda_kernels_pointwise[]; /* pointwise.c: all pointwise ops, cast */
 extern const tt_kernel cuda_kernels_fused[];     /* fused.c: "fused" */
 extern const tt_kernel cuda_kernels_shape[];     /* shape.c: reshape, transpose, slice, concat, … */
-extern const tt_kernel cuda_kernels_random[];    /* random.c: random, const, iota */
+extern const tt_kernel cuda_kernels_random[];    /* random.c: random, iota */
 extern const tt_kernel cuda_kernels_norm[];      /* norm.c */
 extern const tt_kernel cuda_kernels_softmax[];   /* softmax.c: softmax, and the loss over a vocabulary */
 extern const tt_kernel cuda_kernels_reduce[];    /* reduce.c: reduce_*, line_sum, sum_squares, argmax */
