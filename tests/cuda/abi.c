@@ -9,8 +9,9 @@
 
 /* The type of our pointer is that of the address of NVIDIA's function. */
 #define SAME(table, name)                                                                          \
-    _Static_assert(__builtin_types_compatible_p(__typeof__(((table *)0)->name), __typeof__(&name)), \
-                   #name ": our prototype differs from NVIDIA's");
+    _Static_assert(                                                                                \
+        __builtin_types_compatible_p(__typeof__(((table *)0)->name), __typeof__(&name)),           \
+        #name ": our prototype differs from NVIDIA's");
 #define SAME_DRIVER(name, parameters) SAME(cuda_driver, name)
 #define SAME_RTC(name, parameters) SAME(cuda_rtc, name)
 CUDA_DRIVER_FUNCTIONS(SAME_DRIVER)
