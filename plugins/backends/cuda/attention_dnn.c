@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attention_dnn.h"
+#include "module.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ttrun/log.h>
@@ -19,7 +21,8 @@ typedef struct key {
 
 typedef struct dnn_plan {
     key key;
-    void *plan; /* NULL: cuDNN cannot */
+    bool known; /* cuDNN can, with this workspace */
+    void *plan;
     int64_t workspace;
     struct dnn_plan *next;
 } dnn_plan;
@@ -225,30 +228,79 @@ static void backward(dnn_graph *g, const key *k)
 
 /* ---- plans ---- */
 
-static dnn_plan *find_plan(cuda_dnn *d, const key *k)
+static void build_plan(cuda_dnn *d, dnn_plan *p)
 {
-    for (dnn_plan *p = d->plans; p; p = p->next)
-        if (memcmp(&p->key, k, sizeof *k) == 0)
-            return p;
     dnn_graph g;
     tt_error why = {0};
+    dnn_graph_start(&g, d, &why);
+    if (p->key.bwd)
+        backward(&g, &p->key);
+    else
+        forward(&g, &p->key);
+    if (g.status == TT_OK)
+        dnn_graph_plan(&g, p->key.any_order, &p->plan, &p->workspace);
+    dnn_graph_free(&g);
+    if (!p->plan)
+        tt_log(TT_DEBUG, "cuda", "attention of lines of %lld tokens by our own kernels: %s",
+               (long long)p->key.line, why.text);
+    p->known = p->plan != NULL;
+}
+
+/* The library takes a second or more to make a plan, so what it says of workspaces is kept in the folder
+ * of compiled kernels, for the questions before the device is opened. */
+static cuda_key plan_name(const cuda_backend *b, const key *k)
+{
+    char text[400];
+    snprintf(text, sizeof text, "cuDNN %zu on %s of %lld bytes: %lld %lld %lld %lld %lld %lld %lld %d %d %d",
+             b->dnn->api.cudnnGetVersion(), b->chip.name, (long long)b->chip.memory_bytes,
+             (long long)k->lines, (long long)k->line, (long long)k->heads, (long long)k->kv_heads,
+             (long long)k->head_dim, (long long)k->v_head_dim, (long long)k->window, k->bwd,
+             k->bidirectional, k->any_order);
+    const char *texts[] = {text};
+    return cuda_key_of(texts, 1);
+}
+
+static bool remembered(const cuda_backend *b, dnn_plan *p)
+{
+    char folder[4096];
+    cuda_code code = {0};
+    cuda_cache_folder(b->config.cache, folder, sizeof folder);
+    const bool found = cuda_cache_read(folder, plan_name(b, &p->key), &code) &&
+                       code.bytes == sizeof p->workspace;
+    if (found) {
+        memcpy(&p->workspace, code.data, sizeof p->workspace);
+        p->known = p->workspace >= 0;
+    }
+    free(code.data);
+    return found;
+}
+
+static void remember(const cuda_backend *b, const dnn_plan *p)
+{
+    char folder[4096];
+    int64_t workspace = p->known ? p->workspace : -1;
+    const cuda_code code = {.data = &workspace, .bytes = sizeof workspace};
+    cuda_cache_folder(b->config.cache, folder, sizeof folder);
+    cuda_cache_write(folder, plan_name(b, &p->key), &code);
+}
+
+/* The plan for this key, made if it is not there; of a chip that is not here, perhaps only its
+ * workspace. NULL: out of memory. */
+static const dnn_plan *find_plan(cuda_backend *b, const key *k)
+{
+    for (dnn_plan *p = b->dnn->plans; p; p = p->next)
+        if (memcmp(&p->key, k, sizeof *k) == 0)
+            return p;
     dnn_plan *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    dnn_graph_start(&g, d, &why);
-    if (k->bwd)
-        backward(&g, k);
-    else
-        forward(&g, k);
-    if (g.status == TT_OK)
-        dnn_graph_plan(&g, false, &p->plan, &p->workspace);
-    if (!p->plan)
-        tt_log(TT_DEBUG, "cuda", "attention of lines of %lld tokens by our own kernels: %s",
-               (long long)k->line, why.text);
-    dnn_graph_free(&g);
     p->key = *k;
-    p->next = d->plans;
-    d->plans = p;
+    p->next = b->dnn->plans;
+    b->dnn->plans = p;
+    if (!b->is_target || !remembered(b, p)) {
+        build_plan(b->dnn, p);
+        remember(b, p);
+    }
     return p;
 }
 
@@ -287,8 +339,8 @@ bool cuda_dnn_takes(cuda_backend *b, const tt_kernel_call *c, size_t *scratch)
     key k;
     if (!b || !b->dnn || !make_key(b, c, &k))
         return false;
-    const dnn_plan *p = find_plan(b->dnn, &k);
-    if (!p || !p->plan || (b->chip.memory_bytes && p->workspace > b->chip.memory_bytes / MOST_MEMORY))
+    const dnn_plan *p = find_plan(b, &k);
+    if (!p || !p->known || (b->chip.memory_bytes && p->workspace > b->chip.memory_bytes / MOST_MEMORY))
         return false;
     *scratch = whole((size_t)p->workspace) + row_sum_bytes(&k) + dq_sum_bytes(&k);
     return true;
@@ -317,7 +369,7 @@ tt_status cuda_dnn_attention(cuda_backend *b, const tt_kernel_call *c, tt_error 
     void *const at[] = {c->in[0].data, c->in[1].data, c->in[2].data, c->out[0].data,
                         c->out[1].data, &scale,       &minus_inf,    &window};
     key k;
-    const dnn_plan *p = make_key(b, c, &k) ? find_plan(b->dnn, &k) : NULL;
+    const dnn_plan *p = make_key(b, c, &k) ? find_plan(b, &k) : NULL;
     const int n = k.window > 0 ? 8 : k.bidirectional ? 6 : 7;
     if (!p || !p->plan)
         return no_plan(err);
@@ -329,7 +381,7 @@ tt_status cuda_dnn_attention_bwd(cuda_backend *b, const tt_kernel_call *c, tt_er
     const tt_attrs_attention *a = c->attrs;
     float scale = (float)a->scale, one = 1, minus_inf = -INFINITY, window = (float)a->window;
     key k;
-    const dnn_plan *p = make_key(b, c, &k) ? find_plan(b->dnn, &k) : NULL;
+    const dnn_plan *p = make_key(b, c, &k) ? find_plan(b, &k) : NULL;
     if (!p || !p->plan)
         return no_plan(err);
     char *row_sums = (char *)c->scratch + whole((size_t)p->workspace),

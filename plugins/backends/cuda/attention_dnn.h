@@ -9,12 +9,7 @@
  *   Memory: the scratch is cuDNN's workspace, told by the library for this chip, and the sums of a
  * row that the derivative needs. */
 
-/* Opens the library for b->dnn; b->dnn stays NULL, without an error, if it is not there or too old. */
-tt_status cuda_dnn_open(cuda_backend *b, tt_error *err);
-void cuda_dnn_close(cuda_backend *b);
-void cuda_dnn_plans_free(cuda_dnn *d); /* part of close */
-/* Writes "cuDNN 9.19.0" or nothing. */
-void cuda_dnn_describe(const cuda_backend *b, char *text, size_t size);
+void cuda_dnn_plans_free(cuda_dnn *d); /* part of cuda_dnn_close */
 
 /* Whether cuDNN computes this call, as far as shapes and attributes tell; a plan is made at the first
  * question. *scratch: bytes that it needs. */

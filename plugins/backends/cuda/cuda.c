@@ -28,6 +28,9 @@ static const tt_option options[] = {
     TT_OPTION_MORE(cuda_config, attention, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|cudnn|own", 0, NULL,
                    "who computes attention; auto = cuDNN where it is found, can and is faster, "
                    "else our own kernels"),
+    TT_OPTION(cuda_config, deterministic, TT_OPT_BOOL, "true", 0, 0,
+              "bits repeat from run to run; false: cuDNN may sum attention's derivative in any order, "
+              "which is faster and needs less memory"),
     TT_OPTION_MORE(cuda_config, f32_products, TT_OPT_ENUM, "\"f32\"", 0, 0, "f32|tf32", 0, NULL,
                    "products of f32 matrices: f32 = exact products; tf32 = 10 bits of mantissa, in "
                    "tensor cores"),
@@ -58,16 +61,16 @@ static cuda_backend *cuda_new(const void *config)
     if (b && config)
         b->config = *(const cuda_config *)config;
     else if (b)
-        b->config = (cuda_config){.device = -1};
+        b->config = (cuda_config){.device = -1, .deterministic = true};
     return b;
 }
 
 static void cuda_close(void *self)
 {
     cuda_backend *b = self;
+    cuda_dnn_close(b);
     if (b->context) {
         cuda_fused_close(b);
-        cuda_dnn_close(b);
         cuda_blas_close(b);
         cu.cuCtxSetCurrent(NULL);
         cu.cuDevicePrimaryCtxRelease_v2(b->device);
@@ -135,8 +138,12 @@ static tt_status cuda_target(const void *config, const char *machine, void **out
     b->chip = chip;
     b->is_target = true;
     b->world = b->n_threads = 1;
-    *out = b;
-    return TT_OK;
+    const tt_status s = cuda_dnn_open(b, err);
+    if (s == TT_OK)
+        *out = b;
+    else
+        cuda_close(b);
+    return s;
 }
 
 /* ---- facts ---- */

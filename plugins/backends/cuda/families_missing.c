@@ -33,20 +33,6 @@ __attribute__((weak)) void cuda_blas_describe(const cuda_backend *b, char *text,
     (void)b;
     snprintf(text, size, "own products");
 }
-__attribute__((weak)) tt_status cuda_dnn_open(cuda_backend *b, tt_error *err)
-{
-    (void)b, (void)err;
-    return TT_OK;
-}
-__attribute__((weak)) void cuda_dnn_close(cuda_backend *b)
-{
-    (void)b;
-}
-__attribute__((weak)) void cuda_dnn_describe(const cuda_backend *b, char *text, size_t size)
-{
-    (void)b;
-    snprintf(text, size, "own attention");
-}
 __attribute__((weak)) void cuda_fused_close(cuda_backend *b)
 {
     (void)b;
