@@ -114,8 +114,8 @@ void cuda_dnn_close(cuda_backend *b)
 void cuda_dnn_describe(const cuda_backend *b, char *text, size_t size)
 {
     const size_t v = b->dnn ? b->dnn->api.cudnnGetVersion() : 0;
-    if (size)
-        text[0] = '\0';
     if (v)
         snprintf(text, size, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    else
+        snprintf(text, size, "own attention");
 }
