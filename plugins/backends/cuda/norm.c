@@ -19,7 +19,10 @@ static cuda_kernel backward[2][2][2] = {
 typedef struct norm {
     const void *x, *w, *b;
     int64_t rows, n, tile, tiles;
-    float eps;
+    int length; /* n */
+    struct {
+        float per_element, eps;
+    } how;
     int half_w, half_b, wide, cached, shared_sums, size; /* size: of an element of x */
 } norm;
 
@@ -31,7 +34,9 @@ static norm norm_of(const tt_kernel_call *c)
               .half_w = cuda_half(&c->in[1]),
               .size = (int)tt_dtype_size(c->in[0].dtype)};
     o.rows = o.n > 0 ? tt_tensor_numel(&c->in[0]) / o.n : 0;
-    o.eps = (float)((const tt_attrs_norm *)c->attrs)->eps;
+    o.length = (int)o.n;
+    o.how.per_element = o.n > 0 ? (float)(1.0 / (double)o.n) : 0.0f;
+    o.how.eps = (float)((const tt_attrs_norm *)c->attrs)->eps;
     o.wide = cuda_is_wide(&c->in[0], o.n) && cuda_is_wide(&c->out[0], o.n) &&
              cuda_alignment_of(o.w, 16) == 16;
     const int64_t groups = o.n <= WARP_BWD ? 8 : 1;
@@ -47,6 +52,7 @@ static tt_status run_norm(void *self, const tt_kernel_call *c, tt_error *err)
     const bool layer = c->n_in == 3, warp = o.n <= CUDA_WARP_ROW;
     const int64_t groups = warp ? CUDA_THREADS / 32 : 1, bytes = groups * o.n * o.size;
     void *y = c->out[0].data;
+    TT_TRY(cuda_row_fits(c, o.n, err));
     if (layer) {
         o.b = c->in[2].data;
         o.half_b = cuda_half(&c->in[2]);
@@ -56,7 +62,7 @@ static tt_status run_norm(void *self, const tt_kernel_call *c, tt_error *err)
     const cuda_grid grid = {cuda_ceil(o.rows, groups), 1, 1, CUDA_THREADS,
                             CUDA_ROOM + (o.cached ? (int)bytes : 0)};
     return CUDA_LAUNCH(self, c, &forward[layer][!warp][cuda_half(&c->in[0])], grid, err, &o.x, &o.w,
-                       &o.half_w, &o.b, &o.half_b, &y, &o.rows, &o.n, &o.eps, &o.cached, &o.wide);
+                       &o.half_w, &o.b, &o.half_b, &y, &o.rows, &o.length, &o.how, &o.cached, &o.wide);
 }
 
 static size_t bwd_scratch(const tt_kernel_call *c, int n_threads)
@@ -87,11 +93,12 @@ static tt_status run_bwd(void *self, const tt_kernel_call *c, tt_error *err)
     const void *dy = c->in[2].data;
     void *dx = c->out[0].data;
     float *partial = c->scratch;
+    TT_TRY(cuda_row_fits(c, o.n, err));
     o.wide = o.wide && cuda_is_wide(&c->in[2], o.n);
     const int shared = place_bwd(self, &o, warp ? CUDA_THREADS / 32 : 1, n_sums);
     const cuda_grid grid = {o.tiles, 1, 1, CUDA_THREADS, shared};
     TT_TRY(CUDA_LAUNCH(self, c, &backward[layer][!warp][cuda_half(&c->in[0])], grid, err, &o.x,
-                       &o.w, &o.half_w, &dy, &dx, &partial, &o.rows, &o.n, &o.tile, &o.eps,
+                       &o.w, &o.half_w, &dy, &dx, &partial, &o.rows, &o.length, &o.tile, &o.how,
                        &o.cached, &o.shared_sums, &o.wide));
     for (int i = 0; i < n_sums; i++)
         TT_TRY(cuda_column_sum(self, c->queue, partial + i * o.n, o.tiles, o.n, n_sums * o.n,

@@ -74,6 +74,15 @@ static inline int cuda_is_wide(const tt_tensor *t, int64_t n)
 {
     return n % (16 / (int64_t)tt_dtype_size(t->dtype)) == 0 && cuda_alignment_of(t->data, 16) == 16;
 }
+/* Kernels that have a group of threads for each row count a row's elements in 31 bits. */
+static inline tt_status cuda_row_fits(const tt_kernel_call *c, int64_t n, tt_error *err)
+{
+    if (n > INT32_MAX - 8 * CUDA_THREADS)
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "cuda: %s: a row of %lld elements is too long; split the dim in the model",
+                       c->op, (long long)n);
+    return TT_OK;
+}
 /* `supports` of an op whose floating operands may each be f32 or bf16. */
 static inline int cuda_floats(const tt_kernel_call *c)
 {

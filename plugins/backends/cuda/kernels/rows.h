@@ -12,6 +12,8 @@
 #define TT_UNROLL(n)
 #endif
 
+#define TT_INFINITY tt_bits_float(0x7f800000u)
+
 struct alignas(16) tt_wide {
     u32 w[4];
 };
@@ -124,9 +126,9 @@ TT_DEV float *tt_room(void)
 {
     return (float *)(void *)tt_shared;
 }
-template <class T, int G> TT_DEV T *tt_row_cache(i64 n, int count)
+template <class T, int G> TT_DEV T *tt_row_cache(int n, int count)
 {
-    return (T *)(void *)(tt_shared + 128) + (i64)(threadIdx.x / G) * count * n;
+    return (T *)(void *)(tt_shared + 128) + (int)(threadIdx.x / G) * count * n;
 }
 
 /* A row that is read several times: each thread reads its own units, the first time from memory, and
@@ -134,13 +136,13 @@ template <class T, int G> TT_DEV T *tt_row_cache(i64 n, int count)
 template <class T, int V> struct tt_row {
     const T *x;
     T *cache; /* or NULL */
-    TT_DEV void first(float *v, i64 at)
+    TT_DEV void first(float *v, int at)
     {
         tt_load_unit<V>(v, x + at);
         if (cache)
             tt_store_unit<V>(cache + at, v);
     }
-    TT_DEV void again(float *v, i64 at)
+    TT_DEV void again(float *v, int at)
     {
         if (cache)
             tt_load_unit<V>(v, cache + at);
