@@ -83,7 +83,7 @@ static tt_status run_cross_entropy(void *self, const tt_kernel_call *c, tt_error
 static tt_status run_vocabulary(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const void *m = c->n_in > 1 ? c->in[1].data : NULL;
-    const int half = c->n_in > 1 ? cuda_half(&c->in[1]) : 0;
+    int half = c->n_in > 1 ? cuda_half(&c->in[1]) : 0;
     rows o;
     TT_TRY(rows_of(c, 0, &o, err));
     return CUDA_LAUNCH(self, c, &vocabulary_kernels[o.block][cuda_half(&c->in[0])], o.grid, err,
@@ -101,7 +101,7 @@ static cuda_grid pieces_of(rows *o)
 static tt_status run_cross_entropy_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const void *labels = c->in[1].data, *lse = c->in[2].data, *d = c->in[3].data;
-    const int half_lse = cuda_half(&c->in[2]), half_d = cuda_half(&c->in[3]);
+    int half_lse = cuda_half(&c->in[2]), half_d = cuda_half(&c->in[3]);
     rows o;
     TT_TRY(rows_of(c, 0, &o, err));
     o.wide = o.wide && cuda_is_wide(&c->out[0], o.n);
@@ -126,7 +126,7 @@ static tt_status run_pick(void *self, const tt_kernel_call *c, tt_error *err)
 static tt_status run_pick_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
     const void *labels = c->in[1].data, *dy = c->in[2].data;
-    const int half = cuda_half(&c->in[2]);
+    int half = cuda_half(&c->in[2]);
     rows o;
     TT_TRY(rows_of(c, 0, &o, err));
     o.wide = cuda_is_wide(&c->out[0], o.n);
