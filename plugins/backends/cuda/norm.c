@@ -39,8 +39,7 @@ static norm norm_of(const tt_kernel_call *c)
     o.how.eps = (float)((const tt_attrs_norm *)c->attrs)->eps;
     o.wide = cuda_is_wide(&c->in[0], o.n) && cuda_is_wide(&c->out[0], o.n) &&
              cuda_alignment_of(o.w, 16) == 16;
-    const int64_t groups = o.n <= WARP_BWD ? 8 : 1;
-    o.tile = cuda_max(8 * groups, cuda_ceil(o.rows, TILES));
+    o.tile = cuda_max(o.n <= WARP_BWD ? 64 : 8, cuda_ceil(o.rows, TILES));
     o.tiles = cuda_ceil(o.rows, o.tile);
     return o;
 }
@@ -68,8 +67,10 @@ static tt_status run_norm(void *self, const tt_kernel_call *c, tt_error *err)
 static size_t bwd_scratch(const tt_kernel_call *c, int n_threads)
 {
     const norm o = norm_of(c);
+    const int64_t least = o.n <= WARP_BWD ? 64 : 8; /* rows of a tile: fewer rows may be more tiles */
     (void)n_threads;
-    return (size_t)(o.tiles * o.n * (c->n_out - 1)) * sizeof(float);
+    return (size_t)(cuda_min(TILES, cuda_ceil(o.rows, least)) * o.n * (c->n_out - 1)) *
+           sizeof(float);
 }
 
 /* What fits into shared memory: the sums first, then the rows. Where they are does not change them. */

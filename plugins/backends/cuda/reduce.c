@@ -58,11 +58,14 @@ static bool has_pieces(const reduction *r)
     return r->n > (r->inner == 1 ? WARP_N : THREAD_N) && r->n > r->piece;
 }
 
+/* For these and all smaller shapes, though a smaller one may have more pieces: fewer than BLOCKS / 2
+ * blocks become at most 3 BLOCKS / 2, of up to 32 columns. */
 static size_t reduce_scratch(const tt_kernel_call *c, int dim)
 {
     const reduction r = reduction_of(c, dim);
-    const size_t n = (size_t)(r.outer * cuda_ceil(r.n, r.piece) * r.inner);
-    if (!has_pieces(&r))
+    const int64_t parts = r.outer * r.inner * cuda_ceil(r.n, 16 * (CUDA_THREADS / 32));
+    const size_t n = (size_t)cuda_min(parts, BLOCKS / 2 * 3 * 32);
+    if (r.n <= THREAD_N)
         return 0;
     return cuda_align(n * sizeof(float)) + (r.indices ? n * sizeof(int64_t) : 0);
 }
