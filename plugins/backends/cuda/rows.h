@@ -99,10 +99,10 @@ static inline int cuda_floats(const tt_kernel_call *c)
 tt_status cuda_column_sum(cuda_backend *b, tt_device_queue *q, const void *partial, int64_t tiles,
                           int64_t n, int64_t ld, void *out, tt_error *err);
 
-/* sort.c: sorts each of `rows` rows of n 64-bit keys, which are in keys or, if another kernel writes
- * them there, in `room` beside it; keys of a row differ. Returns where they are then. */
-size_t cuda_sort_bytes(int64_t rows, int64_t n); /* of both */
+/* sort.c: sorts each of `rows` rows of n different 64-bit keys in ascending order. keys has
+ * cuda_sort_bytes, aligned to 8; *sorted is where they are then, in it. */
+size_t cuda_sort_bytes(int64_t rows, int64_t n);
 tt_status cuda_sort(cuda_backend *b, tt_device_queue *q, void *keys, int64_t rows, int64_t n,
-                    const uint64_t **sorted, tt_error *err);
+                    const void **sorted, tt_error *err);
 
 #endif
