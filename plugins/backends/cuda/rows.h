@@ -105,4 +105,10 @@ size_t cuda_sort_bytes(int64_t rows, int64_t n);
 tt_status cuda_sort(cuda_backend *b, tt_device_queue *q, void *keys, int64_t rows, int64_t n,
                     const void **sorted, tt_error *err);
 
+/* conv.c; the rows are in scan.c. */
+tt_status cuda_conv1d(void *self, const tt_kernel_call *c, tt_error *err);
+tt_status cuda_conv1d_bwd(void *self, const tt_kernel_call *c, tt_error *err);
+tt_status cuda_conv1d_cached(void *self, const tt_kernel_call *c, tt_error *err);
+size_t cuda_conv1d_bwd_scratch(const tt_kernel_call *c, int n_threads);
+
 #endif
