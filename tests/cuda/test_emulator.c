@@ -18,23 +18,32 @@ enum { /* selftest_mistake */
     MISALIGNED_MATRIX
 };
 
-static void run_reverse(int mistake)
+static void reverse(int mistake, int threads)
 {
-    enum { N = 3 * 128 };
+    enum { MAX = 3 * 128 };
+    const int N = 3 * threads;
     rig r = rig_open();
     rig_load(&r);
-    float in[N], out[N];
+    float in[MAX], out[MAX];
     for (int i = 0; i < N; i++)
         in[i] = (float)i;
-    void *from = rig_device(in, sizeof in), *to = rig_device(NULL, sizeof in);
+    void *from = rig_device(in, (size_t)N * 4), *to = rig_device(NULL, (size_t)N * 4);
     int64_t n = N;
     void *parameters[] = {&to, &from, &n, &mistake};
-    OK(rig_launch(&r, "selftest_reverse", N / 128, 1, 128, 128 * 4, parameters));
+    OK(rig_launch(&r, "selftest_reverse", 3, 1, (unsigned)threads, (unsigned)threads * 4, parameters));
     OK(fake.cuStreamSynchronize(r.stream));
-    OK(fake.cuMemcpyDtoH_v2(out, to, sizeof out));
+    OK(fake.cuMemcpyDtoH_v2(out, to, (size_t)N * 4));
     for (int i = 0; i < N; i++)
         CHECK(out[i] == (float)(N - 1 - i));
     OK(fake.cuMemFree_v2(to));
+}
+static void run_reverse(int mistake)
+{
+    reverse(mistake, 128);
+}
+static void run_reverse_80(int mistake) /* half a warp; the blocks do not end where a page does */
+{
+    reverse(mistake, 80);
 }
 
 static void run_warp(int arg)
@@ -155,6 +164,7 @@ static void test_emulator_runs_right_kernels_right(void **state)
 {
     (void)state;
     rig_expect_right(run_reverse, RIGHT);
+    rig_expect_right(run_reverse_80, RIGHT);
     rig_expect_right(run_warp, 0);
     rig_expect_right(run_product, RIGHT);
     rig_expect_right(run_product_transposed, RIGHT);
@@ -188,7 +198,9 @@ static void test_emulator_tells_what_threads_do_wrong(void **state)
         {run_reverse, SOME_LEAVE, SIGABRT, "tt_sync after a thread of the block has left the kernel"},
         {run_reverse, HALF_WARP, SIGABRT, "deadlock: waits in a "},
         {run_reverse, TWO_BARRIERS, SIGABRT, "threads of one block wait at different tt_sync"},
-        {run_reverse, BEHIND_END, SIGABRT, "wrote 0 bytes behind the end of a block of 1536 bytes"},
+        {run_reverse, BEHIND_END, SIGSEGV, "is 0 bytes behind the end of a block of 1536 bytes"},
+        {run_reverse_80, BEHIND_END, SIGABRT, "wrote 0 bytes behind the end of a block of 960 bytes"},
+        {run_reverse_80, HALF_WARP, SIGABRT, "a warp function needs 32 lanes"},
         {run_reverse, MISALIGNED_FLOAT, SIGILL, "an address that is not aligned to its type"},
         {run_product, MISALIGNED_COPY, SIGABRT, "tt_copy16: the address"},
         {run_product, MISALIGNED_MATRIX, SIGABRT, "tt_ldmatrix4: the address"},
