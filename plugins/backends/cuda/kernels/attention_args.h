@@ -13,6 +13,8 @@
 #define ATTN_V 4 /* also dv */
 #define ATTN_OUT 8 /* also dout */
 #define ATTN_SINKS 16
+#define ATTN_KEYS 32 /* of a cache */
+#define ATTN_VALUES 64
 
 typedef struct attention_args {
     const void *q, *k, *v, *dout, *sinks; /* sinks: NULL: none */
@@ -31,3 +33,13 @@ typedef struct attention_args {
     int causal, bias_zero, halves, parts;
     int raw;     /* 1: a score is scale * q·k with scale > 0 and nothing else */
 } attention_args;
+
+/* attention_cached: `a` has q, k, v, pos_q, out of the n_q new tokens; S = slots sequences of blocks * 32 positions. */
+typedef struct attention_cached_args {
+    attention_args a;
+    void *keys, *values; /* [S,K,blocks,hd,32], [S,K,blocks*32,dv] */
+    const int *slot;
+    float *parts; /* [parts_n][T][H][2 + dv]: top, sum of weights, weighted sum of values; parts_n 1: none */
+    long long slots, blocks, part; /* part: positions of a part, a multiple of 32 */
+    int parts_n, head_parts;       /* head_parts: blocks for the query heads of a kv head */
+} attention_cached_args;
