@@ -142,6 +142,8 @@ struct fake_memory {
 };
 /* The block that [p, p + n] lies in, or NULL. Freed ones are found where `freed`. */
 fake_memory *fake_find(const void *p, size_t n, bool freed = false);
+/* The block that ends at most a page before p, or NULL. */
+fake_memory *fake_find_before(const void *p);
 void fake_open(int device); /* -1: of all devices */
 void fake_close();
 bool fake_may_touch(int device, const fake_memory *m);

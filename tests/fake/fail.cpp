@@ -85,10 +85,11 @@ static struct sigaction was[NSIG];
 
 static void describe_address(const void *p)
 {
-    const fake_memory *m = fake_find(p, 0, true), *before = fake_find(static_cast<const char *>(p) - 4096, 0, true);
+    const fake_memory *m = fake_find(p, 0, true);
+    const fake_memory *before = fake_find_before(p);
     if (m && m->is_freed)
         fprintf(stderr, ": %p is in device memory that was freed\n", p);
-    else if (m && m->device >= 0)
+    else if (m && m->device >= 0 && p != m->base + m->bytes)
         fprintf(stderr, ": %p is in memory of device %d, offset %td of %zu bytes\n", p, m->device,
                 static_cast<const char *>(p) - m->base, m->bytes);
     else if (before)
@@ -96,6 +97,8 @@ static void describe_address(const void *p)
                 static_cast<const char *>(p) - before->base - static_cast<ptrdiff_t>(before->bytes), before->bytes);
     else if (emu_fiber_overflow(p))
         fputs(": the thread's stack is too small\n", stderr);
+    else if (emu_outside_shared(p))
+        fputs(": outside of the launch's shared memory\n", stderr);
     else
         fprintf(stderr, ": %p is no device memory\n", p);
 }

@@ -29,6 +29,12 @@ fake_memory *fake_find(const void *p, size_t n, bool with_freed)
     return at >= base && n <= i->first - at ? &i->second : nullptr;
 }
 
+fake_memory *fake_find_before(const void *p)
+{
+    auto i = blocks.upper_bound(reinterpret_cast<uintptr_t>(p));
+    return i != blocks.begin() && reinterpret_cast<uintptr_t>(p) - (--i)->first < PAGE ? &i->second : nullptr;
+}
+
 static size_t up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;

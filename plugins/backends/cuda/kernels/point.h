@@ -341,6 +341,8 @@ TT_DEV i64 point_all(void)
 }
 #ifdef __CUDACC__
 #define POINT_UNROLL _Pragma("unroll")
+#define POINT_ROLLED _Pragma("unroll 1")
 #else
 #define POINT_UNROLL
+#define POINT_ROLLED
 #endif
