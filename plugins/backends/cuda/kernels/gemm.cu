@@ -6,6 +6,7 @@
 #define STEP 32
 #define PAD 8 /* elements after each row in shared memory, so that ldmatrix meets no bank twice */
 #define STAGES 3
+#define ROOM_ROW 40 /* floats of a row in a warp's shared memory for results */
 
 struct alignas(16) chunk { /* what one copy moves: 8 elements */
     u32 word[4];
@@ -94,17 +95,20 @@ template <int SIDE, bool TRANSPOSED> TT_DEV void load_b(u32 *r, const bf16 *s, i
         tt_ldmatrix4_transposed(r, s + (k + i / 8 % 2 * 8 + i % 8) * (SIDE + PAD) + n + i / 16 * 8);
 }
 
-/* Stores two neighbours of a row, or the first alone. */
-TT_DEV void store_two(const product &p, i64 at, float x, float y, bool both)
+/* Stores a warp's 16 × 32 part of a tile, whose first element is (row, column) of its product: through shared memory, so
+ * that lanes store neighbours. */
+TT_DEV void store_part(const product &p, const tile &t, float sum[4][4], float *room, i64 row, i64 column)
 {
-    u32 *two = (u32 *)((bf16 *)p.c + at);
-    if (p.half_out && both && !p.add && (u64)two % 4 == 0) {
-        *two = tt_bf16x2(x, y);
-        return;
-    }
-    tile_store(p, at, x);
-    if (both)
-        tile_store(p, at + 1, y);
+    const int i = threadIdx.x % 32;
+    tt_sync_warp();
+    for (int y = 0; y < 4; y++)
+        for (int e = 0; e < 4; e++)
+            room[(i / 4 + e / 2 * 8) * ROOM_ROW + 8 * y + i % 4 * 2 + e % 2] = sum[y][e];
+    tt_sync_warp();
+    const i64 rows = column + i >= p.n ? 0 : t.m - row < 16 ? t.m - row : 16;
+#pragma unroll 1
+    for (int r = 0; r < rows; r++)
+        tile_store(p, t.c + (row + r) * p.n + column + i, room[r * ROOM_ROW + i]);
 }
 
 /* Each warp has 32 columns and SIDE / 2 rows of the tile. */
@@ -113,13 +117,14 @@ template <int SIDE, bool A_T, bool B_T> TT_DEV void multiply(const product &p, c
     constexpr int ROWS = SIDE / 2, PARTS = ROWS / 16, THREADS = 2 * SIDE;
     constexpr int ROOM = SIDE * (STEP + PAD); /* at least STEP * (SIDE + PAD) */
     bf16 *as = (bf16 *)tt_shared, *bs = as + STAGES * ROOM;
-    const int warp = threadIdx.x / 32, i = threadIdx.x % 32, wm = warp % 2 * ROWS, wn = warp / 2 * 32;
+    const int warp = threadIdx.x / 32, wm = warp % 2 * ROWS, wn = warp / 2 * 32;
     const i64 steps = (t.k + STEP - 1) / STEP;
     float sum[PARTS][4][4] = {};
     loader<SIDE, !A_T, THREADS> a;
     loader<SIDE, B_T, THREADS> b;
     load_start(a, (const bf16 *)p.a + t.a, A_T ? p.m : t.k, t.m0, t.m, t.k);
     load_start(b, (const bf16 *)p.b + t.b, B_T ? t.k : p.n, t.n0, p.n, t.k);
+#pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps) {
             load_next(a, as + s * ROOM);
@@ -147,16 +152,10 @@ template <int SIDE, bool A_T, bool B_T> TT_DEV void multiply(const product &p, c
                     tt_mma_bf16(sum[x][y], ra[x], rb[y / 2] + y % 2 * 2);
         }
     }
+    tt_sync(); /* nobody reads operands any more */
 #pragma unroll
     for (int x = 0; x < PARTS; x++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int y = 0; y < 4; y++) {
-                const i64 row = t.m0 + wm + 16 * x + 8 * h + i / 4, column = t.n0 + wn + 8 * y + i % 4 * 2;
-                if (row < t.m && column < p.n)
-                    store_two(p, t.c + row * p.n + column, sum[x][y][2 * h], sum[x][y][2 * h + 1], column + 1 < p.n);
-            }
+        store_part(p, t, sum[x], (float *)tt_shared + warp * 16 * ROOM_ROW, t.m0 + wm + 16 * x, t.n0 + wn);
 }
 
 #define GEMM(side, name, a_t, b_t)                                                                                     \

@@ -52,6 +52,7 @@ template <int SIDE> TT_DEV void multiply_step(const float *as, const float *bs, 
 {
     constexpr int EACH = SIDE / 16;
     const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
+#pragma unroll 4
     for (int k = 0; k < STEP; k++) {
         four a[EACH / 4], b[EACH / 4];
         for (int i = 0; i < EACH / 4; i++) {
