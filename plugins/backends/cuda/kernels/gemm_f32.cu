@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gemm_tiles.h"
 
-/* Products of f32 matrices, or of an f32 and a bf16 matrix, by one fmaf per term. A block of 256 threads reads STEP of k at
+/* Products of f32 matrices, or of an f32 and a bf16 matrix, by one fmaf per term; the result is f32. A block of 256 threads reads STEP of k at
  * a time, into registers while it multiplies the step before, then into the other half of its shared memory. */
 #define STEP 16
 #define THREADS 256
@@ -93,16 +93,17 @@ template <int SIDE, class A, class B> TT_DEV void multiply(const product &p, con
         for (int j = 0; j < EACH; j++) {
             const i64 row = t.m0 + i / 4 * 64 + threadIdx.x / 16 * 4 + i % 4;
             const i64 column = t.n0 + j / 4 * 64 + threadIdx.x % 16 * 4 + j % 4;
+            float *c = (float *)p.c + t.c + row * p.n + column;
             if (row < t.m && column < p.n)
-                tile_store(p, t.c + row * p.n + column, sum[i][j]);
+                *c = p.add ? *c + sum[i][j] : sum[i][j];
         }
 }
 
 #define GEMM(side, name, A, B)                                                                                         \
-    TT_KERNEL(THREADS, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k, i64 batch, int half_out,      \
-              int add, int mode, const i64 *groups, int a_t, int b_t)                                                  \
+    TT_KERNEL(THREADS, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k, i64 batch, int add, int mode, \
+              const i64 *groups, int a_t, int b_t)                                                  \
     {                                                                                                                  \
-        const product p = {a, b, c, m, n, k, batch, half_out, add, mode, groups};                                      \
+        const product p = {a, b, c, m, n, k, batch, 0, add, mode, groups};                                      \
         const i64 tiles = tile_count<side>(p);                                                                         \
         for (i64 at = blockIdx.x; at < tiles; at += gridDim.x) {                                                       \
             tile t;                                                                                                    \
