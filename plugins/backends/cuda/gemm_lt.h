@@ -4,7 +4,6 @@
 #include "blaslt.h"
 #include "gemm.h"
 #include "module.h"
-#include <limits.h>
 #include <pthread.h>
 
 /* Between gemm_lt.c, which runs products, and gemm_plan.c, which describes them to cuBLASLt and
@@ -33,7 +32,7 @@ struct cuda_blas {
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     char version[128]; /* of the library and the chip, for the cache */
-    char folder[PATH_MAX];
+    char folder[4096];
     pthread_mutex_t lock;
     cuda_blas_plan **plans; /* a hash table; NULL: free */
     size_t n_plans, n_slots;
