@@ -95,7 +95,7 @@ static size_t scratch(const tt_kernel_call *c, int n_threads)
     (void)n_threads;
     if (c->in[0].dtype != c->in[1].dtype) /* cuBLASLt has no such products */
         return 0;
-    return cuda_blas_workspace(c->backend);
+    return cuda_blas_workspace(c->backend, tt_tensor_numel(&c->out[0]));
 }
 
 /* ---- experts: R rows, E experts; rows beyond the sum of the counts are zero, or in no sum ---- */

@@ -33,14 +33,9 @@ tt_status cuda_own_grouped(cuda_backend *b, tt_device_queue *q, const cuda_produ
 size_t cuda_own_grouped_scratch(int64_t experts);
 
 /* ---- gemm_lt.c ---- */
-/* Opens cuBLASLt as config.gemm says, for the device that is current on this thread. b->blas stays
- * NULL if it is "own", or "auto" and there is no library. [setup] */
-tt_status cuda_blas_open(cuda_backend *b, tt_error *err);
-void cuda_blas_close(cuda_backend *b);
-/* Writes "cuBLASLt 13.1.0" or "own products" for people. */
-void cuda_blas_describe(const cuda_backend *b, char *text, size_t size);
-/* The workspace that a product wants. b NULL: of the largest chip. */
-size_t cuda_blas_workspace(const cuda_backend *b);
+/* cuda_blas_open and the like: cuda.h. */
+/* The workspace for a product with n results. b NULL: on the largest chip. */
+size_t cuda_blas_workspace(const cuda_backend *b, int64_t n);
 /* *done false: cuBLASLt has no algorithm for this product, nothing is on the queue. No size is 0. */
 tt_status cuda_blas_product(cuda_backend *b, tt_device_queue *q, const cuda_product *p,
                             void *workspace, size_t workspace_bytes, bool *done, tt_error *err);

@@ -80,12 +80,16 @@ void cuda_blas_describe(const cuda_backend *b, char *text, size_t size)
     snprintf(text, size, "cuBLASLt %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
 }
 
-/* As NVIDIA recommends for its newer chips, and for those before them. */
-size_t cuda_blas_workspace(const cuda_backend *b)
+/* At most what NVIDIA recommends for its newer chips, and for those before them. cuBLASLt keeps partial
+ * sums there: room for 64 of each result, so that small models do not need much more than their size. */
+size_t cuda_blas_workspace(const cuda_backend *b, int64_t n)
 {
-    if (b && b->config.gemm && strcmp(b->config.gemm, "own") == 0)
+    const int64_t most = !b || b->chip.sm >= 90 ? 32 << 20 : 4 << 20, one = 64 * sizeof(float);
+    if (!n || (b && b->config.gemm && strcmp(b->config.gemm, "own") == 0))
         return 0;
-    return !b || b->chip.sm >= 90 ? (size_t)32 << 20 : (size_t)4 << 20;
+    return (size_t)(n > most / one               ? most
+                    : (1 << 20) + n * one < most ? (1 << 20) + n * one
+                                                 : most);
 }
 
 /* ---- the table of plans ---- */

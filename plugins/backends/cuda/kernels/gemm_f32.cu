@@ -70,8 +70,8 @@ template <int SIDE, class A, class B> TT_DEV void multiply(const product &p, con
     constexpr int EACH = SIDE / 16, ROOM = STEP * (SIDE + PAD);
     float *shared = (float *)tt_shared;
     float sum[EACH][EACH] = {};
-    loader<SIDE, A> a = {(const A *)p.a + t.a + t.m0 * (a_t ? 1 : t.k), a_t ? 1 : t.k, a_t ? p.m : 1, t.m - t.m0, t.k};
-    loader<SIDE, B> b = {(const B *)p.b + t.b + t.n0 * (b_t ? t.k : 1), b_t ? t.k : 1, b_t ? 1 : p.n, p.n - t.n0, t.k};
+    loader<SIDE, A> a = {(const A *)p.a + t.a + t.m0 * (a_t ? 1 : t.k), a_t ? 1 : t.k, a_t ? p.m : 1, t.m - t.m0, t.k, {}};
+    loader<SIDE, B> b = {(const B *)p.b + t.b + t.n0 * (b_t ? t.k : 1), b_t ? t.k : 1, b_t ? 1 : p.n, p.n - t.n0, t.k, {}};
     for (i64 k = 0, half = 0; k < t.k; k += STEP, half ^= 1) {
         float *as = shared + half * 2 * ROOM, *bs = as + ROOM;
         if (k == 0) {
