@@ -125,12 +125,13 @@ $B/tests/%.o: tests/%.c $B/.flags
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -Itests -MMD -MP -c $< -o $@
 
 include mk/far.mk
+include mk/fake.mk
 test: deps
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
-tests: all $(FAR_SO) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
+tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
 run-tests: tests
 	$(Q)sh mk/run-tests.sh $B
-test-%: all $(FAR_SO)
+test-%: all $(FAR_SO) $(FAKE_ALL)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 
