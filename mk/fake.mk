@@ -47,7 +47,7 @@ $(FAKE_LINKED): $(FAKE)/lib/libcuda.so.1
 
 # $(1) the object, $(2) the source
 fake_image = @mkdir -p $(dir $(1)); $(if $(V),,printf '%-7s%s\n' EMU $(2);) \
-    $(FAKE_IMAGE) -O2 -g $(FAKE_WARN) -Iplugins/backends/cuda/kernels -Itests/fake -MMD -MP -MF $(1).d -MT $(1) -x c++ $(2) -o $(1)
+    $(FAKE_IMAGE) -O2 -g $(FAKE_WARN) -Wno-unknown-pragmas -Iplugins/backends/cuda/kernels -Itests/fake -MMD -MP -MF $(1).d -MT $(1) -x c++ $(2) -o $(1)
 $(FAKE)/kernels/%.so: plugins/backends/cuda/kernels/%.cu mk/fake.mk
 	$(call fake_image,$@,$<)
 $(FAKE)/selftest.so: tests/fake/selftest.cu mk/fake.mk

@@ -1,44 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libcublasLt.so.13 for the fake driver: products by plain loops with f32 sums, rounded once. It checks what it is given,
- * says what is wrong on stderr and answers CUBLAS_STATUS_INVALID_VALUE: descriptors, types, leading dims, addresses (device
- * memory, of the stream's device, aligned as the heuristics were told), the workspace, and that an algorithm is used for the
- * product that it was chosen for. Its heuristics have no algorithm where an address is not aligned to 16 bytes, and its
- * algorithms write NaN to the workspace that they ask for. */
+/* A libcublasLt.so.13 for the fake driver: products by plain loops with f32 sums, rounded once. It checks what it is
+ * given, says what is wrong on stderr and answers CUBLAS_STATUS_INVALID_VALUE: descriptors, types, leading dims,
+ * addresses (device memory, of the stream's device, aligned as the heuristics were told), the workspace, and that an
+ * algorithm is used for the product that it was chosen for. Its heuristics have no algorithm where an address is not
+ * aligned to 16 bytes, and its algorithms write NaN to the workspace that they ask for. */
+#include "libcublasLt.h"
 #include "queue.h"
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <vector>
-
-typedef int status; /* cublasStatus_t */
-enum { OK = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
-enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77 };
-enum { VERSION = 139900, MIN_ALIGNMENT = 16, WORKSPACE = 64 << 10 };
-static const uint64_t MAGIC = 0x66616b65626c6173;
-
-struct desc {
-    int compute, transposed[2];
-};
-struct layout {
-    int type;
-    int64_t rows, columns, ld, stride;
-    int batch;
-};
-struct preference {
-    uint64_t workspace;
-    uint32_t align[4]; /* A, B, C, D */
-};
-struct algo {
-    uint64_t data[8]; /* MAGIC, of which product, workspace, alignment, of this machine's library */
-};
-struct result {
-    algo a;
-    size_t workspace;
-    status state;
-    float waves;
-    int reserved[4];
-};
 
 __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *format, ...)
 {
@@ -51,13 +21,9 @@ __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *
     return s;
 }
 
-static int64_t size_of(int type)
-{
-    return type == R_32F ? 4 : 2;
-}
-
 /* ---- descriptors ---- */
 
+#pragma GCC visibility push(default)
 extern "C" {
 size_t cublasLtGetVersion(void)
 {
@@ -151,6 +117,7 @@ status cublasLtMatmulPreferenceSetAttribute(preference *p, int attribute, const 
     return OK;
 }
 }
+#pragma GCC visibility pop
 
 /* ---- algorithms ---- */
 
@@ -200,9 +167,10 @@ static status algo_check(const desc *d, const layout *const *l, const algo *a)
     return OK;
 }
 
+#pragma GCC visibility push(default)
 extern "C" {
-status cublasLtMatmulAlgoGetHeuristic(void *, desc *d, layout *a, layout *b, layout *c, layout *to, preference *p, int wanted,
-                                      result *out, int *n)
+status cublasLtMatmulAlgoGetHeuristic(void *, desc *d, layout *a, layout *b, layout *c, layout *to, preference *p,
+                                      int wanted, result *out, int *n)
 {
     const layout *const l[] = {a, b, c, to};
     *n = 0;
@@ -236,114 +204,9 @@ status cublasLtMatmulAlgoCheck(void *, desc *d, layout *a, layout *b, layout *c,
     return OK;
 }
 }
+#pragma GCC visibility pop
 
 /* ---- a product ---- */
-
-struct work {
-    desc d;
-    layout l[4];
-    const char *in[3];
-    char *to;
-    void *workspace;
-    size_t workspace_bytes;
-    float alpha, beta;
-};
-
-static float load(const char *p, int type, int64_t at)
-{
-    float f;
-    uint32_t u;
-    if (type == R_32F) {
-        memcpy(&f, p + 4 * at, 4);
-        return f;
-    }
-    uint16_t half;
-    memcpy(&half, p + 2 * at, 2);
-    u = (uint32_t)half << 16;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-static void store(char *p, int type, int64_t at, float f)
-{
-    if (type == R_32F) {
-        memcpy(p + 4 * at, &f, 4);
-        return;
-    }
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    const uint16_t half = (u & 0x7fffffff) > 0x7f800000 ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-    memcpy(p + 2 * at, &half, 2);
-}
-
-static float tf32(float f) /* 10 bits of fraction, to nearest */
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if ((u & 0x7f800000) != 0x7f800000)
-        u = (u + 0xfff + (u >> 13 & 1)) & ~0x1fffu;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-enum { WIDE = 16, HIGH = 4 };
-
-/* to[HIGH][WIDE] = a [k][HIGH] times b [k][WIDE], one chain of sums over ascending k per element */
-__attribute__((target_clones("arch=haswell", "default"))) static void block(const float *a, const float *b, int64_t k,
-                                                                            float *to)
-{
-    float sum[HIGH][WIDE] = {};
-    for (int64_t l = 0; l < k; l++)
-        for (int r = 0; r < HIGH; r++)
-            for (int c = 0; c < WIDE; c++)
-                sum[r][c] += a[l * HIGH + r] * b[l * WIDE + c];
-    memcpy(to, sum, sizeof sum);
-}
-
-/* Columns or rows of op(operand), in panels of `width`, each [k][width]; zeros past the end. */
-static std::vector<float> pack(const work *w, int i, int64_t z, int64_t side, int64_t k, int64_t width)
-{
-    const layout &l = w->l[i];
-    const bool k_fast = (i == 0) == (w->d.transposed[i] != 0);
-    const char *p = w->in[i] + z * l.stride * size_of(l.type);
-    std::vector<float> out((size_t)((side + width - 1) / width * width * k));
-    for (int64_t s = 0; s < side; s++)
-        for (int64_t x = 0; x < k; x++) {
-            const float f = load(p, l.type, k_fast ? s * l.ld + x : x * l.ld + s);
-            out[(size_t)(s / width * width * k + x * width + s % width)] =
-                w->d.compute == COMPUTE_32F_FAST_TF32 ? tf32(f) : f;
-        }
-    return out;
-}
-
-static void multiply(const work *w, int64_t z)
-{
-    const layout &c = w->l[2], &d = w->l[3];
-    const int64_t m = d.rows, n = d.columns, k = w->d.transposed[0] ? w->l[0].rows : w->l[0].columns;
-    const std::vector<float> a = pack(w, 0, z, m, k, WIDE), b = pack(w, 1, z, n, k, HIGH);
-    const char *from = w->in[2] + z * c.stride * size_of(c.type);
-    char *to = w->to + z * d.stride * size_of(d.type);
-    float sum[HIGH * WIDE];
-    for (int64_t j = 0; j < n; j += HIGH)
-        for (int64_t i = 0; i < m; i += WIDE) {
-            block(&b[(size_t)(j * k)], &a[(size_t)(i * k)], k, sum);
-            for (int64_t y = j; y < n && y < j + HIGH; y++)
-                for (int64_t x = i; x < m && x < i + WIDE; x++) {
-                    const float f = w->alpha * sum[(y - j) * WIDE + x - i];
-                    store(to, d.type, y * d.ld + x,
-                          w->beta != 0 ? f + w->beta * load(from, c.type, y * c.ld + x) : f);
-                }
-        }
-}
-
-static void work_run(void *arg)
-{
-    const work *w = (const work *)arg;
-    if (w->workspace_bytes)
-        memset(w->workspace, 0xff, w->workspace_bytes);
-    for (int64_t z = 0; z < w->l[3].batch; z++)
-        multiply(w, z);
-}
 
 static void work_release(void *arg)
 {
@@ -356,13 +219,15 @@ static status address_check(const char *name, const void *p, const layout *l, ui
     if ((uintptr_t)p % align)
         return wrong(INVALID_VALUE, "%s at %p is not aligned to %llu bytes", name, p, (unsigned long long)align);
     if (fake_memory_device(p, (size_t)(last * size_of(l->type))) != device)
-        return wrong(INVALID_VALUE, "%s at %p: not %lld elements of memory of device %d", name, p, (long long)last, device);
+        return wrong(INVALID_VALUE, "%s at %p: not %lld elements of memory of device %d", name, p, (long long)last,
+                     device);
     return OK;
 }
 
-extern "C" status cublasLtMatmul(void *handle, desc *d, const float *alpha, const void *a, layout *la, const void *b,
-                                 layout *lb, const float *beta, const void *c, layout *lc, void *to, layout *ld,
-                                 const algo *algorithm, void *workspace, size_t workspace_bytes, void *stream)
+extern "C" __attribute__((visibility("default"))) status
+cublasLtMatmul(void *handle, desc *d, const float *alpha, const void *a, layout *la, const void *b, layout *lb,
+               const float *beta, const void *c, layout *lc, void *to, layout *ld, const algo *algorithm,
+               void *workspace, size_t workspace_bytes, void *stream)
 {
     const layout *const l[] = {la, lb, lc, ld};
     const void *const address[] = {a, b, c, to};
@@ -380,12 +245,19 @@ extern "C" status cublasLtMatmul(void *handle, desc *d, const float *alpha, cons
         if (const status s = address_check(names[i], address[i], l[i], algorithm->data[3], device))
             return s;
     const size_t needed = (size_t)algorithm->data[2];
-    if (needed && (workspace_bytes < needed || (uintptr_t)workspace % 16 || fake_memory_device(workspace, needed) != device))
-        return wrong(INVALID_VALUE, "a workspace of %zu bytes at %p where %zu are needed", workspace_bytes, workspace, needed);
+    if (needed &&
+        (workspace_bytes < needed || (uintptr_t)workspace % 16 || fake_memory_device(workspace, needed) != device))
+        return wrong(INVALID_VALUE, "a workspace of %zu bytes at %p where %zu are needed", workspace_bytes, workspace,
+                     needed);
     const fake_item item = {"cublasLtMatmul",
-                            new work{*d,        {*la, *lb, *lc, *ld}, {(const char *)a, (const char *)b, (const char *)c},
-                                     (char *)to, workspace,            needed,
-                                     *alpha,     *beta},
+                            new work{*d,
+                                     {*la, *lb, *lc, *ld},
+                                     {(const char *)a, (const char *)b, (const char *)c},
+                                     (char *)to,
+                                     workspace,
+                                     needed,
+                                     *alpha,
+                                     *beta},
                             nullptr,
                             nullptr,
                             work_run,
