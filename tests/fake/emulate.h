@@ -14,6 +14,8 @@ void emu_launch(const emu_kernel *k, emu_block **now, void **arguments, emu_dim3
                 uint64_t seed);
 /* The kernel, block and thread that run now, as text; NULL: none. */
 const char *emu_running(char *text, size_t size);
+/* Is p in the pages before and behind shared memory? */
+bool emu_outside_shared(const void *p);
 
 /* warp.cpp: the warp functions, for the lanes of one warp. */
 void emu_do_shuffle(emu_lane *const *lane);

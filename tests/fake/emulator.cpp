@@ -54,6 +54,13 @@ const char *emu_running(char *text, size_t size)
     return text;
 }
 
+bool emu_outside_shared(const void *p)
+{
+    const unsigned char *at = static_cast<const unsigned char *>(p);
+    return shared_end && ((at >= shared_end && at < shared_end + PAGE) ||
+                          (at >= shared_end - MAX_SHARED - PAGE && at < shared_end - MAX_SHARED));
+}
+
 [[noreturn]] static void fault(const char *why, int line)
 {
     char where[256];

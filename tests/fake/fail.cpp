@@ -96,6 +96,8 @@ static void describe_address(const void *p)
                 static_cast<const char *>(p) - before->base - static_cast<ptrdiff_t>(before->bytes), before->bytes);
     else if (emu_fiber_overflow(p))
         fputs(": the thread's stack is too small\n", stderr);
+    else if (emu_outside_shared(p))
+        fputs(": outside of the launch's shared memory\n", stderr);
     else
         fprintf(stderr, ": %p is no device memory\n", p);
 }

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "program.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "fused", and how any pointwise program is launched. Kernels that were compiled for a program are
+ * kept by what the program is (cuda_program_key). */
+
+#define BUCKETS 512
+#define MOST_BLOCKS 8192
+#define FEW 32 /* elements: a kernel for so few is not worth the time to compile it */
+
+typedef struct compiled {
+    struct compiled *next;
+    uint64_t hash;
+    cuda_program_key key;
+    cuda_kernel kernel;
+} compiled;
+
+struct cuda_fused {
+    pthread_mutex_t lock;
+    bool is_interpreted; /* there is no NVRTC, or it failed once */
+    compiled *buckets[BUCKETS];
+};
+
+static const char *const names[POINT_N_OPS] = {
+#define POINT_ROW(id, name, n, expression) [POINT_##id] = name,
+    POINT_OPS(POINT_ROW)
+#undef POINT_ROW
+};
+static const signed char operands[POINT_N_OPS] = {
+#define POINT_ROW(id, name, n, expression) [POINT_##id] = n,
+    POINT_OPS(POINT_ROW)
+#undef POINT_ROW
+};
+
+int cuda_point_op(const char *op)
+{
+    for (int i = 0; i < POINT_N_OPS; i++)
+        if (strcmp(names[i], op) == 0)
+            return i;
+    return -1;
+}
+
+/* ---- the program as the device has it ---- */
+
+static bool step_is_f64(const point_program *p, const point_step *t)
+{
+    bool any = cuda_point_is_f64(t->dtype);
+    for (int j = 0; j < t->n_src; j++) {
+        const int r = t->src[j];
+        any |= cuda_point_is_f64(r < p->n_in ? p->in_dtype[r] : p->steps[r - p->n_in].dtype);
+    }
+    return any;
+}
+
+static bool pack_step(point_program *p, int i, const tt_fused_instr *from)
+{
+    point_step *t = &p->steps[i];
+    const int op = cuda_point_op(from->op);
+    if (op < 0 || from->n_src != operands[op] || (unsigned)from->dtype >= TT_N_DTYPES)
+        return false;
+    t->op = (unsigned char)op;
+    t->dtype = (unsigned char)from->dtype;
+    t->n_src = (unsigned char)from->n_src;
+    t->imm = op == POINT_SCALE || op == POINT_CONST ? from->imm : 0.0;
+    for (int j = 0; j < from->n_src; j++) {
+        if (from->src[j] < 0 || from->src[j] >= p->n_in + i)
+            return false;
+        t->src[j] = (unsigned char)from->src[j];
+    }
+    t->is_f64 = step_is_f64(p, t);
+    return true;
+}
+
+static bool pack_program(const tt_fused *f, const tt_tensor *in, point_program *p)
+{
+    if (f->n_in > POINT_INS || f->n_out > POINT_OUTS || f->n_instr > POINT_STEPS || f->n_out < 1)
+        return false;
+    p->n_in = f->n_in;
+    p->n_steps = f->n_instr;
+    p->n_out = f->n_out;
+    for (int i = 0; i < f->n_in; i++) {
+        if ((unsigned)in[i].dtype >= TT_N_DTYPES)
+            return false;
+        p->in_dtype[i] = (unsigned char)in[i].dtype;
+    }
+    for (int i = 0; i < f->n_instr; i++)
+        if (!pack_step(p, i, &f->instr[i]))
+            return false;
+    for (int i = 0; i < f->n_out; i++) {
+        if (f->out[i] < 0 || f->out[i] >= f->n_in + f->n_instr)
+            return false;
+        p->out[i] = (unsigned char)f->out[i];
+    }
+    return true;
+}
+
+/* ---- shapes ---- */
+
+static void broadcast_strides(const tt_tensor *in, const tt_tensor *out, long long *stride)
+{
+    long long step = 1;
+    for (int d = out->n_dims - 1; d >= 0; d--) {
+        const int e = d - (out->n_dims - in->n_dims);
+        const long long size = e < 0 ? 1 : in->shape[e];
+        stride[d] = size == 1 ? 0 : step;
+        step *= size;
+    }
+}
+
+/* Leaves out dims of one element, and joins a dim with the one before it wherever every operand goes on
+ * from one to the other. */
+static void join_dims(point_shape *s, int n_in, const tt_tensor *out,
+                      long long (*stride)[TT_MAX_DIMS])
+{
+    int n = 0;
+    for (int d = 0; d < out->n_dims; d++) {
+        bool joins = n > 0;
+        if (out->shape[d] == 1)
+            continue;
+        for (int k = 0; k < n_in && joins; k++)
+            joins = s->stride[k][n - 1] == stride[k][d] * out->shape[d];
+        if (joins)
+            s->size[n - 1] *= out->shape[d];
+        else
+            s->size[n++] = out->shape[d];
+        for (int k = 0; k < n_in; k++)
+            s->stride[k][n - 1] = stride[k][d];
+    }
+    if (n == 0) {
+        s->size[0] = 1;
+        n = 1;
+    }
+    s->n_dims = n;
+}
+
+static void fill_shape(const tt_fused *f, const tt_tensor *in, const tt_tensor *out, point_shape *s,
+                       cuda_program_key *key)
+{
+    long long stride[POINT_INS][TT_MAX_DIMS];
+    s->n = tt_tensor_numel(&out[0]);
+    for (int k = 0; k < f->n_in; k++) {
+        broadcast_strides(&in[k], &out[0], stride[k]);
+        s->in[k] = in[k].data;
+    }
+    for (int k = 0; k < f->n_out; k++)
+        s->out[k] = out[k].data;
+    join_dims(s, f->n_in, &out[0], stride);
+    key->n_dims = s->n_dims;
+    key->is_small = s->n < INT32_MAX;
+    for (int k = 0; k < f->n_in; k++) {
+        key->whole[k] = s->n > 1 && tt_tensor_numel(&in[k]) == s->n;
+        for (int d = 0; d < s->n_dims; d++)
+            key->strided[k] |= (unsigned char)((s->stride[k][d] != 0) << d);
+    }
+}
+
+/* How many pieces of `width` elements can be read and written in words. */
+static long long wide_pieces(const cuda_program_key *key, const point_shape *s, int width)
+{
+    const point_program *p = &key->program;
+    bool any_strided = false;
+    for (int k = 0; k < p->n_in; k++) {
+        const size_t align = (size_t)width * cuda_point_size(p->in_dtype[k]);
+        any_strided |= !key->whole[k] && key->strided[k];
+        if (key->whole[k] && (uintptr_t)s->in[k] % (align < 16 ? align : 16))
+            return 0;
+    }
+    for (int k = 0; k < p->n_out; k++) {
+        const int r = p->out[k];
+        const size_t align =
+            (size_t)width *
+            cuda_point_size(r < p->n_in ? p->in_dtype[r] : p->steps[r - p->n_in].dtype);
+        if ((uintptr_t)s->out[k] % (align < 16 ? align : 16))
+            return 0;
+    }
+    if (any_strided && s->size[s->n_dims - 1] % width)
+        return 0;
+    return s->n / width;
+}
+
+/* ---- compiled kernels ---- */
+
+static uint64_t hash_key(const cuda_program_key *k)
+{
+    const unsigned char *p = (const unsigned char *)k;
+    const size_t n = offsetof(cuda_program_key, program.steps) +
+                     (size_t)k->program.n_steps * sizeof k->program.steps[0];
+    uint64_t h = UINT64_C(0xcbf29ce484222325), word;
+    for (size_t i = 0; i + sizeof word <= n; i += sizeof word) {
+        memcpy(&word, p + i, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 32;
+    }
+    return h;
+}
+_Static_assert(offsetof(cuda_program_key, program.steps) % 8 == 0 && sizeof(point_step) % 8 == 0,
+               "the hash is of words of 8 bytes");
+
+static bool same_key(const cuda_program_key *a, const cuda_program_key *b)
+{
+    return memcmp(a, b,
+                  offsetof(cuda_program_key, program.steps) +
+                      (size_t)a->program.n_steps * sizeof a->program.steps[0]) == 0;
+}
+
+static tt_status compile(cuda_backend *b, compiled *c, tt_error *err)
+{
+    char *source = cuda_program_source(&c->key);
+    void *library;
+    if (!source)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the source of a fused program");
+    tt_status s = cuda_module_source(b, "a fused program", source, &library, err);
+    free(source);
+    if (s == TT_OK)
+        s = cuda_module_get(b, library, CUDA_PROGRAM_NAME, &c->kernel.handle, err);
+    return s;
+}
+
+static struct cuda_fused *fused_of(cuda_backend *b)
+{
+    static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&first);
+    if (!b->fused && (b->fused = calloc(1, sizeof *b->fused)) != NULL)
+        pthread_mutex_init(&b->fused->lock, NULL);
+    pthread_mutex_unlock(&first);
+    return b->fused;
+}
+
+/* The kernel of a key, compiled now if it was not before; *out NULL: there is no NVRTC. */
+static tt_status find_compiled(cuda_backend *b, const cuda_program_key *key, cuda_kernel **out,
+                               tt_error *err)
+{
+    struct cuda_fused *f = fused_of(b);
+    tt_status s = TT_OK;
+    *out = NULL;
+    if (!f)
+        return TT_FAIL(err, TT_ENOMEM, "no memory for the table of fused programs");
+    const uint64_t hash = hash_key(key);
+    pthread_mutex_lock(&f->lock);
+    compiled **bucket = &f->buckets[hash % BUCKETS], *c = f->is_interpreted ? NULL : *bucket;
+    while (c && (c->hash != hash || !same_key(&c->key, key)))
+        c = c->next;
+    if (!c && !f->is_interpreted) {
+        c = calloc(1, sizeof *c);
+        if (c) {
+            c->hash = hash;
+            c->key = *key;
+            c->kernel.name = CUDA_PROGRAM_NAME;
+            s = compile(b, c, err);
+        } else
+            s = TT_FAIL(err, TT_ENOMEM, "no memory for a fused program");
+        if (s == TT_OK) {
+            c->next = *bucket;
+            *bucket = c;
+        } else {
+            free(c);
+            c = NULL;
+        }
+        if (s == TT_EUNSUPPORTED) {
+            f->is_interpreted = true;
+            s = TT_OK;
+        }
+    }
+    pthread_mutex_unlock(&f->lock);
+    *out = c ? &c->kernel : NULL;
+    return s;
+}
+
+void cuda_fused_close(cuda_backend *b)
+{
+    if (!b->fused)
+        return;
+    for (int i = 0; i < BUCKETS; i++)
+        for (compiled *c = b->fused->buckets[i], *next; c; c = next) {
+            next = c->next;
+            free(c);
+        }
+    pthread_mutex_destroy(&b->fused->lock);
+    free(b->fused);
+    b->fused = NULL;
+}
+
+/* ---- launches ---- */
+
+bool cuda_program_supports(cuda_backend *b, const tt_fused *f, const tt_tensor *in,
+                           const tt_tensor *out)
+{
+    cuda_program_key key = {0};
+    point_shape shape = {0};
+    cuda_kernel *kernel;
+    tt_error err = {0};
+    if (!pack_program(f, in, &key.program))
+        return false;
+    if (!b || b->is_target)
+        return true;
+    fill_shape(f, in, out, &shape, &key);
+    return shape.n <= FEW || find_compiled(b, &key, &kernel, &err) == TT_OK;
+}
+
+static tt_status check_outputs(const point_program *p, const tt_tensor *out, tt_error *err)
+{
+    for (int i = 0; i < p->n_out; i++) {
+        const int r = p->out[i];
+        const unsigned dtype = r < p->n_in ? p->in_dtype[r] : p->steps[r - p->n_in].dtype;
+        if (tt_tensor_numel(&out[i]) != tt_tensor_numel(&out[0]) || (unsigned)out[i].dtype != dtype)
+            return TT_FAIL(err, TT_EINTERNAL,
+                           "fused: output %d has another shape or dtype than the program says", i);
+    }
+    return TT_OK;
+}
+
+tt_status cuda_program_run(cuda_backend *b, tt_device_queue *q, const tt_fused *f,
+                           const tt_tensor *in, const tt_tensor *out, tt_error *err)
+{
+    static cuda_kernel interpret = CUDA_KERNEL("interpret", "tt_point_interpret");
+    cuda_program_key key = {0};
+    point_shape s = {0};
+    cuda_kernel *kernel = NULL;
+    if (!pack_program(f, in, &key.program))
+        return TT_FAIL(err, TT_EUNSUPPORTED,
+                       "fused: cuda has no kernel for this program of %d operands and %d steps",
+                       f->n_in, f->n_instr);
+    TT_TRY(check_outputs(&key.program, out, err));
+    fill_shape(f, in, out, &s, &key);
+    if (s.n == 0)
+        return TT_OK;
+    if (s.n > FEW)
+        TT_TRY(find_compiled(b, &key, &kernel, err));
+    if (!kernel) {
+        const cuda_grid g = {cuda_blocks(s.n, POINT_THREADS, MOST_BLOCKS), 1, 1, POINT_THREADS, 0};
+        return cuda_launch(b, q, &interpret, g, (void *const[]){&s, &key.program}, err);
+    }
+    const int width = cuda_program_width(&key);
+    s.n_wide = wide_pieces(&key, &s, width);
+    const long long rest = s.n - s.n_wide * width, pieces = s.n_wide > rest ? s.n_wide : rest;
+    const cuda_grid g = {cuda_blocks(pieces, POINT_THREADS, MOST_BLOCKS), 1, 1, POINT_THREADS, 0};
+    return cuda_launch(b, q, kernel, g, (void *const[]){&s}, err);
+}
+
+static tt_status fused(void *backend, const tt_kernel_call *c, tt_error *err)
+{
+    return cuda_program_run(backend, c->queue, c->attrs, c->in, c->out, err);
+}
+
+static int fused_supports(const tt_kernel_call *c)
+{
+    return !c->accumulate && cuda_program_supports(c->backend, c->attrs, c->in, c->out);
+}
+
+const tt_kernel cuda_kernels_fused[] = {
+    {.struct_size = sizeof(tt_kernel),
+     .op = "fused",
+     .run = fused,
+     .in_place = 0xffff,
+     .supports = fused_supports},
+    {0                    },
+};
