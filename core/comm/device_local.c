@@ -9,7 +9,7 @@
  *
  *   ready    what the member did before the call is done: its buffers may be read and written
  *   reduced  its piece of an all-reduce is done
- *   done     it has read the others' buffers; each member's later work waits for that
+ *   done     it has read the others' buffers; the later work of those waits for that
  *
  * An event is recorded again in a later call only, when all members have put their waits for it on
  * their queues. Reductions are in member order by the backend's kernel; no call needs scratch. */
@@ -71,6 +71,7 @@ static void local_group_free(tt_comm *g)
     for (int i = 0; i < TT_LOCAL_EVENTS; i++)
         tt_device_event_free(&l->device, g->events[i]);
     free(g->parts);
+    free(g->readers);
     free(g);
 }
 
@@ -84,13 +85,15 @@ static tt_status local_group(void *self, const int *ranks, int n, uint64_t key, 
     g->l = l;
     g->n = n;
     g->parts = calloc((size_t)n, sizeof *g->parts);
+    g->readers = calloc((size_t)n, sizeof *g->readers);
     for (int i = 0; i < n; i++)
         if (ranks[i] == l->rank)
             g->me = i;
     /* Its host group is apart from the program's own group of these ranks. */
     const uint64_t apart = tt_hash64(&key, sizeof key, LOCAL_KEY);
-    tt_status s = g->parts ? l->host->group(l->host_self, ranks, n, apart, &g->inner, err)
-                           : TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
+    tt_status s = g->parts && g->readers
+                      ? l->host->group(l->host_self, ranks, n, apart, &g->inner, err)
+                      : TT_FAIL(err, TT_ENOMEM, "no memory for a group of %d ranks", n);
     for (int i = 0; s == TT_OK && i < TT_LOCAL_EVENTS; i++)
         s = tt_device_event_new(&l->device, false, &g->events[i], err);
     if (s == TT_OK)
@@ -147,14 +150,15 @@ static tt_status local_begin(tt_comm *g, tt_call *c, const int64_t *counts, int 
     return tt_threads_meet(g->inner, c, err);
 }
 
-/* s: of what this member has put on its queue. */
+/* s: of what this member has put on its queue. g->readers says who reads this member's buffers. */
 static tt_status local_end(tt_comm *g, tt_status s, tt_error *err)
 {
     if (s == TT_OK)
         s = local_record(g, TT_LOCAL_DONE, err);
     tt_threads_meet_again(g->inner);
-    if (s == TT_OK)
-        s = local_await_all(g, TT_LOCAL_DONE, err);
+    for (int i = 0; s == TT_OK && i < g->n; i++)
+        if (g->readers[i])
+            s = local_await(g, i, TT_LOCAL_DONE, err);
     tt_threads_leave_call(g->inner);
     return s;
 }
@@ -203,6 +207,7 @@ static tt_status local_all_gather(tt_comm *g, const void *send, void *recv, cons
             s = local_await(g, i, TT_LOCAL_READY, err);
         if (s == TT_OK && bytes)
             s = local_copy(g, to, tt_threads_call_of(g->inner, i)->send, bytes, err);
+        g->readers[i] = counts[g->me] > 0;
         to += bytes;
     }
     return local_end(g, s, err);
@@ -215,7 +220,9 @@ static tt_status local_reduce_scatter(tt_comm *g, const void *send, void *recv,
     TT_TRY(tt_reduce_members(NULL, NULL, 0, 0, dtype, op, err)); /* can it be reduced? */
     tt_call c = {.op = "reduce_scatter", .send = send};
     TT_TRY(local_begin(g, &c, counts, g->n, dtype, op, err));
-    tt_status s = local_await_all(g, TT_LOCAL_READY, err);
+    tt_status s = counts[g->me] ? local_await_all(g, TT_LOCAL_READY, err) : TT_OK;
+    for (int i = 0; i < g->n; i++)
+        g->readers[i] = counts[i] > 0;
     if (s == TT_OK)
         s = local_reduce(g, recv, local_sum(counts, g->me), (size_t)counts[g->me], dtype, op, err);
     return local_end(g, s, err);
@@ -257,16 +264,17 @@ static tt_status reduce_own_piece(tt_comm *g, int64_t count, tt_dtype dtype, tt_
 
 static tt_status gather_pieces(tt_comm *g, int64_t count, tt_dtype dtype, tt_error *err)
 {
+    const piece mine = piece_of(g, g->me, count);
     char *own = tt_threads_call_of(g->inner, g->me)->recv;
     for (int i = 0; i < g->n; i++) {
         const piece p = piece_of(g, i, count);
         const size_t at = p.at * tt_dtype_size(dtype);
-        if (i == g->me || !p.n)
-            continue;
+        g->readers[i] = mine.n && mine.home != i;
+        if (i == g->me || p.home == g->me || !p.n)
+            continue; /* what others write here is done with their calls */
         TT_TRY(local_await(g, i, TT_LOCAL_REDUCED, err));
-        if (p.home != g->me)
-            TT_TRY(local_copy(g, own + at, (const char *)tt_threads_call_of(g->inner, i)->recv + at,
-                              p.n * tt_dtype_size(dtype), err));
+        TT_TRY(local_copy(g, own + at, (const char *)tt_threads_call_of(g->inner, i)->recv + at,
+                          p.n * tt_dtype_size(dtype), err));
     }
     return TT_OK;
 }
@@ -306,6 +314,7 @@ static tt_status local_all_to_all(tt_comm *g, const void *send, const int64_t *s
         if (s == TT_OK && bytes)
             s = local_copy(g, to, (const char *)from->send + local_sum(from->counts, g->me) * size,
                            bytes, err);
+        g->readers[i] = send_counts[i] > 0;
         to += bytes;
     }
     return local_end(g, s, err);

@@ -23,6 +23,7 @@ struct tt_comm {
     tt_device_queue *queue;
     tt_device_event *events[TT_LOCAL_EVENTS];
     tt_tensor *parts; /* [n]: operands of a reduction */
+    bool *readers;    /* [n]: the members that read this member's buffers in a call */
 };
 
 tt_status tt_local_send(tt_comm *g, int to, const void *buf, int64_t bytes, tt_error *err);

@@ -39,8 +39,9 @@ static tt_status fill_place(tt_comm *g, tt_message *m, const void *buf, int64_t 
         TT_TRY(tt_device_event_new(d, false, &m->filled, err));
     if (m->cap < bytes)
         TT_TRY(grow_place(g, m, bytes, err));
+    else
+        TT_TRY(wait_if(g, m->taken, err));
     m->bytes = bytes;
-    TT_TRY(wait_if(g, m->taken, err));
     TT_TRY(tt_device_copy(d, g->queue, m->data, buf, (size_t)bytes, err));
     return tt_device_record(d, m->filled, g->queue, err);
 }
@@ -101,9 +102,7 @@ tt_status tt_local_recv(tt_comm *g, int from, void *buf, int64_t bytes, tt_error
 /* The receiver's events. Its work is done: the host has awaited it. */
 static void leave_inbox(tt_comm *g, tt_mailbox *b)
 {
-    bool *left;
-    tt_message *m = tt_mailbox_places(b, &left);
-    left[0] = true;
+    tt_message *m = tt_mailbox_leave(g->inner, b, false);
     for (int i = 0; i < TT_MAILBOX_PLACES; i++) {
         tt_device_event_free(&g->l->device, m[i].taken);
         m[i].taken = NULL;
@@ -116,9 +115,7 @@ static void leave_outbox(tt_comm *g, tt_mailbox *b, tt_device_queue *q)
 {
     const tt_device *d = &g->l->device;
     tt_error ignored = {0};
-    bool *left;
-    tt_message *m = tt_mailbox_places(b, &left);
-    left[1] = true;
+    tt_message *m = tt_mailbox_leave(g->inner, b, true);
     for (int i = 0; i < TT_MAILBOX_PLACES; i++)
         if (q && m[i].taken && tt_device_wait(d, q, m[i].taken, &ignored) == TT_OK &&
             tt_device_record(d, g->events[TT_LOCAL_DONE], q, &ignored) == TT_OK)

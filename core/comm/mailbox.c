@@ -68,9 +68,7 @@ tt_mailbox *tt_mailbox_of(tt_comm *c, int from, int to)
     return b;
 }
 
-/* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
- * arrived (to receive). */
-static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
+static struct timespec deadline(const tt_comm *c)
 {
     struct timespec until;
     const double limit = c->t->timeout_s;
@@ -81,6 +79,14 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
         until.tv_nsec = 0;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
+    return until;
+}
+
+/* Waits, with the lock held, until fewer than two messages are in flight (to send) or one has
+ * arrived (to receive). */
+static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_error *err)
+{
+    const struct timespec until = deadline(c);
     while (sending ? b->n_sent - b->n_received >= MAX_IN_FLIGHT : b->n_sent == b->n_received) {
         if (atomic_load(&c->t->aborted))
             return TT_ECOMM;
@@ -91,7 +97,8 @@ static tt_status await(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_err
                        "before step 1, "
                        "train_timeout_seconds from then on)",
                        sending ? "send to" : "receive from", c->g->ranks[peer],
-                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1, limit);
+                       (unsigned long long)(sending ? b->n_sent : b->n_received) + 1,
+                       c->t->timeout_s);
     }
     return TT_OK;
 }
@@ -190,10 +197,15 @@ tt_mailbox *tt_mailbox_find(const tt_comm *c, int from, int to)
     return atomic_load(&c->g->boxes[from * c->g->n + to]);
 }
 
-tt_message *tt_mailbox_places(tt_mailbox *b, bool **left)
+tt_message *tt_mailbox_leave(tt_comm *c, tt_mailbox *b, bool sender)
 {
+    const struct timespec until = deadline(c);
     pthread_mutex_lock(&b->lock);
-    *left = b->left;
+    while (sender && b->n_sent != b->n_received && !b->left[0] && !atomic_load(&c->t->aborted))
+        if (pthread_cond_timedwait(&b->changed, &b->lock, &until) == ETIMEDOUT)
+            break;
+    b->left[sender] = true;
+    pthread_cond_broadcast(&b->changed);
     return b->ring;
 }
 

@@ -52,8 +52,9 @@ tt_mailbox *tt_mailbox_of(tt_comm *c, int from, int to);
 tt_status tt_mailbox_open(tt_comm *c, tt_mailbox *b, bool sending, int peer, tt_message **out,
                           tt_error *err);
 void tt_mailbox_close(tt_mailbox *b, bool sending, bool done);
-/* The places, locked, for a member that leaves. *left: whether the receiver has left, and the sender. */
-tt_message *tt_mailbox_places(tt_mailbox *b, bool **left);
+/* A member leaves; the sender first waits until all messages are received, the receiver has left, or the
+ * world was aborted. The mailbox is locked until tt_mailbox_unlock. */
+tt_message *tt_mailbox_leave(tt_comm *c, tt_mailbox *b, bool sender);
 /* The mailbox if it was ever used, or NULL. */
 tt_mailbox *tt_mailbox_find(const tt_comm *c, int from, int to);
 void tt_mailbox_unlock(tt_mailbox *b);
