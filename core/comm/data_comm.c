@@ -49,8 +49,15 @@ tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err)
 {
     if (!d->vt || tt_device_is_host(&o->device))
         return TT_OK;
+    bool local = false;
     if (o->comm)
         return open_device_comm(d, o, err);
+    TT_TRY(tt_local_serves(o, d, &local, err));
+    if (local) {
+        TT_TRY(tt_local_new(o, d, &d->data_self, err));
+        d->data_vt = &tt_local_vt;
+        return TT_OK;
+    }
     TT_TRY(tt_staged_new(&o->device, d, &d->data_self, err));
     d->data_vt = &tt_staged_vt;
     return TT_OK;

@@ -437,6 +437,7 @@ static tt_status run_rank(const world *w, int rank, tt_error *err)
     }
     if (s != TT_OK && w->threads)
         tt_dist_abort(&d, "another rank failed");
+    r.failed = s != TT_OK;
     tt_rank_close(&r);
     tt_dist_leave(&d);
     return s;

@@ -67,7 +67,7 @@ static const slot device_slots[] = {
     NEED(tt_device_vt, seconds),      NEED(tt_device_vt, copy),
     NEED(tt_device_vt, fill),         MAY(tt_device_vt, capture_begin),
     MAY(tt_device_vt, capture_end),   MAY(tt_device_vt, launch),
-    MAY(tt_device_vt, graph_free),
+    MAY(tt_device_vt, graph_free),    MAY(tt_device_vt, reaches),
 };
 static const slot comm_slots[] = {
     NEED(tt_comm_vt, group),      NEED(tt_comm_vt, group_free),
