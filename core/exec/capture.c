@@ -36,13 +36,13 @@ static int next_instr(const tt_exec *x, int i, bool *can)
     return end + 1;
 }
 
-/* The longest part that begins at `begin`, and whether it becomes a graph. */
-static tt_graph_part part_at(const tt_exec *x, int begin, int end)
+/* The part that begins at `begin`, and whether it becomes a graph. */
+static tt_graph_part part_at(const tt_exec *x, int begin, int end, int most)
 {
     bool all, can;
     int n_work = 0, next;
     tt_graph_part p = {.begin = begin, .end = next_instr(x, begin, &all)};
-    while (p.end < end && (next = next_instr(x, p.end, &can), can == all))
+    while (p.end < end && p.end - begin < most && (next = next_instr(x, p.end, &can), can == all))
         p.end = next;
     for (int i = p.begin; all && i < p.end; i++) {
         n_work += puts_work(&x->p->instrs[i]);
@@ -52,7 +52,7 @@ static tt_graph_part part_at(const tt_exec *x, int begin, int end)
     return p;
 }
 
-static void cut_sections(tt_exec *x)
+static void cut_sections(tt_exec *x, int most)
 {
     const tt_program *p = x->p;
     tt_graphs *g = &x->graphs;
@@ -60,7 +60,7 @@ static void cut_sections(tt_exec *x)
     for (int s = 0; s < p->n_sections; s++) {
         g->first_part[s] = (int)g->parts.n;
         for (int i = p->sections[s].begin; i < p->sections[s].end;) {
-            const tt_graph_part part = part_at(x, i, p->sections[s].end);
+            const tt_graph_part part = part_at(x, i, p->sections[s].end, most);
             tt_vec_push(x->arena, &g->parts, part);
             i = part.end;
         }
@@ -109,7 +109,7 @@ static void find_graphs(tt_exec *x, int call, const tt_call *c)
     }
 }
 
-void tt_exec_graphs_open(tt_exec *x)
+void tt_exec_graphs_open(tt_exec *x, int most)
 {
     const tt_program *p = x->p;
     tt_graphs *g = &x->graphs;
@@ -117,7 +117,7 @@ void tt_exec_graphs_open(tt_exec *x)
         !tt_device_captures(&x->o.device) || has_extents(p))
         return;
     g->on = true;
-    cut_sections(x);
+    cut_sections(x, most);
     g->first_use = tt_arena_array(x->arena, (size_t)p->n_calls + 2, sizeof *g->first_use);
     for (int i = 0; i < p->n_calls; i++)
         find_graphs(x, i, &p->calls[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
     if (s == TT_OK)
         s = tt_exec_times_open(x, err);
     if (s == TT_OK)
-        tt_exec_graphs_open(x);
+        tt_exec_graphs_open(x, INT_MAX);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;

@@ -174,7 +174,7 @@ tt_status tt_exec_use_queue(tt_exec *x, int queue, tt_error *err);
 /* What is put on any queue after this is behind all work so far. */
 tt_status tt_exec_join_queues(tt_exec *x, tt_error *err);
 /* capture.c */
-void tt_exec_graphs_open(tt_exec *x);
+void tt_exec_graphs_open(tt_exec *x, int most); /* instructions of a part, loops aside */
 void tt_exec_graphs_free(tt_exec *x);
 /* What a part of a call runs as from now on; NULL: instruction by instruction. */
 tt_captured *tt_exec_graph(tt_exec *x, int use);

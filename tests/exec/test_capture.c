@@ -36,7 +36,7 @@ static const struct {
                                                                                   {20, 24}, 2},
 };
 
-enum { N_STEPS = 4, N_MORE = 2, N_SEEDS = 2 };
+enum { N_STEPS = 4, N_MORE = 2, N_ORDERS = 4 }; /* orders: of far, by seed */
 
 static int far_folder(void **state)
 {
@@ -154,20 +154,18 @@ static void test_graphs_give_the_numbers_of_the_reference(void **state)
         job j;
         reference(jobs[k].overrides, N_STEPS + N_MORE, &right);
         open_far(&j, jobs[k].overrides, "comm.backend far");
-        for (int seed = 0; seed < N_SEEDS; seed++) {
-            run_far(&j, N_STEPS, seed, &s, jobs[k].overrides);
-            same(&right, &s, jobs[k].overrides);
-            for (int r = 0; r < j.setup.world; r++) {
-                const tt_exec_graph_counts *c = &seen.counts[r];
-                const bool last = r >= j.setup.world / 2 && j.setup.world > 1;
-                assert_int_equal(c->n_graphs, jobs[k].graphs[last]);
-                assert_int_equal(c->captured, (int64_t)c->n_graphs);
-                assert_int_equal(c->refused, 0);
-                assert_int_equal(c->launches, seen.per_step[r] * (N_STEPS + N_MORE - 1) -
-                                                  (int64_t)c->n_graphs);
-                assert_int_equal(seen.loose[r], jobs[k].loose);
-                assert_int_equal(seen.captured_comm[r], j.setup.world > 1);
-            }
+        run_far(&j, N_STEPS, (int)k % N_ORDERS, &s, jobs[k].overrides);
+        same(&right, &s, jobs[k].overrides);
+        for (int r = 0; r < j.setup.world; r++) {
+            const tt_exec_graph_counts *c = &seen.counts[r];
+            const bool last = r >= j.setup.world / 2 && j.setup.world > 1;
+            assert_int_equal(c->n_graphs, jobs[k].graphs[last]);
+            assert_int_equal(c->captured, (int64_t)c->n_graphs);
+            assert_int_equal(c->refused, 0);
+            assert_int_equal(c->launches, seen.per_step[r] * (N_STEPS + N_MORE - 1) -
+                                              (int64_t)c->n_graphs);
+            assert_int_equal(seen.loose[r], jobs[k].loose);
+            assert_int_equal(seen.captured_comm[r], j.setup.world > 1);
         }
         job_close(&j);
     }
@@ -215,6 +213,48 @@ static void test_calls_on_the_host_end_a_graph(void **state)
             assert_int_equal(seen.counts[r].refused, 0);
             assert_false(seen.captured_comm[r]);
         }
+        job_close(&j);
+    }
+}
+
+/* ---- parts between which collectives are under way ---- */
+
+enum { MOST_INSTRS = 16 };
+
+/* Cuts the program's sections into short parts, of which every third runs instruction by instruction. */
+static void cut_short(tt_rank *r)
+{
+    tt_exec *x = r->exec;
+    memset(&x->graphs, 0, sizeof x->graphs);
+    tt_exec_graphs_open(x, MOST_INSTRS);
+    for (size_t i = 2; i < x->graphs.graphs.n; i += 3)
+        x->graphs.graphs.items[i].refused = true;
+}
+
+static void test_queues_stay_in_order_across_graphs(void **state)
+{
+    static const char *const spanning[] = {
+        SMALL "training.local_batch_size 2 parallelism.data_parallel_shard_degree 2 comm.overlap "
+              "on training.global_batch_size 8",
+        SMALL "training.seq_len 16 training.local_batch_size 2 comm.overlap on "
+              "parallelism.tensor_parallel_degree 2 parallelism.data_parallel_shard_degree 2",
+    };
+    (void)state;
+    for (size_t k = 0; k < TT_COUNT(spanning); k++) {
+        steps right, s;
+        job j;
+        reference(spanning[k], N_STEPS, &right);
+        open_far(&j, spanning[k], "comm.backend far");
+        steps_break = cut_short;
+        for (int seed = 0; seed < N_ORDERS; seed++) {
+            run_far(&j, N_STEPS, seed, &s, spanning[k]);
+            same(&right, &s, spanning[k]);
+            for (int r = 0; r < j.setup.world; r++) {
+                assert_true(seen.counts[r].launches > 10);
+                assert_int_equal(seen.counts[r].refused, 0);
+            }
+        }
+        steps_break = NULL;
         job_close(&j);
     }
 }
@@ -278,9 +318,9 @@ static void check_refused(const char *overrides)
 static void test_what_the_device_does_not_capture_runs_op_by_op(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < 2 * TT_COUNT(jobs); k++) {
+    for (size_t k = 0; k < TT_COUNT(jobs); k += 3) {
         begin_refuses = k % 2;
-        check_refused(jobs[k / 2].overrides);
+        check_refused(jobs[k].overrides);
     }
 }
 
@@ -323,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_graphs_give_the_numbers_of_the_reference),
         cmocka_unit_test(test_nothing_is_captured_where_each_op_is_looked_at),
         cmocka_unit_test(test_calls_on_the_host_end_a_graph),
+        cmocka_unit_test(test_queues_stay_in_order_across_graphs),
         cmocka_unit_test(test_what_the_device_does_not_capture_runs_op_by_op),
         cmocka_unit_test(test_a_late_failure_names_step_and_rank),
         cmocka_unit_test(test_with_sync_a_failure_names_the_op),
