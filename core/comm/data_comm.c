@@ -76,3 +76,9 @@ bool tt_dist_has_queues(const tt_dist *d)
     const tt_comm_vt *v = d->data_vt;
     return v && v != d->vt && v != &tt_staged_vt && (!v->concurrent || v->concurrent(d->data_self));
 }
+
+bool tt_dist_captures(const tt_dist *d)
+{
+    const tt_comm_vt *v = d->data_vt;
+    return !v || (v != d->vt && TT_HAS(v, tt_comm_vt, capture) && v->capture);
+}

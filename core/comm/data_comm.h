@@ -24,6 +24,8 @@ tt_status tt_dist_open_data(tt_dist *d, const tt_data_opts *o, tt_error *err);
 void tt_dist_close_data(tt_dist *d, bool ok);
 /* Its groups put their calls on queues, and may be used concurrently with each other. */
 bool tt_dist_has_queues(const tt_dist *d);
+/* Its calls may become part of a device's graphs. */
+bool tt_dist_captures(const tt_dist *d);
 
 /* device_local.c: between rank-threads, if all their devices serve. [collective] */
 tt_status tt_local_serves(const tt_data_opts *o, tt_dist *d, bool *out, tt_error *err);

@@ -305,6 +305,12 @@ static const tt_option debug_options[] = {
     BOOL(debug, poison, "false",
          "fill freed memory with NaN and check the bytes around each value"),
     BOOL(debug, disable_fusion, "false", "run pointwise ops one by one"),
+    CHOICE(debug, capture, "\"auto\"", TT_CHOICES(TT_CAPTURES),
+           "auto: a device runs what repeats in each step as graphs (CUDA graphs), with the same "
+           "results; off: it gets every op anew"),
+    BOOL(debug, sync, "false",
+         "wait for the device after each op, so that a failure names op, step and rank (as "
+         "CUDA_LAUNCH_BLOCKING=1)"),
 };
 
 static const tt_option log_options[] = {

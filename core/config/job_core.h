@@ -50,6 +50,11 @@ typedef enum tt_async_mode { TT_ASYNC_MODES(TT_ENUMERATOR) } tt_async_mode;
     X(TT_OVERLAP_OFF, "off")
 typedef enum tt_overlap { TT_OVERLAPS(TT_ENUMERATOR) } tt_overlap;
 
+#define TT_CAPTURES(X)                                                                             \
+    X(TT_CAPTURE_AUTO, "auto")                                                                     \
+    X(TT_CAPTURE_OFF, "off")
+typedef enum tt_capture { TT_CAPTURES(TT_ENUMERATOR) } tt_capture;
+
 /* The float dtypes in the order of tt_dtype. */
 #define TT_FLOATS "float32|bfloat16"
 _Static_assert(TT_F32 == 0 && TT_BF16 == 1 && TT_F16 == 2, "the order of TT_FLOATS and ~float16");
@@ -123,6 +128,8 @@ typedef struct tt_debug_config {
     const char *save_config_file;
     bool poison; /* NaN into freed bytes, canaries */
     bool disable_fusion;
+    tt_capture capture; /* sections of the program as graphs of the device */
+    bool sync;          /* wait for the device after each op */
 } tt_debug_config;
 
 typedef struct tt_activation_checkpoint_config {

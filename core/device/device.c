@@ -129,6 +129,38 @@ tt_status tt_device_seconds(const tt_device *d, tt_device_event *from, tt_device
     return d->vt ? CALL(d, seconds, from, to, out) : TT_OK;
 }
 
+/* ---- graphs ---- */
+
+bool tt_device_captures(const tt_device *d)
+{
+    return d->vt && TT_HAS(d->vt, tt_device_vt, graph_free) && d->vt->capture_begin &&
+           d->vt->capture_end && d->vt->launch && d->vt->graph_free;
+}
+
+tt_status tt_device_capture_begin(const tt_device *d, tt_device_queue *q, tt_error *err)
+{
+    return CALL(d, capture_begin, q);
+}
+
+tt_status tt_device_capture_end(const tt_device *d, tt_device_queue *q, tt_device_graph **out,
+                                tt_error *err)
+{
+    *out = NULL;
+    return CALL(d, capture_end, q, out);
+}
+
+tt_status tt_device_launch(const tt_device *d, tt_device_graph *g, tt_device_queue *q,
+                           tt_error *err)
+{
+    return CALL(d, launch, g, q);
+}
+
+void tt_device_graph_free(const tt_device *d, tt_device_graph *g)
+{
+    if (g)
+        d->vt->graph_free(d->backend, g);
+}
+
 /* ---- bytes ---- */
 
 tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const void *from,

@@ -51,6 +51,16 @@ tt_status tt_device_copy(const tt_device *d, tt_device_queue *q, void *to, const
 tt_status tt_device_fill(const tt_device *d, tt_device_queue *q, void *to, uint32_t pattern,
                          size_t bytes, tt_error *err);
 
+/* Between begin and end, what is put on q and on queues that wait for it becomes a graph; launch puts
+ * that work on a queue again. Only of a device that captures. */
+bool tt_device_captures(const tt_device *d);
+tt_status tt_device_capture_begin(const tt_device *d, tt_device_queue *q, tt_error *err);
+tt_status tt_device_capture_end(const tt_device *d, tt_device_queue *q, tt_device_graph **out,
+                                tt_error *err);
+tt_status tt_device_launch(const tt_device *d, tt_device_graph *g, tt_device_queue *q,
+                           tt_error *err);
+void tt_device_graph_free(const tt_device *d, tt_device_graph *g); /* its launches are over */
+
 /* ---- moving data on a queue ---- */
 typedef struct tt_mover {
     tt_device device;

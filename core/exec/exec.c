@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -38,6 +39,8 @@ tt_status tt_exec_new(const tt_exec_opts *o, tt_exec **out, tt_error *err)
         s = tt_exec_open_inputs(x, err);
     if (s == TT_OK)
         s = tt_exec_times_open(x, err);
+    if (s == TT_OK)
+        tt_exec_graphs_open(x, INT_MAX);
     if (s != TT_OK) {
         tt_exec_free(x);
         return s;
@@ -59,6 +62,7 @@ void tt_exec_free(tt_exec *x)
     tt_error ignored = {0};
     if (x->idle)
         (void)tt_exec_sync(x, &ignored); /* nothing may be running in memory that is freed */
+    tt_exec_graphs_free(x);
     for (size_t i = 0; i < x->groups.n; i++)
         if (x->groups.items[i].comm)
             x->o.dist->data_vt->group_free(x->groups.items[i].comm);
@@ -68,6 +72,18 @@ void tt_exec_free(tt_exec *x)
     tt_exec_memory_close(x);
     tt_trace_free(x->recording);
     tt_arena_free(x->arena);
+}
+
+/* With sync the instruction names itself. */
+tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err)
+{
+    if (tt_device_sync(&x->o.device, e, err) == TT_OK)
+        return TT_OK;
+    return x->o.sync ? tt_error_context(err, "rank %d", x->o.dist->rank)
+                     : tt_error_context(err,
+                                        "step %lld, rank %d: work on the device failed "
+                                        "(--debug.sync true names the op)",
+                                        (long long)x->step, x->o.dist->rank);
 }
 
 /* ---- scalars, metrics, tensors ---- */

@@ -28,6 +28,8 @@ typedef struct tt_exec_opts {
                         NULL: its own */
     bool poison; /* debug.poison: memory that nobody may read is NaN, and canaries lie behind it */
     bool detect_nan; /* debug.detect_nan: the first result that is not finite ends the step */
+    bool no_capture; /* debug.capture off: every instruction is issued in every step */
+    bool sync;       /* debug.sync: waits for a device after each instruction */
 } tt_exec_opts;
 
 /* [collective] when the mesh has more than one rank. */
@@ -87,12 +89,19 @@ tt_status tt_exec_reader_copy(tt_exec_reader *r, void *to, const void *from, siz
 /* Waits until all work so far is done. */
 tt_status tt_exec_sync(tt_exec *x, tt_error *err);
 
+typedef struct tt_exec_graph_counts {
+    size_t n_graphs;           /* that the program can have */
+    int64_t captured, refused; /* of these so far */
+    int64_t launches;
+} tt_exec_graph_counts;
+tt_exec_graph_counts tt_exec_count_graphs(const tt_exec *x);
+
 /* The end of the highest byte of work memory that was used so far; 0 without poison. */
 int64_t tt_exec_high_water(const tt_exec *x);
 /* How long the program stood still for communication since the last call of micro_batches: in
  * messages, in collectives that were not begun early, and in waits for those that were. On a device,
  * where the host does not see that, by events on its queue: of the last update, the micro-batches and
- * the epilogue; 0 if a step has too many of them. */
+ * the epilogue; 0 if a step has too many of them, NaN if some of it was in graphs. */
 double tt_exec_comm_seconds(const tt_exec *x);
 
 /* ---- record.c: what ran when. Buffers are made once, and recording allocates nothing. A program

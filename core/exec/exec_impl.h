@@ -54,6 +54,7 @@ typedef struct tt_queue {
     tt_comm *comm;    /* device: the group's handle for this queue */
     tt_mover mover;   /* device queue; of the host's it is used on any thread */
     bool own, opened; /* own: not the parent's */
+    int64_t epoch;    /* in which it last waited for queue 0 (events.c) */
 } tt_queue;
 
 /* The inputs of a step on their way to a device. The host writes those of all micro-batches to pinned
@@ -77,6 +78,29 @@ typedef struct tt_times {
     size_t *first_of_item; /* event of the trace */
 } tt_times;
 
+/* ---- capture.c ---- */
+typedef struct tt_graph_part { /* of a section */
+    int begin, end;      /* instructions */
+    bool captured;       /* it becomes graphs; false: the host issues it each time */
+    bool communicates;
+} tt_graph_part;
+typedef struct tt_captured { /* a part, for micro-batches whose values lie in the same places */
+    int part, section, micro; /* micro: the first of them */
+    bool first;               /* of the step: stores where later ones add */
+    bool used, refused;       /* it has run; the device could not capture it */
+    tt_device_graph *graph;   /* NULL: not captured yet */
+} tt_captured;
+typedef struct tt_graphs {
+    bool on, capturing;
+    bool comm; /* this step launched graphs that communicate */
+    TT_VEC(tt_graph_part) parts;
+    int *first_part; /* by section */
+    TT_VEC(tt_captured) graphs;
+    TT_VEC(int) uses; /* by a call's parts: which of graphs; -1: none */
+    int *first_use;   /* by call; the epilogue and the update are the last two */
+    int64_t n_graphs, n_refused, n_launches;
+} tt_graphs;
+
 struct tt_exec {
     tt_exec_opts o;
     const tt_program *p;
@@ -95,6 +119,10 @@ struct tt_exec {
     bool scalars_changed;
     tt_device_event *crossed;
     tt_device_event **events; /* device: by the program's number */
+    int64_t *recorded;        /* the epoch of each event's last record; -1: none */
+    int64_t epoch;            /* events.c */
+    tt_device_event *fence;
+    tt_graphs graphs;
     tt_input_stage inputs;
     tt_stage stage; /* for tt_exec_read and tt_exec_write; opened when first used */
     tt_device_event *idle;
@@ -120,6 +148,8 @@ static inline const tt_mover *tt_exec_mover(const tt_exec *x)
 
 /* exec.c */
 void tt_exec_set_step(tt_exec *x, int64_t step);
+/* Waits for an event; a failure of work on the device becomes an error that says which step it is. */
+tt_status tt_exec_await(const tt_exec *x, tt_device_event *e, tt_error *err);
 /* bind.c */
 tt_status tt_exec_bind(tt_exec *x, tt_error *err);
 /* supports.c */
@@ -135,6 +165,24 @@ tt_status tt_exec_open_queues(tt_exec *x, tt_error *err);
 void tt_exec_free_queues(tt_exec *x);
 /* The queue of a group, opened when an instruction needs it first. */
 tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_error *err);
+/* events.c */
+tt_status tt_exec_events_open(tt_exec *x, tt_error *err);
+void tt_exec_events_free(tt_exec *x);
+tt_status tt_exec_event(tt_exec *x, const tt_bound *b, int micro, tt_error *err);
+/* Before work is put on a queue. */
+tt_status tt_exec_use_queue(tt_exec *x, int queue, tt_error *err);
+/* What is put on any queue after this is behind all work so far. */
+tt_status tt_exec_join_queues(tt_exec *x, tt_error *err);
+/* capture.c */
+void tt_exec_graphs_open(tt_exec *x, int most); /* instructions of a part, loops aside */
+void tt_exec_graphs_free(tt_exec *x);
+/* What a part of a call runs as from now on; NULL: instruction by instruction. */
+tt_captured *tt_exec_graph(tt_exec *x, int use);
+/* Where it fails, *c is refused and nothing is being captured. */
+tt_status tt_exec_capture_begin(tt_exec *x, tt_captured *c, tt_error *err);
+/* s, why: of what was put on the queues in between. */
+void tt_exec_capture_end(tt_exec *x, tt_captured *c, tt_status s, tt_error *why);
+tt_status tt_exec_launch(tt_exec *x, const tt_captured *c, tt_error *err);
 /* inputs.c: on a device. */
 tt_status tt_exec_bind_input(tt_exec *x, tt_bound *b, tt_error *err);
 tt_status tt_exec_open_inputs(tt_exec *x, tt_error *err);

@@ -67,7 +67,7 @@ tt_status tt_exec_send_inputs(tt_exec *x, tt_fill_fn fill, void *user, tt_error 
     tt_input_stage *in = &x->inputs;
     if (!in->bytes)
         return TT_OK;
-    TT_TRY(tt_device_sync(&x->o.device, in->copied, err)); /* pinned memory is free again */
+    TT_TRY(tt_exec_await(x, in->copied, err)); /* pinned memory is free again */
     TT_TRY(tt_device_wait(&x->o.device, in->queue, in->read, err));
     for (int i = 0; i < p->n_calls; i++) {
         const tt_section *s = &p->sections[p->calls[i].section];

@@ -69,7 +69,7 @@ tt_status tt_exec_push_scalars(tt_exec *x, tt_error *err)
     if (!x->scalars_changed || !x->pinned)
         return TT_OK;
     x->scalars_changed = false;
-    TT_TRY(tt_device_sync(&m->device, x->crossed, err)); /* it has long happened */
+    TT_TRY(tt_exec_await(x, x->crossed, err)); /* it has long happened */
     memcpy(x->pinned, x->scalars, bytes);
     TT_TRY(tt_move_copy(m, x->space[TT_SPACE_STATE], x->pinned, bytes, err));
     return tt_device_record(&m->device, x->crossed, m->queue, err);
@@ -83,7 +83,7 @@ tt_status tt_exec_pull_metrics(tt_exec *x, tt_error *err)
         return TT_OK;
     TT_TRY(tt_move_copy(m, x->pinned + from, x->space[TT_SPACE_STATE] + from, bytes, err));
     TT_TRY(tt_device_record(&m->device, x->crossed, m->queue, err));
-    TT_TRY(tt_device_sync(&m->device, x->crossed, err));
+    TT_TRY(tt_exec_await(x, x->crossed, err));
     memcpy(x->scalars + from, x->pinned + from, bytes);
     return TT_OK;
 }
@@ -170,5 +170,5 @@ tt_status tt_exec_sync(tt_exec *x, tt_error *err)
 {
     const tt_mover *m = tt_exec_mover(x);
     TT_TRY(tt_device_record(&m->device, x->idle, m->queue, err));
-    return tt_device_sync(&m->device, x->idle, err);
+    return tt_exec_await(x, x->idle, err);
 }

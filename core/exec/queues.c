@@ -44,11 +44,8 @@ tt_status tt_exec_open_queues(tt_exec *x, tt_error *err)
     q->own = !x->o.parent;
     q->opened = true;
     x->streams = !tt_device_is_host(&x->o.device) && tt_dist_has_queues(x->o.dist) &&
-                 !x->o.poison && !x->o.detect_nan;
-    x->events = tt_arena_array(x->arena, (size_t)x->p->n_events + 2, sizeof(tt_device_event *));
-    for (int i = 0; x->streams && i <= x->p->n_events; i++)
-        TT_TRY(tt_device_event_new(&x->o.device, false, &x->events[i], err));
-    return TT_OK;
+                 !x->o.poison && !x->o.detect_nan && !x->o.sync;
+    return tt_exec_events_open(x, err);
 }
 
 static tt_status open_stream(tt_exec *x, tt_queue *q, const tt_group_comm *g, tt_error *err)
@@ -69,6 +66,7 @@ tt_status tt_exec_group_queue(tt_exec *x, int queue, const tt_group_comm *g, tt_
     const tt_queue *shared = parent_queue(x, atoms);
     if (shared)
         *q = *shared;
+    q->epoch = x->epoch;
     q->own = !shared;
     q->atoms = atoms;
     q->opened = true;
@@ -92,6 +90,5 @@ void tt_exec_free_queues(tt_exec *x)
             x->o.dist->data_vt->group_free(q->comm);
         tt_device_queue_free(&x->o.device, q->mover.queue);
     }
-    for (int i = 0; x->events && i <= x->p->n_events; i++)
-        tt_device_event_free(&x->o.device, x->events[i]);
+    tt_exec_events_free(x);
 }

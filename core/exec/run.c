@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/exec_impl.h"
+#include <math.h>
 
 /* The interpreter: runs the instructions of a section one after the other. */
 
@@ -111,6 +112,7 @@ static tt_status run_kind(const run *r, const tt_bound *b, tt_tensor *in, tt_ten
         return call_kernel(r, b, in, out, adds, err);
     case TT_INSTR_COLLECTIVE:
     case TT_INSTR_LOCAL:
+        TT_TRY(tt_exec_use_queue(x, b->queue, err));
         return run_exchange(x, b, in, out, err);
     case TT_INSTR_SEND:
         return vt->send(x->pipeline.comm, b->instr->peer, in->data, tt_tensor_bytes(in), err);
@@ -145,37 +147,13 @@ static void note_time(const run *r, const tt_bound *b, int64_t t0, bool adds)
                      &(tt_trace_event){b->instr, t0, t1, r->rows, r->micro, 0, false, adds});
 }
 
-/* On the host only a wait of queue 0 for the call of a thread does something. */
-static tt_status run_event(const run *r, const tt_bound *b, tt_error *err)
-{
-    tt_exec *x = r->x;
-    const tt_device *d = &x->o.device;
-    const tt_queue *q = &x->queues[b->instr->queue];
-    if (!x->streams)
-        return b->kind == TT_INSTR_WAIT && b->pending ? tt_exec_end(b->pending, b->instr, err)
-                                                      : TT_OK;
-    if (!q->opened)
-        return TT_OK;
-    tt_device_event *e = x->events[b->instr->event];
-    if (b->kind == TT_INSTR_RECORD)
-        return tt_device_record(d, e, q->mover.queue, err);
-    if (!b->over)
-        return tt_device_wait(d, q->mover.queue, e, err);
-    TT_TRY(tt_exec_mark_begin(x, b, err));
-    TT_TRY(tt_device_wait(d, q->mover.queue, e, err));
-    return tt_exec_mark_end(
-        x, b,
-        &(tt_trace_event){.instr = b->over->instr, .rows = -1, .micro = r->micro, .wait = true},
-        err);
-}
-
 static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
 {
     tt_exec *x = r->x;
     if (!(b->predicate >> r->situation & 1))
         return TT_OK;
     if (b->kind == TT_INSTR_WAIT || b->kind == TT_INSTR_RECORD)
-        return run_event(r, b, err);
+        return tt_exec_event(x, b, r->micro, err);
     tt_tensor *in = run_operands(r, b->in, b->n_in, x->args);
     tt_tensor *out = run_operands(r, b->out, b->n_out, x->args + b->n_in);
     if (b->pending)
@@ -187,7 +165,8 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         TT_TRY(tt_exec_mark_begin(x, b, err));
     if (x->trace)
         tt_trace_next(x->trace);
-    if (run_kind(r, b, in, out, adds, err) != TT_OK)
+    if (run_kind(r, b, in, out, adds, err) != TT_OK ||
+        (x->o.sync && tt_exec_sync(x, err) != TT_OK))
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
         TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));
@@ -227,12 +206,10 @@ static bool section_runs(const tt_exec *x, const tt_section *s)
     return !ok || *(const float *)(const void *)(x->scalars + ok->offset) != 0;
 }
 
-static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
+static tt_status run_instrs(const run *r, int begin, int end, tt_error *err)
 {
     const tt_exec *x = r->x;
-    if (!section_runs(x, s))
-        return TT_OK;
-    for (int i = s->begin; i < s->end; i++) {
+    for (int i = begin; i < end; i++) {
         const tt_bound *b = &x->code[i];
         if (b->kind != TT_INSTR_LOOP) {
             TT_TRY(run_instr(r, b, err));
@@ -241,6 +218,35 @@ static tt_status run_section(const run *r, const tt_section *s, tt_error *err)
         TT_TRY(run_loop(r, b, i + 1, err));
         i = b->instr->end;
     }
+    return TT_OK;
+}
+
+static tt_status run_part(const run *r, const tt_graph_part *part, tt_captured *c, tt_error *err)
+{
+    tt_exec *x = r->x;
+    if (c && !c->graph) {
+        tt_error why = {0};
+        TT_TRY(tt_exec_capture_begin(x, c, err));
+        if (x->graphs.capturing)
+            tt_exec_capture_end(x, c, run_instrs(r, part->begin, part->end, &why), &why);
+    }
+    return c && c->graph ? tt_exec_launch(x, c, err) : run_instrs(r, part->begin, part->end, err);
+}
+
+/* call: of tt_program.calls, behind which stand the epilogue and the update. */
+static tt_status run_section(const run *r, int section, int call, tt_error *err)
+{
+    tt_exec *x = r->x;
+    const tt_graphs *g = &x->graphs;
+    const tt_section *s = &x->p->sections[section];
+    if (!section_runs(x, s))
+        return TT_OK;
+    if (!g->on || x->trace)
+        return run_instrs(r, s->begin, s->end, err);
+    const int first = g->first_part[section], n = g->first_part[section + 1] - first;
+    for (int k = 0; k < n; k++)
+        TT_TRY(run_part(r, &g->parts.items[first + k],
+                        tt_exec_graph(x, g->uses.items[g->first_use[call] + k]), err));
     return TT_OK;
 }
 
@@ -253,12 +259,13 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     TT_TRY(tt_exec_times_begin(x, err));
     TT_TRY(tt_exec_send_inputs(x, fill, user, err));
     x->comm_ns = 0;
+    x->graphs.comm = false;
     for (int i = 0; i < p->n_calls; i++) {
         const tt_call *c = &p->calls[i];
         const run r = {x, c->micro, !c->first, 0, -1, fill, user};
         if (x->trace && (i == 0 || c[-1].item != c->item))
             TT_TRY(tt_trace_item_begins(x, err));
-        TT_TRY(run_section(&r, &p->sections[c->section], err));
+        TT_TRY(run_section(&r, c->section, i, err));
         if (x->o.poison && c->ends)
             TT_TRY(tt_exec_poison_slots(x, c, err));
         if (x->trace && (i + 1 == p->n_calls || c[1].item != c->item))
@@ -267,16 +274,16 @@ tt_status tt_exec_micro_batches(tt_exec *x, int64_t step_number, tt_fill_fn fill
     return tt_exec_inputs_read(x, err);
 }
 
-static tt_status run_once(tt_exec *x, int section, tt_error *err)
+static tt_status run_once(tt_exec *x, int section, int call, tt_error *err)
 {
     const run r = {x, 0, 0, 0, -1, NULL, NULL};
     TT_TRY(tt_exec_push_scalars(x, err));
-    return run_section(&r, &x->p->sections[section], err);
+    return run_section(&r, section, call, err);
 }
 
 tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 {
-    TT_TRY(run_once(x, x->p->epilogue, err));
+    TT_TRY(run_once(x, x->p->epilogue, x->p->n_calls, err));
     TT_TRY(tt_exec_pull_metrics(x, err));
     TT_TRY(tt_exec_times_read_comm(x, err));
     return x->o.poison ? tt_exec_check_untouched(x, err) : TT_OK;
@@ -284,10 +291,10 @@ tt_status tt_exec_epilogue(tt_exec *x, tt_error *err)
 
 tt_status tt_exec_update(tt_exec *x, tt_error *err)
 {
-    return run_once(x, x->p->update, err);
+    return run_once(x, x->p->update, x->p->n_calls + 1, err);
 }
 
 double tt_exec_comm_seconds(const tt_exec *x)
 {
-    return 1e-9 * (double)x->comm_ns;
+    return x->graphs.comm ? (double)NAN : 1e-9 * (double)x->comm_ns;
 }

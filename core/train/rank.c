@@ -29,7 +29,9 @@ static tt_exec_opts exec_opts(tt_rank *r, const tt_plan *p, tt_exec *parent)
                           .seed = (uint64_t)r->s->core.training.seed,
                           .parent = parent,
                           .poison = r->s->core.debug.poison,
-                          .detect_nan = r->s->core.debug.detect_nan};
+                          .detect_nan = r->s->core.debug.detect_nan,
+                          .no_capture = r->s->core.debug.capture == TT_CAPTURE_OFF,
+                          .sync = r->s->core.debug.sync};
 }
 
 static tt_status compare_plans(tt_rank *r, tt_error *err)

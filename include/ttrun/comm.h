@@ -86,6 +86,9 @@ typedef struct tt_comm_vt {
     /* Whether work of the group has failed so far. A thread that watches a run calls it while
      * another waits. [any-thread] */
     tt_status (*poll)(tt_comm *g, tt_error *err);
+    /* 1: calls may be put on a queue that is being captured (tt_device_vt.capture_begin), and each
+     * launch of the graph makes them again, in the order of the other calls of their group. */
+    int capture;
 } tt_comm_vt;
 
 /* out[i] = xs[0][i] op xs[1][i] op … for i < n, in that order; every transport uses this function,

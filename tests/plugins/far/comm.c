@@ -377,4 +377,5 @@ const tt_comm_vt far_comm_vt = {.struct_size = sizeof(tt_comm_vt),
                                 .launcher = "threads",
                                 .device_memory = 1,
                                 .on = far_on,
-                                .poll = far_poll};
+                                .poll = far_poll,
+                                .capture = 1};

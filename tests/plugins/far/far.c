@@ -20,6 +20,9 @@ static const tt_option far_options[] = {
               "refuse work that touches what unordered work touches"),
     TT_OPTION(far_config, peers, TT_OPT_BOOL, "true", 0, 0,
               "rank-threads reach each other's memory"),
+    TT_OPTION_MORE(far_config, fail, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
+                   "a kernel that fails when it runs"),
+    TT_OPTION(far_config, fail_at, TT_OPT_INT, "1", 1, 1e9, "which time it fails"),
 };
 
 void far_lock(void)

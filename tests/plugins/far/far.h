@@ -25,6 +25,8 @@
 typedef struct far_config {
     int64_t seed, memory_mib, alignment;
     bool races, peers;
+    const char *fail;
+    int64_t fail_at;
 } far_config;
 
 typedef struct far_rank far_rank;
@@ -135,6 +137,7 @@ struct far_rank {
     tt_device_event *events;
     tt_device_queue *favourite; /* whose work runs first, with some seeds */
     int n_graphs;
+    int64_t n_fail; /* kernels of config.fail that ran */
     bool failed;
     bool refused;   /* a call failed at once: the host may be giving up */
     tt_error error; /* of the first work that failed */

@@ -190,7 +190,10 @@ tt_status far_call_run(const far_node *n, tt_error *err)
     if (c.scratch)
         memset(c.scratch, FAR_POISON, c.scratch_bytes);
     c.backend = NULL;
-    tt_status s = copy->row->inner->run(NULL, &c, err);
+    const char *fail = n->rank->config.fail;
+    tt_status s = fail && !strcmp(n->name, fail) && ++n->rank->n_fail == n->rank->config.fail_at
+                      ? TT_FAIL(err, TT_EIO, "the kernel failed, as backend.fail asked for")
+                      : copy->row->inner->run(NULL, &c, err);
     if (s == TT_OK)
         s = far_check_guards(n->ranges, n->n_ranges, err);
     if (s != TT_OK && err)
