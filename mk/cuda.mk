@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The kernels of plugins/backends/cuda, as texts and, if there is an nvcc, as machine code in the plugin. CUDA=no: only texts.
-# All MODEs share the machine code, which takes minutes to make.
-CUDA    ?= auto
+# The kernels of plugins/backends/cuda, as texts in the plugin, which NVRTC compiles for the GPU that is there when the plugin first
+# starts. CUDA=fatbin: also as machine code for all GPUs, by nvcc, which takes minutes; all MODEs share it.
+CUDA    ?= texts
 CUDA_DIR    := plugins/backends/cuda
 CUDA_KERNELS := $(sort $(wildcard $(CUDA_DIR)/kernels/*.cu))
 CUDA_HEADERS := $(sort $(wildcard $(CUDA_DIR)/kernels/*.h))
-NVCC_FOUND  := $(if $(filter no,$(CUDA)),,$(shell sh mk/cuda.sh find))
+NVCC_FOUND  := $(if $(filter fatbin,$(CUDA)),$(or $(shell sh mk/cuda.sh find),$(error CUDA=fatbin needs nvcc: NVCC, CUDA_HOME/bin/nvcc or PATH)))
 CUDA_BIN    := build/cuda
 CUDA_FATBIN := $(if $(NVCC_FOUND),$(CUDA_KERNELS:$(CUDA_DIR)/kernels/%.cu=$(CUDA_BIN)/%.fatbin))
 CUDA_EMBED  := $B/gen/cuda/embedded.c
