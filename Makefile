@@ -117,7 +117,7 @@ $(PLUGIN_SO:$B/%=%): %.so: $B/%.so
 # -rdynamic: a plugin that a test loads binds to the test's copy of the core. Tools (<name>_tool.c) serve test scripts.
 $(TEST_BIN) $(TOOL_BIN): $B/%: $B/%.o $(CORE_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $< $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $(filter %.o,$^) $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
 
 $B/tests/%.o: tests/%.c $B/.flags
 	@mkdir -p $(@D)

@@ -28,3 +28,5 @@ $(CUDA_EMBED_O): $(CUDA_EMBED) $(CUDA_KERNELS) $(CUDA_HEADERS) $(CUDA_FATBIN) $(
 	$(call say,CC,$<)
 	$(Q)CCACHE_DISABLE=1 $(CC) $(CFLAGS_ALL) -Iinclude -I$(CUDA_DIR) -c $< -o $@
 -include $(CUDA_FATBIN:.fatbin=.d)
+# It compiles the same texts.
+$B/tests/cuda/test_rtc: $(CUDA_EMBED_O)
