@@ -19,6 +19,7 @@ say = $(if $(V),,@printf '%-7s%s\n' $(1) $(2))
 all:
 include mk/flags.mk
 include mk/plugins.mk
+include mk/cuda.mk
 
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
