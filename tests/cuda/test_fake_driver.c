@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake driver finds what a program does wrong with streams, events and memory, and lets right programs be right for
  * every order of streams. */
+#define _GNU_SOURCE
 #include "fake_rig.h"
 
 enum { N = 1000, BYTES = N * 4 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fake driver with several devices and threads, and the items of tests/fake/queue.h; and the fake NVRTC. */
+#define _GNU_SOURCE
 #include "../fake/queue.h"
 #include "fake_rig.h"
 #include <pthread.h>
