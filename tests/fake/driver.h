@@ -7,6 +7,7 @@
  *   FAKE_CUDA_DEVICES=1       devices
  *   FAKE_CUDA_CHIP=h200       device.cpp has the list
  *   FAKE_CUDA_MEMORY_MIB=     of each device; default: the chip's
+ *   FAKE_CUDA_PROTECT=1       0: the host may touch device memory once it was used: quicker with much memory
  *   FAKE_CUDA_PATIENCE=30     seconds without anything that could run until a waiting thread says deadlock
  *   FAKE_CUDA_FAIL=           fail.cpp: failures to inject
  *   FAKE_CUDA_KERNELS=        folder of the images that stand for machine code of a GPU */
@@ -101,6 +102,7 @@ struct fake_capture { /* and a CUgraph */
 };
 struct fake_stream {
     int id, device, priority;
+    unsigned turn; /* who runs first */
     bool in_use, busy; /* busy: a host function runs */
     std::deque<fake_op> ops;
     std::shared_ptr<fake_capture> capture; /* or NULL */
