@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulator runs right kernels right, for every order of warps and lanes, and finds the mistakes that a GPU may leave to
  * luck. Kernels: tests/fake/selftest.cu. */
+#define _GNU_SOURCE
 #include "fake_rig.h"
 #include <math.h>
 

@@ -101,6 +101,7 @@ struct fake_capture { /* and a CUgraph */
 };
 struct fake_stream {
     int id, device, priority;
+    unsigned turn; /* who runs first */
     bool in_use, busy; /* busy: a host function runs */
     std::deque<fake_op> ops;
     std::shared_ptr<fake_capture> capture; /* or NULL */

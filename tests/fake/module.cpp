@@ -143,6 +143,14 @@ FAKE_API cuLibraryUnload(fake_library *l)
     delete l;
     return CUDA_SUCCESS;
 }
+FAKE_API cuLibraryGetModule(void **out, fake_library *l)
+{
+    FAKE_ENTER;
+    if (!libraries.count(l))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *out = l;
+    return CUDA_SUCCESS;
+}
 FAKE_API cuLibraryGetKernel(fake_kernel **out, fake_library *l, const char *name)
 {
     FAKE_ENTER;

@@ -217,6 +217,14 @@ NVRTC_API nvrtcGetCUBIN(const program *p, char *out)
 {
     return get_text(p, &program::cubin, 0, out);
 }
+NVRTC_API nvrtcGetPTXSize(const program *p, size_t *out) /* the same image; as PTX it ends with a zero */
+{
+    return get_size(p, &program::cubin, 1, out);
+}
+NVRTC_API nvrtcGetPTX(const program *p, char *out)
+{
+    return get_text(p, &program::cubin, 1, out);
+}
 NVRTC_API nvrtcGetProgramLogSize(const program *p, size_t *out)
 {
     return get_size(p, &program::log, 1, out);

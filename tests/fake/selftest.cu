@@ -39,7 +39,9 @@ TT_KERNEL(256, selftest_reverse, float *out, const float *in, i64 n, int wrong)
     tt_sync();
     s[threads - 1 - t] = other;
     tt_sync();
-    out[first + t] = wrong == MISALIGNED_FLOAT ? *(const float *)((const char *)&in[0] + 1) : s[t];
+    out[first + t] = s[t];
+    if (wrong == MISALIGNED_FLOAT)
+        out[first + t] = *(const float *)((const char *)in + 1);
     if (wrong == BEHIND_END && first + t == n - 1)
         out[n] = 1.0f;
     if (wrong == NO_BARRIER)

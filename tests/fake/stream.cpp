@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Streams, and who runs what is on them: a thread that waits. */
 #include "driver.h"
+#include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ fake_stream *fake_stream_new(int device, int priority)
     s->id = ++n_made;
     s->device = device;
     s->priority = priority;
+    s->turn = fake_draw(1u << 30);
     s->in_use = true;
     s->busy = false;
     s->capture.reset();
@@ -171,11 +173,25 @@ static bool step(fake_stream *s)
     return true;
 }
 
+/* The stream with the highest number goes first, as far as it can; numbers are drawn anew now and then. So one stream gets
+ * far ahead of another more often than by drawing the stream of each step. */
 static bool step_any()
 {
-    const size_t n = streams.size(), first = fake_draw(static_cast<unsigned>(n));
-    for (size_t i = 0; i < n; i++)
-        if (step(streams[(first + i) % n].get())) {
+    static std::vector<fake_stream *> order;
+    const bool is_new = order.size() != streams.size();
+    if (is_new) {
+        order.clear();
+        for (auto &s : streams)
+            order.push_back(s.get());
+    }
+    const bool redraw = !fake_draw(8) && !order.empty();
+    if (redraw)
+        order[fake_draw(static_cast<unsigned>(order.size()))]->turn = fake_draw(1u << 30);
+    if (redraw || is_new)
+        std::stable_sort(order.begin(), order.end(),
+                         [](const fake_stream *a, const fake_stream *b) { return a->turn > b->turn; });
+    for (fake_stream *s : order)
+        if (step(s)) {
             n_changes++;
             return true;
         }
