@@ -15,7 +15,6 @@ static cuda_kernel cumsum_rows[2][2] = {CUDA_PAIR("scan", "cumsum_warp"),
                    scan_kernels[2] = CUDA_PAIR("scan", "scan"),
                    scan_parts = CUDA_KERNEL("scan", "scan_parts"),
                    scan_da[2] = CUDA_PAIR("scan", "scan_da"),
-                   scan_da_alone[2] = CUDA_PAIR("scan", "scan_da_alone"),
                    scan_cached[2] = CUDA_PAIR("scan", "scan_cached");
 
 /* Elements of a piece of n, so that pieces of all columns are about COLUMNS. */
@@ -116,9 +115,16 @@ static size_t scan_scratch(const tt_kernel_call *c, int n_threads)
     return (size_t)most_parts(c->in[0].shape[0], cuda_row_size(&c->in[0])) * 2 * sizeof(float);
 }
 
+typedef struct scan_more { /* tt_scan_more */
+    const void *h;
+    void *da;
+    float *g;
+    int half_da;
+} scan_more;
+
 /* y from x, forwards or backwards */
 static tt_status recur(void *self, const tt_kernel_call *c, scan *s, const tt_tensor *xt,
-                       tt_error *err)
+                       scan_more *more, tt_error *err)
 {
     cuda_kernel *const k = &scan_kernels[cuda_half(xt)];
     const void *x = xt->data;
@@ -128,34 +134,49 @@ static tt_status recur(void *self, const tt_kernel_call *c, scan *s, const tt_te
                     once = {cuda_ceil(width, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
     TT_TRY(cuda_row_fits(c, width, err));
     if (s->pieces <= 1)
-        return CUDA_LAUNCH(self, c, k, all, err, s, &x, &y, &none);
-    TT_TRY(CUDA_LAUNCH(self, c, k, all, err, s, &x, &none, &parts));
+        return CUDA_LAUNCH(self, c, k, all, err, s, &x, &y, &none, more);
+    TT_TRY(CUDA_LAUNCH(self, c, k, all, err, s, &x, &none, &parts, more));
     TT_TRY(CUDA_LAUNCH(self, c, &scan_parts, once, err, &parts, &s->pieces, &width));
-    return CUDA_LAUNCH(self, c, k, all, err, s, &x, &y, &parts);
+    return CUDA_LAUNCH(self, c, k, all, err, s, &x, &y, &parts, more);
 }
 
 /* x [T,n*m], a [T or 1,n], seg [T], pos [T] -> h, as x */
 static tt_status run_scan(void *self, const tt_kernel_call *c, tt_error *err)
 {
     scan s = scan_of(c, 2);
-    return recur(self, c, &s, &c->in[0], err);
+    scan_more more = {.h = NULL};
+    return recur(self, c, &s, &c->in[0], &more, err);
+}
+
+/* Of bf16, whose states share a decay: g in f32, behind the parts. */
+static bool needs_g(const tt_kernel_call *c, const scan *s)
+{
+    return s->m != 1 && c->out[0].dtype != TT_F32;
+}
+static size_t scan_bwd_scratch(const tt_kernel_call *c, int n_threads)
+{
+    const scan s = scan_of(c, 3);
+    const size_t g = (size_t)tt_tensor_numel(&c->in[0]) * sizeof(float);
+    return cuda_align(scan_scratch(c, n_threads)) + (needs_g(c, &s) ? g : 0);
 }
 
 /* h, a, dh, seg, pos -> dx, da [T,n] */
 static tt_status run_scan_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    const int half = cuda_half(&c->in[0]);
-    const void *h = c->in[0].data, *g = c->out[0].data;
-    void *da = c->out[1].data;
+    const void *h = c->in[0].data;
+    void *da = c->out[1].data, *g = c->out[0].data;
     int half_da = cuda_half(&c->out[1]);
     scan s = scan_of(c, 3);
+    scan_more more = {.half_da = half_da, .da = da, .h = s.m == 1 ? h : NULL};
     s.back = 1;
-    TT_TRY(recur(self, c, &s, &c->in[2], err));
-    const int64_t rows = s.tokens * s.n;
-    const cuda_grid warps = {cuda_ceil(rows, CUDA_THREADS / 32), 1, 1, CUDA_THREADS, 0},
-                    threads = {cuda_ceil(rows, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
-    return CUDA_LAUNCH(self, c, s.m == 1 ? &scan_da_alone[half] : &scan_da[half],
-                       s.m == 1 ? threads : warps, err, &s, &h, &g, &da, &half_da);
+    if (needs_g(c, &s))
+        g = more.g = (float *)(void *)((char *)c->scratch + cuda_align(scan_scratch(c, 0)));
+    TT_TRY(recur(self, c, &s, &c->in[2], &more, err));
+    if (s.m == 1)
+        return TT_OK;
+    const cuda_grid grid = {cuda_ceil(s.tokens * s.n, CUDA_THREADS / 32), 1, 1, CUDA_THREADS, 0};
+    return CUDA_LAUNCH(self, c, &scan_da[cuda_half(&c->in[0])], grid, err, &s, &h, &g, &da,
+                       &half_da);
 }
 
 /* x, a, slot, pos, state [S,n*m] -> h, state */
@@ -183,7 +204,7 @@ static int takes_scan_bwd(const tt_kernel_call *c)
 const tt_kernel cuda_kernels_scan[] = {
     CUDA_ROW("cumsum", run_cumsum, cumsum_scratch, 0, 1, cuda_floats),
     CUDA_ROW("scan", run_scan, scan_scratch, 0, 1, cuda_floats),
-    CUDA_ROW("scan_bwd", run_scan_bwd, scan_scratch, 0, 4, takes_scan_bwd),
+    CUDA_ROW("scan_bwd", run_scan_bwd, scan_bwd_scratch, 0, 4, takes_scan_bwd),
     CUDA_ROW("scan_cached", run_scan_cached, NULL, 0, 1, cuda_floats),
     CUDA_ROW("conv1d", cuda_conv1d, NULL, 0, 0, cuda_floats),
     CUDA_ROW("conv1d_bwd", cuda_conv1d_bwd, cuda_conv1d_bwd_scratch, 0, 0, cuda_floats),

@@ -210,7 +210,7 @@ TT_DEV double block_sum(double v, double *room)
 }
 
 /* The squares of a chunk of 64 units per thread: 64 in f32, then f64. */
-template <class T, int V> TT_DEV void squares(const T *x, i64 n, double *chunks)
+template <class T, int V, bool W> TT_DEV void squares(const T *x, i64 n, double *chunks)
 {
     const i64 first = (i64)blockIdx.x * 16384;
     float v[V];
@@ -219,7 +219,7 @@ template <class T, int V> TT_DEV void squares(const T *x, i64 n, double *chunks)
         const i64 i = first + (k * 256 + (int)threadIdx.x) * V;
         float part = 0.0f;
         if (i + V <= n) {
-            tt_load_unit<V>(v, x + i);
+            tt_load_part<V, W>(v, x + i, V);
             for (int j = 0; j < V; j++)
                 part += v[j] * v[j];
         } else {
@@ -241,9 +241,9 @@ template <class T, int V> TT_DEV void squares(const T *x, i64 n, double *chunks)
     TT_KERNEL(256, squares_##t, const T *x, i64 n, double *chunks, int wide)                       \
     {                                                                                              \
         if (wide)                                                                                  \
-            squares<T, tt_unit<T>::n>(x, n, chunks);                                               \
+            squares<T, tt_unit<T>::n, true>(x, n, chunks);                                               \
         else                                                                                       \
-            squares<T, 1>(x, n, chunks);                                                           \
+            squares<T, tt_unit<T>::n, false>(x, n, chunks);                                                           \
     }
 
 SUMS(float, f32)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels over rows share: units of V elements that one access moves, operands whose dtype
- * is known at run time, and a group of 32 threads or a block that works on one row. */
+/* What the kernels over rows share: units of V elements that a thread has, operands whose dtype is known
+ * at run time, and a group of 32 threads or a block that works on one row.
+ * W, wide: a unit is one access of 16 bytes, else V accesses. A thread has the same elements either
+ * way, so that sums do not depend on addresses. */
 #pragma once
 #include "dialect.h"
 
@@ -95,14 +97,6 @@ TT_DEV void tt_store_any(void *p, i64 i, int half, float v)
     else
         ((float *)p)[i] = v;
 }
-template <int V> TT_DEV void tt_load_unit_any(float *v, const void *p, i64 i, int half)
-{
-    if (half)
-        tt_load_unit<V>(v, (const bf16 *)p + i);
-    else
-        tt_load_unit<V>(v, (const float *)p + i);
-}
-
 /* ---- a row per group of G threads: G is 32 or the block's ---- */
 template <int G> TT_DEV float tt_group_sum(float v, float *room)
 {
@@ -131,22 +125,53 @@ template <class T, int G> TT_DEV T *tt_row_cache(int n, int count)
     return (T *)(void *)(tt_shared + 128) + (int)(threadIdx.x / G) * count * n;
 }
 
+/* The elements of the unit at i of a row of n: only a unit that is not wide may be cut short. */
+template <int V, bool W> TT_DEV int tt_left(int i, int n)
+{
+    return W || n - i > V ? V : n - i;
+}
+template <int V, bool W, class T> TT_DEV void tt_load_part(float *v, const T *p, int left)
+{
+    if constexpr (W)
+        tt_load_unit<V>(v, p);
+    else
+        for (int k = 0; k < V; k++)
+            v[k] = k < left ? tt_load(p + k) : 0.0f;
+}
+template <int V, bool W, class T> TT_DEV void tt_store_part(T *p, const float *v, int left)
+{
+    if constexpr (W)
+        tt_store_unit<V>(p, v);
+    else
+        for (int k = 0; k < V; k++)
+            if (k < left)
+                tt_store(p + k, v[k]);
+}
+template <int V, bool W>
+TT_DEV void tt_load_part_any(float *v, const void *p, i64 i, int half, int left)
+{
+    if (half)
+        tt_load_part<V, W>(v, (const bf16 *)p + i, left);
+    else
+        tt_load_part<V, W>(v, (const float *)p + i, left);
+}
+
 /* A row that is read several times: each thread reads its own units, the first time from memory, and
  * then from the cache if there is one. */
-template <class T, int V> struct tt_row {
+template <class T, int V, bool W> struct tt_row {
     const T *x;
     T *cache; /* or NULL */
-    TT_DEV void first(float *v, int at)
+    TT_DEV void first(float *v, int at, int left)
     {
-        tt_load_unit<V>(v, x + at);
+        tt_load_part<V, W>(v, x + at, left);
         if (cache)
-            tt_store_unit<V>(cache + at, v);
+            tt_store_part<V, W>(cache + at, v, left);
     }
-    TT_DEV void again(float *v, int at)
+    TT_DEV void again(float *v, int at, int left)
     {
         if (cache)
-            tt_load_unit<V>(v, cache + at);
+            tt_load_part<V, W>(v, cache + at, left);
         else
-            tt_load_unit<V>(v, x + at);
+            tt_load_part<V, W>(v, x + at, left);
     }
 };

@@ -125,8 +125,18 @@ TT_DEV float passes(const tt_scan &s, i64 t, i64 i)
     return continues(s, at) ? decay(s, at, i) : 0.0f;
 }
 
+/* What the derivative computes besides dx = g. With m = 1, da; else g in f32, from which scan_da sums
+ * it, if dx is in bf16. */
+struct tt_scan_more {
+    const void *h; /* as dx; NULL: not here */
+    void *da;
+    float *g; /* NULL: not needed */
+    int half_da;
+};
+
 /* parts: f32 [2, pieces, width]: ends and products; y NULL: only these are found. */
-template <class T> TT_DEV void scan_piece(const tt_scan &s, const T *x, T *y, float *parts)
+template <class T>
+TT_DEV void scan_piece(const tt_scan &s, const T *x, T *y, float *parts, const tt_scan_more &more)
 {
     const int width = (int)(s.n * s.m), tiles = (width + 255) / 256;
     const int column = (int)blockIdx.x % tiles * 256 + (int)threadIdx.x, i = column / (int)s.m;
@@ -137,12 +147,18 @@ template <class T> TT_DEV void scan_piece(const tt_scan &s, const T *x, T *y, fl
     float h = y && parts ? parts[g] : 0.0f, product = 1.0f;
     TT_UNROLL(2)
     for (i64 k = p * s.piece; k < end; k++) {
-        const i64 t = s.back ? s.tokens - 1 - k : k;
-        const float v = tt_load(x + t * width + column), d = passes(s, t, i);
+        const i64 t = s.back ? s.tokens - 1 - k : k, at = t * width + column;
+        const float v = tt_load(x + at), d = passes(s, t, i);
         h = d != 0.0f ? fmaf(d, h, v) : v;
         product *= d;
-        if (y)
-            tt_store(y + t * width + column, h);
+        if (!y)
+            continue;
+        tt_store(y + at, h);
+        if (more.g)
+            more.g[at] = h;
+        if (more.h)
+            tt_store_any(more.da, at, more.half_da,
+                         continues(s, t) ? h * tt_load((const T *)more.h + at - width) : 0.0f);
     }
     if (!y) {
         parts[g] = h;
@@ -164,7 +180,8 @@ TT_KERNEL(256, scan_parts, float *parts, i64 pieces, i64 width)
 
 /* da[t, i] = Σ g[t] h[t-1] over the m states that share a; 0 at the first token of a segment. A warp
  * per (t, i). */
-template <class T> TT_DEV void scan_da(const tt_scan &s, const T *h, const T *g, void *da, int half)
+template <class T>
+TT_DEV void scan_da(const tt_scan &s, const T *h, const float *g, void *da, int half)
 {
     const i64 row = tt_group_row<32>(s.tokens * s.n);
     const i64 t = row / s.n, at = row * s.m;
@@ -173,19 +190,10 @@ template <class T> TT_DEV void scan_da(const tt_scan &s, const T *h, const T *g,
         return;
     if (continues(s, t))
         for (i64 k = (int)threadIdx.x % 32; k < s.m; k += 32)
-            sum += tt_load(g + at + k) * tt_load(h + at - s.n * s.m + k);
+            sum += g[at + k] * tt_load(h + at - s.n * s.m + k);
     sum = tt_warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         tt_store_any(da, row, half, sum);
-}
-/* m = 1: a thread per (t, i). */
-template <class T>
-TT_DEV void scan_da_alone(const tt_scan &s, const T *h, const T *g, void *da, int half)
-{
-    const i64 at = (i64)blockIdx.x * 256 + threadIdx.x;
-    if (at < s.tokens * s.n)
-        tt_store_any(da, at, half,
-                     continues(s, at / s.n) ? tt_load(g + at) * tt_load(h + at - s.n) : 0.0f);
 }
 
 /* Decoding: seg holds the slot of each token's sequence; a thread per column walks over the tokens. A
@@ -208,17 +216,13 @@ TT_DEV void scan_cached(const tt_scan &s, const T *x, T *y, void *state, int hal
 }
 
 #define SCAN(T, t)                                                                                 \
-    TT_KERNEL(256, scan_##t, tt_scan s, const T *x, T *y, float *parts)                            \
+    TT_KERNEL(256, scan_##t, tt_scan s, const T *x, T *y, float *parts, tt_scan_more more)         \
     {                                                                                              \
-        scan_piece(s, x, y, parts);                                                                \
+        scan_piece(s, x, y, parts, more);                                                          \
     }                                                                                              \
-    TT_KERNEL(256, scan_da_##t, tt_scan s, const T *h, const T *g, void *da, int half)             \
+    TT_KERNEL(256, scan_da_##t, tt_scan s, const T *h, const float *g, void *da, int half)         \
     {                                                                                              \
         scan_da(s, h, g, da, half);                                                                \
-    }                                                                                              \
-    TT_KERNEL(256, scan_da_alone_##t, tt_scan s, const T *h, const T *g, void *da, int half)       \
-    {                                                                                              \
-        scan_da_alone(s, h, g, da, half);                                                          \
     }                                                                                              \
     TT_KERNEL(256, scan_cached_##t, tt_scan s, const T *x, T *y, void *state, int half, i64 slots) \
     {                                                                                              \
