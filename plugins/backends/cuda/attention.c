@@ -76,8 +76,8 @@ int cuda_attn_supports(const tt_kernel_call *c)
 bool cuda_attn_fits(const attention_args *a, int hd, int dv)
 {
     const int halves = ATTN_Q | ATTN_K | ATTN_V | ATTN_OUT;
-    const void *const data[] = {a->q,     a->k,     a->v,     a->dout,  a->out, a->dq,
-                                a->dk,    a->dv,    a->pos_q, a->seg_q, a->pos_k, a->seg_k};
+    const void *const data[] = {a->q,  a->k,  a->v,     a->dout,  a->out,   a->dq,
+                                a->dk, a->dv, a->pos_q, a->seg_q, a->pos_k, a->seg_k};
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         if (cuda_alignment_of(data[i], 16) < 16)
             return false;

@@ -11,10 +11,8 @@
         hd, dv, outer, inner, 128, stages, CUDA_KERNEL("attention_bwd", name)                      \
     }
 static cuda_attn_kernel dq_kernels[] = {
-    BWD(64, 64, 128, 32, 2, "attention_dq_64"),
-    BWD(96, 96, 64, 32, 2, "attention_dq_96"),
-    BWD(128, 128, 64, 32, 2, "attention_dq_128"),
-    BWD(192, 128, 64, 32, 2, "attention_dq_192_128"),
+    BWD(64, 64, 128, 32, 2, "attention_dq_64"),   BWD(96, 96, 64, 32, 2, "attention_dq_96"),
+    BWD(128, 128, 64, 32, 2, "attention_dq_128"), BWD(192, 128, 64, 32, 2, "attention_dq_192_128"),
     BWD(256, 256, 64, 16, 1, "attention_dq_256"),
 };
 static cuda_attn_kernel dkdv_kernels[] = {

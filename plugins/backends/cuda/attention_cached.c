@@ -45,8 +45,7 @@ static tt_status copy_cache(cuda_backend *b, const tt_kernel_call *c, tt_error *
     for (int i = 1; i < 3; i++)
         if (c->out[i].data != c->in[4 + i].data)
             TT_TRY(cuda_copy(b, c->queue, c->out[i].data, c->in[4 + i].data,
-                             (size_t)tt_tensor_numel(&c->out[i]) *
-                                 tt_dtype_size(c->out[i].dtype),
+                             (size_t)tt_tensor_numel(&c->out[i]) * tt_dtype_size(c->out[i].dtype),
                              err));
     return TT_OK;
 }
@@ -74,10 +73,9 @@ tt_status cuda_attention_cached(void *self, const tt_kernel_call *c, tt_error *e
     const cuda_grid writes = {cuda_blocks(elements, 256, 1 << 16), 1, 1, 256, 0};
     const cuda_grid attends = {
         s.a.n_q * s.a.kv_heads * s.head_parts, s.parts_n, cuda_attn_tiles(s.a.dv_dim, CACHED_COLS),
-        128,
-        4 * (CACHED_HEADS * s.a.hd + 4 * CACHED_HEADS * (TT_CACHE_BLOCK + CACHED_COLS + 2))};
-    const cuda_grid joins = {
-        s.parts_n > 1 ? cuda_attn_tiles(s.a.n_q * s.a.heads, 8) : 0, 1, 1, 256, 0};
+        128, 4 * (CACHED_HEADS * s.a.hd + 4 * CACHED_HEADS * (TT_CACHE_BLOCK + CACHED_COLS + 2))};
+    const cuda_grid joins = {s.parts_n > 1 ? cuda_attn_tiles(s.a.n_q * s.a.heads, 8) : 0, 1, 1, 256,
+                             0};
     TT_TRY(copy_cache(b, c, err));
     TT_TRY(CUDA_LAUNCH(b, c, &write, writes, err, &s));
     TT_TRY(CUDA_LAUNCH(b, c, &attend, attends, err, &s));
