@@ -19,6 +19,7 @@ say = $(if $(V),,@printf '%-7s%s\n' $(1) $(2))
 all:
 include mk/flags.mk
 include mk/plugins.mk
+include mk/cuda.mk
 
 # ---- what there is ----
 rwildcard = $(foreach d,$(wildcard $(1:=/*)),$(call rwildcard,$d,$2)$(filter $(subst *,%,$2),$d))
@@ -124,12 +125,13 @@ $B/tests/%.o: tests/%.c $B/.flags
 	$(Q)$(CC) $(CFLAGS_ALL) -Iinclude -Icore -Itests -MMD -MP -c $< -o $@
 
 include mk/far.mk
+include mk/fake.mk
 test: deps
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) run-tests
-tests: all $(FAR_SO) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
+tests: all $(FAR_SO) $(FAKE_ALL) $(TEST_BIN) $(TOOL_BIN) $(if $(FUZZ_SRC),fuzz-drivers)
 run-tests: tests
 	$(Q)sh mk/run-tests.sh $B
-test-%: all $(FAR_SO)
+test-%: all $(FAR_SO) $(FAKE_ALL)
 	+$(Q)$(MAKE) --no-print-directory MODE=$(MODE) $(filter $B/tests/$*/%,$(TEST_BIN) $(TOOL_BIN)) $(if $(filter fuzz,$*),fuzz-drivers)
 	$(Q)sh mk/run-tests.sh $B $*
 

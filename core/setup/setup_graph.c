@@ -7,28 +7,22 @@
 
 /* setup, second half: makes the backend, the mesh, the batch sizes and the graphs. */
 
-/* "auto": the cpu backend if it loads, else the reference backend. */
 tt_status tt_setup_backend(tt_setup *s, tt_backend_section *out, tt_error *err)
 {
+    static const char *const core[] = {"name", "threads", "kernels", NULL};
     const char *name = NULL;
     const tt_component *c;
     tt_error why = {0};
     TT_TRY(tt_job_string(s->job, "backend.name", "auto", &name, err));
-    const bool automatic = !strcmp(name, "auto");
-    if (automatic)
-        name = "cpu";
-    if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK) {
-        if (!automatic)
-            return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
-        tt_log(TT_WARN, "train", "no cpu backend (%s): using the slow reference backend", why.text);
-        TT_TRY(tt_registry_find(s->registry, TT_KIND_BACKEND, "reference", &c, err));
-    }
+    if (!strcmp(name, "auto"))
+        TT_TRY(tt_setup_choose_backend(s, core, &c, err));
+    else if (tt_registry_find(s->registry, TT_KIND_BACKEND, name, &c, &why) != TT_OK)
+        return tt_job_fail(s->job, "backend.name", err, "%s", why.text);
     s->backend = (tt_part){c, tt_arena_alloc(s->arena, c->config_size + 1), c->name,
                            tt_registry_file(s->registry, c)};
     const char **own = tt_arena_array(s->arena, c->n_options + 1, sizeof *own);
     for (size_t i = 0; i < c->n_options; i++)
         own[i] = tt_component_option(c, i)->name;
-    static const char *const core[] = {"name", "threads", "kernels", NULL};
     TT_TRY(tt_job_section(s->job, "backend", c->options, c->n_options, c->option_size, core,
                           s->backend.config, err));
     TT_TRY(tt_backend_section_parse(s->job, own, out, err));
