@@ -65,6 +65,7 @@ static void orders_messages(member *m)
             MUST(lvt->send(m->all, 1, m->a, bytes, E));
         else
             MUST(lvt->recv(m->all, 0, m->b, bytes, E));
+        MUST(m->dist.vt->barrier(m->dist.all, E)); /* the next send may wait for its queue */
     }
     while (m->rank != first_to_leave && !has_left)
         usleep(100);
