@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "attention.h"
+#include "attention_dnn.h"
 
 /* attention, and what its relatives share. bf16 with head sizes that are multiples of 8 and at most 256
  * runs on tensor cores, everything else as multiply-adds in f32. Which tiles of queries and keys see
@@ -166,28 +167,42 @@ tt_status cuda_attention_own(cuda_backend *b, const tt_kernel_call *c, tt_error 
     return cuda_attn_plain(b, c, &plain, &a, a.heads, a.n_q, a.dv_dim, err);
 }
 
-/* ---- the ops ---- */
+/* ---- the ops: cuDNN where it takes the call, else our own kernels ---- */
+
+/* cuDNN's scratch, but no less than that of our own kernels: they run where addresses do not suit it. */
+static size_t with_dnn(const tt_kernel_call *c, size_t own)
+{
+    size_t bytes = 0;
+    return cuda_dnn_takes(c->backend, c, &bytes) && bytes > own ? bytes : own;
+}
 
 static size_t attention_bytes(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
-    return cuda_attention_own_bytes(c);
+    return with_dnn(c, cuda_attention_own_bytes(c));
 }
 
 static size_t attention_bwd_bytes(const tt_kernel_call *c, int n_threads)
 {
     (void)n_threads;
-    return cuda_attention_bwd_own_bytes(c);
+    return with_dnn(c, cuda_attention_bwd_own_bytes(c));
+}
+
+static bool by_dnn(cuda_backend *b, const tt_kernel_call *c)
+{
+    size_t bytes;
+    return cuda_dnn_aligned(c) && cuda_dnn_takes(b, c, &bytes) && bytes <= c->scratch_bytes;
 }
 
 static tt_status attention(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    return cuda_attention_own(self, c, err);
+    return by_dnn(self, c) ? cuda_dnn_attention(self, c, err) : cuda_attention_own(self, c, err);
 }
 
 static tt_status attention_bwd(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    return cuda_attention_bwd_own(self, c, err);
+    return by_dnn(self, c) ? cuda_dnn_attention_bwd(self, c, err)
+                           : cuda_attention_bwd_own(self, c, err);
 }
 
 #define ATTENTION(op_, run_, bytes_)                                                               \

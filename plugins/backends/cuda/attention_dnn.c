@@ -38,7 +38,7 @@ static bool make_key(const cuda_backend *b, const tt_kernel_call *c, key *out)
     const int64_t n = q->shape[0], line = a->line;
     if (q->dtype != TT_BF16 || k->dtype != TT_BF16 || c->in[2].dtype != TT_BF16 ||
         c->n_in != (bwd ? 10 : 7) || a->bias || a->softcap != 0 || a->ring || line <= 0 || n == 0 ||
-        n != k->shape[0] || n % line != 0 || (a->bidirectional && a->window))
+        k->shape[1] == 0 || k->global[1] == 0 || n != k->shape[0] || n % line != 0 || (a->bidirectional && a->window))
         return false;
     memset(out, 0, sizeof *out);
     *out = (key){.lines = n / line,
