@@ -26,7 +26,8 @@ static inline const cuda_config *cuda_test_config(void)
                            .kernels = "auto",
                            .gemm = "auto",
                            .attention = "auto",
-                           .f32_products = "f32"};
+                           .f32_products = "f32",
+                           .deterministic = true};
     return &config;
 }
 
