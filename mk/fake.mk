@@ -31,16 +31,18 @@ $B/tests/fake/%.o: tests/fake/%.cpp mk/fake.mk
 	$(Q)$(CXX) $(FAKE_CXXFLAGS) -c $< -o $@
 $(FAKE)/nvrtc.o: FAKE_CXXFLAGS += -DFAKE_INCLUDE='"$(CURDIR)/tests/fake"' -DFAKE_IMAGE_COMPILER='"$(FAKE_IMAGE)"'
 
+# nodelete: handlers of signals stay.
 $(FAKE)/lib/libcuda.so.1: $(FAKE_CUDA_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(FAKE_CUDA_OBJ) -ldl -o $@
+	$(Q)$(CXX) -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete $(FAKE_CUDA_OBJ) -ldl -o $@
 $(FAKE)/lib/libnvrtc.so.13: $(FAKE)/nvrtc.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CXX) -shared -Wl,-soname,libnvrtc.so.13 -Wl,-z,defs $< -ldl -o $@
 
 $(FAKE)/lib/libcublasLt.so.13: $(call fake_objects,cublasLt)
+$(FAKE)/lib/libcudnn.so.9: $(call fake_objects,cudnn)
 $(FAKE)/lib/libnccl.so.2: $(call fake_objects,nccl)
 $(FAKE)/lib/libcudnn.so.9: $(call fake_objects,cudnn)
 $(FAKE_LINKED): $(FAKE)/lib/libcuda.so.1
