@@ -76,8 +76,10 @@ static void test_fake_driver_finds_waits_left_out(void **state)
 static void test_fake_driver_finds_a_touch_of_the_host(void **state)
 {
     (void)state;
-    rig_expect_fault(run_three_streams, HOST_READS, NULL, SIGSEGV, "the host touches device memory");
-    rig_expect_fault(run_three_streams, HOST_READS_FREED, NULL, SIGSEGV, "device memory that was freed");
+    rig_expect_fault(run_three_streams, HOST_READS, NULL, SIGSEGV,
+                     "the host touches device memory");
+    rig_expect_fault(run_three_streams, HOST_READS_FREED, NULL, SIGSEGV,
+                     "device memory that was freed");
 }
 
 /* ---- memory ---- */
@@ -166,7 +168,8 @@ static void run_graph(int replays)
     OK(fake.cuEventCreate(&fork_event, 2));
     OK(fake.cuEventCreate(&join, 2));
     float *x = rig_pinned(BYTES), *out = rig_pinned(BYTES);
-    void *d_x = rig_device(NULL, BYTES), *d_y = rig_device(NULL, BYTES), *d_z = rig_device(NULL, BYTES);
+    void *d_x = rig_device(NULL, BYTES), *d_y = rig_device(NULL, BYTES),
+         *d_z = rig_device(NULL, BYTES);
     struct map {
         double scale;
         int64_t n;
@@ -180,7 +183,8 @@ static void run_graph(int replays)
     OK(rig_launch(&r, "selftest_affine_map", 2, 1, 64, 0, first));
     OK(fake.cuEventRecord(fork_event, r.stream));
     OK(fake.cuStreamWaitEvent(other, fork_event, 0));
-    OK(fake.cuLaunchKernel(rig_kernel(&r, "selftest_affine_map"), 2, 1, 1, 64, 1, 1, 0, other, second, NULL));
+    OK(fake.cuLaunchKernel(rig_kernel(&r, "selftest_affine_map"), 2, 1, 1, 64, 1, 1, 0, other,
+                           second, NULL));
     CHECK(fake.cuStreamSynchronize(r.stream) == 900);
     CHECK(fake.cuEventQuery(fork_event) == 907);
     void *none = NULL;

@@ -198,7 +198,8 @@ static int compile(const char *text, char **image, char *log, size_t log_size)
     FILE *f = fopen("plugins/backends/cuda/kernels/dialect.h", "rb");
     const char *source = getenv("SRC");
     char path[4096];
-    snprintf(path, sizeof path, "%s/plugins/backends/cuda/kernels/dialect.h", source ? source : ".");
+    snprintf(path, sizeof path, "%s/plugins/backends/cuda/kernels/dialect.h",
+             source ? source : ".");
     f = f ? f : fopen(path, "rb");
     CHECK(f);
     static char dialect[1 << 16];
@@ -225,9 +226,10 @@ static void run_nvrtc(int arg)
     rig r = rig_open();
     char *image, *bad, log[1 << 14];
     fake_load_nvrtc();
-    OK(compile("#include \"dialect.h\"\n#include \"shift.h\"\n"
-               "TT_KERNEL(64, affine, int *p) { p[threadIdx.x] = (int)threadIdx.x * FACTOR + SHIFT; }\n",
-               &image, log, sizeof log));
+    OK(compile(
+        "#include \"dialect.h\"\n#include \"shift.h\"\n"
+        "TT_KERNEL(64, affine, int *p) { p[threadIdx.x] = (int)threadIdx.x * FACTOR + SHIFT; }\n",
+        &image, log, sizeof log));
     OK(fake.cuLibraryLoadData(&r.library, image, NULL, NULL, 0, NULL, NULL, 0));
     free(image);
     void *p = rig_device(NULL, 64 * 4), *parameters[] = {&p};
@@ -237,8 +239,8 @@ static void run_nvrtc(int arg)
     OK(fake.cuMemcpyDtoH_v2(out, p, sizeof out));
     for (int i = 0; i < 64; i++)
         CHECK(out[i] == 3 * i + 2);
-    CHECK(compile("#include \"dialect.h\"\nTT_KERNEL(64, broken, int *p) { p[0] = nothing; }\n", &bad, log,
-                  sizeof log) == 6);
+    CHECK(compile("#include \"dialect.h\"\nTT_KERNEL(64, broken, int *p) { p[0] = nothing; }\n",
+                  &bad, log, sizeof log) == 6);
     CHECK(strstr(log, "test.cu:2") && strstr(log, "nothing"));
     free(bad);
 }
@@ -247,7 +249,8 @@ static void test_fake_nvrtc_compiles(void **state)
     (void)state;
     char cache[256];
     const char *folder = getenv("TMPDIR");
-    snprintf(cache, sizeof cache, "FAKE_NVRTC_CACHE=%s/fake-cache-%d", folder ? folder : "/tmp", (int)getpid());
+    snprintf(cache, sizeof cache, "FAKE_NVRTC_CACHE=%s/fake-cache-%d", folder ? folder : "/tmp",
+             (int)getpid());
     const char *const settings[] = {cache, NULL};
     for (int i = 0; i < 2; i++) /* the second time from the cache */
         if (rig_run(run_nvrtc, 0, settings))
