@@ -80,8 +80,12 @@ struct emu_register {
     emu_kernel kernel;
     template <class... A> emu_register(const char *name, int threads, void (*f)(A...))
     {
-        static const emu_argument arguments[] = {{sizeof(A), std::is_pointer<A>::value}..., {0, false}};
-        kernel = {name,        threads, sizeof...(A), arguments, emu_call<A...>, reinterpret_cast<void (*)()>(f),
+        static const emu_argument arguments[] = {
+            {sizeof(A), std::is_pointer<A>::value}
+            ..., {0,         false                    }
+        };
+        kernel = {name,       threads,        sizeof...(A),
+                  arguments,  emu_call<A...>, reinterpret_cast<void (*)()>(f),
                   emu_kernels};
         emu_kernels = &kernel;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box.h"
-#include "point.h"
+#include "point_memory.h"
 
 /* Kernels that only move elements. I: the type of indices, 32 bits where they suffice, because divisions by it are. */
 

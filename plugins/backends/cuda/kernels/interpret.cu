@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "point.h"
+#include "point_memory.h"
 
 /* Pointwise programs without a compiler: a thread runs all steps on one element after the other. The bits are those of the
  * kernels that fused_source.c writes, which use the same functions. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "members.h"
-#include "point.h"
+#include "point_memory.h"
 
 /* reduce_members: each element is summed by itself, in member order, so that neither grid nor width changes the bits. A sum
  * of bf16 is kept in f32 and rounded once. */
