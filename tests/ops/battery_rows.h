@@ -57,8 +57,11 @@ typedef struct row {
         op, "f:t,1 f:a,1,d", NULL, SCALAR                                                          \
     }
 
+#ifndef BATTERY_ROWS
+#define BATTERY_ROWS "backends.def"
+#endif
 static const row rows[] = {
-#include "backends.def"
+#include BATTERY_ROWS
 };
 
 typedef struct bench {     /* the two backends and the sizes of this trial's letters */
