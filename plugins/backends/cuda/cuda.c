@@ -8,7 +8,7 @@
 
 /* The backend "cuda": component, options, table of kernels. */
 
-static const tt_option options[] = {
+static const tt_option cuda_options[] = {
     TT_OPTION_MORE(cuda_config, libraries, TT_OPT_STRING, "null", 0, 0, NULL, TT_OPT_NULLABLE, NULL,
                    "a folder to search first for NVIDIA's libraries; if it holds a libcuda.so.1, "
                    "the only one"),
@@ -178,7 +178,7 @@ static void cuda_describe(void *self, char *text, size_t size)
              dnn, kernels);
 }
 
-static const tt_backend_vt vt = {
+static const tt_backend_vt cuda_vt = {
     .struct_size = sizeof(tt_backend_vt),
     .open = cuda_open,
     .close = cuda_close,
@@ -194,7 +194,7 @@ static const tt_backend_vt vt = {
 static const tt_component components[] = {
     TT_COMPONENT(TT_KIND_BACKEND, "cuda",
                  "NVIDIA GPUs of compute capability 8.0 and newer (A100, RTX 30, and later)",
-                 cuda_config, options, &vt),
+                 cuda_config, cuda_options, &cuda_vt),
 };
 
 TT_PLUGIN("cuda", "1.0", components);

@@ -186,15 +186,15 @@ static bool search_driver(search *s)
 
 static bool search_all(search *s, const char *folder)
 {
-    char driver[PATH_MAX];
+    char other[PATH_MAX];
     if (folder) {
         char note[PATH_MAX + 24];
         search_path(note, sizeof note, "backend.libraries (%s)", folder);
         search_note(s, note);
         if (search_folder(s, folder))
             return true;
-        search_path(driver, sizeof driver, "%s/libcuda.so.1", folder);
-        if (access(driver, F_OK) == 0)
+        search_path(other, sizeof other, "%s/libcuda.so.1", folder);
+        if (access(other, F_OK) == 0)
             return false;
     }
     if (!s->wheel)

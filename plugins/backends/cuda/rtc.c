@@ -16,7 +16,7 @@ static struct {
     tt_error why; /* code TT_OK: it is open */
     int version;
     int n_archs, *archs; /* of the chips that it knows: 90 */
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} rtc_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static tt_status rtc_check(nvrtcResult r, tt_error *err, const char *what, const char *name)
 {
@@ -39,42 +39,42 @@ static tt_status rtc_load(const char *folder, int driver_version, tt_error *err)
     CUDA_RTC_FUNCTIONS(CUDA_RTC_LOAD)
 #undef CUDA_RTC_LOAD
     TT_TRY(rtc_check(rtc.nvrtcVersion(&major, &minor), err, "nvrtcVersion", lib.path));
-    TT_TRY(rtc_check(rtc.nvrtcGetNumSupportedArchs(&state.n_archs), err,
+    TT_TRY(rtc_check(rtc.nvrtcGetNumSupportedArchs(&rtc_state.n_archs), err,
                      "nvrtcGetNumSupportedArchs", lib.path));
-    state.archs = calloc((size_t)state.n_archs + 1, sizeof *state.archs);
-    if (!state.archs)
-        return TT_FAIL(err, TT_ENOMEM, "cuda: no memory for %d chips", state.n_archs);
-    TT_TRY(rtc_check(rtc.nvrtcGetSupportedArchs(state.archs), err, "nvrtcGetSupportedArchs",
+    rtc_state.archs = calloc((size_t)rtc_state.n_archs + 1, sizeof *rtc_state.archs);
+    if (!rtc_state.archs)
+        return TT_FAIL(err, TT_ENOMEM, "cuda: no memory for %d chips", rtc_state.n_archs);
+    TT_TRY(rtc_check(rtc.nvrtcGetSupportedArchs(rtc_state.archs), err, "nvrtcGetSupportedArchs",
                      lib.path));
-    state.version = 1000 * major + 10 * minor;
+    rtc_state.version = 1000 * major + 10 * minor;
     return TT_OK;
 }
 
 tt_status cuda_rtc_open(const char *folder, int driver_version, tt_error *err)
 {
-    pthread_mutex_lock(&state.lock);
-    if (!state.tried) {
-        state.tried = true;
-        rtc_load(folder, driver_version, &state.why);
+    pthread_mutex_lock(&rtc_state.lock);
+    if (!rtc_state.tried) {
+        rtc_state.tried = true;
+        rtc_load(folder, driver_version, &rtc_state.why);
     }
-    if (state.why.code != TT_OK && err)
-        *err = state.why;
-    pthread_mutex_unlock(&state.lock);
-    return state.why.code;
+    if (rtc_state.why.code != TT_OK && err)
+        *err = rtc_state.why;
+    pthread_mutex_unlock(&rtc_state.lock);
+    return rtc_state.why.code;
 }
 
 int cuda_rtc_version(void)
 {
-    return state.version;
+    return rtc_state.version;
 }
 
 /* The newest chip that NVRTC knows and whose PTX runs on this one; is it this one itself? */
 static bool rtc_arch(int sm, int *arch)
 {
     *arch = 80;
-    for (int i = 0; i < state.n_archs; i++)
-        if (state.archs[i] <= sm && state.archs[i] > *arch)
-            *arch = state.archs[i];
+    for (int i = 0; i < rtc_state.n_archs; i++)
+        if (rtc_state.archs[i] <= sm && rtc_state.archs[i] > *arch)
+            *arch = rtc_state.archs[i];
     return *arch == sm;
 }
 
@@ -98,8 +98,9 @@ static tt_status rtc_fail(nvrtcProgram program, const char *name, nvrtcResult r,
         log = calloc(1, n + 1);
     if (log)
         rtc.nvrtcGetProgramLog(program, log);
-    TT_FAIL(err, TT_EINTERNAL, "NVRTC %d.%d does not compile %s: %s: %.700s", state.version / 1000,
-            state.version % 1000 / 10, name, rtc.nvrtcGetErrorString(r), log ? log : "no log");
+    TT_FAIL(err, TT_EINTERNAL, "NVRTC %d.%d does not compile %s: %s: %.700s",
+            rtc_state.version / 1000, rtc_state.version % 1000 / 10, name,
+            rtc.nvrtcGetErrorString(r), log ? log : "no log");
     free(log);
     return TT_EINTERNAL;
 }
