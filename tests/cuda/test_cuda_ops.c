@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* setenv, readlink */
+#include "cuda_config.h"
 #include "ops/battery.h"
 #include "ops/battery_fused.h"
 #include "ops/battery_heads.h"
 
-#include "../plugins/backends/cuda/cuda.h"
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The kernels of the cuda backend against the reference (tests/ops/battery.h), on the driver of
- * tests/fake or, with TT_CUDA_LIBRARIES set to a folder of NVIDIA's or to nothing, on a GPU. The same
- * calls in another process, where blocks and warps run in another order (FAKE_CUDA_SEED), must give the
- * same bits. */
+/* The kernels of the cuda backend against the reference (tests/ops/battery.h). The same calls in another
+ * process, where blocks and warps run in another order (FAKE_CUDA_SEED), must give the same bits. */
 
 #define TRIALS 8
 #define SEEDS 2 /* other orders */
@@ -88,22 +86,14 @@ static void test_another_order_gives_the_same_bits(void **state)
     }
 }
 
+/* The fake driver's NVRTC is slow, so that pointwise ops run in the interpreter there. */
 static int load(void **state)
 {
-    const char *libraries = getenv("TT_CUDA_LIBRARIES"), *build = getenv("BUILD");
-    char fake[1024];
     (void)state;
-    snprintf(fake, sizeof fake, "%s/tests/fake/lib", build != NULL ? build : "build/release");
-    if (libraries == NULL)
-        libraries = fake;
-    const cuda_config config = {.libraries = libraries[0] != '\0' ? libraries : NULL,
-                                .device = -1,
-                                .kernels = "auto",
-                                .gemm = "auto",
-                                .attention = "auto",
-                                .f32_products = "f32"};
     setenv("FAKE_CUDA_SEED", "1", 0);
-    battery_open("cuda", &config, TRIALS);
+    battery_open("cuda", cuda_test_config(), TRIALS);
+    if (cuda_test_is_fake())
+        cuda_test_interpret(&s.it);
     return 0;
 }
 

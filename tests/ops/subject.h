@@ -10,7 +10,7 @@
 
 #define SUBJECT_GUARD 64
 #define SUBJECT_GUARD_BYTE 0xa5
-#define SUBJECT_OPERANDS 80
+#define SUBJECT_OPERANDS 600
 
 typedef struct subject {
     const char *name;

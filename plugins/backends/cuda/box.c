@@ -42,7 +42,7 @@ static bool has_rows(const box_copy *c)
 }
 
 /* Counts in units of bytes instead of elements. */
-static size_t widen(box_copy *c, size_t element)
+static size_t box_widen(box_copy *c, size_t element)
 {
     const int last = c->n_dims - 1;
     size_t unit = 16;
@@ -135,7 +135,7 @@ tt_status cuda_box_copy(cuda_backend *b, tt_device_queue *q, const cuda_box *box
     const int row = turned_dim(&c);
     if (row >= 0)
         return turn(b, q, &c, row, size, err);
-    const size_t unit = widen(&c, size);
+    const size_t unit = box_widen(&c, size);
     return cuda_launch(b, q,
                        &kernels[unit == 1   ? 0
                                 : unit == 2 ? 1

@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "program.h"
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* "fused", and how any pointwise program is launched. Kernels that were compiled for a program are
- * kept by what the program is (cuda_program_key). */
+/* "fused", and how any pointwise program is launched. */
 
-#define BUCKETS 512
 #define MOST_BLOCKS 8192
 #define FEW 32 /* elements: a kernel for so few is not worth the time to compile it */
-
-typedef struct compiled {
-    struct compiled *next;
-    uint64_t hash;
-    cuda_program_key key;
-    cuda_kernel kernel;
-} compiled;
-
-struct cuda_fused {
-    pthread_mutex_t lock;
-    bool is_interpreted; /* there is no NVRTC, or it failed once */
-    compiled *buckets[BUCKETS];
-};
 
 static const char *const names[POINT_N_OPS] = {
 #define POINT_ROW(id, name, n, expression) [POINT_##id] = name,
@@ -181,108 +164,6 @@ static long long wide_pieces(const cuda_program_key *key, const point_shape *s, 
     return s->n / width;
 }
 
-/* ---- compiled kernels ---- */
-
-static uint64_t hash_key(const cuda_program_key *k)
-{
-    const unsigned char *p = (const unsigned char *)k;
-    const size_t n = offsetof(cuda_program_key, program.steps) +
-                     (size_t)k->program.n_steps * sizeof k->program.steps[0];
-    uint64_t h = UINT64_C(0xcbf29ce484222325), word;
-    for (size_t i = 0; i + sizeof word <= n; i += sizeof word) {
-        memcpy(&word, p + i, sizeof word);
-        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 32;
-    }
-    return h;
-}
-_Static_assert(offsetof(cuda_program_key, program.steps) % 8 == 0 && sizeof(point_step) % 8 == 0,
-               "the hash is of words of 8 bytes");
-
-static bool same_key(const cuda_program_key *a, const cuda_program_key *b)
-{
-    return memcmp(a, b,
-                  offsetof(cuda_program_key, program.steps) +
-                      (size_t)a->program.n_steps * sizeof a->program.steps[0]) == 0;
-}
-
-static tt_status compile(cuda_backend *b, compiled *c, tt_error *err)
-{
-    char *source = cuda_program_source(&c->key);
-    void *library;
-    if (!source)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for the source of a fused program");
-    tt_status s = cuda_module_source(b, "a fused program", source, &library, err);
-    free(source);
-    if (s == TT_OK)
-        s = cuda_module_get(b, library, CUDA_PROGRAM_NAME, &c->kernel.handle, err);
-    return s;
-}
-
-static struct cuda_fused *fused_of(cuda_backend *b)
-{
-    static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&first);
-    if (!b->fused && (b->fused = calloc(1, sizeof *b->fused)) != NULL)
-        pthread_mutex_init(&b->fused->lock, NULL);
-    pthread_mutex_unlock(&first);
-    return b->fused;
-}
-
-/* The kernel of a key, compiled now if it was not before; *out NULL: there is no NVRTC. */
-static tt_status find_compiled(cuda_backend *b, const cuda_program_key *key, cuda_kernel **out,
-                               tt_error *err)
-{
-    struct cuda_fused *f = fused_of(b);
-    tt_status s = TT_OK;
-    *out = NULL;
-    if (!f)
-        return TT_FAIL(err, TT_ENOMEM, "no memory for the table of fused programs");
-    const uint64_t hash = hash_key(key);
-    pthread_mutex_lock(&f->lock);
-    compiled **bucket = &f->buckets[hash % BUCKETS], *c = f->is_interpreted ? NULL : *bucket;
-    while (c && (c->hash != hash || !same_key(&c->key, key)))
-        c = c->next;
-    if (!c && !f->is_interpreted) {
-        c = calloc(1, sizeof *c);
-        if (c) {
-            c->hash = hash;
-            c->key = *key;
-            c->kernel.name = CUDA_PROGRAM_NAME;
-            s = compile(b, c, err);
-        } else
-            s = TT_FAIL(err, TT_ENOMEM, "no memory for a fused program");
-        if (s == TT_OK) {
-            c->next = *bucket;
-            *bucket = c;
-        } else {
-            free(c);
-            c = NULL;
-        }
-        if (s == TT_EUNSUPPORTED) {
-            f->is_interpreted = true;
-            s = TT_OK;
-        }
-    }
-    pthread_mutex_unlock(&f->lock);
-    *out = c ? &c->kernel : NULL;
-    return s;
-}
-
-void cuda_fused_close(cuda_backend *b)
-{
-    if (!b->fused)
-        return;
-    for (int i = 0; i < BUCKETS; i++)
-        for (compiled *c = b->fused->buckets[i], *next; c; c = next) {
-            next = c->next;
-            free(c);
-        }
-    pthread_mutex_destroy(&b->fused->lock);
-    free(b->fused);
-    b->fused = NULL;
-}
-
 /* ---- launches ---- */
 
 bool cuda_program_supports(cuda_backend *b, const tt_fused *f, const tt_tensor *in,
@@ -290,14 +171,14 @@ bool cuda_program_supports(cuda_backend *b, const tt_fused *f, const tt_tensor *
 {
     cuda_program_key key = {0};
     point_shape shape = {0};
-    cuda_kernel *kernel;
-    tt_error err = {0};
     if (!pack_program(f, in, &key.program))
         return false;
     if (!b || b->is_target)
         return true;
     fill_shape(f, in, out, &shape, &key);
-    return shape.n <= FEW || find_compiled(b, &key, &kernel, &err) == TT_OK;
+    if (shape.n > FEW)
+        cuda_program_want(b, &key);
+    return true;
 }
 
 static tt_status check_outputs(const point_program *p, const tt_tensor *out, tt_error *err)
@@ -328,7 +209,7 @@ tt_status cuda_program_run(cuda_backend *b, tt_device_queue *q, const tt_fused *
     if (s.n == 0)
         return TT_OK;
     if (s.n > FEW)
-        TT_TRY(find_compiled(b, &key, &kernel, err));
+        TT_TRY(cuda_program_find(b, &key, &kernel, err));
     if (!kernel) {
         const cuda_grid g = {cuda_blocks(s.n, POINT_THREADS, MOST_BLOCKS), 1, 1, POINT_THREADS, 0};
         return cuda_launch(b, q, &interpret, g, (void *const[]){&s, &key.program}, err);

@@ -198,7 +198,7 @@ char *cuda_program_source(const cuda_program_key *k)
     const int width = cuda_program_width(k);
     source s = {0};
     source_add(&s,
-               "#include \"point.h\"\ntypedef %s at;\n"
+               "#include \"point_memory.h\"\ntypedef %s at;\n"
                "TT_KERNEL(POINT_THREADS, " CUDA_PROGRAM_NAME ", const point_shape s)\n{\n",
                k->is_small ? "u32" : "u64");
     for (int r = 0; r < p->n_in; r++)

@@ -14,7 +14,8 @@ int cuda_point_op(const char *op);
 /* Puts the program on the queue; in and out are the operands of the op "fused". */
 tt_status cuda_program_run(cuda_backend *b, tt_device_queue *q, const tt_fused *f,
                            const tt_tensor *in, const tt_tensor *out, tt_error *err);
-/* Can it run? If there is a device, this compiles its kernel. b may be NULL. */
+/* Can it run? If there is a device, its kernel will be compiled with those of all other programs that were
+ * asked for, when the first of them runs. b may be NULL. */
 bool cuda_program_supports(cuda_backend *b, const tt_fused *f, const tt_tensor *in,
                            const tt_tensor *out);
 
@@ -27,6 +28,13 @@ typedef struct cuda_program_key {
     unsigned char strided[POINT_INS], whole[POINT_INS];
     point_program program;
 } cuda_program_key;
+
+/* ---- fused_table.c ---- */
+/* The kernel of this key will be compiled with the next one that is needed. */
+void cuda_program_want(cuda_backend *b, const cuda_program_key *key);
+/* The kernel of a key, compiled now if it was not before. *out NULL: there is no NVRTC. */
+tt_status cuda_program_find(cuda_backend *b, const cuda_program_key *key, cuda_kernel **out,
+                            tt_error *err);
 
 /* ---- fused_source.c ---- */
 /* The name of the kernel in the source. */

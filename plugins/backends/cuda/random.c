@@ -59,10 +59,10 @@ static tt_status iota(void *backend, const tt_kernel_call *c, tt_error *err)
 }
 
 const tt_kernel cuda_kernels_random[] = {
-    {.struct_size = sizeof(tt_kernel),                 .op = "iota", .run = iota},
+    {.struct_size = sizeof(tt_kernel), .op = "iota", .run = iota},
     {.struct_size = sizeof(tt_kernel),
      .op = "random",
      .run = run_random,
      .supports = random_supports},
-    {0                    },
+    {0},
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "box.h"
-#include "point.h"
+#include "point_memory.h"
 
 /* Kernels that only move elements. I: the type of indices, 32 bits where they suffice, because divisions by it are. */
 
@@ -13,6 +13,7 @@ template <class I> TT_DEV void copy_place(const box_copy &c, i64 i, i64 *from, i
 {
     I rest = (I)i;
     *from = *to = 0;
+    POINT_ROLLED
     for (int d = c.n_dims - 1; d > 0; d--) {
         const I at = rest % (I)c.size[d];
         rest /= (I)c.size[d];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "point.h"
+#include "point_memory.h"
 
 /* find_bad: the lowest index of a bad element. While it runs, "none" is the largest number; the last kernel makes -1 of it.
  * what: tt_find_bad of ttrun/device.h. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "point.h"
+#include "point_memory.h"
 
 /* Pointwise programs without a compiler: a thread runs all steps on one element after the other. The bits are those of the
  * kernels that fused_source.c writes, which use the same functions. */
@@ -12,6 +12,7 @@ union point_register {
 TT_DEV i64 interpret_at(const point_shape &s, int k, i64 i)
 {
     i64 at = 0, rest = i;
+    POINT_ROLLED
     for (int d = s.n_dims - 1; d > 0; d--) {
         at += rest % s.size[d] * s.stride[k][d];
         rest /= s.size[d];
@@ -41,6 +42,7 @@ TT_KERNEL(POINT_THREADS, tt_point_interpret, const point_shape s, const point_pr
     for (int k = 0; k < p.n_steps; k++)
         is_f64[p.n_in + k] = point_is_f64(p.steps[k].dtype);
     for (i64 i = point_first(); i < s.n; i += point_all()) {
+        POINT_ROLLED
         for (int k = 0; k < p.n_in; k++) {
             const i64 at = interpret_at(s, k, i);
             if (is_f64[k])
@@ -48,8 +50,10 @@ TT_KERNEL(POINT_THREADS, tt_point_interpret, const point_shape s, const point_pr
             else
                 r[k].f = point_read_f32(p.in_dtype[k], s.in[k], at);
         }
+        POINT_ROLLED
         for (int k = 0; k < p.n_steps; k++)
             interpret_step(p.steps[k], r, is_f64, &r[p.n_in + k]);
+        POINT_ROLLED
         for (int k = 0; k < p.n_out; k++) {
             const int q = p.out[k], dtype = q < p.n_in ? p.in_dtype[q] : p.steps[q - p.n_in].dtype;
             if (is_f64[q])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "members.h"
-#include "point.h"
+#include "point_memory.h"
 
 /* reduce_members: each element is summed by itself, in member order, so that neither grid nor width changes the bits. A sum
  * of bf16 is kept in f32 and rounded once. */
@@ -55,6 +55,7 @@ template <class T> TT_DEV void members_reduce(const members_call &c)
         x.words = ((const point_words4 *)members_at(c, 0))[i];
         for (int k = 0; k < WIDTH; k++)
             s[k] = members_read(x.v[k]);
+        POINT_ROLLED
         for (int m = 1; m < c.n_members; m++) {
             x.words = ((const point_words4 *)members_at(c, m))[i];
             for (int k = 0; k < WIDTH; k++)
@@ -66,6 +67,7 @@ template <class T> TT_DEV void members_reduce(const members_call &c)
     }
     for (i64 i = c.n_wide * WIDTH + point_first(); i < c.n; i += point_all()) {
         sum s = members_read(((const T *)members_at(c, 0))[i]);
+        POINT_ROLLED
         for (int m = 1; m < c.n_members; m++)
             s = members_pair(s, members_read(((const T *)members_at(c, m))[i]), c.is_max);
         members_write((T *)c.out + i, s);

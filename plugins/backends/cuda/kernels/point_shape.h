@@ -30,8 +30,9 @@ enum point_dtype {
 /* Where the elements are. Element i of the result has the index x[d] in the dims of `size`; operand k
  * has it at Σ x[d] stride[k][d]. Dims in which all operands go on from each other are one dim. */
 typedef struct point_shape {
-    long long n;      /* elements */
-    long long n_wide; /* pieces of several elements, from the first on, that are worked on at a time */
+    long long n; /* elements */
+    long long
+        n_wide; /* pieces of several elements, from the first on, that are worked on at a time */
     long long size[POINT_DIMS];
     long long stride[POINT_INS][POINT_DIMS];
     const void *in[POINT_INS];

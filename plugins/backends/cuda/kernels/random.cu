@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "point.h"
+#include "point_memory.h"
 #include "random_call.h"
 
 /* random and iota: an element's value depends on its index in the global tensor. The bits of random are those of
