@@ -13,6 +13,7 @@ close_to() {
             END {exit bad}' >>"$dir/err"
 }
 
+mine= # options of the cuda backend
 # same NAME TOLERANCE OPTION…
 same() {
     name=$1 most=$2
@@ -26,7 +27,7 @@ same() {
         FAKE_CUDA_SEED=$seed
         export FAKE_CUDA_SEED
         # shellcheck disable=SC2086
-        train "$dir/$name-$seed" $cuda "$@"
+        train "$dir/$name-$seed" $cuda $mine "$@"
         [ "$rc" -eq 0 ] && close_to "$dir/$name" "$dir/$name-$seed" "$most"
         ok "cuda_has_the_losses_of_the_reference_${name}_seed_$seed"
         losses "$dir/$name-$seed/metrics.jsonl" >"$dir/losses-$seed" 2>/dev/null
@@ -41,8 +42,12 @@ same() {
 p=--parallelism
 same alone 2e-6
 same bf16 5e-3 --training.mixed_precision_param bfloat16
-same own_products 2e-6 --backend.gemm own
-same own_bf16 5e-3 --backend.gemm own --backend.attention own --training.mixed_precision_param bfloat16
+mine="--backend.gemm own --backend.attention own"
+same own_products 2e-6
+same own_bf16 5e-3 --training.mixed_precision_param bfloat16
+mine="--backend.attention cudnn --backend.deterministic false"
+same any_order 5e-3 --training.mixed_precision_param bfloat16
+mine=
 same accumulate 2e-6 --training.global_batch_size 12
 same recompute 2e-6 --activation_checkpoint.mode full
 same unfused 2e-6 --debug.disable_fusion true
