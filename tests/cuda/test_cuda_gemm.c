@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* setenv */
-#include "ops/subject.h"
-
-#include "../plugins/backends/cuda/cuda.h"
+#include "cuda/cuda_config.h"
 #include <ttrun/ops.h>
 
 /* Products of several tiles, where tests/ops/backends.def has at most two: by cuBLASLt and by own
  * kernels, against sums in f64; and what no tolerance sees: the bits of an element of an own product
- * depend on its row, its column and k alone. On the driver of tests/fake or, with TT_CUDA_LIBRARIES set
- * to a folder of NVIDIA's or to nothing, on a GPU. */
+ * depend on its row, its column and k alone. */
 
 typedef struct product_case {
     const char *op;
@@ -277,21 +273,12 @@ static void test_bits_of_own_products_depend_on_k_alone(void **state)
 
 static int load(void **state)
 {
-    const char *libraries = getenv("TT_CUDA_LIBRARIES"), *build = getenv("BUILD");
-    static char fake[1024];
+    cuda_config config = *cuda_test_config();
     (void)state;
-    snprintf(fake, sizeof fake, "%s/tests/fake/lib", build != NULL ? build : "build/release");
-    if (libraries == NULL)
-        libraries = fake;
-    for (int i = 0; i < 2; i++) {
-        const cuda_config config = {.libraries = libraries[0] != '\0' ? libraries : NULL,
-                                    .device = -1,
-                                    .kernels = "auto",
-                                    .gemm = i == 0 ? "cublaslt" : "own",
-                                    .attention = "own",
-                                    .f32_products = "f32"};
-        subject_open(&it[i], "cuda", &config);
-    }
+    config.gemm = "cublaslt";
+    subject_open(&it[0], "cuda", &config);
+    config.gemm = "own";
+    subject_open(&it[1], "cuda", &config);
     return 0;
 }
 

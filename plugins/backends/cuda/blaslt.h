@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* What this plugin calls of cuBLASLt, libcublasLt.so.13 or .12, with prototypes of our own. The names
- * are those that the library exports. tests/cuda/test_abi_blaslt.c compares them with NVIDIA's header
+ * are those that the library exports. tests/cuda/abi_blaslt.c compares them with NVIDIA's header
  * where it is installed. */
 
 #ifndef CUDA_BLASLT_OTHER_TYPES /* the test takes NVIDIA's */

@@ -33,7 +33,8 @@ template <int SIDE, bool K_FAST> TT_DEV int chunk_column(int c)
 
 /* x: the operand's first element; rows or columns [first, end) of it are read. */
 template <int SIDE, bool K_FAST, int THREADS>
-TT_DEV void load_start(loader<SIDE, K_FAST, THREADS> &l, const bf16 *x, i64 ld, i64 first, i64 end, i64 k)
+TT_DEV void load_start(loader<SIDE, K_FAST, THREADS> &l, const bf16 *x, i64 ld, i64 first, i64 end,
+                       i64 k)
 {
     l.aligned = (u64)x % 16 == 0 && ld % 8 == 0;
     l.step = K_FAST ? STEP : STEP * ld;
@@ -59,7 +60,8 @@ TT_DEV chunk load_part(const bf16 *x, int n)
 }
 
 /* Copies the next step. */
-template <int SIDE, bool K_FAST, int THREADS> TT_DEV void load_next(loader<SIDE, K_FAST, THREADS> &l, bf16 *to)
+template <int SIDE, bool K_FAST, int THREADS>
+TT_DEV void load_next(loader<SIDE, K_FAST, THREADS> &l, bf16 *to)
 {
     for (int i = 0; i < l.N; i++) {
         const int c = (int)threadIdx.x + i * THREADS;
@@ -97,7 +99,8 @@ template <int SIDE, bool TRANSPOSED> TT_DEV void load_b(u32 *r, const bf16 *s, i
 
 /* Stores a warp's 16 × 32 part of a tile, whose first element is (row, column) of its product: through shared memory, so
  * that lanes store neighbours. */
-TT_DEV void store_part(const product &p, const tile &t, float sum[4][4], float *room, i64 row, i64 column)
+TT_DEV void store_part(const product &p, const tile &t, float sum[4][4], float *room, i64 row,
+                       i64 column)
 {
     const int i = threadIdx.x % 32;
     tt_sync_warp();
@@ -155,21 +158,22 @@ template <int SIDE, bool A_T, bool B_T> TT_DEV void multiply(const product &p, c
     tt_sync(); /* nobody reads operands any more */
 #pragma unroll
     for (int x = 0; x < PARTS; x++)
-        store_part(p, t, sum[x], (float *)tt_shared + warp * 16 * ROOM_ROW, t.m0 + wm + 16 * x, t.n0 + wn);
+        store_part(p, t, sum[x], (float *)tt_shared + warp * 16 * ROOM_ROW, t.m0 + wm + 16 * x,
+                   t.n0 + wn);
 }
 
-#define GEMM(side, name, a_t, b_t)                                                                                     \
-    TT_KERNEL(2 * side, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k, i64 batch, int half_out,     \
-              int add, int mode, const i64 *groups)                                                                    \
-    {                                                                                                                  \
-        const product p = {a, b, c, m, n, k, batch, half_out, add, mode, groups};                                      \
-        const i64 tiles = tile_count<side>(p);                                                                         \
-        for (i64 at = blockIdx.x; at < tiles; at += gridDim.x) {                                                       \
-            tile t;                                                                                                    \
-            tt_sync(); /* nobody reads the last tile's operands any more */                                            \
-            if (tile_find<side>(p, at, &t))                                                                            \
-                multiply<side, a_t, b_t>(p, t);                                                                        \
-        }                                                                                                              \
+#define GEMM(side, name, a_t, b_t)                                                                 \
+    TT_KERNEL(2 * side, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k,          \
+              i64 batch, int half_out, int add, int mode, const i64 *groups)                       \
+    {                                                                                              \
+        const product p = {a, b, c, m, n, k, batch, half_out, add, mode, groups};                  \
+        const i64 tiles = tile_count<side>(p);                                                     \
+        for (i64 at = blockIdx.x; at < tiles; at += gridDim.x) {                                   \
+            tile t;                                                                                \
+            tt_sync(); /* nobody reads the last tile's operands any more */                        \
+            if (tile_find<side>(p, at, &t))                                                        \
+                multiply<side, a_t, b_t>(p, t);                                                    \
+        }                                                                                          \
     }
 GEMM(64, gemm_64_nn, false, false)
 GEMM(64, gemm_64_nt, false, true)
@@ -191,12 +195,15 @@ TT_KERNEL(256, gemm_groups, const int *counts, i64 experts, i64 rows, i64 side, 
         tt_sync();
         part[threadIdx.x] = mine < experts ? counts[mine] : 0;
         tt_sync();
-        for (i64 e = first; e < experts && e < first + 256; e++) { /* each thread adds all and writes its own */
+        for (i64 e = first; e < experts && e < first + 256;
+             e++) { /* each thread adds all and writes its own */
             if (e == mine) {
                 groups[e] = row;
                 groups[experts + 2 + e] = tiles;
             }
-            const i64 n = part[e - first] < 0 ? 0 : part[e - first] < rows - row ? part[e - first] : rows - row;
+            const i64 n = part[e - first] < 0            ? 0
+                          : part[e - first] < rows - row ? part[e - first]
+                                                         : rows - row;
             row += n;
             tiles += (n + side - 1) / side;
         }

@@ -32,13 +32,16 @@ template <int SIDE, class T> TT_DEV void load_next(loader<SIDE, T> &l)
     for (int i = 0; i < l.N; i++) {
         int side, k;
         place(l, i, &side, &k);
-        l.value[i] = side < l.side_left && k < l.k_left ? tt_load(l.x + side * l.by_side + k * l.by_k) : 0.0f;
+        l.value[i] = side < l.side_left && k < l.k_left
+                         ? tt_load(l.x + side * l.by_side + k * l.by_k)
+                         : 0.0f;
     }
     l.x += STEP * l.by_k;
     l.k_left -= STEP;
 }
 
-template <int SIDE, class T> TT_DEV void put(const loader<SIDE, T> &l, float *to) /* [STEP][SIDE + PAD] */
+template <int SIDE, class T>
+TT_DEV void put(const loader<SIDE, T> &l, float *to) /* [STEP][SIDE + PAD] */
 {
     for (int i = 0; i < l.N; i++) {
         int side, k;
@@ -48,7 +51,8 @@ template <int SIDE, class T> TT_DEV void put(const loader<SIDE, T> &l, float *to
 }
 
 /* Thread (y, x) of 16 × 16 has rows y * 4 to y * 4 + 3 of each 64 rows, and columns likewise. */
-template <int SIDE> TT_DEV void multiply_step(const float *as, const float *bs, float sum[SIDE / 16][SIDE / 16])
+template <int SIDE>
+TT_DEV void multiply_step(const float *as, const float *bs, float sum[SIDE / 16][SIDE / 16])
 {
     constexpr int EACH = SIDE / 16;
     const int y = threadIdx.x / 16 * 4, x = threadIdx.x % 16 * 4;
@@ -65,13 +69,24 @@ template <int SIDE> TT_DEV void multiply_step(const float *as, const float *bs, 
     }
 }
 
-template <int SIDE, class A, class B> TT_DEV void multiply(const product &p, const tile &t, bool a_t, bool b_t)
+template <int SIDE, class A, class B>
+TT_DEV void multiply(const product &p, const tile &t, bool a_t, bool b_t)
 {
     constexpr int EACH = SIDE / 16, ROOM = STEP * (SIDE + PAD);
     float *shared = (float *)tt_shared;
     float sum[EACH][EACH] = {};
-    loader<SIDE, A> a = {(const A *)p.a + t.a + t.m0 * (a_t ? 1 : t.k), a_t ? 1 : t.k, a_t ? p.m : 1, t.m - t.m0, t.k, {}};
-    loader<SIDE, B> b = {(const B *)p.b + t.b + t.n0 * (b_t ? t.k : 1), b_t ? t.k : 1, b_t ? 1 : p.n, p.n - t.n0, t.k, {}};
+    loader<SIDE, A> a = {(const A *)p.a + t.a + t.m0 * (a_t ? 1 : t.k),
+                         a_t ? 1 : t.k,
+                         a_t ? p.m : 1,
+                         t.m - t.m0,
+                         t.k,
+                         {}};
+    loader<SIDE, B> b = {(const B *)p.b + t.b + t.n0 * (b_t ? t.k : 1),
+                         b_t ? t.k : 1,
+                         b_t ? 1 : p.n,
+                         p.n - t.n0,
+                         t.k,
+                         {}};
     for (i64 k = 0, half = 0; k < t.k; k += STEP, half ^= 1) {
         float *as = shared + half * 2 * ROOM, *bs = as + ROOM;
         if (k == 0) {
@@ -99,18 +114,18 @@ template <int SIDE, class A, class B> TT_DEV void multiply(const product &p, con
         }
 }
 
-#define GEMM(side, name, A, B)                                                                                         \
-    TT_KERNEL(THREADS, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k, i64 batch, int add, int mode, \
-              const i64 *groups, int a_t, int b_t)                                                  \
-    {                                                                                                                  \
-        const product p = {a, b, c, m, n, k, batch, 0, add, mode, groups};                                      \
-        const i64 tiles = tile_count<side>(p);                                                                         \
-        for (i64 at = blockIdx.x; at < tiles; at += gridDim.x) {                                                       \
-            tile t;                                                                                                    \
-            tt_sync(); /* nobody reads the last tile's operands any more */                                            \
-            if (tile_find<side>(p, at, &t))                                                                            \
-                multiply<side, A, B>(p, t, a_t != 0, b_t != 0);                                                        \
-        }                                                                                                              \
+#define GEMM(side, name, A, B)                                                                     \
+    TT_KERNEL(THREADS, name, const void *a, const void *b, void *c, i64 m, i64 n, i64 k,           \
+              i64 batch, int add, int mode, const i64 *groups, int a_t, int b_t)                   \
+    {                                                                                              \
+        const product p = {a, b, c, m, n, k, batch, 0, add, mode, groups};                         \
+        const i64 tiles = tile_count<side>(p);                                                     \
+        for (i64 at = blockIdx.x; at < tiles; at += gridDim.x) {                                   \
+            tile t;                                                                                \
+            tt_sync(); /* nobody reads the last tile's operands any more */                        \
+            if (tile_find<side>(p, at, &t))                                                        \
+                multiply<side, A, B>(p, t, a_t != 0, b_t != 0);                                    \
+        }                                                                                          \
     }
 GEMM(64, gemm_64_ff, float, float)
 GEMM(64, gemm_64_fh, float, bf16)

@@ -59,7 +59,8 @@ template <int SIDE> TT_DEV i64 tile_count(const product &p)
 /* Tile `at`, in an order in which tiles that run at a time share rows and columns; false: it is empty. */
 template <int SIDE> TT_DEV bool tile_find(const product &p, i64 at, tile *t)
 {
-    const i64 rows = tile_rows<SIDE>(p), columns = (p.n + SIDE - 1) / SIDE, z = at / (rows * columns);
+    const i64 rows = tile_rows<SIDE>(p), columns = (p.n + SIDE - 1) / SIDE,
+              z = at / (rows * columns);
     const i64 one = at % (rows * columns), band = one / (8 * columns), in = one % (8 * columns);
     const i64 height = rows - band * 8 < 8 ? rows - band * 8 : 8;
     i64 row = band * 8 + in % height;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugins/backends/cuda/blaslt.h against NVIDIA's header, where it is installed: the comparison is
- * made when this file is compiled. */
-#include <stdio.h>
-#if __has_include(<cublasLt.h>)
+/* Compares plugins/backends/cuda/blaslt.h with NVIDIA's header, when it is compiled:
+ * tests/cuda/test_abi.sh. */
 #include <cublasLt.h>
 #define CUDA_BLASLT_OTHER_TYPES
-#include "../../plugins/backends/cuda/blaslt.h"
+#include "blaslt.h"
 
 #define SAME_FUNCTION(result, name, parameters)                                                    \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&(name)), result(*) parameters),        \
@@ -56,16 +54,3 @@ SAME_PLACE(reserved)
 SAME_VALUE(sizeof(cublasStatus_t), sizeof(int))
 SAME_VALUE(sizeof(cublasComputeType_t), sizeof(int))
 SAME_VALUE(sizeof(cudaDataType_t), sizeof(int))
-
-int main(void)
-{
-    printf("blaslt.h agrees with cuBLAS %d.%d\n", CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR);
-    return 0;
-}
-#else
-int main(void)
-{
-    printf("skipped: cublasLt.h is not installed\n");
-    return 0;
-}
-#endif
