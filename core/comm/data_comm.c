@@ -39,7 +39,9 @@ static tt_status open_device_comm(tt_dist *d, const tt_data_opts *o, tt_error *e
                              .backend = o->device.backend,
                              .host_all_gather = gather_on_host,
                              .host = d->vt,
-                             .host_self = d->self};
+                             .host_self = d->self,
+                             .backend_name = o->backend_name,
+                             .reduce_members = o->reduce_members};
     void *self = NULL;
     TT_TRY(TT_PLUGIN_CALL(o->comm->open(o->config, &env, &self, err), err, "comm", "open"));
     d->data_vt = o->comm;

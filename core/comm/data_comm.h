@@ -14,6 +14,7 @@ typedef struct tt_data_opts {
     tt_device device;
     const tt_comm_vt *comm; /* with device_memory; NULL: none */
     const void *config;
+    const char *backend_name;
     const tt_kernel *reduce_members; /* the device's; NULL: it has none */
     double timeout_s;
     bool concurrent; /* collectives run concurrently with the program */

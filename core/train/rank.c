@@ -103,6 +103,7 @@ static tt_status open_data(tt_rank *r, tt_error *err)
     const tt_data_opts o = {.device = r->device,
                             .comm = fits ? c->component->vtable : NULL,
                             .config = c->config,
+                            .backend_name = s->backend.name,
                             .reduce_members = reduce,
                             .timeout_s = (double)s->core.comm.init_timeout_seconds,
                             .concurrent = s->overlap};

@@ -39,6 +39,9 @@ typedef struct tt_comm_env {
      * their keys may be those of its own groups. One thread uses it. */
     const struct tt_comm_vt *host;
     void *host_self;
+    /* Likewise: the backend's name, and its kernel "reduce_members" (device.h), a tt_kernel. */
+    const char *backend_name;
+    const struct tt_kernel *reduce_members;
 } tt_comm_env;
 
 typedef struct tt_comm_vt {

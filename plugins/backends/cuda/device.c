@@ -223,6 +223,21 @@ static void device_graph_free(void *self, tt_device_graph *g)
         cu.cuGraphExecDestroy((CUgraphExec)g);
 }
 
+/* The current context of this thread is self's. */
+static int device_reaches(void *self, void *other)
+{
+    const cuda_backend *a = self, *b = other;
+    int can = 0;
+    if (a->is_target || b->is_target)
+        return 0;
+    if (a->device == b->device)
+        return 1; /* ranks of one process share the device's primary context */
+    if ((int)cu.cuDeviceCanAccessPeer(&can, a->device, b->device) != CUDA_SUCCESS_ || !can)
+        return 0;
+    const int r = (int)cu.cuCtxEnablePeerAccess(b->context, 0);
+    return r == CUDA_SUCCESS_ || r == CUDA_PEER_ACCESS_ALREADY_ENABLED;
+}
+
 const tt_device_vt cuda_device_vt = {.struct_size = sizeof(tt_device_vt),
                                      .alignment = 256,
                                      .alloc = device_alloc,
@@ -245,4 +260,5 @@ const tt_device_vt cuda_device_vt = {.struct_size = sizeof(tt_device_vt),
                                      .capture_begin = device_capture_begin,
                                      .capture_end = device_capture_end,
                                      .launch = device_launch,
-                                     .graph_free = device_graph_free};
+                                     .graph_free = device_graph_free,
+                                     .reaches = device_reaches};

@@ -41,6 +41,7 @@ enum {
     CUDA_UNSUPPORTED_PTX_VERSION = 222,
     CUDA_NOT_FOUND = 500,
     CUDA_NOT_READY = 600,
+    CUDA_PEER_ACCESS_ALREADY_ENABLED = 704,
     CUDA_SYSTEM_DRIVER_MISMATCH = 803,
 };
 enum { /* CUdevice_attribute */
@@ -79,6 +80,8 @@ enum {
     X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
     X(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                                    \
     X(cuCtxSetCurrent, (CUcontext))                                                                \
+    X(cuCtxEnablePeerAccess, (CUcontext, unsigned))                                                \
+    X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                          \
     X(cuCtxGetStreamPriorityRange, (int *, int *))                                                 \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                       \
     X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                      \
