@@ -19,9 +19,8 @@
  * runs on h100-500w, h100 and a100. B200's and MI300X's efficiencies are not compared with any run. */
 #define NVIDIA                                                                                     \
     .op_latency = 3e-6, .memory_efficiency = 0.85, .network_efficiency = 0.8,                      \
-    .net_efficiency = 0.92,                                                                        \
-    .link_latency = 8e-6, .net_latency = 15e-6, .turn_latency = 1.5e-6, .ranks_per_node = 8,       \
-    .matmul_ramp = 400, .attention_ramp = 750, .overlap_efficiency = 0.85
+    .net_efficiency = 0.92, .link_latency = 8e-6, .net_latency = 15e-6, .turn_latency = 1.5e-6,    \
+    .ranks_per_node = 8, .matmul_ramp = 400, .attention_ramp = 750, .overlap_efficiency = 0.85
 
 static const tt_machine machines[] = {
     {.name = "a100",

@@ -25,7 +25,8 @@ static const tt_option options[] = {
     NUMBER(turn_latency, "1.5e-6", 10, "what each further turn of a ring adds to a collective, s"),
     NUMBER(op_latency, "3e-6", 10, "time from the end of an op to the start of the next one, s"),
     NUMBER(matmul_efficiency, "0.74", 1, "part of the peak that a matmul with long sums reaches"),
-    NUMBER(matmul_ramp, "400", 1e6, "a matmul over sums of n elements reaches n / (n + this) of it"),
+    NUMBER(matmul_ramp, "400", 1e6,
+           "a matmul over sums of n elements reaches n / (n + this) of it"),
     NUMBER(attention_efficiency, "0.62", 1,
            "part of the peak that attention over long sequences reaches"),
     NUMBER(attention_backward_efficiency, "0.52", 1, "… its derivative; 0 = as the forward"),
@@ -34,9 +35,10 @@ static const tt_option options[] = {
     NUMBER(memory_efficiency, "0.85", 1, "part of the memory's bandwidth that an op reaches"),
     NUMBER(network_efficiency, "0.8", 1, "part of the links' bandwidth that a collective reaches"),
     NUMBER(net_efficiency, "0.92", 1, "… between nodes; 0 = the same"),
-    NUMBER(overlap_efficiency, "0.85", 1,
-           "of the speed of computing, what is left while a collective in a node runs concurrently; a "
-           "slower collective takes less; 0 = all"),
+    NUMBER(
+        overlap_efficiency, "0.85", 1,
+        "of the speed of computing, what is left while a collective in a node runs concurrently; a "
+        "slower collective takes less; 0 = all"),
 };
 
 static tt_status complete(const tt_machine *m, const char *file, tt_error *err)
@@ -96,15 +98,16 @@ void tt_machine_text(const tt_machine *m, double peak, tt_str *o)
 {
     const double backward = m->attention_backward_efficiency > 0 ? m->attention_backward_efficiency
                                                                  : m->attention_efficiency;
-    tt_str_printf(o,
-                  "machine     %s reaches up to %.3g %% of %.4g TFLOP/s in a matmul, %.3g %% in "
-                  "attention (backward %.3g %%), %.3g %% of its memory's %.3g TB/s, %.3g %% of its "
-                  "links' %.3g GB/s, %.3g %% of its network's %.3g; --json prints all that is assumed\n",
-                  m->name, 100 * m->matmul_efficiency, 1e-12 * peak, 100 * m->attention_efficiency,
-                  100 * backward, 100 * m->memory_efficiency, 1e-12 * m->memory_bandwidth,
-                  100 * m->network_efficiency, 1e-9 * m->link_bandwidth,
-                  100 * (m->net_efficiency > 0 ? m->net_efficiency : m->network_efficiency),
-                  1e-9 * m->net_bandwidth);
+    tt_str_printf(
+        o,
+        "machine     %s reaches up to %.3g %% of %.4g TFLOP/s in a matmul, %.3g %% in "
+        "attention (backward %.3g %%), %.3g %% of its memory's %.3g TB/s, %.3g %% of its "
+        "links' %.3g GB/s, %.3g %% of its network's %.3g; --json prints all that is assumed\n",
+        m->name, 100 * m->matmul_efficiency, 1e-12 * peak, 100 * m->attention_efficiency,
+        100 * backward, 100 * m->memory_efficiency, 1e-12 * m->memory_bandwidth,
+        100 * m->network_efficiency, 1e-9 * m->link_bandwidth,
+        100 * (m->net_efficiency > 0 ? m->net_efficiency : m->network_efficiency),
+        1e-9 * m->net_bandwidth);
 }
 
 void tt_machine_json(const tt_machine *m, tt_str *o)

@@ -13,7 +13,7 @@
  * LLM.Q: README.md of IST-DASLab/llmq at b77d969. One H100 SXM, 1024 tokens, 524288 (7B: 262144) a step. */
 
 #define TITAN "training.seq_len 8192 "
-#define LLMQ  "training.seq_len 1024 training.global_batch_size "
+#define LLMQ "training.seq_len 1024 training.global_batch_size "
 
 typedef enum recompute {
     AS_THE_JOB_SAYS,
@@ -25,66 +25,60 @@ static const struct {
     recompute recompute;
     double published; /* tokens per second and GPU */
 } rows[] = {
-    {"8B, FSDP 8", "h100-500w", "8B",
+    {"8B, FSDP 8",               "h100-500w", "8B",
      TITAN "training.local_batch_size 2 parallelism.data_parallel_shard_degree 8",
-     EVERY_SECOND_PRODUCT, 6667},
-    {"8B, FSDP 128", "h100-500w", "8B",
+     EVERY_SECOND_PRODUCT,                                                                                             6667  },
+    {"8B, FSDP 128",             "h100-500w", "8B",
      TITAN "training.local_batch_size 2 parallelism.data_parallel_shard_degree 128",
-     EVERY_SECOND_PRODUCT, 6514},
-    {"8B, FSDP 8, TP 8", "h100-500w", "8B",
+     EVERY_SECOND_PRODUCT,                                                                                             6514  },
+    {"8B, FSDP 8, TP 8",         "h100-500w", "8B",
      TITAN "training.local_batch_size 12 parallelism.data_parallel_shard_degree 8 "
-           "parallelism.tensor_parallel_degree 8",
-     EVERY_SECOND_PRODUCT, 4378},
-    {"8B, FSDP 8, async TP 8", "h100-500w", "8B",
+           "parallelism.tensor_parallel_degree 8",                                               EVERY_SECOND_PRODUCT, 4378  },
+    {"8B, FSDP 8, async TP 8",   "h100-500w", "8B",
      TITAN "training.local_batch_size 12 parallelism.data_parallel_shard_degree 8 "
-           "parallelism.tensor_parallel_degree 8 parallelism.enable_async_tensor_parallel true",
-     EVERY_SECOND_PRODUCT, 4809},
-    {"70B, FSDP 32, TP 8", "h100-500w", "70B",
+           "parallelism.tensor_parallel_degree 8 parallelism.enable_async_tensor_parallel true", EVERY_SECOND_PRODUCT, 4809  },
+    {"70B, FSDP 32, TP 8",       "h100-500w", "70B",
      TITAN "training.local_batch_size 16 parallelism.data_parallel_shard_degree 32 "
-           "parallelism.tensor_parallel_degree 8 activation_checkpoint.mode full",
-     AS_THE_JOB_SAYS, 597.3},
+           "parallelism.tensor_parallel_degree 8 activation_checkpoint.mode full",               AS_THE_JOB_SAYS,      597.3 },
     {"70B, FSDP 32, async TP 8", "h100-500w", "70B",
      TITAN "training.local_batch_size 16 parallelism.data_parallel_shard_degree 32 "
            "parallelism.tensor_parallel_degree 8 parallelism.enable_async_tensor_parallel true "
-           "activation_checkpoint.mode full",
-     AS_THE_JOB_SAYS, 652.4},
-    {"405B, FSDP 16, TP 8", "h100-500w", "405B",
+           "activation_checkpoint.mode full",                                                    AS_THE_JOB_SAYS,      652.4 },
+    {"405B, FSDP 16, TP 8",      "h100-500w", "405B",
      TITAN "training.local_batch_size 2 parallelism.data_parallel_shard_degree 16 "
-           "parallelism.tensor_parallel_degree 8 activation_checkpoint.mode full",
-     AS_THE_JOB_SAYS, 109},
-    {"Qwen2.5 0.5B", "h100", "8B",
+           "parallelism.tensor_parallel_degree 8 activation_checkpoint.mode full",               AS_THE_JOB_SAYS,      109   },
+    {"Qwen2.5 0.5B",             "h100",      "8B",
      LLMQ "512 training.local_batch_size 32 model.args.dim 896 model.args.n_layers 24 "
           "model.args.n_heads 14 model.args.n_kv_heads 2 model.args.hidden_dim 4864 "
-          "model.args.vocab_size 151936 model.args.tie_embeddings true",
-     AS_THE_JOB_SAYS, 149600},
-    {"Qwen2.5 1.5B", "h100", "8B",
+          "model.args.vocab_size 151936 model.args.tie_embeddings true",                         AS_THE_JOB_SAYS,      149600},
+    {"Qwen2.5 1.5B",             "h100",      "8B",
      LLMQ "512 training.local_batch_size 16 model.args.dim 1536 model.args.n_layers 28 "
           "model.args.n_heads 12 model.args.n_kv_heads 2 model.args.hidden_dim 8960 "
-          "model.args.vocab_size 151936 model.args.tie_embeddings true",
-     AS_THE_JOB_SAYS, 58900},
-    {"Qwen2.5 3B", "h100", "8B",
+          "model.args.vocab_size 151936 model.args.tie_embeddings true",                         AS_THE_JOB_SAYS,      58900 },
+    {"Qwen2.5 3B",               "h100",      "8B",
      LLMQ "512 training.local_batch_size 8 model.args.dim 2048 model.args.n_layers 36 "
           "model.args.n_heads 16 model.args.n_kv_heads 2 model.args.hidden_dim 11008 "
-          "model.args.vocab_size 151936 model.args.tie_embeddings true",
-     AS_THE_JOB_SAYS, 30900},
-    {"Qwen2.5 7B", "h100", "8B",
+          "model.args.vocab_size 151936 model.args.tie_embeddings true",                         AS_THE_JOB_SAYS,      30900 },
+    {"Qwen2.5 7B",               "h100",      "8B",
      LLMQ "256 training.local_batch_size 4 model.args.dim 3584 model.args.n_layers 28 "
           "model.args.n_heads 28 model.args.n_kv_heads 4 model.args.hidden_dim 18944 "
-          "model.args.vocab_size 152064",
-     AS_THE_JOB_SAYS, 13860},
+          "model.args.vocab_size 152064",                                                        AS_THE_JOB_SAYS,      13860 },
 };
 
 static const char row_job[] = "{\"spec\":\"llama3\",\"checkpoint\":{\"enable\":false},"
-                          "\"training\":{\"mixed_precision_param\":\"bfloat16\"}}";
+                              "\"training\":{\"mixed_precision_param\":\"bfloat16\"}}";
 
 static double seconds_of(size_t row, const char *mode, tt_step_time *out)
 {
     char text[1200];
     struct job j;
     tt_error err = {0};
-    const tt_setup_opts o = {.mode = TT_MODE_TRAIN, .compile = true, .data = true,
+    const tt_setup_opts o = {.mode = TT_MODE_TRAIN,
+                             .compile = true,
+                             .data = true,
                              .machine = tt_machine_find(rows[row].machine)};
-    snprintf(text, sizeof text, "comm.overlap on model.flavor %s %s %s", rows[row].flavor, rows[row].args, mode);
+    snprintf(text, sizeof text, "comm.overlap on model.flavor %s %s %s", rows[row].flavor,
+             rows[row].args, mode);
     tt_log_setup(TT_ERROR, 0, 1, false);
     if (job_try(&j, row_job, text, &o, &err) != TT_OK)
         fail_msg("%s: %s", rows[row].name, err.text);
