@@ -38,6 +38,16 @@ static tt_dtype computes_in(const tt_node *n)
     return product && n->in[1]->type.dtype != first ? TT_F32 : first;
 }
 
+/* An element of a product takes 2 FLOPs per term of its sum, one of attention 4 per key that it sees, half
+ * of the sequence, and one of its derivative 10. */
+static double depth_of(const tt_work *w, const tt_type *out)
+{
+    const double n = out ? (double)tt_type_numel(out) : 0;
+    const bool has = w->cls == TT_CLASS_MATMUL || w->cls == TT_CLASS_ATTENTION ||
+                     w->cls == TT_CLASS_ATTENTION_BACKWARD;
+    return has && n > 0 ? w->flops / n / (w->cls == TT_CLASS_ATTENTION_BACKWARD ? 5 : 2) : 0;
+}
+
 static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
                        const tt_tensor *out)
 {
@@ -59,6 +69,7 @@ static tt_work work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in,
     const tt_cost c = n->op->cost(&q, outs);
     w.flops = c.flops;
     w.bytes = c.bytes;
+    w.depth = depth_of(&w, n->n_out ? &outs[0] : NULL);
     return w;
 }
 
@@ -75,12 +86,21 @@ tt_work tt_node_work_of(const tt_graph *g, const tt_node *n, const tt_tensor *in
 
 /* ---- computing ---- */
 
+static bool is_attention(const tt_work *w)
+{
+    return w->cls == TT_CLASS_ATTENTION || w->cls == TT_CLASS_ATTENTION_BACKWARD;
+}
+
 static double reachable_flops(const tt_work *w, const tt_machine *m)
 {
+    const double peak = tt_machine_flops(m, w->dtype);
     if (w->cls != TT_CLASS_MATMUL && m->flops_vector > 0)
         return m->flops_vector;
-    return tt_machine_flops(m, w->dtype) *
-           (w->cls == TT_CLASS_ATTENTION ? m->attention_efficiency : m->matmul_efficiency);
+    const double ramp = is_attention(w) ? m->attention_ramp : m->matmul_ramp;
+    const double part = w->depth > 0 ? w->depth / (w->depth + ramp) : 1;
+    if (w->cls == TT_CLASS_ATTENTION_BACKWARD && m->attention_backward_efficiency > 0)
+        return peak * part * m->attention_backward_efficiency;
+    return peak * part * (is_attention(w) ? m->attention_efficiency : m->matmul_efficiency);
 }
 
 static double memory_seconds(double bytes, const tt_machine *m)
@@ -93,7 +113,7 @@ double tt_work_seconds(const tt_work *w, const tt_machine *m)
 {
     const tt_ratios *r = m->ratios;
     if (r) {
-        const double flop = w->cls == TT_CLASS_ATTENTION ? r->attention_flop : r->flop;
+        const double flop = is_attention(w) ? r->attention_flop : r->flop;
         return TT_MAXV(w->flops * flop, w->bytes * r->byte);
     }
     if (w->flops <= 0 && w->bytes <= 0)
@@ -121,10 +141,10 @@ static void link_of(const tt_graph *g, const tt_atom_list *atoms, const tt_machi
     for (int i = 0; i < k; i++)
         here += few.n ? ranks[i] < per_node : 1;
     const bool one_node = few.n == atoms->n && here == k;
-    *bandwidth = m->link_bandwidth;
+    const double reached = m->net_efficiency > 0 ? m->net_efficiency : m->network_efficiency;
+    *bandwidth = m->link_bandwidth * m->network_efficiency;
     if (!one_node)
-        *bandwidth = TT_MIN(m->link_bandwidth, m->net_bandwidth * TT_MAXV(here, 1));
-    *bandwidth *= m->network_efficiency;
+        *bandwidth = TT_MIN(*bandwidth, m->net_bandwidth * reached * TT_MAXV(here, 1));
     *latency = one_node ? m->link_latency : m->net_latency;
 }
 
@@ -134,6 +154,13 @@ static int tree_depth(int n)
     while (1 << hops < n)
         hops++;
     return hops;
+}
+
+/* The turns of a ring: an all-reduce is a reduce-scatter and an all-gather; small ones go through a tree
+ * instead, whose depth is the latency's. */
+static double turns_of(tt_step_kind kind, int n_ranks)
+{
+    return kind == TT_STEP_ALL_GATHER || kind == TT_STEP_REDUCE_SCATTER ? n_ranks - 1 : 0;
 }
 
 static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_machine *m)
@@ -146,9 +173,11 @@ static double collective_seconds(const tt_graph *g, const tt_node *n, const tt_m
     if (tt_step_is_local(s->kind))
         return 0;
     link_of(g, &s->atoms, m, &bandwidth, &latency);
-    if (s->kind != TT_STEP_SHIFT)
-        latency *= tree_depth(tt_mesh_degree(g->mesh, &s->atoms));
-    return latency + sent / bandwidth;
+    if (s->kind == TT_STEP_SHIFT)
+        return latency + sent / bandwidth;
+    const int n_ranks = tt_mesh_degree(g->mesh, &s->atoms);
+    latency *= tree_depth(n_ranks);
+    return latency + m->turn_latency * turns_of(s->kind, n_ranks) + sent / bandwidth;
 }
 
 static double pipeline_link(const tt_graph *g, const tt_machine *m, double *latency)

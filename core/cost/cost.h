@@ -14,6 +14,8 @@
 typedef struct tt_work {
     double flops, bytes; /* a multiply-add is two FLOPs; bytes: the least that memory moves */
     double sent;         /* of a collective: the bytes that each rank sends */
+    double
+        depth; /* of a product: the length of its sums; of attention: of the sequences; 0: not known */
     tt_op_class cls;
     tt_dtype dtype; /* the dtype in which it computes */
 } tt_work;
@@ -42,8 +44,17 @@ typedef struct tt_machine {
     double link_bandwidth, link_latency;   /* between devices of a node, per direction; B/s, s */
     double net_bandwidth, net_latency;     /* from a device to other nodes, per direction */
     double op_latency;                     /* from the end of an op to the start of the next, s */
-    /* the part of each peak that is reached in practice, 0 … 1 */
-    double matmul_efficiency, attention_efficiency, memory_efficiency, network_efficiency;
+    double turn_latency;                   /* what each further turn of a ring adds, s */
+    /* The part of each peak that is reached in practice, 0 … 1. attention_backward_efficiency 0: as the
+     * forward's. Of products and attention it holds for long sums and sequences: those of depth n
+     * reach n / (n + ramp) of it. */
+    double matmul_efficiency, attention_efficiency, attention_backward_efficiency;
+    double memory_efficiency, network_efficiency;
+    double net_efficiency; /* between nodes; 0: network_efficiency */
+    double matmul_ramp, attention_ramp;
+    double
+        overlap_efficiency;  /* of the speed of computing, what is left while a collective within a
+                                  node runs concurrently; a slower one takes less; 0: all of it */
     const tt_ratios *ratios; /* if not NULL, only these count, and not the speeds above */
 } tt_machine;
 

@@ -4,15 +4,37 @@
 
 /* The machines that have a name.
  *
- * Peaks are the vendors' dense numbers (data sheets: NVIDIA H100 SXM, H200 SXM, HGX B200; AMD
- * Instinct MI300X), the network is one 400 Gb/s card per device. Efficiencies are what
- * tuned libraries reach: 0.75 of a large bf16 matmul, 0.5 to 0.6 of attention, 0.85 of the memory's bandwidth. */
-#define GPU_EFFICIENCY                                                                             \
-    .op_latency = 3e-6, .matmul_efficiency = 0.75, .attention_efficiency = 0.55,                   \
-    .memory_efficiency = 0.85, .network_efficiency = 0.8, .link_latency = 8e-6,                    \
-    .net_latency = 15e-6, .net_bandwidth = 50e9, .ranks_per_node = 8
+ * Peaks are the vendors' dense numbers (data sheets: NVIDIA A100 SXM 80 GB, H100 SXM, H200 SXM, HGX B200;
+ * AMD Instinct MI300X); the network is one card per device. What is reached of them:
+ *   matmul     cuBLAS, bf16, long runs within the power limit. H200: 680 of 989 TFLOP/s at 8192³, 770 in
+ *              short runs; 780 is the best published on H100. A tile's begin and end take as long as a
+ *              sum over 256 elements (its pipeline's depth: 4 stages of 64).
+ *   attention  cuDNN 9.19 on H200, causal, 128 per head, 2k … 32k tokens: forward 484, 591, 644, 673, 688,
+ *              backward 370, 474, 541, 579, 581 TFLOP/s (cudnn-frontend's benchmark). Those of H100 at 8k:
+ *              566 and 470; with FlashAttention 2, 306 and 166 (flash-attention PR 1893).
+ *   network    NCCL's bus bandwidth of large messages: 360 of 450 GB/s over NVLink.
+ *   overlap    NCCL's kernels take 16 to 24 of 132 multiprocessors, and a part of the memory's bandwidth.
+ * h100-500w is the machine of torchtitan's published runs: limited to 500 W, HBM2e of 2.4 TB/s, PyTorch's
+ * attention (FlashAttention 2). tests/estimate/test_published.c compares the estimates with published
+ * runs on h100-500w, h100 and a100. B200's and MI300X's efficiencies are not compared with any run. */
+#define NVIDIA                                                                                     \
+    .op_latency = 3e-6, .memory_efficiency = 0.85, .network_efficiency = 0.8,                      \
+    .net_efficiency = 0.92, .link_latency = 8e-6, .net_latency = 15e-6, .turn_latency = 1.5e-6,    \
+    .ranks_per_node = 8, .matmul_ramp = 400, .attention_ramp = 750, .overlap_efficiency = 0.85
 
 static const tt_machine machines[] = {
+    {.name = "a100",
+     .flops_f32 = 19.5e12,
+     .flops_bf16 = 312e12,
+     .flops_f16 = 312e12,
+     .memory_bytes = 80e9,
+     .memory_bandwidth = 2.039e12,
+     .link_bandwidth = 300e9,
+     .net_bandwidth = 25e9,
+     .matmul_efficiency = 0.80,
+     .attention_efficiency = 0.70,
+     .attention_backward_efficiency = 0.60,
+     NVIDIA},
     {.name = "h100",
      .flops_f32 = 67e12,
      .flops_bf16 = 989e12,
@@ -20,7 +42,23 @@ static const tt_machine machines[] = {
      .memory_bytes = 80e9,
      .memory_bandwidth = 3.35e12,
      .link_bandwidth = 450e9,
-     GPU_EFFICIENCY},
+     .net_bandwidth = 50e9,
+     .matmul_efficiency = 0.74,
+     .attention_efficiency = 0.62,
+     .attention_backward_efficiency = 0.52,
+     NVIDIA},
+    {.name = "h100-500w",
+     .flops_f32 = 67e12,
+     .flops_bf16 = 989e12,
+     .flops_f16 = 989e12,
+     .memory_bytes = 96e9,
+     .memory_bandwidth = 2.4e12,
+     .link_bandwidth = 450e9,
+     .net_bandwidth = 50e9,
+     .matmul_efficiency = 0.53,
+     .attention_efficiency = 0.34,
+     .attention_backward_efficiency = 0.185,
+     NVIDIA},
     {.name = "h200",
      .flops_f32 = 67e12,
      .flops_bf16 = 989e12,
@@ -28,7 +66,11 @@ static const tt_machine machines[] = {
      .memory_bytes = 141e9,
      .memory_bandwidth = 4.8e12,
      .link_bandwidth = 450e9,
-     GPU_EFFICIENCY},
+     .net_bandwidth = 50e9,
+     .matmul_efficiency = 0.74,
+     .attention_efficiency = 0.70,
+     .attention_backward_efficiency = 0.60,
+     NVIDIA},
     {.name = "b200",
      .flops_f32 = 80e12,
      .flops_bf16 = 2250e12,
@@ -36,7 +78,11 @@ static const tt_machine machines[] = {
      .memory_bytes = 180e9,
      .memory_bandwidth = 8e12,
      .link_bandwidth = 900e9,
-     GPU_EFFICIENCY},
+     .net_bandwidth = 50e9,
+     .matmul_efficiency = 0.74,
+     .attention_efficiency = 0.65,
+     .attention_backward_efficiency = 0.50,
+     NVIDIA},
     {.name = "mi300x",
      .flops_f32 = 163.4e12,
      .flops_bf16 = 1307e12,
@@ -44,7 +90,11 @@ static const tt_machine machines[] = {
      .memory_bytes = 192e9,
      .memory_bandwidth = 5.3e12,
      .link_bandwidth = 448e9,
-     GPU_EFFICIENCY},
+     .net_bandwidth = 50e9,
+     .matmul_efficiency = 0.55,
+     .attention_efficiency = 0.40,
+     .attention_backward_efficiency = 0.30,
+     NVIDIA},
 };
 
 /* A core of 50 GFLOP/s with 12 and 5 GB/s. Attention's FLOPs, with exponentials among them, take

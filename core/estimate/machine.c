@@ -22,11 +22,23 @@ static const tt_option options[] = {
     NUMBER(net_bandwidth, "12.5e9", 1e30,
            "bandwidth from a device to other nodes, per direction, bytes/s"),
     NUMBER(net_latency, "15e-6", 10, "latency of a message between nodes, s"),
+    NUMBER(turn_latency, "1.5e-6", 10, "what each further turn of a ring adds to a collective, s"),
     NUMBER(op_latency, "3e-6", 10, "time from the end of an op to the start of the next one, s"),
-    NUMBER(matmul_efficiency, "0.75", 1, "part of the peak that a matmul reaches"),
-    NUMBER(attention_efficiency, "0.55", 1, "part of the peak that attention reaches"),
+    NUMBER(matmul_efficiency, "0.74", 1, "part of the peak that a matmul with long sums reaches"),
+    NUMBER(matmul_ramp, "400", 1e6,
+           "a matmul over sums of n elements reaches n / (n + this) of it"),
+    NUMBER(attention_efficiency, "0.62", 1,
+           "part of the peak that attention over long sequences reaches"),
+    NUMBER(attention_backward_efficiency, "0.52", 1, "… its derivative; 0 = as the forward"),
+    NUMBER(attention_ramp, "750", 1e6,
+           "attention over sequences of n tokens reaches n / (n + this) of it"),
     NUMBER(memory_efficiency, "0.85", 1, "part of the memory's bandwidth that an op reaches"),
     NUMBER(network_efficiency, "0.8", 1, "part of the links' bandwidth that a collective reaches"),
+    NUMBER(net_efficiency, "0.92", 1, "… between nodes; 0 = the same"),
+    NUMBER(
+        overlap_efficiency, "0.85", 1,
+        "of the speed of computing, what is left while a collective in a node runs concurrently; a "
+        "slower collective takes less; 0 = all"),
 };
 
 static tt_status complete(const tt_machine *m, const char *file, tt_error *err)
@@ -80,4 +92,35 @@ tt_status tt_machine_load(const char *name, tt_arena *a, const tt_machine **out,
     TT_TRY(complete(m, name, err));
     *out = m;
     return TT_OK;
+}
+
+void tt_machine_text(const tt_machine *m, double peak, tt_str *o)
+{
+    const double backward = m->attention_backward_efficiency > 0 ? m->attention_backward_efficiency
+                                                                 : m->attention_efficiency;
+    tt_str_printf(
+        o,
+        "machine     %s reaches up to %.3g %% of %.4g TFLOP/s in a matmul, %.3g %% in "
+        "attention (backward %.3g %%), %.3g %% of its memory's %.3g TB/s, %.3g %% of its "
+        "links' %.3g GB/s, %.3g %% of its network's %.3g; --json prints all that is assumed\n",
+        m->name, 100 * m->matmul_efficiency, 1e-12 * peak, 100 * m->attention_efficiency,
+        100 * backward, 100 * m->memory_efficiency, 1e-12 * m->memory_bandwidth,
+        100 * m->network_efficiency, 1e-9 * m->link_bandwidth,
+        100 * (m->net_efficiency > 0 ? m->net_efficiency : m->network_efficiency),
+        1e-9 * m->net_bandwidth);
+}
+
+void tt_machine_json(const tt_machine *m, tt_str *o)
+{
+    tt_str_add(o, "{\"name\":");
+    tt_str_json(o, m->name);
+    for (size_t i = 0; i < TT_COUNT(options); i++) {
+        const char *at = (const char *)m + options[i].offset;
+        if (options[i].type == TT_OPT_INT)
+            tt_str_printf(o, ",\"%s\":%lld", options[i].name,
+                          (long long)*(const int64_t *)(const void *)at);
+        else
+            tt_str_printf(o, ",\"%s\":%.10g", options[i].name, *(const double *)(const void *)at);
+    }
+    tt_str_addc(o, '}');
 }

@@ -236,6 +236,8 @@ static void json_time(const counter *c, tt_str *o)
         tt_str_printf(o, "%.4f", t->mfu);
     else
         tt_str_add(o, "null");
+    tt_str_add(o, ",\"machine\":");
+    tt_machine_json(c->machine, o);
 }
 
 /* use: NULL on the host. */
@@ -393,6 +395,7 @@ static void time_text(const counter *c, tt_str *o)
     if (t->peak > 0)
         tt_str_printf(o, ", MFU %.1f %%", 100 * t->mfu);
     tt_str_addc(o, '\n');
+    tt_machine_text(c->machine, t->peak, o);
 }
 
 /* The line about asynchronous tensor parallelism. */

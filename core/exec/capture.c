@@ -89,8 +89,7 @@ static int graph_of(tt_exec *x, int part, const tt_call *c)
     for (size_t i = 0; i < g->graphs.n; i++) {
         const tt_captured *k = &g->graphs.items[i];
         if (k->part == part && k->first == c->first &&
-            (k->micro == c->micro ||
-             same_places(x->p, &g->parts.items[part], k->micro, c->micro)))
+            (k->micro == c->micro || same_places(x->p, &g->parts.items[part], k->micro, c->micro)))
             return (int)i;
     }
     const tt_captured new = {
@@ -179,7 +178,8 @@ void tt_exec_capture_end(tt_exec *x, tt_captured *c, tt_status s, tt_error *why)
     if (s == TT_OK && ended == TT_OK) {
         const tt_section *of = &x->p->sections[c->section];
         x->graphs.n_graphs++;
-        tt_log(TT_DEBUG, "exec", "captured the %s of stage %d, micro-batch %d: instructions %d to %d",
+        tt_log(TT_DEBUG, "exec",
+               "captured the %s of stage %d, micro-batch %d: instructions %d to %d",
                tt_section_phase(of->kind), of->stage, c->micro,
                x->graphs.parts.items[c->part].begin, x->graphs.parts.items[c->part].end - 1);
         return;

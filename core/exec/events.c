@@ -75,6 +75,6 @@ tt_status tt_exec_event(tt_exec *x, const tt_bound *b, int micro, tt_error *err)
     TT_TRY(tt_exec_mark_begin(x, b, err));
     TT_TRY(tt_device_wait(d, q->mover.queue, x->events[event], err));
     return tt_exec_mark_end(
-        x, b,
-        &(tt_trace_event){.instr = b->over->instr, .rows = -1, .micro = micro, .wait = true}, err);
+        x, b, &(tt_trace_event){.instr = b->over->instr, .rows = -1, .micro = micro, .wait = true},
+        err);
 }

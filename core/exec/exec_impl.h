@@ -80,11 +80,11 @@ typedef struct tt_times {
 
 /* ---- capture.c ---- */
 typedef struct tt_graph_part { /* of a section */
-    int begin, end;      /* instructions */
-    bool captured;       /* it becomes graphs; false: the host issues it each time */
+    int begin, end;            /* instructions */
+    bool captured;             /* it becomes graphs; false: the host issues it each time */
     bool communicates;
 } tt_graph_part;
-typedef struct tt_captured { /* a part, for micro-batches whose values lie in the same places */
+typedef struct tt_captured {  /* a part, for micro-batches whose values lie in the same places */
     int part, section, micro; /* micro: the first of them */
     bool first;               /* of the step: stores where later ones add */
     bool used, refused;       /* it has run; the device could not capture it */

@@ -165,8 +165,7 @@ static tt_status run_instr(const run *r, const tt_bound *b, tt_error *err)
         TT_TRY(tt_exec_mark_begin(x, b, err));
     if (x->trace)
         tt_trace_next(x->trace);
-    if (run_kind(r, b, in, out, adds, err) != TT_OK ||
-        (x->o.sync && tt_exec_sync(x, err) != TT_OK))
+    if (run_kind(r, b, in, out, adds, err) != TT_OK || (x->o.sync && tt_exec_sync(x, err) != TT_OK))
         return tt_exec_name_step(x, b->instr, err);
     if (x->o.detect_nan && b->n_out)
         TT_TRY(tt_exec_check_finite(x, b->instr, out, b->n_out, r->micro, err));

@@ -10,6 +10,7 @@ typedef struct clock {
     const tt_machine *m;
     double now;
     double free[UINT8_MAX + 1]; /* by queue: the time at which its last collective is over */
+    double rate[UINT8_MAX + 1]; /* by queue: how fast that is, 1: as fast as a node's links */
     double *over;               /* by event: the time at which it happens */
     tt_list_seconds sum;
 } clock;
@@ -20,16 +21,33 @@ static void wait_until(clock *c, double t)
     c->now = TT_MAXV(c->now, t);
 }
 
+/* While a collective runs concurrently, computing is slower: it loses processors and bandwidth to the
+ * fastest one. */
+static void compute(clock *c, double seconds)
+{
+    const double lost = c->m->overlap_efficiency > 0 ? 1 - c->m->overlap_efficiency : 0;
+    double busy = 0, rate = 0;
+    for (int q = 1; q <= c->p->n_queues && lost > 0; q++)
+        if (c->free[q] > c->now) {
+            busy = TT_MAXV(busy, c->free[q] - c->now);
+            rate = TT_MAXV(rate, c->rate[q]);
+        }
+    const double speed = 1 - lost * TT_MIN(rate, 1.0), beside = TT_MIN(busy, seconds / speed);
+    c->now += beside + (seconds - beside * speed);
+}
+
 static void pass(clock *c, const tt_instr *i)
 {
     const tt_seconds t = tt_node_seconds(c->p->graph, i->node, c->m);
     c->sum.comm += t.comm;
     if (i->queue) {
+        const double link = c->m->link_bandwidth * c->m->network_efficiency * t.comm;
         c->free[i->queue] = TT_MAXV(c->free[i->queue], c->now) + t.comm;
+        c->rate[i->queue] = link > 0 ? tt_node_work(c->p->graph, i->node).sent / link : 0;
         return;
     }
     wait_until(c, c->now + t.comm);
-    c->now += t.compute;
+    compute(c, t.compute);
 }
 
 static void pass_section(clock *c, const tt_section *s)

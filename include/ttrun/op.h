@@ -89,7 +89,8 @@ typedef enum tt_op_class {
     TT_CLASS_POINTWISE,
     TT_CLASS_MATMUL,    /* matrix products, at the machine's peak_flops */
     TT_CLASS_ATTENTION, /* matrix products and exponentials */
-    TT_CLASS_LOOKUP     /* reads rows of the input `table` at indices that another input holds */
+    TT_CLASS_LOOKUP,    /* reads rows of the input `table` at indices that another input holds */
+    TT_CLASS_ATTENTION_BACKWARD /* the derivative of attention; the first output is that of its q */
 } tt_op_class;
 
 #define TT_LINEAR_JOINT UINT32_MAX /* linear in all inputs together, as add is */

@@ -21,19 +21,22 @@ static const struct {
     size_t graphs[2]; /* of pipeline ranks 0 and 1 */
     int loose;        /* instructions that are in no graph, but for inputs */
 } jobs[] = {
-    {SMALL "training.local_batch_size 2",                                         {4, 4},   0},
-    {SMALL "training.local_batch_size 2 training.global_batch_size 8",            {6, 6},   0},
-    {SMALL "training.local_batch_size 2 training.seq_len 64",                     {4, 4},   0},
+    {SMALL "training.local_batch_size 2",                                                             {4, 4}, 0},
+    {SMALL "training.local_batch_size 2 training.global_batch_size 8",                                {6, 6}, 0},
+    {SMALL "training.local_batch_size 2 training.seq_len 64",                                         {4, 4}, 0},
     {SMALL "training.local_batch_size 2 parallelism.data_parallel_shard_degree 2 comm.overlap on "
-           "training.global_batch_size 8",                                        {6, 6},   0},
+           "training.global_batch_size 8",                                                       {6, 6},
+     0                                                                                                         },
     {SMALL "training.local_batch_size 2 training.seq_len 16 comm.overlap on "
-           "parallelism.tensor_parallel_degree 2 parallelism.enable_async_tensor_parallel true",
-                                                                                  {4, 4},   0},
-    {PIPELINE,                                                                    {8, 6},   1},
+           "parallelism.tensor_parallel_degree 2 parallelism.enable_async_tensor_parallel true", {4, 4},
+     0                                                                                                         },
+    {PIPELINE,                                                                                        {8, 6}, 1},
     {PIPELINE "parallelism.data_parallel_shard_degree 2 comm.overlap on "
-              "training.local_batch_size 8",                                      {8, 6},   1},
+              "training.local_batch_size 8",                                                     {8, 6},
+     1                                                                                                         },
     {PIPELINE "parallelism.pipeline_parallel_schedule ZBVZeroBubble model.args.n_layers 4",
-                                                                                  {20, 24}, 2},
+     {20, 24},
+     2                                                                                                         },
 };
 
 enum { N_STEPS = 4, N_MORE = 2, N_ORDERS = 4 }; /* orders: of far, by seed */
@@ -162,8 +165,8 @@ static void test_graphs_give_the_numbers_of_the_reference(void **state)
             assert_int_equal(c->n_graphs, jobs[k].graphs[last]);
             assert_int_equal(c->captured, (int64_t)c->n_graphs);
             assert_int_equal(c->refused, 0);
-            assert_int_equal(c->launches, seen.per_step[r] * (N_STEPS + N_MORE - 1) -
-                                              (int64_t)c->n_graphs);
+            assert_int_equal(c->launches,
+                             seen.per_step[r] * (N_STEPS + N_MORE - 1) - (int64_t)c->n_graphs);
             assert_int_equal(seen.loose[r], jobs[k].loose);
             assert_int_equal(seen.captured_comm[r], j.setup.world > 1);
         }
@@ -333,7 +336,8 @@ static void check_failure(const char *more, const char *text)
     tt_error err = {0};
     open_far(&j, jobs[3].overrides, more);
     ((far_config *)(void *)(uintptr_t)j.setup.backend.config)->fail = "attention_bwd";
-    ((far_config *)(void *)(uintptr_t)j.setup.backend.config)->fail_at = 2 * 4 + 3; /* of step 3, the third of 4 */
+    ((far_config *)(void *)(uintptr_t)j.setup.backend.config)->fail_at =
+        2 * 4 + 3; /* of step 3, the third of 4 */
     assert_int_equal(steps_of_job(&j, N_STEPS, &s, &err), TT_EIO);
     if (!strstr(err.text, text))
         fail_msg("%s: \"%s\" is not in: %s", more, text, err.text);

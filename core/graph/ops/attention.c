@@ -339,7 +339,7 @@ const tt_op_def tt_op_attention_bwd = {.struct_size = sizeof(tt_op_def),
                                        .rule_for = rule_for_bwd,
                                        .cost = tt_attention_cost_bwd,
                                        .print_attrs = tt_attention_print,
-                                       .cls = TT_CLASS_ATTENTION};
+                                       .cls = TT_CLASS_ATTENTION_BACKWARD};
 const tt_op_def tt_op_attention_bias_bwd = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_bias_bwd",
@@ -354,7 +354,7 @@ const tt_op_def tt_op_attention_bias_bwd = {
     .rule_for = rule_for_bias_bwd,
     .cost = tt_attention_cost_bwd,
     .print_attrs = tt_attention_print,
-    .cls = TT_CLASS_ATTENTION};
+    .cls = TT_CLASS_ATTENTION_BACKWARD};
 
 /* Positions of keys for a prefix-LM: those of the prefix count as first, so every query of the segment is
  * at or after them. */

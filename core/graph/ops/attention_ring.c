@@ -296,7 +296,7 @@ const tt_op_def tt_op_attention_ring_bwd = {.struct_size = sizeof(tt_op_def),
                                             .expand = expand_bwd,
                                             .cost = tt_attention_cost_bwd,
                                             .print_attrs = tt_attention_print,
-                                            .cls = TT_CLASS_ATTENTION};
+                                            .cls = TT_CLASS_ATTENTION_BACKWARD};
 const tt_op_def tt_op_attention_ring_bias_bwd = {
     .struct_size = sizeof(tt_op_def),
     .name = "attention_ring_bias_bwd",
@@ -312,4 +312,4 @@ const tt_op_def tt_op_attention_ring_bias_bwd = {
     .expand = expand_bias_bwd,
     .cost = tt_attention_cost_bwd,
     .print_attrs = tt_attention_print,
-    .cls = TT_CLASS_ATTENTION};
+    .cls = TT_CLASS_ATTENTION_BACKWARD};
