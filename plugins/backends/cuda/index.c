@@ -4,7 +4,7 @@
 /* Rows by index: embedding, gather, their derivatives, top_k. Additions into rows sort the indices by
  * row, so that each row's list is summed in ascending order, without atomics. N indices, V rows of the
  * table, D elements of a row, k picks. */
-#define PIECE 128    /* rows of a list that are summed together */
+#define PIECE 128      /* rows of a list that are summed together */
 #define MOST_PICKED 32 /* top_k: for larger k the rows are sorted */
 
 static cuda_kernel read_kernels[5] = {CUDA_KERNEL("index", "read_rows_1"),
@@ -23,8 +23,8 @@ static cuda_kernel read_kernels[5] = {CUDA_KERNEL("index", "read_rows_1"),
                    top_k_bwd[2] = CUDA_PAIR("index", "top_k_bwd");
 
 /* out[i] = table[index[i] - begin of the table] */
-static tt_status read_rows(void *self, const tt_kernel_call *c, const tt_tensor *table,
-                           const tt_tensor *index, tt_error *err)
+static tt_status index_read(void *self, const tt_kernel_call *c, const tt_tensor *table,
+                            const tt_tensor *index, tt_error *err)
 {
     const void *t = table->data, *i = index->data;
     void *y = c->out[0].data;
@@ -46,12 +46,12 @@ static tt_status read_rows(void *self, const tt_kernel_call *c, const tt_tensor 
 /* ids [N], table [V,D] -> y [N,D] */
 static tt_status run_embedding(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    return read_rows(self, c, &c->in[1], &c->in[0], err);
+    return index_read(self, c, &c->in[1], &c->in[0], err);
 }
 /* x [V,..], index [N] -> y [N,..] */
 static tt_status run_gather(void *self, const tt_kernel_call *c, tt_error *err)
 {
-    return read_rows(self, c, &c->in[0], &c->in[1], err);
+    return index_read(self, c, &c->in[0], &c->in[1], err);
 }
 
 static size_t parts_bytes(int64_t n, int64_t width) /* of one of the two arrays of pieces */
@@ -87,15 +87,16 @@ static tt_status add_rows(void *self, const tt_kernel_call *c, const tt_tensor *
     float *parts0 = (float *)(void *)((char *)c->scratch + cuda_sort_bytes(1, n)),
           *parts1 = (float *)(void *)((char *)(void *)parts0 + parts_bytes(n, width));
     if (!add)
-        TT_TRY(cuda_zero(self, c->queue, y,
-                         (size_t)tt_tensor_numel(yt) * tt_dtype_size(yt->dtype), err));
+        TT_TRY(cuda_zero(self, c->queue, y, (size_t)tt_tensor_numel(yt) * tt_dtype_size(yt->dtype),
+                         err));
     if (n == 0 || width == 0 || count == 0)
         return TT_OK;
     if (count > INT32_MAX || n > UINT32_MAX)
-        return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "cuda: %s: %lld rows of a table and %lld indices are too many; cut the table "
-                       "with tensor parallelism, or use a smaller batch",
-                       c->op, (long long)count, (long long)n);
+        return TT_FAIL(
+            err, TT_EUNSUPPORTED,
+            "cuda: %s: %lld rows of a table and %lld indices are too many; cut the table "
+            "with tensor parallelism, or use a smaller batch",
+            c->op, (long long)count, (long long)n);
     const cuda_grid each = {cuda_ceil(n, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
     TT_TRY(CUDA_LAUNCH(self, c, &row_keys, each, err, &index, &keys, &n, &first, &count));
     TT_TRY(cuda_sort(self, c->queue, keys, 1, n, &sorted, err));
@@ -159,7 +160,8 @@ static tt_status run_top_k_bwd(void *self, const tt_kernel_call *c, tt_error *er
     int half = cuda_half(&c->in[1]);
     int64_t n = cuda_width(o), k = cuda_width(&c->in[0]), rows = cuda_rows(o);
     const cuda_grid grid = {cuda_ceil(rows, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
-    TT_TRY(cuda_zero(self, c->queue, dx, (size_t)tt_tensor_numel(o) * tt_dtype_size(o->dtype), err));
+    TT_TRY(
+        cuda_zero(self, c->queue, dx, (size_t)tt_tensor_numel(o) * tt_dtype_size(o->dtype), err));
     return CUDA_LAUNCH(self, c, &top_k_bwd[cuda_half(o)], grid, err, &index, &dy, &half, &dx, &rows,
                        &n, &k);
 }

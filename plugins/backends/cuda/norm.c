@@ -8,11 +8,11 @@
 #define WARP_BWD 256 /* derivatives: a row of at most so many elements is a warp's */
 
 static cuda_kernel forward[2][2][2] = {
-    {CUDA_PAIR("norm",   "rms_norm_warp"), CUDA_PAIR("norm",   "rms_norm_block")},
+    {CUDA_PAIR("norm", "rms_norm_warp"),   CUDA_PAIR("norm", "rms_norm_block")  },
     {CUDA_PAIR("norm", "layer_norm_warp"), CUDA_PAIR("norm", "layer_norm_block")}
 };
 static cuda_kernel backward[2][2][2] = {
-    {CUDA_PAIR("norm",   "rms_norm_bwd_warp"), CUDA_PAIR("norm",   "rms_norm_bwd_block")},
+    {CUDA_PAIR("norm", "rms_norm_bwd_warp"),   CUDA_PAIR("norm", "rms_norm_bwd_block")  },
     {CUDA_PAIR("norm", "layer_norm_bwd_warp"), CUDA_PAIR("norm", "layer_norm_bwd_block")}
 };
 
@@ -61,13 +61,15 @@ static tt_status run_norm(void *self, const tt_kernel_call *c, tt_error *err)
     const cuda_grid grid = {cuda_ceil(o.rows, groups), 1, 1, CUDA_THREADS,
                             CUDA_ROOM + (o.cached ? (int)bytes : 0)};
     return CUDA_LAUNCH(self, c, &forward[layer][!warp][cuda_half(&c->in[0])], grid, err, &o.x, &o.w,
-                       &o.half_w, &o.b, &o.half_b, &y, &o.rows, &o.length, &o.how, &o.cached, &o.wide);
+                       &o.half_w, &o.b, &o.half_b, &y, &o.rows, &o.length, &o.how, &o.cached,
+                       &o.wide);
 }
 
 static size_t bwd_scratch(const tt_kernel_call *c, int n_threads)
 {
     const norm o = norm_of(c);
-    const int64_t least = o.n <= WARP_BWD ? 64 : 8; /* rows of a tile: fewer rows may be more tiles */
+    const int64_t least =
+        o.n <= WARP_BWD ? 64 : 8; /* rows of a tile: fewer rows may be more tiles */
     (void)n_threads;
     return (size_t)(cuda_min(TILES, cuda_ceil(o.rows, least)) * o.n * (c->n_out - 1)) *
            sizeof(float);

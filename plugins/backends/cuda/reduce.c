@@ -4,10 +4,10 @@
 /* Reductions over one dim, x [outer, n, inner] -> y [outer, inner], and sums of all elements. Where
  * one block per result would be too little, pieces of n are reduced into scratch first; the pieces
  * depend on the shape only. */
-#define THREAD_N 64  /* n of at most so many: a thread per result, if inner > 1 */
-#define WARP_N 2048  /* inner = 1 and n of at most so many: a warp per result */
-#define BLOCKS 1024  /* enough of them for any device */
-#define CHUNK 16384  /* elements whose squares one block sums */
+#define THREAD_N 64 /* n of at most so many: a thread per result, if inner > 1 */
+#define WARP_N 2048 /* inner = 1 and n of at most so many: a warp per result */
+#define BLOCKS 1024 /* enough of them for any device */
+#define CHUNK 16384 /* elements whose squares one block sums */
 
 enum { SUM, MAX, ARG };
 static cuda_kernel by_thread[3][2] = {CUDA_PAIR("reduce", "sum_threads"),
@@ -100,10 +100,11 @@ static tt_status reduce(void *self, const tt_kernel_call *c, reduction r, int ho
     }
     const int64_t pieces = cuda_ceil(r.n, r.piece);
     float *parts = c->scratch;
-    int64_t *at = how == ARG ? (int64_t *)(void *)((char *)c->scratch +
-                                                   cuda_align((size_t)(r.outer * pieces * r.inner) *
-                                                              sizeof(float)))
-                             : NULL;
+    int64_t *at =
+        how == ARG
+            ? (int64_t *)(void *)((char *)c->scratch +
+                                  cuda_align((size_t)(r.outer * pieces * r.inner) * sizeof(float)))
+            : NULL;
     reduction first = r;
     first.half_out = first.add = first.indices = 0;
     TT_TRY(columns(self, c, &by_column[how][half], first, x, NULL, parts, at, err));
@@ -146,8 +147,8 @@ tt_status cuda_column_sum(cuda_backend *b, tt_device_queue *q, const void *parti
                           int64_t n, int64_t ld, void *out, tt_error *err)
 {
     const cuda_grid grid = {cuda_ceil(n, 32), 1, 1, 1024, 32 * 33 * (int)sizeof(float)};
-    return cuda_launch(b, q, &column_sum, grid,
-                       (void *const[]){&partial, &tiles, &n, &ld, &out}, err);
+    return cuda_launch(b, q, &column_sum, grid, (void *const[]){&partial, &tiles, &n, &ld, &out},
+                       err);
 }
 
 /* x [T] -> y [sequences]: a sequence is found by its global index, because a mesh axis that cuts

@@ -12,8 +12,8 @@ static cuda_kernel kernels[2] = CUDA_PAIR("rope", "rope");
 typedef struct rope { /* tt_rope of kernels/rope.cu */
     double inv[PAIRS];
     int64_t tokens, width;
-    int first, n, pairs, head_dim, threads, interleaved, inverse, rest;
-    float factor;
+    int first, n, pairs, head_dim, threads, interleaved, rest;
+    float factor, sine;
 } rope;
 
 /* 16-byte accesses: both halves of a head and the pairs of each launch are whole units. */
@@ -33,7 +33,8 @@ static tt_status launch(void *self, const tt_kernel_call *c, rope *r, tt_error *
     r->threads = 1;
     while (r->threads < CUDA_THREADS && r->threads * unit < (r->n > 0 ? r->n : r->head_dim))
         r->threads *= 2;
-    const int64_t blocks = cuda_ceil(r->tokens, CUDA_THREADS / r->threads), heads = r->width / r->head_dim;
+    const int64_t blocks = cuda_ceil(r->tokens, CUDA_THREADS / r->threads),
+                  heads = r->width / r->head_dim;
     int head_blocks = (int)cuda_max(1, cuda_min(heads, BLOCKS / cuda_max(1, blocks)));
     const cuda_grid grid = {blocks * head_blocks, 1, 1, CUDA_THREADS, 0};
     return CUDA_LAUNCH(self, c, &kernels[cuda_half(&c->in[0])], grid, err, r, &x, &pos, &y,
@@ -50,13 +51,14 @@ static tt_status run_rope(void *self, const tt_kernel_call *c, tt_error *err)
               .pairs = (int)pairs,
               .head_dim = (int)a->opts.head_dim,
               .interleaved = a->opts.interleaved != 0,
-              .inverse = a->inverse != 0,
               .rest = 1};
     tt_status status = TT_OK;
+    TT_TRY(cuda_row_fits(c, r.width, err));
     double *inv = malloc((size_t)(pairs + 1) * sizeof *inv);
     if (inv == NULL)
         return TT_FAIL(err, TT_ENOMEM, "cuda: rope: out of memory");
     r.factor = (float)tt_rope_frequencies(&a->opts, inv, pairs);
+    r.sine = a->inverse ? -r.factor : r.factor;
     for (int64_t first = 0; status == TT_OK && (first == 0 || first < pairs); first += PAIRS) {
         r.first = (int)first;
         r.n = (int)cuda_min(PAIRS, pairs - first);

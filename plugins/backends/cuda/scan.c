@@ -12,13 +12,14 @@ static cuda_kernel cumsum_rows[2][2] = {CUDA_PAIR("scan", "cumsum_warp"),
                                         CUDA_PAIR("scan", "cumsum_block")},
                    cumsum_columns[2] = CUDA_PAIR("scan", "cumsum_columns"),
                    cumsum_parts = CUDA_KERNEL("scan", "cumsum_parts"),
-                   scan_kernels[2] = CUDA_PAIR("scan", "scan"),
+                   scan_fwd[2] = CUDA_PAIR("scan", "scan"),
+                   scan_bwd[2] = CUDA_PAIR("scan", "scan_bwd"),
                    scan_parts = CUDA_KERNEL("scan", "scan_parts"),
                    scan_da[2] = CUDA_PAIR("scan", "scan_da"),
                    scan_cached[2] = CUDA_PAIR("scan", "scan_cached");
 
 /* Elements of a piece of n, so that pieces of all columns are about COLUMNS. */
-static int64_t piece_of(int64_t n, int64_t columns)
+static int64_t scan_piece_of(int64_t n, int64_t columns)
 {
     const int64_t pieces = cuda_ceil(COLUMNS, cuda_max(columns, 1));
     return cuda_max(LEAST, cuda_ceil(n, pieces));
@@ -56,7 +57,7 @@ static tt_status run_columns(void *self, const tt_kernel_call *c, cumsum *a, tt_
     cuda_kernel *const k = &cumsum_columns[cuda_half(&c->in[0])];
     const void *x = c->in[0].data;
     void *y = c->out[0].data, *none = NULL, *parts = c->scratch;
-    int64_t columns = a->outer * a->inner, piece = piece_of(a->n, columns),
+    int64_t columns = a->outer * a->inner, piece = scan_piece_of(a->n, columns),
             pieces = cuda_ceil(a->n, piece);
     const cuda_grid all = {cuda_ceil(columns * pieces, CUDA_THREADS), 1, 1, CUDA_THREADS, 0},
                     once = {cuda_ceil(columns, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
@@ -85,7 +86,7 @@ static tt_status run_cumsum(void *self, const tt_kernel_call *c, tt_error *err)
 typedef struct scan { /* tt_scan of kernels/scan.cu */
     const void *a, *seg, *pos;
     int64_t tokens, n, m, ld_a, piece, pieces;
-    int half_a, back;
+    int half_a;
 } scan;
 
 static scan scan_of(const tt_kernel_call *c, int at_seg)
@@ -104,7 +105,7 @@ static scan scan_of(const tt_kernel_call *c, int at_seg)
     for (; d > 0; d--)
         s.n *= x->shape[d];
     s.ld_a = a->global[0] == 1 ? 0 : s.n;
-    s.piece = piece_of(s.tokens, s.n * s.m);
+    s.piece = scan_piece_of(s.tokens, s.n * s.m);
     s.pieces = cuda_ceil(s.tokens, s.piece);
     return s;
 }
@@ -122,11 +123,10 @@ typedef struct scan_more { /* tt_scan_more */
     int half_da;
 } scan_more;
 
-/* y from x, forwards or backwards */
-static tt_status recur(void *self, const tt_kernel_call *c, scan *s, const tt_tensor *xt,
-                       scan_more *more, tt_error *err)
+/* y from x, forwards or, as k says, backwards */
+static tt_status recur(void *self, const tt_kernel_call *c, cuda_kernel *k, scan *s,
+                       const tt_tensor *xt, scan_more *more, tt_error *err)
 {
-    cuda_kernel *const k = &scan_kernels[cuda_half(xt)];
     const void *x = xt->data;
     void *y = c->out[0].data, *none = NULL, *parts = c->scratch;
     int64_t width = s->n * s->m;
@@ -145,7 +145,7 @@ static tt_status run_scan(void *self, const tt_kernel_call *c, tt_error *err)
 {
     scan s = scan_of(c, 2);
     scan_more more = {.h = NULL};
-    return recur(self, c, &s, &c->in[0], &more, err);
+    return recur(self, c, &scan_fwd[cuda_half(&c->in[0])], &s, &c->in[0], &more, err);
 }
 
 /* Of bf16, whose states share a decay: g in f32, behind the parts. */
@@ -168,10 +168,9 @@ static tt_status run_scan_bwd(void *self, const tt_kernel_call *c, tt_error *err
     int half_da = cuda_half(&c->out[1]);
     scan s = scan_of(c, 3);
     scan_more more = {.half_da = half_da, .da = da, .h = s.m == 1 ? h : NULL};
-    s.back = 1;
     if (needs_g(c, &s))
         g = more.g = (float *)(void *)((char *)c->scratch + cuda_align(scan_scratch(c, 0)));
-    TT_TRY(recur(self, c, &s, &c->in[2], &more, err));
+    TT_TRY(recur(self, c, &scan_bwd[cuda_half(&c->in[2])], &s, &c->in[2], &more, err));
     if (s.m == 1)
         return TT_OK;
     const cuda_grid grid = {cuda_ceil(s.tokens * s.n, CUDA_THREADS / 32), 1, 1, CUDA_THREADS, 0};

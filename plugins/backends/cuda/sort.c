@@ -25,8 +25,8 @@ tt_status cuda_sort(cuda_backend *b, tt_device_queue *q, void *keys, int64_t row
     for (int64_t run = TILE; run < n; run *= 2) {
         const cuda_grid all = {cuda_ceil(rows * n, CUDA_THREADS), 1, 1, CUDA_THREADS, 0};
         void *other = from;
-        TT_TRY(cuda_launch(b, q, &sort_merge, all, (void *const[]){&from, &to, &rows, &n, &run},
-                           err));
+        TT_TRY(
+            cuda_launch(b, q, &sort_merge, all, (void *const[]){&from, &to, &rows, &n, &run}, err));
         from = to;
         to = other;
     }

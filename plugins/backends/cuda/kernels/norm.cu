@@ -66,13 +66,14 @@ TT_DEV void norm_row(const T *in, const void *w, int half_w, const void *b, int 
 
 #define NORM(T, t, name, centred, g, G)                                                            \
     TT_KERNEL(256, name##_##g##_##t, const T *x, const void *w, int half_w, const void *b,         \
-              int half_b, T *y, i64 rows, int n, tt_mean how, int cached, int wide)                  \
+              int half_b, T *y, i64 rows, int n, tt_mean how, int cached, int wide)                \
     {                                                                                              \
         if (wide)                                                                                  \
-            norm_row<T, tt_unit<T>::n, true, G, centred>(x, w, half_w, b, half_b, y, rows, n, how,       \
-                                                   cached);                                        \
+            norm_row<T, tt_unit<T>::n, true, G, centred>(x, w, half_w, b, half_b, y, rows, n, how, \
+                                                         cached);                                  \
         else                                                                                       \
-            norm_row<T, tt_unit<T>::n, false, G, centred>(x, w, half_w, b, half_b, y, rows, n, how, cached);          \
+            norm_row<T, tt_unit<T>::n, false, G, centred>(x, w, half_w, b, half_b, y, rows, n,     \
+                                                          how, cached);                            \
     }
 
 /* ---- derivatives ----
@@ -144,7 +145,8 @@ TT_DEV void norm_bwd_tile(const T *x, const void *w, int half, const T *dy, T *d
     TT_UNROLL(1)
     for (i64 r = (i64)blockIdx.x * tile + group; r < end; r += groups) {
         tt_row<T, V, W> rx = {x + r * n, cache}, rdy = {dy + r * n, cached ? cache + n : (T *)0};
-        norm_bwd_row<T, V, W, G, CENTRED>(rx, rdy, w, half, dx + r * n, part, n, lane, how, tt_room());
+        norm_bwd_row<T, V, W, G, CENTRED>(rx, rdy, w, half, dx + r * n, part, n, lane, how,
+                                          tt_room());
     }
     tt_sync();
     for (int i = (int)threadIdx.x; shared_sums && i < width; i += 256) {
@@ -158,15 +160,15 @@ TT_DEV void norm_bwd_tile(const T *x, const void *w, int half, const T *dy, T *d
 
 #define NORM_BWD(T, t, name, centred, g, G)                                                        \
     TT_KERNEL(256, name##_bwd_##g##_##t, const T *x, const void *w, int half, const T *dy, T *dx,  \
-              float *partial, i64 rows, int n, i64 tile, tt_mean how, int cached, int shared_sums,   \
+              float *partial, i64 rows, int n, i64 tile, tt_mean how, int cached, int shared_sums, \
               int wide)                                                                            \
     {                                                                                              \
         if (wide)                                                                                  \
-            norm_bwd_tile<T, tt_unit<T>::n, true, G, centred>(x, w, half, dy, dx, partial, rows, n,      \
-                                                        tile, how, cached, shared_sums);           \
+            norm_bwd_tile<T, tt_unit<T>::n, true, G, centred>(x, w, half, dy, dx, partial, rows,   \
+                                                              n, tile, how, cached, shared_sums);  \
         else                                                                                       \
-            norm_bwd_tile<T, tt_unit<T>::n, false, G, centred>(x, w, half, dy, dx, partial, rows, n, tile, how,       \
-                                            cached, shared_sums);                                  \
+            norm_bwd_tile<T, tt_unit<T>::n, false, G, centred>(x, w, half, dy, dx, partial, rows,  \
+                                                               n, tile, how, cached, shared_sums); \
     }
 
 #define BOTH(T, t, name, centred)                                                                  \

@@ -47,11 +47,11 @@ struct tt_arg {
 
 struct tt_reduction {
     i64 outer, n, inner;
-    i64 piece;     /* elements of n per block */
-    float sign;    /* -1: of -x */
-    int half_out;  /* the result is bf16, else f32 */
-    int add;       /* to what the result holds */
-    int indices;   /* the result is i32: indices */
+    i64 piece;    /* elements of n per block */
+    float sign;   /* -1: of -x */
+    int half_out; /* the result is bf16, else f32 */
+    int add;      /* to what the result holds */
+    int indices;  /* the result is i32: indices */
 };
 
 template <class P, class T>
@@ -75,8 +75,7 @@ TT_DEV void put_best(const tt_reduction &r, void *out, i64 *out_at, i64 at, tt_b
 }
 
 /* inner = 1: a warp per row of n. */
-template <class P, class T>
-TT_DEV void reduce_row(const tt_reduction &r, const T *x, void *out)
+template <class P, class T> TT_DEV void reduce_row(const tt_reduction &r, const T *x, void *out)
 {
     const i64 row = tt_group_row<32>(r.outer);
     const int lane = (int)threadIdx.x % 32;
@@ -95,8 +94,7 @@ TT_DEV void reduce_row(const tt_reduction &r, const T *x, void *out)
 }
 
 /* A thread per result: for short n. */
-template <class P, class T>
-TT_DEV void reduce_thread(const tt_reduction &r, const T *x, void *out)
+template <class P, class T> TT_DEV void reduce_thread(const tt_reduction &r, const T *x, void *out)
 {
     const i64 at = (i64)blockIdx.x * 256 + threadIdx.x;
     if (at >= r.outer * r.inner)
@@ -187,8 +185,7 @@ TT_KERNEL(1024, column_sum, const float *partial, i64 tiles, i64 n, i64 ld, floa
 
 /* out [l] = Σ x over global elements [(first + l) line, + line), of which this rank has
  * [begin, begin + n). A block per l. */
-template <class T>
-TT_DEV void line_sum(const T *x, i64 n, i64 begin, i64 first, i64 line, T *out)
+template <class T> TT_DEV void line_sum(const T *x, i64 n, i64 begin, i64 first, i64 line, T *out)
 {
     const i64 from = (first + (i64)blockIdx.x) * line - begin, to = from + line;
     float sum = 0.0f;
@@ -241,9 +238,9 @@ template <class T, int V, bool W> TT_DEV void squares(const T *x, i64 n, double 
     TT_KERNEL(256, squares_##t, const T *x, i64 n, double *chunks, int wide)                       \
     {                                                                                              \
         if (wide)                                                                                  \
-            squares<T, tt_unit<T>::n, true>(x, n, chunks);                                               \
+            squares<T, tt_unit<T>::n, true>(x, n, chunks);                                         \
         else                                                                                       \
-            squares<T, tt_unit<T>::n, false>(x, n, chunks);                                                           \
+            squares<T, tt_unit<T>::n, false>(x, n, chunks);                                        \
     }
 
 SUMS(float, f32)

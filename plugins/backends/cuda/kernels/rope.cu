@@ -7,12 +7,12 @@
 
 #define TT_PAIRS 128 /* of one launch, at most */
 struct tt_rope {
-    double inv[TT_PAIRS]; /* of the pairs first … first + n - 1 */
-    i64 tokens, width;    /* width: elements of a row */
-    int first, n, pairs;  /* pairs: of all launches, half of rotary_dim */
+    double inv[TT_PAIRS];  /* of the pairs first … first + n - 1 */
+    i64 tokens, width;     /* width: elements of a row */
+    int first, n, pairs;   /* pairs: of all launches, half of rotary_dim */
     int head_dim, threads; /* threads: a power of two, how many share a token's pairs */
-    int interleaved, inverse, rest; /* rest: copies the elements behind the pairs, too */
-    float factor;
+    int interleaved, rest; /* rest: copies the elements behind the pairs, too */
+    float factor, sine;    /* of the cosines and the sines */
 };
 
 /* The cosine and sine of angle: quarter turns are taken off in f64, so that large positions are as
@@ -23,7 +23,8 @@ TT_DEV void turn(double angle, float *cosine, float *sine)
     const double rest = fma(-quarters, 1.5707963267948966, angle);
     const float r = (float)fma(-quarters, 6.123233995736766e-17, rest), s = r * r;
     const int q = (int)((i64)quarters & 3);
-    float co = fmaf(s, -1.0f / 3628800.0f, 1.0f / 40320.0f), si = fmaf(s, 1.0f / 362880.0f, -1.0f / 5040.0f);
+    float co = fmaf(s, -1.0f / 3628800.0f, 1.0f / 40320.0f),
+          si = fmaf(s, 1.0f / 362880.0f, -1.0f / 5040.0f);
     co = fmaf(s, co, -1.0f / 720.0f);
     co = fmaf(s, co, 1.0f / 24.0f);
     co = fmaf(s, co, -0.5f);
@@ -36,19 +37,18 @@ TT_DEV void turn(double angle, float *cosine, float *sine)
 }
 
 template <class T, int V>
-TT_DEV void rotate_unit(const tt_rope &a, const T *x, T *y, i64 at, int j, const float *co,
-                        const float *si)
+TT_DEV void rotate_unit(const T *x, T *y, int apart, const float *co, const float *si)
 {
     float u[V], v[V];
-    tt_load_unit<V>(u, x + at + j);
-    tt_load_unit<V>(v, x + at + j + a.pairs);
+    tt_load_unit<V>(u, x);
+    tt_load_unit<V>(v, x + apart);
     for (int k = 0; k < V; k++) {
         const float p = u[k] * co[k] - v[k] * si[k];
         v[k] = v[k] * co[k] + u[k] * si[k];
         u[k] = p;
     }
-    tt_store_unit<V>(y + at + j, u);
-    tt_store_unit<V>(y + at + j + a.pairs, v);
+    tt_store_unit<V>(y, u);
+    tt_store_unit<V>(y + apart, v);
 }
 
 /* V pairs at a time; with V > 1 the halves of a head are V consecutive elements, not interleaved. */
@@ -57,37 +57,33 @@ TT_DEV void rope(const tt_rope &a, const T *x, const int *pos, T *y, int head_bl
 {
     const int rows = 256 / a.threads, lane = (int)threadIdx.x % a.threads;
     const i64 t = (i64)((int)blockIdx.x / head_blocks) * rows + threadIdx.x / a.threads;
-    const i64 step = (i64)head_blocks * a.head_dim, from = (i64)((int)blockIdx.x % head_blocks) * a.head_dim;
+    const int step = head_blocks * a.head_dim,
+              width = (int)a.width - (int)blockIdx.x % head_blocks * a.head_dim;
     float co[V], si[V];
     if (t >= a.tokens)
         return;
     const double p = (double)pos[t];
+    x += t * a.width + a.width - width;
+    y += t * a.width + a.width - width;
     TT_UNROLL(1)
     for (int j = lane * V; j < a.n; j += a.threads * V) {
         for (int k = 0; k < V; k++) {
             turn(p * a.inv[j + k], &co[k], &si[k]);
             co[k] *= a.factor;
-            si[k] *= a.inverse ? -a.factor : a.factor;
+            si[k] *= a.sine;
         }
-        TT_UNROLL(2)
-        for (i64 h = from; h < a.width; h += step) {
-            const i64 at = t * a.width + h;
-            if (V > 1 || !a.interleaved) {
-                rotate_unit<T, V>(a, x, y, at, a.first + j, co, si);
-            } else {
-                const i64 q = at + 2 * (a.first + j);
-                const float u = tt_load(x + q), v = tt_load(x + q + 1);
-                tt_store(y + q, u * co[0] - v * si[0]);
-                tt_store(y + q + 1, v * co[0] + u * si[0]);
-            }
-        }
+        const bool halves = V > 1 || !a.interleaved;
+        const int at = halves ? a.first + j : 2 * (a.first + j), apart = halves ? a.pairs : 1;
+        TT_UNROLL(1)
+        for (int h = 0; h < width; h += step)
+            rotate_unit<T, V>(x + h + at, y + h + at, apart, co, si);
     }
     if (!a.rest || x == y)
         return;
-    for (i64 h = from; h < a.width; h += step)
+    for (int h = 0; h < width; h += step)
         TT_UNROLL(1)
-        for (int j = 2 * a.pairs + lane; j < a.head_dim; j += a.threads)
-            y[t * a.width + h + j] = x[t * a.width + h + j];
+    for (int j = 2 * a.pairs + lane; j < a.head_dim; j += a.threads)
+        y[h + j] = x[h + j];
 }
 
 #define ROPE(T, t)                                                                                 \

@@ -106,7 +106,7 @@ struct tt_scan {
     const int *seg, *pos;
     i64 tokens, n, m, ld_a; /* ld_a: 0, if a has one row */
     i64 piece, pieces;
-    int half_a, back;
+    int half_a;
 };
 
 TT_DEV float decay(const tt_scan &s, i64 t, i64 i)
@@ -119,9 +119,9 @@ TT_DEV bool continues(const tt_scan &s, i64 t) /* token t the segment of token t
 }
 
 /* The decay from the token that is computed before t to t; 0: nothing passes. */
-TT_DEV float passes(const tt_scan &s, i64 t, i64 i)
+template <bool BACK> TT_DEV float passes(const tt_scan &s, i64 t, i64 i)
 {
-    const i64 at = s.back ? t + 1 : t;
+    const i64 at = BACK ? t + 1 : t;
     return continues(s, at) ? decay(s, at, i) : 0.0f;
 }
 
@@ -135,7 +135,7 @@ struct tt_scan_more {
 };
 
 /* parts: f32 [2, pieces, width]: ends and products; y NULL: only these are found. */
-template <class T>
+template <class T, bool BACK>
 TT_DEV void scan_piece(const tt_scan &s, const T *x, T *y, float *parts, const tt_scan_more &more)
 {
     const int width = (int)(s.n * s.m), tiles = (width + 255) / 256;
@@ -147,16 +147,15 @@ TT_DEV void scan_piece(const tt_scan &s, const T *x, T *y, float *parts, const t
     float h = y && parts ? parts[g] : 0.0f, product = 1.0f;
     TT_UNROLL(2)
     for (i64 k = p * s.piece; k < end; k++) {
-        const i64 t = s.back ? s.tokens - 1 - k : k, at = t * width + column;
-        const float v = tt_load(x + at), d = passes(s, t, i);
+        const i64 t = BACK ? s.tokens - 1 - k : k, at = t * width + column;
+        const float v = tt_load(x + at), d = passes<BACK>(s, t, i);
         h = d != 0.0f ? fmaf(d, h, v) : v;
         product *= d;
-        if (!y)
-            continue;
-        tt_store(y + at, h);
-        if (more.g)
+        if (y)
+            tt_store(y + at, h);
+        if (BACK && y && more.g)
             more.g[at] = h;
-        if (more.h)
+        if (BACK && y && more.h)
             tt_store_any(more.da, at, more.half_da,
                          continues(s, t) ? h * tt_load((const T *)more.h + at - width) : 0.0f);
     }
@@ -218,7 +217,11 @@ TT_DEV void scan_cached(const tt_scan &s, const T *x, T *y, void *state, int hal
 #define SCAN(T, t)                                                                                 \
     TT_KERNEL(256, scan_##t, tt_scan s, const T *x, T *y, float *parts, tt_scan_more more)         \
     {                                                                                              \
-        scan_piece(s, x, y, parts, more);                                                          \
+        scan_piece<T, false>(s, x, y, parts, more);                                                \
+    }                                                                                              \
+    TT_KERNEL(256, scan_bwd_##t, tt_scan s, const T *x, T *y, float *parts, tt_scan_more more)     \
+    {                                                                                              \
+        scan_piece<T, true>(s, x, y, parts, more);                                                 \
     }                                                                                              \
     TT_KERNEL(256, scan_da_##t, tt_scan s, const T *h, const float *g, void *da, int half)         \
     {                                                                                              \

@@ -21,7 +21,8 @@ struct tt_exp_sum {
 template <int G> TT_DEV tt_exp_sum exp_sum_of(tt_exp_sum s, float *room)
 {
     const float most = tt_group_max<G>(s.max, room);
-    s.sum = tt_group_sum<G>(s.max > -TT_INFINITY || s.sum != s.sum ? s.sum * e_to(s.max - most) : 0.0f, room);
+    s.sum = tt_group_sum<G>(
+        s.max > -TT_INFINITY || s.sum != s.sum ? s.sum * e_to(s.max - most) : 0.0f, room);
     s.max = most;
     if (most == TT_INFINITY || most == -TT_INFINITY)
         s.sum += most - most; /* NaN */
@@ -160,33 +161,33 @@ TT_DEV void vocabulary_row(const T *in, const void *m, int half, float *out, i64
     TT_KERNEL(256, softmax_##g##_##t, const T *x, T *y, i64 rows, int n, int cached, int wide)     \
     {                                                                                              \
         if (wide)                                                                                  \
-            softmax_row<T, tt_unit<T>::n, true, G>(x, y, rows, n, cached);                               \
+            softmax_row<T, tt_unit<T>::n, true, G>(x, y, rows, n, cached);                         \
         else                                                                                       \
-            softmax_row<T, tt_unit<T>::n, false, G>(x, y, rows, n, cached);                                           \
+            softmax_row<T, tt_unit<T>::n, false, G>(x, y, rows, n, cached);                        \
     }                                                                                              \
     TT_KERNEL(256, softmax_bwd_##g##_##t, const T *y, const T *dy, T *dx, i64 rows, int n,         \
               int cached, int wide)                                                                \
     {                                                                                              \
         if (wide)                                                                                  \
-            softmax_bwd_row<T, tt_unit<T>::n, true, G>(y, dy, dx, rows, n, cached);                      \
+            softmax_bwd_row<T, tt_unit<T>::n, true, G>(y, dy, dx, rows, n, cached);                \
         else                                                                                       \
-            softmax_bwd_row<T, tt_unit<T>::n, false, G>(y, dy, dx, rows, n, cached);                                  \
+            softmax_bwd_row<T, tt_unit<T>::n, false, G>(y, dy, dx, rows, n, cached);               \
     }                                                                                              \
     TT_KERNEL(256, cross_entropy_##g##_##t, const T *x, const int *labels, float *nll, float *lse, \
               i64 rows, int n, i64 begin, int wide)                                                \
     {                                                                                              \
         if (wide)                                                                                  \
-            cross_entropy_row<T, tt_unit<T>::n, true, G>(x, labels, nll, lse, rows, n, begin);           \
+            cross_entropy_row<T, tt_unit<T>::n, true, G>(x, labels, nll, lse, rows, n, begin);     \
         else                                                                                       \
-            cross_entropy_row<T, tt_unit<T>::n, false, G>(x, labels, nll, lse, rows, n, begin);                       \
+            cross_entropy_row<T, tt_unit<T>::n, false, G>(x, labels, nll, lse, rows, n, begin);    \
     }                                                                                              \
     TT_KERNEL(256, vocabulary_##g##_##t, const T *x, const void *m, int half, float *y, i64 rows,  \
               int n, int wide)                                                                     \
     {                                                                                              \
         if (wide)                                                                                  \
-            vocabulary_row<T, tt_unit<T>::n, true, G>(x, m, half, y, rows, n);                           \
+            vocabulary_row<T, tt_unit<T>::n, true, G>(x, m, half, y, rows, n);                     \
         else                                                                                       \
-            vocabulary_row<T, tt_unit<T>::n, false, G>(x, m, half, y, rows, n);                                       \
+            vocabulary_row<T, tt_unit<T>::n, false, G>(x, m, half, y, rows, n);                    \
     }
 
 ROWS(float, f32, 32, warp)
@@ -240,19 +241,19 @@ TT_DEV void pick_bwd_piece(const int *labels, const void *dy, int half, T *out, 
               int wide)                                                                            \
     {                                                                                              \
         if (wide)                                                                                  \
-            cross_entropy_bwd_piece<T, tt_unit<T>::n, true>(x, labels, lse, half_lse, dnll, half_d, dx,  \
-                                                      n, pieces, begin);                           \
+            cross_entropy_bwd_piece<T, tt_unit<T>::n, true>(x, labels, lse, half_lse, dnll,        \
+                                                            half_d, dx, n, pieces, begin);         \
         else                                                                                       \
-            cross_entropy_bwd_piece<T, tt_unit<T>::n, false>(x, labels, lse, half_lse, dnll, half_d, dx, n, pieces,   \
-                                          begin);                                                  \
+            cross_entropy_bwd_piece<T, tt_unit<T>::n, false>(x, labels, lse, half_lse, dnll,       \
+                                                             half_d, dx, n, pieces, begin);        \
     }                                                                                              \
     TT_KERNEL(256, pick_bwd_##t, const int *labels, const void *dy, int half, T *dx, int n,        \
               int pieces, i64 begin, int wide)                                                     \
     {                                                                                              \
         if (wide)                                                                                  \
-            pick_bwd_piece<T, tt_unit<T>::n, true>(labels, dy, half, dx, n, pieces, begin);              \
+            pick_bwd_piece<T, tt_unit<T>::n, true>(labels, dy, half, dx, n, pieces, begin);        \
         else                                                                                       \
-            pick_bwd_piece<T, tt_unit<T>::n, false>(labels, dy, half, dx, n, pieces, begin);                          \
+            pick_bwd_piece<T, tt_unit<T>::n, false>(labels, dy, half, dx, n, pieces, begin);       \
     }                                                                                              \
     TT_KERNEL(256, pick_##t, const T *x, const int *labels, float *y, i64 rows, int n, i64 begin)  \
     {                                                                                              \
