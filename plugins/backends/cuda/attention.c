@@ -115,7 +115,7 @@ tt_status cuda_attn_spans(cuda_backend *b, const tt_kernel_call *c, attention_ar
 /* As in attention_fwd.cu, smallest first. */
 static cuda_attn_kernel forward_kernels[] = {
     {64,  64,  128, 64, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_64")     },
-    {96,  96,  128, 48, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_96")     },
+    {96,  96,  128, 32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_96")     },
     {128, 128, 128, 48, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_128")    },
     {192, 128, 128, 32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_192_128")},
     {256, 256, 64,  32, 128, 1, CUDA_KERNEL("attention_fwd", "attention_fwd_256")    },

@@ -67,7 +67,8 @@ TT_DEV void attn_extremes(const int *spans, i64 first, int n, i64 all, int *x)
 {
     x[0] = x[2] = 0x7fffffff;
     x[1] = x[3] = -0x7fffffff - 1;
-    for (i64 i = first / ATTN_SPAN; i < (first + n + ATTN_SPAN - 1) / ATTN_SPAN && i * ATTN_SPAN < all; i++) {
+    for (i64 i = first / ATTN_SPAN;
+         i < (first + n + ATTN_SPAN - 1) / ATTN_SPAN && i * ATTN_SPAN < all; i++) {
         const int *s = spans + 4 * i;
         x[0] = s[0] < x[0] ? s[0] : x[0];
         x[1] = s[1] > x[1] ? s[1] : x[1];
@@ -90,13 +91,12 @@ TT_DEV bool attn_all(const attention_args &a, const int *q, const int *k)
 
 /* The tiles of INNER rows that a tile of OUTER rows may see, in ascending order; 32 are looked at at a time. */
 typedef struct attn_walk {
-    int base, tiles;
+    int base;
     u32 some, all;
 } attn_walk;
 
-TT_DEV void attn_walk_begin(attn_walk *w, i64 rows, int inner)
+TT_DEV void attn_walk_begin(attn_walk *w)
 {
-    w->tiles = (int)((rows + inner - 1) / inner);
     w->base = -32;
     w->some = w->all = 0;
 }
@@ -107,16 +107,19 @@ template <bool KEYS_OUTER, int OUTER, int INNER>
 TT_DEV int attn_walk_next(attn_walk *w, const attention_args &a, i64 outer, int *whole)
 {
     while (w->some == 0) {
+        const int tiles = (int)(((KEYS_OUTER ? a.n_q : a.n_k) + INNER - 1) / INNER);
         w->base += 32;
-        if (w->base >= w->tiles)
+        if (w->base >= tiles)
             return -1;
         const int i = w->base + (int)(threadIdx.x % 32);
         int some = 0, all = 0;
-        if (i < w->tiles) {
+        if (i < tiles) {
             int x[4], y[4];
             const i64 inner = (i64)i * INNER;
-            attn_extremes(KEYS_OUTER ? a.spans_k : a.spans_q, outer, OUTER, KEYS_OUTER ? a.n_k : a.n_q, x);
-            attn_extremes(KEYS_OUTER ? a.spans_q : a.spans_k, inner, INNER, KEYS_OUTER ? a.n_q : a.n_k, y);
+            attn_extremes(KEYS_OUTER ? a.spans_k : a.spans_q, outer, OUTER,
+                          KEYS_OUTER ? a.n_k : a.n_q, x);
+            attn_extremes(KEYS_OUTER ? a.spans_q : a.spans_k, inner, INNER,
+                          KEYS_OUTER ? a.n_q : a.n_k, y);
             some = KEYS_OUTER ? attn_some(a, y, x) : attn_some(a, x, y);
             all = KEYS_OUTER ? attn_all(a, y, x) : attn_all(a, x, y) && inner + INNER <= a.n_k;
         }
@@ -161,7 +164,9 @@ TT_DEV float attn_score_f32(const attention_args &a, float x, float *slope)
 /* The index of the bias of a pair, from the query's position minus the key's. */
 TT_DEV int attn_bias_at(const attention_args &a, int back)
 {
-    return back < -a.bias_zero ? 0 : back >= a.n_bias - a.bias_zero ? a.n_bias - 1 : back + a.bias_zero;
+    return back < -a.bias_zero              ? 0
+           : back >= a.n_bias - a.bias_zero ? a.n_bias - 1
+                                            : back + a.bias_zero;
 }
 
 /* ---- tiles of bf16 in shared memory: [ROWS][D + 8], which makes ldmatrix free of conflicts ---- */
@@ -172,9 +177,15 @@ struct alignas(16) attn_chunk {
 };
 
 /* Rows [first, first + ROWS) of n, of one head: `from` has row stride ld and d columns; what is missing is zero. */
-template <int ROWS, int D, int THREADS> TT_DEV void attn_tile(bf16 *to, const bf16 *from, i64 ld, i64 first, i64 n, int d)
+template <int ROWS, int D, int THREADS>
+TT_DEV void attn_tile(bf16 *to, const bf16 *from, i64 ld, i64 first, i64 n, int d)
 {
-    enum { LANES = D <= 64 ? 8 : D <= 128 ? 16 : 32, STEP = THREADS / LANES }; /* threads of a row, rows at a time */
+    enum {
+        LANES = D <= 64    ? 8
+                : D <= 128 ? 16
+                           : 32,
+        STEP = THREADS / LANES
+    }; /* threads of a row, rows at a time */
     const int r = (int)threadIdx.x / LANES, c = (int)threadIdx.x % LANES * 8;
     const int left = c >= d ? 0 : n - first - r < ROWS ? (int)(n - first) - r : ROWS;
     if (c >= D)
@@ -186,7 +197,9 @@ template <int ROWS, int D, int THREADS> TT_DEV void attn_tile(bf16 *to, const bf
         if (i < left)
             tt_copy16(to + i * ATTN_LD(D), from);
         else
-            *(attn_chunk *)(to + i * ATTN_LD(D)) = attn_chunk{{0, 0, 0, 0}};
+            *(attn_chunk *)(to + i * ATTN_LD(D)) = attn_chunk{
+                {0, 0, 0, 0}
+            };
 }
 
 /* Positions, then segments, of tokens [first, first + N) of n: 2 * N ints. Of those past n nothing is known. */
@@ -205,7 +218,8 @@ template <int N> TT_DEV void attn_tokens(int *to, const int *pos, const int *seg
 }
 
 /* c[MR*16 rows][N] += a[rows][K] b[N][K]ᵀ; a: the warp's rows. */
-template <int MR, int N, int K> TT_DEV void attn_dots(float (*c)[N / 8][4], const bf16 *a, const bf16 *b)
+template <int MR, int N, int K>
+TT_DEV void attn_dots(float (*c)[N / 8][4], const bf16 *a, const bf16 *b)
 {
     const int lane = (int)threadIdx.x % 32;
     a += lane % 16 * ATTN_LD(K) + lane / 16 * 8;
@@ -260,7 +274,8 @@ TT_DEV void attn_mix(float (*c)[N / 8][4], const float (*p)[K / 8][4], const bf1
 
 /* Stores the warp's rows, times factor[m][half]; first: the global row of the warp's first, of n. */
 template <int MR, int N>
-TT_DEV void attn_give(bf16 *to, i64 ld, i64 first, i64 n, int d, const float (*c)[N / 8][4], const float (*factor)[2])
+TT_DEV void attn_give(bf16 *to, i64 ld, i64 first, i64 n, int d, const float (*c)[N / 8][4],
+                      const float (*factor)[2])
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll

@@ -8,9 +8,9 @@
 #define ATTN_ROWS 128 /* stats has room for a multiple of it */
 
 /* attention_args.halves: which operands are bf16; the others are f32. */
-#define ATTN_Q 1 /* also dq */
-#define ATTN_K 2 /* also dk */
-#define ATTN_V 4 /* also dv */
+#define ATTN_Q 1   /* also dq */
+#define ATTN_K 2   /* also dk */
+#define ATTN_V 4   /* also dv */
 #define ATTN_OUT 8 /* also dout */
 #define ATTN_SINKS 16
 #define ATTN_KEYS 32 /* of a cache */
@@ -25,13 +25,15 @@ typedef struct attention_args {
     double *bias_sums; /* [parts][H][n_bias] */
     const int *pos_q, *seg_q, *pos_k, *seg_k;
     int *spans_q, *spans_k; /* [spans][4] */
-    float *stats;           /* [H][rows, a multiple of ATTN_ROWS][2]: log2(e) * lse, and the sum of out * dout */
+    float *
+        stats; /* [H][rows, a multiple of ATTN_ROWS][2]: log2(e) * lse, and the sum of out * dout */
     long long n_q, n_k, rows;
-    long long head_begin, kv_begin, group; /* global index of the first head, kv head; query heads per kv head */
+    long long head_begin, kv_begin,
+        group; /* global index of the first head, kv head; query heads per kv head */
     int heads, kv_heads, hd, dv_dim, window, n_bias;
     float scale, softcap;
     int causal, bias_zero, halves, parts;
-    int raw;     /* 1: a score is scale * q·k with scale > 0 and nothing else */
+    int raw; /* 1: a score is scale * q·k with scale > 0 and nothing else */
 } attention_args;
 
 /* attention_cached: `a` has q, k, v, pos_q, out of the n_q new tokens; S = slots sequences of blocks * 32 positions. */
@@ -39,7 +41,8 @@ typedef struct attention_cached_args {
     attention_args a;
     void *keys, *values; /* [S,K,blocks,hd,32], [S,K,blocks*32,dv] */
     const int *slot;
-    float *parts; /* [parts_n][T][H][2 + dv]: top, sum of weights, weighted sum of values; parts_n 1: none */
+    float *
+        parts; /* [parts_n][T][H][2 + dv]: top, sum of weights, weighted sum of values; parts_n 1: none */
     long long slots, blocks, part; /* part: positions of a part, a multiple of 32 */
     int parts_n, head_parts;       /* head_parts: blocks for the query heads of a kv head */
 } attention_cached_args;

@@ -63,7 +63,7 @@ TT_DEV bool next_step(step *s, attn_walk *w, const attention_args &a, i64 first,
         if (s->tile >= 0 || !KEYS || s->head + 1 >= end)
             return s->tile >= 0;
         s->head++;
-        attn_walk_begin(w, a.n_q, BN);
+        attn_walk_begin(w);
     }
 }
 
@@ -107,7 +107,7 @@ template <int HD, int DV, int MR, int WARPS, int BN, int STAGES, int WHAT> TT_DE
     attn_walk w;
     if (KEYS)
         attn_heads_of(a, kv, &now.head, &end);
-    attn_walk_begin(&w, KEYS ? a.n_q : a.n_k, BN);
+    attn_walk_begin(&w);
     attn_tile<BM, HD, THREADS>(x1, (const bf16 *)(KEYS ? a.k : a.q) + (i64)outer_head * a.hd, (i64)n_heads * a.hd, first,
                                n, a.hd);
     attn_tile<BM, DV, THREADS>(x2, (const bf16 *)(KEYS ? a.v : a.dout) + (i64)outer_head * a.dv_dim,

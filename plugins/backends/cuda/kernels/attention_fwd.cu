@@ -105,6 +105,14 @@ TT_DEV void finish_rows(const attention_args &a, float (*top)[2], float (*sum)[2
         }
 }
 
+/* Tile j of a kv head's keys or values, d wide. */
+template <int BN, int D, int THREADS>
+TT_DEV void load_heads(bf16 *to, const void *from, const attention_args &a, int kv, int d, int j)
+{
+    kv = (int)attn_again((u32)kv);
+    attn_tile<BN, D, THREADS>(to, (const bf16 *)from + (i64)kv * d, (i64)a.kv_heads * d, (i64)j * BN, a.n_k, d);
+}
+
 /* The block's head and first row. Late tiles first: with a causal mask they see the most keys. */
 template <int BM> TT_DEV i64 place(const attention_args &a, u32 block, int *head)
 {
@@ -120,8 +128,6 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
     int head;
     const i64 first = place<BM>(a, blockIdx.x, &head);
     const int kv = attn_kv_head(a, head), warp = (int)threadIdx.x / 32;
-    const i64 ld_q = (i64)a.heads * a.hd, ld_k = (i64)a.kv_heads * a.hd, ld_v = (i64)a.kv_heads * a.dv_dim;
-    const bf16 *from_k = (const bf16 *)a.k + (i64)kv * a.hd, *from_v = (const bf16 *)a.v + (i64)kv * a.dv_dim;
     const bool more = !a.raw || a.bias;
     const float unit = a.raw ? a.scale * LOG2E : 1.0f; /* of scores and tops, in log2 */
     float acc[MR][DV / 8][4] = {}, top[MR][2], sum[MR][2];
@@ -132,33 +138,34 @@ template <int HD, int DV, int MR, int WARPS, int BN> TT_DEV void forward(const a
         }
     attn_walk w;
     int whole, next_whole = 0, odd = 0;
-    attn_walk_begin(&w, a.n_k, BN);
-    attn_tile<BM, HD, THREADS>(q, (const bf16 *)a.q + (i64)head * a.hd, ld_q, first, a.n_q, a.hd);
+    attn_walk_begin(&w);
+    attn_tile<BM, HD, THREADS>(q, (const bf16 *)a.q + (i64)head * a.hd, (i64)a.heads * a.hd, first, a.n_q, a.hd);
     attn_tokens<BM>(tok_q, a.pos_q, a.seg_q, first, a.n_q);
     int j = attn_walk_next<false, BM, BN>(&w, a, first, &whole);
     if (j >= 0) {
-        attn_tile<BN, HD, THREADS>(k, from_k, ld_k, (i64)j * BN, a.n_k, a.hd);
+        load_heads<BN, HD, THREADS>(k, a.k, a, kv, a.hd, j);
         attn_tokens<BN>(tok_k, a.pos_k, a.seg_k, (i64)j * BN, a.n_k);
     }
     tt_copy_commit();
     while (j >= 0) {
-        const int next = attn_walk_next<false, BM, BN>(&w, a, first, &next_whole);
+        const i64 outer = place<BM>(a, attn_again(blockIdx.x), &head); /* `first`, for free in registers */
+        const int next = attn_walk_next<false, BM, BN>(&w, a, outer, &next_whole);
         float s[MR][BN / 8][4] = {};
         tt_copy_wait<0>();
         tt_sync(); /* keys j are here, and nobody reads values any more */
-        attn_tile<BN, DV, THREADS>(v, from_v, ld_v, (i64)j * BN, a.n_k, a.dv_dim);
+        load_heads<BN, DV, THREADS>(v, a.v, a, kv, a.dv_dim, j);
         tt_copy_commit();
         attn_dots<MR, BN, HD>(s, q + warp * 16 * MR * ATTN_LD(HD), k);
         tt_copy_wait<0>();
         tt_sync(); /* values j are here, and nobody reads keys any more, but their positions */
         if (next >= 0) {
-            attn_tile<BN, HD, THREADS>(k, from_k, ld_k, (i64)next * BN, a.n_k, a.hd);
+            load_heads<BN, HD, THREADS>(k, a.k, a, kv, a.hd, next);
             attn_tokens<BN>(tok_k + (1 - odd) * 2 * BN, a.pos_k, a.seg_k, (i64)next * BN, a.n_k);
         }
         tt_copy_commit();
         if (more || !whole)
-            finish_scores<MR, BM, BN>(a, s, tok_q + warp * 16 * MR, tok_k + odd * 2 * BN, a.n_k - (i64)j * BN, head,
-                                      whole);
+            finish_scores<MR, BM, BN>(a, s, tok_q + warp * 16 * MR, tok_k + odd * 2 * BN, a.n_k - (i64)j * BN,
+                                      (int)(attn_again(blockIdx.x) % (u32)a.heads), whole);
         online_softmax<MR, BN, DV>(s, acc, top, sum, unit);
         attn_mix<MR, DV, BN>(acc, s, v);
         j = next;
@@ -177,7 +184,7 @@ TT_KERNEL(128, attention_fwd_64, attention_args a)
 }
 TT_KERNEL(128, attention_fwd_96, attention_args a)
 {
-    forward<96, 96, 2, 4, 48>(a);
+    forward<96, 96, 2, 4, 32>(a);
 }
 TT_KERNEL(128, attention_fwd_128, attention_args a)
 {

@@ -58,7 +58,7 @@ TT_KERNEL(256, attention_bias_parts, attention_args a)
         sums[i] = 0.0;
     for (i64 first = (i64)blockIdx.x * ROWS; first < a.n_q; first += (i64)a.parts * ROWS) {
         attn_walk w;
-        attn_walk_begin(&w, a.n_k, ROWS);
+        attn_walk_begin(&w);
         for (int whole, t; (t = attn_walk_next<false, ROWS, ROWS>(&w, a, first, &whole)) >= 0;) {
             const i64 inner = (i64)t * ROWS;
             float s[4][4], d[4][4], slope;

@@ -45,17 +45,20 @@ TT_DEV plain_rows plain_v(const attention_args &a, int kv)
 }
 
 /* Columns [c0, c0 + N) of rows [first, first + ROWS); what is missing is zero. */
-template <int N, int LD> TT_DEV void plain_load(float (*to)[LD], const plain_rows &x, i64 first, int c0)
+template <int N, int LD>
+TT_DEV void plain_load(float (*to)[LD], const plain_rows &x, i64 first, int c0)
 {
     for (int i = (int)threadIdx.x; i < ROWS * N; i += PLAIN_THREADS) {
         const int r = i / N, c = i % N;
-        to[r][c] =
-            first + r < x.n && c0 + c < x.d ? attn_load(x.data, x.at + (first + r) * x.ld + c0 + c, x.half) : 0.0f;
+        to[r][c] = first + r < x.n && c0 + c < x.d
+                       ? attn_load(x.data, x.at + (first + r) * x.ld + c0 + c, x.half)
+                       : 0.0f;
     }
 }
 
 /* s[4][4] = x yᵀ */
-TT_DEV void plain_dots(float (*s)[4], plain_room *room, const plain_rows &x, i64 first_x, const plain_rows &y, i64 first_y)
+TT_DEV void plain_dots(float (*s)[4], plain_room *room, const plain_rows &x, i64 first_x,
+                       const plain_rows &y, i64 first_y)
 {
     const int row = (int)threadIdx.x / 16 * 4, col = (int)threadIdx.x % 16;
 #pragma unroll
@@ -92,7 +95,8 @@ TT_DEV void plain_mix(float (*acc)[COLS / 16], const plain_room *room)
 }
 
 /* One pair's score from q·k, in units of log2, -inf if it is not seen; *slope as in attn_score; *index: of its bias. */
-TT_DEV float plain_score(const attention_args &a, float x, i64 query, i64 key, int head, float *slope, int *index)
+TT_DEV float plain_score(const attention_args &a, float x, i64 query, i64 key, int head,
+                         float *slope, int *index)
 {
     *index = -1;
     *slope = 0.0f;
