@@ -117,7 +117,7 @@ $(PLUGIN_SO:$B/%=%): %.so: $B/%.so
 # -rdynamic: a plugin that a test loads binds to the test's copy of the core. Tools (<name>_tool.c) serve test scripts.
 $(TEST_BIN) $(TOOL_BIN): $B/%: $B/%.o $(CORE_A)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $< $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic $(filter %.o,$^) $(CORE_A) $(CORE_LIBS) -lcmocka -o $@
 
 $B/tests/%.o: tests/%.c $B/.flags
 	@mkdir -p $(@D)
@@ -151,7 +151,7 @@ deps:
 lint:
 	@sh mk/lint.sh
 fmt:
-	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
+	$(Q)mkdir -p build; find core include plugins tests examples bench -name '*.[ch]' -o -name '*.cu' 2>/dev/null | tee build/.fmt | xargs -r clang-format -i; \
 	    xargs -r clang-format -i < build/.fmt # twice: 14 needs it to settle
 # Compares the numbers with another, built tree's: make same-bits OTHER=/path/to/tree.
 same-bits: all

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build and the tests need. Prints nothing if all is present; otherwise installs it with apt (root or sudo -n), or
+# Installs what the build and the tests need. Prints one line about CUDA and, if all is present, nothing else; otherwise installs it with apt (root or sudo -n), or
 # prints the command to run and fails.
 missing=
 need() { # PACKAGE FILE...: missing unless one of the files is there
@@ -31,6 +31,16 @@ need libopenmpi-dev $I/mpi.h $L/mpi.h /usr/lib/*/openmpi/include/mpi.h /usr/lib/
 tool openmpi-bin mpirun
 tool procps pgrep # tests search for processes that were left running
 tool zstd zstd    # tests compress text
+
+# CUDA is not installed by apt. Without nvcc nothing is missing; a line says who compiles the kernels.
+if [ "${CUDA:-auto}" != no ]; then
+    nvcc=$(sh mk/cuda.sh find)
+    if [ -n "$nvcc" ]; then
+        echo "cuda: $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')) compiles the kernels of the backend cuda"
+    else
+        echo "cuda: no nvcc of CUDA 12.8 or newer: the kernels of the backend cuda are compiled at first use, by NVRTC (NVCC=… names one)"
+    fi
+fi
 [ -z "$missing" ] && exit 0
 
 line="apt-get install -y --no-install-recommends$missing"

@@ -69,13 +69,13 @@ static inline void rig_expect_right(void (*fn)(int), int arg)
             fail_msg("seed %d, case %d: %s", seed, arg, rig_text);
 }
 /* The child ends by the signal and says text. */
-static inline void rig_expect_fault(void (*fn)(int), int arg, const char *const *settings, int signal,
-                                    const char *text)
+static inline void rig_expect_fault(void (*fn)(int), int arg, const char *const *settings,
+                                    int signal, const char *text)
 {
     const int status = rig_run(fn, arg, settings);
     if (!WIFSIGNALED(status) || WTERMSIG(status) != signal || !strstr(rig_text, text))
-        fail_msg("case %d: status %x, not signal %d with \"%s\": %s", arg, (unsigned)status, signal, text,
-                 rig_text);
+        fail_msg("case %d: status %x, not signal %d with \"%s\": %s", arg, (unsigned)status, signal,
+                 text, rig_text);
 }
 /* At least `least` of 8 seeds find the mistake: a check of the child fails, or it faults. */
 static inline void rig_expect_found(void (*fn)(int), int arg, int least)
@@ -143,8 +143,8 @@ static inline void *rig_pinned(size_t n)
 static inline int rig_launch(const rig *r, const char *kernel, unsigned grid_x, unsigned grid_y,
                              unsigned threads, unsigned shared, void **parameters)
 {
-    return fake.cuLaunchKernel(rig_kernel(r, kernel), grid_x, grid_y, 1, threads, 1, 1, shared, r->stream,
-                               parameters, NULL);
+    return fake.cuLaunchKernel(rig_kernel(r, kernel), grid_x, grid_y, 1, threads, 1, 1, shared,
+                               r->stream, parameters, NULL);
 }
 
 #endif

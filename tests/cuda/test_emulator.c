@@ -1,40 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulator runs right kernels right, for every order of warps and lanes, and finds the mistakes that a GPU may leave to
  * luck. Kernels: tests/fake/selftest.cu. */
+#define _GNU_SOURCE
 #include "fake_rig.h"
 #include <math.h>
 
 enum { /* selftest_mistake */
-    RIGHT,
-    WAIT_TOO_FEW,
-    NO_BARRIER,
-    MISALIGNED_COPY,
-    OUTSIDE,
-    SOME_LEAVE,
-    HALF_WARP,
-    TWO_BARRIERS,
-    BEHIND_END,
-    MISALIGNED_FLOAT,
-    MISALIGNED_MATRIX
+       RIGHT,
+       WAIT_TOO_FEW,
+       NO_BARRIER,
+       MISALIGNED_COPY,
+       OUTSIDE,
+       SOME_LEAVE,
+       HALF_WARP,
+       TWO_BARRIERS,
+       BEHIND_END,
+       MISALIGNED_FLOAT,
+       MISALIGNED_MATRIX
 };
 
-static void run_reverse(int mistake)
+static void reverse(int mistake, int threads)
 {
-    enum { N = 3 * 128 };
+    enum { MAX = 3 * 128 };
+    const int N = 3 * threads;
     rig r = rig_open();
     rig_load(&r);
-    float in[N], out[N];
+    float in[MAX], out[MAX];
     for (int i = 0; i < N; i++)
         in[i] = (float)i;
-    void *from = rig_device(in, sizeof in), *to = rig_device(NULL, sizeof in);
+    void *from = rig_device(in, (size_t)N * 4), *to = rig_device(NULL, (size_t)N * 4);
     int64_t n = N;
     void *parameters[] = {&to, &from, &n, &mistake};
-    OK(rig_launch(&r, "selftest_reverse", N / 128, 1, 128, 128 * 4, parameters));
+    OK(rig_launch(&r, "selftest_reverse", 3, 1, (unsigned)threads, (unsigned)threads * 4,
+                  parameters));
     OK(fake.cuStreamSynchronize(r.stream));
-    OK(fake.cuMemcpyDtoH_v2(out, to, sizeof out));
+    OK(fake.cuMemcpyDtoH_v2(out, to, (size_t)N * 4));
     for (int i = 0; i < N; i++)
         CHECK(out[i] == (float)(N - 1 - i));
     OK(fake.cuMemFree_v2(to));
+}
+static void run_reverse(int mistake)
+{
+    reverse(mistake, 128);
+}
+static void run_reverse_80(int mistake) /* half a warp; the blocks do not end where a page does */
+{
+    reverse(mistake, 80);
 }
 
 static void run_warp(int arg)
@@ -102,7 +113,8 @@ static void product(int mistake, int transposed)
     static float y[M * N];
     fill(x, M * K, 1);
     fill(w, N * K, 2);
-    void *d_x = rig_device(x, sizeof x), *d_w = rig_device(w, sizeof w), *d_y = rig_device(NULL, sizeof y);
+    void *d_x = rig_device(x, sizeof x), *d_w = rig_device(w, sizeof w),
+         *d_y = rig_device(NULL, sizeof y);
     int n = N, k = K;
     void *parameters[] = {&d_y, &d_x, &d_w, &n, &k, &transposed, &mistake};
     OK(rig_launch(&r, "selftest_product", N / 32, M / 32, 128, SHARED, parameters));
@@ -155,6 +167,7 @@ static void test_emulator_runs_right_kernels_right(void **state)
 {
     (void)state;
     rig_expect_right(run_reverse, RIGHT);
+    rig_expect_right(run_reverse_80, RIGHT);
     rig_expect_right(run_warp, 0);
     rig_expect_right(run_product, RIGHT);
     rig_expect_right(run_product_transposed, RIGHT);
@@ -184,14 +197,19 @@ static void test_emulator_tells_what_threads_do_wrong(void **state)
         int mistake, signal;
         const char *text;
     } cases[] = {
-        {run_reverse, OUTSIDE, SIGSEGV, "thread (5, 0, 0) touches what it may not: outside of the launch's shared"},
-        {run_reverse, SOME_LEAVE, SIGABRT, "tt_sync after a thread of the block has left the kernel"},
-        {run_reverse, HALF_WARP, SIGABRT, "deadlock: waits in a "},
-        {run_reverse, TWO_BARRIERS, SIGABRT, "threads of one block wait at different tt_sync"},
-        {run_reverse, BEHIND_END, SIGABRT, "wrote 0 bytes behind the end of a block of 1536 bytes"},
-        {run_reverse, MISALIGNED_FLOAT, SIGILL, "an address that is not aligned to its type"},
-        {run_product, MISALIGNED_COPY, SIGABRT, "tt_copy16: the address"},
-        {run_product, MISALIGNED_MATRIX, SIGABRT, "tt_ldmatrix4: the address"},
+        {run_reverse,    OUTSIDE,           SIGSEGV,
+         "thread (5, 0, 0) touches what it may not: outside of the launch's shared"                      },
+        {run_reverse,    SOME_LEAVE,        SIGABRT,
+         "tt_sync after a thread of the block has left the kernel"                                       },
+        {run_reverse,    HALF_WARP,         SIGABRT, "deadlock: waits in a "                             },
+        {run_reverse,    TWO_BARRIERS,      SIGABRT, "threads of one block wait at different tt_sync"    },
+        {run_reverse,    BEHIND_END,        SIGSEGV, "is 0 bytes behind the end of a block of 1536 bytes"},
+        {run_reverse_80, BEHIND_END,        SIGABRT,
+         "wrote 0 bytes behind the end of a block of 960 bytes"                                          },
+        {run_reverse_80, HALF_WARP,         SIGABRT, "a warp function needs 32 lanes"                    },
+        {run_reverse,    MISALIGNED_FLOAT,  SIGILL,  "an address that is not aligned to its type"        },
+        {run_product,    MISALIGNED_COPY,   SIGABRT, "tt_copy16: the address"                            },
+        {run_product,    MISALIGNED_MATRIX, SIGABRT, "tt_ldmatrix4: the address"                         },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         rig_expect_fault(cases[i].fn, cases[i].mistake, NULL, cases[i].signal, cases[i].text);
@@ -237,8 +255,7 @@ static void test_emulator_refuses_launches_that_a_gpu_refuses(void **state)
 {
     (void)state;
     rig_expect_right(run_bad_launches, 0);
-    rig_expect_fault(run_host_pointer, 0, NULL, SIGABRT,
-                     "kernel selftest_reverse, argument 1:");
+    rig_expect_fault(run_host_pointer, 0, NULL, SIGABRT, "kernel selftest_reverse, argument 1:");
 }
 
 int main(void)

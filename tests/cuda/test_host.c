@@ -93,6 +93,7 @@ static int setup(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/tests/fake/lib", build ? build : "build/release");
     setenv("TT_FAKE", path, 1);
+    setenv("FAKE_CUDA_SEED", "2", 0); /* streams run as late as waits allow */
     setenv("FAKE_CUDA_DEVICES", "2", 1);
     setenv("FAKE_CUDA_MEMORY_MIB", "64", 1);
     snprintf(cache, sizeof cache, "%s/host.XXXXXX", tmp ? tmp : "/tmp");

@@ -8,7 +8,8 @@ static bool check_range(const void *p, size_t n, const char *what)
 {
     if (fake_find(p, n))
         return true;
-    fake_refuse(0, "%zu bytes %s %p: neither device nor pinned memory, or they end behind it", n, what, p);
+    fake_refuse(0, "%zu bytes %s %p: neither device nor pinned memory, or they end behind it", n,
+                what, p);
     return false;
 }
 
@@ -23,7 +24,8 @@ static int copy_on(void *stream, void *to, const void *from, size_t n)
         return CUDA_ERROR_INVALID_VALUE;
     const char *a = static_cast<const char *>(to), *b = static_cast<const char *>(from);
     if (a < b + n && b < a + n)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a copy of %zu bytes onto itself: offset %td", n, a - b);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a copy of %zu bytes onto itself: offset %td",
+                           n, a - b);
     fake_add_run(s, "a copy", [=] {
         fake_open(-1);
         memcpy(to, from, n);
@@ -36,11 +38,13 @@ FAKE_API cuMemcpyAsync(void *to, const void *from, size_t n, void *stream)
     FAKE_ENTER;
     return copy_on(stream, to, from, n);
 }
-static int copy_kinds(void *stream, void *to, bool to_device, const void *from, bool from_device, size_t n)
+static int copy_kinds(void *stream, void *to, bool to_device, const void *from, bool from_device,
+                      size_t n)
 {
     const fake_memory *a = fake_find(to, n), *b = fake_find(from, n);
     if (n && a && b && ((a->device >= 0) != to_device || (b->device >= 0) != from_device))
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a copy of %zu bytes: host and device memory are exchanged", n);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "a copy of %zu bytes: host and device memory are exchanged", n);
     return copy_on(stream, to, from, n);
 }
 FAKE_API cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n, void *stream)
@@ -58,14 +62,16 @@ FAKE_API cuMemcpyDtoDAsync_v2(void *to, const void *from, size_t n, void *stream
     FAKE_ENTER;
     return copy_kinds(stream, to, true, from, true, n);
 }
-FAKE_API cuMemcpyPeerAsync(void *to, void *to_context, const void *from, void *from_context, size_t n, void *stream)
+FAKE_API cuMemcpyPeerAsync(void *to, void *to_context, const void *from, void *from_context,
+                           size_t n, void *stream)
 {
     FAKE_ENTER;
     const fake_memory *a = fake_find(to, n), *b = fake_find(from, n);
     if (a && b && n &&
-        (a->device < 0 || fake_devices[static_cast<size_t>(a->device)].get() != to_context || b->device < 0 ||
-         fake_devices[static_cast<size_t>(b->device)].get() != from_context))
-        return fake_refuse(CUDA_ERROR_INVALID_CONTEXT, "cuMemcpyPeerAsync: memory of another context");
+        (a->device < 0 || fake_devices[static_cast<size_t>(a->device)].get() != to_context ||
+         b->device < 0 || fake_devices[static_cast<size_t>(b->device)].get() != from_context))
+        return fake_refuse(CUDA_ERROR_INVALID_CONTEXT,
+                           "cuMemcpyPeerAsync: memory of another context");
     return copy_on(stream, to, from, n);
 }
 
@@ -73,11 +79,13 @@ FAKE_API cuMemcpyPeerAsync(void *to, void *to_context, const void *from, void *f
  * host's side may be any memory. */
 static int copy_now(void *to, bool to_device, const void *from, bool from_device, size_t n)
 {
-    const fake_memory *a = to_device ? fake_find(to, n) : nullptr, *b = from_device ? fake_find(from, n) : nullptr;
+    const fake_memory *a = to_device ? fake_find(to, n) : nullptr,
+                      *b = from_device ? fake_find(from, n) : nullptr;
     if (!fake_current())
         return CUDA_ERROR_INVALID_CONTEXT;
     if (n && ((to_device && !a) || (from_device && !b)))
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a copy of %zu bytes: no such device memory", n);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a copy of %zu bytes: no such device memory",
+                           n);
     fake_open(-1);
     memmove(to, from, n);
     fake_close();
@@ -104,7 +112,8 @@ static int fill_on(void *stream, void *to, const void *pattern, size_t width, si
     if (!n)
         return CUDA_SUCCESS;
     if (reinterpret_cast<uintptr_t>(to) % width)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a fill of %zu-byte elements at %p", width, to);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a fill of %zu-byte elements at %p", width,
+                           to);
     if (n > SIZE_MAX / width || !check_range(to, n * width, "to"))
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&bits, pattern, width);

@@ -8,17 +8,21 @@
 
 /* Numbers of NVIDIA's data sheets and of cuDeviceGetAttribute, as far as they are known. */
 static const fake_chip chips[] = {
-    /* id, name, sm, SMs, MHz, memory MHz, bits, MiB, L2, shared memory of a block, of an SM */
-    {"t4", "Tesla T4", 75, 40, 1590, 5001, 256, 15360, 4 << 20, 64 << 10, 64 << 10},
-    {"a100", "NVIDIA A100-SXM4-80GB", 80, 108, 1410, 1593, 5120, 81920, 40 << 20, 163 << 10, 164 << 10},
-    {"l40s", "NVIDIA L40S", 89, 142, 2520, 9001, 384, 46068, 96 << 20, 99 << 10, 100 << 10},
-    {"h100", "NVIDIA H100 80GB HBM3", 90, 132, 1980, 2619, 5120, 81559, 50 << 20, 227 << 10, 228 << 10},
-    {"h200", "NVIDIA H200", 90, 132, 1980, 3201, 6144, 143771, 50 << 20, 227 << 10, 228 << 10},
-    {"b200", "NVIDIA B200", 100, 148, 1965, 3996, 7680, 183359, 126 << 20, 227 << 10, 228 << 10},
-    {"rtx5090", "NVIDIA GeForce RTX 5090", 120, 170, 2407, 14001, 512, 32607, 96 << 20, 99 << 10, 100 << 10},
+  /* id, name, sm, SMs, MHz, memory MHz, bits, MiB, L2, shared memory of a block, of an SM */
+    {"t4",      "Tesla T4",                75,  40,  1590, 5001,  256,  15360,  4 << 20,   64 << 10,  64 << 10 },
+    {"a100",    "NVIDIA A100-SXM4-80GB",   80,  108, 1410, 1593,  5120, 81920,  40 << 20,  163 << 10,
+     164 << 10                                                                                                 },
+    {"l40s",    "NVIDIA L40S",             89,  142, 2520, 9001,  384,  46068,  96 << 20,  99 << 10,  100 << 10},
+    {"h100",    "NVIDIA H100 80GB HBM3",   90,  132, 1980, 2619,  5120, 81559,  50 << 20,  227 << 10,
+     228 << 10                                                                                                 },
+    {"h200",    "NVIDIA H200",             90,  132, 1980, 3201,  6144, 143771, 50 << 20,  227 << 10, 228 << 10},
+    {"b200",    "NVIDIA B200",             100, 148, 1965, 3996,  7680, 183359, 126 << 20, 227 << 10, 228 << 10},
+    {"rtx5090", "NVIDIA GeForce RTX 5090", 120, 170, 2407, 14001, 512,  32607,  96 << 20,  99 << 10,
+     100 << 10                                                                                                 },
 };
 
-std::vector<std::unique_ptr<fake_device>> fake_devices;
+std::vector<std::unique_ptr<fake_device>> &fake_devices =
+    *new std::vector<std::unique_ptr<fake_device>>;
 static thread_local fake_device *current;
 
 fake_device *fake_current()
@@ -27,7 +31,9 @@ fake_device *fake_current()
 }
 static fake_device *device_at(int i)
 {
-    return i >= 0 && static_cast<size_t>(i) < fake_devices.size() ? fake_devices[static_cast<size_t>(i)].get() : nullptr;
+    return i >= 0 && static_cast<size_t>(i) < fake_devices.size()
+               ? fake_devices[static_cast<size_t>(i)].get()
+               : nullptr;
 }
 static fake_device *device_of(void *context)
 {
@@ -58,7 +64,8 @@ FAKE_API cuInit(unsigned flags)
             chip = &c;
     const int n = atoi(setting("FAKE_CUDA_DEVICES", "1"));
     if (!chip || n < 0 || n > 64)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "FAKE_CUDA_CHIP=%s, FAKE_CUDA_DEVICES=%d: unknown", id, n);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "FAKE_CUDA_CHIP=%s, FAKE_CUDA_DEVICES=%d: unknown", id, n);
     if (!n)
         return 100; /* CUDA_ERROR_NO_DEVICE */
     const size_t mib = strtoull(setting("FAKE_CUDA_MEMORY_MIB", "0"), NULL, 10);
@@ -125,35 +132,75 @@ FAKE_API cuDeviceGetPCIBusId(char *out, int size, int i)
 static int attribute_of(const fake_chip *c, int attribute, int ordinal)
 {
     switch (attribute) {
-    case 1: return 1024;                          /* MAX_THREADS_PER_BLOCK */
-    case 2: case 3: return 1024;                  /* MAX_BLOCK_DIM_X, _Y */
-    case 4: return 64;                            /* MAX_BLOCK_DIM_Z */
-    case 5: return INT_MAX;                       /* MAX_GRID_DIM_X */
-    case 6: case 7: return 65535;                 /* MAX_GRID_DIM_Y, _Z */
-    case 8: return 48 << 10;                      /* MAX_SHARED_MEMORY_PER_BLOCK */
-    case 9: return 64 << 10;                      /* TOTAL_CONSTANT_MEMORY */
-    case 10: return 32;                           /* WARP_SIZE */
-    case 12: return 64 << 10;                     /* MAX_REGISTERS_PER_BLOCK */
-    case 13: return c->clock_mhz * 1000;          /* CLOCK_RATE */
-    case 16: return c->n_sms;                     /* MULTIPROCESSOR_COUNT */
-    case 17: case 18: return 0;                   /* KERNEL_EXEC_TIMEOUT, INTEGRATED */
-    case 19: case 31: case 32: return 1;          /* CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, ECC_ENABLED */
-    case 20: case 34: case 50: return 0;          /* COMPUTE_MODE, PCI_DEVICE_ID, PCI_DOMAIN_ID */
-    case 33: return ordinal + 1;                  /* PCI_BUS_ID */
-    case 36: return c->memory_mhz * 1000;         /* MEMORY_CLOCK_RATE */
-    case 37: return c->bus_bits;                  /* GLOBAL_MEMORY_BUS_WIDTH */
-    case 38: return static_cast<int>(c->l2_bytes); /* L2_CACHE_SIZE */
-    case 39: return c->sm == 75 ? 1024 : c->sm == 89 || c->sm == 120 ? 1536 : 2048; /* MAX_THREADS_PER_MULTIPROCESSOR */
-    case 40: return 3;                            /* ASYNC_ENGINE_COUNT */
-    case 41: case 78: case 83: return 1;          /* UNIFIED_ADDRESSING, STREAM_PRIORITIES, MANAGED_MEMORY */
-    case 75: return c->sm / 10;                   /* COMPUTE_CAPABILITY_MAJOR */
-    case 76: return c->sm % 10;                   /* COMPUTE_CAPABILITY_MINOR */
-    case 81: return static_cast<int>(c->shared_per_sm); /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
-    case 82: return 64 << 10;                     /* MAX_REGISTERS_PER_MULTIPROCESSOR */
-    case 97: return static_cast<int>(c->shared_optin); /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
-    case 106: return c->sm == 75 ? 16 : 32;       /* MAX_BLOCKS_PER_MULTIPROCESSOR */
-    case 111: return 1 << 10;                     /* RESERVED_SHARED_MEMORY_PER_BLOCK */
-    default: return -1;
+    case 1:
+        return 1024; /* MAX_THREADS_PER_BLOCK */
+    case 2:
+    case 3:
+        return 1024; /* MAX_BLOCK_DIM_X, _Y */
+    case 4:
+        return 64; /* MAX_BLOCK_DIM_Z */
+    case 5:
+        return INT_MAX; /* MAX_GRID_DIM_X */
+    case 6:
+    case 7:
+        return 65535; /* MAX_GRID_DIM_Y, _Z */
+    case 8:
+        return 48 << 10; /* MAX_SHARED_MEMORY_PER_BLOCK */
+    case 9:
+        return 64 << 10; /* TOTAL_CONSTANT_MEMORY */
+    case 10:
+        return 32; /* WARP_SIZE */
+    case 12:
+        return 64 << 10; /* MAX_REGISTERS_PER_BLOCK */
+    case 13:
+        return c->clock_mhz * 1000; /* CLOCK_RATE */
+    case 16:
+        return c->n_sms; /* MULTIPROCESSOR_COUNT */
+    case 17:
+    case 18:
+        return 0; /* KERNEL_EXEC_TIMEOUT, INTEGRATED */
+    case 19:
+    case 31:
+    case 32:
+        return 1; /* CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, ECC_ENABLED */
+    case 20:
+    case 34:
+    case 50:
+        return 0; /* COMPUTE_MODE, PCI_DEVICE_ID, PCI_DOMAIN_ID */
+    case 33:
+        return ordinal + 1; /* PCI_BUS_ID */
+    case 36:
+        return c->memory_mhz * 1000; /* MEMORY_CLOCK_RATE */
+    case 37:
+        return c->bus_bits; /* GLOBAL_MEMORY_BUS_WIDTH */
+    case 38:
+        return static_cast<int>(c->l2_bytes); /* L2_CACHE_SIZE */
+    case 39:
+        return c->sm == 75                   ? 1024
+               : c->sm == 89 || c->sm == 120 ? 1536
+                                             : 2048; /* MAX_THREADS_PER_MULTIPROCESSOR */
+    case 40:
+        return 3; /* ASYNC_ENGINE_COUNT */
+    case 41:
+    case 78:
+    case 83:
+        return 1; /* UNIFIED_ADDRESSING, STREAM_PRIORITIES, MANAGED_MEMORY */
+    case 75:
+        return c->sm / 10; /* COMPUTE_CAPABILITY_MAJOR */
+    case 76:
+        return c->sm % 10; /* COMPUTE_CAPABILITY_MINOR */
+    case 81:
+        return static_cast<int>(c->shared_per_sm); /* MAX_SHARED_MEMORY_PER_MULTIPROCESSOR */
+    case 82:
+        return 64 << 10; /* MAX_REGISTERS_PER_MULTIPROCESSOR */
+    case 97:
+        return static_cast<int>(c->shared_optin); /* MAX_SHARED_MEMORY_PER_BLOCK_OPTIN */
+    case 106:
+        return c->sm == 75 ? 16 : 32; /* MAX_BLOCKS_PER_MULTIPROCESSOR */
+    case 111:
+        return 1 << 10; /* RESERVED_SHARED_MEMORY_PER_BLOCK */
+    default:
+        return -1;
     }
 }
 FAKE_API cuDeviceGetAttribute(int *out, int attribute, int i)
@@ -164,7 +211,8 @@ FAKE_API cuDeviceGetAttribute(int *out, int attribute, int i)
         return CUDA_ERROR_INVALID_DEVICE;
     const int v = attribute_of(d->chip, attribute, i);
     if (v < 0)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "cuDeviceGetAttribute: device.cpp does not know %d", attribute);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "cuDeviceGetAttribute: device.cpp does not know %d", attribute);
     *out = v;
     return CUDA_SUCCESS;
 }
@@ -242,5 +290,6 @@ FAKE_API cuCtxEnablePeerAccess(void *context, unsigned)
     const fake_device *d = device_of(context);
     if (!current || !d || d == current)
         return current ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_CONTEXT;
-    return current->peers.insert(d->ordinal).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    return current->peers.insert(d->ordinal).second ? CUDA_SUCCESS
+                                                    : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }

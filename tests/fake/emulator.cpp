@@ -49,8 +49,9 @@ const char *emu_running(char *text, size_t size)
 {
     if (!kernel)
         return NULL;
-    snprintf(text, size, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u)", kernel->name, block.block.x,
-             block.block.y, block.block.z, block.thread.x, block.thread.y, block.thread.z);
+    snprintf(text, size, "kernel %s, block (%u, %u, %u), thread (%u, %u, %u)", kernel->name,
+             block.block.x, block.block.y, block.block.z, block.thread.x, block.thread.y,
+             block.thread.z);
     return text;
 }
 
@@ -157,11 +158,13 @@ static void check_shared(const void *p, size_t bytes, const char *what, int line
     char text[160];
     const unsigned char *at = static_cast<const unsigned char *>(p);
     if ((uintptr_t)p % 16) {
-        snprintf(text, sizeof text, "%s: the address %p in shared memory is not aligned to 16", what, p);
+        snprintf(text, sizeof text, "%s: the address %p in shared memory is not aligned to 16",
+                 what, p);
         fault(text, line);
     }
     if (at < block.shared || at + bytes > block.shared + shared_bytes) {
-        snprintf(text, sizeof text, "%s: offset %td is outside of the launch's %zu bytes of shared memory", what,
+        snprintf(text, sizeof text,
+                 "%s: offset %td is outside of the launch's %zu bytes of shared memory", what,
                  at - block.shared, shared_bytes);
         fault(text, line);
     }
@@ -252,7 +255,8 @@ static void release_barrier()
         if (threads[t].line != threads[0].line) {
             set_current(t);
             char text[96];
-            snprintf(text, sizeof text, "threads of one block wait at different tt_sync, one at line %d",
+            snprintf(text, sizeof text,
+                     "threads of one block wait at different tt_sync, one at line %d",
                      threads[0].line);
             fault(text, threads[t].line);
         }
@@ -267,8 +271,10 @@ static void release_barrier()
         if (threads[t].state == AT_WARP || threads[t].state == AT_BARRIER) {
             char text[160];
             set_current(t);
-            snprintf(text, sizeof text, "deadlock: waits in a %s that not all threads reach (%d of %d are done)",
-                     threads[t].state == AT_WARP ? "warp function" : "tt_sync", n_threads - n_live, n_threads);
+            snprintf(text, sizeof text,
+                     "deadlock: waits in a %s that not all threads reach (%d of %d are done)",
+                     threads[t].state == AT_WARP ? "warp function" : "tt_sync", n_threads - n_live,
+                     n_threads);
             fault(text, threads[t].line);
         }
     fault("deadlock", 0);
@@ -279,7 +285,8 @@ static void run_block(bool seeded)
     start_block(seeded);
     while (n_live) {
         bool moved = false;
-        const int first = seeded ? (int)draw((unsigned)n_warps) : 0, step = seeded && draw(2) ? n_warps - 1 : 1;
+        const int first = seeded ? (int)draw((unsigned)n_warps) : 0,
+                  step = seeded && draw(2) ? n_warps - 1 : 1;
         for (int i = 0, w = first; i < n_warps; i++, w = (w + step) % n_warps) {
             const int t = pick(w);
             if (t < 0)
@@ -301,8 +308,8 @@ static void run_block(bool seeded)
 static void set_shared(size_t bytes)
 {
     if (!shared_end) {
-        char *at = static_cast<char *>(
-            mmap(NULL, MAX_SHARED + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        char *at = static_cast<char *>(mmap(NULL, MAX_SHARED + 2 * PAGE, PROT_NONE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
         mprotect(at + PAGE, MAX_SHARED, PROT_READ | PROT_WRITE);
         shared_end = reinterpret_cast<unsigned char *>(at) + PAGE + MAX_SHARED;
     }
@@ -310,8 +317,8 @@ static void set_shared(size_t bytes)
     block.shared = shared_end - (bytes + 15) / 16 * 16;
 }
 
-void emu_launch(const emu_kernel *k, emu_block **now, void **args, emu_dim3 grid, emu_dim3 size, size_t shared,
-                uint64_t seed)
+void emu_launch(const emu_kernel *k, emu_block **now, void **args, emu_dim3 grid, emu_dim3 size,
+                size_t shared, uint64_t seed)
 {
     set_shared(shared);
     block.sync = block_sync;
@@ -333,7 +340,8 @@ void emu_launch(const emu_kernel *k, emu_block **now, void **args, emu_dim3 grid
     const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t b = backwards ? n - 1 - i : i;
-        block.block = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
+        block.block = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                       (unsigned)(b / grid.x / grid.y)};
         run_block(seed != 0);
     }
     kernel = NULL;

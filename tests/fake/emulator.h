@@ -80,14 +80,18 @@ struct emu_register {
     emu_kernel kernel;
     template <class... A> emu_register(const char *name, int threads, void (*f)(A...))
     {
-        static const emu_argument arguments[] = {{sizeof(A), std::is_pointer<A>::value}..., {0, false}};
-        kernel = {name,        threads, sizeof...(A), arguments, emu_call<A...>, reinterpret_cast<void (*)()>(f),
+        static const emu_argument arguments[] = {
+            {sizeof(A), std::is_pointer<A>::value}
+            ..., {0,         false                    }
+        };
+        kernel = {name,       threads,        sizeof...(A),
+                  arguments,  emu_call<A...>, reinterpret_cast<void (*)()>(f),
                   emu_kernels};
         emu_kernels = &kernel;
     }
 };
 
-#define TT_DEV static inline
+#define TT_DEV inline /* also of member functions */
 #define EMU_KERNEL(threads, name, ...)                                                             \
     extern "C" void name(__VA_ARGS__);                                                             \
     static emu_register emu_register_##name(#name, threads, name);                                 \
@@ -160,13 +164,22 @@ EMU_SHUFFLE_XOR(float)
 EMU_SHUFFLE_XOR(int)
 EMU_SHUFFLE_XOR(i64)
 EMU_SHUFFLE_XOR(double)
-TT_DEV float tt_shuffle(float v, int lane, EMU_LINE)
+#define EMU_SHUFFLE_FROM(T)                                                                        \
+    TT_DEV T tt_shuffle(T v, int lane, EMU_LINE)                                                   \
+    {                                                                                              \
+        return emu_shuffle(v, lane & 31, line);                                                    \
+    }
+EMU_SHUFFLE_FROM(float)
+EMU_SHUFFLE_FROM(int)
+EMU_SHUFFLE_FROM(i64)
+EMU_SHUFFLE_FROM(double)
+TT_DEV float rsqrtf(float x) /* not of C */
 {
-    return emu_shuffle(v, lane & 31, line);
+    return 1.0f / sqrtf(x);
 }
-TT_DEV int tt_shuffle(int v, int lane, EMU_LINE)
+TT_DEV double rsqrt(double x)
 {
-    return emu_shuffle(v, lane & 31, line);
+    return 1.0 / sqrt(x);
 }
 TT_DEV u32 tt_ballot(int v, EMU_LINE)
 {

@@ -3,7 +3,7 @@
 
 enum { DISABLE_TIMING = 2 };
 
-static std::set<fake_event *> events;
+static std::set<fake_event *> &events = *new std::set<fake_event *>;
 
 static fake_event *event_of(void *handle)
 {
@@ -42,8 +42,9 @@ FAKE_API cuEventRecord(void *handle, void *stream)
     if (!e || !s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (e->device != s->device)
-        return fake_refuse(CUDA_ERROR_INVALID_HANDLE, "an event of device %d is recorded on a stream of device %d",
-                           e->device, s->device);
+        return fake_refuse(CUDA_ERROR_INVALID_HANDLE,
+                           "an event of device %d is recorded on a stream of device %d", e->device,
+                           s->device);
     e->last = fake_record(s);
     return CUDA_SUCCESS;
 }
@@ -64,12 +65,14 @@ FAKE_API cuStreamWaitEvent(void *stream, void *handle, unsigned)
         return CUDA_SUCCESS;
     const uint64_t of = e->last->capture, own = s->capture ? s->capture->id : 0;
     if (own && own != of)
-        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
-                           "a stream that is captured waits for an event that is not of this capture");
+        return fake_refuse(
+            CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+            "a stream that is captured waits for an event that is not of this capture");
     if (of && !own) {
         const std::shared_ptr<fake_capture> &c = e->last->stream->capture;
         if (!c || c->id != of)
-            return fake_refuse(CUDA_ERROR_CAPTURED_EVENT, "a wait for an event of a capture that has ended");
+            return fake_refuse(CUDA_ERROR_CAPTURED_EVENT,
+                               "a wait for an event of a capture that has ended");
         s->capture = c;
         s->branch = c->branches.size();
         c->branches.push_back({s, s->device, {}});
@@ -104,7 +107,8 @@ FAKE_API cuEventSynchronize(void *handle)
     if (!e->last)
         return CUDA_SUCCESS;
     if (e->last->capture)
-        return fake_refuse(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize of an event of a capture");
+        return fake_refuse(CUDA_ERROR_CAPTURED_EVENT,
+                           "cuEventSynchronize of an event of a capture");
     const fake_ticket_ref ticket = e->last;
     const int device = e->device;
     return fake_await(ticket, lock, device);
@@ -114,7 +118,8 @@ FAKE_API cuEventElapsedTime_v2(float *ms, void *from, void *to)
     FAKE_ENTER;
     const fake_event *a = event_of(from), *b = event_of(to);
     if (!a || !b || !a->last || !b->last || ((a->flags | b->flags) & DISABLE_TIMING))
-        return fake_refuse(CUDA_ERROR_INVALID_HANDLE, "cuEventElapsedTime of events that have no time");
+        return fake_refuse(CUDA_ERROR_INVALID_HANDLE,
+                           "cuEventElapsedTime of events that have no time");
     if (a->last->capture || b->last->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!a->last->done || !b->last->done)

@@ -28,13 +28,14 @@ static std::vector<injection> parse_injections()
         const size_t colon = one.rfind(':'), equals = one.rfind('=');
         if (colon == std::string::npos || equals == std::string::npos || equals < colon)
             fake_abort("FAKE_CUDA_FAIL: \"%s\" is not NAME:CALL=RESULT", one.c_str());
-        list.push_back({one.substr(0, colon), atol(one.c_str() + colon + 1), atoi(one.c_str() + equals + 1), 0});
+        list.push_back({one.substr(0, colon), atol(one.c_str() + colon + 1),
+                        atoi(one.c_str() + equals + 1), 0});
         rest = end == std::string::npos ? "" : rest.substr(end + 1);
     }
     return list;
 }
 
-int fake_injected(const char *function)
+extern "C" __attribute__((visibility("default"))) int fake_injected(const char *function)
 {
     std::lock_guard<std::recursive_mutex> locked(fake_lock);
     static std::vector<injection> injections = parse_injections();
@@ -85,15 +86,17 @@ static struct sigaction was[NSIG];
 
 static void describe_address(const void *p)
 {
-    const fake_memory *m = fake_find(p, 0, true), *before = fake_find(static_cast<const char *>(p) - 4096, 0, true);
+    const fake_memory *m = fake_find(p, 0, true);
+    const fake_memory *before = fake_find_before(p);
     if (m && m->is_freed)
         fprintf(stderr, ": %p is in device memory that was freed\n", p);
-    else if (m && m->device >= 0)
+    else if (m && m->device >= 0 && p != m->base + m->bytes)
         fprintf(stderr, ": %p is in memory of device %d, offset %td of %zu bytes\n", p, m->device,
                 static_cast<const char *>(p) - m->base, m->bytes);
     else if (before)
         fprintf(stderr, ": %p is %td bytes behind the end of a block of %zu bytes\n", p,
-                static_cast<const char *>(p) - before->base - static_cast<ptrdiff_t>(before->bytes), before->bytes);
+                static_cast<const char *>(p) - before->base - static_cast<ptrdiff_t>(before->bytes),
+                before->bytes);
     else if (emu_fiber_overflow(p))
         fputs(": the thread's stack is too small\n", stderr);
     else if (emu_outside_shared(p))
@@ -109,7 +112,9 @@ static void on_fault(int signal, siginfo_t *info, void *)
     const char *running = emu_running(where, sizeof where);
     sigaction(signal, &was[signal], NULL);
     if (running && signal == SIGILL)
-        fprintf(stderr, "emulator: %s: an address that is not aligned to its type, or an index outside of an array\n",
+        fprintf(stderr,
+                "emulator: %s: an address that is not aligned to its type, or an index outside of "
+                "an array\n",
                 running);
     else if (running && signal == SIGFPE)
         fprintf(stderr, "emulator: %s: an integer division by 0\n", running);

@@ -17,7 +17,8 @@ FAKE_API cuStreamBeginCapture_v2(void *stream, int)
     FAKE_ENTER;
     fake_stream *s = fake_stream_of(stream);
     if (!s || reinterpret_cast<uintptr_t>(stream) <= 1)
-        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "capture of the default stream, or of none");
+        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                           "capture of the default stream, or of none");
     if (s->capture)
         return fake_refuse(CUDA_ERROR_INVALID_VALUE, "a stream that is captured already");
     s->capture = std::make_shared<fake_capture>();
@@ -36,8 +37,8 @@ static bool all_joined(const fake_capture &c)
         bool joined = false;
         for (const fake_branch &b : c.branches)
             for (const fake_op &op : b.ops)
-                joined |= &b != &c.branches[i] && op.kind == FAKE_WAIT && ops.back().kind == FAKE_RECORD &&
-                          op.ticket == ops.back().ticket;
+                joined |= &b != &c.branches[i] && op.kind == FAKE_WAIT &&
+                          ops.back().kind == FAKE_RECORD && op.ticket == ops.back().ticket;
         if (!joined)
             return false;
     }
@@ -50,14 +51,16 @@ FAKE_API cuStreamEndCapture(void *stream, fake_graph **out)
     fake_stream *s = fake_stream_of(stream);
     *out = nullptr;
     if (!s || !s->capture || s->capture->origin != s)
-        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "cuStreamEndCapture: no capture began on this stream");
+        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+                           "cuStreamEndCapture: no capture began on this stream");
     const std::shared_ptr<fake_capture> c = s->capture;
     for (const fake_branch &b : c->branches)
         if (b.stream->capture == c)
             b.stream->capture.reset();
     if (!all_joined(*c))
-        return fake_refuse(CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-                           "capture: work of another stream follows that no event joins to the first");
+        return fake_refuse(
+            CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+            "capture: work of another stream follows that no event joins to the first");
     *out = new fake_graph{c};
     return CUDA_SUCCESS;
 }

@@ -2,13 +2,23 @@
 /* Device and pinned memory, and copies. A block ends, rounded up to 256 bytes, where a page begins that nobody may touch;
  * what is left of its own pages holds a pattern that is checked. New memory holds 0xff: NaN in every float type. */
 #include "driver.h"
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 4096, ALIGN = 256, EDGE = 256, POISON = 0xff, CANARY = 0xa5, KEEP_FREED = 64 };
+enum {
+    PAGE = 4096,
+    ALIGN = 256,
+    EDGE = 256,
+    POISON = 0xff,
+    CANARY = 0xa5,
+    KEEP_FREED = 64,
+    HUGE_PAGES_FROM = 4 << 20
+};
 
-static std::map<uintptr_t, fake_memory> blocks; /* by the last byte's address, so that a search finds the block */
+/* By the address behind the last byte, so that a search finds the block. */
+static std::map<uintptr_t, fake_memory> &blocks = *new std::map<uintptr_t, fake_memory>;
 static std::deque<uintptr_t> freed;
 static bool any_open;
 
@@ -29,6 +39,13 @@ fake_memory *fake_find(const void *p, size_t n, bool with_freed)
     return at >= base && n <= i->first - at ? &i->second : nullptr;
 }
 
+fake_memory *fake_find_before(const void *p)
+{
+    auto i = blocks.upper_bound(reinterpret_cast<uintptr_t>(p));
+    return i != blocks.begin() && reinterpret_cast<uintptr_t>(p) - (--i)->first < PAGE ? &i->second
+                                                                                       : nullptr;
+}
+
 static size_t up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
@@ -38,7 +55,8 @@ static size_t up(size_t n, size_t to)
 static fake_memory *take(size_t bytes, int device)
 {
     const size_t inner = up(up(bytes, ALIGN) + EDGE, PAGE);
-    void *at = mmap(NULL, inner + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at =
+        mmap(NULL, inner + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return nullptr;
     fake_memory m = {};
@@ -49,6 +67,8 @@ static fake_memory *take(size_t bytes, int device)
     m.device = device;
     m.is_open = device < 0 || any_open;
     mprotect(m.low, inner, PROT_READ | PROT_WRITE);
+    if (bytes >= HUGE_PAGES_FROM)
+        madvise(m.low, inner, MADV_HUGEPAGE); /* quicker to open and close */
     memset(m.low, CANARY, static_cast<size_t>(m.base - m.low));
     memset(m.base, POISON, bytes);
     memset(m.base + bytes, CANARY, static_cast<size_t>(m.high - m.base) - bytes);
@@ -81,10 +101,14 @@ bool fake_may_touch(int device, const fake_memory *m)
 
 static void set_open(fake_memory *m, bool on)
 {
+    static const char *protect = getenv("FAKE_CUDA_PROTECT");
+    static const bool always_open = protect && !strcmp(protect, "0");
+    on = on || always_open;
     if (m->is_open == on || m->is_freed || m->device < 0)
         return;
     m->is_open = on;
-    if (mprotect(m->low, static_cast<size_t>(m->high - m->low), on ? PROT_READ | PROT_WRITE : PROT_NONE))
+    if (mprotect(m->low, static_cast<size_t>(m->high - m->low),
+                 on ? PROT_READ | PROT_WRITE : PROT_NONE))
         fake_abort("mprotect fails");
 }
 void fake_open(int device)
@@ -104,7 +128,8 @@ static void check_edges(const fake_memory *m, const char *who)
 {
     for (const char *p = m->base - EDGE; p < m->base; p++)
         if (*p != static_cast<char>(CANARY))
-            fake_abort("%s wrote %td bytes before a block of %zu bytes", who, m->base - p, m->bytes);
+            fake_abort("%s wrote %td bytes before a block of %zu bytes", who, m->base - p,
+                       m->bytes);
     for (const char *p = m->base + m->bytes; p < m->high; p++)
         if (*p != static_cast<char>(CANARY))
             fake_abort("%s wrote %td bytes behind the end of a block of %zu bytes", who,
@@ -157,7 +182,8 @@ FAKE_API cuMemFree_v2(void *p)
         return CUDA_SUCCESS;
     fake_memory *m = fake_find(p, 0);
     if (!m || m->base != p || m->device < 0)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "cuMemFree of %p, which cuMemAlloc did not give", p);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "cuMemFree of %p, which cuMemAlloc did not give", p);
     fake_run_all();
     fake_open(-1);
     check_edges(m, "something");
@@ -189,7 +215,8 @@ FAKE_API cuMemFreeHost(void *p)
     FAKE_ENTER;
     fake_memory *m = fake_find(p, 0);
     if (!m || m->base != p || m->device >= 0 || m->is_foreign)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "cuMemFreeHost of %p, which cuMemHostAlloc did not give", p);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "cuMemFreeHost of %p, which cuMemHostAlloc did not give", p);
     fake_run_all();
     check_edges(m, "something");
     drop(m);
@@ -199,7 +226,8 @@ FAKE_API cuMemHostRegister_v2(void *p, size_t bytes, unsigned)
 {
     FAKE_ENTER;
     if (!p || !bytes || fake_find(p, 0))
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "cuMemHostRegister of %zu bytes at %p", bytes, p);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "cuMemHostRegister of %zu bytes at %p", bytes,
+                           p);
     fake_memory m = {};
     m.base = static_cast<char *>(p);
     m.bytes = bytes;

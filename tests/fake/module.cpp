@@ -18,9 +18,9 @@ struct fake_library {
     int fd;
     std::map<std::string, std::unique_ptr<fake_kernel>> kernels;
 };
-static std::set<fake_library *> libraries;
-static std::set<const fake_kernel *> all_kernels;
-static std::map<std::string, fake_kernel> builtin;
+static std::set<fake_library *> &libraries = *new std::set<fake_library *>;
+static std::set<const fake_kernel *> &all_kernels = *new std::set<const fake_kernel *>;
+static std::map<std::string, fake_kernel> &builtin = *new std::map<std::string, fake_kernel>;
 
 #if defined(__x86_64__)
 enum { HOST_MACHINE = EM_X86_64 };
@@ -28,11 +28,13 @@ enum { HOST_MACHINE = EM_X86_64 };
 enum { HOST_MACHINE = EM_AARCH64 };
 #endif
 
-static int list_kernels(void *handle, const char *path, const std::function<void(const fake_kernel &)> &each)
+static int list_kernels(void *handle, const char *path,
+                        const std::function<void(const fake_kernel &)> &each)
 {
     const emu_image_table *t = static_cast<const emu_image_table *>(dlsym(handle, "emu_image"));
     if (!t || t->version != EMU_VERSION)
-        return fake_refuse(CUDA_ERROR_INVALID_IMAGE, "%s: %s", path, t ? "of another emulator.h" : "no emu_image");
+        return fake_refuse(CUDA_ERROR_INVALID_IMAGE, "%s: %s", path,
+                           t ? "of another emulator.h" : "no emu_image");
     for (const emu_kernel *k = *t->kernels; k; k = k->next)
         each({k, t->now, nullptr, {}});
     return CUDA_SUCCESS;
@@ -55,7 +57,8 @@ static int load_builtin()
     const std::string folder = builtin_folder();
     DIR *d = opendir(folder.c_str());
     if (!d)
-        return fake_refuse(CUDA_ERROR_NOT_FOUND, "no folder %s with emulated kernels", folder.c_str());
+        return fake_refuse(CUDA_ERROR_NOT_FOUND, "no folder %s with emulated kernels",
+                           folder.c_str());
     int r = CUDA_SUCCESS;
     for (struct dirent *e; !r && (e = readdir(d));) {
         const std::string path = folder + "/" + e->d_name;
@@ -67,7 +70,8 @@ static int load_builtin()
         else
             r = list_kernels(handle, path.c_str(), [&](const fake_kernel &k) {
                 if (!builtin.emplace(k.kernel->name, k).second)
-                    fake_abort("two kernels are named %s, one of them in %s", k.kernel->name, path.c_str());
+                    fake_abort("two kernels are named %s, one of them in %s", k.kernel->name,
+                               path.c_str());
             });
     }
     closedir(d);
@@ -99,7 +103,8 @@ static int load_image(fake_library *l, const void *image)
     });
 }
 
-FAKE_API cuLibraryLoadData(fake_library **out, const void *image, void *, void *, unsigned, void *, void *, unsigned)
+FAKE_API cuLibraryLoadData(fake_library **out, const void *image, void *, void *, unsigned, void *,
+                           void *, unsigned)
 {
     FAKE_ENTER;
     const Elf64_Ehdr *h = static_cast<const Elf64_Ehdr *>(image);
@@ -177,7 +182,8 @@ static int set_attribute(fake_kernel *k, int attribute, int value, const fake_de
     if (attribute == 9)
         return CUDA_SUCCESS;
     if (attribute != 8 || value < 0 || static_cast<size_t>(value) > d->chip->shared_optin)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: attribute %d to %d", k->kernel->name, attribute, value);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: attribute %d to %d",
+                           k->kernel->name, attribute, value);
     k->shared[d->ordinal] = value;
     return CUDA_SUCCESS;
 }
@@ -200,7 +206,8 @@ FAKE_API cuFuncGetAttribute(int *out, int attribute, const fake_kernel *k)
     if (!all_kernels.count(k))
         return CUDA_ERROR_INVALID_HANDLE;
     *out = attribute == 0 ? k->kernel->threads : 0;
-    return attribute == 0 || attribute == 1 || attribute == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return attribute == 0 || attribute == 1 || attribute == 3 ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- launches ---- */
@@ -221,7 +228,8 @@ static void check_pointers(const launch &l, void **arguments)
         const void *p = *static_cast<void **>(arguments[i]);
         const fake_memory *m = fake_find(p, 0);
         if (p && (!m || !fake_may_touch(l.device, m)))
-            fake_abort("kernel %s, argument %u: %p is not memory of device %d", l.kernel->name, i, p, l.device);
+            fake_abort("kernel %s, argument %u: %p is not memory of device %d", l.kernel->name, i,
+                       p, l.device);
     }
 }
 
@@ -252,31 +260,41 @@ static int check_launch(const fake_kernel *k, const launch &l)
     const auto asked = k->shared.find(l.device);
     const unsigned most = asked == k->shared.end() ? static_cast<unsigned>(SHARED_WITHOUT_ASKING)
                                                    : static_cast<unsigned>(asked->second);
-    if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.x > 0x7fffffffu || l.grid.y > 65535 || l.grid.z > 65535)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: a grid of %u x %u x %u", l.kernel->name, l.grid.x,
-                           l.grid.y, l.grid.z);
-    if (!threads || l.size.z > 64 || threads > 1024 || threads > static_cast<uint64_t>(l.kernel->threads))
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: blocks of %u x %u x %u threads; it is for %d",
+    if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.x > 0x7fffffffu || l.grid.y > 65535 ||
+        l.grid.z > 65535)
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: a grid of %u x %u x %u",
+                           l.kernel->name, l.grid.x, l.grid.y, l.grid.z);
+    if (!threads || l.size.z > 64 || threads > 1024 ||
+        threads > static_cast<uint64_t>(l.kernel->threads))
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "kernel %s: blocks of %u x %u x %u threads; it is for %d",
                            l.kernel->name, l.size.x, l.size.y, l.size.z, l.kernel->threads);
     if (l.shared > most)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: %u bytes of shared memory; set to at most %u",
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE,
+                           "kernel %s: %u bytes of shared memory; set to at most %u",
                            l.kernel->name, l.shared, most);
     return CUDA_SUCCESS;
 }
 
-FAKE_API cuLaunchKernel(fake_kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z,
-                        unsigned shared, void *stream, void **parameters, void **extra)
+FAKE_API cuLaunchKernel(fake_kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned x,
+                        unsigned y, unsigned z, unsigned shared, void *stream, void **parameters,
+                        void **extra)
 {
     FAKE_ENTER;
     fake_stream *s = fake_stream_of(stream);
     if (!s || !all_kernels.count(k))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!fake_current() || fake_current()->ordinal != s->device)
-        return fake_refuse(CUDA_ERROR_INVALID_CONTEXT, "kernel %s: a stream of device %d, which is not current",
+        return fake_refuse(CUDA_ERROR_INVALID_CONTEXT,
+                           "kernel %s: a stream of device %d, which is not current",
                            k->kernel->name, s->device);
     if (extra)
         return CUDA_ERROR_NOT_SUPPORTED;
-    launch l = {k->kernel, k->now, {gx, gy, gz}, {x, y, z}, shared, s->device, {}};
+    launch l = {
+        k->kernel, k->now, {gx,  gy, gz},
+          {x, y, z},
+          shared, s->device, { }
+    };
     const int r = check_launch(k, l);
     if (r)
         return r;
@@ -284,12 +302,14 @@ FAKE_API cuLaunchKernel(fake_kernel *k, unsigned gx, unsigned gy, unsigned gz, u
     for (unsigned i = 0; i < k->kernel->n_arguments; i++) {
         const char *p = parameters ? static_cast<const char *>(parameters[i]) : nullptr;
         if (!p)
-            return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: argument %u is missing", k->kernel->name, i);
+            return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: argument %u is missing",
+                               k->kernel->name, i);
         l.parameters.emplace_back(p, p + k->kernel->arguments[i].bytes);
         total += k->kernel->arguments[i].bytes;
     }
     if (total > MAX_PARAMETERS)
-        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: %zu bytes of arguments", k->kernel->name, total);
+        return fake_refuse(CUDA_ERROR_INVALID_VALUE, "kernel %s: %zu bytes of arguments",
+                           k->kernel->name, total);
     fake_add_run(s, k->kernel->name, [l] { run_launch(l); });
     return CUDA_SUCCESS;
 }

@@ -19,7 +19,15 @@
 #define NVRTC_API extern "C" __attribute__((visibility("default"))) int
 extern char **environ;
 
-enum { SUCCESS, OUT_OF_MEMORY, PROGRAM_CREATION_FAILURE, INVALID_INPUT, INVALID_PROGRAM, INVALID_OPTION, COMPILATION };
+enum {
+    SUCCESS,
+    OUT_OF_MEMORY,
+    PROGRAM_CREATION_FAILURE,
+    INVALID_INPUT,
+    INVALID_PROGRAM,
+    INVALID_OPTION,
+    COMPILATION
+};
 
 struct program {
     std::string name, source, log, cubin;
@@ -57,14 +65,17 @@ NVRTC_API nvrtcVersion(int *major, int *minor)
 }
 extern "C" __attribute__((visibility("default"))) const char *nvrtcGetErrorString(int result)
 {
-    static const char *const names[] = {
-        "NVRTC_SUCCESS",         "NVRTC_ERROR_OUT_OF_MEMORY",   "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
-        "NVRTC_ERROR_INVALID_INPUT", "NVRTC_ERROR_INVALID_PROGRAM", "NVRTC_ERROR_INVALID_OPTION",
-        "NVRTC_ERROR_COMPILATION"};
+    static const char *const names[] = {"NVRTC_SUCCESS",
+                                        "NVRTC_ERROR_OUT_OF_MEMORY",
+                                        "NVRTC_ERROR_PROGRAM_CREATION_FAILURE",
+                                        "NVRTC_ERROR_INVALID_INPUT",
+                                        "NVRTC_ERROR_INVALID_PROGRAM",
+                                        "NVRTC_ERROR_INVALID_OPTION",
+                                        "NVRTC_ERROR_COMPILATION"};
     return result >= SUCCESS && result <= COMPILATION ? names[result] : "NVRTC_ERROR unknown";
 }
-NVRTC_API nvrtcCreateProgram(program **out, const char *source, const char *name, int n, const char *const *texts,
-                             const char *const *names)
+NVRTC_API nvrtcCreateProgram(program **out, const char *source, const char *name, int n,
+                             const char *const *texts, const char *const *names)
 {
     if (!out || !source || n < 0)
         return INVALID_INPUT;
@@ -85,12 +96,26 @@ NVRTC_API nvrtcDestroyProgram(program **p)
 }
 
 /* Options of NVRTC as those of the compiler; false: one that the fake does not know. */
-static bool translate(int n, const char *const *options, std::vector<std::string> *out, std::string *log)
+static bool translate(int n, const char *const *options, std::vector<std::string> *out,
+                      std::string *log)
 {
-    static const char *const ignored[] = {"--gpu-architecture=", "-arch=", "--std=c++17", "-std=c++17",
-                                          "-default-device", "--device-as-default-execution-space", "-dopt=",
-                                          "--dopt=", "-lineinfo", "--generate-line-info", "-w", "--disable-warnings",
-                                          "--fmad=", "-fmad=", "--Werror", "--restrict", "-restrict"};
+    static const char *const ignored[] = {"--gpu-architecture=",
+                                          "-arch=",
+                                          "--std=c++17",
+                                          "-std=c++17",
+                                          "-default-device",
+                                          "--device-as-default-execution-space",
+                                          "-dopt=",
+                                          "--dopt=",
+                                          "-lineinfo",
+                                          "--generate-line-info",
+                                          "-w",
+                                          "--disable-warnings",
+                                          "--fmad=",
+                                          "-fmad=",
+                                          "--Werror",
+                                          "--restrict",
+                                          "-restrict"};
     for (int i = 0; i < n; i++) {
         const std::string o = options[i];
         bool known = false;
@@ -121,15 +146,16 @@ static std::string cache_folder()
 }
 
 /* Runs the compiler; true: it made the file. Its messages go to *log. */
-static bool compile(const std::string &folder, const program &p, const std::vector<std::string> &options,
-                    std::string *log)
+static bool compile(const std::string &folder, const program &p,
+                    const std::vector<std::string> &options, std::string *log)
 {
     std::vector<std::string> words;
     std::istringstream compiler(FAKE_IMAGE_COMPILER);
     for (std::string w; compiler >> w;)
         words.push_back(w);
     words.insert(words.end(), options.begin(), options.end());
-    for (const char *w : {"-O1", "-w", "-I.", "-I" FAKE_INCLUDE, "-x", "c++", "program.cu", "-o", "program.so"})
+    for (const char *w :
+         {"-O1", "-w", "-I.", "-I" FAKE_INCLUDE, "-x", "c++", "program.cu", "-o", "program.so"})
         words.push_back(w);
     std::vector<char *> argv;
     for (std::string &w : words)
@@ -143,7 +169,8 @@ static bool compile(const std::string &folder, const program &p, const std::vect
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 2, (folder + "/log").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_addopen(&actions, 2, (folder + "/log").c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0644);
     pid_t child;
     int status = -1;
     const bool started = !posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
@@ -151,7 +178,8 @@ static bool compile(const std::string &folder, const program &p, const std::vect
     if (started)
         while (waitpid(child, &status, 0) < 0 && errno == EINTR)
             continue;
-    *log += started ? read_file(folder + "/log") : std::string("fake nvrtc: cannot start ") + argv[0];
+    *log +=
+        started ? read_file(folder + "/log") : std::string("fake nvrtc: cannot start ") + argv[0];
     return started && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
@@ -168,7 +196,8 @@ NVRTC_API nvrtcCompileProgram(program *p, int n, const char *const *options)
         h = hash_of(header.second, hash_of(header.first, h));
     for (const std::string &w : words)
         h = hash_of(w, h);
-    h = hash_of(read_file(FAKE_INCLUDE "/emulator.h"), hash_of(FAKE_IMAGE_COMPILER, hash_of(p->name, h)));
+    h = hash_of(read_file(FAKE_INCLUDE "/emulator.h"),
+                hash_of(FAKE_IMAGE_COMPILER, hash_of(p->name, h)));
     const std::string folder = cache_folder();
     char name[40];
     snprintf(name, sizeof name, "/%016llx.so", static_cast<unsigned long long>(h));
@@ -217,7 +246,8 @@ NVRTC_API nvrtcGetCUBIN(const program *p, char *out)
 {
     return get_text(p, &program::cubin, 0, out);
 }
-NVRTC_API nvrtcGetPTXSize(const program *p, size_t *out) /* the same image; as PTX it ends with a zero */
+NVRTC_API nvrtcGetPTXSize(const program *p,
+                          size_t *out) /* the same image; as PTX it ends with a zero */
 {
     return get_size(p, &program::cubin, 1, out);
 }

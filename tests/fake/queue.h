@@ -20,9 +20,10 @@ typedef struct fake_item {
     /* NULL, or: everything before the item on its stream is done. Called once per launch, before ready: an item of a
      * collective notes here that this member has arrived. */
     void (*at_head)(void *arg);
-    bool (*ready)(void *arg);    /* NULL: always. Asked again whenever other work has run. */
-    void (*run)(void *arg);      /* called once per launch, when ready has answered true; then the item leaves */
-    void (*release)(void *arg);  /* NULL, or: called once, when nothing needs arg any more */
+    bool (*ready)(void *arg); /* NULL: always. Asked again whenever other work has run. */
+    void (*run)(
+        void *arg); /* called once per launch, when ready has answered true; then the item leaves */
+    void (*release)(void *arg); /* NULL, or: called once, when nothing needs arg any more */
 } fake_item;
 
 /* Copies *item. stream: a CUstream. Returns a CUresult; when it is not 0, release was not called. While the stream is being

@@ -39,7 +39,9 @@ TT_KERNEL(256, selftest_reverse, float *out, const float *in, i64 n, int wrong)
     tt_sync();
     s[threads - 1 - t] = other;
     tt_sync();
-    out[first + t] = wrong == MISALIGNED_FLOAT ? *(const float *)((const char *)&in[0] + 1) : s[t];
+    out[first + t] = s[t];
+    if (wrong == MISALIGNED_FLOAT)
+        out[first + t] = *(const float *)((const char *)in + 1);
     if (wrong == BEHIND_END && first + t == n - 1)
         out[n] = 1.0f;
     if (wrong == NO_BARRIER)
@@ -81,10 +83,12 @@ TT_DEV void load_stage(bf16 *a, bf16 *b, const bf16 *x, const bf16 *w, i64 lda, 
     tt_copy_commit();
 }
 
-TT_KERNEL(128, selftest_product, float *y, const bf16 *x, const bf16 *w, int N, int K, int b_transposed, int wrong)
+TT_KERNEL(128, selftest_product, float *y, const bf16 *x, const bf16 *w, int N, int K,
+          int b_transposed, int wrong)
 {
     bf16 *a = (bf16 *)tt_shared, *b = a + 2 * TILE * ROW;
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, wm = warp / 2 * 16, wn = warp % 2 * 16;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, wm = warp / 2 * 16,
+              wn = warp % 2 * 16;
     const bf16 *x0 = x + (i64)blockIdx.y * TILE * K;
     const bf16 *w0 = w + (i64)blockIdx.x * TILE * (b_transposed ? 1 : K);
     const i64 ldb = b_transposed ? N : K;
@@ -104,7 +108,8 @@ TT_KERNEL(128, selftest_product, float *y, const bf16 *x, const bf16 *w, int N, 
         const bf16 *as = a + s * TILE * ROW, *bs = b + s * TILE * ROW;
         for (int k = 0; k < TILE; k += 16) {
             u32 fa[4], fb[4];
-            tt_ldmatrix4(fa, &as[(wm + lane % 16) * ROW + k + lane / 16 * 8 + (wrong == MISALIGNED_MATRIX)]);
+            tt_ldmatrix4(
+                fa, &as[(wm + lane % 16) * ROW + k + lane / 16 * 8 + (wrong == MISALIGNED_MATRIX)]);
             if (b_transposed)
                 tt_ldmatrix4_transposed(fb, &bs[(k + lane % 16) * ROW + wn + lane / 16 * 8]);
             else
@@ -117,8 +122,8 @@ TT_KERNEL(128, selftest_product, float *y, const bf16 *x, const bf16 *w, int N, 
     }
     for (int j = 0; j < 2; j++)
         for (int h = 0; h < 4; h++)
-            y[((i64)blockIdx.y * TILE + wm + lane / 4 + h / 2 * 8) * N + blockIdx.x * TILE + wn + 8 * j + lane % 4 * 2 +
-              h % 2] = d[j][h];
+            y[((i64)blockIdx.y * TILE + wm + lane / 4 + h / 2 * 8) * N + blockIdx.x * TILE + wn +
+              8 * j + lane % 4 * 2 + h % 2] = d[j][h];
 }
 
 /* Arguments that are structs, and a loop over n with any grid. */
@@ -128,8 +133,10 @@ struct selftest_affine {
     float shift;
     u8 twice;
 };
-TT_KERNEL(1024, selftest_affine_map, float *out, const float *in, const struct selftest_affine f, u8 on)
+TT_KERNEL(1024, selftest_affine_map, float *out, const float *in, const struct selftest_affine f,
+          u8 on)
 {
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < f.n; i += (i64)gridDim.x * blockDim.x)
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < f.n;
+         i += (i64)gridDim.x * blockDim.x)
         out[i] = on ? (float)(in[i] * f.scale * (f.twice ? 2 : 1)) + f.shift : in[i];
 }

@@ -4,7 +4,7 @@
 #include "cuda.h"
 
 /* The functions of the driver, libcuda.so.1, that this plugin calls, with prototypes of our own; the
- * names are those that the library exports. tests/cuda/test_abi.c compares them with NVIDIA's header
+ * names are those that the library exports. tests/cuda/abi.c compares them with NVIDIA's header
  * where it is installed. */
 
 #ifndef CUDA_DRIVER_OTHER_TYPES /* the test takes NVIDIA's */

@@ -3,7 +3,7 @@
 #define TT_CUDA_RTC_H
 #include <stddef.h>
 
-/* The functions of NVRTC that rtc.c calls, with prototypes of our own; tests/cuda/test_abi.c compares
+/* The functions of NVRTC that rtc.c calls, with prototypes of our own; tests/cuda/abi.c compares
  * them with NVIDIA's header where it is installed. */
 
 #ifndef CUDA_RTC_OTHER_TYPES
