@@ -153,15 +153,4 @@ static inline void right(int n, int seed, void (*fn)(member *))
         fail_msg("%d ranks, %d failures, the first: %s", n, n_failed, first_failure);
 }
 
-static inline tt_status move(const member *m, void *to, const void *from, size_t bytes,
-                             tt_error *err)
-{
-    return dvt->copy(m->d.self, m->d.q[0], to, from, bytes, err);
-}
-/* Work before and after each call, which must not overlap with what others read. */
-static inline tt_status spoil(const member *m, void *at, tt_error *err)
-{
-    return dvt->fill(m->d.self, m->d.q[0], at, 0x7fc17fc1u, ROOM, err);
-}
-
 #endif

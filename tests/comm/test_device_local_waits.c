@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/device_local_world.h"
+/* after those: */
+#include "comm/device_cases.h"
 
 /* The communicator of rank-threads whose devices reach each other: each wait for an event that it puts
  * on a queue is left out once, and far finds that, whatever the seed. */
