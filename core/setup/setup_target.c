@@ -71,22 +71,30 @@ static tt_status target_config(const tt_setup *s, const tt_component *c, const c
     return TT_OK;
 }
 
-/* Whether the machine has what the backend needs. */
-static tt_status target_is_here(const tt_setup *s, const tt_component *c, const char *const *core,
-                                tt_error *err)
+tt_status tt_setup_backend_is_here(const tt_backend_vt *vt, const char *name, const void *config,
+                                   tt_error *err)
 {
-    const tt_backend_vt *vt = c->vtable;
-    void *config = NULL, *self = NULL;
+    void *self = NULL;
     if (vt->host_memory)
         return TT_OK;
     if (!TT_HAS(vt, tt_backend_vt, target) || !vt->target)
         return TT_FAIL(err, TT_EUNSUPPORTED, "it does not say whether its device is here");
+    TT_TRY(TT_PLUGIN_CALL(vt->target(config, NULL, &self, err), err, "backend", name));
+    vt->close(self);
+    return TT_OK;
+}
+
+static tt_status target_is_here(const tt_setup *s, const tt_component *c, const char *const *core,
+                                tt_error *err)
+{
+    const tt_backend_vt *vt = c->vtable;
+    void *config = NULL;
+    if (vt->host_memory)
+        return TT_OK;
     tt_arena *a = tt_arena_new();
     tt_status st = target_config(s, c, core, a, &config, err);
     if (st == TT_OK)
-        st = TT_PLUGIN_CALL(vt->target(config, NULL, &self, err), err, "backend", c->name);
-    if (st == TT_OK)
-        vt->close(self);
+        st = tt_setup_backend_is_here(vt, c->name, config, err);
     tt_arena_free(a);
     return st;
 }

@@ -90,7 +90,8 @@ static int load_image(fake_library *l, const void *image)
     char path[64];
     const size_t bytes = image_bytes(image);
     l->fd = memfd_create("fake-cuda-image", 0);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", l->fd);
+    /* not /proc/self/fd/N: ld.so knows libraries by name, and so names the core its copies of plugins */
+    snprintf(path, sizeof path, "/proc/self/./fd/%d", l->fd);
     if (l->fd < 0 || write(l->fd, image, bytes) != static_cast<ssize_t>(bytes))
         return CUDA_ERROR_INVALID_IMAGE;
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
