@@ -22,7 +22,7 @@ $(CUDA_BIN)/%.fatbin: $(CUDA_DIR)/kernels/%.cu mk/cuda.sh $(CUDA_BIN)/.nvcc
 $B/gen/cuda/.files: force
 	@mkdir -p $(@D); echo '$(CUDA_KERNELS) $(CUDA_HEADERS) $(CUDA_FATBIN)' | cmp -s - $@ || \
 	    echo '$(CUDA_KERNELS) $(CUDA_HEADERS) $(CUDA_FATBIN)' > $@
-$(CUDA_EMBED): mk/cuda.sh $B/gen/cuda/.files
+$(CUDA_EMBED): mk/cuda.sh $B/gen/cuda/.files | $(CUDA_FATBIN)
 	$(Q)sh mk/cuda.sh embed $(CUDA_DIR)/kernels $(if $(CUDA_FATBIN),$(CUDA_BIN),/dev/null) > $@
 $(CUDA_EMBED_O): $(CUDA_EMBED) $(CUDA_KERNELS) $(CUDA_HEADERS) $(CUDA_FATBIN) $(CUDA_DIR)/module.h $B/.flags
 	$(call say,CC,$<)

@@ -23,7 +23,7 @@ static inline const cuda_config *cuda_test_config(void)
         libraries = fake;
     config = (cuda_config){.libraries = libraries[0] != '\0' ? libraries : NULL,
                            .device = -1,
-                           .kernels = "auto",
+                           .kernel_code = "auto",
                            .gemm = "auto",
                            .attention = "auto",
                            .f32_products = "f32"};
@@ -33,7 +33,7 @@ static inline const cuda_config *cuda_test_config(void)
 /* Pointwise programs run in the interpreter from now on, and are not compiled. */
 static inline void cuda_test_interpret(subject *u)
 {
-    ((cuda_backend *)u->self[0])->config.kernels = "embedded";
+    ((cuda_backend *)u->self[0])->config.kernel_code = "embedded";
 }
 
 #endif

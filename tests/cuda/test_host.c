@@ -7,12 +7,13 @@
 
 #include <cmocka.h>
 
+#include "cuda/no_families.h"
+
 #include "../../plugins/backends/cuda/cache.c"
 #include "../../plugins/backends/cuda/chip.c"
 #include "../../plugins/backends/cuda/cuda.c"
 #include "../../plugins/backends/cuda/device.c"
 #include "../../plugins/backends/cuda/driver.c"
-#include "../../plugins/backends/cuda/families_missing.c"
 #include "../../plugins/backends/cuda/launch.c"
 #include "../../plugins/backends/cuda/lib.c"
 #include "../../plugins/backends/cuda/module.c"

@@ -19,7 +19,7 @@ static const tt_option cuda_options[] = {
               "number of the GPU among those that the process sees; -1 = by the rank's number on "
               "its machine"),
     TT_OPTION_MORE(
-        cuda_config, kernels, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|embedded|nvrtc", 0, NULL,
+        cuda_config, kernel_code, TT_OPT_ENUM, "\"auto\"", 0, 0, "auto|embedded|nvrtc", 0, NULL,
         "machine code of our kernels: embedded = what nvcc made when ttrun was built; "
         "nvrtc = compiled at first use; auto = embedded if there is some that the driver "
         "takes"),

@@ -29,10 +29,13 @@ typedef struct cuda_chip {
 } cuda_chip;
 
 typedef struct cuda_config {
-    const char *libraries;    /* a folder to search first, or NULL */
-    const char *cache;        /* folder of compiled kernels, or NULL: the user's cache folder */
-    int64_t device;           /* -1: by local rank */
-    const char *kernels;      /* auto | embedded | nvrtc */
+    const char *libraries; /* a folder to search first, or NULL */
+    const char *cache;     /* folder of compiled kernels, or NULL: the user's cache folder */
+    int64_t device;        /* -1: by local rank */
+    union {
+        const char *kernel_code; /* auto | embedded | nvrtc */
+        const char *kernels;     /* the same */
+    };
     const char *gemm;         /* auto | cublaslt | own */
     const char *attention;    /* auto | cudnn | own */
     const char *f32_products; /* f32 | tf32 */
@@ -62,7 +65,7 @@ tt_status cuda_chip_here(int device, cuda_chip *out, tt_error *err);
 tt_status cuda_chip_named(const char *name, cuda_chip *out, tt_error *err); /* "h200" */
 
 /* ---- module.c: kernels as machine code; of the process ---- */
-/* Chooses embedded or NVRTC, by config.kernels, and in the second case compiles what the cache lacks.
+/* Chooses embedded or NVRTC, by config.kernel_code, and in the second case compiles what the cache lacks.
  * The device is entered. [setup] */
 tt_status cuda_module_open(cuda_backend *b, tt_error *err);
 /* "embedded", "by NVRTC 13.0" */

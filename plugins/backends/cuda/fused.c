@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "program.h"
+#include <pthread.h>
 #include <string.h>
 
 /* "fused", and how any pointwise program is launched. */
@@ -18,11 +19,35 @@ static const signed char operands[POINT_N_OPS] = {
 #undef POINT_ROW
 };
 
+/* The ops by the hash of their names: each launch looks for those of its steps. */
+#define SLOTS 256
+static signed char slots[SLOTS]; /* number + 1 */
+
+static unsigned slot_of(const char *op)
+{
+    unsigned h = 2166136261u;
+    for (; *op; op++)
+        h = (h ^ (unsigned char)*op) * 16777619u;
+    return (h ^ h >> 16) % SLOTS;
+}
+
+static void fill_slots(void)
+{
+    for (int i = 0; i < POINT_N_OPS; i++) {
+        unsigned at = slot_of(names[i]);
+        while (slots[at])
+            at = (at + 1) % SLOTS;
+        slots[at] = (signed char)(i + 1);
+    }
+}
+
 int cuda_point_op(const char *op)
 {
-    for (int i = 0; i < POINT_N_OPS; i++)
-        if (strcmp(names[i], op) == 0)
-            return i;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_slots);
+    for (unsigned at = slot_of(op); slots[at]; at = (at + 1) % SLOTS)
+        if (strcmp(names[slots[at] - 1], op) == 0)
+            return slots[at] - 1;
     return -1;
 }
 
@@ -148,7 +173,7 @@ static long long wide_pieces(const cuda_program_key *key, const point_shape *s, 
     for (int k = 0; k < p->n_in; k++) {
         const size_t align = (size_t)width * cuda_point_size(p->in_dtype[k]);
         any_strided |= !key->whole[k] && key->strided[k];
-        if (key->whole[k] && (uintptr_t)s->in[k] % (align < 16 ? align : 16))
+        if (cuda_program_goes_on(key, k) && (uintptr_t)s->in[k] % (align < 16 ? align : 16))
             return 0;
     }
     for (int k = 0; k < p->n_out; k++) {

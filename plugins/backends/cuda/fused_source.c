@@ -58,12 +58,17 @@ static int register_dtype(const point_program *p, int r)
     return r < p->n_in ? p->in_dtype[r] : p->steps[r - p->n_in].dtype;
 }
 
+bool cuda_program_goes_on(const cuda_program_key *k, int i)
+{
+    return k->whole[i] || (k->strided[i] >> (k->n_dims - 1) & 1);
+}
+
 int cuda_program_width(const cuda_program_key *k)
 {
     const point_program *p = &k->program;
     size_t least = 8;
     for (int i = 0; i < p->n_in; i++)
-        if (k->whole[i] && cuda_point_size(p->in_dtype[i]) < least)
+        if (cuda_program_goes_on(k, i) && cuda_point_size(p->in_dtype[i]) < least)
             least = cuda_point_size(p->in_dtype[i]);
     for (int i = 0; i < p->n_out; i++)
         if (cuda_point_size(register_dtype(p, p->out[i])) < least)
@@ -121,13 +126,10 @@ static void add_operand(source *s, const cuda_program_key *key, int r, int width
         return;
     }
     source_add(s, "            const %s r%d = ", type(dtype), r);
-    if (key->whole[r] && width > 1)
+    if (cuda_program_goes_on(key, r) && width > 1)
         source_add(s, "point_word_%s(%d, w%d, k);\n", suffix(dtype), dtype, r);
     else if (key->whole[r])
         source_add(s, "point_read_%s(%d, s.in[%d], i);\n", suffix(dtype), dtype, r);
-    else if (width > 1 && (key->strided[r] >> (key->n_dims - 1) & 1))
-        source_add(s, "point_read_%s(%d, s.in[%d], at%d + k * s.stride[%d][%d]);\n", suffix(dtype),
-                   dtype, r, r, r, key->n_dims - 1);
     else
         source_add(s, "point_read_%s(%d, s.in[%d], at%d);\n", suffix(dtype), dtype, r, r);
 }
@@ -159,13 +161,17 @@ static void add_piece(source *s, const cuda_program_key *k, int width)
 {
     const point_program *p = &k->program;
     add_places(s, k);
-    for (int r = 0; r < p->n_in && width > 1; r++)
+    for (int r = 0; r < p->n_in && width > 1; r++) {
+        const size_t size = cuda_point_size(p->in_dtype[r]), words = (size_t)width * size / 4;
+        if (!cuda_program_goes_on(k, r))
+            continue;
+        source_add(s, "        u32 w%d[%zu];\n        point_fetch<%zu>(w%d, s.in[%d], ", r, words,
+                   words, r, r);
         if (k->whole[r])
-            source_add(s,
-                       "        u32 w%d[%zu];\n        point_fetch<%zu>(w%d, s.in[%d], i * %zu);\n",
-                       r, (size_t)width * cuda_point_size(p->in_dtype[r]) / 4,
-                       (size_t)width * cuda_point_size(p->in_dtype[r]) / 4, r, r,
-                       cuda_point_size(p->in_dtype[r]));
+            source_add(s, "i * %zu);\n", size);
+        else
+            source_add(s, "at%d * %zu);\n", r, size);
+    }
     for (int o = 0; o < p->n_out && width > 1; o++)
         source_add(s, "        u32 o%d[%zu] = {0};\n", o,
                    (size_t)width * cuda_point_size(register_dtype(p, p->out[o])) / 4);

@@ -52,7 +52,8 @@ static struct cuda_fused *fused_of(cuda_backend *b)
     pthread_mutex_lock(&first);
     if (!b->fused && (b->fused = calloc(1, sizeof *b->fused)) != NULL) {
         pthread_mutex_init(&b->fused->lock, NULL);
-        b->fused->is_interpreted = b->config.kernels && strcmp(b->config.kernels, "embedded") == 0;
+        b->fused->is_interpreted =
+            b->config.kernel_code && strcmp(b->config.kernel_code, "embedded") == 0;
     }
     pthread_mutex_unlock(&first);
     return b->fused;

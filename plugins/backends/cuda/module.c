@@ -213,7 +213,7 @@ static CUresult module_try_embedded(void)
 
 static tt_status module_open_locked(cuda_backend *b, tt_error *err)
 {
-    const char *want = b->config.kernels ? b->config.kernels : "auto";
+    const char *want = b->config.kernel_code ? b->config.kernel_code : "auto";
     const cuda_embedded *first = cuda_embedded_kernels;
     const bool embedded = first->name && first->binary != first->binary_end;
     if (module.mode != MODULE_CLOSED) {
@@ -226,7 +226,7 @@ static tt_status module_open_locked(cuda_backend *b, tt_error *err)
     }
     if (strcmp(want, "embedded") == 0 && !embedded)
         return TT_FAIL(err, TT_EUNSUPPORTED,
-                       "backend.kernels: no code is embedded, because ttrun was built without "
+                       "backend.kernel_code: no code is embedded, because ttrun was built without "
                        "nvcc; use \"auto\" or \"nvrtc\"");
     if (embedded && strcmp(want, "nvrtc") != 0) {
         const CUresult r = module_try_embedded();

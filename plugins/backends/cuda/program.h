@@ -39,6 +39,8 @@ tt_status cuda_program_find(cuda_backend *b, const cuda_program_key *key, cuda_k
 /* ---- fused_source.c ---- */
 /* The name of the kernel in the source. */
 #define CUDA_PROGRAM_NAME "tt_point_program"
+/* Do the operand's elements go on within a row of the result, so that it is read in words? */
+bool cuda_program_goes_on(const cuda_program_key *k, int operand);
 /* Elements that a thread works on at a time, where alignment and shape allow. */
 int cuda_program_width(const cuda_program_key *k);
 size_t cuda_point_size(int dtype); /* bytes of an element */

@@ -68,8 +68,9 @@ TT_KERNEL(BOX_THREADS, tt_copy_convert, const box_copy c)
     i64 from, to;
     for (i64 i = point_first(); i < c.n; i += point_all()) {
         copy_place<u64>(c, i, &from, &to);
-        const double v = point_is_f64(c.from_dtype) ? point_read_f64(c.from_dtype, c.from, from)
-                                                    : (double)point_read_f32(c.from_dtype, c.from, from);
+        const double v = point_is_f64(c.from_dtype)
+                             ? point_read_f64(c.from_dtype, c.from, from)
+                             : (double)point_read_f32(c.from_dtype, c.from, from);
         if (point_is_f64(c.to_dtype))
             point_write(c.to_dtype, c.to, to, point_round_f64(c.to_dtype, v));
         else
@@ -82,7 +83,8 @@ template <class T> TT_DEV void copy_turn(const box_turn &t)
 {
     T *tile = (T *)tt_shared;
     const int x = threadIdx.x % BOX_TILE, y = threadIdx.x / BOX_TILE;
-    const i64 across = (t.cols + BOX_TILE - 1) / BOX_TILE, down = (t.rows + BOX_TILE - 1) / BOX_TILE;
+    const i64 across = (t.cols + BOX_TILE - 1) / BOX_TILE,
+              down = (t.rows + BOX_TILE - 1) / BOX_TILE;
     for (i64 n = blockIdx.x; n < t.n_tiles; n += gridDim.x) {
         const i64 col = n % across * BOX_TILE, row = n / across % down * BOX_TILE;
         i64 matrix = n / (across * down), from = 0, to = 0;
@@ -93,7 +95,8 @@ template <class T> TT_DEV void copy_turn(const box_turn &t)
         }
         for (int k = y; k < BOX_TILE; k += BOX_THREADS / BOX_TILE)
             if (row + x < t.rows && col + k < t.cols)
-                tile[k * (BOX_TILE + 1) + x] = ((const T *)t.from)[from + row + x + (col + k) * t.from_stride];
+                tile[k * (BOX_TILE + 1) + x] =
+                    ((const T *)t.from)[from + row + x + (col + k) * t.from_stride];
         tt_sync();
         for (int k = y; k < BOX_TILE; k += BOX_THREADS / BOX_TILE)
             if (row + k < t.rows && col + x < t.cols)

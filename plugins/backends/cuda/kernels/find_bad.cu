@@ -22,7 +22,8 @@ TT_DEV bool find_is_bad(const void *x, int dtype, int what, u32 pattern, i64 i)
 }
 
 /* A thread stops at its first one: its indices ascend. */
-TT_KERNEL(POINT_THREADS, tt_find_bad, i64 *out, const void *x, int dtype, int what, u32 pattern, i64 n)
+TT_KERNEL(POINT_THREADS, tt_find_bad, i64 *out, const void *x, int dtype, int what, u32 pattern,
+          i64 n)
 {
     bool found = false;
     for (i64 i = point_first(); i < n && !found; i += point_all()) {

@@ -20,7 +20,8 @@ TT_DEV i64 interpret_at(const point_shape &s, int k, i64 i)
     return at + rest * s.stride[k][0];
 }
 
-TT_DEV void interpret_step(const point_step &t, const point_register *r, const bool *is_f64, point_register *out)
+TT_DEV void interpret_step(const point_step &t, const point_register *r, const bool *is_f64,
+                           point_register *out)
 {
     double v[3];
     for (int j = 0; j < 3; j++)

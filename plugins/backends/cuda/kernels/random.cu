@@ -30,7 +30,8 @@ TT_DEV u64 xxh_load(const unsigned char *p, int n) /* n bytes, the first is the 
 TT_DEV u64 xxh_key(int at) /* 8 bytes of the secret from byte `at` on */
 {
     const int shift = at % 8 * 8;
-    return shift ? xxh_secret[at / 8] >> shift | xxh_secret[at / 8 + 1] << (64 - shift) : xxh_secret[at / 8];
+    return shift ? xxh_secret[at / 8] >> shift | xxh_secret[at / 8 + 1] << (64 - shift)
+                 : xxh_secret[at / 8];
 }
 TT_DEV u64 xxh_rotate(u64 x, int n)
 {
@@ -64,7 +65,8 @@ TT_DEV u64 xxh_avalanche64(u64 h)
 }
 TT_DEV u64 xxh_mix16(const unsigned char *p, int secret, u64 seed)
 {
-    return xxh_fold(xxh_load(p, 8) ^ (xxh_key(secret) + seed), xxh_load(p + 8, 8) ^ (xxh_key(secret + 8) - seed));
+    return xxh_fold(xxh_load(p, 8) ^ (xxh_key(secret) + seed),
+                    xxh_load(p + 8, 8) ^ (xxh_key(secret + 8) - seed));
 }
 TT_DEV u64 xxh_short(const unsigned char *p, int n, u64 seed) /* up to 16 bytes */
 {
@@ -75,7 +77,8 @@ TT_DEV u64 xxh_short(const unsigned char *p, int n, u64 seed) /* up to 16 bytes 
     }
     if (n >= 4) {
         seed ^= (u64)xxh_swap32((u32)seed) << 32;
-        u64 h = (xxh_load(p + n - 4, 4) + (xxh_load(p, 4) << 32)) ^ ((xxh_key(8) ^ xxh_key(16)) - seed);
+        u64 h =
+            (xxh_load(p + n - 4, 4) + (xxh_load(p, 4) << 32)) ^ ((xxh_key(8) ^ xxh_key(16)) - seed);
         h = (h ^ xxh_rotate(h, 49) ^ xxh_rotate(h, 24)) * 0x9fb21c651e98df25ull;
         h = (h ^ ((h >> 35) + (u64)n)) * 0x9fb21c651e98df25ull;
         return h ^ h >> 28;
@@ -92,7 +95,8 @@ TT_DEV u64 xxh_hash(const unsigned char *p, int n, u64 seed)
     u64 h = (u64)n * 0x9e3779b185ebca87ull;
     if (n <= 128) {
         for (int i = (n - 1) / 32; i >= 0; i--)
-            h += xxh_mix16(p + 16 * i, 32 * i, seed) + xxh_mix16(p + n - 16 * (i + 1), 32 * i + 16, seed);
+            h += xxh_mix16(p + 16 * i, 32 * i, seed) +
+                 xxh_mix16(p + n - 16 * (i + 1), 32 * i + 16, seed);
         return xxh_avalanche(h);
     }
     for (int i = 0; i < 8; i++)
@@ -106,7 +110,8 @@ TT_DEV u64 xxh_hash(const unsigned char *p, int n, u64 seed)
 /* ---- Philox, uniform and normal numbers: core/base/rng.c ---- */
 TT_DEV double random_uniform(u64 key, u64 index)
 {
-    u32 c0 = (u32)(index / 2), c1 = (u32)(index / 2 >> 32), c2 = 0, c3 = 0, k0 = (u32)key, k1 = (u32)(key >> 32);
+    u32 c0 = (u32)(index / 2), c1 = (u32)(index / 2 >> 32), c2 = 0, c3 = 0, k0 = (u32)key,
+        k1 = (u32)(key >> 32);
     for (int round = 0; round < 10; round++) {
         const u64 a = (u64)0xd2511f53u * c0, b = (u64)0xcd9e8d57u * c2;
         c0 = (u32)(b >> 32) ^ c1 ^ k0;
@@ -219,7 +224,7 @@ TT_DEV void random_store(int dtype, void *p, i64 i, double v)
 
 TT_KERNEL(POINT_THREADS, tt_random, const random_call c)
 {
-    const i64 number = (i64)*(const double *)c.step;
+    const i64 number = (i64) * (const double *)c.step;
     unsigned char step[8];
     for (int i = 0; i < 8; i++)
         step[i] = (unsigned char)((u64)number >> 8 * i);
