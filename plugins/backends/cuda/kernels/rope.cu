@@ -20,8 +20,7 @@ struct tt_rope {
 TT_DEV void turn(double angle, float *cosine, float *sine)
 {
     const double quarters = rint(angle * 0.63661977236758134);
-    const double rest = fma(-quarters, 1.5707963267948966, angle);
-    const float r = (float)fma(-quarters, 6.123233995736766e-17, rest), s = r * r;
+    const float r = (float)fma(-quarters, 1.5707963267948966, angle), s = r * r;
     const int q = (int)((i64)quarters & 3);
     float co = fmaf(s, -1.0f / 3628800.0f, 1.0f / 40320.0f),
           si = fmaf(s, 1.0f / 362880.0f, -1.0f / 5040.0f);
