@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "attention.h"
+#include "attention_tile.h"
 
 /* attention_bwd in bf16 on tensor cores. Of a block are BM outer rows: queries, whose dq it computes, or keys, whose dk and
  * dv. It walks over tiles of BN inner rows, for keys those of one query head after another. Scores are computed anew in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "attention.h"
+#include "attention_tile.h"
 
 /* attention in bf16 on tensor cores: a block has BM queries of one head and walks over tiles of BN keys that they may see.
  * While scores are computed, the tile of values arrives; while these are mixed, the next tile of keys. Softmax in f32, in

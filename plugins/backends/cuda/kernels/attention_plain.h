@@ -16,6 +16,8 @@ typedef struct plain_room {
     };
 } plain_room;
 
+static_assert(sizeof(plain_room) == 66304, "CUDA_ATTN_PLAIN_SHARED");
+
 /* The rows of one head. */
 typedef struct plain_rows {
     const void *data;
