@@ -8,6 +8,7 @@
 #include "queue.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *format, ...)
@@ -181,10 +182,11 @@ status cublasLtMatmulAlgoGetHeuristic(void *, desc *d, layout *a, layout *b, lay
     for (uint32_t align : p->align)
         if (align < MIN_ALIGNMENT)
             return NOT_SUPPORTED;
+    const int first = getenv("FAKE_BLASLT_OTHER") ? 1 : 0;
     for (int i = 0; i < wanted && i < 2; i++) {
         const uint64_t workspace = i == 0 && p->workspace >= WORKSPACE ? WORKSPACE : 0;
         out[i] = {};
-        out[i].a = {{MAGIC, product_hash(d, l), workspace, MIN_ALIGNMENT, VERSION, (uint64_t)i, 0, 0}};
+        out[i].a = {{MAGIC, product_hash(d, l), workspace, MIN_ALIGNMENT, VERSION, (uint64_t)((i + first) % 2), 0, 0}};
         out[i].workspace = workspace;
         *n = i + 1;
     }
@@ -257,7 +259,8 @@ cublasLtMatmul(void *handle, desc *d, const float *alpha, const void *a, layout 
                                      workspace,
                                      needed,
                                      *alpha,
-                                     *beta},
+                                     *beta,
+                                     algorithm->data[5] != 0},
                             nullptr,
                             nullptr,
                             work_run,
