@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libcublasLt.so.13 for the fake driver: products by plain loops with f32 sums, rounded once. It checks what it is
- * given, says what is wrong on stderr and answers CUBLAS_STATUS_INVALID_VALUE: descriptors, types, leading dims,
+ * given, says what is wrong on stderr and aborts: descriptors, types, leading dims,
  * addresses (device memory, of the stream's device, aligned as the heuristics were told), the workspace, and that an
  * algorithm is used for the product that it was chosen for. Its heuristics have no algorithm where an address is not
  * aligned to 16 bytes, and its algorithms write NaN to the workspace that they ask for. */
@@ -19,6 +19,8 @@ __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *
     vfprintf(stderr, format, args);
     fprintf(stderr, "\n");
     va_end(args);
+    if (s == INVALID_VALUE)
+        abort();
     return s;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/log.h>
 
 /* What cuBLASLt is told of a product, and the choice of its algorithm. The library's heuristics are
  * asked once per kind of product; their answer is kept, also on disk with the compiled kernels, by
@@ -132,9 +133,15 @@ static tt_status plan_ask(const struct cuda_blas *s, cuda_blas_plan *p, tt_error
     int n = 0;
     TT_TRY(preference_set(s, &p->of, err));
     memset(r, 0, sizeof r);
-    if (s->lt.cublasLtMatmulAlgoGetHeuristic(s->handle, p->op, p->b, p->a, p->c, p->c,
-                                             s->preference, N_RESULTS, r, &n) != BLASLT_SUCCESS)
-        n = 0; /* it says so, too, where it has no algorithm */
+    const cublasStatus_t status = s->lt.cublasLtMatmulAlgoGetHeuristic(
+        s->handle, p->op, p->b, p->a, p->c, p->c, s->preference, N_RESULTS, r, &n);
+    if (status != BLASLT_SUCCESS) /* it says so, too, where it has no algorithm */
+        n = 0;
+    if (status != BLASLT_SUCCESS && status != BLASLT_NOT_SUPPORTED) {
+        tt_error why;
+        cuda_blas_check(s, status, "cublasLtMatmulAlgoGetHeuristic", &p->of, &why);
+        tt_log(TT_WARN, "backend", "%s; an own kernel computes it", why.text);
+    }
     for (int i = 0; i < n && !p->usable; i++)
         if (r[i].state == BLASLT_SUCCESS && r[i].workspaceSize <= (size_t)p->of.workspace) {
             p->algo = r[i].algo;
