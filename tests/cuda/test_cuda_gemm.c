@@ -296,18 +296,22 @@ static uint64_t bits_with_cache(const char *cache)
     return hash;
 }
 
+static void new_folder(char *path, size_t size)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, size, "%s/tt-pins-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    assert_non_null(mkdtemp(path));
+}
+
 /* The heuristics of the fake library answer otherwise in the second and third start. */
 static void test_a_choice_of_algorithm_is_kept_on_disk(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
     char kept[2][512];
     (void)state;
     if (!cuda_test_is_fake())
         skip();
-    for (int i = 0; i < 2; i++) {
-        snprintf(kept[i], sizeof kept[i], "%s/tt-pins-XXXXXX", tmp != NULL ? tmp : "/tmp");
-        assert_non_null(mkdtemp(kept[i]));
-    }
+    for (int i = 0; i < 2; i++)
+        new_folder(kept[i], sizeof kept[i]);
     const uint64_t first = bits_with_cache(kept[0]);
     assert_int_equal(setenv("FAKE_BLASLT_OTHER", "1", 1), 0);
     assert_int_equal(bits_with_cache(kept[0]), first);
@@ -318,7 +322,10 @@ static void test_a_choice_of_algorithm_is_kept_on_disk(void **state)
 static int load(void **state)
 {
     cuda_config config = *cuda_test_config();
+    static char folder[512];
     (void)state;
+    new_folder(folder, sizeof folder);
+    config.cache = folder; /* no choice of another run */
     config.gemm = "cublaslt";
     subject_open(&it[0], "cuda", &config);
     config.gemm = "own";

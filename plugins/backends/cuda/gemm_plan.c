@@ -152,7 +152,6 @@ static tt_status plan_ask(const struct cuda_blas *s, cuda_blas_plan *p, tt_error
 
 /* What the cache holds of a plan. */
 typedef struct pin {
-    int64_t usable;
     cublasLtMatmulAlgo_t algo;
 } pin;
 
@@ -177,8 +176,8 @@ static bool pin_read(const struct cuda_blas *s, cuda_blas_plan *p)
     if (whole)
         memcpy(&kept, code.data, sizeof kept);
     free(code.data);
-    if (!whole || !kept.usable)
-        return whole;
+    if (!whole)
+        return false;
     if (s->lt.cublasLtMatmulAlgoCheck(s->handle, p->op, p->b, p->a, p->c, p->c, &kept.algo, &r) !=
             BLASLT_SUCCESS ||
         r.workspaceSize > (size_t)p->of.workspace)
@@ -190,7 +189,7 @@ static bool pin_read(const struct cuda_blas *s, cuda_blas_plan *p)
 
 static void pin_write(const struct cuda_blas *s, const cuda_blas_plan *p)
 {
-    pin kept = {.usable = p->usable, .algo = p->algo};
+    pin kept = {p->algo};
     const cuda_code code = {&kept, sizeof kept};
     cuda_cache_write(s->folder, pin_key(s, &p->of), &code);
 }
@@ -205,7 +204,7 @@ tt_status cuda_blas_plan_make(const struct cuda_blas *s, const cuda_blas_kind *o
     tt_status status = plan_describe(s, p, err);
     if (status == TT_OK && !pin_read(s, p)) {
         status = plan_ask(s, p, err);
-        if (status == TT_OK)
+        if (status == TT_OK && p->usable) /* else another start asks again */
             pin_write(s, p);
     }
     if (status != TT_OK) {
