@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* setenv, mkdtemp */
 #include "cuda/cuda_config.h"
 #include <ttrun/ops.h>
 
@@ -271,10 +272,60 @@ static void test_bits_of_own_products_depend_on_k_alone(void **state)
     }
 }
 
+/* A product of f32, by cuBLASLt with the choices of algorithms kept in `cache`; its bits as a sum. */
+static uint64_t bits_with_cache(const char *cache)
+{
+    cuda_config config = *cuda_test_config();
+    subject u;
+    uint64_t hash = 5;
+    random_state = 9;
+    tt_tensor in[2] = {new_tensor(TT_F32, (const int64_t[]){33, 301}, 2),
+                       new_tensor(TT_F32, (const int64_t[]){20, 301}, 2)},
+              out = new_tensor(TT_F32, (const int64_t[]){33, 20}, 2);
+    tt_kernel_call c = {.struct_size = sizeof c, .op = "linear", .in = in, .n_in = 2, .n_out = 1};
+    config.gemm = "cublaslt";
+    config.cache = cache;
+    subject_open(&u, "cuda", &config);
+    assert_true(subject_run(&u, 0, u.vt->kernel(u.self[0], "linear"), &c, &out));
+    subject_close(&u);
+    for (int64_t i = 0; i < 33 * 20; i++)
+        hash = hash * 31 + ((const uint32_t *)out.data)[i];
+    free(in[0].data);
+    free(in[1].data);
+    free(out.data);
+    return hash;
+}
+
+static void new_folder(char *path, size_t size)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, size, "%s/tt-pins-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    assert_non_null(mkdtemp(path));
+}
+
+/* The heuristics of the fake library answer otherwise in the second and third start. */
+static void test_a_choice_of_algorithm_is_kept_on_disk(void **state)
+{
+    char kept[2][512];
+    (void)state;
+    if (!cuda_test_is_fake())
+        skip();
+    for (int i = 0; i < 2; i++)
+        new_folder(kept[i], sizeof kept[i]);
+    const uint64_t first = bits_with_cache(kept[0]);
+    assert_int_equal(setenv("FAKE_BLASLT_OTHER", "1", 1), 0);
+    assert_int_equal(bits_with_cache(kept[0]), first);
+    assert_int_not_equal(bits_with_cache(kept[1]), first);
+    unsetenv("FAKE_BLASLT_OTHER");
+}
+
 static int load(void **state)
 {
     cuda_config config = *cuda_test_config();
+    static char folder[512];
     (void)state;
+    new_folder(folder, sizeof folder);
+    config.cache = folder; /* no choice of another run */
     config.gemm = "cublaslt";
     subject_open(&it[0], "cuda", &config);
     config.gemm = "own";
@@ -297,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_products_of_several_tiles_by_own_kernels),
         cmocka_unit_test(test_operands_aligned_to_one_element),
         cmocka_unit_test(test_bits_of_own_products_depend_on_k_alone),
+        cmocka_unit_test(test_a_choice_of_algorithm_is_kept_on_disk),
     };
     return cmocka_run_group_tests_name("cuda products", tests, load, unload);
 }

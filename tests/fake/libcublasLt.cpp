@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libcublasLt.so.13 for the fake driver: products by plain loops with f32 sums, rounded once. It checks what it is
- * given, says what is wrong on stderr and answers CUBLAS_STATUS_INVALID_VALUE: descriptors, types, leading dims,
+ * given, says what is wrong on stderr and aborts: descriptors, types, leading dims,
  * addresses (device memory, of the stream's device, aligned as the heuristics were told), the workspace, and that an
  * algorithm is used for the product that it was chosen for. Its heuristics have no algorithm where an address is not
  * aligned to 16 bytes, and its algorithms write NaN to the workspace that they ask for. */
@@ -8,6 +8,7 @@
 #include "queue.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *format, ...)
@@ -18,6 +19,8 @@ __attribute__((format(printf, 2, 3))) static status wrong(status s, const char *
     vfprintf(stderr, format, args);
     fprintf(stderr, "\n");
     va_end(args);
+    if (s == INVALID_VALUE)
+        abort();
     return s;
 }
 
@@ -181,10 +184,11 @@ status cublasLtMatmulAlgoGetHeuristic(void *, desc *d, layout *a, layout *b, lay
     for (uint32_t align : p->align)
         if (align < MIN_ALIGNMENT)
             return NOT_SUPPORTED;
+    const int first = getenv("FAKE_BLASLT_OTHER") ? 1 : 0;
     for (int i = 0; i < wanted && i < 2; i++) {
         const uint64_t workspace = i == 0 && p->workspace >= WORKSPACE ? WORKSPACE : 0;
         out[i] = {};
-        out[i].a = {{MAGIC, product_hash(d, l), workspace, MIN_ALIGNMENT, VERSION, (uint64_t)i, 0, 0}};
+        out[i].a = {{MAGIC, product_hash(d, l), workspace, MIN_ALIGNMENT, VERSION, (uint64_t)((i + first) % 2), 0, 0}};
         out[i].workspace = workspace;
         *n = i + 1;
     }
@@ -257,7 +261,8 @@ cublasLtMatmul(void *handle, desc *d, const float *alpha, const void *a, layout 
                                      workspace,
                                      needed,
                                      *alpha,
-                                     *beta},
+                                     *beta,
+                                     algorithm->data[5] != 0},
                             nullptr,
                             nullptr,
                             work_run,

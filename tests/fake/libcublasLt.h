@@ -42,6 +42,7 @@ struct work {
     void *workspace;
     size_t workspace_bytes;
     float alpha, beta;
+    bool halves; /* of k are summed apart */
 };
 void work_run(void *arg);
 

@@ -3,7 +3,8 @@
 #include <string.h>
 #include <vector>
 
-/* Column-major D = alpha op(A) op(B) + beta C: f32 sums over ascending k, one rounding at the end. */
+/* Column-major D = alpha op(A) op(B) + beta C: f32 sums over ascending k, or the sum of two such
+ * halves; one rounding at the end. */
 
 static float load(const char *p, int type, int64_t at)
 {
@@ -79,13 +80,16 @@ static void multiply(const work *w, int64_t z)
     const std::vector<float> a = pack(w, 0, z, m, k, WIDE), b = pack(w, 1, z, n, k, HIGH);
     const char *from = w->in[2] + z * c.stride * size_of(c.type);
     char *to = w->to + z * d.stride * size_of(d.type);
-    float sum[HIGH * WIDE];
+    float sum[HIGH * WIDE], second[HIGH * WIDE] = {};
+    const int64_t half = w->halves ? k / 2 : k;
     for (int64_t j = 0; j < n; j += HIGH)
         for (int64_t i = 0; i < m; i += WIDE) {
-            block(&b[(size_t)(j * k)], &a[(size_t)(i * k)], k, sum);
+            block(&b[(size_t)(j * k)], &a[(size_t)(i * k)], half, sum);
+            if (half < k)
+                block(&b[(size_t)(j * k + half * HIGH)], &a[(size_t)(i * k + half * WIDE)], k - half, second);
             for (int64_t y = j; y < n && y < j + HIGH; y++)
                 for (int64_t x = i; x < m && x < i + WIDE; x++) {
-                    const float f = w->alpha * sum[(y - j) * WIDE + x - i];
+                    const float f = w->alpha * (sum[(y - j) * WIDE + x - i] + second[(y - j) * WIDE + x - i]);
                     store(to, d.type, y * d.ld + x, w->beta != 0 ? f + w->beta * load(from, c.type, y * c.ld + x) : f);
                 }
         }

@@ -36,6 +36,7 @@ typedef struct cublasLtMatmulHeuristicResult_t {
 /* Values of NVIDIA's enums. */
 enum {
     BLASLT_SUCCESS = 0,
+    BLASLT_NOT_SUPPORTED = 15,
     BLASLT_COMPUTE_32F = 68, /* exact f32 products, f32 sums; bf16 operands are exact in it */
     BLASLT_COMPUTE_32F_FAST_TF32 = 77, /* f32 operands are rounded to tf32 */
     BLASLT_R_32F = 0,

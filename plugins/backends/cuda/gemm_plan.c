@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ttrun/log.h>
 
 /* What cuBLASLt is told of a product, and the choice of its algorithm. The library's heuristics are
  * asked once per kind of product; their answer is kept, also on disk with the compiled kernels, by
@@ -132,9 +133,15 @@ static tt_status plan_ask(const struct cuda_blas *s, cuda_blas_plan *p, tt_error
     int n = 0;
     TT_TRY(preference_set(s, &p->of, err));
     memset(r, 0, sizeof r);
-    if (s->lt.cublasLtMatmulAlgoGetHeuristic(s->handle, p->op, p->b, p->a, p->c, p->c,
-                                             s->preference, N_RESULTS, r, &n) != BLASLT_SUCCESS)
-        n = 0; /* it says so, too, where it has no algorithm */
+    const cublasStatus_t status = s->lt.cublasLtMatmulAlgoGetHeuristic(
+        s->handle, p->op, p->b, p->a, p->c, p->c, s->preference, N_RESULTS, r, &n);
+    if (status != BLASLT_SUCCESS) /* it says so, too, where it has no algorithm */
+        n = 0;
+    if (status != BLASLT_SUCCESS && status != BLASLT_NOT_SUPPORTED) {
+        tt_error why;
+        cuda_blas_check(s, status, "cublasLtMatmulAlgoGetHeuristic", &p->of, &why);
+        tt_log(TT_WARN, "backend", "%s; an own kernel computes it", why.text);
+    }
     for (int i = 0; i < n && !p->usable; i++)
         if (r[i].state == BLASLT_SUCCESS && r[i].workspaceSize <= (size_t)p->of.workspace) {
             p->algo = r[i].algo;
@@ -145,7 +152,6 @@ static tt_status plan_ask(const struct cuda_blas *s, cuda_blas_plan *p, tt_error
 
 /* What the cache holds of a plan. */
 typedef struct pin {
-    int64_t usable;
     cublasLtMatmulAlgo_t algo;
 } pin;
 
@@ -170,8 +176,8 @@ static bool pin_read(const struct cuda_blas *s, cuda_blas_plan *p)
     if (whole)
         memcpy(&kept, code.data, sizeof kept);
     free(code.data);
-    if (!whole || !kept.usable)
-        return whole;
+    if (!whole)
+        return false;
     if (s->lt.cublasLtMatmulAlgoCheck(s->handle, p->op, p->b, p->a, p->c, p->c, &kept.algo, &r) !=
             BLASLT_SUCCESS ||
         r.workspaceSize > (size_t)p->of.workspace)
@@ -183,7 +189,7 @@ static bool pin_read(const struct cuda_blas *s, cuda_blas_plan *p)
 
 static void pin_write(const struct cuda_blas *s, const cuda_blas_plan *p)
 {
-    pin kept = {.usable = p->usable, .algo = p->algo};
+    pin kept = {p->algo};
     const cuda_code code = {&kept, sizeof kept};
     cuda_cache_write(s->folder, pin_key(s, &p->of), &code);
 }
@@ -198,7 +204,7 @@ tt_status cuda_blas_plan_make(const struct cuda_blas *s, const cuda_blas_kind *o
     tt_status status = plan_describe(s, p, err);
     if (status == TT_OK && !pin_read(s, p)) {
         status = plan_ask(s, p, err);
-        if (status == TT_OK)
+        if (status == TT_OK && p->usable) /* else another start asks again */
             pin_write(s, p);
     }
     if (status != TT_OK) {
