@@ -131,7 +131,7 @@ static tt_status backend_open(member *m, tt_error *err)
     return dvt->event_new(m->d.self, 0, &m->d.e, err);
 }
 
-static inline tt_status dev_sync(void *d, int queue, tt_error *err)
+static inline tt_status dev_sync(const void *d, int queue, tt_error *err)
 {
     const __typeof__(((member *)0)->d) *dev = d;
     TT_TRY(dvt->record(dev->self, dev->e, dev->q[queue], err));
@@ -208,8 +208,8 @@ static void world(int n, void (*fn)(member *))
     snprintf(lib_folder, sizeof lib_folder, "%s/tests/fake/lib", build ? build : "build/release");
     if (!nccl_options.libraries)
         nccl_options.libraries = lib_folder;
-    void *driver = fake_library("libcuda.so.1");
-    fake_symbol(driver, "fake_queue_add", &queue_add);
+    void *cuda = fake_library("libcuda.so.1");
+    fake_symbol(cuda, "fake_queue_add", &queue_add);
     char path[4096];
     snprintf(path, sizeof path, "%s/plugins/comms/nccl.so", build ? build : "build/release");
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
