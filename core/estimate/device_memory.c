@@ -15,6 +15,7 @@ static void add_program(tt_device_use *u, const tt_program *p)
     u->device += m.device;
     u->inputs += m.inputs;
     u->scalars += m.scalars;
+    u->offloaded += m.offloaded;
 }
 
 tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, tt_device_use *out,
@@ -30,7 +31,7 @@ tt_status tt_device_use_of(const tt_setup *s, const tt_plan *p, int64_t saving, 
         if (st == TT_OK)
             add_program(&u, eval->program);
     }
-    u.pinned = u.inputs + u.scalars + u.staging + u.saving;
+    u.pinned = u.inputs + u.scalars + u.staging + u.offloaded + u.saving;
     if (st == TT_OK)
         *out = u;
     tt_arena_free(a);

@@ -97,6 +97,11 @@ tt_value *tt_state_read(tt_builder *b, tt_state *s)
     return n->out[0];
 }
 
+tt_value *tt_load(tt_builder *b, tt_value *v)
+{
+    return b->failed ? v : tt_identity_node(b, &tt_op_load, v, &v->place)->out[0];
+}
+
 void tt_accumulate(tt_builder *b, tt_state *s, int index, tt_value *v)
 {
     if (b->failed)

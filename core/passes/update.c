@@ -11,8 +11,16 @@
 typedef struct tt_update_impl {
     tt_update public_;
     tt_stack *stack;
+    bool offload;
     bool known; /* another stage runs the same update and has made its states */
 } tt_update_impl;
+
+/* The state as the update reads it. */
+static tt_value *read_moment(tt_builder *b, tt_state *s)
+{
+    tt_value *v = tt_state_read(b, s);
+    return s->offloaded ? tt_load(b, v) : v;
+}
 
 tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name)
 {
@@ -22,7 +30,7 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     tt_graph *g = tt_builder_graph(b);
     const char *full = tt_arena_printf(g->arena, "stack.%d.%s", i->stack->id, name);
     if (i->known && tt_graph_state(g, TT_STATE_OPTIMIZER, full))
-        return tt_state_read(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
+        return read_moment(b, tt_graph_state(g, TT_STATE_OPTIMIZER, full));
     if (tt_graph_state(g, TT_STATE_OPTIMIZER, full))
         return tt_builder_fail(b, TT_EEXIST, "optimizer state \"%s\" is asked for twice", name);
     /* f32 for bf16 parameters, too: a running mean in bf16 does not move where its rate is below
@@ -33,7 +41,8 @@ tt_value *tt_optimizer_state(tt_builder *b, const tt_update *u, const char *name
     s->suffix = tt_arena_str(g->arena, name);
     s->stack = i->stack;
     s->stages = i->stack->param->stages;
-    return tt_state_read(b, s);
+    s->offloaded = i->offload;
+    return read_moment(b, s);
 }
 
 void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
@@ -41,7 +50,7 @@ void tt_assign(tt_builder *b, tt_value *target, tt_value *value)
     if (tt_builder_error(b))
         return;
     const tt_node *n = target->node;
-    if (tt_node_is_cast(n)) /* a bf16 parameter that the optimizer reads as f32 */
+    if (tt_node_is_cast(n) || n->op == &tt_op_load) /* a bf16 parameter that is read as f32 */
         n = n->in[0]->node;
     if (n->op != &tt_op_state) {
         tt_builder_fail(b, TT_EINVAL, "tt_assign: the target is neither a parameter nor a state");
@@ -96,7 +105,7 @@ static void update_stack(tt_builder *b, const tt_update_opts *o, tt_stack *s, in
 {
     const tt_group *group = &o->groups[s->group + 1];
     tt_builder_at(b, TT_UPDATE, stage, -1, s->param->name);
-    tt_update_impl u = {.stack = s, .known = stage != stage_of(s)};
+    tt_update_impl u = {.stack = s, .offload = o->offload, .known = stage != stage_of(s)};
     u.public_.struct_size = sizeof u.public_;
     u.public_.param = tt_cast(b, tt_state_read(b, s->param), s->grad->type.dtype);
     u.public_.grad = clip ? tt_mul(b, grad, clip) : grad;
