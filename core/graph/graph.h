@@ -173,7 +173,10 @@ tt_value *tt_redistribute(tt_builder *b, tt_value *v, const tt_placement *to);
 /* A parameter in its compute placement, for the current block. */
 tt_value *tt_fetch(tt_builder *b, tt_param_info *p);
 tt_value *tt_state_read(tt_builder *b, tt_state *s);
-tt_value *tt_load(tt_builder *b, tt_value *v); /* a copy, where kernels can read it */
+/* A copy of members first … first + n - 1 of a state's value, where kernels can read it. */
+tt_value *tt_load(tt_builder *b, tt_value *v, int first, int n);
+/* Writes these members; n is that of the value. */
+void tt_state_assign_members(tt_builder *b, tt_state *s, int first, tt_value *v);
 /* v on another stage: by one transfer per stage boundary, or by one transfer in all. */
 tt_value *tt_transfer(tt_builder *b, tt_value *v, int to_stage);
 tt_value *tt_transfer_direct(tt_builder *b, tt_value *v, int to_stage);

@@ -99,8 +99,7 @@ static const char *check_pieces(const tt_graph *g, const tt_node *n)
 /* Nodes that move a value and do not change it. */
 static const char *check_move(const tt_graph *g, const tt_node *n)
 {
-    if (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer ||
-        n->op == &tt_op_load)
+    if (n->op == &tt_op_redistribute || n->op == &tt_op_fetch || n->op == &tt_op_transfer)
         return check_identity(n, 0);
     if (n->op != &tt_op_collective)
         return NULL;

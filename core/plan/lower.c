@@ -109,10 +109,11 @@ static void lower_accumulate(lowering *l, const tt_node *n)
     set_out(l, i, tt_arena_dup(l->a, &acc, sizeof acc), 1);
 }
 
-/* On the copy of a state that another node's kernel reads. */
 static void lower_load(lowering *l, const tt_node *n)
 {
-    emit_node(l, TT_INSTR_COPY, n);
+    const int state = tt_lower_state(l, n->state, n->accumulate_index, n->out[0]);
+    tt_instr *i = emit_node(l, TT_INSTR_COPY, n);
+    set_in(l, i, tt_arena_dup(l->a, &state, sizeof state), 1);
 }
 
 static void lower_assign(lowering *l, const tt_node *n)

@@ -164,7 +164,7 @@ static tt_program_param param_of(const lowering *l, const tt_param_info *p, cons
                               owns(l, &p->stored, p->type.n_dims) &&
                               (!p->stages || tt_plan_here(l->plan, __builtin_ctzll(p->stages))),
                           .space = (uint8_t)tt_plan_state_space(s),
-                          .offset = state_offset(l, s, p->index)};
+                          .offset = state_offset(l, s, p->index - s->first)};
     tensor_of(l, &p->type, &p->stored, &o.tensor);
     o.tensor.dtype = s->type.dtype;
     return o;
@@ -212,7 +212,8 @@ void tt_lower_tables(lowering *l)
         tt_vec_push(l->a, &l->params, param_of(l, p, p->stack->param));
         tt_map_set(l->numbers, p->name, (void *)(intptr_t)l->params.n);
         for (size_t j = 0; l->plan->state[p->stack->param->id] >= 0 && j < n_moments; j++)
-            if (moments[j]->stack == p->stack)
+            if (moments[j]->stack == p->stack && p->index >= moments[j]->first &&
+                p->index < moments[j]->first + moments[j]->type.dims[0].size)
                 tt_vec_push(l->a, &l->params, param_of(l, p, moments[j]));
     }
     for (size_t i = 0; i < g->states.n; i++)
